@@ -37,7 +37,7 @@ mha_status mha__packer_create(mha_ctx *ctx, const mha_head_data *data, int64_t t
 
 void mha__packer_free(mha_ctx *ctx, mha__packer *p)
 {
-    mha__free(ctx, p->order); /* the first of the one allocation */
+    mha__free(ctx, p->order); /* start of the single allocation */
 }
 
 static int64_t length_of(const mha__packer *p, int64_t place)
@@ -47,7 +47,7 @@ static int64_t length_of(const mha__packer *p, int64_t place)
     return length;
 }
 
-/* Merging keeps equals in their order, and needs no more room than `starts` has. */
+/* A merge sort: stable, and needs no more room than `starts`. */
 static void sort(const mha__packer *p, int64_t *order, int64_t *room, int64_t count)
 {
     const int64_t half = count / 2;
@@ -69,7 +69,7 @@ void mha__packer_begin(mha__packer *p, const int64_t *text, int64_t count)
     sort(p, p->order, p->starts, count);
 }
 
-/* The end of the next batch: one after its last text. */
+/* Returns the end of the next batch: one past its last text. */
 static int64_t batch_end(const mha__packer *p)
 {
     int64_t end = p->next, tokens = 0;

@@ -1,4 +1,4 @@
-/* compare_models.c - two models on the same texts. */
+/* compare_models.c - compares two models on the same texts. */
 #include "mha/compare_models.h"
 #include "base/ctx.h"
 #include "base/error.h"

@@ -1,4 +1,4 @@
-/* evaluate_texts.c - all texts through a model, batch by batch; what comes out is put back in the order of the
+/* evaluate_texts.c - runs all texts through a model, batch by batch, and stores the results in the order of the
  * texts. */
 #include "heads/data/evaluate_texts.h"
 #include "base/ctx.h"
@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PIECE = 64 }; /* tokens whose logits are held at once */
+enum { PIECE = 64 }; /* tokens whose logits are in memory at a time */
 
 static void lay_out(mha__arena *arena, mha__outcome *o)
 {
@@ -77,9 +77,9 @@ static mha_status predict(const mha__outcome *o, const float *hidden, const int3
     return MHA_OK;
 }
 
-/* ---- all ---- */
+/* ---- all texts ---- */
 
-/* The same gates for each text of a batch. */
+/* Copies the same gates for each text of a batch. */
 static void spread_gates(const mha__outcome *o, const float *gates, int64_t texts)
 {
     const int64_t heads = o->model->config.heads;
@@ -88,7 +88,7 @@ static void spread_gates(const mha__outcome *o, const float *gates, int64_t text
             memcpy(o->gates + (l * texts + b) * heads, gates + l * heads, (size_t)heads * sizeof *gates);
 }
 
-/* A batch, with its gates; *at is the row of the stream where it lies, and then that of the next. */
+/* Prepares a batch with its gates; *at is its row in the stream on entry, and the row of the next batch on return. */
 static mha_status begin_batch(const mha__outcome *o, int64_t batch, const float *gates, const float *fills,
                               mha_model_input *input, const int64_t **texts, int64_t *at, mha_error *err)
 {

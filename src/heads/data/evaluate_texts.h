@@ -1,21 +1,21 @@
-/* evaluate_texts.h - what a model makes of texts: an embedding of each, and how well it predicts its tokens. */
+/* evaluate_texts.h - the results of a model on texts: an embedding of each text, and the loss of its tokens. */
 #ifndef MHA_HEADS_DATA_EVALUATE_TEXTS_H
 #define MHA_HEADS_DATA_EVALUATE_TEXTS_H
 
 #include "mha/head_data.h"
 #include "model/model_struct.h"
 
-/* Room for runs over the same texts, and where their results go: kept from run to run. */
+/* Buffers and results of runs over the same texts; reused from run to run. */
 typedef struct mha__outcome {
     const mha_model *model;
     const mha_head_data *data;
     bool predicts;      /* the model is causal and has logits */
-    double *embeddings; /* [texts, E] mean of a text's last hidden states */
-    double *losses;     /* [texts] sum of -log p of its tokens but the first; zeros for others than causal models */
+    double *embeddings; /* [texts, E] mean of the last hidden states of each text */
+    double *losses;     /* [texts] sum of -log p of all tokens except the first; zeros unless the model is causal */
     float *hidden;      /* [tokens of a batch, E] */
-    float *logits;      /* of a few tokens */
+    float *logits;      /* logits of a few tokens */
     float *gates;       /* [layers, texts of a batch, H] */
-    /* Where runs begin: at `layer`, from stream [tokens, E], the input of that layer, batch after batch. NULL and 0:
+    /* Start of the runs: at `layer`, from stream [tokens, E], the input of that layer, batch after batch. NULL and 0 =
      * from the tokens. */
     float *stream;
     int64_t layer;
@@ -26,16 +26,16 @@ mha_status mha__outcome_create(const mha_model *model, const mha_head_data *data
                                mha_error *err);
 void mha__outcome_free(mha__outcome *outcome);
 
-/* Runs all texts. gates [layers, H] are those of every text, NULL = ones; fills as in mha_model_input. Sums of a text
- * depend on it alone. Reports progress as `what`; NULL: none. */
+/* Runs all texts. gates [layers, H] apply to every text, NULL = ones; fills as in mha_model_input. The sums of a text
+ * do not depend on the other texts. Reports progress as `what`; NULL = none. */
 mha_status mha__outcome_run(mha__outcome *outcome, const float *gates, const float *fills, const char *what,
                             mha_error *err);
 
-/* Runs all texts through the layer that runs begin at; the next ones begin after it. `stream` has room. Not for the
- * last layer. */
+/* Advances the start of the runs by one layer: runs all texts through that layer and stores its output in `stream`,
+ * which must be allocated. Not for the last layer. */
 mha_status mha__outcome_advance(mha__outcome *outcome, const float *gates, const float *fills, mha_error *err);
 
-/* Cosine of two vectors; 1 for two of zeros, 0 for one. */
+/* Returns the cosine of two vectors; 1 if both are zero, 0 if one is. */
 double mha__cosine(int64_t width, const double *a, const double *b);
 
 #endif

@@ -1,8 +1,7 @@
-/* head_data.c - texts become tokens, sorted by length and packed.
+/* head_data.c - tokenizes texts, sorts them by length and packs them.
  *
- * Tokens are gathered in the order given, then laid out once more in the order of running: a batch is a stretch of
- * that, and nothing is copied when it runs. A text's place in it is kept, so that it is found by its number.
- */
+ * Tokens are collected in the given order, then copied once into processing order. A batch is a range of that array,
+ * so running it copies nothing. The position of each text is stored, so that a text is found by its index. */
 #include "heads/data/head_data.h"
 
 #include <string.h>
@@ -19,25 +18,25 @@ struct mha_head_data {
     mha_ctx *ctx;
     mha__frame frame;
     int64_t count, tokens, batches;
-    int64_t most_tokens, most_texts; /* of a batch */
-    int32_t *ids, *types;            /* [tokens] in the order of running */
+    int64_t most_tokens, most_texts; /* maximum per batch */
+    int32_t *ids, *types;            /* [tokens] in processing order */
     int32_t *segments;               /* [tokens] or NULL */
     uint8_t *kinds;                  /* [tokens] */
-    int64_t *order;                  /* [count] the text at each place */
-    int64_t *place;                  /* [count] where each text is */
-    int64_t *starts;                 /* [count + 1] of the place's tokens */
-    int64_t *first;                  /* [count + 1] the place where each batch begins */
-    int64_t *batch_starts;           /* [2 count] starts of a batch, from 0, one more than it has texts */
+    int64_t *order;                  /* [count] the text at each position */
+    int64_t *place;                  /* [count] the position of each text */
+    int64_t *starts;                 /* [count + 1] first token of each position */
+    int64_t *first;                  /* [count + 1] position of the first text of each batch */
+    int64_t *batch_starts;           /* [2 count] starts of each batch, from 0, one more than it has texts */
 };
 
-/* ---- the order of running ---- */
+/* ---- processing order ---- */
 
 static int64_t length_at(const mha_head_data *d, int64_t place)
 {
     return d->starts[place + 1] - d->starts[place];
 }
 
-/* Longest first. Counting keeps equals in their order; counts[n] is where the next text of n tokens goes. */
+/* Counting sort, longest first, stable; counts[n] is the position of the next text of n tokens. */
 static void sort(mha_head_data *d, const mha__gather *g, int64_t longest, int64_t *counts)
 {
     memset(counts, 0, (size_t)(longest + 1) * sizeof *counts);
@@ -54,7 +53,7 @@ static void sort(mha_head_data *d, const mha__gather *g, int64_t longest, int64_
     }
 }
 
-/* What token `id` is. */
+/* Returns the kind of token `id`. */
 static uint8_t kind_of(const mha_head_data *d, const mha_tokenizer *tokenizer, const mha_head_data_options *options,
                        int32_t id)
 {
@@ -79,7 +78,7 @@ static void lay_tokens(mha_head_data *d, const mha__gather *g, const mha_tokeniz
     }
 }
 
-/* One after the last text that shares a batch with the one at `first`. */
+/* Returns one past the last text that shares a batch with the text at `first`. */
 static int64_t batch_end(const mha_head_data *d, int64_t first, int64_t limit)
 {
     int64_t end = first + 1;
@@ -151,7 +150,7 @@ static mha_status fill(const mha_model *model, const mha__gather *g, const mha_h
     return MHA_OK;
 }
 
-/* ---- making it ---- */
+/* ---- creation ---- */
 
 static mha_status check(const mha_model *model, int64_t count, const void *given, mha_head_data **out,
                         const mha_head_data_options *options, mha_error *err)
@@ -171,7 +170,7 @@ static mha_status check(const mha_model *model, int64_t count, const void *given
     return MHA_OK;
 }
 
-/* Of what has been gathered, unless that failed; frees it. */
+/* Builds the data from the collected tokens, unless collecting failed; frees `g`. */
 static mha_status finish(const mha_model *model, mha__gather *g, mha_status status,
                          const mha_head_data_options *options, mha_head_data **out, mha_error *err)
 {
@@ -216,7 +215,7 @@ void mha_head_data_free(mha_head_data *data)
     if (data) mha__free(data->ctx, data);
 }
 
-/* ---- reading it ---- */
+/* ---- access ---- */
 
 int64_t mha_head_data_count(const mha_head_data *data)
 {

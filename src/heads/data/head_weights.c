@@ -23,9 +23,9 @@ mha__head_part mha__head_part_of(const mha_model *m, int64_t layer, mha__project
 
 /* ---- sums ---- */
 
-enum { CHAINS = 8 }; /* a single sum would wait for itself */
+enum { CHAINS = 8 }; /* independent partial sums hide the latency of the addition */
 
-/* The part as `count` lines of adjacent numbers, whichever way these lie. */
+/* The part as `count` lines of adjacent elements, in either orientation. */
 typedef struct lines {
     int64_t count, length, stride;
 } lines;

@@ -1,5 +1,5 @@
-/* head_weights.h - where the numbers of one head lie in the projections of a layer, whatever way a checkpoint stores
- * them: three matrices or one, [out, in] or [in, out], shared keys and values. */
+/* head_weights.h - locates the elements of one head in the projections of a layer, in every layout of a checkpoint:
+ * three matrices or one, [out, in] or [in, out], shared keys and values. */
 #ifndef MHA_HEADS_DATA_HEAD_WEIGHTS_H
 #define MHA_HEADS_DATA_HEAD_WEIGHTS_H
 
@@ -7,16 +7,16 @@
 
 typedef enum mha__projection { MHA__OF_Q, MHA__OF_K, MHA__OF_V, MHA__OF_O } mha__projection;
 
-/* Number (r, c) is at data[first + r row + c column] of the tensor of `role`: [D, E] of q, k and v, [E, D] of o. */
+/* Element (r, c) is at data[first + r row + c column] of the tensor of `role`: [D, E] for q, k and v, [E, D] for o. */
 typedef struct mha__head_part {
     mha__role role;
     int64_t first, row, column, rows, columns;
 } mha__head_part;
 
-/* `head` is a query head that the layer has; of k and v the part is that of the key head which it reads. */
+/* `head` is a query head of the layer; for k and v, the part is that of the key or value head that it reads. */
 mha__head_part mha__head_part_of(const mha_model *model, int64_t layer, mha__projection which, int64_t head);
 
-/* Sums over a part of tensors of its shape: of |a|, and of a b. */
+/* Sums over a part, of tensors with its layout: of |a|, and of a b. */
 double mha__head_part_abs(const mha__head_part *part, const float *a);
 double mha__head_part_dot(const mha__head_part *part, const float *a, const float *b);
 

@@ -1,9 +1,8 @@
 /* measure_state.c - see measure_state.h.
  *
- * A model is known by its config, by the numbers of all its weights, and by its answer to the first tokens of the data:
- * the bits of their last hidden states, which tell apart another type of packed weights and another ISA. What the files
- * are called is no part of it. Data are known by their tokens and by the cut into batches.
- */
+ * The fingerprint of a model covers its config, the elements of all its weights, and the bits of the last hidden
+ * states of the first tokens of the data. The latter distinguish different types of packed weights and different ISAs.
+ * File names are not included. The fingerprint of the data covers their tokens and the division into batches. */
 #include "heads/data/measure_state.h"
 
 #include <stdio.h>
@@ -19,8 +18,8 @@
 #include "math/hash.h"
 #include "model/model_struct.h"
 
-enum { ASKED = 32 };                          /* tokens that a model is asked about */
-static const double PAUSE = 1, PATIENCE = 20; /* seconds, and times what writing takes */
+enum { ASKED = 32 };                          /* maximum tokens for the fingerprint of a model */
+static const double PAUSE = 1, PATIENCE = 20; /* minimum seconds between writes; minimum ratio to the time of a write */
 static const char FORMAT[] = "mha.state.1";
 
 /* ---- fingerprints ---- */
@@ -103,7 +102,7 @@ static mha_status read_done(const mha__state *s, const mha_file *file, int64_t *
                      (long long)s->of.steps);
 }
 
-/* Data first: the model is asked about them. */
+/* Checks the data first, because the model's fingerprint depends on them. */
 static mha_status check_file(const mha__state *s, const mha_file *file, int64_t *done, mha_error *err)
 {
     const char *const pairs[][2] = {
@@ -116,7 +115,7 @@ static mha_status check_file(const mha__state *s, const mha_file *file, int64_t 
 static mha_status read_file(const mha__state *s, int64_t *done, mha_error *err)
 {
     mha_file *file;
-    const mha_file_options options = {.size = sizeof options, .no_map = 1}; /* it is going to be replaced */
+    const mha_file_options options = {.size = sizeof options, .no_map = 1}; /* not mapped: the file will be replaced */
     MHA__TRY(mha_file_open(s->ctx, s->of.path, &options, &file, err));
     mha_status status = check_file(s, file, done, err);
     if (status == MHA_OK) status = mha_tensors_read(file, s->sums, s->count, err);

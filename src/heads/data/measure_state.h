@@ -1,9 +1,9 @@
-/* measure_state.h - a measure that can be interrupted and resumed: its sums in a file.
+/* measure_state.h - stores the sums of a measure in a file, so that it can be interrupted and resumed.
  *
- * A measure runs batch after batch (head_data.h) and adds to sums. Its state is these sums and how far it has come, in
- * a safetensors file that is replaced whole, now and then and at the end. What is read back are the very doubles, so a
- * run that was killed and resumed has the bits of one that was not. A file of another model, of other data or of other
- * options is refused.
+ * A measure processes batch after batch (head_data.h) and adds to sums. Its state consists of these sums and the
+ * number of finished steps, in a safetensors file that is replaced atomically, periodically and at the end. The
+ * doubles are stored exactly, so the result of a resumed run is bitwise identical to that of an uninterrupted run. A
+ * file of another model, other data or other options is rejected.
  *
  *     mha__state state;
  *     int64_t done;
@@ -11,19 +11,18 @@
  *     for (; done < batches; ) {
  *         ... add batch `done` to the sums ...
  *         MHA__TRY(mha__state_keep(&state, ++done, err));
- *     }
- */
+ *     } */
 #ifndef MHA_HEADS_DATA_MEASURE_STATE_H
 #define MHA_HEADS_DATA_MEASURE_STATE_H
 
 #include "mha/head_data.h"
 #include "mha/io.h"
 
-/* What is measured, and where its state is kept. Strings live as long as the state. */
+/* Identifies a measure and its state file. The strings must outlive the state. */
 typedef struct mha__state_of {
-    const char *path;    /* NULL = no file: nothing is read or written */
-    const char *options; /* all on which the sums depend beside model and data, in words: "heads, probe seed 0" */
-    int64_t steps;       /* in all; when so many are done the state is written in any case */
+    const char *path;    /* NULL = no file is read or written */
+    const char *options; /* everything that the sums depend on besides model and data, as text: "heads, probe seed 0" */
+    int64_t steps;       /* total; the last step always writes the state */
 } mha__state_of;
 
 typedef struct mha__state {
@@ -31,22 +30,23 @@ typedef struct mha__state {
     mha__state_of of;
     const mha_named_tensor *sums;
     int64_t count;
-    char model[24], data[24]; /* fingerprints, as the file has them */
-    double kept, took;        /* when the file was written last, in seconds, and how long that took */
+    char model[24], data[24]; /* fingerprints, as stored in the file */
+    double kept, took;        /* time of the last write, and its duration [s] */
 } mha__state;
 
-/* `sums`, [count] of f64 (or i64) in the caller's memory, are filled from the file, if there is one, and *done says how
- * far it had come; else they stay as they are and *done is 0. The list and its memory outlive the state. Errors:
- * MHA_ERR_ARG for a state of something else, saying of what; MHA_ERR_FORMAT and MHA_ERR_IO, naming the file. Cost: with
- * a path, the weights are read once, and one forward pass over a few tokens: the model's fingerprint. */
+/* If the file exists, fills `sums`, [count] of f64 (or i64) in the caller's memory, and sets *done to the number of
+ * finished steps; else leaves the sums unchanged and sets *done to 0. The list and its memory must outlive the state.
+ * Errors: MHA_ERR_ARG for the state of another measure, saying what differs; MHA_ERR_FORMAT and MHA_ERR_IO, naming the
+ * file. Cost: with a path, one read of the weights and one forward pass over a few tokens, for the model's
+ * fingerprint. */
 mha_status mha__state_open(mha__state *state, const mha_model *model, const mha_head_data *data,
                            const mha__state_of *of, const mha_named_tensor *sums, int64_t count, int64_t *done,
                            mha_error *err);
 
-/* To be called after each step. Writes the file where it is time to: at most once a second, less often where writing
- * takes long, and at the last step. */
+/* Must be called after each step. Writes the file if it is due: at most once per second, less often if writing is
+ * slow, and at the last step. */
 mha_status mha__state_keep(mha__state *state, int64_t done, mha_error *err);
-/* Writes it now, as before a run that was cancelled ends. */
+/* Writes the file now, for example before a cancelled run ends. */
 mha_status mha__state_save(mha__state *state, int64_t done, mha_error *err);
 
 #endif

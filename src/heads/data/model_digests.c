@@ -18,7 +18,7 @@ static mha_status digest(mha_ctx *ctx, const mha_file *file, mha__json_writer *w
 mha_status mha__model_digests(const mha_model *model, mha__json_writer *w, mha_error *err)
 {
     const mha_file *file = model->shards.file;
-    const bool in_memory = mha_file_count(file) == 0; /* nothing on disk that a digest could name */
+    const bool in_memory = mha_file_count(file) == 0; /* no file on disk to identify */
     mha__json_open(w, '{');
     for (int64_t n = 0; n < file->shard_count; n++)
         MHA__TRY(digest(model->ctx, file->shard[n], w, err));

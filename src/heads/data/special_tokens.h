@@ -9,7 +9,7 @@
 
 #include "mha/heads.h"
 
-enum { MHA__FRAME_TOKENS = 8 }; /* most on one side; real templates have one or two */
+enum { MHA__FRAME_TOKENS = 8 }; /* maximum per side; real templates have one or two */
 
 typedef struct mha__frame {
     int32_t before[MHA__FRAME_TOKENS], after[MHA__FRAME_TOKENS];
@@ -18,7 +18,7 @@ typedef struct mha__frame {
 
 mha_status mha__frame_find(const mha_tokenizer *tokenizer, mha__frame *frame, mha_error *err);
 
-/* MHA_TOKEN_SPECIAL ... of a token. */
+/* Returns the kind of a token: MHA_TOKEN_SPECIAL ... */
 uint8_t mha__frame_kind(const mha__frame *frame, const mha_tokenizer *tokenizer, int32_t id);
 
 #endif

@@ -1,4 +1,4 @@
-/* token_list.c - tokens of texts or ids, checked, cut and appended. */
+/* token_list.c - checks, truncates and appends the tokens of texts or ids. */
 #include "heads/data/token_list.h"
 
 #include <stdbool.h>
@@ -42,7 +42,7 @@ static mha_status make_room(mha__gather *g, int64_t used, int64_t more, bool seg
     return MHA_OK;
 }
 
-/* One text. types and segments may be NULL: 0, none. */
+/* One text. types and segments may be NULL: types 0, no segments. */
 typedef struct piece {
     const int32_t *ids, *types, *segments;
     int64_t length;

@@ -1,4 +1,4 @@
-/* token_list.h - the tokens of many texts, concatenated, while their number is not yet known. */
+/* token_list.h - collects the tokens of many texts, concatenated, while their total is still unknown. */
 #ifndef MHA_HEADS_DATA_TOKEN_LIST_H
 #define MHA_HEADS_DATA_TOKEN_LIST_H
 
@@ -6,14 +6,14 @@
 
 typedef struct mha__gather {
     mha_ctx *ctx;
-    int64_t count;        /* texts that there will be */
-    int64_t room;         /* tokens that fit into the arrays */
+    int64_t count;        /* total number of texts */
+    int64_t room;         /* capacity of the arrays [tokens] */
     int32_t *ids, *types; /* [room] */
     int32_t *segments;    /* [room] or NULL */
     int64_t *starts;      /* [count + 1] */
 } mha__gather;
 
-/* From a struct with ctx and count alone. Freed by the caller, also after a failure. */
+/* Fills a struct in which only ctx and count are set. The caller frees it, also after a failure. */
 mha_status mha__gather_texts(mha__gather *g, const mha_model *model, const char *const *texts, int64_t max_tokens,
                              mha_error *err);
 mha_status mha__gather_ids(mha__gather *g, const mha_model *model, const int32_t *ids, const int64_t *starts,

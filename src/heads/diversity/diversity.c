@@ -1,4 +1,4 @@
-/* diversity.c - the result of a comparison of heads: read and freed. */
+/* diversity.c - accessors of the result of a head comparison. */
 #include "heads/diversity/diversity.h"
 
 #include <math.h>
@@ -7,8 +7,8 @@
 
 static const struct {
     const char *key, *help;
-    bool across;  /* heads of different layers are compared */
-    bool differs; /* it grows as heads differ */
+    bool across;  /* also defined for heads of different layers */
+    bool differs; /* greater = more different */
 } kinds[MHA_DIVERSITIES] = {
 #define MHA__X(name, key, text)                                                      \
     [name] = {key, text, name == MHA_DIVERSITY_JS || name == MHA_DIVERSITY_JS_CLARK, \
@@ -48,7 +48,7 @@ int64_t mha_diversity_rows(const mha_diversity *d)
     return d ? d->rows : 0;
 }
 
-/* The number of a head of all layers; -1 out of range. */
+/* Returns the index of a head among the heads of all layers; -1 if out of range. */
 static int64_t number_of(const mha_diversity *d, int64_t layer, int64_t head)
 {
     if (layer < 0 || layer >= d->layers || head < 0 || head >= mha__diversity_width(d, layer)) return -1;

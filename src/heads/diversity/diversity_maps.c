@@ -1,8 +1,8 @@
-/* diversity_maps.c - what the maps of heads have in common.
+/* diversity_maps.c - compares the maps of heads.
  *
- * The maps of some texts are held for all heads of all layers, rows without gaps. Nothing but sums
- * over all their numbers is needed then: the divergences come from sums over (p + q) log2 (p + q) (js_mixtures.h), the
- * cosines from products; centring takes from each product what follows from the sums of rows. */
+ * The maps of some texts are held for all heads of all layers, as contiguous rows. All values follow from sums over
+ * their elements: the divergences from sums of (p + q) log2 (p + q) (js_mixtures.h), the cosines from products.
+ * Centering subtracts a term from each product that follows from the row sums. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #include "heads/diversity/diversity.h"
 #include "math/linalg.h"
 
-/* ---- holding them ---- */
+/* ---- storing maps ---- */
 
 void mha__held_maps_take(const mha__held_maps *held, int64_t layer, const float *probs)
 {
@@ -28,9 +28,9 @@ void mha__held_maps_take(const mha__held_maps *held, int64_t layer, const float 
     }
 }
 
-/* ---- adding them up ---- */
+/* ---- summation ---- */
 
-/* Elements of the rows of the text that begins with row `r`; *end is one after its last row. */
+/* Returns the number of elements in the rows of the text that begins with row `r`; *end is one past its last row. */
 static int64_t text_numbers(const mha__held_maps *held, int64_t r, int64_t *end)
 {
     const int64_t sequence = held->rows[r].sequence;
@@ -41,7 +41,7 @@ static int64_t text_numbers(const mha__held_maps *held, int64_t r, int64_t *end)
     return numbers;
 }
 
-/* Text by text, so that no sum depends on which texts are held together. */
+/* Sums text by text, so that no sum depends on which texts are held together. */
 static void add_mixtures(const mha__held_maps *held, double *sums)
 {
     const int64_t heads = mha_diversity_heads(held->d);
@@ -81,7 +81,7 @@ static mha_status add_products(const mha__held_maps *held, double *dot, mha_erro
     return MHA_OK;
 }
 
-/* 0.999 p + 0.001 / keys. */
+/* Smooths the maps: 0.999 p + 0.001 / keys. */
 static void smooth(const mha__held_maps *held)
 {
     for (int64_t h = 0; h < mha_diversity_heads(held->d); h++) {
@@ -107,7 +107,7 @@ mha_status mha__held_maps_add(const mha__held_maps *held, const mha__diversity_s
     return MHA_OK;
 }
 
-/* ---- what comes of the sums ---- */
+/* ---- values from the sums ---- */
 
 static mha_status not_finite(const mha_diversity *d, int64_t head, mha_error *err)
 {
@@ -125,20 +125,21 @@ static mha_status divergences(const mha_diversity *d, const double *sums, double
         if (!isfinite(sums[a * n + a])) return not_finite(d, a, err);
         for (int64_t b = 0; b <= a; b++) {
             const double own = (sums[a * n + a] + sums[b * n + b]) / 4, both = sums[a * n + b] / 2;
-            to[a * n + b] = to[b * n + a] = factor * fmax(own - both, 0); /* of a and a an exact 0 */
+            to[a * n + b] = to[b * n + a] = factor * fmax(own - both, 0); /* exactly 0 if a = b */
         }
     }
     return MHA_OK;
 }
 
-/* Cosine from a product and both squares; NAN if one is nothing beside what it was taken from. */
+/* Returns the cosine from a product and both squares; NAN if a square is negligible compared with the square it was
+ * computed from. */
 static double cosine(double product, double a, double b)
 {
     return a > 0 && b > 0 ? fmax(-1, fmin(1, product / sqrt(a * b))) : NAN;
 }
 
-/* Of maps p - 1 / keys: what is taken off all products of a layer follows from the sums of rows. A square that is
- * nothing but rounding becomes 0. */
+/* Returns the product of the centered maps p - 1 / keys: the term to subtract from all products of a layer follows
+ * from the row sums. A square within rounding error becomes 0. */
 static double centred(const mha__diversity_sums *sums, int64_t a, int64_t b, double dot)
 {
     const double rest = dot - (sums->mass[a] + sums->mass[b]) + *sums->even;

@@ -1,8 +1,8 @@
-/* diversity_measure.c - runs the model over the data and has maps and contexts of all heads added up.
+/* diversity_measure.c - runs the model over the data and accumulates maps and contexts of all heads.
  *
- * Heads of different layers are compared, so the maps of all layers are held until a pass ends. Texts of a batch that
- * fit run together; one that is longer runs alone, in as many passes as its rows need. What is summed does not depend
- * on that cut: sums go text by text, and a text's own cut follows from its length. */
+ * Heads of different layers are compared, so the maps of all layers are held until a pass ends. Texts of a batch run
+ * together if their maps fit; a longer text runs alone, in as many passes as its rows need. The sums do not depend on
+ * this division: they are formed text by text, and the passes of a text depend on its length only. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@
 
 static const char WORK[] = "diversity";
 
-enum { HELD_BYTES = 96 << 20 }; /* of the maps that are held; room for one row of each head in any case */
+enum { HELD_BYTES = 96 << 20 }; /* limit of the held maps; always at least one row per head */
 
 enum {
     OF_MAPS = 1 << MHA_DIVERSITY_COSINE | 1 << MHA_DIVERSITY_COSINE_CENTRED | 1 << MHA_DIVERSITY_JS |
@@ -28,13 +28,13 @@ typedef struct run {
     const mha_model *model;
     const mha_head_data *data;
     mha_diversity *d;
-    mha_diversity_options options; /* bits and rows resolved */
-    int64_t tokens, done;          /* of all texts, and of those that have run */
+    mha_diversity_options options; /* bits and rows resolved to actual values */
+    int64_t tokens, done;          /* of all texts, and of those already processed */
     mha__diversity_sums sums;
-    int64_t room;       /* numbers of one head's maps that may be held */
-    int64_t *before;    /* [texts] tokens of the texts before one, in the given order */
-    int64_t *wanted;    /* [longest text] rows of a text that runs in several passes */
-    mha__map_row *rows; /* [tokens of a batch] of a pass */
+    int64_t room;       /* elements of one head's maps that may be held */
+    int64_t *before;    /* [texts] number of tokens before each text, in the given order */
+    int64_t *wanted;    /* [longest text] rows of the current pass of a text that runs in several passes */
+    mha__map_row *rows; /* [tokens of a batch] rows of a pass */
     float *contexts;    /* [tokens of a batch, H D of the widest layer] */
     mha__held_maps held;
     /* The texts of a pass: */
@@ -42,7 +42,7 @@ typedef struct run {
     int64_t count, longest;
     int64_t *starts; /* [texts of a batch + 1] */
     mha_status status;
-    mha_error failure; /* of a callback */
+    mha_error failure; /* error of a callback */
 } run;
 
 /* ---- a pass ---- */
@@ -62,7 +62,7 @@ static int on_activations(void *user, const mha_model_activations *a)
     return r->status != MHA_OK;
 }
 
-/* Evenly spread over the rows of all texts, whatever runs together. */
+/* Returns true if the row is sampled: evenly spaced over the rows of all texts, independent of batches. */
 static bool chosen(const run *r, int64_t text, int64_t row)
 {
     const int64_t at = r->before[r->texts[text]] + row, rows = r->options.max_rows;
@@ -77,7 +77,7 @@ static void add_row(run *r, int64_t text, int64_t slot, int64_t row)
     r->held.stride += keys;
 }
 
-/* Runs the texts for the rows that have been added: `wanted` of a text that is alone, or all that there are. */
+/* Runs the texts for the rows in the list: the rows `wanted` of a single text, or all rows. */
 static mha_status pass(run *r, const mha_model_input *input, const int64_t *wanted, int64_t wanted_count, bool outputs,
                        mha_error *err)
 {
@@ -95,7 +95,7 @@ static mha_status pass(run *r, const mha_model_input *input, const int64_t *want
     return MHA_OK;
 }
 
-/* A text whose maps are more than may be held. */
+/* Runs a text whose maps exceed the limit. */
 static mha_status run_in_passes(run *r, const mha_model_input *input, mha_error *err)
 {
     const int64_t most = r->room / r->longest;
@@ -125,7 +125,7 @@ static mha_status run_texts(run *r, const mha_model_input *input, mha_error *err
     return pass(r, input, NULL, 0, true, err);
 }
 
-/* How many texts of a batch, from `first` on, run together; the first of them is the longest. */
+/* Returns how many texts of a batch, from `first` on, run together; the first of them is the longest. */
 static int64_t together(const run *r, const mha_model_input *batch, int64_t first, int64_t longest)
 {
     const int64_t left = batch->batch - first;
@@ -209,7 +209,7 @@ static void lay_out_work(mha__arena *arena, run *r)
     if (r->options.what & OF_OUTPUTS)
         r->contexts = mha__take(arena, (size_t)batch, (size_t)widest * sizeof *r->contexts);
     if (!(r->options.what & OF_MAPS)) return;
-    const int64_t held = batch > r->room / longest ? r->room : batch * longest; /* no more than there is to hold */
+    const int64_t held = batch > r->room / longest ? r->room : batch * longest; /* never more than needed */
     r->held.probs = mha__take(arena, (size_t)n, (size_t)held * sizeof *r->held.probs);
 }
 
@@ -261,7 +261,7 @@ static mha_status make_result(const mha_model *model, uint32_t what, mha_diversi
     return made ? MHA_OK : mha__no_memory(err, n * n * sizeof(double), "the diversity of heads");
 }
 
-/* The batches that the state has not yet seen; what was stopped between two of them goes on there. */
+/* Runs the batches that are not in the state yet; a run stopped between two batches resumes there. */
 static mha_status run_batches(run *r, mha__state *state, int64_t first, mha_error *err)
 {
     for (int64_t n = 0; n < mha__head_data_batches(r->data); n++) {

@@ -1,10 +1,10 @@
-/* diversity_outputs.c - what heads add to the output of their layer: X = C W^T, C the contexts of a head [tokens, D]
- * and W its columns of the output projection [E, D].
+/* diversity_outputs.c - compares what heads add to the output of their layer: X = C W^T, with C the contexts of a head
+ * [tokens, D] and W its columns of the output projection [E, D].
  *
- * With W = U R, U an orthonormal basis [E, D], X has the coordinates Z = C R^T in it: all lengths, products and
- * regressions among heads are those of the Z, D numbers a token. So nothing of width E is gathered: the products of all
- * contexts of a layer, C^T C [H D, H D], are summed, for either half of the tokens, and brought to Z^T Z at the end.
- */
+ * With W = U R, U an orthonormal basis [E, D], the coordinates of X in U are Z = C R^T: all norms, products and
+ * regressions among heads can be computed from Z, with D elements per token. So no array of width E is accumulated:
+ * the products of all contexts of a layer, C^T C [H D, H D], are summed separately for the two halves of the tokens,
+ * and transformed to Z^T Z at the end. */
 #include <math.h>
 #include <string.h>
 
@@ -17,11 +17,11 @@
 #include "math/linalg.h"
 #include "model/model_struct.h"
 
-enum { STRETCH = 64 }; /* tokens of a text that lie in one half */
+enum { STRETCH = 64 }; /* consecutive tokens of a text that belong to the same half */
 
-/* ---- gathering ---- */
+/* ---- accumulation ---- */
 
-/* Copies the rows of one half; returns how many. */
+/* Copies the rows of one half; returns their number. */
 static int64_t gather(const mha_model_activations *a, int half, const int64_t *texts, int64_t count,
                       const int64_t *starts, float *buffer)
 {
@@ -67,8 +67,8 @@ typedef struct layer {
     double *r;                 /* [H, D, D] */
     int64_t *rank;             /* [H] */
     double *z[MHA__HALVED];    /* [H D, H D] */
-    double *mean[MHA__HALVED]; /* [H D] of Z */
-    double *all, *scratch;     /* [H D, H D] of both halves; for anything */
+    double *mean[MHA__HALVED]; /* [H D] mean of Z */
+    double *all, *scratch;     /* [H D, H D] of both halves; scratch */
     double *left;              /* [H] */
 } layer;
 
@@ -93,7 +93,7 @@ static void lay_out(mha__arena *arena, layer *l)
 
 static mha_status read_weights(const mha_model *m, layer *l, mha_error *err)
 {
-    mha__weights weights = m->outer; /* its own converted tensors */
+    mha__weights weights = m->outer; /* a copy with its own list of converted tensors */
     const float *w;
     weights.converted_count = 0;
     MHA__TRY(mha__weights_again(&weights, MHA__ATTN_OUT, l->number, &w, err));
@@ -116,7 +116,7 @@ static void find_bases(layer *l)
     }
 }
 
-/* Square of the Frobenius norm of a block [D, D] of heads a and b. */
+/* Returns the squared Frobenius norm of the block [D, D] of heads a and b. */
 static double block_square(const layer *l, const double *from, int64_t a, int64_t b)
 {
     double sum = 0;
@@ -132,7 +132,7 @@ static double *value_at(const layer *l, mha_diversity_kind what, int64_t a, int6
     return l->d->value[what] + (first + a) * mha_diversity_heads(l->d) + first + b;
 }
 
-/* c [m, n] = a [m, k] b [k, n], whose elements are b_row and b_col apart; rows of c are l->width apart. */
+/* c [m, n] = a [m, k] b [k, n]; the elements of b have strides b_row and b_col, the rows of c stride l->width. */
 static mha_status multiply(const layer *l, const int64_t mnk[3], const double *a, int64_t a_row, const double *b,
                            int64_t b_row, int64_t b_col, double *c, mha_error *err)
 {
@@ -165,7 +165,7 @@ static mha_status compare_subspaces(layer *l, mha_error *err)
     return MHA_OK;
 }
 
-/* z = R C R^T block by block, from the products `gram` of contexts, and the sums of columns alike. */
+/* Computes z = R C R^T block by block from the products `gram` of contexts; the column sums likewise. */
 static mha_status to_coordinates(const layer *l, const double *gram, const double *column, double *z, double *sum,
                                  mha_error *err)
 {
@@ -181,7 +181,7 @@ static mha_status to_coordinates(const layer *l, const double *gram, const doubl
     return MHA_OK;
 }
 
-/* to = from - s s^T / tokens: products of columns less their means. */
+/* to = from - s s^T / tokens: products of centered columns. */
 static void centre(int64_t n, const double *from, const double *sum, double tokens, double *to)
 {
     for (int64_t r = 0; r < n; r++)
@@ -206,7 +206,7 @@ static void compare_outputs(const layer *l, const double *tokens)
         }
 }
 
-/* Sum of the diagonal numbers of head h in both halves. */
+/* Returns the sum of the diagonal elements of head h in both halves. */
 static double variance(const layer *l, int64_t h)
 {
     double sum = 0;
@@ -215,7 +215,7 @@ static double variance(const layer *l, int64_t h)
     return sum;
 }
 
-/* Centres either half on its own means. */
+/* Computes the unique outputs; each half is centered on its own means. */
 static mha_status find_unique(const layer *l, const double *tokens, mha_error *err)
 {
     double *unique = l->d->value[MHA_DIVERSITY_UNIQUE] + l->d->first[l->number];
@@ -256,7 +256,7 @@ static mha_status compare_layer(const mha_model *m, layer *l, const double *gram
     return l->d->value[MHA_DIVERSITY_UNIQUE] ? find_unique(l, tokens, err) : MHA_OK;
 }
 
-/* Makes the memory that a layer works in. */
+/* Allocates the buffers of a layer. */
 static mha_status open_layer(const mha_model *m, mha_diversity *d, int64_t number, layer *l, void **memory,
                              mha_error *err)
 {

@@ -1,9 +1,10 @@
-/* head_clusters.c - average linkage of the distances sqrt(js), by chains of nearest neighbors (Murtagh 1983): from any
- * cluster go to its nearest one, and on from there, until two are nearest to each other; these are joined. That is
- * n^2 steps, and gives the tree of joining the nearest pair of all each time, as average linkage never makes a distance
- * smaller than what it is made of. The joins come in another order, so they are sorted by height afterwards.
+/* head_clusters.c - average linkage of the distances sqrt(js), by nearest-neighbor chains (Murtagh 1983): follow
+ * nearest neighbors from any cluster until two clusters are nearest to each other, and merge these. This takes O(n^2)
+ * steps. It yields the same tree as always merging the closest pair, because average linkage never makes a distance
+ * smaller than the distances it is computed from. The merges are found in a different order, so they are sorted by
+ * height afterwards.
  *
- * Order and numbers are those of scipy.cluster.hierarchy.linkage, also between equal distances. */
+ * Order and numbering are those of scipy.cluster.hierarchy.linkage, also for equal distances. */
 #include <math.h>
 #include <string.h>
 
@@ -13,14 +14,14 @@
 
 typedef struct clustering {
     int64_t n;
-    double *distance; /* [n, n] of clusters; a joined one lives on under the larger number */
-    int64_t *size;    /* [n] 0: joined to another */
-    int64_t *chain;   /* [n] each the nearest of the one before it */
+    double *distance; /* [n, n] between clusters; a merged cluster keeps the larger index */
+    int64_t *size;    /* [n] 0 = merged into another cluster */
+    int64_t *chain;   /* [n] each entry is the nearest neighbor of the previous one */
     int64_t length;
-    int64_t *parent; /* [2 n] of each cluster in the tree; itself: not yet joined */
+    int64_t *parent; /* [2 n] of each cluster in the tree; itself = not merged yet */
 } clustering;
 
-/* The cluster nearest to x: the one before it in the chain among equals, else the lowest. */
+/* Returns the cluster nearest to x; ties go to the previous cluster in the chain, then to the lowest index. */
 static int64_t nearest(const clustering *c, int64_t x, double *distance)
 {
     int64_t best = c->length > 1 ? c->chain[c->length - 2] : -1;
@@ -30,7 +31,7 @@ static int64_t nearest(const clustering *c, int64_t x, double *distance)
     return best;
 }
 
-/* x < y become y. */
+/* Merges x < y into y. */
 static void join(clustering *c, int64_t x, int64_t y)
 {
     const double nx = (double)c->size[x], ny = (double)c->size[y];
@@ -76,7 +77,7 @@ static void sort(int64_t count, mha_head_merge *merges)
     }
 }
 
-/* The joins name clusters by one of their heads: here they get the numbers of the tree. */
+/* Renumbers clusters: merges refer to a cluster by one of its heads, and get the numbers of the tree here. */
 static void name_clusters(const clustering *c, mha_head_merge *merges)
 {
     for (int64_t i = 0; i < 2 * c->n; i++)

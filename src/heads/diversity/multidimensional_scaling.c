@@ -1,4 +1,4 @@
-/* multidimensional_scaling.c - heads as points of a plane: classical scaling (Torgerson 1952) of the distances
+/* multidimensional_scaling.c - places heads in the plane by classical scaling (Torgerson 1952) of the distances
  * sqrt(js). */
 #include <math.h>
 
@@ -7,7 +7,7 @@
 #include "heads/diversity/diversity.h"
 #include "math/linalg.h"
 
-/* b = -1/2 J d2 J, J taking the mean off every row and column; d2 is symmetric. */
+/* b = -1/2 J d2 J, where J subtracts the mean of every row and column; d2 is symmetric. */
 static void centre(int64_t n, const double *d2, double *mean, double *b)
 {
     double all = 0;
@@ -23,7 +23,8 @@ static void centre(int64_t n, const double *d2, double *mean, double *b)
             b[i * n + j] = -0.5 * (d2[i * n + j] - mean[i] - mean[j] + all);
 }
 
-/* An eigenvector is a direction without a sign: the largest coordinate, the first of equals, is made positive. */
+/* Writes one axis. The sign of an eigenvector is arbitrary, so the largest coordinate (the first, if equal) is made
+ * positive. */
 static void place(int64_t n, const double *vector, double value, double *axis)
 {
     int64_t largest = 0;
@@ -43,7 +44,7 @@ mha_status mha__head_map(mha_ctx *ctx, int64_t n, const double *js, double *xy, 
     centre(n, js, values, b);
     const mha_status status = mha__symmetric_eigen(ctx, n, b, values, vectors, err);
     for (int64_t k = 0; k < 2 && status == MHA_OK; k++) {
-        const int64_t at = n - 1 - k; /* one head alone has one axis */
+        const int64_t at = n - 1 - k; /* a single head has one axis only */
         eigenvalues[k] = at < 0 ? 0 : values[at];
         place(n, at < 0 ? vectors : vectors + at * n, eigenvalues[k], xy + k);
     }

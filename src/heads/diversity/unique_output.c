@@ -1,9 +1,9 @@
-/* unique_output.c - what of each head's output the other heads of its layer do not predict.
+/* unique_output.c - computes the part of each head's output that the other heads of its layer do not predict.
  *
- * Regress the columns of head h on those of all others, o, with a ridge: let P = (fit + l)^-1, of all heads. The
- * coefficients are -P_oh P_hh^-1, as the inverse of a matrix in blocks has it, so what is left over is the combination
- * P_:h P_hh^-1 of all columns, and one inverse serves all heads. On the products `test` its square is
- * trace(P_hh^-1 S P_hh^-1) with S = (P test P)_hh. */
+ * The columns of head h are regressed on those of all other heads, o, with a ridge: let P = (fit + l)^-1, of all
+ * heads. By block inversion, the coefficients are -P_oh P_hh^-1, so the residual is the combination P_:h P_hh^-1 of
+ * all columns, and one inverse serves all heads. Its square on the products `test` is trace(P_hh^-1 S P_hh^-1) with S
+ * = (P test P)_hh. */
 #include <string.h>
 
 #include "base/ctx.h"
@@ -16,7 +16,7 @@
 typedef struct regression {
     mha_ctx *ctx;
     int64_t D, n;
-    double tokens;          /* of fit */
+    double tokens;          /* number of tokens in fit */
     double *factor, *p, *y; /* [n, n] fit + l and its factor, its inverse, test P */
     double *own, *s;        /* [D, D] */
 } regression;
@@ -44,7 +44,7 @@ static mha_status invert(regression *r, const double *fit, double penalty, mha_e
     return MHA_OK;
 }
 
-/* c [m, n] = a b, all contiguous but for the rows of n numbers that a and b may have. */
+/* c [m, n] = a b; all contiguous, except that the rows of a and b may have stride n. */
 static mha_status multiply(const regression *r, int64_t m, int64_t columns, const double *a, const double *b, double *c,
                            int64_t c_row, mha_error *err)
 {

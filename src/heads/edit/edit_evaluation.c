@@ -1,4 +1,4 @@
-/* edit_evaluation.c - an edited model beside its source: sizes, quality and speed. */
+/* edit_evaluation.c - compares an edited model with its source: size, quality and speed. */
 #include "base/clock.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -40,7 +40,7 @@ static const char *find_broken_rule(const mha_model_info *info)
 /* ---- speed ---- */
 
 enum { BATCH_TOKENS = 2048, ROUNDS = 5, MOST_ROUNDS = 200 };
-static const double long_enough = 0.5; /* seconds of all rounds together: short passes need many */
+static const double long_enough = 0.5; /* total time of all rounds [s]: short passes need many rounds */
 
 typedef struct timing {
     const mha_head_data *data;
@@ -48,7 +48,7 @@ typedef struct timing {
     int64_t *starts; /* [texts + 1] */
 } timing;
 
-/* One pass over the texts, packed. */
+/* Runs one pass over the packed texts. */
 static mha_status run_all(const timing *t, const mha_model *model, mha_error *err)
 {
     const int64_t count = mha_head_data_count(t->data);
@@ -67,7 +67,8 @@ static mha_status run_all(const timing *t, const mha_model *model, mha_error *er
     return MHA_OK;
 }
 
-/* The best pass of each model, in rounds in which they take turns. */
+/* Measures the fastest pass of each model; the models alternate in rounds, so that changes of the machine's load
+ * affect both. */
 static mha_status run_rounds(const timing *t, mha_ctx *ctx, const mha_model *const models[2], double best[2],
                              mha_error *err)
 {
@@ -100,7 +101,7 @@ static mha_status measure_speed(const mha_model *source, const mha_model *edited
     return status;
 }
 
-/* ---- the whole ---- */
+/* ---- the evaluation ---- */
 
 static mha_status measure_texts(const mha_model *source, const mha_model *edited, const mha_head_data *data,
                                 mha_edit_evaluation *out, mha_error *err)

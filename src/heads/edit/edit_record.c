@@ -1,5 +1,5 @@
-/* edit_record.c - the record of a pruned or regrouped model in config.json: what was done to it, and from which files.
- */
+/* edit_record.c - the record in config.json of a pruned or regrouped model: the edit, and the digests of its source
+ * files. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/data/model_digests.h"
@@ -60,7 +60,7 @@ mha_status mha_model_edit_note(mha_model_edit *edit, const char *quality_json, m
     return MHA_OK;
 }
 
-/* The entry of the record, with the digests of the files that the source model was read from. */
+/* Completes the entry of the record with the digests of the files that the source model was read from. */
 static mha_status final_entry(const mha_model_edit *edit, char **entry, mha_error *err)
 {
     mha__json_writer w = {.ctx = edit->ctx};
@@ -73,7 +73,7 @@ static mha_status final_entry(const mha_model_edit *edit, char **entry, mha_erro
     return status;
 }
 
-/* The record of config.json with one more entry. */
+/* Writes the record of config.json with one more entry. */
 static mha_status write_record(const mha_model_edit *edit, const char *entry, mha__json_writer *w, mha_error *err)
 {
     const mha__json *root;

@@ -1,4 +1,4 @@
-/* edit_struct.h - an edited model, inside: what pruning and regrouping share. Public side: mha/model_edit.h. */
+/* edit_struct.h - internals of an edited model, shared by pruning and regrouping. Public side: mha/model_edit.h. */
 #ifndef MHA_HEADS_EDIT_EDIT_STRUCT_H
 #define MHA_HEADS_EDIT_EDIT_STRUCT_H
 
@@ -7,12 +7,12 @@
 #include "mha/model_edit.h"
 #include "model/model_struct.h"
 
-/* The output projection of one layer as it will be stored: f32, in the list of tensors. */
+/* The output projection of one layer in its final form: f32, in the list of tensors. */
 typedef struct mha__out_part {
     float *weight;      /* [E, columns], or [columns, E] */
-    bool transposed;    /* the latter: Conv1D */
-    float *bias;        /* [E]; NULL: there is none */
-    int64_t columns;    /* head_dim for each head of the result */
+    bool transposed;    /* true = [columns, E]: Conv1D */
+    float *bias;        /* [E]; NULL = no bias */
+    int64_t columns;    /* head_dim per head of the result */
     int64_t *used;      /* [used_count] the columns of remaining heads, ascending */
     int64_t used_count; /* head_dim times the remaining heads */
 } mha__out_part;
@@ -20,24 +20,25 @@ typedef struct mha__out_part {
 struct mha_model_edit {
     const mha_model *model;
     mha_ctx *ctx;
-    mha_named_tensor *list; /* [count] tensors that change; their data and `own_names` are owned */
+    mha_named_tensor *list; /* [count] changed tensors; their data and `own_names` are owned */
     int64_t count;
-    char **own_names;   /* [count] names that the source does not have, or NULL */
-    mha__out_part *out; /* [layers] weight NULL: the layer's output projection is unchanged */
+    char **own_names;   /* [count] names absent from the source, or NULL */
+    mha__out_part *out; /* [layers] weight NULL = the layer's output projection is unchanged */
     char *config;       /* config.json of the result */
-    char *entry;        /* JSON: its entry of the record */
+    char *entry;        /* JSON: the record entry of this edit */
 };
 
-/* An edit that changes nothing yet, with room for all attention tensors. */
+/* Creates an edit without changes, with room for all attention tensors. */
 mha_status mha__edit_create(const mha_model *model, mha_model_edit **out, mha_error *err);
 /* Stores the edit in *out if `status` is MHA_OK, else frees it. */
 mha_status mha__edit_finish(mha_model_edit *edit, mha_status status, mha_model_edit **out);
-/* Appends a tensor of zeros. */
+/* Appends a tensor, filled with zeros. */
 mha_status mha__edit_new_tensor(mha_model_edit *edit, const char *name, int rank, const int64_t *shape, float **data,
                                 mha_error *err);
 
-/* Refusals of both: `compatible` with a key that only this project reads (NULL: none); a layer that selects heads for
- * each text; texts for a model without weights; scores [H] of a layer that are not finite. */
+/* Checks shared by both edits. They reject `compatible` with a key that only this project supports (NULL = none), a
+ * layer that selects heads for each text, texts for a model without weights, and scores [H] of a layer that are not
+ * finite. */
 mha_status mha__edit_check_compatible(const char *key, mha_error *err);
 mha_status mha__edit_check_selection(const mha_model *model, int64_t layer, mha_error *err);
 mha_status mha__edit_check_weights(const mha_model *model, mha_error *err);
@@ -45,16 +46,17 @@ mha_status mha__edit_check_scores(const mha_model *model, const double *scores, 
 
 /* ---- refit_outputs.c ---- */
 
-/* Fits the output projections of the edit, so that it reproduces the source model on the texts. */
+/* Fits the output projections of the edited model, so that it reproduces the source model on the texts. */
 mha_status mha__edit_refit(mha_model_edit *edit, const mha_head_data *data, double ridge, mha_error *err);
 
 /* ---- edit_record.c ---- */
 
 void mha__record_text(mha__json_writer *w, const char *key, const char *value);
-/* Writes what the entries of both end with, and stores the entry: the refit of `ridge` on `refit` (NULL: none). */
+/* Writes the fields at the end of every entry, and stores the entry: the refit with `ridge` on `refit` (NULL =
+ * none). */
 mha_status mha__record_end(mha_model_edit *edit, mha__json_writer *w, const mha_head_data *refit, double ridge,
                            bool compatible, mha_error *err);
-/* edit->config with the finished record. */
+/* Writes edit->config with the finished record. */
 mha_status mha__record_config(const mha_model_edit *edit, char **text, mha_error *err);
 
 #endif

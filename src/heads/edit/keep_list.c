@@ -12,7 +12,7 @@ int64_t mha__group(const mha_model *m, int64_t layer)
     return m->config.layer_heads[layer] * mha__common_multiple(keys, values) / (keys * values);
 }
 
-/* Their numbers in the unpruned model: "4, 5". */
+/* Writes their numbers in the unpruned model: "4, 5". */
 static void name_heads(const mha_model *m, int64_t layer, int64_t first, int64_t count, char *text, size_t room)
 {
     size_t used = 0;
@@ -76,8 +76,8 @@ void mha__keep_write(mha__json_writer *w, const mha_model *m, const uint8_t *kee
 static const char heads_key[] = "num_attention_heads", shared_key[] = "num_key_value_heads", width_key[] = "head_dim",
                   original_key[] = "mha.original_heads";
 
-/* BERT and GPT-2 have no key for the width of a head: it is hidden size / heads. Keys of this project that change what
- * layers compute may do so by the number of heads. */
+/* BERT and GPT-2 have no key for head_dim: it is hidden size / heads. Keys of this project that change what layers
+ * compute may depend on the number of heads. */
 bool mha__heads_are_plain(const mha__config *c, mha__head_count_fn count, const void *user)
 {
     const mha__head_count first = count(user, 0);

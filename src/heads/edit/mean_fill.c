@@ -1,4 +1,4 @@
-/* mean_fill.c - the mean output of removed heads, added to the output bias. */
+/* mean_fill.c - adds the mean output of removed heads to the output bias. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -12,7 +12,7 @@ typedef struct summing {
     double *sums; /* [layers, H, head_dim] */
 } summing;
 
-/* Each element is one chain of sums over the rows of all batches. */
+/* Each element is one chain of sums over the rows of all batches, in order. */
 static int on_activations(void *user, const mha_model_activations *a)
 {
     const summing *s = user;
@@ -54,9 +54,9 @@ mha_status mha__mean_contexts(const mha_model *model, const mha_head_data *data,
     return status;
 }
 
-/* ---- into the bias ---- */
+/* ---- update of the bias ---- */
 
-/* bias += Wo_h m_h of the removed heads of one layer; `weight` is the source's output projection in f32. */
+/* bias += Wo_h m_h for the removed heads of one layer; `weight` is the source's output projection in f32. */
 static void add_means(const mha__prune_job *p, int64_t layer, const float *weight, const double *means)
 {
     const mha__config *c = &p->model->config;
@@ -80,7 +80,7 @@ mha_status mha__mean_fill(const mha__prune_job *p, const mha_head_data *data, mh
     MHA__TRY(mha__mean_contexts(p->model, data, &means, err));
     mha_status status = MHA_OK;
     for (int64_t l = 0; l < c->layers && status == MHA_OK; l++) {
-        if (!p->edit->out[l].bias) continue; /* the layer lost no head */
+        if (!p->edit->out[l].bias) continue; /* no head of the layer was removed */
         const mha_tensor *t = mha__weights_tensor(&p->model->outer, MHA__ATTN_OUT, l, false);
         const size_t bytes = (size_t)t->elements * sizeof(float);
         float *weight = mha__alloc(p->model->ctx, bytes);

@@ -1,5 +1,4 @@
-/* model_edit.c - the life of an edited model: its tensors listed, opened, written; and what both kinds of edit refuse.
- */
+/* model_edit.c - creates, opens and saves an edited model, and performs the checks of both kinds of edit. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -11,7 +10,7 @@
 
 enum { PER_LAYER = 8 }; /* tensors: weights and biases of q, k, v, o */
 
-/* ---- refusals ---- */
+/* ---- checks ---- */
 
 mha_status mha__edit_check_compatible(const char *key, mha_error *err)
 {
@@ -45,7 +44,7 @@ mha_status mha__edit_check_scores(const mha_model *m, const double *scores, int6
     return MHA_OK;
 }
 
-/* ---- creating ---- */
+/* ---- creation ---- */
 
 mha_status mha__edit_create(const mha_model *model, mha_model_edit **out, mha_error *err)
 {
@@ -102,7 +101,7 @@ void mha_model_edit_free(mha_model_edit *e)
     mha__free(e->ctx, e);
 }
 
-/* ---- using it ---- */
+/* ---- use ---- */
 
 const mha_named_tensor *mha_model_edit_tensors(const mha_model_edit *edit, int64_t *count)
 {
@@ -117,7 +116,7 @@ static bool is_listed(const mha_model_edit *e, const char *name)
     return false;
 }
 
-/* The tensors that change, and those that the source model was given in memory. */
+/* Lists the changed tensors, and those that the source model was given in memory. */
 static int64_t list_all(const mha_model_edit *e, mha_named_tensor *all)
 {
     const mha__shards *shards = &e->model->shards;

@@ -1,8 +1,7 @@
-/* prune_choose.c - heads chosen by their scores.
+/* prune_choose.c - selects the heads to remove by their scores.
  *
  * The unit is a group: the query heads of one key head. All groups are sorted by score and removed in that order,
- * except in layers that have reached their floor.
- */
+ * except in layers that have reached their minimum. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -16,10 +15,10 @@
 
 typedef struct group {
     double score;
-    int64_t layer, first; /* its first head */
+    int64_t layer, first; /* first: the group's first head */
 } group;
 
-/* Lowest score first; of equal ones the last. */
+/* Lowest score first; ties: the last group first. */
 static int by_score(const void *a, const void *b)
 {
     const group *x = a, *y = b;
@@ -44,10 +43,10 @@ static mha_status list_groups(const mha_model *m, const double *scores, int64_t 
     return MHA_OK;
 }
 
-/* 0.07 * 100 exceeds 7 only by the binary rounding of the ratio, which must not add a head. */
+/* 0.07 * 100 exceeds 7 only because of the binary rounding of the ratio, which must not remove an additional head. */
 static const double binary_error = 4e-16;
 
-/* Heads of one layer, rounded up to whole groups. */
+/* Returns the number of heads to remove from one layer, rounded up to whole groups. */
 static double wanted_of_layer(const mha_model *m, const mha_prune_rule *rule, int64_t layer)
 {
     const double group = (double)mha__group(m, layer), heads = (double)m->heads_per_layer[layer];
@@ -72,8 +71,8 @@ bool mha__prune_takes(const mha_prune_rule *rule, double wanted, int64_t gone, i
     return nearest ? missing >= (double)size / 2 : missing > 0;
 }
 
-/* Removes groups from the front of the list until `wanted` heads are removed or no more may be. Returns the heads
- * removed. */
+/* Removes groups from the front of the list until `wanted` heads are removed or no more may be removed. Returns the
+ * number of removed heads. */
 static int64_t take(const mha_model *m, const mha_prune_rule *rule, group *list, int64_t count, double wanted,
                     uint8_t *keep)
 {

@@ -1,10 +1,10 @@
-/* prune_choose_joint.c - heads chosen together, by their joint effect.
+/* prune_choose_joint.c - selects the heads to remove together, by their joint effect.
  *
- * Removing a group moves the output for each text: an encoder's L2-normalized embedding by a vector, a decoder's loss
- * by a scalar. Movements are assumed to add up, and the next group to remove is the one with the smallest sum: the
- * shortest vectors, the lowest loss. The assumption holds less with every removed group, so movements are measured
- * again after each round, layer by layer: a group of layer l changes nothing below it, and its run begins there.
- */
+ * Removing a group shifts the output for each text: an encoder's L2-normalized embedding by a vector, a decoder's loss
+ * by a scalar. The shifts are assumed to be additive; the next group to remove is the one with the smallest total
+ * shift: the shortest vectors, the lowest loss. The assumption becomes less accurate with every removed group, so the
+ * shifts are measured again after each round, layer by layer: a group of layer l does not affect earlier layers, so
+ * its run starts at layer l. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -20,29 +20,29 @@ typedef struct joint {
     const mha_model *m;
     const mha_prune_rule *rule;
     mha__outcome outcome;
-    int64_t cells, width; /* elements of one movement; of one text: E, or 1 */
+    int64_t cells, width; /* cells: elements of one shift; width: per text, E or 1 */
     uint8_t *keep;        /* [layers, H] */
     int32_t *order;       /* [layers, H] or NULL */
-    int32_t gone;         /* removed heads */
-    float *gates;         /* [layers, H] the same */
-    double *means;        /* [layers, H, D]; NULL: the output of removed heads is 0 */
-    float *fills;         /* [layers, H, D]: means of the removed heads */
-    float *whole, *now;   /* [cells] output of the source for the texts; and of the model as it is */
-    float *moved;         /* [groups, cells] the movement by each group's removal */
-    int64_t *slot;        /* [layers, H] the group that begins with a head; -1 for others */
+    int32_t gone;         /* number of removed heads */
+    float *gates;         /* [layers, H] the same as factors */
+    double *means;        /* [layers, H, D]; NULL = the output of removed heads is 0 */
+    float *fills;         /* [layers, H, D] means of the removed heads */
+    float *whole, *now;   /* [cells] output for the texts of the source; and of the current model */
+    float *moved;         /* [groups, cells] the shift caused by removing each group */
+    int64_t *slot;        /* [layers, H] index of the group that begins with a head; -1 for other heads */
     int64_t groups;
-    float *sum; /* [cells] now - whole, and the movements of groups chosen since */
+    float *sum; /* [cells] now - whole, plus the shifts of the groups selected since */
 } joint;
 
-/* ---- movements ---- */
+/* ---- shifts ---- */
 
-/* Heads of the group that begins with head `first`, as [layers, H] counts. */
+/* Returns the number of heads in the group that begins with head `first`, an index into [layers, H]. */
 static int64_t size_of(const joint *j, int64_t first)
 {
     return mha__group(j->m, first / j->m->config.heads);
 }
 
-/* Switches its heads on or off. */
+/* Enables or disables the heads of a group. */
 static void set(joint *j, int64_t first, bool on)
 {
     const int64_t D = j->m->config.head_dim;
@@ -53,7 +53,7 @@ static void set(joint *j, int64_t first, bool on)
     }
 }
 
-/* The output of the last run. */
+/* Copies the output of the last run. */
 static void read(const joint *j, float *to)
 {
     for (int64_t i = 0; i < j->cells; i += j->width) {
@@ -69,7 +69,7 @@ static mha_status run(joint *j, mha_error *err)
     return mha__outcome_run(&j->outcome, j->gates, j->means ? j->fills : NULL, NULL, err);
 }
 
-/* Is it still there? */
+/* Returns true if the group has not been removed. */
 static bool is_there(const joint *j, int64_t first)
 {
     return j->slot[first] >= 0 && j->keep[first];
@@ -108,9 +108,9 @@ static mha_status measure(joint *j, int64_t round, int64_t rounds, mha_error *er
     return mha__progress(j->m->ctx, "choose heads", (round + 1) * layers, rounds * layers, err);
 }
 
-/* ---- choice ---- */
+/* ---- selection ---- */
 
-/* The cost with one more movement: twice the sum of 1 - cos, or of the losses. */
+/* Returns the cost with one more shift: twice the sum of 1 - cos, or of the losses. */
 static double cost(const joint *j, const float *more)
 {
     double total = 0;
@@ -143,7 +143,7 @@ static void remove_group(joint *j, int64_t first)
         j->order[h] = j->gone;
 }
 
-/* Removes the best group, of equal ones the last; false if none may be removed. */
+/* Removes the best group, on ties the last one; returns false if none may be removed. */
 static bool choose_one(joint *j)
 {
     const int64_t heads = j->m->config.heads;
@@ -160,7 +160,7 @@ static bool choose_one(joint *j)
     return best >= 0;
 }
 
-/* Heads that the rule removes, floors aside. */
+/* Returns the number of heads that the rule removes, without minima. */
 static double heads_to_go(const joint *j)
 {
     double heads = 0;
@@ -183,7 +183,7 @@ static mha_status check_gone(const joint *j, mha_error *err)
 
 static mha_status choose(joint *j, int64_t rounds, mha_error *err)
 {
-    const int64_t wanted = llround(heads_to_go(j)); /* halves are decided by mha__prune_takes */
+    const int64_t wanted = llround(heads_to_go(j)); /* mha__prune_takes decides how halves are rounded */
     bool more = true;
     rounds = mha__min64(rounds, wanted);
     for (int64_t round = 0; round < rounds && more; round++) {
@@ -211,7 +211,7 @@ static void lay_out(mha__arena *arena, joint *j, const mha_head_data *data)
     j->outcome.stream = mha__take(arena, tokens, (size_t)c->hidden * sizeof *j->outcome.stream);
 }
 
-/* Begins with all heads. */
+/* Starts with all heads. */
 static void begin(joint *j)
 {
     const mha__config *c = &j->m->config;

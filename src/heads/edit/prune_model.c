@@ -1,4 +1,4 @@
-/* prune_model.c - mha_prune: from the list of heads that stay to an edited model, with its config and record. */
+/* prune_model.c - mha_prune: creates an edited model with its config and record from the list of kept heads. */
 #include "heads/edit/prune_model.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -11,7 +11,7 @@ static const double default_ridge = 3;
 
 /* ---- config ---- */
 
-/* Does config.json of this family say whether the projections of attention have biases? */
+/* Returns true if config.json of this family states whether the attention projections have biases. */
 static bool may_add_bias(const mha_model *m)
 {
     const mha__family *f = m->config.family;
@@ -32,7 +32,7 @@ static mha_status check_fill(mha__prune_job *p, mha_error *err)
                      m->info.family);
 }
 
-/* The remaining heads of a layer. */
+/* Returns the remaining heads of a layer. */
 static mha__head_count remaining(const void *user, int64_t layer)
 {
     const mha__prune_job *p = user;
@@ -56,7 +56,7 @@ static void write_shared(mha__json_writer *w, const mha__prune_job *p)
     mha__json_close(w, '}');
 }
 
-/* How many heads there are, and which. */
+/* Writes the head counts, and the list of heads. */
 static void write_heads(mha__json_writer *w, const mha__prune_job *p, bool shared)
 {
     const mha__config *c = &p->model->config;
@@ -123,7 +123,7 @@ static mha_status write_record(const mha__prune_job *p, const mha_prune_options 
     return mha__record_end(p->edit, &w, o->refit, o->ridge, p->compatible, err);
 }
 
-/* ---- making ---- */
+/* ---- creation ---- */
 
 static mha_status make(mha__prune_job *p, const mha_prune_options *o, mha_error *err)
 {

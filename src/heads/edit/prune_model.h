@@ -1,4 +1,4 @@
-/* prune_model.h - heads being removed from a model. Public side: mha/prune.h. */
+/* prune_model.h - internals of pruning. Public side: mha/prune.h. */
 #ifndef MHA_HEADS_EDIT_PRUNE_MODEL_H
 #define MHA_HEADS_EDIT_PRUNE_MODEL_H
 
@@ -9,20 +9,20 @@ typedef struct mha__prune_job {
     const mha_model *model;
     mha_model_edit *edit;
     const uint8_t *keep; /* [layers, H] */
-    bool compatible;     /* the shapes of the unpruned model */
-    bool add_bias;       /* the result has biases where the source has none */
+    bool compatible;     /* keep the shapes of the unpruned model */
+    bool add_bias;       /* the result has biases, but the source has none */
 } mha__prune_job;
 
-/* Fills the tensors of all layers: heads cut out, or zeroed. Output projections of all layers are listed with
- * `all_out`. */
+/* Fills the tensors of all layers, with the heads cut out or zeroed. With `all_out`, the output projections of all
+ * layers are listed. */
 mha_status mha__prune_tensors(const mha__prune_job *job, bool all_out, mha_error *err);
 
 /* ---- mean_fill.c ---- */
 
 /* Adds Wo_h m_h of the removed heads to the output biases. */
 mha_status mha__mean_fill(const mha__prune_job *job, const mha_head_data *data, mha_error *err);
-/* Mean output of each head over all tokens, [layers, H, head_dim], memory of the context: 0 where a layer has no such
- * head. */
+/* Computes the mean output of each head over all tokens, [layers, H, head_dim], memory of the context; 0 for heads
+ * that a layer lacks. */
 mha_status mha__mean_contexts(const mha_model *model, const mha_head_data *data, double **means, mha_error *err);
 
 #endif

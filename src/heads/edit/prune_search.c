@@ -1,4 +1,5 @@
-/* prune_search.c - the most heads that can be removed: ever fewer heads, each result evaluated on held-out texts. */
+/* prune_search.c - finds the maximum number of heads that can be removed, by evaluating several counts on held-out
+ * texts. */
 #include "mha/prune_search.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -14,7 +15,7 @@ struct mha_prune_curve {
     const mha_model *model;
     mha_ctx *ctx;
     size_t cells;           /* layers H */
-    int32_t *order;         /* [layers, H] of heads chosen together */
+    int32_t *order;         /* [layers, H] removal order of heads that are selected together */
     mha_prune_point *point; /* [count] */
     int64_t count, best;    /* best: -1 = none */
 };
@@ -26,7 +27,7 @@ typedef struct search {
     mha_prune_options prune;
 } search;
 
-/* ---- which heads ---- */
+/* ---- selection of heads ---- */
 
 static mha_status choose_together(const search *s, mha_error *err)
 {
@@ -41,7 +42,7 @@ static mha_status choose_together(const search *s, mha_error *err)
     return status;
 }
 
-/* How many heads had been removed with head n, itself included: of all, or of its layer. */
+/* Returns how many heads had been removed after head n, itself included: in all layers, or in its layer. */
 static int64_t rank_of(const search *s, int64_t n)
 {
     const int64_t H = s->c->model->config.heads, first = n / H * H;
@@ -128,7 +129,7 @@ static mha_status try_all(search *s, int64_t most, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- object ---- */
+/* ---- the search ---- */
 
 static mha_status search_all(search *s, mha_error *err)
 {

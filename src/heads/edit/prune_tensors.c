@@ -1,19 +1,18 @@
-/* prune_tensors.c - the tensors of layers without their removed heads.
+/* prune_tensors.c - builds the tensors of layers without their removed heads.
  *
- * Every tensor is gathered from the old one through a list of its rows (or columns). An entry of -1 gives zeros: a
- * removed head where the shapes must stay.
- */
+ * Every tensor is gathered from the old one through a list of its rows (or columns). An entry of -1 gives zeros, for a
+ * removed head if the shapes must be kept. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "heads/edit/prune_model.h"
 #include <string.h>
 
-/* One layer being cut. */
+/* One layer during the cut. */
 typedef struct cutting {
     const mha__prune_job *p;
     int64_t layer;
-    int64_t *heads; /* [count] the source's head at that position, -1 = none */
+    int64_t *heads; /* [count] index in the source of each head of the result, -1 = none */
     int64_t count;
     int64_t *rows; /* room for any list of rows */
     bool changed;  /* the layer differs from the source */
@@ -21,7 +20,7 @@ typedef struct cutting {
 
 /* ---- lists ---- */
 
-/* The heads of the result, each by its position in the source. */
+/* Lists the heads of the result by their position in the source. */
 static void list_heads(cutting *c)
 {
     const mha__prune_job *p = c->p;
@@ -43,7 +42,8 @@ static void list_heads(cutting *c)
         c->changed |= c->heads[n] != n;
 }
 
-/* Appends the rows of every `step`-th head, which begin at row `base` of the source; returns how many there are now. */
+/* Appends the rows of every `step`-th head, starting at row `base` of the source; returns the new length of the
+ * list. */
 static int64_t append_rows(const cutting *c, int64_t step, int64_t base, int64_t rows)
 {
     const int64_t D = c->p->model->config.head_dim;
@@ -103,7 +103,7 @@ static bool is_conv1d(const cutting *c, mha__role role)
     return c->p->model->config.family->parts[role].kind == MHA__PART_CONV1D;
 }
 
-/* A bias that the source does not have: zeros, under the name of its weight. */
+/* Adds a bias that the source lacks: zeros, named after its weight. */
 static mha_status add_bias(const cutting *c, mha__role role, int64_t count, float **data, mha_error *err)
 {
     static const char weight[] = "weight", bias[] = "bias";
@@ -127,7 +127,7 @@ static mha_status cut_projection(const cutting *c, mha__role role, mha_error *er
     return c->p->add_bias ? add_bias(c, role, rows, &data, err) : MHA_OK;
 }
 
-/* The columns of the result that belong to remaining heads. */
+/* Lists the columns of the result that belong to remaining heads. */
 static mha_status list_used(const cutting *c, mha__out_part *out, mha_error *err)
 {
     const size_t bytes = (size_t)out->columns * sizeof *out->used;

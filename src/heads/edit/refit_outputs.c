@@ -1,9 +1,8 @@
-/* refit_outputs.c - output projections fitted, layer by layer, so that the edited model reproduces the source.
+/* refit_outputs.c - fits the output projections, layer by layer, so that the edited model reproduces the source.
  *
- * The hidden states of all tokens pass the layers twice in parallel: those of the source, and those of the edited model
- * with the layers below already fitted. At each layer X^T X and X^T (Y - X W0) are summed over the batches, in double;
- * then the new weights are packed, and the hidden states of the edited model run through the layer again.
- */
+ * The hidden states of all tokens pass through the layers twice in parallel: in the source, and in the edited model,
+ * whose earlier layers are already fitted. At each layer, X^T X and X^T (Y - X W0) are summed over the batches in
+ * double. Then the new weights are packed, and the hidden states of the edited model pass through the layer again. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/data/head_data.h"
@@ -19,10 +18,10 @@ typedef struct refit {
     double ridge;
     mha_model *edited;
     float *source_x, *edited_x; /* [tokens, E] input of the current layer, batch after batch */
-    float *x;                   /* [rows, n] of a batch: contexts of the heads that stay, and 1 for a bias */
+    float *x;                   /* [rows, n] of a batch: contexts of the kept heads, and 1 for a bias */
     float *rest;                /* [rows, E] of a batch: Y, then Y - X W0 */
-    double *gram, *cross;       /* [n, n] X^T X, [n, E] X^T (Y - X W0); then a Cholesky factor, and the change of W */
-    int64_t layer, n;           /* current */
+    double *gram, *cross;       /* [n, n] X^T X, [n, E] X^T (Y - X W0); later a Cholesky factor, and the change of W */
+    int64_t layer, n;           /* the current layer; columns of X */
 } refit;
 
 /* ---- one layer of one batch ---- */
@@ -32,9 +31,9 @@ typedef struct pass {
     const refit *r;
     const mha_model *model;
     float *stream; /* of the batch: read from the second layer on, written with `onward` */
-    bool onward;   /* the output of the layer replaces its input */
-    bool wanted;   /* its activations are observed */
-    bool stopped;  /* by us: the layers above are not needed */
+    bool onward;   /* write the output of the layer to the stream */
+    bool wanted;   /* observe the activations */
+    bool stopped;  /* stopped by our callback: the later layers are not needed */
     int64_t rows;
 } pass;
 
@@ -85,7 +84,7 @@ static mha_status run(pass *s, mha_model_input input, mha_error *err)
 
 /* ---- one layer ---- */
 
-/* Runs all batches: `fitting` sums X^T X and the rest, else only the edited model advances. */
+/* Runs all batches: with `fitting`, sums X^T X and X^T (Y - X W0); otherwise only advances the edited model. */
 static mha_status run_batches(const refit *r, bool fitting, mha_error *err)
 {
     const int64_t batches = mha__head_data_batches(r->data), E = r->edit->model->config.hidden;
@@ -108,7 +107,7 @@ static mha_status run_batches(const refit *r, bool fitting, mha_error *err)
     return MHA_OK;
 }
 
-/* cross = (gram + ridge mu I)^-1 cross. If all contexts are 0 there is nothing to fit. */
+/* cross = (gram + ridge mu I)^-1 cross. If all contexts are 0, nothing can be fitted. */
 static mha_status solve(const refit *r, mha_error *err)
 {
     double trace = 0;
@@ -151,7 +150,7 @@ static mha_status fit_layer(refit *r, mha_error *err)
     return run_batches(r, false, err);
 }
 
-/* ---- the whole ---- */
+/* ---- the refit ---- */
 
 static void lay_out(mha__arena *arena, refit *r)
 {

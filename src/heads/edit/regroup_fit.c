@@ -1,5 +1,5 @@
-/* regroup_fit.c - the shared head of a group in closed form: the first eigenvectors of what its heads have together,
- * each head measured by what its numbers do. */
+/* regroup_fit.c - computes the shared head of a group in closed form: the leading eigenvectors of the stacked heads,
+ * each weighted by the effect of its elements. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/edit/regroup_model.h"
@@ -18,7 +18,7 @@ static void multiply(int64_t m, int64_t k, int64_t n, const double *a, const dou
 
 /* ---- roots ---- */
 
-/* root = sum of sqrt(value) v v^T, back = sum of v v^T / sqrt(value). Damping keeps values away from 0. */
+/* root = sum of sqrt(value) v v^T, back = sum of v v^T / sqrt(value). Damping keeps the values away from 0. */
 static void compose(int64_t D, const double *values, const double *vectors, double *root, double *back)
 {
     for (int64_t n = 0; n < D; n++) {
@@ -58,15 +58,15 @@ void mha__shared_free(mha__shared *s)
     s->root = s->gram = NULL;
 }
 
-/* ---- what the heads of a group have together ---- */
+/* ---- joint products of a group ---- */
 
-/* The stored head that a query head reads, as a place in gram. */
+/* Returns the row in gram of the stored head that a query head reads. */
 static int64_t place_of(const mha__shared *s, int64_t head)
 {
     return head * s->stored / s->heads * s->head_dim;
 }
 
-/* Z^T Z [count D, count D]: blocks S_h X_h^T X_g S_g. `half` [D, D] is scratch. */
+/* Computes Z^T Z [count D, count D]: blocks S_h X_h^T X_g S_g. `half` [D, D] is scratch. */
 static void join(const mha__shared *s, const int32_t *heads, int64_t count, double *half, double *out)
 {
     const int64_t D = s->head_dim, wide = s->stored * D, n = count * D;
@@ -84,7 +84,7 @@ static void join(const mha__shared *s, const int32_t *heads, int64_t count, doub
         }
 }
 
-/* Scratch of an eigenproblem of `n` numbers. */
+/* Scratch of an eigenproblem of size `n`. */
 typedef struct eigen {
     double *half, *matrix, *values, *vectors;
 } eigen;
@@ -111,7 +111,7 @@ mha_status mha__shared_fit(const mha__shared *s, const int32_t *heads, int64_t c
     memset(maps, 0, (size_t)(n * D) * sizeof *maps);
     memset(backs, 0, (size_t)(n * D) * sizeof *backs);
     for (int64_t i = 0; i < count && status == MHA_OK; i++) {
-        for (int64_t j = 0; j < D; j++) /* P_h^T: the last D vectors, where they are of this head */
+        for (int64_t j = 0; j < D; j++) /* P_h^T: the part of this head in the last D vectors */
             memcpy(e.half + j * D, e.vectors + (n - D + j) * n + i * D, (size_t)D * sizeof *e.half);
         multiply(D, D, D, e.half, s->root + heads[i] * D * D, maps + i * D * D, D);
         multiply(D, D, D, e.half, s->back + heads[i] * D * D, backs + i * D * D, D);
@@ -147,7 +147,7 @@ mha_status mha__shared_pairs(const mha__shared *s, double *cost, mha_error *err)
 {
     double whole = 0;
     MHA__TRY(whole_of(s, &whole, err));
-    if (!(whole > 0)) return MHA_OK; /* nothing can be lost */
+    if (!(whole > 0)) return MHA_OK; /* no loss is possible */
     for (int32_t a = 0; a < s->heads; a++)
         for (int32_t b = 0; b < a; b++) {
             eigen e = {0};

@@ -1,16 +1,16 @@
-/* regroup_groups.c - which heads come together: units of heads change places, two at a time, the best exchange first,
- * until none helps. A minimum that no single exchange betters, found in the same way every time. */
+/* regroup_groups.c - assigns heads to groups: units of heads are exchanged in pairs, the best exchange first, until no
+ * exchange improves the cost. The result is a deterministic local minimum. */
 #include "heads/edit/regroup_model.h"
 
 typedef struct search {
     int64_t heads, unit;
-    int64_t size[2]; /* heads of a group; 0 = this side does not matter */
+    int64_t size[2]; /* heads per group; 0 = this side has no cost */
     double *const *costs;
     int32_t *order;
 } search;
 
-/* Cost of the heads of `unit`, standing at the place of `at`, with the other heads of that group, but for those of the
- * unit at `without`. The mean over partners, so that large groups weigh no more. */
+/* Cost of the heads of `unit` at the position `at`, with the other heads of that group except those of the unit at
+ * `without`. The mean over partners, so that large groups have no larger weight. */
 static double beside(const search *s, int64_t unit, int64_t at, int64_t without)
 {
     double sum = 0;
@@ -26,7 +26,7 @@ static double beside(const search *s, int64_t unit, int64_t at, int64_t without)
     return sum;
 }
 
-/* What the exchange of two units changes. Inside a group of both nothing does. */
+/* Returns the change of cost if two units are exchanged; 0 if both are in the same group. */
 static double change(const search *s, int64_t a, int64_t b)
 {
     return beside(s, a, b, a) + beside(s, b, a, b) - beside(s, a, a, b) - beside(s, b, b, a);
@@ -41,7 +41,7 @@ static void exchange(const search *s, int64_t a, int64_t b)
     }
 }
 
-/* Makes the best exchange; false where none is better than what rounding does. */
+/* Makes the best exchange; returns false if none exceeds the rounding error. */
 static bool improve(const search *s)
 {
     double best = -1e-12;
@@ -65,7 +65,7 @@ void mha__order_find(int64_t heads, int64_t unit, const int64_t counts[2], doubl
     for (int n = 0; n < 2; n++) {
         const int64_t size = heads / counts[n];
         if (!costs[n] || size <= unit || size == heads) continue;
-        if (size % unit) return; /* units would have to be cut */
+        if (size % unit) return; /* would split units */
         s.size[n] = size;
         any = true;
     }

@@ -1,4 +1,4 @@
-/* regroup_layer.c - one layer from its old projections to new ones: the order of heads, then keys, then values. */
+/* regroup_layer.c - regroups the projections of one layer: the order of heads, then keys, then values. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -6,12 +6,12 @@
 #include <math.h>
 #include <string.h>
 
-/* Keys or values of the current layer. */
+/* The keys or the values of the current layer. */
 typedef struct side {
     const mha__regroup_job *job;
     const mha__projections *from, *to;
-    mha__shared shared;   /* in closed form */
-    bool keys, closed;    /* closed: there is something to fit */
+    mha__shared shared;   /* cost, for the closed form */
+    bool keys, closed;    /* closed: fitted in closed form */
     int64_t had, wanted;  /* heads */
     double *maps, *backs; /* [H / wanted, D, D] */
 } side;
@@ -31,7 +31,7 @@ static void squares_of_out(const mha__projections *p, double *squares)
         }
 }
 
-/* Products of elements; of centered keys, less the products of their means. */
+/* Takes the products of elements; with centered keys, subtracts the products of their means. */
 static mha_status take_gram(side *s, mha_error *err)
 {
     const mha__moments *m = s->job->moments;
@@ -45,7 +45,7 @@ static mha_status take_gram(side *s, mha_error *err)
     return MHA_OK;
 }
 
-/* The error of a head counts by its weight: S_h sqrt(weight). */
+/* Weights the error of each head: S_h sqrt(weight). */
 static void weigh(side *s)
 {
     const double *weights = s->job->weights;
@@ -103,7 +103,8 @@ static void end(side *s)
 
 /* ---- the order ---- */
 
-/* Neighbours that must stay so, because they share what does not change. Both sides' counts divide the heads. */
+/* Returns the number of neighboring heads that must stay together because they share an unchanged key or value head.
+ * Both sides' counts divide the heads. */
 static int64_t unit_of(const side *sides)
 {
     int64_t unit = 1;
@@ -120,7 +121,7 @@ static mha_status find_order(const side *sides, mha_error *err)
     for (int64_t h = 0; h < H; h++)
         job->order[h] = (int32_t)h;
     for (int n = 0; n < 2; n++)
-        if (sides[n].wanted < sides[n].had && !sides[n].closed) return MHA_OK; /* the mean is over neighbors */
+        if (sides[n].wanted < sides[n].had && !sides[n].closed) return MHA_OK; /* the mean is taken over neighbors */
     if (job->o->contiguous) return MHA_OK;
     double *cost = mha__calloc(ctx, (size_t)(2 * cells), sizeof *cost);
     if (!cost) return mha__no_memory(err, (size_t)(2 * cells) * sizeof *cost, "the pairs of heads");
@@ -133,9 +134,9 @@ static mha_status find_order(const side *sides, mha_error *err)
     return status;
 }
 
-/* ---- new numbers ---- */
+/* ---- new weights ---- */
 
-/* to [D, row] += map [D, D] from [D, row], map NULL: times factor. */
+/* to [D, row] += map [D, D] from [D, row]; if map is NULL, factor from. */
 static void add_mapped(int64_t D, int64_t row, const double *map, double factor, const double *from, double *to)
 {
     for (int64_t i = 0; i < D; i++)
@@ -146,7 +147,7 @@ static void add_mapped(int64_t D, int64_t row, const double *map, double factor,
         }
 }
 
-/* Columns of the output projection, in the new order: old ones, or through back. */
+/* Writes columns of the output projection in the new order: the old columns, or transformed by `back`. */
 static void put_out(const side *s, int64_t place, int64_t head, const double *back)
 {
     const int64_t D = s->from->head_dim, wide = s->from->heads * D;
@@ -161,7 +162,8 @@ static void put_out(const side *s, int64_t place, int64_t head, const double *ba
     }
 }
 
-/* Part of head `at` in the mean of a group. One that shares nothing new is the mean of equal ones. */
+/* Returns the weight of head `at` in the mean of a group. In a group with no new sharing, all heads are equal and the
+ * weights are uniform. */
 static double part_of(const side *s, const int32_t *heads, int64_t count, int64_t at)
 {
     const double *weights = s->wanted < s->had ? s->job->weights : NULL;
@@ -171,7 +173,7 @@ static double part_of(const side *s, const int32_t *heads, int64_t count, int64_
     return weights ? weights[heads[at]] / sum : 1 / (double)count;
 }
 
-/* The heads of group g: their one key or value head, and what reads it. */
+/* Computes the shared key or value head of group g, and transforms the projections that read it. */
 static mha_status put_group(const side *s, int64_t g, mha_error *err)
 {
     const int64_t H = s->from->heads, D = s->from->head_dim, row = s->from->width + 1, count = H / s->wanted;

@@ -1,12 +1,11 @@
-/* regroup_model.h - heads that share keys and values, inside. Public side: mha/regroup.h.
+/* regroup_model.h - internals of regrouping to shared keys and values. Public side: mha/regroup.h.
  *
- *   regroup_model.c    the whole; regroup_options.c and regroup_config.c are its beginning and its end
- *   regroup_layer.c    one layer from its old projections to new ones
+ *   regroup_model.c    the call; regroup_options.c checks its options, regroup_config.c writes its result
+ *   regroup_layer.c    the new projections of one layer
  *   regroup_weights.c  the projections of a layer, read from the checkpoint's tensors and listed as new ones
  *   regroup_moments.c  products of queries, keys and values over the texts
  *   regroup_fit.c      the shared head of a group
- *   regroup_groups.c   which heads share a group
- */
+ *   regroup_groups.c   which heads share a group */
 #ifndef MHA_HEADS_EDIT_REGROUP_MODEL_H
 #define MHA_HEADS_EDIT_REGROUP_MODEL_H
 
@@ -14,35 +13,35 @@
 #include "heads/edit/keep_list.h"
 #include "mha/regroup.h"
 
-/* The projections of a layer in double. Rows of q, k and v are E numbers and the bias. */
+/* The projections of a layer in double. Rows of q, k and v are E elements and the bias. */
 typedef struct mha__projections {
-    int64_t width, head_dim, heads, k_heads, v_heads; /* E, D, H; k and v as many as their tensors have */
+    int64_t width, head_dim, heads, k_heads, v_heads; /* E, D, H; head counts of the k and v tensors */
     double *q, *k, *v;                                /* [heads D, E + 1] */
     double *o;                                        /* [E, H D] */
 } mha__projections;
 
-/* `layer` of the model; or zeros for other counts. Free with mha__projections_free. */
+/* Reads the projections of `layer`; or allocates zeros for other head counts. Free with mha__projections_free. */
 mha_status mha__projections_read(const mha_model *model, int64_t layer, mha__projections *out, mha_error *err);
 mha_status mha__projections_make(mha_ctx *ctx, const mha__projections *like, int64_t k_heads, int64_t v_heads,
                                  mha__projections *out, mha_error *err);
 void mha__projections_free(mha_ctx *ctx, mha__projections *p);
-/* Adds the tensors of the layer to the edit's list, and its output projection to edit->out; k and v repeated so that
- * there are `copies` heads of both, 0 = as they are. */
+/* Adds the tensors of the layer to the edit's list, and its output projection to edit->out. k and v are repeated to
+ * `copies` heads each; 0 = not repeated. */
 mha_status mha__projections_list(mha_model_edit *edit, int64_t layer, const mha__projections *from, int64_t copies,
                                  mha_error *err);
 
-/* Sums over all tokens, of the heads as the operator reads them. NULL if not requested. */
+/* Sums over all tokens, of the heads as the operator reads them. NULL = not requested. */
 typedef struct mha__moments {
     int64_t tokens;
     double **queries, **keys, **values; /* [layers]: [H, D, D], [Hkv D, Hkv D], [Hkv D, Hkv D] */
-    double **mean;                      /* [layers]: [Hkv D] sum of the keys */
+    double **mean;                      /* [layers]: [Hkv D] sums of the keys */
 } mha__moments;
 
 mha_status mha__moments_sum(const mha_model *model, const mha_head_data *data, bool keys, bool values,
                             mha__moments *out, mha_error *err);
 void mha__moments_free(mha_ctx *ctx, mha__moments *m, int64_t layers);
 
-/* Keys, or values, of a layer: the cost of sharing them. */
+/* The keys or the values of a layer, with the cost of sharing them. */
 typedef struct mha__shared {
     mha_ctx *ctx;
     int64_t heads, head_dim, stored; /* H, D, Hkv of: */
@@ -50,17 +49,18 @@ typedef struct mha__shared {
     double *root, *back;             /* [H, D, D] S_h and its inverse */
 } mha__shared;
 
-/* root and back from [H, D, D] squares of S_h: square / divisor + damping I. The squares are overwritten. */
+/* Computes root and back from [H, D, D] squares of S_h: square / divisor + damping I. The squares are overwritten. */
 mha_status mha__shared_roots(mha__shared *s, double *squares, double divisor, double damping, mha_error *err);
 void mha__shared_free(mha__shared *s);
-/* The shared head of the `count` heads listed: maps [count, D, D] P_h^T S_h, and backs P_h^T S_h^-1. */
+/* Computes the shared head of the `count` listed heads: maps [count, D, D] P_h^T S_h, and backs P_h^T S_h^-1. */
 mha_status mha__shared_fit(const mha__shared *s, const int32_t *heads, int64_t count, double *maps, double *backs,
                            mha_error *err);
-/* cost [H, H] += for each pair what D directions leave of both, as a fraction of what all heads have. */
+/* cost [H, H] += for each pair, the loss when D directions represent both heads, as a fraction of the total of all
+ * heads. */
 mha_status mha__shared_pairs(const mha__shared *s, double *cost, mha_error *err);
 
 /* Finds the order [heads] of heads that minimizes the cost of pairs inside groups: `counts[n]` groups, with costs[n]
- * [heads, heads] (NULL: none). Units of `unit` neighbors stay together. */
+ * [heads, heads] (NULL = none). Units of `unit` neighbors stay together. */
 void mha__order_find(int64_t heads, int64_t unit, const int64_t counts[2], double *const costs[2], int32_t *order);
 
 /* One call of mha_regroup. */
@@ -69,9 +69,9 @@ typedef struct mha__regroup {
     mha_regroup_options o;
     mha_model_edit *edit;
     mha__moments moments;
-    int32_t *order;  /* [layers, H] the former position of each head */
-    double *weights; /* [layers, H] how much each head counts; NULL without scores */
-    bool ordered;    /* some head has moved */
+    int32_t *order;  /* [layers, H] the previous position of each head */
+    double *weights; /* [layers, H] weight of each head; NULL without scores */
+    bool ordered;    /* at least one head has moved */
     bool listed;     /* config.json of the source lists its heads */
 } mha__regroup;
 
@@ -79,11 +79,11 @@ typedef struct mha__regroup {
 mha_status mha__regroup_check(mha__regroup *r, mha_error *err);
 /* Computes the weights of heads from their scores. */
 mha_status mha__regroup_weigh(mha__regroup *r, mha_error *err);
-/* Key (or value) heads of a layer of the result, if `asked` are requested; 0 = unchanged. */
+/* Returns the key (or value) heads of a layer of the result, if `asked` are requested; 0 = unchanged. */
 int64_t mha__regroup_count(int64_t asked, int32_t had);
-/* Whether any layer's keys (or values) become fewer. */
+/* Returns true if any layer gets fewer keys (or values). */
 bool mha__regroup_shrinks(const mha__regroup *r, bool keys);
-/* Key heads and value heads that `compatible` stores; 0 without it. */
+/* Returns the number of key heads and value heads that `compatible` stores; 0 without it. */
 int64_t mha__regroup_copies(const mha__regroup *r, int64_t layer);
 /* Writes config and record of the result. */
 mha_status mha__regroup_config(mha__regroup *r, mha_error *err);
@@ -93,8 +93,8 @@ typedef struct mha__regroup_job {
     const mha_model *model;
     const mha_regroup_options *o;
     const mha__moments *moments;
-    int64_t layer, keys, values; /* heads of the result */
-    const double *weights;       /* [H] how much each head counts; NULL = all the same */
+    int64_t layer, keys, values; /* keys, values: head counts of the result */
+    const double *weights;       /* [H] weight of each head; NULL = equal weights */
     int32_t *order;              /* [H] result */
 } mha__regroup_job;
 mha_status mha__regroup_layer(const mha__regroup_job *job, const mha__projections *from, mha__projections *to,

@@ -9,7 +9,7 @@ typedef struct summing {
     const mha_model *model;
     const mha__moments *m;
     mha_status status;
-    mha_error failure; /* the reason of status: the pass that it stops has a sentence of its own */
+    mha_error failure; /* cause of status: stopping the pass would replace the message */
 } summing;
 
 static mha_status add_keys(summing *s, const mha_model_activations *a)
@@ -36,7 +36,7 @@ static int on_activations(void *user, const mha_model_activations *a)
     return s->status != MHA_OK;
 }
 
-/* [layers], each of numbers[layer] zeros. */
+/* Allocates [layers] arrays, each of numbers[layer] zeros. */
 static mha_status make(mha_ctx *ctx, int64_t layers, const int64_t *numbers, double ***out, mha_error *err)
 {
     *out = mha__calloc(ctx, (size_t)layers, sizeof **out);

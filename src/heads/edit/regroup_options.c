@@ -74,7 +74,7 @@ static mha_status check_count(const mha_model *m, const char *name, int64_t coun
     return MHA_OK;
 }
 
-/* A map of keys would have to pass rotation and norms. */
+/* Fitted maps of keys do not commute with rotation and norms, so these are rejected. */
 static mha_status check_keys(const mha__regroup *r, mha_error *err)
 {
     const mha_model *m = r->model;
@@ -113,7 +113,7 @@ static mha_status check_options(const mha_regroup_options *o, mha_error *err)
     return mha__fail(err, MHA_ERR_ARG, "mha_regroup_options: ridge must be finite (got %g)", o->ridge);
 }
 
-/* Resolves the default ridge; texts are needed to fit anything. */
+/* Resolves the default ridge; every fit requires texts. */
 static mha_status check_fit(mha__regroup *r, mha_error *err)
 {
     mha_regroup_options *o = &r->o;
@@ -138,7 +138,7 @@ mha_status mha__regroup_check(mha__regroup *r, mha_error *err)
 
 /* ---- weights ---- */
 
-/* A score below a hundredth of the largest of the layer counts as that; if none is above 0, all count the same. */
+/* Scores below a hundredth of the layer's largest are raised to it; if no score is above 0, all weights are equal. */
 static mha_status weigh_layer(const mha__regroup *r, int64_t layer, mha_error *err)
 {
     static const double least = 0.01;

@@ -1,5 +1,5 @@
-/* regroup_weights.c - the projections of a layer in double, out of a checkpoint's tensors and into new ones: three
- * tensors or one, [out, in] or [in, out]. */
+/* regroup_weights.c - reads the projections of a layer in double from a checkpoint's tensors, and writes them as new
+ * ones: three tensors or one, [out, in] or [in, out]. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/edit/regroup_model.h"
@@ -49,9 +49,9 @@ void mha__projections_free(mha_ctx *ctx, mha__projections *p)
     *p = (mha__projections){0};
 }
 
-/* ---- in ---- */
+/* ---- reading ---- */
 
-/* A tensor's elements; a weight as [rows, columns], however it is stored. */
+/* Reads a tensor; a weight becomes [rows, columns] in either layout. */
 static mha_status read_tensor(const mha_model *m, const mha_tensor *t, bool transposed, double *to, int64_t to_row,
                               mha_error *err)
 {
@@ -67,7 +67,7 @@ static mha_status read_tensor(const mha_model *m, const mha_tensor *t, bool tran
     return status;
 }
 
-/* Rows of E elements and the bias. */
+/* Reads rows of E elements and the bias. */
 static mha_status read_rows(const mha_model *m, mha__role role, int64_t layer, double *rows, mha_error *err)
 {
     const int64_t E = m->config.hidden;
@@ -81,7 +81,7 @@ static mha_status read_all(const mha_model *m, int64_t layer, const mha__project
 {
     const mha_tensor *o = mha__weights_tensor(&m->outer, MHA__ATTN_OUT, layer, false);
     MHA__TRY(read_tensor(m, o, is_conv1d(m, MHA__ATTN_OUT), p->o, p->heads * p->head_dim, err));
-    if (is_fused(m)) return read_rows(m, MHA__QKV, layer, p->q, err); /* q, k and v follow each other */
+    if (is_fused(m)) return read_rows(m, MHA__QKV, layer, p->q, err); /* q, k and v are contiguous */
     MHA__TRY(read_rows(m, MHA__QUERY, layer, p->q, err));
     MHA__TRY(read_rows(m, MHA__KEY, layer, p->k, err));
     return read_rows(m, MHA__VALUE, layer, p->v, err);
@@ -101,15 +101,15 @@ mha_status mha__projections_read(const mha_model *m, int64_t layer, mha__project
     return status;
 }
 
-/* ---- out ---- */
+/* ---- writing ---- */
 
-/* Some heads, each as many times as makes `copies`. */
+/* A range of heads, each repeated to give `copies`. */
 typedef struct stretch {
     const double *rows;
     int64_t heads, copies;
 } stretch;
 
-/* A weight or bias: the listed projections, one after another. */
+/* Lists a weight or bias: the given projections, concatenated. */
 static mha_status list_rows(mha_model_edit *edit, int64_t layer, mha__role role, bool bias,
                             const mha__projections *from, const stretch *parts, int count, mha_error *err)
 {
@@ -141,7 +141,7 @@ static mha_status list_both(mha_model_edit *edit, int64_t layer, mha__role role,
     return list_rows(edit, layer, role, true, from, parts, count, err);
 }
 
-/* The output projection, with what a refit of it needs. */
+/* Lists the output projection, with the fields that a refit needs. */
 static mha_status list_out(mha_model_edit *edit, int64_t layer, const mha__projections *from, mha_error *err)
 {
     const mha_tensor *t = mha__weights_tensor(&edit->model->outer, MHA__ATTN_OUT, layer, false);

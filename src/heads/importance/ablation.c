@@ -54,12 +54,12 @@ void mha__ablation_free(mha__ablation *a)
 
 /* ---- one batch ---- */
 
-/* What is taken out of a pass, which then stops. */
+/* What to copy from a pass, which then stops. */
 typedef struct taker {
-    float *hidden; /* entry number `entry` */
+    float *hidden; /* entry `entry` of the hidden states */
     float *context;
-    int64_t entry, layer, cells; /* cells of hidden */
-    bool ends;                   /* after the context: nothing more is needed */
+    int64_t entry, layer, cells; /* cells: size of hidden [elements] */
+    bool ends;                   /* stop after the context: later results are not needed */
     bool done;
 } taker;
 
@@ -81,7 +81,7 @@ static int take_context(void *user, const mha_model_activations *a)
     return 1;
 }
 
-/* The context of a batch, whose rows begin at `at`, with heads off. */
+/* Changes the context of a batch, whose rows begin at `at`, to switch heads off. */
 static void change(const mha__ablation *a, const mha__stream *s, int64_t at, int64_t rows, const int64_t *off,
                    int64_t count)
 {
@@ -105,7 +105,7 @@ static mha_model_input input_at(const mha__ablation *a, const mha__stream *s, co
 
 /* ---- a group ---- */
 
-/* The context of a stream that has its states. */
+/* Computes the context of a stream from its states. */
 static mha_status find_context(mha__ablation *a, mha__stream *s, mha_error *err)
 {
     const int64_t wide = a->info->heads_per_layer[s->layer] * a->info->head_dim;

@@ -1,5 +1,5 @@
-/* ablation_loss.c - what a pass without some heads is measured by: the distance of sentence vectors, the cross
- * entropy of tokens, the loss of pairs. */
+/* ablation_loss.c - evaluates a pass without some heads: the distance of text embeddings, the cross entropy of tokens,
+ * the loss of pairs. */
 #include <string.h>
 
 #include "base/error.h"
@@ -10,14 +10,14 @@
 #include "mha/layer.h"
 #include "model/forward/pooler_logits.h"
 
-enum { CHUNK_NUMBERS = 1 << 21, CHUNK_ROWS = 256 }; /* of logits: 8 MiB; rows at most */
+enum { CHUNK_NUMBERS = 1 << 21, CHUNK_ROWS = 256 }; /* logits in a chunk: 8 MiB; maximum rows */
 
 int64_t mha__ablation_chunk(const mha__ablation *a)
 {
     return mha__min64(CHUNK_ROWS, mha__max64(1, CHUNK_NUMBERS / mha__max64(1, a->info->vocab)));
 }
 
-/* The label of row `t` of a text of `length` tokens. */
+/* Returns the label of row `t` of a text of `length` tokens. */
 static int32_t label_of(const mha__ablation *a, const mha__packed *batch, int64_t first, int64_t length, int64_t t)
 {
     const int64_t at = t + (a->info->causal ? 1 : 0);
@@ -25,7 +25,7 @@ static int32_t label_of(const mha__ablation *a, const mha__packed *batch, int64_
     return batch->labels ? batch->labels[first + at] : batch->input.ids[first + at];
 }
 
-/* Rows that have a label, `count` of them in a->room, through the head of logits. */
+/* Computes the logits and losses of `count` rows with labels in a->room. */
 static mha_status add_chunk(const mha__ablation *a, const int32_t *labels, int64_t count, double *sum, mha_error *err)
 {
     const int64_t width = a->info->hidden;
@@ -45,7 +45,7 @@ static mha_status add_chunk(const mha__ablation *a, const int32_t *labels, int64
     return MHA_OK;
 }
 
-/* Text b of a batch. */
+/* Evaluates text b of a batch. */
 static mha_status take_tokens(mha__ablation *a, const mha__packed *batch, int64_t b, mha_error *err)
 {
     const int64_t first = batch->input.starts[b], length = batch->input.starts[b + 1] - first;

@@ -1,4 +1,4 @@
-/* importance.h - the result of scoring heads, inside. Public side: mha/importance.h. */
+/* importance.h - internals of importance scores. Public side: mha/importance.h. */
 #ifndef MHA_HEADS_IMPORTANCE_IMPORTANCE_H
 #define MHA_HEADS_IMPORTANCE_IMPORTANCE_H
 
@@ -7,9 +7,9 @@
 struct mha_importance {
     mha_ctx *ctx;
     int64_t layers, heads;      /* H of the config */
-    double *value, *low, *high; /* [layers, H] NAN where a layer has no such head */
+    double *value, *low, *high; /* [layers, H] NAN for heads that a layer lacks */
     double halves, loss, identity;
-    int64_t texts; /* used */
+    int64_t texts; /* number of texts used */
     bool saturated;
 };
 
@@ -18,7 +18,7 @@ mha_status mha__importance_options_read(const mha_model *model, const mha_head_d
                                         const mha_importance_options *given, mha_importance_options *own,
                                         mha_error *err);
 
-/* The same for pairs of heads: `by` becomes the ablation that the loss, or that there is none, asks for. */
+/* The same for pairs of heads: `by` becomes the ablation that matches the loss, or the lack of one. */
 mha_status mha__importance_pairs_read(const mha_model *model, const mha_head_data *data,
                                       const mha_importance_options *given, mha_importance_options *own, mha_error *err);
 
@@ -26,9 +26,9 @@ mha_status mha__importance_pairs_read(const mha_model *model, const mha_head_dat
 mha_status mha__importance_run(const mha_model *model, const mha_head_data *data, const mha_importance_options *options,
                                mha_importance *out, mha_error *err);
 
-/* From the sums to values, intervals and the comparison of halves. */
+/* Computes values, intervals and the comparison of halves from the sums. */
 mha_status mha__importance_finish(const mha__importance_job *s, mha_importance *out, mha_error *err);
-/* That comparison alone. */
+/* Computes only the comparison of halves. */
 mha_status mha__importance_halves(const mha__importance_job *s, double *halves, mha_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* importance_ablation.c - what texts lose without each head, and without every two of them. */
+/* importance_ablation.c - the loss of texts without each head, and without each pair of heads. */
 #include <math.h>
 
 #include "base/ctx.h"
@@ -18,7 +18,7 @@ static mha__ablation_measure measure_of(const mha__importance_job *s)
     return s->options.loss == MHA_LOSS_PAIRS ? MHA__ABLATION_PAIRS : MHA__ABLATION_TOKENS;
 }
 
-/* The group at hand, with the whole model run. */
+/* Runs the whole model for the current group. */
 static mha_status begin(mha__importance_job *s, bool two, mha__ablation *a, mha_error *err)
 {
     int64_t tokens = 0, length;
@@ -49,9 +49,9 @@ static void add_loss(mha__importance_job *s, const mha__ablation *a)
     s->groups++;
 }
 
-/* ---- one head off ---- */
+/* ---- one head switched off ---- */
 
-/* Every head of the base stream's layer. */
+/* Evaluates every head of the base stream's layer. */
 static mha_status run_layer(mha__importance_job *s, mha__ablation *a, mha_error *err)
 {
     const int64_t layer = a->base.layer, H = s->info->heads, all = mha_head_data_count(s->data);
@@ -85,9 +85,9 @@ mha_status mha__group_ablation(mha__importance_job *s, mha_error *err)
     return status;
 }
 
-/* ---- two heads off ---- */
+/* ---- two heads switched off ---- */
 
-/* Adds the last evaluation to both places of a pair: the mean over all units of the data. */
+/* Adds the last evaluation to both entries of a pair: the mean over all units of the data. */
 static void add_pair(const mha__importance_job *s, const mha__ablation *a, int64_t n, int64_t m, double *out)
 {
     double sum = 0;
@@ -98,7 +98,7 @@ static void add_pair(const mha__importance_job *s, const mha__ablation *a, int64
     if (n != m) out[m * s->total + n] += sum;
 }
 
-/* Head `h` of the base stream's layer, with itself and every later one. */
+/* Evaluates head `h` of the base stream's layer with itself and every later head. */
 static mha_status run_partners(mha__importance_job *s, mha__ablation *a, int64_t h, double *out, mha_error *err)
 {
     const int64_t layer = a->base.layer, H = s->info->heads, last = s->info->layers - 1, n = layer * H + h;
@@ -145,7 +145,7 @@ static mha_status run_groups(mha__importance_job *s, double *out, mha_error *err
     return MHA_OK;
 }
 
-/* Zeros, and NAN where a layer has no such head. */
+/* Sets zeros, and NAN for heads that a layer lacks. */
 static void clear(const mha_model_info *info, double *out)
 {
     const int64_t H = info->heads, N = info->layers * H;

@@ -1,13 +1,13 @@
-/* importance_confidence.c - the greatest weight of each row, as a mean over rows: a text weighs as many as it has.
- * Without special tokens (Voita et al. 2019 leave out one of them), both as rows and as keys; what is left of a row is
- * not scaled to 1 again. */
+/* importance_confidence.c - the largest weight of each row, averaged over rows: the weight of a text is its number of
+ * rows. Special tokens are excluded (Voita et al. 2019 exclude one of them), both as rows and as keys; the remaining
+ * weights of a row are not renormalized. */
 #include "base/error.h"
 #include "heads/importance/importance_run.h"
 
 typedef struct seen {
     mha__importance_job *s;
     const mha__packed *batch;
-    bool all; /* special tokens too */
+    bool all; /* include special tokens */
 } seen;
 
 static const uint8_t *kinds_of(const seen *to, int64_t b)
@@ -19,7 +19,7 @@ static double greatest(const float *p, const uint8_t *kinds, int64_t keys)
 {
     float most = 0;
     for (int64_t j = 0; j < keys; j++)
-        if (!(kinds[j] & MHA_TOKEN_SPECIAL) && !(p[j] <= most)) most = p[j]; /* a NAN shows */
+        if (!(kinds[j] & MHA_TOKEN_SPECIAL) && !(p[j] <= most)) most = p[j]; /* propagates NAN */
     return (double)most;
 }
 

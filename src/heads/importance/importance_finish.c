@@ -1,4 +1,5 @@
-/* importance_finish.c - from sums over units to values, intervals, and what halves of the data say of each other. */
+/* importance_finish.c - computes values, intervals, and the agreement of the two halves of the data from sums over
+ * units. */
 #include <math.h>
 
 #include "base/ctx.h"
@@ -7,7 +8,7 @@
 
 static const double QUANTILE = 1.959963984540054; /* of the normal distribution, 97.5 % */
 
-/* NAN where a layer has no such head. */
+/* Returns NAN for heads that a layer lacks. */
 static double mean_of(const mha__importance_job *s, int half, int64_t n)
 {
     const int64_t H = s->info->heads;
@@ -15,7 +16,7 @@ static double mean_of(const mha__importance_job *s, int half, int64_t n)
     return half < 0 ? mha__tally_mean(&s->tally, n) : mha__tally_half(&s->tally, half, n);
 }
 
-/* The score's own norm over the heads of a layer; 1 for scores without. */
+/* Returns the score's own norm over the heads of a layer; 1 for scores without normalization. */
 static double norm_of(const mha__importance_job *s, const double *layer)
 {
     double sum = 0;
@@ -25,7 +26,7 @@ static double norm_of(const mha__importance_job *s, const double *layer)
     return sum > 0 ? sqrt(sum) : 1;
 }
 
-/* Values [total] by all units (half -1) or by half of them. */
+/* Computes the values [total] from all units (half -1) or from one half of them. */
 static void find_values(const mha__importance_job *s, int half, double *values)
 {
     const int64_t H = s->info->heads;
@@ -56,7 +57,7 @@ mha_status mha__importance_finish(const mha__importance_job *s, mha_importance *
     const int64_t H = s->info->heads;
     find_values(s, -1, out->value);
     for (int64_t layer = 0; layer < s->info->layers; layer++) {
-        /* The norm that was divided by. */
+        /* the norm used as the divisor */
         for (int64_t h = 0; h < H; h++)
             out->low[layer * H + h] = mean_of(s, -1, layer * H + h);
         const double norm = norm_of(s, out->low + layer * H);

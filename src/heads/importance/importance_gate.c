@@ -1,5 +1,5 @@
-/* importance_gate.c - the gradient of gates, one for each text and head. A text's share is made so that the mean over
- * units is the sum over texts of the gradient of the mean loss. */
+/* importance_gate.c - the gradient of gates, one per text and head. The values of texts are scaled so that the mean
+ * over units is the sum over texts of the gradient of the mean loss. */
 #include <math.h>
 
 #include "heads/importance/importance_run.h"

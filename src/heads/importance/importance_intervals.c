@@ -24,7 +24,7 @@ mha_status mha__tally_create(mha_ctx *ctx, int64_t heads, mha__tally *t, mha_err
 
 void mha__tally_free(mha_ctx *ctx, mha__tally *t)
 {
-    mha__free(ctx, t->sum); /* the first of the one allocation */
+    mha__free(ctx, t->sum); /* start of the single allocation */
 }
 
 void mha__tally_add(mha__tally *t, const double *s, double n)
@@ -61,7 +61,7 @@ double mha__tally_half(const mha__tally *t, int half, int64_t head)
 
 /* ---- ranks ---- */
 
-/* One number of a list, and where it stood. */
+/* A value and its position in the list. */
 typedef struct entry {
     double value, rank;
     int64_t at;
@@ -79,7 +79,7 @@ static int by_place(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Ranks, in the order of the places again. */
+/* Replaces values by ranks, and restores the original order. */
 static void rank(entry *e, int64_t count)
 {
     qsort(e, (size_t)count, sizeof *e, by_value);

@@ -1,5 +1,5 @@
-/* importance_jacobian.c - 1/2 |de/dxi|^2 of each text and head: one backward pass per element of e, or for each of a
- * few random vectors of signs u, whose (u . de/dxi)^2 has that mean. */
+/* importance_jacobian.c - 1/2 |de/dxi|^2 of each text and head: one backward pass per element of e, or per random sign
+ * vector u: the expectation of (u . de/dxi)^2 is |de/dxi|^2. */
 #include <math.h>
 #include <string.h>
 
@@ -8,11 +8,10 @@
 #include "layer/loss/sentence_vector.h"
 #include "math/rng_draws.h"
 
-#define SEEDS \
-    UINT64_C(0xD1342543DE82EF95) /* any odd number: seeds are far from one another, and 0 is the plain index */
+#define SEEDS UINT64_C(0xD1342543DE82EF95) /* odd: separates the streams of different seeds; seed 0 = the plain index */
 
-/* Vector k of text b of the whole data, of `width` numbers: a number of e, or signs from the flat index of [k, b, i].
- * So neither batches nor groups change what is drawn. */
+/* Fills vector k of text b of the whole data, `width` elements: a unit vector of e, or signs hashed from the flat
+ * index of [k, b, i], so that neither batches nor groups change the random signs. */
 static void direction(const mha__importance_job *s, int64_t k, int64_t text, int64_t width, double *u)
 {
     memset(u, 0, (size_t)width * sizeof *u);
@@ -26,7 +25,7 @@ static void direction(const mha__importance_job *s, int64_t k, int64_t text, int
         u[i] = mha__splitmix(&state) & 1 ? 1 : -1;
 }
 
-/* ---- e of encoders: the mean of the last hidden states, of length 1 ---- */
+/* ---- e of encoders: the mean of the last hidden states, L2-normalized ---- */
 
 static mha_status see_hidden(mha__importance_job *s, const mha__packed *batch, mha_error *err)
 {
@@ -49,7 +48,7 @@ static mha_status back_hidden(mha__importance_job *s, const mha__packed *batch, 
     return mha_model_grads_backward(s->grads, &gradient, err);
 }
 
-/* ---- e of decoders: the log-probabilities of what follows the last token ---- */
+/* ---- e of decoders: the log-probabilities of the token after the last one ---- */
 
 bool mha__jacobian_of_logits(const mha__importance_job *s)
 {
@@ -78,7 +77,7 @@ static mha_status see_logits(mha__importance_job *s, const mha__packed *batch, m
     return MHA_OK;
 }
 
-/* u . log p has the gradient u - p sum(u) at the logits. */
+/* The gradient of u . log p with respect to the logits is u - p sum(u). */
 static mha_status back_logits(mha__importance_job *s, const mha__packed *batch, int64_t k, mha_error *err)
 {
     const int64_t vocab = s->info->vocab;
@@ -94,7 +93,7 @@ static mha_status back_logits(mha__importance_job *s, const mha__packed *batch, 
     return mha_model_grads_backward(s->grads, &gradient, err);
 }
 
-/* ---- either ---- */
+/* ---- both ---- */
 
 static void add_squares(mha__importance_job *s, const mha__packed *batch, double factor)
 {

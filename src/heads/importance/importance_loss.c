@@ -1,4 +1,4 @@
-/* importance_loss.c - the loss of a group of texts, forward and back, in batches that share it. */
+/* importance_loss.c - the loss of a group of texts, forward and backward, in batches that share it. */
 #include "base/error.h"
 #include "heads/importance/importance_run.h"
 #include "layer/loss/contrastive_loss.h"
@@ -14,7 +14,7 @@ static mha_status take(mha__importance_job *s, const mha__packed *batch, mha_err
 
 /* ---- cross entropy of tokens ---- */
 
-/* Predicted tokens of a text. */
+/* Returns the number of predicted tokens of a text. */
 static int64_t terms_of(const mha__importance_job *s, int64_t text)
 {
     const int32_t *labels = s->packer.labelled ? s->packer.labelled + s->label_at[text] : NULL;
@@ -82,8 +82,8 @@ static mha_status pairs_back(mha__importance_job *s, const mha__packed *batch, m
     return take(s, batch, err);
 }
 
-/* A group of one batch is run once. Of a larger one every vector is needed before the first backward pass, so it runs
- * twice rather than kept. */
+/* A group of one batch is run once. A larger group needs every embedding before the first backward pass, so it is run
+ * twice instead of storing all activations. */
 static mha_status pairs_loss(mha__importance_job *s, double *loss, mha_error *err)
 {
     const mha_model_output output = {.size = sizeof output, .last_hidden = s->hidden};

@@ -1,4 +1,4 @@
-/* importance_options.c - the options, checked against model and data. */
+/* importance_options.c - checks the options against model and data. */
 #include <math.h>
 
 #include "base/error.h"
@@ -40,7 +40,7 @@ static mha_status check_labels(const mha_model_info *info, const mha_head_data *
     return MHA_OK;
 }
 
-/* A loss that model and data can have. */
+/* Checks that model and data support the loss. */
 static mha_status check_loss(const mha_model_info *info, const mha_head_data *data, const mha_importance_options *o,
                              mha_error *err)
 {

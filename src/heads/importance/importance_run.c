@@ -1,4 +1,4 @@
-/* importance_run.c - units in groups, from the first to the last or until the ranking has converged. */
+/* importance_run.c - processes units in groups, from the first to the last or until the ranking has converged. */
 #include "heads/importance/importance.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "layer/arena.h"
 
-enum { GROUP = 64, TOKENS = 1024, TOKENS_BACK = 512 }; /* units where there is no loss; tokens of a batch */
+enum { GROUP = 64, TOKENS = 1024, TOKENS_BACK = 512 }; /* units per group without a loss; tokens per batch */
 static const double SATURATED = 0.05;
 
 const mha__importance_rule mha__importance_rules[MHA_IMPORTANCE_SCORES] = {
@@ -66,7 +66,8 @@ static void lay_out(mha__arena *arena, mha__importance_job *s, int64_t texts)
         s->options.labels ? mha__take(arena, (size_t)mha_head_data_count(s->data), sizeof *s->label_at) : NULL;
 }
 
-/* What the backward pass stores per token is large. But a group of pairs that is one batch runs once. */
+/* The backward pass stores much memory per token, so its batches are smaller. Pairs use large batches, because a group
+ * that fits in one batch is run once. */
 static int64_t tokens_of_batch(const mha__importance_job *s)
 {
     return s->rule->forward || pairs(s) ? TOKENS : TOKENS_BACK;
@@ -74,7 +75,7 @@ static int64_t tokens_of_batch(const mha__importance_job *s)
 
 static mha_status allocate(mha__importance_job *s, mha_error *err)
 {
-    /* A last pair that would be alone joins the group before it. */
+    /* a last pair that would be alone joins the previous group */
     const int64_t texts = pairs(s) ? 2 * (s->per_group + 1) : s->per_group;
     mha__arena arena = {0};
     MHA__TRY(mha__packer_create(s->ctx, s->data, texts, tokens_of_batch(s), &s->packer, err));

@@ -1,9 +1,8 @@
-/* importance_run.h - one measurement of importance while it runs. Public side: mha/importance.h.
+/* importance_run.h - one measurement of importance in progress. Public side: mha/importance.h.
  *
- * Units (texts, or pairs of them) are taken in groups: those whose loss is one mean, or a handful where there is no
- * loss. A score reads one group at a time and returns the value of each of its texts; these are added up in the given
- * order, whatever order they ran in.
- */
+ * Units (texts, or pairs of texts) are processed in groups: the units that share one mean loss, or a fixed number if
+ * there is no loss. A score processes one group at a time and returns the value of each of its texts. These values are
+ * summed in the given order, regardless of the processing order. */
 #ifndef MHA_HEADS_IMPORTANCE_IMPORTANCE_RUN_H
 #define MHA_HEADS_IMPORTANCE_IMPORTANCE_RUN_H
 
@@ -16,28 +15,28 @@
 
 typedef struct mha__importance_job mha__importance_job;
 
-/* What becomes of the mean over units. */
+/* Transformation of the mean over units. */
 typedef enum mha__importance_form { MHA__FORM_MEAN, MHA__FORM_ABS, MHA__FORM_LAYER_L2 } mha__importance_form;
 
-/* Ways to the gradient of a gate, of all texts of a group. */
+/* Alternative formulas for the gradient of a gate, summed over the texts of a group. */
 enum { MHA__FORM_GATE, MHA__FORM_CONTEXT, MHA__FORM_OUT, MHA__FORM_VALUE, MHA__FORMS };
 
 enum { MHA__KEPT = 11 };
 
 typedef struct mha__importance_rule {
-    /* One group: fills s->part, or adds to s->tally itself. */
+    /* Processes one group: fills s->part, or adds to s->tally itself. */
     mha_status (*group)(mha__importance_job *s, mha_error *err);
-    /* Of scores with a loss: the values of one batch, after its backward pass; NULL = only sums. */
+    /* For scores with a loss: reads the values of one batch after its backward pass; NULL = only sums. */
     void (*take)(mha__importance_job *s, const mha__packed *batch);
-    /* Of scores of the weights alone, in place of all that: every head's value. */
+    /* For scores from the weights only, instead of the other callbacks: the value of every head. */
     mha_status (*weights)(const mha_model *model, int64_t layer, int64_t head, double *value, mha_error *err);
     mha__importance_form form;
-    bool loss;       /* needs one */
-    bool parameters; /* needs gradients of the projections */
-    bool taylor;     /* needs what single weights of a row are worth */
-    bool forward;    /* needs no gradients at all */
-    bool negative;   /* may be below 0 */
-    bool adds;       /* `group` adds to the tally: its units are groups */
+    bool loss;       /* requires a loss */
+    bool parameters; /* requires gradients of the projections */
+    bool taylor;     /* requires row_taylor: the first-order effect of single attention weights */
+    bool forward;    /* requires no gradients */
+    bool negative;   /* values may be negative */
+    bool adds;       /* `group` adds to the tally: its units are whole groups */
 } mha__importance_rule;
 
 struct mha__importance_job {
@@ -48,14 +47,14 @@ struct mha__importance_job {
     const mha__importance_rule *rule;
     mha_importance_options options; /* defaults filled in */
     int64_t total;                  /* layers H */
-    int64_t units, per_group;       /* of the data */
+    int64_t units, per_group;       /* of the data, and per group */
 
-    int64_t first, count; /* the group: its first unit, and how many */
-    int64_t texts;        /* its texts: count, or 2 count */
-    int64_t *text;        /* [texts] as the data counts them: the units, or all a, then all b */
-    int64_t done;         /* texts of the groups before */
-    int64_t done_here;    /* and of this group */
-    double *part;         /* [texts, total] what each gave */
+    int64_t first, count; /* of the current group: its first unit, and its size */
+    int64_t texts;        /* texts in the group: count, or 2 count */
+    int64_t *text;        /* [texts] indices into the data: the units, or all a, then all b */
+    int64_t done;         /* number of texts in earlier groups */
+    int64_t done_here;    /* number of finished texts in this group */
+    double *part;         /* [texts, total] value of each text */
     double *weight;       /* [texts] */
 
     mha__packer packer;
@@ -63,22 +62,22 @@ struct mha__importance_job {
     mha_model_grads *grads;
     float *gates;   /* [layers, B, H] gradients of a batch's gates */
     float *hidden;  /* [tokens, E] last hidden states of a batch, and their gradient */
-    double *unit;   /* [texts, E] sentence vectors */
+    double *unit;   /* [texts, E] text embeddings */
     double *dunit;  /* [texts, E] their gradient */
-    double *length; /* [texts] */
-    double *means;  /* [layers, H, D] of ablation; NULL = not there */
-    void *memory;   /* of all that */
+    double *length; /* [texts] norms */
+    double *means;  /* [layers, H, D] for ablation; NULL = not used */
+    void *memory;   /* the allocation of these arrays */
 
-    float *logits;     /* [B, vocab] decoders: probabilities of what follows a batch's texts */
+    float *logits;     /* [B, vocab] decoders: probabilities of the token after each text */
     float *dlogits;    /* [B, vocab] */
     double *direction; /* [E or vocab] */
 
-    const mha__packed *batch;  /* under way */
+    const mha__packed *batch;  /* current batch */
     double *forms[MHA__FORMS]; /* [total] */
-    double identity;           /* the largest difference of forms so far, beside the largest gradient */
+    double identity;           /* maximum difference of forms so far, relative to the largest gradient */
 
-    bool before, settled;   /* by the last but one group, and by the last */
-    double kept[MHA__KEPT]; /* what a state file has beside the tally's arrays */
+    bool before, settled;   /* converged by the group before the last, and by the last */
+    double kept[MHA__KEPT]; /* contents of the state file besides the arrays of the tally */
 
     mha__tally tally;
     double loss; /* sum over groups */
@@ -87,39 +86,40 @@ struct mha__importance_job {
 
 extern const mha__importance_rule mha__importance_rules[MHA_IMPORTANCE_SCORES];
 
-/* Which text of the group row b of a batch is, and where that text's numbers go. */
+/* Returns where the values of row b of a batch go, by the index of its text in the group. */
 static inline double *mha__importance_part(const mha__importance_job *s, const mha__packed *batch, int64_t b)
 {
     return s->part + batch->place[b] * s->total;
 }
-/* The gradient of the gates of sequence b: head h of layer l at [l B H + h]. */
+/* Returns the gradient of the gates of sequence b: head h of layer l at [l B H + h]. */
 static inline double mha__importance_gate(const mha__importance_job *s, const mha__packed *batch, int64_t b, int64_t n)
 {
     const int64_t H = s->info->heads;
     return (double)s->gates[(n / H * batch->input.batch + b) * H + n % H];
 }
 
-/* Scoring in steps: memory and groups of these options. Freed with mha__importance_close, also after a failure. */
+/* Opens a measurement: allocates memory and groups for these options. Free with mha__importance_close, also after a
+ * failure. */
 mha_status mha__importance_open(mha__importance_job *s, const mha_model *model, const mha_head_data *data,
                                 const mha_importance_options *options, mha_error *err);
 void mha__importance_close(mha__importance_job *s);
-/* Runs all groups, from where the state file of the options has come to (importance_state.c). */
+/* Runs all groups, starting from the progress in the state file (importance_state.c). */
 mha_status mha__importance_groups(mha__importance_job *s, mha_error *err);
-/* Begins the next group; false after the last one. And runs it. */
+/* The first begins the next group and returns false after the last one; the second runs it. */
 bool mha__importance_next(mha__importance_job *s);
 mha_status mha__importance_group(mha__importance_job *s, mha_error *err);
 
-/* The group's loss, forward and back, batch by batch; rule->take sees each. */
+/* Computes the group's loss, forward and backward, batch by batch; rule->take is called for each. */
 mha_status mha__importance_loss(mha__importance_job *s, mha_error *err);
-/* Sentence vectors of a batch, from its last hidden states. */
+/* Computes the text embeddings of a batch from its last hidden states. */
 void mha__importance_units(mha__importance_job *s, const mha__packed *batch);
-/* A batch is done: progress. */
+/* Reports the progress after a batch. */
 mha_status mha__importance_step(mha__importance_job *s, const mha__packed *batch, mha_error *err);
 
-/* on_context of a backward pass: the Taylor scores of tokens and weights. */
+/* on_context callback of a backward pass: computes the Taylor scores of tokens and weights. */
 int mha__importance_context(void *user, const mha_model_context_gradient *gradient);
-/* Forms of the gates' gradients: at the beginning of a group, behind each batch, behind the group where the gradients
- * of the projections are there, and the comparison of the first `forms`. */
+/* Forms of the gradient of gates. They are called at the start of a group, after each batch, after the group if
+ * gradients of the projections exist, and to compare the first `forms`. */
 void mha__identity_begin(mha__importance_job *s);
 void mha__identity_gates(mha__importance_job *s);
 mha_status mha__identity_weights(mha__importance_job *s, mha_error *err);
@@ -129,7 +129,7 @@ void mha__identity_end(mha__importance_job *s, int forms);
 void mha__take_gate(mha__importance_job *s, const mha__packed *batch);
 void mha__take_gate_batch(mha__importance_job *s, const mha__packed *batch);
 mha_status mha__group_gradmag(mha__importance_job *s, mha_error *err);
-/* True if its e is the log-probabilities of what follows: of decoders with logits. */
+/* Returns true if its e is the log-probabilities of the next token: for decoders with logits. */
 bool mha__jacobian_of_logits(const mha__importance_job *s);
 mha_status mha__group_jacobian(mha__importance_job *s, mha_error *err);
 mha_status mha__group_confidence(mha__importance_job *s, mha_error *err);

@@ -1,5 +1,5 @@
-/* importance_state.c - group after group until the last one, or until the ranking has converged; stored in a state file
- * after each, if requested. */
+/* importance_state.c - runs group after group until the last one, or until the ranking has converged; stores the state
+ * in a file after each, if requested. */
 #include <math.h>
 #include <stdio.h>
 
@@ -8,7 +8,7 @@
 #include "heads/importance/importance.h"
 #include "math/hash.h"
 
-/* ---- what the file has beside the arrays of the tally ---- */
+/* ---- contents of the file besides the tally ---- */
 
 static void keep(mha__importance_job *s)
 {

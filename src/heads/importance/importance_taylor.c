@@ -1,11 +1,10 @@
-/* importance_taylor.c - what single tokens and single weights are worth to first order, and the test that all forms of
- * the gate's gradient are one number:
+/* importance_taylor.c - the first-order effect of single tokens and single attention weights, and a check that all
+ * forms of the gate's gradient agree:
  *
  *     dL/dxi = sum over rows of <c, dL/dc> = <Wo_h, dL/dWo_h> = <Wv_h, dL/dWv_h> + <bv_h, dL/dbv_h>
  *
- * since the output is linear in c, and c in v (the last where no other head reads these values). They come out of
- * different parts of the backward pass.
- */
+ * They agree because the output is linear in c, and c in v (the last form requires that no other head reads these
+ * values). The forms are computed by different parts of the backward pass, so the check covers all of them. */
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +13,7 @@
 #include "heads/importance/importance_run.h"
 #include "model/backward/model_grads.h"
 
-/* ---- token by token, weight by weight ---- */
+/* ---- Taylor scores of tokens and weights ---- */
 
 static double dot(const float *a, const float *b, int64_t count)
 {
@@ -24,7 +23,7 @@ static double dot(const float *a, const float *b, int64_t count)
     return sum;
 }
 
-/* One head of one text: adds to its part, and to the form. */
+/* Processes one head of one text: adds to its value, and to the form. */
 static void add_text(mha__importance_job *s, const mha_model_context_gradient *g, int64_t b, int64_t head)
 {
     const int64_t *starts = s->batch->input.starts, D = g->head_dim, n = g->layer * s->info->heads + head;
@@ -62,7 +61,7 @@ void mha__identity_gates(mha__importance_job *s)
             s->forms[MHA__FORM_GATE][n] += mha__importance_gate(s, s->batch, b, n);
 }
 
-/* <b, db> of a head's part of the bias, which lies as the rows of the matrix do. */
+/* Computes <b, db> of a head's part of the bias, which is in the order of the matrix rows. */
 static mha_status of_bias(const mha__importance_job *s, const mha__head_part *p, int64_t layer, double *sum,
                           mha_error *err)
 {
@@ -96,11 +95,11 @@ static mha_status add_forms(mha__importance_job *s, int64_t layer, int64_t head,
     return of_bias(s, &v, layer, &s->forms[MHA__FORM_VALUE][n], err);
 }
 
-/* All heads of a layer; what is read of the file for them needs no memory until the next group. */
+/* Processes all heads of a layer; the pages of the file that were read for them are released until the next group. */
 static mha_status add_layer(mha__importance_job *s, int64_t layer, mha_error *err)
 {
     mha_status status = MHA_OK;
-    mha__weights weights = s->model->outer; /* its own converted tensors */
+    mha__weights weights = s->model->outer; /* a copy with its own list of converted tensors */
     for (int64_t h = 0; status == MHA_OK && h < s->info->heads_per_layer[layer]; h++) {
         weights.converted_count = 0;
         status = add_forms(s, layer, h, &weights, err);
@@ -126,7 +125,7 @@ void mha__identity_end(mha__importance_job *s, int forms)
     for (int form = 1; form < forms; form++)
         for (int64_t n = 0; n < s->total; n++) {
             const double difference = fabs(s->forms[form][n] - s->forms[MHA__FORM_GATE][n]);
-            if (!(difference <= apart)) apart = difference; /* a NAN stays */
+            if (!(difference <= apart)) apart = difference; /* propagates NAN */
         }
     if (largest > 0 && !(apart / largest <= s->identity)) s->identity = apart / largest;
 }

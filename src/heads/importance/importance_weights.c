@@ -1,5 +1,5 @@
-/* importance_weights.c - scores of the weights alone. With D x D Gram matrices, |A B|^2 = <A^T A, B B^T>, so that
- * nothing of E x E is made: |Wo Wv|^2 = <Wo^T Wo, Wv Wv^T>, and |Wq^T Wk|^2 = <Wq Wq^T, Wk Wk^T>. */
+/* importance_weights.c - scores from the weights only. With D x D Gram matrices, |A B|^2 = <A^T A, B B^T>, so no E x E
+ * matrix is computed: |Wo Wv|^2 = <Wo^T Wo, Wv Wv^T>, and |Wq^T Wk|^2 = <Wq Wq^T, Wk Wk^T>. */
 #include <math.h>
 
 #include "base/ctx.h"
@@ -8,7 +8,7 @@
 #include "heads/importance/importance_run.h"
 #include "math/linalg.h"
 
-/* gram [D, D] += of the D vectors of a part: its rows, or of o its columns. */
+/* gram [D, D] += products of the D vectors of a part: its rows, or for o its columns. */
 static mha_status add_gram(const mha_model *m, mha__weights *weights, const mha__head_part *p, int64_t layer,
                            double *gram, mha_error *err)
 {
@@ -28,7 +28,7 @@ static mha_status norm_of(const mha_model *m, int64_t layer, int64_t head, mha__
     const mha__head_part parts[2] = {mha__head_part_of(m, layer, a, head), mha__head_part_of(m, layer, b, head)};
     const int64_t count = m->config.head_dim * m->config.head_dim;
     double *gram = mha__calloc(m->ctx, (size_t)count, 2 * sizeof *gram), sum = 0;
-    mha__weights weights = m->outer; /* its own converted tensors */
+    mha__weights weights = m->outer; /* a copy with its own list of converted tensors */
     weights.converted_count = 0;
     if (!gram) return mha__no_memory(err, 2 * (size_t)count * sizeof *gram, "a norm of weights");
     mha_status status = add_gram(m, &weights, &parts[0], layer, gram, err);

@@ -11,7 +11,7 @@
 typedef struct flow {
     mha_ctx *ctx;
     int64_t n;
-    float *r, *mean; /* [n, n] of the layers so far; the mean map, half of it with half of 1 */
+    float *r, *mean; /* [n, n] product of the layers so far; mean map, averaged with the identity */
     float *next;     /* [n, n] */
     mha_status status;
     mha_error failure;

@@ -1,4 +1,5 @@
-/* head_labels.c - from scores to a name. The order of the rules is part of the definition: the most specific first. */
+/* head_labels.c - assigns a label by the scores of a head. The order of the rules is part of the definition: the most
+ * specific first. */
 #include "heads/measure/head_stats.h"
 
 #include <math.h>
@@ -31,7 +32,7 @@ mha_status mha__head_thresholds_read(const mha_head_thresholds *given, mha_head_
 
 /* ---- rules ---- */
 
-/* The target that gets the most weight; the earlier one when equal. */
+/* The targets; the label is that of the target with the largest weight, on ties the earlier one. */
 static const struct {
     mha_head_metric score;
     mha_head_label label;
@@ -52,7 +53,7 @@ static bool single_label(const mha__head_stats *s, double limit, mha_head_label 
     return best >= limit;
 }
 
-/* The rules after them: one metric, one threshold. */
+/* The remaining rules: one metric, one threshold. */
 static mha_head_label shape_label(const mha__head_stats *s, const mha_head_thresholds *limits)
 {
     const struct {

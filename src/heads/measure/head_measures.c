@@ -1,4 +1,4 @@
-/* head_measures.c - the result of a measurement: made empty, read, freed. */
+/* head_measures.c - creates, reads and frees the result of a measurement. */
 #include "heads/measure/head_measures.h"
 
 #include <math.h>

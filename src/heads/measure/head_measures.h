@@ -1,4 +1,4 @@
-/* head_measures.h - the result of a measurement, inside. Public side: mha/heads.h. */
+/* head_measures.h - internals of the result of a measurement. Public side: mha/heads.h. */
 #ifndef MHA_HEADS_MEASURE_HEAD_MEASURES_H
 #define MHA_HEADS_MEASURE_HEAD_MEASURES_H
 
@@ -11,30 +11,30 @@ struct mha_heads {
     mha_head_thresholds limits;
     int64_t *first;         /* [layers + 1] number of heads before each layer */
     mha__head_stats *stats; /* [heads of all layers] */
-    double *received;       /* [heads of all layers, longest] a sum while it is measured, then a mean */
-    mha_encoding *tokens;   /* with keep_maps: of the one text */
+    double *received;       /* [heads of all layers, longest] a sum during the measurement, then a mean */
+    mha_encoding *tokens;   /* with keep_maps: tokens of the single text */
     float **maps;           /* with keep_maps: [layers], each [heads, longest, longest] */
 };
 
-/* An empty result for counts[l] heads of each layer. *out may be half made after a failure: free it. */
+/* Creates an empty result for counts[l] heads in layer l. *out may be partly created after a failure: free it. */
 mha_status mha__heads_create(mha_ctx *ctx, int64_t layers, const int64_t *counts, int64_t longest, mha_heads **out,
                              mha_error *err);
 
-/* Sums of what positions receive become means. rows [longest] says how many rows of all texts see each: all 0 before
- * the first text, to which each text of so many tokens adds its own. */
+/* Turn the sums of what positions receive into means. rows [longest] counts the rows of all texts that attend to each
+ * position: zeros initially, to which each text with that number of tokens is added. */
 void mha__heads_seen_rows(int64_t tokens, bool causal, double *rows);
 void mha__heads_average(mha_heads *heads, const double *rows);
 
-/* What batch `batch` of the data adds; see measure_batch.c. Made once for all batches. */
+/* Adds batch `batch` of the data; see measure_batch.c. Created once for all batches. */
 typedef struct mha__heads_pass mha__heads_pass;
 mha_status mha__heads_pass_create(const mha_model *model, const mha_head_data *data, mha_heads *heads,
                                   mha__heads_pass **out, mha_error *err);
 mha_status mha__heads_pass_run(mha__heads_pass *pass, int64_t batch, mha_error *err);
 void mha__heads_pass_free(mha__heads_pass *pass);
 
-/* Adds the scores of the probe texts, of `wanted` or drawn from `seed`, between the special tokens of `frame` or those
- * of `wanted`. Does nothing (the scores stay NAN) when no texts are given and the model is too short or the vocabulary
- * too small for drawn ones. */
+/* Adds the scores of the probe texts, either `wanted` or sampled from `seed`, between the special tokens of `frame` or
+ * of `wanted`. Does nothing (the scores stay NAN) if no texts are given and the model's maximum length or vocabulary
+ * is too small to sample them. */
 mha_status mha__heads_probe(const mha_model *model, mha_heads *heads, const mha__frame *frame,
                             const mha_head_probe *wanted, uint64_t seed, mha_error *err);
 

@@ -1,10 +1,9 @@
-/* head_stats.c - one pass over each row of a map; nothing larger than a row is kept. Sums over a row are in float, in
- * eight lanes that a compiler may put into vectors, sums over rows in double.
+/* head_stats.c - processes each row of a map in one pass, storing nothing larger than a row. Sums over a row are in
+ * float, in eight lanes that a compiler can vectorize; sums over rows are in double.
  *
- * "vertical" and "toeplitz" ask how much of the map's energy (sum of p^2) is left when every column, or every diagonal,
- * is replaced by its mean: for a column of c numbers with sum s that is s^2 / c. Columns and diagonals are summed as
- * the rows go by. Both use content rows only.
- */
+ * "vertical" and "toeplitz" measure how much of the map's energy (sum of p^2) remains when every column, or every
+ * diagonal, is replaced by its mean: for a column of c elements with sum s, that is s^2 / c. Columns and diagonals are
+ * summed row by row. Both use content rows only. */
 #include "heads/measure/head_stats.h"
 
 #include <math.h>
@@ -27,7 +26,7 @@ void mha__head_text_fill(mha__head_text *t)
     }
 }
 
-/* Keys that row i sees. */
+/* Returns the number of keys that row i attends to. */
 static int64_t seen_by(const mha__head_text *t, int64_t i)
 {
     return t->causal ? i + 1 : t->n;
@@ -35,7 +34,7 @@ static int64_t seen_by(const mha__head_text *t, int64_t i)
 
 /* ---- sums over one row ---- */
 
-enum { LANES = 8, STRETCH = 128 }; /* a stretch is summed in float, stretches in double */
+enum { LANES = 8, STRETCH = 128 }; /* float within a stretch, double over stretches */
 
 static double sum_lanes(const float lanes[LANES])
 {
@@ -43,7 +42,7 @@ static double sum_lanes(const float lanes[LANES])
     return (double)(a + b);
 }
 
-/* Sum of p^2. */
+/* Returns the sum of p^2. */
 static double energy_of(const float *p, int64_t n)
 {
     double all = 0;
@@ -61,7 +60,7 @@ static double energy_of(const float *p, int64_t n)
     return all;
 }
 
-/* Sum of p (j - i): with j counted from the start of its stretch, so that float holds it. */
+/* Returns the sum of p (j - i); j is counted from the start of its stretch, so that float represents it exactly. */
 static double offset_of(const float *p, int64_t n, int64_t i)
 {
     static const float step[LANES] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -114,7 +113,7 @@ static float largest_of(const float *p, int64_t n)
     return most;
 }
 
-/* The largest weight on a key that is not special: between those that are. */
+/* Returns the largest weight on a key that is not special: searches the ranges between special keys. */
 static double largest_nospecial(const mha__head_text *t, const float *p, double largest, int64_t key)
 {
     if (key < 0 || !(t->kind[key] & MHA_TOKEN_SPECIAL)) return largest;
@@ -128,7 +127,7 @@ static double largest_nospecial(const mha__head_text *t, const float *p, double 
     return (double)most;
 }
 
-/* Weight inside the row's own segment, less the fraction of keys in it. */
+/* Returns the weight inside the row's own segment, minus the fraction of keys in it. */
 static double block_of(const mha__head_text *t, const float *p, int64_t i, int64_t seen)
 {
     double mass = 0;
@@ -149,14 +148,14 @@ static void put(mha__head_stats *s, mha_head_metric metric, double value)
     s->over[metric] += 1;
 }
 
-/* Of one row: the operator's own statistics of it, and what it is. */
+/* One row: the operator's statistics of it, and its position. */
 typedef struct row {
     const float *p;
-    int64_t i, seen, key; /* key: the largest weight's; -1 if the row is not a number */
+    int64_t i, seen, key; /* key: index of the largest weight; -1 if the row contains NAN */
     double entropy, entropy_norm, largest, distance;
 } row;
 
-/* Rows of all tokens. A row that sees one key has no entropy to normalise. */
+/* Adds the statistics of rows of all tokens. A row with a single key has no entropy to normalize. */
 static void add_statistics(mha__head_stats *s, const mha__head_text *t, const row *r)
 {
     put(s, MHA_HEAD_ENTROPY, r->entropy);
@@ -167,14 +166,14 @@ static void add_statistics(mha__head_stats *s, const mha__head_text *t, const ro
     put(s, MHA_HEAD_SINK, (double)r->p[0]);
 }
 
-/* A score of a target that exists, and whether the largest weight lies there. */
+/* Adds the weight on a target that exists, and whether the largest weight is on it. */
 static void put_target(mha__head_stats *s, mha_head_metric mass, mha_head_metric argmax, const row *r, int64_t target)
 {
     put(s, mass, (double)r->p[target]);
     put(s, argmax, isnan(r->largest) ? r->largest : r->key == target);
 }
 
-/* Rows of content tokens. A row counts for a target only where the target exists. */
+/* Adds the pattern scores of rows of content tokens. A row only counts for a target that exists in it. */
 static void add_patterns(mha__head_stats *s, const mha__head_text *t, const row *r)
 {
     const float *p = r->p;
@@ -196,7 +195,7 @@ static void add_patterns(mha__head_stats *s, const mha__head_text *t, const row 
     s->over[MHA_HEAD_TOEPLITZ] += energy;
 }
 
-/* ---- lines ---- */
+/* ---- columns and diagonals ---- */
 
 static void add_to(double *to, const float *from, int64_t n)
 {
@@ -210,7 +209,7 @@ static void add_lines(const mha__head_lines *l, const mha__head_text *t, const r
     if (content) add_to(l->diagonal + t->n - 1 - r->i, r->p, r->seen);
 }
 
-/* Content rows that see key j, and those whose diagonal d lies in the map. */
+/* The number of content rows that attend to key j, and of those whose diagonal d is inside the map. */
 static int64_t column_rows(const mha__head_text *t, int64_t j)
 {
     return t->content[t->n] - (t->causal ? t->content[j] : 0);
@@ -226,7 +225,7 @@ static double energy_of_mean(double sum, int64_t count)
     return count > 0 ? sum * sum / (double)count : 0;
 }
 
-/* After the last row. */
+/* Finishes the sums after the last row. */
 static void close_lines(mha__head_stats *s, const mha__head_lines *l, const mha__head_text *t, double *received)
 {
     double vertical = 0, toeplitz = 0;
@@ -243,7 +242,7 @@ static void close_lines(mha__head_stats *s, const mha__head_lines *l, const mha_
     memset(l->diagonal, 0, (size_t)(2 * t->n - 1) * sizeof *l->diagonal);
 }
 
-/* ---- the whole ---- */
+/* ---- public functions ---- */
 
 void mha__head_stats_add(mha__head_stats *s, const mha__head_lines *lines, const mha__head_text *t,
                          const mha_attn_rows *rows, double *received)
@@ -272,11 +271,11 @@ void mha__head_stats_add_probe(mha__head_stats *s, int64_t start, int64_t period
     for (int64_t n = 0; n < rows->count; n++) {
         const float *p = (const float *)rows->p + n * rows->stride;
         const int64_t i = rows->first + n;
-        if (i >= start + period && i < start + 2 * period) { /* the second copy looks back */
+        if (i >= start + period && i < start + 2 * period) { /* a row of the second copy: looks back */
             put(s, MHA_HEAD_DUP_PROBE, (double)p[i - period]);
             put(s, MHA_HEAD_INDUCTION_PROBE, (double)p[i - period + 1]);
         }
-        if (!causal && i >= start && i < start + period) /* the first may look ahead */
+        if (!causal && i >= start && i < start + period) /* a row of the first copy: may look ahead */
             put(s, MHA_HEAD_DUP_PROBE, (double)p[i + period]);
     }
 }

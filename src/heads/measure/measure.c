@@ -1,4 +1,4 @@
-/* measure.c - measuring heads: batch after batch, then the probe texts. */
+/* measure.c - measures heads: batch after batch, then the probe texts. */
 #include <stdio.h>
 #include <string.h>
 
@@ -28,7 +28,8 @@ static mha_status make_maps(mha_heads *heads, mha_error *err)
     return MHA_OK;
 }
 
-/* The tokens of the one text again, with their places in it, cut where the data are; without it those of the data. */
+/* Tokenizes the single text again to get its offsets, truncated like the data; without a text, copies the tokens of
+ * the data. */
 static mha_status keep_tokens(const mha_model *model, const mha_head_data *data, const char *text, mha_heads *heads,
                               mha_error *err)
 {
@@ -65,7 +66,7 @@ static mha_status run_batches(const mha_head_data *data, mha__heads_pass *pass, 
     return mha__progress(state->ctx, WORK, all, all, err);
 }
 
-/* The sums of all heads go on from the file of options->state, if there is one. */
+/* Sums over all texts; resumes from the file of options->state, if it exists. */
 static mha_status measure_texts(const mha_model *model, const mha_head_data *data, const mha_heads_options *options,
                                 mha_heads *heads, mha_error *err)
 {
@@ -112,7 +113,7 @@ static mha_status check(const mha_model *model, int64_t count, const mha_heads_o
     return MHA_OK;
 }
 
-/* `text`: the one whose tokens are kept with the maps; NULL if only the data are known. */
+/* `text`: the text whose tokens are stored with the maps; NULL if only the data are known. */
 static mha_status measure(const mha_model *model, const mha_head_data *data, const char *text,
                           const mha_heads_options *options, mha_heads *heads, mha_error *err)
 {

@@ -1,7 +1,8 @@
-/* measure_batch.c - one packed batch of texts through the model, its rows of probabilities into the sums of the heads.
+/* measure_batch.c - runs one packed batch of texts through the model, and adds its rows of probabilities to the sums
+ * of the heads.
  *
- * Rows of a head come one after another, text by text, and a head's sums are its own: so their order is that of the
- * data (head_data.h), whatever threads and batches there are. */
+ * The rows of a head arrive in order, text by text, and each head has its own sums. The summation order is therefore
+ * that of the data (head_data.h), for any number of threads and batches. */
 #include <math.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ struct mha__heads_pass {
     const mha_head_data *data;
     mha_heads *heads;
     mha__head_text *text; /* [texts of a batch] */
-    double *bits;         /* [longest + 1] log2 of each number */
+    double *bits;         /* [longest + 1] log2 of each integer */
     double *lines;        /* [heads of a layer, lines of the longest text] */
     int64_t *content;     /* [tokens + texts of a batch] */
     int32_t *listed;      /* [3, tokens] */

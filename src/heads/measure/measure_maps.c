@@ -1,4 +1,4 @@
-/* measure_maps.c - heads measured from maps that the caller holds: row by row into the same sums as rows of the
+/* measure_maps.c - measures heads from maps that the caller holds: adds their rows to the same sums as rows of the
  * operator. */
 #include <math.h>
 #include <string.h>
@@ -10,15 +10,15 @@
 #include "heads/measure/head_measures.h"
 #include "layer/arena.h"
 
-/* Memory for one text at a time, the longest at most. */
+/* Buffers for one text, as long as the longest. */
 typedef struct given {
     const mha_head_maps *maps;
     mha_heads *heads;
     int64_t *content;
     int32_t *listed;
-    uint8_t *plain;       /* [longest] zeros: kinds where none are given */
-    double *bits, *lines; /* lines of one head */
-    double *rows;         /* [longest] that see each position */
+    uint8_t *plain;       /* [longest] zeros: token kinds if none are given */
+    double *bits, *lines; /* lines: of one head */
+    double *rows;         /* [longest] number of rows that attend to each position */
 } given;
 
 static void lay_out(mha__arena *arena, int64_t longest, given *g)
@@ -39,8 +39,8 @@ typedef struct row_numbers {
     int64_t key;
 } row_numbers;
 
-/* Row i of n numbers, the first `seen` of which may be more than 0. Gives the first key that is no weight; n if all
- * are. A weight may be rounded to a little more than 1. */
+/* Processes row i of n elements, of which only the first `seen` may be above 0. Returns the first key whose element is
+ * not a valid weight; n if all are valid. A weight may exceed 1 slightly due to rounding. */
 static int64_t fill_row(const float *p, int64_t n, int64_t seen, int64_t i, row_numbers *r)
 {
     *r = (row_numbers){.key = -1};
@@ -62,7 +62,7 @@ static mha_status refuse(const given *g, int64_t text, int64_t head, int64_t i, 
                      (long long)i, (long long)j, g->maps->causal ? ", and 0 for later keys" : "", (double)value);
 }
 
-/* One map. */
+/* Processes one map. */
 static mha_status add_head(const given *g, int64_t text, const mha__head_text *t, int64_t head, mha_error *err)
 {
     const mha__head_lines lines = mha__head_lines_at(g->lines, t->n);
@@ -127,7 +127,7 @@ static mha_status add_all(given *g, mha_error *err)
 
 static mha_status check(const mha_head_maps *maps, int64_t *longest, mha_error *err)
 {
-    enum { MOST = 1 << 20 }; /* layers, and heads of one */
+    enum { MOST = 1 << 20 }; /* maximum layers, and heads per layer */
     if (maps->layers < 1 || maps->layers > MOST || maps->heads < 1 || maps->heads > MOST)
         return mha__fail(err, MHA_ERR_ARG, "maps: layers and heads must be from 1 to %d (got %lld and %lld)", MOST,
                          (long long)maps->layers, (long long)maps->heads);

@@ -1,4 +1,4 @@
-/* layout_advice.c - which variant to take, and why, in numbers of the model at hand. */
+/* layout_advice.c - recommends a variant, with reasons in figures of the planned model. */
 #include "heads/plan/layout_table.h"
 
 #include "base/error.h"
@@ -8,14 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Pruning that takes more of the parameters than this is not called light. */
+/* Pruning that removes more than this fraction of the parameters is not called light. */
 static const double LIGHT = 1.0 / 3;
 
 typedef struct amount {
     char text[32];
 } amount;
 
-/* "1.5 GiB" in steps of 1024, "110 million" in steps of 1000; rounded down, so that no limit is reached by rounding. */
+/* Formats "1.5 GiB" in steps of 1024, "110 million" in steps of 1000; rounded down, so that rounding never reaches a
+ * limit. */
 static const char *shown(amount *a, double n, double step, const char *const names[5])
 {
     int i = 0;
@@ -48,7 +49,7 @@ static void __attribute__((format(printf, 2, 3))) say(mha_plan_advice *a, const 
     va_end(args);
 }
 
-/* What the size of the cache means for a small model: beside its weights, in f32. */
+/* Explains the size of the cache of a small model in comparison with its f32 weights. */
 static void say_cache(const mha_plan_options *m, const mha_plan_row rows[MHA_PLAN_VARIANTS], mha_plan_advice *a)
 {
     amount cache;
@@ -83,7 +84,7 @@ static void advise_small(const mha_plan_options *m, const mha_plan_row rows[MHA_
             100 * pruned->reduction);
 }
 
-/* Also when heads cannot be grouped: then keys and values are shared by all. */
+/* Also used if heads cannot be grouped: keys and values are then shared by all heads. */
 static void advise_shared(const mha_plan_options *m, const mha_plan_row *mha, const mha_plan_row *shared,
                           mha_plan_advice *a)
 {

@@ -1,11 +1,11 @@
-/* layout_options.c - the model of a head plan: checks and defaults, in one place. */
+/* layout_options.c - the options of a head plan: checks and defaults. */
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "mha/head_layouts.h"
 #include <math.h>
 
-/* A field that must lie within bounds; 0 takes the default. */
+/* Checks a field against its bounds; 0 takes the default. */
 static mha_status whole(const char *name, int64_t *value, int64_t preset, int64_t most, mha_error *err)
 {
     if (*value == 0) *value = preset;
@@ -14,7 +14,7 @@ static mha_status whole(const char *name, int64_t *value, int64_t preset, int64_
                      (long long)*value);
 }
 
-/* The divisor of E whose ratio to `width` is nearest 1, as a number of heads. */
+/* Returns the divisor of E, as a number of heads, whose head width is closest in ratio to `width`. */
 static int64_t usual_heads(int64_t d_model, int64_t width)
 {
     int64_t best = 1;

@@ -1,4 +1,5 @@
-/* layout_table.c - what a head layout costs: parameters, operations, cache; and the two tables of such rows. */
+/* layout_table.c - computes the cost of a head layout: parameters, operations, cache; and the two tables of such
+ * rows. */
 #include "heads/plan/layout_table.h"
 
 #include "base/error.h"
@@ -31,7 +32,7 @@ static void add_up(mha_plan_parameters *p)
     p->total = p->q + p->k + p->v + p->out + p->extra;
 }
 
-/* `heads` heads of width D with `kv_heads` for keys and values, from E and back to E. */
+/* Fills a row of `heads` heads of width D with `kv_heads` key/value heads; projections from E and back to E. */
 static void plain(const mha_plan_options *model, int64_t heads, int64_t kv_heads, mha_plan_row *row)
 {
     const int64_t E = model->d_model, D = row->head_dim;
@@ -43,8 +44,8 @@ static void plain(const mha_plan_options *model, int64_t heads, int64_t kv_heads
     row->biases = (mha_plan_parameters){.q = heads * D, .k = kv_heads * D, .v = kv_heads * D, .out = E};
 }
 
-/* Operations of a causal prefill: two for each weight that a token meets, and for each pair of tokens and number of a
- * head's width two in the score and two in the sum. */
+/* Counts the operations of a causal prefill: two per weight and token; and per pair of tokens and element of a head,
+ * two for the score and two for the weighted sum. */
 static void count_flops(const mha_plan_options *model, double token_weights, double sequence_weights, mha_plan_row *row)
 {
     const double L = (double)model->seq, runs = (double)model->batch * (double)model->layers;
@@ -87,7 +88,7 @@ static mha_status plain_row(const mha_plan_options *model, int64_t heads, int64_
 
 /* ---- the variants ---- */
 
-/* The published layers remove ceil(H prune) heads permanently, and keep int(H (1 - prune)) of them for a sequence. */
+/* The published layers remove ceil(H prune) heads permanently, and keep int(H (1 - prune)) heads per sequence. */
 static mha_status pruned_row(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
 {
     const int64_t left = model->heads - (int64_t)ceil((double)model->heads * model->prune);
@@ -108,7 +109,8 @@ static mha_status dynamic_row(const mha_plan_options *model, mha_plan_row *row, 
     return finish(model, 4.0 * (double)(E * kept * D), row, err);
 }
 
-/* The divisor of the number of heads, neither 1 nor all, whose ratio to `wanted` is nearest 1; 0 if there is none. */
+/* Returns the divisor of the number of heads, neither 1 nor all, whose ratio to `wanted` is closest to 1; 0 if there
+ * is none. */
 static int64_t group_size(int64_t heads, int64_t wanted)
 {
     int64_t best = 0;
@@ -133,7 +135,7 @@ static mha_status mqa_row(const mha_plan_options *model, mha_plan_row *row, mha_
     return row->left_out ? MHA_OK : plain_row(model, model->heads, 1, row, err);
 }
 
-/* An expert is one head with an output projection to E of its own. */
+/* An expert is one head with its own output projection to E. */
 static mha_status moe_row(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
 {
     const int64_t E = model->d_model, D = row->head_dim;
@@ -191,7 +193,7 @@ mha_status mha_plan_variants(const mha_plan_options *options, mha_plan_row rows[
     return MHA_OK;
 }
 
-/* Before all rows of more parameters, after those of as many: equal ones stay in the order of the loops. */
+/* Inserts the row before all rows with more parameters; rows with equal parameters stay in the order of the loops. */
 static void insert_sorted(mha_plan_row *rows, int count, const mha_plan_row *row)
 {
     int at = count;

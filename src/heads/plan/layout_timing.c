@@ -1,5 +1,5 @@
-/* layout_timing.c - a row of a head plan against the clock: one attention layer made of the public parts, with weights
- * and tokens drawn at random, since no number here changes the time. */
+/* layout_timing.c - measures the time of a layout: one attention layer built from the public API, with random weights
+ * and tokens, since the values do not affect the time. */
 #include "heads/plan/layout_table.h"
 
 #include "base/clock.h"
@@ -12,15 +12,15 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* One layer and what a pass needs. All else is NULL until it is made, so that `close` frees what there is. */
+/* One layer and the buffers of a pass. Unset pointers are NULL, so that `close` can free a partly created layer. */
 typedef struct layer {
     mha_ctx *ctx;
-    int64_t E, D, H, Hkv, B, L, width; /* width: of a token's q, k and v side by side */
+    int64_t E, D, H, Hkv, B, L, width; /* width: of the q, k and v of a token, concatenated */
     mha_dtype kv_dtype;
     mha_linear *in, *out, *mix; /* mix: E -> E after a mixture of experts */
-    float *x, *qkv, *heads, *y; /* rows of E, width, H D and E numbers */
+    float *x, *qkv, *heads, *y; /* rows of E, width, H D and E elements */
     char *cache;                /* k [B, Hkv, L, D], then v */
-    size_t cache_bytes;         /* of each */
+    size_t cache_bytes;         /* size of k, and of v */
     mha_attn_plan *plan;
     mha_attn_args args;
     void *workspace;
@@ -52,7 +52,7 @@ static mha_status numbers(layer *l, int64_t rows, int64_t width, float **x, mha_
     return allocate(l, rows, width, sizeof **x, (void **)x, err);
 }
 
-/* Three projections of one buffer of weights, which is large enough for each. */
+/* Creates three projections from one buffer of weights, which is large enough for each. */
 static mha_status make_linear(layer *l, const float *weights, bool mixture, mha_error *err)
 {
     MHA__TRY(mha_linear_create(l->ctx, l->E, l->width, weights, NULL, &l->in, err));
@@ -117,7 +117,7 @@ static mha_status open_prefill(layer *l, mha_error *err)
     return MHA_OK;
 }
 
-/* 0x3C3C is a small number in each of the three types. */
+/* The byte pattern 0x3C3C is a small value in each of the three types. */
 static mha_status open_decode(layer *l, mha_error *err)
 {
     const size_t element = mha_dtype_size(l->kv_dtype);
@@ -139,7 +139,7 @@ static mha_status pass(const layer *l, int64_t rows, mha_error *err)
     return l->mix ? mha_linear_forward(l->mix, l->y, rows, l->x, err) : MHA_OK;
 }
 
-/* ---- the clock ---- */
+/* ---- timing ---- */
 
 static mha_status time_pass(const layer *l, int64_t rows, clockid_t clock, double *seconds, mha_error *err)
 {
@@ -149,7 +149,8 @@ static mha_status time_pass(const layer *l, int64_t rows, clockid_t clock, doubl
     return MHA_OK;
 }
 
-/* The best of the passes that fit in `seconds`, one at least, after one that touches all memory. */
+/* Measures the fastest of the passes that fit in `seconds`, at least one, after a warm-up pass that touches all
+ * memory. */
 static mha_status best_pass(const layer *l, int64_t rows, double seconds, double *best, mha_error *err)
 {
     double once;
