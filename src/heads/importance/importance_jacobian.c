@@ -8,7 +8,8 @@
 #include "layer/loss/sentence_vector.h"
 #include "math/rng_draws.h"
 
-#define SEEDS UINT64_C(0xD1342543DE82EF95) /* odd: separates the streams of different seeds; seed 0 = the plain index */
+#define SEEDS \
+    UINT64_C(0xD1342543DE82EF95) /* odd, so the streams of different seeds are separate; seed 0 = the plain index */
 
 /* Fills vector k of text b of the whole data, `width` elements: a unit vector of e, or signs hashed from the flat
  * index of [k, b, i], so that neither batches nor groups change the random signs. */

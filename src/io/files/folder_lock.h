@@ -1,16 +1,16 @@
-/* folder_lock.h - one writer at a time for a folder that is replaced: a lock on .FOLDER.lock, which lies beside the
- * folder as each checkpoint is another folder of that name. The lock ends with the process; the file is removed with
- * the lock, and after a kill by the next writer. */
+/* folder_lock.h - ensures a single writer for a folder that is replaced, by a lock on .FOLDER.lock. The lock file is
+ * next to the folder, because each checkpoint is a new folder of the same name. The lock ends with the process. The
+ * file is removed together with the lock, or, after a kill, by the next writer. */
 #ifndef MHA_IO_FILES_FOLDER_LOCK_H
 #define MHA_IO_FILES_FOLDER_LOCK_H
 
 #include "base/error.h"
 #include <stdbool.h>
 
-/* Locks `folder`, a name in the open folder `parent`. False: another process holds the lock. *fd is -1 where the file
- * cannot be written; whoever then saves fails with the reason. */
+/* Locks `folder`, a name in the open folder `parent`. Returns false if another process holds the lock. *fd is -1 if
+ * the file cannot be written; a later save then fails with the reason. */
 bool mha__folder_lock_take(int parent, const char *folder, int *fd);
-/* Removes the file and ends the lock; fd -1: nothing. Errors: MHA_ERR_IO; the lock has ended even so. */
+/* Removes the file and releases the lock; does nothing if fd is -1. Errors: MHA_ERR_IO; the lock is released anyway. */
 mha_status mha__folder_lock_free(int parent, const char *folder, int fd, mha_error *err);
 bool mha__folder_lock_held(int parent, const char *folder);
 
