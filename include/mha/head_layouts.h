@@ -1,5 +1,5 @@
-/* head_layouts.h - plans the attention heads of a new model: the head layouts that a width allows, their cost in
- * parameters, operations, cache and time on this machine, and a recommendation.
+/* head_layouts.h - plans the attention heads of a new model. Lists the head layouts that a width allows, with their
+ * cost in parameters, operations, cache and time on this machine, and recommends one.
  *
  * Counts follow the layers of the published walk-throughs: all projections are E -> E unless keys and values are
  * shared. `parameters` counts the attention of one layer; operations, cache and times cover all layers.

@@ -68,7 +68,7 @@ typedef struct mha_matrix {
 /* y = act(x W^T + b). The weights are packed at creation: in * out elements, padded to whole panels (kernel.h). Each
  * element of y is one chain of fused multiply-adds that starts from b and runs over k = 0 .. in-1 in ascending order.
  *
- * Packing into a smaller type rounds each weight once, to nearest: bf16 keeps 8 bits, f16 keeps 11 (values beyond
+ * Packing into a smaller type rounds each weight once, to nearest. bf16 keeps 8 bits, f16 keeps 11 (values beyond
  * 65504 become Inf), q8_0 keeps 8 with one f16 scale per 32 inputs. This halves or quarters the memory of the weights.
  * It speeds up calls with few rows accordingly, because their time is the time to read the weights. x and all sums
  * stay f32, except for bf16 on the ISAs amx and avx512bf16 (ctx.h). There, x is rounded to bf16 as well, and products
@@ -193,11 +193,11 @@ typedef struct mha_attn_layer mha_attn_layer;
 /* How a layer selects heads for each sequence. */
 typedef enum mha_choice {
     MHA_CHOICE_NONE = 0, /* no selection: all heads run */
-    MHA_CHOICE_EXPERTS,  /* a mixture of experts, which are the heads: gates are the softmax of the scores of the kept
-                            heads. As mha_moe_heads of variants.h with MHA_EXPERT_SLOT */
+    MHA_CHOICE_EXPERTS,  /* mixture of experts whose experts are the heads: gates are the softmax of the scores of
+                            the kept heads, as in mha_moe_heads of variants.h with MHA_EXPERT_SLOT */
     MHA_CHOICE_HEADS,    /* dynamic head pruning, as mha_head_pruning: gates by `selection` */
-    MHA_CHOICE_OPTIONS   /* into how many heads the H D columns are cut, as mha_adaptive_heads; one gate for all of
-                            them by `selection` */
+    MHA_CHOICE_OPTIONS   /* number of heads that the H D columns are split into, as in mha_adaptive_heads; one gate
+                            for all of these heads, by `selection` */
 } mha_choice;
 
 /* Head selection per sequence inside a layer of a model:
@@ -299,8 +299,8 @@ typedef struct mha_layer_input {
     const uint8_t *rows;
     const float *fills; /* [H, D] added to the gated output of each head, for every token; NULL = zeros */
     const mha_layer_activations *activations; /* written; NULL = not copied */
-    /* [B L, H D] input of the output projection, instead of the computed one: no queries, keys, values, gates or fills
-     * are used, and no output of the attention itself may be requested. NULL = computed from x. */
+    /* [B L, H D] input of the output projection, instead of the computed one. Queries, keys, values, gates and fills
+     * are then unused; outputs of the attention itself may not be requested. NULL = computed from x. */
     const float *context;
     const mha_attn_visitor *on_rows; /* receives rows of probabilities, of map_heads and map_rows; NULL = none */
     /* [B, L] for layers that select heads: non-zero = counts in the mean. NULL = all tokens within `lengths` */
@@ -322,7 +322,7 @@ MHA_API mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const m
  *     post-norm (BERT)    x = attn_norm(x + attention(x));   x = mlp_norm(x + mlp(x))
  *     pre-norm  (GPT-2)   x = x + attention(attn_norm(x));   x = x + mlp(mlp_norm(x))
  *     both      (Gemma-2) x = x + attn_out_norm(attention(attn_norm(x)));   x = x + mlp_out_norm(mlp(mlp_norm(x)))
- * A block may also consist of attention only, the first half of each formula: intermediate is then 0, the weights of
+ * A block may also consist of attention only, the first half of each formula. Then, intermediate is 0, the weights of
  * the second half are empty, and its norms are not read. */
 typedef struct mha_block mha_block;
 

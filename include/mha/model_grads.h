@@ -45,8 +45,7 @@ typedef struct mha_model_grads mha_model_grads;
 
 typedef struct mha_model_grads_options {
     size_t size;
-    int no_parameters; /* 1 = gradients of gates and embeddings only: the list is empty, which halves the backward
-                          pass */
+    int no_parameters; /* 1 = gradients of gates and embeddings only; the list is empty. Halves the time */
     int recompute;     /* 1 = keep only the input of each layer, and run the layer again in the backward pass */
     /* 1 = pack the dense weights of the layers for the backward pass once, at creation, instead of in each pass: 4
      * bytes per weight, 2 in bf16. Worthwhile for many short batches, or many backward passes per forward pass.
@@ -64,7 +63,7 @@ MHA_API void mha_model_grads_free(mha_model_grads *grads);
 /* Returns the gradients, float32, under the names and shapes of the parameters in the checkpoint; initially zero. Tied
  * tensors appear once, with the sum of their gradients. Tensors of the file that the model does not use are not in the
  * list. The input row of the token that config.json names as pad_token_id (BERT, Gemma-2: 0 if absent) adds nothing to
- * the gradient of the word embeddings, as with PyTorch's padding_idx; a tied output head still does. GPT-2 has no such
+ * the gradient of the word embeddings, as with PyTorch's padding_idx. A tied output head still does. GPT-2 has no such
  * row. */
 MHA_API const mha_named_tensor *mha_model_grads_list(const mha_model_grads *grads, int64_t *count);
 MHA_API void mha_model_grads_zero(mha_model_grads *grads);
@@ -103,9 +102,8 @@ MHA_API mha_status mha_model_grads_dropout(mha_model_grads *grads, const mha_mod
 /* ---- step by step ---- */
 
 /* Runs mha_model_forward and keeps the activations for the backward pass. `output` may be NULL; its last_hidden,
- * pooled, logits and last_logits are supported, all other fields must be NULL (MHA_ERR_UNSUPPORTED), and so must
- * cache, fills and hidden of `input`. Arrays that `input` points to must remain unchanged until the last backward
- * call. */
+ * pooled, logits and last_logits are supported. All other fields, and cache, fills and hidden of `input`, must be NULL
+ * (MHA_ERR_UNSUPPORTED). Arrays that `input` points to must remain unchanged until the last backward call. */
 MHA_API mha_status mha_model_grads_forward(mha_model_grads *grads, const mha_model_input *input,
                                            const mha_model_output *output, mha_error *err);
 
@@ -129,8 +127,7 @@ typedef struct mha_model_gradient {
     const float *last_hidden; /* [B, L, E] */
     const float *pooled;      /* [B, E] */
     const float *logits;      /* [B, L, vocab] */
-    float *gates;             /* [layers, B, H] written: of input->gates, or of implicit gates of 1; 0 for heads that a
-                                 layer lacks */
+    float *gates;             /* [layers, B, H] written: of input->gates, or of implicit ones; 0 for missing heads */
     float *embeddings;        /* [B, L, E] written: of each token's word embedding */
     /* Called on the calling thread after each layer, from the last layer to the first; its data is valid during the
      * call only. Non-zero stops the backward pass with MHA_ERR_CANCELLED. */
@@ -172,8 +169,7 @@ typedef struct mha_model_loss_args {
     double scale;       /* 0 = 1 / counted labels, the mean; else the loss is scale times the sum */
     float *dgates;      /* as gates in mha_model_gradient */
     float *dembeddings; /* as embeddings in mha_model_gradient */
-    int (*on_context)(void *user, const mha_model_context_gradient *g); /* this and the next two as in
-                                                                           mha_model_gradient */
+    int (*on_context)(void *user, const mha_model_context_gradient *g); /* next three: as in mha_model_gradient */
     void *user;
     int taylor;
     int loss_only; /* 1 = forward pass and loss only: no backward pass, no gradients, no callback */

@@ -4,9 +4,9 @@
  *
  *     mha_model_save(model, "out", NULL, &err);
  *
- * The folder contains config.json with all its original keys, known or unknown ("mha.heads" of pruned models too); all
- * tensors of the checkpoint, including those that the model does not use, in one model.safetensors with the original
- * metadata; and the tokenizer files.
+ * The folder contains config.json with all its original keys, known or unknown ("mha.heads" of pruned models too), and
+ * the tokenizer files. One model.safetensors contains all tensors of the checkpoint, including those that the model
+ * does not use, with the original metadata.
  *
  * The folder appears complete or not at all. It is written next to its destination, as .NAME.tmp.PID; every file is
  * synced, the whole is opened and checked, and then one rename moves it into place. After kill -9, with a full disk or
@@ -37,7 +37,7 @@ typedef struct mha_model_save_options {
  * be that folder.
  *
  * An existing empty folder is accepted. Any other existing folder requires `overwrite` and must contain only the files
- * of a checkpoint; the files of a training run (train.h: its state, its log) count as such and are removed. The folder
+ * of a checkpoint. The files of a training run (train.h: its state, its log) count as such and are removed. The folder
  * is exchanged atomically where the system can (Linux), else in two renames: the old folder becomes .NAME.old.PID,
  * then the new folder gets its name. What a kill leaves behind in between is removed by the next save, if a folder of
  * that name exists. Symbolic links are never followed.

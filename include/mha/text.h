@@ -15,12 +15,12 @@
  * Regular expressions in the file are never executed. The split patterns of GPT-2, LLaMA-3 and Qwen, and T5's " {2,}",
  * are recognized by their text and run as built-in functions; any other pattern is rejected.
  *
- * This reader is stricter than the `tokenizers` library. It rejects duplicate keys, two tokens with one id, an added
- * token whose id the library would change on reading, and added tokens that are empty or longer than 1024 bytes. It
- * rejects templates that do not contain each text once, template and padding ids without a token, an unk_token that is
- * not a token, and max_input_chars_per_word above 1000. It also rejects BPE with dropout or with a token prefix or
- * suffix, Unigram without an unk_id, with a duplicate piece or a piece longer than 512 bytes, and sequences of more
- * than 32 steps.
+ * This reader is stricter than the `tokenizers` library. It rejects duplicate keys, two tokens with one id, and an
+ * added token whose id the library would change on reading. It rejects added tokens that are empty or longer than 1024
+ * bytes. It rejects templates that do not contain each text once, template and padding ids without a token, an
+ * unk_token that is not a token, and max_input_chars_per_word above 1000. It also rejects BPE with dropout or with a
+ * token prefix or suffix, and sequences of more than 32 steps. It rejects Unigram without an unk_id, with a duplicate
+ * piece or with a piece longer than 512 bytes.
  *
  * For a text of n bytes, time is O(n log n) at worst (BPE on a single endless word) and memory is O(n), even for
  * hostile input. A text may have 4 GiB minus one byte; its normalized form, 16 times its length plus 4096 bytes. */
@@ -45,13 +45,12 @@ MHA_API void mha_tokenizer_free(mha_tokenizer *tokenizer);
 typedef struct mha_encode_options {
     size_t size;
     int no_special;     /* 1 = omit the template's special tokens ([CLS], [SEP]) */
-    int64_t max_tokens; /* maximum result length, specials included, before padding; 0 = unlimited. Truncation: see
-                           below */
+    int64_t max_tokens; /* maximum length, specials included, before padding; 0 = unlimited. Truncation: see below */
     int stored_limits;  /* 1 = also apply the truncation and padding stored in tokenizer.json */
 } mha_encode_options;
 
 /* Tokens of one text. Arrays have `count` entries. begin/end are byte offsets into the token's source text (for a
- * pair, the second text where sequence is 1): the range of characters that the token was made from, before
+ * pair, the second text where sequence is 1). They give the range of characters that the token was made from, before
  * normalization. Both are 0 for special tokens of the template and for padding. Tokens may overlap: normalization can
  * turn one character into several, and a token that holds some bytes of a character covers the whole character. */
 typedef struct mha_encoding {

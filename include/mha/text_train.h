@@ -7,8 +7,8 @@
  *     MHA_CHECK(mha_tokenizer_trainer_run(trainer, NULL, &err));
  *     MHA_CHECK(mha_tokenizer_trainer_save(trainer, "folder", 0, &err));
  *
- * Both are byte pair encoding (Sennrich, Haddow and Birch 2016): words start as characters, and the most frequent pair
- * of adjacent tokens over all words is merged into a new token, repeatedly, until the vocabulary is full. The types
+ * Both are byte pair encoding (Sennrich, Haddow and Birch 2016). Words start as characters. The most frequent pair of
+ * adjacent tokens over all words is merged into a new token, repeatedly, until the vocabulary is full. The types
  * differ in the definition of a word and a character:
  *
  *   BPE        Radford et al. 2019. Words are the matches of GPT-2's pattern, each with the space before it; the 256
@@ -45,8 +45,7 @@ typedef enum mha_tokenizer_type { MHA_TOKENIZER_BPE = 0, MHA_TOKENIZER_WORDPIECE
 typedef struct mha_tokenizer_train_options {
     size_t size;
     mha_tokenizer_type type;
-    int64_t vocab_size;    /* number of tokens, special ones included: 1 to 1048576. Fewer if pairs are not frequent
-                              enough */
+    int64_t vocab_size;    /* tokens, special ones included: 1 to 1048576. Fewer if pairs are too rare */
     int64_t min_frequency; /* minimum count of a pair that is merged; 0 = 2 */
     /* Special tokens after those of the type: [special_count] NUL-terminated UTF-8 strings of 1 to 1024 bytes.
      * Encoding never splits them; in the training text, they are treated as ordinary text. */

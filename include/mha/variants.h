@@ -47,7 +47,7 @@ MHA_API void mha_variant_free(mha_variant *layer);
 MHA_API int64_t mha_variant_parameter_count(const mha_variant *layer);
 
 /* Allocates the parameters and initializes them as PyTorch's constructors would, in the order of
- * mha_variant_parameters: for a linear layer, the weight and then its bias, uniform in +-1/sqrt(in); plain matrices
+ * mha_variant_parameters. The weight and then the bias of a linear layer are uniform in +-1/sqrt(in); plain matrices
  * are uniform in [0, 1). An f64 layer gets the same float32 values. If `rng` is NULL, all parameters are set to 0,
  * which suits parameters that are loaded next. */
 MHA_API mha_status mha_variant_init(mha_variant *layer, mha_rng *rng, mha_error *err);
@@ -87,10 +87,10 @@ typedef struct mha_variant_input {
     int64_t kv_len;       /* tokens of key and value; 0 = Lq */
     const void *query;    /* [B, Lq, d_in] */
     const void *key,
-        *value; /* [B, kv_len, d_in]  key NULL = query, value NULL = key; NULL where a variant takes x alone */
+        *value; /* [B, kv_len, d_in]  key NULL = query, value NULL = key; NULL if the variant has one input */
 
     /* Masks, applied in addition to the variant's own causal mask. A row for which `keep` masks every key attends
-     * uniformly to all keys that the causal mask allows, regardless of additive and blocked: this is the effect of a
+     * uniformly to all keys that the causal mask allows, regardless of additive and blocked. This is the effect of a
      * score of -1e9 for every masked key. The q of such a row counts as 0, in the trace too, and therefore so do its
      * scores. */
     mha_mask keep;     /* bytes; 0 = masked */
@@ -298,8 +298,7 @@ typedef struct mha_llama_attention_options {
     int64_t hidden_size, num_heads;
     int64_t num_kv_heads;   /* divides num_heads; 0 = num_heads */
     int64_t context_length; /* max_position_embeddings: maximum number of tokens, cached ones included; 0 = unlimited */
-    int causal;             /* 1 = token i attends to tokens 0..i; 0 = only input.additive masks, as in the
-                               walk-through */
+    int causal;             /* 1 = token i attends to tokens 0..i; 0 = only input.additive masks */
     int rotary;             /* 1 = q and k are rotated by input.positions */
     mha_rope_options rope;  /* with rotary only: zero is theta 10000, pairs (i, i + D/2); size and head_dim are set */
 } mha_llama_attention_options;

@@ -14,8 +14,7 @@ struct mha_model {
     int64_t *heads_per_layer; /* [4, layers], referenced by info: query heads, and: */
     int64_t *key_heads_per_layer, *value_heads_per_layer, *feed_forward_per_layer;
     mha_model_attention *attention_per_layer; /* [layers] */
-    int32_t *head_numbers; /* [layers, H] head numbers in the unpruned model; unspecified after the last head of a
-                              layer */
+    int32_t *head_numbers; /* [layers, H] head numbers in the unpruned model; unset after a layer's last head */
     float *slopes;         /* [layers, H] ALiBi slopes of the heads of each layer; NULL if no layer has ALiBi */
     char *config_text;
     mha_tokenizer *tokenizer;           /* or NULL */

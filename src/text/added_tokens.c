@@ -2,8 +2,8 @@
  * pipeline runs.
  *
  * The leftmost match wins, then the longest. Tokens with normalized = false are matched in the raw text, all others in
- * the normalized text (their own content is normalized too). lstrip and rstrip include adjacent white space in the
- * match; single_word requires that no word character is adjacent. `special` only affects decoding. */
+ * the normalized text (their own content is normalized too). With lstrip and rstrip, the match includes adjacent white
+ * space. With single_word, no word character may be adjacent. `special` only affects decoding. */
 #include "text/tokenizer.h"
 #include "text/trim_offsets.h"
 #include "text/unicode.h"

@@ -1,7 +1,7 @@
 /* tokenizer.h - internals of a tokenizer: one stage per part of tokenizer.json.
  *
  * The supported objects of a stage are listed as an array of kinds (the file's type name, and its loader) at the end
- * of the stage's source file; a Sequence of kinds is flattened. Normalizers and pre-tokenizers become edits
+ * of the stage's source file. A Sequence of kinds is flattened. Normalizers and pre-tokenizers become edits
  * (text_edit.h), decoders become decode steps; each model is one kind. Any other type is an error that names it. */
 #ifndef MHA_TEXT_TOKENIZER_H
 #define MHA_TEXT_TOKENIZER_H

@@ -1,5 +1,5 @@
-/* head_weights.h - locates the elements of one head in the projections of a layer, in every layout of a checkpoint:
- * three matrices or one, [out, in] or [in, out], shared keys and values. */
+/* head_weights.h - locates the elements of one head in the projections of a layer, in every layout of a checkpoint.
+ * The projections are three matrices or one, [out, in] or [in, out]; keys and values may be shared. */
 #ifndef MHA_HEADS_DATA_HEAD_WEIGHTS_H
 #define MHA_HEADS_DATA_HEAD_WEIGHTS_H
 

@@ -35,9 +35,9 @@ typedef struct mha__state {
 } mha__state;
 
 /* If the file exists, fills `sums`, [count] of f64 (or i64) in the caller's memory, and sets *done to the number of
- * finished steps; else leaves the sums unchanged and sets *done to 0. The list and its memory must outlive the state.
- * Errors: MHA_ERR_ARG for the state of another measure, saying what differs; MHA_ERR_FORMAT and MHA_ERR_IO, naming the
- * file. Cost: with a path, one read of the weights and one forward pass over a few tokens, for the model's
+ * finished steps. Otherwise, leaves the sums unchanged and sets *done to 0. The list and its memory must outlive the
+ * state. Errors: MHA_ERR_ARG for the state of another measure, saying what differs; MHA_ERR_FORMAT and MHA_ERR_IO,
+ * naming the file. Cost: with a path, one read of the weights and one forward pass over a few tokens, for the model's
  * fingerprint. */
 mha_status mha__state_open(mha__state *state, const mha_model *model, const mha_head_data *data,
                            const mha__state_of *of, const mha_named_tensor *sums, int64_t count, int64_t *done,

@@ -33,8 +33,7 @@ typedef struct mha__diversity_sums {
     double *dot;                 /* [H, H] per layer: products of maps; or NULL */
     double *mass;                /* [N] over each head's rows: sum / number of keys */
     double *even;                /* [1] the same for uniform weights: 1 / number of keys */
-    double *gram[MHA__HALVED];   /* [H D, H D] per layer: products of the contexts of each half of the tokens; or
-                                    NULL */
+    double *gram[MHA__HALVED];   /* [H D, H D] per layer: products of contexts, per half of the tokens; or NULL */
     double *column[MHA__HALVED]; /* [H D] per layer: their column sums */
     double *tokens;              /* [MHA__HALVED] number of tokens */
 } mha__diversity_sums;

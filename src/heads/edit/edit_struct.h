@@ -36,9 +36,9 @@ mha_status mha__edit_finish(mha_model_edit *edit, mha_status status, mha_model_e
 mha_status mha__edit_new_tensor(mha_model_edit *edit, const char *name, int rank, const int64_t *shape, float **data,
                                 mha_error *err);
 
-/* Checks shared by both edits. They reject `compatible` with a key that only this project supports (NULL = none), a
- * layer that selects heads for each text, texts for a model without weights, and scores [H] of a layer that are not
- * finite. */
+/* Checks shared by both edits. Errors, in this order: `compatible` with a key that only this project supports (NULL =
+ * none); a layer that selects heads for each text; texts for a model without weights; scores [H] of a layer that are
+ * not finite. */
 mha_status mha__edit_check_compatible(const char *key, mha_error *err);
 mha_status mha__edit_check_selection(const mha_model *model, int64_t layer, mha_error *err);
 mha_status mha__edit_check_weights(const mha_model *model, mha_error *err);

@@ -6,8 +6,8 @@
 #include "mha/prune.h"
 #include "model/model_struct.h"
 
-/* Returns the number of query heads that are removed or kept together: those of one key head and one value head; if
- * the counts of key and value heads differ, those of the fewest whole key heads and value heads. */
+/* Returns the number of query heads that are removed or kept together: those of one key head and one value head. If
+ * the counts of key and value heads differ, the group spans the fewest whole key heads and value heads. */
 int64_t mha__group(const mha_model *model, int64_t layer);
 
 /* MHA_ERR_ARG for a layer without a kept head, and for a group that is kept in part. */

@@ -3,7 +3,7 @@
  * Removing a group shifts the output for each text: an encoder's L2-normalized embedding by a vector, a decoder's loss
  * by a scalar. The shifts are assumed to be additive; the next group to remove is the one with the smallest total
  * shift: the shortest vectors, the lowest loss. The assumption becomes less accurate with every removed group, so the
- * shifts are measured again after each round, layer by layer: a group of layer l does not affect earlier layers, so
+ * shifts are measured again after each round, layer by layer. A group of layer l does not affect earlier layers, so
  * its run starts at layer l. */
 #include "base/ctx.h"
 #include "base/error.h"

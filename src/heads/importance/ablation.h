@@ -2,7 +2,7 @@
  *
  * A stream is the state of a group of texts at one layer: the input of the layer, and the input of its output
  * projection. Switching off a head of that layer affects neither the earlier layers nor the other heads of its
- * attention: only columns of the context change, and the pass continues from there. One head therefore costs an output
+ * attention. Only columns of the context change, and the pass continues from there. One head therefore costs an output
  * projection, a feed-forward part and the later layers; the earlier layers are run once for all heads. */
 #ifndef MHA_HEADS_IMPORTANCE_ABLATION_H
 #define MHA_HEADS_IMPORTANCE_ABLATION_H

@@ -1,9 +1,10 @@
 /* importance_intervals.h - sums of every head's score over units (texts, pairs or batches), and the statistics derived
- * from them: the value, its confidence interval, and whether other units would rank the heads in the same order.
+ * from them. These are the value, its confidence interval, and whether other units would rank the heads in the same
+ * order.
  *
  * Unit u has a score s_u for each head, and a weight n_u that is the same for all heads (1, or the number of rows of
- * the text). The value is R = sum s / sum n, and its standard error is that of a ratio estimator: sqrt(sum (s - R n)^2
- * / (N (N - 1))) / mean n, which is the usual one for weights of 1 (Cochran 1977, 6.4). */
+ * the text). The value is R = sum s / sum n, and its standard error is that of a ratio estimator, sqrt(sum (s - R n)^2
+ * / (N (N - 1))) / mean n (Cochran 1977, 6.4). For weights of 1, this is the usual standard error. */
 #ifndef MHA_HEADS_IMPORTANCE_IMPORTANCE_INTERVALS_H
 #define MHA_HEADS_IMPORTANCE_IMPORTANCE_INTERVALS_H
 

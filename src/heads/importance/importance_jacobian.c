@@ -11,8 +11,8 @@
 #define SEEDS \
     UINT64_C(0xD1342543DE82EF95) /* odd, so the streams of different seeds are separate; seed 0 = the plain index */
 
-/* Fills vector k of text b of the whole data, `width` elements: a unit vector of e, or signs hashed from the flat
- * index of [k, b, i], so that neither batches nor groups change the random signs. */
+/* Fills vector k of text b of the whole data, `width` elements: a unit vector of e, or random signs. Signs are hashed
+ * from the flat index of [k, b, i], so that neither batches nor groups change them. */
 static void direction(const mha__importance_job *s, int64_t k, int64_t text, int64_t width, double *u)
 {
     memset(u, 0, (size_t)width * sizeof *u);

@@ -2,7 +2,7 @@
  * float, in eight lanes that a compiler can vectorize; sums over rows are in double.
  *
  * "vertical" and "toeplitz" measure how much of the map's energy (sum of p^2) remains when every column, or every
- * diagonal, is replaced by its mean: for a column of c elements with sum s, that is s^2 / c. Columns and diagonals are
+ * diagonal, is replaced by its mean. For a column of c elements with sum s, that is s^2 / c. Columns and diagonals are
  * summed row by row. Both use content rows only. */
 #include "heads/measure/head_stats.h"
 

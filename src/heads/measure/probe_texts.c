@@ -1,8 +1,8 @@
 /* probe_texts.c - the probe texts: natural text has too few repetitions to detect heads that attend to repeated
  * tokens.
  *
- * A probe text is [first] r r [last]: r is a sequence of random tokens from the middle half of the vocabulary, so that
- * the repetition is its only structure; first and last are the special tokens that the tokenizer puts around a text. */
+ * A probe text is [first] r r [last]. r is a sequence of random tokens from the middle half of the vocabulary, so that
+ * the repetition is its only structure. first and last are the special tokens that the tokenizer puts around a text. */
 #include <string.h>
 
 #include "base/ctx.h"

@@ -44,8 +44,8 @@ static void plain(const mha_plan_options *model, int64_t heads, int64_t kv_heads
     row->biases = (mha_plan_parameters){.q = heads * D, .k = kv_heads * D, .v = kv_heads * D, .out = E};
 }
 
-/* Counts the operations of a causal prefill: two per weight and token; and per pair of tokens and element of a head,
- * two for the score and two for the weighted sum. */
+/* Counts the operations of a causal prefill: two per weight and token. Attention adds four per pair of tokens and
+ * element of a head: two for the score, two for the weighted sum. */
 static void count_flops(const mha_plan_options *model, double token_weights, double sequence_weights, mha_plan_row *row)
 {
     const double L = (double)model->seq, runs = (double)model->batch * (double)model->layers;

@@ -125,9 +125,7 @@ static int close_temporary(mha__outfile *f, bool whole)
     int failed = 0;
     if (whole && f->replaces && fchmod(f->fd, f->mode) != 0) failed = errno;
     if (whole && !failed) failed = sync_open(f->fd);
-    if (close(f->fd) != 0 && errno != EINTR && !failed)
-        failed = errno; /* close() interrupted by a signal has closed
-                           the descriptor, too */
+    if (close(f->fd) != 0 && errno != EINTR && !failed) failed = errno; /* EINTR: it is closed anyway */
     return failed;
 }
 

@@ -1,10 +1,11 @@
 /* json.h - reads JSON input: parsed under the rules of json_scan.h, stored as a tree, and accessed through getters
  * whose errors name the key and the value.
  *
- * A tree is one block of context memory: 16 bytes per value or key in file order; the text of the file, in which
- * strings are decoded in place; and a hash table of all keys. Finding a key takes constant time in an object of any
- * size. No key occurs twice in an object (compared after decoding). A file of more than MHA__JSON_NODES values and
- * keys is rejected before any of them is stored. NUL inside a string value is data: strings are pointer and length. */
+ * A tree is one block of context memory. It consists of 16 bytes per value or key in file order, the text of the file,
+ * in which strings are decoded in place, and a hash table of all keys. Finding a key takes constant time in an object
+ * of any size. No key occurs twice in an object (compared after decoding). A file of more than MHA__JSON_NODES values
+ * and keys is rejected before any of them is stored. NUL inside a string value is data: strings are pointer and
+ * length. */
 #ifndef MHA_IO_JSON_JSON_H
 #define MHA_IO_JSON_JSON_H
 

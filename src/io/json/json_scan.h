@@ -1,8 +1,8 @@
 /* json_scan.h - JSON as a stream of validated tokens; needs no memory besides the text.
  *
- * RFC 8259 in UTF-8, with restrictions: no NaN or Infinity, no lone surrogate, no NUL in a key, at most
- * MHA__JSON_DEPTH levels, strings of at most MHA__STRING_BYTES, 64-bit integers, reals in the range of a double.
- * Duplicate keys are not detected here: the reader of the tokens checks the keys that it keeps. */
+ * RFC 8259 in UTF-8, without NaN, Infinity, lone surrogates and NUL in a key. Limits: MHA__JSON_DEPTH levels, strings
+ * of MHA__STRING_BYTES, 64-bit integers, reals in the range of a double. Duplicate keys are not detected here: the
+ * reader of the tokens checks the keys that it keeps. */
 #ifndef MHA_IO_JSON_JSON_SCAN_H
 #define MHA_IO_JSON_JSON_SCAN_H
 

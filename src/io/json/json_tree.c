@@ -15,8 +15,7 @@
 typedef struct tree tree;
 
 struct mha__json {
-    uint32_t kind : 4, size : 28; /* size: length of a string or key [bytes], number of items or members of a
-                                     container */
+    uint32_t kind : 4, size : 28; /* size: bytes of a string or key; items or members of a container */
     uint32_t span;                /* nodes of the value, itself included; for a key: the node number of its object */
     union {
         int64_t integer;
@@ -95,9 +94,8 @@ static mha_status count_nodes(mha__json_scan s, size_t *nodes, size_t *keys)
 /* Allocates the tree for a text of n bytes. */
 static mha_status make_tree(mha_ctx *ctx, size_t n, size_t nodes, size_t keys, tree **out, mha_error *err)
 {
-    const size_t bytes = sizeof(tree) + nodes * sizeof(mha__json), slots = keys + keys / 2 + 1; /* both counts are
-                                                                                                   limited, so no
-                                                                                                   overflow */
+    const size_t bytes = sizeof(tree) + nodes * sizeof(mha__json), slots = keys + keys / 2 + 1; /* no overflow:
+                                                                                                   limited */
     tree *t = *out = mha__alloc(ctx, bytes);
     if (!t) return mha__no_memory(err, bytes, "the tree of a JSON file");
     *t = (tree){.ctx = ctx, .slot_count = slots, .slots = mha__calloc(ctx, slots, sizeof *t->slots)};

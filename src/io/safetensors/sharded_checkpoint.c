@@ -1,8 +1,8 @@
 /* sharded_checkpoint.c - opens the weights of a folder as one file: model.safetensors, or the shards listed in an
  * index.
  *
- * The index is untrusted: its file names must be bare names, and its entry for each tensor is compared with the file,
- * in both directions, before anything is used. Its sizes are not read. */
+ * The index is untrusted: its file names must be bare names. Before anything is used, its entry for each tensor is
+ * compared with the file, in both directions. Its sizes are not read. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "base/struct_size.h"

@@ -133,8 +133,7 @@ typedef struct mha__head_job {
     const int32_t *labels; /* [count], with: */
     double scale;
     const mha__teaching *teaching; /* the teacher whose distributions are the targets */
-    const float *dlogits;          /* [B, L, vocab], or, with `chosen`, [count, vocab]; if neither labels nor teacher
-                                      is set */
+    const float *dlogits;          /* [B, L, vocab], or, with `chosen`, [count, vocab]; without labels and teacher */
     bool chosen;
     bool loss_only; /* with labels or a teacher: no gradients are accumulated */
     int64_t count;

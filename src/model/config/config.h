@@ -71,8 +71,7 @@ typedef enum mha__key_kind {
     MHA__KEY_MAYBE_DIM,       /* the same, but the default may be 0 */
     MHA__KEY_DIM_OR_OFF,      /* the same, but null is 0, not the default */
     MHA__KEY_COUNT,           /* integer in 0..max, to an int64_t */
-    MHA__KEY_ROW,             /* integer, to an int64_t: row of the word embeddings, negative from their end; null is
-                                 -1, none */
+    MHA__KEY_ROW,             /* integer, to an int64_t: row of embeddings, negative from their end; null = -1 = none */
     MHA__KEY_POSITIVE,        /* finite number > 0, to a double */
     MHA__KEY_POSITIVE_OR_OFF, /* the same, but null is 0 */
     MHA__KEY_BOOL,            /* to a bool; the default is `initial` */

@@ -86,8 +86,7 @@ static mha_status read_scaling(const mha__json_obj *root, const mha__json_obj *r
     o->max_positions = o->original_positions = c->max_positions;
     MHA__TRY(read_factor(rope, o, err));
     MHA__TRY(mha__json_dim(rope, original, MHA__OPTIONAL, MHA__DIM, &o->original_positions, err));
-    MHA__TRY(mha__json_dim(root, original, MHA__OPTIONAL, MHA__DIM, &o->original_positions, err)); /* takes
-                                                                                                      precedence */
+    MHA__TRY(mha__json_dim(root, original, MHA__OPTIONAL, MHA__DIM, &o->original_positions, err)); /* this key wins */
     MHA__TRY(positive(rope, "low_freq_factor", &o->low_freq, err));
     MHA__TRY(positive(rope, "high_freq_factor", &o->high_freq, err));
     MHA__TRY(check_band(rope, o, err));

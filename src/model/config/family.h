@@ -72,8 +72,7 @@ typedef enum mha__window_rule {
 
 typedef struct mha__family {
     const char *name;                     /* model_type */
-    const mha__config_key *common, *keys; /* read in this order, so that a family's own default overrides the common
-                                             one */
+    const mha__config_key *common, *keys; /* read in this order, so a family's own default wins */
     int common_count, key_count;
     const char *const (*aliases)[2]; /* pairs of a key in `keys` and its alternative name, ending with NULL; or NULL */
     const char *const *prefixes;     /* of all tensor names, tried in this order, ending with NULL */

@@ -216,8 +216,7 @@ static void fill_positions(mha__batch *p)
         const int64_t past = past_of(p, b);
         p->lengths[b] = p->in.mask ? leading_ones(p->in.mask + b * L, L) : L;
         for (int64_t i = 0; i < L; i++) {
-            const int64_t next = p->in.cache && i >= p->lengths[b] ? 0 : past + i; /* padding may exceed the last
-                                                                                      position */
+            const int64_t next = p->in.cache && i >= p->lengths[b] ? 0 : past + i; /* padding may lie past the end */
             p->positions[b * L + i] = p->in.positions ? p->in.positions[b * L + i] : (int32_t)next;
         }
     }

@@ -29,8 +29,8 @@ void mha__batch_turn(mha__batch *batch, const mha_model *m, int64_t layer);
 /* Fills the arrays. */
 mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err);
 
-/* Computes x [B L, E]: the sum of word, type and position embeddings, scaled if the family scales. x is the input of
- * the embedding norm, or of the first layer if there is none. Checks the ids. */
+/* Computes x [B L, E]: the sum of word, type and position embeddings, scaled if the family scales it. This is the
+ * input of the embedding norm, or of the first layer if there is none. Checks the ids. */
 mha_status mha__batch_embed(const mha_model *m, const mha__batch *batch, float *x, mha_error *err);
 
 /* Rows of one attention map, and its keys (model.h). */

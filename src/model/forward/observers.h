@@ -9,8 +9,7 @@ typedef struct mha__taps {
     const mha_model_output *out;
     int64_t rows, keys;                /* of one map */
     int64_t most;                      /* maximum number of observed heads in a layer */
-    int64_t first, count;              /* range in the list: the heads of the current layer; without a list, all
-                                          heads */
+    int64_t first, count;              /* the current layer's range in the list; without a list, all its heads */
     float *probs;                      /* [sequences, heads, rows, keys] */
     int32_t *heads;                    /* [map_count] the heads in the list, in the type of the operator */
     mha_attn_stats stats;              /* contiguous, so valid for any head count of a layer */

@@ -1,4 +1,4 @@
-/* generate.c - continues several prompts, some of them at once. Each slot of the cache runs one prompt; when that
+/* generate.c - continues a list of prompts, several at a time. Each slot of the cache runs one prompt; when that
  * prompt ends, the next one takes the slot. A prompt is prefilled by itself; then all slots advance together by one
  * token.
  *

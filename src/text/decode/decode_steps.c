@@ -65,8 +65,8 @@ const mha__decode_step mha__decode_wordpiece = {.feed = feed_wordpiece, .whole =
 /* ---- bytes to characters ---- */
 
 /* Returns the length of the well-formed character at p. Returns 0 if its first *bad bytes can never be part of a
- * character (the longest valid prefix of a character counts as one error, as in the reference), or if all n bytes are
- * a valid prefix (*bad = 0 then). */
+ * character. As in the reference, the longest valid prefix of a character counts as one error. Also returns 0, with
+ * *bad = 0, if all n bytes are a valid prefix. */
 static size_t character(const unsigned char *p, size_t n, size_t *bad)
 {
     uint32_t code;

@@ -1,7 +1,7 @@
 /* byte_level.h - the characters that represent bytes in the vocabularies of byte-level BPE.
  *
  * Bytes 21-7E, A1-AC and AE-FF are represented by the character with the same code; the other 68, in ascending order,
- * by U+0100 and the characters after it: a space is U+0120, a newline U+010A. */
+ * by U+0100 and the characters after it. For example, a space is U+0120, a newline U+010A. */
 #ifndef MHA_TEXT_PRETOKENIZE_BYTE_LEVEL_H
 #define MHA_TEXT_PRETOKENIZE_BYTE_LEVEL_H
 

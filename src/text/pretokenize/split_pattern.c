@@ -1,7 +1,7 @@
 /* split_pattern.c - finds strings, classes of characters, and matches of the known regular expressions.
  *
- * Expressions are rewritten so that PCRE2 agrees with the reference (Oniguruma with the tables of Unicode 16): white
- * space is listed explicitly, since PCRE2's \s includes U+180E, and letters and numbers newer than PCRE2's tables are
+ * Expressions are rewritten so that PCRE2 agrees with the reference (Oniguruma with the tables of Unicode 16). White
+ * space is listed explicitly, since PCRE2's \s includes U+180E. Letters and numbers newer than PCRE2's tables are
  * added. Everything else is as in the file: alternatives are ordered, quantifiers are greedy and backtrack. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/pretokenize/split_pattern.h"

@@ -5,7 +5,7 @@
  * its new count. A merge only visits the positions in the list and updates the counts of their neighbors. All merges
  * together therefore take O(n log n) steps in the n characters of the distinct words.
  *
- * A token is always formed by the same pair: wherever its text appears between other tokens, the earlier merges have
+ * A token is always formed by the same pair. Wherever its text appears between other tokens, the earlier merges have
  * treated it the same way, because none of them crossed its ends. So all positions of a pair appear at once, in the
  * merge that creates the newer of its two tokens, and a merged pair never appears again. */
 #include "text/train/tokenizer_train.h"

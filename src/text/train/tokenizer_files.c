@@ -1,7 +1,7 @@
 /* tokenizer_files.c - writes the files of a trained tokenizer.
  *
  * tokenizer.json is what the `tokenizers` library would write. tokenizer_config.json names the transformers class that
- * wraps it; the files of that class (vocab.json and merges.txt, or vocab.txt) are written next to it. */
+ * wraps it. The files of that class (vocab.json and merges.txt, or vocab.txt) are written next to it. */
 #include "text/train/tokenizer_train.h"
 
 #include "base/ctx.h"
@@ -75,8 +75,7 @@ static void write_vocab(const mha_tokenizer_trainer *t, mha__json_writer *w)
 {
     mha__json_open(w, '{');
     for (size_t i = 0; i < t->vocab.count; i++) {
-        mha__json_key(w, mha__strings_at(&t->vocab, i)); /* words contain no NUL: it is removed, or is mapped to the
-                                                            character of its byte */
+        mha__json_key(w, mha__strings_at(&t->vocab, i)); /* no NUL: removed, or mapped to a character */
         mha__json_put_int(w, (int64_t)i);
     }
     mha__json_close(w, '}');

@@ -13,8 +13,7 @@
 #include "text/train/string_counts.h"
 
 enum {
-    MHA__TRAIN_VOCAB = 1 << 20,      /* maximum number of tokens, so that the result can be read within
-                                        MHA__TOKENIZER_MEMORY */
+    MHA__TRAIN_VOCAB = 1 << 20,      /* maximum, so that the result fits in MHA__TOKENIZER_MEMORY when read */
     MHA__TRAIN_TOKEN_BYTES = 1 << 23 /* of all tokens together, for the same reason */
 };
 

@@ -3,7 +3,7 @@
  *
  * Symbols are a linked list in an array, candidates a heap ordered by rank and position, so a word of n characters
  * takes O(n log n) steps. Words may be as long as the whole text if the file has no pre-tokenizer. A candidate may be
- * stale when it is popped; it is valid if its two symbols still form the token it was created for, which is the rule
+ * stale when it is popped. It is valid if its two symbols still form the token it was created for, which is the rule
  * of the reference. */
 #include "text/tokenizer.h"
 

@@ -1,5 +1,5 @@
 /* unigram.c - the Unigram model: splits a word into the pieces with the highest sum of scores (Kudo 2018,
- * arXiv:1804.10959), by a Viterbi search from left to right: the best path to each position.
+ * arXiv:1804.10959). A Viterbi search from left to right finds the best path to each position.
  *
  * A character that is not a piece counts as one with the lowest score minus 10; adjacent unknown characters are one
  * token. On ties, the path found first wins, from the leftmost start, as in the reference. */
