@@ -1,34 +1,34 @@
 /* attn.h - the attention operator: describe, plan, run.
  *
- *     O = softmax(softcap(scale * Q K^T) + bias, over the keys that row may see) V      for every (b, h)
+ * O = softmax(softcap(scale * Q K^T) + bias, over the keys that the row may see) V      for every (b, h)
  *
- * Names: B batch, H query heads, Hkv key/value heads, Lq and Lk lengths, D head width of q and k, Dv of v;
- * b, h, i (query), j (key), d are their indices. Query head h reads key/value head h / (H / Hkv).
+ * Notation: B batch, H query heads, Hkv key/value heads, Lq and Lk lengths, D head width of q and k, Dv of v; b, h, i
+ * (query), j (key) and d are the indices. Query head h reads key/value head h / (H / Hkv).
  *
- * The short way, for those who call it once:
+ * A single call:
  *
- *     mha_attn_desc desc = { .size = sizeof desc, .batch = 1, .heads = 12, .q_len = 512, .kv_len = 512,
+ * mha_attn_desc desc = { .size = sizeof desc, .batch = 1, .heads = 12, .q_len = 512, .kv_len = 512,
  *                            .head_dim = 64, .causal = 1 };
  *     mha_attn_args args = { .size = sizeof args, .q.data = q, .k.data = k, .v.data = v, .out.data = out };
  *     mha_error err;
  *     if (mha_attention(NULL, &desc, &args, &err) != MHA_OK) fprintf(stderr, "%s\n", err.message);
  *
- * The long way separates what can fail from what must be fast: mha_attn_plan_create() checks everything and
- * allocates everything, mha_attn_forward() does neither, so a plan is made once and run many times.
+ * For repeated calls, mha_attn_plan_create() checks the description and allocates the plan once. mha_attn_forward()
+ * then runs it any number of times without allocating.
  *
- * What may be relied on (docs/numerics.md has the reasons):
- *   - The same bits for any thread count, batch size and position in the batch, and for a row computed alone or with
- *     others, on one ISA and build.
- *   - Memory grows with L, not with L x L, unless all probabilities are asked for.
- *   - Masked means unread: NaN, Inf or garbage in a key or value that a row may not see never reaches that row.
- *   - A row that sees no key gives out = 0, probs = 0 and lse = -infinity (or its sink, where there is one).
- *   - NaN and Inf in what a row does see propagate to that row only; nothing is scrubbed.
- *   - bf16 and f16 are read exactly, all arithmetic is in f32, and out is rounded once, to nearest even. On tile
- *     hardware bf16 is multiplied as it is and weights are rounded to bf16 before they meet values; the plan says so.
- *   - What is not built yet is refused by the plan (MHA_ERR_UNSUPPORTED), never ignored.
+ * Guarantees (docs/numerics.md explains them):
+ *   - On one ISA and build, a row is bitwise identical for any thread count, batch size and position in the batch, and
+ *     whether it is computed alone or with other rows.
+ *   - Memory grows with L, not with L x L, unless all probabilities are requested.
+ *   - Masked keys and values are not read: NaN, Inf or garbage in them never reaches a row that may not see them.
+ *   - A row that sees no key gives out = 0, probs = 0 and lse = -infinity (or its sink, if it has one).
+ *   - NaN and Inf that a row sees propagate to this row only.
+ *   - bf16 and f16 are read exactly, arithmetic is in f32, and out is rounded once, to nearest even. On hardware with
+ *     bf16 products, bf16 is multiplied directly and weights are rounded to bf16 before they multiply values;
+ *     mha_attn_plan_describe reports it.
+ *   - A plan refuses what is not supported (MHA_ERR_UNSUPPORTED); nothing is ignored.
  *
- * After: Vaswani et al. 2017 (attention); Milakov & Gimelshein 2018 (online softmax); Dao et al. 2022 (tiling).
- */
+ * After: Vaswani et al. 2017 (attention); Milakov & Gimelshein 2018 (online softmax); Dao et al. 2022 (tiling). */
 #ifndef MHA_ATTN_H
 #define MHA_ATTN_H
 
@@ -39,24 +39,23 @@
 extern "C" {
 #endif
 
-/* Where query row i stands among the keys: at position i + offset. It matters to causal, window and slopes, and must
- * be named whenever one of these is on and Lq != Lk (or the lengths of a sequence differ): no silent convention. */
+/* The position of query row i among the keys is i + offset. Causal, window and slopes depend on it. If one of them is
+ * on and Lq != Lk (or the lengths of a sequence differ), the alignment must be set: there is no default. */
 typedef enum mha_align {
     MHA_ALIGN_UNSET = 0,
     MHA_ALIGN_TOP_LEFT,     /* offset 0 */
-    MHA_ALIGN_BOTTOM_RIGHT, /* offset = keys - queries of that sequence, counting its lengths */
+    MHA_ALIGN_BOTTOM_RIGHT, /* offset = keys - queries of the sequence, after its lengths apply */
     MHA_ALIGN_OFFSETS       /* args.offsets[b]: with a KV cache, the number of past tokens */
 } mha_align;
 
-/* Keys from p - left to p + right, both included, p = i + offset; -1 = open on that side. */
+/* Row i sees keys p - left to p + right inclusive, where p = i + offset; -1 = unlimited on that side. */
 typedef struct mha_window {
     int on; /* 0 = no window */
     int64_t left, right;
 } mha_window;
 
-/* How far the scores of args.scores have come. Raw and softcapped ones know no masks: every key within the lengths of
- * the sequence has its own. A biased one is -infinity where the row may not see the key. Probabilities are those of
- * probs. */
+/* The stage of args.scores. Raw and softcapped scores precede masks: every key within the lengths of its sequence has
+ * one. A biased score is -infinity if the row may not see the key. Probabilities equal those of probs. */
 typedef enum mha_scores {
     MHA_SCORES_RAW = 0,    /* scale * q k */
     MHA_SCORES_SOFTCAPPED, /* after softcap */
@@ -64,7 +63,7 @@ typedef enum mha_scores {
     MHA_SCORES_PROBS       /* after softmax */
 } mha_scores;
 
-/* What the call brings besides q, k, v, and what it wants besides out. The plan is made for exactly these. */
+/* Optional inputs besides q, k, v, and optional outputs besides out. A plan serves calls with exactly these. */
 enum {
     MHA_ATTN_KEEP = 1 << 0,          /* args.keep          boolean mask                          */
     MHA_ATTN_BIAS = 1 << 1,          /* args.bias          added to the scores                   */
@@ -75,7 +74,7 @@ enum {
     MHA_ATTN_BLOCK_KEEP = 1 << 6,    /* args.block_keep    block-sparse mask                     */
     MHA_ATTN_BLOCK_TABLE = 1 << 7,   /* args.block_table   k and v in pages                      */
     MHA_ATTN_SLOPES = 1 << 8,        /* args.slopes        ALiBi                                 */
-    MHA_ATTN_SINKS = 1 << 9,         /* args.sinks         one more logit in the denominator     */
+    MHA_ATTN_SINKS = 1 << 9,         /* args.sinks         an additional logit in the denominator */
     MHA_ATTN_GATES = 1 << 10,        /* args.gates         factor on each head's output          */
     MHA_ATTN_HEAD_LIST = 1 << 11,    /* args.head_list     compute only these heads              */
     MHA_ATTN_DROPOUT_KEEP = 1 << 12, /* args.dropout_keep  explicit dropout mask                */
@@ -84,117 +83,115 @@ enum {
 };
 enum {
     MHA_ATTN_LSE = 1 << 0,    /* args.lse    natural log-sum-exp of each row */
-    MHA_ATTN_PROBS = 1 << 1,  /* args.probs  a map of probabilities: B H Lq Lk of them, or of chosen heads and rows */
-    MHA_ATTN_STATS = 1 << 2,  /* args.stats  statistics at O(L) memory */
-    MHA_ATTN_SCORES = 1 << 3, /* args.scores  a map of scores at the stage desc.scores, likewise */
+    MHA_ATTN_PROBS = 1 << 1,  /* args.probs  probabilities, of all or of selected heads and rows */
+    MHA_ATTN_STATS = 1 << 2,  /* args.stats  statistics, with memory O(L) */
+    MHA_ATTN_SCORES = 1 << 3, /* args.scores  scores at stage desc.scores, of all or of selected heads and rows */
     MHA_ATTN_GRADS = 1 << 4,  /* the plan also serves mha_attn_backward (attn_grads.h) */
-    MHA_ATTN_ROWS = 1 << 5,   /* args.on_rows  rows of probabilities, shown and forgotten, at O(L) memory (stats.h) */
-    MHA_ATTN_PARTIAL = 1 << 6 /* args.partial  of shards of keys, for mha_attn_merge_partials */
+    MHA_ATTN_ROWS = 1 << 5,   /* args.on_rows  rows of probabilities passed to a visitor, with memory O(L) (stats.h) */
+    MHA_ATTN_PARTIAL = 1 << 6 /* args.partial  the result of a shard of keys, for mha_attn_merge_partials */
 };
 
 enum { MHA_HEAD_DIM_MAX = 1024 };
 
-/* Where a call lies within a larger one that is computed in shards: sequence, head, row and key 0 of the call are
- * sequence `batch`, head `head`, row `row` and key `key` of the whole. Dropout and positions are those of the whole;
- * data, lengths and lists describe the shard. All >= 0. */
+/* The place of a call in a larger one that is computed in shards: its sequence, head, row and key 0 are sequence
+ * `batch`, head `head`, row `row` and key `key` of the whole. Dropout and positions are those of the whole; data,
+ * lengths and lists describe the shard. All >= 0. */
 typedef struct mha_shard {
     int64_t batch, head, row, key;
 } mha_shard;
 
-/* What is to be computed. Zero every field that is not needed. */
+/* Description of a call. Set unused fields to zero. */
 typedef struct mha_attn_desc {
-    size_t size;              /* sizeof(mha_attn_desc) */
-    int64_t batch;            /* B   > 0; with MHA_ATTN_CU_SEQLENS the number of sequences */
-    int64_t heads;            /* H   > 0 */
-    int64_t kv_heads;         /* Hkv 0 = H; else divides H */
-    int64_t q_len;            /* Lq  >= 0; 0 writes nothing; with MHA_ATTN_CU_SEQLENS of all sequences together */
-    int64_t kv_len;           /* Lk  >= 0; 0 gives zeros; likewise */
-    int64_t head_dim;         /* D   1..MHA_HEAD_DIM_MAX */
-    int64_t v_head_dim;       /* Dv  0 = D; else 1..MHA_HEAD_DIM_MAX */
-    mha_dtype dtype;          /* of q and out: f32 (default), bf16, f16, f64 */
-    mha_dtype kv_dtype;       /* of k and v: f32, bf16, f16, q8_0; f64 with dtype f64 only; default: dtype */
-    mha_dtype bias_dtype;     /* as kv_dtype; default: f32, or f64 when dtype is f64 */
-    double scale;             /* 0 = 1/sqrt(D); finite */
-    double softcap;           /* 0 = off; else s becomes softcap * tanh(s / softcap), before bias and masks; > 0, and
+    size_t size;          /* sizeof(mha_attn_desc) */
+    int64_t batch;        /* B   > 0; with MHA_ATTN_CU_SEQLENS the number of sequences */
+    int64_t heads;        /* H   > 0 */
+    int64_t kv_heads;     /* Hkv 0 = H; else divides H */
+    int64_t q_len;        /* Lq  >= 0; with MHA_ATTN_CU_SEQLENS the total of all sequences */
+    int64_t kv_len;       /* Lk  >= 0; 0 gives zeros; with MHA_ATTN_CU_SEQLENS the total of all sequences */
+    int64_t head_dim;     /* D   1..MHA_HEAD_DIM_MAX */
+    int64_t v_head_dim;   /* Dv  0 = D; else 1..MHA_HEAD_DIM_MAX */
+    mha_dtype dtype;      /* of q and out: f32 (default), bf16, f16, f64 */
+    mha_dtype kv_dtype;   /* of k and v: f32, bf16, f16, q8_0; f64 with dtype f64 only; default: dtype */
+    mha_dtype bias_dtype; /* as kv_dtype; default: f32, or f64 when dtype is f64 */
+    double scale;         /* 0 = 1/sqrt(D); finite */
+    double softcap;       /* 0 = off; else s becomes softcap * tanh(s / softcap), before bias and masks; > 0, and
                                * 1 / softcap finite (f32: 2.94e-39 and more) */
-    int causal;               /* 1: row i sees keys j <= i + offset */
-    mha_align align;          /* see mha_align */
-    mha_window window;        /* see mha_window */
-    int64_t max_q_len;        /* Mq  0 = Lq; rows of the longest sequence, at most; only with MHA_ATTN_CU_SEQLENS */
-    int64_t max_kv_len;       /* Mk  0 = Lk; its keys; likewise, and not with MHA_ATTN_BLOCK_TABLE */
-    int64_t keep_keys;        /* keys that args.keep describes, of [B, H, Mq, keep_keys] bytes; keys beyond are masked.
-                               * 0 = all Mk, never "none": for a mask of no keys leave MHA_ATTN_KEEP out and set kv_len
-                               * = 0, or kv_lens of 0, which mask all keys and read nothing */
-    int64_t block_q, block_k; /* rows and keys of a block of args.block_keep; 0 without it */
-    int64_t page_size, pages; /* of args.block_table: keys in a page, a power of two >= 16; pages that k and v have */
+    int causal;           /* 1: row i sees keys j <= i + offset */
+    mha_align align;      /* see mha_align */
+    mha_window window;    /* see mha_window */
+    int64_t max_q_len;    /* Mq  0 = Lq; upper bound of rows per sequence; only with MHA_ATTN_CU_SEQLENS */
+    int64_t max_kv_len;   /* Mk  0 = Lk; the same for keys; not with MHA_ATTN_BLOCK_TABLE */
+    int64_t keep_keys;    /* keys per row of args.keep, which has [B, H, Mq, keep_keys] bytes; later keys are masked.
+                           * 0 = all Mk. To mask all keys, set kv_len = 0 or kv_lens of 0 instead */
+    int64_t block_q, block_k; /* rows and keys per block of args.block_keep; 0 without it */
+    int64_t page_size, pages; /* of args.block_table: keys per page, a power of two >= 16; number of pages in k and v */
     int64_t listed_heads;     /* entries of args.head_list, 1..H; 0 without it */
     int64_t map_heads;        /* entries of args.map_heads; 0 without it */
-    int64_t map_rows;         /* entries of args.map_rows for each sequence; 0 without it */
-    int64_t top_keys;         /* 0..32 keys of each row in args.stats->top_* */
+    int64_t map_rows;         /* entries of args.map_rows per sequence; 0 without it */
+    int64_t top_keys;         /* 0..32 entries per row in args.stats->top_* */
     double dropout;           /* 0..1, on the probabilities; see below */
     mha_scores scores;        /* stage of args.scores; 0 without it */
     uint32_t inputs;          /* MHA_ATTN_KEEP ... */
     uint32_t outputs;         /* MHA_ATTN_LSE ... */
-    mha_shard shard;          /* zero = the call is the whole; see below */
+    mha_shard shard;          /* zero = the call is not a shard; see below */
 } mha_attn_desc;
 
-/* The data of one call. Strides count elements; all zero = contiguous (types.h). A pointer whose flag the description
- * does not set must be NULL. Nothing is read or written outside the shapes below. Data is aligned to its element; a
- * pointer that is not, and strides that reach further than bytes can be counted, are MHA_ERR_ARG.
+/* The data of a call. Strides count elements; all zero = contiguous (types.h). A pointer must be NULL unless the
+ * description sets its flag. Nothing outside the shapes below is read or written. Data must be aligned to its element
+ * type; misaligned pointers, and strides whose extent does not fit in a byte count, are MHA_ERR_ARG.
  *
- * What is written must not overlap anything else, but for out on exactly q; this is looked at byte by byte, not by
- * ranges, so out may lie between what is read, as in other columns of packed rows [L, q | k | v | out]. (It is exact
- * where strides have something in common. Two views of unlike strides that lie in each other's range and would take
- * more than 16384 comparisons count as overlapping.)
+ * Outputs must not overlap any other operand, except that out may be exactly q. Overlap is determined per element, not
+ * per address range, so out may be interleaved with inputs, for example in other columns of packed rows [L, q | k | v |
+ * out]. (Views with unrelated strides in overlapping ranges count as overlapping after 16384 comparisons.)
  *
- * All masks compose by AND: lengths, causal or window (widened by the prefix), keep and block_keep. A bias of -infinity
- * also masks. Order of the score: scale, softcap, slopes and bias, mask, sink, softmax, dropout, gate.
+ * Masks combine by AND: lengths, causal or window (widened by the prefix), keep and block_keep. A bias of -infinity
+ * also masks. Order of operations: scale, softcap, slopes and bias, mask, sink, softmax, dropout, gate.
  *
  * Dropout: a probability is set to 0 or multiplied by 1 / (1 - dropout), after softmax and before V, so lse and probs
  * do not change; dropout = 1 gives 0. Entry (b, h, i, j) is dropped if x < dropout * 2^32, where x is the first word of
- * Philox4x32-10 with the key dropout_seed (low word first) and the counter (b, h, i, j), each taken modulo 2^32: i
- * and j are row and key of the call (of their sequence, when packed), h counts all heads, also with a list. Nothing
- * else enters, so any tiling, thread count and backward pass draw the same. With MHA_ATTN_DROPOUT_KEEP nothing is
- * drawn.
+ * Philox4x32-10 with the key dropout_seed (low word first) and the counter (b, h, i, j), each taken modulo 2^32: i and
+ * j are row and key of the call (of their sequence, when packed), h counts all heads, also with a list. Therefore the
+ * mask does not depend on tiling or threads, and the backward pass samples the same one. With MHA_ATTN_DROPOUT_KEEP
+ * nothing is sampled.
  *
- * Shards: with desc.shard, dropout and positions count from the start of the whole: row i stands at position
- * shard.row + i + offset among keys shard.key + j, and a prefix ends at key prefix_lens[b] of the whole. args.offsets
- * are those of the whole. Bottom-right needs the lengths of the whole, so a shard with a first row or key uses top-left
- * or offsets. Shards of whole sequences, head groups and rows are bitwise identical to the whole call, dq included.
- * The other gradients are sums over rows: they are bitwise identical unless rows are divided.
+ * Shards: with desc.shard, dropout and positions count from the start of the whole: row i has position shard.row + i +
+ * offset among keys shard.key + j, and a prefix ends at key prefix_lens[b] of the whole. args.offsets are those of the
+ * whole. Bottom-right alignment needs the lengths of the whole, so a shard with a first row or key uses top-left or
+ * offsets. Shards of whole sequences, head groups and rows are bitwise identical to the whole call, dq included. The
+ * other gradients are sums over rows: they are bitwise identical unless rows are divided.
  *
- * Packed sequences: with MHA_ATTN_CU_SEQLENS the sequences lie one after another along the length axis. Sequence b is
- * rows cu_seqlens_q[b] to cu_seqlens_q[b + 1] of q, out and lse, and keys cu_seqlens_k[b] to cu_seqlens_k[b + 1] of k
- * and v; it is attended on its own, with positions counted from its own start. These five are [1, H, Lq or Lk,
- * width], so stride[0] is not used and all-zero strides mean [H, L, width]; the usual [L, H, width] is {0, width, H *
- * width, 1}. Everything else has an entry for each sequence: lengths, offsets, slopes, sinks and gates, and keep, bias,
- * block_keep, dropout_keep, probs and scores, whose rows and keys are counted from the start of the sequence. Those six
- * are as long as the longest sequence may be, desc.max_q_len by desc.max_kv_len; what lies beyond a shorter one is
- * neither read nor written. Bottom-right is that of each sequence. With pages only the queries are packed: kv_len is
- * that of every sequence as without packing, kv_lens says how much of it each one uses, cu_seqlens_k is not read, and
- * stats.received is [B, H, Lk]. The same sequence gives the same bits, packed or alone.
+ * Packed sequences: with MHA_ATTN_CU_SEQLENS the sequences are concatenated along the length axis. Sequence b has rows
+ * cu_seqlens_q[b] to cu_seqlens_q[b + 1] of q, out and lse, and keys cu_seqlens_k[b] to cu_seqlens_k[b + 1] of k and v.
+ * It attends only to itself, with positions counted from its own start. These five are [1, H, Lq or Lk, width], so
+ * stride[0] is not used and all-zero strides mean [H, L, width]; the usual [L, H, width] is {0, width, H * width, 1}.
+ * All other operands have one entry per sequence: lengths, offsets, slopes, sinks and gates, and keep, bias,
+ * block_keep, dropout_keep, probs and scores, whose rows and keys count from the start of the sequence. The last six
+ * have the size of the longest sequence, desc.max_q_len by desc.max_kv_len; elements beyond a shorter sequence are
+ * neither read nor written. Bottom-right alignment applies per sequence. With pages only the queries are packed: kv_len
+ * is that of every sequence as without packing, kv_lens gives the keys in use, cu_seqlens_k is not read, and
+ * stats.received is [B, H, Lk]. A sequence is bitwise identical packed or alone.
  *
- * Host memory: lengths, offsets, lists and tables (every input of integers) lie in host memory and are read while the
+ * Host memory: lengths, offsets, lists and tables (every input of integers) are in host memory and are read while the
  * arguments are checked. Checks never read or write any other operand.
  *
- * A list of heads: out, lse, probs and scores have desc.listed_heads heads instead of H, in the order of the list;
- * everything else still counts all H. Heads that are not listed are not computed. Out must not be q then.
+ * List of heads: out, lse, probs and scores have desc.listed_heads heads instead of H, in the order of the list; all
+ * other operands still have H. Heads that are not listed are not computed. Out must not be q then.
  *
- * Maps of chosen heads and rows: with MHA_ATTN_MAP_HEADS head n of probs and scores is head map_heads[n] of out, and
- * with MHA_ATTN_MAP_ROWS their row n is row map_rows[b][n] of sequence b, where a negative entry counts from its end
- * (-1 is its last row, q_lens counted). Entries may come in any order and more than once; one that names no row of its
- * sequence is not written. These are the bits of the whole maps, at the memory of what was asked for, and rows of which
- * nothing was asked for cost nothing (a panel of 8 to 32 adjacent rows is computed together). The lists also say what
- * on_rows is shown: each of their rows once, in the order of heads and rows, however they are listed.
+ * Maps of selected heads and rows: with MHA_ATTN_MAP_HEADS head n of probs and scores is head map_heads[n] of out. With
+ * MHA_ATTN_MAP_ROWS their row n is row map_rows[b][n] of sequence b; a negative entry counts from the end of the
+ * sequence (-1 is its last row, after q_lens). Entries may have any order and may repeat; an entry that is not a row of
+ * its sequence is not written. Elements are bitwise identical to those of full maps. Only the requested entries take
+ * memory, and rows without requested entries cost no time (a panel of 8 to 32 adjacent rows is computed together). The
+ * lists also restrict on_rows: it receives each listed row once, in the order of heads and rows.
  *
  * Keys and values of q8_0: a row is ceil(D / 32) blocks of 34 bytes (types.h), and views and strides count blocks.
- * They give the bits that their f32 values, scale * q, would give.
+ * Results are bitwise identical to those of the f32 values, scale * q.
  *
  * Pages: with MHA_ATTN_BLOCK_TABLE k and v are views of desc.pages pages, and key j of batch b is key j % page_size of
- * page block_table[b][j / page_size]. Sequences may share pages, pages may stand in any order, and strides are as free
- * as anywhere. An entry of -1 is a dropped page: its keys are masked and never read. Entries are looked at as far as
- * kv_lens[b] (or Lk) reaches; one that is neither -1 nor a page is MHA_ERR_ARG. The same keys give the same bits, dense
- * or in pages of any size; pages of 128 keys and more are used where they lie, smaller ones are gathered by blocks. */
+ * page block_table[b][j / page_size]. Sequences may share pages, pages may have any order, and strides are free. An
+ * entry of -1 is a dropped page: its keys are masked and never read. Entries are checked up to kv_lens[b] (or Lk); one
+ * that is neither -1 nor a page is MHA_ERR_ARG. Results are bitwise identical for dense keys and pages of any size;
+ * pages of 128 keys and more are used in place, smaller ones are gathered block by block. */
 typedef struct mha_attn_args {
     size_t size;                 /* sizeof(mha_attn_args) */
     mha_cview q;                 /* [B, H,   Lq, D ] */
@@ -203,77 +200,76 @@ typedef struct mha_attn_args {
     mha_view out;                /* [B, H,   Lq, Dv]  may be exactly q, nothing else may overlap */
     mha_cview keep;              /* [B, H, Mq, keep_keys] of bytes; non-zero = may be seen; zero strides broadcast */
     mha_cview bias;              /* [B, H, Mq, Mk] of bias_dtype; zero strides broadcast */
-    const int64_t *q_lens;       /* [B] 0..Lq; rows beyond see no key: zeros, lse -infinity or sink */
-    const int64_t *kv_lens;      /* [B] 0..Lk; keys beyond are not read */
+    const int64_t *q_lens;       /* [B] 0..Lq; later rows see no key: zeros, lse -infinity or sink */
+    const int64_t *kv_lens;      /* [B] 0..Lk; later keys are not read */
     const int64_t *offsets;      /* [B] with MHA_ALIGN_OFFSETS; any sign */
-    const int64_t *cu_seqlens_q; /* [B + 1] ascending from 0 to Lq; equal neighbours are a sequence without rows */
+    const int64_t *cu_seqlens_q; /* [B + 1] ascending from 0 to Lq; equal neighbors are an empty sequence */
     const int64_t *cu_seqlens_k; /* [B + 1] ascending from 0 to Lk */
-    const int64_t *prefix_lens;  /* [B] 0..shard.key + Mk; keys before it are seen whatever causal and window say. One
-                                  * beyond the keys of a sequence means all of them; any with MHA_ATTN_PARTIAL */
+    const int64_t *prefix_lens;  /* [B] 0..shard.key + Mk; earlier keys are seen regardless of causal and window; values
+                                  * beyond a sequence mean all of its keys; unlimited with MHA_ATTN_PARTIAL */
     mha_cview block_keep;        /* [B, H, ceil(Mq / block_q), ceil(Mk / block_k)] of bytes; non-zero = its rows may see
-                                  * its keys; zero strides broadcast; keys that no row may see cost nothing */
+                                  * its keys; zero strides broadcast; keys that no row may see are skipped */
     mha_cview block_table;       /* [B, ceil(Lk / page_size)] of int32; see below. All-zero strides: contiguous */
     mha_cview slopes; /* [B, H] of f32, f64 for f64; zero strides broadcast; score -= slope * |i + offset - j| */
-    mha_cview sinks;  /* [B, H] likewise; exp(sink) joins the denominator only */
+    mha_cview sinks;  /* [B, H] likewise; exp(sink) is added to the denominator only */
     mha_cview gates;  /* [B, H] likewise; out *= gate; lse and probs do not change */
     const int32_t *head_list; /* [listed_heads] 0..H-1 */
-    mha_cview dropout_keep;   /* [B, H, Mq, Mk] of bytes; 0 = dropped, instead of drawing; zero strides broadcast */
+    mha_cview dropout_keep;   /* [B, H, Mq, Mk] of bytes; 0 = dropped; replaces sampling; zero strides broadcast */
     uint64_t dropout_seed;
     const int32_t *map_heads; /* [desc.map_heads] 0..listed_heads - 1 */
     mha_cview map_rows;       /* [B, desc.map_rows] of int64, -Mq..Mq - 1; all-zero strides: contiguous */
     mha_view lse;             /* [B, H, Lq] (stride[3] unused) of f32, f64 for f64 */
     mha_view probs;           /* [B, H, Mq, Mk] of f32, f64 for f64; before dropout; masked entries are 0. See maps */
-    mha_view scores;          /* [B, H, Mq, Mk] of f32, f64 for f64; beyond the lengths -infinity, or 0 for probs */
+    mha_view scores; /* [B, H, Mq, Mk] of f32, f64 for f64; beyond the lengths -infinity, or 0 for probabilities */
     const mha_attn_stats *stats; /* see above */
     mha_attn_visitor on_rows;    /* likewise */
     mha_view partial;            /* [B, H, Lq, 2 + Dv] of f32, f64 for f64: maximum, sum, unnormalized output */
 } mha_attn_args;
 
-/* An immutable plan; any number of threads may run it at once, each with a workspace of its own. */
+/* An immutable plan. Any number of threads may run it concurrently, each with its own workspace. */
 typedef struct mha_attn_plan mha_attn_plan;
 
-/* Plans, allocates the workspace, runs, frees. Allocates twice: the plan and its workspace. */
+/* Creates a plan, allocates the workspace, runs the plan and frees both. */
 MHA_API mha_status mha_attention(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args, mha_error *err);
 
-/* Checks the description and chooses kernel and tiles. Errors: MHA_ERR_ARG naming the field and its value;
- * MHA_ERR_UNSUPPORTED naming what is not built; MHA_ERR_MEMORY. `ctx` must outlive the plan. */
+/* Checks the description, selects kernels and divides the work. Errors: MHA_ERR_ARG naming the field and its value;
+ * MHA_ERR_UNSUPPORTED naming what is not supported; MHA_ERR_MEMORY. `ctx` must outlive the plan. */
 MHA_API mha_status mha_attn_plan_create(mha_ctx *ctx, const mha_attn_desc *desc, mha_attn_plan **out, mha_error *err);
 MHA_API void mha_attn_plan_free(mha_attn_plan *plan);
 
-/* Bytes of scratch memory a forward (or backward) call needs; 64-byte aligned; dead after the call. May be 0. */
+/* Returns the workspace size of a forward or backward call in bytes; may be 0. The workspace must be 64-byte aligned;
+ * its content is undefined between calls. */
 MHA_API size_t mha_attn_plan_workspace(const mha_attn_plan *plan);
 
-/* What the weights are rounded to before they are multiplied with V, and likewise P and dS of the backward pass: f32,
- * f64, or bf16 where products are made in pairs of bf16. */
+/* Returns the type that probabilities are rounded to before the product with V (in the backward pass, P and dS): f32,
+ * f64, or bf16 with products of bf16. */
 MHA_API mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan);
 
-/* Says what was chosen and why: one sentence per line, or a JSON object
- * {kernel, few: null or {rows, tiles, needs, otherwise}, isa, dtype, kv_dtype, products, weights, register_rows,
- * register_columns, chunk, tile_q, tile_k, tasks, folded, parts, threads, workspace, flops (of all pairs: masks do not
- * lower it), bytes, outputs: {out: true, lse: true, probs: [shape], scores: [shape], stage, stats: true, top_keys,
- * on_rows: true},
- * backward: null or {kernel, tasks, parts, threads, flops}, refused: [{path, reason}]}.
- * `isa` names the set of kernels that runs, which may hold some of older ISAs: f32 on amx is AVX-512 code, and
- * `products` says whether pairs of bf16 are multiplied, which is what amx and avx512bf16 add. `bytes`: q, k, v, masks
- * and bias as if none repeated, and all results, once each; numbers per head or sequence are not counted.
- * `folded`: the queries of all heads of a group are the rows of one tile. `kernel` is fwd_few, as when text is
- * generated, where all tiles have so few rows that reading k and v takes the time; fwd_one_block where at most 128 keys
- * and nothing but lengths, causal and window make a call short; else fwd_tiled. `few` says which tiles have few rows,
- * and what fwd_few needs of the strides of a call.
- * Like snprintf: writes at most `capacity` bytes, terminated, and returns the length that the whole text has. */
+/* Describes the plan and the reasons for its choices: one sentence per line, or a JSON object {kernel, few: null or
+ * {rows, tiles, needs, otherwise}, isa, dtype, kv_dtype, products, weights, register_rows, register_columns, chunk,
+ * tile_q, tile_k, tasks, folded, parts, threads, workspace, flops (unmasked), bytes, outputs: {out: true, lse: true,
+ * probs: [shape], scores: [shape], stage, stats: true, top_keys, on_rows: true}, backward: null or {kernel, tasks,
+ * parts, threads, flops}, refused: [{path, reason}]}. `isa` is the set of kernels in use, which may contain kernels of
+ * older ISAs: f32 on amx runs AVX-512 code. `products` tells whether pairs of bf16 are multiplied, which amx and
+ * avx512bf16 add. `bytes` counts q, k, v, masks and bias without broadcasting, and all outputs, once each; operands per
+ * head or sequence are not counted. `folded`: the queries of all heads of a group are the rows of one tile. `kernel` is
+ * fwd_few if all tiles have so few rows that reading k and v dominates, as in token generation; fwd_one_block with at
+ * most 128 keys and no inputs besides lengths, causal and window; else fwd_tiled. `few` tells which tiles have few
+ * rows, and which strides fwd_few requires. Like snprintf, writes at most `capacity` bytes, terminated, and returns the
+ * length of the whole text. */
 MHA_API size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *text, size_t capacity);
 
-/* Runs the plan. `workspace` has mha_attn_plan_workspace() bytes, `workspace_bytes` says so.
- * Neither allocates, logs nor locks (a pool of more than one thread is woken, see ctx.h).
- * Errors: MHA_ERR_ARG for a NULL pointer that the description asked for, a workspace too small or not aligned, or a
- * length out of range; nothing has been written then.
- * Cost: about 2 B H Lq Lk (D + Dv) operations, fewer where tiles are masked away. */
+/* Runs the plan. `workspace` has `workspace_bytes` bytes, at least mha_attn_plan_workspace(). Neither allocates, logs
+ * nor locks (a pool of several threads is woken, see ctx.h). Errors: MHA_ERR_ARG for a NULL pointer that the
+ * description requires, a workspace that is too small or misaligned, or a length out of range; nothing has been written
+ * then. MHA_ERR_CANCELLED by the context's between_tiles. Cost: about 2 B H Lq Lk (D + Dv) operations; masked tiles are
+ * skipped. */
 MHA_API mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace,
                                     size_t workspace_bytes, mha_error *err);
 
 /* ---- results over disjoint keys ---- */
 
-/* What one call said about some of the keys. */
+/* The result of a call over some of the keys. */
 typedef struct mha_attn_part {
     mha_cview out; /* [B, H, Lq, Dv] */
     mha_cview lse; /* [B, H, Lq] (stride[3] unused) */
@@ -283,24 +279,24 @@ typedef struct mha_attn_merge_args {
     size_t size;                             /* sizeof(mha_attn_merge_args) */
     int64_t batch, heads, q_len, v_head_dim; /* B, H > 0; Lq >= 0; Dv 1..MHA_HEAD_DIM_MAX */
     mha_dtype dtype;                         /* of every out and lse: f32 (default) or f64 */
-    int64_t count;                           /* of parts; 0 gives what an empty row gives */
+    int64_t count;                           /* number of parts; 0 gives the result of rows that see no key */
     const mha_attn_part *parts;              /* [count] */
-    mha_view out; /* [B, H, Lq, Dv]  may be exactly the out of a part; nothing else may overlap */
-    mha_view lse; /* [B, H, Lq]  may be exactly the lse of a part; likewise; data NULL: not wanted */
+    mha_view out; /* [B, H, Lq, Dv]  may be exactly the out of a part; must not overlap otherwise */
+    mha_view lse; /* [B, H, Lq]  may be exactly the lse of a part, likewise; data NULL: not computed */
 } mha_attn_merge_args;
 
-/* Merges results of the same rows over disjoint keys (shards, pieces of a cache, a prefix computed once) into the
- * result over all of them:
+/* Merges results of the same rows over disjoint keys (shards, parts of a cache, a shared prefix) into the result over
+ * all keys:
  *
- *     lse = log sum over parts of exp(lse_n)        out = sum over parts of exp(lse_n - lse) out_n
+ * lse = log sum over parts of exp(lse_n)        out = sum over parts of exp(lse_n - lse) out_n
  *
- * In any strides; all zero = contiguous. The same parts in the same order give the same bits; another order or another
- * cut agrees within rounding. A part that saw nothing (lse -infinity) changes no bit, and its out is not read; if no
- * part saw anything, out is 0 and lse -infinity. A NaN in a part's lse, or an lse of +infinity, makes the row NaN;
- * NaN and Inf in a part's out reach the row. A sink must have joined one part only; gates and head lists merge as
- * they are. `ctx` (NULL = the default one) says which ISA; runs on the calling thread, allocates nothing, uses 70 KiB
- * of stack. Errors: MHA_ERR_ARG naming the field and its value, also where a result overlaps a part; nothing has been
- * written then. */
+ * Strides are free; all zero = contiguous. The same parts in the same order give bitwise identical results; another
+ * order or division agrees within rounding. A part that saw no key (lse -infinity) changes no bit, and its out is not
+ * read; if all parts are like this, out is 0 and lse -infinity. A NaN in a part's lse, or an lse of +infinity, makes
+ * the row NaN; NaN and Inf in a part's out propagate to the row. A sink must be included in one part only; gates and
+ * head lists merge unchanged. Runs on the calling thread with the ISA of `ctx` (NULL = the default context), allocates
+ * nothing, uses 70 KiB of stack. Errors: MHA_ERR_ARG naming the field and its value, also if a result overlaps a part;
+ * nothing has been written then. */
 MHA_API mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args, mha_error *err);
 
 /* ---- partial results of shards of keys ---- */

@@ -4,7 +4,7 @@
  *     mha_attn_forward(plan, &args, workspace, bytes, &err);             keep out and lse
  *     mha_attn_grads grads = { .size = sizeof grads, .dout.data = dout, .out.data = out, .lse.data = lse,
  *                              .dq.data = dq, .dk.data = dk, .dv.data = dv };
- *     mha_attn_backward(plan, &args, &grads, workspace, bytes, &err);    the same args; its results are not looked at
+ *     mha_attn_backward(plan, &args, &grads, workspace, bytes, &err);    the same args; their outputs are not read
  *
  * With P the probabilities before dropout, W those after it, g the gate, and D = rowsum(dO * O) - dlse:
  *
@@ -12,19 +12,19 @@
  *     dQ = scale dS' K     dK = scale dS'^T Q     dS' = dS * (1 - (s / softcap)^2)
  *     dslope = - sum of |i + offset - j| dS       dsink = - sum of exp(sink - lse) D       dgate = sum of W * (dO V^T)
  *
- * P is computed again from q, k and lse, block by block: nothing of L x L is stored, but for a dbias of that size.
+ * P is recomputed from q, k and lse, block by block; nothing of size L x L is stored except a dbias of that size.
  *
- * What may be relied on, besides what attn.h says of every call:
- *   - The same bits for any thread count, batch size and position in the batch, packed or alone, on one ISA and build.
- *     The sums over query rows go over ascending rows, and from 1,024 rows of a group on over up to four parts of them.
- *   - Masked means unread, in both directions: garbage in k or v reaches no gradient of a row that may not see it, and
- *     garbage in q, dout or out of a row reaches no gradient of a key that it may not see. A row that sees no key gives
- *     zeros, and so does a key that no row sees. NaN and Inf propagate to what has seen them.
- *   - P does not inherit the rounding of a large lse (sums of 1e4, or a bias of the lowest float): where an lse of more
- *     than 32 would be rounded too far, the row is summed again.
- *   - 16-bit operands are read exactly, all arithmetic is in f32, and every gradient is rounded once. Where the plan
- *     multiplies pairs of bf16 (mha_attn_plan_describe: "products"), P and dS are rounded to bf16 as well for dq, dk
- *     and dv; the other gradients are made of them before that.
+ * Guarantees, besides those of attn.h:
+ *   - On one ISA and build, results are bitwise identical for any thread count, batch size and position in the batch,
+ *     packed or alone. Sums over query rows run in ascending order, from 1,024 rows of a group on in up to four parts.
+ *   - Masked keys are not read, in both directions: garbage in k or v reaches no gradient of a row that may not see
+ *     it, and garbage in q, dout or out of a row reaches no gradient of a key that it may not see. Rows that see no
+ *     key, and keys that no row sees, get zeros. NaN and Inf propagate to the gradients of what sees them.
+ *   - P does not inherit the rounding of a large lse (sums of 1e4, or a bias of the lowest float): if an lse above 32
+ *     is not precise enough, the row is summed again.
+ *   - 16-bit operands are read exactly, arithmetic is in f32, and every gradient is rounded once. With products of
+ *     bf16 (mha_attn_plan_describe: "products"), P and dS are also rounded to bf16 for dq, dk and dv; the other
+ *     gradients are computed before that.
  *
  * After: Dao et al. 2022, appendix B (recomputation from lse).
  */
@@ -37,18 +37,17 @@
 extern "C" {
 #endif
 
-/* Strides as in mha_attn_args. With packed sequences and a list of heads the shapes change as those of q, k, v, out and
- * lse do; heads that are not listed get zeros, and those listed twice the sum. A gradient whose data is NULL is not
- * wanted and costs nothing.
+/* Strides as in mha_attn_args. With packed sequences and lists of heads, shapes change as those of q, k, v, out and lse
+ * do; heads that are not listed get zeros, heads that are listed twice the sum. A gradient whose data is NULL is not
+ * computed.
  *
- * dbias, dslopes, dsinks and dgates: a stride of 0 sums over that axis, so the strides of the tensor that was broadcast
- * give its gradient; all four zero sum everything. The sums are in double. A dbias costs two more products of the seven
- * that the pass then makes. */
+ * dbias, dslopes, dsinks and dgates: a stride of 0 sums over that axis, so the strides of a broadcast input give its
+ * gradient; all four zero sum everything. The sums are in double. dbias adds two products to the five of the pass. */
 typedef struct mha_attn_grads {
     size_t size;    /* sizeof(mha_attn_grads) */
     mha_cview dout; /* [B, H,   Lq, Dv] of desc.dtype: the gradient of out */
-    mha_cview out;  /* [B, H,   Lq, Dv] of desc.dtype: what forward wrote */
-    mha_cview lse;  /* [B, H,   Lq] (stride[3] unused) of f32, f64 for f64: likewise */
+    mha_cview out;  /* [B, H,   Lq, Dv] of desc.dtype: as written by forward */
+    mha_cview lse;  /* [B, H,   Lq] (stride[3] unused) of f32, f64 for f64: as written by forward */
     mha_cview dlse; /* [B, H,   Lq] likewise: the gradient of lse; data NULL: zeros. Not read where lse is -infinity */
     mha_view dq;    /* [B, H,   Lq, D ] of desc.dtype */
     mha_view dk;    /* [B, Hkv, Lk, D ] of desc.kv_dtype */
@@ -60,26 +59,27 @@ typedef struct mha_attn_grads {
     mha_view row_taylor; /* [B, H, Lq] (stride[3] unused) of f32, f64 for f64; see below */
 } mha_attn_grads;
 
-/* row_taylor is no gradient: it is by how much, to first order, the loss would change without single weights of a row:
+/* row_taylor is not a gradient. It is the first-order estimate of how much the loss changes without single weights of a
+ * row:
  *
- *     row_taylor[i] = sum over the keys j that row i sees of |p_ij dL/dp_ij|     dL/dp = g keep / (1 - dropout) dO V^T
+ * row_taylor[i] = sum over the keys j that row i sees of |p_ij dL/dp_ij|     dL/dp = g keep / (1 - dropout) dO V^T
  *
- * with p before dropout: dropped weights count 0, the others as they were used. p counts as free, and with its effect
- * on out alone (dlse is not read). Without the absolute value it is the row's part of g dgate. Shapes follow lse (lists
- * of heads, packed sequences). Costs one more exponential for each pair, and no memory that grows with L beside it.
+ * where p precedes dropout: dropped weights count as 0, kept weights as used. p is treated as independent and affects
+ * the loss through out only (dlse is not read). Without the absolute value, this is the row's part of g dgate. Shapes
+ * follow lse (lists of heads, packed sequences). Costs one more exponential per pair, and no memory that grows with L.
  * After: Michel et al. 2019, Molchanov et al. 2017 (weight times gradient as importance). */
 
-/* Runs a plan that was made with MHA_ATTN_GRADS. Workspace and rules as mha_attn_forward; neither allocates, logs nor
- * locks. Every gradient that is wanted is written whole, also where it is zero.
- * Errors: MHA_ERR_ARG for a plan without MHA_ATTN_GRADS, a NULL or misplaced operand, a gradient of an input that the
- * description does not have, a gradient that overlaps something else, a workspace too small; nothing has been written
- * then.
- * Cost: about 2 B H Lq Lk (3 D + 2 Dv) operations. Workspace: a row of dk and dv for every key of a head and thread, or
- * four times that for every head where the rows are cut in parts. */
+/* Runs the backward pass of a plan created with MHA_ATTN_GRADS. Workspace and rules as for mha_attn_forward; neither
+ * allocates, logs nor locks. Every requested gradient is written completely, including zeros. Errors: MHA_ERR_ARG for a
+ * plan without MHA_ATTN_GRADS, a NULL or misaligned operand, a gradient of an input that the description does not have,
+ * a gradient that overlaps another operand, or a workspace that is too small; nothing has been written then. Cost:
+ * about 2 B H Lq Lk (3 D + 2 Dv) operations. Workspace: a row of dk and dv per key of a head and thread, or four times
+ * that per head if rows are divided into parts. */
 MHA_API mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
                                      void *workspace, size_t workspace_bytes, mha_error *err);
 
-/* Plans with MHA_ATTN_GRADS, allocates the workspace, runs, frees: mha_attention's counterpart. */
+/* The counterpart of mha_attention: creates a plan with MHA_ATTN_GRADS, allocates the workspace, runs the backward pass
+ * and frees both. */
 MHA_API mha_status mha_attention_backward(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args,
                                           const mha_attn_grads *grads, mha_error *err);
 

@@ -1,21 +1,21 @@
-/* rng.h - PyTorch's random numbers on the CPU, bit for bit: a seed gives the tensors, layers and dropout masks here
- * that it gives there, so that published walk-throughs print the same digits.
+/* rng.h - PyTorch's CPU random numbers, bit for bit: the same seed gives the same tensors, layers and dropout masks, so
+ * that published walk-throughs print the same digits.
  *
- *     mha_rng rng;
+ * mha_rng rng;
  *     mha_rng_manual_seed(&rng, 123);              torch.manual_seed(123)
  *     mha_rng_randn(&rng, x, 2 * 5 * 6, NULL);     x = torch.randn(2, 5, 6)
  *     mha_rng_linear(&rng, 6, 3, w, NULL, NULL);   nn.Linear(6, 3, bias=False).weight
  *
- * The engine is MT19937 (Matsumoto, Nishimura 1998). Each call takes from the stream what PyTorch's call takes, in its
- * order; tensors are filled row-major. Checked against PyTorch 2.13, float32 and float64, x86-64.
+ * The generator is MT19937 (Matsumoto, Nishimura 1998). Each call consumes the stream exactly as PyTorch's call does;
+ * tensors are filled in row-major order. Checked against PyTorch 2.13, float32 and float64, x86-64.
  *
- * Which bits depend on the machine: those that come from the C library's log, log1p, sin and cos in double
- * (mha_rng_exponential, mha_rng_randn_f64, mha_rng_randn of fewer than 16 numbers: equal wherever PyTorch runs with
- * the same C library, elsewhere but for a last bit in rare cases), and mha_rng_randn with MHA_RNG_SCALAR. No others.
+ * Platform dependence: results that use the C library's log, log1p, sin and cos in double may differ in rare last bits
+ * from a PyTorch with another C library (mha_rng_exponential, mha_rng_randn_f64, and mha_rng_randn of fewer than 16
+ * elements). So may mha_rng_randn with MHA_RNG_SCALAR. All other results are the same everywhere.
  *
- * All functions here fail only for wrong arguments (MHA_ERR_ARG: nothing is drawn or written), allocate nothing
- * and may be called from any thread; one mha_rng belongs to one thread at a time. Cost: a few nanoseconds a number.
- */
+ * All functions fail only for invalid arguments (MHA_ERR_ARG: nothing is sampled or written), allocate nothing and may
+ * be called from any thread; an mha_rng must not be used by two threads at the same time. Cost: a few nanoseconds per
+ * element. */
 #ifndef MHA_RNG_H
 #define MHA_RNG_H
 
@@ -25,32 +25,32 @@
 extern "C" {
 #endif
 
-/* PyTorch rounds uniform_ and normal_ (16 numbers and more) in one of two ways, by the CPU it runs on. About half of
- * the numbers differ in the last bit. */
+/* PyTorch rounds uniform_ and normal_ (16 elements and more) in one of two ways, depending on the CPU. About half of
+ * the elements differ in the last bit. */
 typedef enum mha_rng_kernels {
     MHA_RNG_VECTOR = 0, /* AVX2 and AVX-512: any current x86-64 machine */
     MHA_RNG_SCALAR      /* ATEN_CPU_CAPABILITY=default; normal_ follows this machine's logf, sinf and cosf */
 } mha_rng_kernels;
 
-/* How a mask of one probability is drawn. */
+/* How the dropout mask of one probability is sampled. */
 typedef enum mha_rng_route {
     MHA_RNG_ROUTE_DEFAULT = 0, /* PyTorch since 2025; before, without MKL: ARM, AMD, macOS */
-    MHA_RNG_ROUTE_MKL          /* PyTorch before 2025 with MKL on Intel's CPUs: one draw seeds a 31-bit generator */
+    MHA_RNG_ROUTE_MKL          /* PyTorch before 2025 with MKL on Intel CPUs: one sample seeds a 31-bit generator */
 } mha_rng_route;
 
-/* A place in the stream. Plain memory: copy it to come back to this place, free nothing. All fields but `kernels` are
- * the library's. Before mha_rng_manual_seed it is no generator. */
+/* The state of the generator. Plain memory: copy it to return to this state later; nothing to free. All fields except
+ * `kernels` are private. Undefined before mha_rng_manual_seed. */
 typedef struct mha_rng {
     uint32_t state[624];
-    int32_t used;            /* words of `state` already given out */
-    int32_t has_spare;       /* a call for fewer than 16 normal numbers can leave one, for the next such call */
+    int32_t used;            /* words of `state` already consumed */
+    int32_t has_spare;       /* a call for fewer than 16 normal elements may keep one for the next such call */
     double spare;            /* that number */
-    mha_rng_kernels kernels; /* mha_rng_manual_seed sets it to MHA_RNG_VECTOR; set it after that for the other */
+    mha_rng_kernels kernels; /* mha_rng_manual_seed sets MHA_RNG_VECTOR; change it afterwards if needed */
 } mha_rng;
 
-/* torch.manual_seed(seed). Only the low 32 bits count, as there. */
+/* torch.manual_seed(seed). As in PyTorch, only the low 32 bits count. */
 MHA_API void mha_rng_manual_seed(mha_rng *rng, uint64_t seed);
-/* The next 32 bits as they are. */
+/* Returns the next 32 random bits. */
 MHA_API uint32_t mha_rng_next(mha_rng *rng);
 
 /* torch.rand(n): [0, 1) in steps of 2^-24, of 2^-53 for float64. */
@@ -61,26 +61,26 @@ MHA_API mha_status mha_rng_rand_f64(mha_rng *rng, double *x, int64_t n, mha_erro
  * their difference not finite in float32. */
 MHA_API mha_status mha_rng_uniform(mha_rng *rng, double low, double high, float *x, int64_t n, mha_error *err);
 
-/* torch.randn(n), and x.normal_(mean, std), after Box and Muller 1958. Fewer than 16 numbers come in pairs, whose
- * second one is kept for the next such call, of either type; more come in blocks of 16, and a rest takes 16 more draws.
- * So n is the size of a whole tensor: two calls for 20 do not give what one for 40 gives. Errors: std negative, mean or
- * std not finite. */
+/* torch.randn(n), and x.normal_(mean, std), after Box and Muller 1958. Fewer than 16 elements are sampled in pairs,
+ * whose second element is kept for the next such call of either type. More are sampled in blocks of 16, and a remainder
+ * consumes 16 more samples. So n must be the size of a whole tensor: two calls for 20 differ from one for 40. Errors:
+ * std negative, mean or std not finite. */
 MHA_API mha_status mha_rng_randn(mha_rng *rng, float *x, int64_t n, mha_error *err);
 MHA_API mha_status mha_rng_normal(mha_rng *rng, double mean, double std, float *x, int64_t n, mha_error *err);
 MHA_API mha_status mha_rng_randn_f64(mha_rng *rng, double *x, int64_t n, mha_error *err);
 
-/* x.exponential_(), of rate 1. */
+/* x.exponential_() with rate 1. */
 MHA_API mha_status mha_rng_exponential(mha_rng *rng, float *x, int64_t n, mha_error *err);
 
 /* torch.randint(low, high, (n,)): low <= x < high. Errors: low >= high. */
 MHA_API mha_status mha_rng_randint(mha_rng *rng, int64_t low, int64_t high, int64_t *x, int64_t n, mha_error *err);
 
-/* torch.randperm(n): 0 .. n-1 in random order. Errors: n > 214748363, where PyTorch goes another way. */
+/* torch.randperm(n): 0 .. n-1 in random order. Errors: n > 214748363, where PyTorch uses another algorithm. */
 MHA_API mha_status mha_rng_randperm(mha_rng *rng, int64_t *x, int64_t n, mha_error *err);
 
-/* torch.multinomial(weights, n, replacement) of `count` weights: indices, n of them. Without replacement (and for n =
- * 1) each index comes at most once. `work` [count] is scratch. Errors: a weight negative or not finite, all of them
- * zero, or without replacement n more than the weights that are not zero. */
+/* torch.multinomial(weights, n, replacement) of `count` weights: n indices. Without replacement (and for n = 1) each
+ * index occurs at most once. `work` [count] is scratch. Errors: a weight that is negative or not finite, only zero
+ * weights, or without replacement n greater than the number of non-zero weights. */
 MHA_API mha_status mha_rng_multinomial(mha_rng *rng, const float *weights, int64_t count, int replacement, float *work,
                                        int64_t *x, int64_t n, mha_error *err);
 
@@ -88,11 +88,12 @@ MHA_API mha_status mha_rng_multinomial(mha_rng *rng, const float *weights, int64
 MHA_API mha_status mha_rng_bernoulli(mha_rng *rng, double p, mha_rng_route route, uint8_t *x, int64_t n,
                                      mha_error *err);
 
-/* The mask of dropout(x, p) in training: 1 = kept, 0 = dropped, with probability p. As the `dropout_keep` of attn.h it
- * runs over [B, H, Lq, Lk]. p = 0 and p = 1 draw nothing. Errors: p outside [0, 1]. */
+/* The mask of dropout(x, p) in training: 1 = kept, 0 = dropped with probability p. As the `dropout_keep` of attn.h, it
+ * covers [B, H, Lq, Lk]. p = 0 and p = 1 sample nothing. Errors: p outside [0, 1]. */
 MHA_API mha_status mha_rng_dropout_mask(mha_rng *rng, double p, mha_rng_route route, uint8_t *keep, int64_t n,
                                         mha_error *err);
-/* y = dropout(x, p) in training: x / (1 - p) where kept, x * 0 elsewhere (so a dropped infinity is NaN). y may be x. */
+/* y = dropout(x, p) in training: x / (1 - p) where kept, x * 0 elsewhere (a dropped infinity becomes NaN). y may be x.
+ */
 MHA_API mha_status mha_rng_dropout(mha_rng *rng, double p, mha_rng_route route, const float *x, float *y, int64_t n,
                                    mha_error *err);
 
@@ -108,12 +109,13 @@ MHA_API mha_status mha_rng_xavier_uniform(mha_rng *rng, int64_t in, int64_t out,
 /* nn.Linear(in, out): weight [out, in], then bias [out], both uniform in +-1/sqrt(in). NULL as bias: bias=False. */
 MHA_API mha_status mha_rng_linear(mha_rng *rng, int64_t in, int64_t out, float *weight, float *bias, mha_error *err);
 
-/* nn.Embedding(rows, width, padding_idx): weight [rows, width] normal; row `padding` is 0 though drawn; -1 = none. */
+/* nn.Embedding(rows, width, padding_idx): normal weight [rows, width]; row `padding` is sampled, then set to 0; -1 =
+ * none. */
 MHA_API mha_status mha_rng_embedding(mha_rng *rng, int64_t rows, int64_t width, int64_t padding, float *weight,
                                      mha_error *err);
 
-/* nn.MultiheadAttention(width, heads) of equal widths: in_weight [3 width, width], out_weight [width, width], and
- * in_bias [3 width], out_bias [width], which become 0; both NULL: bias=False. Errors: only one of them NULL. */
+/* nn.MultiheadAttention(width, heads) with equal widths: in_weight [3 width, width], out_weight [width, width], and
+ * in_bias [3 width], out_bias [width], which are set to 0; both NULL: bias=False. Errors: only one of them NULL. */
 MHA_API mha_status mha_rng_multihead(mha_rng *rng, int64_t width, float *in_weight, float *in_bias, float *out_weight,
                                      float *out_bias, mha_error *err);
 

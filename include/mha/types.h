@@ -1,16 +1,16 @@
-/* types.h - what every other header of mha speaks: status, error, data type, view.
+/* types.h - the types shared by all headers: status, error, data type, view.
  *
- * The rules of the whole API, once:
+ * Conventions of the whole API:
  *   - Every function that can fail returns an mha_status; MHA_OK is 0.
- *   - The last parameter of such a function is an `mha_error *`, which may be NULL. On failure it holds the
- *     status and one sentence for people, with names and values. On success it is left alone.
- *   - The library borrows every pointer for the length of the call and owns only what a `_create` or `_open`
+ *   - The last parameter of such a function is an `mha_error *`, which may be NULL. On failure it receives the
+ *     status and one sentence for people, with names and values. On success it is not written.
+ *   - The library borrows every pointer for the duration of the call. It owns only what a `_create` or `_open`
  *     returned, until the matching `_free`. Every `_free` accepts NULL. A failing `_create` stores NULL.
- *   - Structs that are passed in begin with `size`; set it to sizeof the struct. Zero is the default of every
- *     other field, so a zero-initialised struct is the plain case.
- *   - A handle of NULL is refused with MHA_ERR_ARG; a function without a status returns what it returns for an absent
- *     item: 0, -1, NaN, NULL or MHA_LABEL_MIXED.
- *   - The library never prints, exits or aborts, and keeps no global state but the default context (ctx.h).
+ *   - Structs that are passed in begin with `size`; set it to sizeof the struct. Zero is the default of every other
+ *     field, so initialize the struct with zeros and set only what differs.
+ *   - A NULL handle is MHA_ERR_ARG. A function without a status returns the value for a missing item: 0, -1, NaN, NULL
+ *     or MHA_LABEL_MIXED.
+ *   - The library never prints, exits or aborts, and has no global state except the default context (ctx.h).
  *   - Sizes, lengths and strides are int64_t and count elements, never bytes.
  */
 #ifndef MHA_TYPES_H
@@ -46,17 +46,17 @@ typedef enum mha_status {
 #undef MHA__X
 } mha_status;
 
-/* A sentence about what went wrong. Plain memory: declare it on the stack, free nothing.
- * Text that came from a file is already escaped for a terminal (no control characters) and shortened. */
+/* Describes a failure in one sentence. Plain memory: declare it on the stack, nothing to free. Text from files is
+ * escaped for terminals (no control characters) and shortened. */
 typedef struct mha_error {
     mha_status status;
     char message[1024]; /* UTF-8, always terminated */
 } mha_error;
 
-/* "invalid argument" and so on; "unknown status" for other values. Never NULL. */
+/* Returns "invalid argument" and so on; "unknown status" for other values. Never NULL. */
 MHA_API const char *mha_status_text(mha_status status);
 
-/* Element types. MHA_DTYPE_DEFAULT in a description means f32, or "as the field beside it". */
+/* Element types. MHA_DTYPE_DEFAULT in a description means f32, or the default that the field documents. */
 typedef enum mha_dtype {
     MHA_DTYPE_DEFAULT = 0,
     MHA_F32,
@@ -73,17 +73,17 @@ typedef enum mha_dtype {
     MHA_I32,
     MHA_U64,
     MHA_I64,
-    MHA_DTYPE_OTHER /* a type that files may hold and that mha only passes through (F8_E4M3, C64 ...) */
+    MHA_DTYPE_OTHER /* a type that files may contain and that the library only copies (F8_E4M3, C64 ...) */
 } mha_dtype;
 
-/* "f32", "bf16" ...; "unknown" for other values. Never NULL. */
+/* Returns "f32", "bf16" and so on; "unknown" for other values. Never NULL. */
 MHA_API const char *mha_dtype_name(mha_dtype dtype);
-/* Bytes of one element; 0 for MHA_DTYPE_DEFAULT, MHA_Q8_0 and MHA_DTYPE_OTHER. */
+/* Returns the size of an element in bytes; 0 for MHA_DTYPE_DEFAULT, MHA_Q8_0 and MHA_DTYPE_OTHER. */
 MHA_API size_t mha_dtype_size(mha_dtype dtype);
 
-/* A four-dimensional view of memory that the caller owns. Strides count elements; a stride may be anything,
- * also 0 (broadcast) or negative. All four zero means "contiguous" for q, k, v, out, lse and probs, whose
- * shapes the description gives; for masks and biases a zero stride always broadcasts. */
+/* A four-dimensional view of the caller's memory. Strides count elements and may have any value, including 0
+ * (broadcast) and negative ones. For q, k, v, out, lse and probs, whose shapes the description defines, four zero
+ * strides mean contiguous; for masks and biases a zero stride always broadcasts. */
 typedef struct mha_cview {
     const void *data;
     int64_t stride[4];
@@ -94,11 +94,11 @@ typedef struct mha_view {
     int64_t stride[4];
 } mha_view;
 
-/* A tensor in memory under the name that it has in a file: row-major, contiguous. Layers list theirs; io.h writes such
- * lists to files and reads them back. */
+/* A tensor in memory with its name in files: row-major, contiguous. Layers list their tensors; io.h writes such lists
+ * to files and reads them. */
 typedef struct mha_named_tensor {
     const char *name;
-    mha_dtype dtype; /* of layers: f32 or f64; in files any that they hold */
+    mha_dtype dtype; /* f32 or f64 in layers; any type in files */
     int rank;        /* 0..4 */
     int64_t shape[4];
     void *data;
