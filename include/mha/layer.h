@@ -328,7 +328,7 @@ typedef struct mha_block mha_block;
 
 typedef struct mha_block_options {
     size_t size;                 /* sizeof(mha_block_options) */
-    mha_attn_layer_options attn; /* its hidden is E */
+    mha_attn_layer_options attn; /* attention options; attn.hidden is E */
     int pre_norm;                /* 0 = post-norm */
     mha_norm attn_norm, mlp_norm;
     mha_norm attn_out_norm, mlp_out_norm; /* norms of each branch's output; with pre_norm only; weight NULL = none */

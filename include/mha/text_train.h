@@ -81,7 +81,7 @@ MHA_API mha_status mha_tokenizer_trainer_run(mha_tokenizer_trainer *trainer, mha
 
 /* Statistics of the text read and of the trained tokenizer so far. */
 typedef struct mha_tokenizer_trained {
-    int64_t bytes, lines;    /* of the text */
+    int64_t bytes, lines;    /* size of the text read so far */
     int64_t words, distinct; /* number of words, and of distinct words */
     int64_t characters;      /* single-character tokens; a character inside a word counts separately */
     int64_t tokens, merges;

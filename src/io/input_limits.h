@@ -14,7 +14,7 @@
 #define MHA__JSON_BYTES (128 * MHA__MIB)         /* tokenizer.json */
 #define MHA__INDEX_BYTES (32 * MHA__MIB)         /* shard index */
 #define MHA__INDEX_TENSORS ((size_t)1 << 20)     /* tensors in a shard index */
-#define MHA__TOKENIZER_MEMORY (240 * MHA__MIB)   /* for reading tokenizer.json, the file included */
+#define MHA__TOKENIZER_MEMORY (240 * MHA__MIB)   /* memory for reading tokenizer.json, the file included */
 #define MHA__JSON_DEPTH 64                       /* nesting depth of objects and arrays */
 #define MHA__STRING_BYTES (16 * MHA__MIB)        /* one string of a JSON file, as written */
 #define MHA__JSON_NODES ((size_t)6 << 20)        /* values and keys of a JSON file that is stored as a tree */
@@ -28,7 +28,7 @@
 #define MHA__SHARDS 65536                        /* files of one checkpoint */
 #define MHA__RANK 32                             /* dimensions of a tensor */
 #define MHA__LAYERS 4096
-#define MHA__HEADS 65536                    /* of one layer */
+#define MHA__HEADS 65536                    /* heads of one layer */
 #define MHA__MODEL_HEADS ((int64_t)1 << 20) /* of all layers together; the largest published models have 16,128 */
 #define MHA__SEQUENCE ((int64_t)1 << 40)    /* tokens */
 #define MHA__DIM ((int64_t)1 << 31)         /* any other dimension in a config: widths, vocabularies */

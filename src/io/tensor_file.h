@@ -28,7 +28,7 @@ struct mha_file {
     int64_t count;
     mha__metadata *metadata; /* sorted by key */
     int64_t metadata_count;
-    int64_t *shapes; /* of all tensors, concatenated */
+    int64_t *shapes; /* shapes of all tensors, concatenated */
     char *strings;   /* names, keys and values, concatenated */
     void *map;       /* the mapped file, or NULL */
     size_t map_bytes;

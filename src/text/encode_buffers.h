@@ -33,7 +33,7 @@ typedef struct mha__word {
 
 typedef struct mha__token {
     int32_t id;
-    uint32_t begin, end;  /* in the original text */
+    uint32_t begin, end;  /* offsets in the original text */
     uint32_t lead, trail; /* white space at its ends [characters]; only counted if needed, see trim_offsets.h */
 } mha__token;
 
@@ -62,12 +62,12 @@ typedef struct mha__pass {
     const char *text; /* the original, well-formed UTF-8, below 4 GiB */
     size_t text_bytes;
     mha__aligned normal[2];    /* the current piece, normalized; edits alternate between the two buffers */
-    mha__aligned rewritten[2]; /* the same for the pre-tokenizer */
+    mha__aligned rewritten[2]; /* output of the pre-tokenizer, likewise */
     mha__aligned *to;          /* output of the current edit */
     mha__pending *run;         /* characters not yet in canonical order, */
     mha__pending *sorted;      /* and the same characters in order */
     size_t run_count, run_room, sorted_room;
-    mha__word *words; /* of the current slice */
+    mha__word *words; /* words of the current slice */
     mha__word *uncut; /* input words of the current splitting edit */
     size_t word_count, word_room, uncut_room;
     void *matches; /* of the current regular expression, see split_pattern.c */

@@ -77,7 +77,7 @@ mha_status mha__vocab_load(mha_tokenizer *t, const mha__json_obj *model, mha_err
 /* ---- added tokens ---- */
 
 typedef struct mha__added_token {
-    const char *content; /* in added_names */
+    const char *content; /* text in added_names */
     size_t n;
     const char *shown; /* text that it decodes to: its content, normalized if it is matched in normalized text */
     int32_t id;
@@ -125,13 +125,13 @@ struct mha_tokenizer {
     mha_ctx *ctx;
     size_t room;             /* remaining memory for loading: memory_budget.h */
     mha__copy *copies;       /* see mha__copy_text */
-    mha__regex_list regexes; /* of all patterns in the file */
+    mha__regex_list regexes; /* compiled expressions of all patterns in the file */
 
     mha__vocab vocab;   /* vocabulary of the model, token -> id */
     const char **token; /* by id; NULL if the id has no token */
-    bool *special;      /* by id */
+    bool *special;      /* by id: true for special tokens */
     int64_t ids;        /* number of entries in both arrays */
-    int64_t id_limit;   /* ids in the file must be below: 4 x tokens + 1024 */
+    int64_t id_limit;   /* exclusive limit of ids in the file: 4 x tokens + 1024 */
 
     mha__added_token *added;
     size_t added_count;

@@ -86,8 +86,9 @@ mha_status mha__replace_load(mha_tokenizer *t, const mha__json_obj *json, mha__p
     return mha__copy_text(t, content, *n, with, err);
 }
 
-/* Reads one character. Older files state whether to prepend it ("add_prefix_space"), newer files when
- * ("prepend_scheme"). The reference rejects a file in which both are present and differ. */
+/* Reads the settings of Metaspace. The marker is one character. Older files state whether to prepend it
+ * ("add_prefix_space"), newer files when ("prepend_scheme"). The reference rejects a file in which both are present
+ * and differ. */
 mha_status mha__metaspace_load(mha_tokenizer *t, const mha__json_obj *json, mha__metaspace *m, mha_error *err)
 {
     static const char *const schemes[] = {"always", "first", "never", NULL};

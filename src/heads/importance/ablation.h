@@ -14,13 +14,13 @@
 typedef enum mha__ablation_measure {
     MHA__ABLATION_DISTANCE, /* 1 - cos of text embeddings */
     MHA__ABLATION_TOKENS,   /* sum of the cross entropy of labels, or of the tokens themselves */
-    MHA__ABLATION_PAIRS     /* its terms of the loss of pairs; all a, then all b */
+    MHA__ABLATION_PAIRS     /* pair-loss terms of each text; all texts a, then all b */
 } mha__ablation_measure;
 
 typedef struct mha__stream {
     int64_t layer;
     float *hidden, *next; /* [tokens, E] input of `layer`, and of the next layer */
-    float *context;       /* [tokens, heads D] in this layer */
+    float *context;       /* [tokens, heads D] input of this layer's output projection */
 } mha__stream;
 
 typedef struct mha__ablation {
@@ -28,7 +28,7 @@ typedef struct mha__ablation {
     const mha_model *model;
     const mha_model_info *info;
     mha__ablation_measure measure;
-    double scale;        /* for pairs */
+    double scale;        /* scale of the cosines in the loss of pairs */
     const double *means; /* [layers, H, D] replacement of a head's output; NULL = zeros */
     mha__packer *packer;
 

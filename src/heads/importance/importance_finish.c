@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "heads/importance/importance.h"
 
-static const double QUANTILE = 1.959963984540054; /* of the normal distribution, 97.5 % */
+static const double QUANTILE = 1.959963984540054; /* 97.5 % quantile of the normal distribution */
 
 /* Returns NAN for heads that a layer lacks. */
 static double mean_of(const mha__importance_job *s, int half, int64_t n)

@@ -13,7 +13,7 @@
 #include "mha/ctx.h"
 
 typedef struct mha__tally {
-    int64_t heads; /* in all layers together */
+    int64_t heads; /* number of heads in all layers */
     int64_t units;
     double weight, weight_square; /* sums of n and n^2 */
     double half_weight[2];        /* sums of n over even and odd units */

@@ -47,7 +47,7 @@ struct mha__importance_job {
     const mha__importance_rule *rule;
     mha_importance_options options; /* defaults filled in */
     int64_t total;                  /* layers H */
-    int64_t units, per_group;       /* of the data, and per group */
+    int64_t units, per_group;       /* number of units in the data, and per group */
 
     int64_t first, count; /* of the current group: its first unit, and its size */
     int64_t texts;        /* texts in the group: count, or 2 count */

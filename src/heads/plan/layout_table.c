@@ -157,7 +157,7 @@ static bool has_divisors(int64_t n, int least)
 
 static mha_status adaptive_row(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
 {
-    enum { HIDDEN = 128, CHOICES = 3 }; /* of the predictor, as published */
+    enum { HIDDEN = 128, CHOICES = 3 }; /* hidden width and number of options of the predictor, as published */
     const int64_t E = model->d_model;
     row->left_out = has_divisors(E, CHOICES) ? NULL : "it needs three head counts that divide d_model";
     if (row->left_out) return MHA_OK;

@@ -6,8 +6,8 @@
 #include <limits.h>
 
 typedef struct mha__outfile {
-    char path[PATH_MAX + NAME_MAX + 2]; /* for messages */
-    char name[NAME_MAX + 1];            /* in its folder */
+    char path[PATH_MAX + NAME_MAX + 2]; /* path for messages */
+    char name[NAME_MAX + 1];            /* file name in its folder */
     char temporary[NAME_MAX + 32];
     int dir, fd;
     bool owns_dir;

@@ -8,8 +8,8 @@
 
 typedef struct mha__folder {
     const char *path;             /* as the caller passed it */
-    char parent[PATH_MAX];        /* its parent folder */
-    char name[NAME_MAX + 1];      /* its last component */
+    char parent[PATH_MAX];        /* path of the parent folder */
+    char name[NAME_MAX + 1];      /* last component of the path */
     char temporary[NAME_MAX + 1]; /* name in the parent */
     char place[PATH_MAX];         /* path of the temporary folder, to open it */
     int dir;                      /* descriptor of the parent */

@@ -30,9 +30,9 @@ typedef struct entry {
     mha_tensor tensor;
     int64_t shape[MHA__RANK];
     uint64_t at[2]; /* data_offsets */
-    size_t bits;    /* of an element */
+    size_t bits;    /* bits per element */
     unsigned seen;  /* bit per field */
-    bool ignores;   /* it has fields that are ignored */
+    bool ignores;   /* true if it has fields that are ignored */
 } entry;
 
 /* Fails with "PATH: tensor "NAME": what", or without the tensor while its name is unknown. */

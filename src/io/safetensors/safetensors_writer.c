@@ -1,5 +1,5 @@
-/* safetensors_writer.c - writes a safetensors file in pieces (mha/io.h). Every tensor has its offset from the start,
- * so pieces can be written in any order.
+/* safetensors_writer.c - writes a safetensors file in pieces (mha/io.h). The offset of every tensor is known when the
+ * file is created, so pieces can be written in any order.
  *
  * The header (safetensors_header_write.c) is checked against the rules of the reader: every file written here can be
  * opened here. */
@@ -18,7 +18,7 @@ struct mha_tensors_writer {
     bool open;
     size_t data; /* offset of the data */
     int64_t count;
-    char *names; /* of all tensors, concatenated */
+    char *names; /* names of all tensors, concatenated */
     mha__slot slots[];
 };
 

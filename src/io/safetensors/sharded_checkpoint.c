@@ -22,7 +22,7 @@ typedef struct opening {
     mha_file *whole;
     const mha_file_options *options;
     char *folder, *index; /* index: a bare name */
-    mha__quoted name;     /* the same, for messages */
+    mha__quoted name;     /* name of the index, for messages */
     const mha__json *map; /* tensor name -> file name */
     int32_t *place;       /* [tensors of the map] index of its file */
     const char **names;   /* [files] in the order of first occurrence in the map */

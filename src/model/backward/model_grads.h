@@ -35,14 +35,14 @@ struct mha_model_grads {
     /* [layers + 1, MHA__ROLES, 2] list indices of weight and bias, or -1; entry 0 is for tensors outside the layers */
     int64_t *slots;
     float *gradients;
-    size_t bytes;        /* of all gradients */
+    size_t bytes;        /* size of all gradients */
     mha_linear **packed; /* [layers, MHA__ROLES] matrices for the backward pass, or NULL */
 
     bool ready; /* a forward call has completed */
     mha__batch batch;
     mha__saved_activations saved;
-    mha__room pass;      /* for batch and saved */
-    mha__room head;      /* for a chunk of logits */
+    mha__room pass;      /* memory of batch and saved */
+    mha__room head;      /* memory of a chunk of logits */
     mha_attn_plan *plan; /* of the layer `planned` and of all layers with the same shape */
     const mha_attn_layer *planned;
 };

@@ -56,7 +56,7 @@ typedef struct mha__config {
     double softcap, logit_cap;        /* cap of scores, unless a layer has its own, and of logits; 0 = off */
     mha_rope_options rope;            /* head_dim 0 = no rotation; points to the lists below */
     double short_by[MHA_HEAD_DIM_MAX / 2], long_by[MHA_HEAD_DIM_MAX / 2]; /* [rotary_dim / 2] */
-    int64_t window;                                                       /* of sliding layers by default */
+    int64_t window;                                                       /* window of sliding layers */
     bool windowed;                                                        /* the window is in use */
     int64_t full_layers;                                                  /* Qwen: leading layers without a window */
     mha__layer_attention attention[MHA__LAYERS];
@@ -73,7 +73,7 @@ typedef enum mha__key_kind {
     MHA__KEY_COUNT,           /* integer in 0..max, to an int64_t */
     MHA__KEY_ROW,             /* integer, to an int64_t: row of embeddings, negative from their end; null = -1 = none */
     MHA__KEY_POSITIVE,        /* finite number > 0, to a double */
-    MHA__KEY_POSITIVE_OR_OFF, /* the same, but null is 0 */
+    MHA__KEY_POSITIVE_OR_OFF, /* finite number > 0, to a double; null is 0 */
     MHA__KEY_BOOL,            /* to a bool; the default is `initial` */
     MHA__KEY_ACTIVATION,      /* name of an activation, to an mha_activation; the default is `text` */
     MHA__KEY_ONLY_TEXT,       /* `text` is the only supported value */
@@ -85,7 +85,7 @@ typedef enum mha__key_kind {
 typedef struct mha__config_key {
     const char *key;
     mha__key_kind kind;
-    size_t offset;    /* in mha__config */
+    size_t offset;    /* offset of the field in mha__config */
     double initial;   /* numeric default */
     int64_t max;      /* upper limit of a dimension */
     const char *text; /* see mha__key_kind */

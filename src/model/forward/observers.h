@@ -7,11 +7,11 @@
 
 typedef struct mha__taps {
     const mha_model_output *out;
-    int64_t rows, keys;                /* of one map */
+    int64_t rows, keys;                /* dimensions of one map */
     int64_t most;                      /* maximum number of observed heads in a layer */
     int64_t first, count;              /* the current layer's range in the list; without a list, all its heads */
     float *probs;                      /* [sequences, heads, rows, keys] */
-    int32_t *heads;                    /* [map_count] the heads in the list, in the type of the operator */
+    int32_t *heads;                    /* [map_count] heads in the list, as int32 for the operator */
     mha_attn_stats stats;              /* contiguous, so valid for any head count of a layer */
     mha_layer_activations activations; /* likewise */
     mha_attn_visitor visitor;          /* forwards rows to out->on_rows, with the layer */

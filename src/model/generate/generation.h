@@ -9,7 +9,7 @@
 /* One active prompt. `ids` and the cache of the slot remain after its end: the next prompt may share a prefix. */
 typedef struct mha__slot {
     int64_t prompt; /* -1 = idle */
-    int64_t length; /* of ids */
+    int64_t length; /* number of ids in use, guesses excluded */
     int32_t *ids;   /* the prompt and its generated tokens, followed by guesses */
     int64_t ahead;  /* number of tokens to guess */
     int64_t row;    /* length in this step: the last token and guesses; 0 = idle */

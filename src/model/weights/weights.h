@@ -21,8 +21,8 @@ typedef struct mha__weights {
     const char *prefix;                   /* the prefix that this file uses */
     mha_dtype packed;                     /* type that matrices are packed as */
     bool check_only;                      /* only shapes are checked; data is not read, pointers stay NULL */
-    int64_t parameters, bytes;            /* of all tensors found so far */
-    mha_dtype dtype;                      /* of the first tensor */
+    int64_t parameters, bytes;            /* totals of all tensors found so far */
+    mha_dtype dtype;                      /* stored type of the first tensor */
     float *converted[MHA__MAX_CONVERTED]; /* f32 copies of tensors that cannot be used in place */
     int converted_count;
 } mha__weights;

@@ -9,7 +9,7 @@
 /* Characters below `first` take no part in any composition or decomposition of the form. */
 static bool is_inert(const mha__edit *edit, const mha__slice *in)
 {
-    unsigned char first = edit->form.compose && !edit->form.compatible ? 0xCC : 0x80; /* of U+0300 */
+    unsigned char first = edit->form.compose && !edit->form.compatible ? 0xCC : 0x80; /* first byte of U+0300 */
     for (size_t i = 0; i < in->n; i++)
         if ((unsigned char)in->bytes[i] >= first) return false;
     return true;

@@ -23,7 +23,7 @@ typedef struct pair {
 typedef struct waiting {
     int64_t count;
     uint32_t pair, length;
-    size_t begin; /* in `places` */
+    size_t begin; /* index in `places` */
 } waiting;
 
 /* A pair that has appeared, and its position. */

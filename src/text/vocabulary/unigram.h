@@ -8,7 +8,7 @@
 typedef struct mha__unigram {
     mha__pairs trie;  /* node and byte -> node; 0 is the root */
     int32_t *piece;   /* by node: the id of the piece that ends there; -1 = none */
-    double *score;    /* by id */
+    double *score;    /* by id: score of the piece */
     double unk_score; /* score of a character that is not a piece */
     int32_t unk;
     bool byte_fallback; /* unknown characters become their bytes, if all of them have tokens */
