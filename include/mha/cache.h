@@ -120,6 +120,9 @@ MHA_API mha_status mha_cache_describe(const mha_cache *cache, int64_t sequence, 
 
 /* ---- saving and loading ---- */
 
+/* Another name of mha_named_tensor, for programs that use it. */
+typedef mha_named_tensor mha_cache_tensor;
+
 /* The cache touches no files: it lists its tensors, and the caller writes and reads them (mha/io.h). */
 enum { MHA_CACHE_TENSORS = 4 };
 

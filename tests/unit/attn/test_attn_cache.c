@@ -94,7 +94,7 @@ static void test_dropped_while_shared(void **state)
 /* All that can be seen of a cache, as one piece of memory. */
 static char *snapshot(const mha_cache *cache, size_t *bytes)
 {
-    mha_named_tensor t[MHA_CACHE_TENSORS];
+    mha_cache_tensor t[MHA_CACHE_TENSORS]; /* the other name of mha_named_tensor */
     mha_cache_save(cache, t);
     const size_t sizes[MHA_CACHE_TENSORS] = {
         CACHED_B * sizeof(int64_t), (size_t)(CACHED_B * t[1].shape[1]) * sizeof(int32_t),
