@@ -39,6 +39,12 @@ bool mha__bare_name(const char *name, size_t n)
     return !(n <= 2 && memcmp(name, "..", n) == 0);
 }
 
+bool mha__name_ends(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
 const char *mha__file_kind(mode_t mode)
 {
     static const struct {

@@ -40,6 +40,9 @@ mha_status mha__in_folder(mha_status status, const char *folder, const char *nam
  * "..". */
 bool mha__bare_name(const char *name, size_t n);
 
+/* Returns true if `name` ends with `end`. */
+bool mha__name_ends(const char *name, const char *end);
+
 /* Identifies a known foreign format by the first bytes of a file: "a Git LFS pointer ..."; NULL if unknown. `n` bytes
  * are available; 16 are enough. */
 const char *mha__foreign(const void *head, size_t n);

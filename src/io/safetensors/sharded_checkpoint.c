@@ -267,12 +267,6 @@ static mha_status open_sharded(mha_ctx *ctx, char *path, const mha_file_options 
     return status;
 }
 
-static bool ends_in(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 /* Finds the file with a folder's weights; returns `path` itself if it is a file. */
 static char *find_file(mha_ctx *ctx, const char *path)
 {
@@ -298,7 +292,7 @@ mha_status mha_checkpoint_open(mha_ctx *ctx, const char *path, const mha_file_op
     char *file = find_file(ctx, path);
     if (!file) return mha__no_memory(err, 0, "a file name");
     const mha_status status =
-        ends_in(file, ".json") ? open_sharded(ctx, file, &o, out, err) : mha_file_open(ctx, file, &o, out, err);
+        mha__name_ends(file, ".json") ? open_sharded(ctx, file, &o, out, err) : mha_file_open(ctx, file, &o, out, err);
     mha__free(ctx, file);
     return status;
 }

@@ -1,5 +1,6 @@
 /* token_file.c - files of token ids: .npy, and plain 16-bit ids with or without the header of llm.c. */
 #include "base/ctx.h"
+#include "io/files/input_file.h"
 #include "io/tensor_file.h"
 #include "train/data/train_data_struct.h"
 #include <string.h>
@@ -57,19 +58,13 @@ static mha_status open_bin(const mha_train_data *d, const char *path, mha__token
     return MHA_OK;
 }
 
-static bool ends_with(const char *path, const char *end)
-{
-    const size_t n = strlen(path), m = strlen(end);
-    return n >= m && strcmp(path + n - m, end) == 0;
-}
-
 mha_status mha_train_data_add_file(mha_train_data *d, const char *path, mha_error *err)
 {
     if (!d || !path)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_data_add_file: %s must not be NULL", d ? "path" : "data");
     if (d->finished) return mha__fail(err, MHA_ERR_ARG, "mha_train_data_add_file: data must not be finished");
-    const bool npy = ends_with(path, ".npy");
-    if (!npy && !ends_with(path, ".bin"))
+    const bool npy = mha__name_ends(path, ".npy");
+    if (!npy && !mha__name_ends(path, ".bin"))
         return refuse(path, "the name must end in .npy, or in .bin for ids of 16 bits", err);
     mha__token_run run = {0};
     mha_status status = npy ? open_npy(d, path, &run, err) : open_bin(d, path, &run, err);
