@@ -162,11 +162,11 @@ static int open_log(train_run *run)
 
 /* ---- all of it ---- */
 
-/* What the library would have set, by its option here. */
-static int refuse_store(const cli_session *s, const mha_error *error, const char *hint)
+/* Library errors end with the fields that allow the call; `fields` gives way to the options of this program. */
+static int refuse_store(const cli_session *s, const mha_error *error, const char *fields, const char *options)
 {
-    const char *end = error->status == MHA_ERR_ARG ? strrchr(error->message, ';') : NULL;
-    return end ? cli_usage(s, "%.*s%s", (int)(end - error->message), error->message, hint) : cli_fail(s, error);
+    if (!cli_ends(error->message, fields)) return cli_fail(s, error);
+    return cli_usage(s, "%.*s%s", (int)(strlen(error->message) - strlen(fields)), error->message, options);
 }
 
 /* When the program ends without memory. */
@@ -184,7 +184,8 @@ static int open_store(train_run *run, bool resume)
     const char *slash = strrchr(s->options.out, '/');
     run->name = slash ? slash + 1 : s->options.out;
     if (mha_train_store_open(s->ctx, s->options.out, &o, &run->store, &error) != MHA_OK)
-        return refuse_store(s, &error, ": --resume continues it, --force starts again");
+        return refuse_store(s, &error, "; resume or overwrite must be 1",
+                            ": --resume continues it, --force starts again");
     cli_memory_at_end(close_store, run);
     run->goes_on = resume && access(train_run_path(s, "training.json"), F_OK) == 0;
     return CLI_DONE;
@@ -194,7 +195,9 @@ static int keep_checkpoints(const train_run *run)
 {
     mha_error error = {0};
     const mha_status status = mha_train_store_keep(run->store, run->t.keep > 0 ? run->t.keep : 0, &error);
-    return status == MHA_OK ? CLI_DONE : refuse_store(run->s, &error, "; --force replaces it");
+    return status == MHA_OK
+               ? CLI_DONE
+               : refuse_store(run->s, &error, "; overwrite must be 1 to replace it", "; --force replaces it");
 }
 
 static int check_steps(const train_run *run)

@@ -170,9 +170,10 @@ mha_status mha_train_store_keep(mha_train_store *s, int64_t count, mha_error *er
     char entry[NAME_MAX + 1];
     number_list list;
     mha__quoted q;
-    if (!s || count < 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_store_keep: %s",
-                         s ? "count must be at least 0 (got less)" : "store must not be NULL");
+    if (!s) return mha__fail(err, MHA_ERR_ARG, "mha_train_store_keep: store must not be NULL");
+    if (count < 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_store_keep: count must be at least 0 (got %lld)",
+                         (long long)count);
     s->keep = count;
     if (s->saved >= 0 || count == 0 || s->overwrite) return MHA_OK;
     mha_status status = list_kept(s, &list, err);
@@ -245,6 +246,6 @@ mha_status mha__retention_restore(const mha_train_store *s, mha_error *err)
     MHA__TRY(find_old(s, old, &found, err));
     if (!found || (s->overwrite && !s->resume)) return MHA_OK;
     if (s->resume) return restore(s, old, err);
-    return mha__fail(err, MHA_ERR_ARG, "%s was left by a killed run of %s; resume must be 1, or overwrite",
+    return mha__fail(err, MHA_ERR_ARG, "%s was left by a killed run of %s; resume or overwrite must be 1",
                      mha__quote(&q1, old, strlen(old)), mha__quote(&q2, s->name, strlen(s->name)));
 }
