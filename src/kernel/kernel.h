@@ -22,6 +22,7 @@
 #define MHA_KERNEL_KERNEL_H
 
 #include "base/cpu.h"
+#include "mha/ctx.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -445,5 +446,7 @@ typedef struct mha__kernels {
 /* Tables for a cap: the newest built one that the CPU has and the cap admits. Never NULL. */
 const mha__kernels *mha__kernels_f32(mha__isa cap);
 const mha__kernels *mha__kernels_f64(mha__isa cap); /* scalar whatever the cap */
+/* The table for problems of `dtype` with the ISA of `ctx`: f64 kernels for f64, otherwise f32 kernels. */
+const mha__kernels *mha__kernels_of(mha_ctx *ctx, mha_dtype dtype);
 
 #endif

@@ -1,6 +1,8 @@
 /* kernel_select.c - which table a cap gives. */
 #include "kernel/kernel.h"
 
+#include "base/ctx.h"
+
 extern const mha__kernels mha__kernels_f32_scalar, mha__kernels_f64_scalar;
 #if defined(__x86_64__)
 extern const mha__kernels mha__kernels_f32_avx2, mha__kernels_f32_avx512, mha__kernels_f32_avx512bf16,
@@ -36,4 +38,9 @@ const mha__kernels *mha__kernels_f64(mha__isa cap)
 {
     (void)cap;
     return &mha__kernels_f64_scalar;
+}
+
+const mha__kernels *mha__kernels_of(mha_ctx *ctx, mha_dtype dtype)
+{
+    return dtype == MHA_F64 ? mha__kernels_f64(mha__ctx_isa(ctx)) : mha__kernels_f32(mha__ctx_isa(ctx));
 }

@@ -64,35 +64,47 @@ mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *arg
     return plan->engine->backward(&call, err);
 }
 
+/* A plan with its workspace, for one call. */
+typedef struct single_call {
+    mha_attn_plan *plan;
+    void *workspace;
+    size_t bytes;
+} single_call;
+
+static void free_single(const single_call *call)
+{
+    if (call->plan) mha__free(call->plan->ctx, call->workspace);
+    mha_attn_plan_free(call->plan);
+}
+
+static mha_status create_single(mha_ctx *ctx, const mha_attn_desc *desc, const char *what, single_call *call,
+                                mha_error *err)
+{
+    *call = (single_call){0};
+    MHA__TRY(mha_attn_plan_create(ctx, desc, &call->plan, err));
+    call->bytes = mha_attn_plan_workspace(call->plan);
+    call->workspace = mha__alloc(call->plan->ctx, call->bytes);
+    return call->bytes > 0 && !call->workspace ? mha__no_memory(err, call->bytes, what) : MHA_OK;
+}
+
 mha_status mha_attention(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args, mha_error *err)
 {
-    mha_attn_plan *plan;
-    MHA__TRY(mha_attn_plan_create(ctx, desc, &plan, err));
-    const size_t bytes = mha_attn_plan_workspace(plan);
-    void *workspace = mha__alloc(plan->ctx, bytes);
-    mha_status status;
-    if (bytes > 0 && !workspace)
-        status = mha__no_memory(err, bytes, "the workspace of attention");
-    else
-        status = mha_attn_forward(plan, args, workspace, bytes, err);
-    mha__free(plan->ctx, workspace);
-    mha_attn_plan_free(plan);
+    single_call call;
+    mha_status status = create_single(ctx, desc, "the workspace of attention", &call, err);
+    if (status == MHA_OK) status = mha_attn_forward(call.plan, args, call.workspace, call.bytes, err);
+    free_single(&call);
     return status;
 }
 
 mha_status mha_attention_backward(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args,
                                   const mha_attn_grads *grads, mha_error *err)
 {
-    mha_attn_plan *plan;
+    single_call call;
     mha_attn_desc wanted;
     MHA__TRY(mha__options_need(&wanted, sizeof wanted, desc, "mha_attn_desc", err));
     wanted.outputs |= MHA_ATTN_GRADS;
-    MHA__TRY(mha_attn_plan_create(ctx, &wanted, &plan, err));
-    const size_t bytes = mha_attn_plan_workspace(plan);
-    void *workspace = mha__alloc(plan->ctx, bytes);
-    const mha_status status = bytes > 0 && !workspace ? mha__no_memory(err, bytes, "the workspace of the backward pass")
-                                                      : mha_attn_backward(plan, args, grads, workspace, bytes, err);
-    mha__free(plan->ctx, workspace);
-    mha_attn_plan_free(plan);
+    mha_status status = create_single(ctx, &wanted, "the workspace of the backward pass", &call, err);
+    if (status == MHA_OK) status = mha_attn_backward(call.plan, args, grads, call.workspace, call.bytes, err);
+    free_single(&call);
     return status;
 }

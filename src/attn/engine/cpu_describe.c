@@ -107,7 +107,8 @@ static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
     if (!is_few(plan)) paths[n++] = (path){"fwd_few", why_not_few(plan)};
     if (!plan->folded) paths[n++] = (path){"heads of a group as one tile", mha__plan_unfolded(plan)};
     if (plan->parts == 1)
-        paths[n++] = (path){"keys in parts", plan->desc.kv_len <= MHA__CHUNK ? "too few keys" : "tiles or rows enough"};
+        paths[n++] =
+            (path){"keys in parts", plan->desc.kv_len <= MHA_ATTN_CHUNK ? "too few keys" : "tiles or rows enough"};
     if (plan->workers == 1)
         paths[n++] =
             (path){"threads", mha__threads(plan->ctx) == 1 ? "the context has one" : "too little work for more"};
@@ -223,7 +224,7 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
     say(t, "products: %s, weights rounded to %s, sums in %s\n", products(plan), weights(plan),
         plan->desc.dtype == MHA_F64 ? "f64" : "f32");
     say(t, "tiles: %d queries by %d keys, registers %d by %d, partial results merged every %d keys\n", MHA__TILE_Q,
-        MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
+        MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA_ATTN_CHUNK);
     say(t, "work: %" PRId64 " tile%s%s in %" PRId64 " part%s of the keys on up to %d thread%s\n", plan->tasks,
         plural(plan->tasks), plan->folded ? ", each of all heads of a group," : "", plan->parts, plural(plan->parts),
         plan->workers, plural(plan->workers));
@@ -266,7 +267,7 @@ static void json_object(text *t, const mha_attn_plan *plan, const path *paths, i
         mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
     say(t, "\"products\": \"%s\", \"weights\": \"%s\", ", products(plan), weights(plan));
     say(t, "\"tile_q\": %d, \"tile_k\": %d, \"register_rows\": %d, \"register_columns\": %d, \"chunk\": %d, ",
-        MHA__TILE_Q, MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA__CHUNK);
+        MHA__TILE_Q, MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA_ATTN_CHUNK);
     say(t, "\"tasks\": %" PRId64 ", \"folded\": %s, \"parts\": %" PRId64 ", \"threads\": %d, \"workspace\": %zu, ",
         plan->tasks, plan->folded ? "true" : "false", plan->parts, plan->workers, mha_attn_plan_workspace(plan));
     say(t, "\"flops\": %.0f, \"bytes\": %.0f, ", mha__plan_flops(plan), bytes_of(plan));

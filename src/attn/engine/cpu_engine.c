@@ -2,6 +2,7 @@
 #include "attn/engine/cpu_engine.h"
 
 #include "attn/backward/backward.h"
+#include "attn/forward/chunk_merge.h"
 #include "attn/forward/forward_tiled.h"
 #include "attn/plan/operand_table.h"
 #include "attn/plan/params.h"
@@ -18,14 +19,6 @@ static const double ALONE_FLOPS = 2e6;
 /* In a plan with gradients, workers beyond this number get forward scratch memory only if the backward pass needs as
  * much anyway. This bounds the memory of training by the shape, not by the number of threads. */
 enum { WORKERS_FREE = 64 };
-
-static int levels_of(int64_t kv_len)
-{
-    int levels = 1;
-    while (mha__ceil_div(kv_len, MHA__CHUNK) >> levels)
-        levels++;
-    return levels;
-}
 
 /* Folding treats the queries of all heads of a group as rows of one tile: K and V are read once per group, and more
  * lanes are filled. It requires that nothing differs per head. With more than one query, heads and rows have no common
@@ -44,7 +37,8 @@ const char *mha__plan_unfolded(const mha_attn_plan *plan)
     if ((d->inputs & ~inputs) || (d->outputs & ~(outputs | MHA_ATTN_LSE | MHA_ATTN_PARTIAL)) || d->dropout != 0)
         return "an input or output is per head";
     if (!one && d->kv_len <= MHA__KEY_BLOCK) return "few keys, which stay in cache while the heads take turns";
-    if (!one && d->kv_len <= MHA__CHUNK && d->batch * d->kv_heads < TILES_LEAST && mha__plan_flops(plan) >= ALONE_FLOPS)
+    if (!one && d->kv_len <= MHA_ATTN_CHUNK && d->batch * d->kv_heads < TILES_LEAST &&
+        mha__plan_flops(plan) >= ALONE_FLOPS)
         return "too few tiles for several threads";
     return NULL;
 }
@@ -54,7 +48,7 @@ const char *mha__plan_unfolded(const mha_attn_plan *plan)
 static void cut_keys(mha_attn_plan *plan)
 {
     enum { PARTS_MOST = 64, TASKS_ENOUGH = 64, ROWS_MOST = 16 };
-    const int64_t chunks = mha__ceil_div(plan->desc.kv_len, MHA__CHUNK);
+    const int64_t chunks = mha__ceil_div(plan->desc.kv_len, MHA_ATTN_CHUNK);
     mha__partial part;
     plan->parts = plan->part_chunks = 1;
     plan->together = plan->desc.inputs & MHA_ATTN_HEAD_LIST ? 1 : plan->group;
@@ -84,8 +78,7 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     const mha_attn_desc *d = &plan->desc;
     mha__scratch scratch;
     size_t bytes;
-    plan->kernels =
-        d->dtype == MHA_F64 ? mha__kernels_f64(mha__ctx_isa(plan->ctx)) : mha__kernels_f32(mha__ctx_isa(plan->ctx));
+    plan->kernels = mha__kernels_of(plan->ctx, d->dtype);
     plan->q = mha__operand_stored(plan->kernels, d->dtype);
     plan->kv = mha__operand_stored(plan->kernels, d->kv_dtype);
     plan->bias = mha__operand_stored(plan->kernels, d->bias_dtype);
@@ -99,7 +92,7 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->tiles = mha__ceil_div(plan->rows, MHA__TILE_Q);
     if (plan->packed && d->q_len > 0) plan->tiles = d->q_len / MHA__TILE_Q + d->batch;
     plan->tasks = (plan->packed ? 1 : d->batch) * plan->heads * plan->tiles;
-    plan->levels = levels_of(d->kv_len);
+    plan->levels = mha__merge_levels(d->kv_len);
     plan->weights = plan->pairs ? MHA_BF16 : d->dtype == MHA_F64 ? MHA_F64 : MHA_F32;
     plan->o_stride = mha__round_up(d->v_head_dim, plan->kernels->nr);
     cut_keys(plan);

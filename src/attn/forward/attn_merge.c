@@ -3,19 +3,20 @@
  * A result (out, lse) equals a partial result of chunk_merge.h with maximum lse and sum 1, so the same kernel merges
  * it: the larger maximum becomes the base, and an empty result changes no bit. Rows are merged a few at a time on the
  * stack, parts in the given order. */
-#include "attn/plan/params.h"
+#include "attn/forward/merge_sizes.h"
+#include "attn/plan/operand_table.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
 #include <inttypes.h>
 #include <math.h>
 
-/* VECTOR: at least the elements of a vector of any ISA, because maxima and sums are processed in whole vectors. */
-enum { ROWS = 8, VECTOR = 16, ELEMENTS = ROWS * 512 };
+/* Of a partial result on the stack. */
+enum { ELEMENTS = MHA__MERGE_ROWS * 512 };
 
-/* A partial result of up to ROWS rows, fewer if rows are wide; aligned for f32 and f64. */
+/* A partial result of up to MHA__MERGE_ROWS rows, fewer if rows are wide; aligned for f32 and f64. */
 typedef struct few_rows {
-    double max[VECTOR], sum[VECTOR], o[ELEMENTS];
+    double max[MHA__MERGE_VECTOR], sum[MHA__MERGE_VECTOR], o[ELEMENTS];
 } few_rows;
 
 typedef struct merging {
@@ -56,7 +57,7 @@ static mha_status part_of(const merging *m, int64_t n, mha_attn_part *part, mha_
 static void merge_rows(const merging *m, int64_t b, int64_t h, int64_t first, int64_t rows)
 {
     few_rows memory[2];
-    double inverse[VECTOR];
+    double inverse[MHA__MERGE_VECTOR];
     const size_t size = m->k->real_size;
     const mha__partial from = {memory[0].max, memory[0].sum, memory[0].o};
     const mha__partial into = {memory[1].max, memory[1].sum, memory[1].o};
@@ -74,26 +75,10 @@ static void merge_rows(const merging *m, int64_t b, int64_t h, int64_t first, in
                  m->out.stride[3]);
 }
 
-/* Checks each size, and that their product fits in a byte count. */
 static mha_status check(const mha_attn_merge_args *a, mha_error *err)
 {
-    const struct {
-        const char *name;
-        int64_t value, least;
-    } counts[] = {{"batch", a->batch, 1}, {"heads", a->heads, 1}, {"q_len", a->q_len, 0}, {"count", a->count, 0}};
-    const int64_t all[] = {a->batch, a->heads, mha__max64(a->q_len, 1), a->v_head_dim};
-    size_t bytes;
-    for (size_t n = 0; n < sizeof counts / sizeof *counts; n++)
-        if (counts[n].value < counts[n].least)
-            return mha__fail(err, MHA_ERR_ARG, "%s must be at least %" PRId64 " (got %" PRId64 ")", counts[n].name,
-                             counts[n].least, counts[n].value);
-    MHA__TRY(mha__attn_check_width("v_head_dim", a->v_head_dim, false, err));
-    if (!mha__bytes(all, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
-        return mha__fail(err, MHA_ERR_ARG,
-                         "batch * heads * q_len * v_head_dim must be countable in bytes (got %" PRId64 " * %" PRId64
-                         " * %" PRId64 " * %" PRId64 ")",
-                         a->batch, a->heads, a->q_len, a->v_head_dim);
-    if (a->count > 0 && !a->parts) return mha__fail(err, MHA_ERR_ARG, "parts must not be NULL");
+    const mha__merge_sizes sizes = {a->batch, a->heads, a->q_len, a->v_head_dim, a->count, 0, a->v_head_dim, a->parts};
+    MHA__TRY(mha__merge_check_sizes(&sizes, err));
     if (a->dtype == MHA_DTYPE_DEFAULT || a->dtype == MHA_F32 || a->dtype == MHA_F64) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "dtype must be f32 or f64 (got %d (%s))", (int)a->dtype,
                      mha_dtype_name(a->dtype));
@@ -145,12 +130,11 @@ mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args, mha_err
     args = &own;
     MHA__TRY(mha__ctx_find(&ctx, err));
     MHA__TRY(check(args, err));
-    const mha__isa isa = mha__ctx_isa(ctx);
     merging m = {.args = args, .out = args->out, .lse = args->lse};
-    m.k = args->dtype == MHA_F64 ? mha__kernels_f64(isa) : mha__kernels_f32(isa);
+    m.k = mha__kernels_of(ctx, args->dtype);
     m.o_stride = mha__round_up(args->v_head_dim, m.k->nr);
     MHA__TRY(bind(&m, err));
-    const int64_t rows = mha__min64(ROWS, ELEMENTS / m.o_stride);
+    const int64_t rows = mha__min64(MHA__MERGE_ROWS, ELEMENTS / m.o_stride);
     for (int64_t b = 0; b < args->batch; b++)
         for (int64_t h = 0; h < args->heads; h++)
             for (int64_t first = 0; first < args->q_len; first += rows)

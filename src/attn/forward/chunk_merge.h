@@ -8,6 +8,7 @@
 #define MHA_ATTN_FORWARD_CHUNK_MERGE_H
 
 #include "attn/plan/plan.h"
+#include "base/size.h"
 
 typedef struct mha__merge_stack {
     const mha__kernels *kernels;
@@ -16,6 +17,15 @@ typedef struct mha__merge_stack {
     int levels;
     uint64_t held; /* bit l: level l holds a result */
 } mha__merge_stack;
+
+/* Levels of the tree that merges `keys` keys, at least one. */
+static inline int mha__merge_levels(int64_t keys)
+{
+    int levels = 1;
+    while (mha__ceil_div(keys, MHA_ATTN_CHUNK) >> levels)
+        levels++;
+    return levels;
+}
 
 /* Pushes the result of the 2^level chunks that begin at `chunk`, a multiple of 2^level. The result is read from
  * level[levels], which is free again afterwards. Each push must begin where the previous one ended. */

@@ -43,10 +43,10 @@ static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, m
 /* Computes one chunk of keys into an empty partial result. */
 static void attend_chunk(const mha__tile *t, int64_t chunk, const mha__partial *into)
 {
-    const int64_t end = mha__min64((chunk + 1) * MHA__CHUNK, t->span.hi);
+    const int64_t end = mha__min64((chunk + 1) * MHA_ATTN_CHUNK, t->span.hi);
     const bool few = mha__tile_is_few(t);
     t->k->clear(t->rows.count, t->plan->o_stride, into);
-    for (int64_t start = chunk * MHA__CHUNK; start < end; start += MHA__KEY_BLOCK) {
+    for (int64_t start = chunk * MHA_ATTN_CHUNK; start < end; start += MHA__KEY_BLOCK) {
         const int64_t keys = mha__min64(MHA__KEY_BLOCK, end - start);
         int64_t first, last;
         if (!mha__mask_block(t->call, &t->rows, &t->span, start, &first, &last)) continue;
@@ -76,7 +76,7 @@ static mha__merge_stack empty_stack(mha__tile *t)
 static mha__partial attend_chunks(mha__tile *t, int64_t first, int64_t end)
 {
     mha__merge_stack stack = empty_stack(t);
-    t->end = mha__min64(end * MHA__CHUNK, t->span.hi);
+    t->end = mha__min64(end * MHA_ATTN_CHUNK, t->span.hi);
     for (int64_t chunk = first; chunk < end; chunk++) {
         attend_chunk(t, chunk, &stack.level[stack.levels]);
         mha__merge_push(&stack, chunk, 0);
@@ -110,12 +110,12 @@ static mha__partial merge_parts(mha__tile *t, int64_t first, int64_t end)
 /* First and end of the chunks that a tile needs. A tile that sees no key still has one empty chunk. */
 static int64_t first_chunk(const mha__tile *t)
 {
-    return t->span.lo / MHA__CHUNK;
+    return t->span.lo / MHA_ATTN_CHUNK;
 }
 
 static int64_t end_chunk(const mha__tile *t)
 {
-    return mha__max64(first_chunk(t) + 1, mha__ceil_div(t->span.hi, MHA__CHUNK));
+    return mha__max64(first_chunk(t) + 1, mha__ceil_div(t->span.hi, MHA_ATTN_CHUNK));
 }
 
 /* Consecutive rows of one head in a tile: all of them, or q_len where the heads of a group are folded. */

@@ -6,14 +6,12 @@
  * continues the same tree. Merging normalized outputs (attn_merge.c) would round once more per shard.
  */
 #include "attn/forward/chunk_merge.h"
+#include "attn/forward/merge_sizes.h"
 #include "attn/plan/params.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
 #include <inttypes.h>
-
-/* Rows merged at once, and elements of the widest vector: kernels process maxima and sums in whole vectors. */
-enum { ROWS = 8, VECTOR = 16 };
 
 typedef struct joining {
     mha_attn_merge_partials_args a; /* with all strides filled in */
@@ -26,9 +24,9 @@ typedef struct joining {
 
 int64_t mha_attn_subtree(int64_t key, int64_t end)
 {
-    if (key < 0 || key % MHA__CHUNK || end <= key) return 0;
-    int64_t keys = mha__min64(MHA__CHUNK, end - key);
-    while (keys >= MHA__CHUNK && keys <= (end - key) / 2 && key % (2 * keys) == 0)
+    if (key < 0 || key % MHA_ATTN_CHUNK || end <= key) return 0;
+    int64_t keys = mha__min64(MHA_ATTN_CHUNK, end - key);
+    while (keys >= MHA_ATTN_CHUNK && keys <= (end - key) / 2 && key % (2 * keys) == 0)
         keys *= 2;
     return keys;
 }
@@ -37,24 +35,10 @@ int64_t mha_attn_subtree(int64_t key, int64_t end)
 
 static mha_status check_sizes(const mha_attn_merge_partials_args *a, mha_error *err)
 {
-    const struct {
-        const char *name;
-        int64_t value, least;
-    } counts[] = {{"batch", a->batch, 1}, {"heads", a->heads, 1}, {"q_len", a->q_len, 0}, {"count", a->count, 1}};
-    const int64_t all[] = {a->batch, a->heads, mha__max64(a->q_len, 1), a->v_head_dim + 2};
-    size_t bytes;
-    for (size_t n = 0; n < sizeof counts / sizeof *counts; n++)
-        if (counts[n].value < counts[n].least)
-            return mha__fail(err, MHA_ERR_ARG, "%s must be at least %" PRId64 " (got %" PRId64 ")", counts[n].name,
-                             counts[n].least, counts[n].value);
-    MHA__TRY(mha__attn_check_width("v_head_dim", a->v_head_dim, false, err));
-    MHA__TRY(mha__attn_check_dtype("dtype", a->dtype, false, err));
-    if (!mha__bytes(all, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
-        return mha__fail(err, MHA_ERR_ARG,
-                         "batch * heads * q_len must be countable in bytes (got %" PRId64 " * %" PRId64 " * %" PRId64
-                         ")",
-                         a->batch, a->heads, a->q_len);
-    return a->parts ? MHA_OK : mha__fail(err, MHA_ERR_ARG, "parts must not be NULL");
+    const mha__merge_sizes sizes = {a->batch, a->heads, a->q_len,          a->v_head_dim,
+                                    a->count, 1,        a->v_head_dim + 2, a->parts};
+    MHA__TRY(mha__merge_check_sizes(&sizes, err));
+    return mha__attn_check_dtype("dtype", a->dtype, false, err);
 }
 
 /* Each part must be one subtree and begin where the previous part ends. Only the last part may be short: a part after a
@@ -66,12 +50,12 @@ static mha_status check_tree(const mha_attn_merge_partials_args *a, mha_error *e
         const mha_attn_partial *p = &a->parts[n];
         const bool valid = p->key >= 0 && p->key <= most && p->kv_len >= 1 && p->kv_len <= most;
         const int level = valid ? mha__chunk_level(p->key, p->kv_len) : -1;
-        const bool whole = level >= 0 && p->kv_len == (int64_t)MHA__CHUNK << level;
+        const bool whole = level >= 0 && p->kv_len == (int64_t)MHA_ATTN_CHUNK << level;
         if (level < 0 || (!whole && n < a->count - 1))
             return mha__fail(err, MHA_ERR_ARG,
                              "parts[%" PRId64 "] must be one %ssubtree of %d-key chunks (got %" PRId64
                              " keys from key %" PRId64 "); see mha_attn_subtree",
-                             n, n < a->count - 1 ? "whole " : "", MHA__CHUNK, p->kv_len, p->key);
+                             n, n < a->count - 1 ? "whole " : "", MHA_ATTN_CHUNK, p->kv_len, p->key);
         if (n > 0 && p->key != p[-1].key + p[-1].kv_len)
             return mha__fail(err, MHA_ERR_ARG,
                              "parts[%" PRId64 "].key must be the end of the part before it, %" PRId64 " (got %" PRId64
@@ -172,13 +156,13 @@ static void write_rows(const joining *j, const mha__partial *p, int64_t b, int64
 static void merge_rows(joining *j, int64_t b, int64_t h, int64_t first)
 {
     mha__merge_stack *s = &j->stack;
-    s->rows = mha__min64(ROWS, j->a.q_len - first);
+    s->rows = mha__min64(MHA__MERGE_ROWS, j->a.q_len - first);
     for (int64_t n = 0; n < j->a.count; n++) {
         const mha_attn_partial *part = &j->a.parts[n];
         mha_cview rows;
         bind_part(j, n, &rows, NULL); /* cannot fail: `bind` has checked every part */
         take(j, &rows, b, h, first);
-        mha__merge_push(s, part->key / MHA__CHUNK, mha__chunk_level(part->key, part->kv_len));
+        mha__merge_push(s, part->key / MHA_ATTN_CHUNK, mha__chunk_level(part->key, part->kv_len));
     }
     mha__merge_finish(s);
     write_rows(j, &s->level[s->levels], b, h, first);
@@ -187,7 +171,8 @@ static void merge_rows(joining *j, int64_t b, int64_t h, int64_t first)
 /* Lays out one partial result per level of the tree in `base`; with `base` NULL only counts the bytes. */
 static size_t lay_out(joining *j, char *base)
 {
-    const size_t size = j->k->real_size, lanes = VECTOR * size, rows = ROWS * (size_t)j->stack.o_stride * size;
+    const size_t size = j->k->real_size, lanes = MHA__MERGE_VECTOR * size,
+                 rows = MHA__MERGE_ROWS * (size_t)j->stack.o_stride * size;
     size_t used = 0;
     for (int l = 0; l <= j->stack.levels; l++, used += 2 * lanes + rows)
         if (base) j->level[l] = (mha__partial){base + used, base + used + lanes, base + used + 2 * lanes};
@@ -199,7 +184,7 @@ static void merge_all(joining *j)
 {
     for (int64_t b = 0; b < j->a.batch; b++)
         for (int64_t h = 0; h < j->a.heads; h++)
-            for (int64_t first = 0; first < j->a.q_len; first += ROWS)
+            for (int64_t first = 0; first < j->a.q_len; first += MHA__MERGE_ROWS)
                 merge_rows(j, b, h, first);
 }
 
@@ -210,17 +195,14 @@ mha_status mha_attn_merge_partials(mha_ctx *ctx, const mha_attn_merge_partials_a
     MHA__TRY(mha__ctx_find(&ctx, err));
     MHA__TRY(check_sizes(&j.a, err));
     MHA__TRY(check_tree(&j.a, err));
-    const mha__isa isa = mha__ctx_isa(ctx);
     const mha_dtype dtype = j.a.dtype == MHA_DTYPE_DEFAULT ? MHA_F32 : j.a.dtype;
-    j.k = dtype == MHA_F64 ? mha__kernels_f64(isa) : mha__kernels_f32(isa);
+    j.k = mha__kernels_of(ctx, dtype);
     j.as = mha__operand_stored(j.k, dtype);
     MHA__TRY(bind(&j, err));
     const mha_attn_partial *last = &j.a.parts[j.a.count - 1];
-    const int64_t chunks = (last->key + (last->kv_len - 1)) / MHA__CHUNK + 1;
-    j.stack = (mha__merge_stack){.kernels = j.k, .dv = j.a.v_head_dim, .level = j.level, .levels = 1};
+    j.stack = (mha__merge_stack){.kernels = j.k, .dv = j.a.v_head_dim, .level = j.level};
+    j.stack.levels = mha__merge_levels(last->key + last->kv_len);
     j.stack.o_stride = mha__round_up(j.a.v_head_dim, j.k->nr);
-    while (chunks >> j.stack.levels)
-        j.stack.levels++;
     const size_t bytes = lay_out(&j, NULL);
     char *memory = mha__alloc(ctx, bytes);
     if (!memory) return mha__no_memory(err, bytes, "the merge of partial results");

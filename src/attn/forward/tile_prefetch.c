@@ -118,7 +118,7 @@ enum { DISTANCE = 32 << 10 };
 static bool next_item(const mha__tile *t, int64_t *b, int64_t *g, int64_t *start)
 {
     const mha_attn_plan *plan = t->plan;
-    const int64_t keys = MHA__CHUNK * plan->part_chunks; /* of a part */
+    const int64_t keys = MHA_ATTN_CHUNK * plan->part_chunks; /* of a part */
     int64_t task = t->task + plan->workers, part = 0;
     if (plan->parts > 1 && !t->merged)
         mha__item_split(plan, mha__item_of(plan, t->task, (t->end - 1) / keys) + plan->workers, &task, &part);

@@ -252,7 +252,7 @@ static mha_status check_partial(const mha_attn_desc *d, mha_error *err)
     return mha__fail(err, MHA_ERR_ARG,
                      "shard.key must begin a subtree of %d-key chunks that holds kv_len = %" PRId64
                      " keys with MHA_ATTN_PARTIAL (got %" PRId64 "); see mha_attn_subtree",
-                     MHA__CHUNK, d->kv_len, d->shard.key);
+                     MHA_ATTN_CHUNK, d->kv_len, d->shard.key);
 }
 
 static mha_status check_extras(const mha_attn_desc *d, mha_error *err)

@@ -7,11 +7,10 @@
 #include "mha/attn_grads.h"
 
 /* Sizes that determine the order of sums, and with it the bits of results: they never change with threads, batch or
- * lengths. Only MHA__LEVELS is a mere limit. */
+ * lengths. Only MHA__LEVELS is a mere limit. MHA_ATTN_CHUNK (attn.h) is one of them, a multiple of MHA__KEY_BLOCK. */
 enum {
-    MHA__CHUNK = MHA_ATTN_CHUNK, /* keys per leaf of the merge tree; a multiple of MHA__KEY_BLOCK */
-    MHA__TILE_Q = 128,           /* queries per task; a multiple of every kernel's nr */
-    MHA__LEVELS = 54             /* levels of the merge tree: enough for 2^63 / MHA__CHUNK leaves */
+    MHA__TILE_Q = 128, /* queries per task; a multiple of every kernel's nr */
+    MHA__LEVELS = 54   /* levels of the merge tree: enough for 2^63 / MHA_ATTN_CHUNK leaves */
 };
 
 /* The storage type of an operand. */
@@ -118,9 +117,9 @@ static inline int64_t mha__folded_stride(const mha_attn_plan *plan, const int64_
 static inline int mha__chunk_level(int64_t key, int64_t keys)
 {
     int level = 0;
-    while (INT64_C(1) << level < keys / MHA__CHUNK + (keys % MHA__CHUNK > 0))
+    while (INT64_C(1) << level < keys / MHA_ATTN_CHUNK + (keys % MHA_ATTN_CHUNK > 0))
         level++;
-    return key % MHA__CHUNK || key / MHA__CHUNK % (INT64_C(1) << level) ? -1 : level;
+    return key % MHA_ATTN_CHUNK || key / MHA_ATTN_CHUNK % (INT64_C(1) << level) ? -1 : level;
 }
 
 /* With parts, a work item is one part of one task. Heads of a group take the same part consecutively, so that the

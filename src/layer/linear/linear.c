@@ -44,11 +44,6 @@ struct mha_linear {
     column_block *block;
 };
 
-const mha__kernels *mha__kernels_of(mha_ctx *ctx, mha_dtype dtype)
-{
-    return dtype == MHA_F64 ? mha__kernels_f64(mha__ctx_isa(ctx)) : mha__kernels_f32(mha__ctx_isa(ctx));
-}
-
 /* ---- creation ---- */
 
 /* NULL for reals. */

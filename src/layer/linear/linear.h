@@ -98,7 +98,4 @@ mha_status mha__linear_backward(mha_ctx *ctx, const mha__linear_grad *grad, mha_
 mha_status mha__linear_back_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, int64_t out, const float *weight,
                                    bool transposed, mha_linear **packed, mha_error *err);
 
-/* The kernels of a type. */
-const struct mha__kernels *mha__kernels_of(mha_ctx *ctx, mha_dtype dtype);
-
 #endif
