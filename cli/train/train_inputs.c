@@ -1,4 +1,4 @@
-/* train_inputs.c - texts are read one after another, so that only their tokens are kept. */
+/* train_inputs.c - reads texts one after another and stores only their tokens. */
 #include "train/train_inputs.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "output.h"
 #include "session.h"
 
-enum { PART_BYTES = 64 << 10 }; /* of a whole file, which is encoded in parts that end with a line */
+enum { PART_BYTES = 64 << 10 }; /* part size of a whole file, which is encoded in parts that end with a line */
 
 typedef struct reading {
     const cli_session *s;
@@ -22,7 +22,7 @@ static int create(const cli_session *s, const mha_train_data_options *options, m
     return mha_train_data_create(s->ctx, options, data, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
-/* Errors of the whole data name their first file. */
+/* Errors that concern all files name the first one. */
 static int refuse(const cli_session *s, const char *name, const mha_error *error)
 {
     if (error->status != MHA_ERR_FORMAT) return cli_refuse(s, error);
@@ -53,7 +53,7 @@ static int add_text(void *user, const char *text, size_t bytes, int64_t line, bo
     mha_error error = {0};
     const mha_status status = mha_train_data_add_text(r->to, text, bytes, last, &error);
     if (status == MHA_OK) return CLI_DONE;
-    if (status == MHA_ERR_FORMAT) /* a fault of the model, not of the text */
+    if (status == MHA_ERR_FORMAT) /* caused by the model, not by the text */
         return cli_error(r->s, CLI_REFUSED, "%s/%s", cli_shown(r->s->model), error.message);
     return cli_error(r->s, status == MHA_ERR_MEMORY ? CLI_FAILED : CLI_REFUSED, "%s: line %lld: %s",
                      text_reader_name(r->path), (long long)line, error.message);

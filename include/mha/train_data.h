@@ -26,18 +26,18 @@ extern "C" {
 
 /* ---- sequences ---- */
 
-/* Tokens of texts or token files, cut into sequences of one length. A decoder's sequence is `length` consecutive
- * tokens, and its last token is the first of the next sequence, so every token but the first is predicted once. An
- * encoder's sequence is `length` - 2 tokens between `first` and `end`. No sequence extends over the end of a token
- * file. Tokens that do not fill a sequence are left out. */
+/* Tokens of texts or token files, divided into sequences of one length. A decoder's sequence is `length` consecutive
+ * tokens, and its last token is the first of the next sequence, so every token except the first is predicted once. An
+ * encoder's sequence is `length` - 2 tokens between `first` and `end`. A sequence never spans two token files. Tokens
+ * that do not fill a sequence are omitted. */
 typedef struct mha_train_data mha_train_data;
 
 typedef struct mha_train_data_options {
     size_t size;
     int64_t length;                 /* tokens of a sequence; at least 2, for encoders 3 */
     int64_t vocab;                  /* token ids are 0 .. vocab - 1; 1 .. 2^31 */
-    const mha_tokenizer *tokenizer; /* of texts, used by mha_train_data_add_text alone; NULL = token files only */
-    int causal;                     /* 1 = sequences of a decoder, 0 = of an encoder */
+    const mha_tokenizer *tokenizer; /* tokenizer of the texts, for mha_train_data_add_text; NULL = token files only */
+    int causal;                     /* 1 = sequences for a decoder, 0 = for an encoder */
     int texts_apart;                /* 1 = each text is a sequence, truncated to `length`; encoders only */
     int shorten;                    /* 1 = if no sequence is full, the longest run of tokens becomes a shorter one */
     int no_map;                     /* 1 = token files are copied into memory instead of being mapped */
@@ -48,20 +48,20 @@ typedef struct mha_train_data_options {
 typedef struct mha_train_data_info {
     int64_t tokens, sequences;
     int64_t length;    /* tokens of a sequence: that of the options, or less with `shorten` */
-    int64_t texts;     /* with texts_apart: texts, which are the sequences */
-    int64_t truncated; /* of them, those that are longer than a sequence */
-    char digest[17];   /* of all token ids and of where texts and files end; tells whether data changed */
+    int64_t texts;     /* number of texts, with texts_apart */
+    int64_t truncated; /* number of texts longer than a sequence, with texts_apart */
+    char digest[17];   /* of all token ids and the ends of texts and files; detects changed data */
 } mha_train_data_info;
 
-/* `ctx` must outlive the data. Errors: MHA_ERR_ARG for an option out of its range, naming it; MHA_ERR_MEMORY. */
+/* `ctx` must outlive the data. Errors: MHA_ERR_ARG naming an option out of range; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_train_data_create(mha_ctx *ctx, const mha_train_data_options *options, mha_train_data **out,
                                          mha_error *err);
 MHA_API void mha_train_data_free(mha_train_data *data);
 
-/* Appends a text, UTF-8, or a part of one: `last` is 1 if the text ends here. A long text is encoded in less memory in
- * parts that end with a line; each part is tokenized on its own. Tokens take 2 bytes each if `vocab` is at most 65536,
- * else 4. Errors: those of mha_tokenizer_encode; MHA_ERR_FORMAT for a token of the tokenizer whose id is not below
- * `vocab`, "tokenizer.json: ..."; MHA_ERR_ARG without a tokenizer; MHA_ERR_MEMORY. */
+/* Appends a UTF-8 text, or a part of one: `last` is 1 if the text ends here. Parts that end with a line reduce the
+ * memory for a long text; each part is tokenized separately. Tokens take 2 bytes each if `vocab` is at most 65536, else
+ * 4. Errors: those of mha_tokenizer_encode; MHA_ERR_FORMAT for a token of the tokenizer whose id is not below `vocab`,
+ * "tokenizer.json: ..."; MHA_ERR_ARG without a tokenizer; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_train_data_add_text(mha_train_data *data, const char *text, size_t bytes, int last,
                                            mha_error *err);
 
@@ -76,7 +76,7 @@ MHA_API mha_status mha_train_data_add_file(mha_train_data *data, const char *pat
  * `end` outside the vocabulary; MHA_ERR_CANCELLED. */
 MHA_API mha_status mha_train_data_finish(mha_train_data *data, mha_error *err);
 
-/* After mha_train_data_finish; NULL before. */
+/* Returns NULL before mha_train_data_finish. */
 MHA_API const mha_train_data_info *mha_train_data_describe(const mha_train_data *data);
 
 /* Writes sequence n, 0 .. sequences - 1, to `ids` [length]. Returns its number of tokens: `length`, or fewer with

@@ -1,6 +1,6 @@
-/* train_store.h - the folder of a training run: one run at a time, checkpoints that survive kill -9, and older ones.
+/* train_store.h - the folder of a training run: a lock, checkpoints that survive kill -9, and older checkpoints.
  *
- *     mha_train_store_options options = {.size = sizeof options, .resume = 1};
+ * mha_train_store_options options = {.size = sizeof options, .resume = 1};
  *     mha_train_store *store;
  *     mha_train_store_open(ctx, "run", &options, &store, &err);
  *     if (mha_train_store_has_checkpoint(store))
@@ -9,11 +9,10 @@
  *         mha_trainer_create(model, &train_options, &trainer, &err);
  *     mha_train_store_keep(store, 2, &err);
  *     ...                                                         steps (train.h)
- *     mha_train_store_save(store, trainer, files, count, &err);   now and then, and at the end
+ *     mha_train_store_save(store, trainer, files, count, &err);   at intervals, and at the end
  *     mha_train_store_close(store, &err);
  *
- * `mha train` uses these functions. A folder and its names belong to one process; a store to one thread at a time.
- */
+ * `mha train` uses these functions. Only one process may use a folder at a time, and only one thread a store. */
 #ifndef MHA_TRAIN_STORE_H
 #define MHA_TRAIN_STORE_H
 
@@ -28,35 +27,35 @@ typedef struct mha_train_store mha_train_store;
 typedef struct mha_train_store_options {
     size_t size;
     int resume;    /* 1 = continue from the checkpoint in the folder, if there is one; 0 = start a run */
-    int overwrite; /* 1 = the first checkpoint replaces what the folder contains, and older checkpoints beside it */
+    int overwrite; /* 1 = the first checkpoint replaces the content of the folder, and older checkpoints next to it */
 } mha_train_store_options;
 
-/* Locks `folder`, which need not exist, by the file .FOLDER.lock beside it; the lock ends with the process. With
- * `resume`, a checkpoint that a killed run left as .FOLDER.old.PID gets its name back, which is logged. `options` may
- * be NULL. `ctx` must outlive the store. Errors: MHA_ERR_IO if another run holds the lock, or the parent folder cannot
- * be opened; MHA_ERR_ARG for a name of more than 223 bytes, and for such a leftover of a killed run with neither
+/* Locks `folder`, which need not exist, with the file .FOLDER.lock next to it; the lock ends with the process. With
+ * `resume`, a checkpoint that a killed run left as .FOLDER.old.PID is renamed back, which is logged. `options` may be
+ * NULL. `ctx` must outlive the store. Errors: MHA_ERR_IO if another run holds the lock, or the parent folder cannot be
+ * opened; MHA_ERR_ARG for a name of more than 223 bytes, and for a checkpoint left by a killed run with neither
  * `resume` nor `overwrite`; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_train_store_open(mha_ctx *ctx, const char *folder, const mha_train_store_options *options,
                                         mha_train_store **out, mha_error *err);
 
-/* Ends the lock and frees the store; NULL is accepted. Errors: MHA_ERR_IO if the lock file cannot be removed; the store
- * is freed even so. */
+/* Releases the lock and frees the store; NULL is accepted. Errors: MHA_ERR_IO if the lock file cannot be removed; the
+ * store is freed anyway. */
 MHA_API mha_status mha_train_store_close(mha_train_store *store, mha_error *err);
 
-/* 1 if the store was opened with `resume` and the folder has the state of a run, training.safetensors. */
+/* Returns 1 if the store was opened with `resume` and the folder has the state of a run, training.safetensors. */
 MHA_API int mha_train_store_has_checkpoint(const mha_train_store *store);
 
-/* The number of steps in that state; -1 if it has none, and if the state cannot be read, with the reason in *err. */
+/* Returns the number of steps in that state, or -1 if it has none or cannot be read, with the reason in *err. */
 MHA_API int64_t mha_train_store_step(const mha_train_store *store, mha_error *err);
 
-/* mha_trainer_resume on the folder: the next save continues that run. */
+/* Resumes the run in the folder with mha_trainer_resume. The next save continues this run. */
 MHA_API mha_status mha_train_store_resume(mha_train_store *store, const mha_train_options *options, mha_trainer **out,
                                           mha_error *err);
 
-/* Keeps the last `count` checkpoints that are replaced, renamed to FOLDER.step-STEP beside the folder; 0 = none, the
- * default. Only checkpoints are ever removed: a folder of such a name in which a run continued, or which has other
- * files, stays, which is logged once. Before the first save, after mha_train_store_resume. Errors: MHA_ERR_ARG for a
- * negative count, and for a new run without `overwrite` if there is such a name; MHA_ERR_MEMORY. */
+/* Keeps the last `count` replaced checkpoints as FOLDER.step-STEP next to the folder; 0 = none, the default. Only
+ * checkpoints are ever removed: a folder of such a name in which a run continued, or which has other files, is kept and
+ * logged once. Call it before the first save, after mha_train_store_resume. Errors: MHA_ERR_ARG for a negative count,
+ * and for a new run without `overwrite` if such a name exists; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_train_store_keep(mha_train_store *store, int64_t count, mha_error *err);
 
 /* Replaces the checkpoint, completely or not at all: mha_trainer_save with these files. The first save of a new run

@@ -1,4 +1,4 @@
-/* add_texts.c - texts become one run of tokens, of which the tokens alone are kept. */
+/* add_texts.c - appends texts to one run of tokens; only the tokens are stored. */
 #include "base/ctx.h"
 #include "train/data/grow_array.h"
 #include "train/data/train_data_struct.h"
@@ -18,7 +18,7 @@ static mha_status put_ids(mha_train_data *d, const int32_t *ids, int64_t count, 
     return MHA_OK;
 }
 
-/* With texts_apart: the text, which is a sequence, ends here. */
+/* With texts_apart, records the end of a text, which is one sequence. */
 static mha_status put_end(mha_train_data *d, mha_error *err)
 {
     mha__token_run *to = &d->text;
@@ -42,7 +42,7 @@ static mha_status check_ids(const mha_train_data *d, const mha_encoding *e, mha_
     return MHA_OK;
 }
 
-/* What a template puts before a text precedes its first part; the end token follows the last part, once. */
+/* The tokens that a template puts before a text precede its first part; the end token follows the last part, once. */
 static mha_status put(mha_train_data *d, const mha_encoding *e, bool last, mha_error *err)
 {
     const bool ended = e->count && e->ids[e->count - 1] == d->o.end;

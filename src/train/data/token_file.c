@@ -1,11 +1,11 @@
-/* token_file.c - files of token ids: .npy, and plain 16-bit ids with or without the header of llm.c. */
+/* token_file.c - files of token ids: .npy, and raw 16-bit ids with or without the header of llm.c. */
 #include "base/ctx.h"
 #include "io/files/input_file.h"
 #include "io/tensor_file.h"
 #include "train/data/train_data_struct.h"
 #include <string.h>
 
-/* The header of llm.c: 256 integers of 32 bits, which begin with magic, version and the number of tokens. */
+/* The header of llm.c: 256 integers of 32 bits, of which the first three are magic, version and number of tokens. */
 enum { HEADER = 1024, MAGIC = 20240520, VERSION = 1 };
 
 static mha_status refuse(const char *path, const char *why, mha_error *err)
@@ -31,7 +31,7 @@ static mha_status open_npy(const mha_train_data *d, const char *path, mha__token
     return MHA_OK;
 }
 
-/* Bytes of a header; -1 for one that does not fit the file. */
+/* Returns the size of the header in bytes, 0 without a header, or -1 for a header that does not match the file. */
 static int64_t header_bytes(const char *data, size_t bytes)
 {
     int32_t head[3];

@@ -1,4 +1,4 @@
-/* train_data.c - runs of tokens as sequences. */
+/* train_data.c - divides runs of tokens into sequences. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "base/struct_size.h"
@@ -7,7 +7,7 @@
 #include "train/data/train_data_struct.h"
 #include <string.h>
 
-/* Ids from a position on; an id that does not fit int32_t becomes -1. */
+/* Reads ids from a position on; an id that does not fit in int32_t becomes -1. */
 static void read_ids(const mha__token_run *run, int64_t from, int64_t count, int32_t *ids)
 {
     const size_t size = mha_dtype_size(run->dtype);
@@ -25,13 +25,13 @@ static void read_ids(const mha__token_run *run, int64_t from, int64_t count, int
     if (run->dtype == MHA_I32 && count) memcpy(ids, at, (size_t)count * size);
 }
 
-/* Tokens of the data in a sequence, without [CLS] and [SEP]. */
+/* Number of data tokens in a sequence, excluding [CLS] and [SEP]. */
 static int64_t data_tokens(const mha_train_data_options *o)
 {
     return o->causal ? o->length : o->length - 2;
 }
 
-/* Tokens from the first one of a sequence to the first one of the next. */
+/* Distance between the first tokens of consecutive sequences. */
 static int64_t stride(const mha_train_data_options *o)
 {
     return o->causal ? o->length - 1 : o->length - 2;
@@ -62,7 +62,7 @@ static mha_status check_ids(mha_train_data *d, const mha__token_run *run, const 
         mha_train_digest_add(&d->digest, ids, (size_t)count * sizeof *ids);
         MHA__TRY(mha__progress(d->ctx, "check tokens", at + count, run->count, err));
     }
-    mha_train_digest_add_number(&d->digest, ~(uint64_t)run->count); /* where runs end is part of the data */
+    mha_train_digest_add_number(&d->digest, ~(uint64_t)run->count); /* the digest covers where runs end */
     return MHA_OK;
 }
 
@@ -141,7 +141,7 @@ static mha_status refuse_short(const mha_train_data *d, int64_t least, mha_error
 /* The longest run becomes a sequence, and so does every run of its length. */
 static mha_status shorten(mha_train_data *d, mha_error *err)
 {
-    const int64_t least = d->o.causal ? 2 : 1; /* tokens of a sequence that there is something to learn from */
+    const int64_t least = d->o.causal ? 2 : 1; /* fewest tokens of a sequence that can be trained on */
     int64_t most = 0;
     for (int64_t n = 0; n < d->runs; n++)
         most = mha__max64(most, d->run[n].count);

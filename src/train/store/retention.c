@@ -1,6 +1,6 @@
-/* retention.c - checkpoints beside the folder: kept ones, as FOLDER.step-STEP, where a checkpoint that is replaced gets
- * that name instead of being removed, so that keeping it writes nothing; and .FOLDER.old.PID, the only one there is if
- * the file system cannot exchange two folders and the process was killed between two renames. */
+/* retention.c - checkpoints next to the run's folder. Kept ones are FOLDER.step-STEP: a replaced checkpoint is renamed
+ * instead of removed, so keeping it writes no data. .FOLDER.old.PID is left by a process that was killed between two
+ * renames, on file systems that cannot exchange two folders; it is then the only checkpoint. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -23,7 +23,7 @@
 
 /* ---- names with a number ---- */
 
-/* The number after `start` in a name; -1 for other names. */
+/* Returns the number that follows `start` in a name, or -1 for any other name. */
 static int64_t number_after(const char *entry, const char *start)
 {
     const size_t n = strlen(start);
@@ -33,7 +33,7 @@ static int64_t number_after(const char *entry, const char *start)
     return count && count < 19 && !digits[count] ? strtoll(digits, NULL, 10) : -1;
 }
 
-/* The numbers of entries that are called `start` and a number, ascending. */
+/* The numbers in names of the form `start` NUMBER, in ascending order. */
 typedef struct number_list {
     int64_t *number; /* [count]; freed by the caller */
     int64_t count, room;
@@ -69,7 +69,7 @@ static mha_status list_numbered(const mha_train_store *s, const char *start, num
 
 /* ---- which folder is a checkpoint ---- */
 
-/* The step of the state in an entry of the parent; -1: it has none, or the state cannot be read. */
+/* Returns the step of the state in an entry of the parent folder; -1 if there is no state, or it cannot be read. */
 static int64_t step_of(const mha_train_store *s, const char *entry, mha_error *err)
 {
     char path[PATH_MAX], state[NAME_MAX + 64];
@@ -94,7 +94,7 @@ int64_t mha_train_store_step(const mha_train_store *s, mha_error *err)
     return -1;
 }
 
-/* Is FOLDER.step-STEP still the checkpoint of that step, without other files, and no run writes it? */
+/* True if FOLDER.step-STEP is still the checkpoint of that step, has no other files, and is not used by a run. */
 static bool is_kept(const mha_train_store *s, const char *entry, int64_t step)
 {
     char path[PATH_MAX];
@@ -117,8 +117,8 @@ static mha_status list_kept(const mha_train_store *s, number_list *list, mha_err
 
 /* ---- keeping ---- */
 
-/* Removes a checkpoint, first its name: what a kill leaves then is a temporary folder, which the next save removes. 0,
- * or an errno. */
+/* Removes a checkpoint. It is renamed first: if the process is killed, a temporary folder remains, which the next save
+ * removes. Returns 0 or an errno. */
 static int remove_kept(const mha_train_store *s, const char *entry)
 {
     char temporary[NAME_MAX + 1];
@@ -131,7 +131,7 @@ static int remove_kept(const mha_train_store *s, const char *entry)
     return failed;
 }
 
-/* Leaves the kept checkpoints in the list; other folders of such names are logged the first time. */
+/* Reduces the list to kept checkpoints. Other folders with such names are logged once. */
 static void only_kept(mha_train_store *s, number_list *list)
 {
     char entry[NAME_MAX + 1];
@@ -199,14 +199,14 @@ mha_status mha__retention_name(mha_train_store *s, char entry[NAME_MAX + 1], con
         return MHA_OK;
     }
     const mha_status status = list_kept(s, &list, err);
-    if (status == MHA_OK) only_kept(s, &list); /* logs this folder, and those before it */
+    if (status == MHA_OK) only_kept(s, &list); /* logs this folder and earlier ones */
     mha__free(s->ctx, list.number);
     return status;
 }
 
 /* ---- what a kill leaves aside ---- */
 
-/* Of .FOLDER.old.NUMBER the one with the most steps; *found is false if there is none. */
+/* Finds the .FOLDER.old.NUMBER with the most steps; *found is false if there is none. */
 static mha_status find_old(const mha_train_store *s, char old[NAME_MAX + 32], bool *found, mha_error *err)
 {
     char start[NAME_MAX + 1], entry[NAME_MAX + 32];

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = NAME_MAX - 32 }; /* .NAME.tmp.PID and NAME.step-STEP are names, too */
+enum { NAME_BYTES = NAME_MAX - 32 }; /* leaves room for .NAME.tmp.PID and NAME.step-STEP */
 
 void mha__store_path(const mha_train_store *s, const char *name, char path[PATH_MAX])
 {

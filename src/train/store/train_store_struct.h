@@ -1,4 +1,4 @@
-/* train_store_struct.h - the folder of a run, and what lies beside it. */
+/* train_store_struct.h - the state of an open run folder. */
 #ifndef MHA_TRAIN_STORE_TRAIN_STORE_STRUCT_H
 #define MHA_TRAIN_STORE_TRAIN_STORE_STRUCT_H
 
@@ -9,23 +9,23 @@
 struct mha_train_store {
     mha_ctx *ctx;
     bool resume, overwrite;
-    char folder[PATH_MAX]; /* without slashes at its end */
-    const char *name;      /* its last part */
-    int parent;            /* the folder that it lies in, opened */
-    int lock;              /* descriptor of its lock; -1 = none */
+    char folder[PATH_MAX]; /* without trailing slashes */
+    const char *name;      /* last component of the path */
+    int parent;            /* descriptor of the parent folder */
+    int lock;              /* descriptor of the lock file; -1 = none */
     int64_t keep;
-    int64_t saved;  /* step of the checkpoint in the folder; -1: it has none of this run */
-    int64_t logged; /* highest step whose FOLDER.step-STEP has been looked at */
+    int64_t saved;  /* step of this run's checkpoint in the folder; -1 = none yet */
+    int64_t logged; /* highest step whose FOLDER.step-STEP has been checked */
 };
 
-/* "NAME" in the parent as a path. */
+/* Writes the path of entry `name` of the parent folder. */
 void mha__store_path(const mha_train_store *store, const char *name, char path[PATH_MAX]);
 
-/* The name for the checkpoint that is replaced; *name is NULL if it is not kept. */
+/* Chooses the name for the checkpoint that the next save replaces; *name is NULL if it is not kept. */
 mha_status mha__retention_name(mha_train_store *store, char entry[NAME_MAX + 1], const char **name, mha_error *err);
-/* Removes kept checkpoints but the newest `most`. */
+/* Removes all kept checkpoints except the newest `most`. */
 mha_status mha__retention_leave(mha_train_store *store, int64_t most, mha_error *err);
-/* With `resume`, gives the folder the checkpoint back that a killed run had only renamed. */
+/* If the folder is missing and a killed run left its checkpoint under another name: with `resume`, renames it back. */
 mha_status mha__retention_restore(const mha_train_store *store, mha_error *err);
 
 #endif
