@@ -1,22 +1,25 @@
-/* kernel.h - the table of kernels: numbers on one thread. No heads, no files, no allocation, no logging.
+/* kernel.h - the table of kernels: arithmetic on a single thread. Kernels know nothing of heads or files, and neither
+ * allocate memory nor log.
  *
- * A table is const and chosen once per plan (kernel_select.c). Every entry is set, but those marked f32 in the f64
- * table. Pointers are to elements of `real`: float, or double in the f64 table; both are compiled from the same bodies
- * (*.inc), so signatures say `void`. Nothing needs to be aligned; padded scratch memory is best aligned to 64 bytes.
+ * A table is const and chosen once per plan (kernel_select.c). An entry is NULL only where its comment says so.
+ * Pointers point to elements of type `real`: float, or double in the f64 table. Both tables are compiled from the same
+ * bodies (*.inc), so the signatures use `void`. No alignment is required; scratch memory is best padded and aligned to
+ * 64 bytes.
  *
- * All products are  C[r][n] = sum over k ascending of A[r][k] * B[k][n],  one chain of fused multiply-adds per number
- * (of multiplies and adds on the scalar ISA) that begins at +0. A number's bits therefore do not depend on the register
- * tile, on the row count, or on where a block was cut.
+ * All products compute C[r][n] = sum over k ascending of A[r][k] * B[k][n]. Each element is one chain of fused
+ * multiply-adds (of separate multiplies and adds on the scalar ISA) that begins at +0. An element is therefore bitwise
+ * identical for any register tile, row count and division into blocks.
  *
- * "Panel": nr columns of a right operand, stored [k][nr]; columns beyond the end hold zeros. In attention a panel has
- * one query per column ("lane"), so that maximum, sum and mask of a row of scores are plain vertical vector operations:
+ * A panel holds nr columns of a right operand, stored [k][nr]; columns after the last one hold zeros. In attention a
+ * panel has one query per column ("lane"). The maximum, sum and mask of a row of scores are then plain vertical vector
+ * operations:
  *
- *     scores   S^T [key][lane] = K [key][d]  x  Q^T [d][lane]     A is K itself, where it lies; B packed once per tile
+ *     scores   S^T [key][lane] = K [key][d]  x  Q^T [d][lane]     A is K in place; B is packed once per tile
  *     softmax  down the columns of S^T, in place
- *     values   O [lane][dv]    = P [lane][key] x V [key][dv]       A is S^T read across; B is a block of V
+ *     values   O [lane][dv]    = P [lane][key] x V [key][dv]       A is S^T, read transposed; B is a block of V
  *
- * `lanes` (1..nr) says how many columns are in use; whole vectors are computed, so scratch panels are nr wide and hold
- * numbers in every lane that belongs to the last vector.
+ * `lanes` (1..nr) is the number of columns in use. Kernels compute whole vectors, so scratch panels are nr wide and
+ * every lane of the last vector in use must be initialized.
  */
 #ifndef MHA_KERNEL_KERNEL_H
 #define MHA_KERNEL_KERNEL_H
@@ -27,24 +30,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Keys in a block, the unit of the online softmax. Blocks begin at multiples of it, so it is part of what fixes the
- * bits; it is the same for every ISA. 128 keys of a 32-wide f32 panel are 16 KiB: S^T and a block of V share an L1
- * cache. */
+/* Keys per block, the unit of the online softmax. Blocks begin at multiples of it, so it affects the rounding of
+ * results; it is therefore the same for every ISA. 128 keys of a 32-wide f32 panel take 16 KiB, so S^T and a block of V
+ * fit an L1 cache together. */
 enum { MHA__KEY_BLOCK = 128 };
 
-/* Elements in a row of queries, keys or values, at most: kernels that copy rows have room for them on the stack. */
+/* Maximum number of elements per row of queries, keys or values. Kernels that copy rows reserve stack space for it. */
 enum { MHA__ROW_MAX = 1024 };
 
-/* Pages have a multiple of 16 keys. A strip, scores of few queries, is a row of keys for each of them, MHA__STRIP
- * numbers apart: the block and a vector more. */
+/* Page sizes are multiples of 16 keys, so a block consists of at most MHA__PIECES pieces. A strip holds the scores of
+ * decode queries: one row of keys per query, rows MHA__STRIP elements apart (a block plus one vector). */
 enum { MHA__PIECES = MHA__KEY_BLOCK / 16, MHA__STRIP = MHA__KEY_BLOCK + 16 };
 
-/* The 16-bit types, and blocks of q8_0 (math/q8_0.h), which are only read. Arithmetic is always done in reals. */
+/* The 16-bit types, and blocks of q8_0 (math/q8_0.h), which kernels only read. All arithmetic is in reals. */
 typedef enum mha__half { MHA__BF16, MHA__F16, MHA__HALVES, MHA__Q8 = MHA__HALVES } mha__half;
 
-/* Functions f of one number, between linear layers. */
+/* Elementwise functions f between linear layers. */
 typedef enum mha__map {
-    MHA__RELU, /* max(x, 0); its gradient is exactly 0 for x <= 0, whatever dy */
+    MHA__RELU, /* max(x, 0); the gradient is exactly 0 for x <= 0, for any dy */
     MHA__TANH,
     MHA__SIGMOID,      /* 1 / (1 + e^-x) */
     MHA__SOFTPLUS,     /* log(1 + e^x) */
@@ -55,189 +58,197 @@ typedef enum mha__map {
     MHA__MAPS
 } mha__map;
 
-/* Some rows' softmax over some keys: o[r] = sum of exp(s - max[r]) * v, stride o_stride, not yet divided by sum[r].
- * Nothing seen: max -inf, sum 0, o 0. */
+/* The partial softmax of some rows over some keys: o[r] = sum of exp(s - max[r]) * v, not yet divided by sum[r]. Rows
+ * of o are o_stride elements apart. A row without any attended key has max -inf, sum 0 and o 0. */
 typedef struct mha__partial {
     void *max, *sum, *o;
 } mha__partial;
 
-/* Memory that will be read soon: rows of `bytes` bytes. */
+/* Memory to prefetch: rows of `bytes` bytes. */
 typedef struct mha__ahead {
     const void *at;
-    int64_t rows, stride, bytes; /* stride in bytes */
+    int64_t rows, stride, bytes; /* stride [bytes] */
 } mha__ahead;
 
-/* Several such stretches, one after another, shared by the next `products` calls of scores and values. They ask for
- * them evenly while they multiply: a core has room for some 16 requests, and a burst would hold up its own. */
+/* Several stretches of memory to prefetch in order, distributed over the next `products` calls of scores and values.
+ * The calls spread the prefetches evenly over their arithmetic: a core holds some 16 outstanding requests, and a burst
+ * would delay its own loads. */
 enum { MHA__STRETCHES = 4, MHA__LINE = 64 };
 typedef struct mha__feed {
     mha__ahead stretch[MHA__STRETCHES];
-    int count, next;   /* stretches, and the one at work */
-    int products;      /* to come */
-    int64_t row, byte; /* of the stretch at work: where to go on */
-    int64_t lines;     /* of all stretches, not yet handed to a product */
-    int64_t share;     /* lines for each tile of the product at work */
+    int count, next;   /* number of stretches, and the index of the current one */
+    int products;      /* product calls still to come */
+    int64_t row, byte; /* next position in the current stretch */
+    int64_t lines;     /* cache lines of all stretches not yet assigned to a product */
+    int64_t share;     /* lines per tile of the current product */
 } mha__feed;
 
-/* Rows of K or V of one block where they lie: one piece of a dense view, or one for each page. */
+/* Rows of K or V of one block, in place: one piece of a dense view, or one piece per page. */
 typedef struct mha__pieces {
     int count;
-    int64_t stride, bytes; /* from row to row, and of a row */
+    int64_t stride, bytes; /* row stride and row size [bytes] */
     struct {
-        const void *at; /* NULL: a dropped page */
+        const void *at; /* NULL for a dropped page */
         int64_t rows;
     } piece[MHA__PIECES];
 } mha__pieces;
 
-/* A panel of queries whose keys are one block. Number (r, c) of q, k and v is at [r * row + c * col]. */
+/* A panel of queries whose keys fit in one block. Element (r, c) of q, k and v is at [r * row + c * col]. */
 typedef struct mha__one_block {
     int64_t rows, keys, d, dv; /* rows: 1..nr; keys: 0..MHA__KEY_BLOCK */
     const void *q, *k, *v;
     int64_t q_row, q_col, k_row, k_col, v_row, v_col;
     double scale;
-    int64_t first;          /* which key of the sequence the first one is, for: */
-    const int64_t *lo, *hi; /* row r sees keys [lo[r], hi[r]); NULL: every row sees all */
-    void *out;              /* may be q */
+    int64_t first;          /* index in the sequence of the first key, for lo and hi */
+    const int64_t *lo, *hi; /* row r attends to keys [lo[r], hi[r]); NULL: all keys */
+    void *out;              /* may be the same memory as q */
     int64_t out_row, out_col;
-    void *lse; /* NULL: not wanted */
+    void *lse; /* NULL if not requested */
     int64_t lse_row;
     void *memory;    /* scratch: (d + keys + dv) * nr reals */
-    mha__feed *feed; /* as in `scores`; two products take their share; NULL without keys */
+    mha__feed *feed; /* as in `scores`, used by two products; must be NULL if keys is 0 */
 } mha__one_block;
 
-/* Numbers for dropout: Philox4x32-10 with the key `seed` (low half first) and the counter (b, h, i, j), of which the
- * first word of four is used; what is below `dropped` is dropped. */
+/* Random numbers for dropout: Philox4x32-10 with key `seed` (low half first) and counter (b, h, i, j). Only the first
+ * of the four output words is used; an element is dropped if that word is below `dropped`. */
 typedef struct mha__draw {
     uint64_t seed;
     uint32_t b, h, i, j;
-    uint64_t dropped; /* probability * 2^32, rounded up: from 1 to 2^32, which drops everything */
+    uint64_t dropped; /* probability * 2^32, rounded up: 1 to 2^32, where 2^32 drops everything */
 } mha__draw;
 
-/* What the statistics of rows are made of: a number per lane, over the keys of a panel. */
+/* Terms of the row statistics: one element per lane, over the keys of a panel. */
 typedef struct mha__moments {
-    void *total, *depth, *reach; /* sums of p, of p * (max - s), of p * |position + lane - (first + key)| */
-    void *peak, *where;          /* greatest p, and first + its key (the lowest); 0 and -1 if no p is above 0 */
+    void *total, *depth, *reach; /* sums of p, of p * (max - s), and of p * |position + lane - (first + key)| */
+    void *peak, *where;          /* largest p, and first + its lowest key; 0 and -1 if no p is above 0 */
 } mha__moments;
 
-/* What one panel of scores needs to become weights and their gradients. */
+/* Inputs and outputs of softmax_back and taylor_back for one panel of scores. */
 typedef struct mha__softmax_back {
     void *s;                           /* panel [key][nr]: final scores */
-    const void *dp;                    /* likewise: dO V^T */
-    const void *dropped;               /* panel: -inf where dropped; NULL without dropout */
-    const void *lse, *inverse, *delta; /* a number per lane; see softmax_back */
-    void *dots;                        /* a number per lane, NULL if not wanted: += sum of w * dp */
-    double factor, gate;               /* of what is not dropped; of the head */
-    void *w, *ds;                      /* results: rows of `stride` numbers */
+    const void *dp;                    /* panel [key][nr]: dO V^T */
+    const void *dropped;               /* panel [key][nr]: -inf where dropped; NULL without dropout */
+    const void *lse, *inverse, *delta; /* one element per lane; see softmax_back */
+    void *dots;                        /* one element per lane, += sum of w * dp; NULL if not requested */
+    double factor, gate;               /* dropout scale of kept elements; gate of the head */
+    void *w, *ds;                      /* results: rows of `stride` elements */
     int64_t stride;
 } mha__softmax_back;
 
-/* Attention on bf16 as it is, where the CPU multiplies pairs of bf16 and adds in f32. P is rounded to bf16 as well.
+/* Attention on bf16 operands without conversion, where the CPU multiplies pairs of bf16 and accumulates in f32. P is
+ * rounded to bf16 as well.
  *
- * A left operand is rows of adjacent bf16 that begin on 4 bytes, a right operand panels of pairs: numbers (2i, c) and
- * (2i + 1, c) are the 4 bytes at row i, column c of a panel [k / 2][nr]. k is filled up with zeros to whole steps. A
- * number is, by steps (tile registers),
+ * A left operand is rows of adjacent bf16 elements, aligned to 4 bytes. A right operand is panels of pairs: elements
+ * (2i, c) and (2i + 1, c) are the 4 bytes at row i, column c of a panel [k / 2][nr]. k is padded with zeros to whole
+ * steps.
  *
- *     total = total + (even + odd),  even and odd: chains of fused multiply-adds from +0 over the numbers of a step
+ * With tile registers an element is computed by steps,
  *
- * with steps at multiples of `step` along d, and along the keys from the start of their block; or by pairs (vector
- * registers), which lie likewise,
+ *     total = total + (even + odd),  even and odd: chains of fused multiply-adds from +0 over the elements of a step
  *
- *     total = (total + the product of the odd numbers) + that of the even ones,  two fused multiply-adds
+ * with steps at multiples of `step` along d, and along the keys from the start of their block. With vector registers it
+ * is computed by pairs, placed likewise,
  *
- * as Intel's CPUs do; another maker's may add or round in another order, the same one in every call. Denormal numbers
- * may count as 0.
+ *     total = (total + the product of the odd elements) + the product of the even elements,  two fused multiply-adds
  *
- * Panels of scores are those of mha__kernels. v_panel: from one panel of values to the next, in units of 4 bytes. */
+ * as on Intel CPUs. CPUs of another vendor may add or round in another order, which is the same in every call.
+ * Denormals may be flushed to 0.
+ *
+ * Panels of scores are laid out as for mha__kernels. v_panel is the distance from one panel of values to the next, in
+ * units of 4 bytes. */
 typedef struct mha__pairs {
     int step; /* 32 */
 
-    /* Around any number of the calls marked T, on the same thread: tile registers are set up and given back, if any. */
+    /* Bracket any number of calls of the functions marked T, on the same thread. They configure and release the tile
+     * registers, if the ISA has any. */
     void (*open)(void);
     void (*close)(void);
 
-    /* Right operand from rows; ceil(rows / nr) panels of round_up(d, step) / 2 rows. */
+    /* Packs rows into a right operand of ceil(rows / nr) panels, each of round_up(d, step) / 2 rows. */
     void (*pack_queries)(int64_t rows, int64_t d, const uint16_t *q, int64_t row_stride, int64_t col_stride,
                          void *panels);
-    /* Left operand [keys][round_up(d, step)]: for keys that are not adjacent numbers, or not in whole steps. */
+    /* Packs a left operand [keys][round_up(d, step)]. Needed if the elements of a key are not adjacent or do not fill
+     * whole steps. */
     void (*pack_keys)(int64_t keys, int64_t d, const uint16_t *k, int64_t row_stride, int64_t col_stride,
                       uint16_t *rows);
-    /* Right operand from a block of values; NaN and Inf become 0 if `clean`. */
+    /* Packs a block of values into a right operand. If `clean`, NaN and Inf become 0. */
     void (*pack_values)(int64_t keys, int64_t dv, const uint16_t *v, int64_t row_stride, int64_t col_stride, bool clean,
                         int64_t v_panel, void *panels);
 
-    /* T. As mha__kernels.scores; k is a left operand. */
+    /* T. Same as mha__kernels.scores; k is a left operand. */
     void (*scores)(int64_t keys, int64_t d, const uint16_t *k, int64_t k_row, const void *q, int64_t lanes,
                    double scale, void *s, void *top, mha__feed *feed);
-    /* T. Softmax and values of rows [first, end) of a panel, both counted from the start of a block of keys: as
-     * mha__kernels.softmax and .values with scores s * scale, of maximum top * scale. exp has a relative error of 2e-7
-     * beside the rounding of scores, sums are those of the weights before rounding. */
+    /* T. Softmax and values for rows [first, end) of a panel, both counted from the start of a block of keys.
+     * Equivalent to mha__kernels.softmax and .values with scores s * scale and maxima top * scale. exp has a relative
+     * error of 2e-7 in addition to the rounding of the scores; sums are taken before the weights are rounded. */
     void (*attend)(int64_t first, int64_t end, int64_t lanes, int64_t dv, double scale, const void *top, void *s,
                    const void *v, int64_t v_panel, const mha__partial *into, int64_t o_stride);
-    /* T. As mha__kernels.values of rows [first, end) of a panel of weights. */
+    /* T. Same as mha__kernels.values for rows [first, end) of a panel of weights. */
     void (*values)(int64_t first, int64_t end, int64_t lanes, int64_t dv, void *s, const void *v, int64_t v_panel,
                    const void *alpha, void *o, int64_t o_stride);
 
-    /* For at most mha__kernels.few lanes, K and V where they lie, in rows of adjacent numbers; NULL where `scores` and
-     * `attend` are fast enough. As mha__kernels.few_scores, d being even; and as `attend` of a strip that begins with
-     * an even key of its block, none of whose keys was dropped. To the bit. */
+    /* For at most mha__kernels.few lanes, with K and V in place as rows of adjacent elements. NULL where `scores` and
+     * `attend` are fast enough. few_scores is mha__kernels.few_scores with an even d. few_attend is `attend` on a strip
+     * that begins with an even key of its block and has no dropped keys. Results are bitwise identical. */
     void (*few_scores)(const mha__pieces *k, int64_t d, const void *q, int64_t lanes, double scale, void *strip,
                        const mha__pieces *ahead);
     void (*few_attend)(const mha__pieces *v, int64_t keys, int64_t dv, int64_t lanes, double scale, void *strip,
                        const mha__partial *into, int64_t o_stride, const mha__pieces *ahead);
 } mha__pairs;
 
-/* The dense product on weights that are rounded to a type of fewer bytes when they are packed: half or a quarter to
- * read. k is filled up with zeros to whole blocks; a panel is its blocks, one after another.
+/* The dense product on weights rounded to a smaller type when they are packed, which reads a half or a quarter of the
+ * bytes. k is padded with zeros to whole blocks; a panel is its consecutive blocks.
  *
- * Without `left` the left operand is reals, and a number is the chain of mha__kernels.product on the rounded weights,
- * to the bit. With `left` it is rounded to bf16 as well, and a number is that of mha__pairs, by steps of a block or by
- * pairs. Either begins with what C begins with. */
+ * If `left` is NULL, the left operand is reals. Each element is then bitwise identical to mha__kernels.product on the
+ * rounded weights. Otherwise `left` rounds the left operand to bf16 as well, and elements are computed as in
+ * mha__pairs, by steps of a block or by pairs. Both begin from the initial value of C. */
 typedef struct mha__dense {
-    int64_t block, block_bytes; /* 32 numbers of k; their bytes in a panel of nr columns */
+    int64_t block, block_bytes; /* elements of k per block (32), and bytes per block in a panel of nr columns */
 
-    /* Rounds to nearest, ties to even (q8_0: math/q8_0.h), n rows of k weights; strides as in pack_rows. */
+    /* Rounds n rows of k weights to nearest, ties to even (q8_0: math/q8_0.h), and packs them; strides as in
+     * pack_rows. */
     void (*pack)(int64_t n, int64_t k, const float *w, int64_t row_stride, int64_t col_stride, void *panels);
 
-    /* Left operand from rows of k reals: rows of round_up(k, block) bf16. NULL: none is needed, as are these two: tile
-     * registers are set up and given back, around any number of calls of product on one thread. */
+    /* Converts rows of k reals to a left operand: rows of round_up(k, block) bf16 elements. NULL, like open and close,
+     * if none is needed. open and close bracket any number of product calls on one thread, as in mha__pairs. */
     void (*left)(int64_t rows, int64_t k, const float *x, int64_t stride, uint16_t *to);
     void (*open)(void);
     void (*close)(void);
-    int rows; /* what lies behind m rows of a left operand is read up to a multiple of this: it may be anything */
-    bool by_steps;
+    int rows; /* product reads rows of the left operand up to a multiple of this; those after m may hold anything */
+    bool by_steps; /* with `left`: elements are computed by steps, otherwise by pairs */
 
-    /* As mha__kernels.product. C begins as `from`, whose rows are from_row apart: 0 for a bias, C itself to accumulate;
-     * as 0 if that is NULL. lda counts numbers of the left operand. */
+    /* Same as mha__kernels.product, with C initialized from `from`, whose rows are from_row apart. A from_row of 0 adds
+     * a bias; from = c accumulates; a NULL `from` means zeros. lda counts elements of the left operand. */
     void (*product)(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *panels, const float *from,
                     int64_t from_row, float *c, int64_t ldc);
 } mha__dense;
 
-/* W^T and dS^T of a tile of queries and a block of keys, as bf16: w and ds have rows of keys, [key][query]; across is
- * dS once more in rows of queries, [query][key]. All are left operands of pairs with rows of `stride`; the pointers are
- * at the panel's first query. */
+/* W^T and dS^T of a tile of queries and a block of keys, as bf16. w and ds have rows of keys, [key][query]. `across`
+ * holds dS a second time in rows of queries, [query][key]. All three are left operands of pairs with rows of `stride`,
+ * and point at the panel's first query. */
 typedef struct mha__pair_weights {
     uint16_t *w, *ds, *across;
     int64_t stride;
 } mha__pair_weights;
 
-/* The backward pass on bf16 as it is: mha__pairs, with P and dS rounded to bf16. A panel is a step wide (nr = step).
- * Keys count from the start of their block; what a step has beyond [first, end) or beyond the lanes in use gets weights
- * of 0 (and is overwritten in panels, which have room for whole steps). */
+/* The backward pass on bf16 operands without conversion: mha__pairs, with P and dS rounded to bf16. A panel is one step
+ * wide (nr = step). Keys count from the start of their block. Elements of a step outside [first, end) and lanes not in
+ * use get weights of 0; panels have room for whole steps, where such elements are overwritten. */
 typedef struct mha__pairs_back {
-    /* As mha__kernels.softmax_back without dropout, gate and dots, s and dp beginning with the block. exp as in
+    /* Same as mha__kernels.softmax_back without dropout, gate and dots; s and dp begin with the block. exp is that of
      * mha__pairs.attend. */
     void (*softmax_back)(int64_t first, int64_t end, int64_t lanes, const mha__softmax_back *x,
                          const mha__pair_weights *to);
-    /* w gate and ds of reals: x->w and x->ds beginning with the block, in rows of x->stride. */
+    /* Rounds w * gate and ds from reals. x->w and x->ds begin with the block and have rows of x->stride. */
     void (*round)(int64_t first, int64_t end, int64_t lanes, const mha__softmax_back *x, const mha__pair_weights *to);
-    /* T. C [m, n; row stride c_row] += A B over whole steps: A a left operand with rows of a_row, B panels of pairs,
-     * b_panel apart in units of 4 bytes. C is read and written by whole panels of columns; A has whole tiles of 16
-     * rows. */
+    /* T. C [m, n; row stride c_row] += A B over whole steps. A is a left operand with rows of a_row; B is panels of
+     * pairs, b_panel apart in units of 4 bytes. C is read and written in whole panels of columns; A has whole tiles of
+     * 16 rows. */
     void (*add_product)(int64_t m, int64_t n, int64_t steps, const uint16_t *a, int64_t a_row, const void *b,
                         int64_t b_panel, void *c, int64_t c_row);
 } mha__pairs_back;
 
-/* What a norm makes of a row: (x - mean) scale. */
+/* Terms of a normalized row: (x - mean) * scale. */
 typedef struct mha__norm_terms {
     float mean, scale;
 } mha__norm_terms;
@@ -245,208 +256,216 @@ typedef struct mha__norm_terms {
 typedef struct mha__kernels {
     const char *isa;  /* "avx2" */
     size_t real_size; /* 4 or 8 */
-    int mr;           /* rows of C in one register tile; a call may give any number of rows */
-    int nr;           /* columns of C in one register tile = width of a panel; at most 64 */
-    int vl;           /* numbers in a vector */
-    int few;          /* most lanes of the functions for few queries, which are NULL where it is 0 */
+    int mr;           /* rows of C per register tile; a call accepts any number of rows */
+    int nr;           /* columns of C per register tile = width of a panel; at most 64 */
+    int vl;           /* elements per vector */
+    int few;          /* maximum lanes of the few_* functions; 0 if these are NULL */
 
     /* ---- the dense product ---- */
 
-    /* C [m rows, n columns, row stride ldc] = or += A [m, k; row stride lda, unit column stride] times B in panels:
-     * column c lies in panel c / nr, at b + (c / nr) * panel_stride + kk * nr + c % nr. `accumulate` continues the
-     * chain from what C holds. Reads only m x k of A and whole panels of B; writes only m x n of C. Cuts k into
-     * blocks that fit L1 itself, so callers cut m and n only, and only to share work. */
+    /* C [m rows, n columns, row stride ldc] = or += A [m, k; row stride lda, unit column stride] times B in panels.
+     * Column c is in panel c / nr, at b + (c / nr) * panel_stride + kk * nr + c % nr. With `accumulate`, the chain
+     * continues from the content of C. Reads only m x k of A and whole panels of B; writes only m x n of C. Splits k
+     * itself, so that a panel of B stays in the L2 cache; callers split only m and n, and only to distribute work. */
     void (*product)(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b, int64_t panel_stride,
                     void *c, int64_t ldc, bool accumulate);
 
     /* ---- packing ---- */
 
-    /* Right operand given as n rows of k numbers (queries, or the rows of a weight matrix): number (j, kk) is at
+    /* Packs a right operand given as n rows of k elements (queries, or rows of a weight matrix); element (j, kk) is at
      * src[j * row_stride + kk * col_stride]. Writes ceil(n / nr) panels of k * nr. */
     void (*pack_rows)(int64_t n, int64_t k, const void *src, int64_t row_stride, int64_t col_stride, void *panels);
-    /* Right operand given as k rows of n numbers (values): number (kk, c) at src[kk * row_stride + c * col_stride].
-     * Writes ceil(n / nr) panels of k * nr. */
+    /* Packs a right operand given as k rows of n elements (values); element (kk, c) is at src[kk * row_stride + c *
+     * col_stride]. Writes ceil(n / nr) panels of k * nr. */
     void (*pack_cols)(int64_t k, int64_t n, const void *src, int64_t row_stride, int64_t col_stride, void *panels);
-    /* A boolean mask as a bias: panel[key][lane] = 0, or -inf where keep[lane * row_stride + key * col_stride] is 0. */
+    /* Packs a boolean mask as a bias: panel[key][lane] = -inf where keep[lane * row_stride + key * col_stride] is 0,
+     * else 0. */
     void (*pack_keep)(int64_t lanes, int64_t keys, const uint8_t *keep, int64_t row_stride, int64_t col_stride,
                       void *panel);
-    /* The other way: dst[lane * row_stride + key * col_stride] = panel[key][lane]. */
+    /* The inverse of packing: dst[lane * row_stride + key * col_stride] = panel[key][lane]. */
     void (*unpack)(int64_t lanes, int64_t keys, const void *panel, void *dst, int64_t row_stride, int64_t col_stride);
 
     /* ---- one panel of scores: s is [keys][nr] ---- */
 
-    /* s = scale * K Q^T, and top[lane] = maximum down each column (a NaN may or may not be passed over). Key j's
-     * number d is at k[j * k_row + d * k_col]. A share of `feed`, if not NULL, is prefetched meanwhile. */
+    /* s = scale * K Q^T, and top[lane] = maximum of each column; a NaN may be ignored in the maximum. Element d of key
+     * j is at k[j * k_row + d * k_col]. If `feed` is not NULL, part of it is prefetched during the computation. */
     void (*scores)(int64_t keys, int64_t d, const void *k, int64_t k_row, int64_t k_col, const void *q, int64_t lanes,
                    double scale, void *s, void *top, mha__feed *feed);
-    /* These change scores afterwards; call `top` when done. In the order of their use: */
+    /* The following functions modify scores; call `top` after the last one. In the order of their use: */
     void (*softcap)(int64_t keys, int64_t lanes, double cap, void *s); /* s = cap * tanh(s / cap) */
-    /* s -= slope * |position + lane - (first + key)|. Small numbers: count both from the start of a block of keys. */
+    /* s -= slope * |position + lane - (first + key)|. Counting both from the start of a block of keys keeps them
+     * small. */
     void (*alibi)(int64_t keys, int64_t lanes, double slope, int64_t position, int64_t first, void *s);
     void (*bias)(int64_t keys, int64_t lanes, const void *bias,
-                 void *s); /* s += bias; -inf, whatever s was, where bias is -inf */
+                 void *s); /* s += bias; -inf where bias is -inf, for any s */
     /* s = -inf unless lo[lane] <= first + key < hi[lane]. */
     void (*interval)(int64_t keys, int64_t lanes, int64_t first, const int64_t *lo, const int64_t *hi, void *s);
     void (*top)(int64_t keys, int64_t lanes, const void *s, void *top);
 
-    /* Online softmax: with m = max(max, top), s <- exp(s - m), alpha = exp(max - m), sum <- sum * alpha + column
-     * sums of s, max <- m. A score of -inf becomes an exact 0, and a column of only such scores changes nothing:
-     * alpha is exactly 1, or 0 where nothing has been seen (and then o is 0). NaN makes sum NaN; +inf makes NaN of
-     * itself. */
+    /* Online softmax: with m = max(max, top), s <- exp(s - m), alpha = exp(max - m), sum <- sum * alpha + column sums
+     * of s, max <- m. A score of -inf becomes an exact 0. A column of only such scores changes nothing: alpha is
+     * exactly 1, or 0 if the row has not attended to any key yet (o is then 0). A NaN makes sum NaN; a score of +inf
+     * becomes NaN. */
     void (*softmax)(int64_t keys, int64_t lanes, const void *top, void *s, void *max, void *sum, void *alpha);
     /* mask[key][lane] = -inf where (b, h, i + lane, j + key) is dropped, else 0. */
     void (*draw)(int64_t keys, int64_t lanes, const mha__draw *draw, void *mask);
     /* s = 0 where mask is -inf, else s * scale. */
     void (*drop)(int64_t keys, int64_t lanes, const void *mask, double scale, void *s);
-    /* s = exp(s - max) * inverse; 0 where s is -inf, whatever the others are. */
+    /* s = exp(s - max) * inverse; 0 where s is -inf, for any max and inverse. */
     void (*probs)(int64_t keys, int64_t lanes, const void *max, const void *inverse, void *s);
 
-    /* The same, and fills `moments`. Small numbers: count position and first from the start of a block of keys. */
+    /* Same as `probs`, and fills `moments`. Count position and first from the start of a block of keys, which keeps
+     * them small. */
     void (*moments)(int64_t keys, int64_t lanes, const void *max, const void *inverse, int64_t position, int64_t first,
                     void *s, const mha__moments *moments);
-    /* The first of keys [key, keys) with s[key][lane] > bound, a number of the table's type; else `keys`. */
+    /* Returns the first key in [key, keys) with s[key][lane] > bound, or `keys`. `bound` is rounded to the table's
+     * type. */
     int64_t (*next_above)(int64_t key, int64_t keys, const void *s, int64_t lane, double bound);
     /* mass[key] += sum of s[key][lane] over the lanes in use. */
     void (*mass)(int64_t keys, int64_t lanes, const void *s, double *mass);
 
-    /* o [rows, dv; row stride o_stride] = o * alpha[row] + P V. P is s read across; V is in panels: number (key, c) at
-     * v + (c / nr) * v_panel + key * v_row + c % nr, whole vectors readable. o_stride >= dv rounded up to nr. `feed` as
-     * in scores. */
+    /* o [rows, dv; row stride o_stride] = o * alpha[row] + P V. P is s read transposed. V is in panels: element (key,
+     * c) is at v + (c / nr) * v_panel + key * v_row + c % nr, and whole vectors must be readable. o_stride >=
+     * round_up(dv, nr). `feed` as in scores. */
     void (*values)(int64_t rows, int64_t dv, int64_t keys, const void *s, const void *v, int64_t v_row, int64_t v_panel,
                    const void *alpha, void *o, int64_t o_stride, mha__feed *feed);
 
-    /* The same to the bit where V is finite, but passes over keys whose mask[key][lane] is -inf: 0 * NaN would be
-     * NaN. */
+    /* Bitwise identical to `values` where V is finite, but skips keys whose mask[key][lane] is -inf, because 0 * NaN
+     * would be NaN. */
     void (*values_masked)(int64_t rows, int64_t dv, int64_t keys, const void *s, const void *mask, const void *v,
                           int64_t v_row, int64_t v_panel, const void *alpha, void *o, int64_t o_stride);
 
-    /* ---- the same for up to `few` queries, at the speed of memory ----
-     * K and V are read where they lie, of any stored type (an mha__half, or -1: reals) with adjacent numbers. `ahead`,
-     * if not NULL, is prefetched meanwhile: what will be read some 32 KiB later. Bits as above. */
+    /* ---- decode: the same for up to `few` queries, limited by memory bandwidth ----
+     * K and V are read in place, in any stored type (an mha__half, or -1 for reals), with adjacent elements. If `ahead`
+     * is not NULL, it is prefetched meanwhile: memory that will be read some 32 KiB later. Results are bitwise
+     * identical to the functions above. */
 
-    /* strip = scale * K Q^T; any finite numbers for dropped keys, -inf up to a whole vector of keys. */
+    /* strip = scale * K Q^T. Scores of dropped pages are arbitrary finite values; those after the last key are -inf, up
+     * to a whole vector. */
     void (*few_scores)(int type, const mha__pieces *k, int64_t d, const void *q, int64_t lanes, double scale,
                        void *strip, const mha__pieces *ahead);
-    /* Into a panel s, for what only panels can have. */
+    /* Converts a strip to a panel s, for the functions that accept only panels. */
     void (*few_panel)(int64_t keys, int64_t lanes, const void *strip, void *s);
-    /* As `softmax`, but for `sum`, which few_values does. */
+    /* Same as `softmax`, except that few_values computes `sum`. */
     void (*few_softmax)(int64_t keys, int64_t lanes, void *strip, void *max, void *alpha);
-    /* As `values`; the weight of row r and key j is p[r * p_row + j * p_key]. If sum is not NULL, also
-     * sum <- sum * alpha + the weights of each row. */
+    /* Same as `values`; the weight of row r and key j is p[r * p_row + j * p_key]. If sum is not NULL, also
+     * sum <- sum * alpha + the sum of the weights of each row. */
     void (*few_values)(int type, const mha__pieces *v, int64_t dv, int64_t rows, const void *p, int64_t p_row,
                        int64_t p_key, const void *alpha, void *sum, void *o, int64_t o_stride,
                        const mha__pieces *ahead);
 
-    /* ---- all of the above in one call, where nothing else is asked for: out and lse, to the bit ---- */
+    /* ---- all of the above in one call, if nothing else is requested: out and lse, bitwise identical ---- */
 
     void (*one_block)(const mha__one_block *x);
 
     /* ---- rows of results ---- */
 
-    /* Nothing seen yet. max and sum are written for whole vectors of rows. */
+    /* Initializes partial results of rows without any key. max and sum are written for whole vectors of rows. */
     void (*clear)(int64_t rows, int64_t o_stride, const mha__partial *partial);
-    /* into <- from and into together. Exact identity where one of them has seen nothing. */
+    /* Merges `from` into `into`. An exact identity if either has no attended key. */
     void (*merge)(int64_t rows, int64_t dv, int64_t o_stride, const mha__partial *from, const mha__partial *into);
-    /* One more logit for every row, without a value: it takes part in max and sum. */
+    /* Adds an attention sink to every row: a logit without a value, which takes part in max and sum. */
     void (*sink)(int64_t rows, int64_t dv, int64_t o_stride, double sink, const mha__partial *partial);
     /* inverse[r] = 1 / sum[r], or 0 for a sum of 0; lse[r * lse_stride] = max + log(sum), or -inf. lse may be NULL. */
     void (*totals)(int64_t rows, const void *max, const void *sum, void *inverse, void *lse, int64_t lse_stride);
     /* scale[r] = inverse[r] * gate. */
     void (*gate)(int64_t rows, double gate, const void *inverse, void *scale);
-    /* out[r * row_stride + c * col_stride] = o * inverse[r], never -0; reads the dv numbers of a row of o and none
-     * beyond. False if a NaN or Inf was among them. */
+    /* out[r * row_stride + c * col_stride] = o * inverse[r], never -0. Reads only the dv elements of each row of o.
+     * Returns false if any of them is NaN or Inf. */
     bool (*output)(int64_t rows, int64_t dv, const void *o, int64_t o_stride, const void *inverse, void *out,
                    int64_t row_stride, int64_t col_stride);
 
     /* ---- the backward pass ---- */
 
-    /* n numbers of one value; n numbers added to others. */
+    /* fill: sets n elements to `value`. add: adds n elements of `from` to `to`. */
     void (*fill)(int64_t n, double value, void *to);
     void (*add)(int64_t n, const void *from, void *to);
-    /* Number (r, c), at src[r * row_stride + c * col_stride], goes to dst[r * dst_stride + c]; zeros from n up to
-     * `width`. */
+    /* Copies element (r, c) from src[r * row_stride + c * col_stride] to dst[r * dst_stride + c]; columns from n up to
+     * `width` become 0. */
     void (*gather)(int64_t rows, int64_t n, const void *src, int64_t row_stride, int64_t col_stride, void *dst,
                    int64_t dst_stride, int64_t width);
-    /* True if no NaN or Inf is among them. */
+    /* Returns true if all elements are finite. */
     bool (*finite)(int64_t rows, int64_t n, const void *src, int64_t stride);
-    /* dots[r] = sum of a * b; where b is 0, a is passed over. */
+    /* dots[r] = sum of a * b; a is ignored where b is 0. */
     void (*row_dots)(int64_t rows, int64_t n, const void *a, int64_t a_stride, const void *b, int64_t b_stride,
                      void *dots);
-    /* inverse = 1, or 0 where lse is -inf; delta -= dlse elsewhere (dlse NULL: zeros). True if an lse is beyond
-     * +-limit, but not -inf. */
+    /* inverse = 1, or 0 where lse is -inf; delta -= dlse in the other rows (a NULL dlse means zeros). Returns true if
+     * |lse| > limit in any of these other rows. */
     bool (*anchor)(int64_t rows, const void *lse, const void *dlse, double limit, void *inverse, void *delta);
-    /* In those rows: inverse = exact, lse = max. */
+    /* For the rows where |lse| > limit and lse is not -inf: inverse = exact, lse = max. */
     void (*anchor_again)(int64_t rows, double limit, const void *max, const void *exact, void *lse, void *inverse);
-    /* With p = exp(s - lse) * inverse (s never counts as above lse), f = factor, or 0 where dropped:
-     * w = p f, ds = p (dp f gate - delta); exact zeros where s is -inf, whatever the others are. */
+    /* With p = exp(s - lse) * inverse (where s > lse, s is taken as lse) and f = factor, or 0 where dropped: w = p f,
+     * ds = p (dp f gate - delta). Both are exactly 0 where s is -inf, for any other operands. */
     void (*softmax_back)(int64_t keys, int64_t lanes, const mha__softmax_back *x);
-    /* sums[lane] += sum over ascending keys of |p f gate dp|, of the same panels; what is masked or dropped is passed
-     * over. w, ds, dots and delta are not looked at. */
+    /* sums[lane] += sum over ascending keys of |p f gate dp|, for the same panels; masked and dropped elements are
+     * skipped. w, ds, dots and delta are ignored. */
     void (*taylor_back)(int64_t keys, int64_t lanes, const mha__softmax_back *x, void *sums);
-    /* ds *= 1 - (capped / cap)^2; an exact 0 stays 0. `capped` is a panel [key][nr], ds has rows of `stride`. */
+    /* ds *= 1 - (capped / cap)^2; an exact 0 stays 0. `capped` is a panel [key][nr]; ds has rows of `stride`. */
     void (*softcap_back)(int64_t keys, int64_t lanes, double cap, const void *capped, void *ds, int64_t stride);
-    /* sums[lane] -= sum of |position + lane - (first + key)| ds. Count both from the start of a block of keys. */
+    /* sums[lane] -= sum of |position + lane - (first + key)| * ds. Count both from the start of a block of keys. */
     void (*alibi_back)(int64_t keys, int64_t lanes, int64_t position, int64_t first, const void *ds, int64_t stride,
                        void *sums);
     /* to[key][lane] += ds[key][lane]. */
     void (*add_wide)(int64_t keys, int64_t lanes, const void *ds, int64_t stride, double *to, int64_t to_stride);
-    /* C [m, n; row stride c_row] += A B, the product summed from +0 first: number (r, i) of A is at
-     * a[r * a_row + i * a_col], number (i, c) of B at b + (c / nr) * b_panel + i * b_row + c % nr. B and C are read,
-     * and C written, by whole vectors. */
+    /* C [m, n; row stride c_row] += A B, where the product is summed from +0 first. Element (r, i) of A is at a[r *
+     * a_row + i * a_col]; element (i, c) of B is at b + (c / nr) * b_panel + i * b_row + c % nr. B and C are read, and
+     * C is written, in whole vectors. */
     void (*add_product)(int64_t m, int64_t n, int64_t k, const void *a, int64_t a_row, int64_t a_col, const void *b,
                         int64_t b_row, int64_t b_panel, void *c, int64_t c_row);
-    /* The same to the bit where all is finite and A is 0 wherever `mask`, of A's shape, is -inf: passes over these. */
+    /* Skips elements of A where `mask`, of A's shape, is -inf. Bitwise identical to add_product if all operands are
+     * finite and A is 0 in those places. */
     void (*add_product_masked)(int64_t m, int64_t n, int64_t k, const void *a, const void *mask, int64_t a_row,
                                int64_t a_col, const void *b, int64_t b_row, int64_t b_panel, void *c, int64_t c_row);
 
-    /* ---- what the core can do at best, for mha/machine_peak.h ---- */
+    /* ---- peak rates of the core, for mha/machine_peak.h ---- */
 
-    /* steps * mr * nr multiply-adds in registers; `factor` near 1. */
+    /* Performs steps * mr * nr multiply-adds in registers; `factor` is near 1. */
     double (*fma_steps)(int64_t steps, double factor);
-    /* Reads n numbers (whole multiples of 8 vectors) and returns their sum. */
+    /* Reads n elements (a multiple of 8 vectors) and returns their sum. */
     double (*read)(int64_t n, const void *memory);
 
-    /* ---- 16-bit numbers, by mha__half (f32; NULL in the f64 table) ---- */
+    /* ---- 16-bit types, indexed by mha__half (f32; NULL in the f64 table) ---- */
 
-    /* Exact: number (r, c), at src[r * row_stride + c * col_stride], goes to dst[r * dst_stride + c]. Strides of q8_0
-     * count blocks. */
+    /* Converts exactly: element (r, c), at src[r * row_stride + c * col_stride], to dst[r * dst_stride + c]. Strides of
+     * q8_0 count blocks. */
     void (*widen[MHA__HALVES + 1])(int64_t rows, int64_t n, const void *src, int64_t row_stride, int64_t col_stride,
                                    void *dst, int64_t dst_stride);
-    /* To the nearest, ties to even: src[r * src_stride + c] goes to dst[r * row_stride + c * col_stride]. */
+    /* Rounds to nearest, ties to even: src[r * src_stride + c] to dst[r * row_stride + c * col_stride]. */
     void (*narrow[MHA__HALVES])(int64_t rows, int64_t n, const void *src, int64_t src_stride, void *dst,
                                 int64_t row_stride, int64_t col_stride);
 
     /* ---- rows of a layer (f32; NULL in the f64 table) ---- */
 
-    /* y = (x - mean) / sqrt(var + eps) * weight + bias over n numbers; biased variance; y may be x. */
+    /* y = (x - mean) / sqrt(var + eps) * weight + bias over n elements, with the biased variance; y may be x. */
     void (*layer_norm)(const float *x, int64_t n, const float *weight, const float *bias, float eps, float *y);
     /* y = x / sqrt(mean(x^2) + eps) * weight; y may be x. */
     void (*rms_norm)(const float *x, int64_t n, const float *weight, float eps, float *y);
-    /* Gradients of either: with z = (x - mean) scale and g = weight dy,
+    /* Gradients of both norms: with z = (x - mean) scale and g = weight dy,
      *     dx = (g - mean(g) - z mean(g z)) scale        (rms_norm: mean and mean(g) are 0)
-     * The first finds mean and scale of a row; `centred`: of layer_norm. */
+     * norm_terms computes mean and scale of a row; `centred` selects layer_norm. */
     mha__norm_terms (*norm_terms)(const float *x, int64_t n, float eps, bool centred);
-    /* dx = or, with `add`, += the gradient; dx may be dy. */
+    /* dx = the gradient, or dx += the gradient with `add`; dx may be dy. */
     void (*norm_back)(const float *x, const float *dy, int64_t n, const float *weight, mha__norm_terms terms,
                       bool centred, bool add, float *dx);
     void (*map[MHA__MAPS])(float *x, int64_t n); /* x <- f(x) */
     /* dx = dy f'(x); dx may be x or dy. */
     void (*map_back[MHA__MAPS])(const float *x, const float *dy, int64_t n, float *dx);
 
-    /* Sum of (p + q) log2(p + q) over n numbers of two distributions, 0 log 0 = 0; NaN where one is NaN. What the
-     * entropies of two heads and of their mixture are made of; relative error of a term 2e-7, summed in double. */
+    /* Sum of (p + q) log2(p + q) over n elements of two distributions, with 0 log 0 = 0; NaN if any element is NaN. The
+     * Jensen-Shannon divergence of two heads is computed from it. Terms have a relative error of 2e-7 and are summed in
+     * double. */
     double (*mixture)(int64_t n, const float *p, const float *q);
 
-    const mha__dense *dense[MHA__HALVES + 1]; /* by mha__half (f32; NULL in the f64 table) */
+    const mha__dense *dense[MHA__HALVES + 1]; /* indexed by mha__half (f32; NULL in the f64 table) */
 
-    const mha__pairs *pairs;           /* NULL where the ISA has no products of pairs */
-    const mha__pairs_back *pairs_back; /* likewise; NULL also where only the forward pass has them */
+    const mha__pairs *pairs;           /* NULL if the ISA has no products of pairs */
+    const mha__pairs_back *pairs_back; /* NULL if the ISA has no products of pairs, or only a forward pass with them */
 } mha__kernels;
 
-/* Tables for a cap: the newest built one that the CPU has and the cap admits. Never NULL. */
+/* Return the table for a cap: the newest compiled-in ISA that the CPU supports and the cap allows. Never NULL. */
 const mha__kernels *mha__kernels_f32(mha__isa cap);
-const mha__kernels *mha__kernels_f64(mha__isa cap); /* scalar whatever the cap */
-/* The table for problems of `dtype` with the ISA of `ctx`: f64 kernels for f64, otherwise f32 kernels. */
+const mha__kernels *mha__kernels_f64(mha__isa cap); /* scalar for every cap */
+/* Returns the table for problems of `dtype` with the ISA of `ctx`: f64 kernels for f64, otherwise f32 kernels. */
 const mha__kernels *mha__kernels_of(mha_ctx *ctx, mha_dtype dtype);
 
 #endif

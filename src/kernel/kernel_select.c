@@ -1,4 +1,4 @@
-/* kernel_select.c - which table a cap gives. */
+/* kernel_select.c - selects the kernel table for an ISA cap. */
 #include "kernel/kernel.h"
 
 #include "base/ctx.h"

@@ -1,4 +1,4 @@
-/* kernel_avx2.c - the f32 kernels, compiled for AVX2 with FMA. Nothing on another machine. */
+/* kernel_avx2.c - the f32 kernels, compiled for AVX2 with FMA. Empty on other architectures. */
 #if defined(__x86_64__)
 #define MHA_SUFFIX f32_avx2
 #define MHA_ISA_NAME "avx2"

@@ -1,5 +1,4 @@
-/* kernel_neon.c - the f32 kernels, compiled for NEON of 64-bit ARM, where it is always there. Nothing on another
- * machine. */
+/* kernel_neon.c - the f32 kernels, compiled for NEON, which every 64-bit ARM CPU has. Empty on other architectures. */
 #if defined(__aarch64__)
 #define MHA_SUFFIX f32_neon
 #define MHA_ISA_NAME "neon"

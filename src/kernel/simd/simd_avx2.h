@@ -1,4 +1,4 @@
-/* simd_avx2.h - the vector verbs on AVX2 with FMA: 8 floats. What each must do: simd_scalar.h. */
+/* simd_avx2.h - the vector operations on AVX2 with FMA: 8 floats. simd_scalar.h describes each operation. */
 #ifndef MHA_KERNEL_SIMD_SIMD_AVX2_H
 #define MHA_KERNEL_SIMD_SIMD_AVX2_H
 
@@ -22,7 +22,7 @@ static MHA_INLINE void v_store(real *p, vf x)
 {
     _mm256_storeu_ps(p, x);
 }
-/* All ones in the first n of 8 lanes. */
+/* Returns a mask with all ones in the first n of 8 lanes. */
 static MHA_INLINE __m256i v_first(int n)
 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -134,8 +134,8 @@ static MHA_INLINE vf v_split(vf x, vf *e)
 #define MHA_EXP_TABLE
 enum { EXP_BITS = 3 };
 static const float EXP_SQUARE = 0.50006479f, EXP_CUBIC = 0.166642979f;
-/* The whole part of n is added to the exponent bits; its last three bits, which would be added too, are taken off each
- * entry beforehand. What comes out for x far below 0 or NaN does not matter. */
+/* The integer part of n is added to the exponent bits. The addition also adds the last three bits of n, which are
+ * therefore subtracted from each table entry beforehand. The result for x far below 0 or NaN does not matter. */
 static MHA_INLINE vf v_exp2(vf index, vf n)
 {
     const __m256i table = _mm256_setr_epi32(0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a,
@@ -148,7 +148,7 @@ static MHA_INLINE vf v_fma_unless_below(vf a, vf b, vf c, vf x, real low)
 {
     return _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(low), _CMP_LT_OQ), _mm256_fmadd_ps(a, b, c));
 }
-/* Each word in a lane of 64 bits whose upper half may be anything: the product takes them so. */
+/* Each word is in a lane of 64 bits, whose upper half is arbitrary because the multiplication ignores it. */
 typedef struct vw {
     __m256i even, odd;
 } vw;
@@ -194,7 +194,7 @@ static MHA_INLINE real v_hsum(vf x)
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
 
-/* Pairs, then fours within each half of a register, then the halves. */
+/* Transposes pairs, then groups of four within each half of a register, then the halves. */
 static MHA_INLINE void v_transpose(vf *r)
 {
     __m256 t[8], u[8];
@@ -217,7 +217,7 @@ static MHA_INLINE void v_transpose(vf *r)
     }
 }
 
-/* Fours within each half of a register. */
+/* Transposes groups of four within each half of a register. */
 static MHA_INLINE void v_transpose4(vf *r)
 {
     const __m256 a = _mm256_unpacklo_ps(r[0], r[1]), b = _mm256_unpackhi_ps(r[0], r[1]);
@@ -227,7 +227,7 @@ static MHA_INLINE void v_transpose4(vf *r)
     r[2] = _mm256_shuffle_ps(b, d, 0x44);
     r[3] = _mm256_shuffle_ps(b, d, 0xee);
 }
-/* Loads and stores bring rows i and 4 + i into one register and back. */
+/* Loads and stores combine rows i and 4 + i in one register. */
 static MHA_INLINE void v_load_columns(const real *p, int64_t stride, vf *r)
 {
     MHA_UNROLL

@@ -1,4 +1,4 @@
-/* simd_avx512.h - the vector verbs on AVX-512 F, BW, DQ, VL: 16 floats. What each must do: simd_scalar.h. */
+/* simd_avx512.h - the vector operations on AVX-512 F, BW, DQ, VL: 16 floats. simd_scalar.h describes each operation. */
 #ifndef MHA_KERNEL_SIMD_SIMD_AVX512_H
 #define MHA_KERNEL_SIMD_SIMD_AVX512_H
 
@@ -51,7 +51,7 @@ static MHA_INLINE vf v_set1_f16(const uint16_t *p)
 {
     return _mm512_cvtph_ps(_mm256_set1_epi16((short)*p));
 }
-/* To nearest even in integers; vcvtneps2bf16 would flush subnormals. */
+/* Rounds to nearest even in integers, because vcvtneps2bf16 would flush subnormals. */
 static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
 {
     const __m512i bits = _mm512_castps_si512(x), high = _mm512_srli_epi32(bits, 16);
@@ -138,12 +138,12 @@ static MHA_INLINE vf v_exp2(vf index, vf n)
                        0x1.c199bep0f, 0x1.d5818ep0f, 0x1.ea4afap0f);
     return _mm512_scalef_ps(_mm512_permutexvar_ps(_mm512_castps_si512(index), table), n);
 }
-/* Not less than, or unordered: NaN goes through. */
+/* The predicate is not-less-than or unordered, so NaN is kept. */
 static MHA_INLINE vf v_fma_unless_below(vf a, vf b, vf c, vf x, real low)
 {
     return _mm512_maskz_fmadd_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(low), _CMP_NLT_UQ), a, b, c);
 }
-/* Each word in a lane of 64 bits whose upper half may be anything: the product takes them so. */
+/* Each word is in a lane of 64 bits, whose upper half is arbitrary because the multiplication ignores it. */
 typedef struct vw {
     __m512i even, odd;
 } vw;
@@ -189,7 +189,7 @@ static MHA_INLINE real v_hsum(vf x)
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
 
-/* Pairs, then fours within each quarter of a register, then the quarters themselves in two rounds. */
+/* Transposes pairs, then groups of four within each quarter of a register, then the quarters in two rounds. */
 static MHA_INLINE void v_transpose(vf *r)
 {
     __m512 t[16], u[16];
@@ -217,7 +217,7 @@ static MHA_INLINE void v_transpose(vf *r)
     }
 }
 
-/* Fours within each quarter of a register. */
+/* Transposes groups of four within each quarter of a register. */
 static MHA_INLINE void v_transpose4(vf *r)
 {
     const __m512 a = _mm512_unpacklo_ps(r[0], r[1]), b = _mm512_unpackhi_ps(r[0], r[1]);
@@ -227,7 +227,7 @@ static MHA_INLINE void v_transpose4(vf *r)
     r[2] = _mm512_shuffle_ps(b, d, 0x44);
     r[3] = _mm512_shuffle_ps(b, d, 0xee);
 }
-/* Loads and stores bring rows i, 4 + i, 8 + i and 12 + i into one register and back: half the shuffles of
+/* Loads and stores combine rows i, 4 + i, 8 + i and 12 + i in one register, which takes half the shuffles of
  * v_transpose. */
 static MHA_INLINE void v_load_columns(const real *p, int64_t stride, vf *r)
 {

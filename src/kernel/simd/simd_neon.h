@@ -1,4 +1,4 @@
-/* simd_neon.h - the vector verbs on NEON of 64-bit ARM: 4 floats. What each must do: simd_scalar.h. */
+/* simd_neon.h - the vector operations on NEON of 64-bit ARM: 4 floats. simd_scalar.h describes each operation. */
 #ifndef MHA_KERNEL_SIMD_SIMD_NEON_H
 #define MHA_KERNEL_SIMD_SIMD_NEON_H
 
@@ -67,7 +67,7 @@ static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
     const uint32x4_t quiet = vorrq_u32(high, vdupq_n_u32(0x40));
     vst1_u16(p, vmovn_u32(vbslq_u32(vceqq_f32(x, x), vshrq_n_u32(up, 16), quiet)));
 }
-/* One by one: vcvt_f16_f32 would round as the thread does. */
+/* Converts element by element, because vcvt_f16_f32 would use the rounding mode of the thread. */
 static MHA_INLINE void v_store_f16(uint16_t *p, vf x)
 {
     real part[VL];
@@ -133,7 +133,7 @@ static MHA_INLINE vf v_split(vf x, vf *e)
     *e = vcvtq_f32_s32(power);
     return vreinterpretq_f32_s32(vsubq_s32(bits, vshlq_n_s32(power, 23)));
 }
-/* The power of two is made in the exponent bits; what it is for x < low or NaN does not matter (p is NaN for NaN). */
+/* Builds the power of two in the exponent bits. Its value for x < low or NaN does not matter, as p is NaN for NaN. */
 static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
 {
     int32x4_t exponent = vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127));
@@ -142,7 +142,7 @@ static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
 }
 typedef uint32x4_t vw;
 typedef struct vp {
-    uint32x4_t front, back; /* low and high words in turn */
+    uint32x4_t front, back; /* low and high words, alternating */
 } vp;
 static MHA_INLINE vw w_set1(uint32_t x)
 {

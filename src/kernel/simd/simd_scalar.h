@@ -1,24 +1,23 @@
-/* simd_scalar.h - the vector verbs in plain C: a vector is one number. For float, and with MHA_DOUBLE for double.
+/* simd_scalar.h - the vector operations in plain C, where a vector is one element: float, or double with MHA_DOUBLE.
  *
- * Every simd_*.h defines the same names, and the bodies (*.inc) use nothing else:
+ * Every simd_*.h defines the same names. The bodies (*.inc) use nothing else, except those of bf16, which use AVX-512:
  *   real, vf, vm      element, vector of VL elements, result of a comparison
  *   MR, NV            register tile of the product: MR rows of NV vectors; NR = NV * VL columns
- *   v_max(a, b)       b where either is NaN
- *   v_fma, v_fnma     a * b + c and c - a * b, fused where the machine can (not here: libm's fmaf would take 50 ns)
- *   v_split           x = m 2^*e, m in [3/4, 3/2), of a normal x > 0; 0 has finite ones
+ *   v_max(a, b)       b if either is NaN
+ *   v_fma, v_fnma     a * b + c and c - a * b, fused if the ISA supports it (not here: fmaf of libm would take 50 ns)
+ *   v_split           x = m 2^*e, m in [3/4, 3/2), of a normal x > 0; for x = 0, m and e are finite
  *   v_exp2_scale      p * 2^n for the exp of x <= 0: exactly 0 where x < low, NaN where x is NaN, for any p and n
- *   MHA_EXP_TABLE     defined where a table of 2^EXP_BITS powers fits a register: then v_exp2_scale is replaced by
- *                     v_exp2, 2^n from the table for n with EXP_BITS bits behind the point, which are the last of
+ *   MHA_EXP_TABLE     defined if a table of 2^EXP_BITS powers fits a register; v_exp2_scale is then replaced by
+ *                     v_exp2, 2^n from the table for n with EXP_BITS fraction bits, which are the last bits of
  *                     `index`; v_fma_unless_below, 0 where x < low; EXP_SQUARE and EXP_CUBIC (vector_math.inc)
- *   v_transpose       of VL vectors of VL elements, in place
- *   v_load_columns, v_store_columns   4 columns of VL rows in memory as 4 vectors, and back (which spoils them)
- *   vw, vp            VL words of 32 bits, and VL products of two of them
- *   w_set1, w_from    x everywhere; x, x + 1 ... in the lanes
- *   w_mul, w_low, w_high   products, and their two halves
+ *   v_transpose       transposes VL vectors of VL elements in place
+ *   v_load_columns, v_store_columns   4 columns of VL rows in memory to 4 vectors, and back (overwrites the vectors)
+ *   vw, vp            VL words of 32 bits, and VL products of two words
+ *   w_set1, w_from    x in every lane; x, x + 1 ... in the lanes
+ *   w_mul, w_low, w_high   products, and their low and high halves
  *   w_mask            -inf where a word is at most `last`, else 0
- *   v_load_n          n < VL elements, the others 0; reads nothing beyond them
- *   v_load_bf16 ...   VL 16-bit numbers, converted as in math/half.h whatever the modes of the thread are; not for
- *   double
+ *   v_load_n          n < VL elements, followed by zeros; reads nothing after them
+ *   v_load_bf16 ...   VL 16-bit elements, converted as in math/half.h in any floating-point mode; not for double
  */
 #ifndef MHA_KERNEL_SIMD_SIMD_SCALAR_H
 #define MHA_KERNEL_SIMD_SIMD_SCALAR_H
@@ -38,7 +37,7 @@ typedef real vf;
 typedef bool vm;
 typedef uint32_t vw;
 typedef uint64_t vp;
-#define MHA_NO_FEW /* decode_scores.inc wants several lanes */
+#define MHA_NO_FEW /* decode_scores.inc requires several lanes */
 enum { VL = 1, NV = 8, NR = NV * VL, MR = 2 };
 #define FOR_ROWS(X) X(1) X(2)
 #define FOR_VECS(X, r) X(r, 1) X(r, 2) X(r, 3) X(r, 4) X(r, 5) X(r, 6) X(r, 7) X(r, 8)
@@ -192,7 +191,8 @@ static MHA_INLINE vf v_copysign(vf x, vf sign)
 {
     return copysignf(x, sign);
 }
-/* Nearest even for |x| < 2^22: at 1.5 * 2^23 a float's unit is 1. (rintf is a call on a baseline x86-64.) */
+/* Rounds to nearest even for |x| < 2^22: at 1.5 * 2^23 the spacing of floats is 1. (rintf is a function call on
+ * baseline x86-64.) */
 static MHA_INLINE vf v_round(vf x)
 {
     const float shift = 12582912.0f;
@@ -202,7 +202,7 @@ static MHA_INLINE vf v_split(vf x, vf *e)
 {
     int32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    const int32_t power = (bits - 0x3f400000) >> 23; /* rounds down, as every compiler that builds this does */
+    const int32_t power = (bits - 0x3f400000) >> 23; /* an arithmetic shift in every supported compiler */
     bits -= power * (1 << 23);
     *e = (float)power;
     memcpy(&x, &bits, sizeof x);
