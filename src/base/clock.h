@@ -1,4 +1,4 @@
-/* clock.h - seconds, for what measures itself. */
+/* clock.h - time in seconds, for code that measures itself. */
 #ifndef MHA_BASE_CLOCK_H
 #define MHA_BASE_CLOCK_H
 
@@ -11,9 +11,9 @@ static inline double mha__now(clockid_t clock)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The clock for runs that take about `seconds` on that many threads. A long run of one thread is timed by the thread's
- * own clock, which does not run while other programs have the core. In shorter ones that clock is off by some
- * microseconds now and then, and the wall's has undisturbed moments. */
+/* Returns the clock for runs of about `seconds` on `threads` threads. A long run on one thread uses the CPU time of the
+ * thread, which stops while other programs occupy the core. That clock is occasionally off by some microseconds, so
+ * shorter runs use wall time, which has undisturbed intervals. */
 static inline clockid_t mha__clock_for(int threads, double seconds)
 {
     return threads == 1 && seconds > 0.001 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;

@@ -1,8 +1,7 @@
-/* cpu.c - which instruction sets may run here: the CPU must have them and the operating system must save their
- * registers.
+/* cpu.c - detection of instruction sets: the CPU must support them, and the operating system must save their registers.
  *
- * Compiled for the baseline only, so that asking is safe on every CPU. The levels of one machine family form a chain: a
- * level is there only when the one before it is.
+ * Compiled for the baseline only, so that detection is safe on every CPU. The levels of one architecture form a chain:
+ * a level is supported only if the previous one is.
  */
 #define _GNU_SOURCE /* syscall */
 #include "base/cpu.h"
@@ -39,7 +38,7 @@ static bool has_all(uint64_t word, uint64_t wanted)
     return (word & wanted) == wanted;
 }
 
-/* XCR0: the register sets that the operating system saves. Only legal when CPUID reports OSXSAVE. */
+/* Returns XCR0, the register sets that the operating system saves. Legal only if CPUID reports OSXSAVE. */
 static uint64_t saved_registers(void)
 {
     uint32_t low, high;
@@ -47,7 +46,7 @@ static uint64_t saved_registers(void)
     return (uint64_t)high << 32 | low;
 }
 
-/* Linux keeps the tile registers locked until the process asks for them. */
+/* Linux keeps the tile registers disabled until the process requests them. */
 static bool tiles_permitted(void)
 {
 #if defined(__linux__) && defined(SYS_arch_prctl)
@@ -58,7 +57,7 @@ static bool tiles_permitted(void)
 #endif
 }
 
-/* CPUID leaf 0: ebx, edx, ecx. */
+/* Reads the vendor from CPUID leaf 0: ebx, edx, ecx. */
 static bool has_fast_pairs(void)
 {
     uint32_t most, letters[3];
@@ -119,7 +118,7 @@ bool mha__cpu_favours(mha__isa isa)
 
 bool mha__cpu_has(mha__isa isa)
 {
-    static _Atomic unsigned cached; /* 0 = not asked yet; whoever asks finds the same */
+    static _Atomic unsigned cached; /* 0 until detected; concurrent callers detect the same value */
     unsigned found = atomic_load_explicit(&cached, memory_order_relaxed);
     if (found == 0) {
         found = detect();
@@ -132,6 +131,6 @@ mha__isa mha__cpu_best(void)
 {
     int isa = MHA__ISAS - 1;
     while (!mha__cpu_has((mha__isa)isa) || !mha__cpu_favours((mha__isa)isa))
-        isa--; /* scalar is always there */
+        isa--; /* scalar is always supported */
     return (mha__isa)isa;
 }

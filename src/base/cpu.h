@@ -1,30 +1,30 @@
-/* cpu.h - which instruction sets this CPU and operating system run. The only place that asks. */
+/* cpu.h - the instruction sets that this CPU and operating system support. No other file detects them. */
 #ifndef MHA_BASE_CPU_H
 #define MHA_BASE_CPU_H
 
 #include <stdbool.h>
 
-/* In order of age within a machine family: a cap admits itself and everything before it that the CPU has. */
+/* Ordered by age within an architecture. A cap allows the named ISA and every older one that the CPU supports. */
 typedef enum mha__isa {
     MHA__SCALAR = 0,
     MHA__NEON,
     MHA__AVX2,       /* AVX2, FMA, F16C */
     MHA__AVX512,     /* AVX-512 F, BW, DQ, VL */
-    MHA__AVX512BF16, /* and BF16 */
-    MHA__AMX,        /* and AMX-BF16 tiles that the kernel permits */
+    MHA__AVX512BF16, /* AVX512 and BF16 */
+    MHA__AMX,        /* AVX512BF16 and AMX-BF16 tiles, if the operating system permits them */
     MHA__ISAS
 } mha__isa;
 
-/* "scalar", "neon", "avx2", "avx512", "avx512bf16", "amx". */
+/* Returns "scalar", "neon", "avx2", "avx512", "avx512bf16" or "amx"; "unknown" for any other value. */
 const char *mha__isa_name(mha__isa isa);
-bool mha__cpu_has(mha__isa isa); /* CPUID and XCR0 (and arch_prctl for AMX, asked once); cached after the first call */
+bool mha__cpu_has(mha__isa isa); /* by CPUID and XCR0 (for AMX also arch_prctl, once); cached after the first call */
 
-/* What AVX512BF16 adds, products of bf16 pairs, is faster than f32 on the CPUs of this vendor (the 12 letters of
- * CPUID): AMD's do them at twice its rate (Zen 4, Zen 5). Intel's were measured at half of it (Sapphire Rapids), and of
- * others nothing is known: there it is taken only where it is named. */
+/* Returns true if the products of bf16 pairs of AVX512BF16 are faster than f32 on CPUs of this vendor (the 12 letters
+ * of CPUID). AMD CPUs compute them at twice the f32 rate (Zen 4, Zen 5). Intel CPUs were measured at half of it
+ * (Sapphire Rapids), and other vendors are unknown, so there AVX512BF16 is used only if it is requested by name. */
 bool mha__cpu_pairs_pay(const char *vendor);
-/* False for an ISA that is there, but slower than an older one. */
+/* Returns false for a supported ISA that is slower than an older one. */
 bool mha__cpu_favours(mha__isa isa);
-mha__isa mha__cpu_best(void); /* the newest that it has and favours */
+mha__isa mha__cpu_best(void); /* the newest ISA that the CPU supports and that mha__cpu_favours */
 
 #endif

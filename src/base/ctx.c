@@ -1,4 +1,4 @@
-/* ctx.c - using a context: memory, work, talk. Made in ctx_create.c. */
+/* ctx.c - operations on a context: memory, parallel work, logging. ctx_create.c creates contexts. */
 #include "base/ctx_struct.h"
 
 #include "base/error.h"
@@ -11,10 +11,10 @@
 
 enum { ALIGNMENT = 64 }; /* a cache line, and the widest register */
 
-/* ---- the default context: lives as long as the process ---- */
+/* ---- the default context: exists until the process ends ---- */
 
 static mha_ctx *default_ctx;
-static mha_error default_error; /* why there is none */
+static mha_error default_error; /* the error of its creation */
 
 static void make_default(void)
 {
@@ -38,7 +38,8 @@ mha_status mha__ctx_find(mha_ctx **ctx, mha_error *err)
 
 /* ---- memory ---- */
 
-/* Whether the last allocation of this thread failed for want of a context: mha__no_memory must not blame memory. */
+/* True if the last allocation of this thread failed because no context exists. mha__no_memory must then not report a
+ * lack of memory. */
 static _Thread_local bool lacks_context;
 
 void *mha__alloc(mha_ctx *ctx, size_t bytes)
@@ -80,10 +81,10 @@ void mha_free(mha_ctx *ctx, void *memory)
     mha__free(ctx, memory);
 }
 
-/* ---- work ---- */
+/* ---- parallel work ---- */
 
-/* Makes this call the one that uses the workers. What a process leaves behind in `busy` when another of its threads
- * forks in the middle of a call means nothing to the child. */
+/* Claims the workers for this call; fails while another call of this process holds them. If another thread forks during
+ * a call, the child inherits `busy` with the pid of its parent, and ignores it. */
 static bool claim(mha_ctx *ctx, long pid)
 {
     long holder = atomic_load_explicit(&ctx->busy, memory_order_relaxed);
@@ -129,7 +130,7 @@ const char *mha_ctx_isa(mha_ctx *ctx)
     return mha__isa_name(mha__ctx_isa(ctx));
 }
 
-/* ---- talk ---- */
+/* ---- logging and callbacks ---- */
 
 void mha__log(mha_ctx *ctx, int level, const char *format, ...)
 {

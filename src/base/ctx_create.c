@@ -1,5 +1,5 @@
-/* ctx_create.c - from options and environment to a context. The environment is read here and nowhere else; a variable
- * that is empty counts as not set, and one that an option overrides is not looked at. */
+/* ctx_create.c - creates a context from options and environment variables. No other file reads the environment. An
+ * empty variable counts as unset, and a variable overridden by an option is ignored. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "base/ctx_struct.h"
 
@@ -34,12 +34,13 @@ static const char *environment(const char *name)
 
 /* ---- threads ---- */
 
-/* CPUs that the calling thread may run on: a job that was given two of 64 gets two threads. */
+/* Returns the number of CPUs that the calling thread may run on: a job restricted to two of 64 CPUs gets two
+ * threads. */
 static int cpus(void)
 {
     long count = 0;
 #ifdef __linux__
-    cpu_set_t small; /* 1024 CPUs; a machine with more refuses the call with EINVAL */
+    cpu_set_t small; /* 1024 CPUs; with more, the call fails with EINVAL */
     if (sched_getaffinity(0, sizeof small, &small) == 0)
         count = CPU_COUNT(&small);
     else
@@ -58,7 +59,7 @@ static mha_status choose_threads(int option, int *threads, mha_error *err)
         *threads = option > 0 ? option : cpus();
         return MHA_OK;
     }
-    const size_t digits = strspn(text, "0123456789"); /* no sign, no blank, no other base */
+    const size_t digits = strspn(text, "0123456789"); /* digits only: a sign, a blank or another base is rejected */
     const long value = digits <= 9 && text[digits] == '\0' ? strtol(text, NULL, 10) : 0;
     if (value < 1 || value > MAX_THREADS)
         return mha__fail(err, MHA_ERR_ARG, "MHA_THREADS must be a whole number from 1 to %d (got \"%s\")",
@@ -80,7 +81,7 @@ int mha_isa_list(const char **names, int capacity)
     return count;
 }
 
-/* "scalar, avx2, avx512": what this CPU has, oldest first. */
+/* Lists the ISAs that this CPU supports, oldest first: "scalar, avx2, avx512". */
 static void list_isas(char *text, size_t capacity)
 {
     const char *names[MHA__ISAS];
@@ -134,7 +135,8 @@ static mha_status fill(mha_ctx *ctx, const mha_ctx_options *options, mha_error *
     return choose_isa(options->isa, &ctx->isa, err);
 }
 
-/* The system may refuse some of the workers (a limit on processes): the work is then done by fewer, with a warning. */
+/* The system may refuse to start some workers (a limit on processes). The context then uses fewer threads and logs a
+ * warning. */
 static mha_status start_pool(mha_ctx *ctx, mha_error *err)
 {
     if (ctx->threads == 1 || ctx->parallel_for) return MHA_OK;
@@ -171,6 +173,6 @@ void mha_ctx_free(mha_ctx *ctx)
 {
     if (!ctx) return;
     mha__pool_free(ctx, ctx->pool);
-    mha_allocator allocator = ctx->allocator; /* the context itself goes last */
+    mha_allocator allocator = ctx->allocator; /* copied first, because the context is freed with it */
     allocator.free(allocator.user, ctx);
 }

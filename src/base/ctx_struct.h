@@ -1,4 +1,4 @@
-/* ctx_struct.h - what a context is made of. For ctx.c and ctx_create.c alone; everybody else uses base/ctx.h. */
+/* ctx_struct.h - the fields of a context. Included only by ctx.c and ctx_create.c; other files use base/ctx.h. */
 #ifndef MHA_BASE_CTX_STRUCT_H
 #define MHA_BASE_CTX_STRUCT_H
 
@@ -6,7 +6,7 @@
 #include "base/pool.h"
 #include <stdatomic.h>
 
-/* Nothing changes after creation but `busy`, so any number of threads may read it. */
+/* Only `busy` changes after creation, so any number of threads may read a context. */
 struct mha_ctx {
     mha_allocator allocator;
     mha_log_fn log;
@@ -17,7 +17,7 @@ struct mha_ctx {
     void *parallel_for_user;
     mha_between_tiles_fn between_tiles;
     void *between_tiles_user;
-    mha__pool *pool; /* NULL with one thread or with parallel_for */
+    mha__pool *pool; /* NULL with one thread or if parallel_for is set */
     int threads;
     mha__isa isa;
     _Atomic long busy; /* the process whose parallel call is running, 0 if none; see mha__parallel */

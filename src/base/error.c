@@ -1,4 +1,4 @@
-/* error.c - one sentence about a failure, fit for any terminal. */
+/* error.c - error messages that are safe to print on any terminal. */
 #include "base/error.h"
 
 #include "base/utf8.h"
@@ -12,7 +12,7 @@ static const char ellipsis[] = "...";
 mha_status mha__fail(mha_error *err, mha_status status, const char *format, ...)
 {
     if (!err) return status;
-    char text[sizeof err->message]; /* apart from err, so that a sentence may quote the one before it */
+    char text[sizeof err->message]; /* separate from err, because the arguments may include the previous message */
     va_list args;
     va_start(args, format);
     int length = vsnprintf(text, sizeof text, format, args);
@@ -21,7 +21,7 @@ mha_status mha__fail(mha_error *err, mha_status status, const char *format, ...)
         snprintf(text, sizeof text, "%s", mha_status_text(status));
     } else if ((size_t)length >= sizeof text) {
         size_t cut = sizeof text - sizeof ellipsis;
-        while (cut > 0 && ((unsigned char)text[cut] & 0xC0) == 0x80) /* inside a character */
+        while (cut > 0 && ((unsigned char)text[cut] & 0xC0) == 0x80) /* not a character boundary */
             cut--;
         memcpy(text + cut, ellipsis, sizeof ellipsis);
     }
@@ -30,8 +30,8 @@ mha_status mha__fail(mha_error *err, mha_status status, const char *format, ...)
     return status;
 }
 
-/* Characters that move the cursor, reorder or break the line: the controls, the bidi controls of Unicode's UAX #9, and
- * the line and paragraph separators. */
+/* Returns true for characters that move the cursor, reorder text or break the line: control characters, the bidi
+ * controls of Unicode's UAX #9, and the line and paragraph separators. */
 static bool is_harmful(uint32_t code)
 {
     static const struct {
@@ -43,7 +43,7 @@ static bool is_harmful(uint32_t code)
     return false;
 }
 
-/* The next character of `bytes` as it may be shown, in `piece`; returns how many bytes it took. */
+/* Writes the next character of `bytes` to `piece` in printable form. Returns the number of bytes read. */
 static size_t next_piece(const char *bytes, size_t n, char piece[8])
 {
     uint32_t code = 0;
@@ -51,7 +51,7 @@ static size_t next_piece(const char *bytes, size_t n, char piece[8])
     if (length == 0 || (length == 1 && is_harmful(code)))
         snprintf(piece, 8, "\\x%02X", (unsigned)(unsigned char)bytes[0]);
     else if (is_harmful(code))
-        snprintf(piece, 8, "\\u%04X", (unsigned)(code & 0xFFFF)); /* every harmful one is below U+10000 */
+        snprintf(piece, 8, "\\u%04X", (unsigned)(code & 0xFFFF)); /* every harmful character is below U+10000 */
     else
         snprintf(piece, 8, "%.*s", length, bytes);
     return length == 0 ? 1 : (size_t)length;
@@ -60,7 +60,7 @@ static size_t next_piece(const char *bytes, size_t n, char piece[8])
 const char *mha__quote(mha__quoted *q, const char *bytes, size_t n)
 {
     size_t used = 0;
-    size_t cut = 0; /* the last end of a piece after which the dots still fit */
+    size_t cut = 0; /* the last end of a piece that leaves room for the ellipsis */
     for (size_t at = 0; bytes && at < n;) {
         char piece[8];
         at += next_piece(bytes + at, n - at, piece);

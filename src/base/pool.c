@@ -1,15 +1,16 @@
-/* pool.c - workers that share out the tasks of one call at a time.
+/* pool.c - workers that execute the tasks of one call at a time.
  *
- * The call is one word, `state`: its serial number, whether it is open, and how many workers are inside. The caller
- * writes the task, then opens the call; a worker that sees a new open call enters by adding one, takes task indices
- * from `next` until they run out, and leaves by subtracting one. The caller works too, then closes the call and waits
- * for those inside; a worker that wakes up too late finds it closed, so nobody waits for a sleeper.
+ * A call is described by one word, `state`: its serial number, whether it is open, and how many workers are inside. The
+ * caller stores the task, then opens the call. A worker that sees a new open call enters by adding one, takes task
+ * indices from `next` until none remain, and leaves by subtracting one. The caller works too, then closes the call and
+ * waits for the workers inside. A worker that wakes up too late finds the call closed, so nobody waits for a sleeping
+ * worker.
  *
- * Invariant: task, arg and count change only while the call is closed and nobody is inside.
+ * Invariant: task, arg and count change only while the call is closed and no worker is inside.
  *
- * Waiting is a short spin, then sleep. A sleeper counts itself in `sleepers` before it looks at `state` a last time,
- * and the caller opens the call before it looks at `sleepers` (both sequentially consistent): one of them sees the
- * other.
+ * Waiting is a short spin followed by sleep. A worker increments `sleepers` before it reads `state` a last time, and
+ * the caller opens the call before it reads `sleepers`. Both are sequentially consistent, so at least one of the two
+ * sees the other, and no wakeup is lost.
  */
 #include "base/pool.h"
 
@@ -19,20 +20,21 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A few microseconds, since a pause takes 40 to 140 cycles: the gap between the calls of one forward pass. */
+/* A few microseconds, as one pause takes 40 to 140 cycles. This covers the gap between the calls of one forward
+ * pass. */
 enum { SPINS = 128 };
-/* Tasks keep their scratch memory in workspaces; the largest frame is a tile of a kernel, some tens of KiB. */
+/* Tasks keep their scratch memory in workspaces. The largest stack frame is a tile of a kernel, some tens of KiB. */
 enum { STACK_BYTES = 1 << 20 };
 enum { CACHE_LINE = 64 };
 
 #define INSIDE UINT64_C(0xFFFF) /* workers inside the call */
 #define OPEN UINT64_C(0x10000)
-#define SERIAL UINT64_C(0x20000) /* one step of the serial number, which has the rest of the word */
+#define SERIAL UINT64_C(0x20000) /* one increment of the serial number, which occupies the remaining bits */
 
 typedef struct worker {
     mha__pool *pool;
     pthread_t thread;
-    int index; /* 1 ... ; the caller is 0 */
+    int index; /* 1 or more; index 0 is the caller */
 } worker;
 
 struct mha__pool {
@@ -41,15 +43,15 @@ struct mha__pool {
     _Alignas(CACHE_LINE) mha__task_fn task;
     void *arg;
     int64_t count;
-    long pid;    /* of the process that the workers belong to */
-    int threads; /* most that ever run at once, the caller included */
+    long pid;    /* process that the workers belong to */
+    int threads; /* maximum number of concurrent threads, including the caller */
     int running; /* workers started in this process */
     atomic_bool stop;
     atomic_int sleepers;
-    pthread_mutex_t lock; /* held only to fall asleep and to wake */
+    pthread_mutex_t lock; /* held only while falling asleep or waking others */
     pthread_cond_t wake;  /* the workers sleep here */
     pthread_cond_t done;  /* the caller sleeps here */
-    worker workers[];     /* threads - 1 */
+    worker workers[];     /* threads - 1 entries */
 };
 
 static void pause_cpu(void)
@@ -66,7 +68,7 @@ static uint64_t serial_of(uint64_t state)
     return state / SERIAL;
 }
 
-/* Whether a worker that knows call `seen` has a reason to get up. */
+/* Returns true if there is a call later than `seen`, or the pool is stopping. */
 static bool is_news(mha__pool *pool, uint64_t seen)
 {
     return serial_of(atomic_load(&pool->state)) != seen || atomic_load(&pool->stop);
@@ -99,7 +101,7 @@ static void wake_workers(mha__pool *pool, int64_t wanted)
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* Enters the call if it is open; *seen becomes its serial number either way. */
+/* Enters the call if it is open. *seen becomes the serial number of the call in either case. */
 static bool enter(mha__pool *pool, uint64_t *seen)
 {
     uint64_t state = atomic_load(&pool->state);
@@ -114,7 +116,7 @@ static void leave(mha__pool *pool)
 {
     uint64_t before = atomic_fetch_sub(&pool->state, 1);
     if ((before & OPEN) || (before & INSIDE) != 1) return;
-    pthread_mutex_lock(&pool->lock); /* the last one out of a closed call: the caller may be asleep */
+    pthread_mutex_lock(&pool->lock); /* the last worker to leave a closed call: the caller may be asleep */
     pthread_cond_signal(&pool->done);
     pthread_mutex_unlock(&pool->lock);
 }
@@ -143,7 +145,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* Closes the call and waits until nobody is inside. */
+/* Closes the call and waits until no worker is inside. */
 static void finish(mha__pool *pool)
 {
     atomic_fetch_and(&pool->state, ~OPEN);
@@ -157,9 +159,10 @@ static void finish(mha__pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* Workers block the signals that are sent to the process: their handlers belong to the application's own threads. What
- * an instruction of the worker raises itself is not blocked: the kernel ends a process whose thread blocks such a
- * signal without calling the handler (a page of a mapped file that was truncated is SIGBUS). */
+/* Workers block the signals that are sent to the process, because their handlers belong to the threads of the
+ * application. Signals raised by an instruction of the worker itself are not blocked. If a thread blocks such a signal,
+ * the kernel kills the process without calling the handler (for example SIGBUS for a page of a truncated mapped
+ * file). */
 static void block_sent_signals(sigset_t *before)
 {
     static const int raised[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
@@ -187,7 +190,8 @@ static void start_workers(mha__pool *pool)
     pthread_attr_destroy(&attr);
 }
 
-/* A pool without workers. Also in a child of fork(), where locks are as some lost thread left them. */
+/* Resets a pool to have no workers. Also used in a child of fork(), where the locks are in the state in which a thread
+ * of the parent left them. */
 static bool reset(mha__pool *pool, long pid)
 {
     atomic_init(&pool->state, 0);

@@ -6,16 +6,17 @@
 
 typedef struct mha__pool mha__pool;
 
-/* Starts threads - 1 workers (the caller of mha__pool_run is the remaining one); memory comes from ctx. Fewer when the
- * system refuses more: see mha__pool_threads. NULL when there is no memory. */
+/* Starts threads - 1 workers; the caller of mha__pool_run is the remaining thread. Memory comes from ctx. If the system
+ * refuses some threads, the pool has fewer: see mha__pool_threads. Returns NULL if out of memory. */
 mha__pool *mha__pool_create(mha_ctx *ctx, int threads);
-/* Stops and joins the workers. `ctx` as at creation. Accepts NULL. */
+/* Stops and joins the workers. `ctx` must be the context of the creation. Accepts NULL. */
 void mha__pool_free(mha_ctx *ctx, mha__pool *pool);
-/* The calling thread included; fixed at creation. */
+/* Returns the number of threads, including the calling thread; fixed at creation. */
 int mha__pool_threads(const mha__pool *pool);
 
-/* As mha__parallel. One call at a time, never from inside a task: the context sees to it. `pid` is getpid(); in a child
- * of fork() it differs from that of the last call, and the workers, which fork() does not copy, are started anew. */
+/* Same as mha__parallel. The context ensures that only one call runs at a time and none from inside a task. `pid` is
+ * getpid(). In a child of fork() it differs from the pid of the last call; the workers, which fork() does not copy, are
+ * then started again. */
 void mha__pool_run(mha__pool *pool, long pid, int64_t count, mha__task_fn task, void *arg);
 
 #endif

@@ -1,4 +1,4 @@
-/* size.h - checked arithmetic for every size that comes from outside. One helper, no second copy. */
+/* size.h - checked arithmetic for every size that comes from outside, without a second implementation elsewhere. */
 #ifndef MHA_BASE_SIZE_H
 #define MHA_BASE_SIZE_H
 
@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* *out = a * b (or a + b); false on overflow, *out is then unspecified. */
+/* *out = a * b (or a + b). Returns false on overflow; *out is then unspecified. */
 static inline bool mha__mul(size_t a, size_t b, size_t *out)
 {
     return !__builtin_mul_overflow(a, b, out);
@@ -16,8 +16,8 @@ static inline bool mha__add(size_t a, size_t b, size_t *out)
     return !__builtin_add_overflow(a, b, out);
 }
 
-/* Product of `n` extents, each of which must be >= 0, times `element` bytes; left to right, so [2^40, 2^40, 0]
- * overflows. */
+/* Computes the product of `n` dimensions and of `element` bytes. Returns false on overflow or if a dimension is
+ * negative. Multiplies from left to right, so [2^40, 2^40, 0] overflows. */
 static inline bool mha__bytes(const int64_t *extent, int n, size_t element, size_t *out)
 {
     size_t total = element;
@@ -39,7 +39,7 @@ static inline int64_t mha__ceil_div(int64_t a, int64_t b)
 {
     return a / b + (a % b != 0);
 } /* a >= 0, b > 0 */
-/* The least one of a, b > 0, which must fit. */
+/* Returns the least common multiple of a, b > 0, which must not overflow. */
 static inline int64_t mha__common_multiple(int64_t a, int64_t b)
 {
     int64_t divisor = a, rest = b;

@@ -1,4 +1,4 @@
-/* status.c - the names of statuses and data types, and the version: tables, and nothing that can fail. */
+/* status.c - tables of the names of statuses and data types, and the version. Nothing here can fail. */
 #include "mha/mha.h"
 
 #define TEXT_OF(x) #x
@@ -6,7 +6,7 @@
 
 static const struct {
     const char *name;
-    size_t size; /* bytes of one element; 0 where an element has no size of its own */
+    size_t size; /* bytes per element; 0 if the type has no element size */
 } dtypes[] = {
     [MHA_DTYPE_DEFAULT] = {"default", 0},
     [MHA_F32] = {"f32", 4},
@@ -28,7 +28,7 @@ static const struct {
 
 static int known(mha_dtype dtype)
 {
-    return (size_t)dtype < sizeof dtypes / sizeof dtypes[0]; /* a negative value becomes a huge one */
+    return (size_t)dtype < sizeof dtypes / sizeof dtypes[0]; /* a negative value becomes a very large one */
 }
 
 const char *mha_dtype_name(mha_dtype dtype)

@@ -1,4 +1,4 @@
-/* struct_size.c - the version check of every public struct: what its `size` promises is what is read. */
+/* struct_size.c - the version check of every public struct: reads exactly as many bytes as its `size` states. */
 #include "base/struct_size.h"
 
 #include "base/error.h"

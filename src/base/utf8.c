@@ -1,9 +1,10 @@
-/* utf8.c - well-formed UTF-8 as RFC 3629 has it: shortest form only, no surrogates, nothing above U+10FFFF. */
+/* utf8.c - well-formed UTF-8 according to RFC 3629: shortest form only, no surrogates, no code points above
+ * U+10FFFF. */
 #include "base/utf8.h"
 
 int mha__utf8_read(const char *p, size_t n, uint32_t *code)
 {
-    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000}; /* by length: below it, the form is overlong */
+    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000}; /* by length: a smaller code point is overlong */
     const unsigned char *byte = (const unsigned char *)p;
     if (n == 0) return 0;
     if (byte[0] < 0x80) {
@@ -43,7 +44,7 @@ size_t mha__utf8_check(const char *p, size_t n)
     size_t at = 0;
     while (at < n) {
         uint32_t code;
-        if ((unsigned char)p[at] < 0x80) { /* nearly always */
+        if ((unsigned char)p[at] < 0x80) { /* the common case */
             at++;
             continue;
         }
