@@ -1,6 +1,6 @@
-/* half.c - the half-width types. All rounding is done in integers, so that the rounding mode and flush-to-zero of the
- * caller's thread change nothing. NaN keeps its sign and the payload bits that fit; f16 NaN comes out quiet both ways,
- * bf16 NaN when narrowed, as from the CPU's own instructions. */
+/* half.c - the 16-bit floating-point types. All rounding is done in integers, so the rounding mode and flush-to-zero of
+ * the calling thread have no effect. NaN keeps its sign and the payload bits that fit. As with the instructions of the
+ * CPU, an f16 NaN becomes quiet in both directions, a bf16 NaN only when narrowed. */
 #include "math/half.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ static float float_of(uint32_t bits)
     return value;
 }
 
-/* x / 2^shift, to nearest, ties to even. */
+/* Returns x / 2^shift, rounded to nearest, ties to even. */
 static uint32_t shift_round(uint32_t x, uint32_t shift)
 {
     uint32_t odd = x >> shift & 1;
@@ -40,7 +40,7 @@ float mha__f16_to_f32(uint16_t bits)
     uint32_t fraction = bits & 0x3FF;
     if (exponent == 0x1F) /* infinity, or NaN made quiet */
         return float_of(sign | F32_INF | (fraction ? (fraction | F16_QUIET) << 13 : 0));
-    if (exponent == 0) { /* zero or subnormal: fraction * 2^-24, which f32 holds as a normal number */
+    if (exponent == 0) { /* zero or subnormal: fraction * 2^-24, a normal value in f32 */
         float magnitude = (float)fraction * 0x1p-24f;
         return float_of(sign | bits_of(magnitude));
     }
@@ -51,7 +51,7 @@ uint16_t mha__f32_to_bf16(float value)
 {
     uint32_t bits = bits_of(value);
     if ((bits & 0x7FFFFFFF) > F32_INF) return (uint16_t)(bits >> 16 | BF16_QUIET);
-    return (uint16_t)shift_round(bits, 16); /* a carry out of the fraction is the next exponent, at the end infinity */
+    return (uint16_t)shift_round(bits, 16); /* a carry out of the fraction increments the exponent, up to infinity */
 }
 
 uint16_t mha__f32_to_f16(float value)

@@ -1,12 +1,12 @@
-/* half.h - bf16 and f16 to f32 and back; one number at a time. Kernels have vector forms. */
+/* half.h - conversion between f32 and bf16 or f16, one element at a time. Kernels have vector forms. */
 #ifndef MHA_MATH_HALF_H
 #define MHA_MATH_HALF_H
 
 #include <stdint.h>
 
 float mha__bf16_to_f32(uint16_t bits);  /* exact */
-float mha__f16_to_f32(uint16_t bits);   /* exact, subnormals and inf too; nan becomes quiet */
-uint16_t mha__f32_to_bf16(float value); /* nearest even; nan stays nan (quiet) */
-uint16_t mha__f32_to_f16(float value);  /* nearest even; overflow to inf; nan stays nan (quiet) */
+float mha__f16_to_f32(uint16_t bits);   /* exact, including subnormals and inf; nan becomes quiet */
+uint16_t mha__f32_to_bf16(float value); /* rounds to nearest even; nan stays nan (quiet) */
+uint16_t mha__f32_to_f16(float value);  /* rounds to nearest even; overflow to inf; nan stays nan (quiet) */
 
 #endif

@@ -1,7 +1,7 @@
-/* linalg_cholesky.c - a = L L^T by blocks of columns, and the two triangular solves behind it.
+/* linalg_cholesky.c - the factorization a = L L^T by blocks of columns, and the two triangular solves.
  *
- * A block of columns is finished (its square at the diagonal first, then the rows below, each on its own), and its
- * product with itself is taken from what lies to the right, by the register tile. */
+ * Each block of columns is finished first: the square on the diagonal, then the rows below it, each independently. Its
+ * product with itself is then subtracted from the part to its right, by the register tile. */
 #include "math/linalg.h"
 
 #include <float.h>
@@ -17,11 +17,11 @@ enum { BLOCK = 48, SOLVE_COLUMNS = 64 };
 typedef struct factor {
     int64_t n;
     double *a;
-    int64_t first, width; /* the block of columns at hand */
-    double *minus, *plus; /* panels of the rows below it: -L and L */
+    int64_t first, width; /* the current block of columns */
+    double *minus, *plus; /* panels of the rows below the block: -L and L */
 } factor;
 
-/* The square at the diagonal. Returns the row whose pivot is too small, or -1. */
+/* Factors the square on the diagonal. Returns the row whose pivot is too small, or -1. */
 static int64_t factor_square(const factor *f, const double *diagonal)
 {
     const double tiny = (double)f->n * DBL_EPSILON;
@@ -43,7 +43,7 @@ static int64_t factor_square(const factor *f, const double *diagonal)
     return -1;
 }
 
-/* A panel of rows below the square. */
+/* Finishes a panel of rows below the square. */
 static void finish_task(void *arg, int64_t panel, int worker)
 {
     (void)worker;
@@ -67,7 +67,7 @@ static void finish_task(void *arg, int64_t panel, int worker)
     }
 }
 
-/* Takes the block's product from BLOCK rows below it, up to the tiles across the diagonal. */
+/* Subtracts the product of the block from BLOCK rows below it, up to and including the tiles on the diagonal. */
 static void update_task(void *arg, int64_t task, int worker)
 {
     (void)worker;
@@ -134,7 +134,7 @@ static void subtract(const solve *s, int64_t from, int64_t to, const double *fac
             row[c] -= factors[k * stride] * s->b[k * s->columns + column + c];
 }
 
-/* Some columns: down with L, then up with its transpose. */
+/* Solves some columns: forward substitution with L, then back substitution with its transpose. */
 static void solve_task(void *arg, int64_t task, int worker)
 {
     (void)worker;

@@ -1,9 +1,9 @@
-/* linalg_eigen.c - eigenvectors of a symmetric matrix: Householder's reduction (linalg_tridiagonal.c), then the QL
- * method with implicit shifts (Bowdler, Martin, Reinsch and Wilkinson 1968; Golub and Van Loan, chapter 8).
+/* linalg_eigen.c - eigenvectors of a symmetric matrix: Householder reduction (linalg_tridiagonal.c), then the QL method
+ * with implicit shifts (Bowdler, Martin, Reinsch and Wilkinson 1968; Golub and Van Loan, chapter 8).
  *
- * The tridiagonal matrix is worked on alone; its rotations are written down, sweep after sweep, and applied to the
- * vectors when some have come together: column by column of Q^T they do not depend on each other, so tasks take blocks
- * of columns that stay in a level-2 cache. */
+ * QL works on the tridiagonal matrix alone. Its rotations are recorded, sweep after sweep, and applied to the vectors
+ * once enough have accumulated. The columns of Q^T are independent, so tasks process blocks of columns that fit an L2
+ * cache. */
 #include <float.h>
 #include <math.h>
 #include <stdbool.h>
@@ -15,17 +15,17 @@
 #include "math/linalg.h"
 #include "math/linalg_tridiagonal.h"
 
-enum { SWEEPS = 32, COLUMNS = 64, TRIES = 60 }; /* sweeps for one eigenvalue: 2 in the mean */
+enum { SWEEPS = 32, COLUMNS = 64, TRIES = 60 }; /* TRIES: maximum sweeps per eigenvalue; 2 on average */
 
 typedef struct sweep {
-    int64_t last, count; /* rotations of rows (last, last + 1), (last - 1, last) ... */
+    int64_t last, count; /* rotations of rows (last, last + 1), (last - 1, last), ... */
 } sweep;
 
 typedef struct ql {
     int64_t n;
     double *d, *e, *vectors;
-    double floor; /* a number beside the diagonal that is no larger is 0: what rounding does to the whole matrix */
-    double (*rotation)[2]; /* [SWEEPS * n] cosine and sine */
+    double floor; /* an off-diagonal element up to this size counts as 0: the rounding error of the whole matrix */
+    double (*rotation)[2]; /* [SWEEPS * n] cosine and sine of each rotation */
     sweep sweeps[SWEEPS];
     int64_t sweep_count, rotation_count;
 } ql;
@@ -58,7 +58,7 @@ static void apply(mha_ctx *ctx, ql *q)
     q->sweep_count = q->rotation_count = 0;
 }
 
-/* One sweep over rows l .. m, which no number beside the diagonal ties to others: chases the shift's bulge upwards. */
+/* Performs one sweep over rows l .. m, a block not coupled to other rows: chases the bulge of the shift upwards. */
 static void sweep_block(ql *q, int64_t l, int64_t m)
 {
     double *d = q->d, *e = q->e;
@@ -70,7 +70,7 @@ static void sweep_block(ql *q, int64_t l, int64_t m)
     for (int64_t i = m - 1; i >= l; i--) {
         const double f = s * e[i], b = c * e[i], r = hypot(f, g);
         e[i + 1] = r;
-        if (r == 0) { /* the block has fallen apart here */
+        if (r == 0) { /* the block has split here */
             d[i + 1] -= moved;
             e[m] = 0;
             return;
@@ -92,7 +92,7 @@ static void sweep_block(ql *q, int64_t l, int64_t m)
     e[m] = 0;
 }
 
-/* The end of the block that begins with l. */
+/* Returns the last row of the block that begins with row l. */
 static int64_t block_end(const ql *q, int64_t l)
 {
     int64_t m = l;
@@ -101,7 +101,8 @@ static int64_t block_end(const ql *q, int64_t l)
     return m;
 }
 
-/* Beside its neighbours alone a number may never become small: where rank is missing, the diagonal is rounding too. */
+/* Returns an absolute threshold for off-diagonal elements. A threshold relative to the neighboring diagonal elements
+ * alone may never be reached: in a rank-deficient matrix these elements are rounding errors too. */
 static double floor_of(const ql *q)
 {
     double most = 0;
@@ -126,7 +127,7 @@ static bool find_values(mha_ctx *ctx, ql *q)
     return true;
 }
 
-/* Ascending; each value is swapped into its place once. */
+/* Sorts by ascending eigenvalue with at most one swap per position. */
 static void sort(ql *q)
 {
     for (int64_t i = 0; i + 1 < q->n; i++) {
@@ -146,7 +147,7 @@ static void sort(ql *q)
     }
 }
 
-/* Copies the lower triangle to the upper one. False if a number is not finite. */
+/* Copies the lower triangle to the upper triangle. Returns false if an element is not finite. */
 static bool read_lower(int64_t n, double *a)
 {
     bool finite = true;

@@ -1,7 +1,7 @@
 /* linalg_product.c - X^T Y and X^T X of f32 rows, in double.
  *
- * BLOCK_ROWS rows at a time are widened into panels (linalg_tile.h), which the tasks then share; a task makes one
- * square of out. */
+ * BLOCK_ROWS rows at a time are widened into panels (linalg_tile.h) shared by all tasks; each task computes one square
+ * of out. */
 #include "math/linalg.h"
 
 #include <stdbool.h>
@@ -10,12 +10,12 @@
 #include "base/size.h"
 #include "math/linalg_tile.h"
 
-enum { BLOCK_ROWS = 128, SQUARE = 48 }; /* two times 48 columns of panels: 96 KiB, beside out in a level-2 cache */
+enum { BLOCK_ROWS = 128, SQUARE = 48 }; /* 2 x 48 columns of panels, 96 KiB, share an L2 cache with out */
 
 typedef struct product {
-    const mha__columns *x, *y; /* the same for X^T X, of which the lower squares alone are computed */
+    const mha__columns *x, *y; /* equal for X^T X, of which only the squares of the lower triangle are computed */
     double *x_panels, *y_panels;
-    int64_t first, rows; /* of this block */
+    int64_t first, rows; /* first row and row count of the current block */
     double *out;
 } product;
 
@@ -41,7 +41,7 @@ static void widen_task(void *arg, int64_t i, int worker)
         widen_panel(p->y, p->first, p->rows, i - panels, p->y_panels);
 }
 
-/* Rows i .. of out belong to columns of x, columns j .. to columns of y. */
+/* Adds the square of out at (i, j): rows of out belong to columns of x, columns of out to columns of y. */
 static void add_square(const product *p, int64_t i, int64_t j)
 {
     const int64_t n = p->y->count, i_end = mha__min64(i + SQUARE, p->x->count), j_end = mha__min64(j + SQUARE, n);
@@ -59,7 +59,8 @@ static void square_task(void *arg, int64_t task, int worker)
     add_square(p, task / across * SQUARE, task % across * SQUARE);
 }
 
-/* The squares of the lower triangle, row by row: square (r, c) is number r (r + 1) / 2 + c. */
+/* Computes a square of the lower triangle. Squares are numbered row by row: square (r, c) has index r (r + 1) / 2 +
+ * c. */
 static void lower_task(void *arg, int64_t task, int worker)
 {
     (void)worker;

@@ -1,7 +1,7 @@
-/* linalg_tile.h - the register tile that products in double are made of.
+/* linalg_tile.h - the register tile of matrix products in double.
  *
- * Both operands lie in panels of TILE columns, [k][TILE], zeros beyond the last column. Baseline instructions only:
- * what the compiler makes of it must run everywhere. */
+ * Both operands are panels of TILE columns, [k][TILE], with zeros after the last column. Compiled for baseline
+ * instructions only, so that the code runs on every CPU. */
 #ifndef MHA_MATH_LINALG_TILE_H
 #define MHA_MATH_LINALG_TILE_H
 
@@ -9,7 +9,7 @@
 
 enum { MHA__TILE = 4 };
 
-/* The top left rows x columns of c += A^T B over k: each number goes on from what c holds, k ascending. */
+/* Top left rows x columns of c += A^T B over k: each element continues from the content of c, k ascending. */
 static inline void mha__tile_add(int64_t k, const double *a, const double *b, int64_t rows, int64_t columns, double *c,
                                  int64_t c_row)
 {

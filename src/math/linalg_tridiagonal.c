@@ -1,9 +1,9 @@
-/* linalg_tridiagonal.c - Householder's reduction of a symmetric matrix, and the product of its reflections.
+/* linalg_tridiagonal.c - Householder reduction of a symmetric matrix, and the product of its reflections.
  *
- * Reflection k is I - v v^T with |v|^2 = 2; it makes the numbers of row k beyond the one beside the diagonal 0, and v
- * takes their place. The rest S of the matrix, rows and columns from k + 1 on, becomes S - v w^T - w v^T with
- * w = p - (p . v / 2) v, p = S v. That change is put off until the next reflection is known, so that one pass over S
- * both makes it and computes the next p: S, which no cache holds, is read once. */
+ * Reflection k is I - v v^T with |v|^2 = 2. It zeroes the elements of row k after the superdiagonal, and v is stored in
+ * their place. The rest S of the matrix, rows and columns from k + 1 on, becomes S - v w^T - w v^T with w = p - (p . v
+ * / 2) v, p = S v. This update is deferred until the next reflection is known, so that a single pass over S applies it
+ * and computes the next p. S, which exceeds the caches, is thus read once per reflection. */
 #include "math/linalg_tridiagonal.h"
 
 #include <math.h>
@@ -13,16 +13,16 @@
 #include "base/size.h"
 #include "math/linalg.h"
 
-enum { ROWS = 16 }; /* of a task */
+enum { ROWS = 16 }; /* rows per task */
 
 typedef struct reduction {
     int64_t n, k;
     double *a, *q;
-    const double *v, *w; /* [n] of reflection k - 1, whose change is due; NULL before the first one */
+    const double *v, *w; /* [n] of reflection k - 1, whose update is pending; NULL before the first reflection */
     double *p;           /* [n] */
 } reduction;
 
-/* Numbers from `first` on of row i of S get the change that is due. */
+/* Applies the pending update to row i of S, from column `first` on. */
 static void change_row(const reduction *r, int64_t i, int64_t first)
 {
     double *row = r->a + i * r->n;
@@ -31,7 +31,7 @@ static void change_row(const reduction *r, int64_t i, int64_t first)
         row[j] -= r->v[i] * r->w[j] + r->w[i] * r->v[j];
 }
 
-/* Some rows of S: changed, and multiplied with the new v, which is in row k. */
+/* Updates some rows of S and multiplies them by the new v, which is stored in row k. */
 static void pass_task(void *arg, int64_t task, int worker)
 {
     (void)worker;
@@ -44,7 +44,7 @@ static void pass_task(void *arg, int64_t task, int worker)
     }
 }
 
-/* Turns x [count] into v; returns what the reflection makes of x[0]. A v of zeros reflects nothing. */
+/* Turns x [count] into v and returns the reflected x[0]. A v of zeros is the identity. */
 static double reflect(int64_t count, double *x)
 {
     double largest = 0;
@@ -52,7 +52,7 @@ static double reflect(int64_t count, double *x)
         largest = fmax(largest, fabs(x[i]));
     if (largest == 0) return 0;
     for (int64_t i = 0; i < count; i++)
-        x[i] /= largest; /* so that squares neither overflow nor vanish */
+        x[i] /= largest; /* so that squares neither overflow nor underflow */
     const double length = sqrt(mha__dot(count, x, x)), to = copysign(length, -x[0]);
     /* |x - to e|^2 = 2 length (length + |x0|) */
     const double scale = 1 / sqrt(length * (length + fabs(x[0])));
@@ -71,7 +71,7 @@ static void reduce(mha_ctx *ctx, reduction *r, double *d, double *e, double *v, 
         change_row(r, k, k);
         d[k] = row[k];
         e[k] = left > 0 ? row[k + 1] : 0;
-        if (left < 2) continue; /* already of three diagonals */
+        if (left < 2) continue; /* already tridiagonal */
         e[k] = reflect(left, row + k + 1);
         mha__parallel(ctx, mha__ceil_div(left, ROWS), pass_task, r);
         memcpy(v + k + 1, row + k + 1, (size_t)left * sizeof *v);
@@ -82,7 +82,8 @@ static void reduce(mha_ctx *ctx, reduction *r, double *d, double *e, double *v, 
     }
 }
 
-/* Rows of Q^T = ... H_1 H_0: row i is that of the identity for the reflections from i on, and meets the others. */
+/* Computes rows of Q^T = ... H_1 H_0. Row i is that of the identity for the reflections from i on; only the earlier
+ * ones are applied to it. */
 static void product_task(void *arg, int64_t task, int worker)
 {
     (void)worker;

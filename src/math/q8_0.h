@@ -1,5 +1,5 @@
-/* q8_0.h - q8_0: numbers in blocks of 32, an int8 each, with one scale; 34 bytes, no padding. A row of n numbers is
- * ceil(n / 32) blocks; what the last one has beyond n is 0. Number i is scale * q[i], exact in f32. */
+/* q8_0.h - q8_0: blocks of 32 elements, each an int8, with one scale per block; 34 bytes, without padding. A row of n
+ * elements is ceil(n / 32) blocks, padded with zeros. Element i is scale * q[i], exact in f32. */
 #ifndef MHA_MATH_Q8_0_H
 #define MHA_MATH_Q8_0_H
 
@@ -11,12 +11,13 @@ typedef struct mha__q8 {
     int8_t q[MHA__Q8_BLOCK];
 } mha__q8;
 
-/* Rounds n numbers, `stride` apart, to blocks: scale = largest magnitude / 127, each number to the nearest multiple of
- * it. An error is at most about half a scale. A block with NaN or Inf in it, or larger than 127 times the largest f16,
- * becomes NaN altogether: nothing is scrubbed. */
+/* Rounds n elements, `stride` apart, to blocks: scale = largest magnitude / 127, and each element to the nearest
+ * multiple of it. The error is at most about half of scale. A block with a NaN or Inf, or with a magnitude above 127
+ * times the largest f16, becomes all NaN, so that invalid values are not hidden. */
 void mha__q8_round(const float *x, int64_t stride, int64_t n, mha__q8 *blocks);
 
-/* What a view of a type counts: a number, or a block of q8_0. Its bytes, and how many a row of n numbers has. */
+/* The unit that strides of a view count, an element or a block of q8_0: its size in bytes, and the number of units per
+ * row of n elements. */
 static inline size_t mha__element_size(mha_dtype dtype)
 {
     return dtype == MHA_Q8_0 ? sizeof(mha__q8) : mha_dtype_size(dtype);

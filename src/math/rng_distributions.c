@@ -1,5 +1,5 @@
-/* rng_distributions.c - numbers of every distribution but the normal one, see rng_normal.c. A fused multiply-add
- * stands where PyTorch's vector kernels have one; -ffp-contract=off keeps the compiler from adding others. */
+/* rng_distributions.c - all distributions except the normal one, which is in rng_normal.c. The fmaf calls correspond to
+ * fused multiply-adds in PyTorch's vector kernels; -ffp-contract=off prevents the compiler from adding others. */
 #include "base/error.h"
 #include "math/rng_draws.h"
 #include <math.h>
@@ -21,7 +21,7 @@ mha_status mha_rng_rand_f64(mha_rng *rng, double *x, int64_t n, mha_error *err)
     return MHA_OK;
 }
 
-/* Rounding can reach the upper end, which the range lacks: such a number becomes the lower end, as in PyTorch. */
+/* Rounding can yield the excluded upper bound, which becomes the lower bound, as in PyTorch. */
 static float below(float x, float low, float high)
 {
     return x >= high ? low : x;
@@ -78,7 +78,7 @@ mha_status mha_rng_randint(mha_rng *rng, int64_t low, int64_t high, int64_t *x, 
 
 mha_status mha_rng_randperm(mha_rng *rng, int64_t *x, int64_t n, mha_error *err)
 {
-    const int64_t most = UINT32_MAX / 20; /* from here on PyTorch draws 64 bits, and swaps otherwise */
+    const int64_t most = UINT32_MAX / 20; /* from this size on PyTorch draws 64 bits and swaps in another way */
     MHA__TRY(mha__rng_check(rng, x, n, "mha_rng_randperm", err));
     if (n >= most)
         return mha__fail(err, MHA_ERR_ARG, "mha_rng_randperm: n must be at most %lld (got %lld)", (long long)(most - 1),
@@ -95,7 +95,7 @@ mha_status mha_rng_randperm(mha_rng *rng, int64_t *x, int64_t n, mha_error *err)
 
 /* ---- masks ---- */
 
-/* The stream of a mask. MKL's generator: x <- a x mod m, of which the float32 x / 2^31 is compared. */
+/* The stream of a mask. The generator of MKL computes x <- a x mod m and compares the float32 x / 2^31. */
 typedef struct mask_stream {
     mha_rng *rng;
     bool mkl;
@@ -134,7 +134,7 @@ static mha_status check_mask(const mha_rng *rng, double p, mha_rng_route route, 
 mha_status mha_rng_bernoulli(mha_rng *rng, double p, mha_rng_route route, uint8_t *x, int64_t n, mha_error *err)
 {
     MHA__TRY(check_mask(rng, p, route, x, n, "mha_rng_bernoulli", err));
-    if (n == 0) return MHA_OK; /* PyTorch draws no seed for an empty tensor either */
+    if (n == 0) return MHA_OK; /* like PyTorch, draws no seed for an empty tensor */
     mask_stream mask = mask_start(rng, p, route);
     for (int64_t i = 0; i < n; i++)
         x[i] = mask_next(&mask);
@@ -164,7 +164,7 @@ mha_status mha_rng_dropout(mha_rng *rng, double p, mha_rng_route route, const fl
     return MHA_OK;
 }
 
-/* ---- a choice by weights ---- */
+/* ---- sampling by weights ---- */
 
 static mha_status check_weights(const float *weights, int64_t count, bool replacement, int64_t n, mha_error *err)
 {
@@ -186,7 +186,7 @@ static mha_status check_weights(const float *weights, int64_t count, bool replac
     return MHA_OK;
 }
 
-/* The first index whose running share, a float32 sum, is not below a float64 draw. */
+/* Samples with replacement: the first index whose cumulative fraction, a float32 sum, is not below a float64 draw. */
 static void choose_again(mha_rng *rng, const float *weights, int64_t count, float *share, int64_t *x, int64_t n)
 {
     float total = 0;
@@ -209,7 +209,8 @@ static void choose_again(mha_rng *rng, const float *weights, int64_t count, floa
     }
 }
 
-/* The n greatest of weight / exponential, in falling order; the one taken becomes -1. */
+/* Samples without replacement: the n largest scores weight / exponential, in descending order. A selected score becomes
+ * -1. */
 static void choose_once(mha_rng *rng, const float *weights, int64_t count, float *score, int64_t *x, int64_t n)
 {
     for (int64_t i = 0; i < count; i++)
@@ -223,8 +224,8 @@ static void choose_once(mha_rng *rng, const float *weights, int64_t count, float
     }
 }
 
-/* The same for n = 1: a logarithm is only taken where the score may be the greatest so far. As -log1p(-u) >= u, it is
- * at most weight / u; the factor leaves room for rounding. */
+/* Same as choose_once for n = 1. Computes a logarithm only if the score may be the largest so far: as -log1p(-u) >= u,
+ * the score is at most weight / u. The factor leaves a margin for rounding. */
 static int64_t choose_one(mha_rng *rng, const float *weights, int64_t count)
 {
     int64_t best = 0;

@@ -1,4 +1,4 @@
-/* rng_layer_init.c - layers as PyTorch's constructors fill them: which tensor is drawn when, and between which
+/* rng_layer_init.c - initializes layers like the constructors of PyTorch, with the same order of tensors and the same
  * bounds. */
 #include "base/error.h"
 #include "base/size.h"
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A weight [out, in] is there and its size can be counted. */
+/* Checks that a weight [out, in] is not NULL and that its size does not overflow. */
 static mha_status check_weight(const mha_rng *rng, const char *out_name, int64_t out, const char *in_name, int64_t in,
                                const float *weight, const char *call, mha_error *err)
 {
@@ -22,7 +22,7 @@ static mha_status fill_within(mha_rng *rng, double bound, float *x, int64_t n, m
     return mha_rng_uniform(rng, -bound, bound, x, n, err);
 }
 
-/* sqrt 3 times the standard deviation, in double and in PyTorch's order of operations. */
+/* Return sqrt 3 times the standard deviation, in double and in PyTorch's order of operations. */
 static double kaiming_bound(int64_t in, double a)
 {
     return sqrt(3.0) * (sqrt(2.0 / (1 + a * a)) / sqrt((double)in));

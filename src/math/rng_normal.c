@@ -1,9 +1,9 @@
-/* rng_normal.c - normal numbers, by the method of Box and Muller: a pair from two uniform numbers u1 and u2,
- * sqrt(-2 log(1 - u1)) times cosine and sine of 2 pi u2.
+/* rng_normal.c - normal numbers by the Box-Muller method: two uniform numbers u1 and u2 give a pair, sqrt(-2 log(1 -
+ * u1)) times cosine and sine of 2 pi u2.
  *
- * Below 16 numbers PyTorch works in double with the C library's functions, from 16 on in blocks of 16 in float32. Its
- * vector kernels take logarithm, sine and cosine from single-precision polynomials (Moshier's Cephes library), with
- * fused multiply-adds where fmaf stands here; every bit of a result depends on that. */
+ * For fewer than 16 numbers PyTorch computes in double with the C library, otherwise in float32 in blocks of 16. Its
+ * vector kernels compute logarithm, sine and cosine by single-precision polynomials (Moshier's Cephes library), with
+ * fused multiply-adds where this file uses fmaf. Bitwise identical results depend on all of this. */
 #include "base/cpu.h"
 #include "base/error.h"
 #include "math/rng_draws.h"
@@ -13,13 +13,13 @@
 enum { BLOCK = 16, HALF = BLOCK / 2 };
 static const double TWO_PI = 0x1.921fb54442d18p+2;
 
-/* Everything below works on the 8 pairs of a block side by side, in loops that compilers make into vectors. Where fmaf
- * is a call, that is what takes the time: so the same code is compiled once more for CPUs that have the instruction. */
+/* The following functions process the 8 pairs of a block in loops that compilers vectorize. If fmaf is a function call,
+ * it dominates the time, so the same code is also compiled for CPUs with an FMA instruction. */
 #define INLINE static inline __attribute__((always_inline))
 
 /* ---- polynomials in float32 ---- */
 
-/* x = m 2^e with m in [1/2, 1); x is positive and normal. */
+/* Splits x = m 2^e with m in [1/2, 1); x is positive and normal. */
 INLINE float split(float x, int32_t *e)
 {
     int32_t bits;
@@ -30,8 +30,8 @@ INLINE float split(float x, int32_t *e)
     return x;
 }
 
-/* log x for positive normal x: m goes to [sqrt 1/2, sqrt 2), and log m to m - m^2 / 2 + m^3 P(m) about 1; log 2 comes
- * in two parts, of which the first times e is exact. */
+/* Returns log x for positive normal x. m is moved to [sqrt 1/2, sqrt 2), and log m is m - m^2 / 2 + m^3 P(m) in terms
+ * of m - 1. log 2 is split into two parts, the first of which gives an exact product with e. */
 INLINE float vector_log(float x)
 {
     int32_t e;
@@ -50,8 +50,8 @@ INLINE float vector_log(float x)
     return (m + y) + n * 0.693359375F;
 }
 
-/* Sine and cosine of x in [0, 2 pi]. j counts eighths of the circle to the nearest even number; pi / 4 comes in three
- * parts. */
+/* Computes sine and cosine of x in [0, 2 pi]. j is the index of the octant, rounded to the nearest even number; pi / 4
+ * is split into three parts. */
 INLINE void vector_sincos(float x, float *sine, float *cosine)
 {
     const int32_t j = ((int32_t)(x * 1.27323954473516F) + 1) & ~1;
@@ -68,7 +68,7 @@ INLINE void vector_sincos(float x, float *sine, float *cosine)
     *cosine = ((j + 2) & 4) != 0 ? -b : b;
 }
 
-/* ---- blocks of 16: uniform numbers become normal ones; number j and number j + 8 are a pair ---- */
+/* ---- blocks of 16: uniform numbers become normal numbers; elements j and j + 8 are a pair ---- */
 
 INLINE void block_vector(float *x, float mean, float std)
 {
@@ -102,7 +102,7 @@ void mha__normal_avx2(float *x, float mean, float std)
 }
 #endif
 
-/* As PyTorch with ATEN_CPU_CAPABILITY=default: the functions are the C library's, the last step is fused there too. */
+/* Same as PyTorch with ATEN_CPU_CAPABILITY=default, which uses the C library and also fuses the last step. */
 static void block_scalar(float *x, float mean, float std)
 {
     for (int j = 0; j < HALF; j++) {
@@ -121,7 +121,7 @@ static void block_f64(double *x)
     }
 }
 
-/* ---- few numbers: in double, one pair after the other; the spare one stays in the generator ---- */
+/* ---- fewer than 16 numbers: in double, pair by pair; the generator keeps the second number of a pair ---- */
 
 static double normal_f64(mha_rng *rng)
 {
@@ -138,7 +138,7 @@ static double normal_f64(mha_rng *rng)
 
 /* ---- tensors ---- */
 
-/* A rest that fills no block makes PyTorch draw the last 16 numbers anew. */
+/* If n is not a multiple of 16, PyTorch draws the last 16 numbers again. */
 static void normal_blocks(mha_rng *rng, float mean, float std, float *x, int64_t n)
 {
     void (*transform)(float *, float, float) = mha__cpu_has(MHA__AVX2) ? mha__normal_avx2 : mha__normal_any;
