@@ -1,6 +1,6 @@
 /* attn.h - the attention operator: describe, plan, run.
  *
- * O = softmax(softcap(scale * Q K^T) + bias, over the keys that the row may see) V      for every (b, h)
+ * O = softmax(softcap(scale * Q K^T) + bias, over the keys that the row may attend to) V      for every (b, h)
  *
  * Notation: B batch, H query heads, Hkv key/value heads, Lq and Lk lengths, D head width of q and k, Dv of v; b, h, i
  * (query), j (key) and d are the indices. Query head h reads key/value head h / (H / Hkv).
@@ -20,9 +20,9 @@
  *   - On one ISA and build, a row is bitwise identical for any thread count, batch size and position in the batch, and
  *     whether it is computed alone or with other rows.
  *   - Memory grows with L, not with L x L, unless all probabilities are requested.
- *   - Masked keys and values are not read: NaN, Inf or garbage in them never reaches a row that may not see them.
- *   - A row that sees no key gives out = 0, probs = 0 and lse = -infinity (or its sink, if it has one).
- *   - NaN and Inf that a row sees propagate to this row only.
+ *   - Masked keys and values are not read: NaN, Inf or garbage in them never reaches a row that may not attend to them.
+ *   - A row that attends to no key gives out = 0, probs = 0 and lse = -infinity (or its sink, if it has one).
+ *   - NaN and Inf in keys and values propagate only to the rows that attend to them.
  *   - bf16 and f16 are read exactly, arithmetic is in f32, and out is rounded once, to nearest even. On hardware with
  *     bf16 products, bf16 is multiplied directly and weights are rounded to bf16 before they multiply values;
  *     mha_attn_plan_describe reports it.
@@ -48,14 +48,14 @@ typedef enum mha_align {
     MHA_ALIGN_OFFSETS       /* args.offsets[b]: with a KV cache, the number of past tokens */
 } mha_align;
 
-/* Row i sees keys p - left to p + right inclusive, where p = i + offset; -1 = unlimited on that side. */
+/* Row i attends to keys p - left to p + right inclusive, where p = i + offset; -1 = unlimited on that side. */
 typedef struct mha_window {
     int on; /* 0 = no window */
     int64_t left, right;
 } mha_window;
 
 /* The stage of args.scores. Raw and softcapped scores precede masks: every key within the lengths of its sequence has
- * one. A biased score is -infinity if the row may not see the key. Probabilities equal those of probs. */
+ * one. A biased score is -infinity if the row may not attend to the key. Probabilities equal those of probs. */
 typedef enum mha_scores {
     MHA_SCORES_RAW = 0,    /* scale * q k */
     MHA_SCORES_SOFTCAPPED, /* after softcap */
@@ -63,7 +63,7 @@ typedef enum mha_scores {
     MHA_SCORES_PROBS       /* after softmax */
 } mha_scores;
 
-/* Optional inputs besides q, k, v, and optional outputs besides out. A plan serves calls with exactly these. */
+/* Optional inputs besides q, k, v, and optional outputs besides out. A plan accepts only calls with exactly these. */
 enum {
     MHA_ATTN_KEEP = 1 << 0,          /* args.keep          boolean mask                          */
     MHA_ATTN_BIAS = 1 << 1,          /* args.bias          added to the scores                   */
@@ -86,7 +86,7 @@ enum {
     MHA_ATTN_PROBS = 1 << 1,  /* args.probs  probabilities, of all or of selected heads and rows */
     MHA_ATTN_STATS = 1 << 2,  /* args.stats  statistics, with memory O(L) */
     MHA_ATTN_SCORES = 1 << 3, /* args.scores  scores at stage desc.scores, of all or of selected heads and rows */
-    MHA_ATTN_GRADS = 1 << 4,  /* the plan also serves mha_attn_backward (attn_grads.h) */
+    MHA_ATTN_GRADS = 1 << 4,  /* the plan also supports mha_attn_backward (attn_grads.h) */
     MHA_ATTN_ROWS = 1 << 5,   /* args.on_rows  rows of probabilities passed to a visitor, with memory O(L) (stats.h) */
     MHA_ATTN_PARTIAL = 1 << 6 /* args.partial  the result of a shard of keys, for mha_attn_merge_partials */
 };
@@ -116,7 +116,7 @@ typedef struct mha_attn_desc {
     double scale;         /* 0 = 1/sqrt(D); finite */
     double softcap;       /* 0 = off; else s becomes softcap * tanh(s / softcap), before bias and masks; > 0, and
                                * 1 / softcap finite (f32: 2.94e-39 and more) */
-    int causal;           /* 1: row i sees keys j <= i + offset */
+    int causal;           /* 1: row i attends to keys j <= i + offset */
     mha_align align;      /* see mha_align */
     mha_window window;    /* see mha_window */
     int64_t max_q_len;    /* Mq  0 = Lq; upper bound of rows per sequence; only with MHA_ATTN_CU_SEQLENS */
@@ -198,17 +198,17 @@ typedef struct mha_attn_args {
     mha_cview k;                 /* [B, Hkv, Lk, D ]   with block_table [pages, Hkv, page_size, D ] */
     mha_cview v;                 /* [B, Hkv, Lk, Dv]   with block_table [pages, Hkv, page_size, Dv] */
     mha_view out;                /* [B, H,   Lq, Dv]  may be exactly q, nothing else may overlap */
-    mha_cview keep;              /* [B, H, Mq, keep_keys] of bytes; non-zero = may be seen; zero strides broadcast */
+    mha_cview keep;              /* [B, H, Mq, keep_keys] of bytes; non-zero = visible; zero strides broadcast */
     mha_cview bias;              /* [B, H, Mq, Mk] of bias_dtype; zero strides broadcast */
-    const int64_t *q_lens;       /* [B] 0..Lq; later rows see no key: zeros, lse -infinity or sink */
+    const int64_t *q_lens;       /* [B] 0..Lq; later rows attend to no key: zeros, lse -infinity or sink */
     const int64_t *kv_lens;      /* [B] 0..Lk; later keys are not read */
     const int64_t *offsets;      /* [B] with MHA_ALIGN_OFFSETS; any sign */
     const int64_t *cu_seqlens_q; /* [B + 1] ascending from 0 to Lq; equal neighbors are an empty sequence */
     const int64_t *cu_seqlens_k; /* [B + 1] ascending from 0 to Lk */
-    const int64_t *prefix_lens;  /* [B] 0..shard.key + Mk; earlier keys are seen regardless of causal and window; values
+    const int64_t *prefix_lens;  /* [B] 0..shard.key + Mk; earlier keys are visible despite causal and window; values
                                   * beyond a sequence mean all of its keys; unlimited with MHA_ATTN_PARTIAL */
-    mha_cview block_keep;        /* [B, H, ceil(Mq / block_q), ceil(Mk / block_k)] of bytes; non-zero = its rows may see
-                                  * its keys; zero strides broadcast; keys that no row may see are skipped */
+    mha_cview block_keep;        /* [B, H, ceil(Mq / block_q), ceil(Mk / block_k)] of bytes; non-zero = its rows may
+                                  * attend to its keys; zero strides broadcast; keys masked for every row are skipped */
     mha_cview block_table;       /* [B, ceil(Lk / page_size)] of int32; see below. All-zero strides: contiguous */
     mha_cview slopes; /* [B, H] of f32, f64 for f64; zero strides broadcast; score -= slope * |i + offset - j| */
     mha_cview sinks;  /* [B, H] likewise; exp(sink) is added to the denominator only */
@@ -279,7 +279,7 @@ typedef struct mha_attn_merge_args {
     size_t size;                             /* sizeof(mha_attn_merge_args) */
     int64_t batch, heads, q_len, v_head_dim; /* B, H > 0; Lq >= 0; Dv 1..MHA_HEAD_DIM_MAX */
     mha_dtype dtype;                         /* of every out and lse: f32 (default) or f64 */
-    int64_t count;                           /* number of parts; 0 gives the result of rows that see no key */
+    int64_t count;                           /* number of parts; 0 gives the result of rows that attend to no key */
     const mha_attn_part *parts;              /* [count] */
     mha_view out; /* [B, H, Lq, Dv]  may be exactly the out of a part; must not overlap otherwise */
     mha_view lse; /* [B, H, Lq]  may be exactly the lse of a part, likewise; data NULL: not computed */
@@ -291,12 +291,12 @@ typedef struct mha_attn_merge_args {
  * lse = log sum over parts of exp(lse_n)        out = sum over parts of exp(lse_n - lse) out_n
  *
  * Strides are free; all zero = contiguous. The same parts in the same order give bitwise identical results; another
- * order or division agrees within rounding. A part that saw no key (lse -infinity) changes no bit, and its out is not
- * read; if all parts are like this, out is 0 and lse -infinity. A NaN in a part's lse, or an lse of +infinity, makes
- * the row NaN; NaN and Inf in a part's out propagate to the row. A sink must be included in one part only; gates and
- * head lists merge unchanged. Runs on the calling thread with the ISA of `ctx` (NULL = the default context), allocates
- * nothing, uses 70 KiB of stack. Errors: MHA_ERR_ARG naming the field and its value, also if a result overlaps a part;
- * nothing has been written then. */
+ * order or division agrees within rounding. A part without attended keys (lse -infinity) has no effect, and its out is
+ * not read; if all parts are like this, out is 0 and lse -infinity. A NaN in a part's lse, or an lse of +infinity,
+ * makes the row NaN; NaN and Inf in a part's out propagate to the row. A sink must be included in one part only; gates
+ * and head lists merge unchanged. Runs on the calling thread with the ISA of `ctx` (NULL = the default context),
+ * allocates nothing, uses 70 KiB of stack. Errors: MHA_ERR_ARG naming the field and its value, also if a result
+ * overlaps a part; nothing has been written then. */
 MHA_API mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args, mha_error *err);
 
 /* ---- partial results of shards of keys ---- */

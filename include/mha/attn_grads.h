@@ -17,10 +17,11 @@
  * Guarantees, besides those of attn.h:
  *   - On one ISA and build, results are bitwise identical for any thread count, batch size and position in the batch,
  *     packed or alone. Sums over query rows run in ascending order, from 1,024 rows of a group on in up to four parts.
- *   - Masked keys are not read, in both directions: garbage in k or v reaches no gradient of a row that may not see
- *     it, and garbage in q, dout or out of a row reaches no gradient of a key that it may not see. Rows that see no
- *     key, and keys that no row sees, get zeros. NaN and Inf propagate to the gradients of what sees them.
- *   - P does not inherit the rounding of a large lse (sums of 1e4, or a bias of the lowest float): if an lse above 32
+ *   - Masked keys are not read, in both directions: garbage in k or v reaches no gradient of a row that may not attend
+ *     to it, and garbage in q, dout or out of a row reaches no gradient of a key that it may not attend to. Rows that
+ *     attend to no key, and keys that no row attends to, get zeros. NaN and Inf propagate to the gradients of the rows
+ *     and keys that attend to each other.
+ *   - P does not inherit the rounding of a large lse (sums of 1e4, or a bias of -FLT_MAX): if an lse above 32
  *     is not precise enough, the row is summed again.
  *   - 16-bit operands are read exactly, arithmetic is in f32, and every gradient is rounded once. With products of
  *     bf16 (mha_attn_plan_describe: "products"), P and dS are also rounded to bf16 for dq, dk and dv; the other
@@ -62,7 +63,7 @@ typedef struct mha_attn_grads {
 /* row_taylor is not a gradient. It is the first-order estimate of how much the loss changes without single weights of a
  * row:
  *
- * row_taylor[i] = sum over the keys j that row i sees of |p_ij dL/dp_ij|     dL/dp = g keep / (1 - dropout) dO V^T
+ * row_taylor[i] = sum over keys j attended by row i of |p_ij dL/dp_ij|     dL/dp = g keep / (1 - dropout) dO V^T
  *
  * where p precedes dropout: dropped weights count as 0, kept weights as used. p is treated as independent and affects
  * the loss through out only (dlse is not read). Without the absolute value, this is the row's part of g dgate. Shapes
