@@ -51,7 +51,7 @@ typedef struct mha__bwd_block {
     bool finite;
 } mha__bwd_block;
 
-/* Rows [row, row + count) of a tile, which see keys [first, end) of a block. */
+/* Rows [row, row + count) of a tile, which attend to keys [first, end) of a block. */
 typedef struct mha__bwd_run {
     int64_t row, count, first, end;
 } mha__bwd_run;
@@ -71,7 +71,7 @@ typedef struct mha__bwd_tile {
 /* Fills plan->bwd from the rest of the plan. Returns MHA_ERR_ARG if the workspace does not fit in a byte count. */
 mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err);
 void mha__bwd_carve(const mha__bwd_call *call, int worker, mha__bwd_scratch *x);
-/* Prepares a worker's memory for consecutive tiles of t->call; mha__tile_close releases what they take. */
+/* Prepares a worker's memory for consecutive tiles of t->call; mha__tile_close releases their resources. */
 void mha__bwd_begin(mha__bwd_tile *t, int worker);
 /* Returns the number of parts of the rows of sequence b, and the tiles per part. */
 int64_t mha__bwd_parts(const mha__call *call, int64_t b, int64_t *tiles);
@@ -105,7 +105,7 @@ bool mha__bwd_open(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int64
 
 /* ---- backward_key_block.c ---- */
 
-/* Loads the block of keys at `start`, as far as the tile sees it. */
+/* Loads the block of keys at `start`, limited to the keys that the tile attends to. */
 mha__bwd_block mha__bwd_load(const mha__bwd_tile *t, int64_t start);
 /* Computes the final scores of one panel and keys [first, end) of the block into base.s at their place in the block,
  * and softcapped ones into capped. Returns the address of the first. */

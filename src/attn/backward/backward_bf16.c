@@ -6,7 +6,7 @@
  * These sums advance in steps of 32 queries from the start of the tile, and 32 keys from the start of the block.
  *
  * Elements of Q, dO and K that are not finite: their weights may be 0, and 0 * NaN is NaN. The products read 0 in their
- * place, and pairs of queries and keys that see each other add the true values. */
+ * place, and pairs of queries and keys that attend to each other add the true values. */
 #include "attn/backward/backward.h"
 
 #include "attn/mask/attention_dropout.h"
@@ -50,8 +50,8 @@ void mha__bwd_pairs_load(const mha__bwd_tile *t, int64_t keys, mha__bwd_block *b
     block->k_rows = (mha__value_run){t->x.k, nr / 2, KEYS_PANEL * nr};
 }
 
-/* True if weights follow directly from scores. Depends on the description only, so that requested outputs change no
- * bit. */
+/* True if weights follow directly from scores. Depends on the description only, so that requested outputs do not
+ * affect the results. */
 static bool is_plain(const mha_attn_desc *d)
 {
     return d->softcap == 0 && !mha__dropout_on(d) && !(d->inputs & (MHA_ATTN_SLOPES | MHA_ATTN_GATES));
@@ -81,7 +81,7 @@ void mha__bwd_pairs_panel(const mha__bwd_tile *t, const mha__panel *p, const mha
 }
 
 /* C [m][width] += A [m][n] B [n][width] for elements of B that are not finite. A holds weights, B rows of bf16 in
- * place. Pairs that do not see each other have -infinity in `mask`, of the shape of A. */
+ * place. Masked pairs have -infinity in `mask`, of the shape of A. */
 typedef struct not_finite {
     int64_t m, n, width;
     const uint16_t *a;

@@ -1,11 +1,11 @@
 /* backward_key_block.c - one tile of queries and one block of keys.
  *
- * Panel by panel S^T and dP^T = V dO^T are made as in the forward pass, and of them W^T and dS^T, spread over the
- * queries of the whole tile. Then neighbouring panels that see the same keys go through the products together:
+ * Panel by panel S^T and dP^T = V dO^T are computed as in the forward pass, and converted to W^T and dS^T, in rows of
+ * all queries of the tile. Then adjacent panels that attend to the same keys enter the products together:
  *
  *     dV += W^T dO        dK += dS^T Q        dQ += dS K
  *
- * A masked weight is an exact 0, and 0 * NaN would be NaN: where Q, dO, K or V hold NaN or Inf, the products pass over
+ * A masked weight is an exact 0, and 0 * NaN would be NaN: where Q, dO, K or V hold NaN or Inf, the products skip
  * masked pairs one by one.
  */
 #include "attn/backward/backward.h"
@@ -17,8 +17,8 @@ enum { PANELS = 16 }; /* at most, in a tile: the narrowest panel has 8 lanes */
 
 enum { UNKNOWN, FINITE, NOT_FINITE };
 
-/* Whole rows of adjacent numbers that begin on vectors: such a K is a right operand as it lies. Wider rows would share
- * few sets of the L1 cache. */
+/* True if K has contiguous, aligned rows of whole vectors and is thus a right operand in place. Wider rows would
+ * compete for few sets of the L1 cache. */
 static bool is_right_operand(const mha__bwd_tile *t, const mha__run *k)
 {
     enum { ROW_MOST = 64 };

@@ -9,8 +9,9 @@
 #include <inttypes.h>
 
 /* Rows are divided into parts of at least PART_TILES tiles, so that few heads occupy many threads. Only the shape of
- * one sequence decides, so nothing else affects the bits. Each part needs its own dk and dv of its head in reals: with
- * 16-bit k and v for every head, 4 copies would be twice the memory of q, k, v, out and their gradients. */
+ * one sequence decides, so nothing else affects the rounding of results. Each part needs its own dk and dv of its head
+ * in reals: with 16-bit k and v for every head, 4 copies would be twice the memory of q, k, v, out and their
+ * gradients. */
 enum { PART_TILES = 8, PARTS_MOST = 4, PARTS_MOST_SHORT = 3 };
 
 _Static_assert((int)MHA__KEY_BLOCK == (int)MHA__TILE_Q, "rows of keys and rows of queries have one stride");

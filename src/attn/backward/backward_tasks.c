@@ -22,7 +22,7 @@ static mha__bwd_sums sums_of(const mha__bwd_tile *t)
     return sums;
 }
 
-/* Rows of the call that the tile does not have see no key: zeros. */
+/* Writes row_taylor of a tile. Rows of the call that are not in the tile attend to no key and get zeros. */
 static void write_taylor(const mha__bwd_tile *t, int64_t b, int64_t result, int64_t first)
 {
     const size_t size = t->call->call.plan->kernels->real_size;

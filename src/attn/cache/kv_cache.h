@@ -45,10 +45,10 @@ mha_status mha__cache_range(const mha_cache *cache, int64_t sequence, int64_t *f
 /* Number of pages that hold `length` keys. */
 int64_t mha__cache_pages_of(const mha_cache *cache, int64_t length);
 int32_t *mha__cache_entry(const mha_cache *cache, int64_t sequence, int64_t page);
-/* First key that a row at `position` sees through the window. */
+/* First key that a row at `position` attends to through the window. */
 int64_t mha__cache_first_seen(const mha_cache *cache, int64_t position);
 /* Returns MHA_ERR_ARG unless the cache holds every key that a row at `position`, after the pinned pages, and all later
- * rows may see. */
+ * rows may attend to. */
 mha_status mha__cache_check_seen(const mha_cache *cache, int64_t sequence, int64_t position, mha_error *err);
 /* Returns MHA_ERR_ARG if `count` more tokens would exceed the largest length. */
 mha_status mha__cache_check_growth(const mha_cache *cache, int64_t sequence, int64_t count, mha_error *err);

@@ -82,7 +82,7 @@ static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const m
     return check_values(c, "v", a, c->desc.v_head_dim, &a->tokens.v, err);
 }
 
-/* Returns the end of the logical pages from `dropped` on that no appended row sees. */
+/* Returns the end of the logical pages from `dropped` on that no appended row attends to. */
 static int64_t droppable(const mha_cache *c, int64_t sequence)
 {
     const mha__sequence *s = &c->sequences[sequence];

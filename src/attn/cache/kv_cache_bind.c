@@ -18,7 +18,7 @@ static mha_status bind_window(const mha_cache *c, mha_attn_desc *desc, mha_error
                      left, desc->window.left);
 }
 
-/* Checks that the cache holds all keys that the last `rows` rows of a sequence see. */
+/* Checks that the cache holds all keys that the last `rows` rows of a sequence attend to. */
 static mha_status check_sequence(const mha_cache *c, int64_t b, int64_t rows, mha_error *err)
 {
     const mha_cache_desc *d = &c->desc;
@@ -63,7 +63,7 @@ static mha_status check_rows(const mha_cache *c, int64_t first, int64_t end, con
 }
 
 /* Writes the arrays that args will point to. Earlier bound calls may still read them, so this happens only when nothing
- * can fail any more. Returns the longest length. A sequence without tokens has length 0: its rows see no key. */
+ * can fail any more. Returns the longest length. A sequence without tokens has length 0: its rows attend to no key. */
 static int64_t view_rows(const mha_cache *c, int64_t first, int64_t end, const mha_attn_desc *desc,
                          const int64_t *q_lens, const int64_t *cu)
 {

@@ -91,7 +91,7 @@ mha_status mha__cache_reserve(mha_cache *c, int64_t count, int64_t coming, int64
     return missing > 0 ? reserve_pages(c, missing, err) : MHA_OK;
 }
 
-/* ---- who holds what ---- */
+/* ---- page references ---- */
 
 int32_t mha__cache_take(mha_cache *c)
 {

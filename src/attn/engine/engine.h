@@ -1,7 +1,7 @@
 /* engine.h - the interface that a device implements behind a plan.
  *
- * The host side (room plan) checks descriptions and arguments and is the same for every engine. It dereferences only
- * the integer inputs of a call (lengths, offsets, lists, tables), which always lie in host memory. It never reads data
+ * The host side (folder plan) checks descriptions and arguments and is the same for every engine. It dereferences only
+ * the integer inputs of a call (lengths, offsets, lists, tables), which are always in host memory. It never reads data
  * (q, k, v, masks, biases, outputs), so an engine may keep data in the memory of its device. */
 #ifndef MHA_ATTN_ENGINE_ENGINE_H
 #define MHA_ATTN_ENGINE_ENGINE_H

@@ -1,7 +1,7 @@
 /* attn_merge.c - mha_attn_merge: merges the results of calls over disjoint keys into the result over all keys.
  *
  * A result (out, lse) equals a partial result of chunk_merge.h with maximum lse and sum 1, so the same kernel merges
- * it: the larger maximum becomes the base, and an empty result changes no bit. Rows are merged a few at a time on the
+ * it: the larger maximum becomes the base, and an empty result has no effect. Rows are merged a few at a time on the
  * stack, parts in the given order. */
 #include "attn/forward/merge_sizes.h"
 #include "attn/plan/operand_table.h"

@@ -1,5 +1,5 @@
 /* chunk_merge.c - see chunk_merge.h. The left neighbor is always the destination, because the order of the two operands
- * affects the bits. */
+ * affects the rounding. */
 #include "attn/forward/chunk_merge.h"
 
 static void swap(mha__partial *a, mha__partial *b)

@@ -1,7 +1,7 @@
 /* chunk_merge.h - merges partial results of chunks of keys in a binary tree that the chunk numbers determine.
  *
  * Chunk c is leaf c of an infinite tree. A leaf that was not computed is empty, and merging an empty partial result
- * changes no bit. So it does not matter which chunks a tile skips, or whether one of its rows sees fewer keys.
+ * has no effect. So it does not matter which chunks a tile skips, or whether one of its rows attends to fewer keys.
  *
  * The stack works like a binary counter: level l holds the result of 2^l chunks that waits for its right neighbor. */
 #ifndef MHA_ATTN_FORWARD_CHUNK_MERGE_H

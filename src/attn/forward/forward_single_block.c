@@ -1,6 +1,6 @@
 /* forward_single_block.c - the forward pass of short sequences: all keys form one block, and only intervals of keys
- * restrict what rows see. One kernel call per panel of queries computes everything: with 16 keys, more time would be
- * spent between kernels than in them. Results are bitwise identical to forward_tiled.c. */
+ * restrict the keys that rows attend to. One kernel call per panel of queries computes everything: with 16 keys, more
+ * time would be spent between kernels than in them. Results are bitwise identical to forward_tiled.c. */
 #include "attn/forward/forward_tiled.h"
 
 #include "attn/forward/query_tile.h"
@@ -57,7 +57,7 @@ static void open_tile(const mha__call *call, const mha__rows *r, int worker, mha
     x->feed = NULL;
 }
 
-/* Restricts the call to the keys that a panel of these rows sees. */
+/* Restricts the call to the keys that a panel of these rows attends to. */
 static void choose_keys(const mha__rows *r, const mha__span *tile, size_t size, mha__one_block *x)
 {
     const bool same = tile->common_lo <= tile->lo && tile->hi <= tile->common_hi;
@@ -80,7 +80,7 @@ static void go_on(mha__rows *r, size_t size, mha__one_block *x)
     if (x->lse) x->lse = (char *)x->lse + rows * x->lse_row * (int64_t)size;
 }
 
-/* Handles a head that the block mask excludes: its rows see no key. */
+/* Handles a head that the block mask excludes: its rows attend to no key. */
 static void leave_out(const mha__call *call, const mha__rows *r, int64_t *hi)
 {
     int64_t first = 0, end = call->plan->desc.block_k;

@@ -5,11 +5,11 @@
  *
  *     S^T = scale K Q^T  ->  cap, bias, masks  ->  P^T = exp(S^T - max)  ->  O = O * alpha + P V
  *
- * Blocks and chunks begin at multiples of their length, and a key that a row may not see adds an exact zero, so a row's
- * bits do not depend on which other rows share its tile. Keys that no row of a panel sees are skipped, to the key.
+ * Blocks and chunks begin at multiples of their length, and a masked key adds an exact zero, so a row is bitwise
+ * identical whichever other rows share its tile. Keys that no row of a panel attends to are skipped one by one.
  *
  * A masked key's weight is 0, and 0 * NaN would be NaN: if the result of a tile is not finite, the tile is computed
- * again with the masked keys of V passed over one by one (`careful`). That costs nothing until it happens.
+ * again with the masked keys of V skipped one by one (`careful`). Finite data never incurs this cost.
  */
 #include "attn/forward/forward_tiled.h"
 
@@ -107,7 +107,7 @@ static mha__partial merge_parts(mha__tile *t, int64_t first, int64_t end)
     return stack.level[stack.levels];
 }
 
-/* First and end of the chunks that a tile needs. A tile that sees no key still has one empty chunk. */
+/* First and end of the chunks that a tile needs. A tile that attends to no key still has one empty chunk. */
 static int64_t first_chunk(const mha__tile *t)
 {
     return t->span.lo / MHA_ATTN_CHUNK;

@@ -1,12 +1,12 @@
 /* query_tile.h - a tile of queries, shared by the files of the forward pass.
  *
- * query_tile.c         opens a tile: its rows, masks, packed Q
+ *   query_tile.c       opens a tile: its rows, masks, packed Q
  *   tile_key_block.c   one block of keys: location of K and V, scores, P V
- *   tile_bf16.c   the same with products of bf16
- *   tile_decode.c     the same for a few queries
- *   tile_prefetch.c   what to prefetch while a block is computed
- *   tile_outputs.c     writes probabilities, statistics and scores
- *   probability_rows.c    shows rows of probabilities to a visitor
+ *   tile_bf16.c        the same with products of bf16
+ *   tile_decode.c      the same for a few queries
+ *   tile_prefetch.c    prefetching while a block is computed
+ *   tile_outputs.c     probabilities, statistics and scores
+ *   probability_rows.c rows of probabilities passed to a callback
  *   forward_tiled.c    the pass itself: blocks, chunks, parts
  */
 #ifndef MHA_ATTN_FORWARD_QUERY_TILE_H
@@ -132,7 +132,7 @@ void mha__task_ahead(const mha__call *call, const mha__rows *rows, int64_t task,
 /* What to prefetch while a few queries read block `start` of k or v of the call, `width` elements per key. */
 mha__pieces mha__few_ahead(const mha__tile *t, const mha_cview *view, int64_t width, int64_t start);
 
-/* ---- tile_outputs.c: scores computed once more, now that maximum and sum of every row are known ---- */
+/* ---- tile_outputs.c: scores computed again once maximum and sum of every row are known ---- */
 
 /* Adds to the statistics and writes probs, including masked entries. */
 void mha__tile_probabilities(const mha__tile *t, const mha__partial *result);

@@ -1,10 +1,10 @@
 /* tile_bf16.c - one block of keys and a tile of queries with products of bf16 (mha__pairs in kernel.h). Nothing is
  * widened; scores are reals, so that all masks apply; weights are rounded to bf16.
  *
- * Product steps begin at absolute keys, as blocks do, so a row has the same bits in every tile.
+ * Product steps begin at absolute keys, as blocks do, so a row is bitwise identical in every tile.
  *
  * Values that are not finite: their weight may be 0, and 0 * NaN is NaN. A tile whose result is not finite is computed
- * again (`careful`) with such values replaced by 0, and adds them to the rows that see them. */
+ * again (`careful`) with such values replaced by 0, and adds them to the rows that attend to them. */
 #include "attn/forward/query_tile.h"
 
 #include "attn/mask/attention_dropout.h"
@@ -70,7 +70,7 @@ mha__value_run mha__pairs_values(const mha__tile *t, int64_t start, int64_t keys
     return (mha__value_run){t->scratch.v, t->k->nr, panel_of_values(t)};
 }
 
-/* Adds a value that is not finite to the rows that see it. `weights`: s holds weights, otherwise scores. */
+/* Adds a value that is not finite to the rows that attend to it. `weights`: s holds weights, otherwise scores. */
 static void add_value(const mha__tile *t, const mha__panel *p, int64_t key, bool weights, double value, int64_t column,
                       const mha__partial *into)
 {

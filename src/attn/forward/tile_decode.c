@@ -1,5 +1,5 @@
-/* tile_decode.c - one block of keys and a few queries, as in token generation. K and V are read once, in place and as
- * stored, page by page if paged.
+/* tile_decode.c - one block of keys and a few queries, as in token generation. K and V are read once, in place and in
+ * the stored type, page by page if paged.
  *
  * In most blocks nothing is masked or added: scores stay in a strip (kernel.h) from the product to the weights. Other
  * blocks become a panel, which is processed like any other. */

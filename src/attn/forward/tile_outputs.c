@@ -35,7 +35,7 @@ static void panel_probabilities(const mha__tile *t, const mha__panel *p, const m
     if (map) mha__maps_write(t->call, &t->call->args.probs, &p->rows, b->start, keys, t->scratch.s);
 }
 
-/* Computes scores again with the final maximum and sum. Keys that the tile does not see are not read. */
+/* Computes scores again with the final maximum and sum. Keys that the tile does not attend to are not read. */
 void mha__tile_probabilities(const mha__tile *t, const mha__partial *result)
 {
     const int64_t Lk = mha__keys_of(t->call, t->rows.b);

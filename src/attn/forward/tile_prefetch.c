@@ -1,5 +1,5 @@
-/* tile_prefetch.c - what to prefetch while a block is computed. Most of this data is read by one core only, and soon: a
- * batch of short sequences, which exceeds every cache, becomes a sixth faster. */
+/* tile_prefetch.c - selects the memory to prefetch while a block is computed. Most of this data is read by one core
+ * only, and soon: a batch of short sequences, which exceeds every cache, becomes a sixth faster. */
 #include "attn/forward/query_tile.h"
 
 #include "math/q8_0.h"

@@ -1,5 +1,5 @@
 /* block_mask.c - see block_mask.h. A mask block has few bytes, so they are tested directly. A mask of single scores is
- * written only for a panel in which some rows may see a key and others may not. */
+ * written only for a panel in which a key is masked for some rows only. */
 #include "attn/mask/block_mask.h"
 
 #include "base/size.h"

@@ -40,7 +40,7 @@ int64_t mha__mask_offset(const mha__call *call, int64_t b)
     }
 }
 
-/* True if all existing rows see the same keys. */
+/* True if all existing rows attend to the same keys. */
 static bool is_plain(const mha__call *call)
 {
     return !call->plan->positional && !call->args.prefix_lens;

@@ -1,8 +1,8 @@
 /* kv_fetch.h - locates keys and values: in the caller's dense view, in one page, or gathered from several pages.
  *
- * A run lies within one block of MHA__KEY_BLOCK keys. Blocks start at the same positions for any page size, so paged
- * and dense calls are bitwise identical. Page sizes are powers of two: a block lies within one page, or consists of
- * whole pages. */
+ * A run is contained in one block of MHA__KEY_BLOCK keys. Blocks start at the same positions for any page size, so
+ * paged and dense calls are bitwise identical. Page sizes are powers of two: a block is part of one page, or consists
+ * of whole pages. */
 #ifndef MHA_ATTN_PLAN_KV_FETCH_H
 #define MHA_ATTN_PLAN_KV_FETCH_H
 
@@ -15,7 +15,7 @@ typedef struct mha__run {
 } mha__run;
 
 /* Returns keys [start, start + keys) of `view` (k or v of the call) for batch b and key/value head g. `width` counts
- * elements per key, or blocks for q8_0. Keys that lie in several pages are gathered into `gathered` (MHA__KEY_BLOCK *
+ * elements per key, or blocks for q8_0. Keys in several pages are gathered into `gathered` (MHA__KEY_BLOCK *
  * width elements); keys of dropped pages become zeros. */
 mha__run mha__keys_run(const mha__call *call, const mha_cview *view, int64_t width, int64_t b, int64_t g, int64_t start,
                        int64_t keys, void *gathered);

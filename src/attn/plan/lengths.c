@@ -76,7 +76,7 @@ mha_status mha__bind_lengths(mha__call *call, mha_error *err)
         MHA__TRY(check_packing("cu_seqlens_k", cu_k, B, d->kv_len, "max_kv_len", d->max_kv_len, err));
     if (in & MHA_ATTN_Q_LENS) MHA__TRY(check_lengths("q_lens", a->q_lens, B, cu_q, d->q_len, err));
     if (in & MHA_ATTN_KV_LENS) MHA__TRY(check_lengths("kv_lens", a->kv_lens, B, cu_k, d->kv_len, err));
-    /* A shard of keys does not know the total number of keys. */
+    /* The total number of keys is unknown to a shard of keys. */
     const int64_t keys = d->outputs & MHA_ATTN_PARTIAL ? INT64_MAX : d->shard.key + d->max_kv_len;
     if (in & MHA_ATTN_PREFIX_LENS) MHA__TRY(check_lengths("prefix_lens", a->prefix_lens, B, NULL, keys, err));
     if (in & MHA_ATTN_HEAD_LIST) MHA__TRY(check_head_list(d, a->head_list, err));

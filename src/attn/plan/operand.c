@@ -99,7 +99,7 @@ bool mha__operand_bytes(const mha__operand *o, size_t size, uintptr_t *begin, ui
 }
 
 /* Each element must be at an aligned address, at a distance that fits in a byte count. (An element of q8_0 is a block
- * of 34 bytes that begins with a 16-bit number, so the lowest set bit of a size is its alignment.) */
+ * of 34 bytes that begins with a 16-bit element, so the lowest set bit of a size is its alignment.) */
 mha_status mha__operand_place(const mha__operand *o, size_t size, mha_error *err)
 {
     uintptr_t begin, end;

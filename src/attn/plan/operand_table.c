@@ -98,7 +98,7 @@ const mha__operand_row mha__grad_rows[MHA__GRAD_ROWS] = {
     {GRAD(row_taylor), NO_FLAG, MHA__OF_REAL, PER_ROW, 3, 0},
 };
 
-/* ---- what they say ---- */
+/* ---- contents ---- */
 
 uint32_t mha__inputs_with(uint32_t facts)
 {

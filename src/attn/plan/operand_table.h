@@ -57,7 +57,7 @@ enum {
     MHA__IS_OPTIONAL = 1 << 1,  /* NULL is accepted even with the flag */
     MHA__BROADCASTS = 1 << 2,   /* a stride of 0 repeats elements; in a gradient it sums them */
     MHA__BY_ALIGN = 1 << 3,     /* desc.align serves as the flag */
-    MHA__UNPAGED = 1 << 4,      /* not read if keys lie in pages */
+    MHA__UNPAGED = 1 << 4,      /* not read if keys are in pages */
     MHA__ON_SCORES = 1 << 5,    /* changes scores, or masks single keys of a block */
     MHA__FOLDS = 1 << 6,        /* identical for all heads of a group, whose queries may then share a tile */
     MHA__FOLDS_ONE = 1 << 7,    /* per head, but one stride spans all heads if each has one query */

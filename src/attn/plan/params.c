@@ -225,7 +225,7 @@ static mha_status check_map_list(const char *field, int64_t entries, uint32_t fl
 }
 
 /* The limit is far below overflow in sums of positions. MHA_ALIGN_BOTTOM_RIGHT and an unset align derive offsets from
- * the lengths of the whole call, which a shard does not know. */
+ * the lengths of the whole call, which are unknown to a shard. */
 static mha_status check_shard(const mha_attn_desc *d, mha_error *err)
 {
     static const int64_t most = INT64_C(1) << 60;

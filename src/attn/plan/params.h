@@ -16,7 +16,7 @@ mha_status mha__attn_check_width(const char *field, int64_t width, bool zero, mh
 /* Returns MHA_ERR_ARG naming the field unless `dtype` is the default, a floating type, or q8_0 with `cache`. */
 mha_status mha__attn_check_dtype(const char *field, mha_dtype dtype, bool cache, mha_error *err);
 
-/* True if positions decide which keys a row sees. */
+/* True if positions decide which keys a row attends to. */
 bool mha__attn_positional(const mha_attn_desc *resolved);
 
 /* Checks the arguments of a call and copies them with all strides filled in. */

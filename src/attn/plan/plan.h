@@ -6,7 +6,7 @@
 #include "kernel/kernel.h"
 #include "mha/attn_grads.h"
 
-/* Sizes that determine the order of sums, and with it the bits of results: they never change with threads, batch or
+/* Sizes that determine the order of sums, and with it the rounding of results: they never change with threads, batch or
  * lengths. Only MHA__LEVELS is a mere limit. MHA_ATTN_CHUNK (attn.h) is one of them, a multiple of MHA__KEY_BLOCK. */
 enum {
     MHA__TILE_Q = 128, /* queries per task; a multiple of every kernel's nr */
@@ -60,7 +60,7 @@ struct mha_attn_plan {
     int workers;         /* threads that may take part; 1 if the work is too small to wake others */
     int levels;          /* partial results that may wait to be merged */
     int64_t o_stride;    /* row stride of a partial result: Dv rounded up to whole panels */
-    bool packed;         /* rows of all sequences are packed; keys too, unless they lie in pages */
+    bool packed;         /* rows of all sequences are packed; keys too, unless they are in pages */
     bool packed_keys;
     bool positional;     /* causal or windowed: rows have positions */
     bool scored;         /* an input changes single scores or masks single keys */

@@ -8,12 +8,12 @@
  *   bias      rows of the bias as reals (16-bit bias only)
  *   strip     scores of few queries: a row of MHA__STRIP elements each
  *   mask      the masked entries of that block, same shape (only for values that are not finite)
- *   gathered  the block of K, and of V, if it lies in several pages: [MHA__KEY_BLOCK][D or Dv]
+ *   gathered  the block of K, and of V, if it spans several pages: [MHA__KEY_BLOCK][D or Dv]
  *   v         the block of V: panels [MHA__KEY_BLOCK][nr]
  *   top, alpha            one element per lane
  *   inverse, gated        one element per row of the tile: 1 / sum, and 1 / sum times the gate
  *   bytes     the block mask of that block, a byte per query and key
- *   lo, hi, prefix        keys that each row may see (mask.h)
+ *   lo, hi, prefix        keys that each row may attend to (mask.h)
  *   moments, row_sums, top_keys, received   for statistics and on_rows only: 5 elements per lane; sums per row of the
  *             tile; the list [TILE_Q][top_keys] of each row; one element per key
  *   shown     a panel of rows of probabilities, consecutive: nr rows of max_kv_len (on_rows only)

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- what is wanted ---- */
+/* ---- requested statistics ---- */
 
 void mha__stats_move(mha_attn_stats *stats, size_t real_size, int64_t row)
 {

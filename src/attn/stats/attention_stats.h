@@ -2,7 +2,7 @@
  *
  * Once the maximum and sum of a tile's rows are final, its scores are computed again, block by block. Each panel is
  * summed here as it becomes probabilities. The sums of a row run over its keys in ascending order, block by block, so
- * its bits do not depend on the tile. The mass that a key receives is summed over all rows of a head; if it is
+ * they do not depend on the tile. The mass that a key receives is summed over all rows of a head; if it is
  * requested, a task is a whole head with its tiles in order. */
 #ifndef MHA_ATTN_STATS_ATTENTION_STATS_H
 #define MHA_ATTN_STATS_ATTENTION_STATS_H

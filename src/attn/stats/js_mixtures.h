@@ -4,9 +4,10 @@
 
 #include "mha/ctx.h"
 
-/* sums [heads, heads], lower triangle with its diagonal: sums[a][b] += sum of (p + q) log2(p + q) over the n numbers p
- * of head a and q of head b; those of head h lie at probs + h stride. Over rows of probabilities, the sum of the
- * divergences in bits is (sums[a][a] + sums[b][b]) / 4 - sums[a][b] / 2. Same bits for any number of threads. */
+/* sums [heads, heads], lower triangle with its diagonal: sums[a][b] += sum of (p + q) log2(p + q) over the n elements p
+ * of head a and q of head b; the elements of head h begin at probs + h stride. Over rows of probabilities, the sum of
+ * the divergences in bits is (sums[a][a] + sums[b][b]) / 4 - sums[a][b] / 2. Results are bitwise identical for any
+ * number of threads. */
 void mha__mixtures(mha_ctx *ctx, int64_t heads, int64_t n, const float *probs, int64_t stride, double *sums);
 
 #endif
