@@ -16,6 +16,7 @@
 #include "session.h"
 
 enum { DIGITS = 9 };
+enum { LONGEST = 16 << 20 }; /* bytes of a line that is read, as of a line of text */
 
 /* The numbers of a record, in the order of the lines. */
 static const struct column {
@@ -284,22 +285,38 @@ static int take_line(const cli_session *s, const char *path, const char *line, s
                      (long long)log->count + 1, (long long)step);
 }
 
+/* The next line with its newline, NULL at the end of the file or without memory (errno); of a line that is too long for
+ * a record, the beginning. getline would take memory for any line. */
+static char *next_line(FILE *file, char **line, size_t *room, size_t *bytes)
+{
+    int c = 0;
+    for (*bytes = 0; c != '\n' && *bytes < LONGEST; (*line)[(*bytes)++] = (char)c) {
+        if (*bytes + 1 >= *room) {
+            char *grown = realloc(*line, 2 * *room + 4096);
+            if (!grown) return NULL;
+            *line = grown;
+            *room = 2 * *room + 4096;
+        }
+        c = getc_unlocked(file);
+        if (c == EOF) break;
+    }
+    return *bytes ? *line : NULL;
+}
+
 /* Lines up to that of `step`; what stands behind it may be anything. */
 static int read_lines(const cli_session *s, const char *path, FILE *file, int64_t step, train_log *log)
 {
     char *line = NULL;
-    size_t room = 0;
+    size_t room = 0, bytes;
     int code = CLI_DONE;
     bool missing = true;
-    while (code == CLI_DONE && missing) {
-        const ssize_t bytes = getline(&line, &room, file);
-        if (bytes < 0) break;
-        code = take_line(s, path, line, (size_t)bytes, step, log);
+    while (code == CLI_DONE && missing && next_line(file, &line, &room, &bytes)) {
+        code = take_line(s, path, line, bytes, step, log);
         missing = code != CLI_DONE || log->record[log->count - 1].step < step;
     }
     free(line);
     if (code != CLI_DONE || !missing) return code;
-    if (!feof(file)) /* not ferror, which getline leaves unset where memory is short */
+    if (!feof(file))
         return cli_error(s, errno == ENOMEM ? CLI_FAILED : CLI_REFUSED, "%s: %s", cli_shown(path), strerror(errno));
     return cli_error(s, CLI_REFUSED, "%s: the steps up to %lld are missing" MEND, cli_shown(path), (long long)step,
                      (long long)step);

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "input/input.h"
@@ -130,6 +131,9 @@ int train_run_export(const train_run *run)
 int train_run_load(train_run *run)
 {
     const char *path = train_run_path(run->s, SETTINGS);
+    struct stat st; /* opening a FIFO would wait for its writer */
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return cli_error(run->s, CLI_REFUSED, "%s: not a regular file", cli_shown(path));
     int code = cli_json_read(run->s, path, &run->was);
     if (code != CLI_DONE) return code;
     code = train_settings_take(run->s, path, json_object_get(run->was, "settings"), &run->t);

@@ -72,7 +72,7 @@ has err 'linked/training.jsonl: Too many levels of symbolic links: steps are log
 same elsewhere before "another's file"
 lines linked/training.jsonl 7 'with the next checkpoint'
 
-# Numbers that nothing can be added to, bytes that are no text, a line that there is no memory for.
+# Numbers that nothing can be added to, bytes that are no text, a line that is longer than any record.
 number() {
     again wrong
     sed "\$s/\"tokens\":[0-9]*/\"tokens\":$1/" $log >wrong/training.jsonl
@@ -92,9 +92,17 @@ head -n 2 $log >wrong/training.jsonl
 truncate -s +600M wrong/training.jsonl
 tail -n 3 $log >>wrong/training.jsonl
 if lives_with_little; then
-    refused 1 with_little "$MHA" train --resume -o wrong --steps 5
-    has err 'wrong/training.jsonl: Cannot allocate memory'
+    refused 3 with_little "$MHA" train --resume -o wrong --steps 5
+    has err 'wrong/training.jsonl: line 3 is not the record of a step'
 fi
 refused 3 train --resume -o wrong --steps 5
 has err 'wrong/training.jsonl: line 3 is not the record of a step'
+# A FIFO in the folder is refused without waiting for its writer.
+for name in training.json training.jsonl; do
+    again piped
+    rm piped/$name
+    mkfifo piped/$name
+    refused 3 timeout -k 1 10 "$MHA" train --resume -o piped --steps 5
+    has err "piped/$name: not a regular file"
+done
 finish
