@@ -47,6 +47,9 @@ int cli_json_read(const cli_session *session, const char *path, json_t **json);
  * error. */
 int cli_file_read(const cli_session *session, const char *path, char **text, size_t *bytes);
 
+/* True if the text has at most that many of these characters: jansson then needs less than 200 MiB for it. */
+bool cli_json_fits(const char *text, size_t bytes);
+
 /* JSON in memory; `name` of its file is shown as it is. */
 int cli_json_parse(const cli_session *session, const char *name, const char *text, size_t bytes, json_t **json);
 

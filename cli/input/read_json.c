@@ -49,7 +49,7 @@ int cli_file_read(const cli_session *session, const char *path, char **text, siz
     return code;
 }
 
-static bool has_many_marks(const char *text, size_t bytes)
+bool cli_json_fits(const char *text, size_t bytes)
 {
     size_t count = 0;
     bool inside = false;
@@ -60,7 +60,7 @@ static bool has_many_marks(const char *text, size_t bytes)
         else
             count += memchr(",:[{", text[i], 4) != NULL;
     }
-    return count > MOST_MARKS;
+    return count <= MOST_MARKS;
 }
 
 /* ---- JSON ---- */
@@ -69,7 +69,7 @@ int cli_json_parse(const cli_session *session, const char *name, const char *tex
 {
     json_error_t wrong;
     *json = NULL;
-    if (has_many_marks(text, bytes))
+    if (!cli_json_fits(text, bytes))
         return cli_error(session, CLI_REFUSED, "%s: must have at most %d of , : [ { outside strings (got more)", name,
                          MOST_MARKS);
     *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &wrong);

@@ -10,13 +10,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "input/input.h"
 #include "input/text_reader.h"
 #include "memory.h"
 #include "output.h"
 #include "session.h"
 
 enum { DIGITS = 9 };
-enum { LONGEST = 16 << 20 }; /* bytes of a line that is read, as of a line of text */
+enum { LONGEST = 16 << 20 }; /* bytes of a line, as in other texts */
 
 /* The numbers of a record, in the order of the lines. */
 static const struct column {
@@ -252,7 +253,7 @@ static bool parse(const char *line, size_t bytes, train_record *r)
 {
     const json_int_t most = (json_int_t)1 << 62;
     *r = (train_record){0};
-    json_t *json = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, NULL);
+    json_t *json = cli_json_fits(line, bytes) ? json_loadb(line, bytes, JSON_REJECT_DUPLICATES, NULL) : NULL;
     bool fits = json_is_object(json);
     for (int n = 0; fits && n < COLUMNS; n++) {
         const json_t *value = json_object_get(json, columns[n].key);
@@ -285,8 +286,8 @@ static int take_line(const cli_session *s, const char *path, const char *line, s
                      (long long)log->count + 1, (long long)step);
 }
 
-/* The next line with its newline, NULL at the end of the file or without memory (errno); of a line that is too long for
- * a record, the beginning. getline would take memory for any line. */
+/* Returns the next line with its newline, only the first LONGEST bytes of a longer one; NULL at the end of the file or
+ * without memory (errno). getline would allocate memory for a line of any length. */
 static char *next_line(FILE *file, char **line, size_t *room, size_t *bytes)
 {
     int c = 0;

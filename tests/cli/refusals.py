@@ -2,7 +2,7 @@
 
 Each file is written in pieces and removed again: a child begins with the memory of this process, which must stay small.
 """
-import itertools, os, shutil, struct, sys
+import itertools, os, shutil, struct, subprocess, sys
 
 LIMIT = 256 << 20
 
@@ -118,6 +118,19 @@ def texts(folder):
         yield "%d texts of %d bytes" % (count, len(line)), ["embed", "-m", os.path.join(folder, "model"), "-f", path]
 
 
+def logs(folder):
+    """A line of a run's log: longer than any record, and one whose samples take most memory for their bytes."""
+    ids, run = os.path.join(folder, "ids.bin"), os.path.join(folder, "run")
+    put(ids, itertools.repeat("\x01\x00", 64))
+    shape = ["--shape", "gpt2:1x1x8", "--vocab", "9", "--length", "8", "--tokens", ids]
+    subprocess.run([sys.argv[1], "train", "-q", *shape, "--steps", "1", "-o", run], check=True, stdout=subprocess.DEVNULL)
+    path = os.path.join(run, "training.jsonl")
+    begin = '{"step":0,"loss":1,"tokens":0,"seconds":0,"samples":['
+    for name, parts in (("letters", itertools.repeat("a" * 65536, 8192)), ("arrays", listed(begin, repeated("[]", 15 << 20), "]}\n"))):
+        put(path, parts)
+        yield "training.jsonl with a line of " + name, ["train", "--resume", "--steps", "2", "-o", run]
+
+
 def refuse(program, words):
     """Exit status, bytes at most, seconds, and what it said."""
     reader, writer = os.pipe()
@@ -132,7 +145,7 @@ def refuse(program, words):
 
 def main(program, base, folder):
     failures = 0
-    for cases in headers, configs, indexes, tokenizers, options, texts:
+    for cases in headers, configs, indexes, tokenizers, options, texts, logs:
         place = os.path.join(folder, cases.__name__)
         if cases is tokenizers:
             shutil.copytree(base, place)
