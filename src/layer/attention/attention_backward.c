@@ -129,7 +129,7 @@ static mha_status operator_back(const mha_attn_layer *layer, const mha__attn_cal
 }
 
 /* Norm of the heads of q or k, which begin at column `first`. */
-static mha_status norm_back(const mha_attn_layer *layer, const mha_norm *norm, const mha__slot *slot, int64_t rows,
+static mha_status norm_back(const mha_attn_layer *layer, const mha_norm *norm, const mha__grad_slot *slot, int64_t rows,
                             int64_t first, int64_t heads, const mha__attn_trace *trace, float *dqkv, mha_error *err)
 {
     const int64_t row = qkv_width(&layer->options);
@@ -161,25 +161,18 @@ static mha_status prepare_back(const mha_attn_layer *layer, const mha_layer_inpu
 }
 
 /* One projection, whose outputs begin at column `first`; adds to dx. */
-static mha_status project_back(const mha_attn_layer *layer, const mha__slot *slot, int64_t rows, int64_t first,
+static mha_status project_back(const mha_attn_layer *layer, const mha__grad_slot *slot, int64_t rows, int64_t first,
                                int64_t out, const float *x, const float *dqkv, float *dx, mha_error *err)
 {
-    const mha__linear_grad g = {.dtype = slot->dtype,
+    const mha__linear_grad g = {.slot = *slot,
                                 .rows = rows,
                                 .in = layer->options.hidden,
                                 .out = out,
-                                .weight = slot->weight,
-                                .transposed = slot->transposed,
-                                .packed = slot->packed,
                                 .x = x,
-                                .x_stride = layer->options.hidden,
                                 .dy = dqkv + first,
                                 .dy_stride = qkv_width(&layer->options),
                                 .dx = dx,
-                                .dx_stride = layer->options.hidden,
-                                .add_dx = first > 0,
-                                .dweight = slot->dweight,
-                                .dbias = slot->dbias};
+                                .add_dx = first > 0};
     return mha__linear_backward(layer->ctx, &g, err);
 }
 
@@ -197,25 +190,16 @@ static mha_status projections_back(const mha_attn_layer *layer, const mha__attn_
 }
 
 /* The output projection: the gradient of the context. */
-static mha_status output_back(const mha_attn_layer *layer, const mha__slot *slot, int64_t rows,
+static mha_status output_back(const mha_attn_layer *layer, const mha__grad_slot *slot, int64_t rows,
                               const mha__attn_trace *trace, const float *dy, float *dcontext, mha_error *err)
 {
-    const int64_t in = layer->options.heads * layer->options.head_dim;
-    const mha__linear_grad g = {.dtype = slot->dtype,
+    const mha__linear_grad g = {.slot = *slot,
                                 .rows = rows,
-                                .in = in,
+                                .in = layer->options.heads * layer->options.head_dim,
                                 .out = layer->options.hidden,
-                                .weight = slot->weight,
-                                .transposed = slot->transposed,
-                                .packed = slot->packed,
                                 .x = trace->context,
-                                .x_stride = in,
                                 .dy = dy,
-                                .dy_stride = layer->options.hidden,
-                                .dx = dcontext,
-                                .dx_stride = in,
-                                .dweight = slot->dweight,
-                                .dbias = slot->dbias};
+                                .dx = dcontext};
     return mha__linear_backward(layer->ctx, &g, err);
 }
 

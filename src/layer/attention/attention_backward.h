@@ -6,19 +6,10 @@
 
 #include "layer/selection/head_selection.h"
 
-/* One matrix or norm: what the way back reads, and where its gradients are added. NULL = not wanted. */
-typedef struct mha__slot {
-    mha_dtype dtype;     /* of a matrix, what it is multiplied in: f32 or bf16 (linear.h) */
-    const float *weight; /* of a matrix, as stored; norms are read from the layer */
-    bool transposed;
-    const mha_linear *packed; /* read in place of `weight` (linear.h); or NULL */
-    float *dweight, *dbias;
-} mha__slot;
-
 typedef struct mha__attn_slots {
-    mha__slot q, k, v, qkv, o; /* q, k and v, or qkv */
-    mha__slot q_norm, k_norm;
-    mha__slot choice, choice_hidden;
+    mha__grad_slot q, k, v, qkv, o; /* q, k and v, or qkv */
+    mha__grad_slot q_norm, k_norm;
+    mha__grad_slot choice, choice_hidden;
 } mha__attn_slots;
 
 /* True if a projection learns, for which x is read. */

@@ -186,25 +186,11 @@ static mha_status norm_back(const mha__block_call *c, const mha__block_slots *sl
     return mha_norm_backward(c->block->ctx, &c->block->norm[which], &g, err);
 }
 
-static mha_status dense_back(const mha_block *b, const mha__slot *slot, int64_t rows, int64_t in, int64_t out,
+static mha_status dense_back(const mha_block *b, const mha__grad_slot *slot, int64_t rows, int64_t in, int64_t out,
                              const float *x, const float *dy, bool add_dx, float *dx, mha_error *err)
 {
-    const mha__linear_grad g = {.dtype = slot->dtype,
-                                .rows = rows,
-                                .in = in,
-                                .out = out,
-                                .weight = slot->weight,
-                                .transposed = slot->transposed,
-                                .packed = slot->packed,
-                                .x = x,
-                                .x_stride = in,
-                                .dy = dy,
-                                .dy_stride = out,
-                                .dx = dx,
-                                .dx_stride = in,
-                                .add_dx = add_dx,
-                                .dweight = slot->dweight,
-                                .dbias = slot->dbias};
+    const mha__linear_grad g = {
+        .slot = *slot, .rows = rows, .in = in, .out = out, .x = x, .dy = dy, .dx = dx, .add_dx = add_dx};
     return mha__linear_backward(b->ctx, &g, err);
 }
 

@@ -8,8 +8,8 @@
 
 typedef struct mha__block_slots {
     mha__attn_slots attn;
-    mha__slot norm[MHA__BLOCK_NORMS];
-    mha__slot up, gate, down;
+    mha__grad_slot norm[MHA__BLOCK_NORMS];
+    mha__grad_slot up, gate, down;
 } mha__block_slots;
 
 /* Rows are [B L]. A norm's input is what it read, with the residual in it. */

@@ -75,21 +75,26 @@ mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *job, mha_error *err)
 /* The same in pairs of bf16, by kernels that have `left`. */
 mha_status mha__matmul_pairs(mha_ctx *ctx, const mha__matmul *job, mha_error *err);
 
-/* Gradients of y = x W^T + b for one matrix of either type. With bf16 all arrays are f32, and the layer was packed in
- * bf16: dx is as rounded as y, and dweight as mha__matmul. */
-typedef struct mha__linear_grad {
-    mha_dtype dtype;
-    int64_t rows, in, out;
-    const void *weight; /* [out, in], or [in, out] when transposed; read for dx alone */
+/* One matrix, or a norm, in the backward pass: what is read of it, and where its gradients are accumulated. */
+typedef struct mha__grad_slot {
+    mha_dtype dtype;    /* of a matrix, what it is multiplied in: f32, bf16 or f64 */
+    const void *weight; /* of a matrix [out, in], or [in, out] when transposed; read for dx alone */
     bool transposed;
-    const mha_linear *packed; /* read for dx in place of it: mha__linear_back_create of the whole matrix; or NULL */
+    const mha_linear *packed; /* replaces `weight`: mha__linear_back_create of the whole matrix; or NULL */
+    void *dweight, *dbias;    /* += ; NULL = not wanted */
+} mha__grad_slot;
+
+/* Gradients of y = x W^T + b for one matrix. With bf16 all arrays are f32, and the layer was packed in bf16: dx is as
+ * rounded as y, and dweight as mha__matmul. Strides of 0 mean contiguous rows. */
+typedef struct mha__linear_grad {
+    mha__grad_slot slot;
+    int64_t rows, in, out;
     const void *x, *dy;
     int64_t x_stride, dy_stride;
     void *dx; /* NULL = not wanted; += with add_dx */
     int64_t dx_stride;
     bool add_dx;
-    int64_t weight_row;    /* of weight and dweight: 0 = contiguous */
-    void *dweight, *dbias; /* += ; NULL = not wanted */
+    int64_t weight_row; /* of weight and dweight */
 } mha__linear_grad;
 mha_status mha__linear_backward(mha_ctx *ctx, const mha__linear_grad *grad, mha_error *err);
 

@@ -141,17 +141,18 @@ static void add_bias_gradient(const mha__linear_grad *g)
 {
     for (int64_t r = 0; r < g->rows; r++)
         for (int64_t c = 0; c < g->out; c++) {
-            if (g->dtype == MHA_F64)
-                ((double *)g->dbias)[c] += ((const double *)g->dy)[r * g->dy_stride + c];
+            if (g->slot.dtype == MHA_F64)
+                ((double *)g->slot.dbias)[c] += ((const double *)g->dy)[r * g->dy_stride + c];
             else
-                ((float *)g->dbias)[c] += ((const float *)g->dy)[r * g->dy_stride + c];
+                ((float *)g->slot.dbias)[c] += ((const float *)g->dy)[r * g->dy_stride + c];
         }
 }
 
-static mha_status add_weight_gradient(mha_ctx *ctx, const mha__linear_grad *g, int64_t weight_row, mha_error *err)
+static mha_status add_weight_gradient(mha_ctx *ctx, const mha__linear_grad *g, mha_error *err)
 {
-    mha__matmul p = {.dtype = g->dtype, .k = g->rows, .c = g->dweight, .c_row = weight_row, .accumulate = true};
-    if (g->transposed) { /* dW [in, out] += x^T dy */
+    mha__matmul p = {
+        .dtype = g->slot.dtype, .k = g->rows, .c = g->slot.dweight, .c_row = g->weight_row, .accumulate = true};
+    if (g->slot.transposed) { /* dW [in, out] += x^T dy */
         p.m = g->in, p.n = g->out;
         p.a = g->x, p.a_row = 1, p.a_col = g->x_stride;
         p.b = g->dy, p.b_row = g->dy_stride, p.b_col = 1;
@@ -163,19 +164,19 @@ static mha_status add_weight_gradient(mha_ctx *ctx, const mha__linear_grad *g, i
     return mha__matmul_run(ctx, &p, err);
 }
 
-static mha_status find_dx(mha_ctx *ctx, const mha__linear_grad *g, int64_t weight_row, mha_error *err)
+static mha_status find_dx(mha_ctx *ctx, const mha__linear_grad *g, mha_error *err)
 {
     return mha__matmul_run(ctx,
-                           &(mha__matmul){.dtype = g->dtype,
+                           &(mha__matmul){.dtype = g->slot.dtype,
                                           .m = g->rows,
                                           .n = g->in,
                                           .k = g->out,
                                           .a = g->dy,
                                           .a_row = g->dy_stride,
                                           .a_col = 1,
-                                          .b = g->weight,
-                                          .b_row = g->transposed ? 1 : weight_row,
-                                          .b_col = g->transposed ? weight_row : 1,
+                                          .b = g->slot.weight,
+                                          .b_row = g->slot.transposed ? 1 : g->weight_row,
+                                          .b_col = g->slot.transposed ? g->weight_row : 1,
                                           .c = g->dx,
                                           .c_row = g->dx_stride,
                                           .accumulate = g->add_dx},
@@ -206,25 +207,31 @@ static mha_status find_packed_dx(mha_ctx *ctx, const mha__linear_grad *g, const 
 }
 
 /* Rounded weights, by kernels that multiply pairs of bf16 as everything else; others read them packed. */
-static mha_status find_rounded_dx(mha_ctx *ctx, const mha__linear_grad *g, int64_t weight_row, mha_error *err)
+static mha_status find_rounded_dx(mha_ctx *ctx, const mha__linear_grad *g, mha_error *err)
 {
     mha_linear *packed = NULL;
-    if (mha__kernels_of(ctx, g->dtype)->dense[MHA__BF16]->left) return find_dx(ctx, g, weight_row, err);
-    MHA__TRY(mha__linear_back_create(ctx, g->dtype, g->in, g->out, g->weight, g->transposed, &packed, err));
+    if (mha__kernels_of(ctx, g->slot.dtype)->dense[MHA__BF16]->left) return find_dx(ctx, g, err);
+    MHA__TRY(
+        mha__linear_back_create(ctx, g->slot.dtype, g->in, g->out, g->slot.weight, g->slot.transposed, &packed, err));
     const mha_status status = find_packed_dx(ctx, g, packed, err);
     mha_linear_free(packed);
     return status;
 }
 
-mha_status mha__linear_backward(mha_ctx *ctx, const mha__linear_grad *g, mha_error *err)
+mha_status mha__linear_backward(mha_ctx *ctx, const mha__linear_grad *given, mha_error *err)
 {
-    const int64_t weight_row = g->weight_row ? g->weight_row : g->transposed ? g->out : g->in;
-    if (g->dx && g->packed)
-        MHA__TRY(find_packed_dx(ctx, g, g->packed, err));
+    mha__linear_grad local = *given, *g = &local;
+    const bool rounded = g->slot.dtype == MHA_BF16;
+    if (!g->x_stride) g->x_stride = g->in;
+    if (!g->dy_stride) g->dy_stride = g->out;
+    if (!g->dx_stride) g->dx_stride = g->in;
+    if (!g->weight_row) g->weight_row = g->slot.transposed ? g->out : g->in;
+    if (g->dx && g->slot.packed)
+        MHA__TRY(find_packed_dx(ctx, g, g->slot.packed, err));
     else if (g->dx)
-        MHA__TRY(g->dtype == MHA_BF16 ? find_rounded_dx(ctx, g, weight_row, err) : find_dx(ctx, g, weight_row, err));
-    if (g->dweight) MHA__TRY(add_weight_gradient(ctx, g, weight_row, err));
-    if (g->dbias) add_bias_gradient(g);
+        MHA__TRY(rounded ? find_rounded_dx(ctx, g, err) : find_dx(ctx, g, err));
+    if (g->slot.dweight) MHA__TRY(add_weight_gradient(ctx, g, err));
+    if (g->slot.dbias) add_bias_gradient(g);
     return MHA_OK;
 }
 
@@ -247,19 +254,16 @@ mha_status mha_linear_backward(mha_ctx *ctx, const mha_linear_gradient *given, m
                                                     : "x, which dweight needs,");
     if (!g.rows) return MHA_OK;
     return mha__linear_backward(ctx,
-                                &(mha__linear_grad){.dtype = MHA_F32,
+                                &(mha__linear_grad){.slot = {.dtype = MHA_F32,
+                                                             .weight = g.matrix.weight,
+                                                             .transposed = g.matrix.transposed != 0,
+                                                             .dweight = g.dweight,
+                                                             .dbias = g.dbias},
                                                     .rows = g.rows,
                                                     .in = g.in,
                                                     .out = g.matrix.out,
-                                                    .weight = g.matrix.weight,
-                                                    .transposed = g.matrix.transposed != 0,
                                                     .x = g.x,
-                                                    .x_stride = g.in,
                                                     .dy = g.dy,
-                                                    .dy_stride = g.matrix.out,
-                                                    .dx = g.dx,
-                                                    .dx_stride = g.in,
-                                                    .dweight = g.dweight,
-                                                    .dbias = g.dbias},
+                                                    .dx = g.dx},
                                 err);
 }

@@ -21,22 +21,23 @@ mha_status mha__dense_backward(mha_variant *v, int dense, const mha__dense_grad 
         MHA__TRY(mha__linear_backward(
             v->ctx,
             &(mha__linear_grad){
-                .dtype = v->dtype,
+                .slot = {.dtype = v->dtype,
+                         .weight = mha__value(v, parameter) + at,
+                         .transposed = d->plain,
+                         .dweight = g->bias_only ? NULL : mha__gradient(v, parameter) + at,
+                         .dbias =
+                             d->bias && !g->skip_bias ? mha__gradient(v, parameter + 1) + (size_t)row * v->real : NULL},
                 .rows = g->rows,
                 .in = depth,
                 .out = out,
-                .weight = mha__value(v, parameter) + at,
-                .transposed = d->plain,
                 .x = g->x,
-                .x_stride = g->x_stride ? g->x_stride : depth,
+                .x_stride = g->x_stride,
                 .dy = g->dy + (size_t)(p * out - g->dy_first) * v->real,
                 .dy_stride = g->dy_stride ? g->dy_stride : d->out,
                 .dx = g->bias_only ? NULL : g->dx,
-                .dx_stride = g->dx_stride ? g->dx_stride : depth,
+                .dx_stride = g->dx_stride,
                 .add_dx = add,
                 .weight_row = d->plain ? d->out / d->tensors : d->in,
-                .dweight = g->bias_only ? NULL : mha__gradient(v, parameter) + at,
-                .dbias = d->bias && !g->skip_bias ? mha__gradient(v, parameter + 1) + (size_t)row * v->real : NULL,
             },
             err));
         add = true;

@@ -12,7 +12,7 @@
 
 typedef struct place {
     mha__role role;
-    mha__slot *slot;
+    mha__grad_slot *slot;
     bool dense; /* the backward pass reads the weight */
 } place;
 
@@ -39,7 +39,7 @@ static mha_status find_slots(const mha_model_grads *g, int64_t layer, mha__weigh
         *places[i].slot = mha__grads_slot(g, places[i].role, layer);
         if (g->packed) places[i].slot->packed = g->packed[layer * MHA__ROLES + places[i].role];
         if (places[i].dense && !g->packed)
-            MHA__TRY(mha__weights_again(weights, places[i].role, layer, &places[i].slot->weight, err));
+            MHA__TRY(mha__grads_weight(weights, places[i].role, layer, places[i].slot, err));
     }
     return MHA_OK;
 }
@@ -97,7 +97,7 @@ bool mha__grads_real(const mha_model_grads *g, int64_t row)
 static mha_status outer_norm_back(const mha_model_grads *g, mha__role role, const mha_norm *norm, const float *x,
                                   mha_error *err)
 {
-    const mha__slot slot = mha__grads_slot(g, role, -1);
+    const mha__grad_slot slot = mha__grads_slot(g, role, -1);
     const mha_norm_gradient gradient = {.size = sizeof gradient,
                                         .rows = g->batch.in.batch * g->batch.in.length,
                                         .width = g->model->config.hidden,

@@ -37,14 +37,22 @@ static void walk(mha_model_grads *g)
     }
 }
 
-mha__slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer)
+mha__grad_slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer)
 {
     const int64_t *number = numbers_of(g, role, layer);
-    mha__slot slot = {.dtype = g->model->outer.packed,
-                      .transposed = g->model->config.family->parts[role].kind == MHA__PART_CONV1D};
+    mha__grad_slot slot = {.dtype = g->model->outer.packed,
+                           .transposed = g->model->config.family->parts[role].kind == MHA__PART_CONV1D};
     if (mha__grads_parameters(g) && number[0] >= 0) slot.dweight = g->list[number[0]].data;
     if (mha__grads_parameters(g) && number[1] >= 0) slot.dbias = g->list[number[1]].data;
     return slot;
+}
+
+mha_status mha__grads_weight(mha__weights *weights, mha__role role, int64_t layer, mha__grad_slot *slot, mha_error *err)
+{
+    const float *weight = NULL;
+    MHA__TRY(mha__weights_again(weights, role, layer, &weight, err));
+    slot->weight = weight;
+    return MHA_OK;
 }
 
 /* ---- creating and freeing ---- */

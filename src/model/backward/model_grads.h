@@ -49,7 +49,10 @@ struct mha_model_grads {
 
 /* Returns where the gradients of a role are accumulated; `layer` is -1 for parts outside the layers. The fields are
  * NULL if the role has no gradient. */
-mha__slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer);
+mha__grad_slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer);
+/* Fetches the weight that the backward pass through a matrix reads (mha__weights_again). */
+mha_status mha__grads_weight(mha__weights *weights, mha__role role, int64_t layer, mha__grad_slot *slot,
+                             mha_error *err);
 
 /* Returns true if parameters get gradients. */
 static inline bool mha__grads_parameters(const mha_model_grads *g)

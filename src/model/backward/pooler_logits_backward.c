@@ -29,7 +29,7 @@ typedef struct chunk {
     float *teacher_x, *teacher_room; /* [rows, E of the teacher] */
     float *teacher;                  /* [rows, V] the teacher's logits */
     void *left;                      /* saved rounded input of BERT's dense, if it rounds its input */
-    mha__slot head, first;           /* gradients of the output matrix, and of BERT's dense */
+    mha__grad_slot head, first;      /* gradients of the output matrix, and of BERT's dense */
 } chunk;
 
 /* Divides the rows into chunks of about the same size. */
@@ -60,24 +60,11 @@ static void lay_out(mha__arena *arena, const mha_model *m, const mha__teaching *
 /* ---- one chunk ---- */
 
 /* Backpropagates through y = x W^T + b, where W reads the width of the model. */
-static mha_status dense_back(const mha_model_grads *g, const mha__slot *slot, int64_t rows, int64_t out, const float *x,
-                             const float *dy, float *dx, mha_error *err)
+static mha_status dense_back(const mha_model_grads *g, const mha__grad_slot *slot, int64_t rows, int64_t out,
+                             const float *x, const float *dy, float *dx, mha_error *err)
 {
-    const int64_t width = g->model->config.hidden;
-    const mha__linear_grad grad = {.dtype = slot->dtype,
-                                   .rows = rows,
-                                   .in = width,
-                                   .out = out,
-                                   .weight = slot->weight,
-                                   .transposed = slot->transposed,
-                                   .x = x,
-                                   .x_stride = width,
-                                   .dy = dy,
-                                   .dy_stride = out,
-                                   .dx = dx,
-                                   .dx_stride = width,
-                                   .dweight = slot->dweight,
-                                   .dbias = slot->dbias};
+    const mha__linear_grad grad = {
+        .slot = *slot, .rows = rows, .in = g->model->config.hidden, .out = out, .x = x, .dy = dy, .dx = dx};
     return mha__linear_backward(g->ctx, &grad, err);
 }
 
@@ -157,7 +144,7 @@ static mha_status transform_back(const chunk *c, mha_error *err)
 {
     const mha_model *m = c->g->model;
     const int64_t width = m->config.hidden;
-    const mha__slot norm = mha__grads_slot(c->g, MHA__LM_NORM, -1);
+    const mha__grad_slot norm = mha__grads_slot(c->g, MHA__LM_NORM, -1);
     const mha_norm_gradient gradient = {.size = sizeof gradient,
                                         .rows = c->rows,
                                         .width = width,
@@ -200,8 +187,8 @@ static mha_status find_slots(const mha_model_grads *g, mha__weights *weights, ch
     c->head = mha__grads_slot(g, role, -1);
     c->head.dbias = mha__grads_slot(g, g->model->lm_bias, -1).dweight;
     c->first = mha__grads_slot(g, MHA__LM_DENSE, -1);
-    MHA__TRY(mha__weights_again(weights, role, -1, &c->head.weight, err));
-    return mha__weights_again(weights, MHA__LM_DENSE, -1, &c->first.weight, err);
+    MHA__TRY(mha__grads_weight(weights, role, -1, &c->head, err));
+    return mha__grads_weight(weights, MHA__LM_DENSE, -1, &c->first, err);
 }
 
 static mha_status run_chunks(const mha_model_grads *g, chunk *c, const mha__head_job *job, double *loss, mha_error *err)
@@ -235,7 +222,7 @@ mha_status mha__grads_head(mha_model_grads *g, const mha__head_job *job, double 
 /* ---- pooler ---- */
 
 /* pooled = tanh(W x + b) of each sequence's first row. */
-static mha_status pooler_back(mha_model_grads *g, const mha__slot *slot, const float *dpooled, float *room,
+static mha_status pooler_back(mha_model_grads *g, const mha__grad_slot *slot, const float *dpooled, float *room,
                               mha_error *err)
 {
     const int64_t batch = g->batch.sequences, width = g->model->config.hidden;
@@ -252,13 +239,13 @@ static mha_status pooler_back(mha_model_grads *g, const mha__slot *slot, const f
 
 mha_status mha__grads_pooler(mha_model_grads *g, const float *dpooled, mha_error *err)
 {
-    mha__slot slot = mha__grads_slot(g, MHA__POOLER, -1);
+    mha__grad_slot slot = mha__grads_slot(g, MHA__POOLER, -1);
     mha__weights weights = g->model->outer;
     weights.converted_count = 0;
     const size_t bytes = 3 * (size_t)(g->batch.sequences * g->model->config.hidden) * sizeof(float);
     float *room = mha__alloc(g->ctx, bytes);
     if (!room) return mha__no_memory(err, bytes, "the gradient of a pooler");
-    mha_status status = mha__weights_again(&weights, MHA__POOLER, -1, &slot.weight, err);
+    mha_status status = mha__grads_weight(&weights, MHA__POOLER, -1, &slot, err);
     if (status == MHA_OK) status = pooler_back(g, &slot, dpooled, room, err);
     mha__weights_release(&weights);
     mha__free(g->ctx, room);

@@ -97,20 +97,17 @@ static void check_shape(mha_ctx *ctx, mha_dtype dtype, const shape *s)
     draw(&dx, dtype, 4);
     draw(&before, dtype, 5);
     dw = db = before;
-    mha__linear_grad g = {.dtype = dtype,
-                          .rows = s->rows,
-                          .in = s->in,
-                          .out = s->out,
-                          .weight = raw(&w),
-                          .transposed = s->transposed,
-                          .x = raw(&x),
-                          .x_stride = s->in,
-                          .dy = raw(&dy),
-                          .dy_stride = s->out,
-                          .dx = raw(&dx),
-                          .dx_stride = s->in,
-                          .dweight = raw(&dw),
-                          .dbias = raw(&db)};
+    const mha__linear_grad g = {.slot = {.dtype = dtype,
+                                         .weight = raw(&w),
+                                         .transposed = s->transposed,
+                                         .dweight = raw(&dw),
+                                         .dbias = raw(&db)},
+                                .rows = s->rows,
+                                .in = s->in,
+                                .out = s->out,
+                                .x = raw(&x),
+                                .dy = raw(&dy),
+                                .dx = raw(&dx)};
     assert_int_equal(mha__linear_backward(ctx, &g, NULL), MHA_OK);
     check_dx(s, &w, &dy, &dx);
     check_dw(s, &x, &dy, &before, &dw, &db);
