@@ -96,6 +96,7 @@ static void keep_options(mha_attn_layer *l, const mha_attn_layer_options *o)
     l->v_heads = o->v_heads;
     l->options.q = l->options.k = l->options.v = l->options.qkv = l->options.o = (mha_matrix){0};
     l->options.choice.score = l->options.choice.hidden = (mha_matrix){0};
+    if (o->choice.of == MHA_CHOICE_OPTIONS) l->options.choice.keep = 1;
     mha__attn_layer_keep_norms(l, o);
     if (o->slopes)
         l->options.slopes = memcpy(l->norms + 4 * o->head_dim, o->slopes, (size_t)o->heads * sizeof *l->norms);

@@ -13,9 +13,8 @@ void mha__chosen_take(mha__arena *arena, const mha_attn_layer *layer, const mha_
     if (!layer->options.choice.of) return;
     chosen->mean = mha__take(arena, sequences, (size_t)layer->options.hidden * sizeof *chosen->mean);
     chosen->hidden = mha__take(arena, sequences, (size_t)layer->hidden.out * sizeof *chosen->hidden);
-    chosen->score = mha__take(arena, sequences, scores * sizeof *chosen->score);
     chosen->soft = mha__take(arena, sequences, scores * sizeof *chosen->soft);
-    chosen->own = mha__take(arena, sequences, scores * sizeof *chosen->own);
+    chosen->gate = mha__take(arena, sequences, scores * sizeof *chosen->gate);
     chosen->gates = mha__take(arena, sequences, scores * sizeof *chosen->gates);
     chosen->kept = mha__take(arena, sequences, scores);
     chosen->list = mha__take(arena, sequences, scores * sizeof *chosen->list);
@@ -39,12 +38,12 @@ static void predict(const mha__scorer *s, const double *x, double *y)
         y[o] = s->bias[o] + mha__dot(s->in, s->weight + o * s->in, x);
 }
 
-/* The scores of sequence n. */
+/* The scores of sequence n, where its gates will be. */
 static void find_scores(const choice_job *job, int64_t n)
 {
     const mha_attn_layer *l = job->layer;
     double *mean = job->chosen->mean + n * l->options.hidden, *hidden = job->chosen->hidden + n * l->hidden.out;
-    double *score = job->chosen->score + n * l->score.out;
+    double *score = job->chosen->gate + n * l->score.out;
     mha__attn_mean(l, job->in, job->x, n, mean);
     predict(&l->hidden, mean, hidden);
     for (int64_t p = 0; p < l->hidden.out; p++)
@@ -52,39 +51,24 @@ static void find_scores(const choice_job *job, int64_t n)
     predict(&l->score, l->hidden.out ? hidden : mean, score);
 }
 
-/* Marks the kept ones of the scores of a sequence, which begin at `at`. */
-static void mark_kept(const choice_job *job, int64_t at)
-{
-    const mha_layer_choice *c = &job->layer->options.choice;
-    const mha__chosen *k = job->chosen;
-    const int64_t S = job->layer->score.out, keep = c->of == MHA_CHOICE_OPTIONS ? 1 : c->keep;
-    mha__score_best(S, k->score + at, keep, k->list + at);
-    memset(k->kept + at, 0, (size_t)S);
-    for (int64_t i = 0; i < keep; i++)
-        k->kept[at + k->list[at + i]] = 1;
-    if (job->in->kept) memcpy(job->in->kept + at, k->kept + at, (size_t)S);
-}
-
 static void choose_task(void *arg, int64_t n, int worker)
 {
     (void)worker;
     const choice_job *job = arg;
     const mha_layer_choice *c = &job->layer->options.choice;
-    const int64_t S = job->layer->score.out, at = n * S;
-    const bool split = c->of == MHA_CHOICE_OPTIONS;
-    const bool soft = c->of == MHA_CHOICE_EXPERTS || c->selection == MHA_SELECTION_SOFT;
     const mha__chosen *k = job->chosen;
-    int64_t listed = 0;
+    const int64_t S = job->layer->score.out, at = n * S;
     find_scores(job, n);
-    mark_kept(job, at);
+    mha__score_best(S, k->gate + at, c->keep, k->list + at);
+    memset(k->kept + at, 0, (size_t)S);
+    for (int64_t i = 0; i < c->keep; i++)
+        k->kept[at + k->list[at + i]] = 1;
+    if (job->in->kept) memcpy(job->in->kept + at, k->kept + at, (size_t)S);
+    for (int64_t s = 0, i = 0; s < S; s++)
+        if (k->kept[at + s]) k->list[at + i++] = (int32_t)s;
+    mha__choice_gates(c, S, k->gate + at, k->list + at, k->soft + at, k->gate + at);
     for (int64_t s = 0; s < S; s++)
-        if (split || k->kept[at + s]) k->soft[at + listed++] = k->score[at + s];
-    mha__soft_gates(c->of != MHA_CHOICE_HEADS, listed, k->soft + at, k->soft + at);
-    for (int64_t s = 0, i = 0; s < S; s++) {
-        k->own[at + s] = !k->kept[at + s] ? 0 : soft ? (float)k->soft[at + i] : 1;
-        k->gates[at + s] = k->own[at + s] * mha__call_gate(job->in, n, s);
-        i += split || k->kept[at + s];
-    }
+        k->gates[at + s] = (float)k->gate[at + s] * mha__call_gate(job->in, n, s);
 }
 
 void mha__chosen_bind(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,

@@ -28,12 +28,11 @@ void mha__attn_choice_keep(mha_attn_layer *layer, const mha_attn_layer_options *
 typedef struct mha__chosen {
     double *mean;   /* [sequences, E] */
     double *hidden; /* [sequences, P] or NULL */
-    double *score;
-    double *soft;  /* gates that are trained: of the kept heads alone, one behind the other; of all options */
-    float *own;    /* what the choice multiplies a head by; of the option, all heads */
-    float *gates;  /* the same times the gates of the call: the operator's */
-    uint8_t *kept; /* 1 or 0 */
-    int32_t *list; /* the kept ones, greatest score first */
+    double *soft;   /* trained gates (selection_gates.h) */
+    double *gate;   /* of each head, or of all heads of the option; 0 = not chosen */
+    float *gates;   /* the same times the gates of the call: the operator's */
+    uint8_t *kept;  /* 1 or 0 */
+    int32_t *list;  /* the kept ones in ascending order */
 } mha__chosen;
 
 void mha__chosen_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in, mha__chosen *chosen);

@@ -37,21 +37,14 @@ static void predict_back(const mha__scorer *s, const double *dy, double *dx)
             dx[i] += dy[o] * s->weight[o * s->in + i];
 }
 
-/* The scores of sequence n, first a list of those whose gates are trained. */
+/* The scores of sequence n. */
 static void find_dscore(const back_job *job, int64_t n, double *dscore)
 {
-    const mha_layer_choice *c = &job->layer->options.choice;
+    const mha__chosen *k = job->chosen;
     const int64_t S = job->layer->score.out, at = n * S;
-    const bool split = c->of == MHA_CHOICE_OPTIONS;
-    const bool learns = c->of == MHA_CHOICE_EXPERTS || c->selection != MHA_SELECTION_HARD;
-    const uint8_t *kept = job->chosen->kept + at;
-    int64_t listed = 0;
     for (int64_t s = 0; s < S; s++)
-        if (split || kept[s])
-            dscore[listed++] = kept[s] ? (double)(job->grads->dgates[at + s] * mha__call_gate(job->in, n, s)) : 0;
-    mha__soft_gates_back(c->of != MHA_CHOICE_HEADS, listed, job->chosen->soft + at, dscore, dscore);
-    for (int64_t s = S; s-- > 0;) /* to their places, from the last on */
-        dscore[s] = !split && !kept[s] ? 0 : learns ? dscore[--listed] : 0;
+        dscore[s] = k->kept[at + s] ? (double)(job->grads->dgates[at + s] * mha__call_gate(job->in, n, s)) : 0;
+    mha__choice_gates_back(&job->layer->options.choice, S, k->list + at, k->soft + at, dscore);
 }
 
 static void score_back_task(void *arg, int64_t n, int worker)
@@ -107,5 +100,5 @@ void mha__attn_choice_back(const mha_attn_layer *layer, const mha_layer_input *i
     for (int64_t n = 0; dgates.data && n < sequences; n++)
         for (int64_t s = 0; s < S; s++)
             ((float *)dgates.data)[n * dgates.stride[0] + s * dgates.stride[1]] =
-                grads->dgates[n * S + s] * chosen->own[n * S + s];
+                grads->dgates[n * S + s] * (float)chosen->gate[n * S + s];
 }

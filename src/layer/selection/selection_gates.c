@@ -1,27 +1,60 @@
 /* selection_gates.c - see selection_gates.h. */
 #include "layer/selection/selection_gates.h"
 #include <math.h>
+#include <string.h>
 
-void mha__soft_gates(bool softmax, int64_t count, const double *score, double *gate)
+/* ---- gates ---- */
+
+bool mha__choice_learns(const mha_layer_choice *c)
+{
+    return c->of == MHA_CHOICE_EXPERTS || c->selection != MHA_SELECTION_HARD;
+}
+
+/* The index of trained gate i. */
+static int64_t place(const mha_layer_choice *c, const int32_t *list, int64_t i)
+{
+    return c->of == MHA_CHOICE_OPTIONS ? i : list[i];
+}
+
+/* Scores become their softmax, or the sigmoid of each. */
+static void soften(bool softmax, int64_t count, double *x)
 {
     double top = -INFINITY, sum = 0;
     for (int64_t n = 0; n < count; n++)
-        top = fmax(top, score[n]);
+        top = fmax(top, x[n]);
     for (int64_t n = 0; n < count; n++) {
-        gate[n] = softmax ? exp(score[n] - top) : 1 / (1 + exp(-score[n]));
-        sum += gate[n];
+        x[n] = softmax ? exp(x[n] - top) : 1 / (1 + exp(-x[n]));
+        sum += x[n];
     }
     for (int64_t n = 0; softmax && n < count; n++)
-        gate[n] /= sum;
+        x[n] /= sum;
 }
 
-void mha__soft_gates_back(bool softmax, int64_t count, const double *gate, const double *dgate, double *dscore)
+void mha__choice_gates(const mha_layer_choice *c, int64_t count, const double *score, const int32_t *list, double *soft,
+                       double *gate)
 {
+    const bool options = c->of == MHA_CHOICE_OPTIONS;
+    const bool is_soft = c->of == MHA_CHOICE_EXPERTS || c->selection == MHA_SELECTION_SOFT;
+    const int64_t trained = options ? count : c->keep;
+    for (int64_t i = 0; i < trained; i++)
+        soft[i] = score[place(c, list, i)];
+    soften(c->of != MHA_CHOICE_HEADS, trained, soft);
+    memset(gate, 0, (size_t)count * sizeof *gate);
+    for (int64_t i = 0; i < c->keep; i++)
+        gate[list[i]] = is_soft ? soft[options ? list[i] : i] : 1;
+}
+
+void mha__choice_gates_back(const mha_layer_choice *c, int64_t count, const int32_t *list, const double *soft,
+                            double *d)
+{
+    const int64_t trained = c->of == MHA_CHOICE_OPTIONS ? count : c->keep;
     double mean = 0;
-    for (int64_t n = 0; n < count; n++)
-        mean += gate[n] * dgate[n];
-    for (int64_t n = 0; n < count; n++)
-        dscore[n] = gate[n] * (softmax ? dgate[n] - mean : (1 - gate[n]) * dgate[n]);
+    for (int64_t i = 0; i < trained; i++)
+        mean += soft[i] * d[place(c, list, i)];
+    for (int64_t i = 0; i < trained; i++) {
+        double *at = d + place(c, list, i);
+        *at = !mha__choice_learns(c) ? 0 : soft[i] * (c->of != MHA_CHOICE_HEADS ? *at - mean : (1 - soft[i]) * *at);
+    }
 }
 
 /* ---- the greatest scores ---- */

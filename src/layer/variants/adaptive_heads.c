@@ -20,7 +20,7 @@ static mha_status read_options(mha_variant *v, const mha_adaptive_heads_options 
         char field[32];
         snprintf(field, sizeof field, "head_options[%lld]", (long long)n);
         MHA__TRY(mha__check_heads(v, field, o->head_options[n], "d_model", o->d_model, err));
-        v->head_options[n] = o->head_options[n];
+        v->choice.options[n] = o->head_options[n];
     }
     v->choices = o->head_option_count;
     return MHA_OK;
@@ -37,9 +37,7 @@ mha_status mha_adaptive_heads_create(mha_ctx *ctx, const mha_adaptive_heads_opti
         .dtype = o.dtype,
         .d_in = o.d_model,
         .d_out = o.d_model,
-        .selector = MHA__SELECT_OPTION,
-        .selection = o.selection,
-        .chosen = 1,
+        .choice = {.of = MHA_CHOICE_OPTIONS, .selection = o.selection, .keep = 1},
     };
     const int64_t width = o.predictor_width ? o.predictor_width : 128;
     MHA__TRY(mha__check_width(&v, "d_model", o.d_model, err));

@@ -21,9 +21,9 @@ static mha_status check_experts(mha_variant *v, const mha_moe_heads_options *o, 
     if (v->choices < 1 || v->choices > 4096)
         return mha__fail(err, MHA_ERR_ARG, "%s: num_experts must be from 1 to 4096 (got %lld)", v->name,
                          (long long)v->choices);
-    if (v->chosen < 1 || v->chosen > v->choices)
+    if (v->choice.keep < 1 || v->choice.keep > v->choices)
         return mha__fail(err, MHA_ERR_ARG, "%s: top_k must be from 1 to num_experts %lld (got %lld)", v->name,
-                         (long long)v->choices, (long long)v->chosen);
+                         (long long)v->choices, (long long)v->choice.keep);
     if ((int)o->expert_output < MHA_EXPERT_PROJECT || o->expert_output > MHA_EXPERT_PLAIN)
         return mha__fail(err, MHA_ERR_ARG, "%s: expert_output must be a value of mha_expert_output (got %d)", v->name,
                          (int)o->expert_output);
@@ -47,12 +47,11 @@ mha_status mha_moe_heads_create(mha_ctx *ctx, const mha_moe_heads_options *optio
         .dtype = o.dtype,
         .d_in = o.d_model,
         .d_out = o.d_model,
-        .selector = MHA__SELECT_EXPERTS,
+        .choice = {.of = MHA_CHOICE_EXPERTS, .keep = o.top_k},
         .expert_output = o.expert_output,
         .choices = o.num_experts ? o.num_experts : o.num_heads,
-        .chosen = o.top_k,
     };
-    if (!v.chosen) v.chosen = mha__min64(2, v.choices);
+    if (!v.choice.keep) v.choice.keep = mha__min64(2, v.choices);
     MHA__TRY(mha__split_heads(&v, o.num_heads, "d_model", o.d_model, err));
     MHA__TRY(check_experts(&v, &o, err));
     v.heads = v.kv_heads = v.choices;

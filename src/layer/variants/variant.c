@@ -66,9 +66,9 @@ mha_status mha__check_scale(mha_variant *v, mha_scale_rule rule, mha_error *err)
 
 mha_status mha__check_selection(const mha_variant *v, mha_error *err)
 {
-    if ((int)v->selection < MHA_SELECTION_HARD || v->selection > MHA_SELECTION_STRAIGHT_THROUGH)
+    if ((int)v->choice.selection < MHA_SELECTION_HARD || v->choice.selection > MHA_SELECTION_STRAIGHT_THROUGH)
         return mha__fail(err, MHA_ERR_ARG, "%s: selection must be a value of mha_selection (got %d)", v->name,
-                         (int)v->selection);
+                         (int)v->choice.selection);
     return MHA_OK;
 }
 
@@ -263,8 +263,8 @@ static mha_status draw(mha_variant *v, mha_rng *rng, mha_error *err)
 static mha_status check_head_width(const mha_variant *v, mha_error *err)
 {
     int64_t width = v->head_dim;
-    for (int64_t n = 0; v->selector == MHA__SELECT_OPTION && n < v->choices; n++) {
-        const int64_t option = v->d_in / v->head_options[n];
+    for (int64_t n = 0; v->choice.of == MHA_CHOICE_OPTIONS && n < v->choices; n++) {
+        const int64_t option = v->d_in / v->choice.options[n];
         width = n == 0 || option > width ? option : width;
     }
     if (width <= MHA_HEAD_DIM_MAX) return MHA_OK;

@@ -16,6 +16,7 @@
 #include "base/struct_size.h"
 #include "layer/arena.h"
 #include "layer/linear/linear.h"
+#include "layer/selection/selection_gates.h"
 #include "mha/variants.h"
 
 /* ---- what a variant is ---- */
@@ -32,13 +33,6 @@ typedef struct mha__dense {
 } mha__dense;
 
 enum { MHA__Q, MHA__K, MHA__V, MHA__EXPERT_O, MHA__O, MHA__CHOICE, MHA__CHOICE_HIDDEN, MHA__DENSES };
-
-typedef enum mha__selector {
-    MHA__SELECT_NONE,
-    MHA__SELECT_EXPERTS,
-    MHA__SELECT_HEADS,
-    MHA__SELECT_OPTION
-} mha__selector;
 
 /* A parameter's name and how it is drawn. */
 typedef struct mha__parameter {
@@ -63,12 +57,9 @@ struct mha_variant {
     mha_rope_options rope;
     mha__dense dense[MHA__DENSES];
     /* the selector */
-    mha__selector selector;
-    mha_selection selection;
+    mha_layer_choice choice; /* without matrices; `keep` is how many a sample gets, of options 1 */
     mha_expert_output expert_output;
-    int64_t choices;                        /* experts, heads or options to choose from */
-    int64_t chosen;                         /* how many a sample gets */
-    int64_t head_options[MHA_HEAD_OPTIONS]; /* of MHA__SELECT_OPTION */
+    int64_t choices; /* experts, heads or options to choose from */
     /* parameters, in the order of drawing */
     int parameters;
     mha__parameter *parameter;            /* NULL while they are counted */
@@ -147,9 +138,10 @@ struct mha_trace {
     char *gate;                     /* [B, chosen] what the gates are made of */
     int32_t *choice;                /* [B, chosen], or NULL without a selector */
     int64_t chosen;                 /* for each sample */
-    int64_t *heads;                 /* [B] with MHA__SELECT_OPTION, else NULL: all have n */
+    int64_t *heads;                 /* [B] with MHA_CHOICE_OPTIONS, else NULL: all have n */
     uint8_t *parts;                 /* [choices] scratch: what one sample computes */
-    double *soft;                   /* [2, choices] scratch: gates of one sample, and their gradients */
+    double *soft;                   /* [B, choices] trained gates (selection_gates.h) */
+    double *choice_gate;            /* [choices] scratch: scores of one sample, then its gates */
     int64_t *offsets;               /* [B] = P */
     float *cos, *sin;               /* [B Lq, R / 2] */
     /* masks, as the operator takes them */
@@ -190,8 +182,9 @@ mha__run mha__run_of(const mha_variant *v, const mha_trace *t, int64_t r);
 /* True if a sample has heads that are not computed; parts[choices] then says which are. */
 bool mha__leaves_heads_out(const mha_variant *v);
 void mha__chosen_parts(const mha_variant *v, const mha_trace *t, int64_t b, uint8_t *parts);
-/* From the gradients of the gates, [B, chosen], to those of the selector's parameters; adds to dquery (or NULL). */
-mha_status mha__select_backward(mha_variant *v, const mha_trace *t, const double *dgate, char *dquery, mha_error *err);
+/* From the gradients of the gates, [B, choices], 0 for those not chosen, to those of the selector's parameters; adds to
+ * dquery (or NULL). Overwrites dgate. */
+mha_status mha__select_backward(mha_variant *v, const mha_trace *t, double *dgate, char *dquery, mha_error *err);
 
 /* variant_trace.c: what mha_trace_step will answer, at the end of a forward call. */
 void mha__show_steps(const mha_variant *v, mha_trace *t);

@@ -54,7 +54,7 @@ typedef struct backward {
     const char *doutput;
     char *dcontext; /* as context */
     char *dmixed;
-    double *dgate; /* [B, chosen] */
+    double *dgate; /* [B, choices] */
     mha__attend_grads attend;
     char *dk_new, *dv_new; /* [B Ln, Hkv D]: attend's own without past tokens */
     uint8_t *parts;
@@ -73,8 +73,8 @@ static void lay_out(mha__arena *arena, backward *b)
     b->dv_new = b->attend.dv = mha__take(arena, kv_rows, kv_width);
     if (t->P) b->attend.dk = mha__take(arena, all_keys, kv_width);
     if (t->P) b->attend.dv = mha__take(arena, all_keys, kv_width);
-    if (v->selector == MHA__SELECT_NONE) return;
-    b->dgate = mha__take(arena, (size_t)(t->B * v->chosen), sizeof *b->dgate);
+    if (!v->choice.of) return;
+    b->dgate = mha__take(arena, (size_t)(t->B * v->choices), sizeof *b->dgate);
     b->attend.dgates = mha__take(arena, (size_t)(t->B * mha__gate_row(v, t)), real);
     b->parts = mha__take(arena, (size_t)v->choices, 1);
 }
@@ -93,16 +93,16 @@ static mha_status heads_backward(const backward *w, int64_t b, mha_error *err)
     const mha_trace *t = w->t;
     const int64_t D = v->head_dim;
     mha__dense_grad g = {.rows = t->Lq, .dy = sample(v, w->doutput, b, t->Lq, v->d_out)};
-    if (!v->chosen) {
+    if (!v->choice.keep) {
         g.bias_only = true;
         return mha__dense_backward(w->v, MHA__O, &g, err);
     }
     g.x_stride = g.dx_stride = t->width;
     g.depth = D;
-    for (int64_t i = 0; i < v->chosen; i++) {
+    for (int64_t i = 0; i < v->choice.keep; i++) {
         g.x = sample(v, t->context, b, t->Lq, t->width) + (size_t)(i * D) * v->real;
         g.dx = sample(v, w->dcontext, b, t->Lq, t->width) + (size_t)(i * D) * v->real;
-        g.first = t->choice[b * v->chosen + i] * D;
+        g.first = t->choice[b * v->choice.keep + i] * D;
         g.skip_bias = i > 0;
         MHA__TRY(mha__dense_backward(w->v, MHA__O, &g, err));
     }
@@ -114,8 +114,9 @@ static void expert_bias_backward(const backward *w, int64_t b, int64_t i, const 
 {
     mha_variant *v = w->v;
     const mha__dense *o = &v->dense[MHA__EXPERT_O];
-    const int64_t at = b * v->chosen + i, E = v->d_in;
-    const int parameter = o->first + w->t->choice[at] * o->step + 1;
+    const int64_t at = b * v->choice.keep + i, E = v->d_in;
+    const int32_t expert = w->t->choice[at];
+    const int parameter = o->first + expert * o->step + 1;
     char *dbias = mha__gradient(v, parameter);
     const double gate = mha__get(v->dtype, w->t->gate, at);
     for (int64_t e = 0; e < E; e++) {
@@ -123,7 +124,7 @@ static void expert_bias_backward(const backward *w, int64_t b, int64_t i, const 
         for (int64_t r = 0; r < w->t->Lq; r++)
             sum += mha__get(v->dtype, dy, r * E + e);
         mha__put(v->dtype, dbias, e, mha__get(v->dtype, dbias, e) + gate * sum);
-        w->dgate[at] += sum * mha__get(v->dtype, mha__value(v, parameter), e);
+        w->dgate[b * v->choices + expert] += sum * mha__get(v->dtype, mha__value(v, parameter), e);
     }
 }
 
@@ -131,7 +132,7 @@ static mha_status expert_backward(const backward *w, int64_t b, int64_t i, mha_e
 {
     mha_variant *v = w->v;
     const mha_trace *t = w->t;
-    const int64_t D = v->head_dim, E = v->d_in, e = t->choice[b * v->chosen + i];
+    const int64_t D = v->head_dim, E = v->d_in, e = t->choice[b * v->choice.keep + i];
     const char *dy = sample(v, w->dmixed, b, t->Lq, E);
     char *dx = sample(v, w->dcontext, b, t->Lq, t->width) + (size_t)(i * D) * v->real;
     if (v->expert_output != MHA_EXPERT_PROJECT) {
@@ -168,16 +169,16 @@ static mha_status output_backward(const backward *w, mha_error *err)
         memcpy(w->dcontext, w->doutput, (size_t)(rows * t->width) * v->real);
         return MHA_OK;
     }
-    for (int64_t b = 0; v->selector == MHA__SELECT_HEADS && b < t->B; b++)
+    for (int64_t b = 0; v->choice.of == MHA_CHOICE_HEADS && b < t->B; b++)
         MHA__TRY(heads_backward(w, b, err));
-    if (v->selector == MHA__SELECT_HEADS) return MHA_OK;
+    if (v->choice.of == MHA_CHOICE_HEADS) return MHA_OK;
     const mha__dense_grad g = {.rows = rows,
                                .x = t->mixed ? t->mixed : t->context,
                                .dy = w->doutput,
                                .dx = t->mixed ? w->dmixed : w->dcontext};
     MHA__TRY(mha__dense_backward(w->v, MHA__O, &g, err));
     for (int64_t b = 0; t->mixed && b < t->B; b++)
-        for (int64_t i = 0; i < v->chosen; i++)
+        for (int64_t i = 0; i < v->choice.keep; i++)
             MHA__TRY(expert_backward(w, b, i, err));
     return MHA_OK;
 }
@@ -238,11 +239,11 @@ static void collect_gates(const backward *w)
     const mha_variant *v = w->v;
     const int64_t row = mha__gate_row(v, w->t);
     for (int64_t b = 0; b < w->t->B; b++) {
-        for (int64_t i = 0; v->selector != MHA__SELECT_OPTION && i < v->chosen; i++)
-            w->dgate[b * v->chosen + i] +=
-                mha__get(v->dtype, w->attend.dgates, b * row + w->t->choice[b * v->chosen + i]);
-        for (int64_t h = 0; v->selector == MHA__SELECT_OPTION && h < mha_trace_heads(w->t, b); h++)
-            w->dgate[b] += mha__get(v->dtype, w->attend.dgates, b * row + h);
+        const int32_t *list = w->t->choice + b * v->choice.keep;
+        const int64_t gates = w->t->heads ? w->t->heads[b] : v->choice.keep;
+        for (int64_t i = 0; i < gates; i++)
+            w->dgate[b * v->choices + list[w->t->heads ? 0 : i]] +=
+                mha__get(v->dtype, w->attend.dgates, b * row + (w->t->heads ? i : list[i]));
     }
 }
 
@@ -270,7 +271,7 @@ static mha_status run(backward *w, const mha_variant_input *given, const mha_var
     MHA__TRY(project_backward(w, MHA__Q, w->in->query, t->Lq, w->attend.dq, g->query, err));
     MHA__TRY(project_backward(w, MHA__K, w->in->key, t->Ln, w->dk_new, dkey, err));
     MHA__TRY(project_backward(w, MHA__V, w->in->value, t->Ln, w->dv_new, dvalue, err));
-    if (!mha__gated(v) || !v->chosen) return MHA_OK;
+    if (!mha__gated(v) || !v->choice.keep) return MHA_OK;
     collect_gates(w);
     return mha__select_backward(v, t, w->dgate, g->query, err);
 }

@@ -27,18 +27,19 @@ static void lay_out(mha__arena *arena, const mha_variant *v, const mha_variant_i
     }
     if (in->want_weights) t->weights = mha__take(arena, planes, (size_t)(t->Lq * t->Lk) * real);
     if (in->want_scores) t->scores = mha__take(arena, planes, (size_t)(t->Lq * t->Lk) * real);
-    if (v->selector != MHA__SELECT_NONE) {
+    if (v->choice.of) {
         t->mean = mha__take(arena, (size_t)v->d_in, per_sample);
         t->hidden = mha__take(arena, (size_t)d[MHA__CHOICE_HIDDEN].out, per_sample);
         t->logits = mha__take(arena, (size_t)v->choices, per_sample);
         t->gates = mha__take(arena, (size_t)mha__gate_row(v, t), per_sample);
-        t->gate = mha__take(arena, (size_t)v->chosen, per_sample);
-        t->choice = mha__take(arena, (size_t)v->chosen, (size_t)t->B * sizeof *t->choice);
+        t->gate = mha__take(arena, (size_t)v->choice.keep, per_sample);
+        t->choice = mha__take(arena, (size_t)v->choice.keep, (size_t)t->B * sizeof *t->choice);
         t->parts = mha__take(arena, (size_t)v->choices, 1);
-        t->soft = mha__take(arena, 2 * (size_t)v->choices, sizeof *t->soft);
+        t->soft = mha__take(arena, (size_t)(t->B * v->choices), sizeof *t->soft);
+        t->choice_gate = mha__take(arena, (size_t)v->choices, sizeof *t->choice_gate);
     }
-    if (v->selector == MHA__SELECT_OPTION) t->heads = mha__take(arena, (size_t)t->B, sizeof *t->heads);
-    if (v->selector == MHA__SELECT_EXPERTS) t->mixed = mha__take(arena, rows, (size_t)v->d_in * real);
+    if (v->choice.of == MHA_CHOICE_OPTIONS) t->heads = mha__take(arena, (size_t)t->B, sizeof *t->heads);
+    if (v->choice.of == MHA_CHOICE_EXPERTS) t->mixed = mha__take(arena, rows, (size_t)v->d_in * real);
     mha__place_masks(v, in, arena, t);
 }
 
@@ -51,11 +52,11 @@ static void begin(mha_trace *t, const mha_variant *v, const mha_variant_input *i
     t->Ln = in->kv_len;
     t->P = in->past_len;
     t->Lk = t->P + t->Ln;
-    t->chosen = v->chosen;
-    t->n = mha__leaves_heads_out(v) ? v->chosen : v->heads;
-    for (int64_t o = 0; v->selector == MHA__SELECT_OPTION && o < v->choices; o++)
-        t->n = mha__max64(t->n, v->head_options[o]);
-    t->width = v->selector == MHA__SELECT_OPTION ? v->d_in : t->n * v->head_dim;
+    t->chosen = v->choice.keep;
+    t->n = mha__leaves_heads_out(v) ? v->choice.keep : v->heads;
+    for (int64_t o = 0; v->choice.of == MHA_CHOICE_OPTIONS && o < v->choices; o++)
+        t->n = mha__max64(t->n, v->choice.options[o]);
+    t->width = v->choice.of == MHA_CHOICE_OPTIONS ? v->d_in : t->n * v->head_dim;
     mha__look_at_masks(v, in, t);
 }
 
@@ -76,9 +77,9 @@ static mha_status allocate(mha_trace *t, const mha_variant *v, const mha_variant
     for (int64_t b = 0; b < t->B; b++)
         t->offsets[b] = t->P;
     /* samples with fewer heads than the most leave the rest of these alone */
-    if (v->selector == MHA__SELECT_OPTION && t->weights)
+    if (v->choice.of == MHA_CHOICE_OPTIONS && t->weights)
         memset(t->weights, 0, (size_t)(t->B * t->n * t->Lq * t->Lk) * v->real);
-    if (v->selector == MHA__SELECT_OPTION && t->scores)
+    if (v->choice.of == MHA_CHOICE_OPTIONS && t->scores)
         memset(t->scores, 0, (size_t)(t->B * t->n * t->Lq * t->Lk) * v->real);
     return MHA_OK;
 }
@@ -99,7 +100,7 @@ static void project(const mha_variant *v, mha_trace *t, int dense, const void *x
                                                        .rows = L,
                                                        .y = y + (size_t)(b * L * d->out) * v->real,
                                                        .parts = t->parts});
-        t->flops += 2 * L * d->in * (d->out / d->parts) * v->chosen;
+        t->flops += 2 * L * d->in * (d->out / d->parts) * v->choice.keep;
     }
 }
 
@@ -152,16 +153,16 @@ static void output_of_heads(const mha_variant *v, mha_trace *t, int64_t b, char 
 {
     const int64_t D = v->head_dim;
     const char *context = t->context + (size_t)(b * t->Lq * t->width) * v->real;
-    if (!v->chosen) bias_alone(v, t->Lq, y);
-    for (int64_t i = 0; i < v->chosen; i++)
+    if (!v->choice.keep) bias_alone(v, t->Lq, y);
+    for (int64_t i = 0; i < v->choice.keep; i++)
         mha__linear_run(v->dense[MHA__O].linear, &(mha__linear_call){.x = context + (size_t)(i * D) * v->real,
                                                                      .x_stride = t->width,
                                                                      .rows = t->Lq,
                                                                      .y = y,
-                                                                     .first = t->choice[b * v->chosen + i] * D,
+                                                                     .first = t->choice[b * v->choice.keep + i] * D,
                                                                      .depth = D,
                                                                      .accumulate = i > 0});
-    t->flops += 2 * t->Lq * v->chosen * D * v->d_out;
+    t->flops += 2 * t->Lq * v->choice.keep * D * v->d_out;
 }
 
 static void add_bias(const mha_variant *v, const mha_trace *t, const char *bias, double gate, char *y)
@@ -176,7 +177,7 @@ static void add_bias(const mha_variant *v, const mha_trace *t, const char *bias,
 /* y += what expert number i of the sample's list has found; its gate is in it already, but for the bias. */
 static void add_expert(const mha_variant *v, mha_trace *t, int64_t b, int64_t i, char *y)
 {
-    const int64_t D = v->head_dim, E = v->d_in, e = t->choice[b * v->chosen + i];
+    const int64_t D = v->head_dim, E = v->d_in, e = t->choice[b * v->choice.keep + i];
     const char *found = t->context + (size_t)(b * t->Lq * t->width + i * D) * v->real;
     const mha__dense *o = &v->dense[MHA__EXPERT_O];
     if (v->expert_output == MHA_EXPERT_PROJECT) {
@@ -190,8 +191,8 @@ static void add_expert(const mha_variant *v, mha_trace *t, int64_t b, int64_t i,
                                                        .y_first = e * E,
                                                        .parts = t->parts,
                                                        .accumulate = true});
-        add_bias(v, t, mha__value(v, o->first + (int)e * o->step + 1), mha__get(v->dtype, t->gate, b * v->chosen + i),
-                 y);
+        add_bias(v, t, mha__value(v, o->first + (int)e * o->step + 1),
+                 mha__get(v->dtype, t->gate, b * v->choice.keep + i), y);
         t->flops += 2 * t->Lq * D * E;
         return;
     }
@@ -207,7 +208,7 @@ static void mix_experts(const mha_variant *v, mha_trace *t)
 {
     memset(t->mixed, 0, (size_t)(t->B * t->Lq * v->d_in) * v->real);
     for (int64_t b = 0; b < t->B; b++)
-        for (int64_t i = 0; i < v->chosen; i++)
+        for (int64_t i = 0; i < v->choice.keep; i++)
             add_expert(v, t, b, i, t->mixed + (size_t)(b * t->Lq * v->d_in) * v->real);
 }
 
@@ -217,7 +218,7 @@ static void write_output(const mha_variant *v, mha_trace *t, char *y)
     const int64_t rows = t->B * t->Lq;
     if (!o->out) {
         memcpy(y, t->context, (size_t)(rows * t->width) * v->real);
-    } else if (v->selector == MHA__SELECT_HEADS) {
+    } else if (v->choice.of == MHA_CHOICE_HEADS) {
         for (int64_t b = 0; b < t->B; b++)
             output_of_heads(v, t, b, y + (size_t)(b * t->Lq * v->d_out) * v->real);
     } else {

@@ -91,7 +91,7 @@ static mha_status check_mask(const mha_variant *v, const mha_variant_input *in, 
     if (m->rank < 2 || m->rank > 4)
         return mha__fail(err, MHA_ERR_ARG, "%s: rank of %s must be from 2 to 4 (got %d)", v->name, field, m->rank);
     int64_t shape[4];
-    const int64_t heads = v->selector == MHA__SELECT_OPTION ? 1 : v->heads;
+    const int64_t heads = v->choice.of == MHA_CHOICE_OPTIONS ? 1 : v->heads;
     const int64_t want[4] = {in->batch, heads, in->q_len, in->past_len + in->kv_len};
     mask_shape(m, shape);
     bool fits = shape[3] == want[3];

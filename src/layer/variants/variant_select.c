@@ -2,7 +2,6 @@
  * many heads it is split; and what that choice's gates give back in the backward pass. */
 #include "base/ctx.h"
 #include "base/size.h"
-#include "layer/selection/selection_gates.h"
 #include "layer/variants/variant.h"
 #include <string.h>
 
@@ -32,70 +31,35 @@ static void relu(const mha_variant *v, char *x, int64_t count)
         if (mha__get(v->dtype, x, i) < 0) mha__put(v->dtype, x, i, 0);
 }
 
-static double logit(const mha_variant *v, const mha_trace *t, int64_t b, int64_t choice)
-{
-    return mha__get(v->dtype, t->logits, b * v->choices + choice);
-}
-
-/* ---- its choice ---- */
-
-static void take_best(const mha_variant *v, mha_trace *t, int64_t b)
-{
-    for (int64_t c = 0; c < v->choices; c++)
-        t->soft[c] = logit(v, t, b, c);
-    mha__score_best(v->choices, t->soft, v->chosen, t->choice + b * v->chosen);
-}
-
-/* Fills t->soft with the gates that are trained: of what was chosen, or of all options. Returns how many. */
-static int64_t find_soft_gates(const mha_variant *v, const mha_trace *t, int64_t b)
-{
-    const int32_t *list = v->selector == MHA__SELECT_OPTION ? NULL : t->choice + b * v->chosen;
-    const int64_t count = list ? v->chosen : v->choices;
-    for (int64_t i = 0; i < count; i++)
-        t->soft[i] = logit(v, t, b, list ? list[i] : i);
-    mha__soft_gates(v->selector != MHA__SELECT_HEADS, count, t->soft, t->soft);
-    return count;
-}
-
-/* Where the gate of chosen number i stands among those. */
-static int64_t place_of(const mha_variant *v, const mha_trace *t, int64_t b, int64_t i)
-{
-    return v->selector == MHA__SELECT_OPTION ? t->choice[b * v->chosen + i] : i;
-}
-
-static bool gates_are_soft(const mha_variant *v)
-{
-    return v->selector == MHA__SELECT_EXPERTS || v->selection == MHA_SELECTION_SOFT;
-}
-
 bool mha__gated(const mha_variant *v)
 {
-    return v->selector != MHA__SELECT_NONE && (gates_are_soft(v) || v->selection != MHA_SELECTION_HARD);
+    return v->choice.of && mha__choice_learns(&v->choice);
 }
 
 int64_t mha__gate_row(const mha_variant *v, const mha_trace *t)
 {
-    return v->selector == MHA__SELECT_OPTION ? t->n : v->heads;
+    return v->choice.of == MHA_CHOICE_OPTIONS ? t->n : v->heads;
 }
 
-static void set_gates(const mha_variant *v, mha_trace *t, int64_t b)
+static void choose(const mha_variant *v, mha_trace *t, int64_t b)
 {
     const int64_t row = mha__gate_row(v, t);
-    char *gates = t->gates + (size_t)(b * row) * v->real;
-    find_soft_gates(v, t, b);
-    memset(gates, 0, (size_t)row * v->real);
-    for (int64_t i = 0; i < v->chosen; i++) {
-        const double gate = gates_are_soft(v) ? t->soft[place_of(v, t, b, i)] : 1;
-        mha__put(v->dtype, t->gate, b * v->chosen + i, gate);
-        if (v->selector != MHA__SELECT_OPTION) mha__put(v->dtype, gates, t->choice[b * v->chosen + i], gate);
-        for (int64_t h = 0; v->selector == MHA__SELECT_OPTION && h < row; h++)
-            mha__put(v->dtype, gates, h, gate);
-    }
+    double *gate = t->choice_gate;
+    int32_t *list = t->choice + b * v->choice.keep;
+    for (int64_t c = 0; c < v->choices; c++)
+        gate[c] = mha__get(v->dtype, t->logits, b * v->choices + c);
+    mha__score_best(v->choices, gate, v->choice.keep, list);
+    mha__choice_gates(&v->choice, v->choices, gate, list, t->soft + b * v->choices, gate);
+    for (int64_t i = 0; i < v->choice.keep; i++)
+        mha__put(v->dtype, t->gate, b * v->choice.keep + i, gate[list[i]]);
+    for (int64_t h = 0; h < row; h++)
+        mha__put(v->dtype, t->gates, b * row + h, gate[t->heads ? *list : h]);
+    if (t->heads) t->heads[b] = v->choice.options[*list];
 }
 
 void mha__select(const mha_variant *v, const mha_variant_input *in, mha_trace *t)
 {
-    if (v->selector == MHA__SELECT_NONE) return;
+    if (!v->choice.of) return;
     mean_tokens(v, in, t);
     const char *x = t->mean;
     if (v->dense[MHA__CHOICE_HIDDEN].out) {
@@ -104,61 +68,42 @@ void mha__select(const mha_variant *v, const mha_variant_input *in, mha_trace *t
         x = t->hidden;
     }
     run_dense(v, t, MHA__CHOICE, x, t->logits);
-    for (int64_t b = 0; b < t->B; b++) {
-        take_best(v, t, b);
-        set_gates(v, t, b);
-        if (t->heads) t->heads[b] = v->head_options[t->choice[b]];
-    }
+    for (int64_t b = 0; b < t->B; b++)
+        choose(v, t, b);
 }
 
 /* ---- what it means for the operator ---- */
 
 int64_t mha__runs(const mha_variant *v, const mha_trace *t)
 {
-    return v->selector == MHA__SELECT_NONE ? 1 : v->chosen ? t->B : 0;
+    return !v->choice.of ? 1 : v->choice.keep ? t->B : 0;
 }
 
 mha__run mha__run_of(const mha_variant *v, const mha_trace *t, int64_t r)
 {
-    if (v->selector == MHA__SELECT_NONE)
-        return (mha__run){.count = t->B, .heads = v->heads, .head_dim = v->head_dim, .listed = v->heads};
-    const int32_t *choice = t->choice + r * v->chosen;
-    if (v->selector == MHA__SELECT_OPTION) {
-        const int64_t heads = v->head_options[*choice];
+    if (!v->choice.of) return (mha__run){.count = t->B, .heads = v->heads, .head_dim = v->head_dim, .listed = v->heads};
+    const int32_t *choice = t->choice + r * v->choice.keep;
+    if (v->choice.of == MHA_CHOICE_OPTIONS) {
+        const int64_t heads = v->choice.options[*choice];
         return (mha__run){.first = r, .count = 1, .heads = heads, .head_dim = v->d_in / heads, .listed = heads};
     }
     return (mha__run){
-        .first = r, .count = 1, .heads = v->heads, .head_dim = v->head_dim, .list = choice, .listed = v->chosen};
+        .first = r, .count = 1, .heads = v->heads, .head_dim = v->head_dim, .list = choice, .listed = v->choice.keep};
 }
 
 bool mha__leaves_heads_out(const mha_variant *v)
 {
-    return v->selector == MHA__SELECT_EXPERTS || v->selector == MHA__SELECT_HEADS;
+    return v->choice.of == MHA_CHOICE_EXPERTS || v->choice.of == MHA_CHOICE_HEADS;
 }
 
 void mha__chosen_parts(const mha_variant *v, const mha_trace *t, int64_t b, uint8_t *parts)
 {
     memset(parts, 0, (size_t)v->choices);
-    for (int64_t i = 0; i < v->chosen; i++)
-        parts[t->choice[b * v->chosen + i]] = 1;
+    for (int64_t i = 0; i < v->choice.keep; i++)
+        parts[t->choice[b * v->choice.keep + i]] = 1;
 }
 
 /* ---- backward ---- */
-
-/* Gradients of the logits from those of the gates of what was chosen, dgate [chosen]. */
-static void logits_backward(const mha_variant *v, const mha_trace *t, int64_t b, const double *dgate, char *dlogits)
-{
-    const int64_t count = find_soft_gates(v, t, b);
-    double *slope = t->soft + v->choices;
-    memset(slope, 0, (size_t)count * sizeof *slope);
-    for (int64_t i = 0; i < v->chosen; i++)
-        slope[place_of(v, t, b, i)] = dgate[i];
-    mha__soft_gates_back(v->selector != MHA__SELECT_HEADS, count, t->soft, slope, slope);
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t to = v->selector == MHA__SELECT_OPTION ? i : t->choice[b * v->chosen + i];
-        mha__put(v->dtype, dlogits, b * v->choices + to, slope[i]);
-    }
-}
 
 typedef struct gradients {
     char *logits, *hidden, *mean;
@@ -186,7 +131,7 @@ static mha_status predictor_backward(mha_variant *v, const mha_trace *t, const g
                                &(mha__dense_grad){.rows = t->B, .x = t->mean, .dy = g->hidden, .dx = g->mean}, err);
 }
 
-mha_status mha__select_backward(mha_variant *v, const mha_trace *t, const double *dgate, char *dquery, mha_error *err)
+mha_status mha__select_backward(mha_variant *v, const mha_trace *t, double *dgate, char *dquery, mha_error *err)
 {
     mha__arena arena = {0};
     lay_out(&arena, v, t);
@@ -195,7 +140,10 @@ mha_status mha__select_backward(mha_variant *v, const mha_trace *t, const double
     arena.used = 0;
     const gradients g = lay_out(&arena, v, t);
     for (int64_t b = 0; b < t->B; b++)
-        logits_backward(v, t, b, dgate + b * v->chosen, g.logits);
+        mha__choice_gates_back(&v->choice, v->choices, t->choice + b * v->choice.keep, t->soft + b * v->choices,
+                               dgate + b * v->choices);
+    for (int64_t n = 0; n < t->B * v->choices; n++)
+        mha__put(v->dtype, g.logits, n, dgate[n]);
     const mha_status status = predictor_backward(v, t, &g, err);
     for (int64_t n = 0; status == MHA_OK && dquery && n < t->B * t->Lq * v->d_in; n++) {
         const int64_t b = n / (t->Lq * v->d_in), e = n % v->d_in;

@@ -57,7 +57,7 @@ void mha__show_steps(const mha_variant *v, mha_trace *t)
     t->step[MHA_STEP_CONTEXT] = dense_view(t->context, 3, B, Lq, t->width, 0);
     t->step[MHA_STEP_MIXED] = dense_view(t->mixed, 3, B, Lq, v->d_in, 0);
     t->step[MHA_STEP_LOGITS] = dense_view(t->logits, 2, B, v->choices, 0, 0);
-    t->step[MHA_STEP_GATES] = dense_view(t->gate, 2, B, v->chosen, 0, 0);
+    t->step[MHA_STEP_GATES] = dense_view(t->gate, 2, B, v->choice.keep, 0, 0);
 }
 
 int mha_trace_step(const mha_trace *trace, mha_step step, mha_step_view *view)
