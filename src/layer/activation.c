@@ -1,4 +1,4 @@
-/* activation.c - the functions between two linear layers, and their gradients. */
+/* activation.c - activation functions between linear layers, and their gradients. */
 #include "layer/activation.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -32,7 +32,7 @@ mha_status mha__activation_find(mha_ctx *ctx, mha_activation activation, mha__ro
     return MHA_OK;
 }
 
-/* 16,384 numbers in a task: microseconds, so that a few rows do not wake the pool. */
+/* elements of a task: microseconds, so that a few rows do not wake the pool */
 #define NUMBERS_PER_TASK 16384
 
 typedef struct activation_job {
@@ -53,11 +53,11 @@ typedef struct softcap_job {
     const mha__kernels *kernels;
     double cap;
     int64_t count;
-    const float *y; /* for the way back */
+    const float *y; /* for the backward pass */
     float *x;
 } softcap_job;
 
-/* Whole panels where they lie, and what is left in a panel of its own. */
+/* Whole panels in place; the remainder in a separate panel. */
 static void softcap_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
@@ -96,7 +96,7 @@ void mha__softcap_backward(mha_ctx *ctx, double cap, int64_t count, const float 
     mha__parallel(ctx, mha__ceil_div(count, NUMBERS_PER_TASK), softcap_back_task, &job);
 }
 
-/* The numbers of x, which must be there and as many as can be counted. */
+/* The number of elements of x; x must not be NULL, and the count must fit. */
 static mha_status count_numbers(int64_t rows, int64_t width, bool given, int64_t *count, mha_error *err)
 {
     size_t bytes;

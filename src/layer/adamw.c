@@ -1,4 +1,4 @@
-/* adamw.c - the arithmetic of the optimiser: passes over four arrays, bound by memory. */
+/* adamw.c - the arithmetic of the optimizer: passes over four arrays, bound by memory bandwidth. */
 #include "layer/adamw.h"
 #include "base/ctx.h"
 #include "base/size.h"
@@ -19,7 +19,7 @@ int64_t mha__squares_blocks(int64_t count)
     return mha__ceil_div(count, BLOCK);
 }
 
-/* Eight sums, so that they go side by side; joined in order. */
+/* Eight partial sums, so that additions overlap; joined in a fixed order. */
 static void squares_task(void *arg, int64_t block, int worker)
 {
     (void)worker;
@@ -49,7 +49,7 @@ double mha__squares(mha_ctx *ctx, int64_t count, const float *x, double *partial
 
 /* ---- the step ---- */
 
-/* Factors of one step, rounded once. */
+/* Factors of one step, each rounded once. */
 typedef struct step_job {
     const mha__adamw *a;
     float scale, shrink, toward, keep, add, root, eps, size;
@@ -62,7 +62,7 @@ static void step_task(void *arg, int64_t block, int worker)
     const int64_t first = block * BLOCK, n = mha__min64(job->a->count - first, BLOCK);
     float *restrict weight = job->a->weight + first, *restrict gradient = job->a->gradient + first;
     float *restrict mean = job->a->mean + first, *restrict square = job->a->square + first;
-    const step_job j = *job; /* in registers: the arrays are floats too */
+    const step_job j = *job; /* a copy stays in registers: the arrays are floats too and might alias the job */
     for (int64_t i = 0; i < n; i++) {
         const float g = gradient[i] * j.scale;
         const float m = mean[i] + j.toward * (g - mean[i]);

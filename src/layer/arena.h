@@ -1,9 +1,7 @@
 /* arena.h - several arrays in one allocation.
  *
- * A layout function takes its arrays from an arena, one after the other. It runs twice: over an empty arena it
- * measures, and over memory of that size it hands out pointers. Sizes are checked; overflow is remembered and seen at
- * the end.
- */
+ * A layout function takes its arrays from an arena, one after another. It runs twice: with an empty arena it measures;
+ * with memory of that size it returns pointers. Sizes are checked, and an overflow is recorded until the end. */
 #ifndef MHA_LAYER_ARENA_H
 #define MHA_LAYER_ARENA_H
 
@@ -12,7 +10,7 @@
 typedef struct mha__arena {
     char *base;    /* NULL while measuring; 64-byte aligned */
     size_t used;   /* bytes taken so far, a multiple of 64 */
-    bool overflow; /* some size did not fit into size_t */
+    bool overflow; /* a size exceeded size_t */
 } mha__arena;
 
 /* count * size bytes, 64-byte aligned; NULL while measuring. */

@@ -1,9 +1,9 @@
-/* elementwise.c - where branches meet: sums and products of two arrays. */
+/* elementwise.c - sums and products of two arrays, where branches join. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "layer/block/transformer_block.h"
 
-#define NUMBERS_PER_TASK 32768 /* some microseconds */
+#define NUMBERS_PER_TASK 32768 /* elements of a task: a few microseconds */
 
 typedef struct join_job {
     mha__joining how;

@@ -1,4 +1,4 @@
-/* norm.c - LayerNorm and RMSNorm of a sum: the place where a residual joins. Rows are independent, so rows are the
+/* norm.c - LayerNorm and RMSNorm of a sum, since a residual joins at the norm. Rows are independent, so rows are the
  * tasks. */
 #include "layer/norm.h"
 #include "base/ctx.h"
@@ -7,7 +7,7 @@
 #include "kernel/kernel.h"
 #include <math.h>
 
-#define NUMBERS_PER_TASK 32768 /* some 5 microseconds: a sentence stays on the calling thread */
+#define NUMBERS_PER_TASK 32768 /* elements: about 5 us, so that one sentence stays on the calling thread */
 
 typedef struct norm_job {
     const mha__kernels *kernels;
@@ -17,7 +17,7 @@ typedef struct norm_job {
     int64_t groups, group_stride;
     const float *x, *residual;
     float *y;
-    uint16_t *rounded; /* rows as those of y; or NULL */
+    uint16_t *rounded; /* laid out as y; or NULL */
 } norm_job;
 
 static void norm_row(const norm_job *job, const float *x, float *y)

@@ -1,10 +1,9 @@
 /* norm_backward.c - gradients of norms, row by row: dx from a kernel (kernel.h), and
  *
- *     dw += sum over rows of dy z                 db += sum over rows of dy
+ * dw += sum over rows of dy z                 db += sum over rows of dy
  *
- * with z = (x - mean) / s or x / s. Rows are cut into at most PARTS parts by their number alone; each sums its own dw
- * and db in double, and the sums are added in the order of the parts.
- */
+ * with z = (x - mean) / s or x / s. The number of rows alone determines how they are divided into at most PARTS parts.
+ * Each part sums its own dw and db in double, and these sums are added in order. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -13,7 +12,7 @@
 #include "layer/norm.h"
 
 #define PARTS 32
-#define NUMBERS_PER_PART 32768 /* at least: microseconds */
+#define NUMBERS_PER_PART 32768 /* elements of a part, at least: microseconds */
 
 typedef struct back_job {
     const mha__norm_back *p;
@@ -37,7 +36,7 @@ static void back_row(const back_job *job, const float *x, const float *dy, float
     const mha_norm *n = job->norm;
     const bool centred = n->kind == MHA_NORM_LAYER;
     const mha__norm_terms terms = job->kernels->norm_terms(x, p->width, (float)n->eps, centred);
-    if (sums) add_sums(p->width, terms, x, dy, sums); /* before dx, which may be dy */
+    if (sums) add_sums(p->width, terms, x, dy, sums); /* before dx, which may overwrite dy */
     if (dx) job->kernels->norm_back(x, dy, p->width, n->weight, terms, centred, p->add, dx);
 }
 

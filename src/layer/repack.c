@@ -1,4 +1,4 @@
-/* repack.c - linear layers, attention and whole blocks, packed again where they are. */
+/* repack.c - packs new weights into existing linear layers, attention layers and blocks. */
 #include "layer/repack.h"
 #include "layer/block/transformer_block.h"
 #include "layer/linear/linear.h"

@@ -1,4 +1,4 @@
-/* rope.c - rotary position embedding: frequencies of each kind, angles, and turning the heads. */
+/* rope.c - rotary position embedding: frequencies of each kind, angles, and rotation of heads. */
 #include "mha/rope.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -7,7 +7,7 @@
 #include "mha/attn.h"
 #include <math.h>
 
-#define NUMBERS_PER_TASK 32768 /* some microseconds: few rows stay on the calling thread */
+#define NUMBERS_PER_TASK 32768 /* elements of a task: a few microseconds, so that few rows stay on the calling thread */
 #define MAX_PAIRS (MHA_HEAD_DIM_MAX / 2)
 static const double TWO_PI = 6.283185307179586;
 
@@ -61,7 +61,7 @@ static void fill_defaults(mha_rope_options *o)
         o->factor = fmax(1, (double)o->max_positions / (double)o->original_positions);
 }
 
-/* The caller's options with every default filled in. */
+/* Fills in every default of the caller's options. */
 static mha_status resolve(mha_rope_options *o, const mha_rope_options *given, mha_error *err)
 {
     MHA__TRY(mha__options_read(o, sizeof *o, given, "mha_rope_options", err));
@@ -90,7 +90,7 @@ static double llama3(const mha_rope_options *o, double f)
     return f * ((1 - t) / o->factor + t);
 }
 
-/* The pair that turns `turns` times over the original length. */
+/* The pair that makes `turns` rotations over the original length. */
 static double yarn_pair(const mha_rope_options *o, double turns)
 {
     return (double)o->rotary_dim * log((double)o->original_positions / (turns * TWO_PI)) / (2 * log(o->theta));
@@ -198,7 +198,7 @@ mha_status mha_rope_angles(const mha_rope_options *options, const int64_t *posit
 
 typedef struct turn_job {
     int64_t rows, heads, pairs, row_stride, head_stride, rows_per_task;
-    int64_t step, apart; /* from a pair to the next, and from x to y of one */
+    int64_t step, apart; /* distance from a pair to the next, and from x to y of one pair */
     const float *cos, *sin;
     float sign;
     float *x;

@@ -1,6 +1,6 @@
-/* row_dropout.c - see row_dropout.h. Masks are drawn as the operator draws those of probabilities: what are queries
- * and keys there are columns and rows here. A task is some rows; a mask depends on none but its own, so the cut
- * changes no bit. */
+/* row_dropout.c - see row_dropout.h. Masks are sampled as the operator samples those of probabilities, with columns and
+ * rows in place of queries and keys. A task is a range of rows; a mask depends on its own row only, so the division
+ * into tasks changes no bit. */
 #include "layer/row_dropout.h"
 #include "base/ctx.h"
 #include "base/size.h"
@@ -9,7 +9,7 @@
 #include <math.h>
 
 #define TASK_ROWS 16
-#define PANEL 64 /* no kernel has wider ones */
+#define PANEL 64 /* at least the width of every kernel's panel */
 
 typedef struct drop_job {
     const mha__kernels *kernels;
@@ -19,7 +19,7 @@ typedef struct drop_job {
     float *x;
 } drop_job;
 
-/* Rows of one sequence, `count` <= TASK_ROWS; the first is token `token`. */
+/* `count` <= TASK_ROWS rows of one sequence; the first is token `token`. */
 static void drop_tokens(const drop_job *job, int64_t sequence, int64_t token, int64_t count, float *x)
 {
     const double share = job->drop->share;
@@ -42,7 +42,7 @@ static void drop_tokens(const drop_job *job, int64_t sequence, int64_t token, in
     }
 }
 
-/* The sequence that a row belongs to, by halving. */
+/* The sequence that a row belongs to, by binary search. */
 static int64_t sequence_of(const mha_layer_input *in, int64_t row)
 {
     int64_t low = 0, high = in->sequences;

@@ -1,10 +1,9 @@
-/* transformer_block.c - one layer of a transformer, for every family: attention and feed-forward, each with a residual
- * and a norm; or attention alone.
+/* transformer_block.c - one transformer layer of any family: attention and feed-forward, each with a residual and a
+ * norm; or attention alone.
  *
- * All that follows attention is done with MHA__CHUNK_ROWS rows before the next: what one step writes, the next finds in
- * the cache, and the workspace does not grow with it. `branch` holds what a branch adds to x. Where linear layers
- * multiply bf16, steps round what they write for the next one.
- */
+ * Every step after attention runs on MHA__CHUNK_ROWS rows before the next chunk starts: each step finds its input in
+ * the cache, and the workspace does not grow with the number of rows. `branch` holds the branch output that is added to
+ * x. Where linear layers multiply bf16, each step writes bf16 for the next one. */
 #include "layer/block/transformer_block.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -102,21 +101,21 @@ void mha_block_free(mha_block *block)
 /* ---- forward ---- */
 
 typedef struct workspace {
-    float *branch; /* [chunk, E] what a branch adds to x */
-    float *normed; /* [B L, E] of pre-norm: what a branch reads; the feed-forward part has a chunk there */
-    float *wide;   /* [chunk, I]; bf16 where `down` takes it as it is: see rounds_middle */
-    float *gated;  /* [chunk, I] where there is a gate */
-    void *left;    /* of the linear layers of a chunk; first what `up` and `gate` read */
-    void *attn;    /* of the attention layer; dead when the feed-forward part begins */
+    float *branch; /* [chunk, E] branch output that is added to x */
+    float *normed; /* [B L, E] branch input with pre-norm; feed-forward uses one chunk of it */
+    float *wide;   /* [chunk, I]; bf16 if `down` reads bf16 (rounds_middle) */
+    float *gated;  /* [chunk, I]; NULL without a gate */
+    void *left;    /* rounded input of the linear layers of a chunk; `up` and `gate` read it first */
+    void *attn;    /* of the attention layer; free for reuse once feed-forward begins */
 } workspace;
 
-/* Whether `up` writes the bf16 that `down` multiplies. */
+/* True if `up` writes the bf16 that `down` multiplies. */
 static bool rounds_middle(const mha_block *b)
 {
     return !b->gate && mha__linear_takes_bf16(b->down);
 }
 
-/* Memory of the feed-forward part. */
+/* Workspace of feed-forward. */
 static void lay_out_feed(mha__arena *arena, const mha_block *b, size_t wide, workspace *w)
 {
     const size_t left = mha__linear_left(b->up, (int64_t)wide), down = mha__linear_left(b->down, (int64_t)wide);
@@ -160,13 +159,13 @@ static void norm(const mha_block *b, int which, int64_t rows, const float *x, co
     mha__norm_rows(b->ctx, &b->norm[which], rows, b->hidden, x, residual, y, rounded);
 }
 
-/* Where the norm before the feed-forward part leaves its result as bf16; NULL if something reads it as it is. */
+/* Where the norm before feed-forward writes its result as bf16; NULL if a later step reads f32. */
 static uint16_t *rounded_input(const mha_block *b, const workspace *w)
 {
     return b->up && mha__linear_takes_bf16(b->up) && (!b->gate || mha__linear_takes_bf16(b->gate)) ? w->left : NULL;
 }
 
-/* y = down(act(up(x))) or down(act(gate(x)) * up(x)) of a chunk. */
+/* For one chunk: y = down(act(up(x))) or y = down(act(gate(x)) * up(x)). */
 static void feed_forward(const mha_block *b, const workspace *w, int64_t rows, const float *x, float *y)
 {
     mha__linear_call in = {.x = rounded_input(b, w) ? NULL : x, .rows = rows, .y = w->wide, .left = w->left};
@@ -185,7 +184,7 @@ static void feed_forward(const mha_block *b, const workspace *w, int64_t rows, c
     mha__linear_run(b->down, &out);
 }
 
-/* Up to the context. */
+/* Attention up to the context; the output projection follows per chunk. */
 static mha_status attend(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in, const workspace *w,
                          const float *x, mha_error *err)
 {
@@ -210,7 +209,7 @@ static mha_status post_norm(const mha_block *b, const mha_attn_plan *plan, const
     return MHA_OK;
 }
 
-/* x += branch, normed where the block has a norm for it. */
+/* x += branch, after the branch's output norm if the block has one. */
 static void join(const mha_block *b, const workspace *w, int out_norm, int64_t rows, float *x)
 {
     if (b->norm[out_norm].weight) norm(b, out_norm, rows, w->branch, NULL, w->branch, NULL);
@@ -235,7 +234,7 @@ static mha_status pre_norm(const mha_block *b, const mha_attn_plan *plan, const 
     return MHA_OK;
 }
 
-/* Places the workspace of `in`; what is left of it is that of `inner`, for the attention layer. */
+/* Lays out the workspace of `in`; the rest of it becomes the workspace of `inner`, the attention layer's input. */
 static mha_status place(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, workspace *w,
                         mha_layer_input *inner, mha_error *err)
 {

@@ -1,10 +1,10 @@
-/* transformer_block.h - the inside of a block, for its way back. */
+/* transformer_block.h - the struct of a block, shared with its backward pass. */
 #ifndef MHA_LAYER_BLOCK_TRANSFORMER_BLOCK_H
 #define MHA_LAYER_BLOCK_TRANSFORMER_BLOCK_H
 
 #include "layer/attention/attention_layer.h"
 
-#define MHA__CHUNK_ROWS 512 /* of the feed-forward part */
+#define MHA__CHUNK_ROWS 512 /* rows of a feed-forward chunk */
 
 enum { MHA__BLOCK_ATTN_NORM, MHA__BLOCK_MLP_NORM, MHA__BLOCK_ATTN_OUT_NORM, MHA__BLOCK_MLP_OUT_NORM, MHA__BLOCK_NORMS };
 
@@ -13,9 +13,9 @@ struct mha_block {
     int64_t hidden, intermediate;
     bool pre_norm;
     mha_attn_layer *attn;
-    mha_linear *gate, *up, *down; /* NULL in a block of attention alone; gate also elsewhere */
+    mha_linear *gate, *up, *down; /* NULL in a block without feed-forward; gate is NULL without a gated activation */
     mha_activation activation;
-    mha_norm norm[MHA__BLOCK_NORMS]; /* weights and biases are in `norms` */
+    mha_norm norm[MHA__BLOCK_NORMS]; /* weights and biases are stored in `norms` */
     float norms[];                   /* [2 MHA__BLOCK_NORMS, E] */
 };
 
@@ -24,7 +24,7 @@ void mha__block_keep_norms(mha_block *block, const mha_block_options *options);
 
 typedef enum mha__joining { MHA__ADD, MHA__MULTIPLY } mha__joining;
 
-/* x += y or x *= y, number by number. */
+/* x += y or x *= y, element by element. */
 void mha__join(mha_ctx *ctx, mha__joining how, int64_t count, const float *y, float *x);
 
 #endif

@@ -1,5 +1,5 @@
-/* transformer_block_backward.c - a block, kept and gone back through. What is cheap to have again is not kept: outputs
- * of norms, and what lies behind an activation. */
+/* transformer_block_backward.c - a block's forward pass with a trace, and its backward pass. What is fast to recompute
+ * is not stored: norm outputs, and everything after the activation. */
 #include "layer/block/transformer_block_backward.h"
 #include "base/error.h"
 #include "layer/linear/linear.h"
@@ -7,7 +7,7 @@
 
 /* ---- memory ---- */
 
-/* What the feed-forward part leaves. */
+/* Trace of feed-forward. */
 static void trace_feed(mha__arena *arena, const mha_block *b, size_t rows, bool learns, mha__block_trace *t)
 {
     const size_t width = (size_t)b->hidden * sizeof(float), wide = (size_t)b->intermediate * sizeof(float);
@@ -73,7 +73,7 @@ static void drop(const mha__block_call *c, const mha__drop *of, float *x)
     mha__drop_rows(c->block->ctx, of, c->attn.in, c->block->hidden, x);
 }
 
-/* What `down` reads, for rows whose up and gate are kept: act(up), or act(gate) * up. `gated` NULL: not asked for. */
+/* The input of `down` from the stored up and gate: act(up), or act(gate) * up. `gated` NULL: not needed. */
 static mha_status middle_of(const mha_block *b, int64_t rows, const float *up, const float *gate, float *wide,
                             float *gated, mha_error *err)
 {
@@ -86,17 +86,17 @@ static mha_status middle_of(const mha_block *b, int64_t rows, const float *up, c
     return MHA_OK;
 }
 
-/* Slopes in place of what the activation of `up` reads. */
+/* Replaces the activation's input in `up` by the activation's derivative. */
 static mha_status keep_slopes(const mha__block_call *c, int64_t rows, float *up, mha_error *err)
 {
     const mha_block *b = c->block;
-    float *ones = c->scratch.dwide; /* not yet in use */
+    float *ones = c->scratch.dwide; /* scratch that is not used yet */
     for (int64_t i = 0; i < rows * b->intermediate; i++)
         ones[i] = 1;
     return mha_activation_backward(b->ctx, b->activation, rows, b->intermediate, up, ones, up, err);
 }
 
-/* `y` NULL: what comes out is not wanted. */
+/* Feed-forward with a trace; `y` NULL: the output is not needed. */
 static mha_status feed_keep(const mha__block_call *c, const float *x, float *y, mha_error *err)
 {
     const mha_block *b = c->block;
@@ -135,7 +135,7 @@ static mha_status keep_post_norm(const mha__block_call *c, float *x, mha_error *
     return c->again ? MHA_OK : norm(c, MHA__BLOCK_MLP_NORM, t->mlp_branch, x, err);
 }
 
-/* The feed-forward part of it. */
+/* The feed-forward half of a pre-norm block. */
 static mha_status keep_feed_pre_norm(const mha__block_call *c, float *x, mha_error *err)
 {
     const mha__block_trace *t = &c->trace;
@@ -212,7 +212,7 @@ static mha_status feed_back_chunk(const mha__block_call *c, const mha__block_slo
             MHA__TRY(mha_activation_backward(b->ctx, b->activation, rows, I, up, s->dwide, s->dwide, err));
         return dense_back(b, &slots->up, rows, E, I, x, s->dwide, false, dx, err);
     }
-    mha__join(b->ctx, MHA__MULTIPLY, count, s->dwide, s->other); /* the gradient of up: times act(gate) */
+    mha__join(b->ctx, MHA__MULTIPLY, count, s->dwide, s->other); /* the gradient of up is multiplied by act(gate) */
     MHA__TRY(dense_back(b, &slots->up, rows, E, I, x, s->other, false, dx, err));
     mha__join(b->ctx, MHA__MULTIPLY, count, up, s->dwide);
     MHA__TRY(mha_activation_backward(b->ctx, b->activation, rows, I, gate, s->dwide, s->dwide, err));
@@ -233,7 +233,7 @@ static mha_status attend_back(const mha__block_call *c, const mha__block_slots *
     return mha__attn_back(c->block->attn, &c->attn, &slots->attn, x, &c->trace.attn, &c->scratch.attn, dy, dx, err);
 }
 
-/* The gradient of a branch: that of the sum, or `outer`, where what was dropped has none. */
+/* The gradient of a branch: the gradient of the sum, or with dropout a copy in `outer` whose dropped elements are 0. */
 static const float *branch_back(const mha__block_call *c, const mha__drop *of, const float *dx)
 {
     if (of->share == 0) return dx;
@@ -242,13 +242,13 @@ static const float *branch_back(const mha__block_call *c, const mha__drop *of, c
     return c->scratch.outer;
 }
 
-/* What the feed-forward part read is of use to gradients of its weights alone. */
+/* Only gradients of feed-forward weights read the input of feed-forward. */
 static bool feed_learns(const mha__block_slots *slots)
 {
     return slots->up.dweight || slots->gate.dweight;
 }
 
-/* dx: from what comes out to what attention gave, of a block with a feed-forward part. */
+/* dx: from the block's output to the attention output, in a post-norm block with feed-forward. */
 static mha_status feed_back_post_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx,
                                       mha_error *err)
 {
@@ -274,7 +274,7 @@ static mha_status back_post_norm(const mha__block_call *c, const mha__block_slot
     return MHA_OK;
 }
 
-/* *dy becomes the gradient of what an outer norm read, in `outer`; as it is where there is no such norm. */
+/* *dy becomes the gradient of the outer norm's input, in `outer`; unchanged without an outer norm. */
 static mha_status outer_norm_back(const mha__block_call *c, const mha__block_slots *slots, int which,
                                   const float *branch, const float **dy, mha_error *err)
 {

@@ -1,15 +1,14 @@
 /* linear.c - y = act(x W^T + b) on packed weights.
  *
- * The output columns are cut into blocks at creation: whole panels of one matrix, about BLOCK_WEIGHTS numbers, so that
- * a block stays in the level-2 cache while rows stream past it. A task is one block of rows by one block of columns and
- * owns that part of y: it starts from the bias, adds the product, and applies the activation. All cuts follow from the
- * shape, none from the thread count; and since a product continues the chain that y holds (kernel.h), a number's bits
- * follow from its own row, its column of W and k = 0 .. in-1 alone.
+ * At creation the output columns are divided into blocks of whole panels of one matrix, about BLOCK_WEIGHTS elements
+ * each, so that a block stays in the level-2 cache while rows stream past it. A task is one block of rows by one block
+ * of columns and owns that rectangle of y: it starts from the bias, adds the product and applies the activation. All
+ * boundaries follow from the shape, never from the thread count. A product continues the sum that y holds (kernel.h),
+ * so an element's bits depend only on its row of x, its row of W and the order k = 0 .. in-1.
  *
- * A call may leave out whole matrices of a stack, or take some of the inputs alone: how heads that are not kept cost
- * nothing. For a few rows the work is reading the packed weights once, in order: of a type of fewer bytes, where the
- * caller chose one. Tiles multiply bf16 by bf16, so x is rounded first.
- */
+ * A call may skip whole matrices of a stack or read some of the inputs: this is how pruned heads cost nothing. With few
+ * rows the time is that of reading the packed weights once, in order; 8-bit and 16-bit weights read fewer bytes. Tiles
+ * multiply bf16 by bf16, so x is rounded first. */
 #include "layer/linear/linear.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -18,42 +17,43 @@
 #include <string.h>
 
 #define BLOCK_WEIGHTS 65536 /* 256 KiB of f32: a quarter of the smallest level-2 cache we tune for */
-#define BLOCK_ROWS 128      /* rows of a task: some hundred KiB of x beside it */
-#define TILE_ROWS 32        /* on tiles: they stay in the level-1 cache while all weights of a task pass by */
-#define TILE_BLOCKS 4       /* of columns, in such a task: a quarter of the level-2 cache */
-#define ROWS_TOGETHER 512   /* that pass by all weights together: they stay in the level-2 cache meanwhile */
-#define STRIP 64            /* columns that wait to be rounded: whole panels */
-#define LEFT_ROWS 64        /* of a task that rounds x */
-#define MAX_SIZE INT32_MAX  /* of in, out and count of parts: keeps every product of two in int64_t */
-#define MAX_PARTS 64        /* of the public stack */
+#define BLOCK_ROWS 128      /* rows of a task: x takes a few hundred KiB next to the weights */
+/* with tiles: these rows stay in the level-1 cache while all weights of a task stream past */
+#define TILE_ROWS 32
+#define TILE_BLOCKS 4      /* column blocks of a task with tiles: a quarter of the level-2 cache */
+#define ROWS_TOGETHER 512  /* rows that stay in the level-2 cache while all weights stream past */
+#define STRIP 64           /* columns computed before they are rounded: whole panels */
+#define LEFT_ROWS 64       /* rows of a task that rounds x */
+#define MAX_SIZE INT32_MAX /* limit of in, out and the part count: the product of any two fits in int64_t */
+#define MAX_PARTS 64       /* limit of the public stack */
 
-/* One product's right-hand side: `columns` columns of y from `column` on, all from one part. */
+/* The right operand of one product: columns [column, column + columns) of y, all from one part. */
 typedef struct column_block {
     int64_t column, columns;
-    int64_t part, part_row; /* where from: a part and its first row */
+    int64_t part, part_row; /* the part and its first row */
     char *panels;
 } column_block;
 
 struct mha_linear {
     mha_ctx *ctx;
     const mha__kernels *kernels;
-    const mha__dense *dense; /* of weights in a type of fewer bytes, or NULL */
+    const mha__dense *dense; /* functions of a weight type of fewer bytes; NULL for f32 and f64 */
     mha__row_fn activation;  /* or NULL */
     int64_t in, out, blocks;
-    char *bias; /* [out], or NULL if no part has one */
+    char *bias; /* [out]; NULL if no part has a bias */
     column_block *block;
 };
 
 /* ---- creation ---- */
 
-/* NULL for reals. */
+/* Returns NULL for f32 and f64. */
 static const mha__dense *dense_of(const mha__kernels *kernels, mha_dtype dtype)
 {
     static const mha__half types[] = {[MHA_BF16] = MHA__BF16, [MHA_F16] = MHA__F16, [MHA_Q8_0] = MHA__Q8};
     return dtype == MHA_BF16 || dtype == MHA_F16 || dtype == MHA_Q8_0 ? kernels->dense[types[dtype]] : NULL;
 }
 
-/* Bytes from panel to panel. */
+/* Bytes from one panel to the next. */
 static int64_t panel_bytes(const mha__kernels *kernels, const mha__dense *dense, int64_t in)
 {
     return dense ? mha__ceil_div(in, dense->block) * dense->block_bytes
@@ -79,7 +79,7 @@ static mha_status check_parts(int64_t in, const mha__matrix *parts, int64_t coun
     return MHA_OK;
 }
 
-/* Places the object, its bias, its blocks and their panels in the arena; fills them in when there is memory. */
+/* Lays out the object, its bias, its blocks and their panels in the arena; fills them in once memory is allocated. */
 static mha_linear *lay_out(mha__arena *arena, const mha__kernels *kernels, const mha__dense *dense, int64_t in,
                            const mha__matrix *parts, int64_t count)
 {
@@ -211,9 +211,9 @@ typedef struct forward_job {
     const mha_linear *linear;
     const mha__linear_call *call;
     int64_t x_stride, y_stride, depth;
-    int64_t left_stride;                        /* where x is rounded first */
-    int64_t task_rows, row_blocks, task_blocks; /* a task's rows and blocks of columns */
-    int64_t height;                             /* rows that pass by them at a time */
+    int64_t left_stride;                        /* row stride of rounded x */
+    int64_t task_rows, row_blocks, task_blocks; /* rows of a task, row blocks, column blocks of a task */
+    int64_t height;                             /* rows that stream past the blocks of a task at a time */
 } forward_job;
 
 static void left_task(void *arg, int64_t i, int worker)
@@ -225,8 +225,8 @@ static void left_task(void *arg, int64_t i, int worker)
                              (uint16_t *)job->call->left + first * job->left_stride);
 }
 
-/* Task i: its first row and first block of columns. ROWS_TOGETHER rows pass by all columns before the next ones do; and
- * within them down the rows first, so that a thread keeps its blocks of weights. */
+/* First row and first column block of task i. ROWS_TOGETHER rows visit all columns before the next rows start; within
+ * them, row blocks come first, so that a thread reuses its blocks of weights. */
 static void find_task(const forward_job *job, int64_t i, int64_t *row, int64_t *block)
 {
     const int64_t together = ROWS_TOGETHER / job->task_rows;
@@ -237,7 +237,7 @@ static void find_task(const forward_job *job, int64_t i, int64_t *row, int64_t *
     *block = i / rows * job->task_blocks;
 }
 
-/* A part of y: `rows` rows from `first` on, `columns` columns from `column` of block b on, in memory of its own or in
+/* A rectangle of y: `rows` rows from `first`, `columns` columns from `column` of block b, in scratch memory or in
  * place. */
 typedef struct piece {
     const column_block *b;
@@ -246,7 +246,7 @@ typedef struct piece {
     int64_t stride;
 } piece;
 
-/* The product with weights of the type of x: from the bias on, or from what y holds. */
+/* The product with weights of the type of x; continues the bias or the sum that y holds. */
 static void multiply(const forward_job *job, const piece *p)
 {
     const mha_linear *l = job->linear;
@@ -261,7 +261,7 @@ static void multiply(const forward_job *job, const piece *p)
                         l->in * l->kernels->nr, p->y, p->stride, from_bias || job->call->accumulate);
 }
 
-/* And with those of fewer bytes. */
+/* The product with weights of fewer bytes. */
 static void multiply_packed(const forward_job *job, const piece *p)
 {
     const mha_linear *l = job->linear;
@@ -286,7 +286,7 @@ static void compute(const forward_job *job, const piece *p)
         l->activation((float *)(void *)p->y + r * p->stride, p->columns);
 }
 
-/* Rows of a block; what is to be rounded waits for it in the level-1 cache. */
+/* Rows of a block; columns wait in the level-1 cache until they are rounded. */
 static void compute_rows(const forward_job *job, const column_block *b, int64_t first, int64_t rows)
 {
     const mha_linear *l = job->linear;

@@ -1,9 +1,9 @@
 /* linear_backward.c - gradients of y = x W^T + b:  dx = dy W,  dW += dy^T x,  db += column sums of dy.
  *
- * Both products have their right operand packed, and a left operand that lies along its columns turned, a stretch of k
- * and of rows at a time: packed numbers are read again from the cache that they were written to, and memory does not
- * grow with the matrix. C is added to for each stretch, so every number is one chain, over the outputs or over the
- * rows, and its bits follow from the shape alone. */
+ * Both products pack their right operand, and transpose a left operand whose rows are not contiguous, one stretch of k
+ * and of rows at a time: packed elements are still cached when they are read, and memory does not grow with the matrix.
+ * Each stretch adds to C, so every element is one sum over the outputs or over the rows, and its bits depend only on
+ * the shape. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -12,21 +12,21 @@
 #include "layer/linear/linear.h"
 #include <string.h>
 
-#define BLOCK_NUMBERS 65536 /* of the packed operand: it stays in the level-2 cache while rows stream past it */
+#define BLOCK_NUMBERS 65536 /* of the packed operand: they stay in the level-2 cache while rows stream past */
 #define BLOCK_TILES 16      /* rows of a task, in register tiles */
-#define TURN_K 64           /* of a panel that is turned in the level-1 cache, ... */
-#define TURN_WIDTH 64       /* ... and the widest panel there is */
+#define TURN_K 64           /* depth of a panel that is transposed in the level-1 cache, ... */
+#define TURN_WIDTH 64       /* ... and the width of the widest panel */
 
 typedef struct matmul_job {
     const mha__matmul *p;
     const mha__kernels *kernels;
-    int64_t most_k, most_rows; /* of a stretch */
-    int64_t k, depth;          /* this stretch of k: its first step and how many */
+    int64_t most_k, most_rows; /* limits of a stretch */
+    int64_t k, depth;          /* this stretch of k: first index and length */
     int64_t row, rows;         /* these rows */
     int64_t width;             /* columns of a block, whole panels */
     int64_t column_blocks, row_blocks;
     char *panels, *turned;
-    const char *a; /* what the product reads, from number (row, k) on */
+    const char *a; /* left operand from element (row, k) */
     int64_t a_row;
 } matmul_job;
 
@@ -54,7 +54,7 @@ static void pack_task(void *arg, int64_t i, int worker)
         job->kernels->pack_cols(job->depth, columns, b, p->b_row, p->b_col, panels);
 }
 
-/* nr rows of A, made contiguous by way of a panel. */
+/* Makes nr rows of A contiguous, through a panel. */
 static void turn_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
@@ -71,7 +71,7 @@ static void turn_task(void *arg, int64_t i, int worker)
     }
 }
 
-/* A tile of rows passes by all columns of the block before the next does: C is read and written along its rows. */
+/* A tile of rows visits all columns of the block before the next tile: C is read and written along its rows. */
 static void product_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
@@ -99,7 +99,7 @@ static void run_rows(mha_ctx *ctx, matmul_job *job)
     mha__parallel(ctx, job->row_blocks * job->column_blocks, product_task, job);
 }
 
-/* With k = 0 the product is 0: one stretch at least. */
+/* At least one stretch, since the product for k = 0 is 0. */
 static void run_stretches(mha_ctx *ctx, matmul_job *job)
 {
     const mha__matmul *p = job->p;
@@ -206,7 +206,7 @@ static mha_status find_packed_dx(mha_ctx *ctx, const mha__linear_grad *g, const 
     return MHA_OK;
 }
 
-/* Rounded weights, by kernels that multiply pairs of bf16 as everything else; others read them packed. */
+/* Kernels that multiply bf16 pairs round the weights as every other operand; other kernels read packed weights. */
 static mha_status find_rounded_dx(mha_ctx *ctx, const mha__linear_grad *g, mha_error *err)
 {
     mha_linear *packed = NULL;

@@ -1,7 +1,7 @@
-/* matmul_bf16.c - C = or += A B of f32 numbers that are rounded to bf16, on kernels that multiply pairs of these: how
- * gradients of linear layers are made in bf16. Both operands are rounded and packed a stretch of k and of rows at a
- * time, and read again from the cache that they were written to. Sums are f32 and continue C, so every number is one
- * chain over k by steps (kernel.h), and its bits follow from the shape alone. */
+/* matmul_bf16.c - C = or += A B of f32 elements rounded to bf16, for kernels that multiply bf16 pairs: gradients of
+ * linear layers in bf16. Both operands are rounded and packed one stretch of k and of rows at a time and read while
+ * they are still cached. Sums are f32 and continue C, so each element is one sum over k in steps (kernel.h), and its
+ * bits depend only on the shape. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -9,26 +9,26 @@
 #include "layer/arena.h"
 #include "layer/linear/linear.h"
 
-#define BLOCK_NUMBERS 131072 /* of the right operand: 256 KiB, which stay in the level-2 cache */
-#define BLOCK_ROWS 64        /* of the left one in a task */
-#define COPY_ROWS 16         /* a line of the cache, where rows are adjacent */
+#define BLOCK_NUMBERS 131072 /* elements of a block of the right operand: 256 KiB, which stay in the level-2 cache */
+#define BLOCK_ROWS 64        /* rows of the left operand in a task */
+#define COPY_ROWS 16         /* one cache line, where rows are contiguous along k */
 #define COPY_STEP 64         /* whole steps of k */
 
 typedef struct pairs_job {
     const mha__matmul *p;
     const mha__kernels *kernels;
     const mha__dense *dense;
-    int64_t most_k, most_rows;  /* of a stretch */
-    int64_t k, depth;           /* this stretch of k: its first number and how many */
+    int64_t most_k, most_rows;  /* limits of a stretch */
+    int64_t k, depth;           /* this stretch of k: first index and length */
     int64_t row, rows;          /* these rows */
-    int64_t a_row, panel_bytes; /* of the packed operands */
+    int64_t a_row, panel_bytes; /* strides of the packed operands */
     int64_t width;              /* columns of a block, whole panels */
     int64_t column_blocks, row_blocks;
     uint16_t *a;
     char *panels;
 } pairs_job;
 
-/* Rows i * COPY_ROWS ... of A, rounded; where its columns are not adjacent, by way of a few numbers that are. */
+/* Rounds rows [i COPY_ROWS, (i + 1) COPY_ROWS) of A; if its columns are not contiguous, through a small buffer. */
 static void left_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
@@ -77,7 +77,7 @@ static void product_task(void *arg, int64_t i, int worker)
     if (job->dense->close) job->dense->close();
 }
 
-/* With k = 0 the product is 0: one stretch at least. */
+/* At least one stretch, since the product for k = 0 is 0. */
 static void run_stretches(mha_ctx *ctx, pairs_job *job)
 {
     const mha__matmul *p = job->p;

@@ -1,7 +1,7 @@
-/* contrastive_loss.c - see contrastive_loss.h. A task is one row of S or of its transpose, whose sums nobody else
- * writes, so no bit depends on the number of threads:
+/* contrastive_loss.c - see contrastive_loss.h. A task is one row of S or of its transpose; it alone writes the sums of
+ * that row, so no bit depends on the thread count:
  *
- *     lse_i = log sum_j exp(S_ij)      lse'_j = log sum_i exp(S_ij)      loss = sum (lse_i + lse'_i - 2 S_ii) / (2 N)
+ * lse_i = log sum_j exp(S_ij)      lse'_j = log sum_i exp(S_ij)      loss = sum (lse_i + lse'_i - 2 S_ii) / (2 N)
  *     dS_ij = (exp(S_ij - lse_i) + exp(S_ij - lse'_j) - 2 [i = j]) / (2 N)     de_i = scale sum_j dS_ij e_j
  */
 #include "layer/loss/contrastive_loss.h"
@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows 0 .. N-1 are those of S, rows N .. 2N-1 those of its transpose. */
+/* Rows 0 .. N-1 are the rows of S, rows N .. 2N-1 the rows of its transpose. */
 typedef struct job {
     const double *e;
     int64_t pairs, width;
@@ -21,7 +21,7 @@ typedef struct job {
     double *de;
 } job;
 
-/* Row r belongs to text r, and its columns to the texts of the other side, which begin here. */
+/* The vectors that the columns of row r belong to: row r is one text, its columns are all texts of the other side. */
 static const double *others(const job *j, int64_t row)
 {
     return j->e + (row < j->pairs ? j->pairs * j->width : 0);
@@ -32,7 +32,7 @@ static double score(const job *j, int64_t row, int64_t column)
     return j->scale * mha__dot(j->width, j->e + row * j->width, others(j, row) + column * j->width);
 }
 
-/* The sum is kept beside its greatest term so far: exponentials cannot overflow. */
+/* The running sum is relative to the greatest term so far, so exponentials cannot overflow. */
 static void sum_task(void *arg, int64_t row, int worker)
 {
     (void)worker;

@@ -1,5 +1,5 @@
-/* cross_entropy.c - the loss of a classifier over the vocabulary, and its gradient: softmax minus one. Rows are tasks;
- * their losses are added in order. */
+/* cross_entropy.c - cross entropy over the vocabulary, and its gradient: softmax minus one-hot. Rows are tasks; their
+ * losses are added in order. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -19,7 +19,7 @@ typedef struct loss_job {
     double *loss; /* [rows] */
 } loss_job;
 
-/* dx may be x: its exponentials take the place of the logits, and are scaled once their sum is known. */
+/* dx may be x: the exponentials replace the logits and are scaled once their sum is known. */
 static double loss_row(const mha__kernels *kernels, const float *x, int64_t n, int32_t label, double scale, float *dx)
 {
     const double wanted = (double)x[label];

@@ -1,5 +1,5 @@
-/* distillation_kl.c - a row of logits and one of a teacher's, a strip of both at a time: nothing of the size of the
- * vocabulary is held beside them. Rows are tasks; their losses are added in order. */
+/* distillation_kl.c - compares a row of logits with a row of the teacher's logits, a strip of both at a time: no
+ * temporary has the size of the vocabulary. Rows are tasks; their losses are added in order. */
 #include "layer/loss/distillation_kl.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -17,7 +17,7 @@ typedef struct divergence_job {
     double *loss; /* [rows] */
 } divergence_job;
 
-/* A softmax at a temperature. */
+/* A softmax with temperature. */
 typedef struct softmax {
     const float *x;
     float inverse; /* 1 / T */
@@ -25,8 +25,8 @@ typedef struct softmax {
     double sum;    /* of exp((x - most) / T) */
 } softmax;
 
-/* (x - most) / T from column `first` on: the difference first, as x / T may be thousands, and its rounding not small.
- */
+/* (x - most) / T of columns [first, first + count). The difference comes first: x / T may be in the thousands, where
+ * rounding is coarse. */
 static void cool(const softmax *s, int64_t first, int64_t count, float *to)
 {
     for (int64_t i = 0; i < count; i++)
@@ -47,8 +47,8 @@ static softmax softmax_of(const divergence_job *job, const float *x)
     return s;
 }
 
-/* p expm1(-u), which is q - p, and p (expm1(-u) + u), with u = log(p / q). Near 0, where the one as a difference would
- * be what rounding left of p and q, from the series; farther out the difference loses nothing. */
+/* With u = log(p / q): p expm1(-u), which is q - p, and p (expm1(-u) + u). Near u = 0 the difference would consist of
+ * rounding errors of p and q, so the series is used; farther out the difference is accurate. */
 typedef struct term {
     double slope, loss;
 } term;
@@ -61,8 +61,8 @@ static term term_of(double p, double q, double u)
     return (term){p * (bend - u), p * bend};
 }
 
-/* Sum over a strip of p (expm1(-u) + u): as p and q both sum to 1, that of p u, of terms that are all >= 0. Adds to
- * dlogits. `apart` is u of numbers that are both at their row's most. */
+/* Sum over a strip of p (expm1(-u) + u). All terms are >= 0, and since p and q both sum to 1, the total equals the sum
+ * of p u. Adds to dlogits. `apart` is u of elements that are the maximum of both rows. */
 static double compare(const divergence_job *job, const softmax *own, const softmax *teacher, double apart,
                       int64_t first, float *dlogits)
 {

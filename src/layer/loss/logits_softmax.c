@@ -1,11 +1,12 @@
-/* logits_softmax.c - a row of logits as panels of scores (kernel.h), a strip at a time: all columns have one
- * maximum. */
+/* logits_softmax.c - a row of logits as panels of scores (kernel.h), a strip at a time: all columns share one maximum.
+ */
 #include "layer/loss/logits_softmax.h"
 #include "base/size.h"
 #include <math.h>
 #include <string.h>
 
-/* Whole panels of any ISA; columns of the widest; sums side by side, which any panel has in whole rounds. */
+/* STRIP: whole panels on every ISA. LANES: columns of the widest panel. CHAINS: partial sums, which divide every panel.
+ */
 enum { STRIP = 1024, LANES = 64, CHAINS = 8 };
 
 float mha__largest(const mha__kernels *k, int64_t n, const float *x)

@@ -1,14 +1,15 @@
-/* logits_softmax.h - what a softmax over the vocabulary is made of. */
+/* logits_softmax.h - the steps of a softmax over the vocabulary. */
 #ifndef MHA_LAYER_LOSS_LOGITS_SOFTMAX_H
 #define MHA_LAYER_LOSS_LOGITS_SOFTMAX_H
 
 #include "kernel/kernel.h"
 
-/* The sum of exp(x[i] - most), most being the largest of x, n > 0; added in double, in an order that n alone fixes.
- * Exponentials are those of the kernels (f32), a value of -inf has 0. They go to e, which may be x; NULL: nowhere. */
+/* Returns the sum of exp(x[i] - most), where most is the maximum of x, n > 0. The sum is double, in an order that
+ * depends on n only. Exponentials are those of the kernels (f32); exp(-inf) is 0. They are stored in e, which may be x;
+ * NULL: not stored. */
 double mha__exponentials(const mha__kernels *kernels, int64_t n, const float *x, float *most, float *e);
 
-/* Its halves: the largest, and the sum below one that is known. */
+/* The two steps of mha__exponentials: the maximum, and the sum for a known maximum. */
 float mha__largest(const mha__kernels *kernels, int64_t n, const float *x);
 double mha__exponentials_below(const mha__kernels *kernels, int64_t n, const float *x, float most, float *e);
 

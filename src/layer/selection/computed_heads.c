@@ -1,9 +1,8 @@
 /* computed_heads.c - see computed_heads.h.
  *
- * A task of the projections is one head of q, k or v and all sequences that need it: its weights stay in the cache
- * while rows stream past, and neighboring sequences that both need it are one product. A task of the output is one
- * sequence: runs of kept heads, each a part of the depth. Zeros that are left out of a chain of sums change no bit.
- */
+ * A task of the projections is one head of q, k or v with all sequences that need it: its weights stay in the cache
+ * while rows stream past, and adjacent sequences that both need it form one product. A task of the output is one
+ * sequence: each run of kept heads is a range of the depth. Skipping zeros of a sum changes no bit. */
 #include "layer/selection/computed_heads.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -42,7 +41,8 @@ bool mha__heads_pack(mha_attn_layer *l, const mha_attn_layer_options *o, mha_sta
     const bool given = o->qkv.weight ? is_plain(&o->qkv) : is_plain(&o->q) && is_plain(&o->k) && is_plain(&o->v);
     *status = MHA_OK;
     if (!mha__heads_keep_some(o) || o->dtype != MHA_F32 || !given || !is_plain(&o->o)) return false;
-    if (!o->qkv.weight && (!o->q.weight || !o->k.weight || !o->v.weight)) return false; /* refused there */
+    /* mha_linear_create_stack reports the missing matrix */
+    if (!o->qkv.weight && (!o->q.weight || !o->k.weight || !o->v.weight)) return false;
     const size_t bytes = (size_t)parts * sizeof *l->head_part;
     l->head_part = mha__alloc(l->ctx, bytes);
     l->one_head = mha__calloc(l->ctx, (size_t)(2 * parts), 1);
@@ -80,19 +80,19 @@ typedef struct heads_job {
     const mha_attn_layer *layer;
     const mha_layer_input *in;
     const uint8_t *kept; /* [sequences, H] */
-    const float *x;      /* of the projections */
+    const float *x;      /* input of the projections */
     float *qkv;
-    const float *context; /* of the output */
+    const float *context; /* input of the output projection */
     int64_t first, rows;
     float *y;
 } heads_job;
 
 /* ---- the projections ---- */
 
-/* The query heads [first, first + count) that read a head of q, k or v. */
+/* The query heads [first, first + count) that read one head of q, k or v. */
 typedef struct readers {
     int64_t first, count;
-    int64_t column; /* where the head is written in a row of qkv, before heads are repeated */
+    int64_t column; /* column of the head in a row of qkv, before key/value heads are repeated */
 } readers;
 
 static readers readers_of(const mha_attn_layer *l, int64_t part)

@@ -1,5 +1,5 @@
-/* head_count_per_sequence.c - see head_count_per_sequence.h. A head is a cut through the columns of q, k and v, so the
- * views of one sequence follow from those of the whole call. */
+/* head_count_per_sequence.c - see head_count_per_sequence.h. A head is a range of columns of q, k and v, so the views
+ * of one sequence follow from the views of the whole call. */
 #include "layer/selection/head_count_per_sequence.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -29,10 +29,10 @@ int64_t mha__attn_most_heads(const mha_attn_layer *layer)
     return most;
 }
 
-/* One sequence as the operator sees it. */
+/* One sequence as a call of the operator. */
 typedef struct part {
     int64_t first, length, heads, head_dim;
-    int64_t place; /* of its option in [sequences, S] */
+    int64_t place; /* index of its option in [sequences, S] */
     mha_attn_desc desc;
     mha_attn_args args;
     mha_attn_plan *plan;
@@ -40,13 +40,13 @@ typedef struct part {
     size_t bytes;
 } part;
 
-/* Bytes of what the operator reads and writes. */
+/* Bytes per element that the operator reads and writes. */
 static size_t size_of(const mha_attn_layer *l, const mha__split *s)
 {
     return l->options.dtype == MHA_F32 || s->lse ? sizeof(float) : sizeof(uint16_t);
 }
 
-/* Heads of rows [first, ..) of a view over all rows, whose columns are cut anew. */
+/* Restricts a view of all rows to the rows of one sequence, with the head width of that sequence. */
 static void cut(const part *p, size_t size, mha_cview *view)
 {
     if (view->data) view->data = (const char *)view->data + (size_t)(p->first * view->stride[2]) * size;
@@ -61,7 +61,7 @@ static void cut_own(const part *p, size_t size, mha_view *view)
     view->stride[1] = p->head_dim;
 }
 
-/* Rows of sequence n, and what it has chosen. */
+/* Finds the rows of sequence n and the option it selected. */
 static void find(const mha_attn_layer *l, const mha_layer_input *in, const mha__chosen *chosen, int64_t n, part *p)
 {
     *p = (part){.first = mha__layer_first_row(in, n), .place = n * l->score.out};
@@ -72,7 +72,7 @@ static void find(const mha_attn_layer *l, const mha_layer_input *in, const mha__
     p->head_dim = l->options.heads * l->options.head_dim / p->heads;
 }
 
-/* Sequence n as a call of its own, from the whole; all but the plan. */
+/* Derives the call of sequence n from the whole call, all but the plan. */
 static mha_status begin(const mha_attn_layer *l, const mha_layer_input *in, const mha__split *s, int64_t n, part *p,
                         mha_error *err)
 {
@@ -115,7 +115,7 @@ static mha_status back(const part *p, const mha__split *s, mha_error *err)
     return mha_attn_backward(p->plan, &p->args, &grads, p->workspace, p->bytes, err);
 }
 
-/* With a plan of its own, and memory for it. */
+/* Creates the plan and its workspace and runs the call. */
 static mha_status run(const mha_attn_layer *l, part *p, const mha__split *s, mha_error *err)
 {
     MHA__TRY(mha_attn_plan_create(l->ctx, &p->desc, &p->plan, err));

@@ -1,4 +1,4 @@
-/* head_selection.c - heads that an attention layer chooses for each sequence, by scores of its mean token. */
+/* head_selection.c - heads that an attention layer selects per sequence, by scores of the mean token. */
 #include "layer/selection/head_selection.h"
 #include "base/ctx.h"
 #include "layer/selection/computed_heads.h"
@@ -38,7 +38,7 @@ static void predict(const mha__scorer *s, const double *x, double *y)
         y[o] = s->bias[o] + mha__dot(s->in, s->weight + o * s->in, x);
 }
 
-/* The scores of sequence n, where its gates will be. */
+/* Scores of sequence n, stored where the gates will replace them. */
 static void find_scores(const choice_job *job, int64_t n)
 {
     const mha_attn_layer *l = job->layer;
@@ -47,7 +47,7 @@ static void find_scores(const choice_job *job, int64_t n)
     mha__attn_mean(l, job->in, job->x, n, mean);
     predict(&l->hidden, mean, hidden);
     for (int64_t p = 0; p < l->hidden.out; p++)
-        hidden[p] = hidden[p] < 0 ? 0 : hidden[p]; /* NaN stays NaN */
+        hidden[p] = hidden[p] < 0 ? 0 : hidden[p]; /* keeps NaN */
     predict(&l->score, l->hidden.out ? hidden : mean, score);
 }
 

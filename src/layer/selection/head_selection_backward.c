@@ -1,5 +1,5 @@
-/* head_selection_backward.c - from the gradients of gates to those of the scores that chose heads, of their weights,
- * and of the mean token. */
+/* head_selection_backward.c - from the gradients of the gates to those of the scores, of the scorer's weights, and of
+ * the mean token. */
 #include "base/ctx.h"
 #include "layer/selection/head_selection.h"
 #include "layer/selection/selection_gates.h"
@@ -37,7 +37,7 @@ static void predict_back(const mha__scorer *s, const double *dy, double *dx)
             dx[i] += dy[o] * s->weight[o * s->in + i];
 }
 
-/* The scores of sequence n. */
+/* Gradients of the scores of sequence n. */
 static void find_dscore(const back_job *job, int64_t n, double *dscore)
 {
     const mha__chosen *k = job->chosen;

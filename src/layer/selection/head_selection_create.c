@@ -1,4 +1,4 @@
-/* head_selection_create.c - the weights by which a layer chooses heads: checked, and taken as doubles. */
+/* head_selection_create.c - checks the weights that score heads and copies them as double. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/selection/head_selection.h"
@@ -8,7 +8,7 @@ static mha_status refuse(const char *why, mha_error *err)
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "attention layer: a choice with %s", why);
 }
 
-/* Nothing of single heads may be known of a layer that has other heads for each sequence. */
+/* Options that refer to single heads are refused if the head count varies per sequence. */
 static mha_status check_split(const mha_attn_layer_options *o, mha_error *err)
 {
     const mha_layer_choice *c = &o->choice;

@@ -1,4 +1,4 @@
-/* mean_token.c - the mean token of each sequence of a call, by which heads are chosen; there and back. */
+/* mean_token.c - the mean token of each sequence, by which heads are selected; forward and backward. */
 #include "base/ctx.h"
 #include "layer/selection/head_selection.h"
 #include <string.h>

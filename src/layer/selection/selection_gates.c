@@ -10,13 +10,13 @@ bool mha__choice_learns(const mha_layer_choice *c)
     return c->of == MHA_CHOICE_EXPERTS || c->selection != MHA_SELECTION_HARD;
 }
 
-/* The index of trained gate i. */
+/* The score that trained gate i belongs to. */
 static int64_t place(const mha_layer_choice *c, const int32_t *list, int64_t i)
 {
     return c->of == MHA_CHOICE_OPTIONS ? i : list[i];
 }
 
-/* Scores become their softmax, or the sigmoid of each. */
+/* Replaces scores by their softmax, or by the sigmoid of each. */
 static void soften(bool softmax, int64_t count, double *x)
 {
     double top = -INFINITY, sum = 0;
@@ -66,7 +66,8 @@ static bool goes_before(const double *score, int32_t one, int32_t other)
     return x > y || (!(x < y) && one < other);
 }
 
-/* list[0, count) is a heap with the last one on top, but list[at] may stand too high: it sinks to where it belongs. */
+/* list[0, count) is a heap with the lowest rank on top, except that list[at] may be too high: moves it down to its
+ * place. */
 static void sink(const double *score, int32_t *list, int64_t at, int64_t count)
 {
     for (int64_t child = 2 * at + 1; child < count; at = child, child = 2 * at + 1) {
@@ -78,7 +79,8 @@ static void sink(const double *score, int32_t *list, int64_t at, int64_t count)
     }
 }
 
-/* A heap of the best so far, the last of them on top, where a better one replaces it; then sorted where it lies. */
+/* Keeps a heap of the best scores so far with the worst of them on top, where a better one replaces it; then sorts it
+ * in place. */
 void mha__score_best(int64_t count, const double *score, int64_t keep, int32_t *list)
 {
     for (int32_t c = 0; c < keep; c++)
