@@ -1,5 +1,5 @@
-/* attention_backward.c - the attention layer, kept and gone back through. Probabilities are not kept: the operator
- * computes them again from q, k and the log-sum-exp of each row. */
+/* attention_backward.c - the attention layer's forward pass with a trace, and its backward pass. Probabilities are not
+ * stored: the operator recomputes them from q, k and the log-sum-exp of each row. */
 #include "layer/attention/attention_backward.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -94,7 +94,7 @@ mha_status mha__attn_keep(const mha_attn_layer *layer, const mha__attn_call *cal
 
 /* ---- backward ---- */
 
-/* What the operator is to give; `projections`: dqkv too. */
+/* The gradients requested from the operator; `projections`: dq, dk and dv too. */
 static mha_attn_grads operator_grads(const mha_attn_layer *layer, const mha__attn_call *call, bool projections,
                                      const mha__attn_trace *trace, const mha__attn_scratch *scratch)
 {
@@ -124,11 +124,11 @@ static mha_status operator_back(const mha_attn_layer *layer, const mha__attn_cal
     if (!projections && !grads.dgates.data && !grads.row_taylor.data) return MHA_OK;
     if (!mha__attn_splits(layer))
         return mha_attn_backward(call->plan, &args, &grads, scratch->space, scratch->space_bytes, err);
-    memset(scratch->dqkv, 0, dqkv * sizeof *scratch->dqkv); /* padding belongs to no sequence */
+    memset(scratch->dqkv, 0, dqkv * sizeof *scratch->dqkv); /* no sequence writes the rows of padding */
     return mha__attn_split_run(layer, call->in, &split, err);
 }
 
-/* Norm of the heads of q or k, which begin at column `first`. */
+/* Backward pass of the norm of the heads of q or k, whose columns begin at `first`. */
 static mha_status norm_back(const mha_attn_layer *layer, const mha_norm *norm, const mha__grad_slot *slot, int64_t rows,
                             int64_t first, int64_t heads, const mha__attn_trace *trace, float *dqkv, mha_error *err)
 {
@@ -147,7 +147,7 @@ static mha_status norm_back(const mha_attn_layer *layer, const mha_norm *norm, c
     return mha__norm_backward(layer->ctx, norm, &back, err);
 }
 
-/* Through rotation and norms: the gradients of what the projections gave, in place. */
+/* Backward pass of rotation and norms, in place: dqkv becomes the gradient of the projections' outputs. */
 static mha_status prepare_back(const mha_attn_layer *layer, const mha_layer_input *in, const mha__attn_slots *slots,
                                const mha__attn_trace *trace, float *dqkv, mha_error *err)
 {
@@ -160,7 +160,7 @@ static mha_status prepare_back(const mha_attn_layer *layer, const mha_layer_inpu
     return norm_back(layer, &o->k_norm, &slots->k_norm, rows, o->heads * D, o->kv_heads, trace, dqkv, err);
 }
 
-/* One projection, whose outputs begin at column `first`; adds to dx. */
+/* Backward pass of the projection whose outputs begin at column `first`; adds to dx unless `first` is 0. */
 static mha_status project_back(const mha_attn_layer *layer, const mha__grad_slot *slot, int64_t rows, int64_t first,
                                int64_t out, const float *x, const float *dqkv, float *dx, mha_error *err)
 {
@@ -176,7 +176,7 @@ static mha_status project_back(const mha_attn_layer *layer, const mha__grad_slot
     return mha__linear_backward(layer->ctx, &g, err);
 }
 
-/* All of them, from dqkv. */
+/* Backward pass of the projections of q, k and v. */
 static mha_status projections_back(const mha_attn_layer *layer, const mha__attn_slots *slots, int64_t rows,
                                    const float *x, const float *dqkv, float *dx, mha_error *err)
 {
@@ -189,7 +189,7 @@ static mha_status projections_back(const mha_attn_layer *layer, const mha__attn_
     return project_back(layer, &slots->v, rows, q_width + k_width, v_width, x, dqkv, dx, err);
 }
 
-/* The output projection: the gradient of the context. */
+/* Backward pass of the output projection: the gradient of the context. */
 static mha_status output_back(const mha_attn_layer *layer, const mha__grad_slot *slot, int64_t rows,
                               const mha__attn_trace *trace, const float *dy, float *dcontext, mha_error *err)
 {

@@ -1,4 +1,4 @@
-/* attention_call.c - one call of an attention layer as the operator sees it: description, plan and arguments. */
+/* attention_call.c - description, plan and arguments of the operator for one call of an attention layer. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -42,7 +42,7 @@ int64_t mha__layer_sequence(const mha_layer_input *in)
     return in->batch == 1 ? in->sequence : MHA_CACHE_ALL;
 }
 
-/* Maps and statistics. Rows that see no key are blocks of one row by all keys. */
+/* Requests maps and statistics. Rows without keys are blocks of one row by all keys. */
 static void describe_outputs(const mha_layer_input *in, mha_attn_desc *desc)
 {
     if (in->probs) desc->outputs |= MHA_ATTN_PROBS;
@@ -82,7 +82,7 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
         .scale = o->scale,
         .softcap = o->softcap,
         .causal = o->causal,
-        .align = MHA_ALIGN_TOP_LEFT, /* a token is its own position, whatever the padding */
+        .align = MHA_ALIGN_TOP_LEFT, /* position i attends up to key i, whatever the padding */
         .window = o->window,
         .inputs = (in->lengths ? MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS : 0) | (in->keep.data ? MHA_ATTN_KEEP : 0) |
                   (in->gates.data || o->choice.of ? MHA_ATTN_GATES : 0) | (o->slopes ? MHA_ATTN_SLOPES : 0),

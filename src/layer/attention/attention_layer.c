@@ -1,10 +1,9 @@
 /* attention_layer.c - attention between two projections.
  *
- * q, k and v of all heads are computed by one linear layer into one buffer: row = [q of H heads | k of Hkv | v of Hkv],
- * where repeat_kv_heads.c repeats heads if there are fewer of k or v.
- * The operator reads them through strides and writes [B, L, H, D], which is what the output projection reads. In 16 bit
- * the buffer is 16 bit at once, or where heads are turned, normed or kept in a cache, a copy goes to the operator.
- */
+ * One linear layer computes q, k and v of all heads into one buffer whose rows are [q of H heads | k of Hkv | v of
+ * Hkv]; if k and v have different head counts, repeat_kv_heads.c repeats heads. The operator reads the buffer through
+ * strides and writes [B, L, H, D], which the output projection reads. With a 16-bit dtype the projection writes 16 bit
+ * directly; if heads are rotated, normalized or cached, the operator reads a 16-bit copy. */
 #include "layer/attention/attention_layer.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -54,7 +53,7 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
     return mha__attn_choice_check(o, err);
 }
 
-/* Packs the projections: q, k and v into one. */
+/* Packs the projections; q, k and v become one linear layer. */
 static mha_status create_projections(mha_attn_layer *l, const mha_attn_layer_options *o, mha_error *err)
 {
     const int64_t q_width = o->heads * o->head_dim;
@@ -148,12 +147,13 @@ void mha_attn_layer_free(mha_attn_layer *layer)
 /* ---- forward ---- */
 
 typedef struct workspace {
-    float *qkv;             /* [B L, (H + 2 Hkv) D]; NULL where `half` is computed at once */
+    float *qkv;             /* [B L, (H + 2 Hkv) D]; NULL where `half` is computed directly */
     float *context;         /* [B L, H D] */
     uint16_t *half, *mixed; /* qkv and context in 16 bit; NULL in f32 */
-    void *left;             /* of the linear layers; `mixed` itself where that is what they multiply */
+    /* rounded input of the linear layers; of the output projection it is `mixed` itself, if the types match */
+    void *left;
     mha__chosen chosen;
-    void *scratch; /* of the operator */
+    void *scratch; /* workspace of the operator */
 } workspace;
 
 static int64_t qkv_width(const mha_attn_layer_options *o)
@@ -161,7 +161,7 @@ static int64_t qkv_width(const mha_attn_layer_options *o)
     return (o->heads + 2 * o->kv_heads) * o->head_dim;
 }
 
-/* Whether nothing reads q, k and v as reals. */
+/* True if no step reads q, k and v as f32. */
 static bool rounds_at_once(const mha_attn_layer *l, const mha_layer_input *in)
 {
     const mha_attn_layer_options *o = &l->options;
@@ -212,11 +212,11 @@ mha_status mha__attn_layer_prepare(const mha_attn_layer *layer, const mha_layer_
     if (!in->cos || !in->sin)
         return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s must not be NULL where the layer rotates",
                          in->cos ? "sin" : "cos");
-    /* q and k lie one behind the other, so they are the heads of one array */
+    /* q and k are adjacent, so their heads form one array */
     return mha_rope_turn(layer->ctx, o->rope, in->cos, in->sin, rows, o->heads + o->kv_heads, qkv, row, D, 0, err);
 }
 
-/* Appends the keys and values of this call, and lets the operator read all of them from the cache. */
+/* Appends the keys and values of this call to the cache, and binds all cached ones to the operator. */
 static mha_status through_cache(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_args *args,
                                 mha_error *err)
 {
@@ -228,7 +228,7 @@ static mha_status through_cache(const mha_attn_layer *layer, const mha_layer_inp
     return mha_cache_bind(in->cache, mha__layer_sequence(in), in->lengths, &desc, args, err);
 }
 
-/* The operator reads q, k and v in 16 bit; k and v where they are, if that is a cache. */
+/* Binds q, k and v in 16 bit; cached k and v are bound already. */
 static void take_halves(const mha_attn_layer *layer, const workspace *w, mha_attn_args *args, bool cached)
 {
     const mha_attn_layer_options *o = &layer->options;
@@ -240,7 +240,7 @@ static void take_halves(const mha_attn_layer *layer, const workspace *w, mha_att
     args->v.data = w->half + q_width + kv_width;
 }
 
-/* q, k and v, as the operator reads them. */
+/* Computes q, k and v as the operator reads them. */
 static mha_status project(const mha_attn_layer *layer, const mha_layer_input *in, int64_t rows, const workspace *w,
                           const float *x, mha_attn_args *args, mha_error *err)
 {
@@ -277,7 +277,7 @@ mha_status mha__attn_layer_attend(const mha_attn_layer *layer, const mha_attn_pl
     if (arena.overflow || arena.used > in->workspace_bytes)
         return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes must be at least %zu (got %zu)",
                          arena.used, in->workspace_bytes);
-    float *const at_first = w.qkv ? w.qkv : (float *)(void *)w.half; /* take_halves says where they are */
+    float *const at_first = w.qkv ? w.qkv : (float *)(void *)w.half; /* replaced by take_halves without qkv */
     mha_attn_args args = mha__attn_layer_args(&layer->options, in, at_first, w.context);
     mha__attn_choose(layer, in, x, &w.chosen, &args);
     MHA__TRY(project(layer, in, rows, &w, x, &args, err));

@@ -1,5 +1,5 @@
-/* attention_rows.c - what an attention layer does to whole rows between its steps: to 16 bit and back, fills, copies
- * for who looks on. Tasks are rows, so the cut changes no bit. */
+/* attention_rows.c - conversions between 16 bit and f32, fills, and copies of activations. Tasks are rows, so the
+ * division into tasks changes no bit. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "kernel/kernel.h"

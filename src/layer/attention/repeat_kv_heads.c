@@ -1,5 +1,5 @@
-/* repeat_kv_heads.c - fewer heads of k than of v, or of v than of k. The operator knows one count for both, so each
- * head is repeated behind the projection until there are as many of both; weights and products stay small. */
+/* repeat_kv_heads.c - k and v with different head counts. The operator requires one count for both, so heads are
+ * repeated after the projection; weights and products stay small. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "layer/attention/attention_layer.h"
@@ -14,7 +14,8 @@ typedef struct share_job {
     float *qkv;
 } share_job;
 
-/* `count` heads from `from` as `copies` at `to`, of one row. `to` is not before `from`, so the last goes first. */
+/* Expands the `count` heads of one row at `from` to `copies` heads at `to`. `to` is not before `from`, so the last head
+ * is copied first. */
 static void spread(int64_t count, int64_t copies, int64_t width, const float *from, float *to)
 {
     for (int64_t n = copies - 1; n >= 0; n--) {
@@ -23,7 +24,7 @@ static void spread(int64_t count, int64_t copies, int64_t width, const float *fr
     }
 }
 
-/* The sums of the copies, in ascending order. `to` is not behind `from`. */
+/* Sums the copies of each head in ascending order. `to` is not after `from`. */
 static void gather(int64_t count, int64_t copies, int64_t width, const float *from, float *to)
 {
     const int64_t each = copies / count;

@@ -1,5 +1,5 @@
-/* adaptive_heads.c - a predictor chooses for each sample how many heads d_model is split into. The projections do not
- * depend on it: a head is a cut through their columns. */
+/* adaptive_heads.c - a predictor selects per sample how many heads d_model is split into. The projections do not depend
+ * on the head count: a head is a range of their columns. */
 #include "layer/variants/variant.h"
 #include <stdio.h>
 

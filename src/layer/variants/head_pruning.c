@@ -1,4 +1,4 @@
-/* head_pruning.c - each sample keeps the heads that a predictor scores best; the others are not computed. */
+/* head_pruning.c - each sample keeps the heads that a predictor scores highest; the other heads are not computed. */
 #include "layer/variants/variant.h"
 
 static void name_all(mha_variant *v)

@@ -1,5 +1,4 @@
-/* llama_attention.c - attention of the LLaMA family: no biases, grouped heads, rotary positions, past keys and
- * values. */
+/* llama_attention.c - LLaMA attention: no biases, grouped heads, rotary positions, past keys and values. */
 #include "layer/variants/variant.h"
 
 static mha_status read_rope(mha_variant *v, const mha_rope_options *rope, mha_error *err)
@@ -16,7 +15,7 @@ static mha_status read_rope(mha_variant *v, const mha_rope_options *rope, mha_er
     v->rope.size = sizeof v->rope;
     v->rope.head_dim = v->head_dim;
     if (!v->rope.rotary_dim) v->rope.rotary_dim = v->head_dim;
-    if (mha_rope_frequencies(&v->rope, 1, frequencies, &gain, &inner) == MHA_OK) return MHA_OK; /* it checks them */
+    if (mha_rope_frequencies(&v->rope, 1, frequencies, &gain, &inner) == MHA_OK) return MHA_OK; /* checks the options */
     return mha__fail(err, inner.status, "%s: %s", v->name, inner.message);
 }
 

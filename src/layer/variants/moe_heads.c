@@ -1,7 +1,7 @@
-/* moe_heads.c - a mixture of experts: each expert is a head, and a router takes top_k of them for each sample.
+/* moe_heads.c - a mixture of experts: each expert is a head, and a router selects top_k experts per sample.
  *
- * To the operator the experts are heads of which a list is computed, with gates; their matrices lie side by side in one
- * packed projection from which those of other experts are left out. */
+ * For the operator, experts are a list of heads to compute, with gates. The matrices of all experts form one packed
+ * projection, of which a call skips the experts that are not selected. */
 #include "layer/variants/variant.h"
 
 static void name_all(mha_variant *v)

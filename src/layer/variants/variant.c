@@ -1,11 +1,11 @@
-/* variant.c - the object behind mha/variants.h: its parameters by name, drawn, packed, listed. */
+/* variant.c - the object of mha/variants.h: its named parameters, their initialization and packing. */
 #include "layer/variants/variant.h"
 #include "base/ctx.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_WIDTH (1 << 24) /* so that no count of parameters overflows, with 4,096 experts neither */
+#define MAX_WIDTH (1 << 24) /* keeps every parameter count below overflow, even with 4,096 experts */
 
 /* ---- checks that constructors share ---- */
 
@@ -199,7 +199,7 @@ const mha_named_tensor *mha_variant_gradients(const mha_variant *v, int64_t *cou
 
 /* ---- their memory ---- */
 
-/* One allocation for a list, each tensor 64-byte aligned; zeros. */
+/* Allocates a list of tensors at once, each 64-byte aligned and zero. */
 static mha_status allocate(const mha_variant *v, mha_named_tensor *list, const char *what, mha_error *err)
 {
     mha__arena arena = {0};
@@ -216,7 +216,7 @@ static mha_status allocate(const mha_variant *v, mha_named_tensor *list, const c
     return MHA_OK;
 }
 
-/* All numbers of a list 0, which gets its memory where it has none. */
+/* Sets all elements of a list to 0, after allocating them if needed. */
 static mha_status make_zero(const mha_variant *v, mha_named_tensor *list, const char *what, mha_error *err)
 {
     if (!list->data) return allocate(v, list, what, err);
@@ -233,7 +233,7 @@ mha_status mha_variant_zero_gradients(mha_variant *v, mha_error *err)
 
 /* ---- drawing ---- */
 
-/* float32 numbers at the front of the memory of as many doubles, moved to where they belong. */
+/* Widens in place: float32 elements at the start of the array become doubles. */
 static void widen(double *wide, int64_t count)
 {
     for (int64_t i = count - 1; i >= 0; i--) {
@@ -252,14 +252,14 @@ static mha_status draw(mha_variant *v, mha_rng *rng, mha_error *err)
             MHA__TRY(mha_rng_rand(rng, x, count, err));
         else if (v->values[n].rank == 2)
             MHA__TRY(mha_rng_linear(rng, fan_in, v->values[n].shape[0], x, NULL, err));
-        else /* a bias has the bound of its weight */
+        else /* a bias has the same bound as its weight */
             MHA__TRY(mha_rng_uniform(rng, -1 / sqrt((double)fan_in), 1 / sqrt((double)fan_in), x, count, err));
         if (v->dtype == MHA_F64) widen(v->values[n].data, count);
     }
     return MHA_OK;
 }
 
-/* Wider heads can be described and counted, but the operator has no room for them. */
+/* Wider heads can be described and counted, but the operator does not support them. */
 static mha_status check_head_width(const mha_variant *v, mha_error *err)
 {
     int64_t width = v->head_dim;
@@ -284,7 +284,7 @@ mha_status mha_variant_init(mha_variant *v, mha_rng *rng, mha_error *err)
 
 /* ---- packing ---- */
 
-/* The matrices of a projection, one for each part. */
+/* The matrices of a projection, one per part. */
 static void list_parts(const mha_variant *v, const mha__dense *d, mha__matrix *parts)
 {
     const int64_t out = d->out / d->parts, parts_of_tensor = d->parts / d->tensors;

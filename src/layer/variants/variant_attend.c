@@ -1,12 +1,12 @@
-/* variant_attend.c - the operator's share of a layer: plans and arguments of all runs. Heads are never copied: q, k
- * and v lie as the projections wrote them, and the operator reads them through strides. */
+/* variant_attend.c - plans and arguments of the operator calls of a layer. Heads are never copied: the operator reads
+ * q, k and v through strides, where the projections wrote them. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "layer/variants/variant.h"
 #include "mha/attn_grads.h"
 #include <string.h>
 
-/* A plan with its workspace; kept from run to run while the shape stays the same. */
+/* A plan with its workspace, reused while the shape stays the same. */
 typedef struct prepared {
     uint32_t outputs;
     mha_attn_plan *plan;
@@ -40,14 +40,14 @@ static mha_attn_desc describe(const mha_variant *v, const mha_variant_input *in,
     };
 }
 
-/* A mask of all samples, from sample `first` on. */
+/* A mask of all samples, starting at sample `first`. */
 static mha_cview from_sample(mha_cview all, int64_t first, size_t size)
 {
     if (all.data) all.data = (const char *)all.data + (size_t)(first * all.stride[0]) * size;
     return all;
 }
 
-/* q, k or v as projected, [B L, width], or keys with past ones in front, [B, Hkv, Lk, D]. */
+/* A view of q, k or v as projected, [B L, width], or of keys after past ones, [B, Hkv, Lk, D]. */
 static mha_cview operand(const mha_variant *v, const char *data, int64_t L, int64_t width, const mha__run *run)
 {
     return (mha_cview){data + (size_t)(run->first * L * width) * v->real, {L * width, run->head_dim, width, 1}};

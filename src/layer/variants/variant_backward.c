@@ -1,5 +1,5 @@
-/* variant_backward.c - the steps of variant_forward.c from the end. Probabilities are not kept: the operator computes
- * them again from q, k and the log-sum-exp of each row. */
+/* variant_backward.c - the steps of variant_forward.c in reverse. Probabilities are not stored: the operator recomputes
+ * them from q, k and the log-sum-exp of each row. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "layer/variants/variant.h"
@@ -56,7 +56,7 @@ typedef struct backward {
     char *dmixed;
     double *dgate; /* [B, choices] */
     mha__attend_grads attend;
-    char *dk_new, *dv_new; /* [B Ln, Hkv D]: attend's own without past tokens */
+    char *dk_new, *dv_new; /* [B Ln, Hkv D]; attend.dk and attend.dv themselves without past tokens */
     uint8_t *parts;
 } backward;
 
@@ -86,7 +86,7 @@ static char *sample(const mha_variant *v, const char *data, int64_t b, int64_t L
     return (char *)data + (size_t)(b * L * width) * v->real;
 }
 
-/* o_proj read the columns of the kept heads alone, so only those have gradients. */
+/* o_proj reads the columns of the kept heads only, so only these have gradients. */
 static mha_status heads_backward(const backward *w, int64_t b, mha_error *err)
 {
     const mha_variant *v = w->v;
@@ -109,7 +109,7 @@ static mha_status heads_backward(const backward *w, int64_t b, mha_error *err)
     return MHA_OK;
 }
 
-/* The bias of an expert was multiplied by the gate: both get a share. */
+/* The gate multiplies the expert's bias, so both receive a gradient. */
 static void expert_bias_backward(const backward *w, int64_t b, int64_t i, const char *dy)
 {
     mha_variant *v = w->v;
@@ -185,7 +185,7 @@ static mha_status output_backward(const backward *w, mha_error *err)
 
 /* ---- from heads to inputs ---- */
 
-/* [B, Hkv, P + Ln, D] to the caller's [B, Hkv, P, D] (or NULL) and [B Ln, Hkv D]. */
+/* Splits [B, Hkv, P + Ln, D] into the caller's [B, Hkv, P, D] (or NULL) and [B Ln, Hkv D]. */
 static void split_past(const mha_variant *v, const mha_trace *t, const char *all, char *past, char *fresh)
 {
     const int64_t H = v->kv_heads;
@@ -210,7 +210,7 @@ static mha_status rotate_back(const backward *w, mha_error *err)
                          D, 1, err);
 }
 
-/* Adds to dx, if it is wanted. */
+/* Adds to dx unless it is NULL. */
 static mha_status project_backward(const backward *w, int dense, const void *x, int64_t L, const char *dy, char *dx,
                                    mha_error *err)
 {
@@ -233,7 +233,7 @@ static mha_status project_backward(const backward *w, int dense, const void *x, 
     return MHA_OK;
 }
 
-/* What the operator says about gates, as gradients of what was chosen. */
+/* Sums the operator's gradients of gates into gradients of the selected choices. */
 static void collect_gates(const backward *w)
 {
     const mha_variant *v = w->v;

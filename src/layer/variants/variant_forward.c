@@ -43,7 +43,7 @@ static void lay_out(mha__arena *arena, const mha_variant *v, const mha_variant_i
     mha__place_masks(v, in, arena, t);
 }
 
-/* Forgets the last call and takes the sizes of this one. */
+/* Discards the last call and sets the sizes of this one. */
 static void begin(mha_trace *t, const mha_variant *v, const mha_variant_input *in)
 {
     *t = (mha_trace){.ctx = t->ctx, .memory = t->memory, .capacity = t->capacity};
@@ -76,7 +76,7 @@ static mha_status allocate(mha_trace *t, const mha_variant *v, const mha_variant
     lay_out(&arena, v, in, t);
     for (int64_t b = 0; b < t->B; b++)
         t->offsets[b] = t->P;
-    /* samples with fewer heads than the most leave the rest of these alone */
+    /* samples with fewer heads do not write the remaining rows */
     if (v->choice.of == MHA_CHOICE_OPTIONS && t->weights)
         memset(t->weights, 0, (size_t)(t->B * t->n * t->Lq * t->Lk) * v->real);
     if (v->choice.of == MHA_CHOICE_OPTIONS && t->scores)
@@ -104,7 +104,7 @@ static void project(const mha_variant *v, mha_trace *t, int dense, const void *x
     }
 }
 
-/* The angles of this call's tokens; then q and the new keys are turned by them. */
+/* Computes the angles of this call's tokens and rotates q and the new keys. */
 static mha_status rotate(const mha_variant *v, const mha_variant_input *in, mha_trace *t, mha_error *err)
 {
     if (!v->rotary) return MHA_OK;
@@ -124,7 +124,7 @@ static mha_status rotate(const mha_variant *v, const mha_variant_input *in, mha_
     return status;
 }
 
-/* [B, Hkv, P, D] of the caller and [B Ln, Hkv D] of this call to [B, Hkv, P + Ln, D]. */
+/* Joins the caller's [B, Hkv, P, D] and this call's [B Ln, Hkv D] into [B, Hkv, P + Ln, D]. */
 static void append(const mha_variant *v, const mha_trace *t, const char *past, const char *fresh, char *all)
 {
     const int64_t H = v->kv_heads, D = v->head_dim;
@@ -139,7 +139,7 @@ static void append(const mha_variant *v, const mha_trace *t, const char *past, c
 
 /* ---- from heads to output ---- */
 
-/* y [rows, out] = the bias of o_proj, where no head is left to add to it. */
+/* y [rows, out] = the bias of o_proj, for samples that keep no head. */
 static void bias_alone(const mha_variant *v, int64_t rows, char *y)
 {
     const mha__dense *o = &v->dense[MHA__O];
@@ -148,7 +148,7 @@ static void bias_alone(const mha_variant *v, int64_t rows, char *y)
         memcpy(y + (size_t)r * bytes, mha__value(v, o->first + 1), bytes);
 }
 
-/* o_proj reads the columns of the chosen heads alone. */
+/* o_proj reads the columns of the selected heads only. */
 static void output_of_heads(const mha_variant *v, mha_trace *t, int64_t b, char *y)
 {
     const int64_t D = v->head_dim;
@@ -174,7 +174,7 @@ static void add_bias(const mha_variant *v, const mha_trace *t, const char *bias,
         }
 }
 
-/* y += what expert number i of the sample's list has found; its gate is in it already, but for the bias. */
+/* y += the output of expert i of the sample's list. The operator applied the gate already, except to the bias. */
 static void add_expert(const mha_variant *v, mha_trace *t, int64_t b, int64_t i, char *y)
 {
     const int64_t D = v->head_dim, E = v->d_in, e = t->choice[b * v->choice.keep + i];

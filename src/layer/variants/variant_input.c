@@ -1,9 +1,8 @@
-/* variant_input.c - what a caller of a layer brings: checked, and masks made into what the operator takes.
+/* variant_input.c - checks a layer's input and converts its masks to the operator's form.
  *
- * The operator gives 0 for a row that sees no key. The published code gives such a row -1e9 everywhere, so that all
- * keys count alike. Both agree once the row's q is 0, its mask open and nothing added: then every score is 0, and since
- * that q is a constant, no gradient flows back through the scores, as none flows through the published fill.
- */
+ * The operator returns 0 for a row without keys. The published code sets such a row to -1e9 everywhere, so that all
+ * keys have equal weight. Both agree if the row's q is 0, its mask open and its bias 0: then every score is 0. Since
+ * that q is constant, no gradient reaches the scores, as with the published fill. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "layer/variants/variant.h"
@@ -63,7 +62,7 @@ static mha_status check_operands(const mha_variant *v, const mha_variant_input *
     return MHA_OK;
 }
 
-/* Dropout happens in training alone; the same input without it says nothing wrong. */
+/* Dropout applies to training only; the same input without training is valid. */
 static mha_status check_dropout(const mha_variant *v, const mha_variant_input *in, mha_error *err)
 {
     if (!in->training) return MHA_OK;
@@ -75,7 +74,7 @@ static mha_status check_dropout(const mha_variant *v, const mha_variant_input *i
     return MHA_OK;
 }
 
-/* The extents of a mask as [batch, heads, q, k]; 1 where it has no such axis. */
+/* The shape of a mask as [batch, heads, q, k]; 1 for a missing dimension. */
 static void mask_shape(const mha_mask *m, int64_t shape[4])
 {
     shape[0] = m->rank >= 3 ? m->shape[0] : 1;
@@ -137,7 +136,7 @@ static mha_cview mask_view(const void *data, const int64_t shape[4])
     return (mha_cview){data, {shape[0] == 1 ? 0 : b, shape[1] == 1 ? 0 : h, shape[2] == 1 ? 0 : q, 1}};
 }
 
-/* Keys that row i may see whatever the masks say: all, or those up to its own position. */
+/* The number of keys that row i may attend to without masks: all, or those up to its own position. */
 static int64_t visible(const mha_variant *v, const mha_variant_input *in, int64_t i)
 {
     const int64_t keys = in->past_len + in->kv_len;
@@ -152,7 +151,7 @@ static bool row_is_empty(const mha_cview *keep, int64_t b, int64_t h, int64_t i,
     return true;
 }
 
-/* Visits every row of the keep mask with its own batch and head extents. False stops. */
+/* True if some row of the keep mask has no key. */
 static bool any_row_empty(const mha_variant *v, const mha_variant_input *in, const int64_t shape[4],
                           const mha_cview *keep)
 {
@@ -163,14 +162,14 @@ static bool any_row_empty(const mha_variant *v, const mha_variant_input *in, con
     return false;
 }
 
-/* What is added to scores, times what; data NULL = nothing. */
+/* The mask that is added to the scores, and its factor; data NULL = none. */
 static const mha_mask *added(const mha_variant_input *in, double *factor)
 {
     *factor = in->blocked.data ? -1e10 : 1;
     return in->blocked.data ? &in->blocked : &in->additive;
 }
 
-/* The shape of a copy of what is added; with rows to open, each has its own. False if the caller's own will do. */
+/* The shape of a copy of the additive mask; one row per query if rows are opened. False if no copy is needed. */
 static bool bias_shape(const mha_variant_input *in, const mha_trace *t, int64_t shape[4])
 {
     double factor;
@@ -210,7 +209,7 @@ void mha__look_at_masks(const mha_variant *v, const mha_variant_input *in, mha_t
 
 /* ---- contents ---- */
 
-/* A copy of keep with a row for each query, empty ones open, and the list of those. */
+/* Copies keep with one row per query, opens rows without keys, and records which they are. */
 static void open_rows(const mha_variant *v, const mha_variant_input *in, mha_trace *t)
 {
     const int64_t Lk = t->Lk;
@@ -231,15 +230,15 @@ static void open_rows(const mha_variant *v, const mha_variant_input *in, mha_tra
     t->keep = mask_view(t->keep_memory, t->keep_shape);
 }
 
-/* Which of the Lq rows of (b, h) keep leaves without a key. */
+/* Marks the rows of (b, h) without keys, [Lq]. */
 static const uint8_t *empty_rows(const mha_trace *t, int64_t b, int64_t h)
 {
     const int64_t *shape = t->keep_shape;
     return t->empty + ((shape[0] == 1 ? 0 : b) * shape[1] + (shape[1] == 1 ? 0 : h)) * t->Lq;
 }
 
-/* One row of what is added, in the layer's dtype: in f32 a 1 of `blocked` swallows the score, as it does in the
- * published code. */
+/* One row of the additive mask in the layer's dtype: in f32 a 1 of `blocked` absorbs the score, as in the published
+ * code. */
 static void fill_bias_row(const mha_variant *v, const mha_mask *m, double factor, int64_t from, int64_t count,
                           char *row)
 {

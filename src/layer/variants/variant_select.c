@@ -1,5 +1,5 @@
-/* variant_select.c - the selector: the mean of a sample's query tokens says which experts or heads it gets, or into how
- * many heads it is split; and what that choice's gates give back in the backward pass. */
+/* variant_select.c - the selector: from the mean of a sample's query tokens, which experts or heads are computed, or
+ * into how many heads the sample is split; and its backward pass. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "layer/variants/variant.h"

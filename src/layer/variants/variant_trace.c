@@ -1,4 +1,4 @@
-/* variant_trace.c - what a forward call has left behind, for those who want to look. */
+/* variant_trace.c - the intermediate results of a forward call. */
 #include "base/ctx.h"
 #include "layer/variants/variant.h"
 
@@ -23,7 +23,7 @@ void mha_trace_free(mha_trace *trace)
 
 /* ---- steps ---- */
 
-/* [batch, heads, L, D] in rows of `width` numbers. */
+/* [batch, heads, L, D] in rows of `width` elements. */
 static mha_step_view heads_view(const char *data, int64_t B, int64_t heads, int64_t L, int64_t D, int64_t width)
 {
     return (mha_step_view){data, 4, {B, heads, L, D}, {L * width, D, width, 1}};
