@@ -1,16 +1,16 @@
-/* nonfinite.c - where a number that is not finite came from: the first layer that gave it, and the tensor that holds
- * it. Run once, when training has to stop. */
+/* nonfinite.c - finds the origin of a non-finite value: the first layer that returned it, and the tensor that contains
+ * it. Runs once, when training has to stop. */
 #include "base/error.h"
 #include "train/trainer.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The search for the first state that is not finite. */
+/* The search for the first non-finite hidden state. */
 typedef struct search {
     const mha_model_input *input;
     int64_t rows, width;
-    int64_t entry; /* as of on_hidden; -1 = none yet */
+    int64_t entry; /* index as in on_hidden; -1 = none yet */
 } search;
 
 static bool all_finite(const float *x, int64_t count)
@@ -30,7 +30,7 @@ static int look(void *user, int64_t entry, const float *x)
     return 0;
 }
 
-/* "embeddings", "layer 3", or "logits" where all states are finite. */
+/* "embeddings", "layer 3", or "logits" if all hidden states are finite. */
 static mha_status find_place(const mha_trainer *t, const mha_model_input *in, char *place, size_t capacity,
                              mha_error *err)
 {
@@ -49,7 +49,7 @@ static mha_status find_place(const mha_trainer *t, const mha_model_input *in, ch
     return MHA_OK;
 }
 
-/* The name of the first weight that is not finite, or NULL. */
+/* The name of the first non-finite weight, or NULL. */
 static const char *find_weight(const mha_trainer *t)
 {
     for (int64_t n = 0; n < t->count; n++)

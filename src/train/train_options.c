@@ -1,5 +1,5 @@
-/* train_options.c - what a trainer is told: defaults, ranges, the schedule of the learning rate, and names of
- * tensors. */
+/* train_options.c - options of a trainer: defaults, ranges, the learning rate schedule, and patterns of tensor names.
+ */
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "train/trainer.h"
@@ -12,12 +12,12 @@ static double or_default(double value, double usual)
     return value != 0 ? value : usual;
 }
 
-/* min < value < max, or at an end that is allowed. */
+/* min < value < max; an end is allowed if its flag is set. */
 static mha_status check(const char *name, double value, double min, bool with_min, double max, bool with_max,
                         mha_error *err)
 {
     const bool above = with_min ? value >= min : value > min, below = with_max ? value <= max : value < max;
-    if (above && below) return MHA_OK; /* NaN is neither */
+    if (above && below) return MHA_OK; /* NaN fails both */
     return mha__fail(err, MHA_ERR_ARG, "mha_train_options: %s must be in %s%g, %g%s (got %g)", name,
                      with_min ? "[" : "(", min, max, with_max ? "]" : ")", value);
 }

@@ -1,9 +1,8 @@
-/* train_step.c - one step: gradients of all batches, their length, and the update of every tensor.
+/* train_step.c - one step: gradients of all batches, their norm, and the update of every tensor.
  *
- * Gradients are sums over labels while they are gathered; what makes them a mean, and what cuts them to their length,
- * is one factor that the update applies. So it need not be known beforehand how many labels there are. Only the terms
- * of a teacher are means over different things (labels, tokens, texts), which are counted before.
- */
+ * Gradients are accumulated as sums over labels. The factor that turns them into means and the factor that clips their
+ * norm are one product, applied by the update; so the number of labels need not be known in advance. Only the terms of
+ * a teacher are means over different counts (labels, tokens, texts), which are counted first. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/adamw.h"
@@ -12,12 +11,12 @@
 #include <math.h>
 #include <string.h>
 
-/* What the batches of a step gave. */
+/* Totals over the batches of a step. */
 typedef struct gathered {
     double loss; /* sum over labels */
     int64_t labels;
-    double mean;               /* what makes both a mean: 1 / labels; with a teacher 1 */
-    mha_model_distill distill; /* with a teacher: weights of a label, a token, a text */
+    double mean;               /* factor that turns both sums into means: 1 / labels; 1 with a teacher */
+    mha_model_distill distill; /* with a teacher: weight per label, per token, per text */
 } gathered;
 
 static mha_status check_batches(const mha_trainer *t, const mha_train_batch *batches, int64_t count, const char *call,
@@ -29,7 +28,7 @@ static mha_status check_batches(const mha_trainer *t, const mha_train_batch *bat
     return MHA_OK;
 }
 
-/* What this batch drops in the next step. */
+/* Dropout of this batch in the next step. */
 static mha_model_dropout dropout_of(const mha_trainer *t, int64_t number)
 {
     const mha_train_dropout *d = &t->o.dropout;
@@ -78,7 +77,7 @@ static mha_status share_weight(double *weight, int64_t units, const char *what, 
     return MHA_OK;
 }
 
-/* Weights of what the terms are means over, of all batches. */
+/* Weights of the teacher's terms: one over the number of labels, tokens and texts of all batches. */
 static mha_status share_terms(mha_trainer *t, const mha_train_batch *batches, int64_t count, mha_model_distill *d,
                               mha_error *err)
 {
@@ -106,7 +105,7 @@ static mha_status gather(mha_trainer *t, const mha_train_batch *batches, int64_t
     return MHA_OK;
 }
 
-/* The length of all gradients that are followed, as sums over labels. */
+/* The norm of all trained gradients, as sums over labels. */
 static mha_status find_length(const mha_trainer *t, double *length, mha_error *err)
 {
     double squares = 0;
@@ -120,7 +119,7 @@ static mha_status find_length(const mha_trainer *t, double *length, mha_error *e
     return t->gates ? mha__gates_check(t, err) : MHA_OK;
 }
 
-/* Leaves the gradients zero. Where gates learn alone there are none. */
+/* Updates the weights and zeroes the gradients. While gates are trained alone there are no weight gradients. */
 static void update(mha_trainer *t, double rate, double scale)
 {
     const mha_train_options *o = &t->o;
@@ -148,11 +147,11 @@ static void update(mha_trainer *t, double rate, double scale)
     }
 }
 
-/* Everything that may fail comes before the update. */
+/* Everything that can fail precedes the update. */
 static mha_status take_step(mha_trainer *t, const mha_train_batch *batches, int64_t count, mha_train_report *report,
                             mha_error *err)
 {
-    static const double safety = 1e-6; /* of torch.nn.utils.clip_grad_norm_ */
+    static const double safety = 1e-6; /* as in torch.nn.utils.clip_grad_norm_ */
     gathered g = {0};
     double length = 0;
     if (t->gates) MHA__TRY(mha__gates_begin(t, err));
@@ -174,13 +173,13 @@ static mha_status take_step(mha_trainer *t, const mha_train_batch *batches, int6
     return mha_trainer_refresh(t, err);
 }
 
-/* What batches that came before the one that failed have left. */
+/* Discards the gradients of batches that preceded a failure. */
 static void undo(mha_trainer *t)
 {
     mha_model_grads_zero(t->grads);
     if (!t->gates) return;
     mha__gates_end(t);
-    mha_trainer_refresh(t, NULL); /* or else the next step does it */
+    mha_trainer_refresh(t, NULL); /* if this fails, the next step repacks */
 }
 
 mha_status mha_trainer_step(mha_trainer *t, const mha_train_batch *batches, int64_t count, mha_train_report *report,

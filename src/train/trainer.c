@@ -1,4 +1,4 @@
-/* trainer.c - a trainer made of a model: copies of its weights, moments, and the model opened anew over these. */
+/* trainer.c - creates a trainer from a model: copies of its weights, moments, and a model opened on these copies. */
 #include "train/trainer.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -14,7 +14,7 @@
 
 /* ---- parameters ---- */
 
-/* Tables that tokens, positions or types are looked up in. */
+/* Embedding tables of tokens, positions and types. */
 static bool is_table(mha__role role)
 {
     return role == MHA__WORDS || role == MHA__POSITIONS || role == MHA__TYPES;
@@ -32,12 +32,12 @@ static bool is_frozen(const mha_train_options *o, const char *name)
     return false;
 }
 
-/* Two blocks: moments are not touched, and take no memory of the machine, before they are needed. */
+/* Two allocations: moments are not touched before they are needed, and until then take no physical memory. */
 typedef struct blocks {
     mha__arena own, moments;
 } blocks;
 
-/* A moment, under its name in a file. */
+/* Adds a moment under its name in a state file. */
 static float *add_moment(blocks *b, mha_named_tensor *to, const mha_tensor *tensor, const char *prefix)
 {
     const size_t bytes = strlen(prefix) + strlen(tensor->name) + 1;
@@ -50,7 +50,8 @@ static float *add_moment(blocks *b, mha_named_tensor *to, const mha_tensor *tens
     return data;
 }
 
-/* False for parts behind all terms of the loss: their gradient is none, and is not to shrink them. */
+/* False for weights that no term of the loss depends on: they have no gradient, and weight decay must not shrink them.
+ */
 static bool is_reached(const mha_train_options *o, mha__role role)
 {
     const bool of_logits = role == MHA__LM_DENSE || role == MHA__LM_NORM || role == MHA__LM_BIAS ||
@@ -75,7 +76,7 @@ static mha_status add(blocks *b, mha_trainer *t, const mha_tensor *tensor, mha__
     return mha_tensor_read(tensor, MHA_F32, weight, err);
 }
 
-/* The tensors that the model uses, in the order of mha_model_grads_list. */
+/* Lists the tensors that the model uses, in the order of mha_model_grads_list. */
 static mha_status walk(blocks *b, mha_trainer *t, const mha_model *m, mha_error *err)
 {
     t->count = 0;
@@ -142,7 +143,7 @@ static mha_status check_frozen(const mha_trainer *t, mha_error *err)
 
 /* ---- object ---- */
 
-/* The model opened anew uses the copies, all of them and nothing else. Their names and shapes come with them. */
+/* The model opened on the copies must use all of them and nothing else. Takes over its names and shapes. */
 static mha_status check_opened(const mha_trainer *t, mha_error *err)
 {
     int64_t count = 0;
@@ -179,7 +180,7 @@ static mha_status create(mha_trainer *t, const mha_model *m, mha_error *err)
 {
     MHA__TRY(copy_weights(t, m, err));
     MHA__TRY(check_frozen(t, err));
-    t->o.frozen = NULL; /* the caller's, and read */
+    t->o.frozen = NULL; /* owned by the caller, and already read */
     MHA__TRY(open_over(t, m, err));
     if (!t->o.gates.penalty) return MHA_OK;
     const int64_t choosing = mha__config_choosing(&t->model->config);

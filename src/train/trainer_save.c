@@ -1,5 +1,5 @@
-/* trainer_save.c - a trainer as a checkpoint folder, and back: the model, and beside it the moments, the step, and a
- * number by which the state knows the weights that it belongs to. */
+/* trainer_save.c - a trainer as a checkpoint folder, and back: the model, the moments, the step, and a digest that ties
+ * the state to its weights. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -37,7 +37,7 @@ static void mark_weights(const mha_trainer *t, char mark[24])
 
 /* ---- save ---- */
 
-/* What goes into the folder beside the model. */
+/* What the folder contains in addition to the model. */
 typedef struct beside {
     const mha_trainer *trainer;
     const mha_trainer_save_options *o;
@@ -48,7 +48,7 @@ static const char *kind_of(const mha_trainer *t)
     return t->gates->o.penalty == MHA_GATES_L0 ? "l0" : "l1";
 }
 
-/* All tensors of the state. */
+/* Lists all tensors of the state. */
 static mha_status list_state(const mha_trainer *t, mha__outgoing *list, int64_t count, mha_error *err)
 {
     const int64_t moments = 2 * t->count;
@@ -124,7 +124,7 @@ static mha_status check_files(const mha_trainer_save_options *o, mha_error *err)
     return MHA_OK;
 }
 
-/* A tensor that the file holds under a second name, because two parts are one parameter, has to follow. */
+/* If the file holds one parameter under two names, the second tensor follows the trained one. */
 static void add_twin(const mha_trainer *t, mha__role learns, mha__role twin, mha_named_tensor *list, int64_t *count)
 {
     const mha_tensor *own = mha__weights_tensor(&t->model->outer, learns, -1, false);
@@ -188,7 +188,7 @@ static mha_status read_step(const mha_file *file, int64_t *step, mha_error *err)
                      mha__quote(&(mha__quoted){0}, path, strlen(path)));
 }
 
-/* Moments say how other weights came about: with these they would lead anywhere. */
+/* Moments belong to the weights they were accumulated with: with other weights, the next steps would be arbitrary. */
 static mha_status check_weights(const mha_trainer *t, const mha_file *file, mha_error *err)
 {
     char mine[24];
@@ -203,7 +203,7 @@ static mha_status check_weights(const mha_trainer *t, const mha_file *file, mha_
                      mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
 }
 
-/* A mean is finite, a square is not negative either: its root is divided by. */
+/* A mean must be finite, and a square also not negative: the update divides by its root. */
 static mha_status check_moments(const mha_trainer *t, const mha_file *file, mha_error *err)
 {
     mha__quoted q[2] = {0};
@@ -221,7 +221,7 @@ static mha_status check_moments(const mha_trainer *t, const mha_file *file, mha_
     return MHA_OK;
 }
 
-/* A state without gates leaves those of the trainer as they are, open; but they need steps to learn in. */
+/* A state without gates leaves the trainer's gates open; steps must remain to train them. */
 static mha_status join_in(const mha_trainer *t, mha_error *err)
 {
     const int64_t end = t->gates->o.end;

@@ -1,4 +1,4 @@
-/* gates_batch.c - the gates of a step as an input of its batches, and what their ways back say of them. */
+/* gates_batch.c - passes the gates of a step to its batches, and collects their gradients from the backward passes. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -14,7 +14,7 @@ mha_status mha__gates_take(mha_trainer *t, const mha_train_batch *batch, bool le
     MHA__TRY(mha__options_need(&own->input, sizeof own->input, batch->input, "mha_model_input", err));
     if (own->input.gates)
         return mha__fail(err, MHA_ERR_ARG, "gates of a batch must be NULL where the trainer has its own");
-    if (!learn || own->input.batch < 1) return MHA_OK; /* the pass refuses the latter */
+    if (!learn || own->input.batch < 1) return MHA_OK; /* the pass refuses a batch without sequences */
     size_t bytes = 0;
     const int64_t extent[] = {3, g->layers, own->input.batch, g->heads};
     const bool fits = mha__bytes(extent, 4, sizeof(float), &bytes);

@@ -1,13 +1,14 @@
-/* gates_step.c - one step of the gates: drawn, penalised, moved by Adam, led to a number of heads, and settled. */
+/* gates_step.c - one step of the gates: sample, penalize, update with Adam, steer towards a head count, and freeze. */
 #include "base/error.h"
 #include "math/rng_draws.h"
 #include "train/trainer.h"
 #include <math.h>
 #include <string.h>
 
-static const double settled_open = 32; /* the log-alpha of a gate that is surely open; closed ones have its negative */
-static const double least = -6, most = 4; /* while it learns: from there it finds back */
-static const double least_open = 0.01;    /* an L1 gate that is settled and open; a closed one is 0 */
+static const double settled_open = 32; /* log-alpha of a frozen open gate; a frozen closed gate has its negative */
+/* range of log-alpha while gates are trained: from either end it can still return */
+static const double least = -6, most = 4;
+static const double least_open = 0.01; /* least value of an L1 gate that is frozen open; a closed gate is 0 */
 
 /* ---- state ---- */
 
@@ -64,19 +65,20 @@ static double penalty(const mha__gates *g)
     return sum;
 }
 
-/* Of the ramp, 0..1. */
+/* Fraction of the ramp completed at a step, 0..1. */
 static double share(const mha__gates *g, int64_t step)
 {
     return g->o.ramp ? fmin(1, (double)(step - g->o.start) / (double)g->o.ramp) : 1;
 }
 
-/* How many are to be open at a step. */
+/* Number of gates that should be open at a step. */
 static double target_of(const mha__gates *g, int64_t step)
 {
     return (double)g->total + share(g, step) * (double)(g->o.heads - g->total);
 }
 
-/* Of L1 gates: proportional and integral control in logarithms, since the right strength differs by powers of ten. */
+/* Penalty strength of L1 gates: proportional and integral control of its logarithm, since suitable strengths span
+ * powers of ten. */
 static double find_strength(mha__gates *g, int64_t step, double open)
 {
     static const double now = 2, from_now_on = 0.05, weakest = 1e-8, strongest = 1e3;
@@ -90,7 +92,7 @@ static double find_strength(mha__gates *g, int64_t step, double open)
 
 /* ---- a step ---- */
 
-/* Open L1 gates, once they are settled, recover from what the penalty took of them. */
+/* Frozen open L1 gates are still trained, to recover from the penalty. */
 static bool learns(const mha__gates *g, int64_t step)
 {
     return step > g->o.start && (!is_settled(g) || g->o.penalty == MHA_GATES_L1);
@@ -109,7 +111,7 @@ mha_status mha__gates_begin(mha_trainer *t, mha_error *err)
     return mha__gates_lift(t, err);
 }
 
-/* 2^32 numbers inside (0, 1), none of them an end. */
+/* One of 2^32 values inside (0, 1), both ends excluded. */
 static double uniform(uint64_t key, int64_t sequence, int64_t layer, int64_t head)
 {
     const uint64_t n = (uint64_t)sequence;
@@ -117,7 +119,7 @@ static double uniform(uint64_t key, int64_t sequence, int64_t layer, int64_t hea
     return ((double)x + 0.5) * 0x1p-32;
 }
 
-/* One gate, and its slope. */
+/* Samples one gate and its derivative. */
 static double draw(const mha__gates *g, int64_t at, bool moves, uint64_t key, int64_t sequence, double *slope)
 {
     *slope = moves ? 1 : 0;
@@ -125,7 +127,7 @@ static double draw(const mha__gates *g, int64_t at, bool moves, uint64_t key, in
     if (g->o.penalty == MHA_GATES_L1) return g->value[at];
     const double u = uniform(key, sequence, at / g->heads, at % g->heads),
                  gate = mha__gate_drawn(g->value[at], u, slope);
-    if (mha__gates_priced(g)) *slope /= u * (1 - u); /* by u, which is added to log-alpha as its logit */
+    if (mha__gates_priced(g)) *slope /= u * (1 - u); /* derivative by u, whose logit is added to log-alpha */
     return gate;
 }
 
@@ -154,7 +156,7 @@ mha_status mha__gates_check(const mha_trainer *t, mha_error *err)
     return MHA_OK;
 }
 
-/* Of strength times penalty. */
+/* Gradient of strength times penalty. */
 static double pull(const mha__gates *g, double strength, double value)
 {
     const double open = mha__gate_open(value);
@@ -180,13 +182,13 @@ static void move(const mha_trainer *t, mha__gates *g, double scale, double stren
 
 /* ---- settling ---- */
 
-/* Of equal ones, at the end of their range, the better is the one that the loss pulls up more. */
+/* Ties at the end of the range go to the gate that the loss pushes up more. */
 static bool is_better(const mha__gates *g, int64_t a, int64_t b)
 {
     return g->value[a] > g->value[b] || (g->value[a] == g->value[b] && g->mean[a] < g->mean[b]);
 }
 
-/* The best head of a layer (-1: of all) that is not chosen yet; of equal ones the first. */
+/* The best head of a layer (-1: of all layers) that is not chosen yet; ties go to the first. */
 static int64_t best(const mha__gates *g, int64_t layer, const float *chosen)
 {
     int64_t found = -1;
@@ -209,7 +211,7 @@ static double settled_value(const mha__gates *g, double value, bool open)
     return open ? fmax(value, least_open) : 0;
 }
 
-/* Adam begins anew, since its means hold the penalty. */
+/* Resets Adam, whose means contain the penalty. */
 static void settle(mha__gates *g)
 {
     const size_t cells = (size_t)(g->layers * g->heads);

@@ -1,17 +1,20 @@
-/* gates_worth.c - L0 gates of which a given number is to stay: as open as each is worth the price of a head.
+/* gates_worth.c - L0 gates with a target head count: a gate opens as far as its head's worth exceeds the price of a
+ * head.
  *
- * A hard concrete gate z is a function of its log-alpha a and of u, drawn evenly in (0, 1). The mean of dL/dz dz/du
- * over draws is what the loss changes from z = 0 to z = 1, whatever a is: so every drawn gate says, without a pass of
- * its own, by how much the loss would rise if it closed, beside the others as they are drawn. That is its worth. There
- * is nothing to descend then: a follows from worth and price, and the price from how many gates are to be open. */
+ * A hard concrete gate z is a function of its log-alpha a and of u, uniform in (0, 1). The mean of dL/dz dz/du over
+ * samples equals the change of the loss from z = 0 to z = 1, whatever a is. So every sample estimates, without an extra
+ * pass, how much the loss would rise if the gate closed while the other gates stay as sampled: the head's worth. No
+ * descent is needed then: a follows from worth and price, and the price from the target head count. */
 #include "train/trainer.h"
 #include <math.h>
 
-static const double memory = 0.9;               /* of the running mean of worth */
-static const double blur = 0.25;                /* of a gate, in prices: how little worth still opens it */
-static const double lowest = -4, highest = 2.5; /* while it learns: from there it finds back, and is drawn closed too */
-static const double closed = -32;               /* for good */
-static const int64_t wait = 10; /* steps before worth is known well enough to close one, or for a price */
+static const double memory = 0.9; /* decay of the running mean of worth */
+/* width of a gate's transition, in units of the price: smaller values need less worth to open */
+static const double blur = 0.25;
+/* range of log-alpha while gates are trained: it can still return, and closed gates are still sampled */
+static const double lowest = -4, highest = 2.5;
+static const double closed = -32; /* for good */
+static const int64_t wait = 10;   /* steps until worth is accurate enough to set a price or close a gate */
 
 bool mha__gates_priced(const mha__gates *g)
 {
@@ -23,7 +26,7 @@ static bool is_open(const mha__gates *g, int64_t at)
     return at % g->heads < g->layer[at / g->heads].heads && g->value[at] > closed;
 }
 
-/* Of one layer, or of all (-1). */
+/* Open gates of one layer, or of all layers (-1). */
 static int64_t count_open(const mha__gates *g, int64_t layer)
 {
     int64_t open = 0;
@@ -32,7 +35,7 @@ static int64_t count_open(const mha__gates *g, int64_t layer)
     return open;
 }
 
-/* The open gate of least worth that is not the last of its layer; of equal ones the last. */
+/* The open gate of least worth that is not the last one of its layer; ties go to the last. */
 static int64_t find_least(const mha__gates *g)
 {
     int64_t least = -1;
@@ -42,7 +45,7 @@ static int64_t find_least(const mha__gates *g)
     return least;
 }
 
-/* Gates that the target has no place for: closed one by one, so that the others are measured without them. */
+/* Closes gates beyond the target one by one, so that the others are then measured without them. */
 static void close_beyond(mha__gates *g, double target)
 {
     for (int64_t open = count_open(g, -1); open > g->o.heads && (double)open - target > 1 - 1e-9; open--) {
@@ -58,7 +61,7 @@ static void set_price(mha__gates *g, double price)
         if (is_open(g, at)) g->value[at] = fmin(fmax((-g->mean[at] / price - 1) / blur, lowest), highest);
 }
 
-/* The expected number falls with the price. */
+/* Finds the price by bisection: the expected number of open gates falls as the price rises. */
 static double find_price(mha__gates *g, double target)
 {
     double low = log(1e-6), high = log(1e3);

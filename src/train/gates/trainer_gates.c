@@ -1,4 +1,4 @@
-/* trainer_gates.c - gates of a trainer: their memory and state, and the model with and without them. */
+/* trainer_gates.c - the gates of a trainer: memory, state, and the model with and without them. */
 #include "train/gates/trainer_gates.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -59,7 +59,7 @@ mha_status mha__gates_options(mha_train_gates *o, mha_error *err)
 
 /* ---- create ---- */
 
-/* A tensor of the state; NULL while measuring. */
+/* Adds a tensor to the state; returns NULL while measuring. */
 static void *add_state(mha__arena *arena, mha__gates *g, const char *name, mha_named_tensor shape)
 {
     size_t count = 1;
@@ -165,7 +165,7 @@ mha_status mha__gates_resume(mha_trainer *t, mha_error *err)
 
 /* ---- the model with and without ---- */
 
-/* A product with 0 is 0, whatever the sign. */
+/* A product with 0 is +0, whatever the sign. */
 static void multiply(const float *from, float gate, int64_t count, float *to)
 {
     for (int64_t i = 0; i < count; i++)
@@ -190,7 +190,7 @@ mha_status mha__gates_lift(mha_trainer *t, mha_error *err)
 {
     mha__gates *g = t->gates;
     g->lifted = true;
-    if (!mha__gates_begun(g)) return MHA_OK; /* the model holds them so */
+    if (!mha__gates_begun(g)) return MHA_OK; /* the model still holds the trained projections */
     for (int64_t n = 0; n < g->layers; n++)
         memcpy(t->list[g->layer[n].parameter].data, g->layer[n].raw, bytes_of(t, &g->layer[n]));
     return mha_trainer_refresh(t, err);
