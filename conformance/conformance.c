@@ -1,4 +1,4 @@
-/* conformance.c - finds out what kind of recorded results a folder has, and runs the suite for it. */
+/* conformance.c - detects the kind of a golden folder and runs the suite for it. */
 #include "conformance/golden_folder.h"
 #include "output.h"
 

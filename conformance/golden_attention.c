@@ -1,5 +1,5 @@
-/* golden_attention.c - recorded cases of the attention operator: inputs and expected results in one file for each case,
- * the description in index.json. */
+/* golden_attention.c - golden cases of the attention operator: one file per case with inputs and expected results,
+ * described in index.json. */
 #include <math.h>
 #include <string.h>
 
@@ -54,7 +54,7 @@ static void describe_masks(attention_case *c)
     int64_t window[2] = {-1, -1}, block[2] = {0, 0};
     verify_ints(e, "window", window, 2);
     d->causal = verify_bool(e, "causal");
-    d->align = MHA_ALIGN_OFFSETS; /* "q_offset" has the number; "align" only says how it was chosen */
+    d->align = MHA_ALIGN_OFFSETS; /* "q_offset" holds the offset; "align" only documents how it was chosen */
     if (window[0] != -1 || window[1] != -1) d->window = (mha_window){1, window[0], window[1]};
     if (verify_has(e, "block")) verify_ints(e, "block", block, 2);
     d->block_q = block[0];
@@ -86,7 +86,7 @@ static const void *dense(attention_case *c, const char *name, int rank, int64_t 
     return verify_raw(&c->memory, &c->entry, verify_tensor(&c->entry, c->file, name, rank, shape));
 }
 
-/* A mask or bias: extents may be 1 where the problem has more, which broadcasts. */
+/* A mask or bias: dimensions may be 1 to broadcast. */
 static mha_cview spread(attention_case *c, const char *name, mha_dtype dtype)
 {
     const int64_t want[4] = {c->B, c->H, c->Lq, c->Lk};
@@ -172,7 +172,7 @@ static mha_status bind_case(attention_case *c)
     a->v = verify_typed(c, "v", c->Hkv, c->Lk, c->Dv);
     a->offsets = per_sequence(c, "q_offset");
     bind_features(c);
-    /* The recorded results have the shapes of ours, so the file bounds what is allocated here. */
+    /* Expected results have the shapes of ours, so the file size bounds what is allocated here. */
     const mha_tensor *out = verify_operand(c, "out", c->H, c->Lq, c->Dv, a->out.stride);
     a->out.data = c->out =
         out ? verify_alloc(&c->memory, out->elements, mha_dtype_size(c->desc.dtype), &c->entry) : NULL;
@@ -192,7 +192,7 @@ static mha_status bind_case(attention_case *c)
 
 /* ---- running and comparing ---- */
 
-/* A number of 16 bits, `fraction` of them its fraction (7 in bf16, 10 in f16). */
+/* A 16-bit float with `fraction` fraction bits (7 in bf16, 10 in f16). */
 static float value_of(uint16_t bits, int fraction)
 {
     const int bias = (1 << (14 - fraction)) - 1, exponent = (bits & 0x7FFF) >> fraction;
@@ -203,8 +203,8 @@ static float value_of(uint16_t bits, int fraction)
     return (float)(sign * ldexp(digits + (1 << fraction), exponent - bias - fraction));
 }
 
-/* Results that are stored in 16 bits: as floats, and with them what each rounding may cost (half a unit in the last
- * place of the largest), as the record has the numbers before it. */
+/* Widens 16-bit results to float and returns the error that rounding may add, half a unit in the last place of the
+ * largest: the expected results were recorded before rounding. */
 static const float *widened(attention_case *c, const void *got, const double *want, int64_t count, double *limit)
 {
     const int fraction = c->desc.dtype == MHA_BF16 ? 7 : 10;
@@ -218,8 +218,8 @@ static const float *widened(attention_case *c, const void *got, const double *wa
     return wide;
 }
 
-/* What an output of 16 bits adds to a gradient, which is made of D = rowsum(dO * O) with O as it was stored
- * (docs/numerics.md): "atol_rounded_out" of the case says it for one rounding. */
+/* The error that a 16-bit output adds to a gradient, which uses D = rowsum(dO * O) with the rounded O
+ * (docs/numerics.md). "atol_rounded_out" of the case is the error of one rounding. */
 static double rounded_out(const attention_case *c, const char *name)
 {
     const verify_entry limits = {json_object_get(c->entry.object, "atol_rounded_out"), c->entry.name, c->entry.error};
@@ -247,7 +247,7 @@ void verify_float_result(attention_case *c, verify_case *outcome, const char *na
     compare(c, outcome, name, got, false);
 }
 
-/* Forward, and backward where the case has gradients. */
+/* Forward pass, and backward pass if the case has gradients. */
 static mha_status compute(mha_ctx *ctx, const mha_attn_plan *plan, const attention_case *c, mha_error *error)
 {
     size_t bytes = mha_attn_plan_workspace(plan);
@@ -263,7 +263,7 @@ static mha_status compute(mha_ctx *ctx, const mha_attn_plan *plan, const attenti
     return status;
 }
 
-/* The last and the first row of the last head, asked for alone, are those of the recorded map. */
+/* The last and the first row of the last head, requested alone, must equal the recorded map. */
 static void check_chosen(mha_ctx *ctx, attention_case *c, verify_case *outcome)
 {
     const int32_t heads[1] = {(int32_t)c->H - 1};
@@ -288,7 +288,7 @@ static void check_chosen(mha_ctx *ctx, attention_case *c, verify_case *outcome)
                        want + (((n / 2 + 1) * c->H - 1) * c->Lq + places[n % 2]) * c->Lk, c->Lk, limit);
 }
 
-/* Runs an accepted case. A fault of the folder stays in entry.error; what the library says goes into the outcome. */
+/* Runs a valid case. Errors of the folder stay in entry.error; errors of the library go into the outcome. */
 static void check_accepted(mha_ctx *ctx, attention_case *c, const mha_attn_plan *plan, const char *folder,
                            verify_case *outcome)
 {

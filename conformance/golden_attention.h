@@ -1,11 +1,11 @@
-/* golden_attention.h - one recorded case of the attention operator: what its forward and its backward part share. */
+/* golden_attention.h - one golden case of the attention operator: shared by the forward and the backward part. */
 #ifndef CONFORMANCE_GOLDEN_ATTENTION_H
 #define CONFORMANCE_GOLDEN_ATTENTION_H
 
 #include "conformance/golden_folder.h"
 #include "mha/attn_grads.h"
 
-/* A case on its way from the index to the operator. */
+/* One case: description, operands and expected results. */
 typedef struct attention_case {
     verify_entry entry;
     mha_file *file;
@@ -14,28 +14,29 @@ typedef struct attention_case {
     mha_attn_desc desc;
     mha_attn_args args;
     bool packed;
-    void *out; /* of desc.dtype */
+    void *out; /* in desc.dtype */
     float *lse, *probs;
-    mha_attn_grads grads; /* only where the case records gradients */
-    int roundings;        /* to 16 bits, that results of 16 bits have gone through */
+    mha_attn_grads grads; /* if the case records gradients */
+    int roundings;        /* number of roundings to 16 bits in a 16-bit result */
 } attention_case;
 
 /* True if the case records this result. */
 bool verify_records(const verify_entry *e, const char *output);
 
-/* The shape and strides of q, k, v, out and their gradients: [B, heads, L, width], or [L, heads, width] if sequences
- * are packed. `stride` receives zeros, for contiguous, or the strides of the latter as [1, heads, L, width]. */
+/* The shape and strides of q, k, v, out and their gradients: [B, heads, L, width], or [L, heads, width] for packed
+ * sequences. `stride` receives zeros for contiguous views; for packed sequences, the strides as [1, heads, L, width].
+ */
 const mha_tensor *verify_operand(attention_case *c, const char *name, int64_t heads, int64_t length, int64_t width,
                                  int64_t stride[4]);
 mha_cview verify_typed(attention_case *c, const char *name, int64_t heads, int64_t length, int64_t width);
 
-/* Compares numbers of the case's type, or floats, with a recorded tensor. */
+/* Compares elements of the case's dtype, or floats, with a recorded tensor. */
 void verify_typed_result(attention_case *c, verify_case *outcome, const char *name, const void *got);
 void verify_float_result(attention_case *c, verify_case *outcome, const char *name, const float *got);
 
 /* ---- golden_gradients.c ---- */
 
-/* Asks for what the backward pass needs, if the case records gradients. */
+/* If the case records gradients, requests the inputs of the backward pass. */
 void verify_describe_gradients(attention_case *c);
 mha_status verify_bind_gradients(attention_case *c);
 void verify_compare_gradients(attention_case *c, const mha_attn_plan *plan, verify_case *outcome);

@@ -1,5 +1,5 @@
-/* golden_folder.h - recorded results in a folder, index.json and the tensor files beside it: how the suites read them,
- * and the suites. Names and numbers of an index come from outside and are checked before they are used. */
+/* golden_folder.h - golden folders: index.json and tensor files, how suites read them, and the suites. Names and
+ * numbers of an index are untrusted and are checked before use. */
 #ifndef CONFORMANCE_GOLDEN_FOLDER_H
 #define CONFORMANCE_GOLDEN_FOLDER_H
 
@@ -12,29 +12,28 @@ int64_t verify_int(const verify_entry *e, const char *key);
 double verify_real(const verify_entry *e, const char *key);
 bool verify_bool(const verify_entry *e, const char *key);
 const char *verify_text(const verify_entry *e, const char *key); /* never NULL */
-/* The array `key` of exactly `count` integers. */
+/* Reads the array `key` of exactly `count` integers. */
 void verify_ints(const verify_entry *e, const char *key, int64_t *out, int64_t count);
 
-/* Fills `error` and returns its status; the sentence begins with the name of the entry. */
+/* Fills in `error` and returns its status; the message begins with the name of the entry. */
 mha_status verify_fault(const verify_entry *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Opens DIR/index.json; NULL with an error. */
+/* Opens DIR/index.json; returns NULL on error. */
 json_t *verify_index_open(const char *folder, mha_error *error);
-/* Opens FOLDER/NAME, where NAME comes from the index: a plain name, never a path. */
+/* Opens FOLDER/NAME. NAME comes from the index and must be a plain file name. */
 mha_status verify_file_open(mha_ctx *ctx, const char *folder, const verify_entry *e, const char *name, mha_file **file);
-/* FOLDER/NAME under the same rule, in path[capacity]. */
+/* Writes FOLDER/NAME to path[capacity]; NAME must be a plain file name. */
 mha_status verify_path(const char *folder, const verify_entry *e, const char *name, char *path, size_t capacity);
 
-/* A tensor of the file whose shape is given (-1: any extent, stored in shape[]); an absent one is a fault. The copy is
- * aligned. `raw` keeps the stored type, the others convert. */
+/* Copies a tensor of the given shape (-1: any dimension, returned in shape[]), aligned; a missing tensor is an error.
+ * `raw` keeps the stored dtype, the other functions convert. */
 const mha_tensor *verify_tensor(const verify_entry *e, const mha_file *file, const char *name, int rank,
                                 int64_t *shape);
 void *verify_raw(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor);
 double *verify_reals(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor);
 int64_t *verify_integers(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor);
 
-/* Refuses another format than ours, and keys that no folder of this kind has (golden_keys.c): nobody would check what
- * they ask for. */
+/* Refuses unknown formats and unknown keys (golden_keys.c), since what they require would not be checked. */
 mha_status verify_keys(const char *folder, const char *kind, const json_t *index, mha_error *error);
 
 /* ---- the suites (a kind of folder each); each returns an exit code for a broken folder, CLI_DONE otherwise ---- */

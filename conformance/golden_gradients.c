@@ -1,9 +1,10 @@
-/* golden_gradients.c - the gradients of a recorded case of the attention operator. */
+/* golden_gradients.c - gradients of a golden case of the attention operator. */
 #include <string.h>
 
 #include "conformance/golden_attention.h"
 
-/* Recorded tensors and where they go. Gradients of q, k and v have the type of the case, the others are floats. */
+/* Recorded tensors and the gradients they are compared with. Gradients of q, k and v have the dtype of the case; all
+ * others are float. */
 enum { DQ, DK, DV, DBIAS, DSLOPES, DSINKS, RESULTS };
 static const char *const names[RESULTS] = {"dq", "dk", "dv", "dbias", "dslopes", "dsinks"};
 
@@ -25,7 +26,7 @@ void verify_describe_gradients(attention_case *c)
     if (any_recorded(c)) c->desc.outputs |= MHA_ATTN_LSE | MHA_ATTN_GRADS;
 }
 
-/* A gradient of the shape that q, k or v has. */
+/* Binds a gradient with the shape of q, k or v. */
 static void bind_operand(attention_case *c, int result, int64_t heads, int64_t length, int64_t width)
 {
     mha_view *view = view_of(&c->grads, result);
@@ -33,7 +34,7 @@ static void bind_operand(attention_case *c, int result, int64_t heads, int64_t l
     if (tensor) view->data = verify_alloc(&c->memory, tensor->elements, mha_dtype_size(c->desc.dtype), &c->entry);
 }
 
-/* A gradient of the shape and strides of the input: what was broadcast is summed. */
+/* Binds a gradient with the shape and strides of its input; broadcast dimensions are summed. */
 static void bind_like(attention_case *c, int result, const char *input, const mha_cview *like)
 {
     mha_view *view = view_of(&c->grads, result);
@@ -68,7 +69,7 @@ mha_status verify_bind_gradients(attention_case *c)
 void verify_compare_gradients(attention_case *c, const mha_attn_plan *plan, verify_case *outcome)
 {
     if (!(c->desc.outputs & MHA_ATTN_GRADS)) return;
-    if (mha_attn_plan_weights(plan) == MHA_BF16) c->roundings = 2; /* dq, dk and dv are sums of what is rounded too */
+    if (mha_attn_plan_weights(plan) == MHA_BF16) c->roundings = 2; /* dq, dk and dv are sums of rounded values */
     for (int n = 0; n < RESULTS; n++) {
         const void *got = view_of(&c->grads, n)->data;
         if (!verify_records(&c->entry, names[n])) continue;

@@ -1,4 +1,4 @@
-/* golden_index.c - recorded folders: index.json and the tensor files beside it, checked before they are believed. */
+/* golden_index.c - reads golden folders: index.json and tensor files, checked before use. */
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>

@@ -1,16 +1,15 @@
-/* golden_keys.c - what index.json of a recorded folder may say. A key or a name that is not listed here could ask for
- * something that nobody would check, so it ends the run; a key that this program does not look at, but knows to be a
- * remark, is listed too. */
+/* golden_keys.c - keys and names allowed in index.json of a golden folder. An unknown key or name might require
+ * something that is not checked, so it ends the run. Known remarks that are not read are listed too. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "conformance/golden_folder.h"
 #include "output.h"
 
-enum { FORMAT = 1 }; /* of folders that give theirs */
+enum { FORMAT = 1 }; /* for folders with a "format" key */
 
-/* Words that may stand at a place of the index: as keys of an object, as a string, or as strings of an array. In a
- * place, [] stands for every entry of an array. */
+/* Words allowed at one path of the index: as keys of an object, as a string, or as strings of an array. In a path, []
+ * stands for every element of an array. */
 static const struct rule {
     const char *kind, *place, *words;
 } rules[] = {
@@ -76,11 +75,11 @@ static const struct rule {
     {"heads", "thresholds", "single local broad vertical probe"},
 };
 
-/* What is being looked at. */
+/* State of the search. */
 typedef struct place {
     const char *path;
     const struct rule *rule;
-    const char *name; /* of the entry that it belongs to, or NULL */
+    const char *name; /* name of the enclosing entry, or NULL */
     mha_error *error;
 } place;
 
@@ -116,7 +115,7 @@ static void check_words(const place *p, const json_t *here)
         refuse(p, "value", json_string_value(here), NULL);
 }
 
-/* Goes on from `here` along the rest of a place. */
+/* Continues from `here` along the rest of a path. */
 static void walk(place p, const json_t *here, const char *rest)
 {
     size_t n;

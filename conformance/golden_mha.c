@@ -1,18 +1,18 @@
-/* golden_mha.c - recorded results of torch.nn.MultiheadAttention, done with the library's linear layers and operator.
+/* golden_mha.c - golden results of torch.nn.MultiheadAttention, computed with the library's linear layers and operator.
  *
- * Its masks say what is hidden, ours what may be seen; its learned key and value (bias_k, bias_v) and its row of zeros
- * are keys behind the others, which nothing masks. */
+ * PyTorch's masks mark masked keys, ours mark visible keys. The learned key and value (bias_k, bias_v) and the row of
+ * zeros follow the other keys and are never masked. */
 #include <string.h>
 
 #include "conformance/golden_ops.h"
 
 typedef struct module {
     ops_case *c;
-    int64_t E, H, B, L, S, extra; /* S keys and `extra` ones behind them */
+    int64_t E, H, B, L, S, extra; /* S keys, then `extra` more */
     bool batch_first, batched;
     float *q, *k, *v, *out, *y, *probs;
-    uint8_t *keep; /* [B, H, L, S + extra]; NULL: none */
-    float *bias;   /* [L, S + extra]; NULL: none */
+    uint8_t *keep; /* [B, H, L, S + extra]; NULL = none */
+    float *bias;   /* [L, S + extra]; NULL = none */
 } module;
 
 static bool flag(const module *m, const char *key, bool otherwise)
@@ -34,7 +34,7 @@ static bool failed(const module *m)
 
 /* ---- inputs ---- */
 
-/* [B, length, width] of an input that may be [length, B, width] or [length, width]. */
+/* Returns [B, length, width] of an input stored as [length, B, width] or [length, width]. */
 static const float *input(module *m, const char *name, int64_t *length, int64_t width)
 {
     const int rank = m->batched ? 3 : 2;
@@ -55,7 +55,7 @@ static const float *input(module *m, const char *name, int64_t *length, int64_t 
     return turned;
 }
 
-/* y = x W^T + b, rows by rows. */
+/* y = x W^T + b. */
 static void project(module *m, const float *x, int64_t rows, int64_t in, const float *weight, const float *bias,
                     float *y)
 {
@@ -68,7 +68,8 @@ static void project(module *m, const float *x, int64_t rows, int64_t in, const f
     if (error.status != MHA_OK) verify_stopped(&m->c->outcome, &error);
 }
 
-/* The third `which` of what makes q, k and v: one matrix, or three where the inputs have different widths. */
+/* Projection `which` of q, k and v: a third of one matrix, or one of three matrices if the inputs have different
+ * widths. */
 static const float *weight_of(module *m, int which, int64_t in)
 {
     static const char *const names[] = {"param/q_proj_weight", "param/k_proj_weight", "param/v_proj_weight"};
@@ -97,7 +98,7 @@ static float *projected(module *m, int which, const float *x, int64_t length, in
 
 /* ---- masks ---- */
 
-/* Bytes of a mask of bool; NULL if it is not recorded, or is of floats. */
+/* A boolean mask as bytes; NULL if it is missing or consists of floats. */
 static const uint8_t *hidden_by(module *m, const char *name)
 {
     const mha_tensor *t = ops_find(m->c, name);
@@ -159,7 +160,7 @@ static void attend(module *m)
     if (!failed(m) && mha_attention(m->c->ctx, &d, &args, &error) != MHA_OK) verify_stopped(&m->c->outcome, &error);
 }
 
-/* y as it was recorded: [L, B, E] where the sequence comes first. */
+/* Converts y to the recorded layout: [L, B, E] if the sequence dimension comes first. */
 static void compare_y(module *m)
 {
     float *y = m->y;

@@ -1,4 +1,4 @@
-/* golden_norms.c - recorded norms and cross entropies, forward and backward. */
+/* golden_norms.c - golden results of norms and cross entropy, forward and backward. */
 #include <math.h>
 #include <string.h>
 
@@ -6,7 +6,8 @@
 
 /* ---- norms ---- */
 
-/* How large the numbers are that become y: those of a row in units of its spread, before its mean is taken off. */
+/* Magnitude of the values that y is computed from: elements of a row in units of its standard deviation, before the
+ * mean is subtracted. */
 static double centred_size(const float *x, int64_t rows, int64_t width, double eps)
 {
     double most = 0;
@@ -21,7 +22,7 @@ static double centred_size(const float *x, int64_t rows, int64_t width, double e
     return most;
 }
 
-/* How large those are that become dx, before means are taken off: weight * dy in the same units. */
+/* Magnitude of the values that dx is computed from, before means are subtracted: weight * dy in the same units. */
 static double slope_size(const mha_norm *norm, const float *x, const float *dy, const int64_t shape[2])
 {
     double most = 0;
@@ -46,7 +47,7 @@ static double largest_of(const float *x, int64_t count)
     return most;
 }
 
-/* Runs one kind of norm both ways and compares. */
+/* Runs one kind of norm in both directions and compares. */
 static bool check_norm(ops_case *c, const char *kind, const mha_norm *norm, const int64_t shape[2], const float *x,
                        const float *dy, float *room[4])
 {
@@ -54,7 +55,8 @@ static bool check_norm(ops_case *c, const char *kind, const mha_norm *norm, cons
     static const char *const names[] = {"y", "dx", "dweight", "dbias"};
     char name[60];
     mha_error error = {0};
-    static const double NOTHING = 1e-6; /* of a row of one number: 0 here, and a rounding of 0 in the record */
+    /* for a row of one element: exactly 0 here, a rounding error of 0 in the recording */
+    static const double NOTHING = 1e-6;
     const double centred = norm->kind == MHA_NORM_LAYER ? centred_size(x, shape[0], shape[1], norm->eps) : 0;
     const double sizes[] = {centred, slope_size(norm, x, dy, shape),
                             largest_of(dy, shape[0] * shape[1]) * fmax(centred, NOTHING), 0};

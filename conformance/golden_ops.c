@@ -1,4 +1,4 @@
-/* golden_ops.c - recorded results of single operations: one file of tensors for each kind, named CASE/TENSOR. */
+/* golden_ops.c - golden results of single operations: one tensor file per kind, with tensors named CASE/TENSOR. */
 #include <math.h>
 #include <string.h>
 
@@ -64,7 +64,7 @@ static double number(const json_t *object, const char *key)
     return json_number_value(json_object_get(object, key));
 }
 
-/* The factors `key`, one for each pair; NULL if there are none. */
+/* The factors `key`, one per pair of elements; NULL if missing. */
 static const double *factors(ops_case *c, const json_t *rope, const char *key, int64_t pairs)
 {
     const json_t *array = json_object_get(rope, key);
@@ -107,13 +107,13 @@ static mha_rope_options rope_options(ops_case *c)
     return o;
 }
 
-/* x [rows, heads, D] turned into `y`. */
+/* Rotates x [rows, heads, D] into `y`. */
 static mha_status turn(ops_case *c, mha_rope_options *o, const int64_t *positions, const int64_t shape[3],
                        const float *x, float *y, mha_error *error)
 {
     const int64_t pairs = (o->rotary_dim ? o->rotary_dim : o->head_dim) / 2, heads = shape[1], D = shape[2];
     float *cos = ops_room(c, shape[0] * pairs), *sin = ops_room(c, shape[0] * pairs);
-    if (!cos || !sin) return MHA_OK; /* the fault is noted */
+    if (!cos || !sin) return MHA_OK; /* the error is recorded */
     memcpy(y, x, (size_t)(shape[0] * heads * D) * sizeof *y);
     mha_status status = mha_rope_angles(o, positions, shape[0], cos, sin, error);
     return status != MHA_OK ? status : mha_rope_turn(c->ctx, o, cos, sin, shape[0], heads, y, heads * D, D, 0, error);
@@ -143,7 +143,7 @@ void ops_rope(ops_case *c)
 
 /* ---- activations ---- */
 
-/* Forward, and the derivative as the gradient of ones. */
+/* Forward pass, and the derivative as the gradient of ones. */
 void ops_activation(ops_case *c)
 {
     static const struct {
@@ -158,7 +158,7 @@ void ops_activation(ops_case *c)
                  {"quick_gelu", MHA_ACT_QUICK_GELU},
                  {"sigmoid", MHA_ACT_SIGMOID},
                  {"softplus", MHA_ACT_SOFTPLUS}};
-    enum { KNOWN = sizeof known / sizeof *known, BEYOND = 3 }; /* infinities and NaN, on which torch has its own view */
+    enum { KNOWN = sizeof known / sizeof *known, BEYOND = 3 }; /* infinities and NaN, which torch treats differently */
     int64_t count = -1;
     mha_error error = {0};
     char gradient[80];
@@ -188,8 +188,8 @@ void ops_activation(ops_case *c)
 
 /* ---- the folder ---- */
 
-/* Where the cases are: index[kind][list], an array of objects with a name, or an object by name. A kind without a
- * function is refused. */
+/* Where the cases are: index[kind][list], an array of named objects, or an object by name. A kind without a function is
+ * refused. */
 static const struct kind {
     const char *name, *list;
     void (*check)(ops_case *c);

@@ -1,4 +1,4 @@
-/* golden_heads.c - recorded results of the heads workbench: the sentences and the models, then part by part. */
+/* golden_heads.c - golden results of head analysis: loads texts and models, then runs part by part. */
 #include <math.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ static mha_status encode(const heads_run *run, int64_t text, mha_encoding **e)
                                 NULL, e, run->error);
 }
 
-/* The tokens of all texts, padded to those of the longest. */
+/* The tokens of all texts, padded to the longest. */
 static void read_tokens(heads_run *run)
 {
     mha_encoding *one = NULL;
@@ -54,7 +54,7 @@ static void read_tokens(heads_run *run)
 
 /* ---- what several parts need ---- */
 
-/* Mean over the real tokens of one sentence, scaled to length 1. */
+/* The mean over the tokens of one sentence without padding, L2-normalized. */
 static void unit_mean(const heads_run *run, int64_t b, const float *hidden, double *out)
 {
     const int64_t E = run->info->hidden;
@@ -101,7 +101,7 @@ void heads_cosines(const heads_run *run, const double *embedding, double *out)
 
 /* ---- the run ---- */
 
-/* The models, and the sentences that all parts share. */
+/* Loads the models and the sentences that all parts share. */
 static int open_all(heads_run *run, mha_model **model)
 {
     int code = cli_model_open(run->session, NULL, model);

@@ -1,4 +1,4 @@
-/* golden_heads_diversity.c - recorded likeness of heads, their map and clusters, and rollouts of single sentences. */
+/* golden_heads_diversity.c - golden head similarities, their map and clusters, and rollouts of single sentences. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "mha/diversity.h"
 #include "output.h"
 
-/* The kinds by the names of their tensors, and whether they are of all heads or of those of a layer. */
+/* Similarity measures by tensor name, and whether they compare all heads or the heads of one layer. */
 static const struct kind {
     const char *tensor;
     mha_diversity_kind kind;

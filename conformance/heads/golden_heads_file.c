@@ -1,4 +1,4 @@
-/* golden_heads_file.c - one file of golden/heads: its tensors by name, and the case that each of them is. */
+/* golden_heads_file.c - one file of golden/heads: its tensors by name, each of which is a case. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 
 /* ---- names ---- */
 
-/* The files, what their cases count under where no part says more, the part that compares them, and the tensors that
- * each may have: "x_*" is any name that begins with "x_". Files that take little time come first. */
+/* The files, the group of their cases unless a part names another, the part that compares them, and their allowed
+ * tensors: "x_*" matches any name that begins with "x_". Fast files come first. */
 static const struct known {
     const char *name, *group;
     heads_part *part;
@@ -48,7 +48,7 @@ heads_part *heads_part_at(size_t n)
 
 static const char entry_words[] = "shape dtype float32_max_abs_error abs_tolerance is";
 
-/* Is it one of the words? "x_*" is any that begins with "x_". */
+/* True if the name is one of the words; "x_*" matches any name that begins with "x_". */
 static bool is_word(const char *words, const char *name)
 {
     for (const char *at = words; *at; at += strspn(at, " ")) {
@@ -116,7 +116,7 @@ bool heads_has(const heads_file *f, const char *tensor)
     return verify_has(&f->entry, tensor);
 }
 
-/* What is recorded is compared, or the folder is at fault. */
+/* A listed file must exist and be readable. */
 static void check_seen(const heads_file *f)
 {
     const char *name;
@@ -144,7 +144,7 @@ void heads_drop(heads_file *f)
 
 /* ---- tensors ---- */
 
-/* The file must hold what the index says. */
+/* The file must contain the tensors that the index lists. */
 static void check_shape(const heads_file *f, const mha_tensor *t)
 {
     const json_t *shape = json_object_get(json_object_get(f->entry.object, t->name), "shape");
@@ -182,7 +182,7 @@ void *heads_room(heads_file *f, int64_t count, size_t size)
 
 /* ---- cases ---- */
 
-/* A millionth of the largest number. */
+/* 1e-6 of the largest value. */
 static double rounding_of(const double *want, int64_t count)
 {
     double most = 0;

@@ -1,4 +1,5 @@
-/* golden_heads_gates.c - recorded embeddings, gradients of the pairs' loss by gates and weights, mean contexts. */
+/* golden_heads_gates.c - golden embeddings, gradients of the contrastive loss by gates and weights, and mean contexts.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -7,10 +8,10 @@
 
 /* ---- the loss of pairs ---- */
 
-static const double SCALE = 5; /* of similarities, as the definitions have it */
+static const double SCALE = 5; /* scale of similarities, as defined in the recording */
 
-/* Sentence i and sentence count / 2 + i mean the same: L = (CE(S, diagonal) + CE(S^T, diagonal)) / 2 with S = SCALE Ea
- * Eb^T. Writes dL/dE [count, width], of unit vectors E. */
+/* Sentences i and count / 2 + i have the same meaning: L = (CE(S, diagonal) + CE(S^T, diagonal)) / 2 with S = SCALE Ea
+ * Eb^T. Writes dL/dE [count, width] of unit-norm vectors E. */
 static void pairs_gradient(int64_t count, int64_t width, const double *E, double *dE)
 {
     const int64_t half = count / 2;
@@ -23,7 +24,7 @@ static void pairs_gradient(int64_t count, int64_t width, const double *E, double
                 double s = 0;
                 for (int64_t d = 0; d < width; d++)
                     s += E[i * width + d] * E[j * width + d];
-                const double p = exp(SCALE * (s - 1)); /* at most 1: vectors have length 1 */
+                const double p = exp(SCALE * (s - 1)); /* at most 1: vectors are unit-norm */
                 if (pass == 0) total += p;
                 const double ds = SCALE * (p / total - (j == target)) / (double)(2 * half);
                 for (int64_t d = 0; pass == 1 && d < width; d++) {
@@ -34,7 +35,8 @@ static void pairs_gradient(int64_t count, int64_t width, const double *E, double
     }
 }
 
-/* From the gradient of one unit vector e = m / |m|, m the mean over real tokens, to that of every token's state. */
+/* From the gradient of one unit-norm vector e = m / |m|, where m is the mean over tokens without padding, to the
+ * gradient of every token's hidden state. */
 static void back_to_tokens(const heads_run *run, int64_t b, const float *hidden, const double *e, const double *de,
                            float *out)
 {
@@ -173,7 +175,7 @@ static int on_activations(void *user, const mha_model_activations *a)
     return 0;
 }
 
-/* The mean of each head's context over all real tokens: what a removed head is filled with. */
+/* The mean context of each head over all tokens without padding: the fill of a removed head. */
 static void check_mean_contexts(heads_file *f)
 {
     const heads_run *run = f->run;

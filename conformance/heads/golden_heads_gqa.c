@@ -1,11 +1,11 @@
-/* golden_heads_gqa.c - recorded embeddings of models whose heads share keys and values: by mean, and in closed form. */
+/* golden_heads_gqa.c - golden embeddings of regrouped models: key/value heads merged by mean, and in closed form. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "conformance/heads/golden_heads.h"
 #include "mha/regroup.h"
 
-/* "kv4", "lowrank_k6_v12": how the model is regrouped, as published. False for another name. */
+/* How the model is regrouped, from names such as "kv4" or "lowrank_k6_v12". False for an unknown name. */
 static bool options_of(const heads_run *run, const char *name, mha_regroup_options *o)
 {
     int keys = 0, values = 0, end = 0;
@@ -35,7 +35,7 @@ static void embed(const heads_run *run, const mha_regroup_options *o, double *ou
     mha_model_edit_free(edit);
 }
 
-/* cos_NAME, and embedding_NAME where that is recorded too. */
+/* cos_NAME, and embedding_NAME if recorded. */
 static void check_model(heads_file *f, const char *cosine, const char *name)
 {
     const heads_run *run = f->run;
@@ -56,8 +56,8 @@ static void check_model(heads_file *f, const char *cosine, const char *name)
 
 /* ---- weights ---- */
 
-/* Weights of layer 0 with 4 heads of keys and values, by mean: their tensors' names, and the names and rows in a
- * checkpoint of BERT. */
+/* Weights of layer 0 with 4 key/value heads merged by mean: names of their tensors, and names and rows in a BERT
+ * checkpoint. */
 static const struct part {
     const char *tensor, *name;
 } parts[] = {
@@ -81,7 +81,7 @@ static const mha_named_tensor *find(const mha_model_edit *edit, const char *name
     return NULL;
 }
 
-/* The first head's rows of a weight, all of a bias. */
+/* The first head's rows of a weight, or the whole bias. */
 static void check_part(heads_file *f, const struct part *p, const mha_model_edit *edit, const mha_error *failed)
 {
     const int64_t D = f->run->info->head_dim, E = f->run->info->hidden;

@@ -1,5 +1,5 @@
-/* golden_heads_layer.c - recorded attention layers alone: from x, the gradient of the output and the layer's weights to
- * maps, contexts, and the gradients of contexts and gates. */
+/* golden_heads_layer.c - golden attention layers in isolation: from x, the output gradient and the layer's weights to
+ * maps, contexts, and gradients of contexts and gates. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ static const float *input(one_layer *l, const char *kind)
 
 /* ---- weights ---- */
 
-/* The tensor of the checkpoint whose name ends so. */
+/* The checkpoint tensor whose name ends with this suffix. */
 static const mha_tensor *ending(const mha_file *file, const char *end)
 {
     for (int64_t n = 0; n < mha_file_count(file); n++) {
@@ -48,7 +48,7 @@ static const mha_tensor *ending(const mha_file *file, const char *end)
     return NULL;
 }
 
-/* Fills a layer of ours from the names of a BERT. */
+/* Fills a layer of ours from a BERT checkpoint. */
 static mha_status load(one_layer *l, const mha_file *file)
 {
     static const char *const names[][2] = {{"q_proj", "attention.self.query"},
@@ -100,7 +100,7 @@ static mha_status run(one_layer *l)
     return mha_variant_backward(l->layer, &in, l->trace, &g, &l->failed);
 }
 
-/* A contiguous step of the trace, as reals. */
+/* A contiguous step of the trace, widened to double. */
 static double *step(one_layer *l, mha_step which, int64_t count)
 {
     mha_step_view v;
@@ -141,7 +141,7 @@ static void check_context_gradient(one_layer *l)
     heads_case(l->f, "layer", name, record, got, count, HEADS_NEAR, &l->failed);
 }
 
-/* dL/dgate of head h = <Wo_h, dL/dWo_h>: one of its four forms. */
+/* dL/dgate of head h = <Wo_h, dL/dWo_h>: one of its four equivalent forms. */
 static void check_gates(one_layer *l)
 {
     char name[60];

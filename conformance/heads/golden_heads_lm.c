@@ -1,4 +1,4 @@
-/* golden_heads_lm.c - recorded results of a small language model: logits, loss, maps, gradients, and heads left out. */
+/* golden_heads_lm.c - golden results of a small language model: logits, loss, maps, gradients, and ablated heads. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static void check_backward(language *lm)
     mha_model_grads_free(grads);
 }
 
-/* The loss with no head of one layer. */
+/* The loss with all heads of one layer ablated. */
 static double loss_without(language *lm, int64_t layer, mha_error *failed)
 {
     double loss = NAN;
@@ -115,7 +115,7 @@ static void check_without_layers(language *lm)
     }
 }
 
-/* The first token of each text counts as special, as the record has it. */
+/* The first token of each text counts as special, as in the recording. */
 static mha_head_data *data_of(const language *lm, mha_error *failed)
 {
     mha_head_data *data = NULL;
@@ -127,7 +127,7 @@ static mha_head_data *data_of(const language *lm, mha_error *failed)
     return data;
 }
 
-/* Each recorded text is [first] r r, and so its own probe. */
+/* Each recorded text is [first] r r and therefore its own probe. */
 static void check_statistics(language *lm, const mha_head_data *data)
 {
     mha_heads *heads = NULL;
@@ -147,7 +147,7 @@ static void check_statistics(language *lm, const mha_head_data *data)
     mha_heads_free(heads);
 }
 
-/* The change of the loss without every two heads. */
+/* The change of the loss with each pair of heads ablated. */
 static void check_pairs(language *lm, const mha_head_data *data)
 {
     const int64_t all = lm->info->layers * lm->info->heads;
@@ -187,7 +187,7 @@ static void compare_weights(const heads_run *run, const mha_file *file, verify_c
     mha_file_free(given);
 }
 
-/* No result, but what results were made of: --lm must be this model. The folder may lack it, to be smaller. */
+/* Not a result but the model itself: --lm must be this model. Smaller folders may omit it. */
 void heads_weights(heads_run *run)
 {
     static const char name[] = "tinylm-model.safetensors";

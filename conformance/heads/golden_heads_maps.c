@@ -1,4 +1,4 @@
-/* golden_heads_maps.c - recorded scores and labels of maps that no model gave: ideal patterns with noise. */
+/* golden_heads_maps.c - golden scores and labels of synthetic maps: ideal patterns with noise. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "conformance/heads/golden_heads.h"
 #include "output.h"
 
-/* What the record says of its tokens: the first is [CLS], the last [SEP], and this one the full stop. */
+/* Tokens of the recording: the first is [CLS], the last [SEP], and this one the full stop. */
 enum { FULL_STOP = 11 };
 
 static mha_heads *measure(heads_file *f, const double *maps, int64_t count, int64_t tokens, mha_error *failed)
@@ -30,7 +30,7 @@ static mha_heads *measure(heads_file *f, const double *maps, int64_t count, int6
     return heads;
 }
 
-/* Scores of probe texts, which these maps are not of, are recorded as 0. */
+/* Scores of probe texts are recorded as 0: these maps have no probe texts. */
 static void fill_scores(heads_file *f, const mha_heads *heads, int64_t patterns, int64_t count, double *got)
 {
     for (int64_t n = 0; n < patterns * count; n++) {

@@ -1,9 +1,9 @@
-/* golden_heads_scores.c - recorded scores of importance: one measure for each, on the same data. */
+/* golden_heads_scores.c - golden importance scores, one measure per tensor, all on the same data. */
 #include <string.h>
 
 #include "conformance/heads/golden_heads.h"
 
-/* The score that a tensor is of, and what its measure is given: a name that is none of these is a score's own. */
+/* The measure and parameters of a tensor name; any other name is the name of a measure. */
 static const struct variant {
     const char *tensor, *score;
     double loss_scale;

@@ -1,4 +1,4 @@
-/* golden_heads_stats.c - recorded statistics, pattern scores, labels and maps of the encoder's heads. */
+/* golden_heads_stats.c - golden statistics, pattern scores, labels and maps of the encoder's heads. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,7 +130,7 @@ static void check_maps(heads_file *f, const char *name, int64_t text)
     mha_heads_free(heads);
 }
 
-/* The sentence that "attention_14" speaks of. */
+/* The sentence that "attention_14" refers to. */
 static int64_t sentence_of(const heads_file *f, const char *name, const char *prefix)
 {
     char *end;

@@ -1,4 +1,4 @@
-/* golden_forward.c - one forward pass of a model against its record. */
+/* golden_forward.c - compares one forward pass of a model with its golden results. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ typedef struct forward_case {
     verify_case *outcome;
     verify_memory memory;
     int64_t B, L;
-    int64_t *ids, *types, *mask, *positions; /* as recorded; all but ids may be NULL */
+    int64_t *ids, *types, *mask, *positions; /* recorded inputs; all but ids may be NULL */
     mha_model_input input;
     float *last, *pooled, *logits;
     const double *hidden, *maps; /* the record */
@@ -21,14 +21,14 @@ typedef struct forward_case {
 
 /* ---- reading the record ---- */
 
-/* A tensor that may be absent. */
+/* A tensor that may be missing. */
 static const double *optional(forward_case *f, const char *name, int rank, int64_t *shape)
 {
     if (!name || !mha_file_find(f->file, name)) return NULL;
     return verify_reals(&f->memory, f->entry, verify_tensor(f->entry, f->file, name, rank, shape));
 }
 
-/* Reads `name` as [B, L], where one sequence may also be [L]. The first call fixes B and L. */
+/* Reads `name` as [B, L]; one sequence may also be [L]. The first call sets B and L. */
 static int64_t *tokens(forward_case *f, const char *name)
 {
     if (!name || !mha_file_find(f->file, name)) return NULL;
@@ -88,7 +88,7 @@ static bool real_token(const forward_case *f, int64_t row)
     return !f->mask || f->mask[row] != 0;
 }
 
-/* Compares rows of some width, those under the padding left out. */
+/* Compares rows of some width, except rows of padding. */
 static void compare_rows(const forward_case *f, const char *name, int64_t width, const float *got, const double *want)
 {
     for (int64_t row = 0; row < f->B * f->L; row++)
@@ -136,7 +136,7 @@ static bool run(forward_case *f, const mha_model *model)
         verify_stopped(f->outcome, &error);
         return false;
     }
-    /* A record that was never compared must not count as passed. */
+    /* A recording with nothing to compare must not pass. */
     if (f->hidden) verify_measured(f->outcome, f->names->hidden, (double)(f->info->layers + 1 - f->hidden_calls), 0);
     if (f->maps) verify_measured(f->outcome, f->names->maps, (double)(f->info->layers - f->map_calls), 0);
     return true;
@@ -144,7 +144,7 @@ static bool run(forward_case *f, const mha_model *model)
 
 /* ---- results ---- */
 
-/* Mean over the real tokens, scaled to length 1. */
+/* The mean over tokens without padding, L2-normalized. */
 static void mean_of(const forward_case *f, int64_t b, float *out)
 {
     int64_t E = f->info->hidden;
@@ -164,7 +164,7 @@ static void mean_of(const forward_case *f, int64_t b, float *out)
         out[d] = (float)((double)out[d] / sqrt(square));
 }
 
-/* Rows of a tensor [(B,) L, width] that may be absent. */
+/* Rows of a tensor [(B,) L, width] that may be missing. */
 static void compare_tensor(forward_case *f, const char *name, int64_t width, const float *got)
 {
     int64_t many[3] = {f->B, f->L, width}, one[2] = {f->L, width};
@@ -184,13 +184,13 @@ static void compare_states(forward_case *f)
     if (want) verify_compare(f->outcome, pooled, f->pooled, want, f->B * E, f->names->hidden_limit);
 }
 
-/* The library's own way from text to vector must end where the forward pass does. */
+/* The library's path from text to vector must give the result of the forward pass. */
 static void compare_embed(forward_case *f, const mha_model *model, const json_t *text, const char *name,
                           const double *want, float *room)
 {
     const char *string = json_string_value(text);
     mha_error error = {0};
-    if (!string || strlen(string) != json_string_length(text)) return; /* a pair, or a text with NUL in it */
+    if (!string || strlen(string) != json_string_length(text)) return; /* a pair, or a text that contains NUL */
     if (mha_model_embed(model, &string, 1, NULL, room, &error) != MHA_OK)
         verify_stopped(f->outcome, &error);
     else

@@ -1,4 +1,5 @@
-/* golden_generate.c - greedy text of a model against its record: with a cache, without, and several prompts at once. */
+/* golden_generate.c - compares a model's greedy text with its golden text: with a cache, without, and for several
+ * prompts at once. */
 #include <string.h>
 
 #include "conformance/models/golden_model.h"
@@ -6,7 +7,7 @@
 
 enum { TWINS = 3 };
 
-/* One run of TWINS copies of the prompt; all must give the recorded tokens. */
+/* One run of TWINS copies of the prompt; each must give the recorded tokens. */
 static void check_run(const mha_model *model, const mha_prompt *prompts, const char *name, const int64_t *want,
                       int64_t count, bool cached, int32_t *room, verify_case *outcome)
 {

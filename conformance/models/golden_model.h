@@ -1,36 +1,38 @@
-/* golden_model.h - checking a model against recorded results, shared by both formats of `mha verify` that need one. */
+/* golden_model.h - compares a model with golden results; shared by both formats of `mha verify` that need a model. */
 #ifndef CONFORMANCE_MODELS_GOLDEN_MODEL_H
 #define CONFORMANCE_MODELS_GOLDEN_MODEL_H
 
 #include "conformance/golden_folder.h"
 
-/* Where a file keeps what one forward pass took and gave; NULL = this format has no such tensor. Those of the results
- * may also be absent from a file: what is there is compared. */
+/* Names of the tensors that hold inputs and results of one forward pass; NULL = this format does not record the tensor.
+ * Result tensors may be missing from a file: those that exist are compared. */
 typedef struct verify_names {
     const char *ids, *mask, *types, *positions; /* [L] or [B, L] */
     const char *hidden;                         /* [layers + 1, L, E]: embeddings, then each layer */
     const char *last, *pooled, *maps;           /* [(B,) L, E], [E], [layers, H, L, L] */
     const char *logits;                         /* [(B,) L, vocab] */
-    const char *embedding, *embedding_alt; /* mean over the mask, length 1: [E] or [B, E]; the first that is there */
-    double hidden_limit, map_limit, embedding_limit; /* logits have that of hidden */
+    /* mean over the mask, unit-norm: [E] or [B, E]; the first name that exists */
+    const char *embedding, *embedding_alt;
+    double hidden_limit, map_limit, embedding_limit; /* logits use the tolerance of hidden */
 } verify_names;
 
 /* Runs the model on the recorded ids and compares. With `text` (a string, or an array of two), the tokenizer must give
- * those ids, and for a single text mha_model_embed the recorded embedding. A fault of the file is left in e->error. */
+ * the recorded ids and, for a single text, mha_model_embed the recorded embedding. Errors of the file are returned in
+ * e->error. */
 void verify_forward(const verify_entry *e, const mha_file *file, const verify_names *names, const mha_model *model,
                     const json_t *text, verify_case *outcome);
 
-/* A "tokenizer" object of golden/models: one case for each string and pair, in the group of the model. */
+/* A "tokenizer" object of golden/models: one case per string and pair, grouped under the model. */
 mha_status verify_tokens(const verify_entry *model, const json_t *record, const mha_tokenizer *tokenizer,
                          verify_log *log);
 
-/* Writes on after the recorded prompt, greedily: the recorded tokens. */
+/* Continues the recorded prompt greedily; must give the recorded tokens. */
 void verify_generate(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);
 
-/* The loss of the recorded labels, and the gradients of all parameters. */
+/* Compares the loss of the recorded labels and the gradients of all parameters. */
 void verify_train(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);
 
-/* `text` must give these ids and types when cut at `most` tokens. */
+/* `text`, truncated to `most` tokens, must give these ids and types. */
 void verify_ids(verify_case *c, const mha_tokenizer *tokenizer, int64_t most, const json_t *text, const int64_t *ids,
                 const int64_t *types, int64_t count);
 

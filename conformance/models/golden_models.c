@@ -1,5 +1,5 @@
-/* golden_models.c - recorded folders that need a model: tiny checkpoints of each family (golden/models), and sentences
- * through one checkpoint (golden/minilm). Limits: the golden data's own README. */
+/* golden_models.c - golden folders that need a model: tiny checkpoints of each family (golden/models), and sentences
+ * through one checkpoint (golden/minilm). The tolerances are those of the golden data's README. */
 #include <string.h>
 
 #include "conformance/models/golden_model.h"
@@ -35,7 +35,7 @@ static void check_part(const verify_entry *e, const mha_file *file, const verify
     if (e->error->status == MHA_OK) verify_end(log, &outcome);
 }
 
-/* What is one function of the model's record. */
+/* One recorded function of a model. */
 static void check_whole(const verify_entry *e, const mha_file *file, const char *part,
                         void (*check)(const verify_entry *, const mha_file *, const mha_model *, verify_case *),
                         const mha_model *model, verify_log *log)
@@ -49,7 +49,7 @@ static void check_whole(const verify_entry *e, const mha_file *file, const char 
     if (e->error->status == MHA_OK) verify_end(log, &outcome);
 }
 
-/* The entry that has the data of this one. */
+/* The entry that has the data of this entry. */
 static const json_t *data_of(const verify_entry *e, const json_t *models)
 {
     size_t n;
@@ -69,7 +69,7 @@ static void check_opened(cli_session *session, const char *folder, const verify_
                          const mha_model *model, verify_log *log)
 {
     mha_file *file = NULL;
-    const verify_entry recorded = {data, e->name, e->error}; /* under this model's name */
+    const verify_entry recorded = {data, e->name, e->error}; /* grouped under this model */
     const json_t *tokenizer = json_object_get(data, "tokenizer");
     if (verify_file_open(session->ctx, folder, e, verify_text(&recorded, "file"), &file) != MHA_OK) return;
     if (tokenizer) verify_tokens(e, tokenizer, mha_model_tokenizer(model), log);
@@ -96,7 +96,7 @@ static mha_status check_model(cli_session *session, const char *folder, const js
     if (mha_model_open(session->ctx, path, &o, &model, &refusal) == MHA_OK) {
         check_opened(session, folder, &e, data, model, log);
     } else if (refusal.status == MHA_ERR_IO) {
-        *error = refusal; /* the folder is not there: that says nothing about this build */
+        *error = refusal; /* a missing folder is not a failure of this build */
     } else {
         verify_case outcome;
         verify_begin(&outcome, e.name, e.name);
@@ -136,7 +136,7 @@ static const verify_names sentence_names = {.ids = "input_ids",
                                             .map_limit = 1e-5,
                                             .embedding_limit = 2e-6};
 
-/* A text, or a pair of them; NULL for cases that are batches of rows. */
+/* A text or a pair of texts; NULL for cases given as batches of rows. */
 static const json_t *text_of(const verify_entry *e)
 {
     const json_t *text = json_object_get(e->object, "text");

@@ -1,11 +1,12 @@
-/* golden_tokens.c - recorded results of a tokenizer: ids, token strings, offsets and decoded text, all exact. */
+/* golden_tokens.c - golden results of a tokenizer: ids, token strings, offsets and decoded text, all exact. */
 #include <math.h>
 #include <string.h>
 
 #include "conformance/models/golden_model.h"
 #include "output.h"
 
-/* How many entries differ, missing ones included. Anything that is no array of integers differs everywhere. */
+/* The number of elements that differ, missing ones included. A value that is not an array of integers differs
+ * everywhere. */
 static double differing(const int32_t *ids, int64_t count, const json_t *want)
 {
     int64_t expected = (int64_t)json_array_size(want), wrong = expected > count ? expected - count : count - expected;
@@ -27,7 +28,7 @@ static double differing_tokens(const mha_tokenizer *tokenizer, const mha_encodin
     return wrong;
 }
 
-/* Characters before byte `end`. The text is UTF-8: every byte that does not continue a character begins one. */
+/* Characters before byte `end` of UTF-8 text: bytes that do not continue a character. */
 static int64_t characters(const char *text, int64_t end)
 {
     int64_t count = 0;
@@ -36,7 +37,7 @@ static int64_t characters(const char *text, int64_t end)
     return count;
 }
 
-/* The record counts characters, the library bytes. */
+/* The recording counts characters, the library counts bytes. */
 static double differing_offsets(const char *text, const mha_encoding *e, const json_t *want)
 {
     double wrong = fabs((double)json_array_size(want) - (double)e->count);
@@ -103,7 +104,7 @@ static void check_pair(verify_case *c, const mha_tokenizer *tokenizer, const jso
     mha_encoding_free(e);
 }
 
-/* One row of "strings" or "pairs": `keys` are the members that must be strings. */
+/* One row of "strings" or "pairs"; the members `keys` must be strings. */
 static mha_status check_rows(const verify_entry *model, const json_t *rows, bool pairs, const mha_tokenizer *tokenizer,
                              verify_log *log)
 {

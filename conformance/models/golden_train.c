@@ -1,5 +1,5 @@
-/* golden_train.c - a recorded training step: the loss, and the gradient of every parameter. Some gradients are recorded
- * whole, of all others norm, sum and first numbers are. */
+/* golden_train.c - a golden training step: the loss and the gradient of every parameter. Some gradients are recorded
+ * completely; for all others, norm, sum and first elements are recorded. */
 #include <math.h>
 #include <string.h>
 
@@ -7,9 +7,9 @@
 #include "mha/model_grads.h"
 #include "output.h"
 
-static const double LOSS_LIMIT = 1e-5, GRADIENT_LIMIT = 1e-4; /* the latter of a gradient's norm */
-/* A gradient of a norm below NOTHING is 0 but for rounding (a key's bias without rotation): it has no error relative to
- * itself, but one of ROUNDING relative to the norm of all gradients. */
+static const double LOSS_LIMIT = 1e-5, GRADIENT_LIMIT = 1e-4; /* relative tolerance of a gradient's norm */
+/* A gradient with a norm below NOTHING is 0 up to rounding (a key's bias without rotation): its error is measured as
+ * ROUNDING relative to the norm of all gradients instead. */
 static const double NOTHING = 1e-6, ROUNDING = 1e-6;
 
 typedef struct train_case {
@@ -22,7 +22,7 @@ typedef struct train_case {
     int32_t *labels;
     const mha_named_tensor *list;
     int64_t count;
-    double norm; /* of all recorded gradients together */
+    double norm; /* norm of all recorded gradients */
 } train_case;
 
 /* ---- the record ---- */
@@ -52,7 +52,7 @@ static void read_input(train_case *c)
     c->input.mask = mask;
 }
 
-/* Copies of one checkpoint differ in the prefix of their names, and older ones in how they call a norm's parts. */
+/* Copies of one checkpoint differ in their name prefix, and older ones in the names of norm weights. */
 static const char *plain_name(const char *name, char *room, size_t capacity)
 {
     static const char *const prefixes[] = {"transformer.", "bert.", "model."};
@@ -138,7 +138,7 @@ static void compare_gradients(train_case *c, const json_t *record)
     json_object_foreach((json_t *)record, name, summary)
     {
         const mha_named_tensor *got = find_gradient(c, name);
-        if (!got) { /* as wrong as can be: the parameter has no gradient here */
+        if (!got) { /* the greatest error: this parameter has no gradient */
             verify_measured(c->outcome, name, INFINITY, GRADIENT_LIMIT);
             continue;
         }

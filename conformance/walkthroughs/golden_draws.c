@@ -1,4 +1,4 @@
-/* golden_draws.c - tensors of a recorded walk-through: drawn again as PyTorch drew them, compared with the record and
+/* golden_draws.c - tensors of a golden walk-through: sampled again as PyTorch does, and compared with the recording and
  * with the digits that the walk-through prints. */
 #include <math.h>
 #include <stdlib.h>
@@ -44,8 +44,8 @@ bool seed_ok(seed_case *c, mha_status status, const mha_error *error)
 
 /* ---- comparing ---- */
 
-/* A printed number stands for all that round to it: half a unit of its last digit to either side, a whole one where it
- * is printed with an exponent. */
+/* A printed number covers all values that round to it: half a unit of its last digit on either side, a whole unit if
+ * printed with an exponent. */
 static double printed_limit(const char *text)
 {
     const char *point = strchr(text, '.'), *e = strchr(text, 'e');
@@ -104,7 +104,7 @@ void seed_compare_integers(seed_case *c, const char *name, const int64_t *got, i
     if (tensor->elements != count)
         verify_fault(&c->entry, "tensor \"%s\" has %lld numbers, not %lld", cli_shown(name),
                      (long long)tensor->elements, (long long)count);
-    const float *want = c->entry.error->status == MHA_OK ? stored(c, tensor) : NULL; /* small whole numbers, as F32 */
+    const float *want = c->entry.error->status == MHA_OK ? stored(c, tensor) : NULL; /* small integers, stored as F32 */
     for (int64_t n = 0; want && n < count; n++)
         verify_measured(c->outcome, name, (double)want[n] != (double)got[n], 0);
 }
@@ -113,12 +113,12 @@ void seed_compare_integers(seed_case *c, const char *name, const int64_t *got, i
 
 /* One operation of the index. */
 typedef struct draw {
-    verify_entry entry; /* of the draw; named as the case */
+    verify_entry entry; /* the sampled tensor; its name is that of the case */
     const char *op, *tensor;
     int64_t count;
 } draw;
 
-/* Room for a drawn tensor, which the file must have with this shape. */
+/* Allocates a sampled tensor, which the file must contain with this shape. */
 static float *place(seed_case *c, const char *name, int rank, const int64_t *shape)
 {
     int64_t want[8];
@@ -132,7 +132,7 @@ static float *place(seed_case *c, const char *name, int rank, const int64_t *sha
     return data;
 }
 
-/* What was drawn must be what PyTorch drew, to the bit. */
+/* Sampled tensors must be bitwise identical to PyTorch's. */
 static void must_equal(seed_case *c, const char *name, const float *got)
 {
     const mha_tensor *tensor = mha_file_find(c->file, name);
@@ -161,7 +161,7 @@ static void draw_linear(seed_case *c, mha_rng *rng, const verify_entry *d)
     if (bias) must_equal(c, bias_name, bias);
 }
 
-/* A tensor drawn for more tokens than the case has: rows from .. to - 1 of its second axis are kept. */
+/* A tensor sampled for more tokens than the case has: keeps rows [from, to) of its second axis. */
 static float *keep_tokens(seed_case *c, const char *name, const float *all, const int64_t *shape, const int64_t *range)
 {
     const int64_t tokens = range[1] - range[0];

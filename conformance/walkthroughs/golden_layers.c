@@ -1,4 +1,4 @@
-/* golden_layers.c - recorded walk-throughs of whole layers: the constructor that a case asks for, its inputs and its
+/* golden_layers.c - golden walk-throughs of whole layers: the constructor that a case requires, its inputs and its
  * parameters. */
 #include <stdlib.h>
 #include <string.h>
@@ -131,7 +131,7 @@ static mha_status make_llama(seed_case *c, mha_variant **layer, mha_error *error
     return mha_llama_attention_create(c->ctx, &o, layer, error);
 }
 
-/* The first whose tensor and configuration a case has. */
+/* The first constructor whose tensor and configuration the case has. */
 static const struct kind {
     const char *tensor, *key;
     mha_status (*make)(seed_case *c, mha_variant **layer, mha_error *error);
@@ -216,7 +216,7 @@ static void read_dropout(layer_case *l)
     l->in.dropout_keep = keep;
 }
 
-/* Whole numbers, stored as F32. */
+/* Integers stored as F32. */
 static void read_positions(layer_case *l)
 {
     int64_t shape[2] = {l->in.batch, l->in.q_len};
@@ -246,7 +246,7 @@ static bool read_input(layer_case *l)
     return c->entry.error->status == MHA_OK;
 }
 
-/* From the file; or drawn by the layer itself, which must draw what the index says. */
+/* From the file; or initialized by the layer itself, which must match the index. */
 static bool read_parameters(layer_case *l)
 {
     seed_case *c = l->c;

@@ -1,4 +1,4 @@
-/* golden_recorded.c - every recorded step and gradient of a layer against what it did. */
+/* golden_recorded.c - compares every recorded step and gradient of a layer. */
 #include <math.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 /* ---- steps ---- */
 
-/* Rows from `skip` on of the third axis, made contiguous. */
+/* Rows from `skip` of the third axis, made contiguous. */
 static void compare_step(layer_case *l, const char *name, mha_step step, int64_t skip)
 {
     mha_step_view v;
@@ -26,7 +26,7 @@ static void compare_step(layer_case *l, const char *name, mha_step step, int64_t
     seed_compare(l->c, name, flat, count);
 }
 
-/* Each sample's heads have a tensor of their own. */
+/* Each sample's heads are stored in a separate tensor. */
 static void compare_adaptive(layer_case *l)
 {
     mha_step_view v;
@@ -61,7 +61,7 @@ static void compare_choice(layer_case *l)
     if (seed_has(c, "expect.head_mask")) seed_compare(c, "expect.head_mask", kept, l->in.batch * heads);
 }
 
-/* Cosine of the angle between two heads' weights over all samples. */
+/* Cosine of two heads' weights over all samples. */
 static void compare_similarity(layer_case *l)
 {
     mha_step_view v;
@@ -84,8 +84,8 @@ static void compare_similarity(layer_case *l)
     seed_compare(l->c, "expect.head_similarity", got, H * (H - 1) / 2);
 }
 
-/* Pruning records the weights of all heads; the layer computes those that it keeps. The same layer with nothing pruned
- * gives them all, and those kept must agree. */
+/* The pruning recording has the weights of all heads, but the layer computes only kept heads. The same layer without
+ * pruning returns all weights, and those of kept heads must be equal. */
 static void compare_pruned(layer_case *l)
 {
     seed_case *c = l->c;
@@ -110,7 +110,7 @@ static void compare_pruned(layer_case *l)
     const int64_t plane = ok ? full.shape[2] * full.shape[3] : 0;
     float *ordered = ok ? seed_alloc(c, full.shape[0] * full.shape[1] * plane) : NULL;
     for (int64_t b = 0; ordered && b < l->in.batch; b++) {
-        const int32_t *list = mha_trace_chosen(trace, b, &count); /* all heads, the best first */
+        const int32_t *list = mha_trace_chosen(trace, b, &count); /* all heads, best first */
         const float *w = (const float *)full.data + b * full.stride[0];
         for (int64_t i = 0; i < count; i++)
             memcpy(ordered + (b * count + list[i]) * plane, w + i * plane, (size_t)plane * sizeof *w);
@@ -122,7 +122,7 @@ static void compare_pruned(layer_case *l)
     mha_variant_free(all);
 }
 
-/* Scores before they are scaled: the operator on the layer's own q and k. */
+/* Scores before scaling: the operator on the layer's own q and k. */
 static void compare_raw_scores(layer_case *l)
 {
     seed_case *c = l->c;
@@ -198,7 +198,7 @@ static float *gradient_of(layer_case *l, const char *input, int64_t *count)
     return t && seed_has(l->c, name) ? seed_alloc(l->c, *count) : NULL;
 }
 
-/* Mean absolute gradient of each head's rows, of q, k and v together. */
+/* Mean absolute gradient of each head's rows in q, k and v together. */
 static void compare_importance(layer_case *l)
 {
     static const char *const names[] = {"q_proj.weight", "k_proj.weight", "v_proj.weight"};

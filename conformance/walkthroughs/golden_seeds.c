@@ -1,4 +1,4 @@
-/* golden_seeds.c - recorded walk-throughs: each case from its stored tensors, and once more from its seed alone. */
+/* golden_seeds.c - golden walk-throughs: each case from its stored tensors, then again from its seed alone. */
 #include <string.h>
 
 #include "conformance/walkthroughs/golden_seeds.h"

@@ -1,4 +1,4 @@
-/* golden_seeds.h - what the recorded walk-throughs share: the tensors of a case, stored or drawn again from its seed.
+/* golden_seeds.h - what the golden walk-throughs share: the tensors of a case, stored or sampled again from its seed.
  */
 #ifndef CONFORMANCE_WALKTHROUGHS_GOLDEN_SEEDS_H
 #define CONFORMANCE_WALKTHROUGHS_GOLDEN_SEEDS_H
@@ -7,8 +7,8 @@
 
 enum { SEED_DRAWS = 600 };
 
-/* One case on one of its two ways. Stored: everything comes from the file. From the seed: what the index lists as drawn
- * is drawn again, must have the bits of the file, and is used. */
+/* One case, run in one of two ways. Stored: everything comes from the file. From the seed: tensors that the index lists
+ * as sampled are sampled again, must be bitwise identical to the file, and are used. */
 typedef struct seed_case {
     verify_entry entry, config;
     mha_ctx *ctx;
@@ -17,7 +17,7 @@ typedef struct seed_case {
     verify_case *outcome;
     verify_log *log;
     bool from_seed;
-    mha_rng at_parameters, at_dropout; /* the generator before the first parameter, and before dropout */
+    mha_rng at_parameters, at_dropout; /* generator state before the first parameter, and before dropout */
     struct {
         const char *name;
         float *data;
@@ -28,18 +28,19 @@ typedef struct seed_case {
 
 /* ---- golden_draws.c ---- */
 
-/* Draws everything in the order of the index. */
+/* Samples everything in the order of the index. */
 void seed_draw(seed_case *c);
 bool seed_has(const seed_case *c, const char *name);
-/* The numbers of a tensor of this shape (-1: any extent, stored in shape[]); NULL, and a fault, if it is another. */
+/* The elements of a tensor of this shape (-1: any dimension, returned in shape[]); NULL and an error for another shape.
+ */
 float *seed_values(seed_case *c, const char *name, int rank, int64_t *shape);
 float *seed_alloc(seed_case *c, int64_t count);
 
-/* Compares `count` numbers with the recorded tensor, and with the digits that the walk-through prints of it. */
+/* Compares `count` elements with the recorded tensor, and with the digits that the walk-through prints. */
 void seed_compare(seed_case *c, const char *name, const float *got, int64_t count);
-/* The same of indices, which must be equal. */
+/* The same for indices, which must be equal. */
 void seed_compare_integers(seed_case *c, const char *name, const int64_t *got, int64_t count);
-/* Stops the case with what the library said. */
+/* Ends the case with the library's error. */
 bool seed_ok(seed_case *c, mha_status status, const mha_error *error);
 
 /* An integer of the case's configuration. */
@@ -54,7 +55,7 @@ typedef struct layer_case {
     mha_variant_input in;
     int64_t d_out;
     float *output;
-    const char *query, *key, *value; /* names of the inputs; NULL = it has none */
+    const char *query, *key, *value; /* names of the inputs; NULL = not an input of this layer */
 } layer_case;
 
 void layer_compare_forward(layer_case *l);
@@ -63,8 +64,8 @@ void layer_compare_backward(layer_case *l);
 
 /* ---- the cases ---- */
 
-/* Cases of a whole layer (golden_layers.c), and of one operation alone (golden_steps.c): false if it is none of
- * theirs. */
+/* Runs a case of a whole layer (golden_layers.c), or of a single operation (golden_steps.c); returns false if the case
+ * is of another kind. */
 bool seed_layer(seed_case *c);
 bool seed_step(seed_case *c);
 /* Tables of counts (golden_tables.c): parameters, head configurations, kept heads. */

@@ -1,5 +1,5 @@
-/* golden_steps.c - recorded walk-throughs of one step alone: a product of heads, masks, softmax, dropout, an embedding,
- * the split into heads. Each is done by the library's own operator or layer, with inputs that leave just that step. */
+/* golden_steps.c - golden walk-throughs of single steps: a product of heads, masks, softmax, dropout, an embedding, the
+ * split into heads. Each step is computed by the library's operator or layer with inputs that isolate it. */
 #include <math.h>
 #include <string.h>
 
@@ -14,8 +14,8 @@ static float *identity(seed_case *c, int64_t n)
     return eye;
 }
 
-/* Runs the operator forward and, for the recorded gradient of its output, backward. `grads` names what is wanted and
- * gets dout; out must be as contiguous as the cotangent. */
+/* Runs the operator forward and, for the recorded gradient of its output, backward. `grads` selects the gradients and
+ * receives dout; out must be as contiguous as that gradient. */
 static bool attend(seed_case *c, mha_attn_desc desc, mha_attn_args args, mha_attn_grads grads, int64_t lse_count)
 {
     mha_error error = {0};
@@ -32,7 +32,7 @@ static bool attend(seed_case *c, mha_attn_desc desc, mha_attn_args args, mha_att
 
 /* ---- heads times their own transposes ---- */
 
-/* a a^T is a linear layer whose weight is its input; the gradient of a is that of both. */
+/* a a^T is a linear layer whose weight is its input; the gradient of a is the sum of both gradients. */
 static void check_product(seed_case *c)
 {
     int64_t shape[4] = {-1, -1, -1, -1};
@@ -69,7 +69,7 @@ static void check_product(seed_case *c)
 
 /* ---- a matrix split into heads ---- */
 
-/* Attention in which every token sees itself alone gives v, so heads are split and merged by the operator's strides. */
+/* If every token attends to itself only, attention returns v; so the operator's strides split and merge heads. */
 static void check_split(seed_case *c)
 {
     const int64_t heads = verify_int(&c->config, "heads"), D = verify_int(&c->config, "head_dim");
@@ -124,7 +124,7 @@ static mha_attn_desc scores_as_given(int64_t T, double dropout)
                            .outputs = MHA_ATTN_PROBS | MHA_ATTN_SCORES};
 }
 
-/* With k and v the identity and scale 1 the scores are q, and the output is the weights after dropout. */
+/* With identity k and v and scale 1, the scores are q, and the output is the weights after dropout. */
 static void check_masking(seed_case *c)
 {
     int64_t shape[2] = {-1, -1};
@@ -165,7 +165,7 @@ static void check_masking(seed_case *c)
     seed_compare(c, "grad.input.scaled_scores", dq, count);
 }
 
-/* softmax of (x, 0): queries x against the keys 1 and 0, with v the identity. */
+/* softmax of (x, 0): queries x with the keys 1 and 0, and v the identity. */
 static void check_curve(seed_case *c)
 {
     int64_t points[1] = {-1};
@@ -190,7 +190,7 @@ static void check_curve(seed_case *c)
     seed_compare(c, "grad.input.x", dx, points[0]);
 }
 
-/* Drawn again, or the stored mask. */
+/* Sampled again, or the stored mask. */
 static bool drop(seed_case *c, const float *x, const float *mask, float *y, int64_t count)
 {
     mha_error error = {0};

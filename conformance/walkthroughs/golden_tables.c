@@ -1,4 +1,4 @@
-/* golden_tables.c - recorded tables of counts: parameters, head configurations, heads that pruning keeps. */
+/* golden_tables.c - golden tables of counts: parameters, head configurations, and heads kept by pruning. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void same(verify_case *outcome, const char *what, double got, double want
     verify_measured(outcome, what, fabs(got - want), limit);
 }
 
-/* Counts the parameters of a layer that is then let go; -1 stands for one that was refused. */
+/* Counts the parameters of a layer and frees it; -1 stands for a layer that was refused. */
 static int64_t parameters_of(mha_variant *layer)
 {
     const int64_t count = layer ? mha_variant_parameter_count(layer) : -1;
@@ -33,7 +33,7 @@ static int64_t parameters_of(mha_variant *layer)
     return count;
 }
 
-/* The published counts are without biases, of which the published class has four. */
+/* The published counts omit biases; the published class has four of them. */
 static void check_parameters(mha_ctx *ctx, const json_t *table, const json_t *row, verify_case *outcome)
 {
     mha_variant *layer = NULL;
@@ -57,7 +57,7 @@ static void check_configuration(mha_ctx *ctx, const json_t *table, const json_t 
     same(outcome, "kv_heads", groups ? (double)(heads / groups) : -1, number(table, row, "kv_heads"), 0);
 }
 
-/* One token through heads one number wide: how many of them are kept. */
+/* How many heads are kept, from one token through heads of width 1. */
 static void check_kept(mha_ctx *ctx, const json_t *table, const json_t *row, verify_case *outcome)
 {
     enum { MOST = 256 };
