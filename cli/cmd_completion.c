@@ -1,5 +1,5 @@
-/* cmd_completion.c - `mha completion SHELL`: what the shell needs to complete mha, made from the command and option
- * tables. */
+/* cmd_completion.c - `mha completion SHELL`: a shell's completion script, generated from the command and option tables.
+ */
 #include <string.h>
 
 #include "commands.h"
@@ -17,7 +17,7 @@ static void each_option(FILE *out, const cli_command *command,
         row(out, command, o);
 }
 
-/* Text inside single quotes of any of the three shells; our own help texts, which hold no control characters. */
+/* Quotes text with single quotes for any of the three shells. Help texts contain no control characters. */
 static void put_quoted(FILE *out, const char *text)
 {
     for (; *text; text++) {
@@ -28,7 +28,7 @@ static void put_quoted(FILE *out, const char *text)
     }
 }
 
-/* What an argument of the command may be, in a list that begins with `before`. */
+/* The arguments that the command accepts, as a list that begins with `before`. */
 static void put_words(FILE *out, const cli_command *command, const char *before)
 {
     for (int n = 0; command->words && command->words[n]; n++)
@@ -50,7 +50,7 @@ static void bash_option(FILE *out, const cli_command *command, const struct popt
     if (o->longName) fprintf(out, " --%s", o->longName);
 }
 
-/* What may follow an option that takes a value: words, models and folders, or a path, which bash completes itself. */
+/* What may follow an option with a value: words, models and folders, or a path, which bash completes itself. */
 static void bash_value(FILE *out, const cli_command *command, const struct poptOption *o)
 {
     char words[OPTION_VALUES];

@@ -1,4 +1,4 @@
-/* color_scale.c - twenty samples of the scale, straight lines between them. */
+/* color_scale.c - twenty samples of the color scale with linear interpolation. */
 #include "color_scale.h"
 
 #include <math.h>

@@ -18,13 +18,13 @@
 /* Exit codes of the program; 128 + n after signal n. */
 enum {
     CLI_DONE = 0,
-    CLI_FAILED = 1,  /* out of memory, disk full ... */
-    CLI_USAGE = 2,   /* the command line is wrong */
+    CLI_FAILED = 1,  /* out of memory, disk full, ... */
+    CLI_USAGE = 2,   /* invalid command line */
     CLI_REFUSED = 3, /* an input is malformed or cannot be read */
-    CLI_NO = 4       /* a check was made and said no; the result is on stdout */
+    CLI_NO = 4       /* a check ran and failed; the result is on stdout */
 };
 
-/* Shared options that a command takes. --help, -t, --isa, -q, -v and --no-progress are there always. */
+/* Shared options that a command accepts. --help, -t, --isa, -q, -v and --no-progress are always accepted. */
 enum {
     CLI_MODEL = 1 << 0,  /* -m MODEL, --no-map */
     CLI_FILE = 1 << 1,   /* -f FILE, --documents */
@@ -33,19 +33,19 @@ enum {
     CLI_CSV = 1 << 4,    /* --csv */
     CLI_SEED = 1 << 5,   /* -s SEED */
     CLI_DTYPE = 1 << 6,  /* --dtype */
-    CLI_MODELS = 1 << 7, /* with CLI_MODEL: -m is given twice */
+    CLI_MODELS = 1 << 7, /* with CLI_MODEL: -m must be given twice */
     CLI_IDS = 1 << 8     /* --ids */
 };
 
-/* Values of the shared options; zero where the user gave none. */
+/* Values of the shared options; zero if not given. */
 typedef struct cli_options {
     const char *model, *file, *out, *isa, *dtype;
-    const char *other_model; /* with CLI_MODELS: the second -m */
+    const char *other_model; /* second -m, with CLI_MODELS */
     int json, csv, force, no_map, quiet, verbose, no_progress;
-    int ids;               /* texts are token ids; the model may lack a tokenizer */
-    int threads;           /* 0 = the library's choice */
+    int ids;               /* texts are token ids; the model may have no tokenizer */
+    int threads;           /* 0 = chosen by the library */
     long long seed;        /* >= 0 */
-    const char *documents; /* what a text of a file is; NULL: a line */
+    const char *documents; /* unit of a file that forms a text; NULL = line */
 } cli_options;
 
 struct cli_command;
@@ -54,33 +54,34 @@ struct cli_command;
 typedef struct cli_session {
     const struct cli_command *command;
     cli_options options;
-    const char **args; /* what is left of the command line, NULL-terminated */
+    const char **args; /* remaining arguments, NULL-terminated */
     int arg_count;
-    FILE *out;              /* the result: memory until the command has succeeded */
-    bool show_colour;       /* colour may be used in `out` */
-    int columns;            /* width of the terminal that `out` goes to; 80 when it is none */
-    mha_ctx *ctx;           /* made before the command runs, of -t and --isa */
+    FILE *out;              /* the result; kept in memory until the command succeeds */
+    bool show_colour;       /* color may be used in `out` */
+    int columns;            /* width of the terminal that receives `out`; 80 without a terminal */
+    mha_ctx *ctx;           /* created from -t and --isa before the command runs */
     const char *model;      /* folder of the model (input.h) */
-    const char *model_name; /* as the user said it: "minilm", a folder */
+    const char *model_name; /* as given by the user: "minilm", a folder */
 } cli_session;
 
-/* Options under a title of their own in the help, "Data:". */
+/* Options under a separate heading of the help, such as "Data:". */
 typedef struct cli_option_group {
     const char *title;
-    const struct poptOption *options; /* ended by POPT_TABLEEND */
+    const struct poptOption *options; /* terminated by POPT_TABLEEND */
 } cli_option_group;
 
 typedef struct cli_command {
     const char *name;
-    const char *summary;                   /* one line of `mha --help`, no full stop */
-    const char *usage;                     /* what follows the options: "TEXT..." */
-    const char *details;                   /* printed, wrapped, under the options by `mha NAME --help`; may be NULL */
-    const char *examples;                  /* command lines, each ended by a newline; they work one after another */
-    void (*lists)(FILE *out, int columns); /* prints what else belongs under them; may be NULL */
-    const char *const *words;              /* what an argument may be, ended by NULL, for completion; NULL = files */
+    const char *summary; /* one line of `mha --help`, without full stop */
+    const char *usage;   /* shown after the options: "TEXT..." */
+    const char *details; /* printed, wrapped, below the options by `mha NAME --help`; may be NULL */
+    /* command lines, each ended by a newline; each works after the ones before it */
+    const char *examples;
+    void (*lists)(FILE *out, int columns); /* prints additional help below the details; may be NULL */
+    const char *const *words;              /* values of an argument for completion, terminated by NULL; NULL = files */
     unsigned shared;                       /* CLI_MODEL | CLI_FILE ... */
-    const struct poptOption *options;      /* its own, ended by POPT_TABLEEND; may be NULL */
-    const cli_option_group *groups;        /* more of its own, ended by a title NULL; may be NULL */
+    const struct poptOption *options;      /* own options, terminated by POPT_TABLEEND; may be NULL */
+    const cli_option_group *groups;        /* more own options, terminated by a NULL title; may be NULL */
     int (*run)(cli_session *session);      /* returns an exit code */
 } cli_command;
 

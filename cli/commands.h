@@ -31,7 +31,7 @@
 CLI_COMMAND_MAP(CLI__X)
 #undef CLI__X
 
-/* All of them, ended by NULL (main.c). */
+/* All commands, terminated by NULL (main.c). */
 extern const cli_command *const cli_commands[];
 
 #endif

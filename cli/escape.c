@@ -1,12 +1,12 @@
-/* escape.c - foreign text on a terminal. Tokens, tensor names and file names come from strangers; a control character
- * among them could clear the screen, retitle the window, or turn the direction of what follows. */
+/* escape.c - untrusted text on a terminal. Tokens, tensor names and file names are untrusted: a control character in
+ * them could clear the screen, change the window title, or reverse the direction of the text that follows. */
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
 #include "output.h"
 
-/* C0 and C1 controls, DEL, line separators, and the characters that change direction or hide. */
+/* C0 and C1 controls, DEL, line separators, and characters that change direction or are invisible. */
 static bool is_unsafe(utf8proc_int32_t c)
 {
     return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || (c >= 0x200b && c <= 0x200f) ||
@@ -14,8 +14,8 @@ static bool is_unsafe(utf8proc_int32_t c)
            (c >= 0xfff9 && c <= 0xfffb) || (c >= 0xe0000 && c <= 0xe0fff);
 }
 
-/* The next piece of `text` as it may be shown: copies it, or its escape, to `piece` (terminated), stores the columns
- * it takes, and returns how many bytes of the text it stands for. */
+/* Copies the next piece of `text`, escaped if needed, to `piece` (terminated); stores its terminal columns; returns the
+ * number of bytes of `text` consumed. */
 static size_t next_piece(const char *text, size_t bytes, char piece[16], int *columns)
 {
     utf8proc_int32_t c;
@@ -34,14 +34,15 @@ static size_t next_piece(const char *text, size_t bytes, char piece[16], int *co
     return (size_t)n;
 }
 
-/* What one of the static buffers holds, with room for an end mark. */
+/* Capacity of a static buffer, with room for the end mark. */
 enum { SHOWN_BYTES = 516, SHOWN_BUFFERS = 4 };
 
 static const char *shown(const char *text, int columns)
 {
     static char buffers[SHOWN_BUFFERS][SHOWN_BYTES + 4];
     static unsigned turn;
-    char *out = buffers[turn++ % SHOWN_BUFFERS], *p = out, *cut = out; /* cut: where "..." still fits */
+    /* where "..." still fits if the text is truncated */
+    char *out = buffers[turn++ % SHOWN_BUFFERS], *p = out, *cut = out;
     size_t left = strlen(text);
     for (int used = 0; left > 0;) {
         char piece[16];
@@ -97,10 +98,10 @@ void cli_put_shown(FILE *out, const char *text, size_t bytes)
     }
 }
 
-/* Bytes at the start of running text that stay as they are though cli_put_shown would escape them; 0 for others. */
+/* Number of bytes at the start of running text that are kept although cli_put_shown would escape them; else 0. */
 static size_t stays(const char *text, size_t bytes)
 {
-    static const char *const kept[] = {"\n", "\t", "\u200c", "\u200d"}; /* the joiners of Persian, Hindi, emoji */
+    static const char *const kept[] = {"\n", "\t", "\u200c", "\u200d"}; /* joiners in Persian, Hindi and emoji */
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
         const size_t n = strlen(kept[i]);
         if (n <= bytes && memcmp(text, kept[i], n) == 0) return n;

@@ -1,6 +1,7 @@
-/* main.c - the program mha: finds the command, parses its options, runs it, and writes its result.
+/* main.c - the program mha: finds the command, parses its options, runs it and writes its result.
  *
- * The result goes into memory first and to stdout in the end, so stdout holds a whole result or nothing. */
+ * The result is collected in memory and written to stdout at the end, so stdout receives a complete result or nothing.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static const cli_command *find_command(const char *name)
 
 static void print_help(FILE *out)
 {
-    enum { SUMMARY = 15 }; /* where it begins */
+    enum { SUMMARY = 15 }; /* the command's first argument */
     const int columns = cli_columns(fileno(out));
     cli_put_wrapped(out, columns, 0, 0,
                     "Usage: mha COMMAND [OPTION...] [ARGUMENT...]\n\n"
@@ -62,7 +63,7 @@ static int print_version(void)
     return CLI_DONE;
 }
 
-/* Ends what was printed straight to stdout (help and version). A reader that has gone away is no failure. */
+/* Flushes text printed directly to stdout (help and version). A closed pipe is not a failure. */
 static int close_stdout(int code)
 {
     if (fflush(stdout) == 0 || errno == EPIPE) return code;
@@ -75,7 +76,7 @@ static bool has_result(int code)
     return code == CLI_DONE || code == CLI_NO;
 }
 
-/* Runs a parsed command with `out` in memory, then writes what it made. */
+/* Runs a parsed command with `out` in memory, then writes the result. */
 static int run_command(cli_session *session)
 {
     char *text;
@@ -97,7 +98,7 @@ static int run_command(cli_session *session)
     return code;
 }
 
-/* An unknown command, with the known one that is most like it. */
+/* Reports an unknown command and suggests the most similar known one. */
 static int refuse_command(const char *name)
 {
     const cli_session none = {0};
@@ -117,7 +118,7 @@ static int dispatch(int argc, char **argv)
     cli_memory_install(&session);
     if (!session.command) return refuse_command(argv[1]);
 
-    char name[64]; /* what --help shows as the program */
+    char name[64]; /* the program name that --help shows */
     snprintf(name, sizeof name, "mha %s", session.command->name);
     argv[1] = name;
     poptContext parser = NULL;

@@ -1,4 +1,4 @@
-/* memory.c - memory that is there, or the end of the program (memory.h). */
+/* memory.c - allocation that succeeds or ends the program (memory.h). */
 #define _GNU_SOURCE /* fopencookie */
 #include "memory.h"
 
@@ -27,7 +27,7 @@ void cli_memory_at_end(void (*clean)(void *user), void *user)
     at_end.user = user;
 }
 
-/* realloc that returns memory; for NULL, malloc. */
+/* realloc that never returns NULL; for NULL, malloc. */
 static void *resize(void *memory, size_t bytes)
 {
     void *more = realloc(memory, bytes ? bytes : 1);

@@ -1,4 +1,4 @@
-/* option_values.c - see option_values.h. The commands check what they are given themselves; a test compares both. */
+/* option_values.c - see option_values.h. Commands check their values themselves; a test compares both lists. */
 #include "option_values.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ static const char *method_name(int n)
     return n < MHA_REGROUP_METHODS ? mha_regroup_method_key((mha_regroup_method)n) : NULL;
 }
 
-/* The first row that fits; `command` NULL fits all. `more` lists further words, until NULL. */
+/* The first matching row; `command` NULL matches every command. `more` lists further words, terminated by NULL. */
 static const struct row {
     const char *command, *option, *words;
     const char *(*more)(int n);
@@ -49,7 +49,7 @@ static const struct row *find_row(const cli_command *command, const struct poptO
     return NULL;
 }
 
-/* A value that is a path: its placeholder says so. */
+/* True if the value is a path, which its placeholder tells. */
 static bool takes_path(const struct poptOption *option)
 {
     static const char *const paths[] = {"FILE", "OUT", "DIR", "FOLDER", "SHAPE"};

@@ -1,4 +1,4 @@
-/* option_values.h - the values of options that have a fixed set of them, for completion. */
+/* option_values.h - options with a fixed set of values, for completion. */
 #ifndef CLI_OPTION_VALUES_H
 #define CLI_OPTION_VALUES_H
 
@@ -6,13 +6,13 @@
 
 typedef enum option_kind {
     OPTION_FLAG,
-    OPTION_FREE, /* numbers and texts: nothing to complete */
-    OPTION_WORD, /* option_values has the words */
+    OPTION_FREE, /* numbers and texts, which are not completed */
+    OPTION_WORD, /* a word of option_values */
     OPTION_PATH,
     OPTION_MODEL /* a folder, or one of option_models */
 } option_kind;
 
-/* Models that have a name, separated by spaces. */
+/* Named models, separated by spaces. */
 extern const char option_models[];
 
 option_kind option_kind_of(const cli_command *command, const struct poptOption *option);

@@ -1,4 +1,4 @@
-/* options.c - the shared options, one table. Which of them a command takes is a set of flags (command.h). */
+/* options.c - the shared options in one table. Flags select which of them a command accepts (command.h). */
 #include "options.h"
 
 #include <errno.h>
@@ -12,11 +12,11 @@
 #include "suggest.h"
 #include "word_wrap.h"
 
-static cli_options given;                    /* where popt stores; copied into the session after parsing */
-static const char **model_names;             /* each -m, ended by NULL; NULL without */
-static const char *threads_text, *seed_text; /* read by cli_whole: one rule, and the option is named */
+static cli_options given;                    /* targets of popt, copied into the session after parsing */
+static const char **model_names;             /* all -m values, terminated by NULL; NULL if not given */
+static const char *threads_text, *seed_text; /* parsed by cli_whole, so that messages name the option */
 
-/* One row for each shared option; `need` 0 = every command has it. */
+/* One row per shared option; `need` 0 = accepted by every command. */
 static const struct shared_option {
     unsigned need;
     struct poptOption option;
@@ -54,7 +54,7 @@ static int add_options(struct poptOption *table, int n, const struct poptOption 
     return n;
 }
 
-/* The shared options of a command: those that only some commands have, or those that all have. */
+/* The shared options of a command: those that only some commands accept, or those that all accept. */
 static int add_shared(struct poptOption *table, int n, const cli_command *command, bool common)
 {
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
@@ -78,23 +78,23 @@ void cli_option_table(const cli_command *command, struct poptOption table[CLI_MA
 enum { MOST_GROUPS = 12 };
 static const struct poptOption table_end = POPT_TABLEEND;
 
-/* What popt reads, and keeps pointers to: a table of tables, one for each title of the help. popt returns FIRST_ROW + n
- * each time that row n, which takes one value, is given. */
+/* Tables that popt reads and points to: one per heading of the help. popt returns FIRST_ROW + n each time row n, which
+ * takes one value, is given. */
 enum { FIRST_ROW = 1000 };
 static struct grouped_table {
     struct poptOption group[MOST_GROUPS + 1];
     struct poptOption row[CLI_MAX_OPTIONS + MOST_GROUPS];
-    int times[CLI_MAX_OPTIONS + MOST_GROUPS]; /* how often a row was given */
+    int times[CLI_MAX_OPTIONS + MOST_GROUPS]; /* how often each row was given */
     int groups, rows;
 } grouped;
 
-/* -m is a list, as some commands take two models. */
+/* -m is a list, since some commands accept two models. */
 static bool takes_one_value(const cli_command *command, const struct poptOption *row)
 {
     return row->argInfo == POPT_ARG_STRING || (row->arg == &model_names && !(command->shared & CLI_MODELS));
 }
 
-/* The rows from `first` on are a group. */
+/* Makes the rows from `first` a group with a heading. */
 static void end_group(const char *title, int first)
 {
     if (grouped.rows == first || grouped.groups == MOST_GROUPS) return;
@@ -139,7 +139,7 @@ static void print_help(const cli_command *command, poptContext parser)
     }
 }
 
-/* An unknown option, with the known one that is most like it; any other mistake as popt has it. */
+/* Reports an unknown option and suggests the most similar known one; other errors as popt words them. */
 static int refuse_option(const cli_session *session, const char *option, int why)
 {
     struct poptOption table[CLI_MAX_OPTIONS];
@@ -191,7 +191,7 @@ int cli_number(const cli_session *session, const char *option, const char *text,
     return CLI_DONE;
 }
 
-/* Of an option that takes one value, popt keeps the last one. */
+/* If an option with one value is repeated, popt keeps the last value. */
 static int check_repeated(const cli_session *session)
 {
     char name[CLI_OPTION_NAME];
@@ -246,7 +246,7 @@ mha_dtype cli_dtype(const char *name)
     return MHA_DTYPE_OTHER;
 }
 
-/* Rules on values that popt does not know. NULL, or what is wrong. */
+/* Checks values beyond popt's rules. Returns NULL or the error. */
 static const char *check_values(const cli_session *session)
 {
     const cli_options *o = &session->options;
@@ -275,7 +275,7 @@ int cli_options_parse(cli_session *session, int argc, const char **argv, poptCon
         }
         if (code >= FIRST_ROW) grouped.times[code - FIRST_ROW]++;
     }
-    if (errno == ENOMEM) cli_memory_end(); /* popt drops the values that it cannot copy, and goes on */
+    if (errno == ENOMEM) cli_memory_end(); /* popt silently drops values that it cannot copy */
     if (code < -1) return refuse_option(session, poptBadOption(*parser, POPT_BADOPTION_NOALIAS), code);
     session->options = given;
     code = check_repeated(session);

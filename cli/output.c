@@ -1,4 +1,4 @@
-/* output.c - failures, JSON, CSV, colour, and the one write to stdout. Escaping of foreign text: escape.c. */
+/* output.c - error messages, JSON, CSV, color, and the one write to stdout. Escaping is in escape.c. */
 #include "output.h"
 
 #include <errno.h>
@@ -71,7 +71,7 @@ static const char *sentence(const mha_error *error)
     return error->message[0] ? cli_message(error->message, text) : mha_status_text(error->status);
 }
 
-/* Work that a signal stopped needs no sentence: whoever sent it knows. */
+/* Work stopped by a signal needs no message: its sender knows. */
 static bool stopped(const mha_error *error)
 {
     return error->status == MHA_ERR_CANCELLED && cli_signal();
@@ -104,7 +104,7 @@ int cli_put_json(cli_session *session, json_t *value, bool indent)
     char *text = value ? json_dumps(value, flags) : NULL;
     json_decref(value);
     if (!text) return cli_error(session, CLI_FAILED, "out of memory for the JSON result");
-    /* DEL is the one control character that jansson leaves alone; it can only stand inside a string. */
+    /* jansson escapes every control character except DEL, which can only occur inside a string. */
     for (const char *p = text; *p; p++) {
         if (*p == 0x7f)
             fputs("\\u007f", session->out);
@@ -177,7 +177,7 @@ int cli_flush(const cli_session *session, const char *text, size_t bytes)
     while (bytes > 0) {
         ssize_t n = write(STDOUT_FILENO, text, bytes);
         stdout_closed |= n < 0 && errno != EINTR;
-        if (n < 0 && errno == EPIPE) return CLI_DONE; /* mha ... | head: the reader has what it wanted */
+        if (n < 0 && errno == EPIPE) return CLI_DONE; /* mha ... | head: the reader has all it wants */
         if (n < 0 && errno == EINTR && !cli_signal()) continue;
         if (n < 0 && cli_signal()) return 128 + cli_signal();
         if (n < 0) return cli_error(session, CLI_FAILED, "cannot write the result: %s", strerror(errno));
@@ -226,7 +226,7 @@ int cli_write_file(const cli_session *session, const void *data, size_t bytes)
     int code = cli_check_out(session);
     if (code != CLI_DONE) return code;
     if (out_is_stdout(session)) {
-        fwrite(data, 1, bytes, session->out); /* main looks whether that failed */
+        fwrite(data, 1, bytes, session->out); /* main checks whether that failed */
         return CLI_DONE;
     }
     if (mha_file_write(session->options.out, data, bytes, session->options.force, &error) != MHA_OK)

@@ -1,4 +1,4 @@
-/* output.h - everything that the program shows: results on stdout, talk on stderr, foreign text made harmless. */
+/* output.h - everything that the program prints: results on stdout, log lines on stderr, untrusted text escaped. */
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
 
@@ -8,18 +8,21 @@
 
 /* ---- failures: each prints one line to stderr and returns the exit code ---- */
 
-/* "mha heads: SENTENCE", and where to find help: exit 2. `format` must escape foreign text with cli_shown. */
+/* Prints "mha heads: MESSAGE" and where to find help; returns CLI_USAGE. `format` must escape untrusted text with
+ * cli_shown. */
 int cli_usage(const cli_session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* An input could not be used: 3, or 1 when only memory was short, or 128 + n after a signal. */
+/* For an input that cannot be used: returns CLI_REFUSED, or 1 if memory ran out, or 128 + n after a signal. */
 int cli_refuse(const cli_session *session, const mha_error *error);
-/* Work failed: 2 for MHA_ERR_ARG (the user's values reached the library), 3 for MHA_ERR_FORMAT, 128 + n, else 1. */
+/* For failed work: returns 2 for MHA_ERR_ARG (user values that reached the library), 3 for MHA_ERR_FORMAT, 128 + n
+ * after a signal, else 1. */
 int cli_fail(const cli_session *session, const mha_error *error);
-/* Any other failure: "mha heads: SENTENCE"; returns `code`. */
+/* For any other failure: prints "mha heads: MESSAGE"; returns `code`. */
 int cli_error(const cli_session *session, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Any other line of talk; not with -q. */
+/* Prints a log line; nothing with -q. */
 void cli_say(const cli_session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Library messages pass through `rewrite`, which returns `message` or a replacement in `text`. NULL: unchanged. */
+/* Passes the library's messages through `rewrite`, which returns `message` or a replacement in `text`. NULL: unchanged.
+ */
 enum { CLI_MESSAGE = 2048 };
 typedef const char *cli_rewrite(const char *message, char text[CLI_MESSAGE]);
 void cli_message_rewrite(cli_rewrite *rewrite);
@@ -27,57 +30,56 @@ const char *cli_message(const char *message, char text[CLI_MESSAGE]);
 
 /* ---- foreign text ---- */
 
-/* `text` fit for a terminal: C0, C1, DEL, bidi controls and invalid UTF-8 as \xNN or \uNNNN, cut at about 500 bytes.
- * The result lives in one of four static buffers, so up to four may be used in one printf. */
+/* `text` escaped for a terminal: C0, C1, DEL, bidi controls and invalid UTF-8 as \xNN or \uNNNN, truncated to about 500
+ * bytes. The result is in one of four static buffers, so one printf may use up to four. */
 const char *cli_shown(const char *text);
-/* How many bytes of `text`, from its start, are UTF-8: all of them, or those before the first that is not. */
+/* Number of bytes at the start of `text` that are valid UTF-8. */
 size_t cli_utf8_bytes(const char *text, size_t bytes);
-/* The beginning of `text`, made fit in the same way, that takes at most `columns` columns; "..." tells that there is
- * more. */
+/* The start of `text`, escaped in the same way, in at most `columns` columns; "..." marks truncation. */
 const char *cli_shown_start(const char *text, int columns);
-/* The same for a whole string of any length, written to `out`. */
+/* Writes a whole string of any length, escaped in the same way, to `out`. */
 void cli_put_shown(FILE *out, const char *text, size_t bytes);
-/* The same for running text, of which newlines, tabs and the joiners inside of words and emoji stay. */
+/* The same for running text, which keeps newlines, tabs and the joiners inside words and emoji. */
 void cli_put_running(FILE *out, const char *text, size_t bytes);
-/* Terminal columns that cli_put_shown takes (East Asian wide characters count 2). */
+/* Terminal columns that cli_put_shown needs (East Asian wide characters count 2). */
 int cli_shown_columns(const char *text, size_t bytes);
-/* One CSV cell: quoted where needed; text that a spreadsheet would run as a formula (= + - @ first) gets an
- * apostrophe. */
+/* Writes one CSV cell, quoted if needed; text that a spreadsheet would run as a formula (first character = + - @) is
+ * prefixed with an apostrophe. */
 void cli_put_csv(FILE *out, const char *text);
 
 /* ---- JSON ---- */
 
-/* A number, null for NaN and infinities. */
+/* A number; null for NaN and infinities. */
 json_t *cli_real(double value);
-/* Writes `value` (a reference that is taken over) and a newline to session->out: 9 digits, only printable ASCII.
- * Returns CLI_DONE, or CLI_FAILED with a message when memory is short (also when `value` is NULL). */
+/* Writes `value` and a newline to session->out, with 9 digits and printable ASCII only; takes over the reference.
+ * Returns CLI_DONE, or CLI_FAILED with a message if memory ran out (also if `value` is NULL). */
 int cli_put_json(cli_session *session, json_t *value, bool indent);
 
 /* ---- colour ---- */
 
-/* May this stream be coloured? A terminal, NO_COLOR not set, TERM not "dumb". */
+/* True if the stream may be colored: a terminal, NO_COLOR not set, TERM not "dumb". */
 bool cli_may_colour(int fd);
-/* Escape sequences that are empty strings when colour is off. */
+/* Escape sequences, empty if color is off. */
 const char *cli_bold(const cli_session *session);
 const char *cli_dim(const cli_session *session);
 const char *cli_plain(const cli_session *session);
-/* Width of the terminal at fd; COLUMNS or 80 when there is none. */
+/* Width of the terminal at fd; without a terminal, COLUMNS or 80. */
 int cli_columns(int fd);
 
-/* Writes the finished result, or a piece of one that comes bit by bit, to stdout. A reader that has gone away is no
- * failure (SIGPIPE is ignored). */
+/* Writes the finished result, or a part of a streamed result, to stdout. A closed pipe is not a failure (SIGPIPE is
+ * ignored). */
 int cli_flush(const cli_session *session, const char *text, size_t bytes);
-/* Can nothing more be written, as the reader has gone away or writing failed? Then there is no use in going on. */
+/* True if stdout accepts no more, because its reader closed it or writing failed: the work may stop. */
 bool cli_stdout_closed(void);
-/* Does a name end so? Does the one given with -o? */
+/* True if a name has this ending; the same for the name given with -o. */
 bool cli_ends(const char *name, const char *end);
 bool cli_out_ends(const cli_session *session, const char *end);
-/* CLI_USAGE with a message if the file named with -o exists and --force was not given, if it is one of the inputs, if
- * its name is empty, or if it is stdout ("-") where --json is too: to be asked before long work. */
+/* CLI_USAGE with a message if the file of -o exists without --force, is an input, has an empty name, or is stdout ("-")
+ * together with --json. Called before long work. */
 int cli_check_out(const cli_session *session);
-/* The name to speak of it. */
+/* The output's name for messages. */
 const char *cli_out_name(const cli_session *session);
-/* Writes `bytes` to the file named with -o, atomically; an existing one only with --force. Returns an exit code. */
+/* Writes `bytes` to the file of -o atomically; replaces an existing file only with --force. Returns an exit code. */
 int cli_write_file(const cli_session *session, const void *data, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* output_is_input.c - see output_is_input.h. The inputs are found in the option table: every option with a value that
- * is a file, a folder or a model, except for the few that name what is written. */
+/* output_is_input.c - see output_is_input.h. Inputs are found in the option table: every option whose value is a file,
+ * a folder or a model, except the few that name outputs. */
 #include "output_is_input.h"
 
 #include <dirent.h>
@@ -21,7 +21,8 @@ static bool is_same(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Is an entry of this name read with a model or a training run? Others, such as a report on the model, are not. */
+/* True if a model or a training run reads an entry of this name. Other entries, such as a report on the model, are not
+ * read. */
 static bool is_read(const char *name)
 {
     static const char *const names[] = {"vocab.txt", "merges.txt", "tokenizer.model"};
@@ -31,7 +32,7 @@ static bool is_read(const char *name)
     return found || cli_ends(name, ".json") || cli_ends(name, ".safetensors");
 }
 
-/* Is `file` an entry of the folder, and read (or, with `any`, not even that)? */
+/* True if `file` is an entry of the folder that is read (with `any`, any entry). */
 static bool holds(const char *folder, const struct stat *file, bool any)
 {
     bool found = false;
@@ -116,7 +117,7 @@ int cli_inputs_check(const cli_session *s, const char *output, const char *path)
 
 /* ---- standard input ---- */
 
-/* Options and arguments that are "-". */
+/* Counts options and arguments that are "-". */
 typedef struct claims {
     int count;
     char first[CLI_OPTION_NAME], last[CLI_OPTION_NAME];

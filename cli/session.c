@@ -22,7 +22,7 @@ static void note_signal(int number)
     caught = number;
 }
 
-/* Made before anything is mapped, as nothing can be formatted in a handler. */
+/* Formatted before anything is mapped, since a signal handler cannot format. */
 static char lost_page[1024] = "mha: a mapped file shrank while being read; ";
 static const char advice[] = "it must not change while the program runs, unless --no-map is given\n";
 
@@ -31,26 +31,27 @@ void cli_signals_reading(const char *name)
     snprintf(lost_page, sizeof lost_page, "mha: %s: a mapped file shrank while being read; ", cli_shown(name));
 }
 
-/* Files are mapped (mha/io.h), and a page that is no longer there is this signal, in whichever thread touched it. There
- * is no way back, so it ends the program; nothing of the result has been written, but what `generate` has streamed. A
- * SIGBUS of another kind, a memory that fails, is left to the system. Only what is safe in a handler is called. */
+/* Files are mapped (mha/io.h); access to a page that no longer exists raises SIGBUS in whichever thread touched it. The
+ * thread cannot continue, so the program ends; nothing of the result has been written, except what `generate` has
+ * streamed. Any other SIGBUS, such as failing memory, is left to the system. The handler calls only async-signal-safe
+ * functions. */
 static void on_lost_page(int number, siginfo_t *info, void *context)
 {
     (void)context;
     if (info->si_code != BUS_ADRERR) {
         signal(number, SIG_DFL);
-        return; /* to the same instruction, which fails again */
+        return; /* repeats the instruction, which fails again */
     }
     static atomic_flag told = ATOMIC_FLAG_INIT;
     while (atomic_flag_test_and_set(&told))
-        pause(); /* until the thread that came first has ended the program */
+        pause(); /* until the first thread has ended the program */
     bool written = write(STDERR_FILENO, lost_page, strlen(lost_page)) >= 0;
     written = write(STDERR_FILENO, advice, sizeof advice - 1) >= 0 && written;
     _exit(!written ? CLI_FAILED : CLI_REFUSED);
 }
 
-/* A missing descriptor is filled with one that fails in its own direction, so that a closed stdout is an error when the
- * result is written and not a file that we opened. */
+/* Opens missing descriptors so that using them fails: a closed stdout is then an error when the result is written, not
+ * a file that was opened later. */
 static void fill_descriptors(void)
 {
     for (int fd = 0; fd <= 2; fd++)
@@ -70,7 +71,7 @@ void cli_signals_install(void)
     for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
         struct sigaction before;
         sigaction(stops[i], NULL, &before);
-        if (before.sa_handler != SIG_IGN) sigaction(stops[i], &note, NULL); /* nohup stays nohup */
+        if (before.sa_handler != SIG_IGN) sigaction(stops[i], &note, NULL); /* keeps SIGHUP ignored under nohup */
     }
 }
 
@@ -114,7 +115,7 @@ static struct {
     bool on, shown;
     char what[64];
     int64_t start_ms, last_ms;
-    int64_t start_done; /* > 0 for work that goes on from a state file */
+    int64_t start_done; /* > 0 for work resumed from a state file */
 } progress;
 
 double cli_seconds(void)
@@ -197,7 +198,7 @@ void cli_progress(const char *what, int64_t done, int64_t total)
 static int on_progress(void *user, const char *what, int64_t done, int64_t total)
 {
     (void)user;
-    if (held) return 0; /* whoever holds signals shows his own progress */
+    if (held) return 0; /* code that holds signals shows its own progress */
     if (caught || cli_stdout_closed()) return 1;
     cli_progress(what, done, total);
     return 0;

@@ -5,14 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LONGEST = 32 }; /* bytes of a word; longer ones are like none */
+enum { LONGEST = 32 }; /* bytes of a word; longer words match nothing */
 
 static int least(int a, int b)
 {
     return a < b ? a : b;
 }
 
-/* Edits that turn one word into the other: a byte inserted, removed or replaced, or two neighbors exchanged. */
+/* Edit distance of two words: a byte inserted, removed or replaced, or two neighbors exchanged. */
 static int edits(const char *a, const char *b)
 {
     int rows[3][LONGEST + 1], *before = rows[0], *last = rows[1], *row = rows[2];

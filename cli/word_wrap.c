@@ -1,4 +1,4 @@
-/* word_wrap.c - prose that keeps to the width of the terminal. */
+/* word_wrap.c - wraps prose to the width of the terminal. */
 #include "word_wrap.h"
 
 #include <stdarg.h>
@@ -14,7 +14,7 @@ static void new_line(FILE *out, int indent)
 
 void cli_put_wrapped(FILE *out, int columns, int used, int indent, const char *text)
 {
-    bool fresh = true; /* nothing on this line that a word must be parted from */
+    bool fresh = true; /* the line has no word yet */
     while (*text) {
         const size_t word = strcspn(text, " \n");
         const int width = cli_shown_columns(text, word);
@@ -39,7 +39,7 @@ void cli_put_wrapped(FILE *out, int columns, int used, int indent, const char *t
 
 void cli_put_prose(const cli_session *session, int used, int indent, const char *format, ...)
 {
-    char text[4096]; /* more than four shown texts */
+    char text[4096]; /* more than four results of cli_shown */
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);

@@ -1,15 +1,15 @@
-/* word_wrap.h - prose that keeps to the width of the terminal. */
+/* word_wrap.h - wraps prose to the width of the terminal. */
 #ifndef CLI_WORD_WRAP_H
 #define CLI_WORD_WRAP_H
 
 #include "command.h"
 
-/* `text`, broken between words so that no line passes `columns`, and a newline. The first line has `used` columns
- * already; the others begin with `indent` spaces. A newline in the text stays one. A word wider than a line stays
- * whole. */
+/* Writes `text` and a newline, broken between words so that no line exceeds `columns`. The first line already has
+ * `used` columns; the others begin with `indent` spaces. Newlines in the text are kept. A word wider than a line is not
+ * split. */
 void cli_put_wrapped(FILE *out, int columns, int used, int indent, const char *text);
 
-/* The same for the session's result, with printf's format; foreign text goes through cli_shown first. */
+/* The same to the session's result, with a printf format; untrusted text must be escaped with cli_shown. */
 void cli_put_prose(const cli_session *session, int used, int indent, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -1,4 +1,4 @@
-/* bench_attention.c - one row: data, plan, calls against the clock, limits before and after. */
+/* bench_attention.c - measures one row: data, plan, timed calls, and the machine's limits before and after. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,14 +38,14 @@ double bench_share(const bench_result *r)
 
 enum { HUGE_PAGE = 2 << 20 };
 
-/* What one row needs; k and v lie side by side, so that reading both is one footprint. */
+/* Memory of one row; k and v are adjacent, so that reading both covers one range. */
 typedef struct operands {
-    size_t q_bytes, kv_bytes, lse_bytes; /* of q and out; of k and v each; of lse */
+    size_t q_bytes, kv_bytes, lse_bytes; /* elements of q and out; of k and of v; of lse */
     char *q, *k, *out;
-    char *lse, *dout, *dq, *dk; /* with training; dk and dv lie side by side, too */
+    char *lse, *dout, *dq, *dk; /* with training; dk and dv are adjacent too */
 } operands;
 
-/* Whole huge pages where the system gives them, so that what is measured is no table of pages. */
+/* Requests huge pages, so that page table lookups do not distort the measurement. */
 static char *allocate(size_t bytes)
 {
     void *memory = NULL;
@@ -58,7 +58,7 @@ static char *allocate(size_t bytes)
     return memory;
 }
 
-/* The upper half of a float is a bf16; f16 has another exponent, which numbers between 2^-14 and 2^16 fit. */
+/* The upper half of a float is a bf16. f16 has a narrower exponent range, which values between 2^-14 and 2^16 fit. */
 static uint16_t half_of(float number, mha_dtype dtype)
 {
     uint32_t bits;
@@ -68,7 +68,7 @@ static uint16_t half_of(float number, mha_dtype dtype)
     return (uint16_t)(sign << 15 | exponent << 10 | digits);
 }
 
-/* Multiples of 1/128 in (-1, 1), which all three types hold exactly, in a fixed order. */
+/* Multiples of 1/128 in (-1, 1), which all three dtypes represent exactly, in a fixed order. */
 static void fill(void *data, size_t bytes, mha_dtype dtype)
 {
     const size_t count = bytes / mha_dtype_size(dtype);
@@ -76,7 +76,8 @@ static void fill(void *data, size_t bytes, mha_dtype dtype)
     uint16_t *half = data;
     uint32_t state = 1;
     for (size_t i = 0; i < count; i++) {
-        state = state * 1664525U + 1013904223U; /* a linear congruential generator; its upper bits are the good ones */
+        /* a linear congruential generator; only its upper bits are random enough */
+        state = state * 1664525U + 1013904223U;
         const float number = (float)((int)(state >> 24) - 128 + (state >> 24 == 0)) / 128;
         if (dtype == MHA_F32)
             wide[i] = number;
@@ -122,16 +123,16 @@ static void operands_close(operands *x)
 /* ---- calls against the clock ---- */
 
 enum { SAMPLES_LEAST = 5, SAMPLES_MOST = 20000 };
-/* Calls shorter than this are timed together: the clock itself takes some 30 ns. */
+/* Calls shorter than this are timed in groups: reading the clock takes about 30 ns. */
 static const double SAMPLE_SECONDS = 20e-6;
-/* Longer ones on one thread are timed by its own clock, which does not run while other programs have the core. */
+/* Longer calls on one thread are timed by the thread's CPU clock, which excludes other programs. */
 static const double LONG_SECONDS = 0.001;
 
 typedef struct runner {
     clockid_t clock;
     const mha_attn_plan *plan;
     const mha_attn_args *args;
-    const mha_attn_grads *grads; /* NULL: forward alone */
+    const mha_attn_grads *grads; /* NULL: forward only */
     void *workspace;
     size_t workspace_bytes;
 } runner;
@@ -166,7 +167,7 @@ static mha_status time_calls(runner *r, bool alone, double seconds, double *samp
                              mha_error *error)
 {
     double once = 0;
-    mha_status status = seconds_of(r, 1, &once, error); /* brings pages and clock up */
+    mha_status status = seconds_of(r, 1, &once, error); /* warm-up: touches pages, raises the clock frequency */
     if (status == MHA_OK) status = seconds_of(r, 1, &once, error);
     const int64_t together = once < SAMPLE_SECONDS ? 1 + (int64_t)(SAMPLE_SECONDS / (once + 1e-9)) : 1;
     if (alone && once > LONG_SECONDS) r->clock = CLOCK_THREAD_CPUTIME_ID;
@@ -184,7 +185,7 @@ static mha_status time_calls(runner *r, bool alone, double seconds, double *samp
 
 /* ---- limits and plan ---- */
 
-/* The larger of what was known and what is measured now. */
+/* The larger of the earlier and the new measurement. */
 static mha_status measure_limits(mha_ctx *ctx, const operands *x, bench_result *result, mha_error *error)
 {
     double fma, read = 0;
@@ -197,7 +198,7 @@ static mha_status measure_limits(mha_ctx *ctx, const operands *x, bench_result *
     return MHA_OK;
 }
 
-/* The plan's own word for the instruction set, and for what it multiplies. */
+/* Instruction set and multiplied type, as the plan's description names them. */
 static void note_plan(const mha_attn_plan *plan, bench_result *result)
 {
     char text[4096];

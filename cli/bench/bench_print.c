@@ -1,4 +1,4 @@
-/* bench_print.c - results of `mha bench` as a table, JSON or CSV; all three hold the same numbers. */
+/* bench_print.c - results of `mha bench` as a table, JSON or CSV; all three contain the same numbers. */
 #include <math.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -6,12 +6,12 @@
 #include "bench/bench.h"
 #include "output.h"
 
-/* What the system calls this CPU, in text[capacity]. */
+/* Writes the CPU's name, as the system reports it, to text[capacity]. */
 static void cpu_name(char *text, size_t capacity)
 {
     struct utsname machine;
     snprintf(text, capacity, "%s", uname(&machine) == 0 ? machine.machine : "unknown");
-    FILE *info = fopen("/proc/cpuinfo", "r"); /* Linux alone has it */
+    FILE *info = fopen("/proc/cpuinfo", "r"); /* Linux only */
     char line[256];
     while (info && fgets(line, sizeof line, info)) {
         const char *value = strchr(line, ':');
@@ -91,7 +91,7 @@ static void print_csv(cli_session *s, const char *cpu, const bench_result *resul
 
 /* ---- table ---- */
 
-enum { WITH_MEDIAN = 90 }; /* columns from which on it is shown */
+enum { WITH_MEDIAN = 90 }; /* minimum terminal width at which the column is shown */
 
 static void put_numbers(const cli_session *s, const bench_result *r)
 {

@@ -1,5 +1,5 @@
-/* cmd_bench.c - `mha bench attention`: how fast the operator is on this machine, and how far from the machine's
- * limit. */
+/* cmd_bench.c - `mha bench attention`: speed of the operator on this machine, and as a fraction of the machine's limit.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ enum { TYPES = sizeof types / sizeof *types };
 
 /* ---- which rows ---- */
 
-/* Is `name` one of the comma-separated words of `list`? */
+/* True if `name` is one of the comma-separated words of `list`. */
 static bool is_listed(const char *list, const char *name)
 {
     const size_t length = strlen(name);

@@ -12,7 +12,7 @@
 
 #define RULE "a model must be a folder with config.json, tokenizer.json and model.safetensors, or minilm, or builtin"
 
-/* Where folders come from; `name` of the hub, or NULL. */
+/* Where to get folders; `name` on the hub, or NULL. */
 static int advise(const cli_session *s, const char *name)
 {
     const char *hub = name ? name : "openai-community/gpt2";
@@ -21,7 +21,7 @@ static int advise(const cli_session *s, const char *name)
     return CLI_REFUSED;
 }
 
-/* "organization/name", as models are called on the hub, and no path into a folder that is there. */
+/* True for "organization/name", the form of names on the hub, unless it is a path that exists. */
 static bool of_hub(const char *name)
 {
     char folder[PATH_MAX];
@@ -42,7 +42,7 @@ static int refuse_missing(const cli_session *s, const char *name)
     return advise(s, of_hub(name) ? name : NULL);
 }
 
-/* The library knows which files are not safetensors, and what they are. */
+/* The library identifies files that are not safetensors. */
 static int refuse_file(const cli_session *s, const char *name)
 {
     mha_file *file = NULL;
@@ -59,7 +59,7 @@ static int refuse_file(const cli_session *s, const char *name)
 int model_folder_check(const cli_session *s, const char *name)
 {
     struct stat st;
-    if (!*name) return CLI_DONE; /* the library's own sentence */
+    if (!*name) return CLI_DONE; /* the library's message */
     if (stat(name, &st) != 0) return refuse_missing(s, name);
     return S_ISDIR(st.st_mode) ? CLI_DONE : refuse_file(s, name);
 }
@@ -72,7 +72,7 @@ static bool has(const char *folder, const char *name)
     return snprintf(path, sizeof path, "%s/%s", folder, name) < PATH_MAX && access(path, F_OK) == 0;
 }
 
-/* A file of weights of another kind, the first in the order of names. */
+/* The first file of weights in another format, by name. */
 static bool find_other_weights(const char *folder, char found[NAME_MAX + 1])
 {
     static const char *const ends[] = {".gguf", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx"};
@@ -100,7 +100,7 @@ int model_folder_check_files(const cli_session *s, const char *folder, bool weig
         return cli_error(s, CLI_REFUSED,
                          "%s: weights must be safetensors (got %s); save_pretrained of transformers writes them", name,
                          cli_shown(other));
-    if (config) return CLI_DONE; /* what is missing is the library's to say */
+    if (config) return CLI_DONE; /* the library reports what is missing */
     cli_error(s, CLI_REFUSED, "%s: " RULE " (got a folder without config.json)", name);
     return advise(s, NULL);
 }

@@ -1,13 +1,12 @@
-/* model_folder.h - what a model must be, said of names that are something else: a GGUF file, a pickle, a name of the
- * hub. */
+/* model_folder.h - explains names that are not model folders: a GGUF file, a pickle, a name on the hub. */
 #ifndef CLI_INPUT_MODEL_FOLDER_H
 #define CLI_INPUT_MODEL_FOLDER_H
 
 #include "command.h"
 
-/* Is `name` a folder? If not, CLI_REFUSED with a message that says what it is and where folders come from. */
+/* CLI_REFUSED unless `name` is a folder; the message says what it is and where to get folders. */
 int model_folder_check(const cli_session *session, const char *name);
-/* Does the folder have config.json and, if `weights` are needed, weights that can be read? */
+/* CLI_REFUSED unless the folder has config.json and, if `weights` are required, readable weights. */
 int model_folder_check_files(const cli_session *session, const char *folder, bool weights);
 
 #endif

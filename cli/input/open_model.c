@@ -1,4 +1,4 @@
-/* open_model.c - opens what -m MODEL names: a folder, "minilm" or "builtin". */
+/* open_model.c - opens -m MODEL: a folder, "minilm" or "builtin". */
 #include <limits.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include "output.h"
 #include "session.h"
 
-static char folder[PATH_MAX]; /* of the model of this run */
+static char folder[PATH_MAX]; /* name of this run's model */
 
 static int find(cli_session *session, const char *name)
 {
@@ -42,7 +42,7 @@ static bool has_file(const char *path, const char *name)
     return snprintf(file, sizeof file, "%s/%s", path, name) < PATH_MAX && access(file, F_OK) == 0;
 }
 
-/* Where texts are ids, a folder without tokenizer.json will do. */
+/* If texts are ids, the folder may lack tokenizer.json. */
 static bool lacks_tokenizer(const char *path)
 {
     return has_file(path, "config.json") && !has_file(path, "tokenizer.json");

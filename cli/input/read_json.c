@@ -1,4 +1,4 @@
-/* read_json.c - files of JSON that options name, within bounds of memory. */
+/* read_json.c - JSON files named by options, with bounded memory. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "output.h"
 #include "session.h"
 
-/* What a file may hold. Each value and key but the first follows one of the marks , : [ { and jansson takes up to 150
- * bytes per mark, so the limits keep memory below 200 MiB, the text included. The largest file that commands write, the
+/* Limits of a file. Every value and key except the first follows one of the marks , : [ { and jansson allocates up to
+ * 150 bytes per mark, so memory stays below 200 MiB including the text. The largest file that a command writes, the
  * scores of 16,000 heads with all statistics, has 400,000 marks in 5 MiB. */
 enum { MOST_MIB = 16, MOST_MARKS = 1 << 20 };
 

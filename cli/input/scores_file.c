@@ -1,4 +1,4 @@
-/* scores_file.c - see scores_file.h. The first character tells the two forms apart: JSON begins with a brace. */
+/* scores_file.c - see scores_file.h. The first character distinguishes the formats: JSON begins with a brace. */
 #include "input/scores_file.h"
 
 #include <ctype.h>
@@ -19,7 +19,7 @@ typedef struct scores {
     const mha_model *model;
     const mha_model_info *info;
     double *values; /* [layers, H] */
-    char *text;     /* [bytes], and NUL */
+    char *text;     /* [bytes], terminated */
     size_t bytes;
 } scores;
 
@@ -35,7 +35,7 @@ static int check_whole(const scores *f)
 
 /* ---- JSON ---- */
 
-/* The value that is wrong, on one line. */
+/* The invalid value, on one line. */
 static int refuse_value(const scores *f, const char *place, const char *rule, const json_t *got)
 {
     enum { COLUMNS_SHOWN = 60 };
@@ -46,7 +46,7 @@ static int refuse_value(const scores *f, const char *place, const char *rule, co
     return code;
 }
 
-/* `numbers`: of the heads of the row; NULL = as the model has them. */
+/* `numbers`: head numbers of the row; NULL = all heads of the layer. */
 static int read_row(const scores *f, const json_t *row, const json_t *numbers, int64_t layer)
 {
     char place[64], rule[64];
@@ -98,14 +98,14 @@ static int read_json(const scores *f, const char *at)
 enum { LAYER, HEAD, SCORE, COLUMNS, CELLS = 256 };
 static const char *const titles[COLUMNS] = {"layer", "head", "importance"};
 
-/* A line, cut at its commas. */
+/* A line, split at its commas. */
 typedef struct cells {
     int64_t line;
     char *cell[CELLS];
     int count;
 } cells;
 
-/* Takes the next line off `at`; false at the end. */
+/* Takes the next line from `at`; false at the end. */
 static bool next_line(char **at, cells *c)
 {
     char *line = *at;
@@ -140,7 +140,7 @@ static int find_columns(const scores *f, const cells *c, int place[COLUMNS])
     return CLI_DONE;
 }
 
-/* A number of a layer or of a head: digits, less than `limit`; -1 otherwise. */
+/* A layer or head number: digits, less than `limit`; else -1. */
 static int64_t number_of(const char *cell, int64_t limit)
 {
     const size_t digits = strspn(cell, "0123456789");

@@ -1,13 +1,12 @@
-/* scores_file.h - scores of heads that `mha heads --by SCORE` wrote, as --json or as --csv, for the commands that use
- * them. */
+/* scores_file.h - reads head scores that `mha heads --by SCORE` wrote as --json or --csv. */
 #ifndef CLI_INPUT_SCORES_FILE_H
 #define CLI_INPUT_SCORES_FILE_H
 
 #include "command.h"
 
-/* Fills values [layers, H] of the model, NAN where a layer has no such head; "-" is standard input. Whatever is not a
- * finite score for every head, and for no other, is refused with its place in the file. Returns an exit code; the
- * message has been printed. */
+/* Fills values [layers, H] of the model, NAN where a layer has no such head; "-" is standard input. The file must have
+ * one finite score for every head and for no other; otherwise it is refused, naming the place in the file. Returns an
+ * exit code; the message has been printed. */
 int scores_file_read(const cli_session *session, const char *path, const mha_model *model, double *values);
 
 #endif

@@ -1,4 +1,4 @@
-/* text_reader.c - see text_reader.h. Memory holds one line and one text (or part), never the file. */
+/* text_reader.c - see text_reader.h. Memory holds one line and one text (or part of a text), never the whole file. */
 #include "input/text_reader.h"
 
 #include <errno.h>
@@ -12,17 +12,17 @@
 #include "session.h"
 
 enum { MOST = 16 << 20 };    /* bytes of a text */
-enum { LONGEST = MOST + 2 }; /* bytes of a line with CR and newline */
+enum { LONGEST = MOST + 2 }; /* bytes of a line including CR and newline */
 
 typedef struct reading {
     text_reader *reader;
     const char *path;
-    int64_t line, first; /* of the file, and where the text begins */
-    char *raw;           /* the present line, as it stands in the file */
+    int64_t line, first; /* line of the file, and line where the text begins */
+    char *raw;           /* the current line, unchanged */
     size_t raw_room;
-    char *text; /* what has come of the present text */
+    char *text; /* the current text so far */
     size_t bytes, room;
-    bool inside; /* a part of it has been passed on */
+    bool inside; /* a part of the text has been passed on */
 } reading;
 
 /* ---- what is read ---- */
@@ -35,7 +35,7 @@ bool cli_documents_find(const char *name, cli_documents *how)
     } words[] = {{"line", CLI_LINE},
                  {"paragraph", CLI_PARAGRAPH},
                  {"whole", CLI_WHOLE},
-                 /* of training.json as version 0.1 wrote it */
+                 /* as version 0.1 wrote it to training.json */
                  {"lines", CLI_LINE},
                  {"blank", CLI_PARAGRAPH}};
     *how = CLI_LINE;
@@ -106,7 +106,7 @@ static int pass_on(reading *r, bool last)
     return code;
 }
 
-/* The present text, if there is one, ends without its last line end. */
+/* Ends the current text, if any, without its last line end. */
 static int end_text(reading *r)
 {
     if (!r->bytes && !r->inside) return CLI_DONE;
@@ -114,7 +114,7 @@ static int end_text(reading *r)
     return pass_on(r, true);
 }
 
-/* The characters with the property White_Space of Unicode, in UTF-8. */
+/* Characters with the Unicode property White_Space, in UTF-8. */
 static const char *const white[] = {
     "\t",           "\n",           "\v",           "\f",           "\r",           " ",
     "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81", "\xE2\x80\x82",
@@ -122,7 +122,7 @@ static const char *const white[] = {
     "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8", "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F",
     "\xE3\x80\x80"};
 
-/* Bytes of the white-space character that `text`, a string, begins with; 0: another character. */
+/* Bytes of the white-space character at the start of `text`; 0 for any other character. */
 static size_t white_bytes(const char *text)
 {
     for (size_t i = 0; i < sizeof white / sizeof *white; i++)
@@ -130,7 +130,7 @@ static size_t white_bytes(const char *text)
     return 0;
 }
 
-/* White space and nothing else; `text` is terminated. */
+/* True if `text` consists of white space; it must be terminated. */
 static bool is_blank(const char *text, size_t bytes)
 {
     size_t at = 0, more;
@@ -139,7 +139,7 @@ static bool is_blank(const char *text, size_t bytes)
     return at == bytes;
 }
 
-/* A whole file of blank lines is no text. */
+/* A whole file of blank lines is not a text. */
 static int end_file(reading *r)
 {
     const bool blank = r->reader->how == CLI_WHOLE && !r->inside && is_blank(r->text, r->bytes);
@@ -175,7 +175,7 @@ static int check_line(const reading *r, const char *line, size_t bytes)
                      (unsigned char)line[good]);
 }
 
-/* A line with its end. */
+/* Adds a line with its line end. */
 static int take_line(reading *r, size_t bytes)
 {
     static const char mark[] = "\xEF\xBB\xBF";
@@ -184,7 +184,7 @@ static int take_line(reading *r, size_t bytes)
     if (r->line == 1 && bytes >= 3 && memcmp(line, mark, 3) == 0) line += 3, bytes -= 3;
     const bool ended = bytes > 0 && line[bytes - 1] == '\n';
     size_t n = bytes - ended;
-    if (n && line[n - 1] == '\r') n--; /* also of a last line without a newline */
+    if (n && line[n - 1] == '\r') n--; /* also a last line without a newline */
     int code = check_line(r, line, n);
     if (code != CLI_DONE) return code;
     line[n] = '\0';
@@ -193,13 +193,13 @@ static int take_line(reading *r, size_t bytes)
         return end_text(r);
     }
     if (ended) line[n++] = '\n';
-    /* A CR that ends the file adds nothing: the text ends with the line before it, whose newline goes. */
+    /* A CR at the end of the file is dropped, and the text ends with the line before it, without its newline. */
     if (n && how == CLI_WHOLE && r->reader->part && r->bytes >= r->reader->part) code = pass_on(r, false);
     if (code == CLI_DONE) code = join(r, line, n);
     return code == CLI_DONE && how == CLI_LINE ? end_text(r) : code;
 }
 
-/* Room for one more byte of the line, and the NUL after it. */
+/* Ensures room for one more byte of the line and a NUL. */
 static int widen(reading *r, size_t bytes)
 {
     if (bytes == LONGEST) return refuse_long(r);
@@ -212,8 +212,8 @@ static int widen(reading *r, size_t bytes)
     return CLI_DONE;
 }
 
-/* The next line, of 0 bytes at the end. getline would take memory for a line of any length, and of a line that it has
- * none for it does not say so to ferror. */
+/* Reads the next line; 0 bytes at the end. getline would allocate a line of any length, and does not report to ferror
+ * that memory ran out. */
 static int next_line(reading *r, FILE *file, size_t *bytes)
 {
     int c = 0;
@@ -232,7 +232,7 @@ static int read_lines(reading *r, FILE *file)
 {
     text_reader *reader = r->reader;
     size_t bytes = 1;
-    int code = join(r, "", 0); /* the text is a string from now on */
+    int code = join(r, "", 0); /* terminates the text */
     while (code == CLI_DONE && bytes) {
         code = next_line(r, file, &bytes);
         if (code == CLI_DONE && bytes) code = take_line(r, bytes);

@@ -1,12 +1,12 @@
-/* text_reader.h - the texts of a file or of standard input, one after another. Every command reads its texts with this
- * reader, so one rule holds for all of them:
+/* text_reader.h - the texts of a file or of standard input, one after another. Every command reads texts with this
+ * reader, so the same rules hold everywhere:
  *
  * - A text is a line, a paragraph (lines up to a blank one) or the whole file (--documents).
- * - Blank lines, which have nothing but white space as Unicode defines it, are skipped and counted; in a whole file
- *   they are part of the text.
- * - A byte order mark at the beginning is dropped, and so are the line end of a text's last line and each CR before a
- *   newline or the end of the file.
- * - Texts are valid UTF-8 and have at most 16 MiB, unless the caller takes them in parts.
+ * - Blank lines, which contain only Unicode white space, are skipped and counted; in a whole file they are part of the
+ *   text.
+ * - A byte order mark at the start is dropped, as are the line end of a text's last line and each CR before a newline
+ *   or the end of the file.
+ * - Texts are valid UTF-8 of at most 16 MiB, unless the caller reads them in parts.
  */
 #ifndef CLI_INPUT_TEXT_READER_H
 #define CLI_INPUT_TEXT_READER_H
@@ -15,7 +15,7 @@
 
 typedef enum cli_documents { CLI_LINE, CLI_PARAGRAPH, CLI_WHOLE } cli_documents;
 
-/* What --documents names; NULL (not given) is a line. False: unknown. */
+/* Parses the value of --documents; NULL (not given) means lines. Returns false if it is unknown. */
 bool cli_documents_find(const char *name, cli_documents *how);
 /* CLI_USAGE with a message if it is unknown. */
 int cli_documents_check(const cli_session *session, const char *name);
@@ -24,25 +24,26 @@ typedef struct text_reader {
     const cli_session *session;
     cli_documents how;
     bool allow_nul;
-    size_t part; /* a whole file is passed on in parts of at least this many bytes, each of whole lines; 0: as one */
-    /* Takes a text, or a part of one: terminated, valid during the call. `line` of the file is where the text begins,
-     * from 1; `last`: the text ends here. Returns an exit code. */
+    /* a whole file is passed on in parts of at least this many bytes, each of whole lines; 0 = in one part */
+    size_t part;
+    /* Receives a text or a part of one: terminated, valid during the call. `line` is where the text begins, counted
+     * from 1; `last` marks the end of the text. Returns an exit code. */
     int (*take)(void *user, const char *text, size_t bytes, int64_t line, bool last);
     void *user;
     int64_t blank;       /* lines skipped so far */
-    int64_t done, total; /* bytes read, and bytes that there are (regular files) for the progress line; 0 = unknown */
+    int64_t done, total; /* bytes read, and size of a regular file, for the progress line; 0 = unknown */
 } text_reader;
 
 /* Reads the file, or standard input for "-". Returns an exit code; the message has been printed. */
 int text_reader_read(text_reader *reader, const char *path);
-/* Logs how many blank lines were skipped; nothing if there were none. `path` names the file, or is NULL for several. */
+/* Logs how many blank lines were skipped, if any. `path` is the file; NULL for several files. */
 void text_reader_log_blank(const text_reader *reader, const char *path);
-/* The name of a file in messages: that of standard input for "-". */
+/* The name of a file in messages; for "-", that of standard input. */
 const char *text_reader_name(const char *path);
-/* A descriptor to read from: standard input for "-", else a regular file, opened without waiting for a fifo's
- * writer. */
+/* Opens a file for reading: standard input for "-", else a regular file; does not wait for the writer of a FIFO. */
 int text_reader_open(const cli_session *session, const char *path, int *fd);
-/* Is standard input a pipe or a file, and no terminal or device? Then commands that need a text read it unasked. */
+/* True if standard input is a pipe or a file, not a terminal or device: commands that require a text then read it by
+ * default. */
 bool text_reader_piped(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* texts.c - the texts of a command, kept in memory: from its arguments, from a file or from standard input. */
+/* texts.c - the texts of a command in memory: from its arguments, a file or standard input. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,8 +8,8 @@
 #include "output.h"
 #include "output_is_input.h"
 
-/* What the texts of a file may take, their lists included: with the line that is being read, which has up to 16 MiB,
- * the program stays below 256 MiB. Arguments have the limits of the system. */
+/* Limit of the texts of a file, including their lists. With the current line of up to 16 MiB, the program stays below
+ * 256 MiB. Arguments have the limits of the operating system. */
 enum { MOST_MIB = 192 };
 enum { LIST_BYTES = sizeof(const char *) + sizeof(size_t) + sizeof(int64_t) }; /* of a text */
 
@@ -20,12 +20,12 @@ static int no_memory(const cli_session *session)
 
 /* ---- files ---- */
 
-/* Texts on their way into memory: each ends with NUL, and they follow one another. */
+/* Texts while they are collected: consecutive, each terminated by NUL. */
 typedef struct collector {
     const cli_session *session;
     cli_texts *texts;
-    size_t used, room;  /* bytes of texts->memory */
-    int64_t texts_room; /* entries of its lists */
+    size_t used, room;  /* capacity of texts->memory in bytes */
+    int64_t texts_room; /* capacity of its lists */
 } collector;
 
 static bool grow_lists(collector *c)
@@ -110,7 +110,7 @@ static bool is_file(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* Who gives the name of a file as a text may mean the texts in it. */
+/* A text that is the name of a file may be meant as -f. */
 void cli_texts_hint(const cli_session *session, const char *argument)
 {
     if (!is_file(argument)) return;
@@ -146,8 +146,8 @@ static int take_arguments(const cli_session *session, cli_texts *texts)
 
 /* ---- both ---- */
 
-/* The file that the texts come from: that of -f, "-" for the argument -, or for a pipe when nothing else is given.
- * NULL: they are arguments. */
+/* The file of the texts: that of -f, or "-" for the argument - or for a pipe if nothing else is given. NULL: arguments.
+ */
 static const char *find_file(const cli_session *session)
 {
     if (session->options.file) return session->options.file;

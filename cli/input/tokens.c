@@ -1,4 +1,4 @@
-/* tokens.c - tokens above their ids. */
+/* tokens.c - prints tokens above their ids. */
 #include "input/tokens.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ static bool all_ascii(const char *text)
     return !*text;
 }
 
-/* The mark of SentencePiece for a space, which a decoder leaves out of the first word. */
+/* SentencePiece marks spaces with this character; decoders drop it from the first word. */
 #define SPACE_MARK "\xE2\x96\x81"
 
 char *cli_token_words(const mha_tokenizer *tokenizer, int32_t id)
@@ -78,7 +78,7 @@ int cli_check_rows(const cli_session *s, const mha_tokenizer *tokenizer, const m
     return CLI_DONE;
 }
 
-/* Columns of a token's cell, one space included. */
+/* Width of a token's cell in columns, including one space. */
 static int cell_width(const mha_tokenizer *tokenizer, int32_t id)
 {
     const char *token = cli_token_text(tokenizer, id);

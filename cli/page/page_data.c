@@ -1,10 +1,10 @@
-/* page_data.c - JSON that cannot end the block it stands in. */
+/* page_data.c - JSON that cannot end the HTML block that contains it. */
 #include "page/page_data.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* JSON_ENSURE_ASCII leaves only <, > and & to be made harmless; outside of strings JSON has none of them. */
+/* JSON_ENSURE_ASCII leaves only <, > and & to escape; outside strings JSON does not contain them. */
 static void put_block(const char *json, FILE *out)
 {
     for (; *json; json++) {

@@ -1,13 +1,12 @@
-/* page_data.h - the block of JSON that a page holds. */
+/* page_data.h - the JSON block of a page. */
 #ifndef CLI_PAGE_PAGE_DATA_H
 #define CLI_PAGE_PAGE_DATA_H
 
 #include <jansson.h>
 #include <stdio.h>
 
-/* Writes `data` (a reference that is taken over) to `out`. Everything in it that came from outside is text inside a
- * JSON string in which <, > and & (and U+2028, U+2029) are written as \u escapes, so that no text can end the block.
- * Returns 0 when memory is short, also when `data` is NULL. */
+/* Writes `data` to `out` and takes over the reference. Untrusted text is inside JSON strings in which <, > and & (and
+ * U+2028, U+2029) are \u escapes, so it cannot end the block. Returns 0 if memory ran out, also if `data` is NULL. */
 int page_data_write(json_t *data, FILE *out);
 
 #endif

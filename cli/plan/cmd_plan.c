@@ -1,4 +1,4 @@
-/* cmd_plan.c - `mha plan`: which head layouts a model's width allows, and what each costs. */
+/* cmd_plan.c - `mha plan`: the head layouts that a model's width allows, and the cost of each. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +59,7 @@ static int read_wholes(const cli_session *s, mha_plan_options *model)
     return CLI_DONE;
 }
 
-/* A number between two others, both left out. */
+/* Parses a number between two others, both excluded. */
 static int read_real(const cli_session *s, const char *option, const char *text, double low, double high, double *value)
 {
     if (!text) return CLI_DONE;

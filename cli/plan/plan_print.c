@@ -1,10 +1,10 @@
-/* plan_print.c - results of `mha plan` as tables, JSON or CSV; all three hold the same numbers. */
+/* plan_print.c - results of `mha plan` as tables, JSON or CSV; all three contain the same numbers. */
 #include "plan/plan_print.h"
 
 #include "output.h"
 #include "word_wrap.h"
 
-/* Milliseconds of a measured row; below 0 where there are none. */
+/* Milliseconds of a measured row; negative if not measured. */
 static double milliseconds(const plan_result *r, const mha_plan_row *row, double seconds)
 {
     return r->measured && !row->refused ? 1e3 * seconds : -1;
@@ -12,7 +12,7 @@ static double milliseconds(const plan_result *r, const mha_plan_row *row, double
 
 /* ---- tables ---- */
 
-/* Four digits, and never an exponent. */
+/* Four digits, never with an exponent. */
 static void put_number(const cli_session *s, int width, double value)
 {
     fprintf(s->out, value < 1000 ? " %*.4g" : " %*.0f", width, value);

@@ -1,12 +1,12 @@
-/* plan_print.h - the result of `mha plan`, and how it is printed. */
+/* plan_print.h - the result of `mha plan`, and its output. */
 #ifndef CLI_PLAN_PLAN_PRINT_H
 #define CLI_PLAN_PLAN_PRINT_H
 
 #include "command.h"
 
 typedef struct plan_result {
-    mha_plan_options model; /* with its defaults */
-    bool estimated;         /* model.parameters is */
+    mha_plan_options model; /* defaults filled in */
+    bool estimated;         /* model.parameters is known */
     bool measured;
     mha_plan_row layouts[MHA_PLAN_LAYOUTS];
     int layout_count;
@@ -14,7 +14,7 @@ typedef struct plan_result {
     mha_plan_advice advice;
 } plan_result;
 
-/* Writes it as --json, --csv or tables, and returns an exit code. */
+/* Writes the result as --json, --csv or tables. Returns an exit code. */
 int plan_print(cli_session *session, const plan_result *result);
 
 #endif

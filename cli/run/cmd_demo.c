@@ -1,5 +1,5 @@
-/* cmd_demo.c - `mha demo`: the first thing that anyone runs. The built-in model goes on with texts that it has never
- * seen, the heads that make it able to are shown, and taken away. */
+/* cmd_demo.c - `mha demo`: the first command to try. The built-in model continues unseen texts; the heads responsible
+ * are shown, then ablated. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #include "run/demo_heads.h"
 #include "word_wrap.h"
 
-/* Words that psychologists made up to see how children learn new ones; the model's texts have none of them. */
+/* Words that psychologists invented to study how children learn new words; the training texts contain none of them. */
 #define ROW "wug dax blicket toma fep"
 static const char *const once = "Repeat after me: " ROW ".", *const twice = "Repeat after me: " ROW ". " ROW ".";
 
@@ -34,7 +34,7 @@ static void title(const cli_session *s, int number, const char *text)
 
 /* ---- what it writes ---- */
 
-/* The tokens of a text. Returns an exit code. */
+/* Tokenizes a text. Returns an exit code. */
 static int tokenize(const cli_session *s, const mha_model *model, const char *text, mha_encoding **tokens)
 {
     mha_error error = {0};
@@ -84,7 +84,7 @@ static void show_model(const cli_session *s, const mha_model *model)
         (long long)info->layers, (long long)info->heads, (double)info->parameters / 1e6);
 }
 
-/* A command and what it does, below each other where the terminal is too narrow for both. */
+/* A command and its description, on separate lines if the terminal is too narrow. */
 static void show_command(const cli_session *s, const char *command, const char *what)
 {
     enum { COMMAND = 47 }; /* columns */
@@ -150,8 +150,7 @@ static int show_heads(cli_session *s, const mha_model *model, const mha_heads *h
     return code;
 }
 
-/* The page: the heads on the text that is said twice, with what the terminal shows beside them. Takes `continuations`
- * over. */
+/* The page: the heads on the repeated text, with the results that the terminal shows. Takes over `continuations`. */
 static int save_page(cli_session *s, const mha_model *model, const mha_heads *heads, json_t *continuations,
                      const demo_table *table)
 {

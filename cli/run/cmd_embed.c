@@ -1,4 +1,4 @@
-/* cmd_embed.c - `mha embed`: one vector per text. The vector of a text does not depend on the other texts. */
+/* cmd_embed.c - `mha embed`: one vector per text, independent of the other texts. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,10 +57,10 @@ static double cosine(const vectors *v, int64_t a, int64_t b)
     return xy / sqrt(xx * yy);
 }
 
-/* The first numbers of each vector, and how alike a few texts are. */
+/* Prints the first elements of each vector, and the similarity of a few texts. */
 static void print_vectors(const cli_session *s, const vectors *v)
 {
-    enum { MOST = 6, CELL = 9, MARGIN = 10, TEXT = 30, MATRIX = 12 }; /* columns; numbers and texts at most */
+    enum { MOST = 6, CELL = 9, MARGIN = 10, TEXT = 30, MATRIX = 12 }; /* columns; most elements and texts shown */
     int64_t shown = (s->columns - MARGIN - TEXT) / CELL, alike = (s->columns - 3) / 6;
     shown = shown < 1 ? 1 : shown > MOST ? MOST : shown;
     if (shown > v->width) shown = v->width;
@@ -94,7 +94,7 @@ static int write_npy(const cli_session *s, const vectors *v)
     return CLI_DONE;
 }
 
-/* The JSON lines go through a stream of their own: stdout stays empty with -o. */
+/* JSON lines are written to a separate stream: stdout stays empty with -o. */
 static int write_json(cli_session *s, const vectors *v)
 {
     char *text;

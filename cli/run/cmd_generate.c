@@ -1,4 +1,4 @@
-/* cmd_generate.c - `mha generate`: text from a decoder, streamed. */
+/* cmd_generate.c - `mha generate`: streams text from a decoder. */
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +76,8 @@ static int read_numbers(const cli_session *s, mha_sampling *sampling)
 {
     int code = cli_number(s, "--temperature", given.temperature, 0, 1e6, &sampling->temperature);
     if (code == CLI_DONE) code = cli_number(s, "--top-p", given.top_p, 0, 1, &sampling->top_p);
-    if (code == CLI_DONE && given.top_p && sampling->top_p == 0) sampling->top_p = DBL_MIN; /* not off: the likeliest */
+    /* greedy unless sampling is on */
+    if (code == CLI_DONE && given.top_p && sampling->top_p == 0) sampling->top_p = DBL_MIN;
     if (code == CLI_DONE) code = cli_number(s, "--min-p", given.min_p, 0, 1, &sampling->min_p);
     if (code == CLI_DONE)
         code = cli_number(s, "--repetition-penalty", given.penalty, 0, 1e6, &sampling->repetition_penalty);
@@ -101,7 +102,7 @@ static int read_options(cli_session *s, mha_generate_options *o, int64_t *sample
     return code == CLI_DONE ? read_numbers(s, &o->sampling) : code;
 }
 
-/* Prompts given with -p stand in for the arguments. */
+/* Prompts given with -p replace the arguments. */
 static int read_prompts(cli_session *s, cli_texts *texts)
 {
     if (given.prompts && s->arg_count > 0) return cli_usage(s, "give prompts with -p or as arguments, not both");
@@ -113,13 +114,13 @@ static int read_prompts(cli_session *s, cli_texts *texts)
 
 /* ---- work ---- */
 
-/* Everything of a run that has to be freed. */
+/* Everything that a run allocates. */
 typedef struct job {
     const mha_model *model;
     const cli_texts *texts;
-    int64_t samples, count; /* continuations of each text, and of all */
+    int64_t samples, count; /* continuations per text, and in total */
     mha_encoding **tokens;  /* [texts] */
-    mha_prompt *prompts;    /* [count] the samples of a text follow each other */
+    mha_prompt *prompts;    /* [count] samples of one text are adjacent */
     int32_t *ids;           /* [count, max_new] */
     int64_t *lengths;       /* [count] */
     generation shown;
@@ -194,8 +195,8 @@ static int put_json(cli_session *s, const job *j, int64_t max_new)
     return code;
 }
 
-/* Without -n no more tokens than the model has positions for. Where positions are learned the library refuses more;
- * where they are angles more can be computed, but the model has not seen it. */
+/* Without -n, generation stops at the model's number of positions. The library refuses more if positions are learned;
+ * rotary positions can go further, but the model was not trained on them. */
 static void fit(const cli_session *s, const job *j, mha_generate_options *o)
 {
     const int64_t most = mha_model_describe(j->model)->max_positions;

@@ -1,4 +1,4 @@
-/* cmd_info.c - `mha info`: what a checkpoint folder, a .safetensors file or an .npy file holds. Reads headers, not
+/* cmd_info.c - `mha info`: the content of a checkpoint folder, a .safetensors file or an .npy file. Reads headers, not
  * weights. */
 #include <errno.h>
 #include <string.h>
@@ -84,7 +84,7 @@ static json_t *model_json(const mha_model_info *info)
                      per_layer(info, info->feed_forward_per_layer), "attention_per_layer", info_attention_json(info));
 }
 
-enum { TITLE = 12 }; /* columns of what stands before a line */
+enum { TITLE = 12 }; /* columns before the value of a line */
 
 static void put_title(const cli_session *s, const char *title)
 {
@@ -163,7 +163,7 @@ static json_t *file_json(const mha_file *file)
     return json_pack("{s:s, s:o, s:o}", "format", mha_file_format(file), "tensors", tensors, "metadata", metadata);
 }
 
-/* Dtype, bytes, name, shape; where the terminal is too narrow, the name stands whole on a line of its own. */
+/* Dtype, bytes, name, shape; if the terminal is too narrow, the name has its own line. */
 static void print_tensor(const cli_session *s, const mha_tensor *t)
 {
     char shape[32 * 24 + 3]; /* a rank of at most 32 (io.h) */

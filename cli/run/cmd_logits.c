@@ -1,4 +1,4 @@
-/* cmd_logits.c - `mha logits`: what a model makes of one sequence, number by number: the tap for debugging. */
+/* cmd_logits.c - `mha logits`: the tensors of one forward pass, element by element, for debugging. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,9 +24,9 @@ static const struct poptOption options[] = {
     {"top", 0, POPT_ARG_STRING, &given.top, 0, "tokens to show (default: 5)", "N"},
     POPT_TABLEEND};
 
-/* The sequence, and the words for it. */
+/* The sequence and its description. */
 typedef struct sequence {
-    mha_tokenizer *tokenizer; /* NULL: the folder has none, and the text is ids */
+    mha_tokenizer *tokenizer; /* NULL: no tokenizer, texts are ids */
     mha_encoding *encoding;   /* of a text */
     int32_t *listed;          /* of --ids */
     const int32_t *ids;       /* [count] one of the two */
@@ -62,7 +62,7 @@ static int encode_text(const cli_session *s, const cli_texts *texts, int64_t voc
     return cli_check_rows(s, q->tokenizer, q->encoding, vocab);
 }
 
-/* With ids, a folder without tokenizer.json will do. */
+/* With ids, the folder may lack tokenizer.json. */
 static int read_sequence(cli_session *s, const mha_model *model, sequence *q)
 {
     mha_error error = {0};
@@ -89,7 +89,7 @@ static int by_layer(const void *a, const void *b)
                                 : (x->head > y->head) - (x->head < y->head);
 }
 
-/* --heads, ascending, each once; to be freed. */
+/* --heads, ascending without duplicates; freed by the caller. */
 static int read_heads(const cli_session *s, const mha_model *model, mha_model_head **heads, int64_t *count)
 {
     *heads = NULL;
@@ -116,13 +116,13 @@ static int read_heads(const cli_session *s, const mha_model *model, mha_model_he
 
 /* ---- output ---- */
 
-/* One of the likeliest tokens. */
+/* One of the most likely tokens. */
 typedef struct choice {
     int64_t id;
     double logit, probability;
 } choice;
 
-/* The `most` greatest, equal ones by their ids; returns how many there are (a NaN is none). */
+/* The `most` greatest values, equal ones by id; returns their number. NaN is skipped. */
 static int64_t find_top(const float *logits, int64_t vocab, int64_t most, choice *top)
 {
     int64_t count = 0;

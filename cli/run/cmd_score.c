@@ -71,7 +71,7 @@ static json_t *scored_json(const mha_tokenizer *tokenizer, const char *text, con
                      logprobs, "truncated", (json_int_t)t->tokens->truncated);
 }
 
-/* The line of several texts, behind theirs. */
+/* The total of several texts, after their lines. */
 static int put_all(cli_session *s, int64_t texts, int64_t tokens, double total)
 {
     const double loss = -total / (double)tokens;

@@ -1,5 +1,4 @@
-/* cmd_tokenize.c - `mha tokenize`: texts as the model sees them. Needs tokenizer.json only; the weights are not
- * read. */
+/* cmd_tokenize.c - `mha tokenize`: texts as token ids. Requires tokenizer.json only; weights are not read. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,10 +21,10 @@ static const struct poptOption options[] = {
      "truncate after N tokens, 0 = never (default: the model's maximum)", "N"},
     POPT_TABLEEND};
 
-/* What the model beside the tokenizer takes; zeros when the folder holds none, or one that cannot be run. */
+/* Limits of the model that belongs to the tokenizer; zeros if the folder has no model, or one that is not supported. */
 typedef struct limits {
-    int64_t tokens; /* of one text; 0 = any number */
-    int64_t rows;   /* ids below it have an embedding; 0 = unknown */
+    int64_t tokens; /* tokens of one text; 0 = unlimited */
+    int64_t rows;   /* embedding rows; 0 = unknown */
 } limits;
 
 static int find_limits(cli_session *s, limits *most)
@@ -75,7 +74,7 @@ static void print_encoding(const cli_session *s, const mha_tokenizer *tokenizer,
     fputc('\n', s->out);
 }
 
-/* What the ids decode to, special tokens included; NULL without --decode. */
+/* The decoded ids, special tokens included; NULL without --decode. */
 static int decode(cli_session *s, const mha_tokenizer *tokenizer, const mha_encoding *e, char **text, size_t *bytes)
 {
     mha_error error = {0};

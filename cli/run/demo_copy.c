@@ -1,4 +1,4 @@
-/* demo_copy.c - takes heads away, and sees what becomes of copying. */
+/* demo_copy.c - ablates heads and measures how well the model still copies. */
 #include "run/demo_copy.h"
 
 #include <math.h>
@@ -6,9 +6,9 @@
 #include "output.h"
 #include "word_wrap.h"
 
-enum { LISTED = 6 }; /* heads that a line names */
+enum { LISTED = 6 }; /* most heads that a line names */
 
-/* ln p of the token that comes next. */
+/* ln p of the next token. */
 static double log_chance(const float *logits, int64_t vocab, int32_t next)
 {
     double most = -INFINITY, sum = 0;
@@ -19,7 +19,7 @@ static double log_chance(const float *logits, int64_t vocab, int32_t next)
     return (double)logits[next] - most - log(sum);
 }
 
-/* The geometric mean of the chances of the second copy's tokens; its first one, which nothing foretells, is left out.
+/* The geometric mean of the probabilities of the second copy's tokens, except the first, which cannot be predicted.
  * `gates` [layers, heads]. */
 static int measure(const cli_session *s, const demo_copy *c, const float *gates, double *chance)
 {
@@ -56,7 +56,7 @@ static bool is_previous(const mha_heads *heads, int64_t l, int64_t h)
     return mha_heads_label(heads, l, h) == MHA_LABEL_PREV;
 }
 
-/* Another head beside induction heads, in their layer. */
+/* A head that is not an induction head, in a layer that has induction heads. */
 static bool is_beside(const mha_heads *heads, int64_t l, int64_t h)
 {
     bool any = false;
@@ -71,7 +71,7 @@ static const choice choices[] = {{"the induction heads", is_induction},
 enum { CHOICES = sizeof choices / sizeof *choices };
 _Static_assert(CHOICES + 1 == DEMO_ROWS, "a row for each choice, and one with all heads");
 
-/* Closes the gates of a choice, and names its heads in `row`. Returns how many there are. */
+/* Closes the gates of the selected heads and names them in `row`. Returns their number. */
 static int64_t close_gates(const demo_copy *c, const choice *what, float *gates, demo_row *row)
 {
     const int64_t layers = mha_heads_layers(c->heads), heads = mha_model_describe(c->model)->heads;

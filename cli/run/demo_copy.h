@@ -1,4 +1,4 @@
-/* demo_copy.h - how well a decoder says something again, with all of its heads and without some of them. */
+/* demo_copy.h - how well a decoder copies, with all heads and with some ablated. */
 #ifndef CLI_RUN_DEMO_COPY_H
 #define CLI_RUN_DEMO_COPY_H
 
@@ -10,25 +10,25 @@
 typedef struct demo_copy {
     const mha_model *model;
     const mha_heads *heads; /* measured on the text, with maps */
-    int64_t again;          /* the token that the second copy begins with */
+    int64_t again;          /* first token of the second copy */
 } demo_copy;
 
-/* A line of the table: the chance of the right token in the second copy, with all heads or without some. */
+/* A row of the table: probability of the right token in the second copy, with all heads or with some ablated. */
 typedef struct demo_row {
     char words[160], names[160]; /* "without the induction heads" and " 1.0 1.3 ..." */
     json_t *heads;               /* all names */
     double chance;
 } demo_row;
 
-/* With all heads, without the induction heads, without those that look at the token before, and without the others
- * beside the induction heads; a line whose heads the model lacks is left out. */
+/* Rows: all heads; without the induction heads; without the previous-token heads; without the other heads in the layers
+ * of the induction heads. A row whose heads the model lacks is omitted. */
 enum { DEMO_ROWS = 4 };
 typedef struct demo_table {
     demo_row row[DEMO_ROWS];
     int count;
 } demo_table;
 
-/* Returns an exit code; demo_table_free is called either way. */
+/* Returns an exit code; demo_table_free must be called in any case. */
 int demo_copy_measure(const cli_session *session, const demo_copy *copy, demo_table *table);
 void demo_table_put(const cli_session *session, const demo_table *table, int indent);
 /* [{words, heads, chance}] */

@@ -1,4 +1,4 @@
-/* demo_heads.c - numbers of heads, said in words. */
+/* demo_heads.c - head measurements in words. */
 #include "run/demo_heads.h"
 
 #include <math.h>
@@ -8,10 +8,10 @@
 #include "output.h"
 #include "word_wrap.h"
 
-/* Which pair of tokens is shown as an example of what a head does. */
+/* Which pair of tokens illustrates what a head does. */
 typedef enum example { EXAMPLE_NONE, EXAMPLE_STRONGEST, EXAMPLE_SAME_TOKEN, EXAMPLE_WHAT_FOLLOWED } example;
 
-/* The most telling label first. */
+/* Labels by descending interest. */
 static const struct story {
     mha_head_label label;
     const char *words; /* %.0f is the label's score in percent */
@@ -37,7 +37,7 @@ typedef struct place {
     double score;
 } place;
 
-/* The head with this label and the highest score; score is NAN when there is none. */
+/* The head with this label and the highest score; score is NAN if the model has none. */
 static place best_head(const mha_heads *heads, mha_head_label label)
 {
     place best = {.score = NAN};
@@ -49,7 +49,7 @@ static place best_head(const mha_heads *heads, mha_head_label label)
     return best;
 }
 
-/* May the link from token i to token j be the example? */
+/* True if attention from token i to token j may be the example. */
 static bool fits(const mha_encoding *tokens, example kind, int64_t i, int64_t j)
 {
     const int32_t *ids = tokens->ids;
@@ -67,7 +67,7 @@ static bool fits(const mha_encoding *tokens, example kind, int64_t i, int64_t j)
     return false;
 }
 
-/* The strongest link of the kind wanted; weight 0 when there is none. */
+/* The pair of this kind with the greatest weight; weight 0 if there is none. */
 static float find_example(const mha_heads *heads, place at, example kind, int64_t *from, int64_t *to)
 {
     const mha_encoding *tokens = mha_heads_tokens(heads);

@@ -1,4 +1,4 @@
-/* forward_tensors.c - a forward pass whose insides are copied as they come by. */
+/* forward_tensors.c - a forward pass whose intermediate tensors are copied by observers. */
 #include "run/forward_tensors.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 enum { TAP_STATISTICS = 5 };
 
-/* Adds a tensor of `rank` extents, a copy of `data`, of the name that was made in t->names[t->count]. */
+/* Adds a tensor of `rank` dimensions, a copy of `data`, under the name in t->names[t->count]. */
 static int add(tap *t, mha_dtype dtype, int rank, const int64_t *shape, const void *data)
 {
     size_t bytes = mha_dtype_size(dtype);
@@ -79,7 +79,7 @@ static int no_memory(const cli_session *s, const tap *t)
     return cli_error(s, CLI_FAILED, "out of memory for what %lld tokens make", (long long)t->length);
 }
 
-/* Room for the list and the logits. */
+/* Allocates the list and the logits. */
 static bool allocate(tap *t, const mha_model_info *info, const tap_wish *wish)
 {
     const size_t most = (2 + TAP_STATISTICS) * (size_t)info->layers + (size_t)wish->head_count + 2;

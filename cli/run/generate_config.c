@@ -1,4 +1,4 @@
-/* generate_config.c - settings of generation_config.json, as the options of `mha generate` that have their effect. */
+/* generate_config.c - settings of generation_config.json as the equivalent options of `mha generate`. */
 #include "run/generate_config.h"
 
 #include <jansson.h>
@@ -7,8 +7,8 @@
 
 #include "output.h"
 
-/* " --top-k 20 --top-p 0.9". Filters count only where the file wants tokens drawn; a key that is not there has the
- * value that transformers gives it. */
+/* For example " --top-k 20 --top-p 0.9". Filters apply only if the file requests sampling; a missing key has the
+ * default of transformers. */
 static void list_options(const json_t *file, const mha_generate_options *o, bool most, char *text, size_t room)
 {
     const mha_sampling *s = &o->sampling;
@@ -42,9 +42,9 @@ void generate_config_say(const cli_session *session, const mha_generate_options 
 {
     char path[PATH_MAX], text[400];
     if (snprintf(path, sizeof path, "%s/generation_config.json", session->model) >= (int)sizeof path) return;
-    struct stat st; /* 1 MiB of JSON takes up to 80 MiB */
+    struct stat st; /* 1 MiB of JSON needs up to 80 MiB */
     if (stat(path, &st) != 0 || st.st_size > 1 << 20) return;
-    json_t *file = json_load_file(path, 0, NULL); /* the library has read it, and refuses what is no JSON */
+    json_t *file = json_load_file(path, 0, NULL); /* the library has read the file already and refuses invalid JSON */
     if (!file) return;
     list_options(file, o, most, text, sizeof text);
     json_decref(file);

@@ -1,11 +1,11 @@
-/* generate_config.h - generation_config.json beside a model, as far as the library does not follow it. */
+/* generate_config.h - settings of a model's generation_config.json that the library does not apply. */
 #ifndef CLI_RUN_GENERATE_CONFIG_H
 #define CLI_RUN_GENERATE_CONFIG_H
 
 #include "command.h"
 
-/* Of generation_config.json the library takes the tokens that end a text. Says once on stderr which options give the
- * rest of it, those of `o` that are set excepted; `most`: -n was given. Nothing where the file says nothing else. */
+/* The library reads only the end-of-text tokens from generation_config.json. Logs once which options correspond to its
+ * other settings, except options that are set in `o`; `most`: -n was given. Logs nothing if there are none. */
 void generate_config_say(const cli_session *session, const mha_generate_options *o, bool most);
 
 #endif

@@ -1,5 +1,5 @@
-/* generate_print.c - text on its way to stdout. Several prompts are written at the same time; what comes for one whose
- * turn it is not yet waits in memory. */
+/* generate_print.c - writes generated text to stdout. Several prompts are continued at the same time; text of a prompt
+ * whose turn has not come waits in memory. */
 #include "run/generate_print.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static void put(generation *g, void (*format)(generation *g, FILE *out, const ge
 
 /* ---- the parts of one text ---- */
 
-/* Among several, each has a line with its number and its prompt. */
+/* With several prompts, each has a line with its number and its text. */
 static void format_start(generation *g, FILE *out, const generated *t)
 {
     const cli_session *s = g->session;
@@ -53,7 +53,7 @@ static void format_newline(generation *g, FILE *out, const generated *t)
     fputc('\n', out);
 }
 
-/* Shows what may be shown: of the text whose turn it is all that has come, and of those after it, once it has ended. */
+/* Prints what may be printed: the whole current text so far, and later texts once the current one has ended. */
 static void show(generation *g)
 {
     while (g->stream && g->at < g->count && g->code == CLI_DONE) {
@@ -121,7 +121,7 @@ int generation_text(void *user, int64_t prompt, const char *text, size_t bytes)
     return go_on(g);
 }
 
-/* What has ended without a word looks like a failure otherwise. */
+/* An empty continuation would look like a failure. */
 static void log_empty(const generation *g, int64_t prompt)
 {
     const generated *t = &g->list[prompt];
@@ -159,7 +159,7 @@ static void say_rate(char *out, size_t room, int64_t tokens, double seconds)
 void generation_times(const generation *g)
 {
     char reading[48], making[48], shared[48] = "";
-    /* The first token of a prompt comes with reading it. */
+    /* The first token of a prompt is part of its prefill. */
     say_rate(reading, sizeof reading, g->read - g->shared, g->reading);
     say_rate(making, sizeof making, g->made - g->prompts, cli_seconds() - g->start - g->reading);
     if (g->shared > 0) snprintf(shared, sizeof shared, " (%lld of them shared)", (long long)g->shared);

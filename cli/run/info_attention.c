@@ -8,7 +8,7 @@
 #include "memory.h"
 #include "word_wrap.h"
 
-/* By the keys of "mha.attention". */
+/* Keys as in "mha.attention". */
 static const char *const choices[] = {[MHA_CHOICE_NONE] = NULL,
                                       [MHA_CHOICE_EXPERTS] = "moe_heads",
                                       [MHA_CHOICE_HEADS] = "head_pruning",
@@ -77,14 +77,14 @@ static void describe_choice(FILE *out, bool behind, const mha_model_attention *a
     if (chooses_by_gates(a)) fprintf(out, " (%s)", selections[a->selection]);
 }
 
-/* "rotary, window 64"; "plain" is scores over the root of head_dim, and no more. */
+/* "rotary, window 64"; "plain" is softmax of the scores over sqrt(head_dim) and nothing else. */
 static void describe(FILE *out, const mha_model_info *info, const mha_model_attention *a)
 {
     const bool scaled = a->scale > 0 && fabs(a->scale * sqrt((double)info->head_dim) - 1) > 1e-6;
     const struct {
         bool is;
         const char *name;
-        int digits; /* of the value; 0: it has none */
+        int digits; /* field of the value; 0: the kind has no value */
         double value;
     } parts[] = {{a->rotary, "rotary", 0, 0},
                  {a->qk_norm, "norms of q and k", 0, 0},
@@ -103,7 +103,7 @@ static void describe(FILE *out, const mha_model_info *info, const mha_model_atte
     describe_choice(out, any, a);
 }
 
-/* " in layers 1, 3": those from `first` on that are as it is. Nothing if all of the model are. */
+/* " in layers 1, 3": layers from `first` with the same attention. Empty if it is all layers. */
 static void list_layers(FILE *out, const mha_model_info *info, int64_t first)
 {
     const mha_model_attention *a = info->attention_per_layer;

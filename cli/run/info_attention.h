@@ -1,4 +1,4 @@
-/* info_attention.h - what `mha info` says of the attention of each layer. */
+/* info_attention.h - how `mha info` describes the attention of each layer. */
 #ifndef CLI_RUN_INFO_ATTENTION_H
 #define CLI_RUN_INFO_ATTENTION_H
 
@@ -8,8 +8,8 @@
 
 /* [{window, rotary, qk_norm, alibi, scale, softcap}], the keys of "mha.attention". */
 json_t *info_attention_json(const mha_model_info *info);
-/* A line for each kind of attention: "rotary, window 64 in layers 1, 3"; without layers if all are alike. Lines behind
- * the first are indented. */
+/* Prints a line per kind of attention: "rotary, window 64 in layers 1, 3"; without layers if all are the same. Lines
+ * after the first are indented. */
 void info_put_attention(const cli_session *session, int indent, const mha_model_info *info);
 
 #endif
