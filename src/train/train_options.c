@@ -1,5 +1,4 @@
-/* train_options.c - options of a trainer: defaults, ranges, the learning rate schedule, and patterns of tensor names.
- */
+/* train_options.c - options of a trainer: defaults, ranges, and patterns of tensor names. */
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "train/trainer.h"
@@ -25,7 +24,7 @@ static mha_status check(const char *name, double value, double min, bool with_mi
 mha_status mha__train_options(mha_train_options *o, const mha_train_options *given, mha_error *err)
 {
     MHA__TRY(mha__options_read(o, sizeof *o, given, "mha_train_options", err));
-    o->rate = or_default(o->rate, 1e-3);
+    o->rate = or_default(o->rate, MHA__TRAIN_RATE);
     o->beta1 = or_default(o->beta1, 0.9);
     o->beta2 = or_default(o->beta2, 0.999);
     o->eps = or_default(o->eps, 1e-8);
@@ -54,27 +53,6 @@ mha_status mha__train_options(mha_train_options *o, const mha_train_options *giv
                          "mha_train_options: frozen_count must be the number of entries of frozen (got %lld, %s)",
                          (long long)o->frozen_count, o->frozen ? "given" : "NULL");
     return mha__gates_options(&o->gates, err);
-}
-
-int64_t mha__train_own_step(const mha_train_options *o, int64_t step)
-{
-    const mha_train_gates *g = &o->gates;
-    if (!g->first || step <= g->start) return step;
-    return step <= g->end ? 0 : step - (g->end - g->start);
-}
-
-double mha_train_rate(const mha_train_options *o, int64_t step)
-{
-    static const double pi = 3.14159265358979323846;
-    if (!o) return 0;
-    const double rate = or_default(o->rate, 1e-3);
-    const int64_t own = mha__train_own_step(o, step),
-                  steps = o->steps - (o->gates.first ? o->gates.end - o->gates.start : 0);
-    if (!own || own < o->warmup) return own ? rate * (double)own / (double)o->warmup : 0;
-    if (!o->steps) return rate;
-    if (own >= steps) return o->floor;
-    const double done = (double)(own - o->warmup) / (double)(steps - o->warmup);
-    return o->floor + (rate - o->floor) * 0.5 * (1 + cos(pi * done));
 }
 
 bool mha__train_fits(const char *pattern, const char *name)

@@ -41,6 +41,7 @@ mha_status mha__train_options(mha_train_options *options, const mha_train_option
 /* Zeroes the moments at its first call, which must precede reading them. Until then they take no physical memory, so
  * that the source model can be freed first. */
 void mha__train_moments(const mha_trainer *trainer);
+#define MHA__TRAIN_RATE 1e-3 /* the default learning rate */
 /* The number of weight updates up to a step; 0 while only gates are trained. */
 int64_t mha__train_own_step(const mha_train_options *options, int64_t step);
 /* True if `name` matches "*end", "begin*", "*middle*" or, without asterisk, equals the pattern. */
