@@ -18,7 +18,7 @@ CHAINS = [
 ]
 # include/mha/X.h belongs to src/X, but for these
 PUBLIC_OWNER = {"types": "base", "ctx": "base", "machine_peak": "attn", "cache": "attn", "stats": "attn", "attn_grads": "attn",
-                "rng": "math", "text_train": "text", "train_data": "train", "train_store": "train", "rope": "layer", "variants": "layer",
+                "rng": "math", "text_train": "text", "train_data": "train", "train_store": "train", "train_log": "train", "rope": "layer", "variants": "layer",
                 "generate": "model",
                 "model_grads": "model", "model_save": "model", "model_create": "model", "head_layouts": "heads", "head_data": "heads",
                 "importance": "heads", "diversity": "heads", "prune": "heads", "compare_models": "heads", "regroup": "heads", "model_edit": "heads",
@@ -36,7 +36,7 @@ ROOMS = {
     "src/io": ["files", ".", "json", "npy", "safetensors"],
     "src/text": ["pretokenize", "normalize", "vocabulary", "decode", "train"],
     "src/model": ["config", "weights", "forward", "backward", "generate"],
-    "src/train": ["data", "gates", "store"],
+    "src/train": ["data", "gates", "store", "log"],
     "src/heads": ["data", "measure", "diversity", "edit", "importance", "plan"],
     "cli": [".", "page", "input", "heads", "draw", "report", "run", "edit", "train", "tour", "plan", "bench", "verify"],
     "conformance": [".", "heads", "models", "walkthroughs"],

@@ -47,9 +47,6 @@ int cli_json_read(const cli_session *session, const char *path, json_t **json);
  * after an error. */
 int cli_file_read(const cli_session *session, const char *path, char **text, size_t *bytes);
 
-/* True if the text has few enough of these characters that jansson needs less than 200 MiB for it. */
-bool cli_json_fits(const char *text, size_t bytes);
-
 /* JSON in memory; `name` is the file name in messages, already escaped. */
 int cli_json_parse(const cli_session *session, const char *name, const char *text, size_t bytes, json_t **json);
 

@@ -49,7 +49,10 @@ int cli_file_read(const cli_session *session, const char *path, char **text, siz
     return code;
 }
 
-bool cli_json_fits(const char *text, size_t bytes)
+/* ---- JSON ---- */
+
+/* True if the text has few enough of these characters that jansson needs less than 200 MiB for it. */
+static bool json_fits(const char *text, size_t bytes)
 {
     size_t count = 0;
     bool inside = false;
@@ -63,13 +66,11 @@ bool cli_json_fits(const char *text, size_t bytes)
     return count <= MOST_MARKS;
 }
 
-/* ---- JSON ---- */
-
 int cli_json_parse(const cli_session *session, const char *name, const char *text, size_t bytes, json_t **json)
 {
     json_error_t wrong;
     *json = NULL;
-    if (!cli_json_fits(text, bytes))
+    if (!json_fits(text, bytes))
         return cli_error(session, CLI_REFUSED, "%s: must have at most %d of , : [ { outside strings (got more)", name,
                          MOST_MARKS);
     *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &wrong);

@@ -34,14 +34,16 @@ static const cli_option_group groups[] = {{"Model:", GROUP(MODEL)},
 #undef GROUP
 
 /* The last measure on held-out text; NaN without one. */
-static double last_eval(const train_log *log)
+static double last_eval(const mha_train_log *log)
 {
-    for (int64_t n = log->count - 1; n >= 0; n--)
-        if (!isnan(log->record[n].eval)) return log->record[n].eval;
+    for (int64_t n = mha_train_log_count(log) - 1; n >= 0; n--) {
+        const double eval = mha_train_log_record(log, n)->eval_loss;
+        if (!isnan(eval)) return eval;
+    }
     return NAN;
 }
 
-static int put_json(cli_session *s, const train_run *run, const train_record *r, double rate, double eval)
+static int put_json(cli_session *s, const train_run *run, const mha_train_record *r, double rate, double eval)
 {
     const mha_model_info *info = mha_model_describe(mha_trainer_model(run->trainer));
     json_t *all = json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "out", cli_shown(s->options.out),
@@ -58,9 +60,10 @@ static int put_json(cli_session *s, const train_run *run, const train_record *r,
 static int put_result(cli_session *s, const train_run *run)
 {
     const mha_model_info *info = mha_model_describe(mha_trainer_model(run->trainer));
-    const train_record *r = &run->log.record[run->log.count - 1];
-    const double taken = r->seconds - run->log.record[0].seconds; /* the measure before the first step is no step */
-    const double rate = taken > 0 ? (double)r->tokens / taken : 0, eval = last_eval(&run->log);
+    const mha_train_record *r = train_run_last(run);
+    const double taken =
+        r->seconds - mha_train_log_record(run->log, 0)->seconds; /* the measure before the first step is no step */
+    const double rate = taken > 0 ? (double)r->tokens / taken : 0, eval = last_eval(run->log);
     if (s->options.json) return put_json(s, run, r, rate, eval);
     fprintf(s->out, "%s: %lld steps", cli_out_name(s), (long long)r->step);
     if (!isnan(r->loss)) fprintf(s->out, ", loss %.4f", r->loss); /* a log that begins there has none */

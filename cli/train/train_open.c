@@ -134,40 +134,61 @@ static int take_memory(train_run *run)
     return CLI_DONE;
 }
 
-/* The log of the checkpoint. One that is not there, because its owner has moved it away, begins where the steps do. */
-static int read_log(train_run *run, const char *path)
+static int create_log(train_run *run)
 {
-    const train_record now = {.step = run->begun, .loss = NAN, .rate = NAN, .norm = NAN, .eval = NAN, .open = NAN};
-    if (access(path, F_OK) == 0 || errno != ENOENT) return train_log_read(run->s, path, run->begun, &run->log);
+    mha_error error = {0};
+    return mha_train_log_create(run->s->ctx, &run->log, &error) == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
+}
+
+/* A log that its owner has moved away begins at the step of the checkpoint. */
+static int begin_log(train_run *run, const char *path)
+{
+    mha_error error = {0};
+    const mha_train_record now = {.size = sizeof now,
+                                  .step = run->begun,
+                                  .loss = NAN,
+                                  .rate = NAN,
+                                  .norm = NAN,
+                                  .eval_loss = NAN,
+                                  .open_heads = NAN};
     cli_say(run->s, "%s does not exist: the log begins at step %lld", cli_shown(path), (long long)run->begun);
-    return train_log_add(run->s, &run->log, &now);
+    const int code = create_log(run);
+    if (code != CLI_DONE) return code;
+    return mha_train_log_add(run->log, &now, &error) == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
+}
+
+/* Reads the log of the checkpoint, and appends to it. The log has no effect on what is computed: without it, only the
+ * curve is lost. */
+static int resume_log(train_run *run, const char *path)
+{
+    mha_error error = {0};
+    const cli_session *s = run->s;
+    const mha_status status = mha_train_log_read(s->ctx, path, run->begun, &run->log, &error);
+    if (status == MHA_ERR_FORMAT)
+        return cli_error(s, CLI_REFUSED,
+                         "%s; repair it or move it away: the run then continues with a log from step %lld",
+                         error.message, (long long)run->begun);
+    if (status != MHA_OK) return cli_refuse(s, &error);
+    if (mha_train_log_write_to(run->log, path, 0, &error) != MHA_OK)
+        cli_say(s, "%s; steps are logged again from the next checkpoint", error.message);
+    return CLI_DONE;
 }
 
 static int open_log(train_run *run)
 {
     const cli_session *s = run->s;
-    const train_settings *t = &run->t;
-    double before = 0;
-    int code = CLI_DONE;
-    if (run->goes_on) {
-        const char *path = train_run_path(s, "training.jsonl");
-        code = read_log(run, path);
-        if (code == CLI_DONE) train_log_go_on(s, &run->log, path);
-        if (code == CLI_DONE) before = run->log.record[run->log.count - 1].seconds;
-    }
-    run->start = cli_seconds() - before;
-    if (code != CLI_DONE || !t->log) return code;
-    return train_log_copy(s, &run->log, t->log);
+    const char *path = train_run_path(s, "training.jsonl");
+    mha_error error = {0};
+    const bool exists = access(path, F_OK) == 0 || errno != ENOENT;
+    const int code = !run->goes_on ? create_log(run) : exists ? resume_log(run, path) : begin_log(run, path);
+    if (code != CLI_DONE) return code;
+    run->start = cli_seconds() - (run->goes_on ? train_run_last(run)->seconds : 0);
+    if (!run->t.log || mha_train_log_write_to(run->log, run->t.log, s->options.force, &error) == MHA_OK)
+        return CLI_DONE;
+    return train_run_refuse(s, &error);
 }
 
 /* ---- all of it ---- */
-
-/* Library errors end with the fields that allow the call; `fields` gives way to the options of this program. */
-static int refuse_store(const cli_session *s, const mha_error *error, const char *fields, const char *options)
-{
-    if (!cli_ends(error->message, fields)) return cli_fail(s, error);
-    return cli_usage(s, "%.*s%s", (int)(strlen(error->message) - strlen(fields)), error->message, options);
-}
 
 /* When the program ends without memory. */
 static void close_store(void *user)
@@ -184,8 +205,7 @@ static int open_store(train_run *run, bool resume)
     const char *slash = strrchr(s->options.out, '/');
     run->name = slash ? slash + 1 : s->options.out;
     if (mha_train_store_open(s->ctx, s->options.out, &o, &run->store, &error) != MHA_OK)
-        return refuse_store(s, &error, "; resume or overwrite must be 1",
-                            ": --resume continues it, --force starts again");
+        return train_run_refuse(s, &error);
     cli_memory_at_end(close_store, run);
     run->goes_on = resume && access(train_run_path(s, "training.json"), F_OK) == 0;
     return CLI_DONE;
@@ -195,9 +215,7 @@ static int keep_checkpoints(const train_run *run)
 {
     mha_error error = {0};
     const mha_status status = mha_train_store_keep(run->store, run->t.keep > 0 ? run->t.keep : 0, &error);
-    return status == MHA_OK
-               ? CLI_DONE
-               : refuse_store(run->s, &error, "; overwrite must be 1 to replace it", "; --force replaces it");
+    return status == MHA_OK ? CLI_DONE : train_run_refuse(run->s, &error);
 }
 
 static int check_steps(const train_run *run)
@@ -217,7 +235,6 @@ int train_run_open(cli_session *s, bool resume, const char *config, train_run *r
 {
     *run = (train_run){.s = s, .was_heads = -1, .was_end = -1};
     train_settings_none(&run->t);
-    train_log_begin(&run->log);
     int code = open_store(run, resume);
     if (code == CLI_DONE) code = read_settings(run, config);
     if (code == CLI_DONE) code = open_both(run);
@@ -242,7 +259,7 @@ int train_run_free(train_run *run)
     cli_memory_at_end(NULL, NULL);
     const mha_status closed = mha_train_store_close(run->store, &error);
     const int code = closed == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
-    train_log_free(&run->log);
+    mha_train_log_free(run->log);
     json_decref(run->was);
     mha_trainer_free(run->trainer);
     mha_model_free(run->teacher);

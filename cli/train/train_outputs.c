@@ -1,7 +1,7 @@
 /* train_outputs.c - what a training writes: its folder, and beside it the model of --export and the file of --log. They
  * are looked at before the data are read. What the training reads is none of them; and without --force only that is
  * replaced which training.json names and whose content shows that it is of this run. The log is compared when it is
- * opened (train_log_copy). */
+ * opened (mha_train_log_write_to). */
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -12,6 +12,21 @@
 #include "output.h"
 #include "output_is_input.h"
 #include "train/train_run.h"
+
+/* ---- errors of the library ---- */
+
+int train_run_refuse(const cli_session *s, const mha_error *error)
+{
+    static const struct {
+        const char *fields, *options;
+    } ends[] = {{"; resume or overwrite must be 1", ": --resume continues it, --force starts again"},
+                {"; overwrite must be 1 to replace it", "; --force replaces it"}};
+    for (size_t n = 0; n < sizeof ends / sizeof *ends; n++)
+        if (cli_ends(error->message, ends[n].fields))
+            return cli_usage(s, "%.*s%s", (int)(strlen(error->message) - strlen(ends[n].fields)), error->message,
+                             ends[n].options);
+    return cli_fail(s, error);
+}
 
 /* ---- places ---- */
 

@@ -10,15 +10,10 @@
 
 enum { MOST_POINTS = 1000, MOST_SAMPLES = 500 };
 
-static const train_record *last_record(const train_run *run)
-{
-    return &run->log.record[run->log.count - 1];
-}
-
 /* Steps of one point. */
 static int64_t steps_of_point(const train_run *run)
 {
-    return last_record(run)->step / MOST_POINTS + 1;
+    return train_run_last(run)->step / MOST_POINTS + 1;
 }
 
 /* ---- curves ---- */
@@ -30,17 +25,18 @@ static json_t *points_json(const train_run *run, int64_t every)
            *tokens = json_array(), *seconds = json_array(), *open = run->t.gates ? json_array() : NULL;
     double sum[2] = {0};
     int64_t count = 0;
-    for (int64_t n = 1; n < run->log.count; n++) { /* behind the one from before the first step */
-        const train_record *r = &run->log.record[n];
+    const int64_t records = mha_train_log_count(run->log);
+    for (int64_t n = 1; n < records; n++) { /* behind the one from before the first step */
+        const mha_train_record *r = mha_train_log_record(run->log, n);
         sum[0] += r->loss, sum[1] += r->norm, count++;
-        if (r->step % every && n + 1 < run->log.count) continue;
+        if (r->step % every && n + 1 < records) continue;
         json_array_append_new(step, json_integer(r->step));
         json_array_append_new(loss, cli_real(sum[0] / (double)count));
         json_array_append_new(norm, cli_real(sum[1] / (double)count));
         json_array_append_new(rate, cli_real(r->rate));
         json_array_append_new(tokens, json_integer(r->tokens));
         json_array_append_new(seconds, cli_real(r->seconds));
-        if (open) json_array_append_new(open, cli_real(r->open));
+        if (open) json_array_append_new(open, cli_real(r->open_heads));
         sum[0] = sum[1] = 0, count = 0;
     }
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o*}", "step", step, "loss", loss, "rate", rate, "norm", norm,
@@ -50,11 +46,11 @@ static json_t *points_json(const train_run *run, int64_t every)
 static json_t *eval_json(const train_run *run)
 {
     json_t *step = json_array(), *loss = json_array();
-    for (int64_t n = 0; n < run->log.count; n++) {
-        const train_record *r = &run->log.record[n];
-        if (isnan(r->eval)) continue;
+    for (int64_t n = 0; n < mha_train_log_count(run->log); n++) {
+        const mha_train_record *r = mha_train_log_record(run->log, n);
+        if (isnan(r->eval_loss)) continue;
         json_array_append_new(step, json_integer(r->step));
-        json_array_append_new(loss, cli_real(r->eval));
+        json_array_append_new(loss, cli_real(r->eval_loss));
     }
     return json_pack("{s:o, s:o}", "step", step, "loss", loss);
 }
@@ -63,23 +59,22 @@ static json_t *eval_json(const train_run *run)
 static json_t *samples_json(const train_run *run)
 {
     json_t *all = json_array();
-    size_t left = MOST_SAMPLES;
-    for (int64_t n = run->log.count - 1; n >= 0 && left; n--)
-        for (size_t i = json_array_size(run->log.record[n].samples); i > 0 && left; i--, left--) {
-            const json_t *sample = json_array_get(run->log.record[n].samples, i - 1);
-            const char *prompt = json_string_value(json_object_get(sample, "prompt"));
-            const char *text = json_string_value(json_object_get(sample, "text"));
-            if (!prompt || !text) continue;
+    int64_t left = MOST_SAMPLES;
+    for (int64_t n = mha_train_log_count(run->log) - 1; n >= 0 && left; n--) {
+        const mha_train_record *r = mha_train_log_record(run->log, n);
+        for (int64_t i = r->sample_count; i > 0 && left; i--, left--) {
+            const mha_train_sample *sample = &r->samples[i - 1];
             json_array_insert_new(all, 0,
-                                  json_pack("{s:I, s:s, s:s}", "step", (json_int_t)run->log.record[n].step, "prompt",
-                                            prompt, "text", text));
+                                  json_pack("{s:I, s:s%, s:s%}", "step", (json_int_t)r->step, "prompt", sample->prompt,
+                                            sample->prompt_bytes, "text", sample->text, sample->text_bytes));
         }
+    }
     return all;
 }
 
 /* ---- the whole ---- */
 
-static json_t *moment_json(const train_record *r)
+static json_t *moment_json(const mha_train_record *r)
 {
     return json_pack("{s:I, s:I, s:o}", "step", (json_int_t)r->step, "tokens", (json_int_t)r->tokens, "seconds",
                      cli_real(r->seconds));
@@ -95,8 +90,8 @@ static json_t *page_data(const train_run *run)
                      (json_int_t)info->layers, "heads", (json_int_t)info->heads, "parameters",
                      (json_int_t)info->parameters, "settings", train_settings_json(&run->t), "data", "tokens",
                      (json_int_t)data->tokens, "sequences", (json_int_t)data->sequences, "every", (json_int_t)every,
-                     "begun", moment_json(&run->log.record[0]), "last", moment_json(last_record(run)), "points",
-                     points_json(run, every), "eval", eval_json(run), "samples", samples_json(run));
+                     "begun", moment_json(mha_train_log_record(run->log, 0)), "last", moment_json(train_run_last(run)),
+                     "points", points_json(run, every), "eval", eval_json(run), "samples", samples_json(run));
 }
 
 int train_page_write(const train_run *run, FILE *out)

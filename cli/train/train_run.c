@@ -9,11 +9,11 @@
 /* ---- progress ---- */
 
 /* "step 120 of 2000   loss 3.412   5200 tokens/s   4 min left" */
-static void describe(const train_run *run, const train_record *r, char *line, size_t room)
+static void describe(const train_run *run, const mha_train_record *r, char *line, size_t room)
 {
     char left[CLI_DURATION];
     /* Without what it took to measure before the first step; a log may begin behind that. */
-    const train_record *first = &run->log.record[0];
+    const mha_train_record *first = mha_train_log_record(run->log, 0);
     const double taken = cli_seconds() - run->start - first->seconds, each = taken / (double)(r->step - first->step);
     snprintf(line, room, "step %lld of %lld   loss %.4f   %.0f tokens/s   %s left", (long long)r->step, run->t.steps,
              r->loss, (double)r->tokens / taken, cli_duration(each * (double)(run->t.steps - r->step), left));
@@ -26,18 +26,19 @@ static bool is_due(const train_run *run, int64_t step, long long every)
     return step % train_settings_every(&run->t, every) == 0 || step == run->t.steps;
 }
 
-/* What is measured now and then; then the record is the log's. */
-static int record(train_run *run, train_record *r)
+/* Adds a record to the log, with what is measured at intervals. */
+static int record(train_run *run, const mha_train_record *of_step)
 {
-    r->eval = NAN;
+    mha_error error = {0};
+    mha_train_record r = *of_step;
     int code = CLI_DONE;
-    if (run->judge.count && is_due(run, r->step, run->t.eval_every)) code = train_run_evaluate(run, &r->eval);
-    if (code == CLI_DONE && is_due(run, r->step, run->t.sample_every))
-        code = train_run_sample(run, r->step, &r->samples);
-    r->seconds = cli_seconds() - run->start;
-    if (code == CLI_DONE) return train_log_add(run->s, &run->log, r);
-    json_decref(r->samples);
-    return code;
+    r.size = sizeof r;
+    r.eval_loss = NAN;
+    if (run->judge.count && is_due(run, r.step, run->t.eval_every)) code = train_run_evaluate(run, &r.eval_loss);
+    if (code == CLI_DONE && is_due(run, r.step, run->t.sample_every)) code = train_run_sample(run, &r);
+    r.seconds = cli_seconds() - run->start;
+    if (code != CLI_DONE) return code;
+    return mha_train_log_add(run->log, &r, &error) == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
 }
 
 /* What ends a training that has come to no good end. */
@@ -57,12 +58,12 @@ static int take_step(train_run *run)
     if (code != CLI_DONE) return code;
     if (mha_trainer_step(run->trainer, run->batches, t->accumulate, &report, &error) != MHA_OK)
         return lose(run, &error);
-    train_record r = {.step = report.step,
-                      .tokens = run->log.record[run->log.count - 1].tokens + train_batch_tokens(run),
-                      .loss = report.loss,
-                      .rate = report.rate,
-                      .norm = report.norm,
-                      .open = t->gates ? report.open : NAN};
+    const mha_train_record r = {.step = report.step,
+                                .tokens = train_run_last(run)->tokens + train_batch_tokens(run),
+                                .loss = report.loss,
+                                .rate = report.rate,
+                                .norm = report.norm,
+                                .open_heads = t->gates ? report.open : NAN};
     return record(run, &r);
 }
 
@@ -83,7 +84,7 @@ static int save(train_run *run)
 /* Before the first step: what is not learned yet. */
 static int begin(train_run *run)
 {
-    train_record zero = {.loss = NAN, .rate = NAN, .norm = NAN, .open = NAN};
+    const mha_train_record zero = {.loss = NAN, .rate = NAN, .norm = NAN, .open_heads = NAN};
     int code = record(run, &zero);
     return code == CLI_DONE ? train_run_save(run) : code;
 }
@@ -92,11 +93,11 @@ static int begin(train_run *run)
 static void tell(const train_run *run, bool kept)
 {
     char line[160], eval[80] = "", open[80] = "";
-    const train_record *r = &run->log.record[run->log.count - 1];
+    const mha_train_record *r = train_run_last(run);
     describe(run, r, line, sizeof line);
-    if (!isnan(r->eval)) snprintf(eval, sizeof eval, "   held-out loss %.4f", r->eval);
-    if (!isnan(r->open)) snprintf(open, sizeof open, "   %.1f heads", r->open);
-    if (kept || !isnan(r->eval))
+    if (!isnan(r->eval_loss)) snprintf(eval, sizeof eval, "   held-out loss %.4f", r->eval_loss);
+    if (!isnan(r->open_heads)) snprintf(open, sizeof open, "   %.1f heads", r->open_heads);
+    if (kept || !isnan(r->eval_loss))
         cli_say(run->s, "%s%s%s%s", line, open, eval, kept ? "   saved" : "");
     else
         cli_progress_line(line);

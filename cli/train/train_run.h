@@ -5,7 +5,6 @@
 #include <jansson.h>
 
 #include "train/train_inputs.h"
-#include "train/train_log.h"
 #include "train/train_settings.h"
 
 /* Some of the sequences of data. */
@@ -31,7 +30,8 @@ typedef struct train_run {
     mha_train_data *data, *held; /* held: of --eval, or NULL */
     train_span learn, judge;     /* never the same sequences */
     train_prompt *prompts;       /* [t.sample.count] */
-    train_log log;
+    mha_train_sample *samples;   /* [t.sample.count]: the newest text of each prompt */
+    mha_train_log *log;
     mha_trainer *trainer;
     mha_model *teacher;           /* or NULL */
     char teacher_digest[17];      /* of its config and weights */
@@ -48,6 +48,11 @@ typedef struct train_run {
     int32_t *ids, *labels; /* labels for encoders */
     int64_t *starts;       /* [accumulate, batch + 1] of texts that are sequences; else NULL */
 } train_run;
+
+static inline const mha_train_record *train_run_last(const train_run *run)
+{
+    return mha_train_log_record(run->log, mha_train_log_count(run->log) - 1);
+}
 
 /* Everything up to the first step. Free in any case. Both return an exit code, as the others. */
 int train_run_open(cli_session *s, bool resume, const char *config, train_run *run);
@@ -74,10 +79,10 @@ int train_run_steps(train_run *run);
 int train_run_split(train_run *run);
 int train_run_evaluate(train_run *run, double *loss);
 
-/* The tokens of --sample; what the model writes on, [{prompt, text}], also to stderr; NULL after a signal
- * (train_sample.c). */
+/* The tokens of --sample; the texts that continue them, also on stderr, as samples of the record, which the run keeps
+ * until it generates the next ones; none after a signal (train_sample.c). */
 int train_run_prompts(train_run *run);
-int train_run_sample(train_run *run, int64_t step, json_t **samples);
+int train_run_sample(train_run *run, mha_train_record *r);
 void train_run_free_prompts(train_run *run);
 
 /* Gates that join in as a run goes on: where, if nothing is said, is behind the steps taken (train_gates.c). */
@@ -87,6 +92,10 @@ void train_run_keep_settled(train_run *run);
 /* The gates of each layer, on stdout or into an object; nothing where there are none. */
 int train_run_put_gates(const train_run *run);
 int train_run_add_gates(const train_run *run, json_t *result);
+
+/* Reports an error of a store or a log. Where the library requires the field `overwrite` or `resume`, options of this
+ * program take its place (train_outputs.c). */
+int train_run_refuse(const cli_session *s, const mha_error *error);
 
 /* May the folder, --export and --log be written, and is what is read none of them? `export` and `log` are those that
  * training.json names, or NULL (train_outputs.c). */

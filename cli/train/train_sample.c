@@ -42,7 +42,8 @@ int train_run_prompts(train_run *run)
     if (!run->form.data.causal) return cli_usage(run->s, "--sample requires a decoder");
     if (!run->form.data.tokenizer) return cli_usage(run->s, "--sample: the model has no tokenizer");
     run->prompts = calloc((size_t)texts->count, sizeof *run->prompts);
-    if (!run->prompts) return no_memory(run->s);
+    run->samples = calloc((size_t)texts->count, sizeof *run->samples);
+    if (!run->prompts || !run->samples) return no_memory(run->s);
     int code = CLI_DONE;
     for (int n = 0; n < texts->count && code == CLI_DONE; n++) {
         run->prompts[n].text = texts->item[n];
@@ -51,10 +52,20 @@ int train_run_prompts(train_run *run)
     return code;
 }
 
+static void free_samples(train_run *run)
+{
+    for (int n = 0; run->samples && n < run->t.sample.count; n++) {
+        free((char *)run->samples[n].text);
+        run->samples[n] = (mha_train_sample){0};
+    }
+}
+
 void train_run_free_prompts(train_run *run)
 {
+    free_samples(run);
     for (int n = 0; run->prompts && n < run->t.sample.count; n++)
         mha_encoding_free(run->prompts[n].tokens);
+    free(run->samples);
     free(run->prompts);
 }
 
@@ -99,24 +110,20 @@ static void show(const cli_session *s, const train_prompt *p, const char *text, 
     fputc('\n', stderr);
 }
 
-int train_run_sample(train_run *run, int64_t step, json_t **samples)
+int train_run_sample(train_run *run, mha_train_record *r)
 {
+    const int64_t count = run->t.sample.count;
     int code = CLI_DONE;
-    *samples = run->t.sample.count ? json_array() : NULL;
-    for (int n = 0; n < run->t.sample.count && code == CLI_DONE && !cli_stopped(); n++) {
+    free_samples(run);
+    for (int64_t n = 0; n < count && code == CLI_DONE && !cli_stopped(); n++) {
         char *text = NULL;
         size_t bytes = 0;
-        code = write_on(run, &run->prompts[n], step, &text, &bytes);
-        if (code == CLI_DONE) {
-            show(run->s, &run->prompts[n], text, bytes);
-            json_t *sample = json_pack("{s:s, s:s%}", "prompt", run->prompts[n].text, "text", text, bytes);
-            if (!sample || json_array_append_new(*samples, sample) != 0) code = no_memory(run->s);
-        }
-        free(text);
+        code = write_on(run, &run->prompts[n], r->step, &text, &bytes);
+        run->samples[n] = (mha_train_sample){.prompt = run->prompts[n].text, .text = text, .text_bytes = bytes};
+        if (code == CLI_DONE) show(run->s, &run->prompts[n], text, bytes);
     }
-    if (cli_stopped()) {
-        json_decref(*samples);
-        *samples = NULL;
-    }
+    if (cli_stopped()) return code;
+    r->samples = run->samples;
+    r->sample_count = count;
     return code;
 }

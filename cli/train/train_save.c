@@ -65,20 +65,21 @@ static int save(train_run *run, const mha_train_file *files, int64_t count)
     const cli_session *s = run->s;
     mha_error error = {0};
     if (mha_train_store_save(run->store, run->trainer, files, count, &error) != MHA_OK) return cli_fail(s, &error);
-    return train_log_follow(s, &run->log, train_run_path(s, LOG));
+    if (mha_train_log_write_to(run->log, train_run_path(s, LOG), 0, &error) != MHA_OK) return cli_fail(s, &error);
+    return CLI_DONE;
 }
 
 int train_run_save(train_run *run)
 {
     char *settings = settings_text(run), *page = NULL;
-    size_t page_bytes = 0;
+    size_t page_bytes = 0, log_bytes;
+    const char *log = mha_train_log_lines(run->log, &log_bytes);
     int code = settings ? CLI_DONE : cli_error(run->s, CLI_FAILED, "out of memory for the settings");
     if (code == CLI_DONE) code = page_text(run, &page, &page_bytes);
     if (code == CLI_DONE)
         code = save(run,
-                    (const mha_train_file[]){{SETTINGS, settings, strlen(settings)},
-                                             {LOG, run->log.text, run->log.bytes},
-                                             {PAGE, page, page_bytes}},
+                    (const mha_train_file[]){
+                        {SETTINGS, settings, strlen(settings)}, {LOG, log, log_bytes}, {PAGE, page, page_bytes}},
                     3);
     free(settings);
     free(page);

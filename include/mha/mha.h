@@ -35,6 +35,7 @@
 #include "mha/train.h"          /* loss, optimizer, schedule, gates, teacher, resume */
 #include "mha/train_data.h"     /* texts and token files as sequences, their order, masked tokens, digests */
 #include "mha/train_store.h"    /* the folder of a run: lock, checkpoints, resuming */
+#include "mha/train_log.h"      /* the log of a run: a record per step, as JSON lines or CSV */
 
 /* heads */
 #include "mha/head_data.h"      /* the texts that heads are measured on */

@@ -28,7 +28,7 @@ static const char *show_number(mha__quoted *q, mha__json_kind kind, int64_t inte
     if (kind == MHA__JSON_INTEGER)
         snprintf(text, sizeof text, "%lld", (long long)integer);
     else
-        mha__json_real_text(real, text);
+        mha__json_real_text(real, MHA__JSON_EXACT, text);
     return mha__quote(q, text, strlen(text));
 }
 

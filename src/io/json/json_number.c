@@ -160,9 +160,9 @@ static void plain_point(char *text)
     *at = '.';
 }
 
-void mha__json_real_text(double real, char to[MHA__JSON_REAL_BYTES])
+void mha__json_real_text(double real, int digits, char to[MHA__JSON_REAL_BYTES])
 {
-    snprintf(to, MHA__JSON_REAL_BYTES - 2, "%.17g", real);
+    snprintf(to, MHA__JSON_REAL_BYTES - 2, "%.*g", digits, real);
     plain_point(to);
     shorten_exponent(to);
 }

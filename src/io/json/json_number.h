@@ -20,9 +20,9 @@ mha__json_decimal mha__json_decimal_of(const char *text);
 /* Returns the nearest double; infinity if the number is too large. */
 double mha__json_real_of(const char *text, const mha__json_decimal *d);
 
-/* Writes a finite number with 17 significant digits in the form of a real: 2.0, 1e-5. The size allows for a decimal
- * point of 16 bytes. */
-enum { MHA__JSON_REAL_BYTES = 48 };
-void mha__json_real_text(double real, char to[MHA__JSON_REAL_BYTES]);
+/* Writes a finite number with up to `digits` significant digits, 17 of which are exact, in the form of a real: 2.0,
+ * 1e-5. The size allows for a decimal point of 16 bytes. */
+enum { MHA__JSON_REAL_BYTES = 48, MHA__JSON_EXACT = 17 };
+void mha__json_real_text(double real, int digits, char to[MHA__JSON_REAL_BYTES]);
 
 #endif

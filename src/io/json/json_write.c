@@ -140,7 +140,7 @@ void mha__json_put_int(mha__json_writer *w, int64_t value)
 void mha__json_put_real(mha__json_writer *w, double value)
 {
     char text[MHA__JSON_REAL_BYTES];
-    mha__json_real_text(value, text);
+    mha__json_real_text(value, w->digits ? w->digits : MHA__JSON_EXACT, text);
     put_word(w, text);
 }
 
@@ -163,7 +163,7 @@ mha_status mha__json_written(mha__json_writer *w, const char *what, char **text,
     if (text) *text = whole ? w->text : NULL;
     if (!whole || !text) mha__free(w->ctx, w->text);
     const size_t bytes = w->n;
-    *w = (mha__json_writer){.ctx = w->ctx, .indent = w->indent};
+    *w = (mha__json_writer){.ctx = w->ctx, .indent = w->indent, .digits = w->digits};
     return whole ? MHA_OK : mha__no_memory(err, bytes, what);
 }
 

@@ -14,6 +14,7 @@ typedef struct mha__json_writer {
     char *text;
     size_t n, room;
     int indent, depth;
+    int digits;  /* significant digits of reals; 0 = MHA__JSON_EXACT */
     bool filled; /* the open container is not empty */
     bool keyed;  /* a key has been written, its value is next */
     bool failed;

@@ -68,7 +68,7 @@ mv linked/training.jsonl elsewhere
 cp elsewhere before
 ln -s ../elsewhere linked/training.jsonl
 expect 0 train --resume -o linked --steps 6
-has err 'linked/training.jsonl: Too many levels of symbolic links: steps are logged again from the next checkpoint'
+has err 'linked/training.jsonl: cannot be the log: Too many levels of symbolic links; steps are logged again from the next checkpoint'
 same elsewhere before "another's file"
 lines linked/training.jsonl 7 'with the next checkpoint'
 
@@ -78,12 +78,19 @@ number() {
     sed "\$s/\"tokens\":[0-9]*/\"tokens\":$1/" $log >wrong/training.jsonl
 }
 number 4611686018427387904
+expect 0 train -q --resume -o wrong --json
+refused 2 train -q --resume -o wrong --steps 5
+has err 'tokens must be an integer from 0 to 4611686018427387904 (got 46116860184273'
+number 4611686018427380000
 expect 0 train -q --resume -o wrong --steps 5 --json
-for tokens in 4611686018427387905 9223372036854775807 9223372036854775808 -1; do
+for tokens in 4611686018427387905 9223372036854775807 -1; do
     number $tokens
     refused 3 train --resume -o wrong --steps 5
-    has err 'wrong/training.jsonl: line 5 is not the record of a step; repair it or move it away'
+    has err "wrong/training.jsonl: line 5: tokens must be an integer from 0 to 4611686018427387904 (got $tokens); repair it or move it away"
 done
+number 9223372036854775808
+refused 3 train --resume -o wrong --steps 5
+has err 'wrong/training.jsonl: line 5 is not the record of a step; repair it or move it away'
 again wrong
 sed '3s/$/\x00/' $log >wrong/training.jsonl
 refused 3 train --resume -o wrong --steps 5
@@ -103,6 +110,7 @@ for name in training.json training.jsonl; do
     rm piped/$name
     mkfifo piped/$name
     refused 3 timeout -k 1 10 "$MHA" train --resume -o piped --steps 5
-    has err "piped/$name: not a regular file"
+    has err "piped/$name: "
+    has err 'not a regular file'
 done
 finish

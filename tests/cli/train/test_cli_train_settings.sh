@@ -94,10 +94,10 @@ has err '--length 8 splits the data differently'
 cp -r flag log
 sed 's/,"seconds":[^,}]*//' flag/training.jsonl >log/training.jsonl
 refused 3 train --resume --steps 9 -o log
-has err 'line 1 is not the record of a step'
+has err 'line 1: seconds must be a number from 0 to 1.79769e+308 (got nothing)'
 sed 's/"seconds":[^,}]*/"seconds":-1e300/' flag/training.jsonl >log/training.jsonl
 refused 3 train --resume --steps 9 -o log
-has err 'line 1 is not the record of a step'
+has err 'line 1: seconds must be a number from 0 to 1.79769e+308 (got -1.0000000000000001e300)'
 
 [ ! -e x ] || fail 'a failure has left a folder'
 finish

@@ -1,45 +1,56 @@
-/* fuzz_log.c - any bytes as the log of a checkpoint, training.jsonl, which a resumed run reads up to its step: the
- * first byte. What is accepted is read again from its own lines as the same.
+/* fuzz_log.c - any bytes as the log of a training run, of which a resumed run reads the records up to its step: the
+ * first byte, or with 64 all of them. What is accepted is read again from its own lines as the same.
  */
 #include "fuzz.h"
 #include "mutate.h"
-#include "program.h"
 
+#include "mha/train_log.h"
 #include "support/files.h"
-#include "train/train_log.h"
 #include <string.h>
 
 FUZZ_MUTATES_JSON
 
-static int read_log(const void *bytes, size_t n, int64_t step, train_log *log)
+static mha_train_log *read_log(const void *bytes, size_t n, int64_t step)
 {
     const char *path = files_path(fuzz_folder(), "training.jsonl");
+    mha_train_log *log = NULL;
+    mha_error err = {0};
     files_write(path, bytes, n);
-    train_log_begin(log);
-    const int code = train_log_read(fuzz_session(path), path, step, log);
-    fuzz_code(code);
-    return code;
+    const mha_status status = mha_train_log_read(fuzz_ctx(), path, step, &log, &err);
+    fuzz_refusal(status, &err, path);
+    fuzz_check((log != NULL) == (status == MHA_OK), "a log is returned unless it is refused");
+    return log;
 }
 
-static void check(const train_log *log, int64_t step)
+static void check(const mha_train_log *log, int64_t step)
 {
-    fuzz_check(log->count > 0 && log->record[log->count - 1].step == step, "a log ends with its step");
-    for (int64_t n = 1; n < log->count; n++)
-        fuzz_check(log->record[n - 1].step < log->record[n].step, "steps ascend");
+    const int64_t count = mha_train_log_count(log);
+    fuzz_check(step < 0 || (count > 0 && mha_train_log_record(log, count - 1)->step == step),
+               "a log ends with its step");
+    for (int64_t n = 0; n < count; n++) {
+        const mha_train_record *r = mha_train_log_record(log, n);
+        fuzz_check(n == 0 || mha_train_log_record(log, n - 1)->step < r->step, "steps ascend");
+        for (int64_t i = 0; i < r->sample_count; i++)
+            fuzz_check(!r->samples[i].prompt[r->samples[i].prompt_bytes] &&
+                           !r->samples[i].text[r->samples[i].text_bytes],
+                       "texts of samples end with a NUL");
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-    train_log log, again;
     if (n == 0) return 0;
-    const int64_t step = bytes[0] % 8;
-    const int code = read_log(bytes + 1, n - 1, step, &log);
-    if (code == CLI_DONE) {
-        check(&log, step);
-        fuzz_check(read_log(log.text, log.bytes, step, &again) == CLI_DONE, "what was accepted is accepted again");
-        fuzz_check(again.bytes == log.bytes && memcmp(again.text, log.text, log.bytes) == 0, "as the same");
-        train_log_free(&again);
-    }
-    train_log_free(&log);
+    const int64_t step = bytes[0] & 64 ? -1 : bytes[0] % 8;
+    mha_train_log *log = read_log(bytes + 1, n - 1, step);
+    if (!log) return 0;
+    size_t length[2];
+    check(log, step);
+    const char *lines = mha_train_log_lines(log, &length[0]);
+    mha_train_log *again = read_log(lines, length[0], step);
+    fuzz_check(again != NULL, "what was accepted is accepted again");
+    const char *same = mha_train_log_lines(again, &length[1]);
+    fuzz_check(length[0] == length[1] && (!length[0] || memcmp(same, lines, length[0]) == 0), "as the same");
+    mha_train_log_free(again);
+    mha_train_log_free(log);
     return 0;
 }

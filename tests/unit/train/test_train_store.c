@@ -1,10 +1,12 @@
 /* test_train_store.c - a training run by the public headers alone: stopped and resumed, it ends with the weights of an
- * uninterrupted run; its folder belongs to one run; older checkpoints are kept and removed. */
+ * uninterrupted run and the same log; its folder belongs to one run; older checkpoints are kept and removed. */
 #include "mha/model_create.h"
 #include "mha/train_data.h"
+#include "mha/train_log.h"
 #include "mha/train_store.h"
 #include "support/check.h"
 #include "support/files.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,8 +66,22 @@ static mha_trainer *open_trainer(mha_train_store *store)
     return trainer;
 }
 
+/* The log of the checkpoint, to which steps are appended; or an empty one. */
+static mha_train_log *open_log(const mha_train_store *store, const char *folder)
+{
+    const char *path = files_path(folder, "training.jsonl");
+    mha_train_log *log;
+    if (!mha_train_store_has_checkpoint(store)) {
+        TRY(mha_train_log_create(NULL, &log, &err));
+        return log;
+    }
+    TRY(mha_train_log_read(NULL, path, mha_train_store_step(store, NULL), &log, &err));
+    TRY(mha_train_log_write_to(log, path, 0, &err));
+    return log;
+}
+
 /* What a step reads is a function of its number. */
-static void take_step(mha_trainer *trainer, const mha_train_data *data)
+static void take_step(mha_trainer *trainer, mha_train_log *log, const mha_train_data *data)
 {
     int32_t ids[BATCH * LENGTH];
     const int64_t count = mha_train_data_describe(data)->sequences, step = mha_trainer_step_count(trainer);
@@ -76,25 +92,42 @@ static void take_step(mha_trainer *trainer, const mha_train_data *data)
     }
     const mha_model_input input = {.size = sizeof input, .batch = BATCH, .length = LENGTH, .ids = ids};
     const mha_train_batch batch = {.input = &input};
-    TRY(mha_trainer_step(trainer, &batch, 1, NULL, &err));
+    mha_train_report report;
+    TRY(mha_trainer_step(trainer, &batch, 1, &report, &err));
+    const mha_train_record record = {.size = sizeof record,
+                                     .step = report.step,
+                                     .tokens = report.step * BATCH * LENGTH,
+                                     .loss = report.loss,
+                                     .rate = report.rate,
+                                     .norm = report.norm,
+                                     .eval_loss = NAN,
+                                     .open_heads = NAN};
+    TRY(mha_train_log_add(log, &record, &err));
 }
 
-static void save(mha_train_store *store, const mha_trainer *trainer)
+/* The log in the folder is replaced with the checkpoint, and opened again. */
+static void save(mha_train_store *store, const mha_trainer *trainer, mha_train_log *log, const char *folder)
 {
-    const mha_train_file file = {"training.note", "a note\n", 7};
+    size_t bytes;
+    const char *lines = mha_train_log_lines(log, &bytes);
+    const mha_train_file file = {"training.jsonl", lines, bytes};
     TRY(mha_train_store_save(store, trainer, &file, 1, &err));
+    TRY(mha_train_log_write_to(log, files_path(folder, "training.jsonl"), 0, &err));
 }
 
 /* A run up to a step, with a checkpoint after each one. */
 static void run_to(const char *folder, const mha_train_data *data, int64_t last, int64_t keep)
 {
     mha_train_store *store = open_store(folder, 1, 0);
+    mha_train_log *log = open_log(store, folder);
     mha_trainer *trainer = open_trainer(store);
     TRY(mha_train_store_keep(store, keep, &err));
     while (mha_trainer_step_count(trainer) < last) {
-        take_step(trainer, data);
-        save(store, trainer);
+        take_step(trainer, log, data);
+        save(store, trainer, log, folder);
     }
+    take_step(trainer, log, data); /* which is lost, but logged */
+    mha_train_log_free(log);
     mha_trainer_free(trainer);
     TRY(mha_train_store_close(store, &err));
 }
@@ -134,7 +167,7 @@ static void test_resumed_run(void **state)
     run_to(stopped, data, STEPS, 0);
     expect_same_file(whole, stopped, "model.safetensors");
     expect_same_file(whole, stopped, "training.safetensors");
-    expect_same_file(whole, stopped, "training.note");
+    expect_same_file(whole, stopped, "training.jsonl");
     assert_false(exists(folder, ".stopped.lock"));
     remove_runs(folder, (const char *[]){"whole", "stopped", NULL});
     assert_int_equal(files_count(folder), 0);
@@ -163,8 +196,11 @@ static void test_older_checkpoints(void **state)
     store = open_store(run, 0, 1);
     TRY(mha_train_store_keep(store, 2, &err));
     mha_trainer *trainer = open_trainer(store);
-    save(store, trainer); /* all of the other run go */
+    mha_train_log *log = open_log(store, run);
+    take_step(trainer, log, data);
+    save(store, trainer, log, run); /* all of the other run go */
     assert_int_equal(files_count(folder), 2);
+    mha_train_log_free(log);
     mha_trainer_free(trainer);
     TRY(mha_train_store_close(store, &err));
     remove_runs(folder, (const char *[]){"run", NULL});

@@ -1,0 +1,92 @@
+/* train_log.h - the log of a training run: one record per step, in memory and appended to files.
+ *
+ *     mha_train_log *log;
+ *     mha_train_log_create(ctx, &log, &err);                                      a new run; or, if it is resumed,
+ *     mha_train_log_read(ctx, "run/training.jsonl", steps_taken, &log, &err);
+ *     mha_train_log_write_to(log, "loss.csv", 0, &err);
+ *     ...
+ *     const mha_train_record record = {.size = sizeof record, .step = report.step, .tokens = tokens,
+ *                                      .seconds = seconds, .loss = report.loss, .rate = report.rate,
+ *                                      .norm = report.norm, .eval_loss = NAN, .open_heads = NAN};
+ *     mha_train_log_add(log, &record, &err);                                      after each step
+ *     size_t bytes;
+ *     const char *lines = mha_train_log_lines(log, &bytes);                       for mha_train_store_save
+ *     mha_train_log_free(log);
+ *
+ * A file is JSON lines, one object per record, or CSV with a title line, if its name ends in .csv:
+ *
+ *     {"step":2,"loss":5.43,"rate":0.001,"norm":1.25,"tokens":128,"seconds":0.5,"eval_loss":5.6}
+ *
+ * Real numbers have 9 significant digits. A value that was not measured is absent, and empty in CSV. `mha train` uses
+ * these functions. Not thread-safe. */
+#ifndef MHA_TRAIN_LOG_H
+#define MHA_TRAIN_LOG_H
+
+#include "mha/ctx.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A text that the model generated. UTF-8; other bytes are written as U+FFFD. */
+typedef struct mha_train_sample {
+    const char *prompt, *text;
+    size_t prompt_bytes, text_bytes; /* 0 = up to the NUL */
+} mha_train_sample;
+
+/* NaN = not measured. */
+typedef struct mha_train_record {
+    size_t size;
+    int64_t step;                    /* optimizer steps taken, 0 .. 2^62; 0 = before the first step */
+    int64_t tokens;                  /* tokens read since the run began, 0 .. 2^62 */
+    double seconds;                  /* time since the run began, including the time before a resumption; >= 0 */
+    double loss, rate, norm;         /* mean loss, learning rate and gradient norm, as in mha_train_report */
+    double eval_loss;                /* mean loss on held-out data */
+    double open_heads;               /* expected number of heads with an open gate */
+    const mha_train_sample *samples; /* [sample_count]; JSON lines only */
+    int64_t sample_count;
+} mha_train_record;
+
+typedef struct mha_train_log mha_train_log;
+
+/* An empty log. `ctx` must outlive it. Errors: MHA_ERR_ARG, MHA_ERR_MEMORY. */
+MHA_API mha_status mha_train_log_create(mha_ctx *ctx, mha_train_log **out, mha_error *err);
+
+/* Reads JSON lines. With `step` >= 0, up to and including the record of that step; later lines, which a run wrote after
+ * its last checkpoint, may be damaged. With `step` -1, all lines. Unknown keys are ignored. Only a regular file is
+ * opened, and memory grows with the bytes read; a line has at most 16 MiB.
+ * Errors: MHA_ERR_FORMAT naming the line, and the key and value if one is out of range, for a line that is not a
+ * record, steps that do not increase, and a file that ends before `step`; MHA_ERR_IO; MHA_ERR_ARG; MHA_ERR_MEMORY. */
+MHA_API mha_status mha_train_log_read(mha_ctx *ctx, const char *path, int64_t step, mha_train_log **out,
+                                      mha_error *err);
+
+/* Closes the files; NULL is accepted. */
+MHA_API void mha_train_log_free(mha_train_log *log);
+
+/* Returns the number of records; 0 for NULL. */
+MHA_API int64_t mha_train_log_count(const mha_train_log *log);
+/* Returns record n, 0 .. count - 1, in ascending order of steps; NULL out of range. Valid until the next
+ * mha_train_log_add. Texts of samples end with a NUL that their lengths do not count. */
+MHA_API const mha_train_record *mha_train_log_record(const mha_train_log *log, int64_t n);
+/* Returns all records as JSON lines, *bytes long and without a NUL at the end; NULL if there are none. Lines that were
+ * read are unchanged. Valid until the next mha_train_log_add. */
+MHA_API const char *mha_train_log_lines(const mha_train_log *log, size_t *bytes);
+
+/* Appends a record in memory, then to the files of mha_train_log_write_to. Errors: MHA_ERR_ARG, naming the field, for a
+ * value out of range, a step that is not greater than the last one, and samples of more than 16 MiB; MHA_ERR_MEMORY;
+ * nothing is appended then. MHA_ERR_IO if a file cannot be written; the record is then in memory and may be
+ * incomplete in that file. */
+MHA_API mha_status mha_train_log_add(mha_train_log *log, const mha_train_record *record, mha_error *err);
+
+/* Writes the records to `path`, now and as they are added. The content of an existing file is kept if it is the
+ * beginning of this log; if it is this log and later records, as an interrupted run leaves it, these are removed.
+ * Otherwise the file is replaced with `overwrite`, or MHA_ERR_ARG. A log writes to two files at most; a path that it
+ * writes to already is opened again, which is required after another file was renamed to it (mha_train_store_save).
+ * Only regular files are opened, never through a symbolic link at the last component. Errors: MHA_ERR_ARG; MHA_ERR_IO;
+ * MHA_ERR_MEMORY. After an error the log no longer writes to `path`. */
+MHA_API mha_status mha_train_log_write_to(mha_train_log *log, const char *path, int overwrite, mha_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

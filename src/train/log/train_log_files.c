@@ -1,0 +1,134 @@
+/* train_log_files.c - the files of a log, which get each record as it is added. They are written in place: a temporary
+ * file that a killed run left would make the next run fail. */
+#include "base/ctx.h"
+#include "base/size.h"
+#include "io/files/input_file.h"
+#include "train/log/train_log_struct.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- write ---- */
+
+static mha_status write_all(const mha__log_file *file, const char *text, int64_t bytes, mha_error *err)
+{
+    for (int64_t done = 0; done < bytes;) {
+        const ssize_t n = write(file->fd, text + done, (size_t)(bytes - done));
+        if (n < 0 && errno != EINTR) return mha__fail_errno(err, "cannot write the log", file->path, errno);
+        if (n > 0) done += n;
+    }
+    return MHA_OK;
+}
+
+static mha_status append_csv(const mha_train_log *log, const mha__log_file *file, mha_error *err)
+{
+    mha__log_text text = {0};
+    mha_status status = mha__log_csv(log, log->count - 1, false, &text, err);
+    if (status == MHA_OK) status = write_all(file, text.text, text.bytes, err);
+    mha__free(log->ctx, text.text);
+    return status;
+}
+
+mha_status mha__log_append(mha_train_log *log, int64_t from, mha_error *err)
+{
+    for (int n = 0; n < MHA__LOG_FILES; n++) {
+        const mha__log_file *file = &log->file[n];
+        if (file->fd < 0) continue;
+        MHA__TRY(file->csv ? append_csv(log, file, err)
+                           : write_all(file, log->lines.text + from, log->lines.bytes - from, err));
+    }
+    return MHA_OK;
+}
+
+/* ---- open ---- */
+
+/* Is the file the beginning of the text, or does it begin with the text? An empty text is not the beginning of a file
+ * that has content. */
+static mha_status agrees(const mha__log_file *file, int64_t size, const mha__log_text *text, bool *same, mha_error *err)
+{
+    char part[4096];
+    const int64_t both = mha__min64(size, text->bytes);
+    *same = both > 0 || size == 0;
+    for (int64_t done = 0; done < both && *same;) {
+        const ssize_t n = pread(file->fd, part, (size_t)mha__min64(both - done, sizeof part), done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return mha__fail_errno(err, "cannot read the log", file->path, errno);
+        *same = n > 0 && memcmp(part, text->text + done, (size_t)n) == 0;
+        done += n;
+    }
+    return MHA_OK;
+}
+
+/* Makes the text the content of the file, whose beginning is kept if it is that of the text. */
+static mha_status fill(const mha__log_file *file, int64_t size, const mha__log_text *text, bool overwrite,
+                       mha_error *err)
+{
+    bool same;
+    mha__quoted q;
+    MHA__TRY(agrees(file, size, text, &same, err));
+    if (!same && !overwrite)
+        return mha__fail(err, MHA_ERR_ARG, "%s is not a log of this run; overwrite must be 1 to replace it",
+                         mha__quote(&q, file->path, strlen(file->path)));
+    const int64_t kept = same ? mha__min64(size, text->bytes) : 0;
+    if (ftruncate(file->fd, kept) != 0) return mha__fail_errno(err, "cannot be the log", file->path, errno);
+    return kept == text->bytes ? MHA_OK : write_all(file, text->text + kept, text->bytes - kept, err);
+}
+
+static mha_status open_file(mha__log_file *file, int64_t *size, mha_error *err)
+{
+    struct stat st;
+    mha__quoted q;
+    file->fd = mha__open_at(AT_FDCWD, file->path,
+                            O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666);
+    if (file->fd < 0 || fstat(file->fd, &st) != 0) return mha__fail_errno(err, "cannot be the log", file->path, errno);
+    *size = st.st_size;
+    if (S_ISREG(st.st_mode)) return MHA_OK;
+    return mha__fail(err, MHA_ERR_IO, "%s: cannot be the log: it is %s, not a regular file",
+                     mha__quote(&q, file->path, strlen(file->path)), mha__file_kind(st.st_mode));
+}
+
+static mha_status begin(const mha_train_log *log, mha__log_file *file, bool overwrite, mha_error *err)
+{
+    mha__log_text csv = {0};
+    int64_t size;
+    mha_status status = open_file(file, &size, err);
+    if (status == MHA_OK && file->csv) status = mha__log_csv(log, 0, true, &csv, err);
+    if (status == MHA_OK) status = fill(file, size, file->csv ? &csv : &log->lines, overwrite, err);
+    mha__free(log->ctx, csv.text);
+    return status;
+}
+
+static void close_file(mha__log_file *file)
+{
+    if (file->fd >= 0) close(file->fd);
+    file->fd = -1;
+}
+
+/* The file of that path, now closed, or one that is not in use; NULL if all are. */
+static mha__log_file *find_file(mha_train_log *log, const char *path)
+{
+    mha__log_file *free = NULL;
+    for (int n = 0; n < MHA__LOG_FILES; n++) {
+        mha__log_file *file = &log->file[n];
+        if (file->fd >= 0 && strcmp(file->path, path) == 0) close_file(file);
+        if (file->fd < 0) free = file;
+    }
+    return free;
+}
+
+mha_status mha_train_log_write_to(mha_train_log *log, const char *path, int overwrite, mha_error *err)
+{
+    if (!log || !path)
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_log_write_to: %s must not be NULL", log ? "path" : "log");
+    mha__log_file *file = find_file(log, path);
+    if (!file) return mha__fail(err, MHA_ERR_ARG, "mha_train_log_write_to: a log has at most %d files", MHA__LOG_FILES);
+    const size_t bytes = strlen(path) + 1;
+    if (bytes > sizeof file->path) return mha__fail_errno(err, "cannot be the log", path, ENAMETOOLONG);
+    memcpy(file->path, path, bytes);
+    file->csv = mha__name_ends(path, ".csv");
+    const mha_status status = begin(log, file, overwrite != 0, err);
+    if (status != MHA_OK) close_file(file);
+    return status;
+}

@@ -1,0 +1,65 @@
+/* train_log_struct.h - the records of a log in memory, and the files that they are appended to. */
+#ifndef MHA_TRAIN_LOG_TRAIN_LOG_STRUCT_H
+#define MHA_TRAIN_LOG_TRAIN_LOG_STRUCT_H
+
+#include "base/error.h"
+#include "io/json/json.h"
+#include "mha/train_log.h"
+#include <limits.h>
+#include <stdbool.h>
+
+enum { MHA__LOG_LINE = 16 << 20, MHA__LOG_FILES = 2 }; /* bytes of the longest line; files of a log */
+
+/* Text that grows; freed with mha__free. */
+typedef struct mha__log_text {
+    char *text;
+    int64_t bytes, room;
+} mha__log_text;
+
+typedef struct mha__log_file {
+    int fd; /* -1 = not open */
+    bool csv;
+    char path[PATH_MAX];
+} mha__log_file;
+
+struct mha_train_log {
+    mha_ctx *ctx;
+    mha_train_record *record; /* [count]; each owns its samples */
+    int64_t count, room;
+    mha__log_text lines; /* all records as JSON lines */
+    mha__log_file file[MHA__LOG_FILES];
+};
+
+/* Appends a record and its line, which may lack the newline; copies the samples. Errors: MHA_ERR_MEMORY; the log is
+ * unchanged then. */
+mha_status mha__log_push(mha_train_log *log, const mha_train_record *record, const char *line, size_t bytes,
+                         mha_error *err);
+
+/* ---- lines (train_log_lines.c) ---- */
+
+/* Checks a record from a caller, which follows step `last`, -1 = none. */
+mha_status mha__log_check(const mha_train_record *record, int64_t last, mha_error *err);
+/* Appends a record as a JSON line, or records `from` .. count - 1 as lines of CSV, after
+ * the title if `title`. */
+mha_status mha__log_json(mha_ctx *ctx, const mha_train_record *record, mha__log_text *to, mha_error *err);
+mha_status mha__log_csv(const mha_train_log *log, int64_t from, bool title, mha__log_text *to, mha_error *err);
+
+/* A line of a file. Its samples, and their texts, belong to `tree`. */
+typedef struct mha__log_parsed {
+    mha_train_record record;
+    mha_train_sample *samples;
+    const mha__json *tree;
+} mha__log_parsed;
+
+/* Parses line[0 .. bytes), which a NUL follows, as the record of a step in `first` .. `last`. Error messages begin with
+ * `where`. Free the result in any case; its tree is NULL if the line is not JSON. */
+mha_status mha__log_parse(mha_ctx *ctx, const char *where, const char *line, size_t bytes, int64_t first, int64_t last,
+                          mha__log_parsed *parsed, mha_error *err);
+void mha__log_parsed_free(mha_ctx *ctx, mha__log_parsed *parsed);
+
+/* ---- files (train_log_files.c) ---- */
+
+/* Appends the last record, whose JSON line begins at `from`, to all files. */
+mha_status mha__log_append(mha_train_log *log, int64_t from, mha_error *err);
+
+#endif
