@@ -31,22 +31,28 @@ class Places(unittest.TestCase):
         """A checkout of that name: the package, and what a build leaves."""
         top = self.place / name
         (top / "build/release").mkdir(parents=True)
-        for file in "__init__.py", "CMakePresets.json":
-            shutil.copy(ROOT / file, top)
+        shutil.copy(ROOT / "CMakePresets.json", top)
         shutil.copytree(ROOT / "python", top / "python", ignore=shutil.ignore_patterns("__pycache__"))
         if library:
             (top / "build/release/libmha.so").symlink_to(LIBRARY)
         return top
 
-    def test_beside_the_checkout(self):
-        self.checkout()
-        status, text = self.run_script()
+    def test_in_the_checkout(self):
+        top = self.checkout()
+        status, text = self.run_script(PYTHONPATH="mha/python")
         self.assertEqual(status, 0, text)
-        (self.place / "mha/build/release/libmha.so").unlink()
-        status, text = self.run_script()
+        (top / "build/release/libmha.so").unlink()
+        status, text = self.run_script(PYTHONPATH="mha/python")
         self.assertNotEqual(status, 0)
         self.assertIn("libmha.so was not found: build it with ./run", text)
         status, text = self.run_script(PYTHONPATH="mha/python", MHA_LIB=str(LIBRARY))
+        self.assertEqual(status, 0, text)
+
+    def test_beside_the_checkout(self):
+        """A checkout that is called mha does not hide an installed package."""
+        self.checkout()
+        shutil.copytree(ROOT / "python/mha", self.place / "site/mha")
+        status, text = self.run_script(PYTHONPATH="site", MHA_LIB=str(LIBRARY))
         self.assertEqual(status, 0, text)
 
     def test_beside_the_package(self):

