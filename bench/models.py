@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from ctypes import POINTER, c_double, c_int, c_int64, c_void_p
+from ctypes import c_double, c_void_p
 
 import compare
 import mha
@@ -33,7 +33,8 @@ import peers
 import torch
 import transformers
 from mha._context import context
-from mha._library import Error, ModelInput, ModelOptions, ModelOutput, call, lib, struct
+from mha._abi import Error, Matrix, ModelInput, ModelOptions, ModelOutput
+from mha._library import call, lib, struct
 
 DTYPES = {"f32": (torch.float32, 1, 4), "bf16": (torch.bfloat16, 2, 2)}  # PyTorch's, mha_dtype, bytes of a weight
 TOLERANCE = {"f32": 1e-3, "bf16": 6e-2}  # of the largest number
@@ -43,16 +44,6 @@ GOALS = {  # times the best peer: f32, bf16
 }  # fmt: skip
 LINEAR = {"linear-1": (1, 3072, 768), "linear-1-large": (1, 4096, 4096), "linear-16": (16, 3072, 768),
           "linear-512": (512, 3072, 768), "linear-4096": (4096, 3072, 768)}  # rows, out, in
-
-
-class Matrix(ctypes.Structure):
-    _fields_ = [("weight", c_void_p), ("bias", c_void_p), ("transposed", c_int), ("out", c_int64), ("packed", c_int)]
-
-
-lib.mha_linear_create_stack.argtypes = [c_void_p, c_int64, POINTER(Matrix), c_int64, c_int, POINTER(c_void_p), POINTER(Error)]
-lib.mha_linear_forward.argtypes = [c_void_p, c_void_p, c_int64, c_void_p, c_void_p]
-lib.mha_model_cache_create.argtypes = [c_void_p, c_void_p, POINTER(c_void_p), POINTER(Error)]
-lib.mha_model_cache_truncate.argtypes = [c_void_p, c_int64, c_int64, c_void_p]
 
 
 class Work:

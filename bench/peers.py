@@ -15,7 +15,8 @@ import numpy as np
 
 from mha._context import context
 from mha._array import F32, array, empty_like
-from mha._library import AttnGrads, Error, View, call, lib, struct
+from mha._abi import AttnGrads, View
+from mha._library import call, lib, struct
 from mha._operator import GRADS, LSE, _output, _prepare
 
 
@@ -93,13 +94,6 @@ class Problem:
 
 
 # ---- mha ----
-
-lib.mha_alloc.restype, lib.mha_alloc.argtypes = c_void_p, [c_void_p, c_size_t]
-lib.mha_attn_plan_workspace.restype, lib.mha_attn_plan_workspace.argtypes = c_size_t, [c_void_p]
-lib.mha_attn_forward.argtypes = [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p]
-lib.mha_attn_backward.argtypes = [c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p]
-lib.mha_limit_fma.argtypes = [c_void_p, POINTER(c_double), POINTER(Error)]
-lib.mha_limit_read.argtypes = [c_void_p, c_void_p, c_int64, POINTER(c_double), POINTER(Error)]
 
 
 def _align(row):

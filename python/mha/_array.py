@@ -1,12 +1,13 @@
 """Arrays of others, without copies: pointer, type, shape and strides of a NumPy array or of anything with DLPack."""
 import ctypes
+import math
 import operator
 import sys
 from ctypes import POINTER, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
 
 import numpy as np
 
-from ._library import View
+from ._abi import View
 
 # mha_dtype of each element type
 F32, BF16, F16, F64, Q8_0, BOOL, U8, I64 = 1, 2, 3, 4, 5, 6, 7, 14  # I64: results only; Q8_0: weights only
@@ -183,6 +184,17 @@ def number(x, name):
         return float(x)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{name} must be a number (got {x!r})") from None
+
+
+def view(address, dtype, shape):
+    """C memory as an array, without a copy: valid as long as that memory. NULL is None."""
+    if not address:
+        return None
+    dtype = np.dtype(dtype)
+    size = math.prod(shape) * dtype.itemsize
+    if size == 0:
+        return np.empty(shape, dtype)
+    return np.frombuffer((ctypes.c_char * size).from_address(address), dtype).reshape(shape)
 
 
 def empty_like(x, dtype, shape):

@@ -4,9 +4,10 @@ from collections import namedtuple
 
 import numpy as np
 
+from ._abi import AttnGrads, View
 from ._array import F32, F64, array, empty_like, operand
 from ._context import context
-from ._library import AttnGrads, View, call, struct
+from ._library import call, struct
 from ._operator import BIAS, GATES, GRADS, SINKS, SLOPES, _described, _prepare
 
 Gradients = namedtuple("Gradients", "dq dk dv dbias dsinks dslopes dgates")

@@ -3,15 +3,16 @@ import ctypes
 import threading
 import warnings
 
+from ._abi import CtxOptions, LogFn
 from ._array import integer
-from ._library import CtxOptions, OnLog, call, lib, struct
+from ._library import call, lib, struct
 
 _lock = threading.Lock()
 _made = {}
 _threads, _isa = 0, None  # 0 and None: as MHA_THREADS and MHA_ISA say, else everything the machine has
 
 
-@OnLog
+@LogFn
 def _on_log(_user, level, message):
     if level == 0:  # a warning, shown where the function of mha was called
         warnings.warn(message.decode("utf-8", "replace"), stacklevel=4)

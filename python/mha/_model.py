@@ -5,16 +5,16 @@ import os
 import sys
 import warnings
 from collections import namedtuple
-from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int64, c_size_t, c_void_p
 
 import numpy as np
 
 from . import _places
-from ._array import BF16, F16, F32, Q8_0, integer, integers
+from ._abi import (EmbedOptions, EncodeOptions, Encoding, GenerateOptions, ModelHead, ModelInput, ModelLossArgs, ModelOptions,
+                   ModelOutput, ModelSaveOptions, NamedTensor, Prompt, Sampling)
+from ._array import BF16, F16, F32, Q8_0, integer, integers, view
 from ._context import context
-from ._library import (EmbedOptions, EncodeOptions, Encoding, GenerateOptions, LossArgs, ModelHead, ModelInput,
-                       ModelOptions, ModelOutput, NamedTensor, OnAttention, OnHidden, OnStats, OnText, OnToken, Prompt,
-                       Sampling, SaveOptions, call, lib, struct)
+from ._library import call, callback, lib, struct
 
 Output = namedtuple("Output", "logits last_hidden hidden_states attentions")
 OutputStats = namedtuple("Output", Output._fields + ("stats",))
@@ -24,7 +24,7 @@ _DTYPE = {"f32": F32, "bf16": BF16, "f16": F16, "int8": Q8_0}
 
 def _copy(tensor):
     shape = tuple(tensor.shape[:tensor.rank])
-    return np.ctypeslib.as_array(ctypes.cast(tensor.data, POINTER(ctypes.c_float)), shape).copy()
+    return view(tensor.data, np.float32, shape).copy()
 
 
 class Model:
@@ -72,7 +72,7 @@ class Model:
             cut, count = encoding.contents.truncated, encoding.contents.count
             if cut:
                 warnings.warn(f"{count + cut} tokens, {cut} were cut off; the model takes {count}", stacklevel=2)
-            return encoding.contents.ids[:count]
+            return view(encoding.contents.ids, np.int32, (count,)).tolist()
         finally:
             lib.mha_encoding_free(encoding)
 
@@ -80,7 +80,7 @@ class Model:
         """Text of ids, joined as the tokenizer's decoder says."""
         ids = integers(ids, "ids", np.int32)
         text, size = c_void_p(), c_size_t()
-        call("mha_tokenizer_decode", self._tokenizer, ids.ctypes.data_as(POINTER(c_int32)), len(ids), skip_special,
+        call("mha_tokenizer_decode", self._tokenizer, ids.ctypes.data, len(ids), skip_special,
              ctypes.byref(text), ctypes.byref(size))
         try:
             return ctypes.string_at(text, size.value).decode()
@@ -114,25 +114,26 @@ class Model:
         wanted = len(listed) > 0 or attentions is True
 
         def on_hidden(_user, _entry, x):
-            states.append(np.ctypeslib.as_array(x, last.shape).copy())
+            states.append(view(x, np.float32, last.shape).copy())
             return 0
 
         def on_attention(_user, _layer, heads, probs):
-            maps.append(np.ctypeslib.as_array(probs, (batch, heads, length, length)).copy())
+            maps.append(view(probs, np.float32, (batch, heads, length, length)).copy())
             return 0
 
         def on_stats(_user, given):
             one = given.contents
-            numbers.append({name: np.ctypeslib.as_array(getattr(one, name), (batch, one.heads, length)).copy() for name in (
+            numbers.append({name: view(getattr(one, name), np.int64 if name == "row_argmax" else np.float32,
+                                       (batch, one.heads, length)).copy() for name in (
                 "row_entropy", "row_max", "row_argmax", "row_distance", "received")})
             return 0
 
         output = struct(ModelOutput, last_hidden=last.ctypes.data,
                         logits=None if logits is None else logits.ctypes.data,
-                        on_hidden=OnHidden(on_hidden) if hidden else OnHidden(),
-                        on_attention=OnAttention(on_attention) if wanted else OnAttention(),
-                        map_heads=ctypes.addressof(listed) if len(listed) else None, map_count=len(listed),
-                        on_stats=OnStats(on_stats) if stats else OnStats())
+                        on_hidden=callback(ModelOutput, "on_hidden", on_hidden if hidden else None),
+                        on_attention=callback(ModelOutput, "on_attention", on_attention if wanted else None),
+                        map_heads=listed if len(listed) else None, map_count=len(listed),
+                        on_stats=callback(ModelOutput, "on_stats", on_stats if stats else None))
         given = struct(ModelInput, batch=batch, length=length, ids=ids.ctypes.data,
                        mask=None if mask is None else mask.ctypes.data, gates=None if gates is None else gates.ctypes.data)
         call("mha_model_forward", self._handle, ctypes.byref(given), ctypes.byref(output))
@@ -204,7 +205,8 @@ class Model:
             GenerateOptions, max_new=n, no_cache=not cache, lookup=lookup, eos=ends.ctypes.data if ends is not None and len(ends) else None,
             eos_count=0 if eos is None else len(ends) or -1, stop=(c_char_p * len(stops))(*stops), stop_count=len(stops),
             sampling=Sampling(temperature, top_k, top_p or sys.float_info.min, min_p, repetition_penalty, no_repeat_ngram, seed),
-            on_token=OnToken(guarded(lambda *_: 0)), on_text=OnText(guarded(text_of)) if on_text else OnText())
+            on_token=callback(GenerateOptions, "on_token", guarded(lambda *_: 0)),
+            on_text=callback(GenerateOptions, "on_text", guarded(text_of) if on_text else None))
         list_of = (Prompt * len(prompts))(*(Prompt(p.ctypes.data, len(p)) for p in prompts))
         call("mha_model_generate", self._handle, list_of, len(prompts), ctypes.byref(options), out.ctypes.data,
              lengths.ctypes.data)
@@ -228,7 +230,7 @@ class Model:
         try:
             given = struct(ModelInput, batch=ids.shape[0], length=ids.shape[1], ids=ids.ctypes.data,
                            mask=None if mask is None else mask.ctypes.data)
-            args = struct(LossArgs, labels=None if labels is None else labels.ctypes.data)
+            args = struct(ModelLossArgs, labels=None if labels is None else labels.ctypes.data)
             call("mha_model_grads_loss", grads, ctypes.byref(given), ctypes.byref(args), ctypes.byref(loss), None)
             found = lib.mha_model_grads_list(grads, ctypes.byref(count))[:count.value]
             return loss.value, {t.name.decode(): _copy(t) for t in found}
@@ -245,7 +247,7 @@ class Model:
             raise ValueError("tensors: more than 4 dimensions")
         named = (NamedTensor * len(arrays))(*(
             NamedTensor(n, F32, x.ndim, (c_int64 * 4)(*x.shape), x.ctypes.data) for n, x in arrays.items()))
-        options = struct(SaveOptions, dtype=_DTYPE[dtype] if dtype else 0, overwrite=bool(overwrite), tensors=named,
+        options = struct(ModelSaveOptions, dtype=_DTYPE[dtype] if dtype else 0, overwrite=bool(overwrite), tensors=named,
                          count=len(named))
         call("mha_model_save", self._handle, os.fsencode(path), ctypes.byref(options))
 

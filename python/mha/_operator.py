@@ -8,9 +8,10 @@ from ctypes import c_void_p
 
 import numpy as np
 
+from ._abi import AttnArgs, AttnDesc, AttnStats, View, Window
 from ._array import BOOL, F32, F64, I64, U8, array, empty_like, integer, integers, lengths, number, operand, real
 from ._context import context
-from ._library import AttnArgs, AttnDesc, AttnStats, View, Window, call, lib, struct
+from ._library import call, lib, struct
 
 Attention = namedtuple("Attention", "out lse probs stats scores")
 
@@ -301,7 +302,7 @@ def _stats(call_, like, real, top_keys):
         data = x.ctypes.data if isinstance(x, np.ndarray) else x.data_ptr()
         setattr(views, name, View(data, (ctypes.c_int64 * 4)()))
     call_.alive.append(views)
-    call_.args.stats = ctypes.addressof(views)
+    call_.args.stats = ctypes.pointer(views)
     return stats
 
 

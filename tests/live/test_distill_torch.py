@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from transformers import BertConfig, BertForMaskedLM, BertModel, Gemma2Config, GPT2Config
 from transformers import AutoModelForCausalLM
 
-from mha._library import Distill, LossArgs, ModelInput, ModelOptions, call, lib, struct
+from mha._abi import ModelDistill, ModelInput, ModelLossArgs, ModelOptions
+from mha._array import view
+from mha._library import call, lib, struct
 
 torch.set_num_threads(1)
 B, L, VOCAB = 3, 11, 61
@@ -92,7 +94,7 @@ class AgainstTorch(unittest.TestCase):
             handles = [opened(m, Path(place) / name) for m, name in ((student, "student"), (teacher, "teacher"))]
             loss, grads, count = ctypes.c_double(), ctypes.c_void_p(), ctypes.c_int64()
             given = [np.ascontiguousarray(x.numpy(), dtype=t) for x, t in ((ids, np.int32), (mask, np.uint8), (labels, np.int32))]
-            args = struct(LossArgs, labels=given[2].ctypes.data, teacher=handles[1], distill=Distill(**d))
+            args = struct(ModelLossArgs, labels=given[2].ctypes.data, teacher=handles[1], distill=ModelDistill(**d))
             call("mha_model_grads_create", handles[0], None, ctypes.byref(grads))
             given_ids = struct(ModelInput, batch=B, length=L, ids=given[0].ctypes.data, mask=given[1].ctypes.data)
             call("mha_model_grads_loss", grads, ctypes.byref(given_ids), ctypes.byref(args), ctypes.byref(loss), None)
@@ -106,7 +108,7 @@ class AgainstTorch(unittest.TestCase):
                 name = t.name.decode()
                 theirs = wanted.get(name, wanted.get(name.replace("decoder.bias", "bias"))).grad
                 shape = [t.shape[i] for i in range(t.rank)]
-                ours = np.ctypeslib.as_array(ctypes.cast(t.data, ctypes.POINTER(ctypes.c_float)), shape)
+                ours = view(t.data, np.float32, shape)
                 off = np.abs(ours - (0 if theirs is None else theirs.numpy())).max()
                 self.assertLess(off, 5e-6 * top, f"{kind} {d} {name}")
                 worst = max(worst, off / top)

@@ -3,27 +3,25 @@ be accepted by both or refused by both. What one accepts and the other refuses i
 no line of the list explains fails.
 MHA_SEED=N chooses other mutations (1);  MHA_CASES=N their number for each reader."""
 import copy
-import ctypes
 import json
 import os
 import random
 import re
 import struct
-import sys
 import tempfile
 import unittest
-from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_void_p
+from ctypes import byref, c_void_p
 from pathlib import Path
 
 os.environ["RUST_BACKTRACE"] = "0"  # a trace of a panic takes longer than the file
 
-import hugging_face  # first: it keeps transformers off the network, or skips
 import safetensors
 import torch
 import transformers
 from tokenizers import Tokenizer
 
-from mha._library import Error, lib
+from mha._abi import Error
+from mha._library import lib
 
 DATA = Path(__file__).resolve().parents[1] / "golden/data"
 SEED = int(os.environ.get("MHA_SEED") or 1)
@@ -174,20 +172,6 @@ def mutated(rng, text):
 
 
 # ---- verdicts ----
-
-lib.mha_file_open.restype = c_int
-lib.mha_file_open.argtypes = [c_void_p, c_char_p, c_void_p, POINTER(c_void_p), POINTER(Error)]
-lib.mha_file_free.restype = None
-lib.mha_file_free.argtypes = [c_void_p]
-lib.mha_file_count.restype = c_int64
-lib.mha_file_count.argtypes = [c_void_p]
-lib.mha_tokenizer_open.restype = c_int
-lib.mha_tokenizer_open.argtypes = [c_void_p, c_char_p, POINTER(c_void_p), POINTER(Error)]
-lib.mha_tokenizer_free.restype = None
-lib.mha_tokenizer_free.argtypes = [c_void_p]
-lib.mha_model_create.restype = c_int
-lib.mha_model_create.argtypes = [c_void_p, c_char_p, c_void_p, POINTER(c_void_p), POINTER(Error)]
-
 
 def ours(function, free, *arguments):
     """None, or the sentence of the refusal."""

@@ -11,7 +11,6 @@ import ctypes
 import os
 import subprocess
 import sys
-from ctypes import c_double, c_int, c_int64, c_uint64, c_void_p
 
 try:
     import numpy as np
@@ -21,28 +20,9 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
+from mha._abi import Rng
 from mha._library import call, lib
 
-
-class Rng(ctypes.Structure):
-    _fields_ = [("state", ctypes.c_uint32 * 624), ("used", ctypes.c_int32), ("has_spare", ctypes.c_int32),
-                ("spare", c_double), ("kernels", c_int)]
-
-
-ARGUMENTS = {  # between the generator and the error
-    "rand": [c_void_p, c_int64], "rand_f64": [c_void_p, c_int64], "uniform": [c_double, c_double, c_void_p, c_int64],
-    "randn": [c_void_p, c_int64], "normal": [c_double, c_double, c_void_p, c_int64], "randn_f64": [c_void_p, c_int64],
-    "exponential": [c_void_p, c_int64], "randint": [c_int64, c_int64, c_void_p, c_int64],
-    "randperm": [c_void_p, c_int64],
-    "multinomial": [c_void_p, c_int64, c_int, c_void_p, c_void_p, c_int64],
-    "bernoulli": [c_double, c_int, c_void_p, c_int64], "dropout": [c_double, c_int, c_void_p, c_void_p, c_int64],
-    "kaiming_uniform": [c_int64, c_int64, c_double, c_void_p], "xavier_uniform": [c_int64, c_int64, c_double, c_void_p],
-    "linear": [c_int64, c_int64, c_void_p, c_void_p], "embedding": [c_int64, c_int64, c_int64, c_void_p],
-    "multihead": [c_int64, c_void_p, c_void_p, c_void_p, c_void_p],
-}
-lib.mha_rng_manual_seed.argtypes, lib.mha_rng_manual_seed.restype = [c_void_p, c_uint64], None
-for name, types in ARGUMENTS.items():
-    getattr(lib, f"mha_rng_{name}").argtypes = [c_void_p, *types, c_void_p]
 
 SIZES = [0, 1, 2, 3, 5, 7, 8, 14, 15, 16, 17, 31, 32, 33, 47, 48, 49, 100, 255, 256, 257, 623, 624, 625, 1000, 5000]
 SCALAR = torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "NO AVX")

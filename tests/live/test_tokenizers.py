@@ -7,7 +7,7 @@ import os
 import random
 import sys
 import unittest
-from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_int32, c_size_t, c_void_p
 from pathlib import Path
 
 try:
@@ -16,15 +16,9 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
-from mha._library import EncodeOptions, Encoding, Error, call, lib
-
-lib.mha_tokenizer_open.restype = c_int
-lib.mha_tokenizer_open.argtypes = [c_void_p, c_char_p, POINTER(c_void_p), POINTER(Error)]
-lib.mha_tokenizer_free.restype = None
-lib.mha_tokenizer_free.argtypes = [c_void_p]
-
-lib.mha_text_stream_free.restype = None
-lib.mha_text_stream_free.argtypes = [c_void_p]
+from mha._abi import EncodeOptions, Encoding
+from mha._array import view
+from mha._library import call, lib
 
 FOLDERS = sorted(p for p in (Path(__file__).resolve().parents[1] / "golden/data/tokenizer").iterdir() if p.is_dir())
 SEED = int(os.environ.get("MHA_SEED") or random.SystemRandom().randrange(1 << 32))
@@ -75,7 +69,9 @@ class Ours:
         out = POINTER(Encoding)()
         call("mha_tokenizer_encode", self.handle, text, len(text), pair, len(pair or b""), byref(options), byref(out))
         e = out.contents
-        got = tuple(x[:e.count] for x in (e.ids, e.type_ids, e.sequence)) + (list(zip(e.begin[:e.count], e.end[:e.count])),)
+        kinds = {"ids": "int32", "type_ids": "int32", "sequence": "int8", "begin": "int64", "end": "int64"}
+        *got, begin, end = (view(getattr(e, name), kind, (e.count,)).tolist() for name, kind in kinds.items())
+        got = (*got, list(zip(begin, end)))
         lib.mha_encoding_free(out)
         return got
 

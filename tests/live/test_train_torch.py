@@ -17,7 +17,8 @@ import numpy
 import train_torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, BertConfig, GPT2Config, LlamaConfig
 
-from mha._library import ModelInput, ModelOptions, call, lib, struct
+from mha._abi import ModelInput, ModelOptions, TrainBatch, TrainOptions, TrainReport
+from mha._library import call, lib, struct
 
 SMALL = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              vocab_size=97, max_position_embeddings=64)
@@ -33,23 +34,6 @@ DROPPING = {"gpt2": (GPT2Config(n_embd=48, n_layer=2, n_head=4, n_positions=64, 
 torch.set_num_threads(1)
 
 
-class TrainOptions(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("rate", ctypes.c_double), ("beta1", ctypes.c_double), ("beta2", ctypes.c_double),
-                ("eps", ctypes.c_double), ("decay", ctypes.c_double), ("decays", ctypes.c_int), ("warmup", ctypes.c_int64),
-                ("steps", ctypes.c_int64), ("floor", ctypes.c_double), ("clip", ctypes.c_double), ("recompute", ctypes.c_int),
-                ("frozen", ctypes.c_void_p), ("frozen_count", ctypes.c_int64), ("dropout", ctypes.c_double * 3),
-                ("seed", ctypes.c_uint64)]
-
-
-class Batch(ctypes.Structure):
-    _fields_ = [("input", ctypes.POINTER(ModelInput)), ("labels", ctypes.c_void_p)]
-
-
-class Report(ctypes.Structure):
-    _fields_ = [("step", ctypes.c_int64), ("labels", ctypes.c_int64), ("loss", ctypes.c_double), ("norm", ctypes.c_double),
-                ("rate", ctypes.c_double), ("open", ctypes.c_double), ("penalty", ctypes.c_double)]
-
-
 class Trainer:
     def __init__(self, folder, o, **more):
         model, self.handle = ctypes.c_void_p(), ctypes.c_void_p()
@@ -62,8 +46,8 @@ class Trainer:
         ids = ids.to(torch.int32).contiguous()
         labels = labels if labels is None else labels.to(torch.int32).contiguous()
         given = struct(ModelInput, batch=ids.shape[0], length=ids.shape[1], ids=ids.data_ptr())
-        report = Report()
-        call("mha_trainer_step", self.handle, ctypes.byref(Batch(ctypes.pointer(given), labels is not None and labels.data_ptr() or None)), ctypes.c_int64(1), ctypes.byref(report))
+        report = TrainReport()
+        call("mha_trainer_step", self.handle, ctypes.byref(TrainBatch(ctypes.pointer(given), labels is not None and labels.data_ptr() or None)), 1, ctypes.byref(report))
         return report.loss
 
     def save(self, folder):

@@ -1,4 +1,4 @@
-"""The structs of the binding are those of the headers: size and every offset, as the C compiler sees them."""
+"""The mirror of the headers is right: every size, offset and constant, as the C compiler sees them."""
 import ctypes
 import os
 import shutil
@@ -7,35 +7,20 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mha import _array, _library, _operator
+from mha import _abi
 
 ROOT = Path(__file__).resolve().parents[2]
-STRUCTS = {
-    "mha_view": _library.View, "mha_cview": _library.View, "mha_error": _library.Error, "mha_window": _library.Window,
-    "mha_allocator": _library.Allocator, "mha_ctx_options": _library.CtxOptions, "mha_attn_desc": _library.AttnDesc,
-    "mha_attn_args": _library.AttnArgs, "mha_attn_stats": _library.AttnStats, "mha_attn_grads": _library.AttnGrads, "mha_model_attention": _library.ModelAttention, "mha_model_info": _library.ModelInfo, "mha_model_input": _library.ModelInput,
-    "mha_model_output": _library.ModelOutput, "mha_model_head": _library.ModelHead,
-    "mha_model_stats": _library.ModelStats, "mha_model_activations": _library.ModelActivations, "mha_encode_options": _library.EncodeOptions,
-    "mha_encoding": _library.Encoding, "mha_embed_options": _library.EmbedOptions, "mha_prompt": _library.Prompt,
-    "mha_sampling": _library.Sampling, "mha_named_tensor": _library.NamedTensor,
-    "mha_model_distill": _library.Distill, "mha_model_loss_args": _library.LossArgs, "mha_model_save_options": _library.SaveOptions, "mha_generate_options": _library.GenerateOptions,
-}
-CONSTANTS = {f"MHA_{n}": getattr(_array, n) for n in ("F32", "BF16", "F16", "F64", "BOOL", "U8", "I64")}
-CONSTANTS |= {f"MHA_ATTN_{n}": getattr(_operator, n) for n in (
-    "KEEP", "BIAS", "Q_LENS", "KV_LENS", "CU_SEQLENS", "PREFIX_LENS", "BLOCK_KEEP", "BLOCK_TABLE", "SLOPES", "SINKS",
-    "GATES", "HEAD_LIST", "DROPOUT_KEEP", "MAP_HEADS", "MAP_ROWS", "LSE", "PROBS", "STATS", "SCORES", "GRADS",
-    "ROWS")}
-CONSTANTS |= {"MHA_ALIGN_TOP_LEFT": 1, "MHA_ALIGN_BOTTOM_RIGHT": 2, "MHA_ALIGN_OFFSETS": _operator._ALIGN_OFFSETS}
 
 
 def expectations():
     """Lines `expression value` that must be true of the headers."""
-    for name, struct in STRUCTS.items():
+    for name, struct in _abi.STRUCTS.items():
         yield f"sizeof({name})", ctypes.sizeof(struct)
         for field, *_ in struct._fields_:
-            yield f"offsetof({name}, {field})", getattr(struct, field).offset
-            yield f"sizeof((({name} *)0)->{field})", getattr(struct, field).size
-    yield from CONSTANTS.items()
+            spelled = field.removesuffix("_")  # in_: a keyword of Python
+            yield f"offsetof({name}, {spelled})", getattr(struct, field).offset
+            yield f"sizeof((({name} *)0)->{spelled})", getattr(struct, field).size
+    yield from ((f"MHA_{name}", value) for name, value in vars(_abi).items() if isinstance(value, int))
 
 
 def main():
