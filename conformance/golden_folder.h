@@ -15,6 +15,9 @@ const char *verify_text(const verify_entry *e, const char *key); /* never NULL *
 /* Reads the array `key` of exactly `count` integers. */
 void verify_ints(const verify_entry *e, const char *key, int64_t *out, int64_t count);
 
+/* The tolerance that "atol" in index.json has for a tensor; `otherwise` if it has none. */
+double verify_limit(const verify_entry *e, const char *tensor, double otherwise);
+
 /* Fills in `error` and returns its status; the message begins with the name of the entry. */
 mha_status verify_fault(const verify_entry *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -69,6 +69,14 @@ void verify_ints(const verify_entry *e, const char *key, int64_t *out, int64_t c
     }
 }
 
+double verify_limit(const verify_entry *e, const char *tensor, double otherwise)
+{
+    const json_t *value = json_object_get(json_object_get(e->object, "atol"), tensor);
+    if (!value) return otherwise;
+    if (!json_is_number(value)) verify_fault(e, "\"atol\" of \"%s\" in index.json is not a number", tensor);
+    return json_number_value(value);
+}
+
 /* ---- files ---- */
 
 json_t *verify_index_open(const char *folder, mha_error *error)

@@ -27,7 +27,7 @@ static const struct rule {
     {"models", "", "format title torch transformers models"},
     {"models", "models[]",
      "name family class folder file seed parameters files tokenizer numpy_vs_torch_float64 prompt train generation "
-     "same_golden_as note"},
+     "same_golden_as note float32_vs_float64 atol generation_long seq2seq pixels"},
     {"models", "models[].tokenizer", "strings pairs"},
     {"models", "models[].tokenizer.strings[]",
      "text normalized pretokens ids ids_plain tokens offsets_plain decoded decoded_skip_special"},
@@ -35,6 +35,9 @@ static const struct rule {
     {"models", "models[].train",
      "loss loss_float32_err reduction worst_relative_gradient_err_float32 gradients complete_gradients"},
     {"models", "models[].generation",
+     "prompt_ids new_ids text eos_token_ids length_with_eos_stop cache_equals_no_cache min_margin distinct_tokens "
+     "source decoder_start_token_id"},
+    {"models", "models[].generation_long",
      "prompt_ids new_ids text eos_token_ids length_with_eos_stop cache_equals_no_cache min_margin distinct_tokens"},
     {"minilm", "",
      "format title package package_version folder_in_wheel sha256 licence tokenizer_json_truncation "

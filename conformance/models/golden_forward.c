@@ -88,12 +88,13 @@ static bool real_token(const forward_case *f, int64_t row)
     return !f->mask || f->mask[row] != 0;
 }
 
-/* Compares rows of some width, except rows of padding. */
-static void compare_rows(const forward_case *f, const char *name, int64_t width, const float *got, const double *want)
+/* Compares rows of some width, except rows of padding. `limit_of` names the tensor whose tolerance applies. */
+static void compare_rows(const forward_case *f, const char *name, const char *limit_of, int64_t width, const float *got,
+                         const double *want)
 {
+    const double limit = verify_limit(f->entry, limit_of, f->names->hidden_limit);
     for (int64_t row = 0; row < f->B * f->L; row++)
-        if (real_token(f, row))
-            verify_compare(f->outcome, name, got + row * width, want + row * width, width, f->names->hidden_limit);
+        if (real_token(f, row)) verify_compare(f->outcome, name, got + row * width, want + row * width, width, limit);
 }
 
 static int on_hidden(void *user, int64_t entry, const float *x)
@@ -101,7 +102,7 @@ static int on_hidden(void *user, int64_t entry, const float *x)
     forward_case *f = user;
     if (entry < 0 || entry > f->info->layers) return 1;
     f->hidden_calls++;
-    compare_rows(f, f->names->hidden, f->info->hidden, x, f->hidden + entry * f->L * f->info->hidden);
+    compare_rows(f, f->names->hidden, f->names->hidden, f->info->hidden, x, f->hidden + entry * f->L * f->info->hidden);
     return 0;
 }
 
@@ -111,7 +112,8 @@ static int on_attention(void *user, int64_t layer, int64_t heads, const float *p
     if (layer < 0 || layer >= f->info->layers || heads != f->map_heads) return 1;
     f->map_calls++;
     int64_t count = heads * f->L * f->L;
-    verify_compare(f->outcome, f->names->maps, probs, f->maps + layer * count, count, f->names->map_limit);
+    const double limit = verify_limit(f->entry, f->names->maps, f->names->map_limit);
+    verify_compare(f->outcome, f->names->maps, probs, f->maps + layer * count, count, limit);
     return 0;
 }
 
@@ -165,23 +167,32 @@ static void mean_of(const forward_case *f, int64_t b, float *out)
 }
 
 /* Rows of a tensor [(B,) L, width] that may be missing. */
-static void compare_tensor(forward_case *f, const char *name, int64_t width, const float *got)
+static void compare_tensor(forward_case *f, const char *name, const char *limit_of, int64_t width, const float *got)
 {
     int64_t many[3] = {f->B, f->L, width}, one[2] = {f->L, width};
     const mha_tensor *t = name ? mha_file_find(f->file, name) : NULL;
     const double *want = t && t->rank == 3 ? optional(f, name, 3, many) : f->B == 1 ? optional(f, name, 2, one) : NULL;
-    if (want) compare_rows(f, name, width, got, want);
+    if (want) compare_rows(f, name, limit_of, width, got, want);
+}
+
+/* Logits; where the exact ones are recorded too, these. */
+static void compare_logits(forward_case *f)
+{
+    const char *exact = f->names->exact_logits, *name = f->names->logits;
+    const bool has_exact = exact && mha_file_find(f->file, exact);
+    if (f->logits) compare_tensor(f, has_exact ? exact : name, name, f->info->vocab, f->logits);
 }
 
 static void compare_states(forward_case *f)
 {
     const int64_t E = f->info->hidden;
     const char *pooled = f->names->pooled;
-    compare_tensor(f, f->names->last, E, f->last);
-    if (f->logits) compare_tensor(f, f->names->logits, f->info->vocab, f->logits);
+    compare_tensor(f, f->names->last, f->names->last, E, f->last);
+    compare_logits(f);
     if (!f->pooled) return;
     const double *want = optional(f, pooled, 1, (int64_t[]){f->B * E});
-    if (want) verify_compare(f->outcome, pooled, f->pooled, want, f->B * E, f->names->hidden_limit);
+    const double limit = verify_limit(f->entry, pooled, f->names->hidden_limit);
+    if (want) verify_compare(f->outcome, pooled, f->pooled, want, f->B * E, limit);
 }
 
 /* The library's path from text to vector must give the result of the forward pass. */

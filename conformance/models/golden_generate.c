@@ -26,24 +26,41 @@ static void check_run(const mha_model *model, const mha_prompt *prompts, const c
     verify_measured(outcome, name, (double)wrong, 0);
 }
 
-void verify_generate(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome)
+/* Names of the tensors of one recorded text. */
+typedef struct text_names {
+    const char *prompt, *fresh, *without_cache;
+} text_names;
+
+static void generate(const verify_entry *e, const mha_file *file, const text_names *names, const mha_model *model,
+                     verify_case *outcome)
 {
-    static const char *const names[] = {"gen/new_ids", "gen/new_ids_no_cache"};
     verify_memory memory = {0};
     int64_t prompt[1] = {-1}, fresh[1] = {-1};
-    const mha_tensor *tensor = verify_tensor(e, file, "gen/prompt_ids", 1, prompt);
-    const int64_t *ids = verify_integers(&memory, e, tensor);
+    const int64_t *ids = verify_integers(&memory, e, verify_tensor(e, file, names->prompt, 1, prompt));
     int32_t *narrow = ids ? verify_alloc(&memory, prompt[0], sizeof *narrow, e) : NULL;
-    const int64_t *with = verify_integers(&memory, e, verify_tensor(e, file, names[0], 1, fresh));
-    const bool differs = mha_file_find(file, names[1]) != NULL;
-    const int64_t *without = differs ? verify_integers(&memory, e, verify_tensor(e, file, names[1], 1, fresh)) : with;
+    const int64_t *with = verify_integers(&memory, e, verify_tensor(e, file, names->fresh, 1, fresh));
+    const bool differs = mha_file_find(file, names->without_cache) != NULL;
+    const char *other = differs ? names->without_cache : names->fresh;
+    const int64_t *without = differs ? verify_integers(&memory, e, verify_tensor(e, file, other, 1, fresh)) : with;
     int32_t *room = with ? verify_alloc(&memory, TWINS * fresh[0], sizeof *room, e) : NULL;
     if (e->error->status == MHA_OK && narrow && room && without) {
         for (int64_t i = 0; i < prompt[0]; i++)
             narrow[i] = (int32_t)ids[i];
         const mha_prompt one = {narrow, prompt[0]}, prompts[TWINS] = {one, one, one};
-        check_run(model, prompts, names[0], with, fresh[0], true, room, outcome);
-        check_run(model, prompts, names[differs], without, fresh[0], false, room, outcome);
+        check_run(model, prompts, names->fresh, with, fresh[0], true, room, outcome);
+        check_run(model, prompts, other, without, fresh[0], false, room, outcome);
     }
     verify_release(&memory);
+}
+
+void verify_generate(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome)
+{
+    static const text_names names = {"gen/prompt_ids", "gen/new_ids", "gen/new_ids_no_cache"};
+    generate(e, file, &names, model, outcome);
+}
+
+void verify_generate_long(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome)
+{
+    static const text_names names = {"gen_long/prompt_ids", "gen_long/new_ids", "gen_long/new_ids_no_cache"};
+    generate(e, file, &names, model, outcome);
 }

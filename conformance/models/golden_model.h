@@ -10,10 +10,11 @@ typedef struct verify_names {
     const char *ids, *mask, *types, *positions; /* [L] or [B, L] */
     const char *hidden;                         /* [layers + 1, L, E]: embeddings, then each layer */
     const char *last, *pooled, *maps;           /* [(B,) L, E], [E], [layers, H, L, L] */
-    const char *logits;                         /* [(B,) L, vocab] */
+    const char *logits, *exact_logits;          /* [(B,) L, vocab]; exact_logits are compared where both exist */
     /* mean over the mask, unit-norm: [E] or [B, E]; the first name that exists */
     const char *embedding, *embedding_alt;
-    double hidden_limit, map_limit, embedding_limit; /* logits use the tolerance of hidden */
+    /* for tensors without an entry in "atol"; logits use the tolerance of hidden */
+    double hidden_limit, map_limit, embedding_limit;
 } verify_names;
 
 /* Runs the model on the recorded ids and compares. With `text` (a string, or an array of two), the tokenizer must give
@@ -26,8 +27,10 @@ void verify_forward(const verify_entry *e, const mha_file *file, const verify_na
 mha_status verify_tokens(const verify_entry *model, const json_t *record, const mha_tokenizer *tokenizer,
                          verify_log *log);
 
-/* Continues the recorded prompt greedily; must give the recorded tokens. */
+/* Continues the recorded prompt greedily; must give the recorded tokens. The second: a prompt beyond the original length
+ * of a rotation that depends on the length. */
 void verify_generate(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);
+void verify_generate_long(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);
 
 /* Compares the loss of the recorded labels and the gradients of all parameters. */
 void verify_train(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);

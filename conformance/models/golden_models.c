@@ -14,6 +14,7 @@ static const verify_names prompt_names = {.ids = "prompt/input_ids",
                                           .pooled = "prompt/pooler",
                                           .maps = "prompt/attn",
                                           .logits = "prompt/logits",
+                                          .exact_logits = "prompt/logits_f64",
                                           .hidden_limit = 1e-4,
                                           .map_limit = 2e-5};
 static const verify_names pad_names = {.ids = "pad/input_ids",
@@ -77,6 +78,7 @@ static void check_opened(cli_session *session, const char *folder, const verify_
     if (e->error->status == MHA_OK && mha_file_find(file, pad_names.ids))
         check_part(e, file, &pad_names, "pad", model, log);
     if (mha_file_find(file, "gen/new_ids")) check_whole(e, file, "text", verify_generate, model, log);
+    if (mha_file_find(file, "gen_long/new_ids")) check_whole(e, file, "long", verify_generate_long, model, log);
     if (mha_file_find(file, "train/loss")) check_whole(&recorded, file, "train", verify_train, model, log);
     mha_file_free(file);
 }

@@ -19,10 +19,12 @@ typedef struct train_case {
     verify_memory memory;
     int64_t shape[2]; /* [B, L] */
     mha_model_input input;
-    int32_t *labels;
+    int32_t *labels; /* NULL: the loss is the sum of train/upstream times the last hidden states */
     const mha_named_tensor *list;
     int64_t count;
-    double norm; /* norm of all recorded gradients */
+    double norm;     /* norm of all recorded gradients */
+    double greatest; /* the greatest norm of one of them */
+    double relative; /* tolerance of a gradient relative to its norm */
 } train_case;
 
 /* ---- the record ---- */
@@ -43,7 +45,7 @@ static void read_input(train_case *c)
     c->shape[0] = c->shape[1] = -1;
     c->input = (mha_model_input){.size = sizeof c->input, .ids = tokens(c, "train/input_ids")};
     const int32_t *ones = tokens(c, "train/attention_mask");
-    c->labels = tokens(c, "train/labels");
+    if (!mha_file_find(c->file, "train/upstream")) c->labels = tokens(c, "train/labels");
     if (c->entry->error->status != MHA_OK) return;
     c->input.batch = c->shape[0], c->input.length = c->shape[1];
     uint8_t *mask = verify_alloc(&c->memory, c->shape[0] * c->shape[1], 1, c->entry);
@@ -87,9 +89,11 @@ static int64_t elements_of(const mha_named_tensor *t)
     return count;
 }
 
+/* A recorded tolerance is relative to the norm, or to a thousandth of the greatest norm. */
 static double limit_of(const train_case *c, const json_t *record)
 {
     const double norm = json_number_value(json_object_get(record, "norm"));
+    if (c->relative > 0) return c->relative * fmax(norm, 1e-3 * c->greatest);
     return norm < NOTHING ? ROUNDING * c->norm : GRADIENT_LIMIT * norm;
 }
 
@@ -133,13 +137,18 @@ static void compare_gradients(train_case *c, const json_t *record)
     const char *name;
     json_t *summary;
     if (json_object_size(record) == 0) verify_fault(c->entry, "\"train\" has no gradients");
-    json_object_foreach((json_t *)record, name, summary) c->norm =
-        hypot(c->norm, json_number_value(json_object_get(summary, "norm")));
+    c->relative = verify_limit(c->entry, "train/grad relative to norm", 0);
+    json_object_foreach((json_t *)record, name, summary)
+    {
+        const double norm = json_number_value(json_object_get(summary, "norm"));
+        c->norm = hypot(c->norm, norm);
+        c->greatest = fmax(c->greatest, norm);
+    }
     json_object_foreach((json_t *)record, name, summary)
     {
         const mha_named_tensor *got = find_gradient(c, name);
         if (!got) { /* the greatest error: this parameter has no gradient */
-            verify_measured(c->outcome, name, INFINITY, GRADIENT_LIMIT);
+            verify_measured(c->outcome, name, INFINITY, limit_of(c, summary));
             continue;
         }
         compare_summary(c, name, got, summary);
@@ -147,19 +156,44 @@ static void compare_gradients(train_case *c, const json_t *record)
     }
 }
 
-static void run(train_case *c, mha_model_grads *grads, const json_t *record)
+static mha_status label_loss(train_case *c, mha_model_grads *grads, double *loss, mha_error *error)
+{
+    const mha_model_loss_args args = {.size = sizeof args, .labels = c->labels};
+    return mha_model_grads_loss(grads, &c->input, &args, loss, NULL, error);
+}
+
+/* The sum of upstream times the last hidden states. */
+static mha_status upstream_loss(train_case *c, mha_model_grads *grads, int64_t width, double *loss, mha_error *error)
+{
+    int64_t shape[3] = {c->input.batch, c->input.length, width};
+    const int64_t count = shape[0] * shape[1] * width;
+    const double *up = verify_reals(&c->memory, c->entry, verify_tensor(c->entry, c->file, "train/upstream", 3, shape));
+    float *last = verify_alloc(&c->memory, 2 * count, sizeof *last, c->entry), *narrow = last ? last + count : NULL;
+    const mha_model_output output = {.size = sizeof output, .last_hidden = last};
+    const mha_model_gradient gradient = {.size = sizeof gradient, .last_hidden = narrow};
+    if (!up || !last) return MHA_OK; /* the entry has the error */
+    mha_status status = mha_model_grads_forward(grads, &c->input, &output, error);
+    for (int64_t n = 0; n < count && status == MHA_OK; n++) {
+        narrow[n] = (float)up[n];
+        *loss += up[n] * (up[n] != 0 ? (double)last[n] : 0); /* padding: up is 0 */
+    }
+    return status == MHA_OK ? mha_model_grads_backward(grads, &gradient, error) : status;
+}
+
+static void run(train_case *c, const mha_model *model, mha_model_grads *grads, const json_t *record)
 {
     double loss = 0;
     mha_error error = {0};
     const double *want = verify_reals(&c->memory, c->entry, verify_tensor(c->entry, c->file, "train/loss", 0, NULL));
-    const mha_model_loss_args args = {.size = sizeof args, .labels = c->labels};
     if (!want) return;
-    if (mha_model_grads_loss(grads, &c->input, &args, &loss, NULL, &error) != MHA_OK) {
+    const mha_status status = c->labels ? label_loss(c, grads, &loss, &error)
+                                        : upstream_loss(c, grads, mha_model_describe(model)->hidden, &loss, &error);
+    if (status != MHA_OK) {
         verify_stopped(c->outcome, &error);
         return;
     }
     c->list = mha_model_grads_list(grads, &c->count);
-    verify_measured(c->outcome, "train/loss", fabs(loss - *want), LOSS_LIMIT);
+    verify_measured(c->outcome, "train/loss", fabs(loss - *want), verify_limit(c->entry, "train/loss", LOSS_LIMIT));
     compare_gradients(c, json_object_get(record, "gradients"));
 }
 
@@ -171,7 +205,7 @@ void verify_train(const verify_entry *e, const mha_file *file, const mha_model *
     read_input(&c);
     if (e->error->status == MHA_OK) {
         if (mha_model_grads_create(model, NULL, &grads, &error) == MHA_OK)
-            run(&c, grads, json_object_get(e->object, "train"));
+            run(&c, model, grads, json_object_get(e->object, "train"));
         else
             verify_stopped(outcome, &error);
     }
