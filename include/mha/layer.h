@@ -322,7 +322,9 @@ MHA_API mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const m
  *     post-norm (BERT)    x = attn_norm(x + attention(x));   x = mlp_norm(x + mlp(x))
  *     pre-norm  (GPT-2)   x = x + attention(attn_norm(x));   x = x + mlp(mlp_norm(x))
  *     both      (Gemma-2) x = x + attn_out_norm(attention(attn_norm(x)));   x = x + mlp_out_norm(mlp(mlp_norm(x)))
- * A block may also consist of attention only, the first half of each formula. Then, intermediate is 0, the weights of
+ *     parallel  (GPT-NeoX) x = x + attention(attn_norm(x)) + mlp(mlp_norm(x))
+ * With pre_norm every norm may be absent; its input then passes through unchanged (OLMo 2 has output norms only). In a
+ * parallel block without mlp_norm both branches read attn_norm(x) (Phi, Cohere). A block may also consist of attention only, the first half of each formula. Then, intermediate is 0, the weights of
  * the second half are empty, and its norms are not read. */
 typedef struct mha_block mha_block;
 
@@ -330,6 +332,8 @@ typedef struct mha_block_options {
     size_t size;                 /* sizeof(mha_block_options) */
     mha_attn_layer_options attn; /* attention options; attn.hidden is E */
     int pre_norm;                /* 0 = post-norm */
+    int parallel;                /* 1 = both branches read the block's input; with pre_norm only */
+    double residual_scale;       /* factor of each branch before it is added (Granite); with pre_norm only; 0 = 1 */
     mha_norm attn_norm, mlp_norm;
     mha_norm attn_out_norm, mlp_out_norm; /* norms of each branch's output; with pre_norm only; weight NULL = none */
     int64_t intermediate;                 /* I > 0; 0 = attention only */

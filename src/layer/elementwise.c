@@ -1,4 +1,4 @@
-/* elementwise.c - sums and products of two arrays, where branches join. */
+/* elementwise.c - sums and products of two arrays, where branches join, and multiples of an array. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "layer/block/transformer_block.h"
@@ -29,4 +29,25 @@ void mha__join(mha_ctx *ctx, mha__joining how, int64_t count, const float *y, fl
 {
     join_job job = {.how = how, .count = count, .y = y, .x = x};
     mha__parallel(ctx, mha__ceil_div(count, NUMBERS_PER_TASK), join_task, &job);
+}
+
+typedef struct scale_job {
+    float factor;
+    int64_t count;
+    float *x;
+} scale_job;
+
+static void scale_task(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const scale_job *job = arg;
+    const int64_t end = mha__min64(job->count, (i + 1) * NUMBERS_PER_TASK);
+    for (int64_t n = i * NUMBERS_PER_TASK; n < end; n++)
+        job->x[n] *= job->factor;
+}
+
+void mha__scale(mha_ctx *ctx, float factor, int64_t count, float *x)
+{
+    scale_job job = {.factor = factor, .count = count, .x = x};
+    mha__parallel(ctx, mha__ceil_div(count, NUMBERS_PER_TASK), scale_task, &job);
 }

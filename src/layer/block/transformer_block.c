@@ -11,6 +11,7 @@
 #include "layer/arena.h"
 #include "layer/linear/linear.h"
 #include "layer/norm.h"
+#include <math.h>
 #include <string.h>
 
 static const char *const norm_names[MHA__BLOCK_NORMS] = {"block: attn_norm", "block: mlp_norm", "block: attn_out_norm",
@@ -23,18 +24,30 @@ static bool feeds(const mha_block_options *o)
     return o->intermediate || o->up.weight || o->down.weight || o->gate.weight;
 }
 
+/* Checks the options that post-norm blocks lack. */
+static mha_status check_pre_norm(const mha_block_options *o, mha_error *err)
+{
+    const char *name = o->attn_out_norm.weight    ? "attn_out_norm"
+                       : o->mlp_out_norm.weight   ? "mlp_out_norm"
+                       : o->parallel              ? "parallel"
+                       : o->residual_scale != 0.0 ? "residual_scale"
+                                                  : NULL;
+    if (!o->pre_norm && name) return mha__fail(err, MHA_ERR_ARG, "block: pre_norm must be set with %s", name);
+    if (isfinite(o->residual_scale) && isfinite((float)o->residual_scale)) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "block: residual_scale must be finite (got %g)", o->residual_scale);
+}
+
 static mha_status check_options(const mha_block_options *o, mha_error *err)
 {
     if (o->attn.hidden < 1 || o->attn.hidden > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG, "block: attn.hidden must be from 1 to 2^31-1 (got %lld)",
                          (long long)o->attn.hidden);
     const mha_norm *norms[MHA__BLOCK_NORMS] = {&o->attn_norm, &o->mlp_norm, &o->attn_out_norm, &o->mlp_out_norm};
-    for (int i = 0; i < MHA__BLOCK_NORMS; i++)
-        if (i == MHA__BLOCK_ATTN_NORM || (i == MHA__BLOCK_MLP_NORM && feeds(o)) || norms[i]->weight)
-            MHA__TRY(mha__norm_check(norm_names[i], norms[i], err));
-    if (!o->pre_norm && (o->attn_out_norm.weight || o->mlp_out_norm.weight))
-        return mha__fail(err, MHA_ERR_ARG, "block: pre_norm must be set with attn_out_norm or mlp_out_norm");
-    return MHA_OK;
+    for (int i = 0; i < MHA__BLOCK_NORMS; i++) {
+        const bool needed = !o->pre_norm && (i == MHA__BLOCK_ATTN_NORM || (i == MHA__BLOCK_MLP_NORM && feeds(o)));
+        if (needed || norms[i]->weight) MHA__TRY(mha__norm_check(norm_names[i], norms[i], err));
+    }
+    return check_pre_norm(o, err);
 }
 
 void mha__block_keep_norms(mha_block *b, const mha_block_options *o)
@@ -77,6 +90,8 @@ mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_
     b->hidden = o.attn.hidden;
     b->intermediate = o.intermediate;
     b->pre_norm = o.pre_norm != 0;
+    b->parallel = o.parallel != 0;
+    b->residual_scale = o.residual_scale != 0 ? (float)o.residual_scale : 1;
     b->activation = o.activation;
     mha__block_keep_norms(b, &o);
     const mha_status status = create_parts(b, &o, err);
@@ -159,10 +174,13 @@ static void norm(const mha_block *b, int which, int64_t rows, const float *x, co
     mha__norm_rows(b->ctx, &b->norm[which], rows, b->hidden, x, residual, y, rounded);
 }
 
-/* Where the norm before feed-forward writes its result as bf16; NULL if a later step reads f32. */
+/* Where the norm before feed-forward writes its result as bf16; NULL if a later step reads f32, or there is no norm. */
 static uint16_t *rounded_input(const mha_block *b, const workspace *w)
 {
-    return b->up && mha__linear_takes_bf16(b->up) && (!b->gate || mha__linear_takes_bf16(b->gate)) ? w->left : NULL;
+    return b->up && b->norm[mha__block_feed_norm(b)].weight && mha__linear_takes_bf16(b->up) &&
+                   (!b->gate || mha__linear_takes_bf16(b->gate))
+               ? w->left
+               : NULL;
 }
 
 /* For one chunk: y = down(act(up(x))) or y = down(act(gate(x)) * up(x)). */
@@ -188,8 +206,9 @@ static void feed_forward(const mha_block *b, const workspace *w, int64_t rows, c
 static mha_status attend(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in, const workspace *w,
                          const float *x, mha_error *err)
 {
-    if (b->pre_norm) norm(b, MHA__BLOCK_ATTN_NORM, in->batch * in->length, x, NULL, w->normed, NULL);
-    return mha__attn_layer_attend(b->attn, plan, in, b->pre_norm ? w->normed : x, err);
+    const bool normed = b->pre_norm && b->norm[MHA__BLOCK_ATTN_NORM].weight;
+    if (normed) norm(b, MHA__BLOCK_ATTN_NORM, in->batch * in->length, x, NULL, w->normed, NULL);
+    return mha__attn_layer_attend(b->attn, plan, in, normed ? w->normed : x, err);
 }
 
 static mha_status post_norm(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in,
@@ -209,11 +228,22 @@ static mha_status post_norm(const mha_block *b, const mha_attn_plan *plan, const
     return MHA_OK;
 }
 
-/* x += branch, after the branch's output norm if the block has one. */
+/* x += branch, after the branch's output norm and factor, if the block has them. */
 static void join(const mha_block *b, const workspace *w, int out_norm, int64_t rows, float *x)
 {
     if (b->norm[out_norm].weight) norm(b, out_norm, rows, w->branch, NULL, w->branch, NULL);
+    if (b->residual_scale != 1) mha__scale(b->ctx, b->residual_scale, rows * b->hidden, w->branch);
     mha__join(b->ctx, MHA__ADD, rows * b->hidden, w->branch, x);
+}
+
+/* Computes the feed-forward input of a chunk in `normed`. */
+static void feed_input(const mha_block *b, const workspace *w, int64_t rows, const float *x)
+{
+    const int which = mha__block_feed_norm(b);
+    if (b->norm[which].weight)
+        norm(b, which, rows, x, NULL, w->normed, rounded_input(b, w));
+    else
+        memcpy(w->normed, x, (size_t)(rows * b->hidden) * sizeof *x);
 }
 
 static mha_status pre_norm(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in, const workspace *w,
@@ -225,9 +255,10 @@ static mha_status pre_norm(const mha_block *b, const mha_attn_plan *plan, const 
         const int64_t chunk = mha__min64(MHA__CHUNK_ROWS, rows - r);
         float *const at = x + r * b->hidden;
         mha__attn_layer_output(b->attn, plan, in, r, chunk, w->branch);
+        if (b->parallel && b->up) feed_input(b, w, chunk, at);
         join(b, w, MHA__BLOCK_ATTN_OUT_NORM, chunk, at);
         if (!b->up) continue;
-        norm(b, MHA__BLOCK_MLP_NORM, chunk, at, NULL, w->normed, rounded_input(b, w));
+        if (!b->parallel) feed_input(b, w, chunk, at);
         feed_forward(b, w, chunk, w->normed, w->branch);
         join(b, w, MHA__BLOCK_MLP_OUT_NORM, chunk, at);
     }

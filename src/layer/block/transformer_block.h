@@ -11,7 +11,8 @@ enum { MHA__BLOCK_ATTN_NORM, MHA__BLOCK_MLP_NORM, MHA__BLOCK_ATTN_OUT_NORM, MHA_
 struct mha_block {
     mha_ctx *ctx;
     int64_t hidden, intermediate;
-    bool pre_norm;
+    bool pre_norm, parallel;
+    float residual_scale; /* 1 = none */
     mha_attn_layer *attn;
     mha_linear *gate, *up, *down; /* NULL in a block without feed-forward; gate is NULL without a gated activation */
     mha_activation activation;
@@ -22,9 +23,17 @@ struct mha_block {
 /* Copies the norms of the options into the block. */
 void mha__block_keep_norms(mha_block *block, const mha_block_options *options);
 
+/* The norm of the feed-forward input: without mlp_norm, a parallel block reads the result of attn_norm. */
+static inline int mha__block_feed_norm(const mha_block *block)
+{
+    return block->parallel && !block->norm[MHA__BLOCK_MLP_NORM].weight ? MHA__BLOCK_ATTN_NORM : MHA__BLOCK_MLP_NORM;
+}
+
 typedef enum mha__joining { MHA__ADD, MHA__MULTIPLY } mha__joining;
 
 /* x += y or x *= y, element by element. */
 void mha__join(mha_ctx *ctx, mha__joining how, int64_t count, const float *y, float *x);
+/* x *= factor. */
+void mha__scale(mha_ctx *ctx, float factor, int64_t count, float *x);
 
 #endif

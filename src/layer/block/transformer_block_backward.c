@@ -24,7 +24,7 @@ void mha__block_trace_take(mha__arena *arena, const mha_block *b, const mha_laye
     *t = (mha__block_trace){0};
     t->x = learns || b->pre_norm ? mha__take(arena, rows, width) : NULL;
     if (b->norm[MHA__BLOCK_ATTN_OUT_NORM].weight) t->attn_branch = mha__take(arena, rows, width);
-    if (b->up || !b->pre_norm) t->middle = mha__take(arena, rows, width);
+    if (!b->parallel && (b->up || !b->pre_norm)) t->middle = mha__take(arena, rows, width);
     if (b->up) trace_feed(arena, b, rows, learns, t);
     mha__attn_trace_take(arena, b->attn, in, &t->attn);
 }
@@ -38,7 +38,8 @@ void mha__block_scratch_take(mha__arena *arena, const mha_block *b, const mha_la
     const size_t chunk = (size_t)mha__min64(rows, MHA__CHUNK_ROWS);
     s->branch = mha__take(arena, (size_t)rows, width);
     s->normed = mha__take(arena, (size_t)rows, width);
-    s->outer = drops || normed ? mha__take(arena, (size_t)rows, width) : NULL;
+    const bool differs = drops || normed || b->parallel || b->residual_scale != 1;
+    s->outer = differs ? mha__take(arena, (size_t)rows, width) : NULL;
     s->wide = mha__take(arena, chunk, wide);
     s->other = b->gate ? mha__take(arena, chunk, wide) : NULL;
     s->dwide = mha__take(arena, chunk, wide);
@@ -56,6 +57,13 @@ static int64_t rows_of(const mha__block_call *c)
 static mha_status norm(const mha__block_call *c, int which, const float *x, float *y, mha_error *err)
 {
     return mha_norm_forward(c->block->ctx, &c->block->norm[which], rows_of(c), c->block->hidden, x, NULL, y, err);
+}
+
+/* The input of a branch in a pre-norm block: the norm of x in `normed`, or x itself without a norm. */
+static mha_status branch_input(const mha__block_call *c, int which, const float *x, const float **input, mha_error *err)
+{
+    *input = c->block->norm[which].weight ? c->scratch.normed : x;
+    return *input == x ? MHA_OK : norm(c, which, x, c->scratch.normed, err);
 }
 
 static void add(const mha__block_call *c, const float *y, float *x)
@@ -135,30 +143,44 @@ static mha_status keep_post_norm(const mha__block_call *c, float *x, mha_error *
     return c->again ? MHA_OK : norm(c, MHA__BLOCK_MLP_NORM, t->mlp_branch, x, err);
 }
 
+/* x += branch, multiplied by the block's factor. */
+static void join(const mha__block_call *c, const mha__drop *of, float *x)
+{
+    const int64_t count = rows_of(c) * c->block->hidden;
+    if (c->block->residual_scale != 1) mha__scale(c->block->ctx, c->block->residual_scale, count, c->scratch.branch);
+    drop(c, of, c->scratch.branch);
+    add(c, c->scratch.branch, x);
+}
+
+/* The input of the norm before feed-forward in a pre-norm block. */
+static const float *feed_source(const mha__block_call *c)
+{
+    return c->block->parallel ? c->trace.x : c->trace.middle;
+}
+
 /* The feed-forward half of a pre-norm block. */
 static mha_status keep_feed_pre_norm(const mha__block_call *c, float *x, mha_error *err)
 {
     const mha__block_trace *t = &c->trace;
     const mha__block_scratch *s = &c->scratch;
-    copy(c, x, t->middle);
-    MHA__TRY(norm(c, MHA__BLOCK_MLP_NORM, x, s->normed, err));
-    MHA__TRY(feed_keep(c, s->normed, t->mlp_branch ? t->mlp_branch : c->again ? NULL : s->branch, err));
+    const float *input = NULL;
+    if (t->middle) copy(c, x, t->middle);
+    MHA__TRY(branch_input(c, mha__block_feed_norm(c->block), feed_source(c), &input, err));
+    MHA__TRY(feed_keep(c, input, t->mlp_branch ? t->mlp_branch : c->again ? NULL : s->branch, err));
     if (c->again) return MHA_OK;
     if (t->mlp_branch) MHA__TRY(norm(c, MHA__BLOCK_MLP_OUT_NORM, t->mlp_branch, s->branch, err));
-    drop(c, &c->mlp_drop, s->branch);
-    add(c, s->branch, x);
+    join(c, &c->mlp_drop, x);
     return MHA_OK;
 }
 
 static mha_status keep_pre_norm(const mha__block_call *c, float *x, mha_error *err)
 {
     const mha__block_trace *t = &c->trace;
-    const mha__block_scratch *s = &c->scratch;
-    MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, x, s->normed, err));
-    MHA__TRY(attend(c, s->normed, t->attn_branch ? t->attn_branch : s->branch, err));
-    if (t->attn_branch) MHA__TRY(norm(c, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, s->branch, err));
-    drop(c, &c->attn_drop, s->branch);
-    add(c, s->branch, x);
+    const float *input = NULL;
+    MHA__TRY(branch_input(c, MHA__BLOCK_ATTN_NORM, t->x, &input, err));
+    MHA__TRY(attend(c, input, t->attn_branch ? t->attn_branch : c->scratch.branch, err));
+    if (t->attn_branch) MHA__TRY(norm(c, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, c->scratch.branch, err));
+    join(c, &c->attn_drop, x);
     return c->block->up ? keep_feed_pre_norm(c, x, err) : MHA_OK;
 }
 
@@ -233,13 +255,24 @@ static mha_status attend_back(const mha__block_call *c, const mha__block_slots *
     return mha__attn_back(c->block->attn, &c->attn, &slots->attn, x, &c->trace.attn, &c->scratch.attn, dy, dx, err);
 }
 
-/* The gradient of a branch: the gradient of the sum, or with dropout a copy in `outer` whose dropped elements are 0. */
+/* The gradient of a branch: the gradient of the sum, or a copy in `outer` that dropout and the block's factor change. */
 static const float *branch_back(const mha__block_call *c, const mha__drop *of, const float *dx)
 {
-    if (of->share == 0) return dx;
-    copy(c, dx, c->scratch.outer);
+    const float factor = c->block->residual_scale;
+    if (of->share == 0 && factor == 1) return dx;
+    if (dx != c->scratch.outer) copy(c, dx, c->scratch.outer);
     drop(c, of, c->scratch.outer);
+    if (factor != 1) mha__scale(c->block->ctx, factor, rows_of(c) * c->block->hidden, c->scratch.outer);
     return c->scratch.outer;
+}
+
+/* dx += the gradient of a branch's input in a pre-norm block, from its gradient in `branch`. */
+static mha_status input_back(const mha__block_call *c, const mha__block_slots *slots, int which, const float *x,
+                             float *dx, mha_error *err)
+{
+    if (c->block->norm[which].weight) return norm_back(c, slots, which, x, c->scratch.branch, true, dx, err);
+    add(c, c->scratch.branch, dx);
+    return MHA_OK;
 }
 
 /* Only gradients of feed-forward weights read the input of feed-forward. */
@@ -284,28 +317,35 @@ static mha_status outer_norm_back(const mha__block_call *c, const mha__block_slo
     return norm_back(c, slots, which, branch, from, false, c->scratch.outer, err);
 }
 
-static mha_status feed_back_pre_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx, mha_error *err)
+/* *sum becomes the gradient of the block's output, which a parallel block saves before dx changes. */
+static mha_status feed_back_pre_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx,
+                                     const float **sum, mha_error *err)
 {
     const mha__block_trace *t = &c->trace;
-    const mha__block_scratch *s = &c->scratch;
-    const float *of_mlp = branch_back(c, &c->mlp_drop, dx);
+    const int which = mha__block_feed_norm(c->block);
+    const float *of_mlp = branch_back(c, &c->mlp_drop, dx), *input = NULL;
     MHA__TRY(outer_norm_back(c, slots, MHA__BLOCK_MLP_OUT_NORM, t->mlp_branch, &of_mlp, err));
-    if (feed_learns(slots)) MHA__TRY(norm(c, MHA__BLOCK_MLP_NORM, t->middle, s->normed, err));
-    MHA__TRY(feed_back(c, slots, s->normed, of_mlp, s->branch, err));
-    return norm_back(c, slots, MHA__BLOCK_MLP_NORM, t->middle, s->branch, true, dx, err);
+    if (feed_learns(slots)) MHA__TRY(branch_input(c, which, feed_source(c), &input, err));
+    MHA__TRY(feed_back(c, slots, input ? input : c->scratch.normed, of_mlp, c->scratch.branch, err));
+    if (c->block->parallel) {
+        copy(c, dx, c->scratch.outer);
+        *sum = c->scratch.outer;
+    }
+    return input_back(c, slots, which, feed_source(c), dx, err);
 }
 
 static mha_status back_pre_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx, mha_error *err)
 {
     const mha__block_trace *t = &c->trace;
     const mha__block_scratch *s = &c->scratch;
-    if (c->block->up) MHA__TRY(feed_back_pre_norm(c, slots, dx, err));
-    const float *of_attn = branch_back(c, &c->attn_drop, dx);
+    const float *sum = dx, *input = s->normed;
+    if (c->block->up) MHA__TRY(feed_back_pre_norm(c, slots, dx, &sum, err));
+    const float *of_attn = branch_back(c, &c->attn_drop, sum);
     MHA__TRY(outer_norm_back(c, slots, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, &of_attn, err));
-    if (mha__attn_learns(&slots->attn)) MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->x, s->normed, err));
-    if (c->ends) return attend_back(c, slots, s->normed, of_attn, NULL, err);
-    MHA__TRY(attend_back(c, slots, s->normed, of_attn, s->branch, err));
-    return norm_back(c, slots, MHA__BLOCK_ATTN_NORM, t->x, s->branch, true, dx, err);
+    if (mha__attn_learns(&slots->attn)) MHA__TRY(branch_input(c, MHA__BLOCK_ATTN_NORM, t->x, &input, err));
+    if (c->ends) return attend_back(c, slots, input, of_attn, NULL, err);
+    MHA__TRY(attend_back(c, slots, input, of_attn, s->branch, err));
+    return input_back(c, slots, MHA__BLOCK_ATTN_NORM, t->x, dx, err);
 }
 
 mha_status mha__block_back(const mha__block_call *call, const mha__block_slots *slots, float *dx, mha_error *err)

@@ -15,8 +15,8 @@ typedef struct mha__block_slots {
 /* What the forward pass stores; rows = B L. A norm's input includes the residual. */
 typedef struct mha__block_trace {
     float *x; /* [rows, E] block input; NULL if the backward pass does not read it */
-    /* [rows, E] post-norm: input of attn_norm. pre-norm: input of mlp_norm; NULL without feed-forward, as are
-     * mlp_branch and up */
+    /* [rows, E] post-norm: input of attn_norm. pre-norm: input of mlp_norm; NULL in a parallel block, where that is x,
+     * and without feed-forward, as are mlp_branch and up */
     float *middle;
     float *attn_branch; /* [rows, E] input of attn_out_norm; NULL without that norm */
     float *mlp_branch;  /* [rows, E] input of mlp_out_norm or, with post-norm, of mlp_norm; else NULL */
@@ -27,8 +27,8 @@ typedef struct mha__block_trace {
 } mha__block_trace;
 
 typedef struct mha__block_scratch {
-    float *branch, *normed;      /* [rows, E] */
-    float *outer;                /* [rows, E] gradient of a branch, with outer norms or dropout; else NULL */
+    float *branch, *normed; /* [rows, E] */
+    float *outer;           /* [rows, E] gradient of a branch, if it differs from the gradient of the sum; else NULL */
     float *wide, *other, *dwide; /* [chunk, I] */
     void *left;                  /* rounded input of `up` and `gate`, where they round */
     mha__attn_scratch attn;

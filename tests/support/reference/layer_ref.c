@@ -169,28 +169,38 @@ static void copy(double *to, const double *from, int64_t count)
         to[i] = from[i];
 }
 
-static void add(double *to, const double *from, int64_t count)
+static void norm_of(const mha_norm *norm, int64_t rows, int64_t E, double *x)
 {
-    for (int64_t i = 0; i < count; i++)
-        to[i] += from[i];
+    if (norm->weight) ref_layer_norm(x, rows, E, norm->weight, norm->bias, norm->eps);
+}
+
+/* x += the branch, multiplied by the factor of the options. */
+static void join(const mha_block_options *o, double *x, const double *branch, int64_t count)
+{
+    for (int64_t n = 0; n < count; n++)
+        x[n] += (o->residual_scale != 0 ? o->residual_scale : 1) * branch[n];
 }
 
 void ref_block(const mha_block_options *o, const mha_layer_input *input, double *x, double *probs)
 {
     const int64_t rows = input->batch * input->length, E = o->attn.hidden, count = rows * E;
+    const mha_norm *feed = o->parallel && !o->mlp_norm.weight ? &o->attn_norm : &o->mlp_norm;
     double *in = calloc((size_t)count, sizeof *in), *branch = calloc((size_t)count, sizeof *branch);
+    double *first = calloc((size_t)count, sizeof *first);
     copy(in, x, count);
-    if (o->pre_norm) ref_layer_norm(in, rows, E, o->attn_norm.weight, o->attn_norm.bias, o->attn_norm.eps);
+    copy(first, x, count);
+    if (o->pre_norm) norm_of(&o->attn_norm, rows, E, in);
     ref_attention(&o->attn, input, in, branch, probs);
-    add(x, branch, count);
-    if (!o->pre_norm) ref_layer_norm(x, rows, E, o->attn_norm.weight, o->attn_norm.bias, o->attn_norm.eps);
-    copy(in, x, count);
-    if (o->pre_norm) ref_layer_norm(in, rows, E, o->mlp_norm.weight, o->mlp_norm.bias, o->mlp_norm.eps);
+    join(o, x, branch, count);
+    if (!o->pre_norm) norm_of(&o->attn_norm, rows, E, x);
+    copy(in, o->parallel ? first : x, count);
+    if (o->pre_norm) norm_of(feed, rows, E, in);
     feed_forward(o, rows, in, branch);
-    add(x, branch, count);
-    if (!o->pre_norm) ref_layer_norm(x, rows, E, o->mlp_norm.weight, o->mlp_norm.bias, o->mlp_norm.eps);
+    join(o, x, branch, count);
+    if (!o->pre_norm) norm_of(&o->mlp_norm, rows, E, x);
     free(in);
     free(branch);
+    free(first);
 }
 
 /* ---- random blocks ---- */

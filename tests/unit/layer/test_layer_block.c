@@ -68,6 +68,25 @@ static void test_close_to_double(void **state)
         }
 }
 
+/* Pre-norm blocks without a norm, parallel ones with one and two norms, and a factor of the branches. */
+static void test_residuals(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int variant = 0; variant < 16; variant++) {
+            const shape *s = &shapes[i];
+            mha_block_options o = random_block(i, s->hidden, s->heads, s->kv_heads, s->head_dim, s->intermediate);
+            const mha_block_options all = o;
+            o.pre_norm = 1;
+            o.parallel = variant & 1;
+            if (variant & 2) o.mlp_norm.weight = NULL;
+            if (variant & 4) o.attn_norm.weight = NULL;
+            o.residual_scale = variant & 8 ? 0.6 : 0;
+            check(s, INPUT(.batch = s->batch, .length = s->length), &o);
+            random_block_free((mha_block_options *)&all);
+        }
+}
+
 static void test_masks(void **state)
 {
     (void)state;
@@ -201,8 +220,11 @@ static void test_refusals(void **state)
     REFUSED(intermediate, 0, MHA_ERR_ARG, "out must be from 1 to 2^31-1 (got 0)");
     REFUSED(attn_norm.eps, 0, MHA_ERR_ARG, "block: attn_norm: eps must be greater than 0 (got 0)");
     REFUSED(mlp_norm.kind, (mha_norm_kind)7, MHA_ERR_ARG, "mlp_norm: kind must be a value of mha_norm_kind (got 7)");
-    REFUSED(attn_out_norm, good.attn_norm, MHA_ERR_ARG,
-            "block: pre_norm must be set with attn_out_norm or mlp_out_norm");
+    REFUSED(attn_out_norm, good.attn_norm, MHA_ERR_ARG, "block: pre_norm must be set with attn_out_norm");
+    REFUSED(parallel, 1, MHA_ERR_ARG, "block: pre_norm must be set with parallel");
+    REFUSED(residual_scale, 2, MHA_ERR_ARG, "block: pre_norm must be set with residual_scale");
+    REFUSED(residual_scale, ((bad.pre_norm = 1), (double)NAN), MHA_ERR_ARG,
+            "block: residual_scale must be finite (got nan)");
     REFUSED(attn.q_norm, ((mha_norm){good.attn_norm.weight, NULL, 0, MHA_NORM_RMS}), MHA_ERR_ARG,
             "attention layer: q_norm: eps must be greater than 0 (got 0)");
     REFUSED(attn.qkv, good.up, MHA_ERR_ARG, "qkv must be NULL with q, k or v");
@@ -251,6 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_close_to_double),
+        cmocka_unit_test(test_residuals),
         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_padding_changes_no_bit),
         cmocka_unit_test(test_threads_change_no_bit),
