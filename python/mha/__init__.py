@@ -7,10 +7,14 @@
 Needs NumPy and libmha.so, nothing else. Wrong input raises ValueError with the library's sentence.
 """
 from ._backward import Gradients, attention_backward
+from ._cache import Cache, attn_merge
 from ._context import isa, set_isa, set_threads
 from ._library import version
 from ._model import Model, Output
 from ._operator import Attention, attention, attention_plan
+from ._plan import Plan
+from ._rope import Rope
 
-__all__ = ["Attention", "Gradients", "Model", "Output", "attention", "attention_backward", "attention_plan", "isa", "set_isa", "set_threads", "version"]
+__all__ = ["Attention", "Cache", "Gradients", "Model", "Output", "Plan", "Rope", "attention", "attention_backward", "attention_plan", "attn_merge",
+           "isa", "set_isa", "set_threads", "version"]
 __version__ = version

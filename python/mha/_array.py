@@ -17,6 +17,11 @@ _DLPACK = {(2, 32): F32, (4, 16): BF16, (2, 16): F16, (2, 64): F64, (6, 8): BOOL
 _NUMPY = {F32: np.float32, F16: np.float16, F64: np.float64, I64: np.int64}
 
 
+def dtype_name(dtype):
+    """The name of an mha_dtype, as NumPy and PyTorch call it."""
+    return next(name for name, x in _NAMES.items() if x == dtype)
+
+
 class _DLTensor(ctypes.Structure):
     _fields_ = [("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32), ("ndim", c_int32), ("code", c_uint8),
                 ("bits", c_uint8), ("lanes", c_uint16), ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)),
@@ -36,7 +41,7 @@ class Array:
 
     @property
     def dtype_name(self):
-        return next(name for name, x in _NAMES.items() if x == self.dtype)
+        return dtype_name(self.dtype)
 
     def view(self, axes=None):
         """A View with four strides; `axes` reorders the axes first."""

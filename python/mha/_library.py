@@ -43,7 +43,7 @@ def call(name: str, *arguments: Any) -> None:
         raise failure(error)
 
 
-def struct(kind: type[_Struct], **fields: Any) -> _Struct:
+def struct(kind: type[_Struct], /, **fields: Any) -> _Struct:
     """A struct with `size` set, as every struct that is passed in wants it."""
     return kind(size=ctypes.sizeof(kind), **fields)
 

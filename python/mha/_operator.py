@@ -2,7 +2,6 @@
 import ctypes
 import functools
 import inspect
-import json
 from collections import namedtuple
 from ctypes import c_void_p
 
@@ -11,7 +10,8 @@ import numpy as np
 from ._abi import AttnArgs, AttnDesc, AttnStats, View, Window
 from ._array import BOOL, F32, F64, I64, U8, array, empty_like, integer, integers, lengths, number, operand, real
 from ._context import context
-from ._library import call, lib, struct
+from ._library import call, struct
+from ._plan import Plan, kept_plan
 
 Attention = namedtuple("Attention", "out lse probs stats scores")
 
@@ -164,6 +164,16 @@ def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offs
     return call_
 
 
+def describe_queries(q, batch, kv_heads, head_dim, v_head_dim, **options):
+    """Description and arguments of the queries q [B, H, L, D] alone, with the options that need no keys."""
+    a = operand(q, "q")
+    if len(a.shape) != 4 or (a.shape[0], a.shape[3]) != (batch, head_dim) or not a.shape[1] or a.shape[1] % kv_heads:
+        raise ValueError(f"q must be of shape [{batch}, a multiple of {kv_heads}, L, {head_dim}] (got {a.shape})")
+    c = _prepare(q, *(np.empty((batch, kv_heads, 0, width), np.float32) for width in (head_dim, v_head_dim)), **options)
+    c.desc.kv_dtype = 0
+    return c
+
+
 def _pair(name, value, want):
     """Two integers."""
     try:
@@ -306,6 +316,12 @@ def _stats(call_, like, real, top_keys):
     return stats
 
 
+def _unpacked(call_, lse, stats):
+    """Results of packed sequences without the axis of the batch."""
+    lse = None if lse is None else lse[0]
+    return lse, stats and {name: x if name == "received" and not call_.packed_keys else x[0] for name, x in stats.items()}
+
+
 @_described
 def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, return_stats=False, top_keys=0,
               scores=None, **description):
@@ -327,6 +343,13 @@ def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, re
     are to have, in that order; the others are not computed and take no memory.
     What the library cannot do yet is a ValueError that says so.
     """
+    if not (return_lse or return_probs or return_stats or top_keys or scores is not None):
+        plan = kept_plan(q, k, v, threads, description)
+        if plan is not None and plan.lock.acquire(blocking=False):  # another thread may run it: this one then does without
+            try:
+                return plan.run_known(q, k, v)
+            finally:
+                plan.lock.release()
     c = _prepare(q, k, v, **description)
     d = c.desc
     shape = [0] * 4
@@ -345,8 +368,7 @@ def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, re
     call("mha_attention", context(threads), ctypes.byref(d), ctypes.byref(c.args))
     if c.packed:
         out = out[0]
-        lse = None if lse is None else lse[0]
-        stats = stats and {name: x if name == "received" and not c.packed_keys else x[0] for name, x in stats.items()}
+        lse, stats = _unpacked(c, lse, stats)
     if return_lse or return_probs or return_stats or scores is not None:
         return Attention(out, lse, probs, stats, written)
     return out
@@ -356,16 +378,6 @@ def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, re
 def attention_plan(q, k, v, *, threads=None, return_lse=False, return_probs=False, return_stats=False, top_keys=0,
                    scores=None, **description):
     """What attention() would do with these arguments: a dict with kernel, isa, workspace, flops, bytes, refused ..."""
-    c = _prepare(q, k, v, **description)
-    c.desc.outputs = LSE * return_lse | PROBS * return_probs | STATS * return_stats | SCORES * (scores is not None)
-    c.desc.top_keys = _top_keys(top_keys, return_stats)
-    c.desc.scores = 0 if scores is None else _choose("scores", scores, _SCORES)
-    plan = c_void_p()
-    call("mha_attn_plan_create", context(threads), ctypes.byref(c.desc), ctypes.byref(plan))
-    try:
-        size = lib.mha_attn_plan_describe(plan, 1, None, 0) + 1
-        text = ctypes.create_string_buffer(size)
-        lib.mha_attn_plan_describe(plan, 1, text, size)
-        return json.loads(text.value)
-    finally:
-        lib.mha_attn_plan_free(plan)
+    with Plan(q, k, v, threads=threads, return_lse=return_lse, return_probs=return_probs, return_stats=return_stats,
+              top_keys=top_keys, scores=scores, **description) as plan:
+        return plan.describe()

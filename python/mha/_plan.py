@@ -1,0 +1,250 @@
+"""mha.Plan: attention that is checked once and run many times, and the plans that mha.attention keeps."""
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import threading
+from ctypes import c_char, c_void_p
+from typing import Any
+
+import numpy as np
+
+from ._abi import ATTN_LSE, ATTN_PROBS, ATTN_SCORES, ATTN_STATS, Error, View
+from ._array import F32, F64, Array, array, dtype_name, empty_like
+from ._context import context
+from ._library import call, failure, lib
+
+_from_buffer, _addressof = c_char.from_buffer, ctypes.addressof
+
+
+def _address(x: Any) -> int:
+    """Where the elements of an array or tensor begin. The first way takes a quarter of the time of x.ctypes.data."""
+    if type(x) is not np.ndarray:
+        return int(x.data_ptr())
+    try:
+        return _addressof(_from_buffer(x))
+    except (TypeError, ValueError, BufferError):  # read-only, not contiguous, or empty
+        return x.ctypes.data
+
+
+def _signature(x: Any) -> Any:
+    """What a plan depends on of an array or tensor whose address is all that may differ; None for anything else."""
+    if type(x) is np.ndarray:
+        return x.shape, x.strides, x.dtype.char if x.dtype.isnative else None
+    torch = sys.modules.get("torch")
+    if torch is None or type(x) is not torch.Tensor or x.requires_grad or x.is_neg() or x.is_conj() or x.device.type != "cpu":
+        return None
+    return x.shape, x.stride(), x.dtype
+
+
+class _Slot:
+    """An operand of the plan: the View in the arguments, and what an array must be like to take its place."""
+
+    def __init__(self, name: str, view: View, like: Any, a: Array) -> None:
+        self.name, self.view, self.dtype, self.shape, self.strides = name, view, a.dtype, a.shape, a.strides
+        self.signature = _signature(like)
+        self.last: Any = None
+
+    def put(self, x: Any, alive: list[Any]) -> None:
+        """Points the View at x. What must live until the call is over is appended to `alive`."""
+        if self.signature is not None and _signature(x) == self.signature:
+            self.view.data = _address(x)
+            self.last = x if type(x) is np.ndarray else None  # an array does not move while somebody holds it
+            return
+        self.last = None
+        a = array(x, self.name)
+        shape, strides = ((1, *a.shape), (0, *a.strides)) if len(a.shape) == len(self.shape) - 1 else (a.shape, a.strides)
+        if (a.dtype, shape) != (self.dtype, self.shape):
+            raise ValueError(f"{self.name} must be of the shape and dtype that the plan was made for, {self.shape} of "
+                             f"{dtype_name(self.dtype)} (got {a.shape} of {a.dtype_name})")
+        if any(s != t for s, t, n in zip(strides, self.strides, shape) if n > 1):
+            raise ValueError(f"{self.name} must have the strides that the plan was made for, {self.strides} (got {strides})")
+        alive.append(a)
+        self.view.data = a.data
+
+
+class Plan:
+    """Attention for operands of one shape, checked once and run many times.
+
+    Takes what mha.attention takes: q, k and v define shapes, types and strides, and are not read until the first call; masks,
+    lengths and other arrays of the description are read at each call, so their values may change in place.
+
+        >>> import numpy as np, mha
+        >>> q = np.ones((1, 2, 4, 8), np.float32)
+        >>> plan = mha.Plan(q, q, q, causal=True)
+        >>> plan(q, q, q).shape
+        (1, 2, 4, 8)
+        >>> out = np.empty_like(q)
+        >>> plan(q, q, q, out=out) is out
+        True
+        >>> plan.describe()["kernel"]
+        'fwd_few'
+
+    A call holds its arrays until the next one. Calls from several threads take turns. ValueError if the description is refused,
+    and for operands that are not like those of the plan.
+    """
+
+    def __init__(self, q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse: bool = False, return_probs: bool = False,
+                 return_stats: bool = False, top_keys: int = 0, scores: str | None = None, **description: Any) -> None:
+        from . import _operator as operator  # which makes plans of its own
+        self._handle: c_void_p | None = None
+        self._workspace = c_void_p()
+        self.lock = threading.Lock()
+        c = self._call = operator._prepare(q, k, v, **description)
+        d, self._operator = c.desc, operator
+        self._wide = F64 if d.dtype == F64 else F32
+        self._stage = scores
+        d.top_keys = operator._top_keys(top_keys, return_stats)
+        d.scores = 0 if scores is None else operator._choose("scores", scores, operator._SCORES)
+        d.outputs = (ATTN_LSE * bool(return_lse) | ATTN_PROBS * bool(return_probs) | ATTN_STATS * bool(return_stats)
+                     | ATTN_SCORES * (scores is not None))
+        self._more = bool(d.outputs)
+        ctx, handle = context(threads), c_void_p()
+        call("mha_attn_plan_create", ctx, ctypes.byref(d), ctypes.byref(handle))
+        self._handle = handle
+        self._forward, self._free, self._plan_free = lib.mha_attn_forward, lib.mha_free, lib.mha_attn_plan_free
+        self._ctx, self._bytes = ctx, lib.mha_attn_plan_workspace(handle)
+        if self._bytes:
+            self._workspace = c_void_p(lib.mha_alloc(ctx, self._bytes))
+            if not self._workspace:
+                raise MemoryError(f"mha.Plan: a workspace of {self._bytes} bytes cannot be allocated")
+        self._slots = [_Slot(name, getattr(c.args, name), x, getattr(c, name)) for name, x in (("q", q), ("k", k), ("v", v))]
+        self._out = self._result(q)
+        del c.q, c.k, c.v  # a plan holds the arrays of its calls, not those that it was made for
+        self._error = Error()
+        self._byref = ctypes.byref(c.args), ctypes.byref(self._error)
+
+    def _result(self, q: Any) -> _Slot:
+        """The slot of out, which is contiguous, in the layout of q."""
+        c, torch = self._call, sys.modules.get("torch")
+        shape = [0] * 4
+        for axis, n in zip(c.axes, (*c.results, c.desc.v_head_dim)):
+            shape[axis] = n
+        self._shape = tuple(shape)
+        self._like = torch.empty(0) if torch is not None and isinstance(q, torch.Tensor) else np.empty(0)  # the kind of results
+        first = empty_like(self._like, c.desc.dtype, self._shape)
+        self._dtype, a = first.dtype, array(first, "out")
+        self._empty: Any = np.empty if type(first) is np.ndarray else lambda shape, dtype: torch.empty(shape, dtype=dtype)
+        c.args.out = a.view(c.axes)
+        return _Slot("out", c.args.out, first, a)
+
+    @property
+    def workspace(self) -> int:
+        """Bytes of the workspace, which the plan holds."""
+        return int(self._bytes)
+
+    def describe(self) -> dict[str, Any]:
+        """What the plan does: kernel, isa, workspace, flops, bytes, refused ... (mha_attn_plan_describe)."""
+        size = lib.mha_attn_plan_describe(self._open(), 1, None, 0) + 1
+        text = ctypes.create_string_buffer(size)
+        lib.mha_attn_plan_describe(self._open(), 1, text, size)
+        found: dict[str, Any] = json.loads(text.value)
+        return found
+
+    def _open(self) -> c_void_p:
+        if self._handle is None:
+            raise ValueError("mha.Plan: is closed")
+        return self._handle
+
+    def __call__(self, q: Any, k: Any, v: Any, out: Any = None) -> Any:
+        """out, or Attention(out, lse, probs, stats, scores) if the plan was made with one of the return_ arguments or scores.
+
+        out: an array to write to, contiguous, of the type of q; may be q itself. None: a new one.
+        """
+        with self.lock:
+            return self._run_more(q, k, v, out) if self._more else self._run(q, k, v, out)
+
+    def _run(self, q: Any, k: Any, v: Any, out: Any) -> Any:
+        if self._handle is None:
+            self._open()
+        alive: list[Any] = []
+        of_q, of_k, of_v = self._slots
+        if q is not of_q.last:
+            of_q.put(q, alive)
+        if k is not of_k.last:
+            of_k.put(k, alive)
+        if v is not of_v.last:
+            of_v.put(v, alive)
+        if out is None:
+            out = self._new_out()
+        elif out is not self._out.last:
+            self._out.put(out, alive)
+        return self._launch(out)
+
+    def run_known(self, q: Any, k: Any, v: Any) -> Any:
+        """A call with operands that have the signatures of the first ones. The lock is held."""
+        for slot, x in zip(self._slots, (q, k, v)):
+            slot.view.data = _address(x)
+        return self._launch(self._new_out())
+
+    def _new_out(self) -> Any:
+        out = self._empty(self._shape, self._dtype)
+        self._out.view.data, self._out.last = _address(out), None
+        return out
+
+    def _launch(self, out: Any) -> Any:
+        args, error = self._byref
+        if self._forward(self._handle, args, self._workspace, self._bytes, error):
+            raise failure(self._error)
+        return out[0] if self._call.packed and len(out.shape) == 4 else out
+
+    def _run_more(self, q: Any, k: Any, v: Any, out: Any) -> Any:
+        c, operator, outputs = self._call, self._operator, self._call.desc.outputs
+        held = len(c.alive)
+        try:
+            lse = operator._output(c, self._like, ATTN_LSE, "lse", self._wide, c.results) if outputs & ATTN_LSE else None
+            probs = operator._map(c, self._like, ATTN_PROBS, "probs", self._wide) if outputs & ATTN_PROBS else None
+            stats = operator._stats(c, self._like, self._wide, c.desc.top_keys) if outputs & ATTN_STATS else None
+            scores = operator._map(c, self._like, ATTN_SCORES, "scores", self._wide) if outputs & ATTN_SCORES else None
+            out = self._run(q, k, v, out)
+        finally:
+            del c.alive[held:]
+        if c.packed:
+            lse, stats = operator._unpacked(c, lse, stats)
+        return operator.Attention(out, lse, probs, stats, scores)
+
+    def close(self) -> None:
+        """Frees the plan and its workspace. May be called more than once."""
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle is not None:
+            self._free(self._ctx, self._workspace)
+            self._plan_free(handle)
+
+    def __enter__(self) -> Plan:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+# ---- the plans that mha.attention keeps ----
+
+_PLAIN = frozenset((bool, int, float, str, type(None)))
+_KEPT, _KEPT_BYTES = 32, 1 << 18  # plans, and the largest workspace of one: a larger call takes far longer than its checks
+_plans: dict[Any, Plan] = {}
+_plans_lock = threading.Lock()
+
+
+def kept_plan(q: Any, k: Any, v: Any, threads: int | None, description: dict[str, Any]) -> Plan | None:
+    """A plan for this call of plain options, made now or before; None if there is none to keep."""
+    for value in description.values():
+        if type(value) not in _PLAIN and not (type(value) is tuple and all(type(x) is int for x in value)):
+            return None
+    a, b, c = _signature(q), _signature(k), _signature(v)
+    if a is None or b is None or c is None or None in (a[2], b[2], c[2]):
+        return None
+    key = a, b, c, context(threads).value, *description.items()
+    plan = _plans.get(key)
+    if plan is None:
+        plan = Plan(q, k, v, threads=threads, **description)
+        if plan.workspace > _KEPT_BYTES:
+            return plan
+        with _plans_lock:
+            if len(_plans) >= _KEPT:
+                del _plans[next(iter(_plans))]
+            _plans[key] = plan
+    return plan

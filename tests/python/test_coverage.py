@@ -1,0 +1,113 @@
+"""Every public C function is called by the binding, or listed here with the reason why not."""
+import re
+import sys
+from pathlib import Path
+
+from mha import _abi
+
+PACKAGE = Path(_abi.__file__).parent
+
+# reason: names without mha_
+EXCLUDED = {
+    "the binding has no use for it": """
+        status_text dtype_name dtype_size ctx_free ctx_threads isa_list attn_plan_weights model_ctx
+    """,
+    "for shards in several processes": """
+        attn_subtree attn_merge_partials
+    """,
+    "mha_attention_backward is bound, which checks and runs at once": """
+        attn_backward
+    """,
+    "for plans that are made before a step; Cache.attention makes none": """
+        cache_describe
+    """,
+    "measures the machine: mha bench": """
+        limit_fma limit_read
+    """,
+    "NumPy and PyTorch have generators; PyTorch's gives the same values": """
+        rng_manual_seed rng_next rng_rand rng_rand_f64 rng_uniform rng_randn rng_normal rng_randn_f64 rng_exponential
+        rng_randint rng_randperm rng_multinomial rng_bernoulli rng_dropout_mask rng_dropout rng_kaiming_uniform
+        rng_xavier_uniform rng_linear rng_embedding rng_multihead
+    """,
+    "the variants of layers are not bound yet": """
+        variant_free variant_parameter_count variant_init variant_parameters variant_update variant_gradients
+        variant_zero_gradients trace_create trace_free variant_forward trace_step trace_chosen trace_heads trace_flops
+        variant_backward self_attention_create causal_attention_create stacked_heads_create weight_split_create
+        qkv_attention_create standard_mha_create grouped_query_create llama_attention_create moe_heads_create
+        head_pruning_create adaptive_heads_create
+    """,
+    "the layers are not bound yet; models run them": """
+        activation_forward activation_backward linear_create linear_create_stack linear_free linear_forward
+        linear_backward norm_forward norm_backward cross_entropy embedding_forward embedding_backward
+        attn_layer_create attn_layer_free attn_layer_forward attn_layer_workspace block_create block_free
+        block_forward block_workspace
+    """,
+    "the packages safetensors and NumPy read and write these files": """
+        file_open file_free checkpoint_open file_path file_format file_count file_tensor file_find file_metadata_count
+        file_metadata tensor_aligned tensor_read tensors_read tensors_writer_create tensors_writer_put
+        tensors_writer_finish tensors_writer_free tensors_write npy_write file_write
+    """,
+    "tokenizers without a model are not bound yet": """
+        tokenizer_open tokenizer_free text_stream_create text_stream_free text_stream_put text_stream_end
+        tokenizer_size tokenizer_token tokenizer_id tokenizer_is_special
+    """,
+    "training a tokenizer is not bound yet: mha tokenizer train": """
+        tokenizer_trainer_create tokenizer_trainer_free tokenizer_trainer_put tokenizer_trainer_end
+        tokenizer_trainer_run tokenizer_trainer_trained tokenizer_trainer_save
+    """,
+    "caches of models are not bound yet; generate() has its own": """
+        model_cache_create model_cache_free model_cache_length model_cache_bytes model_cache_clear
+        model_cache_truncate model_cache_fork sampling_apply
+    """,
+    "training is not bound yet: mha train": """
+        model_grads_zero model_grads_dropout model_grads_forward model_grads_backward model_create model_save_check
+        train_rate trainer_create trainer_free trainer_model trainer_step_count trainer_weights trainer_refresh
+        trainer_gates trainer_step trainer_loss trainer_save trainer_resume train_data_create train_data_free
+        train_data_add_text train_data_add_file train_data_finish train_data_describe train_data_sequence
+        train_sequence_order train_mask_tokens train_digest_add train_digest_add_number train_digest_text
+        train_store_open train_store_close train_store_has_checkpoint train_store_step train_store_resume
+        train_store_keep train_store_save
+    """,
+    "the measures of heads are not bound yet: mha heads": """
+        head_data_of_texts head_data_of_ids head_data_free head_data_count head_data_tokens head_data_ids
+        head_metric_key head_metric_help head_label_key head_label_help heads_measure_data heads_measure heads_of_maps
+        heads_free heads_layers heads_count heads_value heads_label heads_sink_rate heads_received heads_map
+        heads_tokens head_number head_place
+    """,
+    "importance of heads is not bound yet: mha heads --by": """
+        importance_score_key importance_score_help importance_score_needs_loss head_loss_key importance_measure
+        importance_free importance_value importance_values importance_low importance_high importance_halves
+        importance_loss importance_saturated importance_identity importance_texts_used importance_pairs
+    """,
+    "similarity of heads is not bound yet: mha report": """
+        diversity_key diversity_help diversity_measure diversity_free diversity_heads diversity_rows diversity_value
+        diversity_layer diversity_map diversity_eigenvalues diversity_merges head_rollout
+    """,
+    "editing models is not bound yet: mha prune, regroup, diff": """
+        models_compare model_edit_free model_edit_open model_edit_tensors model_edit_evaluate model_edit_note
+        model_edit_save prune_most prune_choose prune_choose_joint prune prune_search prune_curve_free
+        prune_curve_points prune_curve_best regroup_method_key regroup_method_help regroup
+    """,
+    "head layouts are not bound yet: mha plan": """
+        plan_variant_key plan_variant_help plan_resolve plan_layouts plan_variants plan_measure plan_advise
+    """,
+}
+
+
+def main():
+    sources = "\n".join(p.read_text(encoding="utf-8") for p in PACKAGE.glob("*.py") if p.name != "_abi.py")
+    called = set(re.findall(r"\bmha_\w+", sources))
+    listed = {f"mha_{name}" for names in EXCLUDED.values() for name in names.split()}
+    missing = [name for name in _abi.FUNCTIONS if name not in called | listed]
+    stale = [name for name in sorted(listed) if name in called or name not in _abi.FUNCTIONS]
+    bound = sum(name in called for name in _abi.FUNCTIONS)
+    for name in missing:
+        print(f"{name}: must be called in python/mha, or be excluded here with a reason")
+    for name in stale:
+        print(f"{name}: must not be listed here: it is bound, or no public function")
+    print(f"{bound} of {len(_abi.FUNCTIONS)} public functions are bound")
+    return bool(missing or stale or bound < 46)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
