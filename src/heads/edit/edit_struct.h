@@ -36,6 +36,8 @@ mha_status mha__edit_finish(mha_model_edit *edit, mha_status status, mha_model_e
 mha_status mha__edit_new_tensor(mha_model_edit *edit, const char *name, int rank, const int64_t *shape, float **data,
                                 mha_error *err);
 
+/* Refuses to remove or regroup heads of a model whose norms run over all heads of a layer together. */
+mha_status mha__edit_check_norms(const mha_model *model, mha_error *err);
 /* Checks shared by both edits. Errors, in this order: `compatible` with a key that only this project supports (NULL =
  * none); a layer that selects heads for each text; texts for a model without weights; scores [H] of a layer that are
  * not finite. */

@@ -76,7 +76,7 @@ void mha__keep_write(mha__json_writer *w, const mha_model *m, const uint8_t *kee
 static const char heads_key[] = "num_attention_heads", shared_key[] = "num_key_value_heads", width_key[] = "head_dim",
                   original_key[] = "mha.original_heads";
 
-/* BERT and GPT-2 have no key for head_dim: it is hidden size / heads. Keys of this project that change what layers
+/* Some families, such as BERT and GPT-2, have no key for head_dim: it is hidden size / heads. Keys of this project that change what layers
  * compute may depend on the number of heads. */
 bool mha__heads_are_plain(const mha__config *c, mha__head_count_fn count, const void *user)
 {
@@ -85,7 +85,7 @@ bool mha__heads_are_plain(const mha__config *c, mha__head_count_fn count, const 
         const mha__head_count n = count(user, l);
         if (n.heads != first.heads || n.keys != first.keys || n.values != first.keys) return false;
     }
-    return c->family->rotary && (first.heads == c->heads || !c->own_key);
+    return c->family->head_keys && (first.heads == c->heads || !c->own_key);
 }
 
 static void write_count(mha__json_writer *w, const char *key, int64_t count)

@@ -21,6 +21,17 @@ mha_status mha__edit_check_compatible(const char *key, mha_error *err)
                      key);
 }
 
+mha_status mha__edit_check_norms(const mha_model *m, mha_error *err)
+{
+    for (int64_t l = 0; l < m->config.layers; l++)
+        if (m->config.family->whole_norms && m->config.attention[l].normed)
+            return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                             "heads of %s must stay as they are: a norm runs over all heads of a layer together, so "
+                             "each head depends on the others",
+                             m->info.family);
+    return MHA_OK;
+}
+
 mha_status mha__edit_check_selection(const mha_model *m, int64_t layer, mha_error *err)
 {
     if (m->config.attention[layer].choice.of == MHA_CHOICE_NONE) return MHA_OK;

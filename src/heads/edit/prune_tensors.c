@@ -53,11 +53,22 @@ static int64_t append_rows(const cutting *c, int64_t step, int64_t base, int64_t
     return rows;
 }
 
+/* Lists the rows of the kept heads where q, k and v of a head are side by side. */
+static int64_t append_groups(const cutting *c)
+{
+    const int64_t rows = 3 * c->p->model->config.head_dim;
+    for (int64_t n = 0; n < c->count; n++)
+        for (int64_t d = 0; d < rows; d++)
+            c->rows[n * rows + d] = c->heads[n] < 0 ? -1 : c->heads[n] * rows + d;
+    return c->count * rows;
+}
+
 static int64_t rows_of(const cutting *c, mha__role role)
 {
     const mha__config *config = &c->p->model->config;
     const int64_t D = config->head_dim, had = config->layer_heads[c->layer], keys = config->layer_k_heads[c->layer];
     const int64_t per_key = had / keys, per_value = had / config->layer_v_heads[c->layer];
+    if (mha__weights_per_head(config, role)) return append_groups(c);
     if (role != MHA__QKV) return append_rows(c, role == MHA__KEY ? per_key : role == MHA__VALUE ? per_value : 1, 0, 0);
     int64_t rows = append_rows(c, 1, 0, 0);
     rows = append_rows(c, per_key, had * D, rows);
@@ -159,6 +170,7 @@ static mha_status cut_layer(cutting *c, bool all_out, mha_error *err)
 {
     static const mha__role separate[] = {MHA__QUERY, MHA__KEY, MHA__VALUE};
     list_heads(c);
+    if (c->changed) MHA__TRY(mha__edit_check_norms(c->p->model, err));
     if (c->changed) MHA__TRY(mha__edit_check_selection(c->p->model, c->layer, err));
     if (c->changed || c->p->add_bias) {
         if (c->p->model->config.family->parts[MHA__QKV].kind != MHA__PART_ABSENT)

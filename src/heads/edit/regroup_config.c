@@ -20,7 +20,7 @@ int64_t mha__regroup_copies(const mha__regroup *r, int64_t layer)
 {
     const mha__config *c = &r->model->config;
     if (!r->o.compatible) return 0;
-    if (!c->family->rotary) return c->layer_heads[layer];
+    if (!c->family->head_keys) return c->layer_heads[layer];
     int64_t copies = 1; /* one count for all layers */
     for (int64_t l = 0; l < c->layers; l++) {
         copies = mha__common_multiple(copies, mha__regroup_count(r->o.key_heads, c->layer_k_heads[l]));
@@ -82,7 +82,7 @@ static void write_keys(mha__json_writer *w, const mha__regroup *r, const int32_t
     mha__head_count first = result_heads(r, 0);
     if (r->o.compatible) first.keys = mha__regroup_copies(r, 0);
     mha__json_open(w, '{');
-    if (c->family->rotary && (plain || r->o.compatible)) mha__plain_heads_write(w, c, &first);
+    if (c->family->head_keys && (plain || r->o.compatible)) mha__plain_heads_write(w, c, &first);
     if (!r->o.compatible && (!plain || listed)) write_both(w, r, "mha.kv_heads");
     if (listed) write_order(w, r, "mha.heads", numbers);
     mha__json_close(w, '}');

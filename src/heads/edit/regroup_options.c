@@ -91,6 +91,12 @@ static mha_status check_shapes(const mha__regroup *r, mha_error *err)
 {
     const mha__config *c = &r->model->config;
     if (r->o.compatible) MHA__TRY(mha__edit_check_compatible(c->own_key, err));
+    MHA__TRY(mha__edit_check_norms(r->model, err));
+    if (mha__weights_per_head(c, MHA__QKV))
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "key and value heads of %s must not be regrouped: its tensors have the query, key and value "
+                         "of each head side by side",
+                         r->model->info.family);
     for (int64_t l = 0; l < c->layers; l++)
         MHA__TRY(mha__edit_check_selection(r->model, l, err));
     for (int64_t l = 0; l < c->layers && r->o.compatible; l++)

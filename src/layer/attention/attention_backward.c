@@ -135,8 +135,8 @@ static mha_status norm_back(const mha_attn_layer *layer, const mha_norm *norm, c
     const int64_t row = qkv_width(&layer->options);
     if (!norm->weight) return MHA_OK;
     const mha__norm_back back = {.rows = rows,
-                                 .groups = heads,
-                                 .width = layer->options.head_dim,
+                                 .groups = layer->options.whole_norms ? 1 : heads,
+                                 .width = mha__attn_norm_width(&layer->options, heads),
                                  .x = trace->plain + first,
                                  .x_stride = row,
                                  .dy = dqkv + first,

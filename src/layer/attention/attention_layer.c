@@ -41,6 +41,9 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
                          (long long)o->head_dim);
     if (o->q_norm.weight) MHA__TRY(mha__norm_check("attention layer: q_norm", &o->q_norm, err));
     if (o->k_norm.weight) MHA__TRY(mha__norm_check("attention layer: k_norm", &o->k_norm, err));
+    if (o->whole_norms && o->v_heads != o->kv_heads)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "attention layer: v_heads must be kv_heads = %lld with whole_norms",
+                         (long long)o->kv_heads);
     if (o->rope && o->rope->head_dim != o->head_dim)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: head_dim of rope must be %lld (got %lld)",
                          (long long)o->head_dim, (long long)o->rope->head_dim);
@@ -81,10 +84,17 @@ static mha_norm keep_norm(const mha_norm *norm, int64_t width, float *copy)
     return own;
 }
 
+/* Elements of the weights and biases of both norms. */
+static int64_t norm_floats(const mha_attn_layer_options *o)
+{
+    return 2 * (mha__attn_norm_width(o, o->heads) + mha__attn_norm_width(o, o->kv_heads));
+}
+
 void mha__attn_layer_keep_norms(mha_attn_layer *l, const mha_attn_layer_options *o)
 {
-    l->options.q_norm = keep_norm(&o->q_norm, o->head_dim, l->norms);
-    l->options.k_norm = keep_norm(&o->k_norm, o->head_dim, l->norms + 2 * o->head_dim);
+    const int64_t q = mha__attn_norm_width(o, o->heads), k = mha__attn_norm_width(o, l->k_heads);
+    l->options.q_norm = keep_norm(&o->q_norm, q, l->norms);
+    l->options.k_norm = keep_norm(&o->k_norm, k, l->norms + 2 * q);
 }
 
 static void keep_options(mha_attn_layer *l, const mha_attn_layer_options *o)
@@ -98,7 +108,7 @@ static void keep_options(mha_attn_layer *l, const mha_attn_layer_options *o)
     if (o->choice.of == MHA_CHOICE_OPTIONS) l->options.choice.keep = 1;
     mha__attn_layer_keep_norms(l, o);
     if (o->slopes)
-        l->options.slopes = memcpy(l->norms + 4 * o->head_dim, o->slopes, (size_t)o->heads * sizeof *l->norms);
+        l->options.slopes = memcpy(l->norms + norm_floats(o), o->slopes, (size_t)o->heads * sizeof *l->norms);
     l->options.rope = NULL;
     if (!o->rope) return;
     l->rope = (mha_rope_options){.size = sizeof l->rope,
@@ -118,7 +128,7 @@ mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *opt
     MHA__TRY(check_options(&o, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
     const size_t slopes = o.slopes ? (size_t)o.heads : 0;
-    const size_t bytes = sizeof(mha_attn_layer) + (4 * (size_t)o.head_dim + slopes) * sizeof(float);
+    const size_t bytes = sizeof(mha_attn_layer) + ((size_t)norm_floats(&o) + slopes) * sizeof(float);
     mha_attn_layer *l = mha__calloc(ctx, 1, bytes);
     if (!l) return mha__no_memory(err, bytes, "an attention layer");
     l->ctx = ctx;
@@ -206,8 +216,10 @@ mha_status mha__attn_layer_prepare(const mha_attn_layer *layer, const mha_layer_
     const mha_attn_layer_options *o = &layer->options;
     const int64_t D = o->head_dim, row = qkv_width(o);
     float *k = qkv + o->heads * D;
-    if (o->q_norm.weight) mha__norm_heads(layer->ctx, &o->q_norm, rows, row, o->heads, D, qkv);
-    if (o->k_norm.weight) mha__norm_heads(layer->ctx, &o->k_norm, rows, row, o->kv_heads, D, k);
+    const int64_t q_norms = o->whole_norms ? 1 : o->heads, k_norms = o->whole_norms ? 1 : o->kv_heads;
+    const int64_t q_width = mha__attn_norm_width(o, o->heads), k_width = mha__attn_norm_width(o, o->kv_heads);
+    if (o->q_norm.weight) mha__norm_heads(layer->ctx, &o->q_norm, rows, row, q_norms, q_width, qkv);
+    if (o->k_norm.weight) mha__norm_heads(layer->ctx, &o->k_norm, rows, row, k_norms, k_width, k);
     if (!o->rope) return MHA_OK;
     if (!in->cos || !in->sin)
         return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s must not be NULL where the layer rotates",

@@ -27,8 +27,14 @@ struct mha_attn_layer {
     uint8_t *one_head;
     double *scores;            /* memory of both scorers, or NULL */
     mha__scorer score, hidden; /* score the heads; `out` is 0 without a selection */
-    float norms[]; /* [4, D] weights and biases of q_norm and k_norm, then [H] ALiBi slopes if the layer has them */
+    float norms[]; /* weights and biases of q_norm and k_norm, then [H] ALiBi slopes if the layer has them */
 };
+
+/* The width of the norms of q and of k: D, or all heads of the projection. */
+static inline int64_t mha__attn_norm_width(const mha_attn_layer_options *o, int64_t heads)
+{
+    return o->whole_norms ? heads * o->head_dim : o->head_dim;
+}
 
 /* Copies the norms of q and k from the options into the layer. */
 void mha__attn_layer_keep_norms(mha_attn_layer *layer, const mha_attn_layer_options *options);

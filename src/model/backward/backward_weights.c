@@ -10,17 +10,33 @@ static bool is_dense(mha__role role)
            role == MHA__GATE || role == MHA__UP || role == MHA__DOWN;
 }
 
+/* The part of a tensor that holds a role's weight. */
+typedef struct weight_rows {
+    mha__role stored;
+    int64_t rows, columns, first; /* `first` element */
+} weight_rows;
+
+static weight_rows rows_of(const mha_model_grads *g, mha__role role, const mha_tensor *both, const mha_tensor *tensor)
+{
+    const bool transposed = g->model->config.family->parts[role].kind == MHA__PART_CONV1D;
+    if (!both || (role != MHA__GATE && role != MHA__UP))
+        return (weight_rows){role, tensor->shape[transposed ? 1 : 0], tensor->shape[transposed ? 0 : 1], 0};
+    const int64_t rows = both->shape[0] / 2, columns = both->shape[1];
+    return (weight_rows){MHA__GATE_UP, rows, columns, role == MHA__UP ? rows * columns : 0};
+}
+
 static mha_status pack(mha_model_grads *g, mha__role role, int64_t layer, mha__weights *weights, mha_error *err)
 {
+    const mha_tensor *both = mha__weights_tensor(&g->model->outer, MHA__GATE_UP, layer, false);
     const mha_tensor *tensor = mha__weights_tensor(&g->model->outer, role, layer, false);
     const bool transposed = g->model->config.family->parts[role].kind == MHA__PART_CONV1D;
     const float *weight = NULL;
-    if (!tensor) return MHA_OK;
-    MHA__TRY(mha__weights_again(weights, role, layer, &weight, err));
-    MHA__TRY(mha__linear_back_create(g->ctx, g->model->outer.packed, tensor->shape[transposed ? 0 : 1],
-                                     tensor->shape[transposed ? 1 : 0], weight, transposed,
+    if (!tensor && !(both && (role == MHA__GATE || role == MHA__UP))) return MHA_OK;
+    const weight_rows w = rows_of(g, role, both, tensor);
+    MHA__TRY(mha__weights_again(weights, w.stored, layer, &weight, err));
+    MHA__TRY(mha__linear_back_create(g->ctx, g->model->outer.packed, w.columns, w.rows, weight + w.first, transposed,
                                      &g->packed[layer * MHA__ROLES + role], err));
-    mha__weights_rest(weights, role, layer);
+    mha__weights_rest(weights, w.stored, layer);
     return MHA_OK;
 }
 

@@ -5,7 +5,6 @@
 #include "base/struct_size.h"
 #include "model/backward/model_grads.h"
 #include "model/forward/pooler_logits.h"
-#include <math.h>
 #include <string.h>
 
 /* ---- one layer ---- */
@@ -15,6 +14,24 @@ typedef struct place {
     mha__grad_slot *slot;
     bool dense; /* the backward pass reads the weight */
 } place;
+
+/* Gate and up that are the rows of one tensor. */
+static mha_status split_gate_up(const mha_model_grads *g, int64_t layer, mha__weights *weights, mha__block_slots *s,
+                                mha_error *err)
+{
+    const int64_t rows = g->model->config.intermediate, count = rows * g->model->config.hidden;
+    mha__grad_slot both = mha__grads_slot(g, MHA__GATE_UP, layer);
+    if (!g->packed) MHA__TRY(mha__grads_weight(weights, MHA__GATE_UP, layer, &both, err));
+    if (!mha__weights_tensor(weights, MHA__GATE_UP, layer, false)) return MHA_OK;
+    both.packed = s->gate.packed;
+    s->gate = both;
+    both.packed = s->up.packed;
+    s->up = both;
+    if (both.weight) s->up.weight = (const float *)both.weight + count;
+    if (both.dweight) s->up.dweight = (float *)both.dweight + count;
+    if (both.dbias) s->up.dbias = (float *)both.dbias + rows;
+    return MHA_OK;
+}
 
 static mha_status find_slots(const mha_model_grads *g, int64_t layer, mha__weights *weights, mha__block_slots *s,
                              mha_error *err)
@@ -41,6 +58,38 @@ static mha_status find_slots(const mha_model_grads *g, int64_t layer, mha__weigh
         if (places[i].dense && !g->packed)
             MHA__TRY(mha__grads_weight(weights, places[i].role, layer, places[i].slot, err));
     }
+    return split_gate_up(g, layer, weights, s, err);
+}
+
+/* ---- rows that are stored head by head ---- */
+
+/* The gradient of q, k and v in the order of attention, while a layer is processed. */
+typedef struct ordered {
+    float *memory; /* [3 H D, E], then [3 H D]; NULL if the rows are stored in this order */
+    mha__grad_slot stored;
+} ordered;
+
+static void copy_rows(const mha_model_grads *g, int64_t layer, ordered *o, mha__grad_slot *ours, bool back)
+{
+    const mha__config *c = &g->model->config;
+    const mha__grad_slot *from = back ? ours : &o->stored, *to = back ? &o->stored : ours;
+    mha__rows_by_head(c, layer, c->hidden, from->dweight, to->dweight, back);
+    if (from->dbias) mha__rows_by_head(c, layer, 1, from->dbias, to->dbias, back);
+}
+
+/* Gives the slot a copy of the gradient so far, in the order of attention. */
+static mha_status order_rows(const mha_model_grads *g, int64_t layer, mha__grad_slot *slot, ordered *o, mha_error *err)
+{
+    const mha__config *c = &g->model->config;
+    const int64_t rows = 3 * c->layer_heads[layer] * c->head_dim;
+    const size_t bytes = (size_t)(rows * (c->hidden + 1)) * sizeof(float);
+    if (!mha__weights_per_head(c, MHA__QKV) || !slot->dweight) return MHA_OK;
+    o->memory = mha__alloc(g->ctx, bytes);
+    if (!o->memory) return mha__no_memory(err, bytes, "the gradient of q, k and v");
+    o->stored = *slot;
+    slot->dweight = o->memory;
+    if (slot->dbias) slot->dbias = o->memory + rows * c->hidden;
+    copy_rows(g, layer, o, slot, false);
     return MHA_OK;
 }
 
@@ -67,6 +116,7 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
 {
     mha__block_call call;
     mha__block_slots slots = {0};
+    ordered rows_of_heads = {0};
     mha__weights weights = g->model->outer; /* a copy with its own list of converted tensors */
     const int64_t length = g->batch.in.length, rows = g->batch.in.batch * length;
     const size_t bytes = (size_t)(rows * g->model->config.hidden) * sizeof(float);
@@ -81,7 +131,10 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
         status = mha__block_keep(&call, g->saved.again, err);
     }
     if (status == MHA_OK) status = find_slots(g, layer, &weights, &slots, err);
+    if (status == MHA_OK) status = order_rows(g, layer, &slots.attn.qkv, &rows_of_heads, err);
     if (status == MHA_OK) status = mha__block_back(&call, &slots, g->saved.dx, err);
+    if (status == MHA_OK && rows_of_heads.memory) copy_rows(g, layer, &rows_of_heads, &slots.attn.qkv, true);
+    mha__free(g->ctx, rows_of_heads.memory);
     if (status == MHA_OK) status = show(g, layer, &call, wanted, row_taylor, err);
     mha__weights_release(&weights);
     return status;
@@ -109,15 +162,14 @@ static mha_status outer_norm_back(const mha_model_grads *g, mha__role role, cons
     return mha_norm_backward(g->ctx, norm, &gradient, err);
 }
 
-/* Adds to the gradient of the word embeddings, except for the row of the padding token, as nn.Embedding does with
- * padding_idx. Overwrites the rows of that token in saved.dx with zeros; saved.dx is not read again. */
-static mha_status words_back(const mha_model_grads *g, int64_t rows, float *words, mha_error *err)
+/* Zeros in saved.dx the rows of the padding token: its word embedding gets no gradient, as nn.Embedding does with
+ * padding_idx, and neither does its position if positions count from it. */
+static void clear_padding(const mha_model_grads *g, int64_t rows)
 {
     const mha__config *c = &g->model->config;
-    const int32_t *ids = g->batch.in.ids;
     for (int64_t r = 0; r < rows; r++)
-        if (ids[r] == c->padding) memset(g->saved.dx + r * c->hidden, 0, (size_t)c->hidden * sizeof *g->saved.dx);
-    return mha_embedding_backward("token id", words, c->vocab, c->hidden, ids, rows, g->saved.dx, err);
+        if (g->batch.in.ids[r] == c->padding)
+            memset(g->saved.dx + r * c->hidden, 0, (size_t)c->hidden * sizeof *g->saved.dx);
 }
 
 static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_error *err)
@@ -130,19 +182,21 @@ static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_e
     float *const types = mha__grads_slot(g, MHA__TYPES, -1).dweight;
     float *const positions = mha__grads_slot(g, MHA__POSITIONS, -1).dweight;
     const mha__drop drop = mha__grads_drop(g, 0, MHA__DROP_EMBEDDINGS);
-    const float scale = sqrtf((float)width);
+    const float scale = c->embed_scale;
     mha__drop_rows(g->ctx, &drop, &b->layer, width, dx);
     if (g->saved.sum) MHA__TRY(outer_norm_back(g, MHA__EMBED_NORM, &m->embed_norm, g->saved.sum, err));
-    for (int64_t i = 0; c->family->embed_scaled && i < rows * width; i++)
+    for (int64_t i = 0; scale != 1 && i < rows * width; i++)
         dx[i] *= scale;
     if (dembeddings) memcpy(dembeddings, dx, (size_t)(rows * width) * sizeof *dx);
     if (types)
         MHA__TRY(mha_embedding_backward("token type", types, c->type_vocab, width,
                                         b->in.type_ids ? b->in.type_ids : b->zeros, rows, dx, err));
+    if (c->family->position_rule == MHA__POSITIONS_AFTER_PAD) clear_padding(g, rows);
     if (positions)
-        MHA__TRY(mha_embedding_backward("position", positions, c->max_positions, width, b->positions, rows, dx, err));
-    if (words) return words_back(g, rows, words, err);
-    return MHA_OK;
+        MHA__TRY(mha_embedding_backward("position", positions, c->position_rows, width, b->positions, rows, dx, err));
+    if (!words) return MHA_OK;
+    clear_padding(g, rows);
+    return mha_embedding_backward("token id", words, c->vocab, width, b->in.ids, rows, dx, err);
 }
 
 mha_status mha__grads_check(const mha_model_gradient *wanted, mha_error *err)

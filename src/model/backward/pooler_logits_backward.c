@@ -80,7 +80,7 @@ static mha_status gather(const chunk *c, const int64_t *rows, mha_error *err)
     mha__linear_run(m->lm_dense,
                     &(mha__linear_call){.x = c->x, .rows = c->rows, .y = c->plain, .linear = true, .left = c->left});
     memcpy(c->dense, c->plain, (size_t)c->rows * bytes);
-    MHA__TRY(mha_activation_forward(c->g->ctx, m->config.activation, c->rows, width, c->dense, err));
+    MHA__TRY(mha_activation_forward(c->g->ctx, m->config.head_activation, c->rows, width, c->dense, err));
     return mha_norm_forward(c->g->ctx, &m->lm_norm, c->rows, width, c->dense, NULL, c->input, err);
 }
 
@@ -136,6 +136,8 @@ static mha_status find_dlogits(const chunk *c, const mha__head_job *job, int64_t
     }
     if (m->config.logit_cap != 0 && !job->loss_only)
         mha__softcap_backward(c->g->ctx, m->config.logit_cap, c->rows * vocab, c->logits, c->dlogits);
+    if (m->config.logit_scale != 1 && !job->loss_only)
+        mha__scale(c->g->ctx, m->config.logit_scale, c->rows * vocab, c->dlogits);
     return MHA_OK;
 }
 
@@ -154,8 +156,8 @@ static mha_status transform_back(const chunk *c, mha_error *err)
                                         .dweight = norm.dweight,
                                         .dbias = norm.dbias};
     MHA__TRY(mha_norm_backward(c->g->ctx, &m->lm_norm, &gradient, err));
-    MHA__TRY(
-        mha_activation_backward(c->g->ctx, m->config.activation, c->rows, width, c->plain, c->dinput, c->dinput, err));
+    MHA__TRY(mha_activation_backward(c->g->ctx, m->config.head_activation, c->rows, width, c->plain, c->dinput,
+                                     c->dinput, err));
     return dense_back(c->g, &c->first, c->rows, width, c->x, c->dinput, c->dense, err);
 }
 

@@ -10,6 +10,7 @@
 #include "model/config/config_layers.h"
 #include "model/config/family.h"
 #include <float.h>
+#include <math.h>
 #include <string.h>
 
 #define FILE_NAME "config.json"
@@ -114,10 +115,14 @@ static mha_status read_key(const mha__json_obj *root, const mha__config_key *key
     case MHA__KEY_POSITIVE_OR_OFF:
         *(double *)field = initial;
         return mha__json_number(root, key->key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, field, err);
+    case MHA__KEY_FIXED:
+        *(double *)field = key->initial;
+        return MHA_OK;
     case MHA__KEY_BOOL:
         *(bool *)field = initial != 0;
         return mha__json_bool(root, key->key, MHA__OPTIONAL, field, err);
     case MHA__KEY_ACTIVATION:
+    case MHA__KEY_ACTIVATION_IF:
         return read_activation(root, key, field, err);
     default:
         return check_only(root, key, err);
@@ -129,13 +134,60 @@ static mha_status read_key(const mha__json_obj *root, const mha__config_key *key
 static mha_status find_family(const mha__json_obj *root, const mha__family **family, mha_error *err)
 {
     const char *type = NULL;
-    char names[200];
+    char names[400];
     MHA__TRY(mha__json_string(root, "model_type", MHA__REQUIRED, &type, NULL, err));
     *family = mha__family_find(type);
     if (*family) return MHA_OK;
     mha__family_names(names, sizeof names);
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: model_type \"%s\" is not built; there is %s", root->file,
                      mha__quote(&(mha__quoted){0}, type, strlen(type)), names);
+}
+
+/* Computes the number of tokens that the position table serves, and its rows. */
+static mha_status derive_positions(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    const mha__position_rule rule = c->family->position_rule;
+    c->position_rows = c->max_positions;
+    if (rule == MHA__POSITIONS_FROM_2) c->position_rows += 2;
+    if (rule != MHA__POSITIONS_AFTER_PAD) return MHA_OK;
+    if (c->padding < 0 || c->padding + 1 >= c->position_rows)
+        return mha__fail(err, MHA_ERR_FORMAT,
+                         "%s: pad_token_id must be from 0 to %lld: positions of a text begin after it (got %lld)",
+                         root->file, (long long)c->position_rows - 2, (long long)c->padding);
+    c->max_positions -= c->padding + 1;
+    return MHA_OK;
+}
+
+static mha_status derive_scales(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    const double embed = c->embed_multiplier != 0 ? c->embed_multiplier : 1;
+    const double divisor = c->logit_divisor != 0 ? c->logit_divisor : 1;
+    const double scale = (c->logit_multiplier != 0 ? c->logit_multiplier : 1) / divisor;
+    c->embed_scale = c->family->embed_scaled ? sqrtf((float)c->hidden) : (float)embed;
+    c->logit_scale = (float)scale;
+    if (scale >= FLT_MIN && scale <= FLT_MAX) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: logits_scaling must be a number whose inverse is a float (got %g)",
+                     root->file, divisor);
+}
+
+/* Checks that the family can have different head counts in its layers, where the config asks for them. */
+static mha_status check_heads(const mha__json_obj *root, const mha__config *c, mha_error *err)
+{
+    const mha__family *f = c->family;
+    const bool per_head = f->parts[MHA__QKV].per_head;
+    for (int64_t l = 0; l < c->layers; l++) {
+        const bool shared = c->layer_k_heads[l] != c->layer_heads[l] || c->layer_v_heads[l] != c->layer_heads[l];
+        if (per_head && shared)
+            return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                             "%s: mha.kv_heads must be absent: the tensors of %s have q, k and v of each head side by "
+                             "side",
+                             root->file, f->name);
+        if (f->whole_norms && (c->layer_heads[l] != c->heads || c->layer_k_heads[l] != c->layer_v_heads[l]))
+            return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                             "%s: mha.heads and mha.kv_heads must be absent: a norm of %s runs over all heads together",
+                             root->file, f->name);
+    }
+    return MHA_OK;
 }
 
 /* Derives the remaining fields from the keys, and checks that they are consistent. */
@@ -159,8 +211,15 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
                          "the widest built",
                          root->file, (long long)c->head_dim, (long long)c->hidden, (long long)c->heads,
                          MHA_HEAD_DIM_MAX);
+    c->final_normed = c->pre_norm && !c->no_final_norm;
+    if (c->family->exact_head) c->head_activation = MHA_ACT_GELU;
+    if (!c->head_activation) c->head_activation = c->activation;
+    MHA__TRY(derive_positions(root, c, err));
+    MHA__TRY(derive_scales(root, c, err));
     MHA__TRY(mha__config_heads(root, c, err));
+    MHA__TRY(check_heads(root, c, err));
     MHA__TRY(mha__config_feed(root, c, err));
+    MHA__TRY(mha__config_turned(root, c, err));
     MHA__TRY(mha__config_windows(root, c, err));
     MHA__TRY(mha__config_attention(root, c, err));
     return mha__config_rope(root, c, err);
@@ -176,6 +235,7 @@ mha__layer_widths mha__config_widths(const mha__config *c, int64_t layer)
                            .scores = split ? choice->option_count : c->layer_heads[layer],
                            .scored = split ? choice->width : c->hidden};
     w.qkv = w.q + w.k + w.v;
+    w.gate_up = 2 * c->intermediate;
     return w;
 }
 
@@ -202,6 +262,8 @@ static mha_status read_keys(mha_ctx *ctx, const char *folder, const mha__json_ob
     *config = (mha__config){.scaled = true, .padding = -1};
     MHA__TRY(find_family(root, &config->family, err));
     const mha__family *f = config->family;
+    config->pre_norm = f->pre_norm;
+    config->parallel = f->parallel;
     for (int i = 0; i < f->common_count; i++)
         MHA__TRY(read_key(root, &f->common[i], config, err));
     for (int i = 0; i < f->key_count; i++) {

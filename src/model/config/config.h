@@ -28,6 +28,7 @@ typedef struct mha__layer_attention {
     double scale;   /* scale of scores; 0 = 1 / sqrt(head_dim) */
     double softcap; /* cap of scores; 0 = off */
     bool turned;    /* q and k are rotated (RoPE) */
+    bool local;     /* by the rotation of sliding layers */
     bool normed;    /* q and k are normalized per head */
     bool alibi;
     mha__layer_choice choice;
@@ -38,7 +39,8 @@ typedef struct mha__layer_attention {
 typedef struct mha__config {
     const struct mha__family *family;
     int64_t vocab, max_positions, type_vocab;
-    int64_t padding; /* row of the word embeddings that gets no gradient as an input (nn.Embedding's padding_idx);
+    int64_t position_rows; /* of the position table, >= max_positions */
+    int64_t padding;       /* row of the word embeddings that gets no gradient as an input (nn.Embedding's padding_idx);
                         none if -1 or outside the table */
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate;
     int64_t original_heads; /* head count of the unpruned model, >= heads; the numbers in "mha.heads" are below it */
@@ -46,19 +48,26 @@ typedef struct mha__config {
     /* Head counts of the tensors of a layer; the operator and the cache read layer_kv_heads, their least common
      * multiple. */
     int32_t layer_k_heads[MHA__LAYERS], layer_v_heads[MHA__LAYERS];
+    bool unturned[MHA__LAYERS];       /* layer that does not rotate, unless it has a setting of its own */
     bool attention_only[MHA__LAYERS]; /* layer without feed-forward part and without the norms around it */
     double eps;
-    mha_activation activation;
+    mha_activation activation, head_activation; /* of feed-forward; before the output matrix */
+    bool pre_norm, parallel, no_final_norm, final_normed;
     bool attn_bias, mlp_bias;         /* biases of the projections, in families where they are optional */
     bool tied;                        /* the output matrix is the word embeddings */
     bool scaled, inverse_layer_scale; /* GPT-2: scores are divided by sqrt(head_dim); and by layer + 1 */
     double query_scalar;              /* Gemma-2: scores are divided by its square root instead; 0 = head_dim */
     double softcap, logit_cap;        /* cap of scores, unless a layer has its own, and of logits; 0 = off */
-    mha_rope_options rope;            /* head_dim 0 = no rotation; points to the lists below */
+    double attention_multiplier;      /* Granite: scale of scores; 0 = as above */
+    double embed_multiplier, residual_multiplier, logit_divisor, logit_multiplier; /* 0 = 1 */
+    float embed_scale, logit_scale; /* factors of embeddings and logits, from the keys above */
+    mha_rope_options rope;          /* head_dim 0 = no rotation; points to the lists below */
+    mha_rope_options local_rope;    /* of sliding layers, where these differ; likewise without lists */
     double short_by[MHA_HEAD_DIM_MAX / 2], long_by[MHA_HEAD_DIM_MAX / 2]; /* [rotary_dim / 2] */
     int64_t window;                                                       /* window of sliding layers */
     bool windowed;                                                        /* the window is in use */
     int64_t full_layers;                                                  /* Qwen: leading layers without a window */
+    int64_t window_pattern, rope_interval; /* every n-th layer is full; does not rotate */
     mha__layer_attention attention[MHA__LAYERS];
     const char *own_key;   /* key that only this project supports and that changes what layers compute; or NULL */
     int32_t eos[MHA__EOS]; /* end-of-text tokens */
@@ -74,8 +83,10 @@ typedef enum mha__key_kind {
     MHA__KEY_ROW,             /* integer, to an int64_t: row of embeddings, negative from their end; null = -1 = none */
     MHA__KEY_POSITIVE,        /* finite number > 0, to a double */
     MHA__KEY_POSITIVE_OR_OFF, /* finite number > 0, to a double; null is 0 */
+    MHA__KEY_FIXED,           /* no key: a double that is always `initial` */
     MHA__KEY_BOOL,            /* to a bool; the default is `initial` */
     MHA__KEY_ACTIVATION,      /* name of an activation, to an mha_activation; the default is `text` */
+    MHA__KEY_ACTIVATION_IF,   /* the same without a default: an absent key leaves the field unchanged */
     MHA__KEY_ONLY_TEXT,       /* `text` is the only supported value */
     MHA__KEY_ONLY_FALSE,      /* false is the only supported value */
     MHA__KEY_ONLY_TRUE,       /* true is the only supported value, or absence, but not null */
@@ -94,6 +105,7 @@ typedef struct mha__config_key {
 /* Dimensions of tensors that differ between layers. */
 typedef struct mha__layer_widths {
     int64_t q, k, v, qkv;   /* rows of the projections: query, key and value heads, and all of these */
+    int64_t gate_up;        /* rows of gate and up in one tensor */
     int64_t scores, scored; /* of a layer that selects heads: number of scores, and width of the scored vector */
 } mha__layer_widths;
 

@@ -78,10 +78,10 @@ static mha_status check_band(const mha__json_obj *rope, const mha_rope_options *
 }
 
 /* Reads the parameters of one kind of scaling. */
-static mha_status read_scaling(const mha__json_obj *root, const mha__json_obj *rope, mha__config *c, mha_error *err)
+static mha_status read_scaling(const mha__json_obj *root, const mha__json_obj *rope, mha__config *c,
+                               mha_rope_options *o, mha_error *err)
 {
     static const char *const original = "original_max_position_embeddings";
-    mha_rope_options *o = &c->rope;
     bool truncate = true;
     o->max_positions = o->original_positions = c->max_positions;
     MHA__TRY(read_factor(rope, o, err));
@@ -98,10 +98,72 @@ static mha_status read_scaling(const mha__json_obj *root, const mha__json_obj *r
     MHA__TRY(mha__json_bool(rope, "truncate", MHA__OPTIONAL, &truncate, err));
     o->no_truncate = !truncate;
     if (o->kind != MHA_ROPE_LONGROPE) return MHA_OK;
+    if (o == &c->local_rope)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s.rope_type must not be longrope in sliding layers",
+                         rope->file, rope->where);
     o->short_by = c->short_by;
     o->long_by = c->long_by;
     MHA__TRY(read_list(rope, "short_factor", o->rotary_dim / 2, c->short_by, err));
     return read_list(rope, "long_factor", o->rotary_dim / 2, c->long_by, err);
+}
+
+/* Reads the number of rotated dimensions of a head. */
+static mha_status read_part(const mha__json_obj *root, const mha__json_obj *rope, const mha__config *c,
+                            mha_rope_options *o, mha_error *err)
+{
+    const mha__family *f = c->family;
+    double part = f->rotary_part != 0 ? f->rotary_part : 1;
+    if (f->partial_key) MHA__TRY(mha__json_number(root, f->partial_key, MHA__OPTIONAL, 0, 1, &part, err));
+    MHA__TRY(mha__json_number(root, "partial_rotary_factor", MHA__OPTIONAL, 0, 1, &part, err));
+    MHA__TRY(mha__json_number(rope, "partial_rotary_factor", MHA__OPTIONAL, 0, 1, &part, err));
+    if (f->rotary_part == 0 && part != 1 && o->kind != MHA_ROPE_DEFAULT)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "%s: partial_rotary_factor is %g beside a scaled rotation; models of type %s turn whole heads",
+                         root->file, part, f->name);
+    o->rotary_dim = c->head_dim; /* transformers ignores the factor of unscaled rotation in other families */
+    if (f->rotary_part != 0) o->rotary_dim = (int64_t)((double)c->head_dim * part);
+    if (o->rotary_dim >= 2 && o->rotary_dim % 2 == 0) return MHA_OK;
+    if (f->rotary_part == 0)
+        return mha__fail(err, MHA_ERR_FORMAT,
+                         "%s: a head is %lld wide (head_dim, or hidden_size / num_attention_heads); rotation turns "
+                         "pairs",
+                         root->file, (long long)c->head_dim);
+    return mha__fail(err, MHA_ERR_FORMAT,
+                     "%s: partial_rotary_factor must select an even number of the %lld dimensions of a head (got %g)",
+                     root->file, (long long)c->head_dim, part);
+}
+
+/* Reads one rotation from `rope`, which may be the whole config; `key` is the older name of its base, or NULL. */
+static mha_status read_rotation(const mha__json_obj *root, const mha__json_obj *rope, const char *key, double theta,
+                                mha__config *c, mha_rope_options *o, mha_error *err)
+{
+    double f[MHA_HEAD_DIM_MAX / 2], gain;
+    mha_error why;
+    *o = (mha_rope_options){
+        .size = sizeof *o, .head_dim = c->head_dim, .theta = theta, .interleaved = c->family->interleaved};
+    if (rope->json != root->json) MHA__TRY(read_kind(rope, &o->kind, err));
+    if (key) MHA__TRY(positive(root, key, &o->theta, err));
+    MHA__TRY(positive(rope, "rope_theta", &o->theta, err));
+    MHA__TRY(read_part(root, rope, c, o, err));
+    if (o->kind != MHA_ROPE_DEFAULT) MHA__TRY(read_scaling(root, rope, c, o, err));
+    if (mha_rope_frequencies(o, 1, f, &gain, &why) == MHA_OK) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: rotary embedding: %s", root->file, why.message);
+}
+
+/* Reads the rotations of full and of sliding layers: an object for each (5.x), or keys of their own (4.x), where a
+ * scaling belongs to the full layers. */
+static mha_status read_two(const mha__json_obj *root, const mha__json_obj *rope, mha__config *c, mha_error *err)
+{
+    static const mha__json_obj nothing = {0};
+    const mha__family *f = c->family;
+    mha__json_obj full = *rope, local = nothing;
+    local.file = root->file;
+    if (mha__json_has(rope, "full_attention") || mha__json_has(rope, "sliding_attention")) {
+        MHA__TRY(mha__json_object(rope, "full_attention", MHA__REQUIRED, &full, err));
+        MHA__TRY(mha__json_object(rope, "sliding_attention", MHA__REQUIRED, &local, err));
+    }
+    MHA__TRY(read_rotation(root, &full, f->theta_key ? f->theta_key : "rope_theta", f->theta, c, &c->rope, err));
+    return read_rotation(root, &local, f->local_theta_key, f->local_theta, c, &c->local_rope, err);
 }
 
 static bool turns(const mha__config *c)
@@ -113,9 +175,8 @@ static bool turns(const mha__config *c)
 
 mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
+    const mha__family *f = c->family;
     mha__json_obj rope = {0};
-    double part = 1, f[MHA_HEAD_DIM_MAX / 2], gain;
-    mha_error why;
     if (!turns(c)) return MHA_OK;
     MHA__TRY(mha__json_object(root, "rope_scaling", MHA__OPTIONAL, &rope, err));
     if (rope.json && mha__json_has(root, "rope_parameters") &&
@@ -125,28 +186,30 @@ mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error
     if (mha__json_has(root, "rope_parameters"))
         MHA__TRY(mha__json_object(root, "rope_parameters", MHA__OPTIONAL, &rope, err));
     if (!rope.json) rope = *root; /* 4.x without scaling: rope_theta is a top-level key */
+    if (f->local_theta != 0) return read_two(root, &rope, c, err);
     if (mha__json_has(&rope, "full_attention") || mha__json_has(&rope, "sliding_attention"))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s for each kind of layer are not built", root->file,
                          rope.where);
-    c->rope = (mha_rope_options){.size = sizeof c->rope, .head_dim = c->head_dim, .theta = 10000};
-    if (rope.json != root->json) MHA__TRY(read_kind(&rope, &c->rope.kind, err));
-    MHA__TRY(positive(root, "rope_theta", &c->rope.theta, err));
-    MHA__TRY(positive(&rope, "rope_theta", &c->rope.theta, err));
-    MHA__TRY(mha__json_number(root, "partial_rotary_factor", MHA__OPTIONAL, 0, 1, &part, err));
-    MHA__TRY(mha__json_number(&rope, "partial_rotary_factor", MHA__OPTIONAL, 0, 1, &part, err));
-    if (part != 1 && c->rope.kind != MHA_ROPE_DEFAULT)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "%s: partial_rotary_factor is %g beside a scaled rotation; models of type %s turn whole heads",
-                         root->file, part, c->family->name);
-    if (c->head_dim % 2)
-        return mha__fail(err, MHA_ERR_FORMAT,
-                         "%s: a head is %lld wide (head_dim, or hidden_size / num_attention_heads); rotation turns "
-                         "pairs",
-                         root->file, (long long)c->head_dim);
-    c->rope.rotary_dim = c->head_dim; /* transformers ignores the factor of unscaled rotation in these families */
-    if (c->rope.kind != MHA_ROPE_DEFAULT) MHA__TRY(read_scaling(root, &rope, c, err));
-    if (mha_rope_frequencies(&c->rope, 1, f, &gain, &why) == MHA_OK) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: rotary embedding: %s", root->file, why.message);
+    return read_rotation(root, &rope, f->theta_key ? f->theta_key : "rope_theta", f->theta != 0 ? f->theta : 10000, c,
+                         &c->rope, err);
+}
+
+/* Reads which layers rotate: 1 in no_rope_layers, or all but every no_rope_layer_interval-th. */
+mha_status mha__config_turned(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    static const char *const key = "no_rope_layers";
+    const mha__json *list = NULL;
+    if (!c->family->rope_list) return MHA_OK;
+    MHA__TRY(mha__json_array(root, key, MHA__OPTIONAL, &list, err));
+    if (list) MHA__TRY(mha__config_count(root, key, list, c->layers, "0 or 1 for each layer", err));
+    for (int64_t i = 0; i < c->layers; i++) {
+        const mha__json *item = mha__json_item(list, (size_t)i);
+        const int64_t value = mha__json_as_int(item);
+        c->unturned[i] = list ? value == 0 : (i + 1) % c->rope_interval == 0;
+        if (list && (!mha__json_is(item, MHA__JSON_INTEGER) || value < 0 || value > 1))
+            return mha__json_refuse_item(root, key, (size_t)i, "0 or 1", err);
+    }
+    return MHA_OK;
 }
 
 /* ---- heads ---- */
@@ -304,11 +367,13 @@ mha_status mha__config_windows(const mha__json_obj *root, mha__config *c, mha_er
     const mha__window_rule rule = c->family->window_rule;
     if (rule == MHA__WINDOW_NONE) return MHA_OK;
     MHA__TRY(mha__json_array(root, "layer_types", MHA__OPTIONAL, &types, err));
-    if (rule == MHA__WINDOW_LATER && !c->windowed) c->window = 0;
+    if ((rule == MHA__WINDOW_LATER || rule == MHA__WINDOW_UNTURNED) && !c->windowed) c->window = 0;
     if (types) return read_types(root, types, c, err);
     for (int64_t i = 0; i < c->layers; i++) {
         const bool slides = rule == MHA__WINDOW_ALL || (rule == MHA__WINDOW_EVEN && i % 2 == 0) ||
-                            (rule == MHA__WINDOW_LATER && i >= c->full_layers);
+                            (rule == MHA__WINDOW_LATER && i >= c->full_layers) ||
+                            (rule == MHA__WINDOW_UNTURNED && c->unturned[i]) ||
+                            (rule == MHA__WINDOW_PATTERN && (i + 1) % c->window_pattern != 0);
         c->attention[i].window = slides ? c->window : 0;
     }
     return MHA_OK;

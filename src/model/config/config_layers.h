@@ -14,6 +14,9 @@ mha_status mha__config_rope(const mha__json_obj *root, mha__config *config, mha_
  * numbers of key and value heads from "mha.kv_heads". */
 mha_status mha__config_heads(const mha__json_obj *root, mha__config *config, mha_error *err);
 
+/* Fills config->unturned, the layers without rotation. */
+mha_status mha__config_turned(const mha__json_obj *root, mha__config *config, mha_error *err);
+
 /* Fills the windows of config->attention from layer_types, or by the family's rule. */
 mha_status mha__config_windows(const mha__json_obj *root, mha__config *config, mha_error *err);
 

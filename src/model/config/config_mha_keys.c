@@ -78,6 +78,7 @@ static mha_status read_entry(const mha__json_obj *entry, mha__config *c, int64_t
 /* 0 = 1 / sqrt(head_dim). */
 static double scale_of(const mha__config *c, int64_t layer)
 {
+    if (c->attention_multiplier != 0) return c->attention_multiplier;
     const double width = c->query_scalar != 0 ? c->query_scalar : (double)c->head_dim;
     if (c->query_scalar == 0 && c->scaled && !c->inverse_layer_scale) return 0;
     return (c->scaled ? 1 / sqrt(width) : 1) / (c->inverse_layer_scale ? (double)(layer + 1) : 1);
@@ -95,7 +96,9 @@ mha_status mha__config_attention(const mha__json_obj *root, mha__config *c, mha_
         mha__layer_attention *a = &c->attention[layer];
         a->scale = scale_of(c, layer);
         a->softcap = c->softcap;
-        a->turned = c->family->rotary;
+        a->turned = c->family->rotary && !c->unturned[layer];
+        a->alibi = c->family->alibi;
+        a->local = c->family->local_theta != 0 && a->window > 0;
         a->normed = c->family->normed;
         snprintf(where, sizeof where, list ? ATTENTION "[%lld]" : ATTENTION, (long long)layer);
         if (!item || mha__json_is(item, MHA__JSON_NULL)) continue;

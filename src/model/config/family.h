@@ -30,6 +30,7 @@ typedef enum mha__role {
     MHA__ATTN_NORM,
     MHA__ATTN_OUT_NORM,
     MHA__GATE,
+    MHA__GATE_UP, /* or gate and up in one tensor, in this order */
     MHA__UP,
     MHA__DOWN,
     MHA__MLP_NORM,
@@ -45,6 +46,7 @@ typedef enum mha__part_kind {
     MHA__PART_LINEAR,     /* NAME.weight [rows, columns], NAME.bias [rows] */
     MHA__PART_CONV1D,     /* NAME.weight [columns, rows], NAME.bias [rows] */
     MHA__PART_NORM,       /* NAME.weight [rows], NAME.bias [rows]; or NAME.gamma, NAME.beta */
+    MHA__PART_NORM_ONLY,  /* LayerNorm without a bias: NAME.weight [rows] */
     MHA__PART_RMS,        /* NAME.weight [rows] */
     MHA__PART_RMS_1,      /* the same, stored as the difference from 1 */
     MHA__PART_VECTOR      /* NAME [rows] */
@@ -59,16 +61,28 @@ typedef struct mha__part {
     mha__part_kind kind;
     size_t rows, columns; /* offsets of int64_t in mha__config, or MHA__PART_WIDTH per layer */
     bool optional;
-    size_t bias; /* for PART_LINEAR: offset in mha__config of a bool, true if it has a bias; 0 = always */
+    size_t bias;    /* for PART_LINEAR: offset in mha__config of a bool, true if it has a bias; 0 = always */
+    size_t only_if; /* offset in mha__config of a bool, true if the model has the part; 0 = always */
+    bool per_head;  /* of QKV: rows are q, k and v of the first head, then of the second ... (GPT-NeoX) */
 } mha__part;
 
 /* Layers with the window if layer_types is absent. */
 typedef enum mha__window_rule {
     MHA__WINDOW_NONE = 0,
     MHA__WINDOW_ALL,
-    MHA__WINDOW_EVEN, /* 0, 2, 4 ... */
-    MHA__WINDOW_LATER /* from max_window_layers on, if use_sliding_window is set */
+    MHA__WINDOW_EVEN,     /* 0, 2, 4 ... */
+    MHA__WINDOW_LATER,    /* from max_window_layers on, if use_sliding_window is set */
+    MHA__WINDOW_UNTURNED, /* layers without rotation, if use_sliding_window is set */
+    MHA__WINDOW_PATTERN   /* all but every window_pattern-th */
 } mha__window_rule;
+
+/* Row of the position table of a token, if the caller gives no positions. */
+typedef enum mha__position_rule {
+    MHA__POSITIONS_PLAIN = 0, /* its index */
+    MHA__POSITIONS_AFTER_PAD, /* pad_token_id + its number among the tokens that are not padding, from 1; a padding
+                                   token gets pad_token_id (RoBERTa) */
+    MHA__POSITIONS_FROM_2     /* its index + 2 (OPT) */
+} mha__position_rule;
 
 typedef struct mha__family {
     const char *name;                     /* model_type */
@@ -79,9 +93,22 @@ typedef struct mha__family {
     const char *layer;               /* prefix of layer n: PREFIX LAYER n "." NAME */
     const mha__part *parts;          /* [MHA__ROLES] */
     bool pre_norm, causal, rotary;
+    bool head_keys;    /* config.json has num_key_value_heads and head_dim */
     bool normed;       /* q and k are normalized per head, unless "mha.attention" says otherwise */
     bool embed_scaled; /* embeddings are multiplied by sqrt(hidden) */
+    bool parallel;     /* both branches read the block's input, unless a key says otherwise */
+    bool alibi;
+    bool whole_norms; /* norms of q and k are over all heads together */
+    bool exact_head;  /* the activation before the output matrix is GELU, whatever hidden_act is */
+    bool rope_list;   /* no_rope_layers lists the layers that rotate */
     mha__window_rule window_rule;
+    mha__position_rule position_rule;
+    /* Rotation: pairs of neighbors; default of partial_rotary_factor, whose older name is partial_key (0 = whole heads,
+     * and the key is ignored); default and older names of rope_theta. With local_theta, sliding layers have a rotation
+     * of their own. */
+    bool interleaved;
+    double rotary_part, theta, local_theta;
+    const char *partial_key, *theta_key, *local_theta_key;
     int32_t eos; /* end token if no file names one; 0 = none */
 } mha__family;
 

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "model/forward/model_cache.h"
-#include <math.h>
 #include <string.h>
 
 /* ---- input ---- */
@@ -160,10 +159,14 @@ void mha__batch_lay_out(mha__arena *arena, const mha_model *m, mha__batch *p)
     p->zeros = p->in.type_ids ? NULL : mha__take(arena, rows, sizeof *p->zeros);
     p->lengths = mha__take(arena, batch, sizeof *p->lengths);
     if (!m->config.rope.head_dim) return;
-    const size_t pairs = (size_t)m->config.rope.rotary_dim / 2;
     p->turns = mha__take(arena, rows / batch, sizeof *p->turns);
-    p->cos = mha__take(arena, rows, pairs * sizeof *p->cos);
-    p->sin = mha__take(arena, rows, pairs * sizeof *p->sin);
+    const mha_rope_options *const ropes[] = {&m->config.rope, &m->config.local_rope};
+    for (int n = 0; n < 2; n++) {
+        const size_t pairs = (size_t)ropes[n]->rotary_dim / 2;
+        if (!pairs) continue;
+        p->angles[n].cos = mha__take(arena, rows, pairs * sizeof(float));
+        p->angles[n].sin = mha__take(arena, rows, pairs * sizeof(float));
+    }
 }
 
 void mha__batch_describe(mha__batch *p, const int64_t *lengths)
@@ -174,9 +177,7 @@ void mha__batch_describe(mha__batch *p, const int64_t *lengths)
                                  .batch = p->in.batch,
                                  .length = p->in.length,
                                  .starts = p->in.starts,
-                                 .sequences = p->in.starts ? p->sequences : 0,
-                                 .cos = p->cos,
-                                 .sin = p->sin};
+                                 .sequences = p->in.starts ? p->sequences : 0};
     if (p->in.mask && p->right_padded) p->layer.lengths = lengths;
     if (!p->in.mask || p->right_padded) return;
     p->layer.keep = (mha_cview){p->in.mask, {p->in.length, 0, 0, 1}};
@@ -202,51 +203,72 @@ int64_t mha__batch_map_keys(const mha__batch *p)
 void mha__batch_turn(mha__batch *p, const mha_model *m, int64_t layer)
 {
     const int64_t heads = m->config.heads, width = heads * m->config.head_dim;
+    const int rope = m->config.attention[layer].local ? 1 : 0;
+    p->layer.cos = p->angles[rope].cos;
+    p->layer.sin = p->angles[rope].sin;
     p->layer.context = layer == p->in.first_layer ? p->in.context : NULL;
     if (p->in.fills) p->layer.fills = p->in.fills + layer * width;
     if (p->in.cache) p->layer.cache = p->in.cache->layer[layer];
     if (p->in.gates) p->layer.gates = (mha_cview){p->in.gates + layer * p->sequences * heads, {heads, 1}};
 }
 
-static void fill_positions(mha__batch *p)
+/* Positions of the tokens from `first` to `end` that count from the padding token (MHA__POSITIONS_AFTER_PAD). */
+static void count_real(const mha_model *m, mha__batch *p, int64_t first, int64_t end)
+{
+    const int64_t pad = m->config.padding;
+    int32_t next = (int32_t)pad;
+    for (int64_t i = first; i < end; i++)
+        p->positions[i] = p->in.ids[i] == pad ? (int32_t)pad : ++next;
+}
+
+/* Positions of the tokens of a sequence: those of the caller, or by the family's rule. */
+static void fill_sequence(const mha_model *m, mha__batch *p, int64_t b)
+{
+    const int64_t L = p->in.length, past = past_of(p, b), first = mha__batch_first(p, b);
+    const int64_t end = p->in.starts ? p->in.starts[b + 1] : first + L;
+    const mha__position_rule rule = m->config.family->position_rule;
+    for (int64_t i = first; i < end; i++) {
+        const bool padding = p->in.cache && i - first >= p->lengths[b]; /* which may lie past the end */
+        p->positions[i] = p->in.positions ? p->in.positions[i] : padding ? 0 : (int32_t)(past + i - first);
+        if (rule == MHA__POSITIONS_FROM_2) p->positions[i] += 2;
+    }
+    if (rule == MHA__POSITIONS_AFTER_PAD && !p->in.positions && p->in.ids) count_real(m, p, first, end);
+}
+
+static void fill_positions(const mha_model *m, mha__batch *p)
 {
     const int64_t L = p->in.length;
     if (p->zeros) memset(p->zeros, 0, (size_t)(p->in.batch * L) * sizeof *p->zeros);
-    for (int64_t b = 0; b < p->in.batch; b++) {
-        const int64_t past = past_of(p, b);
+    for (int64_t b = 0; b < p->in.batch; b++)
         p->lengths[b] = p->in.mask ? leading_ones(p->in.mask + b * L, L) : L;
-        for (int64_t i = 0; i < L; i++) {
-            const int64_t next = p->in.cache && i >= p->lengths[b] ? 0 : past + i; /* padding may lie past the end */
-            p->positions[b * L + i] = p->in.positions ? p->in.positions[b * L + i] : (int32_t)next;
-        }
-    }
-    for (int64_t n = 0; p->in.starts && !p->in.positions && n < p->sequences; n++)
-        for (int64_t i = p->in.starts[n]; i < p->in.starts[n + 1]; i++)
-            p->positions[i] = (int32_t)(i - p->in.starts[n]);
+    for (int64_t b = 0; b < p->sequences; b++)
+        fill_sequence(m, p, b);
 }
 
-/* Computes the angles of each sequence separately: rotation that depends on the length uses the length of that
- * sequence. */
-static mha_status fill_angles(const mha_model *m, const mha__batch *p, mha_error *err)
+/* Computes the angles of one rotation, for each sequence separately: rotation that depends on the length uses the
+ * length of that sequence. */
+static mha_status fill_angles(const mha__batch *p, const mha_rope_options *rope, float *cos, float *sin, mha_error *err)
 {
-    const int64_t L = p->in.length, pairs = m->config.rope.rotary_dim / 2;
-    for (int64_t b = 0; p->cos && b < p->sequences; b++) {
+    const int64_t L = p->in.length, pairs = rope->rotary_dim / 2;
+    for (int64_t b = 0; cos && b < p->sequences; b++) {
         const int64_t first = mha__batch_first(p, b), at = first * pairs;
         const int64_t all = p->in.starts ? p->in.starts[b + 1] - first : L;
         const int64_t rows = p->right_padded && !p->in.starts ? p->lengths[b] : all;
         for (int64_t i = 0; i < rows; i++)
             p->turns[i] = p->positions[first + i];
-        MHA__TRY(mha_rope_angles(&m->config.rope, p->turns, rows, p->cos + at, p->sin + at, err));
-        memset(p->cos + at + rows * pairs, 0, (size_t)((all - rows) * pairs) * sizeof *p->cos);
-        memset(p->sin + at + rows * pairs, 0, (size_t)((all - rows) * pairs) * sizeof *p->sin);
+        MHA__TRY(mha_rope_angles(rope, p->turns, rows, cos + at, sin + at, err));
+        memset(cos + at + rows * pairs, 0, (size_t)((all - rows) * pairs) * sizeof *cos);
+        memset(sin + at + rows * pairs, 0, (size_t)((all - rows) * pairs) * sizeof *sin);
     }
     return MHA_OK;
 }
 
 mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err)
 {
-    fill_positions(batch);
-    return fill_angles(m, batch, err);
+    const mha__config *c = &m->config;
+    fill_positions(m, batch);
+    MHA__TRY(fill_angles(batch, &c->rope, batch->angles[0].cos, batch->angles[0].sin, err));
+    return fill_angles(batch, &c->local_rope, batch->angles[1].cos, batch->angles[1].sin, err);
 }
 
 /* The embeddings are added in the order of transformers, for bitwise identical sums. */
@@ -254,15 +276,15 @@ mha_status mha__batch_embed(const mha_model *m, const mha__batch *p, float *x, m
 {
     const int64_t rows = p->in.batch * p->in.length, width = m->config.hidden;
     const int32_t *types = p->in.type_ids ? p->in.type_ids : p->zeros;
-    const float scale = sqrtf((float)width);
+    const float scale = m->config.embed_scale;
     MHA__TRY(mha_embedding_forward("token id", m->words.weight, m->config.vocab, width, p->in.ids, rows, 0, x, err));
     if (m->types.weight)
         MHA__TRY(
             mha_embedding_forward("token type", m->types.weight, m->config.type_vocab, width, types, rows, 1, x, err));
     if (m->positions.weight)
-        MHA__TRY(mha_embedding_forward("position", m->positions.weight, m->config.max_positions, width, p->positions,
+        MHA__TRY(mha_embedding_forward("position", m->positions.weight, m->config.position_rows, width, p->positions,
                                        rows, 1, x, err));
-    for (int64_t i = 0; m->config.family->embed_scaled && i < rows * width; i++)
+    for (int64_t i = 0; scale != 1 && i < rows * width; i++)
         x[i] *= scale;
     return MHA_OK;
 }

@@ -15,7 +15,9 @@ typedef struct mha__batch {
     int64_t *turns;        /* [L] positions of one sequence, for rotation */
     int32_t *zeros;        /* [B L] token types if the caller gives none */
     int64_t *lengths;      /* [B] */
-    float *cos, *sin;      /* [B L, rotary_dim / 2] */
+    struct {
+        float *cos, *sin; /* [B L, rotary_dim / 2] */
+    } angles[2];          /* of config.rope and of config.local_rope; NULL if no layer has the rotation */
 } mha__batch;
 
 /* Copies the caller's struct and checks everything except the ids. */

@@ -2,15 +2,17 @@
 #include "model/forward/pooler_logits.h"
 #include "base/error.h"
 #include "layer/activation.h"
+#include "layer/block/transformer_block.h"
 #include <string.h>
 
 mha_status mha__head_check(const mha_model *m, bool pooled, bool logits, mha_error *err)
 {
     if (pooled && !m->pooler)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no pooler (pooler.dense.weight)");
-    if (logits && !m->lm_head)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no logits (%s)",
-                         m->info.causal ? "lm_head.weight" : "cls.predictions.transform");
+    if (logits && !m->lm_head) {
+        const char *name = m->config.family->parts[m->info.causal ? MHA__LM_HEAD : MHA__LM_DENSE].name;
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no logits (%s.weight)", name + 1);
+    }
     return MHA_OK;
 }
 
@@ -36,6 +38,7 @@ mha_status mha__head_input(const mha_model *m, int64_t rows, const float *x, flo
 mha_status mha__head_logits(const mha_model *m, int64_t rows, const float *input, float *logits, mha_error *err)
 {
     MHA__TRY(mha_linear_forward(m->lm_head, input, rows, logits, err));
+    if (m->config.logit_scale != 1) mha__scale(m->ctx, m->config.logit_scale, rows * m->config.vocab, logits);
     if (m->config.logit_cap != 0) mha__softcap(m->ctx, m->config.logit_cap, rows * m->config.vocab, logits);
     return MHA_OK;
 }

@@ -11,7 +11,7 @@ mha_norm mha__model_norm(const mha__config *c, mha__role role, const mha_matrix 
     return (mha_norm){.weight = part->weight,
                       .bias = part->bias,
                       .eps = c->eps,
-                      .kind = kind == MHA__PART_NORM ? MHA_NORM_LAYER : MHA_NORM_RMS};
+                      .kind = kind == MHA__PART_NORM || kind == MHA__PART_NORM_ONLY ? MHA_NORM_LAYER : MHA_NORM_RMS};
 }
 
 static mha_layer_choice choice_of(const mha__config *c, int64_t layer, const mha_matrix *part)
@@ -45,7 +45,10 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
         .o = part[MHA__ATTN_OUT],
         .q_norm = mha__model_norm(c, MHA__QUERY_NORM, &part[MHA__QUERY_NORM]),
         .k_norm = mha__model_norm(c, MHA__KEY_NORM, &part[MHA__KEY_NORM]),
-        .rope = a->turned ? &c->rope : NULL,
+        .whole_norms = c->family->whole_norms,
+        .rope = !a->turned ? NULL
+                : a->local ? &c->local_rope
+                           : &c->rope,
         .scale = a->scale,
         .softcap = a->softcap,
         .causal = causal,
@@ -63,7 +66,9 @@ static mha_block_options block_of(const mha_model *m, int64_t layer, const mha_m
     return (mha_block_options){
         .size = sizeof(mha_block_options),
         .attn = attn_of(m, layer, part),
-        .pre_norm = c->family->pre_norm,
+        .pre_norm = c->pre_norm,
+        .parallel = c->parallel,
+        .residual_scale = c->residual_multiplier != 1 ? c->residual_multiplier : 0,
         .attn_norm = mha__model_norm(c, MHA__ATTN_NORM, &part[MHA__ATTN_NORM]),
         .mlp_norm = mha__model_norm(c, MHA__MLP_NORM, &part[MHA__MLP_NORM]),
         .attn_out_norm = mha__model_norm(c, MHA__ATTN_OUT_NORM, &part[MHA__ATTN_OUT_NORM]),
@@ -82,6 +87,12 @@ static mha_status take_parts(mha__weights *weights, int64_t layer, mha_matrix *p
     weights->converted_count = 0; /* the copy has the same file and prefix, but its own converted tensors */
     for (int role = MHA__FIRST_OF_LAYER; role < MHA__ROLES; role++)
         MHA__TRY(mha__weights_part(weights, role, layer, &part[role], err));
+    if (!part[MHA__GATE_UP].weight) return MHA_OK;
+    const int64_t rows = weights->config->intermediate, count = rows * weights->config->hidden;
+    const mha_matrix *both = &part[MHA__GATE_UP];
+    part[MHA__GATE] = part[MHA__UP] = *both;
+    part[MHA__UP].weight += count;
+    if (both->bias) part[MHA__UP].bias += rows;
     return MHA_OK;
 }
 

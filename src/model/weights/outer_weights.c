@@ -44,7 +44,7 @@ static mha_status take_transform(mha_model *m, mha_matrix *bias, mha_error *err)
     if (!is_stored(m, MHA__LM_NORM)) return mha__weights_missing(&m->outer, MHA__LM_NORM, err);
     if (!is_stored(m, m->lm_bias)) return mha__weights_missing(&m->outer, m->lm_bias, err);
     MHA__TRY(take_norm(m, MHA__LM_NORM, &m->lm_norm, err));
-    MHA__TRY(take_linear(m, MHA__LM_DENSE, m->config.activation, &m->lm_dense, err));
+    MHA__TRY(take_linear(m, MHA__LM_DENSE, m->config.head_activation, &m->lm_dense, err));
     return mha__weights_part(&m->outer, m->lm_bias, -1, bias, err);
 }
 
@@ -61,6 +61,7 @@ static mha_status take_head(mha_model *m, mha_error *err)
     if (!c->tied) MHA__TRY(mha__weights_part(&m->outer, MHA__LM_HEAD, -1, &head, err));
     if (!c->tied && !head.out && !*m->outer.prefix) return MHA_OK;
     if (!c->tied && !head.out) return mha__weights_missing(&m->outer, MHA__LM_HEAD, err);
+    if (c->family->causal) MHA__TRY(mha__weights_part(&m->outer, m->lm_bias, -1, &bias, err));
     if (m->outer.check_only) return MHA_OK;
     head.bias = bias.weight;
     return mha_linear_create_stack(m->ctx, c->hidden, &head, 1, MHA_ACT_NONE, &m->lm_head, err);

@@ -28,10 +28,19 @@ static int64_t dimension(const mha__config *config, int64_t layer, size_t offset
     return value;
 }
 
+/* The bool at an offset in the config; true for offset 0. */
+static bool flag_of(const mha__config *config, size_t offset)
+{
+    bool flag = true;
+    if (offset) memcpy(&flag, (const char *)config + offset, sizeof flag);
+    return flag;
+}
+
 /* Returns true if the model has such a part. */
 static bool exists(const mha__config *c, mha__role role, int64_t layer)
 {
-    if (c->family->parts[role].kind == MHA__PART_ABSENT) return false;
+    const mha__part *part = &c->family->parts[role];
+    if (part->kind == MHA__PART_ABSENT || !flag_of(c, part->only_if)) return false;
     if (layer >= 0 && role >= MHA__FIRST_OF_FEED) return !c->attention_only[layer];
     if (layer >= 0 && role == MHA__HEAD_CHOICE) return c->attention[layer].choice.of != MHA_CHOICE_NONE;
     if (layer >= 0 && role == MHA__HEAD_CHOICE_HIDDEN) return c->attention[layer].choice.of == MHA_CHOICE_OPTIONS;
@@ -146,6 +155,7 @@ static const struct {
     [MHA__PART_LINEAR] = {.weight = ".weight", .bias = ".bias", .rank = 2},
     [MHA__PART_CONV1D] = {.weight = ".weight", .bias = ".bias", .rank = 2, .transposed = true},
     [MHA__PART_NORM] = {".weight", ".gamma", ".bias", ".beta", 1, false, false},
+    [MHA__PART_NORM_ONLY] = {.weight = ".weight", .rank = 1},
     [MHA__PART_RMS] = {.weight = ".weight", .rank = 1},
     [MHA__PART_RMS_1] = {.weight = ".weight", .rank = 1, .plus_one = true},
     [MHA__PART_VECTOR] = {.weight = "", .rank = 1},
@@ -153,9 +163,7 @@ static const struct {
 
 static bool has_bias(const mha__config *config, const mha__part *p)
 {
-    bool flag = true;
-    if (p->bias) memcpy(&flag, (const char *)config + p->bias, sizeof flag);
-    return flag && kinds[p->kind].bias;
+    return flag_of(config, p->bias) && kinds[p->kind].bias;
 }
 
 bool mha__weights_expected(const mha__config *config, mha__role role, int64_t layer, bool bias, char *name,
@@ -196,20 +204,66 @@ bool mha__tensor_each(const mha__config *c, mha__tensor_step *s)
     return s->layer < c->layers;
 }
 
+/* ---- rows of one head after the other ---- */
+
+bool mha__weights_per_head(const mha__config *c, mha__role role)
+{
+    return c->family->parts[role].per_head;
+}
+
+void mha__rows_by_head(const mha__config *c, int64_t layer, int64_t width, const float *from, float *to, bool back)
+{
+    const int64_t heads = c->layer_heads[layer], count = c->head_dim * width; /* elements of a head in q, k or v */
+    for (int64_t n = 0; n < 3; n++)
+        for (int64_t h = 0; h < heads; h++) {
+            const int64_t stored = (h * 3 + n) * count, ours = (n * heads + h) * count;
+            memcpy(to + (back ? stored : ours), from + (back ? ours : stored), (size_t)count * sizeof *to);
+        }
+}
+
+/* Replaces the stored rows of q, k and v by a copy that has all rows of q first. */
+static mha_status order_rows(mha__weights *w, mha__role role, int64_t layer, int64_t width, const float **rows,
+                             mha_error *err)
+{
+    const mha__config *c = w->config;
+    const size_t bytes = 3 * (size_t)(c->layer_heads[layer] * c->head_dim * width) * sizeof(float);
+    if (w->check_only || !mha__weights_per_head(c, role) || !*rows) return MHA_OK;
+    float *copy = mha__alloc(w->ctx, bytes);
+    if (!copy) return mha__no_memory(err, bytes, "the rows of q, k and v");
+    mha__rows_by_head(c, layer, width, *rows, copy, false);
+    w->converted[w->converted_count++] = copy;
+    *rows = copy;
+    return MHA_OK;
+}
+
 mha_status mha__weights_again(mha__weights *w, mha__role role, int64_t layer, const float **weight, mha_error *err)
 {
     const mha_tensor *tensor = mha__weights_tensor(w, role, layer, false);
     *weight = NULL;
     if (!tensor) return MHA_OK;
-    if (tensor->dtype != MHA_F32 || !mha_tensor_aligned(tensor)) return convert(w, tensor, weight, err);
-    *weight = tensor->data;
-    return MHA_OK;
+    if (tensor->dtype != MHA_F32 || !mha_tensor_aligned(tensor))
+        MHA__TRY(convert(w, tensor, weight, err));
+    else
+        *weight = tensor->data;
+    return order_rows(w, role, layer, w->config->hidden, weight, err);
 }
 
 void mha__weights_rest(const mha__weights *w, mha__role role, int64_t layer)
 {
     const mha_tensor *tensor = w->check_only ? NULL : mha__weights_tensor(w, role, layer, false);
     if (tensor) mha__data_rest(w->shards->file, tensor);
+}
+
+/* The bias of a LayerNorm that has none. */
+static mha_status add_zeros(mha__weights *w, int64_t count, const float **bias, mha_error *err)
+{
+    const size_t bytes = (size_t)count * sizeof(float);
+    if (w->check_only) return MHA_OK;
+    float *zeros = mha__calloc(w->ctx, 1, bytes);
+    if (!zeros) return mha__no_memory(err, bytes, "the bias of a norm");
+    w->converted[w->converted_count++] = zeros;
+    *bias = zeros;
+    return MHA_OK;
 }
 
 /* Copies the tensor that was read last and adds 1 to the copy. */
@@ -243,8 +297,11 @@ mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t laye
     part->transposed = kinds[kind].transposed;
     MHA__TRY(take(weights, p, layer, kinds[kind].weight, kinds[kind].old_weight, &matrix, &part->weight, err));
     if (kinds[kind].plus_one) MHA__TRY(add_one(weights, rows, &part->weight, err));
+    MHA__TRY(order_rows(weights, role, layer, weights->config->hidden, &part->weight, err));
+    if (kind == MHA__PART_NORM_ONLY) return add_zeros(weights, rows, &part->bias, err);
     if (!has_bias(weights->config, p)) return MHA_OK;
-    return take(weights, p, layer, kinds[kind].bias, kinds[kind].old_bias, &vector, &part->bias, err);
+    MHA__TRY(take(weights, p, layer, kinds[kind].bias, kinds[kind].old_bias, &vector, &part->bias, err));
+    return order_rows(weights, role, layer, 1, &part->bias, err);
 }
 
 mha_status mha__weights_missing(const mha__weights *weights, mha__role role, mha_error *err)

@@ -7,8 +7,8 @@
 #include "model/weights/weight_overlay.h"
 
 /* Capacity for the converted tensors of one layer, or of everything outside the layers: a role has at most two
- * tensors. */
-#define MHA__MAX_CONVERTED (2 * MHA__ROLES)
+ * tensors, each of them converted and reordered. */
+#define MHA__MAX_CONVERTED (4 * MHA__ROLES)
 
 /* Longer than any prefix + layer + name + suffix of a family table; a longer name would be truncated, and then not
  * found. */
@@ -53,6 +53,13 @@ const mha_tensor *mha__weights_tensor(const mha__weights *weights, mha__role rol
  * no tensor. */
 mha_status mha__weights_again(mha__weights *weights, mha__role role, int64_t layer, const float **weight,
                               mha_error *err);
+
+/* True if the rows of the role are stored head by head (mha__part). mha__weights_part and _again return them in the order
+ * of attention: all of q, then k, then v. */
+bool mha__weights_per_head(const mha__config *config, mha__role role);
+/* Copies such rows [3 H D, width] to the order of attention, or back to the stored order. */
+void mha__rows_by_head(const mha__config *config, int64_t layer, int64_t width, const float *from, float *to,
+                       bool back);
 
 /* Releases the file pages of a role's weight, after the weight has been packed. */
 void mha__weights_rest(const mha__weights *weights, mha__role role, int64_t layer);

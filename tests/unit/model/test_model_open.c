@@ -86,7 +86,7 @@ static void test_refused_configs(void **state)
          "compression_config.quant_method is \"compressed-tensors\""},
         {"pad_token_id", "\"[PAD]\"", MHA_ERR_FORMAT, "pad_token_id must be an integer"},
         {"pruned_heads", "{\"0\": [1]}", MHA_ERR_UNSUPPORTED, "pruned_heads"},
-        {"model_type", "\"t5\"", MHA_ERR_UNSUPPORTED, "model_type \"t5\" is not built; there is bert, gpt2, llama"},
+        {"model_type", "\"t5\"", MHA_ERR_UNSUPPORTED, "model_type \"t5\" is not built; there is bert, roberta, "},
         {"model_type", "\"llama\"", MHA_ERR_FORMAT, "\"model.embed_tokens.weight\" is missing"},
         {"model_type", "\"\\u001b[31m\"", MHA_ERR_UNSUPPORTED, "model_type \"\\x1B[31m\""},
         {"eos_token_id", "-1", MHA_ERR_FORMAT, "config.json: eos_token_id must be a token or a list of tokens (got -1"},

@@ -1,0 +1,231 @@
+/* family_llama.c - decoders after LLaMA: pre-norm, RMSNorm, rotation, SwiGLU. */
+#include "model/config/family_tables.h"
+
+/* ---- LLaMA and related families: pre-norm decoders, RMSNorm, rotation, SwiGLU ---- */
+
+/* Bias keys are read in the families where transformers reads them; Mistral and Qwen2 ignore them. */
+static const mha__config_key llama_common[] = {
+    {"vocab_size", MHA__KEY_DIM, FIELD(vocab), 0, MHA__DIM, NULL},
+    {"hidden_size", MHA__KEY_DIM, FIELD(hidden), 0, MHA__DIM, NULL},
+    {"num_hidden_layers", MHA__KEY_DIM, FIELD(layers), 0, MHA__LAYERS, NULL},
+    {"num_attention_heads", MHA__KEY_DIM, FIELD(heads), 0, MHA__HEADS, NULL},
+    {"num_key_value_heads", MHA__KEY_MAYBE_DIM, FIELD(kv_heads), 0, MHA__HEADS, NULL},
+    {"head_dim", MHA__KEY_MAYBE_DIM, FIELD(head_dim), 0, MHA__DIM, NULL},
+    {"intermediate_size", MHA__KEY_DIM, FIELD(intermediate), 0, MHA__DIM, NULL},
+    {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 2048, MHA__DIM, NULL},
+    {"rms_norm_eps", MHA__KEY_POSITIVE, FIELD(eps), 1e-6, 0, NULL},
+    {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 0, 0, NULL},
+    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), -1, MHA__DIM, NULL},
+    {"is_causal", MHA__KEY_ONLY_TRUE, 0, 0, 0, NULL},
+    NOT_QUANTIZED,
+};
+
+static const mha__config_key llama_keys[] = {
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
+    {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
+    {"mlp_bias", MHA__KEY_BOOL, FIELD(mlp_bias), 0, 0, NULL},
+};
+
+static const mha__config_key mistral_keys[] = {
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
+    {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 8, MHA__HEADS, NULL},
+    {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
+};
+
+static const mha__config_key qwen_keys[] = {
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
+    {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 32, MHA__HEADS, NULL},
+    {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
+    {"use_sliding_window", MHA__KEY_BOOL, FIELD(windowed), 0, 0, NULL},
+    {"max_window_layers", MHA__KEY_COUNT, FIELD(full_layers), 28, MHA__DIM, NULL},
+};
+
+static const mha__config_key qwen3_keys[] = {
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
+    {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
+    {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 32, MHA__HEADS, NULL},
+    {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
+    {"use_sliding_window", MHA__KEY_BOOL, FIELD(windowed), 0, 0, NULL},
+    {"max_window_layers", MHA__KEY_COUNT, FIELD(full_layers), 28, MHA__DIM, NULL},
+    {"head_dim", MHA__KEY_DIM_OR_OFF, FIELD(head_dim), 128, MHA__DIM, NULL},
+};
+
+static const mha__config_key gemma2_keys[] = {
+    {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 4, MHA__HEADS, NULL},
+    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 0, MHA__DIM, NULL},
+    {"head_dim", MHA__KEY_DIM_OR_OFF, FIELD(head_dim), 256, MHA__DIM, NULL},
+    {"hidden_activation", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_pytorch_tanh"}, /* not hidden_act */
+    {"use_bidirectional_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
+    {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
+    {"query_pre_attn_scalar", MHA__KEY_POSITIVE, FIELD(query_scalar), 256, 0, NULL},
+    {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
+    {"attn_logit_softcapping", MHA__KEY_POSITIVE_OR_OFF, FIELD(softcap), 50, 0, NULL},
+    {"final_logit_softcapping", MHA__KEY_POSITIVE_OR_OFF, FIELD(logit_cap), 30, 0, NULL},
+    {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
+};
+static const mha__config_key gemma_keys[] = {
+    {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 16, MHA__HEADS, NULL},
+    {"head_dim", MHA__KEY_DIM_OR_OFF, FIELD(head_dim), 256, MHA__DIM, NULL},
+    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 0, MHA__DIM, NULL},
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_pytorch_tanh"},
+    {"hidden_activation", MHA__KEY_ACTIVATION_IF, FIELD(activation), 0, 0, NULL}, /* wins where it is given */
+    {"use_bidirectional_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
+    {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
+    {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
+};
+
+static const mha__config_key gemma3_keys[] = {
+    {"num_attention_heads", MHA__KEY_DIM, FIELD(heads), 8, MHA__HEADS, NULL},
+    {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 4, MHA__HEADS, NULL},
+    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 0, MHA__DIM, NULL},
+    {"head_dim", MHA__KEY_DIM_OR_OFF, FIELD(head_dim), 256, MHA__DIM, NULL},
+    {"hidden_activation", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_pytorch_tanh"}, /* not hidden_act */
+    {"use_bidirectional_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
+    {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
+    {"query_pre_attn_scalar", MHA__KEY_POSITIVE, FIELD(query_scalar), 256, 0, NULL},
+    {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
+    {"_sliding_window_pattern", MHA__KEY_DIM, FIELD(window_pattern), 6, MHA__DIM, NULL},
+    {"attn_logit_softcapping", MHA__KEY_POSITIVE_OR_OFF, FIELD(softcap), 0, 0, NULL},
+    {"final_logit_softcapping", MHA__KEY_POSITIVE_OR_OFF, FIELD(logit_cap), 0, 0, NULL},
+    {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
+};
+
+static const char *const gemma3_aliases[][2] = {
+    {"_sliding_window_pattern", "sliding_window_pattern"}, /* 4.x */
+    {NULL, NULL},
+};
+
+static const mha__config_key phi3_keys[] = {
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
+    {"rms_norm_eps", MHA__KEY_POSITIVE, FIELD(eps), 1e-5, 0, NULL},
+    {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 4096, MHA__DIM, NULL},
+    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 32000, MHA__DIM, NULL},
+    {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 0, MHA__DIM, NULL},
+};
+
+static const mha__config_key olmo2_keys[] = {
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
+    {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
+    {"rms_norm_eps", MHA__KEY_POSITIVE, FIELD(eps), 1e-5, 0, NULL},
+    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 1, MHA__DIM, NULL},
+};
+
+static const mha__config_key granite_keys[] = {
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
+    {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
+    {"mlp_bias", MHA__KEY_BOOL, FIELD(mlp_bias), 0, 0, NULL},
+    {"embedding_multiplier", MHA__KEY_POSITIVE, FIELD(embed_multiplier), 1, 0, NULL},
+    {"attention_multiplier", MHA__KEY_POSITIVE, FIELD(attention_multiplier), 1, 0, NULL},
+    {"residual_multiplier", MHA__KEY_POSITIVE, FIELD(residual_multiplier), 1, 0, NULL},
+    {"logits_scaling", MHA__KEY_POSITIVE, FIELD(logit_divisor), 1, 0, NULL},
+};
+
+static const mha__config_key smollm3_keys[] = {
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
+    {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 4, MHA__HEADS, NULL},
+    {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 32768, MHA__DIM, NULL},
+    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 128004, MHA__DIM, NULL},
+    {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
+    {"mlp_bias", MHA__KEY_BOOL, FIELD(mlp_bias), 0, 0, NULL},
+    {"no_rope_layer_interval", MHA__KEY_DIM, FIELD(rope_interval), 4, MHA__DIM, NULL},
+    {"use_sliding_window", MHA__KEY_BOOL, FIELD(windowed), 0, 0, NULL},
+    {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 0, MHA__DIM, NULL},
+    {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
+};
+
+static const char *const llama_prefixes[] = {"model.", "", NULL};
+
+/* The parts outside the layers, and the projections of attention: `norm` is the kind of norm, `qkv` and `o` say whether
+ * these projections have biases. */
+#define LLAMA_OUTER(norm)                                                    \
+    [MHA__WORDS] = {AS(TABLE, "embed_tokens", FIELD(vocab), FIELD(hidden))}, \
+    [MHA__FINAL_NORM] = {AS(norm, "norm", FIELD(hidden), 0)},                \
+    [MHA__LM_HEAD] = {AS(TABLE, "/lm_head", FIELD(vocab), FIELD(hidden)), .optional = true}
+#define LLAMA_ATTENTION(qkv, o)                                                            \
+    [MHA__QUERY] = {AS(LINEAR, "self_attn.q_proj", WIDTH(q), FIELD(hidden)), .bias = qkv}, \
+    [MHA__KEY] = {AS(LINEAR, "self_attn.k_proj", WIDTH(k), FIELD(hidden)), .bias = qkv},   \
+    [MHA__VALUE] = {AS(LINEAR, "self_attn.v_proj", WIDTH(v), FIELD(hidden)), .bias = qkv}, \
+    [MHA__ATTN_OUT] = {AS(LINEAR, "self_attn.o_proj", FIELD(hidden), WIDTH(q)), .bias = o}
+#define HEAD_NORMS(norm)                                                                                              \
+    [MHA__QUERY_NORM] = {AS(norm, "self_attn.q_norm", FIELD(head_dim), 0)}, [MHA__KEY_NORM] = {AS(norm,               \
+                                                                                                  "self_attn.k_norm", \
+                                                                                                  FIELD(head_dim), 0)}
+#define LLAMA_FEED                                                                                            \
+    [MHA__GATE] = {AS(LINEAR, "mlp.gate_proj", FIELD(intermediate), FIELD(hidden)), .bias = FIELD(mlp_bias)}, \
+    [MHA__UP] = {AS(LINEAR, "mlp.up_proj", FIELD(intermediate), FIELD(hidden)), .bias = FIELD(mlp_bias)},     \
+    [MHA__DOWN] = {AS(LINEAR, "mlp.down_proj", FIELD(hidden), FIELD(intermediate)), .bias = FIELD(mlp_bias)}
+#define LLAMA_PARTS(norm, qkv, o) LLAMA_OUTER(norm), LLAMA_ATTENTION(qkv, o), HEAD_NORMS(norm), LLAMA_FEED
+#define NORM_OF(role, norm, name) [role] = {AS(norm, name, FIELD(hidden), 0)}
+
+static const mha__part llama_parts[MHA__ROLES] = {
+    LLAMA_PARTS(RMS, FIELD(attn_bias), FIELD(attn_bias)),
+    NORM_OF(MHA__ATTN_NORM, RMS, "input_layernorm"),
+    NORM_OF(MHA__MLP_NORM, RMS, "post_attention_layernorm"),
+};
+static const mha__part qwen2_parts[MHA__ROLES] = {
+    LLAMA_PARTS(RMS, 0, FIELD(attn_bias)),
+    NORM_OF(MHA__ATTN_NORM, RMS, "input_layernorm"),
+    NORM_OF(MHA__MLP_NORM, RMS, "post_attention_layernorm"),
+};
+static const mha__part gemma_parts[MHA__ROLES] = {
+    LLAMA_PARTS(RMS_1, FIELD(attn_bias), FIELD(attn_bias)),
+    NORM_OF(MHA__ATTN_NORM, RMS_1, "input_layernorm"),
+    NORM_OF(MHA__MLP_NORM, RMS_1, "post_attention_layernorm"),
+};
+static const mha__part gemma2_parts[MHA__ROLES] = {
+    LLAMA_PARTS(RMS_1, FIELD(attn_bias), FIELD(attn_bias)),
+    NORM_OF(MHA__ATTN_NORM, RMS_1, "input_layernorm"),
+    NORM_OF(MHA__ATTN_OUT_NORM, RMS_1, "post_attention_layernorm"),
+    NORM_OF(MHA__MLP_NORM, RMS_1, "pre_feedforward_layernorm"),
+    NORM_OF(MHA__MLP_OUT_NORM, RMS_1, "post_feedforward_layernorm"),
+};
+/* No norms before the branches, and norms of all heads of q and of k together. */
+static const mha__part olmo2_parts[MHA__ROLES] = {
+    LLAMA_OUTER(RMS),
+    LLAMA_ATTENTION(FIELD(attn_bias), FIELD(attn_bias)),
+    [MHA__QUERY_NORM] = {AS(RMS, "self_attn.q_norm", WIDTH(q), 0)},
+    [MHA__KEY_NORM] = {AS(RMS, "self_attn.k_norm", WIDTH(k), 0)},
+    LLAMA_FEED,
+    NORM_OF(MHA__ATTN_OUT_NORM, RMS, "post_attention_layernorm"),
+    NORM_OF(MHA__MLP_OUT_NORM, RMS, "post_feedforward_layernorm"),
+};
+/* q, k and v are one tensor, and so are gate and up. */
+static const mha__part phi3_parts[MHA__ROLES] = {
+    LLAMA_OUTER(RMS),
+    HEAD_NORMS(RMS),
+    [MHA__QKV] = {AS(TABLE, "self_attn.qkv_proj", WIDTH(qkv), FIELD(hidden))},
+    [MHA__ATTN_OUT] = {AS(TABLE, "self_attn.o_proj", FIELD(hidden), WIDTH(q))},
+    [MHA__GATE_UP] = {AS(TABLE, "mlp.gate_up_proj", WIDTH(gate_up), FIELD(hidden))},
+    [MHA__DOWN] = {AS(TABLE, "mlp.down_proj", FIELD(hidden), FIELD(intermediate))},
+    NORM_OF(MHA__ATTN_NORM, RMS, "input_layernorm"),
+    NORM_OF(MHA__MLP_NORM, RMS, "post_attention_layernorm"),
+};
+
+/* ---- list ---- */
+
+#define LLAMA_LIKE                                                                                               \
+    .common = llama_common, .common_count = COUNT(llama_common), .prefixes = llama_prefixes, .layer = "layers.", \
+    .pre_norm = true, .causal = true, .rotary = true, .head_keys = true
+
+static const mha__family families[] = {
+    {LLAMA_LIKE, .name = "llama", KEYS(llama_keys), .parts = llama_parts, .eos = 2},
+    {LLAMA_LIKE, .name = "mistral", KEYS(mistral_keys), .parts = llama_parts, .window_rule = MHA__WINDOW_ALL},
+    {LLAMA_LIKE, .name = "qwen2", KEYS(qwen_keys), .parts = qwen2_parts, .window_rule = MHA__WINDOW_LATER},
+    {LLAMA_LIKE, .name = "qwen3", KEYS(qwen3_keys), .parts = llama_parts, .normed = true,
+     .window_rule = MHA__WINDOW_LATER},
+    {LLAMA_LIKE, .name = "gemma", KEYS(gemma_keys), .parts = gemma_parts, .eos = 1, .embed_scaled = true},
+    {LLAMA_LIKE, .name = "gemma2", KEYS(gemma2_keys), .parts = gemma2_parts, .embed_scaled = true,
+     .window_rule = MHA__WINDOW_EVEN},
+    {LLAMA_LIKE, .name = "gemma3_text", KEYS(gemma3_keys), .parts = gemma2_parts, .aliases = gemma3_aliases, .eos = 1,
+     .embed_scaled = true, .normed = true, .window_rule = MHA__WINDOW_PATTERN, .theta = 1e6, .local_theta = 1e4,
+     .local_theta_key = "rope_local_base_freq"},
+    {LLAMA_LIKE, .name = "phi3", KEYS(phi3_keys), .parts = phi3_parts, .eos = 32000, .rotary_part = 1,
+     .window_rule = MHA__WINDOW_ALL},
+    {LLAMA_LIKE, .name = "olmo2", KEYS(olmo2_keys), .parts = olmo2_parts, .eos = 50279, .normed = true,
+     .whole_norms = true},
+    {LLAMA_LIKE, .name = "granite", KEYS(granite_keys), .parts = llama_parts, .eos = 2},
+    {LLAMA_LIKE, .name = "smollm3", KEYS(smollm3_keys), .parts = llama_parts, .eos = 128001, .rope_list = true,
+     .window_rule = MHA__WINDOW_UNTURNED, .theta = 2e6},
+};
+
+const mha__family_list mha__families_llama = {families, COUNT(families)};

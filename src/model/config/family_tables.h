@@ -1,0 +1,32 @@
+/* family_tables.h - shorthands of the tables in family_*.c, and the lists that these files define.
+ *
+ * Defaults are those of transformers for a missing key. Tensors that no table names are ignored: pre-training heads, and
+ * buffers such as embeddings.position_ids. */
+#ifndef MHA_MODEL_CONFIG_FAMILY_TABLES_H
+#define MHA_MODEL_CONFIG_FAMILY_TABLES_H
+
+#include "io/input_limits.h"
+#include "model/config/family.h"
+
+#define FIELD(name) offsetof(mha__config, name)
+#define WIDTH(name) MHA__PART_WIDTH(name)
+#define COUNT(array) (int)(sizeof(array) / sizeof *(array))
+#define AS(kind_, name_, rows_, columns_) .name = name_, .kind = MHA__PART_##kind_, .rows = rows_, .columns = columns_
+#define KEYS(array) .keys = array, .key_count = COUNT(array)
+
+/* The families of one file. */
+typedef struct mha__family_list {
+    const mha__family *families; /* [count] */
+    int count;
+} mha__family_list;
+
+extern const mha__family_list mha__families_bert, mha__families_gpt2, mha__families_neox, mha__families_llama;
+
+/* Keys that every family rejects unless they are empty. */
+#define NOT_QUANTIZED                                            \
+    {"quantization_config", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL}, \
+    {                                                            \
+        "compression_config", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL \
+    }
+
+#endif
