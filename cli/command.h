@@ -34,7 +34,8 @@ enum {
     CLI_SEED = 1 << 5,   /* -s SEED */
     CLI_DTYPE = 1 << 6,  /* --dtype */
     CLI_MODELS = 1 << 7, /* with CLI_MODEL: -m must be given twice */
-    CLI_IDS = 1 << 8     /* --ids */
+    CLI_IDS = 1 << 8,    /* --ids */
+    CLI_RANKS = 1 << 9   /* no option: several processes can divide the work */
 };
 
 /* Values of the shared options; zero if not given. */
@@ -50,6 +51,22 @@ typedef struct cli_options {
 
 struct cli_command;
 
+/* The processes that run one command together: mha-mpi (mpi/program) provides these functions, mha runs alone.
+ * A command with CLI_RANKS runs on all ranks and divides its work; any other runs on rank 0, for which the others wait.
+ * Only rank 0 writes results and log lines. A failure of any rank ends the command on all of them: rank 0 prints the
+ * message of the first rank that failed. */
+typedef struct cli_ranks {
+    void *user;
+    int rank;
+    const char *label; /* "rank 1 (HOST): ", before the messages of this rank */
+    /* Called by all ranks: as mha_ctx_create. */
+    mha_status (*ctx_create)(void *user, const mha_ctx_options *options, mha_ctx **out, mha_error *err);
+    /* Called by all ranks at the end of a command, with the exit code and the message of its failure, or "". Returns
+     * `code`, or if only other ranks failed, theirs. `message` gets the message of the first rank that failed.
+     * `everywhere`: the command ran on all ranks. */
+    int (*finish)(void *user, bool everywhere, int code, mha_error *message);
+} cli_ranks;
+
 /* One run of the program. */
 typedef struct cli_session {
     const struct cli_command *command;
@@ -62,6 +79,7 @@ typedef struct cli_session {
     mha_ctx *ctx;           /* created from -t and --isa before the command runs */
     const char *model;      /* folder of the model (input.h) */
     const char *model_name; /* as given by the user: "minilm", a folder */
+    const cli_ranks *ranks; /* processes that run the same command; NULL in mha */
 } cli_session;
 
 /* Options under a separate heading of the help, such as "Data:". */
@@ -84,5 +102,8 @@ typedef struct cli_command {
     const cli_option_group *groups;        /* more own options, terminated by a NULL title; may be NULL */
     int (*run)(cli_session *session);      /* returns an exit code */
 } cli_command;
+
+/* The program (main.c): runs the command of argv, and returns the exit code. `ranks` is NULL for mha. */
+int cli_main(int argc, char **argv, const cli_ranks *ranks);
 
 #endif

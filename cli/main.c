@@ -1,4 +1,4 @@
-/* main.c - the program mha: finds the command, parses its options, runs it and writes its result.
+/* main.c - the program mha, or a rank of mha-mpi: finds the command, parses its options, runs it and writes its result.
  *
  * The result is collected in memory and written to stdout at the end, so stdout receives a complete result or nothing.
  */
@@ -21,6 +21,9 @@ const cli_command *const cli_commands[] = {
     CLI_COMMAND_MAP(CLI__X)
 #undef CLI__X
         NULL};
+
+static const cli_ranks *ranks;
+static bool finished; /* all ranks have agreed on the exit code */
 
 static const cli_command *find_command(const char *name)
 {
@@ -52,7 +55,7 @@ static int print_version(void)
 {
     mha_error error = {0};
     mha_ctx *ctx = NULL;
-    if (mha_ctx_create(NULL, &ctx, &error) != MHA_OK) return cli_fail(&(cli_session){0}, &error);
+    if (mha_ctx_create(NULL, &ctx, &error) != MHA_OK) return cli_fail(&(cli_session){.ranks = ranks}, &error);
     const char *isas[16];
     int count = mha_isa_list(isas, 16);
     printf("mha %s\nin use: %s, %d threads\nthis CPU has:", mha_version(), mha_ctx_isa(ctx), mha_ctx_threads(ctx));
@@ -90,6 +93,8 @@ static int run_command(cli_session *session)
     cli_session_close(session);
     fclose(session->out);
     if (has_result(code) && cli_signal()) code = 128 + cli_signal();
+    code = cli_finish(session, session->command->shared & CLI_RANKS, code);
+    finished = true;
     if (has_result(code)) {
         int written = cli_flush(session, text, bytes);
         if (written != CLI_DONE) code = written;
@@ -101,7 +106,7 @@ static int run_command(cli_session *session)
 /* Reports an unknown command and suggests the most similar known one. */
 static int refuse_command(const char *name)
 {
-    const cli_session none = {0};
+    const cli_session none = {.ranks = ranks};
     char meant[SUGGEST_TEXT];
     suggestion like = suggest_for(name + strspn(name, "-"));
     for (int i = 0; cli_commands[i]; i++)
@@ -113,7 +118,7 @@ static int refuse_command(const char *name)
 
 static int dispatch(int argc, char **argv)
 {
-    cli_session session = {0};
+    cli_session session = {.ranks = ranks};
     session.command = find_command(argv[1]);
     cli_memory_install(&session);
     if (!session.command) return refuse_command(argv[1]);
@@ -154,7 +159,8 @@ static int help_version(void)
 static int version(int argc, char **argv)
 {
     if (argc > 2 && is_help(argv[2])) return help_version();
-    if (argc > 2) return cli_usage(&(cli_session){0}, "version takes no argument (got \"%s\")", cli_shown(argv[2]));
+    if (argc > 2)
+        return cli_usage(&(cli_session){.ranks = ranks}, "version takes no argument (got \"%s\")", cli_shown(argv[2]));
     return close_stdout(print_version());
 }
 
@@ -162,16 +168,15 @@ static int version(int argc, char **argv)
 static int help(int argc, char **argv)
 {
     static char option[] = "--help";
-    if (argc > 3) return cli_usage(&(cli_session){0}, "help takes one command (got %d)", argc - 2);
+    if (argc > 3) return cli_usage(&(cli_session){.ranks = ranks}, "help takes one command (got %d)", argc - 2);
     if (argc == 3 && is_version(argv[2])) return help_version();
     if (argc == 3 && !is_help(argv[2])) return dispatch(3, (char *[]){argv[0], argv[2], option, NULL});
     print_help(stdout);
     return close_stdout(CLI_DONE);
 }
 
-int main(int argc, char **argv)
+static int run_program(int argc, char **argv)
 {
-    cli_signals_install();
     if (argc < 2) {
         print_help(stderr);
         return CLI_USAGE;
@@ -179,4 +184,15 @@ int main(int argc, char **argv)
     if (is_help(argv[1])) return help(argc, argv);
     if (is_version(argv[1])) return version(argc, argv);
     return dispatch(argc, argv);
+}
+
+int cli_main(int argc, char **argv, const cli_ranks *of)
+{
+    ranks = of;
+    const cli_command *command = argc > 1 ? find_command(argv[1]) : NULL;
+    const bool everywhere = command && command->shared & CLI_RANKS;
+    const bool runs = everywhere || !ranks || ranks->rank == 0;
+    cli_signals_install();
+    const int code = runs ? run_program(argc, argv) : CLI_DONE;
+    return finished ? code : cli_finish(&(cli_session){.command = command, .ranks = ranks}, everywhere, code);
 }

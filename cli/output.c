@@ -14,24 +14,66 @@
 
 /* ---- failures ---- */
 
-static void say(const cli_session *session, const char *format, va_list args)
+static void begin_line(const cli_session *session)
 {
     cli_progress_clear();
-    fputs("mha", stderr);
+    fputs(session->ranks ? "mha-mpi" : "mha", stderr);
     if (session->command) fprintf(stderr, " %s", session->command->name);
     fputs(": ", stderr);
+}
+
+/* Of several ranks, rank 0 prints. */
+static bool prints(const cli_session *session)
+{
+    return !session->ranks || session->ranks->rank == 0;
+}
+
+static void say(const cli_session *session, const char *format, va_list args)
+{
+    if (!prints(session)) return;
+    begin_line(session);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
+}
+
+/* The message of the failure, which the other ranks are told. */
+static mha_error failure;
+
+static void put_failure(const cli_session *session, const char *message)
+{
+    begin_line(session);
+    /* A message that begins with a rank came from the cluster. */
+    fprintf(stderr, "%s%s\n", strncmp(message, "rank ", 5) == 0 ? "" : session->ranks->label, message);
+}
+
+static void say_failure(const cli_session *session, const char *format, va_list args)
+{
+    if (!session->ranks) {
+        say(session, format, args);
+        return;
+    }
+    vsnprintf(failure.message, sizeof failure.message, format, args);
+    if (prints(session)) put_failure(session, failure.message);
+}
+
+int cli_finish(const cli_session *session, bool everywhere, int code)
+{
+    mha_error first = failure;
+    if (!session->ranks) return code;
+    code = session->ranks->finish(session->ranks->user, everywhere, code, &first);
+    if (prints(session) && code != CLI_DONE && !failure.message[0] && first.message[0])
+        put_failure(session, first.message);
+    return code;
 }
 
 int cli_usage(const cli_session *session, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    say(session, format, args);
+    say_failure(session, format, args);
     va_end(args);
     const char *name = session->command ? session->command->name : NULL;
-    fprintf(stderr, "Try: mha %s%s--help\n", name ? name : "", name ? " " : "");
+    if (prints(session)) fprintf(stderr, "Try: mha %s%s--help\n", name ? name : "", name ? " " : "");
     return CLI_USAGE;
 }
 
@@ -39,7 +81,7 @@ int cli_error(const cli_session *session, int code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    say(session, format, args);
+    say_failure(session, format, args);
     va_end(args);
     return code;
 }

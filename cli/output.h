@@ -18,6 +18,9 @@ int cli_refuse(const cli_session *session, const mha_error *error);
 int cli_fail(const cli_session *session, const mha_error *error);
 /* For any other failure: prints "mha heads: MESSAGE"; returns `code`. */
 int cli_error(const cli_session *session, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Ends a command that several ranks run (command.h): returns the exit code of the first rank that failed, whose message
+ * rank 0 prints. `everywhere`: the command ran on all ranks. With one process, returns `code`. */
+int cli_finish(const cli_session *session, bool everywhere, int code);
 /* Prints a log line; nothing with -q. */
 void cli_say(const cli_session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

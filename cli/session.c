@@ -213,6 +213,14 @@ static void on_log(void *user, int level, const char *message)
     if (level == 0 || session->options.verbose) cli_say(session, "%s", cli_message(message, text));
 }
 
+/* On all ranks together if the command runs on all of them. */
+static mha_status create_ctx(cli_session *session, const mha_ctx_options *options, mha_error *error)
+{
+    const cli_ranks *ranks = session->command->shared & CLI_RANKS ? session->ranks : NULL;
+    return ranks ? ranks->ctx_create(ranks->user, options, &session->ctx, error)
+                 : mha_ctx_create(options, &session->ctx, error);
+}
+
 int cli_session_open(cli_session *session)
 {
     const cli_options *o = &session->options;
@@ -224,7 +232,8 @@ int cli_session_open(cli_session *session)
                                .log_user = session,
                                .progress = on_progress};
     mha_error error = {0};
-    if (mha_ctx_create(&options, &session->ctx, &error) != MHA_OK) return cli_fail(session, &error);
+    const mha_status status = create_ctx(session, &options, &error);
+    if (status != MHA_OK) return cli_fail(session, &error);
     if (o->verbose) cli_say(session, "%s, %d threads", mha_ctx_isa(session->ctx), mha_ctx_threads(session->ctx));
     return CLI_DONE;
 }

@@ -2,7 +2,10 @@
 # the target uninstall. All of it can be moved: paths are computed from where the files lie.
 include(CMakePackageConfigHelpers)
 
-install(DIRECTORY include/mha DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+if(NOT MHA_HAS_MPI)
+  set(without_mpi PATTERN cluster.h EXCLUDE)
+endif()
+install(DIRECTORY include/mha DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" ${without_mpi})
 if(MHA_PROGRAM)
   install(TARGETS mha RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

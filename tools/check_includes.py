@@ -22,7 +22,7 @@ PUBLIC_OWNER = {"types": "base", "ctx": "base", "machine_peak": "attn", "cache":
                 "generate": "model",
                 "model_grads": "model", "model_save": "model", "model_create": "model", "head_layouts": "heads", "head_data": "heads",
                 "importance": "heads", "diversity": "heads", "prune": "heads", "compare_models": "heads", "regroup": "heads", "model_edit": "heads",
-                "prune_search": "heads"}
+                "prune_search": "heads", "cluster": "attn"}
 UMBRELLA = "mha/mha.h"  # for those outside; inside, only the version needs it
 UMBRELLA_USERS = {"src/base/status.c"}
 # Outside src/, these may look into it.
@@ -38,7 +38,7 @@ ROOMS = {
     "src/model": ["config", "weights", "forward", "backward", "generate"],
     "src/train": ["data", "gates", "store", "log"],
     "src/heads": ["data", "measure", "diversity", "edit", "importance", "plan"],
-    "cli": [".", "page", "input", "heads", "draw", "report", "run", "edit", "train", "tour", "plan", "bench", "verify"],
+    "cli": [".", "page", "input", "heads", "draw", "report", "run", "edit", "train", "tour", "plan", "bench", "verify", "program"],
     "conformance": [".", "heads", "models", "walkthroughs"],
 }  # fmt: skip
 CONFORMANCE_SEES = ("", "input", "verify")  # of cli/: "" is its own files
@@ -47,11 +47,11 @@ GOES_RIGHT = {
     ("src/layer/selection/head_selection.h", "layer/attention/attention_layer.h"),
 }
 # A base name stands once: its .c and .h are in one folder of these, and it may belong to one public header too.
-NAMED_ONCE = ("src", "cli", "conformance")
+NAMED_ONCE = ("src", "cli", "conformance", "mpi")
 MOST_FILES = 25  # in a folder, without its README.md; more need rooms
 CROWDED = {"include/mha"}
 DATA = ("tests/golden/data/", "tests/fuzz/corpus/")  # whose folders may hold any number of files
-FOLDERS = ("include", "src", "cli", "conformance", "tests", "bench", "examples")
+FOLDERS = ("include", "src", "cli", "conformance", "mpi", "tests", "bench", "examples")
 
 STANDARD = set(
     "assert ctype errno fenv float inttypes limits locale math setjmp signal stdalign stdarg stdatomic stdbool stddef "
@@ -239,7 +239,7 @@ def shared_names(paths):
             yield f"{stem} is the base name of {' and of '.join(map(str, found))}"
     for header in (pathlib.PurePosixPath(path) for path in paths if path.startswith("include/")):
         for path in folders.get(header.stem, []):
-            if path.parts[0] != "src":
+            if path.parts[0] not in ("src", "mpi"):
                 yield f"{path}: its base name is that of {header}"
 
 

@@ -1,0 +1,99 @@
+/* cluster.h - several processes, on one machine or on many, that compute one result: libmha_mpi, on top of MPI.
+ *
+ * MPI starts the processes (ranks), connects them and moves bytes; this library divides the work. It uses the public
+ * headers of mha alone, and nothing else of mha needs it or MPI. It is built where `mpicc` is found.
+ *
+ *     mha_cluster *cluster;
+ *     mha_ctx *ctx;
+ *     if (mha_cluster_open(NULL, &cluster, &err) != MHA_OK) ...
+ *     mha_cluster_ctx_create(cluster, NULL, 0, &ctx, &err);         the ISA that all ranks have
+ *     ...
+ *     mha_ctx_free(ctx);
+ *     mha_cluster_free(cluster);
+ *
+ * Collective functions must be called by all ranks in the same order, as in MPI; each says that it is collective. All
+ * functions must be called on the thread that opened the cluster (MPI_THREAD_FUNNELED).
+ *
+ * Failures: a message begins with "rank R (HOST): ", the rank that failed. A failed transfer, or a peer that is silent
+ * for `timeout` seconds, is MHA_ERR_IO. The cluster cannot be used afterwards: transfers may be under way, and their
+ * memory is not freed. Such a program prints the message and calls mha_cluster_abort, which ends all ranks.
+ */
+#ifndef MHA_CLUSTER_H
+#define MHA_CLUSTER_H
+
+#include "mha/attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mha_cluster mha_cluster;
+
+typedef struct mha_cluster_options {
+    size_t size;
+    /* The ranks: MPI_Comm_c2f of a communicator, which is duplicated, with own_comm = 1; else MPI_COMM_WORLD. */
+    int own_comm;
+    int comm;
+    /* Sizes of the grid, see mha_cluster_info. 0 = 1; tp * cp must divide the number of ranks. */
+    int tp, cp;
+    double timeout; /* [s] without a sign of life from a peer that is waited for; 0 = 300 */
+    /* Bytes of the largest message, as MPI counts are int; longer transfers are divided. 0 = 2^30, the maximum. */
+    int64_t message_bytes;
+} mha_cluster_options;
+
+/* Who and where this rank is. The ranks form a grid: groups of tp consecutive ranks share the heads of a layer (tensor
+ * parallel), cp such groups share a sequence (context parallel), and dp copies of that share the data:
+ * rank = (dp_rank * cp + cp_rank) * tp + tp_rank. Place the ranks of a host consecutively, as mpirun does by default,
+ * so that tp groups stay on a host where they fit. */
+typedef struct mha_cluster_info {
+    int rank, ranks;
+    int tp, cp, dp;                /* sizes */
+    int tp_rank, cp_rank, dp_rank; /* place of this rank in its groups */
+    int hosts, host;               /* number of hosts; index of this rank's host */
+    int host_rank, host_ranks;     /* place of this rank among the ranks of its host, and their number */
+} mha_cluster_info;
+
+/* Collective. Initializes MPI unless the program has, finds the hosts and lays out the grid. Compares the version of
+ * the library and `options` over all ranks. `options` may be NULL. Errors: MHA_ERR_ARG naming the option and its value,
+ * or the rank that differs; MHA_ERR_UNSUPPORTED for an MPI without MPI_THREAD_FUNNELED; MHA_ERR_IO, MHA_ERR_MEMORY. */
+MHA_API mha_status mha_cluster_open(const mha_cluster_options *options, mha_cluster **out, mha_error *err);
+/* Collective. Finalizes MPI if mha_cluster_open initialized it; then MPI cannot be used again in this process. */
+MHA_API void mha_cluster_free(mha_cluster *cluster);
+/* Not collective. Ends the processes of all ranks, with exit status `code` (1..255). Does not return, unless the
+ * cluster is NULL. */
+MHA_API void mha_cluster_abort(mha_cluster *cluster, int code);
+
+/* 1 after a failed transfer or a timeout: only mha_cluster_abort and mha_cluster_free may be called then. */
+MHA_API int mha_cluster_broken(const mha_cluster *cluster);
+MHA_API const mha_cluster_info *mha_cluster_describe(const mha_cluster *cluster);
+/* The name of the host that `rank` runs on, as the host calls itself; NULL out of range. */
+MHA_API const char *mha_cluster_host(const mha_cluster *cluster, int rank);
+
+/* Collective. Each rank passes its own status, and in `err` (not NULL) the message if that is not MHA_OK. Returns on
+ * all ranks the status of the first rank that failed, and its message, which begins with its rank and host. */
+MHA_API mha_status mha_cluster_agree(mha_cluster *cluster, mha_status status, mha_error *err);
+/* Collective. MHA_ERR_ARG on all ranks unless `bytes` bytes of `data` are the same on all, naming `what` and the first
+ * rank that differs from rank 0. Compares a digest: accidental differences are found, not forged ones. */
+MHA_API mha_status mha_cluster_same(mha_cluster *cluster, const char *what, const void *data, size_t bytes,
+                                    mha_error *err);
+/* Collective. Copies `bytes` bytes of `data` from `rank` to all ranks. `bytes` must be the same on all. */
+MHA_API mha_status mha_cluster_broadcast(mha_cluster *cluster, int rank, void *data, size_t bytes, mha_error *err);
+/* Collective. Returns when `rank` has called it. The other ranks sleep until then, without a timeout. */
+MHA_API mha_status mha_cluster_wait_for(mha_cluster *cluster, int rank, mha_error *err);
+/* Collective. Replaces each of the `count` integers by its sum over all ranks, modulo 2^64. Integers, because the bits
+ * of a sum of floating-point numbers would depend on the number of ranks. */
+MHA_API mha_status mha_cluster_sum(mha_cluster *cluster, int64_t *values, int64_t count, mha_error *err);
+
+/* Collective. Creates a context for this rank, `options` as for mha_ctx_create. Different ISAs give different bits:
+ * where ranks would use different ones, all use the newest that each rank's CPU and options permit, and the log of rank
+ * 0 gets a warning that names it and a host without the newer one. With `mixed_isa` = 1 each rank uses its own. The
+ * context's callback between tiles drives the transfers of this cluster, which must outlive the context, and then calls
+ * options->between_tiles. With threads = 0 and without MHA_THREADS, ranks of one host that are not bound to CPUs divide
+ * them. */
+MHA_API mha_status mha_cluster_ctx_create(mha_cluster *cluster, const mha_ctx_options *options, int mixed_isa,
+                                          mha_ctx **out, mha_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

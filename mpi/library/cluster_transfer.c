@@ -1,0 +1,128 @@
+/* cluster_transfer.c - messages between two ranks: divided into pieces, waited for with a clock.
+ *
+ * All communication of the cluster, collective functions included, is made of these, so that every wait has a peer that
+ * its message can name. MPI delivers messages between two ranks in the order in which they were sent, so one tag is
+ * enough. A wait polls: first it yields the core, in case the peer shares it, and after some milliseconds it sleeps. */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cluster_struct.h"
+
+enum { TAG = 7, FIRST_ROOM = 16 };
+static const double TICK = 50e-6, YIELDING = 5e-3; /* [s] */
+
+/* ---- the list of messages ---- */
+
+/* Room for one more message. The three arrays grow together; an array that has grown before another failed to stays. */
+static mha_status make_room(mha_cluster *c, mha_error *err)
+{
+    if (c->pending < c->capacity) return MHA_OK;
+    const int more = c->capacity > 0 ? 2 * c->capacity : FIRST_ROOM;
+    MPI_Request *requests = realloc(c->requests, (size_t)more * sizeof *requests);
+    if (requests) c->requests = requests;
+    mha__message *messages = realloc(c->messages, (size_t)more * sizeof *messages);
+    if (messages) c->messages = messages;
+    int *finished = realloc(c->finished, (size_t)more * sizeof *finished);
+    if (finished) c->finished = finished;
+    if (!requests || !messages || !finished)
+        return mha__cluster_no_memory(c, err, (size_t)more * sizeof *requests, "messages under way");
+    c->capacity = more;
+    return MHA_OK;
+}
+
+void mha__cluster_transfers_free(mha_cluster *cluster)
+{
+    free(cluster->requests);
+    free(cluster->messages);
+    free(cluster->finished);
+}
+
+static mha_status start(mha_cluster *c, void *data, size_t bytes, int peer, bool sends, mha_error *err)
+{
+    for (size_t at = 0; at < bytes;) {
+        const size_t left = bytes - at;
+        const int piece = (int)(left < (size_t)c->message_bytes ? left : (size_t)c->message_bytes);
+        char *from = (char *)data + at;
+        MHA__TRY(make_room(c, err));
+        MPI_Request *request = &c->requests[c->pending];
+        const int result = sends ? MPI_Isend(from, piece, MPI_BYTE, peer, TAG, c->comm, request)
+                                 : MPI_Irecv(from, piece, MPI_BYTE, peer, TAG, c->comm, request);
+        MHA__TRY(mha__cluster_check(c, result, sends ? "MPI_Isend" : "MPI_Irecv", err));
+        c->messages[c->pending++] = (mha__message){.peer = peer, .sends = sends};
+        at += (size_t)piece;
+    }
+    return MHA_OK;
+}
+
+mha_status mha__cluster_send(mha_cluster *cluster, const void *data, size_t bytes, int peer, mha_error *err)
+{
+    return start(cluster, (void *)data, bytes, peer, true, err);
+}
+
+mha_status mha__cluster_receive(mha_cluster *cluster, void *data, size_t bytes, int peer, mha_error *err)
+{
+    return start(cluster, data, bytes, peer, false, err);
+}
+
+/* ---- waiting ---- */
+
+/* Lets messages progress and drops the finished ones from the list; *count is their number. */
+static mha_status test_messages(mha_cluster *c, int *count, mha_error *err)
+{
+    int left = 0;
+    *count = 0;
+    if (c->pending == 0) return MHA_OK;
+    MHA__TRY(mha__cluster_check(c, MPI_Testsome(c->pending, c->requests, count, c->finished, MPI_STATUSES_IGNORE),
+                                "MPI_Testsome", err));
+    if (*count == MPI_UNDEFINED) *count = c->pending; /* none is active any more */
+    for (int n = 0; n < c->pending; n++) {
+        if (c->requests[n] == MPI_REQUEST_NULL) continue;
+        c->requests[left] = c->requests[n];
+        c->messages[left++] = c->messages[n];
+    }
+    c->pending = left;
+    return MHA_OK;
+}
+
+static mha_status timed_out(mha_cluster *c, const char *step, mha_error *err)
+{
+    const mha__message *m = &c->messages[0];
+    c->broken = true;
+    return mha__cluster_fail(c, err, MHA_ERR_IO, "%s: nothing %s rank %d (%s) for %g s", step,
+                             m->sends ? "was accepted by" : "came from", m->peer, c->hosts[m->peer], c->timeout);
+}
+
+/* Sleeps for a hundredth of the time that was waited, within 0.1 to 10 ms: long waits take no core. */
+static void sleep_after(double waited)
+{
+    const double nap = waited / 100 < 1e-4 ? 1e-4 : waited / 100 > 1e-2 ? 1e-2 : waited / 100;
+    nanosleep(&(struct timespec){0, (long)(nap * 1e9)}, NULL);
+}
+
+mha_status mha__cluster_wait(mha_cluster *cluster, const char *step, mha_error *err)
+{
+    double since = mha__cluster_now();
+    while (cluster->pending > 0) {
+        int count;
+        MHA__TRY(test_messages(cluster, &count, err));
+        const double now = mha__cluster_now();
+        if (count > 0) since = now;
+        if (now - since > cluster->timeout) return timed_out(cluster, step, err);
+        if (count > 0 || now - since < YIELDING)
+            sched_yield();
+        else
+            sleep_after(now - since);
+    }
+    return MHA_OK;
+}
+
+mha_status mha__cluster_tick(mha_cluster *cluster, mha_error *err)
+{
+    int count;
+    const double now = mha__cluster_now();
+    if (now - cluster->last_tick < TICK) return MHA_OK;
+    cluster->last_tick = now;
+    return test_messages(cluster, &count, err);
+}

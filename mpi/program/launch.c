@@ -1,0 +1,202 @@
+/* launch.c - see launch.h.
+ *
+ * Open MPI 4 alone waits for ever for a host that fell silent; with keepalive messages the job ends after 10 s. A rank
+ * that is alive and silent is found by the ranks themselves (--timeout). A job that failed for a reason that may pass
+ * starts again, and resumes from its state or checkpoint if the command was told to keep one. */
+#include "launch.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "command.h"
+#include "output.h"
+#include "rank_options.h"
+
+enum { MOST_RANKS = 100000, MOST_RETRIES = 1000, WORDS = 64 };
+
+typedef struct launch_options {
+    const char *hosts;
+    long ranks, retries;
+    bool print;
+    rank_options own; /* passed on to the ranks */
+    char timeout[24];
+} launch_options;
+
+static const char usage[] =
+    "Usage: mha-mpi launch [-np P] [--hosts FILE] [--timeout S] [--mixed-isa] [--retries N] [--print] COMMAND ...\n\n"
+    "Starts P ranks of `mha-mpi COMMAND ...` with mpirun, on this machine or on the hosts of FILE (one a line, as "
+    "mpirun\n"
+    "reads it: NAME slots=N). It ends when a rank or a host dies, and prints which.\n\n"
+    "  -np P          number of ranks; default: one, or the slots of FILE\n"
+    "  --hosts FILE   the hosts; each rank is bound to a NUMA domain and uses its cores\n"
+    "  --timeout S    end the job if a rank waits S seconds for another one (300)\n"
+    "  --mixed-isa    let CPUs use the newest instructions that each has; results then depend on the hosts\n"
+    "  --retries N    after a failure that may pass, start again, at most N times (0)\n"
+    "  --print        print the mpirun command and exit\n";
+
+/* ---- options ---- */
+
+/* One option at argv[n]. Returns the words that it has, 0 if it is none, or -1 after a message. */
+static int read_option(int left, char **argv, launch_options *o)
+{
+    const char *value = left > 1 ? argv[1] : NULL;
+    long seconds;
+    if (strcmp(argv[0], "-np") == 0) return rank_options_whole("-np", value, 1, MOST_RANKS, &o->ranks) ? 2 : -1;
+    if (strcmp(argv[0], "--retries") == 0)
+        return rank_options_whole("--retries", value, 0, MOST_RETRIES, &o->retries) ? 2 : -1;
+    if (strcmp(argv[0], "--timeout") == 0) {
+        if (!rank_options_whole("--timeout", value, 1, 1000000, &seconds)) return -1;
+        snprintf(o->timeout, sizeof o->timeout, "%ld", seconds);
+        return 2;
+    }
+    if (strcmp(argv[0], "--hosts") == 0) {
+        o->hosts = value;
+        if (!value) fprintf(stderr, "mha-mpi launch: --hosts requires a file\n");
+        return value ? 2 : -1;
+    }
+    if (strcmp(argv[0], "--mixed-isa") == 0) return o->own.mixed_isa = true, 1;
+    if (strcmp(argv[0], "--print") == 0) return o->print = true, 1;
+    return 0;
+}
+
+/* Returns the place of the command in argv, or -1 after a message. */
+static int read_options(int argc, char **argv, launch_options *o)
+{
+    int n = 1;
+    while (n < argc && argv[n][0] == '-') {
+        const int words = read_option(argc - n, argv + n, o);
+        if (words == 0) fprintf(stderr, "mha-mpi launch: unknown option %s\n%s", cli_shown(argv[n]), usage);
+        if (words <= 0) return -1;
+        n += words;
+    }
+    if (n == argc) fputs(usage, stderr);
+    return n < argc ? n : -1;
+}
+
+/* ---- the command ---- */
+
+typedef struct words {
+    const char **word; /* [WORDS + those of the command], terminated by NULL */
+    int count;
+} words;
+
+static void put(words *w, const char *word)
+{
+    w->word[w->count++] = word;
+    w->word[w->count] = NULL;
+}
+
+static void put_all(words *w, const char *const *list)
+{
+    for (; *list; list++)
+        put(w, *list);
+}
+
+/* Bound to NUMA domains where mpirun chooses the number of ranks; else the ranks of a host divide its CPUs. */
+static void put_places(words *w, const launch_options *o, const char *ranks)
+{
+    if (o->hosts) put_all(w, (const char *const[]){"--hostfile", o->hosts, NULL});
+    if (o->hosts && o->ranks == 0)
+        put_all(w, (const char *const[]){"--map-by", "ppr:1:numa", "--bind-to", "numa", NULL});
+    else
+        put_all(w, (const char *const[]){"-np", ranks, "--bind-to", "none", NULL});
+    if (!o->hosts) put(w, "--oversubscribe");
+}
+
+static void make_command(words *w, const launch_options *o, const char *ranks, const char *self, char **command)
+{
+    static const char *const parameters[] = {
+        "--mca", "oob_tcp_keepalive_time",   "5", "--mca", "oob_tcp_keepalive_intvl", "2",
+        "--mca", "oob_tcp_keepalive_probes", "3", "--mca", "btl_tcp_progress_thread", "1",
+        "--mca", "mpi_yield_when_idle",      "1", NULL};
+    put(w, "mpirun");
+    if (geteuid() == 0) put(w, "--allow-run-as-root");
+    put_all(w, parameters);
+    put_places(w, o, ranks);
+    put(w, self);
+    if (o->own.mixed_isa) put(w, "--mixed-isa");
+    if (o->timeout[0]) put_all(w, (const char *const[]){"--timeout", o->timeout, NULL});
+    for (; *command; command++)
+        put(w, *command);
+}
+
+/* ---- the job ---- */
+
+static volatile sig_atomic_t job, stopped;
+
+static void on_signal(int number)
+{
+    stopped = number;
+    if (job > 0) kill((pid_t)job, number);
+}
+
+/* Runs the command once; its exit code, 128 + n after signal n. */
+static int run_job(const words *w)
+{
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+        execvp(w->word[0], (char *const *)w->word);
+        fprintf(stderr, "mha-mpi launch: cannot run mpirun: %s\n", strerror(errno));
+        _exit(CLI_USAGE);
+    }
+    if (child < 0) {
+        fprintf(stderr, "mha-mpi launch: cannot start a process: %s\n", strerror(errno));
+        return CLI_FAILED;
+    }
+    job = child;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    job = 0;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* Wrong use, refused inputs and failed checks do not pass by themselves. */
+static bool may_pass(int code)
+{
+    return code != CLI_DONE && code != CLI_USAGE && code != CLI_REFUSED && code != CLI_NO && !stopped;
+}
+
+static int run_with_retries(const words *w, long retries)
+{
+    static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t n = 0; n < sizeof stops / sizeof *stops; n++)
+        sigaction(stops[n], &(struct sigaction){.sa_handler = on_signal}, NULL);
+    int code = run_job(w);
+    for (long n = 1; n <= retries && may_pass(code); n++) {
+        fprintf(stderr, "mha-mpi launch: the job ended with exit status %d; starting it again (%ld of %ld)\n", code, n,
+                retries);
+        code = run_job(w);
+    }
+    return stopped ? 128 + stopped : code;
+}
+
+int launch(int argc, char **argv)
+{
+    launch_options o = {0};
+    char self[4096], ranks[24];
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+        return fputs(usage, stdout), CLI_DONE;
+    const int command = read_options(argc, argv, &o);
+    if (command < 0) return CLI_USAGE;
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    snprintf(ranks, sizeof ranks, "%ld", o.ranks > 0 ? o.ranks : 1);
+    if (length < 0) {
+        fprintf(stderr, "mha-mpi launch: cannot find its own program: %s\n", strerror(errno));
+        return CLI_FAILED;
+    }
+    self[length] = 0;
+    words w = {.word = calloc((size_t)argc + WORDS, sizeof *w.word)};
+    if (!w.word) return fputs("mha-mpi launch: out of memory\n", stderr), CLI_FAILED;
+    make_command(&w, &o, ranks, self, argv + command);
+    for (int n = 0; o.print && n < w.count; n++)
+        printf("%s%c", w.word[n], n + 1 < w.count ? ' ' : '\n');
+    const int code = o.print ? CLI_DONE : run_with_retries(&w, o.retries);
+    free(w.word);
+    return code;
+}

@@ -1,0 +1,108 @@
+/* mha_mpi.c - the program mha-mpi: a rank of several that run one command of mha. `mha-mpi launch` starts them.
+ *
+ * mpirun -np 4 mha-mpi heads -f texts.txt      prints what `mha heads -f texts.txt` prints, byte for byte */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "command.h"
+#include "launch.h"
+#include "mha/cluster.h"
+#include "rank_options.h"
+
+enum { SILENT = 75 }; /* exit status when a peer is silent or a transfer failed: EX_TEMPFAIL, a new start may help */
+
+typedef struct program {
+    mha_cluster *cluster;
+    rank_options options;
+    cli_ranks ranks;
+    char label[128];
+} program;
+
+static mha_status create_ctx(void *user, const mha_ctx_options *options, mha_ctx **out, mha_error *err)
+{
+    program *p = user;
+    return mha_cluster_ctx_create(p->cluster, options, p->options.mixed_isa, out, err);
+}
+
+/* The transfers of this rank cannot end: it ends all ranks. */
+static void give_up(program *p, const char *message)
+{
+    fprintf(stderr, "mha-mpi: %s\n", message);
+    fflush(NULL);
+    mha_cluster_abort(p->cluster, SILENT);
+}
+
+/* Statuses travel between ranks, exit codes do not. */
+static mha_status status_of(int code)
+{
+    return code == CLI_DONE || code == CLI_NO ? MHA_OK
+           : code == CLI_USAGE                ? MHA_ERR_ARG
+           : code == CLI_REFUSED              ? MHA_ERR_FORMAT
+                                              : MHA_ERR_IO;
+}
+
+static int finish(void *user, bool everywhere, int code, mha_error *message)
+{
+    program *p = user;
+    mha_error why = *message;
+    mha_status status = everywhere ? MHA_OK : mha_cluster_wait_for(p->cluster, 0, &why);
+    if (status == MHA_OK) status = mha_cluster_agree(p->cluster, status_of(code), &why);
+    if (mha_cluster_broken(p->cluster)) give_up(p, why.message);
+    *message = why;
+    if (status_of(code) != MHA_OK || status == MHA_OK) return code;
+    return status == MHA_ERR_ARG ? CLI_USAGE : status == MHA_ERR_FORMAT ? CLI_REFUSED : CLI_FAILED;
+}
+
+/* All ranks must have been started with the same words. */
+static mha_status check_words(program *p, int argc, char **argv, mha_error *err)
+{
+    size_t bytes = 1, at = 0;
+    for (int n = 1; n < argc; n++)
+        bytes += strlen(argv[n]) + 1;
+    char *words = calloc(1, bytes);
+    for (int n = 1; words && n < argc; n++) {
+        memcpy(words + at, argv[n], strlen(argv[n]));
+        at += strlen(argv[n]) + 1;
+    }
+    mha_error why = {.status = MHA_ERR_MEMORY, .message = "out of memory for the command line"};
+    mha_status status = mha_cluster_agree(p->cluster, words ? MHA_OK : MHA_ERR_MEMORY, &why);
+    if (status == MHA_OK) status = mha_cluster_same(p->cluster, "the command line", words, bytes, &why);
+    free(words);
+    *err = why;
+    return status;
+}
+
+static int open_program(program *p, int argc, char **argv)
+{
+    mha_error error = {0};
+    const mha_cluster_options options = {.size = sizeof options, .timeout = p->options.timeout};
+    mha_status status = mha_cluster_open(&options, &p->cluster, &error);
+    if (status == MHA_OK) status = check_words(p, argc, argv, &error);
+    if (status != MHA_OK) {
+        if (!p->cluster || mha_cluster_describe(p->cluster)->rank == 0) fprintf(stderr, "mha-mpi: %s\n", error.message);
+        return CLI_FAILED;
+    }
+    const int rank = mha_cluster_describe(p->cluster)->rank;
+    snprintf(p->label, sizeof p->label, "rank %d (%s): ", rank, mha_cluster_host(p->cluster, rank));
+    p->ranks = (cli_ranks){.user = p, .rank = rank, .label = p->label, .ctx_create = create_ctx, .finish = finish};
+    /* Only rank 0 writes results. */
+    if (rank > 0 && !freopen("/dev/null", "w", stdout)) return CLI_FAILED;
+    return CLI_DONE;
+}
+
+int main(int argc, char **argv)
+{
+    static program p;
+    if (argc > 1 && strcmp(argv[1], "launch") == 0) return launch(argc - 1, argv + 1);
+    const int options = rank_options_read(argc, argv, &p.options);
+    if (options < 0) return CLI_USAGE;
+    /* mpirun gives ranks a terminal of their own, whatever becomes of their output. */
+    setenv("NO_COLOR", "1", 1);
+    int code = open_program(&p, argc, argv);
+    argv[options] = argv[0];
+    if (code == CLI_DONE) code = cli_main(argc - options, argv + options, &p.ranks);
+    mha_cluster_free(p.cluster);
+    return code;
+}

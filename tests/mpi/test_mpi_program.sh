@@ -1,0 +1,72 @@
+# test_mpi_program.sh - mha-mpi prints what mha prints and ends with its exit codes; only rank 0 prints; failures name a rank.
+# shellcheck shell=sh source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+ranks=$here/tests/mpi/with_ranks.sh
+host=$(hostname)
+
+# alike P COMMAND...: stdout and exit code of mha and of P ranks.
+alike() {
+    count=$1
+    shift
+    code=0
+    "$MHA" "$@" >one 2>/dev/null </dev/null || code=$?
+    expect $code "$ranks" "$count" "$MHA_MPI" "$@"
+    same one out "$count ranks of $*"
+}
+alike 4 info -m "$tiny" --json
+alike 2 tokenize -m "$tiny" "a cat on a mat"
+alike 1 embed -m "$tiny" "a cat" "a dog"
+alike 2 --version
+alike 3 help tokenize
+alike 2 nonsense
+alike 4 info -m "$work/absent"
+alike 2 tokenize --nonsense
+
+# Output files are written once.
+expect 0 "$ranks" 2 "$MHA_MPI" embed -m "$tiny" "a cat" -o vectors.npy
+expect 0 "$MHA" embed -m "$tiny" "a cat" -o one.npy
+same one.npy vectors.npy
+
+# One message, which names rank and host.
+expect 3 "$ranks" 3 "$MHA_MPI" info -m "$work/absent"
+has err "mha-mpi info: rank 0 ($host): $work/absent: a model must be"
+[ "$(grep -c 'a model must be' err)" = 1 ] || fail "$(cat err)"
+
+# Options of mha-mpi itself.
+expect 0 "$ranks" 2 "$MHA_MPI" --timeout 20 --mixed-isa --version
+refused 2 "$MHA_MPI" --timeout 0 --version
+has err 'mha-mpi: --timeout must be a whole number from 1 to 1000000 (got "0")'
+
+# Other words on one rank.
+# shellcheck disable=SC2016 # each rank expands them
+printf '#!/bin/sh\nexec "$MHA_MPI" info -m "$OMPI_COMM_WORLD_RANK"\n' >differs
+chmod +x differs
+expect 1 "$ranks" 2 ./differs
+has err "rank 1 ($host): the command line must be the same as on rank 0 ($host)"
+
+# launch
+expect 0 "$MHA_MPI" launch --help
+has out 'Usage: mha-mpi launch'
+expect 0 "$MHA_MPI" launch -np 3 tokenize -m "$tiny" "a cat on a mat"
+"$MHA" tokenize -m "$tiny" "a cat on a mat" >one
+same one out
+expect 3 "$MHA_MPI" launch -np 2 --retries 2 info -m "$work/absent"
+has_not err 'starting it again'
+expect 0 "$MHA_MPI" launch --hosts hosts.txt --timeout 7 --mixed-isa --print heads -f texts.txt
+has out 'oob_tcp_keepalive_time 5'
+has out "--hostfile hosts.txt --map-by ppr:1:numa --bind-to numa"
+has out "$(basename "$MHA_MPI") --mixed-isa --timeout 7 heads -f texts.txt"
+for wrong in '-np 0' '-np x' '-np' '--hosts' '--retries -1' '--timeout 0' '--nonsense' ''; do
+    # shellcheck disable=SC2086 # words
+    refused 2 "$MHA_MPI" launch $wrong
+done
+
+# A job that dies starts again. A false mpirun dies once.
+mkdir bin
+printf '#!/bin/sh\n[ -e %s/died ] && exit 0\n: >%s/died\nkill -9 $$\n' "$work" "$work" >bin/mpirun
+chmod +x bin/mpirun
+PATH=$work/bin:$PATH expect 0 "$MHA_MPI" launch -np 2 --retries 1 info
+has err 'the job ended with exit status 137; starting it again (1 of 1)'
+rm died
+PATH=$work/bin:$PATH expect 137 "$MHA_MPI" launch -np 2 info
+finish
