@@ -1138,6 +1138,7 @@ class AttnLayerOptions(ctypes.Structure):
     o: Matrix
     q_norm: Norm
     k_norm: Norm
+    whole_norms: int
     rope: ctypes._Pointer[RopeOptions]
     scale: float
     softcap: float
@@ -1160,6 +1161,7 @@ class AttnLayerOptions(ctypes.Structure):
         ("o", Matrix),
         ("q_norm", Norm),
         ("k_norm", Norm),
+        ("whole_norms", c_int),
         ("rope", POINTER(RopeOptions)),
         ("scale", c_double),
         ("softcap", c_double),
@@ -1250,6 +1252,8 @@ class BlockOptions(ctypes.Structure):
     size: int
     attn: AttnLayerOptions
     pre_norm: int
+    parallel: int
+    residual_scale: float
     attn_norm: Norm
     mlp_norm: Norm
     attn_out_norm: Norm
@@ -1263,6 +1267,8 @@ class BlockOptions(ctypes.Structure):
         ("size", c_size_t),
         ("attn", AttnLayerOptions),
         ("pre_norm", c_int),
+        ("parallel", c_int),
+        ("residual_scale", c_double),
         ("attn_norm", Norm),
         ("mlp_norm", Norm),
         ("attn_out_norm", Norm),
@@ -2092,6 +2098,46 @@ class TrainStoreOptions(ctypes.Structure):
     ]
 
 
+class TrainSample(ctypes.Structure):
+    prompt: bytes | None
+    text: bytes | None
+    prompt_bytes: int
+    text_bytes: int
+    _fields_ = [
+        ("prompt", c_char_p),
+        ("text", c_char_p),
+        ("prompt_bytes", c_size_t),
+        ("text_bytes", c_size_t),
+    ]
+
+
+class TrainRecord(ctypes.Structure):
+    size: int
+    step: int
+    tokens: int
+    seconds: float
+    loss: float
+    rate: float
+    norm: float
+    eval_loss: float
+    open_heads: float
+    samples: ctypes._Pointer[TrainSample]
+    sample_count: int
+    _fields_ = [
+        ("size", c_size_t),
+        ("step", c_int64),
+        ("tokens", c_int64),
+        ("seconds", c_double),
+        ("loss", c_double),
+        ("rate", c_double),
+        ("norm", c_double),
+        ("eval_loss", c_double),
+        ("open_heads", c_double),
+        ("samples", POINTER(TrainSample)),
+        ("sample_count", c_int64),
+    ]
+
+
 class HeadDataOptions(ctypes.Structure):
     size: int
     max_tokens: int
@@ -2593,6 +2639,8 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_train_mask_options": TrainMaskOptions,
     "mha_train_digest": TrainDigest,
     "mha_train_store_options": TrainStoreOptions,
+    "mha_train_sample": TrainSample,
+    "mha_train_record": TrainRecord,
     "mha_head_data_options": HeadDataOptions,
     "mha_head_probe": HeadProbe,
     "mha_head_thresholds": HeadThresholds,
@@ -2825,6 +2873,14 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_train_store_resume": (c_int, [c_void_p, POINTER(TrainOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_train_store_keep": (c_int, [c_void_p, c_int64, POINTER(Error)]),
     "mha_train_store_save": (c_int, [c_void_p, c_void_p, POINTER(TrainFile), c_int64, POINTER(Error)]),
+    "mha_train_log_create": (c_int, [c_void_p, POINTER(c_void_p), POINTER(Error)]),
+    "mha_train_log_read": (c_int, [c_void_p, c_char_p, c_int64, POINTER(c_void_p), POINTER(Error)]),
+    "mha_train_log_free": (None, [c_void_p]),
+    "mha_train_log_count": (c_int64, [c_void_p]),
+    "mha_train_log_record": (POINTER(TrainRecord), [c_void_p, c_int64]),
+    "mha_train_log_lines": (c_char_p, [c_void_p, c_void_p]),
+    "mha_train_log_add": (c_int, [c_void_p, POINTER(TrainRecord), POINTER(Error)]),
+    "mha_train_log_write_to": (c_int, [c_void_p, c_char_p, c_int, POINTER(Error)]),
     "mha_head_data_of_texts": (c_int, [c_void_p, POINTER(c_char_p), c_int64, POINTER(HeadDataOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_head_data_of_ids": (c_int, [c_void_p, c_void_p, c_void_p, c_int64, POINTER(HeadDataOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_head_data_free": (None, [c_void_p]),
