@@ -27,8 +27,8 @@ void verify_forward(const verify_entry *e, const mha_file *file, const verify_na
 mha_status verify_tokens(const verify_entry *model, const json_t *record, const mha_tokenizer *tokenizer,
                          verify_log *log);
 
-/* Continues the recorded prompt greedily; must give the recorded tokens. The second: a prompt beyond the original length
- * of a rotation that depends on the length. */
+/* Continues the recorded prompt greedily; must give the recorded tokens. The second: a prompt beyond the original
+ * length of a rotation that depends on the length. */
 void verify_generate(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);
 void verify_generate_long(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);
 

@@ -325,8 +325,9 @@ MHA_API mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const m
  *     both      (Gemma-2) x = x + attn_out_norm(attention(attn_norm(x)));   x = x + mlp_out_norm(mlp(mlp_norm(x)))
  *     parallel  (GPT-NeoX) x = x + attention(attn_norm(x)) + mlp(mlp_norm(x))
  * With pre_norm every norm may be absent; its input then passes through unchanged (OLMo 2 has output norms only). In a
- * parallel block without mlp_norm both branches read attn_norm(x) (Phi, Cohere). A block may also consist of attention only, the first half of each formula. Then, intermediate is 0, the weights of
- * the second half are empty, and its norms are not read. */
+ * parallel block without mlp_norm both branches read attn_norm(x) (Phi, Cohere). A block may also consist of attention
+ * only, the first half of each formula. Then, intermediate is 0, the weights of the second half are empty, and its
+ * norms are not read. */
 typedef struct mha_block mha_block;
 
 typedef struct mha_block_options {

@@ -76,8 +76,8 @@ void mha__keep_write(mha__json_writer *w, const mha_model *m, const uint8_t *kee
 static const char heads_key[] = "num_attention_heads", shared_key[] = "num_key_value_heads", width_key[] = "head_dim",
                   original_key[] = "mha.original_heads";
 
-/* Some families, such as BERT and GPT-2, have no key for head_dim: it is hidden size / heads. Keys of this project that change what layers
- * compute may depend on the number of heads. */
+/* Some families, such as BERT and GPT-2, have no key for head_dim: it is hidden size / heads. Keys of this project that
+ * change what layers compute may depend on the number of heads. */
 bool mha__heads_are_plain(const mha__config *c, mha__head_count_fn count, const void *user)
 {
     const mha__head_count first = count(user, 0);

@@ -255,7 +255,7 @@ static mha_status attend_back(const mha__block_call *c, const mha__block_slots *
     return mha__attn_back(c->block->attn, &c->attn, &slots->attn, x, &c->trace.attn, &c->scratch.attn, dy, dx, err);
 }
 
-/* The gradient of a branch: the gradient of the sum, or a copy in `outer` that dropout and the block's factor change. */
+/* The gradient of a branch: the gradient of the sum, or a copy in `outer` that dropout and the factor change. */
 static const float *branch_back(const mha__block_call *c, const mha__drop *of, const float *dx)
 {
     const float factor = c->block->residual_scale;

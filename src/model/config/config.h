@@ -65,8 +65,9 @@ typedef struct mha__config {
     mha_rope_options local_rope;    /* of sliding layers, where these differ; likewise without lists */
     double short_by[MHA_HEAD_DIM_MAX / 2], long_by[MHA_HEAD_DIM_MAX / 2]; /* [rotary_dim / 2] */
     int64_t window;                                                       /* window of sliding layers */
-    bool windowed;                                                        /* the window is in use */
-    int64_t full_layers;                                                  /* Qwen: leading layers without a window */
+    int64_t local_keys;  /* ModernBERT: keys of a sliding layer on both sides together, from which `window` follows */
+    bool windowed;       /* the window is in use */
+    int64_t full_layers; /* Qwen: leading layers without a window */
     int64_t window_pattern, rope_interval; /* every n-th layer is full; does not rotate */
     mha__layer_attention attention[MHA__LAYERS];
     const char *own_key;   /* key that only this project supports and that changes what layers compute; or NULL */

@@ -366,6 +366,7 @@ mha_status mha__config_windows(const mha__json_obj *root, mha__config *c, mha_er
     const mha__json *types = NULL;
     const mha__window_rule rule = c->family->window_rule;
     if (rule == MHA__WINDOW_NONE) return MHA_OK;
+    if (c->local_keys) c->window = c->local_keys / 2 + 1;
     MHA__TRY(mha__json_array(root, "layer_types", MHA__OPTIONAL, &types, err));
     if ((rule == MHA__WINDOW_LATER || rule == MHA__WINDOW_UNTURNED) && !c->windowed) c->window = 0;
     if (types) return read_types(root, types, c, err);
@@ -373,6 +374,7 @@ mha_status mha__config_windows(const mha__json_obj *root, mha__config *c, mha_er
         const bool slides = rule == MHA__WINDOW_ALL || (rule == MHA__WINDOW_EVEN && i % 2 == 0) ||
                             (rule == MHA__WINDOW_LATER && i >= c->full_layers) ||
                             (rule == MHA__WINDOW_UNTURNED && c->unturned[i]) ||
+                            (rule == MHA__WINDOW_BETWEEN && i % c->window_pattern != 0) ||
                             (rule == MHA__WINDOW_PATTERN && (i + 1) % c->window_pattern != 0);
         c->attention[i].window = slides ? c->window : 0;
     }

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const mha__family_list *const lists[] = {&mha__families_bert, &mha__families_gpt2, &mha__families_neox,
-                                                &mha__families_llama};
+static const mha__family_list *const lists[] = {&mha__families_bert, &mha__families_modernbert, &mha__families_gpt2,
+                                                &mha__families_neox, &mha__families_llama};
 
 const mha__family *mha__family_find(const char *model_type)
 {

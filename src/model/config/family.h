@@ -63,6 +63,7 @@ typedef struct mha__part {
     bool optional;
     size_t bias;    /* for PART_LINEAR: offset in mha__config of a bool, true if it has a bias; 0 = always */
     size_t only_if; /* offset in mha__config of a bool, true if the model has the part; 0 = always */
+    bool not_first; /* the first layer lacks the part */
     bool per_head;  /* of QKV: rows are q, k and v of the first head, then of the second ... (GPT-NeoX) */
 } mha__part;
 
@@ -73,7 +74,8 @@ typedef enum mha__window_rule {
     MHA__WINDOW_EVEN,     /* 0, 2, 4 ... */
     MHA__WINDOW_LATER,    /* from max_window_layers on, if use_sliding_window is set */
     MHA__WINDOW_UNTURNED, /* layers without rotation, if use_sliding_window is set */
-    MHA__WINDOW_PATTERN   /* all but every window_pattern-th */
+    MHA__WINDOW_PATTERN,  /* all but every window_pattern-th */
+    MHA__WINDOW_BETWEEN   /* the same, but counting starts with a full layer */
 } mha__window_rule;
 
 /* Row of the position table of a token, if the caller gives no positions. */

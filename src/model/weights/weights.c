@@ -41,6 +41,7 @@ static bool exists(const mha__config *c, mha__role role, int64_t layer)
 {
     const mha__part *part = &c->family->parts[role];
     if (part->kind == MHA__PART_ABSENT || !flag_of(c, part->only_if)) return false;
+    if (layer == 0 && part->not_first) return false;
     if (layer >= 0 && role >= MHA__FIRST_OF_FEED) return !c->attention_only[layer];
     if (layer >= 0 && role == MHA__HEAD_CHOICE) return c->attention[layer].choice.of != MHA_CHOICE_NONE;
     if (layer >= 0 && role == MHA__HEAD_CHOICE_HIDDEN) return c->attention[layer].choice.of == MHA_CHOICE_OPTIONS;

@@ -54,8 +54,8 @@ const mha_tensor *mha__weights_tensor(const mha__weights *weights, mha__role rol
 mha_status mha__weights_again(mha__weights *weights, mha__role role, int64_t layer, const float **weight,
                               mha_error *err);
 
-/* True if the rows of the role are stored head by head (mha__part). mha__weights_part and _again return them in the order
- * of attention: all of q, then k, then v. */
+/* True if the rows of the role are stored head by head (mha__part). mha__weights_part and _again return them in the
+ * order of attention: all of q, then k, then v. */
 bool mha__weights_per_head(const mha__config *config, mha__role role);
 /* Copies such rows [3 H D, width] to the order of attention, or back to the stored order. */
 void mha__rows_by_head(const mha__config *config, int64_t layer, int64_t width, const float *from, float *to,

@@ -34,6 +34,9 @@ static const struct {
     /* Qwen2, Qwen3 */
     {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
      CONTRACTIONS "|[^\\r\\n<L><N>]?[<L>]+|[<N>]| ?[^<S><L><N>]+[\\r\\n]*|[<S>]*[\\r\\n]+|[<S>]+(?![^<S>])|[<S>]+"},
+    /* BLOOM: the parentheses, the bar and the inner brackets belong to one class */
+    {" ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+",
+     " ?[^(<S>|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"},
     {mha__regex_number, "[<N>]"},
     /* T5's normalizer */
     {" {2,}", " {2,}"},
