@@ -3,111 +3,258 @@
     from mha.torch import attention, scaled_dot_product_attention
 
 `attention` is mha.attention for tensors that may require a gradient; `scaled_dot_product_attention` has the signature of
-torch.nn.functional's and can stand in its place. Tensors live in memory of the CPU. Importing this module needs PyTorch;
-`import mha` does not.
+torch.nn.functional's and can stand in its place. Both are operators of torch.library, torch.ops.mha.attention, which torch.compile
+and torch.export keep. Tensors live in memory of the CPU. Importing this module needs PyTorch; `import mha` does not.
 """
-import copy
+from __future__ import annotations
+
+import math
+from typing import Any
 
 import torch
 
 from ._backward import Gradients, _gradients
-from ._operator import _described
 from ._operator import attention as _attention
 
 __all__ = ["attention", "scaled_dot_product_attention"]
 
 _OPERANDS = ("q", "k", "v", "bias", "sinks", "slopes", "gates")  # which of Gradients' fields each has: d + name
-
-
-class _Attention(torch.autograd.Function):
-    """`names` are those of `tensors`: autograd keeps these and refuses the way back when one of them has changed since."""
-
-    @staticmethod
-    def forward(ctx, threads, constants, names, *tensors):
-        result = _attention(threads=threads, return_lse=True, **dict(zip(names, tensors)), **constants)
-        ctx.threads, ctx.names = threads, names
-        ctx.constants = copy.deepcopy(constants)  # arrays and lists may be changed too
-        ctx.save_for_backward(*tensors, result.out, result.lse)
-        return result.out, result.lse
-
-    @staticmethod
-    def backward(ctx, dout, dlse):
-        wanted = {f"d{n}" for n, need in zip(ctx.names, ctx.needs_input_grad[3:]) if need}
-        return None, None, None, *_Backward.apply(ctx.threads, ctx.constants, ctx.names, wanted, dout, dlse, *ctx.saved_tensors)
-
-
-class _Backward(torch.autograd.Function):
-    """The gradients as a function of their own: a second derivative goes through it, whichever way it comes, and is refused."""
-
-    @staticmethod
-    def forward(ctx, threads, constants, names, wanted, dout, dlse, *saved):
-        *tensors, out, lse = saved
-        given = {**constants, **dict(zip(names, tensors))}
-        q, k, v = (given.pop(n) for n in "qkv")
-        found = _gradients(dout.to(q.dtype), q, k, v, out, lse, dlse, wanted, threads, given)
-        results = (getattr(found, f"d{n}", None) for n in names)
-        return tuple(g if g is None else g.to(x.dtype) for g, x in zip(results, tensors))
-
-    @staticmethod
-    def backward(ctx, *_):
-        raise RuntimeError("mha.torch: a second derivative of attention is not available")
-
-
+_TENSORS = (*_OPERANDS, "keep", "dropout_keep", "block_keep", "block_table", "offsets", "prefix_lens", "q_lens", "kv_lens",
+            "cu_seqlens_q", "cu_seqlens_k", "heads", "seed")
+_OPTIONS = {"scale": ("float?", None), "softcap": ("float", 0.0), "causal": ("bool", False), "align": ("str?", None),
+            "window": ("int[]", (-1, -1)), "block_size": ("int[]?", None), "dropout": ("float", 0.0), "layout": ("str", "bhld"),
+            "threads": ("int?", None)}
+_NAMES = (*_TENSORS, *_OPTIONS)
 assert set(Gradients._fields) == {f"d{n}" for n in _OPERANDS}
 
 
-@torch.compiler.disable  # a compiled model calls it as it is
-@_described
-def attention(q, k, v, *, threads=None, return_lse=False, seed=None, **description):
+# ---- the operators: all tensors, then all options, in the order of the tables ----
+
+_ARGUMENTS = ", ".join([f"Tensor{'' if n in 'qkv' else '?'} {n}" for n in _TENSORS] + [f"{kind} {n}" for n, (kind, _) in _OPTIONS.items()])
+_library = torch.library.Library("mha", "DEF")
+_library.define(f"attention({_ARGUMENTS}) -> (Tensor, Tensor)")
+_library.define(f"attention_backward(Tensor dout, Tensor? dlse, Tensor out, Tensor lse, bool[] wanted, {_ARGUMENTS}) -> "
+                f"({', '.join(['Tensor'] * len(_OPERANDS))})")
+
+
+def _given(values: tuple[Any, ...]) -> dict[str, Any]:
+    """The arguments of an operator by name, those that differ from their defaults."""
+    given = dict(zip(_NAMES, values))
+    for name, (_, default) in _OPTIONS.items():
+        if given[name] == default or (name == "window" and tuple(given[name]) == default):
+            del given[name]
+    given = {n: x for n, x in given.items() if x is not None}
+    if "seed" in given:
+        given["seed"] = int(given["seed"]) % 2**64  # stored as a signed number
+    return given
+
+
+def _run(*values: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    with torch.no_grad():
+        found = _attention(return_lse=True, **_given(values))
+    return found.out, found.lse
+
+
+def _run_backward(dout: Any, dlse: Any, out: Any, lse: Any, wanted: list[bool], *values: Any) -> tuple[torch.Tensor, ...]:
+    given = _given(values)
+    q, k, v, threads = given.pop("q"), given.pop("k"), given.pop("v"), given.pop("threads", None)
+    with torch.no_grad():
+        found = _gradients(dout.to(q.dtype), q, k, v, out, lse, dlse, {f"d{n}" for n, w in zip(_OPERANDS, wanted) if w}, threads, given)
+    results = ((getattr(found, f"d{n}"), x) for n, x in zip(_OPERANDS, values))
+    return tuple(out.new_empty(0) if g is None else g.to(x.dtype) for g, x in results)
+
+
+def _fake(*values: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Shapes and types of the results alone."""
+    given = dict(zip(_NAMES, values))
+    q, v, heads = given["q"], given["v"], given["heads"]
+    real = torch.float64 if q.dtype == torch.float64 else torch.float32
+    width = v.shape[-1]
+    if given["cu_seqlens_q"] is not None:
+        tokens, count = q.shape[0], q.shape[1] if heads is None else heads.shape[0]
+        return q.new_empty((tokens, count, width)), q.new_empty((count, tokens), dtype=real)
+    batch, count, rows = q.shape[0], q.shape[1], q.shape[2]
+    if given["layout"] == "blhd":
+        count, rows = rows, count
+    count = count if heads is None else heads.shape[0]
+    shape = (batch, rows, count, width) if given["layout"] == "blhd" else (batch, count, rows, width)
+    return q.new_empty(shape), q.new_empty((batch, count, rows), dtype=real)
+
+
+def _fake_backward(dout: Any, dlse: Any, out: Any, lse: Any, wanted: list[bool], *values: Any) -> tuple[torch.Tensor, ...]:
+    given = dict(zip(_NAMES, values))
+    return tuple(given[n].new_empty(given[n].shape) if w and given[n] is not None else out.new_empty(0)
+                 for n, w in zip(_OPERANDS, wanted))
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    ctx.options = inputs[len(_TENSORS):]
+    ctx.save_for_backward(*inputs[:len(_TENSORS)], *output)
+
+
+def _differentiate(ctx: Any, dout: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[Any, ...]:
+    *tensors, out, lse = ctx.saved_tensors
+    wanted = [bool(w) and x is not None for w, x in zip(ctx.needs_input_grad, tensors[:len(_OPERANDS)])]
+    dout = torch.zeros_like(out) if dout is None else dout
+    found = torch.ops.mha.attention_backward(dout, dlse, out, lse, wanted, *tensors, *ctx.options)
+    return (*(g if w else None for g, w in zip(found, wanted)), *(None,) * (len(_NAMES) - len(_OPERANDS)))
+
+
+def _no_second(ctx: Any, *_: Any) -> Any:
+    raise RuntimeError("mha.torch: a second derivative of attention is not available")
+
+
+_library.impl("attention", _run, "CPU")
+_library.impl("attention_backward", _run_backward, "CPU")
+torch.library.register_fake("mha::attention", _fake, lib=_library)
+torch.library.register_fake("mha::attention_backward", _fake_backward, lib=_library)
+torch.library.register_autograd("mha::attention", _differentiate, setup_context=_keep, lib=_library)
+torch.library.register_autograd("mha::attention_backward", _no_second, lib=_library)
+
+
+# ---- what is called ----
+
+def _constant(name: str, x: Any) -> None:
+    if isinstance(x, torch.Tensor) and x.requires_grad and torch.is_grad_enabled():
+        raise ValueError(f"{name}: requires a gradient, which only {', '.join(_OPERANDS)} have")
+
+
+def _tensor(name: str, x: Any) -> Any:
+    """An argument as the operator takes it. Arrays and lists are copied: they may be changed before the backward pass."""
+    if x is None or isinstance(x, torch.Tensor):
+        if name not in _OPERANDS:
+            _constant(name, x)
+        return x
+    if name in ("q", "k", "v"):
+        raise ValueError(f"{name} must be a PyTorch tensor (got {type(x).__name__})")
+    try:
+        return torch.tensor(x)
+    except (TypeError, ValueError, RuntimeError) as reason:
+        raise ValueError(f"{name}: {reason}") from None
+
+
+def _seed(seed: Any, dropout: float, dropout_keep: Any) -> torch.Tensor | None:
+    if not dropout or dropout_keep is not None:
+        return None
+    if seed is None:
+        return torch.randint(2**63 - 1, ())
+    return torch.tensor(seed if seed < 2**63 else seed - 2**64)
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float | None = None, softcap: float = 0.0,
+              causal: bool = False, align: str | None = None, offsets: Any = None, window: tuple[int, int] = (-1, -1), keep: Any = None,
+              bias: Any = None, prefix_lens: Any = None, q_lens: Any = None, kv_lens: Any = None, cu_seqlens_q: Any = None,
+              cu_seqlens_k: Any = None, block_keep: Any = None, block_size: tuple[int, int] | None = None, slopes: Any = None,
+              sinks: Any = None, gates: Any = None, heads: Any = None, dropout: float = 0.0, seed: int | None = None,
+              dropout_keep: Any = None, precision: str | None = None, block_table: Any = None, layout: str = "bhld",
+              threads: int | None = None, return_lse: bool = False) -> Any:
     """mha.attention with gradients for q, k, v and, where they are tensors, bias, sinks, slopes and gates.
 
     Returns out, or (out, lse) with return_lse=True; a gradient may come through lse too. Dropout is drawn from `seed`, the
     same in both passes; without one each call takes a seed from PyTorch's generator. Between the passes arrays and lists may
     be changed; PyTorch raises RuntimeError in the backward pass if a tensor was. A second derivative is not available.
+
+        >>> import torch
+        >>> from mha.torch import attention
+        >>> q = torch.ones(1, 2, 4, 8, requires_grad=True)
+        >>> attention(q, q, q, causal=True).sum().backward()
+        >>> q.grad.shape
+        torch.Size([1, 2, 4, 8])
     """
-    if seed is None and description.get("dropout") and description.get("dropout_keep") is None:
-        seed = int(torch.randint(2**63 - 1, ()))
-    given = {"q": q, "k": k, "v": v, **description, "seed": 0 if seed is None else seed}
-    tensors = {n: x for n, x in given.items() if isinstance(x, torch.Tensor)}
-    for n in given:
-        if n in "qkv" and n not in tensors:
-            raise ValueError(f"{n} must be a PyTorch tensor (got {type(given[n]).__name__})")
-        if n not in _OPERANDS and n in tensors and tensors[n].requires_grad and torch.is_grad_enabled():
-            raise ValueError(f"{n}: requires a gradient, which only {', '.join(_OPERANDS)} have")
-    constants = {n: x for n, x in given.items() if n not in tensors}
-    out, lse = _Attention.apply(threads, constants, tuple(tensors), *tensors.values())
+    if precision not in (None, "f32", "split"):
+        raise ValueError(f"precision must be one of None, 'f32', 'split' (got {precision!r})")
+    given = {"q": q, "k": k, "v": v, "bias": bias, "sinks": sinks, "slopes": slopes, "gates": gates, "keep": keep,
+             "dropout_keep": dropout_keep, "block_keep": block_keep, "block_table": block_table, "offsets": offsets,
+             "prefix_lens": prefix_lens, "q_lens": q_lens, "kv_lens": kv_lens, "cu_seqlens_q": cu_seqlens_q,
+             "cu_seqlens_k": cu_seqlens_k, "heads": heads}
+    tensors = [_tensor(name, x) for name, x in given.items()]
+    for name, x in (("scale", scale), ("softcap", softcap), ("dropout", dropout)):
+        _constant(name, x)
+    out, lse = torch.ops.mha.attention(*tensors, _seed(seed, dropout, dropout_keep), scale, softcap, causal, align, window, block_size,
+                                       dropout, layout, threads)
     return (out, lse) if return_lse else out
 
 
-def _autocast(x):
+# ---- in place of torch.nn.functional's ----
+
+def _autocast(x: torch.Tensor) -> torch.Tensor:
     """x as autocast on the CPU has it; float64 stays."""
     narrow = torch.is_autocast_enabled("cpu") and x.is_floating_point() and x.dtype != torch.float64
     return x.to(torch.get_autocast_dtype("cpu")) if narrow else x
 
 
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
-                                 enable_gqa=False):
-    """torch.nn.functional.scaled_dot_product_attention for query [B, H, Lq, D], key and value [B, Hkv, Lk, D or Dv].
+def _grouped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values with one number of heads that divides the query's."""
+    for name, x in (("key", key), ("value", value)):
+        if x.dim() < 3 or query.shape[-3] % x.shape[-3]:
+            raise ValueError(f"{name} must have a number of heads that divides the query's (got shape {tuple(x.shape)} and query "
+                             f"{tuple(query.shape)})")
+    heads = math.lcm(key.shape[-3], value.shape[-3])
+    return tuple(x if x.shape[-3] == heads else x.repeat_interleave(heads // x.shape[-3], -3) for x in (key, value))
 
-    Differences: a row that sees no key gives zeros; masked keys are not read; dropout draws one seed from PyTorch's
-    generator, so it drops other entries than PyTorch would; is_causal and attn_mask may be given together; tensors have
-    four axes and live in memory of the CPU; query, key and value have one batch, which is not broadcast, and the query may
-    have another dtype than key and value; a batch of 0, no heads, heads of width 0 and scale=0.0 are refused; under autocast
-    a mask stays in its type. torch.func and vmap, and second derivatives, are not available.
+
+def _four(x: torch.Tensor, lead: torch.Size, heads: int) -> torch.Tensor:
+    """x as [B, heads, rows, width]: `lead` are the axes of the batch."""
+    whole = x.expand(*lead, heads, *x.shape[-2:])
+    return whole if len(lead) == 1 else whole.reshape(math.prod(lead), heads, *x.shape[-2:])
+
+
+def _mask(mask: torch.Tensor, lead: torch.Size, heads: int, rows: int, keys: int) -> torch.Tensor:
+    """A mask as it broadcasts to [B, heads, rows, keys]."""
+    shape = (*lead, heads, rows, keys)
+    if mask.dim() > len(shape) or any(n not in (1, m) for n, m in zip(reversed(mask.shape), reversed(shape))):
+        raise ValueError(f"attn_mask: shape {tuple(mask.shape)} does not broadcast to {shape}")
+    if mask.dim() <= 3 or len(lead) == 1:
+        return mask
+    return mask.expand(*lead, *mask.shape[-3:]).reshape(math.prod(lead), *mask.shape[-3:])
+
+
+def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+                                 enable_gqa: bool = False) -> torch.Tensor:
+    """torch.nn.functional.scaled_dot_product_attention: query [..., Lq, D], key [..., Lk, D], value [..., Lk, Dv].
+
+    Any number of leading axes, which broadcast; with dropout the entries that PyTorch drops for the same seed. Differences: a row
+    that sees no key gives zeros; masked keys are not read; is_causal and attn_mask may be given together; tensors live in memory
+    of the CPU; the query may have another dtype than key and value; under autocast a mask stays in its type. torch.func, vmap and
+    second derivatives are not available.
+
+        >>> import torch
+        >>> from mha.torch import scaled_dot_product_attention
+        >>> q = torch.randn(2, 1, 3, 5, 8)
+        >>> want = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+        >>> torch.allclose(scaled_dot_product_attention(q, q, q, is_causal=True), want, atol=1e-6)
+        True
     """
     for name, x in (("query", query), ("key", key), ("value", value)):
-        if x.dim() != 4:
-            raise ValueError(f"{name} must be of shape [B, H, L, D] (got {x.dim()} dimensions)")
-    if not enable_gqa and query.shape[-3] != key.shape[-3]:
-        raise ValueError(f"query has {query.shape[-3]} heads, key {key.shape[-3]}: pass enable_gqa=True")
-    more = {}
+        if x.dim() < 2:
+            raise ValueError(f"{name} must have at least 2 axes (got {x.dim()})")
+    if enable_gqa and query.dim() > 2:
+        key, value = _grouped(query, key, value)
+    query, key, value = _autocast(query), _autocast(key), _autocast(value)
+    groups = query.shape[-3] if enable_gqa and query.dim() > 2 else None
+    shapes = [x.shape[:-3] if groups else x.shape[:-2] for x in (query, key, value)]
+    lead = torch.broadcast_shapes(*shapes)
+    if groups is None:
+        flat, heads, of_keys = lead, 1, 1
+        if lead:
+            flat, heads = lead[:-1], lead[-1]
+            of_keys = heads
+    else:
+        flat, heads, of_keys = lead, groups, key.shape[-3]
+    result = (*flat, heads, query.shape[-2], value.shape[-1]) if groups or lead else (query.shape[-2], value.shape[-1])
+    batch = flat if flat else torch.Size((1,))
+    if 0 in (*batch, heads, query.shape[-1], value.shape[-1]):
+        return query.new_zeros(result) + 0 * (query.sum() + key.sum() + value.sum())
+    if scale == 0:
+        query, scale = query * 0, 1.0
+    q, k, v = _four(query, batch, heads), _four(key, batch, of_keys), _four(value, batch, of_keys)
+    more: dict[str, Any] = {}
     if attn_mask is not None:
-        want = (*query.shape[:3], key.shape[2])
-        if attn_mask.dim() and attn_mask.shape[-1] not in (1, want[3]):  # fewer keys are the operator's, not PyTorch's
-            raise ValueError(f"attn_mask: shape {tuple(attn_mask.shape)} does not broadcast to {want}")
-        more["keep" if attn_mask.dtype == torch.bool else "bias"] = attn_mask
-    if is_causal:
-        more |= {"causal": True, "align": "top_left"}
+        mask = _mask(attn_mask, batch, heads, q.shape[2], k.shape[2])
+        more["keep" if mask.dtype == torch.bool else "bias"] = mask
     if dropout_p:
-        more["dropout"] = dropout_p
-    return attention(*map(_autocast, (query, key, value)), scale=scale, **more)
+        kept = torch.empty(*q.shape[:3], k.shape[2], dtype=q.dtype).bernoulli_(1 - dropout_p)  # PyTorch's own draws
+        more |= {"dropout": dropout_p, "dropout_keep": kept.bool()}
+    out = attention(q, k, v, scale=scale, causal=is_causal, align="top_left" if is_causal else None, **more)
+    return out.reshape(result)

@@ -10,7 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-for name, folder in (("minilm", "tests/golden/data/models/bert-tiny"), ("gpt2", "tests/golden/data/models/gpt2-tiny")):
+for name, folder in (("minilm", "tests/golden/data/models/bert-tiny"), ("gpt2", "tests/golden/data/models/gpt2-tiny"),
+                     ("gpt2-again", "tests/golden/data/models/gpt2-tiny")):
     page, places = re.subn(f'"/path/to/{name}"', repr(str(ROOT / folder)), page)
     assert places == 1, f"docs/python.md no longer opens /path/to/{name}"
 blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
