@@ -4,7 +4,6 @@
 #include "base/size.h"
 #include "kernel/kernel.h"
 #include "layer/attention/attention_layer.h"
-#include "layer/linear/linear.h"
 #include <string.h>
 
 #define TASK_ROWS 32

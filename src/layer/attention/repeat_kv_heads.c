@@ -3,7 +3,6 @@
 #include "base/ctx.h"
 #include "base/size.h"
 #include "layer/attention/attention_layer.h"
-#include "layer/linear/linear.h"
 #include <string.h>
 
 #define SHARE_ROWS 32 /* of a task */
@@ -71,15 +70,6 @@ static void share(const mha_attn_layer *layer, int64_t rows, float *qkv, void (*
 void mha__attn_layer_spread(const mha_attn_layer *layer, int64_t rows, float *qkv)
 {
     share(layer, rows, qkv, spread_task);
-}
-
-void mha__attn_layer_project(const mha_attn_layer *layer, int64_t rows, const float *x, void *left, float *qkv)
-{
-    const mha_attn_layer_options *o = &layer->options;
-    const mha__linear_call call = {
-        .x = x, .rows = rows, .y = qkv, .y_stride = (o->heads + 2 * o->kv_heads) * o->head_dim, .left = left};
-    mha__linear_run(layer->qkv, &call);
-    mha__attn_layer_spread(layer, rows, qkv);
 }
 
 void mha__attn_layer_gather(const mha_attn_layer *layer, int64_t rows, float *dqkv)

@@ -13,23 +13,26 @@ void mha__chosen_take(mha__arena *arena, const mha_attn_layer *layer, const mha_
     if (!layer->options.choice.of) return;
     chosen->mean = mha__take(arena, sequences, (size_t)layer->options.hidden * sizeof *chosen->mean);
     chosen->hidden = mha__take(arena, sequences, (size_t)layer->hidden.out * sizeof *chosen->hidden);
+    chosen->score = mha__take(arena, sequences, scores * sizeof *chosen->score);
     chosen->soft = mha__take(arena, sequences, scores * sizeof *chosen->soft);
     chosen->gate = mha__take(arena, sequences, scores * sizeof *chosen->gate);
-    chosen->gates = mha__take(arena, sequences, scores * sizeof *chosen->gates);
+    chosen->gates = mha__take(arena, sequences, scores * mha__attn_real(layer));
     chosen->kept = mha__take(arena, sequences, scores);
     chosen->list = mha__take(arena, sequences, scores * sizeof *chosen->list);
+    chosen->ranked = mha__take(arena, sequences, scores * sizeof *chosen->ranked);
 }
 
 typedef struct choice_job {
     const mha_attn_layer *layer;
     const mha_layer_input *in;
-    const float *x;
+    const void *x;
     const mha__chosen *chosen;
 } choice_job;
 
-float mha__call_gate(const mha_layer_input *in, int64_t n, int64_t h)
+double mha__call_gate(const mha_layer_input *in, int64_t n, int64_t h)
 {
-    return in->gates.data ? ((const float *)in->gates.data)[n * in->gates.stride[0] + h * in->gates.stride[1]] : 1;
+    return in->gates.data ? (double)((const float *)in->gates.data)[n * in->gates.stride[0] + h * in->gates.stride[1]]
+                          : 1;
 }
 
 static void predict(const mha__scorer *s, const double *x, double *y)
@@ -38,12 +41,11 @@ static void predict(const mha__scorer *s, const double *x, double *y)
         y[o] = s->bias[o] + mha__dot(s->in, s->weight + o * s->in, x);
 }
 
-/* Scores of sequence n, stored where the gates will replace them. */
 static void find_scores(const choice_job *job, int64_t n)
 {
     const mha_attn_layer *l = job->layer;
     double *mean = job->chosen->mean + n * l->options.hidden, *hidden = job->chosen->hidden + n * l->hidden.out;
-    double *score = job->chosen->gate + n * l->score.out;
+    double *score = job->chosen->score + n * l->score.out;
     mha__attn_mean(l, job->in, job->x, n, mean);
     predict(&l->hidden, mean, hidden);
     for (int64_t p = 0; p < l->hidden.out; p++)
@@ -57,33 +59,33 @@ static void choose_task(void *arg, int64_t n, int worker)
     const choice_job *job = arg;
     const mha_layer_choice *c = &job->layer->options.choice;
     const mha__chosen *k = job->chosen;
+    const mha_dtype dtype = job->layer->options.dtype;
     const int64_t S = job->layer->score.out, at = n * S;
     find_scores(job, n);
-    mha__score_best(S, k->gate + at, c->keep, k->list + at);
+    mha__score_best(S, k->score + at, c->keep, k->ranked + at);
     memset(k->kept + at, 0, (size_t)S);
     for (int64_t i = 0; i < c->keep; i++)
-        k->kept[at + k->list[at + i]] = 1;
+        k->kept[at + k->ranked[at + i]] = 1;
     if (job->in->kept) memcpy(job->in->kept + at, k->kept + at, (size_t)S);
     for (int64_t s = 0, i = 0; s < S; s++)
         if (k->kept[at + s]) k->list[at + i++] = (int32_t)s;
-    mha__choice_gates(c, S, k->gate + at, k->list + at, k->soft + at, k->gate + at);
+    mha__choice_gates(c, S, k->score + at, k->list + at, k->soft + at, k->gate + at);
     for (int64_t s = 0; s < S; s++)
-        k->gates[at + s] = (float)k->gate[at + s] * mha__call_gate(job->in, n, s);
+        mha__put(dtype, k->gates, at + s, mha__rounded(dtype, k->gate[at + s]) * mha__call_gate(job->in, n, s));
 }
 
 void mha__chosen_bind(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
                       mha_attn_args *args)
 {
     const int64_t S = layer->score.out;
+    if (!layer->options.choice.of) return;
     args->gates = (mha_cview){chosen->gates, {S, 1}};
     if (mha__heads_skipped(layer, in)) args->block_keep = (mha_cview){chosen->kept, {S, 1, 0, 0}};
 }
 
-void mha__attn_choose(const mha_attn_layer *layer, const mha_layer_input *in, const float *x, const mha__chosen *chosen,
-                      mha_attn_args *args)
+void mha__attn_choose(const mha_attn_layer *layer, const mha_layer_input *in, const void *x, const mha__chosen *chosen)
 {
     choice_job job = {.layer = layer, .in = in, .x = x, .chosen = chosen};
     if (!layer->options.choice.of) return;
     mha__parallel(layer->ctx, mha__layer_sequences(in), choose_task, &job);
-    mha__chosen_bind(layer, in, chosen, args);
 }
