@@ -1,4 +1,4 @@
-/* repack.c - packs new weights into existing linear layers and blocks; attention_create.c does so for attention layers. */
+/* repack.c - packs new weights into linear layers and blocks; attention_create.c does so for attention layers. */
 #include "layer/repack.h"
 #include "layer/block/transformer_block.h"
 #include "layer/linear/linear.h"

@@ -8,36 +8,22 @@
 #include "layer/selection/head_count_per_sequence.h"
 #include <string.h>
 
-static int64_t rows_of(const mha__attn_call *call)
-{
-    return call->in->batch * call->in->length;
-}
-
-/* Bytes of the rows of q, k and v. */
-static size_t qkv_bytes(const mha_attn_layer *l, const mha__attn_call *call)
-{
-    const int64_t kv_width = l->options.kv_heads * l->options.head_dim,
-                  q_width = l->options.heads * l->options.head_dim;
-    return (size_t)(rows_of(call) * q_width + 2 * call->in->batch * mha__attn_kv_length(call) * kv_width) *
-           mha__attn_real(l);
-}
-
 /* ---- from y to the context ---- */
 
 /* Backward pass of the output projection: the gradient of the context, or of the sum of experts. */
 static mha_status output_back(const mha_attn_layer *l, const mha__attn_call *call, const mha__attn_slots *slots,
                               const mha__attn_trace *t, const mha__attn_scratch *s, const void *dy, mha_error *err)
 {
-    const int64_t width = l->options.heads * l->options.head_dim;
+    const int64_t width = mha__context_width(l);
     const mha__linear_grad g = {.slot = slots->o,
-                                .rows = rows_of(call),
+                                .rows = mha__attn_rows(call),
                                 .in = t->sum ? l->options.hidden : width,
                                 .out = l->out,
                                 .x = t->sum ? t->sum : t->context,
                                 .dy = dy,
                                 .dx = t->sum ? s->dsum : s->dcontext};
     if (l->o) MHA__TRY(mha__linear_backward(l->ctx, &g, err));
-    if (!l->o) memcpy(s->dcontext, dy, (size_t)(rows_of(call) * width) * mha__attn_real(l));
+    if (!l->o) memcpy(s->dcontext, dy, (size_t)(mha__attn_rows(call) * width) * mha__attn_real(l));
     if (!t->sum) return MHA_OK;
     return mha__experts_back(l, call->in, &t->chosen, &slots->expert_o, t->context, s->dsum, s->dcontext, err);
 }
@@ -80,38 +66,16 @@ static mha_attn_grads grads_of(const mha_attn_layer *l, const mha__attn_call *ca
 static mha_status operator_back(const mha_attn_layer *l, const mha__attn_call *call, bool projections,
                                 const mha__attn_trace *t, const mha__attn_scratch *s, mha_error *err)
 {
+    const mha__qkv at = mha__qkv_of(l, call, s->dqkv, mha__attn_real(l));
     const mha_attn_args args = mha__attn_args(l, call, t);
     const mha_attn_grads grads = grads_of(l, call, projections, &args, s);
     if (!projections && !grads.dgates.data && !grads.row_taylor.data) return MHA_OK;
     if (!mha__attn_splits(l)) return mha_attn_backward(call->plan, &args, &grads, s->space, s->space_bytes, err);
-    memset(s->dqkv, 0, qkv_bytes(l, call)); /* no sequence writes the rows of padding */
+    memset(s->dqkv, 0, (size_t)at.elements * mha__attn_real(l)); /* no sequence writes the rows of padding */
     return mha__attn_split_run(l, call, t, &args, &grads, s->choice.dgates, err);
 }
 
 /* ---- from q, k and v to x ---- */
-
-/* Splits [B, Hkv, P + Ln, D] into gradients of what the caller gave, unless NULL, and of this call's k or v. */
-static void split_past(const mha_attn_layer *l, const mha__attn_call *call, const char *all, char *past, char *fresh,
-                       int64_t row)
-{
-    const int64_t H = l->options.kv_heads, L = mha__attn_kv_length(call);
-    const size_t real = mha__attn_real(l), head = (size_t)l->options.head_dim * real;
-    for (int64_t n = 0; n < call->in->batch * H; n++, all += (size_t)(call->past + L) * head) {
-        if (past) memcpy(past + (size_t)(n * call->past) * head, all, (size_t)call->past * head);
-        for (int64_t i = 0; i < L; i++)
-            memcpy(fresh + (size_t)((n / H * L + i) * row) * real + (size_t)(n % H) * head,
-                   all + (size_t)(call->past + i) * head, head);
-    }
-}
-
-static void past_back(const mha_attn_layer *l, const mha__attn_call *call, const mha__attn_scratch *s,
-                      const mha__attn_inputs_grad *dx)
-{
-    const mha__qkv at = mha__qkv_of(l, call, s->dqkv, mha__attn_real(l));
-    if (!call->past) return;
-    split_past(l, call, s->dpast_k, dx->past_key, at.k, at.kv_row);
-    split_past(l, call, s->dpast_v, dx->past_value, at.v, at.kv_row);
-}
 
 /* Backward pass of the norm of the heads of q or k, whose columns begin at `first`. */
 static mha_status norm_back(const mha_attn_layer *layer, const mha_norm *norm, const mha__grad_slot *slot, int64_t rows,
@@ -145,7 +109,7 @@ static mha_status prepare_back(const mha_attn_layer *layer, const mha__attn_call
                                mha__qkv_width(o), D, 1, err));
     MHA__TRY(norm_back(layer, &o->q_norm, &slots->q_norm, rows, 0, o->heads, trace, dqkv, err));
     MHA__TRY(norm_back(layer, &o->k_norm, &slots->k_norm, rows, o->heads * D, o->kv_heads, trace, dqkv, err));
-    mha__attn_layer_gather(layer, rows, dqkv);
+    mha__attn_layer_share(layer, rows, true, dqkv);
     return MHA_OK;
 }
 
@@ -191,16 +155,14 @@ static mha_status projections_back(const mha_attn_layer *l, const mha__attn_call
                                    const void *x, const mha__attn_trace *t, void *dqkv, void *const dx[3],
                                    mha_error *err)
 {
-    const int64_t D = l->options.head_dim, rows = rows_of(call), kv_rows = call->in->batch * mha__attn_kv_length(call);
-    const int64_t k_width = l->k_heads * D, v_width = l->v_heads * D;
     const mha__qkv at = mha__qkv_of(l, call, dqkv, mha__attn_real(l));
+    const int64_t D = l->options.head_dim, q = mha__context_width(l), k = l->k_heads * D, v = l->v_heads * D;
     const void *key = call->key ? call->key : x, *value = call->value ? call->value : x;
-    char *v = at.k + (size_t)k_width * mha__attn_real(l);
     const projection p[] = {
-        {&slots->q, rows, l->options.heads * D, x, at.q, at.q_row, dx[0], false},
-        {&slots->k, kv_rows, k_width, key, at.k, at.kv_row, dx[1], dx[1] == dx[0]},
-        {&slots->v, kv_rows, v_width, value, v, at.kv_row, dx[2], dx[2] == dx[0] || dx[2] == dx[1]},
-        {&slots->qkv, rows, l->options.heads * D + k_width + v_width, x, at.q, at.q_row, dx[0], false},
+        {&slots->q, at.q_rows, q, x, at.q, at.q_row, dx[0], false},
+        {&slots->k, at.kv_rows, k, key, at.k, at.kv_row, dx[1], dx[1] == dx[0]},
+        {&slots->v, at.kv_rows, v, value, at.written_v, at.kv_row, dx[2], dx[2] == dx[0] || dx[2] == dx[1]},
+        {&slots->qkv, at.q_rows, q + k + v, x, at.q, at.q_row, dx[0], false},
     };
     if (slots->qkv.weight || slots->qkv.packed) return project_back(l, &p[3], err);
     if (slots->heads) return heads_back(l, call, t, dqkv, p, err);
@@ -221,7 +183,8 @@ mha_status mha__attn_back(const mha_attn_layer *layer, const mha__attn_call *cal
         mha__experts_gates_back(layer, call->in, chosen, &slots->expert_o, scratch->dsum, scratch->choice.dgates);
     mha__attn_choice_back(layer, call->in, chosen, &scratch->choice, slots, call->also.dgates);
     if (!goes_on) return MHA_OK;
-    past_back(layer, call, scratch, dx);
+    mha__attn_move_past(layer, call, false, scratch->dqkv, scratch->dpast_k, scratch->dpast_v, dx->past_key,
+                        dx->past_value);
     MHA__TRY(prepare_back(layer, call, slots, trace, scratch->dqkv, err));
     MHA__TRY(projections_back(layer, call, slots, x, trace, scratch->dqkv, dx->x, err));
     if (layer->options.choice.of && dx->x[0]) mha__attn_mean_back(layer, call->in, scratch->choice.dmean, dx->x[0]);

@@ -98,7 +98,7 @@ mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call 
         .heads = o->heads,
         .kv_heads = o->kv_heads,
         .q_len = in->length,
-        .kv_len = call->past + mha__attn_kv_length(call),
+        .kv_len = mha__attn_keys(call),
         .head_dim = o->head_dim,
         .dtype = mha__attn_records(call) && mha__attn_is_half(layer) ? MHA_F32 : o->dtype,
         .scale = o->scale,
@@ -142,16 +142,21 @@ bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
 
 mha__qkv mha__qkv_of(const mha_attn_layer *layer, const mha__attn_call *call, void *buffer, size_t size)
 {
-    const mha_attn_layer_options *o = &layer->options;
-    const int64_t q_width = o->heads * o->head_dim, kv_width = o->kv_heads * o->head_dim;
-    const bool apart = mha__attn_kv_length(call) != call->in->length;
-    const int64_t k_first = apart ? call->in->batch * call->in->length * q_width : q_width;
-    char *q = buffer;
-    return (mha__qkv){.q = q,
-                      .k = q + (size_t)k_first * size,
-                      .v = q + (size_t)(k_first + kv_width) * size,
-                      .q_row = apart ? q_width : q_width + 2 * kv_width,
-                      .kv_row = apart ? 2 * kv_width : q_width + 2 * kv_width};
+    const int64_t D = layer->options.head_dim, q_width = mha__context_width(layer);
+    const int64_t kv_width = layer->options.kv_heads * D, rows = mha__attn_rows(call),
+                  length = mha__attn_kv_length(call);
+    const bool apart = length != call->in->length;
+    mha__qkv at = {.q = buffer,
+                   .q_row = apart ? q_width : q_width + 2 * kv_width,
+                   .kv_row = apart ? 2 * kv_width : q_width + 2 * kv_width,
+                   .q_rows = rows,
+                   .kv_rows = call->in->batch * length};
+    at.elements = rows * q_width + at.kv_rows * 2 * kv_width;
+    if (!buffer) return at;
+    at.k = at.q + (size_t)(apart ? rows * q_width : q_width) * size;
+    at.v = at.k + (size_t)kv_width * size;
+    at.written_v = at.k + (size_t)(layer->k_heads * D) * size;
+    return at;
 }
 
 /* Gates of 1, broadcast, for calls whose description has gates only for their gradients. */
@@ -175,7 +180,7 @@ static void bind_qkv(const mha_attn_layer *layer, const mha__attn_call *call, co
     args->v = (mha_cview){at.v, {Ln * at.kv_row, D, at.kv_row, 1}};
     args->out = (mha_view){t->context, {L * q_width, D, q_width, 1}};
     if (!call->past) return;
-    const int64_t head = (call->past + Ln) * D;
+    const int64_t head = mha__attn_keys(call) * D;
     args->k = (mha_cview){t->past_k, {o->kv_heads * head, head, D, 1}};
     args->v = (mha_cview){t->past_v, {o->kv_heads * head, head, D, 1}};
 }

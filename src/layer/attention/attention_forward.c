@@ -21,33 +21,26 @@ static bool rounds_at_once(const mha_attn_layer *l, const mha_layer_input *in)
     return !o->q_norm.weight && !o->k_norm.weight && !o->rope && !in->cache && l->k_heads == l->v_heads;
 }
 
-static int64_t rows_of(const mha__attn_call *call)
-{
-    return call->in->batch * call->in->length;
-}
-
-static int64_t q_width(const mha_attn_layer *l)
-{
-    return l->options.heads * l->options.head_dim;
-}
-
-/* Elements of q, k and v of all rows. */
 static size_t qkv_elements(const mha_attn_layer *l, const mha__attn_call *call)
 {
-    const int64_t kv_width = l->options.kv_heads * l->options.head_dim;
-    return (size_t)(rows_of(call) * q_width(l) + 2 * call->in->batch * mha__attn_kv_length(call) * kv_width);
+    return (size_t)mha__qkv_of(l, call, NULL, 0).elements;
+}
+
+static size_t context_elements(const mha_attn_layer *l, const mha__attn_call *call)
+{
+    return (size_t)(mha__attn_rows(call) * mha__context_width(l));
 }
 
 static size_t past_elements(const mha_attn_layer *l, const mha__attn_call *call)
 {
-    const int64_t keys = call->past ? call->past + mha__attn_kv_length(call) : 0;
+    const int64_t keys = call->past ? mha__attn_keys(call) : 0;
     return (size_t)(call->in->batch * keys * l->options.kv_heads * l->options.head_dim);
 }
 
 /* Takes qkv and the context in 16 bit, and as f32 where some step needs that. */
 static void take_halves(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, mha__attn_trace *t)
 {
-    const size_t out = mha__linear_left(l->o, rows_of(call)), context = (size_t)(rows_of(call) * q_width(l));
+    const size_t out = mha__linear_left(l->o, mha__attn_rows(call)), context = context_elements(l, call);
     if (!rounds_at_once(l, call->in)) t->qkv = mha__take(arena, qkv_elements(l, call), sizeof(float));
     t->half = mha__take(arena, qkv_elements(l, call), sizeof *t->half);
     if (l->options.dtype == MHA_BF16 && mha__linear_takes_bf16(l->o) && !call->in->fills) {
@@ -62,9 +55,9 @@ static void take_halves(mha__arena *arena, const mha_attn_layer *l, const mha__a
 static void take_records(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, mha__attn_trace *t)
 {
     const mha_attn_layer_options *o = &l->options;
-    const size_t real = mha__attn_real(l), rows = (size_t)rows_of(call);
+    const size_t real = mha__attn_real(l), rows = (size_t)mha__attn_rows(call);
     const size_t per_key = (size_t)mha__attn_most_heads(l) * real;
-    const size_t pairs = rows * (size_t)(call->past + mha__attn_kv_length(call));
+    const size_t pairs = rows * (size_t)mha__attn_keys(call);
     if (o->q_norm.weight || o->k_norm.weight) t->plain = mha__take(arena, qkv_elements(l, call), real);
     t->lse = mha__take(arena, rows, per_key);
     if (call->outputs & MHA_ATTN_PROBS) t->probs = mha__take(arena, pairs, per_key);
@@ -79,20 +72,20 @@ void mha__attn_trace_take(mha__arena *arena, const mha_attn_layer *l, const mha_
         take_halves(arena, l, call, t);
     } else {
         t->qkv = mha__take(arena, qkv_elements(l, call), real);
-        t->context = mha__take(arena, (size_t)(rows_of(call) * q_width(l)), real);
+        t->context = mha__take(arena, context_elements(l, call), real);
     }
     if (mha__attn_records(call)) take_records(arena, l, call, t);
     if (past) t->past_k = mha__take(arena, past, real);
     if (past) t->past_v = mha__take(arena, past, real);
-    if (mha__experts_summed(l)) t->sum = mha__take(arena, (size_t)(rows_of(call) * l->options.hidden), real);
+    if (mha__experts_summed(l)) t->sum = mha__take(arena, (size_t)(mha__attn_rows(call) * l->options.hidden), real);
     mha__chosen_take(arena, l, call->in, &t->chosen);
 }
 
 static void take_gradients(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, mha__attn_scratch *s)
 {
-    const size_t real = mha__attn_real(l), past = past_elements(l, call), rows = (size_t)rows_of(call);
+    const size_t real = mha__attn_real(l), past = past_elements(l, call), rows = (size_t)mha__attn_rows(call);
     s->dqkv = mha__take(arena, qkv_elements(l, call), real);
-    s->dcontext = mha__take(arena, rows * (size_t)q_width(l), real);
+    s->dcontext = mha__take(arena, context_elements(l, call), real);
     if (past) s->dpast_k = mha__take(arena, past, real);
     if (past) s->dpast_v = mha__take(arena, past, real);
     if (mha__experts_summed(l)) s->dsum = mha__take(arena, rows * (size_t)l->options.hidden, real);
@@ -102,8 +95,8 @@ static void take_gradients(mha__arena *arena, const mha_attn_layer *l, const mha
 void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, size_t space_bytes,
                             mha__attn_scratch *s)
 {
-    const size_t in = mha__linear_left(l->project[0], rows_of(call));
-    const size_t out = l->o ? mha__linear_left(l->o, rows_of(call)) : 0;
+    const size_t in = mha__linear_left(l->project[0], mha__attn_rows(call));
+    const size_t out = l->o ? mha__linear_left(l->o, mha__attn_rows(call)) : 0;
     *s = (mha__attn_scratch){.space_bytes = space_bytes};
     if (call->outputs & MHA_ATTN_GRADS) take_gradients(arena, l, call, s);
     s->left = mha__take(arena, 1, in > out ? in : out);
@@ -118,30 +111,13 @@ static void project_all(const mha_attn_layer *l, const mha__attn_call *call, con
 {
     const size_t real = mha__attn_real(l);
     const mha__qkv at = mha__qkv_of(l, call, qkv, real);
-    /* before heads are repeated, v follows the k_heads of k */
-    char *const y[] = {at.q, at.k, at.k + (size_t)(l->k_heads * l->options.head_dim) * real};
-    const int64_t kv_rows = call->in->batch * mha__attn_kv_length(call);
+    char *const y[] = {at.q, at.k, at.written_v};
     for (int p = 0; p < 3 && l->project[p]; p++)
         mha__linear_run(l->project[p], &(mha__linear_call){.x = x[p],
-                                                           .rows = p ? kv_rows : rows_of(call),
+                                                           .rows = p ? at.kv_rows : at.q_rows,
                                                            .y = y[p],
                                                            .y_stride = p ? at.kv_row : at.q_row,
                                                            .left = left});
-}
-
-/* Sets q, or its gradient, to 0 in rows marked as empty. */
-void mha__attn_clear_empty(const mha_attn_layer *l, const mha__attn_call *call, void *qkv)
-{
-    const size_t real = mha__attn_real(l), head = (size_t)l->options.head_dim * real;
-    const mha__qkv at = mha__qkv_of(l, call, qkv, real);
-    const int64_t H = l->options.heads, *stride = call->empty.stride;
-    for (int64_t r = 0; r < rows_of(call); r++)
-        for (int64_t h = 0; h < H; h++) {
-            const int64_t b = r / call->in->length, i = r % call->in->length;
-            const uint8_t *empty = call->empty.data;
-            if (empty[b * stride[0] + h * stride[1] + i * stride[2]])
-                memset(at.q + (size_t)(r * at.q_row) * real + (size_t)h * head, 0, head);
-        }
 }
 
 /* Normalizes and rotates the heads of q and k, in place. */
@@ -159,29 +135,6 @@ static mha_status prepare(const mha_attn_layer *l, const mha__attn_call *call, v
                          in->cos ? "sin" : "cos");
     /* q and k are adjacent, so their heads form one array */
     return mha_rope_turn(l->ctx, o->rope, in->cos, in->sin, rows, o->heads + o->kv_heads, q, row, D, 0, err);
-}
-
-/* Joins given keys or values [B, Hkv, P, D] and those of this call into [B, Hkv, P + Ln, D]. */
-static void append(const mha_attn_layer *l, const mha__attn_call *call, const char *past, const char *fresh,
-                   int64_t row, char *all)
-{
-    const int64_t H = l->options.kv_heads, L = mha__attn_kv_length(call);
-    const size_t real = mha__attn_real(l), head = (size_t)l->options.head_dim * real;
-    for (int64_t n = 0; n < call->in->batch * H; n++, all += (size_t)(call->past + L) * head) {
-        memcpy(all, past + (size_t)(n * call->past) * head, (size_t)call->past * head);
-        for (int64_t i = 0; i < L; i++)
-            memcpy(all + (size_t)(call->past + i) * head,
-                   fresh + (size_t)((n / H * L + i) * row) * real + (size_t)(n % H) * head, head);
-    }
-}
-
-/* Appends the keys and values of this call to those that were given. Their gradients are asked for, and they may be
- * f64: so they are arrays, not a mha_cache. */
-static void append_past(const mha_attn_layer *l, const mha__attn_call *call, const mha__attn_trace *t)
-{
-    const mha__qkv at = mha__qkv_of(l, call, t->qkv, mha__attn_real(l));
-    append(l, call, call->past_key, at.k, at.kv_row, t->past_k);
-    append(l, call, call->past_value, at.v, at.kv_row, t->past_v);
 }
 
 /* Appends the keys and values of this call to the cache, and binds all cached ones to the operator. */
@@ -211,7 +164,7 @@ static void bind_halves(const mha_attn_layer *l, const mha__attn_call *call, con
 static mha_status project(const mha_attn_layer *l, const mha__attn_call *call, const void *x, const mha__attn_trace *t,
                           void *left, mha_attn_args *args, mha_error *err)
 {
-    const int64_t rows = rows_of(call), wide = mha__qkv_width(&l->options);
+    const int64_t rows = mha__attn_rows(call), wide = mha__qkv_width(&l->options);
     const void *const inputs[] = {x, call->key ? call->key : x, call->value ? call->value : x};
     if (!t->qkv) {
         mha__linear_run(
@@ -222,11 +175,11 @@ static mha_status project(const mha_attn_layer *l, const mha__attn_call *call, c
     } else {
         project_all(l, call, inputs, left, t->qkv);
     }
-    if (t->qkv) mha__attn_layer_spread(l, rows, t->qkv);
+    if (t->qkv) mha__attn_layer_share(l, rows, false, t->qkv);
     if (t->plain) memcpy(t->plain, t->qkv, qkv_elements(l, call) * mha__attn_real(l));
     if (t->qkv) MHA__TRY(prepare(l, call, t->qkv, err));
     if (call->empty.data) mha__attn_clear_empty(l, call, t->qkv);
-    if (call->past) append_past(l, call, t);
+    mha__attn_move_past(l, call, true, t->qkv, t->past_k, t->past_v, (void *)call->past_key, (void *)call->past_value);
     if (call->in->cache) MHA__TRY(through_cache(l, call->in, args, err));
     if (t->qkv && t->half) mha__attn_convert(l, rows, wide, t->qkv, t->half, false);
     if (t->half) bind_halves(l, call, t, args);
@@ -240,14 +193,14 @@ static void show(const mha_attn_layer *l, const mha_layer_activations *to, int64
 {
     mha__attn_show(l, rows, l->options.hidden, x, NULL, to->input);
     mha__attn_show(l, rows, mha__qkv_width(&l->options), t->qkv, t->half, to->qkv);
-    mha__attn_show(l, rows, q_width(l), t->context, t->context ? NULL : t->mixed, to->context);
+    mha__attn_show(l, rows, mha__context_width(l), t->context, t->context ? NULL : t->mixed, to->context);
 }
 
 mha_status mha__attn_attend(const mha_attn_layer *l, const mha__attn_call *call, const void *x,
                             const mha__attn_trace *t, const mha__attn_scratch *s, mha_error *err)
 {
     const mha_layer_input *in = call->in;
-    const int64_t rows = rows_of(call);
+    const int64_t rows = mha__attn_rows(call);
     if (in->context) return MHA_OK;
     mha_attn_args args = mha__attn_args(l, call, t);
     mha__attn_choose(l, in, x, &t->chosen);
@@ -256,7 +209,7 @@ mha_status mha__attn_attend(const mha_attn_layer *l, const mha__attn_call *call,
         MHA__TRY(mha__attn_split_run(l, call, t, &args, NULL, NULL, err));
     else
         MHA__TRY(mha_attn_forward(call->plan, &args, s->space, s->space_bytes, err));
-    if (t->mixed && t->context) mha__attn_convert(l, rows, q_width(l), t->context, t->mixed, true);
+    if (t->mixed && t->context) mha__attn_convert(l, rows, mha__context_width(l), t->context, t->mixed, true);
     if (in->fills) mha__attn_fill(l, rows, in->fills, t->context);
     if (in->activations) show(l, in->activations, rows, t, x);
     if (t->sum) mha__experts_sum(l, in, &t->chosen, t->context, t->sum);
@@ -267,7 +220,7 @@ void mha__attn_output(const mha_attn_layer *l, const mha__attn_call *call, const
                       const mha__attn_scratch *s, int64_t first, int64_t rows, void *y)
 {
     const mha_layer_input *in = call->in;
-    const size_t real = mha__attn_real(l), width = (size_t)q_width(l);
+    const size_t real = mha__attn_real(l), width = (size_t)mha__context_width(l);
     mha__linear_call run = {.rows = rows, .y = y, .left = s->left};
     const char *x = in->context ? (const void *)in->context : t->sum ? t->sum : t->context;
     if (x)
@@ -286,13 +239,19 @@ void mha__attn_output(const mha_attn_layer *l, const mha__attn_call *call, const
 
 /* ---- public ---- */
 
+static void lay_out(mha__arena *arena, const mha_attn_layer *layer, const mha__attn_call *call, mha__attn_trace *trace,
+                    mha__attn_scratch *scratch)
+{
+    mha__attn_trace_take(arena, layer, call, trace);
+    mha__attn_scratch_take(arena, layer, call, mha_attn_plan_workspace(call->plan), scratch);
+}
+
 mha_status mha__attn_layer_bytes(const mha_attn_layer *layer, const mha__attn_call *call, size_t *bytes, mha_error *err)
 {
     mha__arena arena = {0};
     mha__attn_trace trace;
     mha__attn_scratch scratch;
-    mha__attn_trace_take(&arena, layer, call, &trace);
-    mha__attn_scratch_take(&arena, layer, call, mha_attn_plan_workspace(call->plan), &scratch);
+    lay_out(&arena, layer, call, &trace, &scratch);
     if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "an attention layer's workspace");
     *bytes = arena.used;
     return MHA_OK;
@@ -302,8 +261,7 @@ mha_status mha__attn_layer_place(const mha_attn_layer *layer, const mha__attn_ca
                                  mha__attn_scratch *scratch, mha_error *err)
 {
     mha__arena arena = {.base = call->in->workspace};
-    mha__attn_trace_take(&arena, layer, call, trace);
-    mha__attn_scratch_take(&arena, layer, call, mha_attn_plan_workspace(call->plan), scratch);
+    lay_out(&arena, layer, call, trace, scratch);
     if (!arena.overflow && arena.used <= call->in->workspace_bytes) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes must be at least %zu (got %zu)", arena.used,
                      call->in->workspace_bytes);

@@ -61,6 +61,10 @@ static inline int64_t mha__qkv_width(const mha_attn_layer_options *o)
 {
     return (o->heads + 2 * o->kv_heads) * o->head_dim;
 }
+static inline int64_t mha__context_width(const mha_attn_layer *layer)
+{
+    return layer->options.heads * layer->options.head_dim;
+}
 
 /* Frees what the struct refers to. */
 void mha__attn_layer_release(mha_attn_layer *layer);
@@ -100,9 +104,17 @@ static inline bool mha__attn_records(const mha__attn_call *call)
 {
     return (call->outputs & MHA_ATTN_LSE) != 0;
 }
+static inline int64_t mha__attn_rows(const mha__attn_call *call)
+{
+    return call->in->batch * call->in->length;
+}
 static inline int64_t mha__attn_kv_length(const mha__attn_call *call)
 {
     return call->kv_length ? call->kv_length : call->in->length;
+}
+static inline int64_t mha__attn_keys(const mha__attn_call *call)
+{
+    return call->past + mha__attn_kv_length(call);
 }
 
 /* What each sequence of a call selected (selection/head_selection.h). S is the number of scores: one per head or per
@@ -163,7 +175,9 @@ void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, cons
  * of q and then rows [k | v]. */
 typedef struct mha__qkv {
     char *q, *k, *v;
-    int64_t q_row, kv_row; /* elements per row */
+    char *written_v;                   /* where the projection writes v: heads of k and v are repeated later */
+    int64_t q_row, kv_row;             /* elements per row */
+    int64_t q_rows, kv_rows, elements; /* of the whole call */
 } mha__qkv;
 /* `size`: bytes per element. */
 mha__qkv mha__qkv_of(const mha_attn_layer *layer, const mha__attn_call *call, void *buffer, size_t size);
@@ -188,13 +202,17 @@ mha_status mha__attn_plan(const mha_attn_layer *layer, const mha__attn_call *cal
 /* The operator's arguments; q, k and v are in trace->qkv or trace->half. */
 mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_trace *trace);
 
-/* ---- steps: repeat_kv_heads.c, attention_rows.c ---- */
+/* ---- steps: repeat_kv_heads.c, past_keys.c, attention_rows.c ---- */
 
-/* Repeats each head of k and v until both have kv_heads, in place. */
-void mha__attn_layer_spread(const mha_attn_layer *layer, int64_t rows, float *qkv);
-/* Backward pass of the repeated heads, in place: rows of dqkv then begin with the gradients of the projections'
- * outputs. */
-void mha__attn_layer_gather(const mha_attn_layer *layer, int64_t rows, float *dqkv);
+/* Repeats each head of k and v until both have kv_heads, in place; `back`: sums the gradients of the copies, so that
+ * rows of dqkv begin with the gradients of the projections' outputs. */
+void mha__attn_layer_share(const mha_attn_layer *layer, int64_t rows, bool back, float *qkv);
+/* Joins given keys and values [B, Hkv, past, D] and those of this call, in qkv, to k and v [B, Hkv, Lk, D]; or, without
+ * `join`, splits k and v into both (past_k, past_v NULL = not wanted). Does nothing in a call without past keys. */
+void mha__attn_move_past(const mha_attn_layer *layer, const mha__attn_call *call, bool join, void *qkv, void *k,
+                         void *v, void *past_k, void *past_v);
+/* Sets q, or its gradient, to 0 in rows that call->empty marks. */
+void mha__attn_clear_empty(const mha_attn_layer *layer, const mha__attn_call *call, void *qkv);
 
 /* Converts rows of f32 to the layer's 16-bit type, or back; adds fills [H D] to every row of context [rows, H D];
  * copies rows to `to` unless it is NULL, from f32 or, if `halves` is not NULL, from 16 bit. */
@@ -203,11 +221,6 @@ void mha__attn_convert(const mha_attn_layer *layer, int64_t rows, int64_t width,
 void mha__attn_fill(const mha_attn_layer *layer, int64_t rows, const float *fills, float *context);
 void mha__attn_show(const mha_attn_layer *layer, int64_t rows, int64_t width, const float *reals, uint16_t *halves,
                     float *to);
-
-/* ---- steps: attention_forward.c ---- */
-
-/* Sets q, or its gradient, to 0 in rows that call->empty marks. */
-void mha__attn_clear_empty(const mha_attn_layer *layer, const mha__attn_call *call, void *qkv);
 
 /* ---- the whole ---- */
 

@@ -22,8 +22,8 @@ struct mha_block {
 /* Copies the norms of the options into the block. */
 void mha__block_keep_norms(mha_block *block, const mha_block_options *options);
 
-/* What model needs to run blocks with one plan of the operator: the attention layer, the bytes of a call, and a call that
- * allocates nothing, in place on x. */
+/* What model needs to run blocks with one plan of the operator: the attention layer, the bytes of a call, and a call
+ * that allocates nothing, in place on x. */
 const mha_attn_layer *mha__block_attn(const mha_block *block);
 mha_status mha__block_bytes(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, size_t *bytes,
                             mha_error *err);

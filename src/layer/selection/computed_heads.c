@@ -45,11 +45,8 @@ mha_status mha__heads_pack(mha_attn_layer *l, const mha__matrix qkv[3], mha_erro
                 .transposed = qkv[p].transposed,
                 .out = l->options.head_dim,
             };
-        if (l->project[p])
-            mha__linear_pack(l->project[p], part);
-        else
-            MHA__TRY(mha__linear_create(l->ctx, l->options.dtype, l->options.hidden, part, count_of(l, p), MHA_ACT_NONE,
-                                        &l->project[p], err));
+        MHA__TRY(
+            mha__linear_keep(l->ctx, l->options.dtype, l->options.hidden, part, count_of(l, p), &l->project[p], err));
     }
     return MHA_OK;
 }
@@ -66,7 +63,7 @@ void mha__heads_describe(const mha_attn_layer *layer, const mha__attn_call *call
     if (!mha__heads_skipped(layer, call->in)) return;
     desc->inputs |= MHA_ATTN_BLOCK_KEEP;
     desc->block_q = call->in->length;
-    desc->block_k = call->past + mha__attn_kv_length(call);
+    desc->block_k = mha__attn_keys(call);
 }
 
 /* One head of a projection, and the query heads [first, first + count) that read it. */
@@ -92,10 +89,9 @@ static head_job head_of(const mha_attn_layer *l, const mha__attn_call *call, con
         .p = p,
         .first = head * group,
         .count = group,
-        /* before heads are repeated, v follows the k_heads of k */
         .y = p == 0   ? at.q
              : p == 1 ? at.k
-                      : at.k + (size_t)(l->k_heads * l->options.head_dim) * mha__attn_real(l),
+                      : at.written_v,
         .row = p ? at.kv_row : at.q_row,
     };
 }

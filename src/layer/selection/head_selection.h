@@ -37,8 +37,8 @@ double mha__call_gate(const mha_layer_input *in, int64_t n, int64_t h);
 /* head_selection_backward.c */
 void mha__choice_grads_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in,
                             mha__choice_grads *grads);
-/* From grads->dgates: accumulates into the slots of the scorers, fills grads->dmean, and writes dgates [sequences, H], the gradients
- * of the call's own gates (data NULL = not wanted). */
+/* From grads->dgates: accumulates into the slots of the scorers, fills grads->dmean, and writes dgates [sequences, H],
+ * the gradients of the call's own gates (data NULL = not wanted). */
 void mha__attn_choice_back(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
                            const mha__choice_grads *grads, const mha__attn_slots *slots, mha_view dgates);
 
