@@ -200,6 +200,8 @@ void mha__attn_layer_release(mha_attn_layer *layer)
     mha_linear_free(layer->expert_o);
     mha__free(layer->ctx, layer->head_part);
     mha__free(layer->ctx, layer->one_head);
+    mha_linear_free(layer->score.linear);
+    mha_linear_free(layer->hidden.linear);
     mha__free(layer->ctx, layer->scores);
 }
 

@@ -229,7 +229,7 @@ void mha__attn_output(const mha_attn_layer *l, const mha__attn_call *call, const
         run.left = t->mixed + (size_t)first * width;
     if (!l->o)
         memcpy(y, run.x, (size_t)rows * width * real);
-    else if (mha__heads_output_skips(l, in) && !t->sum)
+    else if (mha__heads_output_skips(l, in))
         mha__heads_output(l, in, &t->chosen, t->context, first, rows, y);
     else
         mha__linear_run(l->o, &run);

@@ -17,10 +17,11 @@
 
 /* ---- the layer ---- */
 
-/* y = W x + b in double. */
+/* y = W x + b in double, or rounded as a linear layer of the layer's dtype unless that is NULL. */
 typedef struct mha__scorer {
     int64_t in, out;
     double *weight, *bias; /* [out, in], [out] */
+    mha_linear *linear;
 } mha__scorer;
 
 struct mha_attn_layer {
@@ -41,8 +42,12 @@ struct mha_attn_layer {
     /* Output of experts (expert_output.h), unless expert e fills the columns e D .. of the sum, as in models. */
     mha_expert_output expert_output;
     mha_linear *expert_o;
-    const void *expert_bias;   /* [experts, E] */
-    double *scores;            /* memory of both scorers, or NULL */
+    const void *expert_bias; /* [experts, E] */
+    double *scores;          /* memory of both scorers, or NULL */
+    /* Variants: scores have the layer's dtype, and sums over selected heads run in the order of selection, greatest
+     * score first. So the published digits were recorded, and models have others. Models: scores are double, and sums
+     * run by index. */
+    bool as_published;
     mha__scorer score, hidden; /* score the heads; `out` is 0 without a selection */
     float *norms; /* [4, D] weights and biases of q_norm and k_norm, then [H] ALiBi slopes if the layer has them */
 };
@@ -123,12 +128,12 @@ typedef struct mha__chosen {
     double *mean;   /* [sequences, E] */
     double *hidden; /* [sequences, P] or NULL */
     double *score;
-    double *soft;    /* trained gates (selection_gates.h) */
-    double *gate;    /* gate of each head, or of the option for all its heads; 0 = not selected */
-    void *gates;     /* reals; gate times the call's own gate: what the operator reads */
-    uint8_t *kept;   /* 1 or 0 */
-    int32_t *list;   /* indices of the selected scores, ascending */
-    int32_t *ranked; /* likewise, greatest score first */
+    double *soft;  /* trained gates (selection_gates.h) */
+    double *gate;  /* gate of each head, or of the option for all its heads; 0 = not selected */
+    void *gates;   /* reals; gate times the call's own gate: what the operator reads */
+    uint8_t *kept; /* 1 or 0 */
+    int32_t *list; /* indices of the selected scores: ascending, or greatest score first with as_published */
+    void *rounded; /* [sequences, E + P + S] reals: scratch of rounded scores; NULL if they are double */
 } mha__chosen;
 
 /* What a call computes: arrays of reals unless noted; NULL = not needed. Lk counts all keys, n is the greatest head

@@ -209,13 +209,15 @@ mha_status mha__heads_project_back(const mha_attn_layer *layer, const mha__attn_
 
 bool mha__heads_output_skips(const mha_attn_layer *layer, const mha_layer_input *in)
 {
+    /* the published experts are summed before their output projection, which then reads all columns */
+    if (layer->as_published && layer->options.choice.of == MHA_CHOICE_EXPERTS) return false;
     return layer->head_part && mha__heads_keep_some(&layer->options) && !in->context && !in->fills;
 }
 
 typedef struct output_job {
     const mha_attn_layer *layer;
     const mha_layer_input *in;
-    const uint8_t *kept; /* [sequences, H] */
+    const int32_t *list; /* [sequences, H]: the kept heads, in the order of their sum */
     const char *context;
     int64_t first, rows;
     char *y;
@@ -229,18 +231,19 @@ static void output_task(void *arg, int64_t n, int worker)
     const size_t real = mha__attn_real(job->layer);
     const int64_t first = mha__max64(job->first, mha__layer_first_row(job->in, n));
     const int64_t end = mha__min64(job->first + job->rows, mha__layer_first_row(job->in, n + 1));
-    const uint8_t *kept = job->kept + n * o->heads;
-    mha__linear_call call = {.x_stride = o->heads * o->head_dim,
+    const int32_t *list = job->list + n * o->heads;
+    const char *x = job->context + (size_t)(first * mha__context_width(job->layer)) * real;
+    mha__linear_call call = {.x = x,
+                             .x_stride = mha__context_width(job->layer),
                              .rows = end - first,
                              .y = job->y + (size_t)((first - job->first) * job->layer->out) * real};
-    const char *x = job->context + (size_t)(first * call.x_stride) * real;
-    for (int64_t h = 0, next; first < end && h < o->heads; h = next) {
-        for (next = h + 1; next < o->heads && kept[next] == kept[h];)
+    if (first >= end) return;
+    if (!o->choice.keep) mha__linear_run(job->layer->o, &call); /* the context is 0, y the bias */
+    for (int64_t i = 0, next; i < o->choice.keep; i = next) {
+        for (next = i + 1; next < o->choice.keep && list[next] == list[next - 1] + 1;)
             next++;
-        /* without a kept head the context is 0, and y the bias */
-        if (!kept[h] && next - h < o->heads) continue;
-        call.first = h * o->head_dim;
-        call.depth = (next - h) * o->head_dim;
+        call.first = list[i] * o->head_dim;
+        call.depth = (next - i) * o->head_dim;
         call.x = x + (size_t)call.first * real;
         mha__linear_run(job->layer->o, &call);
         call.accumulate = true;
@@ -251,6 +254,6 @@ void mha__heads_output(const mha_attn_layer *layer, const mha_layer_input *in, c
                        const void *context, int64_t first, int64_t rows, void *y)
 {
     output_job job = {
-        .layer = layer, .in = in, .kept = chosen->kept, .context = context, .first = first, .rows = rows, .y = y};
+        .layer = layer, .in = in, .list = chosen->list, .context = context, .first = first, .rows = rows, .y = y};
     mha__parallel(layer->ctx, mha__layer_sequences(in), output_task, &job);
 }

@@ -6,23 +6,21 @@
 
 /* One kept expert of one sequence. */
 typedef struct expert {
+    int64_t next; /* counts kept experts of all sequences */
     int64_t e, n, first, rows;
     double gate;
 } expert;
 
-/* Goes to the next kept expert, sequence by sequence, from e = -1; false after the last one. */
+/* Goes to kept expert x->next, sequence by sequence; false after the last one. */
 static bool next_expert(const mha_attn_layer *l, const mha_layer_input *in, const mha__chosen *chosen, expert *x)
 {
-    const int64_t experts = l->options.heads, end = mha__layer_sequences(in) * experts;
-    int64_t at = x->n * experts + x->e + 1;
-    while (at < end && !chosen->kept[at])
-        at++;
-    if (at == end) return false;
-    x->n = at / experts;
-    x->e = at % experts;
+    const int64_t experts = l->options.heads, keep = l->options.choice.keep;
+    if (x->next == mha__layer_sequences(in) * keep) return false;
+    x->n = x->next / keep;
+    x->e = chosen->list[x->n * experts + x->next++ % keep];
     x->first = mha__layer_first_row(in, x->n);
     x->rows = mha__layer_first_row(in, x->n + 1) - x->first;
-    x->gate = mha__rounded(l->options.dtype, chosen->gate[at]);
+    x->gate = mha__rounded(l->options.dtype, chosen->gate[x->n * experts + x->e]);
     return true;
 }
 
@@ -61,7 +59,7 @@ void mha__experts_sum(const mha_attn_layer *l, const mha_layer_input *in, const 
     const mha_dtype dtype = l->options.dtype;
     const int64_t E = l->options.hidden, row = l->options.heads * l->options.head_dim;
     memset(sum, 0, (size_t)(in->batch * in->length * E) * mha__attn_real(l));
-    for (expert x = {.e = -1}; next_expert(l, in, chosen, &x);) {
+    for (expert x = {0}; next_expert(l, in, chosen, &x);) {
         if (l->expert_output == MHA_EXPERT_PROJECT) {
             project(l, &x, context, at(l, sum, x.first * E));
             continue;
@@ -78,7 +76,7 @@ mha_status mha__experts_back(const mha_attn_layer *l, const mha_layer_input *in,
                              mha_error *err)
 {
     const int64_t E = l->options.hidden, D = l->options.head_dim, row = l->options.heads * D;
-    for (expert x = {.e = -1}; next_expert(l, in, chosen, &x);) {
+    for (expert x = {0}; next_expert(l, in, chosen, &x);) {
         const char *dy = at(l, dsum, x.first * E);
         char *dx = at(l, dcontext, columns_of(l, &x));
         mha__linear_grad g = {.slot = *slot, .rows = x.rows, .in = D, .out = E, .dy = dy, .dx = dx};
@@ -101,7 +99,7 @@ void mha__experts_gates_back(const mha_attn_layer *l, const mha_layer_input *in,
     const mha_dtype dtype = l->options.dtype;
     const int64_t E = l->options.hidden;
     if (l->expert_output != MHA_EXPERT_PROJECT) return;
-    for (expert x = {.e = -1}; next_expert(l, in, chosen, &x);)
+    for (expert x = {0}; next_expert(l, in, chosen, &x);)
         for (int64_t e = 0; e < E; e++) {
             const int64_t bias = x.e * E + e;
             double sum = 0;

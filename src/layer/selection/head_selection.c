@@ -19,7 +19,9 @@ void mha__chosen_take(mha__arena *arena, const mha_attn_layer *layer, const mha_
     chosen->gates = mha__take(arena, sequences, scores * mha__attn_real(layer));
     chosen->kept = mha__take(arena, sequences, scores);
     chosen->list = mha__take(arena, sequences, scores * sizeof *chosen->list);
-    chosen->ranked = mha__take(arena, sequences, scores * sizeof *chosen->ranked);
+    if (!layer->as_published) return;
+    const size_t widths = (size_t)(layer->options.hidden + layer->hidden.out) + scores;
+    chosen->rounded = mha__take(arena, sequences, widths * mha__attn_real(layer));
 }
 
 typedef struct choice_job {
@@ -35,43 +37,52 @@ double mha__call_gate(const mha_layer_input *in, int64_t n, int64_t h)
                           : 1;
 }
 
-static void predict(const mha__scorer *s, const double *x, double *y)
+/* `rounded` has room for x and y. */
+static void predict(mha_dtype dtype, const mha__scorer *s, const double *x, double *y, char *rounded)
 {
+    char *found = s->linear ? rounded + (size_t)s->in * mha_dtype_size(dtype) : NULL;
+    for (int64_t i = 0; found && i < s->in; i++)
+        mha__put(dtype, rounded, i, x[i]);
+    if (found) mha__linear_run(s->linear, &(mha__linear_call){.x = rounded, .rows = 1, .y = found});
     for (int64_t o = 0; o < s->out; o++)
-        y[o] = s->bias[o] + mha__dot(s->in, s->weight + o * s->in, x);
+        y[o] = found ? mha__get(dtype, found, o) : s->bias[o] + mha__dot(s->in, s->weight + o * s->in, x);
 }
 
 static void find_scores(const choice_job *job, int64_t n)
 {
     const mha_attn_layer *l = job->layer;
-    double *mean = job->chosen->mean + n * l->options.hidden, *hidden = job->chosen->hidden + n * l->hidden.out;
-    double *score = job->chosen->score + n * l->score.out;
+    const mha_dtype dtype = l->options.dtype;
+    const int64_t E = l->options.hidden, P = l->hidden.out, S = l->score.out;
+    double *mean = job->chosen->mean + n * E, *hidden = job->chosen->hidden + n * P;
+    char *rounded = job->chosen->rounded;
+    if (rounded) rounded += (size_t)(n * (E + P + S)) * mha__attn_real(l);
     mha__attn_mean(l, job->in, job->x, n, mean);
-    predict(&l->hidden, mean, hidden);
-    for (int64_t p = 0; p < l->hidden.out; p++)
+    predict(dtype, &l->hidden, mean, hidden, rounded);
+    for (int64_t p = 0; p < P; p++)
         hidden[p] = hidden[p] < 0 ? 0 : hidden[p]; /* keeps NaN */
-    predict(&l->score, l->hidden.out ? hidden : mean, score);
+    predict(dtype, &l->score, P ? hidden : mean, job->chosen->score + n * S, rounded);
 }
 
 static void choose_task(void *arg, int64_t n, int worker)
 {
     (void)worker;
     const choice_job *job = arg;
-    const mha_layer_choice *c = &job->layer->options.choice;
+    const mha_attn_layer *l = job->layer;
+    const mha_layer_choice *c = &l->options.choice;
     const mha__chosen *k = job->chosen;
-    const mha_dtype dtype = job->layer->options.dtype;
-    const int64_t S = job->layer->score.out, at = n * S;
+    const int64_t S = l->score.out, at = n * S;
     find_scores(job, n);
-    mha__score_best(S, k->score + at, c->keep, k->ranked + at);
+    mha__score_best(S, k->score + at, c->keep, k->list + at);
     memset(k->kept + at, 0, (size_t)S);
     for (int64_t i = 0; i < c->keep; i++)
-        k->kept[at + k->ranked[at + i]] = 1;
+        k->kept[at + k->list[at + i]] = 1;
     if (job->in->kept) memcpy(job->in->kept + at, k->kept + at, (size_t)S);
-    for (int64_t s = 0, i = 0; s < S; s++)
+    for (int64_t s = 0, i = 0; !l->as_published && s < S; s++)
         if (k->kept[at + s]) k->list[at + i++] = (int32_t)s;
     mha__choice_gates(c, S, k->score + at, k->list + at, k->soft + at, k->gate + at);
     for (int64_t s = 0; s < S; s++)
-        mha__put(dtype, k->gates, at + s, mha__rounded(dtype, k->gate[at + s]) * mha__call_gate(job->in, n, s));
+        mha__put(l->options.dtype, k->gates, at + s,
+                 mha__rounded(l->options.dtype, k->gate[at + s]) * mha__call_gate(job->in, n, s));
 }
 
 void mha__chosen_bind(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,

@@ -72,19 +72,21 @@ static mha_status allocate(mha_attn_layer *l, int64_t predictor, mha_error *err)
     return MHA_OK;
 }
 
-static void take(mha_dtype dtype, const mha__scorer *s, const mha__matrix *given)
+static mha_status keep(const mha_attn_layer *l, mha__scorer *s, const mha__matrix *given, mha_error *err)
 {
+    const mha_dtype dtype = l->options.dtype;
     for (int64_t n = 0; n < s->out * s->in; n++)
         s->weight[n] = mha__get(dtype, given->weight, n);
     for (int64_t n = 0; n < s->out; n++)
         s->bias[n] = mha__get(dtype, given->bias, n);
+    if (!l->as_published || !s->out) return MHA_OK;
+    return mha__linear_keep(l->ctx, dtype, s->in, given, 1, &s->linear, err);
 }
 
 mha_status mha__attn_choice_keep(mha_attn_layer *l, const mha__matrix *score, const mha__matrix *hidden, mha_error *err)
 {
     if (!l->options.choice.of) return MHA_OK;
     if (!l->scores) MHA__TRY(allocate(l, hidden->out, err));
-    take(l->options.dtype, &l->score, score);
-    take(l->options.dtype, &l->hidden, hidden);
-    return MHA_OK;
+    MHA__TRY(keep(l, &l->score, score, err));
+    return keep(l, &l->hidden, hidden, err);
 }

@@ -168,6 +168,7 @@ mha_status mha__variant_create(mha_ctx *ctx, mha_variant *described, void (*name
     arena.used = 0;
     mha_variant *v = lay_out(&arena, described->parameters);
     described->layer.ctx = ctx;
+    described->layer.as_published = true;
     described->layer.k_heads = described->layer.v_heads = described->layer.options.kv_heads;
     described->parameter = v->parameter;
     described->values = v->values;

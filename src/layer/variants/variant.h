@@ -122,10 +122,10 @@ struct mha_trace {
     /* what is shown, which may be asked for after the layer is freed */
     mha_step_view step[MHA__STEPS];
     int64_t flops;
-    int64_t n;             /* heads computed per sample, at most */
-    int64_t width;         /* columns of the context of computed heads */
-    int64_t chosen;        /* selected per sample */
-    const int32_t *ranked; /* [B, choices] of which the first `chosen`; NULL without a selector */
+    int64_t n;           /* heads computed per sample, at most */
+    int64_t width;       /* columns of the context of computed heads */
+    int64_t chosen;      /* selected per sample */
+    const int32_t *list; /* [B, choices] of which the first `chosen`; NULL without a selector */
     int64_t choices;
     int64_t *heads; /* [B] head count of each sample with MHA_CHOICE_OPTIONS; NULL: every sample has n */
     char *logits;   /* [B, choices] */

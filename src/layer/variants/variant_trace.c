@@ -56,7 +56,7 @@ static void gather(const mha_trace *t, int64_t rows, size_t bytes, const char *a
 {
     for (int64_t r = 0; to && r < t->B * rows; r++)
         for (int64_t i = 0; i < t->chosen; i++, to += bytes)
-            memcpy(to, all + (size_t)(r * t->choices + t->ranked[r / rows * t->choices + i]) * bytes, bytes);
+            memcpy(to, all + (size_t)(r * t->choices + t->list[r / rows * t->choices + i]) * bytes, bytes);
 }
 
 static void show_selection(const mha_variant *v, mha_trace *t)
@@ -65,15 +65,15 @@ static void show_selection(const mha_variant *v, mha_trace *t)
     const mha__chosen *chosen = &t->steps.chosen;
     const size_t real = mha__attn_real(&v->layer);
     if (!o->choice.of) return;
-    t->ranked = chosen->ranked;
+    t->list = chosen->list;
     for (int64_t n = 0; n < t->B * t->choices; n++)
         mha__put(o->dtype, t->logits, n, chosen->score[n]);
     for (int64_t n = 0; n < t->B * t->chosen; n++) {
         const int64_t b = n / t->chosen, at = b * t->choices;
-        mha__put(o->dtype, t->gate, n, chosen->gate[at + t->ranked[at + n % t->chosen]]);
+        mha__put(o->dtype, t->gate, n, chosen->gate[at + t->list[at + n % t->chosen]]);
     }
     for (int64_t b = 0; t->heads && b < t->B; b++)
-        t->heads[b] = o->choice.options[t->ranked[b * t->choices]];
+        t->heads[b] = o->choice.options[t->list[b * t->choices]];
     gather(t, t->Lq, (size_t)o->head_dim * real, t->steps.context, t->context);
     gather(t, 1, (size_t)(t->Lq * t->Lk) * real, t->steps.probs, t->weights);
     gather(t, 1, (size_t)(t->Lq * t->Lk) * real, t->steps.scores, t->scores);
@@ -157,9 +157,9 @@ int mha_trace_step(const mha_trace *trace, mha_step step, mha_step_view *view)
 
 const int32_t *mha_trace_chosen(const mha_trace *trace, int64_t b, int64_t *count)
 {
-    const bool known = trace && trace->layer && trace->ranked && b >= 0 && b < trace->B;
+    const bool known = trace && trace->layer && trace->list && b >= 0 && b < trace->B;
     if (count) *count = known ? trace->chosen : 0;
-    return known ? trace->ranked + b * trace->choices : NULL;
+    return known ? trace->list + b * trace->choices : NULL;
 }
 
 int64_t mha_trace_heads(const mha_trace *trace, int64_t b)
