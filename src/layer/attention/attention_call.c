@@ -62,10 +62,32 @@ static void describe_outputs(const mha_layer_input *in, mha_attn_desc *desc)
     desc->block_k = in->length;
 }
 
-mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_desc *desc,
-                                    mha_error *err)
+/* The masks and gates that the operator reads. A call that records always has gates, so that they have gradients. */
+static uint32_t inputs_of(const mha_attn_layer *layer, const mha__attn_call *call)
 {
     const mha_attn_layer_options *o = &layer->options;
+    const mha_layer_input *in = call->in;
+    return (in->lengths ? MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS : 0u) | (in->keep.data ? MHA_ATTN_KEEP : 0u) |
+           (in->gates.data || o->choice.of || mha__attn_records(call) ? MHA_ATTN_GATES : 0u) |
+           (o->slopes ? MHA_ATTN_SLOPES : 0u) | (call->bias.data ? MHA_ATTN_BIAS : 0u) |
+           (call->drop.data ? MHA_ATTN_DROPOUT_KEEP : 0u);
+}
+
+static void describe_packed(const mha_layer_input *in, mha_attn_desc *desc)
+{
+    if (!in->starts) return;
+    desc->batch = in->sequences;
+    desc->inputs |= MHA_ATTN_CU_SEQLENS;
+    for (int64_t n = 0; n < in->sequences; n++)
+        desc->max_q_len = mha__max64(desc->max_q_len, in->starts[n + 1] - in->starts[n]);
+    desc->max_kv_len = desc->max_q_len;
+}
+
+mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_desc *desc,
+                              mha_error *err)
+{
+    const mha_attn_layer_options *o = &layer->options;
+    const mha_layer_input *in = call->in;
     if (in->cache && o->choice.of)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "mha_layer_input: cache must be NULL for a layer that selects heads");
@@ -76,47 +98,33 @@ mha_status mha__attn_layer_describe(const mha_attn_layer *layer, const mha_layer
         .heads = o->heads,
         .kv_heads = o->kv_heads,
         .q_len = in->length,
-        .kv_len = in->length,
+        .kv_len = mha__attn_keys(call),
         .head_dim = o->head_dim,
-        .dtype = o->dtype,
+        .dtype = mha__attn_records(call) && mha__attn_is_half(layer) ? MHA_F32 : o->dtype,
         .scale = o->scale,
         .softcap = o->softcap,
         .causal = o->causal,
-        .align = MHA_ALIGN_TOP_LEFT, /* position i attends up to key i, whatever the padding */
+        /* position i attends up to key i, whatever the padding; past keys come before */
+        .align = call->past ? MHA_ALIGN_BOTTOM_RIGHT : MHA_ALIGN_TOP_LEFT,
         .window = o->window,
-        .inputs = (in->lengths ? MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS : 0) | (in->keep.data ? MHA_ATTN_KEEP : 0) |
-                  (in->gates.data || o->choice.of ? MHA_ATTN_GATES : 0) | (o->slopes ? MHA_ATTN_SLOPES : 0),
+        .dropout = call->dropout,
+        .scores = call->scores,
+        .inputs = inputs_of(layer, call),
+        .outputs = call->outputs,
     };
     describe_outputs(in, desc);
-    mha__heads_describe(layer, in, desc);
-    if (in->starts) {
-        desc->batch = in->sequences;
-        desc->inputs |= MHA_ATTN_CU_SEQLENS;
-        for (int64_t n = 0; n < in->sequences; n++)
-            desc->max_q_len = mha__max64(desc->max_q_len, in->starts[n + 1] - in->starts[n]);
-        desc->max_kv_len = desc->max_q_len;
-    }
-    if (in->cache) {
-        if (in->keep.data) return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: keep must be NULL with cache");
-        desc->kv_len = 0;
-        MHA__TRY(mha_cache_describe(in->cache, mha__layer_sequence(in), in->length, desc, err));
-    }
-    return MHA_OK;
+    mha__heads_describe(layer, call, desc);
+    describe_packed(in, desc);
+    if (!in->cache) return MHA_OK;
+    if (in->keep.data) return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: keep must be NULL with cache");
+    desc->kv_len = 0;
+    return mha_cache_describe(in->cache, mha__layer_sequence(in), in->length, desc, err);
 }
 
-void mha__attn_desc_both(mha_attn_desc *desc, double dropout)
-{
-    desc->dtype = MHA_F32;
-    desc->dropout = dropout;
-    desc->inputs |= MHA_ATTN_GATES;
-    desc->outputs |= MHA_ATTN_LSE | MHA_ATTN_GRADS;
-}
-
-mha_status mha__attn_layer_plan(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_plan **plan,
-                                mha_error *err)
+mha_status mha__attn_plan(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_plan **plan, mha_error *err)
 {
     mha_attn_desc desc;
-    MHA__TRY(mha__attn_layer_describe(layer, in, &desc, err));
+    MHA__TRY(mha__attn_describe(layer, call, &desc, err));
     return mha_attn_plan_create(layer->ctx, &desc, plan, err);
 }
 
@@ -130,30 +138,80 @@ bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
            mha__attn_splits(a) == mha__attn_splits(b);
 }
 
-mha_attn_args mha__attn_layer_args(const mha_attn_layer_options *o, const mha_layer_input *in, float *qkv,
-                                   float *context)
+/* ---- arguments ---- */
+
+mha__qkv mha__qkv_of(const mha_attn_layer *layer, const mha__attn_call *call, void *buffer, size_t size)
 {
-    const int64_t L = in->length, D = o->head_dim, q_width = o->heads * D, kv_width = o->kv_heads * D;
-    const int64_t row = q_width + 2 * kv_width;
+    const int64_t D = layer->options.head_dim, q_width = mha__context_width(layer);
+    const int64_t kv_width = layer->options.kv_heads * D, rows = mha__attn_rows(call),
+                  length = mha__attn_kv_length(call);
+    const bool apart = length != call->in->length;
+    mha__qkv at = {.q = buffer,
+                   .q_row = apart ? q_width : q_width + 2 * kv_width,
+                   .kv_row = apart ? 2 * kv_width : q_width + 2 * kv_width,
+                   .q_rows = rows,
+                   .kv_rows = call->in->batch * length};
+    at.elements = rows * q_width + at.kv_rows * 2 * kv_width;
+    if (!buffer) return at;
+    at.k = at.q + (size_t)(apart ? rows * q_width : q_width) * size;
+    at.v = at.k + (size_t)kv_width * size;
+    at.written_v = at.k + (size_t)(layer->k_heads * D) * size;
+    return at;
+}
+
+/* Gates of 1, broadcast, for calls whose description has gates only for their gradients. */
+static const void *no_gates(const mha_attn_layer *layer)
+{
+    static const float one = 1;
+    static const double wide_one = 1;
+    return layer->options.dtype == MHA_F64 ? (const void *)&wide_one : &one;
+}
+
+/* Where the operator reads q, k and v and writes the context. */
+static void bind_qkv(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_trace *t,
+                     mha_attn_args *args)
+{
+    const mha_attn_layer_options *o = &layer->options;
+    const size_t size = t->qkv ? mha__attn_real(layer) : sizeof *t->half;
+    const mha__qkv at = mha__qkv_of(layer, call, t->qkv ? t->qkv : t->half, size);
+    const int64_t L = call->in->length, D = o->head_dim, q_width = o->heads * D, Ln = mha__attn_kv_length(call);
+    args->q = (mha_cview){at.q, {L * at.q_row, D, at.q_row, 1}};
+    args->k = (mha_cview){at.k, {Ln * at.kv_row, D, at.kv_row, 1}};
+    args->v = (mha_cview){at.v, {Ln * at.kv_row, D, at.kv_row, 1}};
+    args->out = (mha_view){t->context, {L * q_width, D, q_width, 1}};
+    if (!call->past) return;
+    const int64_t head = mha__attn_keys(call) * D;
+    args->k = (mha_cview){t->past_k, {o->kv_heads * head, head, D, 1}};
+    args->v = (mha_cview){t->past_v, {o->kv_heads * head, head, D, 1}};
+}
+
+mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_trace *t)
+{
+    const mha_layer_input *in = call->in;
     const bool maps = in->probs || in->on_rows;
-    return (mha_attn_args){
+    mha_attn_args args = {
         .size = sizeof(mha_attn_args),
-        .q = {qkv, {L * row, D, row, 1}},
-        .k = {qkv + q_width, {L * row, D, row, 1}},
-        .v = {qkv + q_width + kv_width, {L * row, D, row, 1}},
-        .out = {context, {L * q_width, D, q_width, 1}},
         .keep = in->keep,
+        .bias = call->bias,
+        .dropout_keep = call->drop,
+        .dropout_seed = call->dropout_seed,
         .gates = in->gates,
-        .slopes = {o->slopes, {0, 1}},
+        .slopes = {layer->options.slopes, {0, 1}},
         .q_lens = in->lengths,
         .kv_lens = in->lengths,
         .cu_seqlens_q = in->starts,
         .cu_seqlens_k = in->starts,
-        .probs = {in->probs, {0}},
+        .lse = {t->lse, {layer->options.heads * in->length, in->length, 1}},
+        .probs = {in->probs ? in->probs : t->probs, {0}},
+        .scores = {t->scores, {0}},
         .map_heads = maps ? in->map_heads : NULL,
         .map_rows = {maps ? in->map_rows : NULL, {0}},
         .stats = in->stats,
         .on_rows = in->on_rows ? *in->on_rows : (mha_attn_visitor){0},
-        .block_keep = {in->stats ? in->rows : NULL, {L, 0, 1, 0}},
+        .block_keep = {in->stats ? in->rows : NULL, {in->length, 0, 1, 0}},
     };
+    bind_qkv(layer, call, t, &args);
+    if (mha__attn_records(call) && !args.gates.data) args.gates.data = no_gates(layer);
+    mha__chosen_bind(layer, in, &t->chosen, &args);
+    return args;
 }

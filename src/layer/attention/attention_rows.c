@@ -1,10 +1,9 @@
-/* attention_rows.c - conversions between 16 bit and f32, fills, and copies of activations. Tasks are rows, so the
- * division into tasks changes no bit. */
+/* attention_rows.c - conversions between 16 bit and f32, fills, copies of activations, and rows of q that count as 0.
+ * Tasks are rows, so the division into tasks changes no bit. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "kernel/kernel.h"
 #include "layer/attention/attention_layer.h"
-#include "layer/linear/linear.h"
 #include <string.h>
 
 #define TASK_ROWS 32
@@ -74,4 +73,18 @@ void mha__attn_show(const mha_attn_layer *layer, int64_t rows, int64_t width, co
         mha__attn_convert(layer, rows, width, to, halves, true);
     else
         memcpy(to, reals, (size_t)(rows * width) * sizeof *to);
+}
+
+void mha__attn_clear_empty(const mha_attn_layer *l, const mha__attn_call *call, void *qkv)
+{
+    const size_t real = mha__attn_real(l), head = (size_t)l->options.head_dim * real;
+    const mha__qkv at = mha__qkv_of(l, call, qkv, real);
+    const int64_t H = l->options.heads, *stride = call->empty.stride;
+    for (int64_t r = 0; r < mha__attn_rows(call); r++)
+        for (int64_t h = 0; h < H; h++) {
+            const int64_t b = r / call->in->length, i = r % call->in->length;
+            const uint8_t *empty = call->empty.data;
+            if (empty[b * stride[0] + h * stride[1] + i * stride[2]])
+                memset(at.q + (size_t)(r * at.q_row) * real + (size_t)h * head, 0, head);
+        }
 }

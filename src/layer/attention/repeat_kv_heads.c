@@ -3,7 +3,6 @@
 #include "base/ctx.h"
 #include "base/size.h"
 #include "layer/attention/attention_layer.h"
-#include "layer/linear/linear.h"
 #include <string.h>
 
 #define SHARE_ROWS 32 /* of a task */
@@ -11,6 +10,7 @@
 typedef struct share_job {
     const mha_attn_layer *layer;
     int64_t rows;
+    bool back;
     float *qkv;
 } share_job;
 
@@ -36,7 +36,7 @@ static void gather(int64_t count, int64_t copies, int64_t width, const float *fr
     }
 }
 
-static void spread_task(void *arg, int64_t item, int worker)
+static void share_task(void *arg, int64_t item, int worker)
 {
     (void)worker;
     const share_job *job = arg;
@@ -44,45 +44,19 @@ static void spread_task(void *arg, int64_t item, int worker)
     const int64_t D = l->options.head_dim, H = l->options.heads, copies = l->options.kv_heads;
     for (int64_t r = item * SHARE_ROWS; r < mha__min64(job->rows, (item + 1) * SHARE_ROWS); r++) {
         float *k = job->qkv + (r * (H + 2 * copies) + H) * D;
-        spread(l->v_heads, copies, D, k + l->k_heads * D, k + copies * D);
-        spread(l->k_heads, copies, D, k, k);
+        float *written_v = k + l->k_heads * D, *v = k + copies * D;
+        if (job->back) {
+            gather(l->k_heads, copies, D, k, k);
+            gather(l->v_heads, copies, D, v, written_v);
+        } else {
+            spread(l->v_heads, copies, D, written_v, v);
+            spread(l->k_heads, copies, D, k, k);
+        }
     }
 }
 
-static void gather_task(void *arg, int64_t item, int worker)
+void mha__attn_layer_share(const mha_attn_layer *layer, int64_t rows, bool back, float *qkv)
 {
-    (void)worker;
-    const share_job *job = arg;
-    const mha_attn_layer *l = job->layer;
-    const int64_t D = l->options.head_dim, H = l->options.heads, copies = l->options.kv_heads;
-    for (int64_t r = item * SHARE_ROWS; r < mha__min64(job->rows, (item + 1) * SHARE_ROWS); r++) {
-        float *dk = job->qkv + (r * (H + 2 * copies) + H) * D;
-        gather(l->k_heads, copies, D, dk, dk);
-        gather(l->v_heads, copies, D, dk + copies * D, dk + l->k_heads * D);
-    }
-}
-
-static void share(const mha_attn_layer *layer, int64_t rows, float *qkv, void (*task)(void *, int64_t, int))
-{
-    share_job job = {.layer = layer, .rows = rows, .qkv = qkv};
-    if (layer->k_heads != layer->v_heads) mha__parallel(layer->ctx, mha__ceil_div(rows, SHARE_ROWS), task, &job);
-}
-
-void mha__attn_layer_spread(const mha_attn_layer *layer, int64_t rows, float *qkv)
-{
-    share(layer, rows, qkv, spread_task);
-}
-
-void mha__attn_layer_project(const mha_attn_layer *layer, int64_t rows, const float *x, void *left, float *qkv)
-{
-    const mha_attn_layer_options *o = &layer->options;
-    const mha__linear_call call = {
-        .x = x, .rows = rows, .y = qkv, .y_stride = (o->heads + 2 * o->kv_heads) * o->head_dim, .left = left};
-    mha__linear_run(layer->qkv, &call);
-    mha__attn_layer_spread(layer, rows, qkv);
-}
-
-void mha__attn_layer_gather(const mha_attn_layer *layer, int64_t rows, float *dqkv)
-{
-    share(layer, rows, dqkv, gather_task);
+    share_job job = {.layer = layer, .rows = rows, .back = back, .qkv = qkv};
+    if (layer->k_heads != layer->v_heads) mha__parallel(layer->ctx, mha__ceil_div(rows, SHARE_ROWS), share_task, &job);
 }

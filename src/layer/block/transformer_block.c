@@ -121,7 +121,9 @@ typedef struct workspace {
     float *wide;   /* [chunk, I]; bf16 if `down` reads bf16 (rounds_middle) */
     float *gated;  /* [chunk, I]; NULL without a gate */
     void *left;    /* rounded input of the linear layers of a chunk; `up` and `gate` read it first */
-    void *attn;    /* of the attention layer; free for reuse once feed-forward begins */
+    void *attn;    /* of the attention layer */
+    mha__attn_trace trace;
+    mha__attn_scratch scratch;
 } workspace;
 
 /* True if `up` writes the bf16 that `down` multiplies. */
@@ -161,7 +163,7 @@ mha_status mha__block_bytes(const mha_block *block, const mha_attn_plan *plan, c
 {
     mha__arena arena = {0};
     size_t attn_bytes = 0;
-    MHA__TRY(mha__attn_layer_bytes(block->attn, plan, in, &attn_bytes, err));
+    MHA__TRY(mha__attn_layer_bytes(block->attn, &(mha__attn_call){.plan = plan, .in = in}, &attn_bytes, err));
     lay_out(&arena, block, in->batch * in->length, attn_bytes);
     if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "a block's workspace");
     *bytes = arena.used;
@@ -203,23 +205,24 @@ static void feed_forward(const mha_block *b, const workspace *w, int64_t rows, c
 }
 
 /* Attention up to the context; the output projection follows per chunk. */
-static mha_status attend(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in, const workspace *w,
-                         const float *x, mha_error *err)
+static mha_status attend(const mha_block *b, const mha__attn_call *call, const workspace *w, const float *x,
+                         mha_error *err)
 {
+    const int64_t rows = call->in->batch * call->in->length;
     const bool normed = b->pre_norm && b->norm[MHA__BLOCK_ATTN_NORM].weight;
-    if (normed) norm(b, MHA__BLOCK_ATTN_NORM, in->batch * in->length, x, NULL, w->normed, NULL);
-    return mha__attn_layer_attend(b->attn, plan, in, normed ? w->normed : x, err);
+    if (normed) norm(b, MHA__BLOCK_ATTN_NORM, rows, x, NULL, w->normed, NULL);
+    return mha__attn_attend(b->attn, call, normed ? w->normed : x, &w->trace, &w->scratch, err);
 }
 
-static mha_status post_norm(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in,
-                            const workspace *w, float *x, mha_error *err)
+static mha_status post_norm(const mha_block *b, const mha__attn_call *call, const workspace *w, float *x,
+                            mha_error *err)
 {
-    const int64_t rows = in->batch * in->length;
-    MHA__TRY(attend(b, plan, in, w, x, err));
+    const int64_t rows = call->in->batch * call->in->length;
+    MHA__TRY(attend(b, call, w, x, err));
     for (int64_t r = 0; r < rows; r += MHA__CHUNK_ROWS) {
         const int64_t chunk = mha__min64(MHA__CHUNK_ROWS, rows - r);
         float *const at = x + r * b->hidden;
-        mha__attn_layer_output(b->attn, plan, in, r, chunk, w->branch);
+        mha__attn_output(b->attn, call, &w->trace, &w->scratch, r, chunk, w->branch);
         norm(b, MHA__BLOCK_ATTN_NORM, chunk, at, w->branch, at, rounded_input(b, w));
         if (!b->up) continue;
         feed_forward(b, w, chunk, at, w->branch);
@@ -246,15 +249,14 @@ static void feed_input(const mha_block *b, const workspace *w, int64_t rows, con
         memcpy(w->normed, x, (size_t)(rows * b->hidden) * sizeof *x);
 }
 
-static mha_status pre_norm(const mha_block *b, const mha_attn_plan *plan, const mha_layer_input *in, const workspace *w,
-                           float *x, mha_error *err)
+static mha_status pre_norm(const mha_block *b, const mha__attn_call *call, const workspace *w, float *x, mha_error *err)
 {
-    const int64_t rows = in->batch * in->length;
-    MHA__TRY(attend(b, plan, in, w, x, err));
+    const int64_t rows = call->in->batch * call->in->length;
+    MHA__TRY(attend(b, call, w, x, err));
     for (int64_t r = 0; r < rows; r += MHA__CHUNK_ROWS) {
         const int64_t chunk = mha__min64(MHA__CHUNK_ROWS, rows - r);
         float *const at = x + r * b->hidden;
-        mha__attn_layer_output(b->attn, plan, in, r, chunk, w->branch);
+        mha__attn_output(b->attn, call, &w->trace, &w->scratch, r, chunk, w->branch);
         if (b->parallel && b->up) feed_input(b, w, chunk, at);
         join(b, w, MHA__BLOCK_ATTN_OUT_NORM, chunk, at);
         if (!b->up) continue;
@@ -279,7 +281,8 @@ static mha_status place(const mha_block *block, const mha_attn_plan *plan, const
     *inner = *in;
     inner->workspace_bytes -= arena.used;
     inner->workspace = w->attn;
-    return MHA_OK;
+    return mha__attn_layer_place(block->attn, &(mha__attn_call){.plan = plan, .in = inner}, &w->trace, &w->scratch,
+                                 err);
 }
 
 mha_status mha__block_run(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, float *x,
@@ -288,7 +291,8 @@ mha_status mha__block_run(const mha_block *block, const mha_attn_plan *plan, con
     workspace w = {0};
     mha_layer_input inner;
     MHA__TRY(place(block, plan, in, &w, &inner, err));
-    return (block->pre_norm ? pre_norm : post_norm)(block, plan, &inner, &w, x, err);
+    const mha__attn_call call = {.plan = plan, .in = &inner};
+    return (block->pre_norm ? pre_norm : post_norm)(block, &call, &w, x, err);
 }
 
 mha_status mha__block_attend(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in,
@@ -297,7 +301,7 @@ mha_status mha__block_attend(const mha_block *block, const mha_attn_plan *plan, 
     workspace w = {0};
     mha_layer_input inner;
     MHA__TRY(place(block, plan, in, &w, &inner, err));
-    return attend(block, plan, &inner, &w, x, err);
+    return attend(block, &(mha__attn_call){.plan = plan, .in = &inner}, &w, x, err);
 }
 
 /* ---- public ---- */
@@ -308,7 +312,7 @@ mha_status mha_block_workspace(const mha_block *block, const mha_layer_input *in
     mha_attn_plan *plan = NULL;
     if (!block || !bytes) return mha__fail(err, MHA_ERR_ARG, "block: %s must not be NULL", block ? "bytes" : "block");
     MHA__TRY(mha__layer_input(&in, input, err));
-    MHA__TRY(mha__attn_layer_plan(block->attn, &in, &plan, err));
+    MHA__TRY(mha__attn_plan(block->attn, &(mha__attn_call){.in = &in}, &plan, err));
     const mha_status status = mha__block_bytes(block, plan, &in, bytes, err);
     mha_attn_plan_free(plan);
     return status;
@@ -322,7 +326,7 @@ mha_status mha_block_forward(const mha_block *block, const mha_layer_input *inpu
     void *own = NULL;
     if (!block || !x) return mha__fail(err, MHA_ERR_ARG, "block: %s must not be NULL", block ? "x" : "block");
     MHA__TRY(mha__layer_input(&in, input, err));
-    MHA__TRY(mha__attn_layer_plan(block->attn, &in, &plan, err));
+    MHA__TRY(mha__attn_plan(block->attn, &(mha__attn_call){.in = &in}, &plan, err));
     mha_status status = mha__block_bytes(block, plan, &in, &bytes, err);
     if (status == MHA_OK) status = mha__layer_workspace(block->ctx, bytes, &in, &own, "a block's workspace", err);
     if (status == MHA_OK) status = mha__block_run(block, plan, &in, x, err);

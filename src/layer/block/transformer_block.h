@@ -29,6 +29,18 @@ static inline int mha__block_feed_norm(const mha_block *block)
     return block->parallel && !block->norm[MHA__BLOCK_MLP_NORM].weight ? MHA__BLOCK_ATTN_NORM : MHA__BLOCK_MLP_NORM;
 }
 
+/* What model needs to run blocks with one plan of the operator: the attention layer, the bytes of a call, and a call
+ * that allocates nothing, in place on x. */
+const mha_attn_layer *mha__block_attn(const mha_block *block);
+mha_status mha__block_bytes(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, size_t *bytes,
+                            mha_error *err);
+mha_status mha__block_run(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, float *x,
+                          mha_error *err);
+/* Runs the block's attention up to the output projection, for the maps, statistics or activations that `in` requests.
+ */
+mha_status mha__block_attend(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in,
+                             const float *x, mha_error *err);
+
 typedef enum mha__joining { MHA__ADD, MHA__MULTIPLY } mha__joining;
 
 /* x += y or x *= y, element by element. */

@@ -26,7 +26,7 @@ void mha__block_trace_take(mha__arena *arena, const mha_block *b, const mha_laye
     if (b->norm[MHA__BLOCK_ATTN_OUT_NORM].weight) t->attn_branch = mha__take(arena, rows, width);
     if (!b->parallel && (b->up || !b->pre_norm)) t->middle = mha__take(arena, rows, width);
     if (b->up) trace_feed(arena, b, rows, learns, t);
-    mha__attn_trace_take(arena, b->attn, in, &t->attn);
+    mha__attn_trace_take(arena, b->attn, &(mha__attn_call){.in = in, .outputs = MHA__ATTN_BOTH}, &t->attn);
 }
 
 void mha__block_scratch_take(mha__arena *arena, const mha_block *b, const mha_layer_input *in, bool drops,
@@ -44,7 +44,8 @@ void mha__block_scratch_take(mha__arena *arena, const mha_block *b, const mha_la
     s->other = b->gate ? mha__take(arena, chunk, wide) : NULL;
     s->dwide = mha__take(arena, chunk, wide);
     s->left = b->up ? mha__take(arena, 1, mha__linear_left(b->up, (int64_t)chunk)) : NULL;
-    mha__attn_scratch_take(arena, b->attn, in, space_bytes, &s->attn);
+    mha__attn_scratch_take(arena, b->attn, &(mha__attn_call){.in = in, .outputs = MHA__ATTN_BOTH}, space_bytes,
+                           &s->attn);
 }
 
 /* ---- forward ---- */
@@ -126,7 +127,10 @@ static mha_status feed_keep(const mha__block_call *c, const float *x, float *y, 
 
 static mha_status attend(const mha__block_call *c, const float *x, float *y, mha_error *err)
 {
-    return mha__attn_keep(c->block->attn, &c->attn, x, &c->trace.attn, &c->scratch.attn, y, err);
+    const mha_attn_layer *attn = c->block->attn;
+    MHA__TRY(mha__attn_attend(attn, &c->attn, x, &c->trace.attn, &c->scratch.attn, err));
+    mha__attn_output(attn, &c->attn, &c->trace.attn, &c->scratch.attn, 0, rows_of(c), y);
+    return MHA_OK;
 }
 
 static mha_status keep_post_norm(const mha__block_call *c, float *x, mha_error *err)
@@ -252,7 +256,8 @@ static mha_status feed_back(const mha__block_call *c, const mha__block_slots *sl
 static mha_status attend_back(const mha__block_call *c, const mha__block_slots *slots, const float *x, const float *dy,
                               float *dx, mha_error *err)
 {
-    return mha__attn_back(c->block->attn, &c->attn, &slots->attn, x, &c->trace.attn, &c->scratch.attn, dy, dx, err);
+    const mha__attn_inputs_grad grads = {.x = {dx, dx, dx}};
+    return mha__attn_back(c->block->attn, &c->attn, &slots->attn, x, &c->trace.attn, &c->scratch.attn, dy, &grads, err);
 }
 
 /* The gradient of a branch: the gradient of the sum, or a copy in `outer` that dropout and the factor change. */

@@ -2,7 +2,6 @@
 #ifndef MHA_LAYER_BLOCK_TRANSFORMER_BLOCK_BACKWARD_H
 #define MHA_LAYER_BLOCK_TRANSFORMER_BLOCK_BACKWARD_H
 
-#include "layer/attention/attention_backward.h"
 #include "layer/block/transformer_block.h"
 #include "layer/row_dropout.h"
 

@@ -170,6 +170,14 @@ mha_status mha__linear_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, const m
     return MHA_OK;
 }
 
+mha_status mha__linear_keep(mha_ctx *ctx, mha_dtype dtype, int64_t in, const mha__matrix *parts, int64_t count,
+                            mha_linear **linear, mha_error *err)
+{
+    if (!*linear) return mha__linear_create(ctx, dtype, in, parts, count, MHA_ACT_NONE, linear, err);
+    mha__linear_pack(*linear, parts);
+    return MHA_OK;
+}
+
 mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *parts, int64_t count,
                                    mha_activation activation, mha_linear **linear, mha_error *err)
 {

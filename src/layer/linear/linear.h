@@ -20,6 +20,9 @@ mha_status mha__linear_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, const m
                               mha_activation activation, mha_linear **linear, mha_error *err);
 /* Packs new elements of the same shapes, for example weights that training has changed. */
 void mha__linear_pack(mha_linear *linear, const mha__matrix *parts);
+/* mha__linear_create without an activation, or mha__linear_pack if *linear exists, which never fails. */
+mha_status mha__linear_keep(mha_ctx *ctx, mha_dtype dtype, int64_t in, const mha__matrix *parts, int64_t count,
+                            mha_linear **linear, mha_error *err);
 
 /* One product y = x W^T + b. Fields that are 0 have the plain meaning. */
 typedef struct mha__linear_call {
@@ -96,7 +99,6 @@ typedef struct mha__linear_grad {
     void *dx; /* NULL = not wanted; accumulated with add_dx */
     int64_t dx_stride;
     bool add_dx;
-    int64_t weight_row; /* row stride of weight and dweight */
 } mha__linear_grad;
 mha_status mha__linear_backward(mha_ctx *ctx, const mha__linear_grad *grad, mha_error *err);
 

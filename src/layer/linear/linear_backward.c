@@ -148,10 +148,16 @@ static void add_bias_gradient(const mha__linear_grad *g)
         }
 }
 
+/* Row stride of weight and dweight. */
+static int64_t weight_row(const mha__linear_grad *g)
+{
+    return g->slot.transposed ? g->out : g->in;
+}
+
 static mha_status add_weight_gradient(mha_ctx *ctx, const mha__linear_grad *g, mha_error *err)
 {
     mha__matmul p = {
-        .dtype = g->slot.dtype, .k = g->rows, .c = g->slot.dweight, .c_row = g->weight_row, .accumulate = true};
+        .dtype = g->slot.dtype, .k = g->rows, .c = g->slot.dweight, .c_row = weight_row(g), .accumulate = true};
     if (g->slot.transposed) { /* dW [in, out] += x^T dy */
         p.m = g->in, p.n = g->out;
         p.a = g->x, p.a_row = 1, p.a_col = g->x_stride;
@@ -175,8 +181,8 @@ static mha_status find_dx(mha_ctx *ctx, const mha__linear_grad *g, mha_error *er
                                           .a_row = g->dy_stride,
                                           .a_col = 1,
                                           .b = g->slot.weight,
-                                          .b_row = g->slot.transposed ? 1 : g->weight_row,
-                                          .b_col = g->slot.transposed ? g->weight_row : 1,
+                                          .b_row = g->slot.transposed ? 1 : weight_row(g),
+                                          .b_col = g->slot.transposed ? weight_row(g) : 1,
                                           .c = g->dx,
                                           .c_row = g->dx_stride,
                                           .accumulate = g->add_dx},
@@ -225,7 +231,6 @@ mha_status mha__linear_backward(mha_ctx *ctx, const mha__linear_grad *given, mha
     if (!g->x_stride) g->x_stride = g->in;
     if (!g->dy_stride) g->dy_stride = g->out;
     if (!g->dx_stride) g->dx_stride = g->in;
-    if (!g->weight_row) g->weight_row = g->slot.transposed ? g->out : g->in;
     if (g->dx && g->slot.packed)
         MHA__TRY(find_packed_dx(ctx, g, g->slot.packed, err));
     else if (g->dx)

@@ -6,7 +6,6 @@
 #include "layer/selection/computed_heads.h"
 #include "base/ctx.h"
 #include "base/error.h"
-#include "layer/linear/linear.h"
 #include <string.h>
 
 /* ---- creation ---- */
@@ -16,50 +15,40 @@ bool mha__heads_keep_some(const mha_attn_layer_options *o)
     return (o->choice.of == MHA_CHOICE_EXPERTS || o->choice.of == MHA_CHOICE_HEADS) && o->choice.keep < o->heads;
 }
 
-static bool is_plain(const mha_matrix *m)
+/* Head counts of the projections. */
+static int64_t count_of(const mha_attn_layer *l, int p)
 {
-    return !m->transposed && (m->packed == MHA_DTYPE_DEFAULT || m->packed == MHA_F32);
+    return p == 0 ? l->options.heads : p == 1 ? l->k_heads : l->v_heads;
 }
 
-/* Lists the heads of q, k and v as matrices of their own. */
-static void fill_parts(const mha_attn_layer_options *o, const int64_t counts[3], mha__matrix *part)
+static mha_status allocate(mha_attn_layer *l, mha_error *err)
 {
-    const mha_matrix given[] = {o->q, o->k, o->v};
-    const int64_t D = o->head_dim;
-    for (int64_t p = 0, row = 0; p < 3; row += counts[p++] * D) {
-        const mha_matrix *m = o->qkv.weight ? &o->qkv : &given[p];
-        const int64_t first = o->qkv.weight ? row : 0;
-        for (int64_t at = first; at < first + counts[p] * D; at += D)
-            *part++ =
-                (mha__matrix){.weight = m->weight + at * o->hidden, .bias = m->bias ? m->bias + at : NULL, .out = D};
-    }
-}
-
-bool mha__heads_pack(mha_attn_layer *l, const mha_attn_layer_options *o, mha_status *status, mha_error *err)
-{
-    const int64_t counts[] = {o->heads, o->kv_heads, o->v_heads}, parts = counts[0] + counts[1] + counts[2];
-    const bool given = o->qkv.weight ? is_plain(&o->qkv) : is_plain(&o->q) && is_plain(&o->k) && is_plain(&o->v);
-    *status = MHA_OK;
-    if (!mha__heads_keep_some(o) || o->dtype != MHA_F32 || !given || !is_plain(&o->o)) return false;
-    /* mha_linear_create_stack reports the missing matrix */
-    if (!o->qkv.weight && (!o->q.weight || !o->k.weight || !o->v.weight)) return false;
+    const int64_t parts = l->options.heads + l->k_heads + l->v_heads;
     const size_t bytes = (size_t)parts * sizeof *l->head_part;
     l->head_part = mha__alloc(l->ctx, bytes);
-    l->one_head = mha__calloc(l->ctx, (size_t)(2 * parts), 1);
-    if (!l->head_part || !l->one_head) {
-        *status = mha__no_memory(err, bytes, "an attention layer's heads");
-        return true;
-    }
-    l->one_head[parts - 1] = 1;
-    fill_parts(o, counts, l->head_part);
-    *status = mha__linear_create(l->ctx, MHA_F32, o->hidden, l->head_part, parts, MHA_ACT_NONE, &l->qkv, err);
-    return true;
+    l->one_head = mha__calloc(l->ctx, 2 * (size_t)l->options.heads, 1);
+    if (!l->head_part || !l->one_head) return mha__no_memory(err, bytes, "an attention layer's heads");
+    l->one_head[l->options.heads - 1] = 1;
+    return MHA_OK;
 }
 
-void mha__heads_repack(mha_attn_layer *l, const mha_attn_layer_options *o)
+mha_status mha__heads_pack(mha_attn_layer *l, const mha__matrix qkv[3], mha_error *err)
 {
-    fill_parts(o, (const int64_t[]){o->heads, l->k_heads, l->v_heads}, l->head_part);
-    mha__linear_pack(l->qkv, l->head_part);
+    const size_t real = mha__attn_real(l), head = (size_t)l->options.head_dim * real;
+    if (!l->head_part) MHA__TRY(allocate(l, err));
+    mha__matrix *part = l->head_part;
+    for (int p = 0; p < 3; part += count_of(l, p++)) {
+        for (int64_t h = 0; h < count_of(l, p); h++)
+            part[h] = (mha__matrix){
+                .weight = (const char *)qkv[p].weight + (size_t)h * head * (size_t)l->options.hidden,
+                .bias = qkv[p].bias ? (const char *)qkv[p].bias + (size_t)h * head : NULL,
+                .transposed = qkv[p].transposed,
+                .out = l->options.head_dim,
+            };
+        MHA__TRY(
+            mha__linear_keep(l->ctx, l->options.dtype, l->options.hidden, part, count_of(l, p), &l->project[p], err));
+    }
+    return MHA_OK;
 }
 
 /* ---- one call ---- */
@@ -69,119 +58,202 @@ bool mha__heads_skipped(const mha_attn_layer *layer, const mha_layer_input *in)
     return mha__heads_keep_some(&layer->options) && !in->probs && !in->on_rows && !in->stats && !in->activations;
 }
 
-void mha__heads_describe(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_desc *desc)
+void mha__heads_describe(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_desc *desc)
 {
-    if (!mha__heads_skipped(layer, in)) return;
+    if (!mha__heads_skipped(layer, call->in)) return;
     desc->inputs |= MHA_ATTN_BLOCK_KEEP;
-    desc->block_q = desc->block_k = in->length;
+    desc->block_q = call->in->length;
+    desc->block_k = mha__attn_keys(call);
 }
 
-typedef struct heads_job {
+/* One head of a projection, and the query heads [first, first + count) that read it. */
+typedef struct head_job {
     const mha_attn_layer *layer;
-    const mha_layer_input *in;
-    const uint8_t *kept; /* [sequences, H] */
-    const float *x;      /* input of the projections */
-    float *qkv;
-    const float *context; /* input of the output projection */
-    int64_t first, rows;
-    float *y;
-} heads_job;
+    const mha__attn_call *call;
+    const uint8_t *kept; /* [sequences, H]; NULL = all */
+    int p;
+    int64_t first, count;
+    char *y;     /* the first column of the projection */
+    int64_t row; /* elements from one row of y to the next */
+} head_job;
+
+static head_job head_of(const mha_attn_layer *l, const mha__attn_call *call, const mha__chosen *chosen, int p,
+                        int64_t head, void *qkv)
+{
+    const mha__qkv at = mha__qkv_of(l, call, qkv, mha__attn_real(l));
+    const int64_t group = l->options.heads / count_of(l, p);
+    return (head_job){
+        .layer = l,
+        .call = call,
+        .kept = mha__heads_skipped(l, call->in) ? chosen->kept : NULL,
+        .p = p,
+        .first = head * group,
+        .count = group,
+        .y = p == 0   ? at.q
+             : p == 1 ? at.k
+                      : at.written_v,
+        .row = p ? at.kv_row : at.q_row,
+    };
+}
+
+static bool needs(const head_job *job, int64_t sequence)
+{
+    return !job->kept || memchr(job->kept + sequence * job->layer->options.heads + job->first, 1, (size_t)job->count);
+}
+
+static int64_t row_of(const head_job *job, int64_t sequence)
+{
+    return job->p && job->call->kv_length ? sequence * job->call->kv_length
+                                          : mha__layer_first_row(job->call->in, sequence);
+}
+
+/* Adjacent sequences that all need the head, or all do not. */
+typedef struct stretch {
+    int64_t next; /* sequence after the stretch */
+    int64_t row, rows;
+    bool needed;
+} stretch;
+
+/* Goes to the stretch that begins at s->next; false after the last one. */
+static bool next_stretch(const head_job *job, stretch *s)
+{
+    const int64_t sequences = mha__layer_sequences(job->call->in), n = s->next;
+    if (n == sequences) return false;
+    s->needed = needs(job, n);
+    while (s->next < sequences && needs(job, s->next) == s->needed)
+        s->next++;
+    s->row = row_of(job, n);
+    s->rows = row_of(job, s->next) - s->row;
+    return true;
+}
 
 /* ---- the projections ---- */
 
-/* The query heads [first, first + count) that read one head of q, k or v. */
-typedef struct readers {
-    int64_t first, count;
-    int64_t column; /* column of the head in a row of qkv, before key/value heads are repeated */
-} readers;
-
-static readers readers_of(const mha_attn_layer *l, int64_t part)
-{
-    const int64_t counts[] = {l->options.heads, l->k_heads, l->v_heads};
-    int64_t p = 0, head = part;
-    while (head >= counts[p])
-        head -= counts[p++];
-    const int64_t group = counts[0] / counts[p];
-    return (readers){.first = head * group, .count = group, .column = part * l->options.head_dim};
-}
-
-static bool needs(const heads_job *job, const readers *r, int64_t sequence)
-{
-    return memchr(job->kept + sequence * job->layer->options.heads + r->first, 1, (size_t)r->count) != NULL;
-}
+typedef struct project_job {
+    const mha_attn_layer *layer;
+    const mha__attn_call *call;
+    const mha__chosen *chosen;
+    const void *const *x;
+    void *qkv;
+} project_job;
 
 static void project_task(void *arg, int64_t part, int worker)
 {
     (void)worker;
-    const heads_job *job = arg;
-    const mha_attn_layer *l = job->layer;
-    const mha_attn_layer_options *o = &l->options;
-    const int64_t sequences = mha__layer_sequences(job->in), parts = o->heads + l->k_heads + l->v_heads;
-    const int64_t row = (o->heads + 2 * o->kv_heads) * o->head_dim;
-    const readers r = readers_of(l, part);
-    for (int64_t n = 0, next; n < sequences; n = next) {
-        const bool needed = needs(job, &r, n);
-        for (next = n + 1; next < sequences && needs(job, &r, next) == needed;)
-            next++;
-        const int64_t first = mha__layer_first_row(job->in, n), end = mha__layer_first_row(job->in, next);
-        if (needed)
-            mha__linear_run(l->qkv, &(mha__linear_call){.x = job->x + first * o->hidden,
-                                                        .rows = end - first,
-                                                        .y = job->qkv + first * row,
-                                                        .y_stride = row,
-                                                        .parts = l->one_head + (parts - 1 - part)});
-        for (int64_t i = first; !needed && i < end; i++)
-            memset(job->qkv + i * row + r.column, 0, (size_t)o->head_dim * sizeof *job->qkv);
+    const project_job *all = arg;
+    const mha_attn_layer *l = all->layer;
+    const size_t real = mha__attn_real(l);
+    int p = 0;
+    while (part >= count_of(l, p))
+        part -= count_of(l, p++);
+    const head_job job = head_of(l, all->call, all->chosen, p, part, all->qkv);
+    const size_t row = (size_t)job.row * real, head = (size_t)l->options.head_dim * real;
+    for (stretch s = {0}; next_stretch(&job, &s);) {
+        char *y = job.y + (size_t)s.row * row;
+        if (s.needed)
+            mha__linear_run(l->project[p], &(mha__linear_call){.x = (const char *)all->x[p] +
+                                                                    (size_t)(s.row * l->options.hidden) * real,
+                                                               .rows = s.rows,
+                                                               .y = y,
+                                                               .y_stride = job.row,
+                                                               .parts = l->one_head + (count_of(l, 0) - 1 - part)});
+        for (int64_t i = 0; !s.needed && i < s.rows; i++)
+            memset(y + (size_t)i * row + (size_t)part * head, 0, head);
     }
 }
 
-void mha__heads_project(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
-                        const float *x, void *left, float *qkv)
+void mha__heads_project(const mha_attn_layer *layer, const mha__attn_call *call, const mha__chosen *chosen,
+                        const void *const x[3], void *qkv)
 {
-    heads_job job = {.layer = layer, .in = in, .kept = chosen->kept, .x = x, .qkv = qkv};
-    if (!layer->head_part || !mha__heads_skipped(layer, in)) {
-        mha__attn_layer_project(layer, in->batch * in->length, x, left, qkv);
-        return;
+    project_job job = {.layer = layer, .call = call, .chosen = chosen, .x = x, .qkv = qkv};
+    mha__parallel(layer->ctx, count_of(layer, 0) + count_of(layer, 1) + count_of(layer, 2), project_task, &job);
+}
+
+/* dy of head h in a stretch, with the weights of the head. */
+static mha__linear_grad grad_of(const head_job *job, const stretch *s, const mha__grad_slot *slot, int64_t h)
+{
+    const mha_attn_layer *l = job->layer;
+    const int64_t E = l->options.hidden, D = l->options.head_dim;
+    const size_t real = mha__attn_real(l), head = (size_t)(h * D * E) * real;
+    mha__linear_grad g = {.slot = *slot,
+                          .rows = s->rows,
+                          .in = E,
+                          .out = D,
+                          .dy = job->y + (size_t)(s->row * job->row + h * D) * real,
+                          .dy_stride = job->row,
+                          .add_dx = true};
+    g.slot.weight = (const char *)slot->weight + head;
+    if (slot->dweight) g.slot.dweight = (char *)slot->dweight + head;
+    if (slot->dbias) g.slot.dbias = (char *)slot->dbias + (size_t)(h * D) * real;
+    return g;
+}
+
+mha_status mha__heads_project_back(const mha_attn_layer *layer, const mha__attn_call *call, const mha__chosen *chosen,
+                                   int p, const mha__grad_slot *slot, const void *x, void *dqkv, void *dx,
+                                   mha_error *err)
+{
+    const size_t row = (size_t)layer->options.hidden * mha__attn_real(layer);
+    for (int64_t h = 0; h < count_of(layer, p); h++) {
+        const head_job job = head_of(layer, call, chosen, p, h, dqkv);
+        for (stretch s = {0}; next_stretch(&job, &s);) {
+            mha__linear_grad g = grad_of(&job, &s, slot, h);
+            g.x = (const char *)x + (size_t)s.row * row;
+            g.dx = dx ? (char *)dx + (size_t)s.row * row : NULL;
+            if (s.needed) MHA__TRY(mha__linear_backward(layer->ctx, &g, err));
+        }
     }
-    mha__parallel(layer->ctx, layer->options.heads + layer->k_heads + layer->v_heads, project_task, &job);
-    mha__attn_layer_spread(layer, in->batch * in->length, qkv);
+    return MHA_OK;
 }
 
 /* ---- the output ---- */
 
 bool mha__heads_output_skips(const mha_attn_layer *layer, const mha_layer_input *in)
 {
-    return layer->head_part && !in->context && !in->fills;
+    /* the published experts are summed before their output projection, which then reads all columns */
+    if (layer->as_published && layer->options.choice.of == MHA_CHOICE_EXPERTS) return false;
+    return layer->head_part && mha__heads_keep_some(&layer->options) && !in->context && !in->fills;
 }
+
+typedef struct output_job {
+    const mha_attn_layer *layer;
+    const mha_layer_input *in;
+    const int32_t *list; /* [sequences, H]: the kept heads, in the order of their sum */
+    const char *context;
+    int64_t first, rows;
+    char *y;
+} output_job;
 
 static void output_task(void *arg, int64_t n, int worker)
 {
     (void)worker;
-    const heads_job *job = arg;
+    const output_job *job = arg;
     const mha_attn_layer_options *o = &job->layer->options;
+    const size_t real = mha__attn_real(job->layer);
     const int64_t first = mha__max64(job->first, mha__layer_first_row(job->in, n));
     const int64_t end = mha__min64(job->first + job->rows, mha__layer_first_row(job->in, n + 1));
-    const uint8_t *kept = job->kept + n * o->heads;
-    bool more = false;
-    for (int64_t h = 0, next; first < end && h < o->heads; h = next) {
-        for (next = h + 1; next < o->heads && kept[next] == kept[h];)
+    const int32_t *list = job->list + n * o->heads;
+    const char *x = job->context + (size_t)(first * mha__context_width(job->layer)) * real;
+    mha__linear_call call = {.x = x,
+                             .x_stride = mha__context_width(job->layer),
+                             .rows = end - first,
+                             .y = job->y + (size_t)((first - job->first) * job->layer->out) * real};
+    if (first >= end) return;
+    if (!o->choice.keep) mha__linear_run(job->layer->o, &call); /* the context is 0, y the bias */
+    for (int64_t i = 0, next; i < o->choice.keep; i = next) {
+        for (next = i + 1; next < o->choice.keep && list[next] == list[next - 1] + 1;)
             next++;
-        if (!kept[h]) continue;
-        mha__linear_run(job->layer->o, &(mha__linear_call){.x = job->context + (first * o->heads + h) * o->head_dim,
-                                                           .x_stride = o->heads * o->head_dim,
-                                                           .rows = end - first,
-                                                           .y = job->y + (first - job->first) * o->hidden,
-                                                           .first = h * o->head_dim,
-                                                           .depth = (next - h) * o->head_dim,
-                                                           .accumulate = more});
-        more = true;
+        call.first = list[i] * o->head_dim;
+        call.depth = (next - i) * o->head_dim;
+        call.x = x + (size_t)call.first * real;
+        mha__linear_run(job->layer->o, &call);
+        call.accumulate = true;
     }
 }
 
 void mha__heads_output(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
-                       const float *context, int64_t first, int64_t rows, float *y)
+                       const void *context, int64_t first, int64_t rows, void *y)
 {
-    heads_job job = {
-        .layer = layer, .in = in, .kept = chosen->kept, .context = context, .first = first, .rows = rows, .y = y};
+    output_job job = {
+        .layer = layer, .in = in, .list = chosen->list, .context = context, .first = first, .rows = rows, .y = y};
     mha__parallel(layer->ctx, mha__layer_sequences(in), output_task, &job);
 }

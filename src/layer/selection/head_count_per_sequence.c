@@ -29,10 +29,22 @@ int64_t mha__attn_most_heads(const mha_attn_layer *layer)
     return most;
 }
 
+/* The call of all sequences. */
+typedef struct whole {
+    const mha_attn_layer *layer;
+    const mha__attn_call *call;
+    const mha__attn_trace *trace;
+    const mha_attn_args *args;
+    const mha_attn_grads *grads; /* NULL = forward */
+    char *dgates;
+    size_t size; /* bytes per element of q, k, v and the context */
+} whole;
+
 /* One sequence as a call of the operator. */
 typedef struct part {
     int64_t first, length, heads, head_dim;
-    int64_t place; /* index of its option in [sequences, S] */
+    int64_t first_key; /* row of k and v */
+    int64_t place;     /* index of its option in [sequences, S] */
     mha_attn_desc desc;
     mha_attn_args args;
     mha_attn_plan *plan;
@@ -40,112 +52,134 @@ typedef struct part {
     size_t bytes;
 } part;
 
-/* Bytes per element that the operator reads and writes. */
-static size_t size_of(const mha_attn_layer *l, const mha__split *s)
+/* Restricts a view of all rows to the rows of one sequence from `first`, with the head width of that sequence. */
+static mha_cview cut(const part *p, size_t size, int64_t first, mha_cview view)
 {
-    return l->options.dtype == MHA_F32 || s->lse ? sizeof(float) : sizeof(uint16_t);
+    if (view.data) view.data = (const char *)view.data + (size_t)(first * view.stride[2]) * size;
+    view.stride[0] = 0;
+    view.stride[1] = p->head_dim;
+    return view;
 }
 
-/* Restricts a view of all rows to the rows of one sequence, with the head width of that sequence. */
-static void cut(const part *p, size_t size, mha_cview *view)
+static mha_view cut_own(const part *p, size_t size, int64_t first, mha_view view)
 {
-    if (view->data) view->data = (const char *)view->data + (size_t)(p->first * view->stride[2]) * size;
-    view->stride[0] = 0;
-    view->stride[1] = p->head_dim;
+    if (view.data) view.data = (char *)view.data + (size_t)(first * view.stride[2]) * size;
+    view.stride[0] = 0;
+    view.stride[1] = p->head_dim;
+    return view;
 }
 
-static void cut_own(const part *p, size_t size, mha_view *view)
+/* A mask of all sequences from sequence n on. */
+static mha_cview from(mha_cview mask, int64_t n, size_t size)
 {
-    if (view->data) view->data = (char *)view->data + (size_t)(p->first * view->stride[2]) * size;
-    view->stride[0] = 0;
-    view->stride[1] = p->head_dim;
+    if (mask.data) mask.data = (const char *)mask.data + (size_t)(n * mask.stride[0]) * size;
+    return mask;
 }
 
 /* Finds the rows of sequence n and the option it selected. */
-static void find(const mha_attn_layer *l, const mha_layer_input *in, const mha__chosen *chosen, int64_t n, part *p)
+static void find(const whole *w, int64_t n, part *p)
 {
+    const mha_layer_input *in = w->call->in;
+    const mha_attn_layer *l = w->layer;
     *p = (part){.first = mha__layer_first_row(in, n), .place = n * l->score.out};
+    p->first_key = w->call->kv_length ? n * w->call->kv_length : p->first;
     p->length = mha__layer_end_row(in, n) - p->first;
-    while (!chosen->kept[p->place])
+    while (!w->trace->chosen.kept[p->place])
         p->place++;
     p->heads = l->options.choice.options[p->place - n * l->score.out];
     p->head_dim = l->options.heads * l->options.head_dim / p->heads;
 }
 
-/* Derives the call of sequence n from the whole call, all but the plan. */
-static mha_status begin(const mha_attn_layer *l, const mha_layer_input *in, const mha__split *s, int64_t n, part *p,
-                        mha_error *err)
+/* [heads, rows, columns] of one sequence in memory for the greatest head count. */
+static mha_view result(const whole *w, const part *p, void *all, int64_t columns)
 {
-    const mha_attn_args *args = s->args;
-    const size_t size = size_of(l, s);
-    find(l, in, s->chosen, n, p);
-    mha_layer_input alone = {.size = sizeof alone, .batch = 1, .length = p->length, .keep = in->keep};
-    if (alone.keep.data) alone.keep.data = (const char *)alone.keep.data + n * alone.keep.stride[0];
-    MHA__TRY(mha__attn_layer_describe(l, &alone, &p->desc, err));
+    const int64_t at = p->first * mha__attn_most_heads(w->layer) * columns;
+    return (mha_view){all ? (char *)all + (size_t)at * mha__attn_real(w->layer) : NULL, {0}};
+}
+
+static void bind(const whole *w, int64_t n, part *p)
+{
+    const mha_attn_args *all = w->args;
+    const int64_t keys = p->desc.kv_len;
+    p->args = (mha_attn_args){
+        .size = sizeof p->args,
+        .q = cut(p, w->size, p->first, all->q),
+        .k = cut(p, w->size, p->first_key, all->k),
+        .v = cut(p, w->size, p->first_key, all->v),
+        .out = cut_own(p, w->size, p->first, all->out),
+        .keep = from(all->keep, n, 1),
+        .bias = from(all->bias, n, w->size),
+        .gates.data = (char *)w->trace->chosen.gates + (size_t)p->place * mha__attn_real(w->layer),
+        .dropout_seed = mha__splitmix_at(all->dropout_seed, (uint64_t)n),
+        .lse = result(w, p, w->trace->lse, 1),
+        .probs = result(w, p, w->trace->probs, keys),
+        .scores = result(w, p, w->trace->scores, keys),
+    };
+    p->args.lse.stride[1] = p->length;
+    p->args.lse.stride[2] = 1;
+}
+
+/* Derives the call of sequence n from the whole call, all but the plan. */
+static mha_status begin(const whole *w, int64_t n, part *p, mha_error *err)
+{
+    find(w, n, p);
+    const mha_layer_input in = {.size = sizeof in, .batch = 1, .length = p->length, .keep = w->call->in->keep};
+    mha__attn_call call = *w->call;
+    call.in = &in;
+    MHA__TRY(mha__attn_describe(w->layer, &call, &p->desc, err));
     p->desc.heads = p->desc.kv_heads = p->heads;
     p->desc.head_dim = p->head_dim;
-    p->args = (mha_attn_args){.size = sizeof p->args,
-                              .q = args->q,
-                              .k = args->k,
-                              .v = args->v,
-                              .out = args->out,
-                              .keep = alone.keep,
-                              .gates.data = s->chosen->gates + p->place,
-                              .dropout_seed = mha__splitmix_at(args->dropout_seed, (uint64_t)n)};
-    cut(p, size, &p->args.q);
-    cut(p, size, &p->args.k);
-    cut(p, size, &p->args.v);
-    cut_own(p, size, &p->args.out);
-    if (!s->lse) return MHA_OK;
-    mha__attn_desc_both(&p->desc, s->dropout);
-    p->args.lse = (mha_view){s->lse + p->first * mha__attn_most_heads(l), {0, p->length, 1}};
+    bind(w, n, p);
     return MHA_OK;
 }
 
-static mha_status back(const part *p, const mha__split *s, mha_error *err)
+static mha_status back(const whole *w, const part *p, mha_error *err)
 {
-    mha_attn_grads grads = *s->grads;
-    cut(p, sizeof(float), &grads.dout);
-    cut(p, sizeof(float), &grads.out);
-    cut_own(p, sizeof(float), &grads.dq);
-    cut_own(p, sizeof(float), &grads.dk);
-    cut_own(p, sizeof(float), &grads.dv);
+    mha_attn_grads grads = *w->grads;
+    grads.dout = cut(p, w->size, p->first, grads.dout);
+    grads.out = cut(p, w->size, p->first, grads.out);
+    grads.dq = cut_own(p, w->size, p->first, grads.dq);
+    grads.dk = cut_own(p, w->size, p->first_key, grads.dk);
+    grads.dv = cut_own(p, w->size, p->first_key, grads.dv);
     grads.lse = (mha_cview){p->args.lse.data, {0, p->length, 1}};
-    grads.dgates = (mha_view){s->dgates + p->place, {0}};
+    grads.dgates = (mha_view){w->dgates + (size_t)p->place * w->size, {0}};
     return mha_attn_backward(p->plan, &p->args, &grads, p->workspace, p->bytes, err);
 }
 
 /* Creates the plan and its workspace and runs the call. */
-static mha_status run(const mha_attn_layer *l, part *p, const mha__split *s, mha_error *err)
+static mha_status run(const whole *w, part *p, mha_error *err)
 {
-    MHA__TRY(mha_attn_plan_create(l->ctx, &p->desc, &p->plan, err));
+    mha_ctx *ctx = w->layer->ctx;
+    MHA__TRY(mha_attn_plan_create(ctx, &p->desc, &p->plan, err));
     p->bytes = mha_attn_plan_workspace(p->plan);
-    p->workspace = p->bytes ? mha__alloc(l->ctx, p->bytes) : NULL;
+    p->workspace = p->bytes ? mha__alloc(ctx, p->bytes) : NULL;
     if (p->bytes && !p->workspace) return mha__no_memory(err, p->bytes, "the workspace of a sequence's heads");
-    return s->grads ? back(p, s, err) : mha_attn_forward(p->plan, &p->args, p->workspace, p->bytes, err);
+    return w->grads ? back(w, p, err) : mha_attn_forward(p->plan, &p->args, p->workspace, p->bytes, err);
 }
 
-static mha_status run_sequence(const mha_attn_layer *l, const mha_layer_input *in, const mha__split *s, int64_t n,
-                               mha_error *err)
+static mha_status run_sequence(const whole *w, int64_t n, mha_error *err)
 {
     part p = {0};
-    mha_status status = begin(l, in, s, n, &p, err);
-    if (status == MHA_OK) status = run(l, &p, s, err);
+    mha_status status = begin(w, n, &p, err);
+    if (status == MHA_OK) status = run(w, &p, err);
     mha_attn_plan_free(p.plan);
-    mha__free(l->ctx, p.workspace);
+    mha__free(w->layer->ctx, p.workspace);
     return status;
 }
 
-mha_status mha__attn_split_run(const mha_attn_layer *layer, const mha_layer_input *in, const mha__split *split,
-                               mha_error *err)
+mha_status mha__attn_split_run(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_trace *trace,
+                               const mha_attn_args *args, const mha_attn_grads *grads, void *dgates, mha_error *err)
 {
-    const size_t sequences = (size_t)mha__layer_sequences(in), rows = (size_t)(in->batch * in->length);
-    if (split->grads)
-        memset(split->dgates, 0, sequences * (size_t)layer->score.out * sizeof *split->dgates);
+    const bool half = mha__attn_is_half(layer) && !mha__attn_records(call);
+    const size_t size = half ? sizeof(uint16_t) : mha__attn_real(layer);
+    const size_t sequences = (size_t)mha__layer_sequences(call->in), scores = (size_t)layer->score.out;
+    const size_t rows = (size_t)(call->in->batch * call->in->length);
+    const whole w = {layer, call, trace, args, grads, dgates, size};
+    if (grads)
+        memset(dgates, 0, sequences * scores * size);
     else
-        memset(split->args->out.data, 0,
-               rows * (size_t)(layer->options.heads * layer->options.head_dim) * size_of(layer, split));
+        memset(args->out.data, 0, rows * (size_t)(layer->options.heads * layer->options.head_dim) * size);
     for (int64_t n = 0; n < (int64_t)sequences; n++)
-        if (mha__layer_end_row(in, n) > mha__layer_first_row(in, n)) MHA__TRY(run_sequence(layer, in, split, n, err));
+        if (mha__layer_end_row(call->in, n) > mha__layer_first_row(call->in, n)) MHA__TRY(run_sequence(&w, n, err));
     return MHA_OK;
 }

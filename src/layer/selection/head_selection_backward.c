@@ -11,7 +11,7 @@ void mha__choice_grads_take(mha__arena *arena, const mha_attn_layer *layer, cons
     const size_t sequences = (size_t)mha__layer_sequences(in), scores = (size_t)layer->score.out;
     *grads = (mha__choice_grads){0};
     if (!layer->options.choice.of) return;
-    grads->dgates = mha__take(arena, sequences, scores * sizeof *grads->dgates);
+    grads->dgates = mha__take(arena, sequences, scores * mha__attn_real(layer));
     grads->dscore = mha__take(arena, sequences, scores * sizeof *grads->dscore);
     grads->dhidden = mha__take(arena, sequences, (size_t)layer->hidden.out * sizeof *grads->dhidden);
     grads->dmean = mha__take(arena, sequences, (size_t)layer->options.hidden * sizeof *grads->dmean);
@@ -25,7 +25,7 @@ typedef struct back_job {
     /* of one linear map: */
     const mha__scorer *scorer;
     const double *x, *dy;
-    float *dweight, *dbias;
+    void *dweight, *dbias;
 } back_job;
 
 /* dx = W^T dy. */
@@ -41,9 +41,13 @@ static void predict_back(const mha__scorer *s, const double *dy, double *dx)
 static void find_dscore(const back_job *job, int64_t n, double *dscore)
 {
     const mha__chosen *k = job->chosen;
+    const mha_dtype dtype = job->layer->options.dtype;
     const int64_t S = job->layer->score.out, at = n * S;
     for (int64_t s = 0; s < S; s++)
-        dscore[s] = k->kept[at + s] ? (double)(job->grads->dgates[at + s] * mha__call_gate(job->in, n, s)) : 0;
+        dscore[s] =
+            k->kept[at + s]
+                ? mha__rounded(dtype, mha__get(dtype, job->grads->dgates, at + s) * mha__call_gate(job->in, n, s))
+                : 0;
     mha__choice_gates_back(&job->layer->options.choice, S, k->list + at, k->soft + at, dscore);
 }
 
@@ -67,38 +71,38 @@ static void weight_back_task(void *arg, int64_t o, int worker)
 {
     (void)worker;
     const back_job *job = arg;
+    const mha_dtype dtype = job->layer->options.dtype;
     const int64_t in = job->scorer->in, out = job->scorer->out;
     for (int64_t n = 0; n < mha__layer_sequences(job->in); n++) {
         const double d = job->dy[n * out + o];
         for (int64_t i = 0; d != 0 && i < in; i++)
-            job->dweight[o * in + i] += (float)(d * job->x[n * in + i]);
-        job->dbias[o] += (float)d;
+            mha__add_to(dtype, job->dweight, o * in + i, d * job->x[n * in + i]);
+        mha__add_to(dtype, job->dbias, o, d);
     }
 }
 
-static void weights_back(back_job job, const mha__scorer *scorer, const double *x, const double *dy, float *dweight,
-                         float *dbias)
+static void weights_back(back_job job, const mha__scorer *scorer, const double *x, const double *dy,
+                         const mha__grad_slot *slot)
 {
     job.scorer = scorer;
     job.x = x;
     job.dy = dy;
-    job.dweight = dweight;
-    job.dbias = dbias;
-    if (dweight) mha__parallel(job.layer->ctx, scorer->out, weight_back_task, &job);
+    job.dweight = slot->dweight;
+    job.dbias = slot->dbias;
+    if (slot->dweight) mha__parallel(job.layer->ctx, scorer->out, weight_back_task, &job);
 }
 
 void mha__attn_choice_back(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
-                           const mha__choice_grads *grads, const mha__choice_slots *slots, mha_view dgates)
+                           const mha__choice_grads *grads, const mha__attn_slots *slots, mha_view dgates)
 {
     const int64_t S = layer->score.out, sequences = mha__layer_sequences(in);
     back_job job = {.layer = layer, .in = in, .chosen = chosen, .grads = grads};
     if (!layer->options.choice.of) return;
     mha__parallel(layer->ctx, sequences, score_back_task, &job);
-    weights_back(job, &layer->score, layer->hidden.out ? chosen->hidden : chosen->mean, grads->dscore, slots->dscore,
-                 slots->dscore_bias);
-    weights_back(job, &layer->hidden, chosen->mean, grads->dhidden, slots->dhidden, slots->dhidden_bias);
+    weights_back(job, &layer->score, layer->hidden.out ? chosen->hidden : chosen->mean, grads->dscore, &slots->choice);
+    weights_back(job, &layer->hidden, chosen->mean, grads->dhidden, &slots->choice_hidden);
     for (int64_t n = 0; dgates.data && n < sequences; n++)
         for (int64_t s = 0; s < S; s++)
             ((float *)dgates.data)[n * dgates.stride[0] + s * dgates.stride[1]] =
-                grads->dgates[n * S + s] * (float)chosen->gate[n * S + s];
+                ((const float *)grads->dgates)[n * S + s] * (float)chosen->gate[n * S + s];
 }

@@ -59,31 +59,34 @@ static double *set_out(mha__scorer *s, int64_t in, int64_t out, double *room)
     return room + out * (in + 1);
 }
 
-mha_status mha__attn_choice_create(mha_attn_layer *l, const mha_attn_layer_options *o, mha_error *err)
+static mha_status allocate(mha_attn_layer *l, int64_t predictor, mha_error *err)
 {
-    const mha_layer_choice *c = &o->choice;
-    const bool split = c->of == MHA_CHOICE_OPTIONS;
-    const int64_t P = split ? c->hidden.out : 0, S = split ? c->option_count : o->heads, in = split ? P : o->hidden;
+    const mha_attn_layer_options *o = &l->options;
+    const bool split = o->choice.of == MHA_CHOICE_OPTIONS;
+    const int64_t P = split ? predictor : 0, S = split ? o->choice.option_count : o->heads, in = split ? P : o->hidden;
     const size_t count = (size_t)(S * (in + 1) + P * (o->hidden + 1));
-    if (!c->of) return MHA_OK;
     l->scores = mha__calloc(l->ctx, count, sizeof *l->scores);
     if (!l->scores) return mha__no_memory(err, count * sizeof *l->scores, "the scores of an attention layer's heads");
     double *room = set_out(&l->score, in, S, l->scores);
     if (split) set_out(&l->hidden, o->hidden, P, room);
-    mha__attn_choice_keep(l, o);
     return MHA_OK;
 }
 
-static void take(const mha__scorer *s, const mha_matrix *given)
+static mha_status keep(const mha_attn_layer *l, mha__scorer *s, const mha__matrix *given, mha_error *err)
 {
+    const mha_dtype dtype = l->options.dtype;
     for (int64_t n = 0; n < s->out * s->in; n++)
-        s->weight[n] = (double)given->weight[n];
+        s->weight[n] = mha__get(dtype, given->weight, n);
     for (int64_t n = 0; n < s->out; n++)
-        s->bias[n] = (double)given->bias[n];
+        s->bias[n] = mha__get(dtype, given->bias, n);
+    if (!l->as_published || !s->out) return MHA_OK;
+    return mha__linear_keep(l->ctx, dtype, s->in, given, 1, &s->linear, err);
 }
 
-void mha__attn_choice_keep(mha_attn_layer *l, const mha_attn_layer_options *o)
+mha_status mha__attn_choice_keep(mha_attn_layer *l, const mha__matrix *score, const mha__matrix *hidden, mha_error *err)
 {
-    take(&l->score, &o->choice.score);
-    take(&l->hidden, &o->choice.hidden);
+    if (!l->options.choice.of) return MHA_OK;
+    if (!l->scores) MHA__TRY(allocate(l, hidden->out, err));
+    MHA__TRY(keep(l, &l->score, score, err));
+    return keep(l, &l->hidden, hidden, err);
 }

@@ -31,15 +31,23 @@ static int64_t count_real(const mha_layer_input *in, int64_t n)
     return count;
 }
 
-void mha__attn_mean(const mha_attn_layer *layer, const mha_layer_input *in, const float *x, int64_t n, double *to)
+/* to [width] += row r of x. */
+static void add_row(mha_dtype dtype, const void *x, int64_t r, int64_t width, double *to)
+{
+    if (dtype == MHA_F64)
+        for (int64_t e = 0; e < width; e++)
+            to[e] += ((const double *)x)[r * width + e];
+    else
+        for (int64_t e = 0; e < width; e++)
+            to[e] += (double)((const float *)x)[r * width + e];
+}
+
+void mha__attn_mean(const mha_attn_layer *layer, const mha_layer_input *in, const void *x, int64_t n, double *to)
 {
     const int64_t E = layer->options.hidden, count = count_real(in, n);
     memset(to, 0, (size_t)E * sizeof *to);
-    for (int64_t r = mha__layer_first_row(in, n); r < mha__layer_end_row(in, n); r++) {
-        if (!counts(in, r)) continue;
-        for (int64_t e = 0; e < E; e++)
-            to[e] += (double)x[r * E + e];
-    }
+    for (int64_t r = mha__layer_first_row(in, n); r < mha__layer_end_row(in, n); r++)
+        if (counts(in, r)) add_row(layer->options.dtype, x, r, E, to);
     for (int64_t e = 0; count && e < E; e++)
         to[e] /= (double)count;
 }
@@ -48,7 +56,7 @@ typedef struct mean_job {
     const mha_attn_layer *layer;
     const mha_layer_input *in;
     const double *dmean;
-    float *dx;
+    void *dx;
 } mean_job;
 
 static void mean_back_task(void *arg, int64_t n, int worker)
@@ -60,11 +68,11 @@ static void mean_back_task(void *arg, int64_t n, int worker)
     for (int64_t r = mha__layer_first_row(job->in, n); r < mha__layer_end_row(job->in, n); r++) {
         if (!counts(job->in, r)) continue;
         for (int64_t e = 0; e < E; e++)
-            job->dx[r * E + e] += (float)(dmean[e] / (double)count);
+            mha__add_to(job->layer->options.dtype, job->dx, r * E + e, dmean[e] / (double)count);
     }
 }
 
-void mha__attn_mean_back(const mha_attn_layer *layer, const mha_layer_input *in, const double *dmean, float *dx)
+void mha__attn_mean_back(const mha_attn_layer *layer, const mha_layer_input *in, const double *dmean, void *dx)
 {
     mean_job job = {.layer = layer, .in = in, .dmean = dmean, .dx = dx};
     mha__parallel(layer->ctx, mha__layer_sequences(in), mean_back_task, &job);

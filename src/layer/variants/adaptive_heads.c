@@ -20,9 +20,9 @@ static mha_status read_options(mha_variant *v, const mha_adaptive_heads_options 
         char field[32];
         snprintf(field, sizeof field, "head_options[%lld]", (long long)n);
         MHA__TRY(mha__check_heads(v, field, o->head_options[n], "d_model", o->d_model, err));
-        v->choice.options[n] = o->head_options[n];
+        v->layer.options.choice.options[n] = o->head_options[n];
     }
-    v->choices = o->head_option_count;
+    v->layer.options.choice.option_count = o->head_option_count;
     return MHA_OK;
 }
 
@@ -34,22 +34,21 @@ mha_status mha_adaptive_heads_create(mha_ctx *ctx, const mha_adaptive_heads_opti
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_adaptive_heads_options", err));
     mha_variant v = {
         .name = "adaptive heads",
-        .dtype = o.dtype,
-        .d_in = o.d_model,
-        .d_out = o.d_model,
-        .choice = {.of = MHA_CHOICE_OPTIONS, .selection = o.selection, .keep = 1},
+        .layer = {.out = o.d_model,
+                  .options = {.dtype = o.dtype,
+                              .hidden = o.d_model,
+                              .heads = 1,
+                              .kv_heads = 1,
+                              .head_dim = o.d_model,
+                              .choice = {.of = MHA_CHOICE_OPTIONS, .selection = o.selection, .keep = 1}}},
     };
     const int64_t width = o.predictor_width ? o.predictor_width : 128;
     MHA__TRY(mha__check_width(&v, "d_model", o.d_model, err));
     MHA__TRY(read_options(&v, &o, err));
     MHA__TRY(mha__check_selection(&v, err));
     MHA__TRY(mha__check_width(&v, "predictor_width", width, err));
-    v.heads = v.kv_heads = 1;
-    v.head_dim = o.d_model;
-    for (int d = MHA__Q; d <= MHA__V; d++)
-        v.dense[d] = (mha__dense){.in = o.d_model, .out = o.d_model, .tensors = 1, .parts = 1, .bias = true};
-    v.dense[MHA__O] = v.dense[MHA__Q];
-    v.dense[MHA__CHOICE_HIDDEN] = (mha__dense){.in = o.d_model, .out = width, .tensors = 1, .parts = 1, .bias = true};
-    v.dense[MHA__CHOICE] = (mha__dense){.in = width, .out = v.choices, .tensors = 1, .parts = 1, .bias = true};
+    mha__usual_dense(&v, true, true);
+    v.dense[MHA__CHOICE_HIDDEN] = (mha__dense){.in = o.d_model, .out = width, .bias = true};
+    v.dense[MHA__CHOICE] = (mha__dense){.in = width, .out = o.head_option_count, .bias = true};
     return mha__variant_create(ctx, &v, name_all, layer, err);
 }

@@ -9,11 +9,8 @@ mha_status mha_causal_attention_create(mha_ctx *ctx, const mha_causal_attention_
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_causal_attention_options", err));
     mha_variant v = {
         .name = "causal attention",
-        .dtype = o.dtype,
-        .d_in = o.d_in,
-        .d_out = o.d_out,
+        .layer = {.out = o.d_out, .options = {.dtype = o.dtype, .hidden = o.d_in, .causal = 1}},
         .self = true,
-        .causal = true,
         .context_length = o.context_length,
         .takes_dropout = true,
         .dropout = o.dropout,
@@ -21,7 +18,6 @@ mha_status mha_causal_attention_create(mha_ctx *ctx, const mha_causal_attention_
     MHA__TRY(mha__check_width(&v, "d_in", o.d_in, err));
     MHA__TRY(mha__split_heads(&v, 1, "d_out", o.d_out, err));
     MHA__TRY(mha__check_dropout(&v, err));
-    for (int d = MHA__Q; d <= MHA__V; d++)
-        v.dense[d] = (mha__dense){.in = o.d_in, .out = o.d_out, .tensors = 1, .parts = 1, .bias = o.qkv_bias != 0};
+    mha__usual_dense(&v, o.qkv_bias != 0, false);
     return mha__variant_create(ctx, &v, mha__name_usual, layer, err);
 }

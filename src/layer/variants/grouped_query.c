@@ -7,7 +7,8 @@ mha_status mha_grouped_query_create(mha_ctx *ctx, const mha_grouped_query_option
     mha_grouped_query_options o;
     MHA__TRY(mha__check_layer(layer, err));
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_grouped_query_options", err));
-    mha_variant v = {.name = "grouped-query attention", .dtype = o.dtype, .d_in = o.d_model, .d_out = o.d_model};
+    mha_variant v = {.name = "grouped-query attention",
+                     .layer = {.out = o.d_model, .options = {.dtype = o.dtype, .hidden = o.d_model}}};
     MHA__TRY(mha__split_heads(&v, o.num_heads, "d_model", o.d_model, err));
     if (o.kv_groups && o.num_kv_heads)
         return mha__fail(err, MHA_ERR_ARG, "%s: kv_groups must be 0 with num_kv_heads", v.name);
@@ -15,12 +16,6 @@ mha_status mha_grouped_query_create(mha_ctx *ctx, const mha_grouped_query_option
         return mha__fail(err, MHA_ERR_ARG, "%s: kv_groups must divide num_heads = %lld (got %lld)", v.name,
                          (long long)o.num_heads, (long long)o.kv_groups);
     MHA__TRY(mha__share_heads(&v, o.kv_groups ? o.num_heads / o.kv_groups : o.num_kv_heads, err));
-    for (int d = MHA__Q; d <= MHA__V; d++)
-        v.dense[d] = (mha__dense){.in = o.d_model,
-                                  .out = (d == MHA__Q ? v.heads : v.kv_heads) * v.head_dim,
-                                  .tensors = 1,
-                                  .parts = 1,
-                                  .bias = true};
-    v.dense[MHA__O] = (mha__dense){.in = o.d_model, .out = o.d_model, .tensors = 1, .parts = 1, .bias = true};
+    mha__usual_dense(&v, true, true);
     return mha__variant_create(ctx, &v, mha__name_usual, layer, err);
 }

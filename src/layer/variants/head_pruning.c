@@ -18,20 +18,17 @@ mha_status mha_head_pruning_create(mha_ctx *ctx, const mha_head_pruning_options 
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_head_pruning_options", err));
     mha_variant v = {
         .name = "head pruning",
-        .dtype = o.dtype,
-        .d_in = o.d_model,
-        .d_out = o.d_model,
-        .choice = {.of = MHA_CHOICE_HEADS, .selection = o.selection},
+        .layer = {.out = o.d_model,
+                  .options = {.dtype = o.dtype,
+                              .hidden = o.d_model,
+                              .choice = {.of = MHA_CHOICE_HEADS, .selection = o.selection}}},
     };
     MHA__TRY(mha__split_heads(&v, o.num_heads, "d_model", o.d_model, err));
     MHA__TRY(mha__check_selection(&v, err));
     if (!(o.prune_ratio >= 0 && o.prune_ratio <= 1))
         return mha__fail(err, MHA_ERR_ARG, "%s: prune_ratio must be from 0 to 1 (got %g)", v.name, o.prune_ratio);
-    v.choices = v.heads;
-    v.choice.keep = (int64_t)((double)v.heads * (1 - o.prune_ratio));
-    for (int d = MHA__Q; d <= MHA__V; d++)
-        v.dense[d] = (mha__dense){.in = o.d_model, .out = o.d_model, .tensors = 1, .parts = (int)v.heads, .bias = true};
-    v.dense[MHA__CHOICE] = (mha__dense){.in = o.d_model, .out = v.heads, .tensors = 1, .parts = 1, .bias = true};
-    v.dense[MHA__O] = (mha__dense){.in = o.d_model, .out = o.d_model, .tensors = 1, .parts = 1, .bias = true};
+    v.layer.options.choice.keep = (int64_t)((double)o.num_heads * (1 - o.prune_ratio));
+    mha__usual_dense(&v, true, true);
+    v.dense[MHA__CHOICE] = (mha__dense){.in = o.d_model, .out = o.num_heads, .bias = true};
     return mha__variant_create(ctx, &v, name_all, layer, err);
 }

@@ -5,17 +5,17 @@ static mha_status read_rope(mha_variant *v, const mha_rope_options *rope, mha_er
 {
     double frequencies[MHA_HEAD_DIM_MAX / 2], gain;
     mha_error inner = {0};
-    if (v->dtype == MHA_F64)
+    mha_rope_options *own = &v->layer.rope;
+    const int64_t D = v->layer.options.head_dim;
+    if (v->layer.options.dtype == MHA_F64)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: dtype must be f32 with rotary (got f64)", v->name);
-    if (!rope->rotary_dim && v->head_dim % 2)
-        return mha__fail(err, MHA_ERR_ARG, "%s: head_dim must be even with rotary (got %lld)", v->name,
-                         (long long)v->head_dim);
-    v->rotary = true;
-    v->rope = *rope;
-    v->rope.size = sizeof v->rope;
-    v->rope.head_dim = v->head_dim;
-    if (!v->rope.rotary_dim) v->rope.rotary_dim = v->head_dim;
-    if (mha_rope_frequencies(&v->rope, 1, frequencies, &gain, &inner) == MHA_OK) return MHA_OK; /* checks the options */
+    if (!rope->rotary_dim && D % 2)
+        return mha__fail(err, MHA_ERR_ARG, "%s: head_dim must be even with rotary (got %lld)", v->name, (long long)D);
+    *own = *rope;
+    own->size = sizeof *own;
+    own->head_dim = D;
+    if (!own->rotary_dim) own->rotary_dim = D;
+    if (mha_rope_frequencies(own, 1, frequencies, &gain, &inner) == MHA_OK) return MHA_OK; /* checks the options */
     return mha__fail(err, inner.status, "%s: %s", v->name, inner.message);
 }
 
@@ -27,12 +27,10 @@ mha_status mha_llama_attention_create(mha_ctx *ctx, const mha_llama_attention_op
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_llama_attention_options", err));
     mha_variant v = {
         .name = "LLaMA attention",
-        .dtype = o.dtype,
-        .d_in = o.hidden_size,
-        .d_out = o.hidden_size,
+        .layer = {.out = o.hidden_size,
+                  .options = {.dtype = o.dtype, .hidden = o.hidden_size, .causal = o.causal != 0}},
         .self = true,
         .takes_past = true,
-        .causal = o.causal != 0,
         .context_length = o.context_length,
     };
     MHA__TRY(mha__split_heads(&v, o.num_heads, "hidden_size", o.hidden_size, err));
@@ -41,9 +39,6 @@ mha_status mha_llama_attention_create(mha_ctx *ctx, const mha_llama_attention_op
     if (!o.rotary && (o.rope.theta != 0 || o.rope.rotary_dim || o.rope.interleaved || o.rope.kind != MHA_ROPE_DEFAULT))
         return mha__fail(err, MHA_ERR_ARG, "%s: rope must be NULL without rotary", v.name);
     if (o.rotary) MHA__TRY(read_rope(&v, &o.rope, err));
-    for (int d = MHA__Q; d <= MHA__V; d++)
-        v.dense[d] = (mha__dense){
-            .in = o.hidden_size, .out = (d == MHA__Q ? v.heads : v.kv_heads) * v.head_dim, .tensors = 1, .parts = 1};
-    v.dense[MHA__O] = (mha__dense){.in = o.hidden_size, .out = o.hidden_size, .tensors = 1, .parts = 1};
+    mha__usual_dense(&v, false, true);
     return mha__variant_create(ctx, &v, mha__name_usual, layer, err);
 }

@@ -7,10 +7,10 @@ mha_status mha_qkv_attention_create(mha_ctx *ctx, const mha_qkv_attention_option
     mha_qkv_attention_options o;
     MHA__TRY(mha__check_layer(layer, err));
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_qkv_attention_options", err));
-    mha_variant v = {.name = "q/k/v attention", .dtype = o.dtype, .d_in = o.input_dim, .d_out = o.output_dim};
+    mha_variant v = {.name = "q/k/v attention",
+                     .layer = {.out = o.output_dim, .options = {.dtype = o.dtype, .hidden = o.input_dim}}};
     MHA__TRY(mha__check_width(&v, "input_dim", o.input_dim, err));
     MHA__TRY(mha__split_heads(&v, o.num_heads, "output_dim", o.output_dim, err));
-    for (int d = MHA__Q; d <= MHA__V; d++)
-        v.dense[d] = (mha__dense){.in = o.input_dim, .out = o.output_dim, .tensors = 1, .parts = 1, .bias = true};
+    mha__usual_dense(&v, true, false);
     return mha__variant_create(ctx, &v, mha__name_usual, layer, err);
 }

@@ -18,17 +18,15 @@ mha_status mha_self_attention_create(mha_ctx *ctx, const mha_self_attention_opti
     mha_self_attention_options o;
     MHA__TRY(mha__check_layer(layer, err));
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_self_attention_options", err));
-    mha_variant v = {.name = "self-attention", .dtype = o.dtype, .d_in = o.d_in, .d_out = o.d_out, .self = true};
+    mha_variant v = {.name = "self-attention",
+                     .layer = {.out = o.d_out, .options = {.dtype = o.dtype, .hidden = o.d_in}},
+                     .self = true};
     MHA__TRY(mha__check_width(&v, "d_in", o.d_in, err));
     MHA__TRY(mha__split_heads(&v, 1, "d_out", o.d_out, err));
     if (o.plain_matrices && o.qkv_bias)
         return mha__fail(err, MHA_ERR_ARG, "%s: qkv_bias must be 0 with plain_matrices", v.name);
+    mha__usual_dense(&v, o.qkv_bias != 0, false);
     for (int d = MHA__Q; d <= MHA__V; d++)
-        v.dense[d] = (mha__dense){.in = o.d_in,
-                                  .out = o.d_out,
-                                  .tensors = 1,
-                                  .parts = 1,
-                                  .bias = o.qkv_bias != 0,
-                                  .plain = o.plain_matrices != 0};
+        v.dense[d].plain = o.plain_matrices != 0;
     return mha__variant_create(ctx, &v, name_all, layer, err);
 }

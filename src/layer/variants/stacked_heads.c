@@ -8,7 +8,7 @@ static void name_all(mha_variant *v)
 {
     static const char *const linear[] = {"heads.%lld.q_proj", "heads.%lld.k_proj", "heads.%lld.v_proj"};
     static const char *const plain[] = {"heads.%lld.w_q", "heads.%lld.w_k", "heads.%lld.w_v"};
-    for (int h = 0; h < (int)v->heads; h++)
+    for (int h = 0; h < (int)v->layer.options.heads; h++)
         for (int d = MHA__Q; d <= MHA__V; d++)
             mha__name_matrix(v, d, h, v->dense[d].plain ? plain[d] : linear[d], h);
 }
@@ -21,11 +21,8 @@ mha_status mha_stacked_heads_create(mha_ctx *ctx, const mha_stacked_heads_option
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_stacked_heads_options", err));
     mha_variant v = {
         .name = "stacked heads",
-        .dtype = o.dtype,
-        .d_in = o.d_in,
-        .d_out = o.d_out,
+        .layer = {.out = o.d_out, .options = {.dtype = o.dtype, .hidden = o.d_in, .causal = 1}},
         .self = true,
-        .causal = true,
         .context_length = o.context_length,
         .takes_dropout = true,
         .dropout = o.dropout,
@@ -37,12 +34,10 @@ mha_status mha_stacked_heads_create(mha_ctx *ctx, const mha_stacked_heads_option
     MHA__TRY(mha__check_scale(&v, o.scale_rule, err));
     if (o.plain_matrices && o.qkv_bias)
         return mha__fail(err, MHA_ERR_ARG, "%s: qkv_bias must be 0 with plain_matrices", v.name);
-    for (int d = MHA__Q; d <= MHA__V; d++)
-        v.dense[d] = (mha__dense){.in = o.d_in,
-                                  .out = o.d_out,
-                                  .tensors = (int)o.num_heads,
-                                  .parts = (int)o.num_heads,
-                                  .bias = o.qkv_bias != 0,
-                                  .plain = o.plain_matrices != 0};
+    mha__usual_dense(&v, o.qkv_bias != 0, false);
+    for (int d = MHA__Q; d <= MHA__V; d++) {
+        v.dense[d].tensors = (int)o.num_heads;
+        v.dense[d].plain = o.plain_matrices != 0;
+    }
     return mha__variant_create(ctx, &v, name_all, layer, err);
 }

@@ -7,10 +7,9 @@ mha_status mha_standard_mha_create(mha_ctx *ctx, const mha_standard_mha_options 
     mha_standard_mha_options o;
     MHA__TRY(mha__check_layer(layer, err));
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_standard_mha_options", err));
-    mha_variant v = {.name = "multi-head attention", .dtype = o.dtype, .d_in = o.d_model, .d_out = o.d_model};
+    mha_variant v = {.name = "multi-head attention",
+                     .layer = {.out = o.d_model, .options = {.dtype = o.dtype, .hidden = o.d_model}}};
     MHA__TRY(mha__split_heads(&v, o.num_heads, "d_model", o.d_model, err));
-    for (int d = MHA__Q; d <= MHA__V; d++)
-        v.dense[d] = (mha__dense){.in = o.d_model, .out = o.d_model, .tensors = 1, .parts = 1, .bias = true};
-    v.dense[MHA__O] = v.dense[MHA__Q];
+    mha__usual_dense(&v, true, true);
     return mha__variant_create(ctx, &v, mha__name_usual, layer, err);
 }

@@ -32,8 +32,9 @@ static mha_status check_sizes(const mha_variant *v, mha_variant_input *in, mha_e
         if (sizes[n].value < sizes[n].least || sizes[n].value > sizes[n].most)
             return mha__fail(err, MHA_ERR_ARG, "%s: %s must be from %lld to %lld (got %lld)", v->name, sizes[n].field,
                              (long long)sizes[n].least, (long long)sizes[n].most, (long long)sizes[n].value);
-    const int64_t tokens = in->q_len + in->kv_len + in->past_len, width = v->d_in + v->d_out + v->dense[MHA__Q].out;
-    if (!mha__bytes((int64_t[]){in->batch, tokens, width + v->choices + 64}, 3, 64, &bytes) || bytes > INT64_MAX ||
+    const int64_t tokens = in->q_len + in->kv_len + in->past_len,
+                  width = v->layer.options.hidden + v->layer.out + v->dense[MHA__Q].out;
+    if (!mha__bytes((int64_t[]){in->batch, tokens, width + mha__choices(v) + 64}, 3, 64, &bytes) || bytes > INT64_MAX ||
         !mha__bytes((int64_t[]){in->q_len, in->past_len + in->kv_len}, 2, 64, &bytes))
         return mha__fail(err, MHA_ERR_ARG, "%s: batch and length must fit in memory (got %lld, %lld)", v->name,
                          (long long)in->batch, (long long)tokens);
@@ -50,7 +51,8 @@ static mha_status check_operands(const mha_variant *v, const mha_variant_input *
         return refuse(v, in->key ? "key" : "value", "is given: it takes x alone", err);
     if (v->self && in->kv_len != in->q_len) return refuse(v, "kv_len", "is given: it takes x alone", err);
     if (!in->key && in->kv_len != in->q_len) return refuse(v, "key", "must not be NULL unless kv_len is q_len", err);
-    if (in->positions && !v->rotary) return refuse(v, "positions", "are given, but nothing is rotated", err);
+    if (in->positions && !v->layer.options.rope)
+        return refuse(v, "positions", "are given, but nothing is rotated", err);
     if (in->past_len && !v->takes_past) return refuse(v, "past_len", "is given, but past tokens are not taken", err);
     if (in->past_len && (!in->past_key || !in->past_value))
         return refuse(v, in->past_key ? "past_value" : "past_key", "must not be NULL unless past_len is 0", err);
@@ -90,8 +92,8 @@ static mha_status check_mask(const mha_variant *v, const mha_variant_input *in, 
     if (m->rank < 2 || m->rank > 4)
         return mha__fail(err, MHA_ERR_ARG, "%s: rank of %s must be from 2 to 4 (got %d)", v->name, field, m->rank);
     int64_t shape[4];
-    const int64_t heads = v->choice.of == MHA_CHOICE_OPTIONS ? 1 : v->heads;
-    const int64_t want[4] = {in->batch, heads, in->q_len, in->past_len + in->kv_len};
+    /* 1 if the head count varies */
+    const int64_t want[4] = {in->batch, v->layer.options.heads, in->q_len, in->past_len + in->kv_len};
     mask_shape(m, shape);
     bool fits = shape[3] == want[3];
     for (int n = 0; n < 3; n++)
@@ -114,7 +116,7 @@ mha_status mha__variant_input(const mha_variant *v, mha_variant_input *in, const
 {
     if (!v) return mha__fail(err, MHA_ERR_ARG, "attention layer must not be NULL");
     MHA__TRY(mha__options_read(in, sizeof *in, given, "mha_variant_input", err));
-    if (!v->dense[MHA__Q].linear)
+    if (!v->packed)
         return refuse(v, "its parameters", "were neither drawn (mha_variant_init) nor packed (mha_variant_update)",
                       err);
     MHA__TRY(check_sizes(v, in, err));
@@ -140,7 +142,7 @@ static mha_cview mask_view(const void *data, const int64_t shape[4])
 static int64_t visible(const mha_variant *v, const mha_variant_input *in, int64_t i)
 {
     const int64_t keys = in->past_len + in->kv_len;
-    return v->causal ? mha__min64(keys, in->past_len + i + 1) : keys;
+    return v->layer.options.causal ? mha__min64(keys, in->past_len + i + 1) : keys;
 }
 
 static bool row_is_empty(const mha_cview *keep, int64_t b, int64_t h, int64_t i, int64_t keys)
@@ -193,8 +195,9 @@ void mha__place_masks(const mha_variant *v, const mha_variant_input *in, mha__ar
     }
     int64_t shape[4];
     if (bias_shape(in, t, shape))
-        t->bias_memory = mha__take(arena, (size_t)(shape[0] * shape[1]), (size_t)(shape[2] * shape[3]) * v->real);
-    if (t->draws) t->drop_memory = mha__take(arena, (size_t)(in->batch * v->heads), scores);
+        t->bias_memory =
+            mha__take(arena, (size_t)(shape[0] * shape[1]), (size_t)(shape[2] * shape[3]) * mha__attn_real(&v->layer));
+    if (t->draws) t->drop_memory = mha__take(arena, (size_t)(in->batch * v->layer.options.heads), scores);
 }
 
 void mha__look_at_masks(const mha_variant *v, const mha_variant_input *in, mha_trace *t)
@@ -203,8 +206,8 @@ void mha__look_at_masks(const mha_variant *v, const mha_variant_input *in, mha_t
     t->draws = t->drops && !in->dropout_keep && in->rng && v->dropout < 1;
     if (!in->keep.data) return;
     mask_shape(&in->keep, t->keep_shape);
-    t->keep = mask_view(in->keep.data, t->keep_shape);
-    t->opens_rows = any_row_empty(v, in, t->keep_shape, &t->keep);
+    t->in.keep = mask_view(in->keep.data, t->keep_shape);
+    t->opens_rows = any_row_empty(v, in, t->keep_shape, &t->in.keep);
 }
 
 /* ---- contents ---- */
@@ -213,7 +216,7 @@ void mha__look_at_masks(const mha_variant *v, const mha_variant_input *in, mha_t
 static void open_rows(const mha_variant *v, const mha_variant_input *in, mha_trace *t)
 {
     const int64_t Lk = t->Lk;
-    const mha_cview given = t->keep;
+    const mha_cview given = t->in.keep;
     uint8_t *row = t->keep_memory, *empty = t->empty;
     for (int64_t b = 0; b < t->keep_shape[0]; b++)
         for (int64_t h = 0; h < t->keep_shape[1]; h++)
@@ -227,7 +230,7 @@ static void open_rows(const mha_variant *v, const mha_variant_input *in, mha_tra
                     memcpy(row, from, (size_t)Lk);
             }
     t->keep_shape[2] = in->q_len;
-    t->keep = mask_view(t->keep_memory, t->keep_shape);
+    t->in.keep = mask_view(t->keep_memory, t->keep_shape);
 }
 
 /* Marks the rows of (b, h) without keys, [Lq]. */
@@ -242,8 +245,9 @@ static const uint8_t *empty_rows(const mha_trace *t, int64_t b, int64_t h)
 static void fill_bias_row(const mha_variant *v, const mha_mask *m, double factor, int64_t from, int64_t count,
                           char *row)
 {
+    const mha_dtype dtype = v->layer.options.dtype;
     for (int64_t j = 0; j < count; j++)
-        mha__put(v->dtype, row, j, mha__get(v->dtype, m->data, from + j) * factor);
+        mha__put(dtype, row, j, mha__get(dtype, m->data, from + j) * factor);
 }
 
 static void place_bias(const mha_variant *v, const mha_variant_input *in, mha_trace *t)
@@ -253,47 +257,40 @@ static void place_bias(const mha_variant *v, const mha_variant_input *in, mha_tr
     const mha_mask *m = added(in, &factor);
     if (!m->data) return;
     mask_shape(m, given);
-    t->bias = mask_view(m->data, given);
+    t->call.bias = mask_view(m->data, given);
     if (!bias_shape(in, t, shape)) return;
-    const int64_t *stride = t->bias.stride;
+    const int64_t *stride = t->call.bias.stride;
+    const size_t bytes = (size_t)shape[3] * mha__attn_real(&v->layer);
     char *row = t->bias_memory;
     for (int64_t b = 0; b < shape[0]; b++)
         for (int64_t h = 0; h < shape[1]; h++)
-            for (int64_t i = 0; i < shape[2]; i++, row += (size_t)shape[3] * v->real)
+            for (int64_t i = 0; i < shape[2]; i++, row += bytes)
                 if (t->opens_rows && empty_rows(t, b, h)[i])
-                    memset(row, 0, (size_t)shape[3] * v->real);
+                    memset(row, 0, bytes);
                 else
                     fill_bias_row(v, m, factor, b * stride[0] + h * stride[1] + i * stride[2], shape[3], row);
-    t->bias = mask_view(t->bias_memory, shape);
+    t->call.bias = mask_view(t->bias_memory, shape);
 }
 
 static mha_status drop(const mha_variant *v, const mha_variant_input *in, mha_trace *t, mha_error *err)
 {
-    const int64_t plane = in->q_len * t->Lk, B = in->batch, H = v->heads;
+    const int64_t plane = in->q_len * t->Lk, B = in->batch, H = v->layer.options.heads;
     const uint8_t *data = in->dropout_keep ? in->dropout_keep : t->drop_memory;
     if (t->draws)
         MHA__TRY(mha_rng_dropout_mask(in->rng, v->dropout, MHA_RNG_ROUTE_DEFAULT, t->drop_memory, B * H * plane, err));
-    t->drop = (mha_cview){data, {H * plane, plane, t->Lk, 1}};
-    if (t->draws && v->dropout_by_head) t->drop = (mha_cview){data, {plane, B * plane, t->Lk, 1}};
+    t->call.drop = (mha_cview){data, {H * plane, plane, t->Lk, 1}};
+    if (t->draws && v->dropout_by_head) t->call.drop = (mha_cview){data, {plane, B * plane, t->Lk, 1}};
     return MHA_OK;
 }
 
 mha_status mha__fill_masks(const mha_variant *v, const mha_variant_input *in, mha_trace *t, mha_error *err)
 {
+    const int64_t *shape = t->keep_shape;
     if (t->opens_rows) open_rows(v, in, t);
     place_bias(v, in, t);
+    if (t->opens_rows)
+        t->call.empty = (mha_cview){t->empty, {shape[0] == 1 ? 0 : shape[1] * t->Lq, shape[1] == 1 ? 0 : t->Lq, 1}};
+    t->call.dropout = t->drops ? v->dropout : 0;
+    t->call.dropout_seed = in->dropout_seed;
     return t->drops ? drop(v, in, t, err) : MHA_OK;
-}
-
-void mha__clear_empty_rows(const mha_variant *v, const mha_trace *t, char *q)
-{
-    if (!t->opens_rows) return;
-    const int64_t width = v->dense[MHA__Q].out, each = t->keep_shape[1] == 1 ? width : v->head_dim;
-    for (int64_t b = 0; b < t->B; b++)
-        for (int64_t h = 0; h < t->keep_shape[1]; h++) {
-            const uint8_t *empty = empty_rows(t, b, h);
-            for (int64_t i = 0; i < t->Lq; i++)
-                if (empty[i])
-                    memset(q + (size_t)((b * t->Lq + i) * width + h * each) * v->real, 0, (size_t)each * v->real);
-        }
 }

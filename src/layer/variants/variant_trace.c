@@ -1,6 +1,9 @@
-/* variant_trace.c - the intermediate results of a forward call. */
+/* variant_trace.c - the intermediate results of a forward call. The layer computes the heads of all samples side by
+ * side; shown are those that a sample selected, in the order of selection. */
 #include "base/ctx.h"
+#include "layer/selection/head_count_per_sequence.h"
 #include "layer/variants/variant.h"
+#include <string.h>
 
 mha_status mha_trace_create(mha_ctx *ctx, mha_trace **trace, mha_error *err)
 {
@@ -19,6 +22,84 @@ void mha_trace_free(mha_trace *trace)
     if (!trace) return;
     mha__free(trace->ctx, trace->memory);
     mha__free(trace->ctx, trace);
+}
+
+/* ---- what is selected ---- */
+
+/* True if samples compute some of the heads: experts, or heads that are not pruned. */
+static bool selects_heads(const mha_variant *v)
+{
+    const mha_choice of = v->layer.options.choice.of;
+    return of == MHA_CHOICE_EXPERTS || of == MHA_CHOICE_HEADS;
+}
+
+void mha__place_steps(const mha_variant *v, mha__arena *arena, mha_trace *t)
+{
+    const mha_attn_layer_options *o = &v->layer.options;
+    const size_t real = mha__attn_real(&v->layer), rows = (size_t)(t->B * t->Lq);
+    t->chosen = o->choice.keep;
+    t->choices = mha__choices(v);
+    t->n = selects_heads(v) ? o->choice.keep : mha__attn_most_heads(&v->layer);
+    t->width = selects_heads(v) ? t->n * o->head_dim : o->heads * o->head_dim;
+    if (!o->choice.of) return;
+    t->logits = mha__take(arena, (size_t)(t->B * t->choices), real);
+    t->gate = mha__take(arena, (size_t)(t->B * t->chosen), real);
+    t->heads = o->choice.of == MHA_CHOICE_OPTIONS ? mha__take(arena, (size_t)t->B, sizeof *t->heads) : NULL;
+    if (!selects_heads(v)) return;
+    t->context = mha__take(arena, rows, (size_t)t->width * real);
+    if (t->call.outputs & MHA_ATTN_PROBS) t->weights = mha__take(arena, rows, (size_t)(t->n * t->Lk) * real);
+    if (t->call.outputs & MHA_ATTN_SCORES) t->scores = mha__take(arena, rows, (size_t)(t->n * t->Lk) * real);
+}
+
+/* Copies the selected of `choices` arrays of `bytes`, for each of `rows` rows of each sample. */
+static void gather(const mha_trace *t, int64_t rows, size_t bytes, const char *all, char *to)
+{
+    for (int64_t r = 0; to && r < t->B * rows; r++)
+        for (int64_t i = 0; i < t->chosen; i++, to += bytes)
+            memcpy(to, all + (size_t)(r * t->choices + t->list[r / rows * t->choices + i]) * bytes, bytes);
+}
+
+static void show_selection(const mha_variant *v, mha_trace *t)
+{
+    const mha_attn_layer_options *o = &v->layer.options;
+    const mha__chosen *chosen = &t->steps.chosen;
+    const size_t real = mha__attn_real(&v->layer);
+    if (!o->choice.of) return;
+    t->list = chosen->list;
+    for (int64_t n = 0; n < t->B * t->choices; n++)
+        mha__put(o->dtype, t->logits, n, chosen->score[n]);
+    for (int64_t n = 0; n < t->B * t->chosen; n++) {
+        const int64_t b = n / t->chosen, at = b * t->choices;
+        mha__put(o->dtype, t->gate, n, chosen->gate[at + t->list[at + n % t->chosen]]);
+    }
+    for (int64_t b = 0; t->heads && b < t->B; b++)
+        t->heads[b] = o->choice.options[t->list[b * t->choices]];
+    gather(t, t->Lq, (size_t)o->head_dim * real, t->steps.context, t->context);
+    gather(t, 1, (size_t)(t->Lq * t->Lk) * real, t->steps.probs, t->weights);
+    gather(t, 1, (size_t)(t->Lq * t->Lk) * real, t->steps.scores, t->scores);
+}
+
+/* ---- operations ---- */
+
+/* Products of a projection for `rows` rows, of which skipped heads compute nothing. */
+static int64_t products(const mha_variant *v, const mha_trace *t, int dense, int64_t rows)
+{
+    const mha__dense *d = &v->dense[dense];
+    const bool by_head = selects_heads(v) && (dense <= MHA__V || dense == MHA__EXPERT_O);
+    return rows * d->in * (by_head ? d->out / t->choices * t->chosen : d->out);
+}
+
+static int64_t count_flops(const mha_variant *v, const mha_trace *t)
+{
+    const int64_t rows = t->B * t->Lq, kv_rows = t->B * t->Ln;
+    int64_t count = products(v, t, MHA__Q, rows) + products(v, t, MHA__K, kv_rows) + products(v, t, MHA__V, kv_rows);
+    count += products(v, t, MHA__CHOICE, t->B) + products(v, t, MHA__CHOICE_HIDDEN, t->B);
+    count += products(v, t, MHA__EXPERT_O, rows) + 2 * rows * t->Lk * t->width;
+    if (v->layer.options.choice.of == MHA_CHOICE_HEADS)
+        count += rows * t->width * v->layer.out;
+    else
+        count += products(v, t, MHA__O, rows);
+    return 2 * count;
 }
 
 /* ---- steps ---- */
@@ -40,24 +121,31 @@ static mha_step_view dense_view(const char *data, int rank, int64_t a, int64_t b
     return view;
 }
 
-static mha_step_view keys_view(const mha_variant *v, const mha_trace *t, const char *fresh, const char *with_past)
+static mha_step_view keys_view(const mha_variant *v, const mha_trace *t, const char *fresh, int64_t row,
+                               const char *with_past)
 {
-    const int64_t H = v->kv_heads, D = v->head_dim;
-    return with_past ? dense_view(with_past, 4, t->B, H, t->Lk, D) : heads_view(fresh, t->B, H, t->Lk, D, H * D);
+    const int64_t H = v->layer.options.kv_heads, D = v->layer.options.head_dim;
+    return with_past ? dense_view(with_past, 4, t->B, H, t->Lk, D) : heads_view(fresh, t->B, H, t->Lk, D, row);
 }
 
 void mha__show_steps(const mha_variant *v, mha_trace *t)
 {
+    const mha_attn_layer_options *o = &v->layer.options;
+    const mha__attn_trace *s = &t->steps;
     const int64_t B = t->B, Lq = t->Lq;
-    t->step[MHA_STEP_Q] = heads_view(t->query_q, B, v->heads, Lq, v->head_dim, v->heads * v->head_dim);
-    t->step[MHA_STEP_K] = keys_view(v, t, t->key_k, t->past_k);
-    t->step[MHA_STEP_V] = keys_view(v, t, t->value_v, t->past_v);
-    t->step[MHA_STEP_SCORES] = dense_view(t->scores, 4, B, t->n, Lq, t->Lk);
-    t->step[MHA_STEP_WEIGHTS] = dense_view(t->weights, 4, B, t->n, Lq, t->Lk);
-    t->step[MHA_STEP_CONTEXT] = dense_view(t->context, 3, B, Lq, t->width, 0);
-    t->step[MHA_STEP_MIXED] = dense_view(t->mixed, 3, B, Lq, v->d_in, 0);
-    t->step[MHA_STEP_LOGITS] = dense_view(t->logits, 2, B, v->choices, 0, 0);
-    t->step[MHA_STEP_GATES] = dense_view(t->gate, 2, B, v->choice.keep, 0, 0);
+    const mha__qkv at = mha__qkv_of(&v->layer, &t->call, s->qkv, mha__attn_real(&v->layer));
+    const bool slots = o->choice.of == MHA_CHOICE_EXPERTS && v->layer.expert_output == MHA_EXPERT_SLOT;
+    show_selection(v, t);
+    t->flops = count_flops(v, t);
+    t->step[MHA_STEP_Q] = heads_view(at.q, B, o->heads, Lq, o->head_dim, at.q_row);
+    t->step[MHA_STEP_K] = keys_view(v, t, at.k, at.kv_row, s->past_k);
+    t->step[MHA_STEP_V] = keys_view(v, t, at.v, at.kv_row, s->past_v);
+    t->step[MHA_STEP_SCORES] = dense_view(t->scores ? t->scores : s->scores, 4, B, t->n, Lq, t->Lk);
+    t->step[MHA_STEP_WEIGHTS] = dense_view(t->weights ? t->weights : s->probs, 4, B, t->n, Lq, t->Lk);
+    t->step[MHA_STEP_CONTEXT] = dense_view(t->context ? t->context : s->context, 3, B, Lq, t->width, 0);
+    t->step[MHA_STEP_MIXED] = dense_view(slots ? s->context : s->sum, 3, B, Lq, o->hidden, 0);
+    t->step[MHA_STEP_LOGITS] = dense_view(t->logits, 2, B, t->choices, 0, 0);
+    t->step[MHA_STEP_GATES] = dense_view(t->gate, 2, B, t->chosen, 0, 0);
 }
 
 int mha_trace_step(const mha_trace *trace, mha_step step, mha_step_view *view)
@@ -69,9 +157,9 @@ int mha_trace_step(const mha_trace *trace, mha_step step, mha_step_view *view)
 
 const int32_t *mha_trace_chosen(const mha_trace *trace, int64_t b, int64_t *count)
 {
-    const bool known = trace && trace->layer && trace->choice && b >= 0 && b < trace->B;
+    const bool known = trace && trace->layer && trace->list && b >= 0 && b < trace->B;
     if (count) *count = known ? trace->chosen : 0;
-    return known ? trace->choice + b * trace->chosen : NULL;
+    return known ? trace->list + b * trace->choices : NULL;
 }
 
 int64_t mha_trace_heads(const mha_trace *trace, int64_t b)

@@ -9,11 +9,8 @@ mha_status mha_weight_split_create(mha_ctx *ctx, const mha_weight_split_options 
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_weight_split_options", err));
     mha_variant v = {
         .name = "weight-split attention",
-        .dtype = o.dtype,
-        .d_in = o.d_in,
-        .d_out = o.d_out,
+        .layer = {.out = o.d_out, .options = {.dtype = o.dtype, .hidden = o.d_in, .causal = 1}},
         .self = true,
-        .causal = true,
         .context_length = o.context_length,
         .takes_dropout = true,
         .dropout = o.dropout,
@@ -22,8 +19,7 @@ mha_status mha_weight_split_create(mha_ctx *ctx, const mha_weight_split_options 
     MHA__TRY(mha__split_heads(&v, o.num_heads, "d_out", o.d_out, err));
     MHA__TRY(mha__check_dropout(&v, err));
     MHA__TRY(mha__check_scale(&v, o.scale_rule, err));
-    for (int d = MHA__Q; d <= MHA__V; d++)
-        v.dense[d] = (mha__dense){.in = o.d_in, .out = o.d_out, .tensors = 1, .parts = 1, .bias = o.qkv_bias != 0};
-    v.dense[MHA__O] = (mha__dense){.in = o.d_out, .out = o.d_out, .tensors = 1, .parts = 1, .bias = true};
+    mha__usual_dense(&v, o.qkv_bias != 0, true);
+    v.dense[MHA__O].bias = true;
     return mha__variant_create(ctx, &v, mha__name_usual, layer, err);
 }

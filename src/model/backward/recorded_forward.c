@@ -18,7 +18,8 @@ static mha_status plan_layer(mha_model_grads *g, int64_t layer, mha_error *err)
     mha_attn_plan_free(g->plan);
     g->plan = NULL;
     g->planned = attn;
-    return mha__attn_plan_both(attn, &g->batch.layer, g->dropout.attention, &g->plan, err);
+    const mha__attn_call call = {.in = &g->batch.layer, .outputs = MHA__ATTN_BOTH, .dropout = g->dropout.attention};
+    return mha__attn_plan(attn, &call, &g->plan, err);
 }
 
 mha__drop mha__grads_drop(const mha_model_grads *g, int64_t layer, mha__drop_site site)
@@ -38,6 +39,7 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha
     *call = (mha__block_call){.block = g->model->block[layer],
                               .attn = {.plan = g->plan,
                                        .in = &g->batch.layer,
+                                       .outputs = MHA__ATTN_BOTH,
                                        .dropout = g->dropout.attention,
                                        .dropout_seed = mha__grads_drop(g, layer, MHA__DROP_PROBS).key,
                                        .also.dgates = {dgates ? dgates + at : NULL, {heads, 1}}},

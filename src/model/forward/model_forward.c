@@ -4,7 +4,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
-#include "layer/attention/attention_layer.h"
+#include "layer/block/transformer_block.h"
 #include "model/forward/model_cache.h"
 #include "model/forward/observers.h"
 #include "model/forward/pooler_logits.h"
@@ -54,7 +54,7 @@ static mha_status turn(const mha_model *m, pass *p, int64_t layer, mha_error *er
     p->plan = NULL;
     p->planned = attn;
     p->planned_maps = maps;
-    return mha__attn_layer_plan(attn, &p->batch.layer, &p->plan, err);
+    return mha__attn_plan(attn, &(mha__attn_call){.in = &p->batch.layer}, &p->plan, err);
 }
 
 static mha_status block_bytes(const mha_model *m, pass *p, size_t *bytes, mha_error *err)

@@ -1,0 +1,223 @@
+/* attention_create.c - the attention layer of models: its options, checked, and its packed weights. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "layer/norm.h"
+#include "layer/repack.h"
+#include "layer/selection/computed_heads.h"
+#include <string.h>
+
+static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
+{
+    if (o->hidden < 1 || o->hidden > INT32_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: hidden must be from 1 to 2^31-1 (got %lld)",
+                         (long long)o->hidden);
+    if (o->heads < 1 || o->heads > 65536)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: heads must be from 1 to 65536 (got %lld)",
+                         (long long)o->heads);
+    if (!o->kv_heads) o->kv_heads = o->heads;
+    if (!o->v_heads) o->v_heads = o->kv_heads;
+    if (o->kv_heads < 1 || o->heads % o->kv_heads)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: kv_heads must divide heads = %lld (got %lld)",
+                         (long long)o->heads, (long long)o->kv_heads);
+    if (o->v_heads < 1 || o->heads % o->v_heads)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: v_heads must divide heads = %lld (got %lld)",
+                         (long long)o->heads, (long long)o->v_heads);
+    if (!o->head_dim && o->hidden % o->heads)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: heads must divide hidden = %lld (got %lld)",
+                         (long long)o->hidden, (long long)o->heads);
+    if (!o->head_dim) o->head_dim = o->hidden / o->heads;
+    if (o->head_dim < 1 || o->head_dim > MHA_HEAD_DIM_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: head_dim must be 1 to %d (got %lld)", MHA_HEAD_DIM_MAX,
+                         (long long)o->head_dim);
+    if (o->q_norm.weight) MHA__TRY(mha__norm_check("attention layer: q_norm", &o->q_norm, err));
+    if (o->k_norm.weight) MHA__TRY(mha__norm_check("attention layer: k_norm", &o->k_norm, err));
+    if (o->whole_norms && o->v_heads != o->kv_heads)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "attention layer: v_heads must be kv_heads = %lld with whole_norms",
+                         (long long)o->kv_heads);
+    if (o->rope && o->rope->head_dim != o->head_dim)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: head_dim of rope must be %lld (got %lld)",
+                         (long long)o->head_dim, (long long)o->rope->head_dim);
+    if (o->qkv.weight && (o->q.weight || o->k.weight || o->v.weight))
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: qkv must be NULL with q, k or v");
+    if (!o->dtype) o->dtype = MHA_F32;
+    if (o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: dtype must be f32, bf16 or f16 (got %s)",
+                         mha_dtype_name(o->dtype));
+    return mha__attn_choice_check(o, err);
+}
+
+/* ---- options ---- */
+
+/* The layer's own copy of a norm. */
+static mha_norm keep_norm(const mha_norm *norm, int64_t width, float *copy)
+{
+    mha_norm own = *norm;
+    if (norm->weight) own.weight = memcpy(copy, norm->weight, (size_t)width * sizeof *copy);
+    if (norm->weight && norm->bias) own.bias = memcpy(copy + width, norm->bias, (size_t)width * sizeof *copy);
+    return own;
+}
+
+/* Elements of the weights and biases of both norms. */
+static int64_t norm_floats(const mha_attn_layer_options *o)
+{
+    return 2 * (mha__attn_norm_width(o, o->heads) + mha__attn_norm_width(o, o->kv_heads));
+}
+
+static void keep_norms(mha_attn_layer *l, const mha_attn_layer_options *o)
+{
+    const int64_t q = mha__attn_norm_width(o, o->heads), k = mha__attn_norm_width(o, l->k_heads);
+    l->options.q_norm = keep_norm(&o->q_norm, q, l->norms);
+    l->options.k_norm = keep_norm(&o->k_norm, k, l->norms + 2 * q);
+}
+
+static void keep_options(mha_attn_layer *l, const mha_attn_layer_options *o)
+{
+    l->options = *o;
+    l->expert_output = MHA_EXPERT_SLOT;
+    l->out = o->hidden;
+    l->options.kv_heads = mha__common_multiple(o->kv_heads, o->v_heads);
+    l->k_heads = o->kv_heads;
+    l->v_heads = o->v_heads;
+    l->options.q = l->options.k = l->options.v = l->options.qkv = l->options.o = (mha_matrix){0};
+    l->options.choice.score = l->options.choice.hidden = (mha_matrix){0};
+    if (o->choice.of == MHA_CHOICE_OPTIONS) l->options.choice.keep = 1;
+    keep_norms(l, o);
+    if (o->slopes)
+        l->options.slopes = memcpy(l->norms + norm_floats(o), o->slopes, (size_t)o->heads * sizeof *l->norms);
+    l->options.rope = NULL;
+    if (!o->rope) return;
+    l->rope = (mha_rope_options){.size = sizeof l->rope,
+                                 .head_dim = o->head_dim,
+                                 .rotary_dim = o->rope->rotary_dim,
+                                 .interleaved = o->rope->interleaved};
+    l->options.rope = &l->rope;
+}
+
+/* ---- weights ---- */
+
+/* q, k, v and the output projection, with their shapes; `fused` if q, k and v are one matrix, in matrix[0]. */
+typedef struct weights {
+    mha_matrix matrix[3], o;
+    bool fused;
+} weights;
+
+static weights weights_of(const mha_attn_layer *l, const mha_attn_layer_options *o)
+{
+    const int64_t D = o->head_dim;
+    weights w = {.matrix = {o->q, o->k, o->v}, .o = o->o, .fused = o->qkv.weight != NULL};
+    w.matrix[0].out = o->heads * D;
+    w.matrix[1].out = l->k_heads * D;
+    w.matrix[2].out = l->v_heads * D;
+    w.o.out = o->hidden;
+    if (!w.fused) return w;
+    w.matrix[0] = o->qkv;
+    w.matrix[0].out = (o->heads + l->k_heads + l->v_heads) * D;
+    return w;
+}
+
+static bool is_plain(const mha_matrix *m)
+{
+    return m->weight && !m->transposed && (m->packed == MHA_DTYPE_DEFAULT || m->packed == MHA_F32);
+}
+
+/* True if q, k and v are packed head by head: where heads are skipped, unless the weights are transposed or not f32. */
+static bool packs_heads(const mha_attn_layer *l, const weights *w)
+{
+    bool plain = mha__heads_keep_some(&l->options) && l->options.dtype == MHA_F32 && is_plain(&w->o);
+    for (int p = 0; p < (w->fused ? 1 : 3); p++)
+        plain = plain && is_plain(&w->matrix[p]);
+    return plain;
+}
+
+static mha_status pack_heads(mha_attn_layer *l, const weights *w, mha_error *err)
+{
+    const int64_t counts[] = {l->options.heads, l->k_heads, l->v_heads};
+    mha__matrix qkv[3];
+    for (int64_t p = 0, row = 0; p < 3; row += counts[p++] * l->options.head_dim) {
+        const mha_matrix *m = &w->matrix[w->fused ? 0 : p];
+        const int64_t first = w->fused ? row : 0;
+        qkv[p] =
+            (mha__matrix){.weight = m->weight + first * l->options.hidden, .bias = m->bias ? m->bias + first : NULL};
+    }
+    return mha__heads_pack(l, qkv, err);
+}
+
+/* Packs the projections; q, k and v become one linear layer, unless heads are skipped. */
+static mha_status create_projections(mha_attn_layer *l, const weights *w, mha_error *err)
+{
+    if (packs_heads(l, w))
+        MHA__TRY(pack_heads(l, w, err));
+    else
+        MHA__TRY(mha_linear_create_stack(l->ctx, l->options.hidden, w->matrix, w->fused ? 1 : 3, MHA_ACT_NONE,
+                                         &l->project[0], err));
+    return mha_linear_create_stack(l->ctx, l->options.heads * l->options.head_dim, &w->o, 1, MHA_ACT_NONE, &l->o, err);
+}
+
+static mha_status keep_choice(mha_attn_layer *l, const mha_layer_choice *c, mha_error *err)
+{
+    const mha__matrix score = {.weight = c->score.weight, .bias = c->score.bias};
+    const mha__matrix hidden = {.weight = c->hidden.weight, .bias = c->hidden.bias, .out = c->hidden.out};
+    return mha__attn_choice_keep(l, &score, &hidden, err);
+}
+
+void mha__attn_layer_repack(mha_attn_layer *l, const mha_attn_layer_options *o)
+{
+    const weights w = weights_of(l, o);
+    if (l->head_part)
+        (void)pack_heads(l, &w, NULL); /* allocates nothing, as keep_choice */
+    else
+        mha__linear_repack(l->project[0], w.matrix, w.fused ? 1 : 3);
+    mha__linear_repack(l->o, &w.o, 1);
+    keep_norms(l, o);
+    (void)keep_choice(l, &o->choice, NULL);
+}
+
+/* ---- the object ---- */
+
+mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
+                                 mha_error *err)
+{
+    if (!layer) return mha__fail(err, MHA_ERR_ARG, "attention layer: where to store it must not be NULL");
+    *layer = NULL;
+    mha_attn_layer_options o;
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_attn_layer_options", err));
+    MHA__TRY(check_options(&o, err));
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    const size_t slopes = o.slopes ? (size_t)o.heads : 0;
+    const size_t bytes = sizeof(mha_attn_layer) + ((size_t)norm_floats(&o) + slopes) * sizeof(float);
+    mha_attn_layer *l = mha__calloc(ctx, 1, bytes);
+    if (!l) return mha__no_memory(err, bytes, "an attention layer");
+    l->ctx = ctx;
+    l->norms = (float *)(void *)(l + 1);
+    keep_options(l, &o);
+    const weights w = weights_of(l, &o);
+    mha_status status = create_projections(l, &w, err);
+    if (status == MHA_OK) status = keep_choice(l, &o.choice, err);
+    if (status != MHA_OK) {
+        mha_attn_layer_free(l);
+        return status;
+    }
+    *layer = l;
+    return MHA_OK;
+}
+
+void mha__attn_layer_release(mha_attn_layer *layer)
+{
+    for (int p = 0; p < 3; p++)
+        mha_linear_free(layer->project[p]);
+    mha_linear_free(layer->o);
+    mha_linear_free(layer->expert_o);
+    mha__free(layer->ctx, layer->head_part);
+    mha__free(layer->ctx, layer->one_head);
+    mha_linear_free(layer->score.linear);
+    mha_linear_free(layer->hidden.linear);
+    mha__free(layer->ctx, layer->scores);
+}
+
+void mha_attn_layer_free(mha_attn_layer *layer)
+{
+    if (!layer) return;
+    mha__attn_layer_release(layer);
+    mha__free(layer->ctx, layer);
+}

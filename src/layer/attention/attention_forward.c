@@ -1,0 +1,316 @@
+/* attention_forward.c - attention between two projections: one path for models and variants.
+ *
+ * Linear layers compute q, k and v of all heads into one buffer whose rows are [q of H heads | k of Hkv | v of Hkv]; if
+ * k and v have different head counts, repeat_kv_heads.c repeats heads. The operator reads the buffer through strides
+ * and writes [B, L, H, D], which the output projection reads. With a 16-bit dtype the projection writes 16 bit
+ * directly; if heads are rotated, normalized or cached, the operator reads a 16-bit copy. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "layer/norm.h"
+#include "layer/selection/computed_heads.h"
+#include "layer/selection/expert_output.h"
+#include "layer/selection/head_count_per_sequence.h"
+#include <string.h>
+
+/* ---- memory ---- */
+
+/* True if no step reads q, k and v as f32. */
+static bool rounds_at_once(const mha_attn_layer *l, const mha_layer_input *in)
+{
+    const mha_attn_layer_options *o = &l->options;
+    return !o->q_norm.weight && !o->k_norm.weight && !o->rope && !in->cache && l->k_heads == l->v_heads;
+}
+
+static size_t qkv_elements(const mha_attn_layer *l, const mha__attn_call *call)
+{
+    return (size_t)mha__qkv_of(l, call, NULL, 0).elements;
+}
+
+static size_t context_elements(const mha_attn_layer *l, const mha__attn_call *call)
+{
+    return (size_t)(mha__attn_rows(call) * mha__context_width(l));
+}
+
+static size_t past_elements(const mha_attn_layer *l, const mha__attn_call *call)
+{
+    const int64_t keys = call->past ? mha__attn_keys(call) : 0;
+    return (size_t)(call->in->batch * keys * l->options.kv_heads * l->options.head_dim);
+}
+
+/* Takes qkv and the context in 16 bit, and as f32 where some step needs that. */
+static void take_halves(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, mha__attn_trace *t)
+{
+    const size_t out = mha__linear_left(l->o, mha__attn_rows(call)), context = context_elements(l, call);
+    if (!rounds_at_once(l, call->in)) t->qkv = mha__take(arena, qkv_elements(l, call), sizeof(float));
+    t->half = mha__take(arena, qkv_elements(l, call), sizeof *t->half);
+    if (l->options.dtype == MHA_BF16 && mha__linear_takes_bf16(l->o) && !call->in->fills) {
+        t->mixed = mha__take(arena, 1, out); /* the output projection reads it as it is */
+        return;
+    }
+    t->context = mha__take(arena, context, sizeof(float));
+    t->mixed = mha__take(arena, context, sizeof *t->mixed);
+}
+
+/* Takes what the backward pass and inspection read. */
+static void take_records(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, mha__attn_trace *t)
+{
+    const mha_attn_layer_options *o = &l->options;
+    const size_t real = mha__attn_real(l), rows = (size_t)mha__attn_rows(call);
+    const size_t per_key = (size_t)mha__attn_most_heads(l) * real;
+    const size_t pairs = rows * (size_t)mha__attn_keys(call);
+    if (o->q_norm.weight || o->k_norm.weight) t->plain = mha__take(arena, qkv_elements(l, call), real);
+    t->lse = mha__take(arena, rows, per_key);
+    if (call->outputs & MHA_ATTN_PROBS) t->probs = mha__take(arena, pairs, per_key);
+    if (call->outputs & MHA_ATTN_SCORES) t->scores = mha__take(arena, pairs, per_key);
+}
+
+void mha__attn_trace_take(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, mha__attn_trace *t)
+{
+    const size_t real = mha__attn_real(l), past = past_elements(l, call);
+    *t = (mha__attn_trace){0};
+    if (mha__attn_is_half(l) && !mha__attn_records(call)) {
+        take_halves(arena, l, call, t);
+    } else {
+        t->qkv = mha__take(arena, qkv_elements(l, call), real);
+        t->context = mha__take(arena, context_elements(l, call), real);
+    }
+    if (mha__attn_records(call)) take_records(arena, l, call, t);
+    if (past) t->past_k = mha__take(arena, past, real);
+    if (past) t->past_v = mha__take(arena, past, real);
+    if (mha__experts_summed(l)) t->sum = mha__take(arena, (size_t)(mha__attn_rows(call) * l->options.hidden), real);
+    mha__chosen_take(arena, l, call->in, &t->chosen);
+}
+
+static void take_gradients(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, mha__attn_scratch *s)
+{
+    const size_t real = mha__attn_real(l), past = past_elements(l, call), rows = (size_t)mha__attn_rows(call);
+    s->dqkv = mha__take(arena, qkv_elements(l, call), real);
+    s->dcontext = mha__take(arena, context_elements(l, call), real);
+    if (past) s->dpast_k = mha__take(arena, past, real);
+    if (past) s->dpast_v = mha__take(arena, past, real);
+    if (mha__experts_summed(l)) s->dsum = mha__take(arena, rows * (size_t)l->options.hidden, real);
+    mha__choice_grads_take(arena, l, call->in, &s->choice);
+}
+
+void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, size_t space_bytes,
+                            mha__attn_scratch *s)
+{
+    const size_t in = mha__linear_left(l->project[0], mha__attn_rows(call));
+    const size_t out = l->o ? mha__linear_left(l->o, mha__attn_rows(call)) : 0;
+    *s = (mha__attn_scratch){.space_bytes = space_bytes};
+    if (call->outputs & MHA_ATTN_GRADS) take_gradients(arena, l, call, s);
+    s->left = mha__take(arena, 1, in > out ? in : out);
+    s->space = mha__take(arena, 1, space_bytes);
+}
+
+/* ---- from x to q, k and v ---- */
+
+/* Computes all heads of q, k and v. */
+static void project_all(const mha_attn_layer *l, const mha__attn_call *call, const void *const x[3], void *left,
+                        void *qkv)
+{
+    const size_t real = mha__attn_real(l);
+    const mha__qkv at = mha__qkv_of(l, call, qkv, real);
+    char *const y[] = {at.q, at.k, at.written_v};
+    for (int p = 0; p < 3 && l->project[p]; p++)
+        mha__linear_run(l->project[p], &(mha__linear_call){.x = x[p],
+                                                           .rows = p ? at.kv_rows : at.q_rows,
+                                                           .y = y[p],
+                                                           .y_stride = p ? at.kv_row : at.q_row,
+                                                           .left = left});
+}
+
+/* Normalizes and rotates the heads of q and k, in place. */
+static mha_status prepare(const mha_attn_layer *l, const mha__attn_call *call, void *qkv, mha_error *err)
+{
+    const mha_attn_layer_options *o = &l->options;
+    const mha_layer_input *in = call->in;
+    const int64_t D = o->head_dim, row = mha__qkv_width(o), rows = in->batch * in->length;
+    float *q = qkv, *k = q + o->heads * D;
+    const int64_t q_norms = o->whole_norms ? 1 : o->heads, k_norms = o->whole_norms ? 1 : o->kv_heads;
+    const int64_t q_width = mha__attn_norm_width(o, o->heads), k_width = mha__attn_norm_width(o, o->kv_heads);
+    if (o->q_norm.weight) mha__norm_heads(l->ctx, &o->q_norm, rows, row, q_norms, q_width, q);
+    if (o->k_norm.weight) mha__norm_heads(l->ctx, &o->k_norm, rows, row, k_norms, k_width, k);
+    if (!o->rope) return MHA_OK;
+    if (!in->cos || !in->sin)
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s must not be NULL where the layer rotates",
+                         in->cos ? "sin" : "cos");
+    /* q and k are adjacent, so their heads form one array */
+    return mha_rope_turn(l->ctx, o->rope, in->cos, in->sin, rows, o->heads + o->kv_heads, q, row, D, 0, err);
+}
+
+/* Appends the keys and values of this call to the cache, and binds all cached ones to the operator. */
+static mha_status through_cache(const mha_attn_layer *l, const mha_layer_input *in, mha_attn_args *args, mha_error *err)
+{
+    mha_attn_desc desc = {.size = sizeof desc, .heads = l->options.heads, .q_len = in->length, .causal = 1};
+    const mha_cache_tokens fresh = {
+        .size = sizeof fresh, .count = in->length, .counts = in->lengths, .dtype = MHA_F32, .k = args->k, .v = args->v};
+    desc.window = l->options.window;
+    MHA__TRY(mha_cache_append(in->cache, mha__layer_sequence(in), &fresh, err));
+    return mha_cache_bind(in->cache, mha__layer_sequence(in), in->lengths, &desc, args, err);
+}
+
+/* Binds q, k and v in 16 bit; cached k and v are bound already. */
+static void bind_halves(const mha_attn_layer *l, const mha__attn_call *call, const mha__attn_trace *t,
+                        mha_attn_args *args)
+{
+    const mha__qkv at = mha__qkv_of(l, call, t->half, sizeof *t->half);
+    args->q.data = at.q;
+    args->out.data = t->mixed;
+    if (call->in->cache) return;
+    args->k.data = at.k;
+    args->v.data = at.v;
+}
+
+/* Computes q, k and v as the operator reads them. */
+static mha_status project(const mha_attn_layer *l, const mha__attn_call *call, const void *x, const mha__attn_trace *t,
+                          void *left, mha_attn_args *args, mha_error *err)
+{
+    const int64_t rows = mha__attn_rows(call), wide = mha__qkv_width(&l->options);
+    const void *const inputs[] = {x, call->key ? call->key : x, call->value ? call->value : x};
+    if (!t->qkv) {
+        mha__linear_run(
+            l->project[0],
+            &(mha__linear_call){.x = x, .rows = rows, .y = t->half, .left = left, .rounded = l->options.dtype});
+    } else if (l->head_part && mha__heads_skipped(l, call->in)) {
+        mha__heads_project(l, call, &t->chosen, inputs, t->qkv);
+    } else {
+        project_all(l, call, inputs, left, t->qkv);
+    }
+    if (t->qkv) mha__attn_layer_share(l, rows, false, t->qkv);
+    if (t->plain) memcpy(t->plain, t->qkv, qkv_elements(l, call) * mha__attn_real(l));
+    if (t->qkv) MHA__TRY(prepare(l, call, t->qkv, err));
+    if (call->empty.data) mha__attn_clear_empty(l, call, t->qkv);
+    mha__attn_move_past(l, call, true, t->qkv, t->past_k, t->past_v, (void *)call->past_key, (void *)call->past_value);
+    if (call->in->cache) MHA__TRY(through_cache(l, call->in, args, err));
+    if (t->qkv && t->half) mha__attn_convert(l, rows, wide, t->qkv, t->half, false);
+    if (t->half) bind_halves(l, call, t, args);
+    return MHA_OK;
+}
+
+/* ---- the operator ---- */
+
+static void show(const mha_attn_layer *l, const mha_layer_activations *to, int64_t rows, const mha__attn_trace *t,
+                 const float *x)
+{
+    mha__attn_show(l, rows, l->options.hidden, x, NULL, to->input);
+    mha__attn_show(l, rows, mha__qkv_width(&l->options), t->qkv, t->half, to->qkv);
+    mha__attn_show(l, rows, mha__context_width(l), t->context, t->context ? NULL : t->mixed, to->context);
+}
+
+mha_status mha__attn_attend(const mha_attn_layer *l, const mha__attn_call *call, const void *x,
+                            const mha__attn_trace *t, const mha__attn_scratch *s, mha_error *err)
+{
+    const mha_layer_input *in = call->in;
+    const int64_t rows = mha__attn_rows(call);
+    if (in->context) return MHA_OK;
+    mha_attn_args args = mha__attn_args(l, call, t);
+    mha__attn_choose(l, in, x, &t->chosen);
+    MHA__TRY(project(l, call, x, t, s->left, &args, err));
+    if (mha__attn_splits(l))
+        MHA__TRY(mha__attn_split_run(l, call, t, &args, NULL, NULL, err));
+    else
+        MHA__TRY(mha_attn_forward(call->plan, &args, s->space, s->space_bytes, err));
+    if (t->mixed && t->context) mha__attn_convert(l, rows, mha__context_width(l), t->context, t->mixed, true);
+    if (in->fills) mha__attn_fill(l, rows, in->fills, t->context);
+    if (in->activations) show(l, in->activations, rows, t, x);
+    if (t->sum) mha__experts_sum(l, in, &t->chosen, t->context, t->sum);
+    return MHA_OK;
+}
+
+void mha__attn_output(const mha_attn_layer *l, const mha__attn_call *call, const mha__attn_trace *t,
+                      const mha__attn_scratch *s, int64_t first, int64_t rows, void *y)
+{
+    const mha_layer_input *in = call->in;
+    const size_t real = mha__attn_real(l), width = (size_t)mha__context_width(l);
+    mha__linear_call run = {.rows = rows, .y = y, .left = s->left};
+    const char *x = in->context ? (const void *)in->context : t->sum ? t->sum : t->context;
+    if (x)
+        run.x = x + (size_t)first * (t->sum ? (size_t)l->options.hidden : width) * real;
+    else
+        run.left = t->mixed + (size_t)first * width;
+    if (!l->o)
+        memcpy(y, run.x, (size_t)rows * width * real);
+    else if (mha__heads_output_skips(l, in))
+        mha__heads_output(l, in, &t->chosen, t->context, first, rows, y);
+    else
+        mha__linear_run(l->o, &run);
+    if (in->activations && in->activations->out)
+        mha__attn_show(l, rows, l->out, y, NULL, in->activations->out + first * l->out);
+}
+
+/* ---- public ---- */
+
+static void lay_out(mha__arena *arena, const mha_attn_layer *layer, const mha__attn_call *call, mha__attn_trace *trace,
+                    mha__attn_scratch *scratch)
+{
+    mha__attn_trace_take(arena, layer, call, trace);
+    mha__attn_scratch_take(arena, layer, call, mha_attn_plan_workspace(call->plan), scratch);
+}
+
+mha_status mha__attn_layer_bytes(const mha_attn_layer *layer, const mha__attn_call *call, size_t *bytes, mha_error *err)
+{
+    mha__arena arena = {0};
+    mha__attn_trace trace;
+    mha__attn_scratch scratch;
+    lay_out(&arena, layer, call, &trace, &scratch);
+    if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "an attention layer's workspace");
+    *bytes = arena.used;
+    return MHA_OK;
+}
+
+mha_status mha__attn_layer_place(const mha_attn_layer *layer, const mha__attn_call *call, mha__attn_trace *trace,
+                                 mha__attn_scratch *scratch, mha_error *err)
+{
+    mha__arena arena = {.base = call->in->workspace};
+    lay_out(&arena, layer, call, trace, scratch);
+    if (!arena.overflow && arena.used <= call->in->workspace_bytes) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes must be at least %zu (got %zu)", arena.used,
+                     call->in->workspace_bytes);
+}
+
+mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const mha_layer_input *input, size_t *bytes,
+                                    mha_error *err)
+{
+    mha_layer_input in;
+    mha_attn_plan *plan = NULL;
+    if (!layer || !bytes)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: %s must not be NULL", layer ? "bytes" : "layer");
+    MHA__TRY(mha__layer_input(&in, input, err));
+    mha__attn_call call = {.in = &in};
+    MHA__TRY(mha__attn_plan(layer, &call, &plan, err));
+    call.plan = plan;
+    const mha_status status = mha__attn_layer_bytes(layer, &call, bytes, err);
+    mha_attn_plan_free(plan);
+    return status;
+}
+
+static mha_status run(const mha_attn_layer *layer, mha_layer_input *in, const mha_attn_plan *plan, void **own,
+                      const float *x, float *y, mha_error *err)
+{
+    const mha__attn_call call = {.plan = plan, .in = in};
+    mha__attn_trace trace;
+    mha__attn_scratch scratch;
+    size_t bytes = 0;
+    MHA__TRY(mha__attn_layer_bytes(layer, &call, &bytes, err));
+    MHA__TRY(mha__layer_workspace(layer->ctx, bytes, in, own, "an attention layer's workspace", err));
+    MHA__TRY(mha__attn_layer_place(layer, &call, &trace, &scratch, err));
+    MHA__TRY(mha__attn_attend(layer, &call, x, &trace, &scratch, err));
+    mha__attn_output(layer, &call, &trace, &scratch, 0, in->batch * in->length, y);
+    return MHA_OK;
+}
+
+mha_status mha_attn_layer_forward(const mha_attn_layer *layer, const mha_layer_input *input, const float *x, float *y,
+                                  mha_error *err)
+{
+    mha_layer_input in;
+    mha_attn_plan *plan = NULL;
+    void *own = NULL;
+    if (!layer || !x || !y) return mha__fail(err, MHA_ERR_ARG, "attention layer: layer, x and y must not be NULL");
+    MHA__TRY(mha__layer_input(&in, input, err));
+    MHA__TRY(mha__attn_plan(layer, &(mha__attn_call){.in = &in}, &plan, err));
+    const mha_status status = run(layer, &in, plan, &own, x, y, err);
+    mha_attn_plan_free(plan);
+    mha__free(layer->ctx, own);
+    return status;
+}
