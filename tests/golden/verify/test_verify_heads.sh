@@ -29,9 +29,10 @@ at groups.layer.passed 8
 at groups.choices.passed 6
 at 'groups.same bits.passed' 6
 
-# Under the caps: AVX2 whole; scalar without the scores of importance, whose exact Jacobian takes minutes there.
+# Under the caps: AVX2 whole, unless it is the newest ISA of this CPU, which ran above; scalar without the scores of importance,
+# whose exact Jacobian takes minutes there.
 case " $("$MHA" --version | sed -n 's/^this CPU has: *//p') " in
-*" avx2 "*)
+*" avx2 "[a-z]*)
     expect 0 verify --golden whole -q --strict --isa avx2
     [ "$(tail -n 1 out)" = '139 passed, 0 failed, 0 refused' ] || fail "avx2: $(cat out)"
     ;;
