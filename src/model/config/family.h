@@ -109,6 +109,7 @@ typedef struct mha__family {
      * and the key is ignored); default and older names of rope_theta. With local_theta, sliding layers have a rotation
      * of their own. */
     bool interleaved;
+    bool drops_cache; /* generation computes cached keys again where a longer text changes the frequencies */
     double rotary_part, theta, local_theta;
     const char *partial_key, *theta_key, *local_theta_key;
     int32_t eos; /* end token if no file names one; 0 = none */

@@ -149,6 +149,29 @@ static mha_status step_again(mha__generation *g, mha_error *err)
     return MHA_OK;
 }
 
+/* Returns true if the next token of the slot needs other frequencies than its cached keys have. */
+static bool is_outdated(const mha__generation *g, const mha__slot *s)
+{
+    const int64_t original = g->model->config.rope.original_positions;
+    return g->model->config.family->drops_cache && g->model->config.rope.kind == MHA_ROPE_LONGROPE && s->prompt >= 0 &&
+           s->length == original + 1;
+}
+
+/* Generates the next token of slots whose cached keys are outdated, and caches their keys again. */
+static mha_status renew(mha__generation *g, bool *busy, mha_error *err)
+{
+    *busy = false;
+    for (int64_t n = 0; n < g->slots; n++) {
+        if (is_outdated(g, &g->slot[n])) {
+            MHA__TRY(mha_model_cache_clear(g->cache, n, err));
+            MHA__TRY(read_prompt(g, n, 0, err));
+            MHA__TRY(mha__generation_advance(g, &g->slot[n], g->logits, err));
+        }
+        *busy |= g->slot[n].prompt >= 0;
+    }
+    return MHA_OK;
+}
+
 static mha_status run(mha__generation *g, mha_error *err)
 {
     const int64_t total = g->count * g->o.max_new;
@@ -160,6 +183,7 @@ static mha_status run(mha__generation *g, mha_error *err)
             busy |= g->slot[n].prompt >= 0;
         }
         MHA__TRY(mha__progress(g->model->ctx, "generate", g->done, total, err));
+        if (busy && g->cache) MHA__TRY(renew(g, &busy, err));
         if (busy) MHA__TRY((g->cache ? mha__generation_step : step_again)(g, err));
     }
     return MHA_OK;

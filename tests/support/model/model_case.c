@@ -87,6 +87,7 @@ const char *case_copy(const char *folder)
     for (int i = 0; i < 3; i++) {
         size_t n = 0;
         char *bytes = files_read(files_path(place(folder), names[i]), &n);
+        if (i == 2 && !bytes) break; /* some models have no tokenizer */
         assert_non_null(bytes);
         files_write(files_path(copy, names[i]), bytes, n);
         free(bytes);

@@ -18,7 +18,8 @@ float *case_floats(const mha_file *file, const char *name);
 int32_t *case_ints(const mha_file *file, const char *name);
 int64_t case_extent(const mha_file *file, const char *name, int axis);
 
-/* A fresh folder (support/files.h) with config.json, model.safetensors and tokenizer.json of `folder` in it. */
+/* A fresh folder (support/files.h) with config.json, model.safetensors and, if there is one, tokenizer.json of `folder`
+ * in it. */
 const char *case_copy(const char *folder);
 
 /* mha_model_create of a config with every allocation failing in turn: refused, and nothing kept. */

@@ -1,0 +1,339 @@
+/* test_model_families.c - what further families add to config and weights: refused keys, positions that count from the
+ * padding token, pruning, saving, and every allocation failing in turn. Recorded results are compared by
+ * tests/golden/verify/test_verify_models.sh, gradients of single options by test_model_grads.c. */
+#include "mha/model_grads.h"
+#include "mha/model_save.h"
+#include "mha/prune.h"
+#include "mha/regroup.h"
+#include "support/alloc.h"
+#include "support/check.h"
+#include "support/files.h"
+#include "support/model/model_case.h"
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { L = 9 };
+
+static const int32_t ids[L] = {5, 61, 17, 30, 9, 44, 25, 60, 12};
+
+static mha_model *open_model(mha_ctx *ctx, const char *folder)
+{
+    return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+}
+
+/* [L, V] of the tokens; from malloc. */
+static float *logits_of(const mha_model *model, const int32_t *tokens, int64_t count, const float *gates)
+{
+    float *logits = malloc((size_t)(count * mha_model_describe(model)->vocab) * sizeof *logits);
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = count, .ids = tokens, .gates = gates};
+    const mha_model_output output = {.size = sizeof output, .logits = logits};
+    mha_error err = {0};
+    if (mha_model_forward(model, &input, &output, &err) != MHA_OK) fail_msg("%s", err.message);
+    return logits;
+}
+
+/* ---- refused configs ---- */
+
+/* The folder with one key replaced; JSON `value`, NULL removes the key. */
+static void refuse(const char *family, const char *key, const char *value, mha_status status, const char *part)
+{
+    char folder[64];
+    snprintf(folder, sizeof folder, "families2/%s", family);
+    const char *copy = case_copy(folder);
+    json_t *config = json_load_file(files_path(copy, "config.json"), 0, NULL);
+    if (value)
+        assert_int_equal(json_object_set_new(config, key, json_loads(value, JSON_DECODE_ANY, NULL)), 0);
+    else
+        assert_int_equal(json_object_del(config, key), 0);
+    assert_int_equal(json_dump_file(config, files_path(copy, "config.json"), 0), 0);
+    json_decref(config);
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1};
+    mha_model *model = NULL;
+    mha_error err = {0};
+    const mha_status got = mha_model_open(NULL, copy, &o, &model, &err);
+    if (got != status || !strstr(err.message, part))
+        fail_msg("%s, %s = %s: status %d, \"%s\", want %d, \"%s\"", family, key, value ? value : "absent", (int)got,
+                 err.message, (int)status, part);
+    assert_null(model);
+    files_remove(copy);
+}
+
+static void test_refused_configs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *family, *key, *value;
+        mha_status status;
+        const char *part;
+    } cases[] = {
+        {"roberta", "pad_token_id", "null", MHA_ERR_FORMAT, "pad_token_id must be from 0 to 64: positions of a text"},
+        {"roberta", "pad_token_id", "65", MHA_ERR_FORMAT, "pad_token_id must be from 0 to 64"},
+        {"roberta", "max_position_embeddings", "67", MHA_ERR_FORMAT, "[66, 32], but config.json asks for [67, 32]"},
+        {"roberta", "is_decoder", "true", MHA_ERR_UNSUPPORTED, "is_decoder is true; only false is built"},
+        {"distilbert", "dim", "\"32\"", MHA_ERR_FORMAT, "dim must be"},
+        {"distilbert", "hidden_size", "40", MHA_ERR_FORMAT, "dim and hidden_size, two names of one key"},
+        {"nomic-bert", "rope_parameters", "{\"rope_theta\": -1}", MHA_ERR_FORMAT, "rope_theta must be"},
+        {"modernbert", "norm_bias", "true", MHA_ERR_UNSUPPORTED, "norm_bias is true; only false is built"},
+        {"modernbert", "decoder_bias", "false", MHA_ERR_UNSUPPORTED, "decoder_bias is false; only true is built"},
+        {"modernbert", "local_attention", "0", MHA_ERR_FORMAT, "local_attention must be"},
+        {"modernbert", "rope_parameters", "{\"full_attention\": {\"rope_theta\": 1e4}}", MHA_ERR_FORMAT,
+         "sliding_attention"},
+        {"modernbert", "rope_parameters", "{\"full_attention\": 7, \"sliding_attention\": {}}", MHA_ERR_FORMAT,
+         "full_attention must be an object"},
+        {"modernbert", "intermediate_size", "41", MHA_ERR_FORMAT, "[80, 32], but config.json asks for [82, 32]"},
+        {"gemma", "hidden_activation", "\"gelu_10\"", MHA_ERR_UNSUPPORTED, "hidden_activation \"gelu_10\""},
+        {"gemma3", "layer_types", "[\"full_attention\"]", MHA_ERR_FORMAT, "layer_types must be one entry for each"},
+        {"gemma3", "rope_parameters",
+         "{\"full_attention\": {}, \"sliding_attention\": {\"rope_type\": \"longrope\", \"short_factor\": [1]}}",
+         MHA_ERR_UNSUPPORTED, "sliding_attention.rope_type must not be longrope in sliding layers"},
+        {"phi", "rope_parameters", "{\"partial_rotary_factor\": 0.125}", MHA_ERR_FORMAT,
+         "partial_rotary_factor must select an even number of the 8 dimensions of a head (got 0.125)"},
+        {"phi", "rope_parameters", "{\"partial_rotary_factor\": 1.5}", MHA_ERR_FORMAT, "partial_rotary_factor must be"},
+        {"phi", "qk_layernorm", "true", MHA_ERR_UNSUPPORTED, "qk_layernorm is true; only false is built"},
+        {"phi3", "rope_parameters",
+         "{\"rope_type\": \"longrope\", \"partial_rotary_factor\": 0.75, \"short_factor\": [1, 1], \"long_factor\": "
+         "[1, "
+         "1, 1], \"original_max_position_embeddings\": 16}",
+         MHA_ERR_FORMAT, "short_factor must be one number for each pair"},
+        {"gpt-neox", "use_parallel_residual", "1", MHA_ERR_FORMAT, "use_parallel_residual must be"},
+        {"gpt-neox", "mha.kv_heads", "{\"keys\": 2, \"values\": 2}", MHA_ERR_UNSUPPORTED,
+         "mha.kv_heads must be absent: the tensors of gpt_neox have q, k and v of each head side by side"},
+        {"opt", "layer_norm_elementwise_affine", "false", MHA_ERR_UNSUPPORTED, "only true is built"},
+        {"opt", "max_position_embeddings", "65", MHA_ERR_FORMAT, "[66, 32], but config.json asks for [67, 32]"},
+        {"olmo2", "mha.heads", "[[0, 1], [0, 1, 2, 3]]", MHA_ERR_UNSUPPORTED,
+         "mha.heads and mha.kv_heads must be absent: a norm of olmo2 runs over all heads together"},
+        {"granite", "residual_multiplier", "0", MHA_ERR_FORMAT, "residual_multiplier must be"},
+        {"granite", "logits_scaling", "1e-45", MHA_ERR_FORMAT, "logits_scaling must be"},
+        {"granite", "embedding_multiplier", "\"2\"", MHA_ERR_FORMAT, "embedding_multiplier must be"},
+        {"smollm3", "no_rope_layers", "[1, 0, 2, 1]", MHA_ERR_FORMAT, "no_rope_layers[2] must be 0 or 1 (got 2"},
+        {"smollm3", "no_rope_layers", "[1, 0]", MHA_ERR_FORMAT, "no_rope_layers must be 0 or 1 for each layer"},
+        {"smollm3", "no_rope_layers", "7", MHA_ERR_FORMAT, "no_rope_layers must be"},
+        {"cohere", "use_qk_norm", "true", MHA_ERR_UNSUPPORTED, "use_qk_norm is true; only false is built"},
+        {"cohere", "logit_scale", "-1", MHA_ERR_FORMAT, "logit_scale must be"},
+        {"bloom", "apply_residual_connection_post_layernorm", "true", MHA_ERR_UNSUPPORTED, "only false is built"},
+        {"bloom", "n_head", "5", MHA_ERR_FORMAT, "must divide hidden_size = 36 (got 5)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse(cases[i].family, cases[i].key, cases[i].value, cases[i].status, cases[i].part);
+}
+
+/* ---- missing tensors ---- */
+
+/* Changes the first letter of a tensor's name, so that it is not found. */
+static void lose(const char *family, const char *name)
+{
+    char folder[64], want[200];
+    size_t n = 0, length = strlen(name), at = 0;
+    snprintf(folder, sizeof folder, "families2/%s", family);
+    snprintf(want, sizeof want, "tensor \"%s\" is missing", name);
+    const char *copy = case_copy(folder);
+    char *bytes = files_read(files_path(copy, "model.safetensors"), &n);
+    while (at + length < n && memcmp(bytes + at, name, length) != 0)
+        at++;
+    assert_true(at + length < n);
+    bytes[at] = 'X';
+    files_write(files_path(copy, "model.safetensors"), bytes, n);
+    free(bytes);
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1};
+    mha_model *model = NULL;
+    mha_error err = {0};
+    assert_int_equal(mha_model_open(NULL, copy, &o, &model, &err), MHA_ERR_FORMAT);
+    if (!strstr(err.message, want)) fail_msg("want \"%s\" in \"%s\"", want, err.message);
+    files_remove(copy);
+}
+
+static void test_missing_tensors(void **state)
+{
+    (void)state;
+    lose("roberta", "roberta.embeddings.position_embeddings.weight");
+    lose("modernbert", "model.layers.1.attn_norm.weight");
+    lose("modernbert", "model.layers.2.mlp.Wi.weight");
+    lose("modernbert", "head.norm.weight");
+    lose("phi", "lm_head.bias");
+    lose("gpt-neox", "gpt_neox.layers.1.attention.query_key_value.bias");
+    lose("olmo2", "model.layers.0.self_attn.k_norm.weight");
+    lose("bloom", "transformer.word_embeddings_layernorm.bias");
+}
+
+/* ---- positions ---- */
+
+/* Positions count from the padding token: 66 rows serve 64 tokens, and OPT has two rows more than tokens. */
+static void test_most_tokens(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"families2/roberta", "families2/opt"};
+    static const int64_t most = 64;
+    int32_t many[65];
+    for (int i = 0; i < 65; i++)
+        many[i] = 4 + i % 60;
+    for (int f = 0; f < 2; f++) {
+        mha_model *model = open_model(NULL, folders[f]);
+        assert_int_equal(mha_model_describe(model)->max_positions, most);
+        free(logits_of(model, many, most, NULL));
+        const mha_model_input longer = {.size = sizeof longer, .batch = 1, .length = most + 1, .ids = many};
+        mha_error err = {0};
+        assert_int_equal(mha_model_forward(model, &longer, NULL, &err), MHA_ERR_ARG);
+        assert_non_null(strstr(err.message, "length must be from 1 to 64 (got 65)"));
+        mha_model_free(model);
+    }
+}
+
+/* A text of its own gives the bits that it gives beside others, packed or padded; RoBERTa counts anew in each. */
+static void test_packed_and_padded(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"families2/roberta", "families2/modernbert", "families2/phi3"};
+    static const int64_t starts[3] = {0, 4, L};
+    for (int f = 0; f < 3; f++) {
+        mha_model *model = open_model(NULL, folders[f]);
+        const int64_t V = mha_model_describe(model)->vocab;
+        float *together = malloc((size_t)(L * V) * sizeof *together);
+        const mha_model_input input = {.size = sizeof input, .batch = 2, .ids = ids, .starts = starts};
+        const mha_model_output output = {.size = sizeof output, .logits = together};
+        assert_int_equal(mha_model_forward(model, &input, &output, NULL), MHA_OK);
+        for (int b = 0; b < 2; b++) {
+            const int64_t count = starts[b + 1] - starts[b];
+            float *alone = logits_of(model, ids + starts[b], count, NULL);
+            assert_memory_equal(alone, together + starts[b] * V, (size_t)(count * V) * sizeof *alone);
+            free(alone);
+        }
+        free(together);
+        mha_model_free(model);
+    }
+}
+
+/* ---- removed heads ---- */
+
+/* A model without some heads computes what the whole one computes with their gates closed, and so does its saved
+ * copy. */
+static void check_pruned(const char *folder)
+{
+    enum { MOST = 64 };
+    mha_model *whole = open_model(NULL, folder), *less = NULL;
+    const mha_model_info *info = mha_model_describe(whole);
+    const int64_t cells = info->layers * info->heads, group = info->heads / info->kv_heads;
+    uint8_t keep[MOST];
+    float gates[MOST];
+    mha_model_edit *edit = NULL;
+    mha_error err = {0};
+    assert_true(cells <= MOST && info->heads > group);
+    memset(keep, 1, sizeof keep);
+    memset(keep + group, 0, (size_t)group);
+    for (int64_t n = 0; n < cells; n++)
+        gates[n] = keep[n];
+    if (mha_prune(whole, keep, NULL, &edit, &err) != MHA_OK || mha_model_edit_open(edit, &less, &err) != MHA_OK)
+        fail_msg("%s: %s", folder, err.message);
+    float *want = logits_of(whole, ids, L, gates), *got = logits_of(less, ids, L, NULL);
+    case_near(folder, got, want, L * info->vocab, 1e-4);
+    const char *saved = files_folder();
+    if (mha_model_save(less, saved, &(mha_model_save_options){.size = sizeof(mha_model_save_options)}, &err) != MHA_OK)
+        fail_msg("%s: %s", folder, err.message);
+    mha_model *again = open_model(NULL, saved);
+    float *reopened = logits_of(again, ids, L, NULL);
+    assert_memory_equal(got, reopened, (size_t)(L * info->vocab) * sizeof *got);
+    free(want);
+    free(got);
+    free(reopened);
+    mha_model_free(again);
+    mha_model_free(less);
+    mha_model_edit_free(edit);
+    mha_model_free(whole);
+    files_remove(saved);
+}
+
+static void test_pruned(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"families2/roberta",
+                                          "families2/xlm-roberta",
+                                          "families2/distilbert",
+                                          "families2/nomic-bert",
+                                          "families2/gemma",
+                                          "families2/gemma3",
+                                          "families2/phi",
+                                          "families2/phi3",
+                                          "families2/opt",
+                                          "families2/gpt-neox",
+                                          "families2/gpt-neox-parallel",
+                                          "families2/granite",
+                                          "families2/smollm3",
+                                          "families2/cohere",
+                                          "families2/bloom",
+                                          "families2/modernbert"};
+    for (size_t f = 0; f < sizeof folders / sizeof *folders; f++)
+        check_pruned(folders[f]);
+}
+
+static void test_refused_edits(void **state)
+{
+    (void)state;
+    uint8_t keep[8] = {0, 0, 1, 1, 1, 1, 1, 1};
+    mha_model *norms = open_model(NULL, "families2/olmo2"), *rows = open_model(NULL, "families2/gpt-neox");
+    mha_model_edit *edit = NULL;
+    mha_error err = {0};
+    const mha_regroup_options fewer = {
+        .size = sizeof fewer, .method = MHA_REGROUP_MEAN, .key_heads = 2, .value_heads = 2};
+    assert_int_equal(mha_prune(norms, keep, NULL, &edit, &err), MHA_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "heads of olmo2 must stay as they are: a norm runs over all heads"));
+    assert_int_equal(mha_regroup(rows, &fewer, &edit, &err), MHA_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "key and value heads of gpt_neox must not be regrouped"));
+    mha_model_free(norms);
+    mha_model_free(rows);
+}
+
+/* ---- memory ---- */
+
+/* Opening a model and a step of training: every allocation fails in turn. */
+static void check_memory(const char *folder)
+{
+    const char *copy = case_copy(folder);
+    counting memory = {.budget = -1};
+    mha_ctx *ctx = NULL;
+    const mha_ctx_options options = {.size = sizeof options, .threads = 1, .allocator = counting_allocator(&memory)};
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1};
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};
+    const mha_model_loss_args args = {.size = sizeof args, .labels = ids};
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    const long live = memory.live;
+    mha_status status = MHA_ERR_MEMORY;
+    long n = 0;
+    for (; status != MHA_OK; n++) {
+        mha_model *model = NULL;
+        mha_model_grads *grads = NULL;
+        memory.budget = memory.calls + n;
+        status = mha_model_open(ctx, copy, &o, &model, NULL);
+        if (status == MHA_OK) status = mha_model_grads_create(model, NULL, &grads, NULL);
+        if (status == MHA_OK) status = mha_model_grads_loss(grads, &input, &args, NULL, NULL, NULL);
+        assert_true(status == MHA_OK || status == MHA_ERR_MEMORY);
+        memory.budget = -1;
+        mha_model_grads_free(grads);
+        mha_model_free(model);
+        assert_int_equal(memory.live, live);
+    }
+    assert_true(n > 40);
+    files_remove(copy);
+    mha_ctx_free(ctx);
+    assert_int_equal(memory.live, 0);
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    check_memory("families2/gpt-neox-parallel");
+    check_memory("families2/phi3");
+    check_memory("families2/modernbert");
+    check_memory("families2/cohere");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused_configs), cmocka_unit_test(test_missing_tensors),
+        cmocka_unit_test(test_most_tokens),     cmocka_unit_test(test_packed_and_padded),
+        cmocka_unit_test(test_pruned),          cmocka_unit_test(test_refused_edits),
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
