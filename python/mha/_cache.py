@@ -12,7 +12,7 @@ from ._abi import (ATTN_LSE, BF16, CACHE_ALL, CACHE_TENSORS, F16, F32, F64, Q8_0
                    AttnPart, CacheDesc, CacheTokens, NamedTensor)
 from ._array import array, empty_like, integer, lengths, operand, view
 from ._context import context
-from ._library import call, lib, struct
+from ._library import Handle, call, lib, struct
 from ._operator import Attention, _output, describe_queries
 
 _DTYPES = {"f32": F32, "f64": F64, "bf16": BF16, "f16": F16, "q8_0": Q8_0}
@@ -21,7 +21,7 @@ _STORED = {F32: np.float32, F64: np.float64, BF16: np.uint16, F16: np.float16, Q
 _CODES = {"int64": 14, "int32": 12, "uint8": 7, "float32": F32, "float64": F64, "float16": F16, "uint16": BF16}
 
 
-class Cache:
+class Cache(Handle):
     """Keys and values of `batch` sequences in pages, for decoding token by token: bitwise identical to one whole pass.
 
     dtype is what is stored: "f32", "f64", "bf16", "f16" or "q8_0" (8 bits); page_size, capacity, window and keep_first are those of
@@ -42,7 +42,6 @@ class Cache:
 
     def __init__(self, batch: int, kv_heads: int, head_dim: int, *, v_head_dim: int | None = None, dtype: str = "f32",
                  page_size: int = 0, capacity: int = 0, window: int = 0, keep_first: int = 0) -> None:
-        self._handle: c_void_p | None = None
         if dtype not in _DTYPES:
             raise ValueError(f"dtype must be one of {', '.join(map(repr, _DTYPES))} (got {dtype!r})")
         fields = dict(batch=batch, kv_heads=kv_heads, head_dim=head_dim, v_head_dim=v_head_dim or 0, page_size=page_size,
@@ -50,7 +49,7 @@ class Cache:
         desc = struct(CacheDesc, dtype=_DTYPES[dtype], **{name: integer(x, name) for name, x in fields.items()})
         handle = c_void_p()
         call("mha_cache_create", context(), ctypes.byref(desc), ctypes.byref(handle))
-        self._handle, self._free = handle, lib.mha_cache_free
+        self._own(handle, "mha_cache_free")
         self._desc, self._dtype = desc, _DTYPES[dtype]
 
     # ---- tokens ----
@@ -155,32 +154,6 @@ class Cache:
             NamedTensor(name.encode(), _CODES[x.dtype.name], x.ndim, (c_int64 * 4)(*x.shape), x.ctypes.data)
             for name, x in kept.items()))
         call("mha_cache_load", self._open(), named, len(kept))
-
-    # ---- life ----
-
-    @property
-    def closed(self) -> bool:
-        return self._handle is None
-
-    def close(self) -> None:
-        """Frees the memory. May be called more than once."""
-        handle, self._handle = getattr(self, "_handle", None), None
-        if handle is not None:
-            self._free(handle)
-
-    def __enter__(self) -> Cache:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-    def _open(self) -> c_void_p:
-        if self._handle is None:
-            raise ValueError("mha.Cache: is closed")
-        return self._handle
 
     @staticmethod
     def _sequence(sequence: int | None) -> int:

@@ -9,6 +9,7 @@ from . import _places
 from ._abi import ERR_CANCELLED, ERR_IO, ERR_MEMORY, FUNCTIONS, Error
 
 _Struct = TypeVar("_Struct", bound=ctypes.Structure)
+_Handle = TypeVar("_Handle", bound="Handle")
 
 
 class _Library:
@@ -41,6 +42,72 @@ def call(name: str, *arguments: Any) -> None:
     error = Error()
     if getattr(lib, name)(*arguments, ctypes.byref(error)):
         raise failure(error)
+
+
+class Owned(ctypes.c_void_p):
+    """A pointer to an object of the library, freed with its last reference: a call that it is passed to is one, and so are the
+    objects that need it (`parents` are those that this one needs)."""
+
+    def __init__(self, value: int | None, free: Callable[..., Any], parents: tuple[Any, ...] = ()) -> None:
+        super().__init__(value)
+        self.free, self.parents = free, parents
+
+    def __del__(self) -> None:
+        self.free(self)
+
+
+class Handle:
+    """Something that owns an object of the library: freed by close(), at the end of a `with`, or with the last reference."""
+
+    _owned: Owned | None = None
+
+    def _own(self, handle: ctypes.c_void_p, free: str, *parents: Any) -> None:
+        self._owned = Owned(handle.value, getattr(lib, free), parents)  # found now: at the end of the interpreter `lib` may be gone
+
+    def _open(self) -> Owned:
+        if self._owned is None:
+            raise ValueError(f"mha.{type(self).__name__}: is closed")
+        return self._owned
+
+    @property
+    def closed(self) -> bool:
+        return self._owned is None
+
+    def close(self) -> None:
+        """Gives the object up: it is freed when nothing else needs it. May be called more than once."""
+        self._owned = None
+
+    def __enter__(self: _Handle) -> _Handle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Guard:
+    """Functions of the user, called by the library: an exception must not pass through C. It ends the call, and is raised after it."""
+
+    def __init__(self) -> None:
+        self.raised: list[BaseException] = []
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., int]:
+        def run(*arguments: Any) -> int:
+            try:
+                return int(bool(self.raised or function(*arguments)))
+            except BaseException as error:  # KeyboardInterrupt too: it arrives here
+                self.raised.append(error)
+                return 1
+        return run
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """call(), or what a function of the user raised."""
+        try:
+            call(name, *arguments)
+        except KeyboardInterrupt:
+            if not self.raised:
+                raise
+        if self.raised:
+            raise self.raised[0]
 
 
 def struct(kind: type[_Struct], /, **fields: Any) -> _Struct:
