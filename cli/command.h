@@ -34,8 +34,7 @@ enum {
     CLI_SEED = 1 << 5,   /* -s SEED */
     CLI_DTYPE = 1 << 6,  /* --dtype */
     CLI_MODELS = 1 << 7, /* with CLI_MODEL: -m must be given twice */
-    CLI_IDS = 1 << 8,    /* --ids */
-    CLI_RANKS = 1 << 9   /* no option: several processes can divide the work */
+    CLI_IDS = 1 << 8     /* --ids */
 };
 
 /* Values of the shared options; zero if not given. */
@@ -51,10 +50,10 @@ typedef struct cli_options {
 
 struct cli_command;
 
-/* The processes that run one command together: mha-mpi (mpi/program) provides these functions, mha runs alone.
- * A command with CLI_RANKS runs on all ranks and divides its work; any other runs on rank 0, for which the others wait.
- * Only rank 0 writes results and log lines. A failure of any rank ends the command on all of them: rank 0 prints the
- * message of the first rank that failed. */
+/* The processes that run one command together: mha-mpi (mpi/program) provides these functions, mha runs alone. A
+ * command that can divide its work runs on all ranks; any other runs on rank 0, for which the others wait. Only rank 0
+ * writes results and log lines. A failure of any rank ends the command on all of them: rank 0 prints the message of the
+ * first rank that failed. */
 typedef struct cli_ranks {
     void *user;
     int rank;
@@ -65,6 +64,7 @@ typedef struct cli_ranks {
      * `code`, or if only other ranks failed, theirs. `message` gets the message of the first rank that failed.
      * `everywhere`: the command ran on all ranks. */
     int (*finish)(void *user, bool everywhere, int code, mha_error *message);
+    const mha_work *work; /* how a measurement is divided */
 } cli_ranks;
 
 /* One run of the program. */
@@ -79,7 +79,8 @@ typedef struct cli_session {
     mha_ctx *ctx;           /* created from -t and --isa before the command runs */
     const char *model;      /* folder of the model (input.h) */
     const char *model_name; /* as given by the user: "minilm", a folder */
-    const cli_ranks *ranks; /* processes that run the same command; NULL in mha */
+    const cli_ranks *ranks; /* the processes of mha-mpi; NULL in mha */
+    const mha_work *work;   /* divides the measurements of this command; NULL if it runs in one process */
 } cli_session;
 
 /* Options under a separate heading of the help, such as "Data:". */
@@ -100,6 +101,7 @@ typedef struct cli_command {
     unsigned shared;                       /* CLI_MODEL | CLI_FILE ... */
     const struct poptOption *options;      /* own options, terminated by POPT_TABLEEND; may be NULL */
     const cli_option_group *groups;        /* more own options, terminated by a NULL title; may be NULL */
+    bool (*divides)(void);                 /* can several processes divide the work of these options? NULL = no */
     int (*run)(cli_session *session);      /* returns an exit code */
 } cli_command;
 

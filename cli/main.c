@@ -93,7 +93,7 @@ static int run_command(cli_session *session)
     cli_session_close(session);
     fclose(session->out);
     if (has_result(code) && cli_signal()) code = 128 + cli_signal();
-    code = cli_finish(session, session->command->shared & CLI_RANKS, code);
+    code = cli_finish(session, session->work != NULL, code);
     finished = true;
     if (has_result(code)) {
         int written = cli_flush(session, text, bytes);
@@ -128,7 +128,12 @@ static int dispatch(int argc, char **argv)
     argv[1] = name;
     poptContext parser = NULL;
     int code = cli_options_parse(&session, argc - 1, (const char **)argv + 1, &parser);
-    code = code >= 0 ? close_stdout(code) : run_command(&session);
+    if (code < 0 && ranks && session.command->divides && session.command->divides()) session.work = ranks->work;
+    const bool idle = ranks && ranks->rank > 0 && !session.work; /* rank 0 runs the command alone */
+    if (code >= 0)
+        code = close_stdout(code);
+    else
+        code = idle ? CLI_DONE : run_command(&session);
     cli_options_free(parser);
     return code;
 }
@@ -190,9 +195,8 @@ int cli_main(int argc, char **argv, const cli_ranks *of)
 {
     ranks = of;
     const cli_command *command = argc > 1 ? find_command(argv[1]) : NULL;
-    const bool everywhere = command && command->shared & CLI_RANKS;
-    const bool runs = everywhere || !ranks || ranks->rank == 0;
+    const bool runs = !ranks || ranks->rank == 0 || (command && command->divides);
     cli_signals_install();
     const int code = runs ? run_program(argc, argv) : CLI_DONE;
-    return finished ? code : cli_finish(&(cli_session){.command = command, .ranks = ranks}, everywhere, code);
+    return finished ? code : cli_finish(&(cli_session){.command = command, .ranks = ranks}, false, code);
 }

@@ -216,7 +216,7 @@ static void on_log(void *user, int level, const char *message)
 /* On all ranks together if the command runs on all of them. */
 static mha_status create_ctx(cli_session *session, const mha_ctx_options *options, mha_error *error)
 {
-    const cli_ranks *ranks = session->command->shared & CLI_RANKS ? session->ranks : NULL;
+    const cli_ranks *ranks = session->work ? session->ranks : NULL;
     return ranks ? ranks->ctx_create(ranks->user, options, &session->ctx, error)
                  : mha_ctx_create(options, &session->ctx, error);
 }

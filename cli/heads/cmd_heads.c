@@ -240,7 +240,8 @@ static int measure_heads(cli_session *s, const cli_texts *texts, const mha_head_
                                    .no_probe = given.no_probe,
                                    .seed = (uint64_t)s->options.seed,
                                    .keep_maps = given.maps,
-                                   .state = head_state_path(0, "statistics", &state)};
+                                   .state = head_state_path(0, "statistics", &state),
+                                   .work = s->work};
     mha_error error = {0};
     if (given.maps) return head_texts_maps(s, m->model, texts->text[0], &how, &m->heads);
     return mha_heads_measure_data(m->model, data, &how, &m->heads, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
@@ -296,6 +297,12 @@ static void print_lists(FILE *out, int columns)
     importance_scores_put_lists(out, columns, MARGIN);
 }
 
+/* Scores and maps run in one process. */
+static bool divides(void)
+{
+    return !given.maps && !importance_scores_given.by;
+}
+
 const cli_command cli_heads = {
     .name = "heads",
     .summary = "measure and label every attention head of a model",
@@ -322,5 +329,6 @@ const cli_command cli_heads = {
     .examples = "mha heads \"Clara has a kite. Clara has a kite.\"\n"
                 "mha heads -f texts.txt --by gradmag --csv\n"
                 "mha heads -m minilm -f texts.txt --by jacobian_probe\n",
+    .divides = divides,
     .run = run,
 };

@@ -22,6 +22,7 @@
 #define MHA_CLUSTER_H
 
 #include "mha/attn.h"
+#include "mha/work.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -39,6 +40,7 @@ typedef struct mha_cluster_options {
     double timeout; /* [s] without a sign of life from a peer that is waited for; 0 = 300 */
     /* Bytes of the largest message, as MPI counts are int; longer transfers are divided. 0 = 2^30, the maximum. */
     int64_t message_bytes;
+    double record_pause; /* [s] between records of a journal, see mha_cluster_work; 0 = 10 */
 } mha_cluster_options;
 
 /* Who and where this rank is. The ranks form a grid: groups of tp consecutive ranks share the heads of a layer (tensor
@@ -88,10 +90,32 @@ MHA_API mha_status mha_cluster_sum(mha_cluster *cluster, int64_t *values, int64_
  * where ranks would use different ones, all use the newest that each rank's CPU and options permit, and the log of rank
  * 0 gets a warning that names it and a host without the newer one. With `mixed_isa` = 1 each rank uses its own. The
  * context's callback between tiles drives the transfers of this cluster, which must outlive the context, and then calls
- * options->between_tiles. With threads = 0 and without MHA_THREADS, ranks of one host that are not bound to CPUs divide
- * them. */
+ * options->between_tiles. With threads = 0 and without MHA_THREADS, ranks of one host that are not bound to CPUs
+ * divide them. */
 MHA_API mha_status mha_cluster_ctx_create(mha_cluster *cluster, const mha_ctx_options *options, int mixed_isa,
                                           mha_ctx **out, mha_error *err);
+
+/* ---- measurements whose steps all ranks share ---- */
+
+/* The callbacks of this cluster for a measurement (work.h), valid until the cluster is freed; NULL for a NULL cluster
+ * or without memory. All ranks make the same call, such as
+ *
+ *     mha_heads_options options = {.size = sizeof options, .work = mha_cluster_work(cluster)};
+ *     mha_heads_measure_data(model, data, &options, &heads, &err);
+ *
+ * Rank 0 hands out the steps, in ascending order, so that no rank idles; results are added as integers, so that all
+ * ranks get the bits of one process. At the start the ranks compare model (ISA included), data and options; the one
+ * that differs is named.
+ *
+ * Progress: with a state file FILE, rank R appends its results to FILE.R every `record_pause` seconds. Any number of
+ * ranks reads all of them at the start and does not repeat finished steps; a journal that was cut is used up to its
+ * last good record. The files must be on a file system that all hosts share.
+ *
+ * Failures: a rank that fails before or during the measurement calls mha_cluster_agree with its failure. All other
+ * ranks then get it from the measurement, as its error, and their next mha_cluster_agree returns it at once. So each
+ * rank can call mha_cluster_agree once after the measurement, however it ended. A rank that needs longer than the
+ * timeout for one step counts as silent. */
+MHA_API const mha_work *mha_cluster_work(mha_cluster *cluster);
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,7 @@
 #define MHA_HEADS_H
 
 #include "mha/head_data.h"
+#include "mha/work.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -117,6 +118,9 @@ typedef struct mha_heads_options {
      * result. Read if it exists, replaced atomically about once a second, at the end and when the run is cancelled;
      * MHA_ERR_ARG for a file of another model, data or options. NULL = none; not with keep_maps. */
     const char *state;
+    /* Shares the texts with other processes (work.h), each of which makes the same call; all get the result of one
+     * process, bitwise. `state` is then passed to `work`. NULL = alone; not with keep_maps. */
+    const mha_work *work;
 } mha_heads_options;
 
 typedef struct mha_heads mha_heads;
@@ -124,8 +128,9 @@ typedef struct mha_heads mha_heads;
 /* Runs the model over the data and measures every head. `options` may be NULL. Reports progress as "measure heads", in
  * tokens. Cost: one forward pass that computes the attention scores twice; short texts take about 1.1 times as long as
  * the pass alone. Memory besides that of the pass, which runs batch_tokens or the longest text: for each token of the
- * longest text a double for each head of all layers, four for each head of one layer, and 32 floats for each thread;
- * with keep_maps all maps. Results are bitwise independent of the number of threads and of batch_tokens. */
+ * longest text two doubles for each head of all layers, five for each head of one layer, and 32 floats for each thread;
+ * with keep_maps all maps. Results are bitwise independent of the number of threads and of batch_tokens, and of the
+ * order of the texts: those of a text are summed in double, and texts are added as integers in units of 2^-40. */
 MHA_API mha_status mha_heads_measure_data(const mha_model *model, const mha_head_data *data,
                                           const mha_heads_options *options, mha_heads **out, mha_error *err);
 

@@ -39,6 +39,7 @@
 
 /* heads */
 #include "mha/head_data.h"      /* the texts that heads are measured on */
+#include "mha/work.h"           /* a measurement that several processes share */
 #include "mha/heads.h"          /* what each head does: statistics, patterns, labels */
 #include "mha/importance.h"     /* how much each head matters */
 #include "mha/diversity.h"      /* how similar heads are: distances, clusters */

@@ -7,10 +7,17 @@
 #include "cluster_struct.h"
 #include "mha/mha.h"
 
-static const double TIMEOUT = 300; /* [s] */
+static const double TIMEOUT = 300, RECORD_PAUSE = 10; /* [s] */
 static const int64_t MOST_BYTES = INT64_C(1) << 30;
 
 /* ---- options ---- */
+
+static mha_status check_seconds(const char *name, double value, mha_error *err)
+{
+    if (value >= 0 && value <= 1e9) return MHA_OK;
+    return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "mha_cluster_options: %s must be from 0 to 1e9 (got %g)", name,
+                             value);
+}
 
 static mha_status read_options(const mha_cluster_options *given, mha_cluster_options *own, mha_error *err)
 {
@@ -18,14 +25,14 @@ static mha_status read_options(const mha_cluster_options *given, mha_cluster_opt
         return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "mha_cluster_options: size must be %zu (got %zu)",
                                  sizeof *given, given->size);
     *own = given ? *given : (mha_cluster_options){.size = sizeof *own};
-    if (!(own->timeout >= 0 && own->timeout <= 1e9))
-        return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "mha_cluster_options: timeout must be from 0 to 1e9 (got %g)",
-                                 own->timeout);
+    MHA__TRY(check_seconds("timeout", own->timeout, err));
+    MHA__TRY(check_seconds("record_pause", own->record_pause, err));
     if (own->message_bytes < 0 || own->message_bytes > MOST_BYTES)
         return mha__cluster_fail(NULL, err, MHA_ERR_ARG,
                                  "mha_cluster_options: message_bytes must be from 0 to %lld (got %lld)",
                                  (long long)MOST_BYTES, (long long)own->message_bytes);
     if (own->timeout == 0) own->timeout = TIMEOUT;
+    if (own->record_pause == 0) own->record_pause = RECORD_PAUSE;
     if (own->message_bytes == 0) own->message_bytes = MOST_BYTES;
     if (own->tp == 0) own->tp = 1;
     if (own->cp == 0) own->cp = 1;
@@ -136,7 +143,7 @@ static mha_status lay_out_grid(mha_cluster *c, const mha_cluster_options *o, mha
 /* What must be the same on all ranks. The bytes of padding are not among it. */
 static mha_status compare(mha_cluster *c, const mha_cluster_options *o, mha_error *err)
 {
-    const double values[] = {o->tp, o->cp, o->timeout, (double)o->message_bytes};
+    const double values[] = {o->tp, o->cp, o->timeout, o->record_pause, (double)o->message_bytes};
     MHA__TRY(mha_cluster_same(c, "the version of mha", mha_version(), strlen(mha_version()), err));
     return mha_cluster_same(c, "mha_cluster_options", values, sizeof values, err);
 }
@@ -146,6 +153,7 @@ static mha_status compare(mha_cluster *c, const mha_cluster_options *o, mha_erro
 static mha_status open_cluster(mha_cluster *c, const mha_cluster_options *o, mha_error *err)
 {
     c->timeout = o->timeout;
+    c->record_pause = o->record_pause;
     c->message_bytes = o->message_bytes;
     MHA__TRY(start_mpi(c, err));
     MHA__TRY(take_ranks(c, o, err));
@@ -184,6 +192,7 @@ void mha_cluster_free(mha_cluster *cluster)
         free(cluster->hooks);
         cluster->hooks = next;
     }
+    mha__cluster_work_free(cluster);
     mha__cluster_transfers_free(cluster);
     free(cluster->hosts);
     free(cluster->addends);

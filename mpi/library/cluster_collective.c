@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cluster_struct.h"
+#include "work_journal.h"
 
 /* ---- broadcast ---- */
 
@@ -106,10 +107,8 @@ static void name_rank(const mha_cluster *c, mha_error *err)
         mha__cluster_fail(c, err, err->status, "%s", err->message[0] ? err->message : mha_status_text(err->status));
 }
 
-mha_status mha_cluster_agree(mha_cluster *cluster, mha_status status, mha_error *err)
+mha_status mha__cluster_agree_now(mha_cluster *cluster, mha_status status, mha_error *err)
 {
-    if (!cluster || !err) return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "cluster and err must not be NULL");
-    if (cluster->broken) return status != MHA_OK ? status : MHA_ERR_IO;
     mha_error own = *err;
     const int64_t *all;
     own.status = status;
@@ -122,24 +121,22 @@ mha_status mha_cluster_agree(mha_cluster *cluster, mha_status status, mha_error 
     return own.status;
 }
 
-/* ---- comparison ---- */
-
-/* FNV-1a, which needs no table and no seed. */
-static uint64_t digest(const void *data, size_t bytes)
+mha_status mha_cluster_agree(mha_cluster *cluster, mha_status status, mha_error *err)
 {
-    const unsigned char *p = data;
-    uint64_t h = UINT64_C(14695981039346656037);
-    for (size_t n = 0; n < bytes; n++)
-        h = (h ^ p[n]) * UINT64_C(1099511628211);
-    return h;
+    if (!cluster || !err) return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "cluster and err must not be NULL");
+    if (!cluster->broken && mha__cluster_work_leave(cluster, err)) return err->status;
+    if (cluster->broken) return status != MHA_OK ? status : MHA_ERR_IO;
+    return mha__cluster_agree_now(cluster, status, err);
 }
+
+/* ---- comparison ---- */
 
 mha_status mha_cluster_same(mha_cluster *cluster, const char *what, const void *data, size_t bytes, mha_error *err)
 {
     if (!cluster) return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "cluster must not be NULL");
     if (!what || (!data && bytes > 0))
         return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "what and data must not be NULL");
-    const uint64_t own[2] = {digest(data, bytes), bytes};
+    const uint64_t own[2] = {mha__digest(MHA__DIGEST_START, data, bytes), bytes};
     uint64_t first[2] = {own[0], own[1]};
     mha_error why = {0};
     mha_status status = MHA_OK;
@@ -147,7 +144,7 @@ mha_status mha_cluster_same(mha_cluster *cluster, const char *what, const void *
     if (memcmp(own, first, sizeof own) != 0)
         status = mha__cluster_fail(cluster, &why, MHA_ERR_ARG, "%s must be the same as on rank 0 (%s)", what,
                                    cluster->hosts[0]);
-    status = mha_cluster_agree(cluster, status, &why);
+    status = mha__cluster_agree_now(cluster, status, &why);
     if (status != MHA_OK && err) *err = why;
     return status;
 }

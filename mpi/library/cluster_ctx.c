@@ -99,7 +99,7 @@ static mha_status find_own(mha_cluster *c, const mha_ctx_options *o, own_ctx *ow
     mha_status status = mha_ctx_create(o, &ctx, &why);
     if (status == MHA_OK) *own = (own_ctx){isas[index_of(mha_ctx_isa(ctx))], mha_ctx_threads(ctx)};
     mha_ctx_free(ctx);
-    status = mha_cluster_agree(c, status, &why);
+    status = mha__cluster_agree_now(c, status, &why);
     if (status != MHA_OK && err) *err = why;
     return status;
 }
@@ -140,7 +140,7 @@ mha_status mha_cluster_ctx_create(mha_cluster *cluster, const mha_ctx_options *o
     divide_threads(cluster, &o, own.threads);
     mha_status status = make_hook(cluster, &o, &why);
     if (status == MHA_OK) status = mha_ctx_create(&o, out, &why);
-    status = mha_cluster_agree(cluster, status, &why);
+    status = mha__cluster_agree_now(cluster, status, &why);
     if (status == MHA_OK) return MHA_OK;
     mha_ctx_free(*out);
     *out = NULL;

@@ -30,6 +30,8 @@ typedef struct mha__hook {
     void *user;
 } mha__hook;
 
+struct mha__shared_work;
+
 struct mha_cluster {
     MPI_Comm comm;
     bool finalizes; /* mha_cluster_open initialized MPI */
@@ -39,7 +41,8 @@ struct mha_cluster {
     int64_t *gathered;             /* [ranks] result of mha__cluster_gather */
     int64_t *addends;              /* [MHA__ADDENDS] of another rank */
     mha__hook *hooks;              /* of the contexts */
-    double timeout;
+    struct mha__shared_work *work; /* NULL = none was asked for */
+    double timeout, record_pause;
     int64_t message_bytes;
 
     /* Messages under way: the first `pending` entries of both arrays. */
@@ -67,11 +70,25 @@ mha_status mha__cluster_receive(mha_cluster *cluster, void *data, size_t bytes, 
 mha_status mha__cluster_wait(mha_cluster *cluster, const char *step, mha_error *err);
 /* Lets transfers progress, at most every 50 us; for calls between pieces of other work. */
 mha_status mha__cluster_tick(mha_cluster *cluster, mha_error *err);
+/* Gives the core away for a moment, longer after a longer wait [s]. */
+void mha__cluster_rest(double waited);
 /* Releases the list of messages. */
 void mha__cluster_transfers_free(mha_cluster *cluster);
 
 /* Collective. *all gets one number of each rank, [ranks], valid until the next call. */
 mha_status mha__cluster_gather(mha_cluster *cluster, int64_t own, const int64_t **all, mha_error *err);
+
+/* Collective. mha_cluster_agree, whether or not work is under way. */
+mha_status mha__cluster_agree_now(mha_cluster *cluster, mha_status status, mha_error *err);
+
+/* ---- shared work (cluster_work.c) ---- */
+
+/* On rank 0: answers the ranks that asked for a step. Called wherever this rank waits or lets transfers progress. */
+mha_status mha__cluster_serve(mha_cluster *cluster, mha_error *err);
+/* Ends work that is under way, or whose end this rank learned of. Returns true if all ranks agreed on a failure
+ * already, which *err then gets; else leaves the agreement to the caller. */
+bool mha__cluster_work_leave(mha_cluster *cluster, mha_error *err);
+void mha__cluster_work_free(mha_cluster *cluster);
 
 /* Seconds since an arbitrary moment. */
 double mha__cluster_now(void);

@@ -2,7 +2,8 @@
  *
  * All communication of the cluster, collective functions included, is made of these, so that every wait has a peer that
  * its message can name. MPI delivers messages between two ranks in the order in which they were sent, so one tag is
- * enough. A wait polls: first it yields the core, in case the peer shares it, and after some milliseconds it sleeps. */
+ * enough. A wait polls: first it yields the core, in case the peer shares it; after some milliseconds it sleeps for
+ * a hundredth of the time that it has waited, within 0.1 to 10 ms, so that long waits take no core. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,11 +95,13 @@ static mha_status timed_out(mha_cluster *c, const char *step, mha_error *err)
                              m->sends ? "was accepted by" : "came from", m->peer, c->hosts[m->peer], c->timeout);
 }
 
-/* Sleeps for a hundredth of the time that was waited, within 0.1 to 10 ms: long waits take no core. */
-static void sleep_after(double waited)
+void mha__cluster_rest(double waited)
 {
     const double nap = waited / 100 < 1e-4 ? 1e-4 : waited / 100 > 1e-2 ? 1e-2 : waited / 100;
-    nanosleep(&(struct timespec){0, (long)(nap * 1e9)}, NULL);
+    if (waited < YIELDING)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){0, (long)(nap * 1e9)}, NULL);
 }
 
 mha_status mha__cluster_wait(mha_cluster *cluster, const char *step, mha_error *err)
@@ -107,13 +110,11 @@ mha_status mha__cluster_wait(mha_cluster *cluster, const char *step, mha_error *
     while (cluster->pending > 0) {
         int count;
         MHA__TRY(test_messages(cluster, &count, err));
+        MHA__TRY(mha__cluster_serve(cluster, err));
         const double now = mha__cluster_now();
         if (count > 0) since = now;
         if (now - since > cluster->timeout) return timed_out(cluster, step, err);
-        if (count > 0 || now - since < YIELDING)
-            sched_yield();
-        else
-            sleep_after(now - since);
+        mha__cluster_rest(now - since);
     }
     return MHA_OK;
 }
@@ -124,5 +125,6 @@ mha_status mha__cluster_tick(mha_cluster *cluster, mha_error *err)
     const double now = mha__cluster_now();
     if (now - cluster->last_tick < TICK) return MHA_OK;
     cluster->last_tick = now;
+    MHA__TRY(mha__cluster_serve(cluster, err));
     return test_messages(cluster, &count, err);
 }

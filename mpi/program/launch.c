@@ -23,45 +23,52 @@ typedef struct launch_options {
     const char *hosts;
     long ranks, retries;
     bool print;
-    rank_options own; /* passed on to the ranks */
-    char timeout[24];
+    const char *own[6]; /* options that are passed on to the ranks */
+    int own_count;
 } launch_options;
 
 static const char usage[] =
-    "Usage: mha-mpi launch [-np P] [--hosts FILE] [--timeout S] [--mixed-isa] [--retries N] [--print] COMMAND ...\n\n"
+    "Usage: mha-mpi launch [-np P] [--hosts FILE] [--timeout S] [--record S] [--mixed-isa]\n"
+    "                      [--retries N] [--print] COMMAND ...\n\n"
     "Starts P ranks of `mha-mpi COMMAND ...` with mpirun, on this machine or on the hosts of FILE (one a line, as "
     "mpirun\n"
     "reads it: NAME slots=N). It ends when a rank or a host dies, and prints which.\n\n"
     "  -np P          number of ranks; default: one, or the slots of FILE\n"
     "  --hosts FILE   the hosts; each rank is bound to a NUMA domain and uses its cores\n"
     "  --timeout S    end the job if a rank waits S seconds for another one (300)\n"
+    "  --record S     with a state file: seconds between two records of a rank (10)\n"
     "  --mixed-isa    let CPUs use the newest instructions that each has; results then depend on the hosts\n"
     "  --retries N    after a failure that may pass, start again, at most N times (0)\n"
     "  --print        print the mpirun command and exit\n";
 
 /* ---- options ---- */
 
+/* An option of the ranks: checked here, passed on as it is. */
+static int read_own(int left, char **argv, launch_options *o)
+{
+    rank_options checked = {0};
+    const int words = rank_options_read_one(left, argv, &checked);
+    const int most = sizeof o->own / sizeof *o->own;
+    if (o->own_count + words > most) return fputs("mha-mpi launch: too many options\n", stderr), -1;
+    for (int n = 0; n < words; n++)
+        o->own[o->own_count++] = argv[n];
+    return words;
+}
+
 /* One option at argv[n]. Returns the words that it has, 0 if it is none, or -1 after a message. */
 static int read_option(int left, char **argv, launch_options *o)
 {
     const char *value = left > 1 ? argv[1] : NULL;
-    long seconds;
     if (strcmp(argv[0], "-np") == 0) return rank_options_whole("-np", value, 1, MOST_RANKS, &o->ranks) ? 2 : -1;
     if (strcmp(argv[0], "--retries") == 0)
         return rank_options_whole("--retries", value, 0, MOST_RETRIES, &o->retries) ? 2 : -1;
-    if (strcmp(argv[0], "--timeout") == 0) {
-        if (!rank_options_whole("--timeout", value, 1, 1000000, &seconds)) return -1;
-        snprintf(o->timeout, sizeof o->timeout, "%ld", seconds);
-        return 2;
-    }
     if (strcmp(argv[0], "--hosts") == 0) {
         o->hosts = value;
         if (!value) fprintf(stderr, "mha-mpi launch: --hosts requires a file\n");
         return value ? 2 : -1;
     }
-    if (strcmp(argv[0], "--mixed-isa") == 0) return o->own.mixed_isa = true, 1;
     if (strcmp(argv[0], "--print") == 0) return o->print = true, 1;
-    return 0;
+    return read_own(left, argv, o);
 }
 
 /* Returns the place of the command in argv, or -1 after a message. */
@@ -119,8 +126,8 @@ static void make_command(words *w, const launch_options *o, const char *ranks, c
     put_all(w, parameters);
     put_places(w, o, ranks);
     put(w, self);
-    if (o->own.mixed_isa) put(w, "--mixed-isa");
-    if (o->timeout[0]) put_all(w, (const char *const[]){"--timeout", o->timeout, NULL});
+    for (int n = 0; n < o->own_count; n++)
+        put(w, o->own[n]);
     for (; *command; command++)
         put(w, *command);
 }

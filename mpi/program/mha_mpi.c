@@ -77,7 +77,8 @@ static mha_status check_words(program *p, int argc, char **argv, mha_error *err)
 static int open_program(program *p, int argc, char **argv)
 {
     mha_error error = {0};
-    const mha_cluster_options options = {.size = sizeof options, .timeout = p->options.timeout};
+    const mha_cluster_options options = {
+        .size = sizeof options, .timeout = p->options.timeout, .record_pause = p->options.record_pause};
     mha_status status = mha_cluster_open(&options, &p->cluster, &error);
     if (status == MHA_OK) status = check_words(p, argc, argv, &error);
     if (status != MHA_OK) {
@@ -85,8 +86,17 @@ static int open_program(program *p, int argc, char **argv)
         return CLI_FAILED;
     }
     const int rank = mha_cluster_describe(p->cluster)->rank;
+    if (!mha_cluster_work(p->cluster)) {
+        give_up(p, "out of memory");
+        return CLI_FAILED;
+    }
     snprintf(p->label, sizeof p->label, "rank %d (%s): ", rank, mha_cluster_host(p->cluster, rank));
-    p->ranks = (cli_ranks){.user = p, .rank = rank, .label = p->label, .ctx_create = create_ctx, .finish = finish};
+    p->ranks = (cli_ranks){.user = p,
+                           .rank = rank,
+                           .label = p->label,
+                           .ctx_create = create_ctx,
+                           .finish = finish,
+                           .work = mha_cluster_work(p->cluster)};
     /* Only rank 0 writes results. */
     if (rank > 0 && !freopen("/dev/null", "w", stdout)) return CLI_FAILED;
     return CLI_DONE;

@@ -21,19 +21,21 @@ bool rank_options_whole(const char *option, const char *text, long from, long to
     return false;
 }
 
+int rank_options_read_one(int left, char **argv, rank_options *options)
+{
+    long seconds;
+    const bool timeout = left > 0 && strcmp(argv[0], "--timeout") == 0;
+    if (left > 0 && strcmp(argv[0], "--mixed-isa") == 0) return options->mixed_isa = true, 1;
+    if (!timeout && (left < 1 || strcmp(argv[0], "--record") != 0)) return 0;
+    if (!rank_options_whole(argv[0], left > 1 ? argv[1] : NULL, 1, MOST_SECONDS, &seconds)) return -1;
+    *(timeout ? &options->timeout : &options->record_pause) = (double)seconds;
+    return 2;
+}
+
 int rank_options_read(int argc, char **argv, rank_options *options)
 {
     int n = 1;
-    for (; n < argc && argv[n][0] == '-'; n++) {
-        long seconds;
-        if (strcmp(argv[n], "--mixed-isa") == 0) {
-            options->mixed_isa = true;
-        } else if (strcmp(argv[n], "--timeout") == 0) {
-            if (!rank_options_whole("--timeout", ++n < argc ? argv[n] : NULL, 1, MOST_SECONDS, &seconds)) return -1;
-            options->timeout = (double)seconds;
-        } else {
-            break; /* --help and --version are commands */
-        }
-    }
+    for (int words; (words = rank_options_read_one(argc - n, argv + n, options)) != 0; n += words)
+        if (words < 0) return -1;
     return n - 1;
 }

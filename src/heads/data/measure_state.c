@@ -159,6 +159,13 @@ static mha_status write_list(const mha__state *s, int64_t done, mha_tensor *list
 
 /* ---- use ---- */
 
+mha_status mha__state_mark(mha__state *state, const mha_model *model, const mha_head_data *data, mha_error *err)
+{
+    *state = (mha__state){.ctx = mha_model_ctx(model)};
+    MHA__TRY(mark_model(state, model, data, err));
+    return mark_data(state, data, err);
+}
+
 mha_status mha__state_open(mha__state *state, const mha_model *model, const mha_head_data *data,
                            const mha__state_of *of, const mha_named_tensor *sums, int64_t count, int64_t *done,
                            mha_error *err)
@@ -166,8 +173,10 @@ mha_status mha__state_open(mha__state *state, const mha_model *model, const mha_
     *state = (mha__state){.ctx = mha_model_ctx(model), .of = *of, .sums = sums, .count = count};
     *done = 0;
     if (!of->path) return MHA_OK;
-    MHA__TRY(mark_model(state, model, data, err));
-    MHA__TRY(mark_data(state, data, err));
+    mha__state marks;
+    MHA__TRY(mha__state_mark(&marks, model, data, err));
+    memcpy(state->model, marks.model, sizeof state->model);
+    memcpy(state->data, marks.data, sizeof state->data);
     state->kept = mha__now(CLOCK_MONOTONIC);
     return mha__source_exists(NULL, of->path) ? read_file(state, done, err) : MHA_OK;
 }

@@ -43,6 +43,9 @@ mha_status mha__state_open(mha__state *state, const mha_model *model, const mha_
                            const mha__state_of *of, const mha_named_tensor *sums, int64_t count, int64_t *done,
                            mha_error *err);
 
+/* Computes the fingerprints alone: fills `model` and `data` of a state that stores nothing. */
+mha_status mha__state_mark(mha__state *state, const mha_model *model, const mha_head_data *data, mha_error *err);
+
 /* Must be called after each step. Writes the file if it is due: at most once per second, less often if writing is
  * slow, and at the last step. */
 mha_status mha__state_keep(mha__state *state, int64_t done, mha_error *err);

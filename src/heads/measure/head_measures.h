@@ -3,7 +3,7 @@
 #define MHA_HEADS_MEASURE_HEAD_MEASURES_H
 
 #include "heads/data/head_data.h"
-#include "heads/measure/head_stats.h"
+#include "heads/measure/head_sums.h"
 
 struct mha_heads {
     mha_ctx *ctx;
@@ -25,10 +25,10 @@ mha_status mha__heads_create(mha_ctx *ctx, int64_t layers, const int64_t *counts
 void mha__heads_seen_rows(int64_t tokens, bool causal, double *rows);
 void mha__heads_average(mha_heads *heads, const double *rows);
 
-/* Adds batch `batch` of the data; see measure_batch.c. Created once for all batches. */
+/* Adds batch `batch` of the data to the sums; see measure_batch.c. Created once for all batches. */
 typedef struct mha__heads_pass mha__heads_pass;
 mha_status mha__heads_pass_create(const mha_model *model, const mha_head_data *data, mha_heads *heads,
-                                  mha__heads_pass **out, mha_error *err);
+                                  mha__head_sums *sums, mha__heads_pass **out, mha_error *err);
 mha_status mha__heads_pass_run(mha__heads_pass *pass, int64_t batch, mha_error *err);
 void mha__heads_pass_free(mha__heads_pass *pass);
 

@@ -66,23 +66,75 @@ static mha_status run_batches(const mha_head_data *data, mha__heads_pass *pass, 
     return mha__progress(state->ctx, WORK, all, all, err);
 }
 
-/* Sums over all texts; resumes from the file of options->state, if it exists. */
+static const char SUMS[] = "statistics of heads, in units of 2^-40";
+
+/* All batches, resumed from the file of options->state, if it exists. */
+static mha_status sum_alone(const mha_model *model, const mha_head_data *data, const mha_heads_options *options,
+                            mha__heads_pass *pass, mha__head_sums *sums, mha_error *err)
+{
+    const mha_named_tensor values[] = {
+        {.name = "sums", .dtype = MHA_I64, .rank = 1, .shape = {sums->count}, .data = sums->values}};
+    const mha__state_of of = {.path = options->state, .options = SUMS, .steps = mha__head_data_batches(data)};
+    mha__state state;
+    int64_t done;
+    MHA__TRY(mha__state_open(&state, model, data, &of, values, 1, &done, err));
+    return run_batches(data, pass, &state, done, err);
+}
+
+/* The batches that `work` gives this process. */
+static mha_status share_batches(mha_ctx *ctx, const mha_head_data *data, const mha_work *work, mha__heads_pass *pass,
+                                mha__head_sums *sums, mha_error *err)
+{
+    const int64_t all = mha_head_data_tokens(data);
+    int64_t tokens = 0, counted = 0;
+    for (;;) {
+        int64_t step;
+        MHA__TRY(work->next(work->user, &step, err));
+        if (step < 0) return mha__progress(ctx, WORK, all, all, err);
+        if (step < counted || step >= mha__head_data_batches(data))
+            return mha__fail(err, MHA_ERR_ARG, "mha_work: next must give a step from %lld to %lld (got %lld)",
+                             (long long)counted, (long long)mha__head_data_batches(data) - 1, (long long)step);
+        for (; counted <= step; counted++)
+            tokens += tokens_of(data, counted);
+        MHA__TRY(mha__progress(ctx, WORK, tokens - tokens_of(data, step), all, err));
+        MHA__TRY(mha__heads_pass_run(pass, step, err));
+        MHA__TRY(work->add(work->user, step, sums->values, err));
+        mha__head_sums_clear(sums);
+    }
+}
+
+static mha_status sum_shared(const mha_model *model, const mha_head_data *data, const mha_heads_options *options,
+                             mha__heads_pass *pass, mha__head_sums *sums, mha_error *err)
+{
+    const mha_work *work = options->work;
+    mha__state marks;
+    MHA__TRY(mha__state_mark(&marks, model, data, err));
+    const mha_work_info info = {.name = SUMS,
+                                .model = marks.model,
+                                .data = marks.data,
+                                .state = options->state,
+                                .steps = mha__head_data_batches(data),
+                                .values = sums->count};
+    MHA__TRY(work->begin(work->user, &info, err));
+    MHA__TRY(share_batches(mha_model_ctx(model), data, work, pass, sums, err));
+    return work->total(work->user, sums->values, err);
+}
+
+/* Sums over all texts. */
 static mha_status measure_texts(const mha_model *model, const mha_head_data *data, const mha_heads_options *options,
                                 mha_heads *heads, mha_error *err)
 {
+    mha__head_sums sums;
+    mha__heads_pass *pass = NULL;
     const int64_t count = heads->first[heads->layers];
-    const mha_named_tensor sums[] = {
-        {.name = "sums", .dtype = MHA_F64, .rank = 3, .shape = {count, 2, MHA_HEAD_METRICS}, .data = heads->stats},
-        {.name = "received", .dtype = MHA_F64, .rank = 2, .shape = {count, heads->longest}, .data = heads->received}};
-    const mha__state_of of = {
-        .path = options->state, .options = "statistics of heads", .steps = mha__head_data_batches(data)};
-    mha__state state;
-    mha__heads_pass *pass;
-    int64_t done;
-    MHA__TRY(mha__state_open(&state, model, data, &of, sums, sizeof sums / sizeof *sums, &done, err));
-    mha_status status = mha__heads_pass_create(model, data, heads, &pass, err);
-    if (status == MHA_OK) status = run_batches(data, pass, &state, done, err);
+    mha_status status =
+        mha__head_sums_create(heads->ctx, count, heads->longest, mha_head_data_tokens(data), &sums, err);
+    if (status == MHA_OK) status = mha__heads_pass_create(model, data, heads, &sums, &pass, err);
+    if (status == MHA_OK) status = (options->work ? sum_shared : sum_alone)(model, data, options, pass, &sums, err);
+    for (int64_t h = 0; h < count && status == MHA_OK; h++)
+        mha__head_sums_read(&sums, h, &heads->stats[h], heads->received + h * heads->longest);
     mha__heads_pass_free(pass);
+    mha__head_sums_free(heads->ctx, &sums);
     return status;
 }
 
@@ -110,6 +162,11 @@ static mha_status check(const mha_model *model, int64_t count, const mha_heads_o
                          (long long)count);
     if (options->keep_maps && options->state)
         return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: state must be NULL with keep_maps");
+    if (options->keep_maps && options->work)
+        return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: work must be NULL with keep_maps");
+    const mha_work *w = options->work;
+    if (w && !(w->begin && w->next && w->add && w->total))
+        return mha__fail(err, MHA_ERR_ARG, "mha_work: begin, next, add and total must not be NULL");
     return MHA_OK;
 }
 

@@ -1,8 +1,9 @@
 /* measure_batch.c - runs one packed batch of texts through the model, and adds its rows of probabilities to the sums
  * of the heads.
  *
- * The rows of a head arrive in order, text by text, and each head has its own sums. The summation order is therefore
- * that of the data (head_data.h), for any number of threads and batches. */
+ * The rows of a head arrive in order, text by text: each text is summed in double, in the order of its rows, and texts
+ * are added as integers (head_sums.h). The result is therefore the same for any number of threads, batches and
+ * processes. */
 #include <math.h>
 #include <string.h>
 
@@ -15,11 +16,14 @@ struct mha__heads_pass {
     const mha_model *model;
     const mha_head_data *data;
     mha_heads *heads;
-    mha__head_text *text; /* [texts of a batch] */
-    double *bits;         /* [longest + 1] log2 of each integer */
-    double *lines;        /* [heads of a layer, lines of the longest text] */
-    int64_t *content;     /* [tokens + texts of a batch] */
-    int32_t *listed;      /* [3, tokens] */
+    mha__head_sums *sums;
+    mha__head_text *text;   /* [texts of a batch] */
+    mha__head_stats *stats; /* [heads of a layer] of the current text */
+    double *received;       /* [heads of a layer, longest] likewise */
+    double *bits;           /* [longest + 1] log2 of each integer */
+    double *lines;          /* [heads of a layer, lines of the longest text] */
+    int64_t *content;       /* [tokens + texts of a batch] */
+    int32_t *listed;        /* [3, tokens] */
 };
 
 /* ---- memory ---- */
@@ -37,12 +41,19 @@ static size_t lines_doubles(const mha_heads *heads)
     return (size_t)most_heads(heads) * mha__head_lines_doubles(heads->longest);
 }
 
+static size_t received_doubles(const mha_heads *heads)
+{
+    return (size_t)most_heads(heads) * (size_t)heads->longest;
+}
+
 static mha__heads_pass *lay_out(mha__arena *arena, const mha_head_data *data, const mha_heads *heads,
                                 mha__heads_pass *own)
 {
     const size_t texts = (size_t)mha__head_data_batch_texts(data), tokens = (size_t)mha__head_data_batch_tokens(data);
     mha__heads_pass *p = mha__take(arena, 1, sizeof *p);
     own->text = mha__take(arena, texts, sizeof *own->text);
+    own->stats = mha__take(arena, (size_t)most_heads(heads), sizeof *own->stats);
+    own->received = mha__take(arena, received_doubles(heads), sizeof *own->received);
     own->bits = mha__take(arena, (size_t)heads->longest + 1, sizeof *own->bits);
     own->lines = mha__take(arena, lines_doubles(heads), sizeof *own->lines);
     own->content = mha__take(arena, tokens + texts, sizeof *own->content);
@@ -51,10 +62,10 @@ static mha__heads_pass *lay_out(mha__arena *arena, const mha_head_data *data, co
 }
 
 mha_status mha__heads_pass_create(const mha_model *model, const mha_head_data *data, mha_heads *heads,
-                                  mha__heads_pass **out, mha_error *err)
+                                  mha__head_sums *sums, mha__heads_pass **out, mha_error *err)
 {
     mha__arena arena = {0};
-    mha__heads_pass own = {.model = model, .data = data, .heads = heads};
+    mha__heads_pass own = {.model = model, .data = data, .heads = heads, .sums = sums};
     lay_out(&arena, data, heads, &own);
     *out = NULL;
     arena.base = arena.overflow ? NULL : mha__alloc(heads->ctx, arena.used);
@@ -63,6 +74,8 @@ mha_status mha__heads_pass_create(const mha_model *model, const mha_head_data *d
     *out = lay_out(&arena, data, heads, &own);
     **out = own;
     memset(own.lines, 0, lines_doubles(heads) * sizeof *own.lines);
+    memset(own.received, 0, received_doubles(heads) * sizeof *own.received);
+    memset(own.stats, 0, (size_t)most_heads(heads) * sizeof *own.stats);
     own.bits[0] = 0;
     for (int64_t n = 1; n <= heads->longest; n++)
         own.bits[n] = log2((double)n);
@@ -81,10 +94,12 @@ static void on_rows(void *user, int64_t layer, const mha_attn_rows *rows)
     const mha__heads_pass *p = user;
     const mha_heads *heads = p->heads;
     const mha__head_text *text = &p->text[rows->sequence];
-    const int64_t head = heads->first[layer] + rows->head;
+    double *received = p->received + rows->head * heads->longest;
     double *memory = p->lines + (size_t)rows->head * mha__head_lines_doubles(heads->longest);
     const mha__head_lines lines = mha__head_lines_at(memory, text->n);
-    mha__head_stats_add(&heads->stats[head], &lines, text, rows, heads->received + head * heads->longest);
+    mha__head_stats_add(&p->stats[rows->head], &lines, text, rows, received);
+    if (rows->first + rows->count == text->n)
+        mha__head_sums_add(p->sums, heads->first[layer] + rows->head, &p->stats[rows->head], received, text->n);
 }
 
 static int on_attention(void *user, int64_t layer, int64_t count, const float *probs)

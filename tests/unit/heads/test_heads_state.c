@@ -218,7 +218,7 @@ static void another_word(void **state)
 static void what_is_refused(void **state)
 {
     (void)state;
-    static const char key[] = "\"options\":\"statistics of heads\"", weights[] = MHA_TEST_DATA "/models/bert-tiny";
+    static const char key[] = "\"options\":\"statistics of heads, ", weights[] = MHA_TEST_DATA "/models/bert-tiny";
     const char *folder = files_folder();
     char other[512];
     size_t n;
@@ -235,8 +235,10 @@ static void what_is_refused(void **state)
     assert_non_null(at);
     memcpy(at + 11, "Statistics", 10);
     files_write(path, bytes, n);
-    refused(path, NULL, BATCH,
-            "state must be of a run with the same options (got Statistics of heads, not \"statistics of heads\")");
+    refused(
+        path, NULL, BATCH,
+        "state must be of a run with the same options (got Statistics of heads, in units of 2^-40, not \"statistics of "
+        "heads, in units of 2^-40\")");
     free(bytes);
     files_remove(folder);
 }

@@ -1,0 +1,129 @@
+# test_mpi_heads.sh - `mha-mpi heads` prints the bytes of `mha heads` for any number of ranks, also after ranks were killed or
+# froze, journals were cut, and with another number of ranks; what cannot be shared is refused, naming rank and host.
+# MHA_FAULTS=all kills and freezes at 20 random moments each.
+# shellcheck shell=sh source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+ranks=$here/tests/mpi/with_ranks.sh
+host=$(hostname)
+rounds=1
+[ "${MHA_FAULTS:-}" != all ] || rounds=20
+head -n 100 "$here/share/mha/texts/stories.txt" >texts.txt
+
+# ---- bytes ----
+while read -r count form; do
+    "$MHA" heads -m builtin -f texts.txt "$form" >one
+    expect 0 "$ranks" "$count" "$MHA_MPI" heads -m builtin -f texts.txt "$form"
+    same one out "$count ranks, $form"
+done <<'END'
+1 --csv
+2 --json
+3 --csv
+4 --no-probe
+END
+"$MHA" heads -m "$tiny" "one text" --json --maps >one
+expect 0 "$ranks" 3 "$MHA_MPI" heads -m "$tiny" "one text" --json --maps
+same one out "maps"
+"$MHA" heads -m "$tiny" -f texts.txt --csv >one
+expect 0 "$ranks" 4 "$MHA_MPI" heads -m "$tiny" -f texts.txt --csv
+same one out "an encoder"
+"$MHA" heads -m "$tiny" "a cat" --by loo --csv >one
+expect 0 "$ranks" 2 "$MHA_MPI" heads -m "$tiny" "a cat" --by loo --csv
+same one out "a score"
+
+# ---- what differs on one rank ----
+cat >each <<'END'
+#!/bin/sh
+# each rank: its own folder, its own ISA
+rank=$OMPI_COMM_WORLD_RANK
+echo $$ >"pid.$rank"
+[ ! -d "folder.$rank" ] || cd "folder.$rank"
+[ "$rank" != "${SCALAR:-none}" ] || export MHA_ISA=scalar
+exec "$MHA_MPI" "$@"
+END
+chmod +x each
+mkdir folder.0 folder.1
+cp -r "$tiny" folder.0/model
+cp -r "$data/models/gpt2-tiny" folder.1/model
+expect 2 "$ranks" 2 ./each heads -m model "a cat"
+has err "rank 1 ($host): the data must be the same as on rank 0 ($host)"
+rm -r folder.1/model
+cp -r "$tiny" folder.1/model
+at=$(($(wc -c <folder.1/model/model.safetensors) - 101)) # inside the last tensor
+printf '\001' | dd of=folder.1/model/model.safetensors bs=1 seek=$at conv=notrunc 2>dd.log
+expect 2 "$ranks" 2 ./each heads -m model "a cat"
+has err "rank 1 ($host): the model (its ISA included) must be the same as on rank 0 ($host)"
+rm -r folder.1/model
+expect 3 "$ranks" 2 ./each heads -m model "a cat"
+has err "mha-mpi heads: rank 1 ($host): model: a model must be"
+[ ! -s out ] || fail "a result in spite of a failure"
+rm -r folder.0 folder.1
+
+# The common ISA, and a line about it.
+if [ "$("$MHA" --version | sed -n 's/^in use: \([^,]*\),.*/\1/p')" != scalar ]; then
+    "$MHA" heads -m "$tiny" -f texts.txt --csv --isa scalar >one
+    SCALAR=1 expect 0 "$ranks" 3 ./each heads -m "$tiny" -f texts.txt --csv
+    same one out "ranks of different ISAs"
+    has err "the CPUs differ: all ranks use scalar, the newest ISA that rank 1 ($host) shares with the others"
+fi
+
+# ---- a full disk under the journal of one rank ----
+mkdir small
+if mount -t tmpfs -o size=16k mha-test small 2>mount.log; then
+    trap 'umount "$work/small"; rm -rf "$work"' EXIT
+    ln -s small/journal full.statistics.1
+    expect 1 "$ranks" 2 "$MHA_MPI" heads -m builtin -f texts.txt --csv --state full
+    has err "rank 1 ($host): full.statistics.1: cannot be written: No space left on device"
+    [ ! -s out ] || fail "a result in spite of a failure"
+    rm full.statistics.1
+    "$MHA" heads -m builtin -f texts.txt --csv >one
+    expect 0 "$ranks" 3 "$MHA_MPI" heads -m builtin -f texts.txt --csv --state full
+    same one out "resumed after a full disk"
+else
+    echo "skipped: a full disk, which needs the right to mount one"
+fi
+
+# ---- killed and frozen, then resumed with another number of ranks ----
+# shellcheck disable=SC2034 # counts
+for copy in 1 2 3 4 5 6 7 8 9 10 11 12; do cat texts.txt; done >long.txt
+"$MHA" heads -m builtin -f long.txt --csv >one
+
+# start COUNT STATE: a run in the background; its ranks have written their process numbers when this returns.
+start() {
+    rm -f pid.*
+    "$ranks" "$1" ./each --timeout 3 --record 1 heads -m builtin -f long.txt --csv --state "$2" >out 2>err </dev/null &
+    job=$!
+    while [ "$(cat pid.* 2>/dev/null | wc -l)" -lt "$1" ]; do sleep 0.05; done
+}
+
+# ended WHAT: the job ends within 15 s, in failure and without a result, and leaves no process.
+ended() {
+    begin=$(date +%s)
+    status=0
+    wait "$job" || status=$?
+    [ $(($(date +%s) - begin)) -le 15 ] || fail "$1: ended after more than 15 s"
+    [ $status -ne 0 ] || { same one out "$1, but after the end" && return; }
+    [ ! -s out ] || fail "$1: a result in spite of exit status $status"
+    has err "$host"
+    for file in pid.*; do
+        # A zombie is a matter of whoever adopted it.
+        if ps -o stat= -p "$(cat "$file")" | grep -qv '^Z'; then fail "$1: a process is left"; fi
+    done
+}
+
+round=0
+while [ $round -lt $rounds ]; do
+    for signal in KILL STOP; do
+        victim=$(((round + 1) % 3))
+        delay=$(awk "BEGIN { srand($round * 2 + $(printf %d "'$signal")); print 0.4 + 1.6 * rand() }")
+        start 3 "state.$round.$signal"
+        sleep "$delay"
+        kill -$signal "$(cat pid.$victim)" 2>/dev/null || :
+        ended "rank $victim, $signal after $delay s"
+        [ $signal = KILL ] || [ ! -s err ] || grep -Eq "nothing came from rank $victim \($host\)" err ||
+            fail "the frozen rank $victim is not named: $(cat err)"
+        expect 0 "$ranks" $((1 + (round + 1) % 4)) "$MHA_MPI" heads -m builtin -f long.txt --csv --state "state.$round.$signal"
+        same one out "resumed after $signal"
+    done
+    round=$((round + 1))
+done
+finish

@@ -1,0 +1,197 @@
+/* test_heads_work.c - a measurement whose steps several calls share: each takes some of them in any division, and the
+ * sums of all give bitwise what one call gives. What a faulty callback gives is refused. */
+#include "support/check.h"
+#include "support/model/model_case.h"
+#include "support/rng.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/heads.h"
+
+enum { TEXTS = 60, MOST = 40, VOCAB = 500, BATCH = 100 };
+
+static int32_t ids[TEXTS * MOST];
+static int64_t starts[TEXTS + 1];
+static mha_model *model;
+static mha_head_data *data;
+
+/* Processes that make their calls one after the other: process `me` of `count` takes the steps n with n % count == me.
+ */
+typedef struct turns {
+    int me, count;
+    int64_t next, steps, values, added;
+    int64_t *sums;
+    char state[32];
+    const char *fails; /* the callback that fails */
+} turns;
+
+static mha_status fail_in(const turns *t, const char *name, mha_error *err)
+{
+    if (!t->fails || strcmp(t->fails, name) != 0) return MHA_OK;
+    err->status = MHA_ERR_IO;
+    strcpy(err->message, name);
+    return MHA_ERR_IO;
+}
+
+static mha_status begin(void *user, const mha_work_info *info, mha_error *err)
+{
+    turns *t = user;
+    assert_true(strstr(info->name, "statistics of heads") && strlen(info->model) == 16 && strlen(info->data) == 16);
+    assert_true(info->steps > 5 && info->values > 0);
+    if (info->state) strcpy(t->state, info->state);
+    if (!t->sums) t->sums = calloc((size_t)info->values, sizeof *t->sums);
+    assert_non_null(t->sums);
+    t->next = t->me;
+    t->steps = info->steps;
+    t->values = info->values;
+    return fail_in(t, "begin", err);
+}
+
+static mha_status next(void *user, int64_t *step, mha_error *err)
+{
+    turns *t = user;
+    *step = t->next < t->steps ? t->next : -1;
+    t->next += t->count;
+    return fail_in(t, "next", err);
+}
+
+static mha_status add(void *user, int64_t step, const int64_t *values, mha_error *err)
+{
+    turns *t = user;
+    assert_int_equal(step % t->count, t->me);
+    for (int64_t n = 0; n < t->values; n++)
+        t->sums[n] += values[n];
+    t->added++;
+    return fail_in(t, "add", err);
+}
+
+static mha_status total(void *user, int64_t *values, mha_error *err)
+{
+    const turns *t = user;
+    memcpy(values, t->sums, (size_t)t->values * sizeof *values);
+    return fail_in(t, "total", err);
+}
+
+static mha_heads *measure(turns *t, mha_status want, const char *message)
+{
+    mha_heads *heads;
+    mha_error err = {0};
+    const mha_work work = {t, begin, next, add, total};
+    const mha_heads_options options = {
+        .size = sizeof options, .work = t ? &work : NULL, .state = t && t->me == 1 ? "name" : NULL};
+    assert_int_equal(mha_heads_measure_data(model, data, &options, &heads, &err), want);
+    if (message && !strstr(err.message, message)) fail_msg("%s", err.message);
+    return heads;
+}
+
+static bool same(const double *a, const double *b, int64_t count)
+{
+    return memcmp(a, b, (size_t)count * sizeof *a) == 0;
+}
+
+static void compare(const mha_heads *a, const mha_heads *b)
+{
+    for (int64_t l = 0; l < mha_heads_layers(a); l++)
+        for (int64_t h = 0; h < mha_heads_count(a, l); h++) {
+            int64_t n;
+            for (int m = 0; m < MHA_HEAD_METRICS; m++) {
+                const double x = mha_heads_value(a, l, h, (mha_head_metric)m);
+                const double y = mha_heads_value(b, l, h, (mha_head_metric)m);
+                assert_true(same(&x, &y, 1));
+            }
+            const double *x = mha_heads_received(a, l, h, &n), *y = mha_heads_received(b, l, h, NULL);
+            assert_true(same(x, y, n));
+        }
+}
+
+static void test_shared(void **state)
+{
+    (void)state;
+    mha_heads *alone = measure(NULL, MHA_OK, NULL);
+    for (int count = 1; count <= 4; count++) {
+        turns t = {.count = count};
+        mha_heads *last = NULL;
+        for (int me = count - 1; me >= 0; me--) { /* in an order that is not that of the texts */
+            t.me = me;
+            mha_heads_free(last);
+            last = measure(&t, MHA_OK, NULL);
+        }
+        assert_int_equal(t.added, t.steps);
+        if (count > 1) assert_string_equal(t.state, "name");
+        compare(alone, last);
+        mha_heads_free(last);
+        free(t.sums);
+    }
+    mha_heads_free(alone);
+}
+
+static void test_failures(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"begin", "next", "add", "total"};
+    for (int n = 0; n < 4; n++) {
+        turns t = {.count = 1, .fails = names[n]};
+        assert_null(measure(&t, MHA_ERR_IO, names[n]));
+        free(t.sums);
+    }
+}
+
+static mha_status same_step(void *user, int64_t *step, mha_error *err)
+{
+    (void)user, (void)err;
+    *step = 1;
+    return MHA_OK;
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    mha_heads *heads;
+    mha_error err = {0};
+    turns t = {.count = 1};
+    mha_work work = {&t, begin, same_step, add, total};
+    mha_heads_options options = {.size = sizeof options, .work = &work};
+    assert_int_equal(mha_heads_measure_data(model, data, &options, &heads, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "mha_work: next must give a step from 2 to "));
+    free(t.sums);
+    work.total = NULL;
+    assert_int_equal(mha_heads_measure_data(model, data, &options, &heads, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "mha_work: begin, next, add and total must not be NULL");
+    const int64_t one[] = {0, 5};
+    mha_head_data *single;
+    assert_int_equal(mha_head_data_of_ids(model, ids, one, 1, NULL, &single, &err), MHA_OK);
+    options.keep_maps = 1;
+    assert_int_equal(mha_heads_measure_data(model, single, &options, &heads, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "mha_heads_options: work must be NULL with keep_maps");
+    mha_head_data_free(single);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    mha_error err = {0};
+    rng r = rng_make(12, 1);
+    const mha_head_data_options how = {.size = sizeof how, .batch_tokens = BATCH};
+    for (int64_t i = 0; i < TEXTS; i++)
+        starts[i + 1] = starts[i] + rng_range(&r, 1, MOST);
+    for (int64_t i = 0; i < starts[TEXTS]; i++)
+        ids[i] = (int32_t)rng_range(&r, 0, VOCAB - 1);
+    model = case_model(NULL, "models/bert-tiny", NULL);
+    return mha_head_data_of_ids(model, ids, starts, TEXTS, &how, &data, &err) != MHA_OK;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    mha_head_data_free(data);
+    mha_model_free(model);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shared), cmocka_unit_test(test_failures),
+                                       cmocka_unit_test(test_refusals)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

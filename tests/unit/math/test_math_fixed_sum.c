@@ -1,0 +1,91 @@
+/* test_math_fixed_sum.c - sums in units of 2^-40: any order and any division give the same bits, close to the truth. */
+#include "math/fixed_sum.h"
+#include "support/check.h"
+#include "support/rng.h"
+
+enum { TERMS = 2000, ORDERS = 20 };
+
+static double terms[TERMS];
+
+static void fill(rng *r)
+{
+    for (int n = 0; n < TERMS; n++)
+        terms[n] = ldexp(rng_normal(r), (int)rng_range(r, -30, 40));
+}
+
+static void shuffle(rng *r)
+{
+    for (int n = TERMS - 1; n > 0; n--) {
+        const int64_t other = rng_range(r, 0, n);
+        const double t = terms[n];
+        terms[n] = terms[other];
+        terms[other] = t;
+    }
+}
+
+/* In `parts` sums, which are then added integer by integer. */
+static mha__fixed sum_in(int parts)
+{
+    mha__fixed part[8] = {{0}}, all = {0};
+    for (int n = 0; n < TERMS; n++)
+        mha__fixed_add(&part[n * parts / TERMS], terms[n]);
+    for (int p = 0; p < parts; p++) {
+        all.whole += part[p].whole;
+        all.fraction += part[p].fraction;
+        all.bad += part[p].bad;
+    }
+    mha__fixed_carry(&all);
+    return all;
+}
+
+static void test_order(void **state)
+{
+    (void)state;
+    rng r = rng_make(5, 1);
+    fill(&r);
+    long double truth = 0;
+    for (int n = 0; n < TERMS; n++)
+        truth += terms[n];
+    const mha__fixed first = sum_in(1);
+    assert_true(fabs(mha__fixed_value(&first) - (double)truth) <= TERMS * 0x1p-41 + fabs((double)truth) * 0x1p-52);
+    for (int n = 0; n < ORDERS; n++) {
+        shuffle(&r);
+        const mha__fixed sum = sum_in(1 + n % 8);
+        assert_memory_equal(&sum, &first, sizeof sum);
+    }
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    static const double exact[] = {0, 1, -1, 0.5, -0.25, 1e9 + 0.125, -0x1p52, 0x1p-40, -0x1p-40};
+    for (size_t n = 0; n < sizeof exact / sizeof *exact; n++) {
+        mha__fixed sum = {0};
+        mha__fixed_add(&sum, exact[n]);
+        assert_true(mha__fixed_value(&sum) == exact[n]);
+        mha__fixed_add(&sum, -exact[n]);
+        assert_true(mha__fixed_value(&sum) == 0 && sum.whole == 0 && sum.fraction == 0);
+    }
+    mha__fixed small = {0};
+    mha__fixed_add(&small, -1e-30); /* rounds to 0 */
+    assert_true(mha__fixed_value(&small) == 0);
+}
+
+static void test_not_finite(void **state)
+{
+    (void)state;
+    const double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, 0x1p53};
+    for (size_t n = 0; n < sizeof bad / sizeof *bad; n++) {
+        mha__fixed sum = {0};
+        mha__fixed_add(&sum, bad[n]);
+        mha__fixed_add(&sum, 1);
+        assert_true(isnan(mha__fixed_value(&sum)) && sum.bad == 1 && sum.whole == 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_order), cmocka_unit_test(test_values),
+                                       cmocka_unit_test(test_not_finite)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
