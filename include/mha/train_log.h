@@ -68,8 +68,8 @@ MHA_API int64_t mha_train_log_count(const mha_train_log *log);
 /* Returns record n, 0 .. count - 1, in ascending order of steps; NULL out of range. Valid until the next
  * mha_train_log_add. Texts of samples end with a NUL that their lengths do not count. */
 MHA_API const mha_train_record *mha_train_log_record(const mha_train_log *log, int64_t n);
-/* Returns all records as JSON lines, *bytes long and without a NUL at the end; NULL if there are none. Lines that were
- * read are unchanged. Valid until the next mha_train_log_add. */
+/* Returns all records as JSON lines, *bytes long and without a NUL at the end; "" if there are none, never NULL.
+ * Lines that were read are unchanged. Valid until the next mha_train_log_add. */
 MHA_API const char *mha_train_log_lines(const mha_train_log *log, size_t *bytes);
 
 /* Appends a record in memory, then to the files of mha_train_log_write_to. Errors: MHA_ERR_ARG, naming the field, for a

@@ -50,7 +50,7 @@ const mha_train_record *mha_train_log_record(const mha_train_log *log, int64_t n
 const char *mha_train_log_lines(const mha_train_log *log, size_t *bytes)
 {
     if (bytes) *bytes = log ? (size_t)log->lines.bytes : 0;
-    return log ? log->lines.text : NULL;
+    return log && log->lines.text ? log->lines.text : "";
 }
 
 /* ---- add ---- */
