@@ -9,8 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ALIGNMENT = 64 }; /* a cache line, and the widest register */
-
 /* ---- the default context: exists until the process ends ---- */
 
 static mha_ctx *default_ctx;
@@ -46,7 +44,7 @@ void *mha__alloc(mha_ctx *ctx, size_t bytes)
 {
     ctx = mha__ctx(ctx);
     lacks_context = !ctx;
-    return ctx && bytes > 0 ? ctx->allocator.alloc(ctx->allocator.user, bytes, ALIGNMENT) : NULL;
+    return ctx ? mha__ctx_alloc(ctx, bytes) : NULL;
 }
 
 void *mha__calloc(mha_ctx *ctx, size_t count, size_t size)
@@ -61,7 +59,7 @@ void *mha__calloc(mha_ctx *ctx, size_t count, size_t size)
 void mha__free(mha_ctx *ctx, void *memory)
 {
     ctx = mha__ctx(ctx);
-    if (ctx && memory) ctx->allocator.free(ctx->allocator.user, memory);
+    if (ctx) mha__ctx_release(ctx, memory);
 }
 
 mha_status mha__no_memory(mha_error *err, size_t bytes, const char *what)

@@ -135,16 +135,23 @@ static mha_status fill(mha_ctx *ctx, const mha_ctx_options *options, mha_error *
     return choose_isa(options->isa, &ctx->isa, err);
 }
 
+static void log_line(const mha_ctx *ctx, int level, const char *line)
+{
+    if (ctx->log) ctx->log(ctx->log_user, level, line);
+}
+
 /* The system may refuse to start some workers (a limit on processes). The context then uses fewer threads and logs a
  * warning. */
 static mha_status start_pool(mha_ctx *ctx, mha_error *err)
 {
+    char line[80];
     if (ctx->threads == 1 || ctx->parallel_for) return MHA_OK;
     ctx->pool = mha__pool_create(ctx, ctx->threads);
     if (!ctx->pool) return mha__fail(err, MHA_ERR_MEMORY, "out of memory for a pool of %d threads", ctx->threads);
     int wanted = ctx->threads;
     ctx->threads = mha__pool_threads(ctx->pool);
-    if (ctx->threads < wanted) mha__log(ctx, 0, "only %d of %d threads could be started", ctx->threads, wanted);
+    snprintf(line, sizeof line, "only %d of %d threads could be started", ctx->threads, wanted);
+    if (ctx->threads < wanted) log_line(ctx, 0, line);
     return MHA_OK;
 }
 
@@ -152,19 +159,21 @@ mha_status mha_ctx_create(const mha_ctx_options *options, mha_ctx **out, mha_err
 {
     mha_ctx_options own;
     mha_ctx plain;
+    char line[80];
     if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_ctx_create: out must not be NULL");
     *out = NULL;
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_ctx_options", err));
     MHA__TRY(fill(&plain, &own, err));
-    mha_ctx *ctx = mha__alloc(&plain, sizeof *ctx);
-    if (!ctx) return mha__no_memory(err, sizeof *ctx, "a context");
+    mha_ctx *ctx = mha__ctx_alloc(&plain, sizeof *ctx);
+    if (!ctx) return mha__fail(err, MHA_ERR_MEMORY, "out of memory: %zu bytes for a context", sizeof *ctx);
     memcpy(ctx, &plain, sizeof *ctx);
     mha_status status = start_pool(ctx, err);
     if (status != MHA_OK) {
-        mha__free(ctx, ctx);
+        mha__ctx_release(&plain, ctx);
         return status;
     }
-    mha__log(ctx, 2, "context: %d threads, isa %s", ctx->threads, mha__isa_name(ctx->isa));
+    snprintf(line, sizeof line, "context: %d threads, isa %s", ctx->threads, mha__isa_name(ctx->isa));
+    log_line(ctx, 2, line);
     *out = ctx;
     return MHA_OK;
 }

@@ -1,4 +1,5 @@
-/* ctx_struct.h - the fields of a context. Included only by ctx.c and ctx_create.c; other files use base/ctx.h. */
+/* ctx_struct.h - the fields of a context. Included only by ctx.c, ctx_create.c and pool.c; other files use
+ * base/ctx.h. */
 #ifndef MHA_BASE_CTX_STRUCT_H
 #define MHA_BASE_CTX_STRUCT_H
 
@@ -22,5 +23,18 @@ struct mha_ctx {
     mha__isa isa;
     _Atomic long busy; /* the process whose parallel call is running, 0 if none; see mha__parallel */
 };
+
+/* Memory of an existing context: what mha__alloc and mha__free, which accept NULL for the default context, are made of.
+ * The default context is created with these. */
+static inline void *mha__ctx_alloc(const mha_ctx *ctx, size_t bytes)
+{
+    enum { ALIGNMENT = 64 }; /* a cache line, and the widest register */
+    return bytes > 0 ? ctx->allocator.alloc(ctx->allocator.user, bytes, ALIGNMENT) : NULL;
+}
+
+static inline void mha__ctx_release(const mha_ctx *ctx, void *memory)
+{
+    if (memory) ctx->allocator.free(ctx->allocator.user, memory);
+}
 
 #endif

@@ -14,6 +14,7 @@
  */
 #include "base/pool.h"
 
+#include "base/ctx_struct.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -206,12 +207,12 @@ static bool reset(mha__pool *pool, long pid)
 mha__pool *mha__pool_create(mha_ctx *ctx, int threads)
 {
     size_t bytes = sizeof(mha__pool) + (size_t)(threads - 1) * sizeof(worker); /* threads <= 1024 */
-    mha__pool *pool = mha__alloc(ctx, bytes);
+    mha__pool *pool = mha__ctx_alloc(ctx, bytes);
     if (!pool) return NULL;
     memset(pool, 0, bytes);
     pool->threads = threads;
     if (!reset(pool, (long)getpid())) {
-        mha__free(ctx, pool);
+        mha__ctx_release(ctx, pool);
         return NULL;
     }
     start_workers(pool);
@@ -231,7 +232,7 @@ void mha__pool_free(mha_ctx *ctx, mha__pool *pool)
         pthread_cond_destroy(&pool->wake);
         pthread_mutex_destroy(&pool->lock);
     }
-    mha__free(ctx, pool);
+    mha__ctx_release(ctx, pool);
 }
 
 int mha__pool_threads(const mha__pool *pool)
