@@ -5,65 +5,6 @@
 #include "base/size.h"
 #include "base/struct_size.h"
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-mha_status mha__data_memory(mha_ctx *ctx, const char *name, size_t n, void **memory, mha_error *err)
-{
-    const double gib = 1073741824.0;
-    mha__quoted q;
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    size_t have = SIZE_MAX;
-    if (pages > 0 && page > 0 && !mha__mul((size_t)pages, (size_t)page, &have)) have = SIZE_MAX;
-    *memory = n <= have ? mha__alloc(ctx, n) : NULL;
-    if (*memory) return MHA_OK;
-    return mha__fail(err, MHA_ERR_MEMORY, "%s: needs %.3f GiB (%zu bytes), this machine has %.3f GiB in all",
-                     mha__quote(&q, name, strlen(name)), (double)n / gib, n, (double)have / gib);
-}
-
-static mha_status copy_data(mha_file *file, const mha__source *source, size_t offset, size_t n, mha_error *err)
-{
-    MHA__TRY(mha__data_memory(file->ctx, source->name, n, &file->copy, err));
-    return mha__source_read(source, offset, file->copy, n, err);
-}
-
-mha_status mha__data_load(mha_file *file, const mha__source *source, size_t offset, size_t n, const char **data,
-                          mha_error *err)
-{
-    if (n == 0) {
-        *data = ""; /* valid pointer for tensors without elements */
-        return MHA_OK;
-    }
-    void *map = MAP_FAILED;
-    if (!file->no_map) map = mmap(NULL, source->size, PROT_READ, MAP_PRIVATE, source->fd, 0);
-    if (map == MAP_FAILED) {
-        MHA__TRY(copy_data(file, source, offset, n, err));
-        *data = file->copy;
-        return MHA_OK;
-    }
-    file->map = map;
-    file->map_bytes = source->size;
-    *data = (const char *)map + offset;
-    return MHA_OK;
-}
-
-void mha__data_drop(mha_file *file)
-{
-    if (file->map) munmap(file->map, file->map_bytes);
-    mha__free(file->ctx, file->copy);
-    file->map = NULL;
-    file->copy = NULL;
-}
-
-void mha__data_rest(const mha_file *file, const mha_tensor *tensor)
-{
-    const uintptr_t map = (uintptr_t)file->map, page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const uintptr_t begin = (uintptr_t)tensor->data, from = begin - begin % page;
-    for (int64_t n = 0; n < file->shard_count; n++)
-        mha__data_rest(file->shard[n], tensor);
-    if (tensor->bytes == 0 || begin < map || begin - map >= file->map_bytes) return;
-    madvise((void *)from, begin + tensor->bytes - from, MADV_DONTNEED); /* only advice: a failure has no effect */
-}
 
 /* Selects the reader. A safetensors file whose header length happens to look like a pickle is recognized by its '{'. */
 static mha_status open_by_content(mha_file *file, const mha__source *source, mha_error *err)

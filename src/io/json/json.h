@@ -97,6 +97,10 @@ mha_status mha__json_array(const mha__json_obj *o, const char *key, mha__need ne
 mha_status mha__json_object(const mha__json_obj *o, const char *key, mha__need need, mha__json_obj *value,
                             mha_error *err);
 
+/* Rejects keys of an object, not the root, that are not in `keys`, which ends with NULL; `list` describes them in the
+ * message: "are these and those". */
+mha_status mha__json_only(const mha__json_obj *o, const char *const *keys, const char *list, mha_error *err);
+
 /* Fails with "FILE: WHERE.KEY must be WANT (got VALUE)". For checks that no getter covers. */
 mha_status mha__json_refuse(const mha__json_obj *o, const char *key, const char *want, mha_error *err);
 /* The same for entry `index` of an array: "FILE: WHERE.KEY[INDEX] must be WANT (got VALUE)". */

@@ -186,3 +186,17 @@ mha_status mha__json_object(const mha__json_obj *o, const char *key, mha__need n
     *value = (mha__json_obj){.json = taken ? json : NULL, .file = o->file, .where = key};
     return finish(o, key, need, taken, "an object", err);
 }
+
+mha_status mha__json_only(const mha__json_obj *o, const char *const *keys, const char *list, mha_error *err)
+{
+    for (mha__json_step i = {0}; mha__json_each(o->json, &i);) {
+        const char *key = mha__json_as_text(i.key);
+        bool known = false;
+        for (int n = 0; keys[n]; n++)
+            known |= strcmp(keys[n], key) == 0;
+        if (!known)
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.%s is no key; there %s", o->file, o->where,
+                             mha__quote(&(mha__quoted){0}, key, strlen(key)), list);
+    }
+    return MHA_OK;
+}

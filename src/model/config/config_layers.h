@@ -23,10 +23,6 @@ mha_status mha__config_windows(const mha__json_obj *root, mha__config *config, m
 /* Fills config->attention from the family's keys (windows must be set), then overrides it from "mha.attention". */
 mha_status mha__config_attention(const mha__json_obj *root, mha__config *config, mha_error *err);
 
-/* Rejects keys of an object that are not in `keys`, which ends with NULL; `list` describes them in the message: "are
- * these and those". */
-mha_status mha__config_known(const mha__json_obj *o, const char *const *keys, const char *list, mha_error *err);
-
 /* Reads the head selection from a layer's entry of "mha.attention". */
 mha_status mha__config_choice(const mha__json_obj *entry, mha__config *config, int64_t layer, mha_error *err);
 

@@ -7,7 +7,6 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #define FEED "mha.feed_forward"
 #define ATTENTION "mha.attention"
@@ -36,20 +35,6 @@ mha_status mha__config_feed(const mha__json_obj *root, mha__config *c, mha_error
 static const char *const keys[] = {"adaptive_heads", "alibi", "head_pruning", "moe_heads", "qk_norm",
                                    "rotary",         "scale", "softcap",      "window",    NULL};
 
-mha_status mha__config_known(const mha__json_obj *o, const char *const *keys, const char *list, mha_error *err)
-{
-    for (mha__json_step i = {0}; mha__json_each(o->json, &i);) {
-        const char *key = mha__json_as_text(i.key);
-        bool known = false;
-        for (int n = 0; keys[n]; n++)
-            known |= strcmp(keys[n], key) == 0;
-        if (!known)
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.%s is no key; there %s", o->file, o->where,
-                             mha__quote(&(mha__quoted){0}, key, strlen(key)), list);
-    }
-    return MHA_OK;
-}
-
 /* Reads a number > 0, or null as 0; an absent key leaves *value unchanged. */
 static mha_status read_or_off(const mha__json_obj *entry, const char *key, double *value, mha_error *err)
 {
@@ -60,11 +45,10 @@ static mha_status read_or_off(const mha__json_obj *entry, const char *key, doubl
 static mha_status read_entry(const mha__json_obj *entry, mha__config *c, int64_t layer, mha_error *err)
 {
     mha__layer_attention *a = &c->attention[layer];
-    MHA__TRY(
-        mha__config_known(entry, keys,
-                          "are adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, rotary, scale, softcap and "
-                          "window, and for head counts mha.heads and mha.kv_heads",
-                          err));
+    MHA__TRY(mha__json_only(entry, keys,
+                            "are adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, rotary, scale, softcap and "
+                            "window, and for head counts mha.heads and mha.kv_heads",
+                            err));
     if (mha__json_is(mha__json_get(entry->json, "window"), MHA__JSON_NULL)) a->window = 0;
     MHA__TRY(mha__json_dim(entry, "window", MHA__OPTIONAL, MHA__DIM, &a->window, err));
     MHA__TRY(read_or_off(entry, "scale", &a->scale, err));

@@ -32,7 +32,7 @@ static mha_status read_selection(const mha__json_obj *o, mha__layer_choice *c, m
 static mha_status read_experts(const mha__json_obj *o, int64_t heads, mha__layer_choice *c, mha_error *err)
 {
     static const char *const keys[] = {"top_k", NULL};
-    MHA__TRY(mha__config_known(o, keys, "is top_k", err));
+    MHA__TRY(mha__json_only(o, keys, "is top_k", err));
     c->top_k = mha__min64(2, heads);
     return mha__json_dim(o, "top_k", MHA__OPTIONAL, heads, &c->top_k, err);
 }
@@ -45,7 +45,7 @@ static int64_t left_of(int64_t heads, double prune_ratio)
 static mha_status read_pruning(const mha__json_obj *o, int64_t heads, mha__layer_choice *c, mha_error *err)
 {
     static const char *const keys[] = {"prune_ratio", "selection", NULL};
-    MHA__TRY(mha__config_known(o, keys, "are prune_ratio and selection", err));
+    MHA__TRY(mha__json_only(o, keys, "are prune_ratio and selection", err));
     MHA__TRY(mha__json_number(o, "prune_ratio", MHA__REQUIRED, 0, 1, &c->prune_ratio, err));
     if (left_of(heads, c->prune_ratio) < 1)
         return mha__json_refuse(o, "prune_ratio", "a share that leaves a head", err);
@@ -57,7 +57,7 @@ static mha_status read_options(const mha__json_obj *o, int64_t columns, mha__lay
 {
     static const char *const keys[] = {"head_options", "predictor_width", "selection", NULL};
     const mha__json *list = NULL;
-    MHA__TRY(mha__config_known(o, keys, "are head_options, predictor_width and selection", err));
+    MHA__TRY(mha__json_only(o, keys, "are head_options, predictor_width and selection", err));
     MHA__TRY(mha__json_array(o, "head_options", MHA__REQUIRED, &list, err));
     c->option_count = (int64_t)mha__json_size(list);
     if (c->option_count < 1 || c->option_count > MHA_HEAD_OPTIONS)
