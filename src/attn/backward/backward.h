@@ -2,7 +2,8 @@
  *
  * backward_plan.c    division of the work, and scratch memory
  *   backward_query_tile.c    opens a tile of queries: Q, dO, lse, D
- *   backward_key_block.c   one tile and one block of keys: P and dS, and their terms of dq, dk and dv
+ *   backward_panel.c   one panel of a tile and one block of keys: scores, P and dS
+ *   backward_key_block.c   one tile and one block of keys: all panels, and their terms of dq, dk and dv
  *   backward_bf16.c   the same with products of bf16
  *   backward_tasks.c   the pass: tiles of a part of a head group, blocks of keys; dq
  *   backward_dk_dv.c    writes dk and dv, sums parts
@@ -90,23 +91,12 @@ static inline int64_t mha__bwd_tiles(const mha__call *call, int64_t b)
 
 /* ---- backward_query_tile.c ---- */
 
-/* Rows of adjacent reals. */
-typedef struct mha__reals {
-    const void *data;
-    int64_t stride;
-} mha__reals;
-/* Returns rows of a view, the first at `from`: in place if they are adjacent reals, otherwise copied to rows of
- * `stride`. */
-mha__reals mha__bwd_read(const mha__kernels *k, const mha__stored *as, const void *from, const mha_cview *view,
-                         int64_t rows, int64_t width, void *to, int64_t stride);
 /* Opens the tile of head h that begins at row `first`; `result` is the head's index in the outputs. Returns false if no
  * such row exists. */
 bool mha__bwd_open(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int64_t first);
 
-/* ---- backward_key_block.c ---- */
+/* ---- backward_panel.c ---- */
 
-/* Loads the block of keys at `start`, limited to the keys that the tile attends to. */
-mha__bwd_block mha__bwd_load(const mha__bwd_tile *t, int64_t start);
 /* Computes the final scores of one panel and keys [first, end) of the block into base.s at their place in the block,
  * and softcapped ones into capped. Returns the address of the first. */
 void *mha__bwd_scores(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
@@ -123,6 +113,20 @@ void mha__bwd_panel(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_
                     int64_t end);
 /* Completes a panel after dbias has read it: dslopes, and the derivative of softcap. */
 void mha__bwd_finish_panel(const mha__bwd_tile *t, const mha__panel *p, int64_t start, int64_t first, int64_t end);
+
+/* ---- backward_key_block.c ---- */
+
+/* Rows of adjacent reals. */
+typedef struct mha__reals {
+    const void *data;
+    int64_t stride;
+} mha__reals;
+/* Returns rows of a view, the first at `from`: in place if they are adjacent reals, otherwise copied to rows of
+ * `stride`. */
+mha__reals mha__bwd_read(const mha__kernels *k, const mha__stored *as, const void *from, const mha_cview *view,
+                         int64_t rows, int64_t width, void *to, int64_t stride);
+/* Loads the block of keys at `start`, limited to the keys that the tile attends to. */
+mha__bwd_block mha__bwd_load(const mha__bwd_tile *t, int64_t start);
 /* Processes all panels of a tile and a block, and their products. */
 void mha__bwd_pair(const mha__bwd_tile *t, int64_t start);
 
@@ -144,14 +148,11 @@ void mha__bwd_pairs_panel(const mha__bwd_tile *t, const mha__panel *p, const mha
 /* Adds their terms to dq, dk and dv. */
 void mha__bwd_pairs_products(const mha__bwd_tile *t, const mha__bwd_block *block, const mha__bwd_run *r, bool careful);
 
-/* ---- backward_tasks.c ---- */
+/* ---- backward_dk_dv.c ---- */
 
 /* Writes rows of `width` reals times scale to the view's rows from `to` on, stored as `as`. Uses inverse and wide. */
 void mha__bwd_write(const mha__kernels *k, const mha__stored *as, int64_t rows, int64_t width, const void *from,
                     int64_t stride, double scale, void *to, const mha_view *view, const mha__scratch *x);
-
-/* ---- backward_dk_dv.c ---- */
-
 /* Writes keys [first, end) of (b, g) from the sums of part 0, or of the only part. */
 void mha__bwd_write_keys(const mha__bwd_call *call, int64_t b, int64_t g, int64_t first, int64_t end, int64_t slot,
                          const mha__scratch *x);

@@ -9,6 +9,18 @@ static void add_rows(const mha__bwd_call *call, void *to, const void *from, int6
     k->add((end - first) * stride, (const char *)from + before, (char *)to + before);
 }
 
+void mha__bwd_write(const mha__kernels *k, const mha__stored *as, int64_t rows, int64_t width, const void *from,
+                    int64_t stride, double scale, void *to, const mha_view *view, const mha__scratch *x)
+{
+    k->fill(rows, scale, x->inverse);
+    if (!as->widen) {
+        k->output(rows, width, from, stride, x->inverse, to, view->stride[2], view->stride[3]);
+        return;
+    }
+    k->output(rows, width, from, stride, x->inverse, x->wide, width, 1);
+    as->narrow(rows, width, x->wide, width, to, view->stride[2], view->stride[3]);
+}
+
 static void write(const mha__bwd_call *call, const mha_view *view, int64_t b, int64_t g, int64_t first, int64_t end,
                   int64_t width, const void *sums, int64_t stride, double scale, const mha__scratch *x)
 {

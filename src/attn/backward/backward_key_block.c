@@ -10,12 +10,22 @@
  */
 #include "attn/backward/backward.h"
 
-#include "attn/mask/attention_dropout.h"
 #include <string.h>
 
 enum { PANELS = 16 }; /* at most, in a tile: the narrowest panel has 8 lanes */
 
 enum { UNKNOWN, FINITE, NOT_FINITE };
+
+mha__reals mha__bwd_read(const mha__kernels *k, const mha__stored *as, const void *from, const mha_cview *view,
+                         int64_t rows, int64_t width, void *to, int64_t stride)
+{
+    if (!as->widen && view->stride[3] == 1) return (mha__reals){from, view->stride[2]};
+    if (!as->widen)
+        k->gather(rows, width, from, view->stride[2], view->stride[3], to, stride, width);
+    else
+        as->widen(rows, width, from, view->stride[2], view->stride[3], to, stride);
+    return (mha__reals){to, stride};
+}
 
 /* True if K has contiguous, aligned rows of whole vectors and is thus a right operand in place. Wider rows would
  * compete for few sets of the L1 cache. */
@@ -79,101 +89,6 @@ mha__bwd_block mha__bwd_load(const mha__bwd_tile *t, int64_t start)
         block.k_rows = (mha__value_run){t->x.k, k->nr, keys * k->nr};
     }
     return block;
-}
-
-/* Computes a panel A B^T of keys [first, end) of the block, where A is its K or V. */
-static void panel_product(const mha__bwd_tile *t, const mha__run *a, int64_t key, int64_t keys, int64_t width,
-                          const void *b, int64_t lanes, double scale, void *to)
-{
-    const mha__kernels *k = t->t.k;
-    void *top = t->x.base.top;
-    if (t->t.pairs)
-        t->t.pairs->scores(keys, width, (const uint16_t *)a->data + key * a->row, a->row, b, lanes, scale, to, top,
-                           NULL);
-    else
-        k->scores(keys, width, (const char *)a->data + key * a->row * (int64_t)k->real_size, a->row, a->col, b, lanes,
-                  scale, to, top, NULL);
-}
-
-static void *panel_at(const mha__bwd_tile *t, void *panel, int64_t key)
-{
-    return mha__tile_at(&t->t, panel, key * t->t.k->nr);
-}
-
-void *mha__bwd_scores(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
-                      int64_t end)
-{
-    const mha__kernels *k = t->t.k;
-    const mha_attn_desc *d = &t->t.plan->desc;
-    const int64_t keys = end - first, key = first - block->start, lanes = p->rows.count;
-    const mha__bwd_scratch *x = &t->x;
-    void *s = panel_at(t, x->base.s, key);
-    panel_product(t, &block->k, key, keys, d->head_dim, p->q, lanes, d->scale, s);
-    if (d->softcap > 0) {
-        k->softcap(keys, lanes, d->softcap, s);
-        memcpy(panel_at(t, x->capped, key), s, (size_t)(keys * k->nr) * k->real_size);
-    }
-    mha__mask_apply(t->t.call, &x->base, &p->rows, &p->span, first, end, s);
-    return s;
-}
-
-void *mha__bwd_dp(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first, int64_t end)
-{
-    const int64_t Dv = t->t.plan->desc.v_head_dim, depth = t->t.pairs ? mha__round_up(Dv, t->t.pairs->step) / 2 : Dv;
-    const int64_t key = first - block->start;
-    void *dp = panel_at(t, t->x.dp, key);
-    panel_product(t, &block->v, key, end - first, Dv, mha__tile_at(&t->t, t->x.dout_panels, p->row * depth),
-                  p->rows.count, 1, dp);
-    return dp;
-}
-
-mha__softmax_back mha__bwd_rows_of(const mha__bwd_tile *t, const mha__panel *p)
-{
-    const mha__bwd_scratch *x = &t->x;
-    return (mha__softmax_back){.lse = mha__tile_at(&t->t, x->lse, p->row),
-                               .inverse = mha__tile_at(&t->t, x->inverse, p->row),
-                               .delta = mha__tile_at(&t->t, x->delta, p->row),
-                               .factor = 1,
-                               .gate = t->gate,
-                               .stride = MHA__SPREAD};
-}
-
-void mha__bwd_taylor(const mha__bwd_tile *t, const mha__panel *p, int64_t keys, const mha__softmax_back *back)
-{
-    if (t->call->grads.row_taylor.data)
-        t->t.k->taylor_back(keys, p->rows.count, back, mha__tile_at(&t->t, t->x.taylor, p->row));
-}
-
-void mha__bwd_panel(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
-                    int64_t end)
-{
-    const int64_t at = (first - block->start) * MHA__SPREAD + p->row;
-    const mha__bwd_scratch *x = &t->x;
-    mha__softmax_back back = mha__bwd_rows_of(t, p);
-    back.s = mha__bwd_scores(t, p, block, first, end);
-    back.dp = mha__bwd_dp(t, p, block, first, end);
-    if (mha__dropout_on(&t->t.plan->desc)) {
-        back.factor = mha__dropout_mask(t->t.call, &x->base, &p->rows, first, end);
-        back.dropped = x->base.extra;
-    }
-    if (t->call->grads.dgates.data) back.dots = mha__tile_at(&t->t, x->dots, p->row);
-    mha__bwd_taylor(t, p, end - first, &back);
-    back.w = mha__tile_at(&t->t, x->w, at);
-    back.ds = mha__tile_at(&t->t, x->ds, at);
-    t->t.k->softmax_back(end - first, p->rows.count, &back);
-}
-
-void mha__bwd_finish_panel(const mha__bwd_tile *t, const mha__panel *p, int64_t start, int64_t first, int64_t end)
-{
-    const mha__kernels *k = t->t.k;
-    const mha__bwd_scratch *x = &t->x;
-    const int64_t keys = end - first, lanes = p->rows.count;
-    void *ds = mha__tile_at(&t->t, x->ds, (first - start) * MHA__SPREAD + p->row);
-    if (t->call->grads.dslopes.data)
-        k->alibi_back(keys, lanes, p->rows.position - start, first - start, ds, MHA__SPREAD,
-                      mha__tile_at(&t->t, x->slopes, p->row));
-    if (t->t.plan->desc.softcap > 0)
-        k->softcap_back(keys, lanes, t->t.plan->desc.softcap, panel_at(t, x->capped, first - start), ds, MHA__SPREAD);
 }
 
 /* Stores the mask of one panel next to its weights. */

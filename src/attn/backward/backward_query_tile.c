@@ -6,17 +6,6 @@
 /* Above this, the rounding of lse matters: half a unit in its last place is 2^-20 of p in f32. */
 static const double LSE_LIMIT = 32;
 
-mha__reals mha__bwd_read(const mha__kernels *k, const mha__stored *as, const void *from, const mha_cview *view,
-                         int64_t rows, int64_t width, void *to, int64_t stride)
-{
-    if (!as->widen && view->stride[3] == 1) return (mha__reals){from, view->stride[2]};
-    if (!as->widen)
-        k->gather(rows, width, from, view->stride[2], view->stride[3], to, stride, width);
-    else
-        as->widen(rows, width, from, view->stride[2], view->stride[3], to, stride);
-    return (mha__reals){to, stride};
-}
-
 /* Returns the tile's rows of head h of a view. */
 static mha__reals load(const mha__bwd_tile *t, const mha_cview *view, int64_t h, int64_t width, void *to,
                        int64_t stride)

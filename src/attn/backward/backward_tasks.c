@@ -49,18 +49,6 @@ static void add_head(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int
     if (t->call->call.plan->bwd.head_sums) *mha__bwd_head_sums(t->call, b, result, tile) = sums;
 }
 
-void mha__bwd_write(const mha__kernels *k, const mha__stored *as, int64_t rows, int64_t width, const void *from,
-                    int64_t stride, double scale, void *to, const mha_view *view, const mha__scratch *x)
-{
-    k->fill(rows, scale, x->inverse);
-    if (!as->widen) {
-        k->output(rows, width, from, stride, x->inverse, to, view->stride[2], view->stride[3]);
-        return;
-    }
-    k->output(rows, width, from, stride, x->inverse, x->wide, width, 1);
-    as->narrow(rows, width, x->wide, width, to, view->stride[2], view->stride[3]);
-}
-
 /* Processes one tile of head h: every output of that head. A list of heads may contain it several times, or not at all.
  */
 static void attend_tile(mha__bwd_tile *t, int64_t b, int64_t h, int64_t tile)

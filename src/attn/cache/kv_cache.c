@@ -118,11 +118,6 @@ int64_t mha__cache_pages_of(const mha_cache *c, int64_t length)
     return mha__ceil_div(length, c->desc.page_size);
 }
 
-int32_t *mha__cache_entry(const mha_cache *c, int64_t sequence, int64_t page)
-{
-    return &c->table[sequence * c->width + page];
-}
-
 int64_t mha__cache_first_seen(const mha_cache *c, int64_t position)
 {
     return c->desc.window > 0 ? mha__max64(0, position - (c->desc.window - 1)) : 0;

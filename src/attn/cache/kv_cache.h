@@ -44,7 +44,11 @@ struct mha_cache {
 mha_status mha__cache_range(const mha_cache *cache, int64_t sequence, int64_t *first, int64_t *end, mha_error *err);
 /* Number of pages that hold `length` keys. */
 int64_t mha__cache_pages_of(const mha_cache *cache, int64_t length);
-int32_t *mha__cache_entry(const mha_cache *cache, int64_t sequence, int64_t page);
+static inline int32_t *mha__cache_entry(const mha_cache *c, int64_t sequence, int64_t page)
+{
+    return &c->table[sequence * c->width + page];
+}
+
 /* First key that a row at `position` attends to through the window. */
 int64_t mha__cache_first_seen(const mha_cache *cache, int64_t position);
 /* Returns MHA_ERR_ARG unless the cache holds every key that a row at `position`, after the pinned pages, and all later

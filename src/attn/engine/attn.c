@@ -52,7 +52,7 @@ mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args
 {
     mha__call call;
     if (!plan) return mha__fail(err, MHA_ERR_ARG, "plan must not be NULL");
-    MHA__TRY(mha__attn_bind(plan, args, workspace, workspace_bytes, &call, err));
+    MHA__TRY(mha__attn_bind(plan, args, workspace, workspace_bytes, mha_attn_plan_workspace(plan), &call, err));
     return plan->engine->forward(&call, err);
 }
 
@@ -60,7 +60,8 @@ mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *arg
                              void *workspace, size_t workspace_bytes, mha_error *err)
 {
     mha__bwd_call call;
-    MHA__TRY(mha__attn_bind_grads(plan, args, grads, workspace, workspace_bytes, &call, err));
+    MHA__TRY(
+        mha__attn_bind_grads(plan, args, grads, workspace, workspace_bytes, mha_attn_plan_workspace(plan), &call, err));
     return plan->engine->backward(&call, err);
 }
 

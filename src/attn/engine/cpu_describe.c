@@ -105,7 +105,7 @@ static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
     if (!plan->pairs) paths[n++] = (path){"products of bf16 pairs", why_not_pairs(plan)};
     if (!plan->one_block) paths[n++] = (path){"fwd_one_block", mha__fwd_why_not_one_block(plan)};
     if (!is_few(plan)) paths[n++] = (path){"fwd_few", why_not_few(plan)};
-    if (!plan->folded) paths[n++] = (path){"heads of a group as one tile", mha__plan_unfolded(plan)};
+    if (!plan->folded) paths[n++] = (path){"heads of a group as one tile", plan->unfolded};
     if (plan->parts == 1)
         paths[n++] =
             (path){"keys in parts", plan->desc.kv_len <= MHA_ATTN_CHUNK ? "too few keys" : "tiles or rows enough"};

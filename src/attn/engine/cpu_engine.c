@@ -24,7 +24,7 @@ enum { WORKERS_FREE = 64 };
  * lanes are filled. It requires that nothing differs per head. With more than one query, heads and rows have no common
  * stride, which masks, biases and maps would need. With few keys, which are not divided into parts, folding must leave
  * enough tiles for several threads. The decision follows from the shape alone. */
-const char *mha__plan_unfolded(const mha_attn_plan *plan)
+static const char *why_unfolded(const mha_attn_plan *plan)
 {
     enum { QUERIES_MOST = 16, TILES_LEAST = 8 };
     const mha_attn_desc *d = &plan->desc;
@@ -85,7 +85,8 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->pairs = plan->q.dtype == MHA_BF16 && plan->kv.dtype == MHA_BF16 ? plan->kernels->pairs : NULL;
     plan->packed = (d->inputs & MHA_ATTN_CU_SEQLENS) != 0;
     plan->packed_keys = plan->packed && !(d->inputs & MHA_ATTN_BLOCK_TABLE);
-    plan->folded = mha__plan_unfolded(plan) == NULL;
+    plan->unfolded = why_unfolded(plan);
+    plan->folded = !plan->unfolded;
     plan->group = plan->folded ? 1 : d->heads / d->kv_heads;
     plan->heads = plan->folded ? d->kv_heads : d->listed_heads;
     plan->rows = plan->folded ? d->heads / d->kv_heads * d->q_len : d->q_len;

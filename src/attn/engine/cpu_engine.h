@@ -4,9 +4,6 @@
 
 #include "attn/engine/engine.h"
 
-/* Returns why the heads of a group are not folded into one tile; NULL if they are. */
-const char *mha__plan_unfolded(const mha_attn_plan *plan);
-
 /* cpu_describe.c */
 size_t mha__cpu_describe(const mha_attn_plan *plan, int json, char *to, size_t capacity);
 

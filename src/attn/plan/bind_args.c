@@ -148,9 +148,9 @@ mha_status mha__attn_bind_inputs(const mha_attn_plan *plan, const mha_attn_args 
 }
 
 mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace, size_t workspace_bytes,
-                          mha__call *call, mha_error *err)
+                          size_t need, mha__call *call, mha_error *err)
 {
-    MHA__TRY(mha__attn_check_workspace(workspace, workspace_bytes, mha_attn_plan_workspace(plan), err));
+    MHA__TRY(mha__attn_check_workspace(workspace, workspace_bytes, need, err));
     MHA__TRY(mha__attn_bind_inputs(plan, args, call, err));
     call->workspace = workspace;
     MHA__TRY(mha__maps_check(call, err));

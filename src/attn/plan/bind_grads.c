@@ -84,7 +84,8 @@ static mha_status check_overlaps(const mha_attn_plan *plan, const mha_attn_args 
 }
 
 mha_status mha__attn_bind_grads(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
-                                void *workspace, size_t workspace_bytes, mha__bwd_call *call, mha_error *err)
+                                void *workspace, size_t workspace_bytes, size_t need, mha__bwd_call *call,
+                                mha_error *err)
 {
     entry read[READ], written[WRITTEN];
     if (!plan) return mha__fail(err, MHA_ERR_ARG, "plan must not be NULL");
@@ -92,7 +93,7 @@ mha_status mha__attn_bind_grads(const mha_attn_plan *plan, const mha_attn_args *
         return mha__fail(err, MHA_ERR_ARG, "outputs of the plan must have MHA_ATTN_GRADS (got 0x%x)",
                          (unsigned)plan->desc.outputs);
     MHA__TRY(mha__options_need(&call->grads, sizeof call->grads, grads, "mha_attn_grads", err));
-    MHA__TRY(mha__attn_check_workspace(workspace, workspace_bytes, mha_attn_plan_workspace(plan), err));
+    MHA__TRY(mha__attn_check_workspace(workspace, workspace_bytes, need, err));
     MHA__TRY(mha__attn_bind_inputs(plan, args, &call->call, err));
     call->call.workspace = workspace;
     MHA__TRY(bind_read(plan, &call->grads, read, err));

@@ -19,13 +19,15 @@ mha_status mha__attn_check_dtype(const char *field, mha_dtype dtype, bool cache,
 /* True if positions decide which keys a row attends to. */
 bool mha__attn_positional(const mha_attn_desc *resolved);
 
-/* Checks the arguments of a call and copies them with all strides filled in. */
+/* Checks the arguments of a call and copies them with all strides filled in. The plan needs a workspace of `need`
+ * bytes. */
 mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace, size_t workspace_bytes,
-                          mha__call *call, mha_error *err);
+                          size_t need, mha__call *call, mha_error *err);
 
 /* The same for a call of the backward pass. */
 mha_status mha__attn_bind_grads(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
-                                void *workspace, size_t workspace_bytes, mha__bwd_call *call, mha_error *err);
+                                void *workspace, size_t workspace_bytes, size_t need, mha__bwd_call *call,
+                                mha_error *err);
 
 /* The checks that forward and backward share: all inputs except gradients, and the workspace. */
 mha_status mha__attn_bind_inputs(const mha_attn_plan *plan, const mha_attn_args *args, mha__call *call, mha_error *err);

@@ -48,6 +48,7 @@ struct mha_attn_plan {
     mha__stored q, kv, bias; /* storage types; out is stored like q */
     int few;                 /* tiles of at most this many rows use the few-query kernels */
     bool folded;             /* the queries of all heads of a group are the rows of one tile */
+    const char *unfolded;    /* why they are not; NULL if folded */
     int64_t heads, rows;     /* of the tile grid: computed heads and q_len; if folded, kv_heads and rows of a group */
     int64_t group;           /* grid heads per key/value head, if all heads are computed */
     int64_t tiles;       /* tiles of rows per batch and head; for packed sequences, at most this many for all of them */
