@@ -157,13 +157,6 @@ uint32_t mha__slice_from(const mha__slice *slice, size_t at)
     return slice->from ? slice->from[at] : slice->base + (uint32_t)at;
 }
 
-uint32_t mha__slice_next(const mha__slice *slice, size_t at, size_t *length)
-{
-    uint32_t code = 0;
-    *length = (size_t)mha__utf8_read(slice->bytes + at, slice->n - at, &code);
-    return code;
-}
-
 uint32_t mha__slice_last(const mha__slice *slice, size_t at, size_t *length)
 {
     size_t begin = at - 1;

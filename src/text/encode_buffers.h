@@ -9,6 +9,7 @@
 #define MHA_TEXT_ENCODE_BUFFERS_H
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "mha/ctx.h"
 #include <stdbool.h>
 
@@ -106,7 +107,13 @@ mha__slice mha__slice_cut(const mha__slice *slice, size_t begin, size_t end);
  * a character. */
 uint32_t mha__slice_from(const mha__slice *slice, size_t at);
 /* Returns the character at `at`, or the one that ends there; both must be inside the slice. */
-uint32_t mha__slice_next(const mha__slice *slice, size_t at, size_t *length);
+static inline uint32_t mha__slice_next(const mha__slice *slice, size_t at, size_t *length)
+{
+    uint32_t code = 0;
+    *length = (size_t)mha__utf8_read(slice->bytes + at, slice->n - at, &code);
+    return code;
+}
+
 uint32_t mha__slice_last(const mha__slice *slice, size_t at, size_t *length);
 
 #endif

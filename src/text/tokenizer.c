@@ -169,34 +169,6 @@ mha_status mha_tokenizer_open(mha_ctx *ctx, const char *folder, mha_tokenizer **
     return mha__in_folder(status, folder, MHA__TOKENIZER_FILE, err);
 }
 
-struct mha__copy {
-    mha__copy *next;
-    char text[];
-};
-
-mha_status mha__copy_text(mha_tokenizer *t, const char *text, size_t n, const char **copy, mha_error *err)
-{
-    size_t bytes = sizeof(mha__copy) + n + 1;
-    MHA__TRY(mha__room_take(&t->room, bytes, err));
-    mha__copy *c = mha__alloc(t->ctx, bytes);
-    if (!c) return mha__no_memory(err, bytes, "the tokenizer");
-    memcpy(c->text, text, n);
-    c->text[n] = '\0';
-    c->next = t->copies;
-    t->copies = c;
-    *copy = c->text;
-    return MHA_OK;
-}
-
-static void free_copies(mha_tokenizer *t)
-{
-    while (t->copies) {
-        mha__copy *c = t->copies;
-        t->copies = c->next;
-        mha__free(t->ctx, c);
-    }
-}
-
 void mha_tokenizer_free(mha_tokenizer *t)
 {
     if (!t) return;
@@ -213,7 +185,7 @@ void mha_tokenizer_free(mha_tokenizer *t)
     mha__free(ctx, t->special);
     mha__free(ctx, t->single.items);
     mha__free(ctx, t->pair.items);
-    free_copies(t);
+    mha__free_copies(t);
     mha__free(ctx, t);
 }
 
@@ -226,7 +198,7 @@ int64_t mha_tokenizer_size(const mha_tokenizer *t)
 
 const char *mha_tokenizer_token(const mha_tokenizer *t, int32_t id)
 {
-    return t && id >= 0 && id < t->ids ? t->token[id] : NULL;
+    return t ? mha__token_text(t, id) : NULL;
 }
 
 int32_t mha_tokenizer_id(const mha_tokenizer *t, const char *token)

@@ -50,6 +50,7 @@ extern const mha__model_kind mha__model_wordpiece, mha__model_bpe, mha__model_un
 
 /* Copies `n` bytes of the file, NUL-terminated; the copy lives as long as the tokenizer. */
 mha_status mha__copy_text(mha_tokenizer *t, const char *text, size_t n, const char **copy, mha_error *err);
+void mha__free_copies(mha_tokenizer *t);
 
 /* Appends an edit to an mha__edit_list; fails if it is full. */
 mha_status mha__edit_add(const mha_tokenizer *t, const mha__json_obj *json, void *list, const mha__edit *edit,
@@ -156,6 +157,12 @@ struct mha_tokenizer {
     mha__decode_list decoder;
     mha__stored_limits limits;
 };
+
+/* Returns the text of a token; NULL if it has none. */
+static inline const char *mha__token_text(const mha_tokenizer *t, int32_t id)
+{
+    return id >= 0 && id < t->ids ? t->token[id] : NULL;
+}
 
 /* mha_tokenizer_open for the text of a file. */
 mha_status mha__tokenizer_read(mha_ctx *ctx, const char *text, size_t n, mha_tokenizer **out, mha_error *err);

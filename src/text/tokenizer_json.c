@@ -7,6 +7,36 @@
 #include <stdio.h>
 #include <string.h>
 
+/* ---- copies of its texts ---- */
+
+struct mha__copy {
+    mha__copy *next;
+    char text[];
+};
+
+mha_status mha__copy_text(mha_tokenizer *t, const char *text, size_t n, const char **copy, mha_error *err)
+{
+    size_t bytes = sizeof(mha__copy) + n + 1;
+    MHA__TRY(mha__room_take(&t->room, bytes, err));
+    mha__copy *c = mha__alloc(t->ctx, bytes);
+    if (!c) return mha__no_memory(err, bytes, "the tokenizer");
+    memcpy(c->text, text, n);
+    c->text[n] = '\0';
+    c->next = t->copies;
+    t->copies = c;
+    *copy = c->text;
+    return MHA_OK;
+}
+
+void mha__free_copies(mha_tokenizer *t)
+{
+    while (t->copies) {
+        mha__copy *c = t->copies;
+        t->copies = c->next;
+        mha__free(t->ctx, c);
+    }
+}
+
 /* ---- stages ---- */
 
 /* "FILE: model.type: "BNE" is not supported (supported: WordPiece, BPE)" */

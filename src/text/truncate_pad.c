@@ -54,7 +54,7 @@ static mha_status load_padding(const mha_tokenizer *t, const mha__json_obj *json
     MHA__TRY(mha__json_int(json, "pad_to_multiple_of", MHA__OPTIONAL, 0, MAX_PADDED, &limits->pad_multiple, err));
     MHA__TRY(mha__json_int(json, "pad_id", MHA__REQUIRED, 0, INT32_MAX, &id, err));
     MHA__TRY(mha__json_int(json, "pad_type_id", MHA__REQUIRED, 0, INT32_MAX, &type_id, err));
-    if (!mha_tokenizer_token(t, (int32_t)id)) return mha__json_refuse(json, "pad_id", "the id of a token", err);
+    if (!mha__token_text(t, (int32_t)id)) return mha__json_refuse(json, "pad_id", "the id of a token", err);
     limits->pad_id = (int32_t)id;
     limits->pad_type_id = (int32_t)type_id;
     return load_left(json, MHA__REQUIRED, &limits->pad_left, err);

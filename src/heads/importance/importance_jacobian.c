@@ -51,12 +51,6 @@ static mha_status back_hidden(mha__importance_job *s, const mha__packed *batch, 
 
 /* ---- e of decoders: the log-probabilities of the token after the last one ---- */
 
-bool mha__jacobian_of_logits(const mha__importance_job *s)
-{
-    const bool jacobian = s->options.by == MHA_IMPORTANCE_JACOBIAN || s->options.by == MHA_IMPORTANCE_JACOBIAN_PROBE;
-    return jacobian && s->info->causal && s->info->logits;
-}
-
 static void softmax(float *x, int64_t count)
 {
     double sum = 0;

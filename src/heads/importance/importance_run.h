@@ -98,6 +98,18 @@ static inline double mha__importance_gate(const mha__importance_job *s, const mh
     return (double)s->gates[(n / H * batch->input.batch + b) * H + n % H];
 }
 
+/* True if e of the Jacobian is the log-probabilities of the next token: for decoders with logits. */
+static inline bool mha__jacobian_of_logits(const mha__importance_job *s)
+{
+    const bool jacobian = s->options.by == MHA_IMPORTANCE_JACOBIAN || s->options.by == MHA_IMPORTANCE_JACOBIAN_PROBE;
+    return jacobian && s->info->causal && s->info->logits;
+}
+
+static inline bool mha__importance_of_pairs(const mha__importance_job *s)
+{
+    return s->rule->loss && s->options.loss == MHA_LOSS_PAIRS;
+}
+
 /* Opens a measurement: allocates memory and groups for these options. Free with mha__importance_close, also after a
  * failure. */
 mha_status mha__importance_open(mha__importance_job *s, const mha_model *model, const mha_head_data *data,
@@ -129,8 +141,6 @@ void mha__identity_end(mha__importance_job *s, int forms);
 void mha__take_gate(mha__importance_job *s, const mha__packed *batch);
 void mha__take_gate_batch(mha__importance_job *s, const mha__packed *batch);
 mha_status mha__group_gradmag(mha__importance_job *s, mha_error *err);
-/* Returns true if its e is the log-probabilities of the next token: for decoders with logits. */
-bool mha__jacobian_of_logits(const mha__importance_job *s);
 mha_status mha__group_jacobian(mha__importance_job *s, mha_error *err);
 mha_status mha__group_confidence(mha__importance_job *s, mha_error *err);
 mha_status mha__group_ablation(mha__importance_job *s, mha_error *err);

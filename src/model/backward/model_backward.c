@@ -142,11 +142,6 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
 
 /* ---- final norm and embeddings ---- */
 
-bool mha__grads_real(const mha_model_grads *g, int64_t row)
-{
-    return !g->batch.in.mask || g->batch.in.mask[row];
-}
-
 static mha_status outer_norm_back(const mha_model_grads *g, mha__role role, const mha_norm *norm, const float *x,
                                   mha_error *err)
 {

@@ -89,7 +89,10 @@ mha_status mha__grads_check(const mha_model_gradient *wanted, mha_error *err);
 mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted, mha_error *err);
 
 /* Returns true if the row holds a real token, not a masked one. */
-bool mha__grads_real(const mha_model_grads *g, int64_t row);
+static inline bool mha__grads_real(const mha_model_grads *g, int64_t row)
+{
+    return !g->batch.in.mask || g->batch.in.mask[row];
+}
 
 /* ---- a teacher (teacher_loss.c) ---- */
 

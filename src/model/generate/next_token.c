@@ -1,4 +1,4 @@
-/* next_token.c - selects the next token of a prompt from its logits. */
+/* next_token.c - selects the next token of a prompt from its logits, stores and reports it. */
 #include "base/error.h"
 #include "model/generate/generation.h"
 #include "model/generate/sampling.h"
@@ -40,4 +40,56 @@ mha_status mha__generation_choose(mha__generation *g, mha__slot *s, float *logit
         return mha__fail(err, MHA_ERR_ARG, "sampling options must leave a token to choose (got none of %lld)",
                          (long long)vocab);
     return g->o.sampling.temperature > 0 ? draw(g, s, logits, id, err) : MHA_OK;
+}
+
+/* ---- store and report ---- */
+
+static bool is_eos(const mha__generation *g, int64_t id)
+{
+    for (int64_t i = 0; g->o.eos && i < g->o.eos_count; i++)
+        if (g->o.eos[i] == id) return true;
+    return false;
+}
+
+/* Passes the final text of the slot to the callback; returns true if the callback stops the prompt. */
+static bool hand_out(const mha__generation *g, const mha__slot *s)
+{
+    return g->o.on_text && s->writer.sure > 0 &&
+           g->o.on_text(g->o.user, s->prompt, s->writer.text, s->writer.sure) != 0;
+}
+
+static mha_status end(mha__generation *g, mha__slot *s, mha_ending why, mha_error *err)
+{
+    if (s->writer.stream) {
+        MHA__TRY(mha__writer_end(&s->writer, err));
+        if (s->writer.stopped) why = MHA_END_STOP;
+        hand_out(g, s);
+    }
+    if (g->o.on_end) g->o.on_end(g->o.user, s->prompt, why);
+    g->done += g->o.max_new - g->lengths[s->prompt];
+    s->prompt = -1;
+    return MHA_OK;
+}
+
+/* Reports the slot's new token, and ends the prompt if it was the last. */
+static mha_status tell(mha__generation *g, mha__slot *s, int32_t id, mha_error *err)
+{
+    const bool eos = is_eos(g, id), full = g->lengths[s->prompt] == g->o.max_new;
+    bool called_off = g->o.on_token && g->o.on_token(g->o.user, s->prompt, id);
+    if (s->writer.stream && !eos) {
+        MHA__TRY(mha__writer_put(&s->writer, id, err));
+        called_off = hand_out(g, s) || called_off;
+    }
+    if (!called_off && !eos && !full && !s->writer.stopped) return MHA_OK;
+    return end(g, s, called_off ? MHA_END_CALLER : eos ? MHA_END_EOS : MHA_END_LENGTH, err);
+}
+
+mha_status mha__generation_advance(mha__generation *g, mha__slot *s, float *logits, mha_error *err)
+{
+    int64_t id = 0;
+    MHA__TRY(mha__generation_choose(g, s, logits, &id, err));
+    s->ids[s->length++] = (int32_t)id;
+    g->out[s->prompt * g->o.max_new + g->lengths[s->prompt]++] = (int32_t)id;
+    g->done++;
+    return tell(g, s, (int32_t)id, err);
 }

@@ -147,7 +147,7 @@ mha_status mha__decoder_load(mha_tokenizer *t, const mha__json_obj *root, mha_er
 
 static mha_status check_id(const mha_tokenizer *t, int32_t id, int64_t index, mha_error *err)
 {
-    if (mha_tokenizer_token(t, id)) return MHA_OK;
+    if (mha__token_text(t, id)) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "ids[%lld] must be from 0 to below %lld (got %d)", (long long)index,
                      (long long)t->ids, (int)id);
 }

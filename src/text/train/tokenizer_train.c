@@ -6,11 +6,6 @@
 #include "base/utf8.h"
 #include <string.h>
 
-const char *mha__train_prefix(const mha_tokenizer_trainer *t)
-{
-    return t->o.type == MHA_TOKENIZER_WORDPIECE ? "##" : "";
-}
-
 static mha_status check_special(const mha_tokenizer_train_options *o, mha_error *err)
 {
     enum { MOST_SPECIAL = 4096, MOST_BYTES = 1024 };

@@ -75,7 +75,10 @@ struct mha_tokenizer_trainer {
 };
 
 /* Returns "##" or "". */
-const char *mha__train_prefix(const mha_tokenizer_trainer *t);
+static inline const char *mha__train_prefix(const mha_tokenizer_trainer *t)
+{
+    return t->o.type == MHA_TOKENIZER_WORDPIECE ? "##" : "";
+}
 
 /* Merges all words into the table of the first counter. */
 mha_status mha__train_join(mha_tokenizer_trainer *t, mha_error *err);

@@ -1,0 +1,143 @@
+/* importance_job.c - the memory of one measurement, and its units group by group. */
+#include "heads/importance/importance.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/ctx.h"
+#include "base/error.h"
+#include "layer/arena.h"
+
+enum { GROUP = 64, TOKENS = 1024, TOKENS_BACK = 512 }; /* units per group without a loss; tokens per batch */
+
+/* ---- memory ---- */
+
+static void lay_out(mha__arena *arena, mha__importance_job *s, int64_t texts)
+{
+    const size_t n = (size_t)texts, total = (size_t)s->total, width = (size_t)s->info->hidden;
+    const size_t most = (size_t)mha__packer_room(&s->packer);
+    s->text = mha__take(arena, n, sizeof *s->text);
+    s->part = mha__take(arena, n, total * sizeof *s->part);
+    s->weight = mha__take(arena, n, sizeof *s->weight);
+    s->length = mha__take(arena, n, sizeof *s->length);
+    s->unit = mha__take(arena, n, width * sizeof *s->unit);
+    s->dunit = mha__take(arena, n, width * sizeof *s->dunit);
+    s->hidden = mha__take(arena, most, width * sizeof *s->hidden);
+    s->gates = mha__take(arena, mha__min64((int64_t)most, texts), total * sizeof *s->gates);
+    if (mha__jacobian_of_logits(s)) {
+        s->logits = mha__take(arena, n, (size_t)s->info->vocab * sizeof *s->logits);
+        s->dlogits = mha__take(arena, n, (size_t)s->info->vocab * sizeof *s->dlogits);
+    }
+    s->direction = mha__take(arena, (size_t)mha__max64(s->info->hidden, s->info->vocab), sizeof *s->direction);
+    for (int form = 0; form < MHA__FORMS; form++)
+        s->forms[form] = mha__take(arena, total, sizeof *s->forms[form]);
+    s->label_at =
+        s->options.labels ? mha__take(arena, (size_t)mha_head_data_count(s->data), sizeof *s->label_at) : NULL;
+}
+
+/* The backward pass stores much memory per token, so its batches are smaller. Pairs use large batches, because a group
+ * that fits in one batch is run once. */
+static int64_t tokens_of_batch(const mha__importance_job *s)
+{
+    return s->rule->forward || mha__importance_of_pairs(s) ? TOKENS : TOKENS_BACK;
+}
+
+static mha_status allocate(mha__importance_job *s, mha_error *err)
+{
+    /* a last pair that would be alone joins the previous group */
+    const int64_t texts = mha__importance_of_pairs(s) ? 2 * (s->per_group + 1) : s->per_group;
+    mha__arena arena = {0};
+    MHA__TRY(mha__packer_create(s->ctx, s->data, texts, tokens_of_batch(s), &s->packer, err));
+    lay_out(&arena, s, texts);
+    arena.base = s->memory = arena.overflow ? NULL : mha__alloc(s->ctx, arena.used);
+    if (!s->memory)
+        return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the scores of a group of texts");
+    arena.used = 0;
+    lay_out(&arena, s, texts);
+    MHA__TRY(mha__tally_create(s->ctx, s->total, &s->tally, err));
+    const mha_model_grads_options how = {
+        .size = sizeof how, .no_parameters = !s->rule->parameters, .pack = 1, .attention_only = 1};
+    if (s->rule->forward) return MHA_OK;
+    return mha_model_grads_create(s->model, &how, &s->grads, err);
+}
+
+static void find_labels(mha__importance_job *s)
+{
+    int64_t at = 0, length = 0;
+    if (!s->options.labels) return;
+    for (int64_t t = 0; t < mha_head_data_count(s->data); t++, at += length) {
+        mha_head_data_ids(s->data, t, &length);
+        s->label_at[t] = at;
+    }
+    s->packer.labelled = s->options.labels;
+    s->packer.label_at = s->label_at;
+}
+
+/* ---- groups ---- */
+
+bool mha__importance_next(mha__importance_job *s)
+{
+    s->first += s->count;
+    s->done += s->texts;
+    s->count = mha__min64(s->per_group, s->units - s->first);
+    if (mha__importance_of_pairs(s) && s->units - s->first - s->count == 1) s->count++;
+    s->texts = mha__importance_of_pairs(s) ? 2 * s->count : s->count;
+    s->done_here = 0;
+    for (int64_t n = 0; n < s->texts; n++)
+        s->text[n] = n < s->count ? s->first + n : s->units + s->first + n - s->count;
+    return s->count > 0;
+}
+
+static void add_units(mha__importance_job *s)
+{
+    for (int64_t u = 0; u < s->count; u++) {
+        double *sum = s->part + u * s->total, *other = s->part + (s->count + u) * s->total;
+        for (int64_t n = 0; mha__importance_of_pairs(s) && n < s->total; n++)
+            sum[n] += other[n];
+        mha__tally_add(&s->tally, sum, s->weight[u]);
+    }
+}
+
+mha_status mha__importance_step(mha__importance_job *s, const mha__packed *batch, mha_error *err)
+{
+    s->done_here += batch->input.batch;
+    return mha__progress(s->ctx, "importance", s->done + s->done_here, mha_head_data_count(s->data), err);
+}
+
+mha_status mha__importance_group(mha__importance_job *s, mha_error *err)
+{
+    memset(s->part, 0, (size_t)(s->texts * s->total) * sizeof *s->part);
+    for (int64_t n = 0; n < s->texts; n++)
+        s->weight[n] = 1;
+    MHA__TRY(s->rule->group(s, err));
+    if (!s->rule->adds) add_units(s);
+    return MHA_OK;
+}
+
+mha_status mha__importance_open(mha__importance_job *s, const mha_model *model, const mha_head_data *data,
+                                const mha_importance_options *options, mha_error *err)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    *s = (mha__importance_job){.ctx = mha_model_ctx(model),
+                               .model = model,
+                               .info = info,
+                               .data = data,
+                               .rule = &mha__importance_rules[options->by],
+                               .options = *options,
+                               .total = info->layers * info->heads};
+    s->units = mha_head_data_count(data) / (mha__importance_of_pairs(s) ? 2 : 1);
+    s->per_group = !s->rule->loss ? GROUP : options->batch_texts ? options->batch_texts : s->units;
+    s->per_group = mha__min64(s->per_group, s->units);
+    MHA__TRY(allocate(s, err));
+    find_labels(s);
+    return MHA_OK;
+}
+
+void mha__importance_close(mha__importance_job *s)
+{
+    mha_model_grads_free(s->grads);
+    mha__tally_free(s->ctx, &s->tally);
+    mha__free(s->ctx, s->means);
+    mha__free(s->ctx, s->memory);
+    mha__packer_free(s->ctx, &s->packer);
+}

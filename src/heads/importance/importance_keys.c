@@ -1,0 +1,33 @@
+/* importance_keys.c - scores and losses by name: their keys in options and files, and what they are. */
+#include "heads/importance/importance.h"
+
+typedef struct label {
+    const char *key, *help;
+} label;
+
+static const label scores[MHA_IMPORTANCE_SCORES] = {
+#define MHA__X(name, key, text) [name] = {key, text},
+    MHA_IMPORTANCE_SCORE_MAP(MHA__X)
+#undef MHA__X
+};
+
+const char *mha_importance_score_key(mha_importance_score score)
+{
+    return (unsigned)score < MHA_IMPORTANCE_SCORES ? scores[score].key : NULL;
+}
+
+const char *mha_importance_score_help(mha_importance_score score)
+{
+    return (unsigned)score < MHA_IMPORTANCE_SCORES ? scores[score].help : NULL;
+}
+
+int mha_importance_score_needs_loss(mha_importance_score score)
+{
+    return (unsigned)score < MHA_IMPORTANCE_SCORES && mha__importance_rules[score].loss;
+}
+
+const char *mha_head_loss_key(mha_head_loss loss)
+{
+    static const char *const keys[] = {"auto", "none", "lm", "mlm", "pairs"};
+    return (unsigned)loss <= MHA_LOSS_PAIRS ? keys[loss] : NULL;
+}
