@@ -243,7 +243,5 @@ const mha_named_tensor *mha_trainer_weights(const mha_trainer *trainer, int64_t 
 mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err)
 {
     if (!trainer) return mha__fail(err, MHA_ERR_ARG, "mha_trainer_refresh: trainer must not be NULL");
-    const mha_status status = mha__model_refresh(trainer->model, err);
-    trainer->stale = status != MHA_OK;
-    return status;
+    return mha__trainer_refresh(trainer, err);
 }

@@ -4,6 +4,7 @@
 
 #include "mha/train.h"
 #include "model/backward/model_grads.h"
+#include "model/model_struct.h"
 #include "train/gates/trainer_gates.h"
 
 /* One tensor; its weight in `list` and its gradient in `gradients` have the same index. */
@@ -38,6 +39,14 @@ struct mha_trainer {
 
 /* Fills in defaults and refuses values out of range. */
 mha_status mha__train_options(mha_train_options *options, const mha_train_options *given, mha_error *err);
+/* Repacks the weights of the model. */
+static inline mha_status mha__trainer_refresh(mha_trainer *t, mha_error *err)
+{
+    const mha_status status = mha__model_refresh(t->model, err);
+    t->stale = status != MHA_OK;
+    return status;
+}
+
 /* Zeroes the moments at its first call, which must precede reading them. Until then they take no physical memory, so
  * that the source model can be freed first. */
 void mha__train_moments(const mha_trainer *trainer);

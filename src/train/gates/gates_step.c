@@ -10,58 +10,13 @@ static const double settled_open = 32; /* log-alpha of a frozen open gate; a fro
 static const double least = -6, most = 4;
 static const double least_open = 0.01; /* least value of an L1 gate that is frozen open; a closed gate is 0 */
 
-/* ---- state ---- */
-
-static bool is_settled(const mha__gates *g)
-{
-    return g->control[MHA__GATES_SETTLED] != 0;
-}
-
-static bool has(const mha__gates *g, int64_t at)
-{
-    return at % g->heads < g->layer[at / g->heads].heads;
-}
-
-static double open_part(const mha__gates *g, double value)
-{
-    return g->o.penalty == MHA_GATES_L0 ? mha__gate_open(value) : value > 0 ? 1 : 0;
-}
-
-bool mha__gates_begun(const mha__gates *g)
-{
-    return g->control[MHA__GATES_TAKEN] > 0 || is_settled(g);
-}
-
-double mha__gates_expected(const mha__gates *g)
-{
-    double open = 0;
-    if (!mha__gates_begun(g)) return (double)g->total;
-    for (int64_t at = 0; at < g->layers * g->heads; at++)
-        open += has(g, at) ? open_part(g, g->value[at]) : 0;
-    return open;
-}
-
-/* ---- what the model holds, and what a step draws ---- */
-
-static double shown_gate(const mha__gates *g, double value)
-{
-    if (!mha__gates_begun(g)) return 1;
-    return g->o.penalty == MHA_GATES_L0 ? mha__gate_mean(value) : value;
-}
-
-void mha__gates_show(mha__gates *g)
-{
-    for (int64_t at = 0; at < g->layers * g->heads; at++)
-        g->shown[at] = has(g, at) ? (float)shown_gate(g, g->value[at]) : 0;
-}
-
 /* ---- how much the penalty pulls ---- */
 
 static double penalty(const mha__gates *g)
 {
     double sum = 0;
     for (int64_t at = 0; at < g->layers * g->heads; at++)
-        if (has(g, at)) sum += g->o.penalty == MHA_GATES_L0 ? mha__gate_open(g->value[at]) : g->value[at];
+        if (mha__gates_has(g, at)) sum += g->o.penalty == MHA_GATES_L0 ? mha__gate_open(g->value[at]) : g->value[at];
     return sum;
 }
 
@@ -95,12 +50,12 @@ static double find_strength(mha__gates *g, int64_t step, double open)
 /* Frozen open L1 gates are still trained, to recover from the penalty. */
 static bool learns(const mha__gates *g, int64_t step)
 {
-    return step > g->o.start && (!is_settled(g) || g->o.penalty == MHA_GATES_L1);
+    return step > g->o.start && (!mha__gates_settled(g) || g->o.penalty == MHA_GATES_L1);
 }
 
 static bool is_closed(const mha__gates *g, int64_t at)
 {
-    return is_settled(g) && g->value[at] == 0;
+    return mha__gates_settled(g) && g->value[at] == 0;
 }
 
 mha_status mha__gates_begin(mha_trainer *t, mha_error *err)
@@ -139,7 +94,7 @@ void mha__gates_draw(mha_trainer *t, int64_t batch, float *gates, float *slopes)
     for (int64_t n = 0; n < g->layers * batch * g->heads; n++) {
         const int64_t at = n / (batch * g->heads) * g->heads + n % g->heads;
         double slope = 0;
-        gates[n] = has(g, at) ? (float)draw(g, at, moves, key, g->drawn + n / g->heads % batch, &slope) : 0;
+        gates[n] = mha__gates_has(g, at) ? (float)draw(g, at, moves, key, g->drawn + n / g->heads % batch, &slope) : 0;
         slopes[n] = (float)slope;
     }
     g->drawn += batch;
@@ -169,13 +124,13 @@ static void move(const mha_trainer *t, mha__gates *g, double scale, double stren
     const double taken = g->control[MHA__GATES_TAKEN];
     const double bias1 = 1 - pow(o->beta1, taken), bias2 = 1 - pow(o->beta2, taken);
     for (int64_t at = 0; at < g->layers * g->heads; at++) {
-        if (!has(g, at) || is_closed(g, at)) continue;
+        if (!mha__gates_has(g, at) || is_closed(g, at)) continue;
         double *value = &g->value[at], *mean = &g->mean[at], *square = &g->square[at];
         const double x = g->gradient[at] * scale + pull(g, strength, *value);
         *mean += (1 - o->beta1) * (x - *mean);
         *square = o->beta2 * *square + (1 - o->beta2) * x * x;
         *value -= g->o.rate * (*mean / bias1) / (sqrt(*square / bias2) + o->eps);
-        *value = g->o.penalty == MHA_GATES_L1 ? fmax(*value, is_settled(g) ? least_open : 0)
+        *value = g->o.penalty == MHA_GATES_L1 ? fmax(*value, mha__gates_settled(g) ? least_open : 0)
                                               : fmin(fmax(*value, least), most);
     }
 }
@@ -193,7 +148,7 @@ static int64_t best(const mha__gates *g, int64_t layer, const float *chosen)
 {
     int64_t found = -1;
     for (int64_t at = 0; at < g->layers * g->heads; at++)
-        if (has(g, at) && (layer < 0 || at / g->heads == layer) && chosen[at] == 0 &&
+        if (mha__gates_has(g, at) && (layer < 0 || at / g->heads == layer) && chosen[at] == 0 &&
             (found < 0 || is_better(g, at, found)))
             found = at;
     return found;
@@ -222,7 +177,7 @@ static void settle(mha__gates *g)
     for (int64_t at; (at = best(g, -1, g->chosen)) >= 0 && stays(g, at, chosen); chosen++)
         g->chosen[at] = 1;
     for (int64_t at = 0; at < g->layers * g->heads; at++)
-        if (has(g, at)) g->value[at] = settled_value(g, g->value[at], g->chosen[at] != 0);
+        if (mha__gates_has(g, at)) g->value[at] = settled_value(g, g->value[at], g->chosen[at] != 0);
     memset(g->mean, 0, cells * sizeof *g->mean);
     memset(g->square, 0, cells * sizeof *g->square);
     g->control[MHA__GATES_TAKEN] = 0;
@@ -238,9 +193,9 @@ void mha__gates_update(mha_trainer *t, double scale, mha_train_report *report)
     if (moves && mha__gates_priced(g)) {
         report->penalty = mha__gates_move_priced(g, target_of(g, t->step), scale) * report->open;
     } else if (moves) {
-        const double strength = is_settled(g) ? 0 : find_strength(g, t->step, report->open);
+        const double strength = mha__gates_settled(g) ? 0 : find_strength(g, t->step, report->open);
         report->penalty = strength * penalty(g);
         move(t, g, scale, strength);
     }
-    if (g->o.end && t->step >= g->o.end && !is_settled(g)) settle(g);
+    if (g->o.end && t->step >= g->o.end && !mha__gates_settled(g)) settle(g);
 }

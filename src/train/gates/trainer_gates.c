@@ -193,7 +193,7 @@ mha_status mha__gates_lift(mha_trainer *t, mha_error *err)
     if (!mha__gates_begun(g)) return MHA_OK; /* the model still holds the trained projections */
     for (int64_t n = 0; n < g->layers; n++)
         memcpy(t->list[g->layer[n].parameter].data, g->layer[n].raw, bytes_of(t, &g->layer[n]));
-    return mha_trainer_refresh(t, err);
+    return mha__trainer_refresh(t, err);
 }
 
 void mha__gates_end(mha_trainer *t)

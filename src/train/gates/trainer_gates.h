@@ -57,6 +57,17 @@ void mha__gates_update(struct mha_trainer *t, double scale, mha_train_report *re
 /* Puts the products back into the model, which must then be packed again. */
 void mha__gates_end(struct mha_trainer *t);
 
+/* True once no gate changes any more; true if the layer of gate `at` has that head. */
+static inline bool mha__gates_settled(const mha__gates *g)
+{
+    return g->control[MHA__GATES_SETTLED] != 0;
+}
+
+static inline bool mha__gates_has(const mha__gates *g, int64_t at)
+{
+    return at % g->heads < g->layer[at / g->heads].heads;
+}
+
 /* Steps of the functions above: puts the trained projections into the model; updates `shown` from the state; true once
  * the gates have taken a step (before that they are 1); expected number of open heads. */
 mha_status mha__gates_lift(struct mha_trainer *t, mha_error *err);

@@ -21,6 +21,11 @@
 
 #define STEP "mha.train.step"
 
+void mha__store_path(const mha_train_store *s, const char *name, char path[PATH_MAX])
+{
+    snprintf(path, PATH_MAX, "%.*s%s", (int)(s->name - s->folder), s->folder, name);
+}
+
 /* ---- names with a number ---- */
 
 /* Returns the number that follows `start` in a name, or -1 for any other name. */

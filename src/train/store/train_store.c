@@ -7,16 +7,10 @@
 #include "train/store/train_store_struct.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { NAME_BYTES = NAME_MAX - 32 }; /* leaves room for .NAME.tmp.PID and NAME.step-STEP */
-
-void mha__store_path(const mha_train_store *s, const char *name, char path[PATH_MAX])
-{
-    snprintf(path, PATH_MAX, "%.*s%s", (int)(s->name - s->folder), s->folder, name);
-}
 
 /* ---- open ---- */
 
