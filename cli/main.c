@@ -32,6 +32,57 @@ static const cli_command *find_command(const char *name)
     return NULL;
 }
 
+/* ---- the context ---- */
+
+static int on_progress(void *user, const char *what, int64_t done, int64_t total)
+{
+    (void)user;
+    if (cli_signals_held()) return 0; /* code that holds signals shows its own progress */
+    if (cli_signal() || cli_stdout_closed()) return 1;
+    cli_progress(what, done, total);
+    return 0;
+}
+
+static void on_log(void *user, int level, const char *message)
+{
+    const cli_session *session = user;
+    char text[CLI_MESSAGE];
+    if (level == 0 || session->options.verbose) cli_say(session, "%s", cli_message(message, text));
+}
+
+/* On all ranks together if the command runs on all of them. */
+static mha_status create_context(cli_session *session, const mha_ctx_options *options, mha_error *error)
+{
+    const cli_ranks *all = session->work ? session->ranks : NULL;
+    return all ? all->ctx_create(all->user, options, &session->ctx, error)
+               : mha_ctx_create(options, &session->ctx, error);
+}
+
+static int open_context(cli_session *session)
+{
+    const cli_options *o = &session->options;
+    if (!o->quiet && !o->no_progress) cli_progress_on();
+    mha_ctx_options options = {.size = sizeof options,
+                               .threads = o->threads,
+                               .isa = o->isa,
+                               .log = on_log,
+                               .log_user = session,
+                               .progress = on_progress};
+    mha_error error = {0};
+    if (create_context(session, &options, &error) != MHA_OK) return cli_fail(session, &error);
+    if (o->verbose) cli_say(session, "%s, %d threads", mha_ctx_isa(session->ctx), mha_ctx_threads(session->ctx));
+    return CLI_DONE;
+}
+
+static void close_context(cli_session *session)
+{
+    cli_progress_clear();
+    mha_ctx_free(session->ctx);
+    session->ctx = NULL;
+}
+
+/* ---- the command ---- */
+
 static void print_help(FILE *out)
 {
     enum { SUMMARY = 15 }; /* the command's first argument */
@@ -87,10 +138,10 @@ static int run_command(cli_session *session)
     session->out = cli_memory_open(&text, &bytes);
     session->show_colour = cli_may_colour(STDOUT_FILENO);
     session->columns = cli_columns(STDOUT_FILENO);
-    int code = cli_session_open(session);
+    int code = open_context(session);
     if (code == CLI_DONE) code = cli_stdin_check(session, false);
     if (code == CLI_DONE) code = session->command->run(session);
-    cli_session_close(session);
+    close_context(session);
     fclose(session->out);
     if (has_result(code) && cli_signal()) code = 128 + cli_signal();
     code = cli_finish(session, session->work != NULL, code);

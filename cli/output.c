@@ -9,7 +9,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "output_is_input.h"
 #include "session.h"
 
 /* ---- failures ---- */
@@ -229,14 +228,14 @@ int cli_flush(const cli_session *session, const char *text, size_t bytes)
     return CLI_DONE;
 }
 
-static bool out_is_stdout(const cli_session *session)
+bool cli_out_is_stdout(const cli_session *session)
 {
     return session->options.out && strcmp(session->options.out, "-") == 0;
 }
 
 const char *cli_out_name(const cli_session *session)
 {
-    return out_is_stdout(session) ? "stdout" : cli_shown(session->options.out);
+    return cli_out_is_stdout(session) ? "stdout" : cli_shown(session->options.out);
 }
 
 bool cli_ends(const char *name, const char *end)
@@ -248,30 +247,4 @@ bool cli_ends(const char *name, const char *end)
 bool cli_out_ends(const cli_session *session, const char *end)
 {
     return session->options.out && cli_ends(session->options.out, end);
-}
-
-int cli_check_out(const cli_session *session)
-{
-    const char *path = session->options.out;
-    if (path && *path == '\0') return cli_usage(session, "the name of the file to write is empty");
-    if (out_is_stdout(session) && session->options.json)
-        return cli_usage(session, "- is stdout, where --json writes: give one of the two a file");
-    if (!path || out_is_stdout(session)) return CLI_DONE;
-    const int code = session->command->shared & CLI_OUT ? cli_inputs_check(session, "-o", path) : CLI_DONE;
-    if (code != CLI_DONE || session->options.force || access(path, F_OK) != 0) return code;
-    return cli_usage(session, "%s exists; --force replaces it", cli_shown(path));
-}
-
-int cli_write_file(const cli_session *session, const void *data, size_t bytes)
-{
-    mha_error error = {0};
-    int code = cli_check_out(session);
-    if (code != CLI_DONE) return code;
-    if (out_is_stdout(session)) {
-        fwrite(data, 1, bytes, session->out); /* main checks whether that failed */
-        return CLI_DONE;
-    }
-    if (mha_file_write(session->options.out, data, bytes, session->options.force, &error) != MHA_OK)
-        return cli_fail(session, &error);
-    return CLI_DONE;
 }

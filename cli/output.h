@@ -77,11 +77,16 @@ bool cli_stdout_closed(void);
 /* True if a name has this ending; the same for the name given with -o. */
 bool cli_ends(const char *name, const char *end);
 bool cli_out_ends(const cli_session *session, const char *end);
+/* True if -o is "-". */
+bool cli_out_is_stdout(const cli_session *session);
+/* The output's name for messages. */
+const char *cli_out_name(const cli_session *session);
+
+/* ---- the file of -o (result_file.c) ---- */
+
 /* CLI_USAGE with a message if the file of -o exists without --force, is an input, has an empty name, or is stdout ("-")
  * together with --json. Called before long work. */
 int cli_check_out(const cli_session *session);
-/* The output's name for messages. */
-const char *cli_out_name(const cli_session *session);
 /* Writes `bytes` to the file of -o atomically; replaces an existing file only with --force. Returns an exit code. */
 int cli_write_file(const cli_session *session, const void *data, size_t bytes);
 

@@ -1,4 +1,4 @@
-/* session.c - signals, the context, and the progress line. */
+/* session.c - signals, and the progress line. Every message clears the line, so nothing here calls output.c. */
 #include "session.h"
 
 #include <errno.h>
@@ -9,7 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "memory.h"
 #include "output.h"
 
 /* ---- signals ---- */
@@ -85,6 +84,11 @@ void cli_signals_hold(void)
     held = true;
 }
 
+bool cli_signals_held(void)
+{
+    return held;
+}
+
 int cli_stopped(void)
 {
     return caught ? 128 + caught : 0;
@@ -96,15 +100,6 @@ int cli_open_at(int dir, const char *path, int flags, mode_t mode)
         const int fd = openat(dir, path, flags, mode);
         if (fd >= 0 || errno != EINTR) return fd;
     }
-}
-
-FILE *cli_open_stream(const char *path)
-{
-    const int fd = cli_open_at(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
-    if (!file && errno == ENOMEM) cli_memory_end(); /* for the stream */
-    if (!file && fd >= 0) close(fd);
-    return file;
 }
 
 /* ---- progress ---- */
@@ -134,6 +129,11 @@ void cli_progress_clear(void)
 {
     if (progress.shown) fputs("\r\033[K", stderr);
     progress.shown = false;
+}
+
+void cli_progress_on(void)
+{
+    progress.on = isatty(STDERR_FILENO);
 }
 
 void cli_progress_off(void)
@@ -193,54 +193,4 @@ void cli_progress(const char *what, int64_t done, int64_t total)
         cli_progress_clear();
     else if (now - progress.start_ms >= PROGRESS_DELAY_MS && now - progress.last_ms >= PROGRESS_PAUSE_MS)
         draw_progress(now, done, total);
-}
-
-static int on_progress(void *user, const char *what, int64_t done, int64_t total)
-{
-    (void)user;
-    if (held) return 0; /* code that holds signals shows its own progress */
-    if (caught || cli_stdout_closed()) return 1;
-    cli_progress(what, done, total);
-    return 0;
-}
-
-/* ---- context ---- */
-
-static void on_log(void *user, int level, const char *message)
-{
-    const cli_session *session = user;
-    char text[CLI_MESSAGE];
-    if (level == 0 || session->options.verbose) cli_say(session, "%s", cli_message(message, text));
-}
-
-/* On all ranks together if the command runs on all of them. */
-static mha_status create_ctx(cli_session *session, const mha_ctx_options *options, mha_error *error)
-{
-    const cli_ranks *ranks = session->work ? session->ranks : NULL;
-    return ranks ? ranks->ctx_create(ranks->user, options, &session->ctx, error)
-                 : mha_ctx_create(options, &session->ctx, error);
-}
-
-int cli_session_open(cli_session *session)
-{
-    const cli_options *o = &session->options;
-    progress.on = isatty(STDERR_FILENO) && !o->quiet && !o->no_progress;
-    mha_ctx_options options = {.size = sizeof options,
-                               .threads = o->threads,
-                               .isa = o->isa,
-                               .log = on_log,
-                               .log_user = session,
-                               .progress = on_progress};
-    mha_error error = {0};
-    const mha_status status = create_ctx(session, &options, &error);
-    if (status != MHA_OK) return cli_fail(session, &error);
-    if (o->verbose) cli_say(session, "%s, %d threads", mha_ctx_isa(session->ctx), mha_ctx_threads(session->ctx));
-    return CLI_DONE;
-}
-
-void cli_session_close(cli_session *session)
-{
-    cli_progress_clear();
-    mha_ctx_free(session->ctx);
-    session->ctx = NULL;
 }

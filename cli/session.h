@@ -1,4 +1,4 @@
-/* session.h - services around a command: signals, the context, log and progress. */
+/* session.h - services around a command: signals and the progress line. */
 #ifndef CLI_SESSION_H
 #define CLI_SESSION_H
 
@@ -17,19 +17,12 @@ int cli_signal(void);
 /* From now on a first signal does not cancel library calls, and they show no progress: for work that stops at points of
  * its own, where it checks cli_stopped. */
 void cli_signals_hold(void);
+bool cli_signals_held(void);
 /* For loops between library calls: 0 to continue, else the exit code. */
 int cli_stopped(void);
 
 /* openat that retries after a signal that does not end the program. */
 int cli_open_at(int dir, const char *path, int flags, mode_t mode);
-
-/* A stream for reading a file, opened in the same way; NULL with errno on failure. */
-FILE *cli_open_stream(const char *path);
-
-/* Creates session->ctx from -t and --isa, with the log (-v) and the progress line (on a terminal). Returns an exit
- * code. */
-int cli_session_open(cli_session *session);
-void cli_session_close(cli_session *session);
 
 /* Shows progress of long work outside the library: `done` of `total` steps of `what`. */
 void cli_progress(const char *what, int64_t done, int64_t total);
@@ -40,6 +33,8 @@ enum { CLI_DURATION = 24 };
 const char *cli_duration(double seconds, char text[CLI_DURATION]);
 /* Clears the progress line before anything else is written to the terminal. */
 void cli_progress_clear(void);
+/* Turns the progress line on if stderr is a terminal; off at the start. */
+void cli_progress_on(void);
 /* Turns the progress line off: the result itself streams to the terminal. */
 void cli_progress_off(void);
 

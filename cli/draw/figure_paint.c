@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "color_scale.h"
 #include "draw/figure.h"
+#include "page/color_scale.h"
 
 /* ---- the bytes a cairo surface writes ---- */
 

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "color_scale.h"
+#include "page/color_scale.h"
 
 /* In points, which are pixels of a PNG. */
 enum {

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "color_scale.h"
 #include "output.h"
+#include "page/color_scale.h"
 #include "word_wrap.h"
 
 static const struct style {

@@ -1,10 +1,13 @@
 /* read_json.c - JSON files named by options, with bounded memory. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "input/input.h"
 #include "input/text_reader.h"
+#include "memory.h"
 #include "output.h"
 #include "session.h"
 
@@ -38,10 +41,20 @@ static int read_stream(const cli_session *session, const char *name, FILE *file,
     return ferror(file) ? cli_error(session, CLI_REFUSED, "%s: %s", name, strerror(errno)) : CLI_DONE;
 }
 
+/* A stream for reading a file; NULL with errno on failure. */
+static FILE *open_stream(const char *path)
+{
+    const int fd = cli_open_at(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
+    if (!file && errno == ENOMEM) cli_memory_end(); /* for the stream */
+    if (!file && fd >= 0) close(fd);
+    return file;
+}
+
 int cli_file_read(const cli_session *session, const char *path, char **text, size_t *bytes)
 {
     const char *name = text_reader_name(path);
-    FILE *file = strcmp(path, "-") == 0 ? stdin : cli_open_stream(path);
+    FILE *file = strcmp(path, "-") == 0 ? stdin : open_stream(path);
     *text = NULL;
     if (!file) return cli_error(session, CLI_REFUSED, "%s: %s", name, strerror(errno));
     const int code = read_stream(session, name, file, text, bytes);

@@ -1,5 +1,5 @@
 /* color_scale.c - twenty samples of the color scale with linear interpolation. */
-#include "color_scale.h"
+#include "page/color_scale.h"
 
 #include <math.h>
 

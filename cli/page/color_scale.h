@@ -1,6 +1,6 @@
 /* color_scale.h - the one color scale of figures and reports. */
-#ifndef CLI_COLOR_SCALE_H
-#define CLI_COLOR_SCALE_H
+#ifndef CLI_PAGE_COLOR_SCALE_H
+#define CLI_PAGE_COLOR_SCALE_H
 
 typedef struct colour {
     unsigned char r, g, b;

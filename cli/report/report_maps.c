@@ -10,8 +10,8 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "color_scale.h"
 #include "heads/heads_json.h"
+#include "page/color_scale.h"
 
 /* Both forms write one weight at `out` and return the bytes written. */
 static size_t put_exact(float weight, unsigned char *out)

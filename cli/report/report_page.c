@@ -3,12 +3,12 @@
 
 #include <stdlib.h>
 
-#include "color_scale.h"
 #include "heads/head_diversity.h"
 #include "heads/heads_json.h"
 #include "input/tokens.h"
 #include "memory.h"
 #include "output.h"
+#include "page/color_scale.h"
 #include "page/page_data.h"
 #include "report/report_maps.h"
 

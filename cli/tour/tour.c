@@ -5,14 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tour/tours.h"
-
-const tour_entry tour_entries[] = {
-#define TOUR__X(name, walk, example, summary) {name, example, summary, walk},
-    TOUR_MAP(TOUR__X)
-#undef TOUR__X
-        {NULL, NULL, NULL, NULL}};
-
 tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model)
 {
     tour *t = calloc(1, sizeof *t);

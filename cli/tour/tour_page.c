@@ -7,22 +7,6 @@
 
 enum { COLUMNS = 80 };
 
-void tour_put_escaped(FILE *out, const char *text)
-{
-    const char *shape_end = text;
-    for (; *text; text++) {
-        if (*text == '[') shape_end = text + 1 + strspn(text + 1, "0123456789, ");
-        if (*text == ' ' && text < shape_end)
-            fputs("&nbsp;", out);
-        else if (*text == '<')
-            fputs("&lt;", out);
-        else if (*text == '&')
-            fputs("&amp;", out);
-        else
-            fputc(*text, out);
-    }
-}
-
 static void put_element(FILE *out, const char *open, const char *text, const char *close)
 {
     fputs(open, out);

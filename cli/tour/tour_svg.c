@@ -6,8 +6,24 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "color_scale.h"
+#include "page/color_scale.h"
 #include "tour/tour_page.h"
+
+void tour_put_escaped(FILE *out, const char *text)
+{
+    const char *shape_end = text;
+    for (; *text; text++) {
+        if (*text == '[') shape_end = text + 1 + strspn(text + 1, "0123456789, ");
+        if (*text == ' ' && text < shape_end)
+            fputs("&nbsp;", out);
+        else if (*text == '<')
+            fputs("&lt;", out);
+        else if (*text == '&')
+            fputs("&amp;", out);
+        else
+            fputc(*text, out);
+    }
+}
 
 enum { MAPS = 16 }; /* pictures of one tensor at most */
 

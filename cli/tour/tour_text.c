@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "color_scale.h"
 #include "output.h"
+#include "page/color_scale.h"
 #include "tour/tour_print.h"
 #include "word_wrap.h"
 

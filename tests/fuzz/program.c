@@ -12,14 +12,7 @@ static FILE *real_stderr, *collected;
 static char *text;
 static size_t bytes;
 
-/* The targets have no command line whose files an output might be. */
-int cli_inputs_check(const cli_session *s, const char *output, const char *path)
-{
-    (void)s, (void)output, (void)path;
-    return CLI_DONE;
-}
-
-/* Nor one that asks for standard input. */
+/* The targets have no command line that asks for standard input. */
 int cli_stdin_check(const cli_session *s, bool piped)
 {
     (void)s, (void)piped;

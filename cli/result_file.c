@@ -1,0 +1,32 @@
+/* result_file.c - the file of -o: checked before long work, written at the end. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "output.h"
+#include "output_is_input.h"
+
+int cli_check_out(const cli_session *session)
+{
+    const char *path = session->options.out;
+    if (path && *path == '\0') return cli_usage(session, "the name of the file to write is empty");
+    if (cli_out_is_stdout(session) && session->options.json)
+        return cli_usage(session, "- is stdout, where --json writes: give one of the two a file");
+    if (!path || cli_out_is_stdout(session)) return CLI_DONE;
+    const int code = session->command->shared & CLI_OUT ? cli_inputs_check(session, "-o", path) : CLI_DONE;
+    if (code != CLI_DONE || session->options.force || access(path, F_OK) != 0) return code;
+    return cli_usage(session, "%s exists; --force replaces it", cli_shown(path));
+}
+
+int cli_write_file(const cli_session *session, const void *data, size_t bytes)
+{
+    mha_error error = {0};
+    int code = cli_check_out(session);
+    if (code != CLI_DONE) return code;
+    if (cli_out_is_stdout(session)) {
+        fwrite(data, 1, bytes, session->out); /* main checks whether that failed */
+        return CLI_DONE;
+    }
+    if (mha_file_write(session->options.out, data, bytes, session->options.force, &error) != MHA_OK)
+        return cli_fail(session, &error);
+    return CLI_DONE;
+}

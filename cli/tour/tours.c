@@ -1,0 +1,8 @@
+/* tours.c - all tours. */
+#include "tour/tours.h"
+
+const tour_entry tour_entries[] = {
+#define TOUR__X(name, walk, example, summary) {name, example, summary, walk},
+    TOUR_MAP(TOUR__X)
+#undef TOUR__X
+        {NULL, NULL, NULL, NULL}};
