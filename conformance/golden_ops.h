@@ -1,5 +1,5 @@
 /* golden_ops.h - golden results of single operations, golden/ops: what the kinds share. A kind is a row of the table in
- * golden_ops.c and a function that checks one case. */
+ * golden_ops.c and a function that checks one case. golden_ops_case.c has the functions that read and compare. */
 #ifndef CONFORMANCE_GOLDEN_OPS_H
 #define CONFORMANCE_GOLDEN_OPS_H
 

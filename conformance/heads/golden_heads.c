@@ -120,9 +120,9 @@ static int open_all(heads_run *run, mha_model **model)
 
 static int check_parts(heads_run *run)
 {
-    for (size_t n = 0; heads_part_at(n) && run->error->status == MHA_OK; n++) {
+    for (const heads_known *file = heads_files; file->name && run->error->status == MHA_OK; file++) {
         if (cli_signal()) return 128 + cli_signal();
-        heads_part_at(n)(run);
+        file->part(run);
     }
     return run->error->status == MHA_OK ? CLI_DONE : cli_refuse(run->session, run->error);
 }

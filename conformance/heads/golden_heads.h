@@ -69,8 +69,16 @@ void heads_case(heads_file *f, const char *group, const char *tensor, const doub
 /* ---- the parts: each compares one file, if the index lists it ---- */
 
 typedef void heads_part(heads_run *run);
-/* Part n, fast ones first; NULL after the last. */
-heads_part *heads_part_at(size_t n);
+
+/* A recorded file, the group of its cases unless a part names another, the part that compares it, and its allowed
+ * tensors: "x_*" matches any name that begins with "x_". */
+typedef struct heads_known {
+    const char *name, *group;
+    heads_part *part;
+    const char *words;
+} heads_known;
+
+extern const heads_known heads_files[]; /* golden_heads_parts.c; ends with a name of NULL */
 
 heads_part heads_statistics; /* golden_heads_stats.c */
 heads_part heads_importance; /* golden_heads_gates.c */

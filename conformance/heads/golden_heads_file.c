@@ -8,44 +8,6 @@
 
 /* ---- names ---- */
 
-/* The files, the group of their cases unless a part names another, the part that compares them, and their allowed
- * tensors: "x_*" matches any name that begins with "x_". Fast files come first. */
-static const struct known {
-    const char *name, *group;
-    heads_part *part;
-    const char *words;
-} files[] = {
-    {"tinylm-model.safetensors", "tinylm", heads_weights, "is"},
-    {"synthetic-patterns.safetensors", "synthetic", heads_synthetic, "maps pattern_scores labels"},
-    {"minilm-attention.safetensors", "statistics", heads_statistics,
-     "entropy entropy_norm entropy_content confidence confidence_content confidence_nospecial distance "
-     "distance_content offset prev_argmax next_argmax self_argmax first_argmax pattern_scores labels "
-     "probe_ids attention_* rollout_*"},
-    {"layer-backward.safetensors", "layer", heads_layers,
-     "x_layer* dout_layer* ctx_layer* dctx_layer* gate_grad_layer* attention_layer*"},
-    {"tinylm-golden.safetensors", "tinylm", heads_language,
-     "logits loss gate_grad gate gate_batch gradmag_qkv gradmag taylor_elem attention "
-     "loss_without_layer* loo_loss loo_pair_loss pattern_scores entropy distance confidence input_ids "
-     "labels"},
-    {"minilm-diversity.safetensors", "diversity", heads_diversity,
-     "cosine cosine_centred js js_clark_sum map_xy map_eigenvalues cluster_merge_height cluster_merge_ids output_cka "
-     "output_subspace"},
-    {"minilm-pruning.safetensors", "pruning", heads_pruning, "keep_* embedding_* cos_*"},
-    {"minilm-gqa.safetensors", "gqa", heads_gqa,
-     "embedding_kv* cos_kv* embedding_lowrank_* cos_lowrank_* layer0_head0_k_weight layer0_head0_v_weight "
-     "layer0_k_bias layer0_v_bias"},
-    {"minilm-importance.safetensors", "importance", heads_importance,
-     "embedding loss gradmag_qkv gradmag gradmag_3batches loss_scale20 gradmag_scale20 gate_scale20 "
-     "gate_grad gate gate_batch gate_layer_l2 taylor_token taylor_elem jacobian jacobian_probe4 "
-     "mean_ctx loo loo_loss loo_mean loo_mean_loss ov_norm qk_norm input_ids attention_mask"},
-};
-static const size_t file_count = sizeof files / sizeof *files;
-
-heads_part *heads_part_at(size_t n)
-{
-    return n < file_count ? files[n].part : NULL;
-}
-
 static const char entry_words[] = "shape dtype float32_max_abs_error abs_tolerance is";
 
 /* True if the name is one of the words; "x_*" matches any name that begins with "x_". */
@@ -73,10 +35,10 @@ static void check_words(const verify_entry *file, const char *words)
     }
 }
 
-static const struct known *known_file(const char *name)
+static const heads_known *known_file(const char *name)
 {
-    for (size_t n = 0; n < file_count; n++)
-        if (strcmp(files[n].name, name) == 0) return &files[n];
+    for (const heads_known *file = heads_files; file->name; file++)
+        if (strcmp(file->name, name) == 0) return file;
     return NULL;
 }
 
@@ -87,7 +49,7 @@ void heads_check_names(const heads_run *run)
     json_object_foreach(json_object_get(run->index, "files"), name, file)
     {
         const verify_entry e = {file, name, run->error};
-        const struct known *known = known_file(name);
+        const heads_known *known = known_file(name);
         if (known)
             check_words(&e, known->words);
         else
