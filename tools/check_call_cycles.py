@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""check_call_cycles.py - no two source files call each other, directly or through others.
+
+    check_call_cycles.py NM OBJECT...     objects as the build leaves them: .../NAME.dir/src/base/pool.c.o
+    check_call_cycles.py --self-test
+
+A file uses another if one of its undefined symbols is a function that the other defines; a table of functions counts as
+calls. Prints the uses of each cycle, and exits 1 if there is one; 77 if the objects have no symbols (link-time
+optimization).
+"""
+
+import re
+import subprocess
+import sys
+
+# Uses that may close a cycle: (user, used): reason. An entry that is not needed is an error.
+# Both go when the two layer engines become one path from x to the output and back.
+ALLOWED = {
+    ("src/layer/attention/attention_call.c", "src/layer/selection/head_count_per_sequence.c"): "one call for all head counts",
+    ("src/layer/variants/variant_select.c", "src/layer/variants/variant_backward.c"): "selected heads reuse the dense backward pass",
+}
+
+
+def read_objects(nm, objects):
+    """{file: {used file: functions}} of the objects of NAME.dir/FILE.o."""
+    lines = subprocess.run([nm, "-A", "-P", *objects], capture_output=True, text=True, check=True).stdout.splitlines()
+    defined, used = {}, []
+    for line in lines:
+        found = re.match(r".*\.dir/(?:\./)?(\S+)\.o: (\S+) (\w)", line)
+        if found and found[3] in "TW":
+            defined[found[2]] = found[1]
+        elif found and found[3] == "U":
+            used.append((found[1], found[2]))
+    uses = {}
+    for user, function in used:
+        if defined.get(function, user) != user:
+            uses.setdefault(user, {}).setdefault(defined[function], set()).add(function)
+    return uses
+
+
+def reachable(uses, start):
+    seen, todo = set(), [start]
+    while todo:
+        for file in uses.get(todo.pop(), {}):
+            if file not in seen:
+                seen.add(file)
+                todo.append(file)
+    return seen
+
+
+def cycles(uses):
+    """The uses, (user, used), that are part of a cycle."""
+    reach = {file: reachable(uses, file) for file in uses}
+    return sorted((a, b) for a in uses for b in uses[a] if a in reach.get(b, ()))
+
+
+def check(uses, allowed):
+    """Lines about cycles, and about entries of `allowed` that are not needed."""
+    in_cycle = cycles(uses)
+    for entry in sorted(set(allowed) - set(in_cycle)):
+        yield f"tools/check_call_cycles.py: {entry} is not part of a cycle: remove it from ALLOWED"
+    left = {a: {b: f for b, f in of_a.items() if (a, b) not in allowed} for a, of_a in uses.items()}
+    for a, b in cycles(left):
+        yield f"{a} calls {b}, which calls back: {', '.join(sorted(left[a][b]))}"
+
+
+def self_test():
+    chain = {"a": {"b": {"f"}}, "b": {"c": {"g"}}}
+    ring = {**chain, "c": {"a": {"h"}}, "d": {"a": {"i"}}}
+    cases = [(chain, {}, 0), (ring, {}, 3), (ring, {("c", "a"): ""}, 0), (chain, {("a", "b"): ""}, 1)]
+    wrong = [case for case in cases if len(list(check(case[0], case[1]))) != case[2]]
+    for case in wrong:
+        print(f"self-test: {case}: {list(check(case[0], case[1]))}")
+    return len(wrong)
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return 1 if self_test() else 0
+    if len(sys.argv) < 3:
+        print(__doc__, file=sys.stderr)
+        return 2
+    uses = read_objects(sys.argv[1], sys.argv[2:])
+    if not uses:
+        print("skipped: the object files have no symbols")
+        return 77
+    found = list(check(uses, ALLOWED))
+    for line in found:
+        print(line)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
