@@ -1,4 +1,4 @@
-/* chart.c - curves with cairo: panels under each other, each with a scale of its own on the left, points and lines. */
+/* chart.c - draws curves with cairo: stacked panels, each with its own scale on the left. */
 #include "draw/chart.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 enum { WIDTH = 720, PANEL = 150, LEFT = 90, RIGHT = 24, TOP = 64, BOTTOM = 46, GAP = 34, TICKS = 4 };
 
-/* A panel's place on the paper and what its corners stand for. */
+/* Position of a panel on the page, and the data values at its corners. */
 typedef struct frame {
     double x, y, width, height;
     double x0, x1, y0, y1;
@@ -24,7 +24,7 @@ static double up(const frame *f, double y)
     return f->y + f->height * (1 - (y - f->y0) / (f->y1 - f->y0));
 }
 
-/* The least of 1, 2, 5 times a power of ten that is no less than `least`. */
+/* The smallest of 1, 2, 5 times a power of ten that is at least `least`. */
 static double round_step(double least)
 {
     const double power = pow(10, floor(log10(least)));
@@ -32,7 +32,7 @@ static double round_step(double least)
     return power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
 }
 
-/* From 0, or from below it where there are negative values, to the largest value and the limit. */
+/* The axis runs from min(0, smallest value) to the larger of the largest value and the limit. */
 static frame frame_of(const chart *c, int n)
 {
     const chart_panel *p = &c->panel[n];
@@ -85,7 +85,7 @@ static void paint_scale(cairo_t *cr, const frame *f)
 static void paint_curve(cairo_t *cr, const chart *c, const frame *f, const double *y)
 {
     cairo_set_source_rgb(cr, 0.13, 0.34, 0.55);
-    cairo_new_path(cr); /* text leaves a point behind */
+    cairo_new_path(cr); /* cairo_show_text leaves a current point */
     for (int i = 0; i < c->count; i++)
         cairo_line_to(cr, across(f, c->x[i]), up(f, y[i]));
     cairo_stroke(cr);

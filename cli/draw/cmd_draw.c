@@ -1,4 +1,4 @@
-/* cmd_draw.c - `mha draw`: the map of one head, or of all, as PNG, SVG or PDF. */
+/* cmd_draw.c - `mha draw`: draws the attention map of one head or of all heads as PNG, SVG or PDF. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static const char **token_texts(const text_maps *h)
     return texts;
 }
 
-/* Writes the file that was drawn, or says what was wrong. Takes `data` over. */
+/* Writes the drawn file, or prints the error `wrong`. Takes ownership of `data`. */
 static int finish(cli_session *s, const text_maps *h, const char *wrong, unsigned char *data, size_t bytes,
                   const char *what)
 {
@@ -48,7 +48,7 @@ static int finish(cli_session *s, const text_maps *h, const char *wrong, unsigne
     return code;
 }
 
-/* A figure whose tokens are boxes is no failure, but nothing to publish. */
+/* Missing glyphs are a warning, not an error: the map itself is correct. */
 static void warn_of_glyphs(const cli_session *s, const figure *f)
 {
     const char *first = NULL;
@@ -60,7 +60,7 @@ static void warn_of_glyphs(const cli_session *s, const figure *f)
                 cli_shown(given.font ? given.font : "sans-serif"), (long long)count, (long long)f->n, cli_shown(first));
 }
 
-/* The head with the number of `at`. */
+/* Draws the head numbered `at` in the unpruned model. */
 static int draw_head(cli_session *s, const text_maps *h, mha_model_head at)
 {
     const int64_t head = mha_head_place(h->model, at.layer, at.head);
@@ -101,7 +101,7 @@ static int check_head(const cli_session *s, const text_maps *h, mha_model_head a
     const mha_model_info *info = mha_model_describe(h->model);
     return cli_usage(s, "--head \"%s\": layer %lld has %lld heads%s", cli_shown(given.head), (long long)at.layer,
                      (long long)info->heads_per_layer[at.layer],
-                     at.head < info->original_heads ? ": this one has been removed" : "");
+                     at.head < info->original_heads ? ": this one was removed" : "");
 }
 
 static int check_options(const cli_session *s, mha_model_head *at)

@@ -1,8 +1,8 @@
-/* figure.c - one attention map.
+/* figure.c - draws one attention map.
  *
- * Layout, in points (pixels of a PNG): the map is a square of n cells; above it the column tokens, upright text turned
- * by a quarter; left of it the row tokens; right of it the colour bar; the names of the axes outside of the tokens; the
- * title on top.
+ * Layout, in points (pixels of a PNG): the map is a square of n cells. The column tokens are above it (text rotated by
+ * 90 degrees), the row tokens left of it, the color bar right of it; axis names are outside the tokens, the title is on
+ * top.
  */
 #include "draw/figure.h"
 
@@ -18,12 +18,12 @@ typedef struct layout {
     const figure *f;
     int cell;          /* side of one weight */
     int side;          /* n * cell */
-    int label;         /* room for the longest token */
-    int every;         /* one token in so many is written */
+    int label;         /* space for the longest token */
+    int every;         /* every n-th token is labeled */
     int width, height; /* of the whole figure */
 } layout;
 
-/* The token cut to what fits LABEL_MOST points, with an ellipsis; cut between characters. */
+/* Truncates a token to LABEL_MOST points, between characters, and adds an ellipsis. */
 static void shorten(cairo_t *cr, const char *token, char *out, size_t room)
 {
     cairo_text_extents_t e;
@@ -59,7 +59,7 @@ static layout plan(const figure *f)
     return l;
 }
 
-/* Text turned by a quarter, upwards from x, y. */
+/* Text rotated by 90 degrees, upwards from x, y. */
 static void upright(cairo_t *cr, double x, double y, const char *text, int centred)
 {
     cairo_save(cr);

@@ -1,4 +1,4 @@
-/* figure.h - attention maps as pictures for papers and slides: title, axes, colour bar. PNG, SVG or PDF. */
+/* figure.h - attention maps as figures with title, axes and color bar, in PNG, SVG or PDF. */
 #ifndef CLI_DRAW_FIGURE_H
 #define CLI_DRAW_FIGURE_H
 
@@ -15,18 +15,18 @@ typedef struct figure {
     const float *map;          /* [n, n], row = query */
 } figure;
 
-/* 1 if the ending of `path` is known (.png .svg .pdf). */
+/* 1 if the extension of `path` is .png, .svg or .pdf. */
 int figure_knows(const char *path);
 
-/* Draws the figure in the format that the ending of `path` names; the bytes of the file are *data, to be freed with
- * free. Returns NULL, or a sentence about what went wrong (static). */
+/* Draws the figure in the format named by the extension of `path`. *data is the file, freed with free by the caller.
+ * Returns NULL, or an error message (static). */
 const char *figure_draw(const figure *f, const char *path, unsigned char **data, size_t *size);
 
-/* How many of the tokens have a character that the font lacks; *first is the first of them. */
+/* Counts the tokens with a character that the font lacks; *first is the first such token. */
 int64_t figure_count_unreadable(const figure *f, const char **first);
 
-/* figure_draw of the maps of all heads, measured with keep_maps, with their labels: a row per layer, a column per
- * original head number, empty where the head was removed. */
+/* Draws the maps of all heads (measured with keep_maps) with their labels: a row per layer, a column per original head
+ * number, empty if the head was removed. Results as figure_draw. */
 typedef struct figure_grid {
     const char *title;
     const mha_model *model;

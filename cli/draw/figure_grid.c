@@ -1,4 +1,4 @@
-/* figure_grid.c - the maps of all heads in one picture: a row per layer, a column per head number, labels below. */
+/* figure_grid.c - draws the maps of all heads: a row per layer, a column per head number, labels below. */
 #include <math.h>
 #include <stdio.h>
 
@@ -11,7 +11,7 @@ typedef struct layout {
     const figure_grid *f;
     int side; /* of one map */
     int64_t columns;
-    int width, height, bar; /* of the whole figure, and of the colour bar */
+    int width, height, bar; /* of the whole figure; `bar` is the height of the color bar */
 } layout;
 
 static layout plan(const figure_grid *f)

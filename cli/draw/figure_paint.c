@@ -55,7 +55,7 @@ double figure_text_width(cairo_t *cr, const char *text)
     return e.x_advance;
 }
 
-/* Glyph 0 of a font is what it draws for a character that it lacks. */
+/* Glyph 0 of a font is the placeholder for missing characters. */
 bool figure_has_glyphs(cairo_t *cr, const char *text)
 {
     cairo_glyph_t *glyphs = NULL;
@@ -63,7 +63,7 @@ bool figure_has_glyphs(cairo_t *cr, const char *text)
     bool all = true;
     if (cairo_scaled_font_text_to_glyphs(cairo_get_scaled_font(cr), 0, 0, text, -1, &glyphs, &count, NULL, NULL,
                                          NULL) != CAIRO_STATUS_SUCCESS)
-        return true; /* drawing fails with the reason */
+        return true; /* drawing will report the error */
     for (int i = 0; i < count; i++)
         all = all && glyphs[i].index != 0;
     cairo_glyph_free(glyphs);
@@ -93,7 +93,7 @@ void figure_begin(cairo_t *cr, const char *title)
 
 /* ---- maps ---- */
 
-/* The weights that fall on pixel p of `side`: those from *from to *to - 1, at least one. */
+/* The weights drawn by pixel p of `side`: *from to *to - 1, at least one. */
 static void span(int64_t n, int side, int p, int64_t *from, int64_t *to)
 {
     *from = p * n / side;
@@ -236,7 +236,7 @@ cairo_t *figure_scratch(void)
 {
     cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_A8, 1, 1);
     cairo_t *cr = cairo_create(surface);
-    cairo_surface_destroy(surface); /* the context holds it */
+    cairo_surface_destroy(surface); /* the context holds a reference */
     figure_font(cr, FIGURE_FONT, CAIRO_FONT_WEIGHT_NORMAL);
     return cr;
 }

@@ -1,4 +1,4 @@
-/* figure_paint.h - what the figures share: fonts, the picture of a map, the colour bar, the formats of files. */
+/* figure_paint.h - shared by all figures: fonts, map image, color bar, file formats. */
 #ifndef CLI_DRAW_FIGURE_PAINT_H
 #define CLI_DRAW_FIGURE_PAINT_H
 
@@ -19,34 +19,34 @@ enum {
     FIGURE_BAR_TEXT = 48
 };
 
-/* How every figure of this run looks. */
+/* Style of all figures of a run. */
 typedef struct figure_style {
-    double scale;        /* pixels of a PNG per point; the size of SVG and PDF is multiplied by it, too */
+    double scale;        /* pixels of a PNG per point; also scales SVG and PDF */
     colour_scale colors; /* of weights */
     const char *font;    /* family, as fontconfig names it */
 } figure_style;
-/* The style of what is drawn from now on; without this call scale 1, square root, "sans-serif". */
+/* Sets the style of all later figures. Default: scale 1, square root, "sans-serif". */
 void figure_set_style(figure_style style);
 
 void figure_font(cairo_t *cr, double size, cairo_font_weight_t weight);
 double figure_text_width(cairo_t *cr, const char *text);
-/* Dark grey, the colour of all text. */
+/* Sets dark gray, the color of all text. */
 void figure_ink(cairo_t *cr);
-/* Text whose middle is at x. */
+/* Text centered at x. */
 void figure_centre(cairo_t *cr, double x, double y, const char *text);
-/* White paper and the title. */
+/* White background and the title. */
 void figure_begin(cairo_t *cr, const char *title);
 
-/* The map [n, n] as a square of `side` pixels at x, y: a pixel shows the greatest of the weights that fall on it, so
- * that no weight is lost where there are more than pixels. One image in the pixels of the scale, since vector formats
- * do not keep the "nearest" filter and would blur a scaled one. */
+/* The map [n, n] as a square of `side` pixels at x, y. A pixel shows the largest weight that it covers, so that no
+ * weight is lost if the map has more weights than pixels. It is drawn as one image at the final resolution, because
+ * vector formats do not keep the "nearest" filter and would blur a scaled image. */
 void figure_map(cairo_t *cr, const float *map, int64_t n, int side, double x, double y);
 
-/* The colour scale with its numbers, FIGURE_BAR wide and `height` high, and what it is. */
+/* The color bar with ticks and caption, FIGURE_BAR wide and `height` high. */
 void figure_bar(cairo_t *cr, double x, double y, double height);
 
-/* Paints `what` on a surface of the format that the ending of `path` names; the bytes of the file are *data, to free
- * with free. Returns NULL, or a sentence about what went wrong (static). */
+/* Paints `what` on a surface of the format named by the extension of `path`. *data is the file, freed with free by the
+ * caller. Returns NULL, or an error message (static). */
 typedef void (*figure_painter)(cairo_t *cr, const void *what);
 const char *figure_render(const char *path, int width, int height, figure_painter paint, const void *what,
                           unsigned char **data, size_t *size);

@@ -1,4 +1,4 @@
-/* cmd_diff.c - `mha diff`: two models beside each other: tensors that differ, heads, and what they make of texts. */
+/* cmd_diff.c - `mha diff`: compares two models: tensors, head counts, and embeddings and loss on texts. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@ typedef struct diff {
     bool compared;
     mha_comparison apart;
     double *cosines;
-    json_t *tensors; /* [{name, what, ...}] those that differ */
-    int64_t same;    /* tensors that do not */
+    json_t *tensors; /* [{name, what, ...}] tensors that differ */
+    int64_t same;    /* tensors that are bitwise identical */
 } diff;
 
 /* ---- tensors ---- */
@@ -30,7 +30,7 @@ static json_t *shape_json(const mha_tensor *t)
     return shape;
 }
 
-/* Largest difference of two tensors of real numbers and one shape; NAN where they cannot be read as such. */
+/* Largest absolute difference of two floating-point tensors of the same shape; NAN if one cannot be widened to f32. */
 static double furthest(const mha_tensor *a, const mha_tensor *b)
 {
     double most = NAN;
@@ -50,7 +50,7 @@ static bool same_shape(const mha_tensor *a, const mha_tensor *b)
     return a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
 }
 
-/* What differs between two tensors of one name; NULL: nothing. */
+/* Describes the difference of two tensors of the same name; NULL if there is none. */
 static json_t *tensor_json(const mha_tensor *a, const mha_tensor *b)
 {
     if (!same_shape(a, b))
@@ -240,12 +240,13 @@ const cli_command cli_diff = {
     .name = "diff",
     .summary = "compare two models: heads, tensors, embeddings, loss",
     .usage = "-m MODEL -m MODEL [TEXT... | -f FILE]",
-    .details = "Texts are run through both, with the tokenizer of the first: cosines of embeddings (mean of the last "
-               "hidden states), and for decoders the loss (mean -log p of a token). Heads are named by their numbers "
-               "in the unpruned model.\n"
-               "--json prints {a, b: {model, family, parameters, bytes, kv_bytes_per_token, heads}, tensors_equal, "
-               "tensors: [{name, differs, a, b, furthest}], texts: {texts, tokens, mean_cosine, min_cosine, worst, "
-               "cosines, loss: [a, b]}}.",
+    .details =
+        "Both models run on the texts, tokenized by the first: compared are embeddings (cosine of the mean of the "
+        "last hidden states) and, for decoders, the loss (mean -log p per token). Heads are numbered as in the "
+        "unpruned model.\n"
+        "--json prints {a, b: {model, family, parameters, bytes, kv_bytes_per_token, heads}, tensors_equal, "
+        "tensors: [{name, differs, a, b, furthest}], texts: {texts, tokens, mean_cosine, min_cosine, worst, "
+        "cosines, loss: [a, b]}}.",
     .shared = CLI_MODEL | CLI_MODELS | CLI_FILE | CLI_JSON | CLI_DTYPE,
     .examples = "mha diff -m builtin -m pruned\n"
                 "mha diff -m builtin -m pruned -f texts.txt --json\n",

@@ -1,4 +1,4 @@
-/* cmd_prune.c - `mha prune`: heads removed for real, or the most that may go found. */
+/* cmd_prune.c - `mha prune`: removes heads, or searches for the largest number that may be removed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,7 +53,7 @@ static void print_removed(const prune_job *job)
     fputc('\n', out);
 }
 
-/* What heads were chosen on before this run is not known of those that a file or the command line names. */
+/* Heads named by a file or the command line may have been chosen on any text, including the held-out ones. */
 static const char *unknown_choice(const prune_job *job, char text[IMPORTANCE_SCORES_UNKNOWN])
 {
     if (!given.heads && !given.keep) return importance_scores_unknown(&job->by, text);
@@ -70,7 +70,7 @@ static int put_result(const prune_job *job, const judgement *j)
         print_removed(job);
         judge_print_title(s);
         judge_print_row(s, "heads", j->of.heads[0], j->of.heads[1]);
-        judge_print_rest(s, j, unknown ? "fitted on" : "chosen or fitted on", unknown);
+        judge_print_rest(s, j, unknown ? "fitting" : "choosing or fitting", unknown);
         return CLI_DONE;
     }
     json_t *all = json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out",
@@ -106,14 +106,14 @@ static int prune(prune_job *job)
     int code = prune_choice_make(job);
     if (code == CLI_DONE) code = make(job, &edit, &j);
     if (code == CLI_DONE && given.compatible) {
-        j.of.heads[1] = 0; /* of a model with zeros all heads count */
+        j.of.heads[1] = 0; /* zeroed heads are still heads of the model */
         for (int64_t l = 0; l < job->info->layers; l++)
             j.of.heads[1] += count_kept(job, l);
     }
     if (code == CLI_DONE) code = judge_save(job->session, edit, &j);
     if (code == CLI_DONE) {
         cli_say(job->session, "%s: %lld of %lld heads kept%s", cli_out_name(job->session), (long long)j.of.heads[1],
-                (long long)j.of.heads[0], given.compatible ? ", the others are zeros" : "");
+                (long long)j.of.heads[0], given.compatible ? ", the removed ones set to zero" : "");
         prune_choice_log(job, j.of.heads[0], j.of.heads[0] - j.of.heads[1]);
         if (!given.compatible) judge_log_transformers(job->session, &j);
         code = put_result(job, &j);
@@ -122,7 +122,7 @@ static int prune(prune_job *job)
     return code;
 }
 
-/* Is something chosen or fitted on texts? */
+/* Are heads chosen, or weights fitted, on texts? */
 static bool prune_learns(const prune_job *job)
 {
     return prune_choice_learns(job) || given.fill || given.refit;
@@ -194,28 +194,24 @@ const cli_command cli_prune = {
     .usage = "-o FOLDER",
     .details =
         "The rows and columns of the heads are removed from the weights; heads that share keys are removed together. "
-        "The folder has "
-        "tokenizer and config, loads here as it is, and can be pruned again: heads keep their first numbers "
-        "(mha.heads in config.json), and mha.record says what went, from which file (sha256) and how good the rest "
-        "is. transformers loads the folder too where all layers have the same number of heads and, for LLaMA and "
-        "Gemma-2, the hidden size is a multiple of that number. Otherwise, and for BERT and GPT-2, whose heads are "
-        "hidden size / heads wide, it needs --compatible, which writes zeros in the first shapes.\n"
-        "--by takes the scores, losses and texts of mha heads: with --loss pairs a line of -f is two texts that mean "
-        "the "
-        "same, with a tab between. --scores FILE takes what mha heads --by SCORE wrote of this model, with --json or "
-        "--csv, - being standard input; --loss pairs then says that lines of -f are pairs.\n"
-        "Quality and speed are measured on texts that nothing was chosen or fitted on: those of --test, else every "
-        "fourth of -f. (Which texts the scores of --scores were measured on is not known.) --search tries ever fewer "
-        "heads and says which pruning is the largest whose loss on those "
-        "texts grows by at most --max-loss-increase (decoders: mean -log p of a token; encoders: 1 - cosine), with "
-        "the curve and the --heads that make it; with --per-layer as many go in every layer. -o FILE.svg, .png or .pdf "
-        "draws "
-        "the curve.\n"
+        "The folder contains tokenizer and config and can be loaded and pruned again. Heads keep their original "
+        "numbers (mha.heads in config.json); mha.record lists the removed heads, the source file (sha256) and the "
+        "measured quality. transformers loads the folder if all layers have the same number of heads and, for LLaMA "
+        "and Gemma-2, the hidden size is a multiple of that number. In all other cases, and always for BERT and "
+        "GPT-2, whose head width is derived from the hidden size, use --compatible: it keeps the original shapes and "
+        "writes zeros.\n"
+        "--by takes the scores, losses and texts of mha heads; with --loss pairs each line of -f holds two "
+        "paraphrases separated by a tab. --scores FILE reads the output of mha heads --by SCORE (--json or --csv) for "
+        "this model; - is standard input. With --scores, --loss pairs states that the lines of -f are pairs.\n"
+        "Quality and speed are measured on held-out texts: those of --test, else every fourth of -f. (mha cannot know "
+        "which texts the scores of --scores were measured on.) --search removes more and more heads and reports the "
+        "largest pruning whose loss on the held-out texts grows by at most --max-loss-increase (decoders: mean -log p "
+        "per token; encoders: 1 - cosine), with the curve and the --heads option that repeats it; with --per-layer "
+        "the same number is removed from every layer. -o FILE.svg, .png or .pdf draws the curve.\n"
         "--json prints {model, out, chosen_by, removed, heads, parameters, bytes, kv_bytes_per_token, quality, "
-        "tokens_per_second}, pairs being before and after; with --search {model, chosen_by, held_out, texts, "
-        "max_loss_increase, curve: [{heads, parameters, bytes, "
-        "kv_bytes_per_token, loss, mean_cosine, tokens_per_second, within}], best}; loss is the increase, and best "
-        "also has what was removed.",
+        "tokens_per_second}, where pairs are [before, after]; with --search {model, chosen_by, held_out, texts, "
+        "max_loss_increase, curve: [{heads, parameters, bytes, kv_bytes_per_token, loss, mean_cosine, "
+        "tokens_per_second, within}], best}, where loss is the increase and best also lists the removed heads.",
     .lists = print_scores,
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_SEED,
     .options = options,

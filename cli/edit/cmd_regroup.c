@@ -1,4 +1,4 @@
-/* cmd_regroup.c - `mha regroup`: heads that share keys and values, judged on texts that nothing was fitted on. */
+/* cmd_regroup.c - `mha regroup`: shares keys and values between heads and evaluates the result on held-out texts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ typedef struct job {
     mha_model *model;
     mha_regroup_options how;
     importance_scores by;
-    double *scores; /* [layers, H] of --by or --scores; NULL without */
+    double *scores; /* [layers, H] from --by or --scores; NULL if neither is given */
     char weighted_by[200];
     held_texts texts;
     judgement judgement;
@@ -51,7 +51,7 @@ static int put_result(const job *job)
         judge_print_title(s);
         judge_print_row(s, "key heads per layer", j->of.key_heads[0], j->of.key_heads[1]);
         judge_print_row(s, "value heads per layer", j->of.value_heads[0], j->of.value_heads[1]);
-        judge_print_rest(s, j, "fitted on", importance_scores_unknown(&job->by, unknown));
+        judge_print_rest(s, j, "fitting", importance_scores_unknown(&job->by, unknown));
         return CLI_DONE;
     }
     json_t *all = json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out", cli_out_name(s),
@@ -64,7 +64,7 @@ static int put_result(const job *job)
 
 /* ---- work ---- */
 
-/* The scores that heads are weighted by, if any were asked for. */
+/* Measures or reads the scores that weight the heads, if --by or --scores is given. */
 static int weigh(job *j)
 {
     if (!importance_scores_given_any(&j->by)) return CLI_DONE;
@@ -92,7 +92,7 @@ static int make(job *j, mha_model_edit **made)
     return put_result(j);
 }
 
-/* Is something measured or fitted on texts? */
+/* Are scores measured, or weights fitted, on texts? */
 static bool learns(const job *j)
 {
     return j->how.method != MHA_REGROUP_MEAN || j->how.ridge > 0 || importance_scores_need_texts(&j->by);
@@ -186,21 +186,19 @@ const cli_command cli_regroup = {
     .summary = "share keys and values between heads and write the smaller model",
     .usage = "-o FOLDER --kv-heads N [-f FILE]",
     .details =
-        "Turns multi-head attention into grouped-query attention, and groups into fewer. Sharing keys changes little, "
-        "sharing values changes more. In closed form the shared heads minimize the error on the texts of -f; "
-        "heads that are alike are brought together, and output projections are fitted afterwards. Models with rotary "
-        "positions take \"values\": the mean of keys, the closed form for values. The folder has tokenizer and config, "
-        "loads here as it is (mha.kv_heads in config.json, or num_key_value_heads), and mha.record says what was "
-        "done, to which file (sha256), and how good it is. transformers loads num_key_value_heads as it is; in every "
-        "other case "
-        "--compatible repeats rows for it.\n"
-        "With --by SCORE or --scores FILE, as in mha prune, a shared head fits best the heads that matter: what it "
-        "gets "
-        "wrong of a head counts by its score, at least a hundredth of the layer's highest.\n"
-        "Quality and speed are measured on texts that nothing was fitted on: those of --test, else every fourth of "
-        "-f.\n"
+        "Converts multi-head attention to grouped-query attention, or reduces the number of groups. Sharing keys "
+        "changes "
+        "the output little, sharing values more. The closed form minimizes the error of the shared heads on the texts "
+        "of -f; similar heads are grouped, and the output projections are refitted. For models with rotary positions "
+        "use \"values\": mean of the keys, closed form for the values. The folder contains tokenizer and config and "
+        "can be loaded again (mha.kv_heads in config.json, or num_key_value_heads); mha.record lists the grouping, "
+        "the source file (sha256) and the measured quality. transformers loads the folder if config.json has "
+        "num_key_value_heads; in every other case use --compatible, which repeats the rows of shared heads.\n"
+        "With --by SCORE or --scores FILE, as in mha prune, the error of each head is weighted by its score, by at "
+        "least one hundredth of the highest score of the layer.\n"
+        "Quality and speed are measured on held-out texts: those of --test, else every fourth of -f.\n"
         "--json prints {model, out, method, key_heads, value_heads, parameters, bytes, kv_bytes_per_token, quality, "
-        "tokens_per_second}, pairs being before and after.",
+        "tokens_per_second}, where pairs are [before, after].",
     .lists = print_methods,
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_SEED,
     .options = options,

@@ -9,7 +9,7 @@
 #include "session.h"
 #include "word_wrap.h"
 
-/* Seconds of one pass. Of shorter ones the best of all rounds still changed by 50 % from run to run. */
+/* Seconds of one pass. Below this, the best of all rounds still varied by 50 % from run to run. */
 static const double shortest_pass = 0.02;
 
 int judge(cli_session *s, const mha_model_edit *edit, const held_texts *texts, judgement *j)
@@ -22,8 +22,8 @@ int judge(cli_session *s, const mha_model_edit *edit, const held_texts *texts, j
 void judge_log_transformers(const cli_session *s, const judgement *j)
 {
     if (j->of.broken_rule)
-        cli_say(s, "%s: transformers does not load it, as %s; --compatible writes a folder that it loads",
-                cli_out_name(s), j->of.broken_rule);
+        cli_say(s, "%s: transformers cannot load this folder, because %s; use --compatible", cli_out_name(s),
+                j->of.broken_rule);
 }
 
 /* ---- JSON ---- */
@@ -114,11 +114,10 @@ void judge_print_rest(const cli_session *s, const judgement *j, const char *lear
     if (timed) print_row(s->out, "tokens per second", j->of.tokens_per_second[0], j->of.tokens_per_second[1], 0);
     if (j->of.comparison.predicted) print_row(s->out, "loss", j->of.comparison.loss[0], j->of.comparison.loss[1], 4);
     fputc('\n', s->out);
-    cli_put_prose(
-        s, 0, 0,
-        "Embeddings before and after: cosine %.4f (smallest %.4f), on %lld texts that nothing was %s (%s).%s%s",
-        j->of.comparison.mean_cosine, j->of.comparison.min_cosine, (long long)j->of.comparison.texts, learned,
-        j->held_out, unknown ? " " : "", unknown ? unknown : "");
+    cli_put_prose(s, 0, 0,
+                  "Embeddings before and after: cosine %.4f (smallest %.4f), on %lld texts not used for %s (%s).%s%s",
+                  j->of.comparison.mean_cosine, j->of.comparison.min_cosine, (long long)j->of.comparison.texts, learned,
+                  j->held_out, unknown ? " " : "", unknown ? unknown : "");
     if (!timed)
         cli_put_prose(
             s, 0, 0,

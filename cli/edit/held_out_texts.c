@@ -14,8 +14,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Drops those of `held` that are among `learn` too: what was learned from judges nothing. Returns how many are left; -1
- * without memory. */
+/* Drops held-out texts that are also in `learn`. Returns the number of texts left, or -1 if memory is exhausted. */
 static int64_t drop_learned(const cli_texts *learn, cli_texts *held)
 {
     const size_t bytes = (size_t)learn->count * sizeof *learn->text;
@@ -33,7 +32,7 @@ static int64_t drop_learned(const cli_texts *learn, cli_texts *held)
     return left;
 }
 
-/* The tokens of both, without what they share; `held` is left with what is left of it. */
+/* Tokenizes both lists, after removing from `held` the texts that are also in `learn`. */
 static int tokens_of_both(cli_session *s, const mha_model *model, held_texts *t, const cli_texts *learn,
                           cli_texts *held)
 {
@@ -42,8 +41,9 @@ static int tokens_of_both(cli_session *s, const mha_model *model, held_texts *t,
     const int64_t left = drop_learned(learn, held);
     if (left < 0) return cli_error(s, CLI_FAILED, "out of memory for the texts");
     if (left == 0)
-        return cli_usage(s, "every evaluation text (%s) is also used to choose heads: give others with --test FILE",
-                         t->split);
+        return cli_usage(
+            s, "every evaluation text (%s) is also used to choose heads: give different texts with --test FILE",
+            t->split);
     if (left < held->count)
         cli_say(s, "skipping %lld of %lld evaluation texts (%s), which are also used to choose heads",
                 (long long)(held->count - left), (long long)held->count, t->split);
@@ -51,8 +51,8 @@ static int tokens_of_both(cli_session *s, const mha_model *model, held_texts *t,
     return head_texts_data(s, model, held, &t->held);
 }
 
-/* Where text i of `units` goes, those to learn from first: every fourth is held out, so that both parts are
- * similar. */
+/* New index of text i of `units`, the texts to learn from first. Every fourth is held out, so that both parts have
+ * the same mix of texts. */
 static int64_t place_of(int64_t i, int64_t units, int64_t parts)
 {
     const int64_t unit = i % units, part = i / units, held = units / FOURTH, learned = units - held;
@@ -60,13 +60,13 @@ static int64_t place_of(int64_t i, int64_t units, int64_t parts)
     return part * learned + unit - unit / FOURTH;
 }
 
-/* -f has lists of `units` texts: one, or the first and the second ones of pairs. */
+/* Splits -f: one list of `units` texts, or for pairs two lists (first texts, then second texts). */
 static int split(cli_session *s, const mha_model *model, held_texts *t, int64_t units)
 {
     const int64_t count = t->texts.count, parts = count / units, learned = parts * (units - units / FOURTH);
     if (units < FOURTH)
-        return cli_usage(s, "-f has %lld %s: with fewer than %d, give others with --test FILE", (long long)units,
-                         parts > 1 ? "pairs" : "texts", FOURTH);
+        return cli_usage(s, "-f has %lld %s: with fewer than %d, give evaluation texts with --test FILE",
+                         (long long)units, parts > 1 ? "pairs" : "texts", FOURTH);
     const char **text = malloc((size_t)count * sizeof *text);
     int64_t *line = malloc((size_t)count * sizeof *line);
     for (int64_t i = 0; text && line && i < count; i++) {

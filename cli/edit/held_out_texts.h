@@ -1,4 +1,4 @@
-/* held_out_texts.h - texts that heads are chosen and fitted on, and others to judge by: never the same. */
+/* held_out_texts.h - texts to choose and fit on, and held-out texts to evaluate on: disjoint lists. */
 #ifndef CLI_EDIT_HELD_OUT_TEXTS_H
 #define CLI_EDIT_HELD_OUT_TEXTS_H
 
@@ -8,16 +8,15 @@
 
 typedef struct held_texts {
     cli_texts texts, test;
-    mha_head_data *learn; /* NULL: nothing is learned */
-    mha_head_data *held;  /* NULL: there are none to judge by */
-    const char *split;    /* how the two were told apart */
+    mha_head_data *learn; /* NULL if nothing is chosen or fitted */
+    mha_head_data *held;  /* NULL if there are no evaluation texts */
+    const char *split;    /* how the texts were split, for messages */
 } held_texts;
 
-/* Reads -f and `test` (a file, or NULL), both if they are given: those of `test` are held out, or else every fourth of
- * -f, or all of them if nothing `learns`; without those that are learned from as well, which it says. With `scores`
- * (NULL = none) by the loss of pairs each line of -f is a pair, of which neither text is held out without the other:
- * there are the first texts to learn from, then the second ones. Returns an exit code; the message has been printed.
- * Free in any case. */
+/* Reads -f and `test` (a file, or NULL). Held out are the texts of `test`, else every fourth of -f, or all of -f if
+ * nothing `learns`. Held-out texts that also occur among the learned ones are dropped, with a log line. If `scores`
+ * (NULL = none) use the loss of pairs, each line of -f is a pair and is split as a whole; `learn` then lists all first
+ * texts, then all second texts. Returns an exit code; the message has been printed. Free in any case. */
 int held_texts_read(cli_session *s, const mha_model *model, const char *test, bool learns,
                     const importance_scores *scores, held_texts *t);
 void held_texts_free(held_texts *t);

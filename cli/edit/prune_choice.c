@@ -1,4 +1,4 @@
-/* prune_choice.c - which heads go: chosen together, by a score, or named. Named heads have the numbers of the unpruned
+/* prune_choice.c - which heads to remove: chosen jointly, by a score, or named by their numbers in the unpruned
  * model. */
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static int check_amount(prune_job *job)
     return CLI_DONE;
 }
 
-/* --by joint is the default, and no score. */
+/* --by joint is the default; it is not a score. */
 static int read_scores(prune_job *job)
 {
     char *by = importance_scores_given.by;
@@ -75,7 +75,7 @@ static int no_head(const prune_job *job, const char *option, mha_model_head at)
 {
     const bool had = at.layer < job->info->layers && at.head < job->info->original_heads;
     return cli_usage(job->session, "%s: %s has no head %d.%d%s", option, cli_shown(job->session->model_name), at.layer,
-                     at.head, had ? ": it was removed before" : "");
+                     at.head, had ? ": already removed" : "");
 }
 
 /* Sets the head with that number to `value`. */
@@ -128,7 +128,7 @@ static int keep_listed(prune_job *job, const json_t *lists)
     return CLI_DONE;
 }
 
-/* A file of lists, or any config.json that has them. */
+/* Reads --keep: a JSON list per layer, or a config.json with mha.heads. */
 static int keep_named(prune_job *job)
 {
     json_t *root;
@@ -159,7 +159,7 @@ static void say_how(prune_job *job)
     if (o->count)
         snprintf(amount, sizeof amount, ", count %lld%s", (long long)job->rule.count,
                  o->per_layer ? " of each layer" : "");
-    if (o->search && o->per_layer) snprintf(amount, sizeof amount, ", as many of each layer");
+    if (o->search && o->per_layer) snprintf(amount, sizeof amount, ", the same number in each layer");
     snprintf(job->chosen_by, sizeof job->chosen_by, "%s%s",
              o->heads        ? "named"
              : o->keep       ? "list of kept heads"
@@ -182,8 +182,8 @@ void prune_choice_log(const prune_job *job, int64_t before, int64_t removed)
     else
         snprintf(why, sizeof why, "%s to whole %s", job->rule.per_layer ? "rounded up in each layer" : "rounded",
                  groups ? "groups of heads that share keys" : "heads");
-    cli_say(job->session, "--ratio %s asks for %.4g of %lld heads, %lld removed: %s", cli_shown(job->given.ratio),
-            asked, (long long)before, (long long)removed, why);
+    cli_say(job->session, "--ratio %s is %.4g of %lld heads; removing %lld: %s", cli_shown(job->given.ratio), asked,
+            (long long)before, (long long)removed, why);
 }
 
 int prune_choice_measure(prune_job *job)

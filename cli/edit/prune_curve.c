@@ -1,4 +1,4 @@
-/* prune_curve.c - `mha prune --search`: the curve of mha/prune_search.h as a table, as JSON and as a figure. */
+/* prune_curve.c - `mha prune --search`: prints the curve of mha/prune_search.h as a table, JSON or a figure. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 typedef struct search {
     prune_job *job;
-    double limit;                         /* INFINITY: none was given */
+    double limit;                         /* INFINITY if not given */
     const mha_prune_point *points, *best; /* best: NULL = none */
     int64_t count;
 } search;
@@ -49,7 +49,7 @@ static const char *loss_name(const prune_job *job)
     return job->info->causal && job->info->logits ? "loss increase" : "1 - cosine";
 }
 
-/* The options that make that pruning again: its heads, for a choice of fewer would not begin with the same ones. */
+/* Prints the options that repeat this pruning. They name the heads: --count would choose other heads. */
 static void print_options(const search *s, const mha_prune_point *p)
 {
     const prune_job *job = s->job;
@@ -75,8 +75,8 @@ static void print_best(const search *s)
         return;
     }
     cli_put_prose(session, 0, 0,
-                  "%lld of %lld heads are enough for a loss within %g on %lld held-out texts (%s), which chose this "
-                  "number: evaluate it again on other texts. To make it:",
+                  "%lld of %lld heads keep the loss within %g on %lld held-out texts (%s). The number was chosen on "
+                  "these texts: evaluate it on different ones. To repeat this pruning:",
                   (long long)best->evaluation.heads[1], (long long)best->evaluation.heads[0], s->limit,
                   (long long)best->evaluation.comparison.texts, s->job->texts.split);
     print_options(s, best);
@@ -100,7 +100,7 @@ static void print_search(const search *s)
     if (!isinf(s->limit)) print_best(s);
 }
 
-/* Curves over the heads that stay, fewest first. */
+/* The x axis is the number of kept heads, fewest first. */
 static int draw(const search *s)
 {
     enum { CURVES = 4 };
@@ -110,7 +110,7 @@ static int draw(const search *s)
     if (!room) return cli_error(session, CLI_FAILED, "out of memory for the curve");
     char title[160];
     snprintf(title, sizeof title, "%.90s: heads removed by %.40s", cli_shown(session->model_name), s->job->chosen_by);
-    chart c = {.title = title, .x_title = "heads that stay", .count = (int)n, .x = x, .mark = NAN};
+    chart c = {.title = title, .x_title = "heads kept", .count = (int)n, .x = x, .mark = NAN};
     static const char *const names[] = {NULL, "parameters", "tokens per second", "KV bytes per token"};
     c.panels = s->job->info->kv_bytes_per_token > 0 ? CURVES : CURVES - 1;
     for (int64_t i = 0; i < n; i++) {
@@ -144,7 +144,7 @@ static int put_curve(const search *s)
     return code;
 }
 
-/* Decoders are judged by the loss of each token after the first. */
+/* Decoders are evaluated by the loss of each token after the first. */
 static bool has_loss(const prune_job *job)
 {
     const mha_head_data *held = job->texts.held;

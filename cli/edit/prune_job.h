@@ -1,4 +1,4 @@
-/* prune_job.h - one `mha prune`: what was asked for, the model and its texts, which heads stay, what became of it. */
+/* prune_job.h - the state of one `mha prune`: options, model, texts, kept heads. */
 #ifndef CLI_EDIT_PRUNE_JOB_H
 #define CLI_EDIT_PRUNE_JOB_H
 
@@ -6,7 +6,7 @@
 
 #include "edit/held_out_evaluation.h"
 
-/* As on the command line. */
+/* Values of the options as given; NULL if absent. */
 typedef struct prune_options {
     char *heads, *keep, *ratio, *count, *floor, *ridge, *test, *max_increase;
     int per_layer, fill, refit, compatible, search;
@@ -15,32 +15,32 @@ typedef struct prune_options {
 typedef struct prune_job {
     cli_session *session;
     prune_options given;
-    importance_scores by; /* --by or --scores; neither where heads are chosen together or named */
+    importance_scores by; /* of --by or --scores; empty if heads are chosen jointly or named */
     mha_prune_rule rule;
     double ridge, max_increase;
     mha_model *model;
     const mha_model_info *info;
     held_texts texts;
     uint8_t *keep;       /* [layers, H] */
-    double *scores;      /* [layers, H] of --by or --scores; NULL: heads are chosen together or named */
-    char chosen_by[200]; /* for the record */
+    double *scores;      /* [layers, H] from --by or --scores; NULL if heads are chosen jointly or named */
+    char chosen_by[200]; /* how heads were chosen, for mha.record */
 } prune_job;
 
 /* ---- prune_choice.c ---- */
 
 /* Are the heads chosen on texts? */
 bool prune_choice_learns(const prune_job *job);
-/* Checks --by and its like before any work. */
+/* Checks the options that choose heads, before any work. */
 int prune_choice_check(prune_job *job);
 /* Measures the scores, if heads are chosen by scores, and fills job->chosen_by. */
 int prune_choice_measure(prune_job *job);
 /* Fills job->keep. */
 int prune_choice_make(prune_job *job);
-/* --fill and its like, for the library. */
+/* Converts --fill, --refit, --ridge and --compatible to library options. */
 mha_prune_options prune_choice_options(const prune_job *job);
-/* Logs why the number of heads `removed` is not the fraction of --ratio. */
+/* Logs why the number of `removed` heads differs from --ratio. */
 void prune_choice_log(const prune_job *job, int64_t before, int64_t removed);
-/* Per layer the numbers of the heads that are not among `keep`. */
+/* Lists, per layer, the numbers of the heads not in `keep`. */
 json_t *prune_removed_json(const prune_job *job, const uint8_t *keep);
 
 /* ---- prune_curve.c ---- */

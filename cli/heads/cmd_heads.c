@@ -1,4 +1,4 @@
-/* cmd_heads.c - `mha heads`: every head of a model measured on texts: a table, a grid with labels, JSON or CSV. */
+/* cmd_heads.c - `mha heads`: measures every head of a model on texts; prints a table, a labeled grid, JSON or CSV. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static const struct poptOption options[] = {
     IMPORTANCE_SCORES_OPTIONS,
     POPT_TABLEEND};
 
-/* What was measured of the model. */
+/* The measurements of one model. */
 typedef struct measured {
     const mha_model *model;
     mha_heads *heads;
@@ -34,7 +34,7 @@ typedef struct measured {
 
 /* ---- the table ---- */
 
-/* Columns in the order of their importance: as many as fit are shown. */
+/* Columns, most useful first: as many are printed as fit the terminal. */
 static const struct {
     mha_head_metric metric;
     const char *title;
@@ -78,7 +78,7 @@ static int by_value(const void *a, const void *b)
                                 : (x->head > y->head) - (x->head < y->head);
 }
 
-/* All heads, the most important first; without --by layer by layer. NULL when memory is short. */
+/* Lists all heads, the most important first, or layer by layer without --by. NULL if memory is exhausted. */
 static ranked *rank_heads(const measured *m, size_t *count)
 {
     *count = 0;
@@ -92,9 +92,9 @@ static ranked *rank_heads(const measured *m, size_t *count)
     return all;
 }
 
-enum { SCORE_WIDTH = 9 }; /* of a number like 1.234e-05 */
+enum { SCORE_WIDTH = 9 }; /* characters of a number like 1.234e-05 */
 
-/* The importance and, where 3 are `shown`, the ends of its interval. */
+/* Prints the importance and, if `shown` is 3, the ends of its interval. */
 static void put_importance(FILE *out, const mha_importance *importance, const ranked *r, int shown)
 {
     const double numbers[] = {r->value, mha_importance_low(importance, r->layer, r->head),
@@ -118,7 +118,7 @@ static void put_line(const cli_session *s, const measured *m, const ranked *r, i
     fputc('\n', s->out);
 }
 
-/* "layer.head  label  numbers" for every head. Returns an exit code. */
+/* Prints "layer.head  label  metrics" for every head. Returns an exit code. */
 static int print_table(const cli_session *s, const measured *m)
 {
     static const char *const titles[] = {"import.", "95 % from", "to"};
@@ -141,11 +141,11 @@ static int print_table(const cli_session *s, const measured *m)
     return CLI_DONE;
 }
 
-/* How the ranking was made, and how far it can be trusted. */
+/* Prints how the ranking was computed and how stable it is. */
 static void put_trust(const cli_session *s, const measured *m)
 {
     const double halves = mha_importance_halves(m->importance), loss = mha_importance_loss(m->importance);
-    char text[96] = "", trust[96] = "one text does not show how stable the ranking is";
+    char text[96] = "", trust[96] = "one text cannot show how stable the ranking is";
     if (isfinite(loss)) snprintf(text, sizeof text, ", loss %.4g", loss);
     if (isfinite(halves))
         snprintf(trust, sizeof trust, "rank correlation between the halves of the texts %.2f", halves);
@@ -308,21 +308,19 @@ const cli_command cli_heads = {
     .summary = "measure and label every attention head of a model",
     .usage = "TEXT... | -f FILE",
     .details =
-        "Numbers are means over the tokens of all texts. A cell of the grid is a label and the score it rests "
-        "on, in percent. Texts may not hold NUL.\n"
+        "Metrics are means over the tokens of all texts. A grid cell shows a label and, in percent, the score that "
+        "decided it. Texts must not contain NUL.\n"
         "--json prints {model, texts, layers, heads, head_numbers: [layers][heads], metrics: {name: "
-        "[layers][heads]}, labels: [layers][heads]}; heads are numbered as in the unpruned model; --csv one line per "
-        "head. Both have all metrics; the table has those that fit the "
-        "terminal.\n"
-        "With --by the table is the ranking, with the interval of 95 % had other texts been drawn; the grid shows "
-        "importance in percent of the largest; JSON gains importance: {by, loss, texts, halves, saturated, "
-        "values, low, high [layers][heads]}, halves being the rank correlation between halves of the texts. With "
-        "--loss pairs a text is two that mean the same, with a tab between.\n"
-        "With --state FILE a run that was stopped, killed even, goes on where it was and ends with the same digits: "
-        "the "
-        "statistics are kept in FILE.statistics, a score in FILE.SCORE, about once a second. A score of a loss goes on "
-        "between batches (--batch), others every 64 texts. The file of another model, other texts or other options is "
-        "refused; delete it to begin anew.",
+        "[layers][heads]}, labels: [layers][heads]}; --csv prints one line per head. Heads are numbered as in the "
+        "unpruned model. Both formats contain all metrics; the table shows those that fit the terminal.\n"
+        "With --by the table is the ranking, with 95 % confidence intervals over texts; the grid shows importance "
+        "in percent of the largest; JSON gains importance: {by, loss, texts, halves, saturated, values, low, high "
+        "[layers][heads]}, where halves is the rank correlation between two halves of the texts. With --loss pairs "
+        "each text is two paraphrases separated by a tab.\n"
+        "With --state FILE a run that was stopped or killed resumes where it was and prints the same digits. About "
+        "once a second, statistics are saved in FILE.statistics and scores in FILE.SCORE. A score of a loss resumes "
+        "between batches (--batch), all other scores every 64 texts. A file of another model, other texts or other "
+        "options is rejected; delete it to start again.",
     .lists = print_lists,
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_JSON | CLI_CSV | CLI_SEED | CLI_DTYPE,
     .options = options,

@@ -1,4 +1,4 @@
-/* head_diversity.c - from mha/diversity.h to JSON. */
+/* head_diversity.c - writes the measures of mha/diversity.h as JSON. */
 #include "heads/head_diversity.h"
 
 #include <math.h>
@@ -6,19 +6,19 @@
 #include "heads/heads_json.h"
 #include "output.h"
 
-/* Divergences: 0 is alike, and they compare the heads of all layers. The others compare those of one layer. */
+/* Divergences are 0 for identical heads and compare heads of all layers; similarities compare heads of one layer. */
 static bool is_distance(mha_diversity_kind what)
 {
     return what == MHA_DIVERSITY_JS || what == MHA_DIVERSITY_JS_CLARK;
 }
 
-/* Six digits: the page is read by people, and a matrix has thousands of numbers. */
+/* Six digits: a matrix has thousands of elements, and the page only displays them. */
 static json_t *rounded(double value)
 {
     return cli_real(isfinite(value) && fabs(value) < 1e9 ? round(value * 1e6) / 1e6 : value);
 }
 
-/* The heads of layers `from` to `to` - 1, all against all. */
+/* All pairs of heads of layers `from` to `to` - 1. */
 static json_t *block_json(const mha_diversity *d, const mha_heads *heads, mha_diversity_kind what, int64_t from,
                           int64_t to)
 {
@@ -40,7 +40,7 @@ static json_t *measure_json(const mha_diversity *d, const mha_heads *heads, mha_
     return blocks ? json_pack("{s:o}", "blocks", blocks) : NULL;
 }
 
-/* All but "unique", which is of one head. */
+/* All measures except "unique", which has one value per head. */
 static json_t *measures_json(const mha_diversity *d, const mha_heads *heads)
 {
     json_t *all = json_object();

@@ -1,4 +1,4 @@
-/* head_diversity.h - how much alike heads are, as the JSON of the report. */
+/* head_diversity.h - how similar heads are, as JSON for the report. */
 #ifndef CLI_HEADS_HEAD_DIVERSITY_H
 #define CLI_HEADS_HEAD_DIVERSITY_H
 
@@ -8,14 +8,14 @@
 
 /* Measures mha/diversity.h on the data, on at most HEAD_DIVERSITY_ROWS rows of maps: *out is a new reference to
  *   {rows, measures: {name: {blocks: [[...]]}}, unique [layers][heads], xy [N][2], merges [N - 1][a, b, height, size]}
- * A block is the upper triangle of a symmetric matrix, row by row with its diagonal: one of all heads, or one for each
- * layer where a measure compares the heads of a layer alone. Six digits; null where a measure says nothing. Returns an
- * exit code; the message has been printed. */
+ * A block is the upper triangle of a symmetric matrix, row by row with its diagonal: one for all heads, or one per
+ * layer if a measure compares only heads of the same layer. Numbers have six digits; null is undefined. Returns an exit
+ * code; the message has been printed. */
 enum { HEAD_DIVERSITY_ROWS = 4096 };
 int head_diversity_measure(cli_session *s, const mha_model *model, const mha_head_data *data, const mha_heads *heads,
                            const char *state, json_t **out);
 
-json_t *head_diversity_help(void);      /* {name: explanation}; NULL when memory is short */
-json_t *head_diversity_distances(void); /* names of the measures in which 0 is alike */
+json_t *head_diversity_help(void);      /* {name: explanation}; NULL if memory is exhausted */
+json_t *head_diversity_distances(void); /* names of the measures that are distances (0 = identical) */
 
 #endif

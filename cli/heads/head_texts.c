@@ -15,7 +15,7 @@ static int refuse_blank(const cli_session *s, const cli_texts *texts)
                      texts->count == 1 ? "the text must not be blank" : "the texts must not all be blank");
 }
 
-/* Ids of all texts, one text after another: text i is ids[starts[i]] to ids[starts[i + 1] - 1]. */
+/* Concatenates the ids of all texts: text i is ids[starts[i]] to ids[starts[i + 1] - 1]. */
 static int list_ids(const cli_session *s, const mha_model *model, const cli_texts *texts, int32_t *ids, int64_t *starts)
 {
     const int64_t vocab = mha_model_describe(model)->vocab;

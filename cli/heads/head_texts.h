@@ -9,7 +9,7 @@
  * Returns an exit code; the message has been printed. */
 int head_texts_data(const cli_session *session, const mha_model *model, const cli_texts *texts, mha_head_data **data);
 
-/* The maps of one text (options->keep_maps), with its tokens. */
+/* Measures one text and keeps its attention maps (options->keep_maps) and tokens. */
 int head_texts_maps(const cli_session *session, const mha_model *model, const char *text,
                     const mha_heads_options *options, mha_heads **heads);
 

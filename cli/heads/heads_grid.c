@@ -1,4 +1,4 @@
-/* heads_grid.c - the grid of heads and its legend. One table gives each label its code, its colour and its score. */
+/* heads_grid.c - the grid of heads and its legend. One table holds each label's code, color and score. */
 #include "heads/heads_grid.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 static const struct style {
     const char *code;
-    int background, text; /* of the terminal's 256 colours */
+    int background, text; /* indices into the terminal's 256 colors */
     mha_head_metric score;
 } styles[MHA_HEAD_LABELS] = {
     [MHA_LABEL_INDUCTION] = {"in", 201, 16, MHA_HEAD_INDUCTION_PROBE},
@@ -42,22 +42,22 @@ static void put_code(const cli_session *session, mha_head_label label)
         fputs(style->code, session->out);
 }
 
-/* One cell: its head, the importance if that is what is shown, and whether there is room for a number. */
+/* One cell: its head, what it shows, and whether a number fits. */
 typedef struct cell {
     const mha_heads *heads;
-    const mha_importance *importance; /* NULL = labels and their scores */
+    const mha_importance *importance; /* NULL = show labels and their scores */
     double most;                      /* the largest importance */
     bool wide;
 } cell;
 
-/* Where the cells stand. */
+/* Layout of the cells. */
 typedef struct grid {
     const mha_model *model;
     int64_t numbers, per_line; /* columns: original head numbers */
-    int width, margin;         /* of a cell; before a line that continues a layer */
+    int width, margin;         /* of a cell; indent of a line that continues a layer */
 } grid;
 
-/* " pr100", " fi 62", " ..   "; without the score " pr". */
+/* " pr100", " fi 62", " ..   "; in narrow cells " pr". */
 static void put_label_cell(const cli_session *session, const cell *c, int64_t layer, int64_t head)
 {
     mha_head_label label = mha_heads_label(c->heads, layer, head);
@@ -69,7 +69,7 @@ static void put_label_cell(const cli_session *session, const cell *c, int64_t la
         fputs("   ", session->out);
 }
 
-/* viridis in the terminal's 256 colours; the first dark ones take white letters. */
+/* viridis in the terminal's 256 colors; the dark ones at the start have white text. */
 static const int ramp[] = {53, 54, 60, 24, 30, 36, 71, 113, 148, 184, 226};
 enum { RAMP = sizeof ramp / sizeof *ramp, DARK = 5 };
 
@@ -79,8 +79,8 @@ static void set_ramp(const cli_session *session, double share)
     if (session->show_colour) fprintf(session->out, "\033[48;5;%d;38;5;%dm", ramp[at], at < DARK ? 231 : 16);
 }
 
-/* " pr100": the label and the importance in percent of the largest, which the colour says too. Where there is room for
- * one of them, that is the label in colour, and the number without. */
+/* " pr100": the label and the importance in percent of the largest, also shown by the color. A narrow cell has the
+ * label on a color terminal, the number otherwise. */
 static void put_importance_cell(const cli_session *session, const cell *c, int64_t layer, int64_t head)
 {
     double share = fmax(mha_importance_value(c->importance, layer, head), 0) / c->most;
@@ -94,7 +94,7 @@ static void put_importance_cell(const cli_session *session, const cell *c, int64
         fprintf(session->out, "%2.0f", fmin(share * 100, 99));
 }
 
-/* The greatest original head number, and 1. */
+/* The largest original head number plus 1. */
 static int64_t count_numbers(const mha_model *model, const mha_heads *heads)
 {
     int64_t count = 0;
@@ -143,7 +143,7 @@ void cli_put_grid(const cli_session *session, const mha_model *model, const mha_
     put_grid(session, model, (cell){.heads = heads}, indent);
 }
 
-/* The colours with their numbers, where there is room, and what the numbers are. */
+/* The color scale, if it fits, and what the numbers mean. */
 static void put_ramp(const cli_session *session, double most, int indent)
 {
     enum { STEP = 4 };

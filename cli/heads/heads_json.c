@@ -1,4 +1,4 @@
-/* heads_json.c - tables of numbers and names from mha/heads.h. */
+/* heads_json.c - writes the metrics and labels of mha/heads.h as JSON. */
 #include "heads/heads_json.h"
 
 #include "input/tokens.h"

@@ -1,4 +1,4 @@
-/* heads_json.h - what was measured of the heads, as JSON: one shape for `mha heads`, `mha report` and the page. */
+/* heads_json.h - head measurements as JSON, in the same shape for `mha heads`, `mha report` and the page. */
 #ifndef CLI_HEADS_HEADS_JSON_H
 #define CLI_HEADS_HEADS_JSON_H
 
@@ -6,18 +6,17 @@
 
 #include "mha/mha.h"
 
-/* Appends `item` and takes it over. Returns `array`, or NULL, both being freed, when memory is short or one is NULL. */
+/* Appends `item` and takes ownership. Returns `array`; on failure, or if one is NULL, frees both and returns NULL. */
 json_t *heads_json_append(json_t *array, json_t *item);
 
 /* [layers][heads] of item(heads, layer, head, arg), which returns a new reference. */
 typedef json_t *(*heads_json_item)(const mha_heads *heads, int64_t layer, int64_t head, const void *arg);
 json_t *heads_json_each(const mha_heads *heads, heads_json_item item, const void *arg);
 
-/* Each returns a new reference; NULL when memory is short. */
+/* Each returns a new reference; NULL if memory is exhausted. */
 json_t *heads_json_metrics(const mha_heads *heads); /* {name: [layers][heads]} */
 json_t *heads_json_labels(const mha_heads *heads);  /* [layers][heads] */
-/* [layers][heads] the numbers that heads have in the model as it was before pruning: 0, 1, 2 ... of models that say
- * nothing of it. */
+/* [layers][heads] numbers of the heads in the unpruned model: 0, 1, 2 ... if the model records none. */
 json_t *heads_json_numbers(const mha_model *model, const mha_heads *heads);
 json_t *heads_json_tokens(const mha_model *model, const mha_heads *heads); /* [n] as the tokenizer spells them */
 json_t *heads_json_attention(const mha_heads *heads);                      /* [layers][heads][n][n] */

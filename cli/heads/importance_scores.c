@@ -1,4 +1,4 @@
-/* importance_scores.c - from --by and its companions to mha/importance.h. */
+/* importance_scores.c - maps --by and its options to mha/importance.h. */
 #include "heads/importance_scores.h"
 
 #include <stdlib.h>
@@ -68,8 +68,7 @@ int importance_scores_read(const cli_session *s, importance_scores *scores)
     *scores = (importance_scores){.wanted = g->by != NULL,
                                   .file = g->file,
                                   .how = {.size = sizeof scores->how, .seed = (uint64_t)s->options.seed}};
-    if (g->file && g->by)
-        return cli_usage(s, "--by measures scores, --scores %s has them: give one", cli_shown(g->file));
+    if (g->file && g->by) return cli_usage(s, "--by and --scores %s exclude each other", cli_shown(g->file));
     mha_importance_options *o = &scores->how;
     long long probes = 0, batch = 0;
     int code = g->by ? find_score(s, g->by, &o->by) : refuse_companions(s);
@@ -122,7 +121,7 @@ static void put_text(cli_texts *both, int64_t at, const char *text, size_t bytes
     both->line[at] = line;
 }
 
-/* Text i of `texts`, cut at its tab, as text i of `both`, and as its last one. */
+/* Splits text i of `texts` at its tab: the first part becomes text i of `both`, the second is appended. */
 static int cut(const cli_session *s, const cli_texts *texts, int64_t i, bool not_scored, char *at, cli_texts *both)
 {
     memcpy(at, texts->text[i], texts->bytes[i] + 1);
@@ -147,7 +146,7 @@ int importance_scores_pair(const cli_session *s, const importance_scores *scores
     for (int64_t i = 0; code == CLI_DONE && i < texts->count; at += texts->bytes[i++] + 1)
         code = cut(s, texts, i, not_scored, at, &both);
     if (code == CLI_DONE && !texts->line) {
-        free(both.line); /* arguments have none */
+        free(both.line); /* NULL for texts from arguments */
         both.line = NULL;
     }
     cli_texts_free(code == CLI_DONE ? texts : &both);
@@ -155,7 +154,7 @@ int importance_scores_pair(const cli_session *s, const importance_scores *scores
     return code;
 }
 
-/* The id that stands for a hidden word; -1 if the tokenizer has none. */
+/* The id of the mask token; -1 if the tokenizer has none. */
 static int32_t mask_id(const mha_tokenizer *tokenizer)
 {
     const int32_t id = mha_tokenizer_id(tokenizer, "[MASK]");
@@ -164,7 +163,7 @@ static int32_t mask_id(const mha_tokenizer *tokenizer)
 
 enum { MASKED_PERCENT = 15 }; /* Devlin et al. 2019 */
 
-/* What the loss of masked words reads: all tokens one behind another, some of them hidden, and what was hidden. */
+/* Input of the masked-token loss: all tokens concatenated, some replaced by the mask token, and the labels. */
 typedef struct masked {
     int32_t *ids, *labels;
     int64_t *starts;
@@ -197,13 +196,13 @@ static void hide_tokens(const mha_tokenizer *tokenizer, const mha_head_data *dat
     m->starts[mha_head_data_count(data)] = at;
 }
 
-/* *out is the data with hidden words. */
+/* Sets *out to the data with masked tokens. */
 static int hide(cli_session *s, const mha_model *model, uint64_t seed, const mha_head_data *data, masked *m,
                 mha_head_data **out)
 {
     const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
     const size_t tokens = (size_t)mha_head_data_tokens(data), texts = (size_t)mha_head_data_count(data);
-    if (mask_id(tokenizer) < 0) return cli_usage(s, "--loss mlm: the tokenizer has no [MASK] to hide words with");
+    if (mask_id(tokenizer) < 0) return cli_usage(s, "--loss mlm requires a tokenizer with a [MASK] token");
     *m = (masked){calloc(tokens, sizeof *m->ids), calloc(tokens, sizeof *m->labels),
                   calloc(texts + 1, sizeof *m->starts)};
     if (!m->ids || !m->labels || !m->starts) return cli_error(s, CLI_FAILED, "out of memory");
@@ -216,7 +215,7 @@ static int hide(cli_session *s, const mha_model *model, uint64_t seed, const mha
 
 /* ---- measuring ---- */
 
-/* The library speaks of labels and of pairs; here are the options that make them. */
+/* Names the options that provide a loss; the library's message would name labels and pairs. */
 static int check_loss(const cli_session *s, const mha_model *model, const mha_importance_options *how)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -224,9 +223,9 @@ static int check_loss(const cli_session *s, const mha_model *model, const mha_im
     if (how->loss != MHA_LOSS_AUTO || own || !mha_importance_score_needs_loss(how->by)) return CLI_DONE;
     const bool masks = info->logits && !info->causal && mask_id(mha_model_tokenizer(model)) >= 0;
     return cli_usage(s,
-                     "--by %s needs a loss, and the model has none of its own: give %s--loss pairs (each text two that "
-                     "mean the same, with a tab between), or a score that needs none: --by jacobian_probe",
-                     mha_importance_score_key(how->by), masks ? "--loss mlm (words are hidden and guessed), " : "");
+                     "--by %s requires a loss, which this model does not define: give %s--loss pairs (each text two "
+                     "paraphrases separated by a tab), or a score without a loss: --by jacobian_probe",
+                     mha_importance_score_key(how->by), masks ? "--loss mlm (predict masked tokens), " : "");
 }
 
 int importance_scores_measure(cli_session *s, const importance_scores *scores, const mha_model *model, int number,
@@ -270,7 +269,7 @@ const char *importance_scores_unknown(const importance_scores *scores, char text
     return text;
 }
 
-/* As `mha heads` prints it, so that heads are chosen by a file as they are without. */
+/* Rounds as `mha heads` prints, so that --by and --scores choose the same heads. */
 static double printed(double value)
 {
     char digits[40];

@@ -1,10 +1,10 @@
-/* text_maps.c - the common beginning of `mha report` and `mha draw`. */
+/* text_maps.c - see text_maps.h. */
 #include "heads/text_maps.h"
 
 #include "heads/head_texts.h"
 #include "output.h"
 
-/* Where the last part of a path begins; slashes at its end stay. */
+/* Start of the last path component; trailing slashes are kept. */
 static const char *last_part(const char *path)
 {
     const char *last = path;
@@ -58,7 +58,7 @@ int text_maps_measure(cli_session *s, text_maps *h)
     *h = (text_maps){.texts = &h->own};
     int code = cli_texts_read(s, false, &h->own);
     if (code != CLI_DONE) return code;
-    if (h->own.count != 1) return cli_usage(s, "texts must be one (got %lld)", (long long)h->own.count);
+    if (h->own.count != 1) return cli_usage(s, "exactly one text is required (got %lld)", (long long)h->own.count);
     code = open_model(s, h);
     return code == CLI_DONE ? text_maps_at(s, h, 0) : code;
 }

@@ -1,27 +1,27 @@
-/* text_maps.h - a model, texts, and the maps of all its heads on one of them: what `mha report` and `mha draw`
- * start from. */
+/* text_maps.h - a model, its texts, and the attention maps of one text: the input of `mha report` and
+ * `mha draw`. */
 #ifndef CLI_HEADS_TEXT_MAPS_H
 #define CLI_HEADS_TEXT_MAPS_H
 
 #include "input/input.h"
 
 typedef struct text_maps {
-    const char *name;   /* of the model, as the user said it */
-    const char *folder; /* the last part of that name: for figures, which are shown to others */
+    const char *name;   /* the model as named on the command line */
+    const char *folder; /* last path component: figures must not show the user's paths */
     mha_model *model;
     mha_heads *heads;       /* on `text`; NULL before text_maps_at */
     cli_texts own;          /* read by text_maps_open */
-    const cli_texts *texts; /* `own`, or those of another model */
+    const cli_texts *texts; /* `own`, or the texts of the first model */
     const char *text;
 } text_maps;
 
-/* All return an exit code, the message has been printed; text_maps_free is called either way. */
+/* Each returns an exit code; the message has been printed. Call text_maps_free in any case. */
 
 /* Reads the texts of the command line (or of -f) and opens -m. */
 int text_maps_open(cli_session *s, text_maps *h);
-/* Opens another model on the texts of `first`, which keeps them. */
+/* Opens another model with the texts of `first`, which keeps ownership. */
 int text_maps_other(cli_session *s, const char *model, const text_maps *first, text_maps *h);
-/* Measures text i; the heads of the text before are freed. */
+/* Measures text i and frees the result of the previous text. */
 int text_maps_at(cli_session *s, text_maps *h, int64_t i);
 /* Opens -m with exactly one text, and measures it. */
 int text_maps_measure(cli_session *s, text_maps *h);

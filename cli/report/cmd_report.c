@@ -1,4 +1,4 @@
-/* cmd_report.c - `mha report`: texts, every head of a model or of two, one HTML file. */
+/* cmd_report.c - `mha report`: writes all heads of one or two models on texts to one HTML file. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,20 +24,20 @@ static const struct poptOption options[] = {
     {"diversity", 0, POPT_ARG_NONE, &given.diversity, 0, "measure how similar heads are: maps, outputs, clusters",
      NULL},
     {"data", 0, POPT_ARG_STRING, &given.data, 0, "texts for --by and --diversity (default: those shown)", "FILE"},
-    {"curve", 0, POPT_ARG_STRING, &given.curve, 0, "show the curve that mha prune --search --json printed", "FILE"},
+    {"curve", 0, POPT_ARG_STRING, &given.curve, 0, "show the curve printed by mha prune --search --json", "FILE"},
     POPT_TABLEEND,
 };
 
-/* One model of the report, with all that was measured of it. */
+/* One model of the report with its measurements. */
 typedef struct part {
-    int number; /* 0; 1 = of --compare */
+    int number; /* 0 = -m, 1 = --compare */
     text_maps text;
     json_t *importance, *diversity, *curve;
 } part;
 
 /* ---- importance and diversity ---- */
 
-/* A copy of texts that belong to another model or to the command line. */
+/* Copies texts owned by another model or by the command line. */
 static int copy_texts(const cli_session *s, const cli_texts *from, cli_texts *texts)
 {
     const size_t n = (size_t)from->count;
@@ -52,7 +52,7 @@ static int copy_texts(const cli_session *s, const cli_texts *from, cli_texts *te
     return CLI_DONE;
 }
 
-/* The texts that importance and diversity are measured on: of --data, or those that are drawn. */
+/* Reads the texts for importance and diversity: --data, or the displayed texts. */
 static int read_data(const cli_session *s, const importance_scores *scores, const text_maps *drawn,
                      mha_head_data **data)
 {
@@ -75,7 +75,7 @@ static int measure_importance(cli_session *s, const importance_scores *scores, c
     return code;
 }
 
-/* Those that were asked for. */
+/* Measures importance and diversity, if requested. */
 static int measure_part(cli_session *s, const importance_scores *scores, part *p)
 {
     if (!scores->wanted && !given.diversity) return CLI_DONE;
@@ -90,7 +90,7 @@ static int measure_part(cli_session *s, const importance_scores *scores, part *p
     return code;
 }
 
-/* ---- maps, text after text ---- */
+/* ---- maps of each text ---- */
 
 static json_t *part_json(const part *p)
 {
@@ -101,7 +101,7 @@ static json_t *part_json(const part *p)
                      heads_json_attention(h->heads));
 }
 
-/* What --json says of a text, with the second model under "compare". */
+/* The --json object of a text, with the second model under "compare". */
 static json_t *text_json(const part parts[2], int count)
 {
     json_t *all = part_json(&parts[0]);
@@ -164,7 +164,7 @@ static void part_free(part *p)
     text_maps_free(&p->text);
 }
 
-/* ---- what --json prints ---- */
+/* ---- JSON ---- */
 
 static void set_measured(json_t *all, const part *p)
 {
@@ -172,7 +172,7 @@ static void set_measured(json_t *all, const part *p)
     if (p->diversity) json_object_set(all, "diversity", p->diversity);
 }
 
-/* One text stands by itself; several are a list. */
+/* One text is an object, several are a list. */
 static int put_json(cli_session *s, const part parts[2], int count, const json_t *said)
 {
     json_t *all = json_array_size(said) == 1 ? json_incref(json_array_get(said, 0))

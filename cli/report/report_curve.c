@@ -1,4 +1,4 @@
-/* report_curve.c - a file from outside, checked before it goes into a page. */
+/* report_curve.c - reads the file of --curve and checks it before it is embedded. */
 #include "report/report_curve.h"
 
 #include "input/input.h"
@@ -6,7 +6,7 @@
 
 enum { MOST_POINTS = 10000 };
 
-/* A copy of what the page shows of a point: its numbers and truths. NULL if it has no heads or no loss. */
+/* Copies the numbers and booleans of a point, the values that the page shows. NULL if heads or loss is absent. */
 static json_t *point_of(const json_t *given)
 {
     if (!json_is_number(json_object_get(given, "heads")) || !json_is_number(json_object_get(given, "loss")))

@@ -1,4 +1,4 @@
-/* report_curve.h - the curve of a pruning, as `mha prune --search --json` prints it, for the report. */
+/* report_curve.h - reads the pruning curve printed by `mha prune --search --json`. */
 #ifndef CLI_REPORT_REPORT_CURVE_H
 #define CLI_REPORT_REPORT_CURVE_H
 
@@ -6,8 +6,8 @@
 
 #include "command.h"
 
-/* Reads {..., curve: [{heads, loss, ...}]}: *curve is that list, a new reference, each of its points having numbers
- * alone. Returns an exit code; the message has been printed. */
+/* Reads {..., curve: [{heads, loss, ...}]}. *curve is a new reference to a copy whose points hold only numbers and
+ * booleans. Returns an exit code; the message has been printed. */
 int report_curve_read(const cli_session *s, const char *path, json_t **curve);
 
 #endif

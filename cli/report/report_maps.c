@@ -1,8 +1,8 @@
-/* report_maps.c - the maps of all heads as text: for each head a gzip stream in base64, opened by the browser itself.
+/* report_maps.c - encodes the maps of all heads: per head one gzip stream in base64, decompressed in the browser.
  *
- * A stream has the columns of the map, key by key: the weights that one key gets are more alike than those that one
- * query gives, so they take less room (512 tokens of MiniLM: 8.9 MB instead of 9.3). A stream of its own for each head
- * lets the page open a map when it is wanted.
+ * A stream stores the map column by column: the weights that one key receives are more similar than the weights of one
+ * query, so they compress better (512 tokens of MiniLM: 8.9 MB instead of 9.3). One stream per head lets the page
+ * decompress a map on demand.
  */
 #include "report/report_maps.h"
 
@@ -13,13 +13,13 @@
 #include "heads/heads_json.h"
 #include "page/color_scale.h"
 
-/* Both forms write one weight at `out` and return the bytes written. */
+/* Each encoder writes one weight to `out` and returns the number of bytes. */
 static size_t put_exact(float weight, unsigned char *out)
 {
     uint32_t bits;
     memcpy(&bits, &weight, 4);
     for (int k = 0; k < 4; k++)
-        out[k] = (unsigned char)(bits >> 8 * k); /* little-endian, as browsers read it */
+        out[k] = (unsigned char)(bits >> 8 * k); /* little-endian, as the page reads it */
     return 4;
 }
 
@@ -29,9 +29,9 @@ static size_t put_root(float weight, unsigned char *out)
     return 1;
 }
 
-/* A gzip stream of `data`; its header carries no time, so equal input gives equal bytes. NULL when memory is short.
- * Z_FILTERED: long repeats are rare in a map, and looking for short ones costs more bits than it saves (512 tokens of
- * MiniLM: 8.7 MB instead of 9.0). */
+/* Compresses `data` to a gzip stream without a time stamp, so equal input gives equal bytes. NULL if memory is
+ * exhausted. Z_FILTERED: long repeats are rare in a map, and coding short ones costs more bits than it saves (512
+ * tokens of MiniLM: 8.7 MB instead of 9.0). */
 static unsigned char *gzip(unsigned char *data, size_t bytes, size_t *packed)
 {
     z_stream z = {0};
@@ -66,7 +66,7 @@ static char *base64(const unsigned char *data, size_t bytes)
     return text;
 }
 
-/* The text of one map; `room` takes its numbers. NULL when memory is short. */
+/* Encodes one map; `room` is scratch for its bytes. NULL if memory is exhausted. */
 static json_t *map_text(const float *map, size_t n, int exact, unsigned char *room)
 {
     size_t bytes = 0, packed = 0;

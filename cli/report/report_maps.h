@@ -6,9 +6,9 @@
 
 #include "mha/mha.h"
 
-/* {type, data}: data is a list of one text for each head, layer behind layer, of heads that were measured with
- * keep_maps. type "f32" has exact floats, up to `exact_bytes` of them in all; "u8sqrt" has the square root in 8
- * bits: weight = (byte / 255)^2, largest error 0.004, and the page says so. NULL when memory is short. */
+/* Returns {type, data}: data has one string per head, in layer order; the heads must be measured with keep_maps. Type
+ * "f32" stores exact floats, if they fit `exact_bytes` in total; "u8sqrt" stores the square root in 8 bits: weight =
+ * (byte / 255)^2, largest error 0.004, as stated on the page. NULL if memory is exhausted. */
 json_t *report_maps_json(const mha_heads *heads, size_t exact_bytes);
 
 /* The number of weights of all maps. */

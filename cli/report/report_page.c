@@ -1,4 +1,4 @@
-/* report_page.c - puts the data into the page. */
+/* report_page.c - collects the data of the page and writes it. */
 #include "report/report_page.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "page/page_data.h"
 #include "report/report_maps.h"
 
-/* The text of a token as it is read, and as the tokenizer spells it where that differs. */
+/* The readable text of a token and, if different, its spelling in the tokenizer. */
 static json_t *token_json(const mha_tokenizer *tokenizer, int32_t id)
 {
     char digits[CLI_ID_DIGITS];
@@ -109,7 +109,7 @@ static json_t *page_data(const report *r)
                      "diversity_distance", head_diversity_distances(), "ramp", ramp_json());
 }
 
-/* False when memory is short: the page is then not whole. */
+/* False if memory is exhausted: the page is then incomplete. */
 static bool write_page(const report *r, FILE *out)
 {
     fputs((const char *)report_page_before, out);

@@ -9,7 +9,7 @@ static int strict;
 
 static const struct poptOption options[] = {
     {"golden", 0, POPT_ARG_STRING, &golden, 0, "folder of recorded results: index.json and tensor files", "DIR"},
-    {"lm", 0, POPT_ARG_STRING, &lm, 0, "the language model of recorded heads", "FOLDER"},
+    {"lm", 0, POPT_ARG_STRING, &lm, 0, "language model of the recorded heads", "FOLDER"},
     {"strict", 0, POPT_ARG_NONE, &strict, 0, "also fail if a case is not supported", NULL},
     POPT_TABLEEND,
 };
@@ -45,12 +45,13 @@ const cli_command cli_verify = {
     .name = "verify",
     .summary = "check this build against double precision or recorded results",
     .usage = "",
-    .details = "Without --golden: every instruction set of this CPU against the same problem in double precision.\n"
-               "With --golden DIR: DIR as made by the project's scripts for attention, ops, seeds (the walk-throughs), "
-               "models (-m FOLDER_OF_MODELS), minilm (-m MODEL) or heads (-m MODEL --lm FOLDER). Exit status 4 if a "
-               "case failed, 3 if DIR is malformed, has another format, or index.json contains something that is not "
-               "checked.\n"
-               "In JSON, \"worst\" is the largest error divided by its limit.",
+    .details =
+        "Without --golden, compares every instruction set of this CPU with double precision on fixed problems.\n"
+        "With --golden DIR, compares with the recorded results in DIR: attention, ops, seeds (the walk-throughs), "
+        "models (-m FOLDER_OF_MODELS), minilm (-m MODEL) or heads (-m MODEL --lm FOLDER). Exit status 4 if a "
+        "case fails, 3 if DIR is malformed, has an unknown format, or its index.json has an entry that mha does "
+        "not check.\n"
+        "In JSON, \"worst\" is the largest error divided by its limit.",
     .shared = CLI_MODEL | CLI_JSON,
     .options = options,
     .examples = "mha verify\n"

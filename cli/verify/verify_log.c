@@ -1,4 +1,4 @@
-/* verify_log.c - counts outcomes of `mha verify` and prints them. */
+/* verify_log.c - counts the results of `mha verify` and prints them. */
 #include <math.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ void verify_begin(verify_case *c, const char *group, const char *name)
 
 void verify_measured(verify_case *c, const char *tensor, double error, double limit)
 {
-    double ratio = error == 0 ? 0 : error / limit; /* infinite where nothing but 0 is allowed */
+    double ratio = error == 0 ? 0 : error / limit; /* infinite if the limit is 0 */
     if (isnan(ratio)) ratio = INFINITY;
     if (c->tensor[0] && ratio <= c->ratio) return;
     snprintf(c->tensor, sizeof c->tensor, "%s", tensor);
@@ -91,7 +91,7 @@ static json_t *group_of(verify_log *log, const char *name)
     return json_object_get(log->groups, name);
 }
 
-/* Numbers that JSON cannot hold were stored as null: they were infinite. */
+/* Infinite ratios are stored as null, since JSON cannot represent them. */
 static double ratio_of(const json_t *value)
 {
     return json_is_number(value) ? json_number_value(value) : INFINITY;
@@ -103,7 +103,7 @@ static json_t *numbers_of(const verify_case *c)
                      cli_real(c->error), "limit", cli_real(c->limit));
 }
 
-/* The largest error of a group, measured by its limit. */
+/* Updates the largest error / limit of a group. */
 static void note_worst_of_group(verify_log *log, const verify_case *c)
 {
     json_t *group = group_of(log, c->group);
@@ -172,7 +172,7 @@ static void print_failures(const cli_session *s, const verify_log *log)
     }
 }
 
-/* Columns for the name of a group, beside what follows it. */
+/* Terminal columns of the group name, the counts, and one ISA. */
 enum { NAME_COLUMNS = 24, COUNT_COLUMNS = 39, ISA_COLUMNS = 11 };
 
 static int name_columns(const cli_session *s, int rest)
@@ -202,7 +202,7 @@ static void print_groups(const cli_session *s, const verify_log *log)
     }
 }
 
-/* Why cases were refused: each sentence once, with its count. Talk, not result. */
+/* Logs why cases were refused, each reason once with its count. */
 static void say_refusals(const cli_session *session, const verify_log *log)
 {
     json_t *counts = json_object(), *refusal, *count;
@@ -219,7 +219,7 @@ static void say_refusals(const cli_session *session, const verify_log *log)
     json_decref(counts);
 }
 
-/* The ISAs first .. first + count - 1 of a row: their names, or their numbers. */
+/* Prints columns first .. first + count - 1 of a row: ISA names, or values. */
 static void put_isas(FILE *out, json_t *row, int first, int count, bool names)
 {
     const char *isa;
@@ -236,8 +236,7 @@ static void put_isas(FILE *out, json_t *row, int first, int count, bool names)
     }
 }
 
-/* The worst error / limit of each group on each ISA, as many of these beside each other as the terminal has room
- * for. */
+/* Prints the worst error / limit per group and ISA; ISAs that do not fit the terminal continue below. */
 static void print_table(const cli_session *s, const verify_log *log)
 {
     const char *group;
@@ -275,7 +274,7 @@ static void print_text(cli_session *session, const verify_log *log)
     else
         print_groups(session, log);
     print_skipped(session, log);
-    if (log->printed) cli_put_prose(session, 0, 0, "%lld printed numbers compared", (long long)log->printed);
+    if (log->printed) cli_put_prose(session, 0, 0, "%lld printed values compared", (long long)log->printed);
     if (json_is_object(log->worst_case))
         cli_put_prose(session, 0, 7, "worst: %s, %s: error %.3g, limit %.3g", text_of(log->worst_case, "name"),
                       text_of(log->worst_case, "tensor"), real_of(log->worst_case, "error"),

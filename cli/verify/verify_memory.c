@@ -11,7 +11,7 @@ void *verify_alloc(verify_memory *memory, int64_t count, size_t size, const veri
         memory->count < (int)(sizeof memory->block / sizeof *memory->block) ? calloc((size_t)count + 1, size) : NULL;
     if (block) return memory->block[memory->count++] = block;
     e->error->status = MHA_ERR_MEMORY;
-    snprintf(e->error->message, sizeof e->error->message, "out of memory: %lld numbers for \"%s\"", (long long)count,
+    snprintf(e->error->message, sizeof e->error->message, "out of memory: %lld elements for \"%s\"", (long long)count,
              cli_shown(e->name));
     return NULL;
 }

@@ -5,7 +5,7 @@
 
 /* ---- data ---- */
 
-/* SplitMix64; about normal by adding up twelve uniform numbers. */
+/* SplitMix64; the sum of twelve uniform numbers is approximately normal. */
 static double next_number(uint64_t *state)
 {
     double sum = -6;
@@ -115,7 +115,7 @@ static float plain_score(const verify_problem *p, const float *q, const float *k
     return p->bias ? s + p->bias[index] : s;
 }
 
-/* One row in float32, as one would write it down. Which keys the row sees is taken from the probabilities in double. */
+/* One row in naive f32 loops. A key is masked if its probability in double is 0. */
 static void plain_row(verify_problem *p, int64_t row, float *s)
 {
     int64_t Lk = p->desc.kv_len, D = p->desc.head_dim, h = row / p->desc.q_len;

@@ -1,7 +1,7 @@
-/* verify_self.c - every ISA of this CPU against the double-precision path of the operator, on fixed problems.
+/* verify_self.c - compares every ISA of this CPU with the double-precision operator on fixed problems.
  *
- * The yardstick is measured, not chosen: the error that a plain float32 loop makes on the same problem. The limit is
- * twice its largest error, plus one unit in the last place of the largest result. */
+ * The limit is derived, not chosen: twice the largest error of naive f32 loops on the same problem, plus one unit in
+ * the last place of the largest result. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +16,8 @@ enum { MOST_ISAS = 8 };
 #define SIZED(b, h, hkv, lq, lk, d) \
     .batch = (b), .heads = (h), .kv_heads = (hkv), .q_len = (lq), .kv_len = (lk), .head_dim = (d)
 
-/* The problems. Masks and biases have the full shape [B, H, Lq, Lk]; lengths are Lk and about half of it in turn. */
+/* The problems. Masks and biases have the full shape [B, H, Lq, Lk]; key lengths alternate between Lk and about Lk / 2.
+ */
 static const struct {
     const char *group;
     mha_attn_desc desc;
@@ -50,7 +51,7 @@ enum { PROBLEMS = sizeof problems / sizeof *problems };
 
 /* ---- comparing ---- */
 
-/* Twice the error of plain float32, plus a unit in the last place of the largest number. */
+/* Twice the error of naive f32 loops, plus one unit in the last place of the largest result. */
 static double limit_of(const double *plain, const double *want, int64_t count)
 {
     double error = 0, top = 0;

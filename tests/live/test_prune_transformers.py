@@ -150,7 +150,7 @@ class Pruned(unittest.TestCase):
         self.assertEqual(config_of(self.out / "shared")["mha.heads"], config_of(self.out / "alike")["mha.heads"])
         want = mha.Model(self.out / "shared").forward(IDS).logits[0]
         np.testing.assert_allclose(logits_of_theirs(self.out / "shared"), want, rtol=0, atol=2e-5 * np.abs(want).max())
-        self.assertIn("it was removed before", run("-m", self.out / "alike", "--heads", "0.3", "-o", self.out / "no", code=2))
+        self.assertIn("already removed", run("-m", self.out / "alike", "--heads", "0.3", "-o", self.out / "no", code=2))
 
     def make_wider(self, folder, out):
         """The model with its heads twice: 8 in groups of 2, of which the hidden size is a multiple."""

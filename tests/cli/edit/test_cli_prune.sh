@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_prune.sh - `mha prune` and `mha diff`: heads removed, by number and by choice; judged on texts that were held out.
+# test_cli_prune.sh - `mha prune` and `mha diff`: heads removed by number and by score, evaluated on held-out texts.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -27,7 +27,7 @@ at quality.held_out -f
 # A pruned model loads, and is pruned again by the first numbers of its heads.
 expect 0 "$MHA" embed -m one 'you keep the count'
 refused 2 "$MHA" prune -m one --heads 0.1 -o two
-has err 'it was removed before'
+has err 'already removed'
 refused 2 "$MHA" prune -m one --heads 7.0 -o two
 has err 'has no head 7.0'
 expect 0 "$MHA" prune -m one --heads 2.0,0.2 -o two --json
@@ -60,20 +60,20 @@ at removed.0.# 2
 at removed.1.# 2
 at removed.2.# 2
 
-# Where a ratio is not what was removed, the log says why; where it is, it says nothing.
+# The log states why the number of removed heads differs from --ratio, if it does.
 asks() { # RATIO SENTENCE OPTIONS...
     ratio=$1 sentence=$2
     shift 2
     expect 0 prune --by ov_norm --ratio "$ratio" -o ratio --force "$@"
-    has err "--ratio $ratio asks for $sentence"
+    has err "--ratio $ratio is $sentence"
 }
-asks 1 '12 of 12 heads, 9 removed: --floor keeps at least 1 in every layer'
-asks 0.95 '11.4 of 12 heads, 6 removed: --floor keeps at least 2 in every layer' --floor 2
-asks 0.9 '10.8 of 12 heads, 9 removed: --floor keeps at least 1 in every layer' --per-layer
-asks 0.03 '0.36 of 12 heads, 0 removed: rounded to whole heads'
-asks 0.3 '3.6 of 12 heads, 6 removed: rounded up in each layer to whole heads' --per-layer
+asks 1 '12 of 12 heads; removing 9: --floor keeps at least 1 in every layer'
+asks 0.95 '11.4 of 12 heads; removing 6: --floor keeps at least 2 in every layer' --floor 2
+asks 0.9 '10.8 of 12 heads; removing 9: --floor keeps at least 1 in every layer' --per-layer
+asks 0.03 '0.36 of 12 heads; removing 0: rounded to whole heads'
+asks 0.3 '3.6 of 12 heads; removing 6: rounded up in each layer to whole heads' --per-layer
 expect 0 prune --by ov_norm --ratio 0.25 -o ratio --force
-has_not err 'asks for'
+has_not err '; removing'
 expect 0 "$MHA" prune -m "$data/families/gemma2" --by ov_norm --ratio 0.3 -o ratio --force
 has err 'rounded to whole groups of heads that share keys'
 expect 0 "$MHA" prune -m "$data/families/gemma2" --by ov_norm --ratio 0.3 --per-layer -o ratio --force
@@ -82,7 +82,7 @@ has err 'rounded up in each layer to whole groups of heads that share keys'
 # The rule of transformers that the folder breaks is named.
 breaks() { # SENTENCE MODEL HEADS
     expect 0 "$MHA" prune -m "$2" --heads "$3" -o ratio --force
-    has err "transformers does not load it, as $1; --compatible"
+    has err "transformers cannot load this folder, because $1; use --compatible"
     expect 0 "$MHA" prune -m "$2" --heads "$3" -o ratio --force --compatible
     has_not err transformers
 }
@@ -92,13 +92,13 @@ breaks 'heads must be hidden size / heads wide' "$tiny" 0.0,1.0,2.0
 expect 0 "$MHA" prune --heads 0.0,0.1,0.2,0.3,1.0,1.1,1.2,1.3 -o ratio --force
 has_not err transformers
 
-# What heads of a file or of the command line were chosen on is not known.
+# Heads named by a file or the command line may have been chosen on the evaluation texts.
 expect 0 "$MHA" heads -q -m "$tiny" --by jacobian_probe -f texts --csv
 mv out scores.csv
 expect 0 prune --scores scores.csv --count 2 -f texts -o unknown
-has out 'on 24 texts that'
+has out 'on 24 texts'
 tr '\n' ' ' <out >words
-has words 'nothing was fitted on (-f). The scores of scores.csv may have been measured on these texts.'
+has words 'on 24 texts not used for fitting (-f). The scores of scores.csv may have been measured on these texts.'
 expect 0 "$MHA" regroup -m "$tiny" --kv-heads 2 --scores scores.csv -f texts -o shared
 tr '\n' ' ' <out >words
 has words '(every fourth of -f). The scores of scores.csv may have been measured on these texts.'
@@ -160,10 +160,10 @@ for by in ov_norm joint; do
         at curve.$n.heads $((3 * (n + 1)))
     done
     at best.heads 3
-    has out 'as many of each layer'
+    has out 'the same number in each layer'
 done
 expect 0 prune --search --per-layer --floor 3 -f texts --max-loss-increase 9
-has out '9 of 12 heads are enough'
+has out '9 of 12 heads keep the loss'
 found=$(sed -n 's/^--heads //p' out)
 [ -n "$found" ] || fail 'no --heads that make the best'
 cp out search

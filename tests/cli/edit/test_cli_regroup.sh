@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_regroup.sh - `mha regroup`: what is written loads again and says what was done; quality on texts that nothing
+# test_cli_regroup.sh - `mha regroup`: the written folder loads again and records the edit; quality on texts that nothing
 # was fitted on; wrong use.
 set -u
 # shellcheck source=tests/cli/lib.sh
@@ -41,15 +41,15 @@ at key_heads_per_layer.0 4
 rule='keys and values must have the same number of heads'
 llama() { "$MHA" regroup -m "$data/families/llama" --method mean --force "$@"; }
 expect 0 llama -o apart --value-heads 1
-has err "transformers does not load it, as $rule"
+has err "transformers cannot load this folder, because $rule"
 expect 0 "$MHA" prune -m apart --ratio 0 --by ov_norm -o less
-has err "transformers does not load it, as $rule"
+has err "transformers cannot load this folder, because $rule"
 expect 0 llama -o alike --kv-heads 1
 has_not err transformers
 expect 0 llama -o alike --value-heads 1 --compatible
 has_not err transformers
 expect 0 regroup -o shared --kv-heads 2 --method mean
-has err 'transformers does not load it, as each head must have its own keys and values'
+has err 'transformers cannot load this folder, because each head must have its own keys and values'
 
 # The bytes are those that lie in the file.
 expect 0 "$MHA" regroup -m "$data/families/llama-f16" -o stored --kv-heads 1 --method mean --json

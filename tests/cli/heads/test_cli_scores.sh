@@ -54,7 +54,7 @@ refused 2 prune --loss pairs -f choose --count 2 -o x
 has err '--loss goes with --by SCORE'
 refused 2 prune --by joint --probes 2 -f choose --count 2 -o x
 refused 2 prune --by gate --scores scores.json -f choose --count 2 -o x
-has err 'give one'
+has err '--by and --scores'
 refused 2 prune --scores scores.json --heads 0.1 -o x
 expect 0 prune --scores scores.json --count 2 --refit --loss pairs -f choose --test judge -o x --json
 at quality.texts 16

@@ -251,7 +251,7 @@ refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --floor 1 -o x
 has err 'is above --rate'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 3 --warmup 4 -o x
 refused 2 train --from gpt2 -f text --length 17 -o x
-has err 'the model takes 16 tokens'
+has err '--length must be at most the 16 tokens of the model'
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f nowhere -o x
 : >empty
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f empty -o x

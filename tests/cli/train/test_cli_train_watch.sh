@@ -104,7 +104,7 @@ has err 'none to train on'
 refused 2 train --shape bert:1x1x8 --tokenizer wp -f text --sample the -o x
 has err '--sample requires a decoder'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --length 8 --sample 'the number 1 comes before the number 2 and so on' -o x
-has err 'leave no room'
+has err 'fills the context of the model'
 echo 'more' >>other
 refused 3 train --resume --steps 34 -o file
 has err 'data of --eval changed since the checkpoint'

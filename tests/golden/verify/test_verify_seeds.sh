@@ -11,7 +11,7 @@ printed=$(sed -n 's/^ *"values": \[\(.*\)\],*$/\1/p' "$data/seeds/index.json" | 
 for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/seeds" --strict -q
     echo "$isa: $(grep 'printed numbers' out), $(tail -n 1 out)"
-    grep -q "^$printed printed numbers compared$" out || fail "$isa: $(cat out)"
+    grep -q "^$printed printed values compared$" out || fail "$isa: $(cat out)"
     [ "$(tail -n 1 out)" = "89 passed, 0 failed, 0 refused" ] || fail "$isa: $(cat out)"
 done
 
