@@ -1,4 +1,4 @@
-/* cmd_tour.c - `mha tour`: the walk-throughs of attention, step by step, computed as they are shown. */
+/* cmd_tour.c - `mha tour`: computes and prints the walk-throughs of attention, step by step. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,7 +91,7 @@ static int list(cli_session *s)
         cli_put_prose(s, SUMMARY, SUMMARY, "%s", e->summary);
     }
     fputc('\n', s->out);
-    cli_put_prose(s, 0, 0, "mha tour NAME shows one, mha tour all shows all; --html FILE makes a page of it.");
+    cli_put_prose(s, 0, 0, "mha tour NAME shows one tour, mha tour all shows all; --html FILE writes a page.");
     return CLI_DONE;
 }
 
@@ -104,7 +104,7 @@ static int unknown(const cli_session *s, const char *name)
     return cli_usage(s, "tour must be %sor all (got \"%s\")", names, cli_shown(name));
 }
 
-/* Makes those that are wanted, in the order of the table. */
+/* Makes the requested tours, in the order of the table. */
 static int make(cli_session *s, const char *name, tour *tours[TOURS], int *count)
 {
     const bool all = strcmp(name, "all") == 0;
@@ -121,7 +121,7 @@ static int make(cli_session *s, const char *name, tour *tours[TOURS], int *count
 
 static int check_figure(const cli_session *s)
 {
-    if (given.html) return cli_usage(s, "--html and --figure contradict each other");
+    if (given.html) return cli_usage(s, "--html and --figure exclude each other");
     if (!figure_knows(given.figure))
         return cli_usage(s, "--figure must end in .png, .svg or .pdf (got \"%s\")", cli_shown(given.figure));
     if (s->arg_count != 1 || strcmp(s->args[0], "all") == 0)

@@ -1,4 +1,4 @@
-/* tour.c - makes a tour: runs its walk, keeps what it shows. */
+/* tour.c - makes a tour: runs its walk and stores the steps. */
 #include "tour/tour.h"
 
 #include <stdarg.h>
@@ -70,7 +70,7 @@ static tour_step *last(tour *t)
 
 /* ---- tensors ---- */
 
-/* A tensor with room for its numbers; after a failure, one that belongs to no step. */
+/* Adds a tensor to the last step and allocates its elements. After a failure, returns a tensor outside all steps. */
 static tour_tensor *add(tour *t, const char *name, int rank, const int64_t *shape)
 {
     tour_tensor tensor = {.name = name, .rank = rank, .count = 1};
@@ -106,7 +106,7 @@ tour_tensor *tour_show_weights(tour *t, const char *name, const float *values, i
     return tensor;
 }
 
-/* One block: the pointers, then what they point to. */
+/* Allocates one block: the pointers, then the strings. */
 void tour_name_words(tour *t, tour_tensor *tensor, const char *const *words)
 {
     if (!tensor->values || tensor->words) return;

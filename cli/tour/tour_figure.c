@@ -1,4 +1,4 @@
-/* tour_figure.c - maps as `mha draw` makes them, curves as `mha prune --search` does. */
+/* tour_figure.c - draws a tensor of a tour as a map or a curve. */
 #include "tour/tour_figure.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static bool can_draw(const tour_tensor *t)
     return t->look == TOUR_CURVE || is_map(t);
 }
 
-/* The tensor whose name is the first `length` bytes of `name`. */
+/* Finds the tensor named by the first `length` bytes of `name`. */
 static const tour_tensor *find(const tour *t, const char *name, size_t length)
 {
     for (int s = 0; s < t->step_count; s++)
@@ -33,7 +33,7 @@ static const tour_tensor *find(const tour *t, const char *name, size_t length)
     return NULL;
 }
 
-/* The number of the matrix that "[1, 0]" names, the first for ""; -1 if there is none. */
+/* Number of the matrix at index "[1, 0]", 0 for ""; -1 if out of range. */
 static int64_t matrix_of(const tour_tensor *t, const char *index)
 {
     int64_t matrix = 0;
@@ -69,7 +69,7 @@ static const char *draw_curve(const cli_session *s, const tour_tensor *t, const 
     return wrong;
 }
 
-/* Rows and columns have their words, or are numbered. */
+/* Rows and columns are labeled by words or numbers. */
 static const char *draw_map(const cli_session *s, const tour_tensor *t, int64_t matrix, const char *title,
                             unsigned char **data, size_t *bytes)
 {
@@ -97,7 +97,7 @@ static int refuse(const cli_session *s, const tour *t, const char *name)
                 used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
                                          t->steps[i].tensors[n].name);
     if (!*names) return cli_usage(s, "--figure: the tour %s has neither a map of weights nor a curve", t->name);
-    return cli_usage(s, "--tensor must be one of %s, with an index where there are several maps (got \"%s\")", names,
+    return cli_usage(s, "--tensor must be one of %s, with an index if it has several maps (got \"%s\")", names,
                      cli_shown(name));
 }
 

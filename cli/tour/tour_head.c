@@ -1,9 +1,9 @@
-/* tour_head.c - one head by hand: draws five words and three matrices, multiplies, attends. */
+/* tour_head.c - one head by hand: initializes five words and three matrices, projects, attends. */
 #include "tour/tour_head.h"
 
 const char *const tour_head_words[TOKENS] = {"Once", "upon", "a", "time", "there"};
 
-/* y = x w. A linear layer multiplies by its matrix turned over, so one that is stored as [in, out] is `transposed`. */
+/* y = x w. A linear layer computes x W^T, so a matrix stored as [in, out] needs `transposed`. */
 static mha_status multiply(tour *t, const float *x, const float *w, float *y)
 {
     const mha_matrix matrix = {.weight = w, .transposed = 1, .out = WIDTH};

@@ -1,5 +1,5 @@
-/* tour_head.h - five words on their way through one head, step by step with the operator: what the tours of one head
- * share. Everything comes from the seed. */
+/* tour_head.h - five words passed through one head step by step, shared by the tours of one head. All data come from
+ * the seed. */
 #ifndef CLI_TOUR_TOUR_HEAD_H
 #define CLI_TOUR_TOUR_HEAD_H
 
@@ -15,15 +15,16 @@ typedef struct tour_head {
     float scores[TOKENS * TOKENS], weights[TOKENS * TOKENS];          /* row: query, column: key */
 } tour_head;
 
-/* The five words, for the axes of their maps. */
+/* The five words, as axis labels of the maps. */
 extern const char *const tour_head_words[TOKENS];
 
-/* Words, matrices, q k v. */
+/* Initializes words and matrices, and computes q, k and v. */
 mha_status tour_head_begin(tour *t, tour_head *h);
 
-/* One head over the five words, with scores and weights as outputs; the caller adds what a step is about. */
+/* Describes one head over the five words with scores and weights as outputs; the caller adds the options of its step.
+ */
 mha_attn_desc tour_head_desc(void);
-/* Runs it: output, weights, and scores at the stage that `desc` names. */
+/* Runs the operator: output, weights, and scores at the stage named by `desc`. */
 mha_status tour_head_attend(tour *t, tour_head *h, const mha_attn_desc *desc);
 
 #endif

@@ -1,5 +1,4 @@
-/* tour_json.c - a tour as JSON: every number that the steps show, with nine digits, so that float32 comes back as it
- * was. */
+/* tour_json.c - writes a tour as JSON. Numbers have nine digits, so that every f32 round-trips. */
 #include "output.h"
 #include "tour/tour_print.h"
 

@@ -1,17 +1,17 @@
-/* tour_of_choices.c - the plain layer, and the improved ones, each beside the plain one of the same width, heads and
- * input: shared keys and values, experts, pruned heads, a number of heads for each sequence. */
+/* tour_of_choices.c - the plain layer, and the improved layers compared with the plain layer of the same width, heads
+ * and input: shared keys and values, experts, pruned heads, a number of heads per sequence. */
 #include "tour/tours.h"
 
-enum { MOST = 256 }; /* numbers in an input or output of these tours */
+enum { MOST = 256 }; /* elements of an input or output */
 
-/* Queries, keys and values; and how much of them there is. */
+/* Queries, keys and values, with their sizes. */
 typedef struct inputs {
     float query[MOST], key[MOST], value[MOST], output[MOST];
     int64_t batch, q_len, kv_len, width;
     mha_mask keep;
 } inputs;
 
-/* Draws the layer at work, then the inputs, and runs it. */
+/* Initializes the current layer, then the inputs, and runs the layer. */
 static mha_status run(tour *t, uint64_t seed, inputs *x)
 {
     mha_rng rng;
@@ -40,7 +40,7 @@ static mha_status plain_layer(tour *t, int64_t width, int64_t heads)
     return mha_standard_mha_create(t->ctx, &options, tour_layer(t), &t->error);
 }
 
-/* What plain multi-head attention has and does at this size. */
+/* Counts parameters and flops of plain multi-head attention at this size. */
 static mha_status count_plain(tour *t, int64_t heads, inputs *x, tour_count *count)
 {
     mha_status status = plain_layer(t, x->width, heads);
@@ -56,7 +56,7 @@ static void show_output(tour *t, const inputs *x, tour_count plain, const char *
     tour_count_layer(t, name);
 }
 
-/* What the selector chose, as a tensor [batch, n]. */
+/* Shows the chosen heads as a tensor [batch, n]. */
 static void show_chosen(tour *t, const char *name, int64_t batch)
 {
     float chosen[MOST];
@@ -74,7 +74,7 @@ static void show_chosen(tour *t, const char *name, int64_t batch)
 void tour_standard_mha(tour *t)
 {
     enum { BATCH = 3, LQ = 3, LK = 5, HEADS = 4, WIDTH = 8 };
-    /* Five keys; four; three, of which the first query may see none. */
+    /* Five keys; four; three, all masked for the first query. */
     static const uint8_t keep[BATCH * LQ * LK] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1,
                                                   1, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 0, 0};
     float shown[BATCH * LQ * LK];
@@ -113,7 +113,7 @@ void tour_standard_mha(tour *t)
     TOUR_TRY(run(t, 13, &x));
     tour_count_layer(t, "two heads");
 
-    tour_say(t, "Saved and loaded", "mha_variant_parameters, mha_tensors_write, mha_tensors_read, mha_variant_update",
+    tour_say(t, "Saving and loading", "mha_variant_parameters, mha_tensors_write, mha_tensors_read, mha_variant_update",
              "The layer lists its parameters by name: weight and bias of q_proj, k_proj, v_proj and o_proj; "
              "two of these eight are shown. The list can be written to a safetensors file, which PyTorch "
              "loads too, and read back into a layer: examples/save_and_load.c. Gradients form a list with "
@@ -170,7 +170,7 @@ static mha_status experts(tour *t, mha_expert_output output)
     return mha_moe_heads_create(t->ctx, &options, tour_layer(t), &t->error);
 }
 
-/* The other definition, on tokens of its own. */
+/* The other definition of the layer, on separate tokens. */
 static void show_slots(tour *t, inputs *x, tour_count plain, tour_count projected)
 {
     TOUR_TRY(experts(t, MHA_EXPERT_SLOT));
@@ -196,7 +196,7 @@ void tour_moe_heads(tour *t)
     TOUR_TRY(experts(t, MHA_EXPERT_PROJECT));
     TOUR_TRY(run(t, 152, &x));
 
-    tour_say(t, "The router's opinion", "mha_moe_heads_create (.num_heads = 4, .top_k = 2), MHA_STEP_LOGITS",
+    tour_say(t, "Router logits", "mha_moe_heads_create (.num_heads = 4, .top_k = 2), MHA_STEP_LOGITS",
              "Four heads are the experts. A router maps the mean of a sequence's queries to one logit per "
              "expert: [3, 4] for three sequences.");
     tour_show_trace(t, "logits", MHA_STEP_LOGITS);
@@ -208,7 +208,7 @@ void tour_moe_heads(tour *t)
     show_chosen(t, "chosen", x.batch);
     tour_show_trace(t, "gates", MHA_STEP_GATES);
 
-    tour_say(t, "Weights of the chosen", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
+    tour_say(t, "Weights of the chosen experts", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
              "[sequence, chosen expert, query, key]: each expert is plain attention of width 2.");
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 
@@ -225,7 +225,7 @@ void tour_moe_heads(tour *t)
     show_slots(t, &x, plain, tour_counted(t, "with projections"));
 }
 
-/* ---- heads that are left out ---- */
+/* ---- pruned heads ---- */
 
 void tour_head_pruning(tour *t)
 {
@@ -236,17 +236,17 @@ void tour_head_pruning(tour *t)
     TOUR_TRY(mha_head_pruning_create(t->ctx, &options, tour_layer(t), &t->error));
     TOUR_TRY(run(t, 31, &x));
 
-    tour_say(t, "How important is each head", "mha_head_pruning_create (.num_heads = 4, .prune_ratio = 0.5)",
+    tour_say(t, "A score for each head", "mha_head_pruning_create (.num_heads = 4, .prune_ratio = 0.5)",
              "A linear layer maps the mean of a sequence's queries to a score for each of the four heads: "
              "[3, 4].");
     tour_show_trace(t, "logits", MHA_STEP_LOGITS);
 
-    tour_say(t, "The best are kept", "mha_trace_chosen",
+    tour_say(t, "The highest scores are kept", "mha_trace_chosen",
              "int(4 * (1 - 0.5)) = 2 heads are kept for each sequence, the highest score first; sequences "
              "may keep different heads.");
     show_chosen(t, "chosen", x.batch);
 
-    tour_say(t, "Weights of the kept", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
+    tour_say(t, "Weights of the kept heads", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
              "[sequence, kept head, query, key]. The published code computes all heads and multiplies two "
              "of them by 0; here the other two heads are not projected and not computed.");
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
@@ -257,7 +257,7 @@ void tour_head_pruning(tour *t)
     show_output(t, &x, plain, "two of four heads");
 }
 
-/* ---- a number of heads for each sequence ---- */
+/* ---- number of heads per sequence ---- */
 
 void tour_adaptive_heads(tour *t)
 {
@@ -273,12 +273,12 @@ void tour_adaptive_heads(tour *t)
     for (int64_t b = 0; b < x.batch; b++)
         heads[b] = (float)mha_trace_heads(t->trace, b);
 
-    tour_say(t, "The predictor's opinion", "mha_adaptive_heads_create (.head_options = {4, 8, 16})",
+    tour_say(t, "Predictor logits", "mha_adaptive_heads_create (.head_options = {4, 8, 16})",
              "A small network (linear 16 to 128, ReLU, linear 128 to 3) maps the mean of a sequence's "
              "queries to a logit for each option: 4 heads, 8 heads or 16 heads. [4, 3] for four sequences.");
     tour_show_trace(t, "logits", MHA_STEP_LOGITS);
 
-    tour_say(t, "Heads of each sequence", "mha_trace_chosen, mha_trace_heads",
+    tour_say(t, "Number of heads per sequence", "mha_trace_chosen, mha_trace_heads",
              "The option with the largest logit of each row is chosen. The sixteen columns are then split "
              "into that many heads: 4 heads of width 4, 8 of width 2, or 16 of width 1. The weight matrices "
              "are the same in all three cases.");

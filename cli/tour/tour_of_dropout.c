@@ -1,4 +1,4 @@
-/* tour_of_dropout.c - weights dropped at random: on ones, on the weights of five words, and inside the operator. */
+/* tour_of_dropout.c - dropout: on a matrix of ones, on the weights of five words, and inside the operator. */
 #include "tour/tour_head.h"
 #include "tour/tours.h"
 
@@ -35,7 +35,7 @@ static void show_ones(tour *t)
     TOUR_TRY(mha_rng_dropout(&rng, rate, MHA_RNG_ROUTE_DEFAULT, ones, ones, SIDE * SIDE, &t->error));
     for (int n = 0; n < SIDE * SIDE; n++)
         large += (double)ones[n] / (SIDE * SIDE);
-    tour_say(t, "In the long run", "mha_rng_dropout",
+    tour_say(t, "On many elements", "mha_rng_dropout",
              "The same on 500 by 500 elements: the mean is close to 1. One head of a real model has more "
              "weights than that.");
     tour_show_number(t, "mean_of_250000", large);

@@ -1,5 +1,5 @@
-/* tour_of_induction.c - the built-in model copies: a head that looks at the token before, heads that look at what came
- * after an earlier copy, and what is left without them. */
+/* tour_of_induction.c - how the built-in model copies: a previous-token head, induction heads that attend to the token
+ * after an earlier copy, and the effect of removing them. */
 #include <math.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ typedef struct walk {
     char *words[MOST_TOKENS];
 } walk;
 
-/* What each token says, without the space before it. */
+/* The text of each token, without leading space. */
 static mha_status read_words(walk *w)
 {
     const mha_encoding *tokens = mha_heads_tokens(w->heads);
@@ -55,7 +55,7 @@ static void close_walk(walk *w)
     mha_model_free(w->model);
 }
 
-/* The head of a label with the largest value of its metric. */
+/* Finds the head of a label with the largest metric. */
 static double best(const walk *w, mha_head_label label, mha_head_metric metric, int64_t *layer, int64_t *head)
 {
     double most = 0;
@@ -69,7 +69,7 @@ static double best(const walk *w, mha_head_label label, mha_head_metric metric, 
     return most;
 }
 
-/* The probability of `id` behind the text. `gates` [layers, heads]. */
+/* The probability that `id` follows the text. `gates` [layers, heads]. */
 static mha_status chance(walk *w, const float *gates, int32_t id, double *p)
 {
     const mha_encoding *tokens = mha_heads_tokens(w->heads);
@@ -84,7 +84,7 @@ static mha_status chance(walk *w, const float *gates, int32_t id, double *p)
     return status;
 }
 
-/* The token that came after the last one when it was there before; that one itself if it never was. */
+/* The token that followed the previous occurrence of the last token; the last token itself if it is new. */
 static int32_t after_earlier_copy(const walk *w)
 {
     const int32_t *ids = mha_heads_tokens(w->heads)->ids;
@@ -102,7 +102,7 @@ static void show_tokens(walk *w)
     float ids[MOST_TOKENS];
     for (int64_t i = 0; i < w->tokens; i++)
         ids[i] = (float)tokens->ids[i];
-    tour_say(w->t, "A text that begins again", "mha_model_open, mha_tokenizer_encode",
+    tour_say(w->t, "A repeated text", "mha_model_open, mha_tokenizer_encode",
              "The built-in model is trained and has %lld layers of %lld heads. It reads \"%s\": %lld "
              "tokens, the last of which occurred before.",
              (long long)w->layers, (long long)w->heads_each, text, (long long)w->tokens);
@@ -115,19 +115,19 @@ static void show_map(walk *w, mha_head_label label, const char *name)
     const bool induction = label == MHA_LABEL_INDUCTION;
     const double most = best(w, label, induction ? MHA_HEAD_INDUCTION_PROBE : MHA_HEAD_PREV, &l, &h);
     if (induction)
-        tour_say(w->t, "Heads that look behind the copy", "mha_heads_measure, mha_heads_map",
+        tour_say(w->t, "Induction heads", "mha_heads_measure, mha_heads_map",
                  "Head %lld.%lld attends from a token to the token after its earlier copy, which the "
                  "previous-token head has marked as following this token. On random repeated rows %.3f of its "
                  "weight is there. This is induction (Olsson et al. 2022).",
                  (long long)l, (long long)h, most);
     else
-        tour_say(w->t, "A head that looks one token back", "mha_heads_measure, mha_heads_map",
+        tour_say(w->t, "A previous-token head", "mha_heads_measure, mha_heads_map",
                  "Head %lld.%lld: %.3f of its weight is on the previous token, so the state of each token then "
                  "contains the token before it. A row is a query token; the map is causal, 0 above the "
                  "diagonal, and rounded to three decimals.",
                  (long long)l, (long long)h, most);
     const float *map = mha_heads_map(w->heads, l, h);
-    float rounded[MOST_TOKENS * MOST_TOKENS]; /* without powers of ten a row fits a line */
+    float rounded[MOST_TOKENS * MOST_TOKENS]; /* rounded: without exponents a row fits on a line */
     for (int64_t i = 0; i < w->tokens * w->tokens; i++)
         rounded[i] = roundf(map[i] * 1000) / 1000;
     const char *words[MOST_TOKENS] = {NULL};
@@ -153,7 +153,7 @@ static void show_next(walk *w)
     chances[1] = (float)p;
     TOUR_TRY(mha_tokenizer_decode(mha_model_tokenizer(w->model), &next, 1, 1, &word, NULL, &t->error));
     tour_say(
-        t, "The next token, and without them", "mha_model_forward (.gates)",
+        t, "The effect on the next token", "mha_model_forward (.gates)",
         "The earlier copy continued with \"%s\". The model gives that a probability of %.3f; with the gates of its "
         "induction heads at 0, %.3f.",
         word, (double)chances[0], (double)chances[1]);

@@ -1,5 +1,5 @@
-/* tour_of_inputs.c - the general layer: queries, keys and values from three inputs of two lengths, and a mask for keys
- * that are padding. */
+/* tour_of_inputs.c - the general layer: queries, keys and values from three inputs of two lengths, and a padding mask.
+ */
 #include "tour/tours.h"
 
 enum { SEED = 3, BATCH = 2, LQ = 3, LK = 5, D_IN = 6, D_OUT = 8, HEADS = 2 };
@@ -66,7 +66,7 @@ void tour_qkv_attention(tour *t)
 
     in.blocked = (mha_mask){.data = padding, .rank = 3, .shape = {BATCH, 1, LK}};
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
-    tour_say(t, "Padding is blocked", "mha_variant_input, .blocked = {padding, 3, {2, 1, 5}}",
+    tour_say(t, "Padding is masked", "mha_variant_input, .blocked = {padding, 3, {2, 1, 5}}",
              "The first sequence has only four keys and the second three; the rest is padding. The mask is "
              "1 for a masked key and is added to the scores as mask * -1e10, before softmax. It has no head "
              "axis and one row for all queries, so it applies to every head and every query of its "

@@ -1,12 +1,11 @@
-/* tour_of_llama.c - attention as checkpoints of the LLaMA family have it: rotary positions, keys and values kept from
- * token to token. */
+/* tour_of_llama.c - attention of the LLaMA family: rotary positions, cached keys and values. */
 #include <string.h>
 
 #include "tour/tours.h"
 
 enum { SEED = 82, BATCH = 2, TOKENS = 6, WIDTH = 8, HEADS = 2, D = WIDTH / HEADS, PAST = TOKENS - 1 };
 
-/* A layer of the seed, with rotation or without, and the tokens drawn after it. */
+/* Initializes a layer from the seed, with or without rotation, then samples the tokens. */
 static mha_status make(tour *t, int rotary, float *x)
 {
     mha_rng rng;
@@ -65,7 +64,7 @@ static void show_whole(tour *t, const float *x, float *output)
     tour_show_trace(t, "scores", MHA_STEP_SCORES);
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 
-    tour_say(t, "Heads together, and the output", "MHA_STEP_CONTEXT, mha_variant_forward",
+    tour_say(t, "Concatenated heads and output", "MHA_STEP_CONTEXT, mha_variant_forward",
              "weights v is [2, 2, 6, 4]; it is transposed back and viewed as rows of eight: the context [2, "
              "6, 8]. Then it is multiplied by o_proj.");
     tour_show_trace(t, "context", MHA_STEP_CONTEXT);
@@ -74,7 +73,7 @@ static void show_whole(tour *t, const float *x, float *output)
 
 /* ---- the cache ---- */
 
-/* Keys and values that one call leaves for the next. */
+/* Keys and values of earlier calls. */
 typedef struct cache {
     float k[BATCH * HEADS * TOKENS * D], v[BATCH * HEADS * TOKENS * D];
 } cache;
@@ -91,14 +90,14 @@ static void keep(const tour *t, mha_step step, float *to)
     }
 }
 
-/* Rows first .. first + n - 1 of every sequence. */
+/* Copies rows first .. first + n - 1 of every sequence. */
 static void take(float *to, const float *from, int64_t first, int64_t n)
 {
     for (int64_t b = 0; b < BATCH; b++)
         memcpy(to + b * n * WIDTH, from + (b * TOKENS + first) * WIDTH, (size_t)(n * WIDTH) * sizeof *to);
 }
 
-/* Runs rows past .. past + n - 1, and keeps what the next call needs. */
+/* Runs rows past .. past + n - 1 and caches their keys and values. */
 static mha_status advance(tour *t, cache *c, const float *x, int64_t past, int64_t n, float *output)
 {
     float rows[BATCH * TOKENS * WIDTH];
@@ -123,7 +122,7 @@ static void show_cache(tour *t, const float *x, const float *whole, tour_count a
     cache c;
     float first[BATCH * PAST * WIDTH], one[BATCH * WIDTH], last[BATCH * WIDTH];
     TOUR_TRY(advance(t, &c, x, 0, PAST, first));
-    tour_say(t, "Five tokens, kept", "MHA_STEP_K, MHA_STEP_V of the trace",
+    tour_say(t, "Five cached tokens", "MHA_STEP_K, MHA_STEP_V of the trace",
              "A decoder that generates one token at a time would compute the keys and values of all earlier "
              "tokens at every step. They do not change, so they are cached, with the keys already rotated: "
              "[2, 2, 5, 4] each.");
@@ -142,14 +141,14 @@ static void show_cache(tour *t, const float *x, const float *whole, tour_count a
     tour_count_layer(t, "the sixth token alone");
 }
 
-/* Row `token` of a step [B, H, L, D]. */
+/* View of row `token` of a step [B, H, L, D]. */
 static mha_cview row_of(const mha_step_view *step, int64_t token)
 {
     return (mha_cview){(const float *)step->data + token * step->stride[2],
                        {step->stride[0], step->stride[1], step->stride[2], step->stride[3]}};
 }
 
-/* Token after token: its key and value go into the cache, its query looks at all that are there. */
+/* For each token, appends its key and value to the cache and attends to all cached tokens. */
 static mha_status attend_in_pages(tour *t, mha_cache *pages, float *context)
 {
     mha_step_view q, k, v;
@@ -192,8 +191,8 @@ static void show_pages(tour *t, const float *x)
     tour_show(t, "context_in_pages", context, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 }
 
-/* Four query heads over two heads of keys and values, without rotation: the other walk-through of this layer. Next to
- * it the plain layer. */
+/* Four query heads over two key/value heads, without rotation: the other walk-through of this layer, compared with the
+ * plain layer. */
 static void show_grouped(tour *t)
 {
     enum { SHORT = 4, OTHER_SEED = 61 };

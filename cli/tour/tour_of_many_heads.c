@@ -1,9 +1,9 @@
-/* tour_of_many_heads.c - several heads: first as a list, then as one matrix that is split. */
+/* tour_of_many_heads.c - several heads: as a list of heads, then as one matrix that is split. */
 #include "tour/tours.h"
 
 enum { SEED = 123, BATCH = 2, WORDS = 6, D_IN = 3, D_OUT = 4, HEADS = 2, HEAD_DIM = D_OUT / HEADS };
 
-/* "Your journey starts with one step", three numbers for each word, twice. */
+/* "Your journey starts with one step", three features per word, twice. */
 static const float sentences[BATCH * WORDS * D_IN] = {0.43f, 0.15f, 0.89f, 0.55f, 0.87f, 0.66f, 0.57f, 0.85f, 0.64f,
                                                       0.22f, 0.58f, 0.33f, 0.77f, 0.25f, 0.10f, 0.05f, 0.80f, 0.55f,
                                                       0.43f, 0.15f, 0.89f, 0.55f, 0.87f, 0.66f, 0.57f, 0.85f, 0.64f,
@@ -19,7 +19,7 @@ static void show_sentences(tour *t)
     tour_show(t, "x", sentences, TOUR_SHAPE(BATCH, WORDS, D_IN));
 }
 
-/* Draws the layer at work and runs it on the sentences. */
+/* Initializes the current layer and runs it on the sentences. */
 static mha_status run(tour *t, float *output)
 {
     mha_rng rng;
@@ -31,7 +31,7 @@ static mha_status run(tour *t, float *output)
     return status;
 }
 
-/* ---- the other walk-through: wider, and on random tokens, which are drawn before the layer ---- */
+/* ---- the other walk-through: wider heads, random tokens sampled before the layer ---- */
 
 enum { TOKENS = 5, WIDTH = 6 };
 
@@ -83,7 +83,7 @@ void tour_stacked_heads(tour *t)
              "scores divided by sqrt(2), the square root of its width.");
     tour_name_words(t, tour_show_trace(t, "weights", MHA_STEP_WEIGHTS), words);
 
-    tour_say(t, "Outputs beside each other", "mha_variant_forward",
+    tour_say(t, "Concatenated outputs", "mha_variant_forward",
              "The output of each head is [2, 6, 2], concatenated [2, 6, 4]. Columns 0 and 1 belong to head "
              "0, columns 2 and 3 to head 1. Nothing mixes the heads yet.");
     tour_colour_heads(tour_show(t, "output", output, TOUR_SHAPE(BATCH, WORDS, D_OUT)), HEADS, HEAD_DIM);
@@ -107,12 +107,12 @@ static mha_status split(tour *t, int64_t d_in, int64_t d_out, mha_scale_rule rul
     return mha_weight_split_create(t->ctx, &options, tour_layer(t), &t->error);
 }
 
-/* q of all heads in one product, by the parameter q_proj of the layer. */
+/* Computes q of all heads in one product with the parameter q_proj of the layer. */
 static mha_status project(tour *t, float *q)
 {
     int64_t count;
     mha_linear *linear = NULL;
-    const mha_named_tensor *list = mha_variant_parameters(t->layer, &count); /* q_proj.weight is the first */
+    const mha_named_tensor *list = mha_variant_parameters(t->layer, &count); /* the first parameter is q_proj.weight */
     mha_status status = mha_linear_create(t->ctx, D_IN, D_OUT, list[0].data, NULL, &linear, &t->error);
     if (status == MHA_OK) status = mha_linear_forward(linear, sentences, BATCH * WORDS, q, &t->error);
     mha_linear_free(linear);
@@ -156,7 +156,7 @@ void tour_weight_split(tour *t)
              "[batch, head, query, key]: causal attention of both heads in one call, scores divided by sqrt(2).");
     tour_name_words(t, tour_show_trace(t, "weights", MHA_STEP_WEIGHTS), words);
 
-    tour_say(t, "Heads together again", "MHA_STEP_CONTEXT of the trace",
+    tour_say(t, "Concatenated heads", "MHA_STEP_CONTEXT of the trace",
              "weights v is [2, 2, 6, 2]; it is transposed back, and the last two axes are merged: [2, 6, "
              "4].");
     tour_show_trace(t, "context", MHA_STEP_CONTEXT);

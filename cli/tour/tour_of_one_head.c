@@ -1,5 +1,5 @@
-/* tour_of_one_head.c - one head by hand: self-attention and the causal mask. Each step is one call of the operator with
- * one thing more; the last step is the layer that does it all. */
+/* tour_of_one_head.c - one head by hand: self-attention and the causal mask. Each step adds one option to a call of the
+ * operator; the last step is the layer that computes everything at once. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 /* ---- self-attention ---- */
 
-/* softmax of (x, 0) as attention: the queries are the x, the keys 1 and 0, the values (1, 0) and (0, 1). */
+/* softmax of (x, 0) as attention: queries x, keys 1 and 0, values (1, 0) and (0, 1). */
 static void show_curve(tour *t)
 {
     enum { POINTS = 200 };
@@ -47,8 +47,8 @@ static void show_layer(tour *t, const float *x)
     TOUR_TRY(mha_self_attention_create(t->ctx, &options, tour_layer(t), &t->error));
     TOUR_TRY(mha_variant_init(t->layer, &rng, &t->error));
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
-    tour_say(t, "All of it as one layer", "mha_self_attention_create, mha_variant_init, mha_variant_forward",
-             "The same head as a trainable layer. Its matrices are initialized as in nn.Linear, between "
+    tour_say(t, "The same head as one layer", "mha_self_attention_create, mha_variant_init, mha_variant_forward",
+             "The head as a trainable layer. Its matrices are initialized as in nn.Linear, between "
              "-1/2 and 1/2 for four inputs, so the values differ; the steps are the same.");
     tour_show(t, "layer_output", output, TOUR_SHAPE(TOKENS, WIDTH));
     tour_count_layer(t, "one head");
@@ -118,7 +118,7 @@ void tour_self_attention(tour *t)
 
 /* ---- the causal mask ---- */
 
-/* With queries of zeros all scores are 0, so scores after the mask are the mask. */
+/* With all-zero queries the raw scores are 0, so the biased scores show the mask itself. */
 static void show_mask(tour *t, const tour_head *given, const mha_attn_desc *desc)
 {
     tour_head h = *given;
@@ -135,7 +135,7 @@ static void show_mask(tour *t, const tour_head *given, const mha_attn_desc *desc
     tour_name_words(t, tour_show(t, "mask", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 }
 
-/* What stands behind the mask may be anything. */
+/* Masked keys and values may hold anything, even NaN. */
 static void show_unread(tour *t, const tour_head *given, const mha_attn_desc *desc)
 {
     tour_head h = *given;

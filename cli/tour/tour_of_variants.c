@@ -1,5 +1,5 @@
-/* tour_of_variants.c - every variant of multi-head attention at one size, with its parameters and flops next to the
- * plain layer: counted by running it. */
+/* tour_of_variants.c - runs every variant of multi-head attention at one size and compares its parameters and flops
+ * with the plain layer. */
 #include <stdlib.h>
 
 #include "tour/tours.h"
@@ -78,7 +78,7 @@ static const struct variant {
      "Twelve heads are experts, each with its own projections; a router chooses two of them for "
      "each sequence. The tour moe-heads has the steps.",
      make_moe},
-    {"adaptive heads", "adaptive_output", "A number of heads for each sequence",
+    {"adaptive heads", "adaptive_output", "Number of heads per sequence",
      "mha_adaptive_heads_create (.head_options = {4, 8, 16})",
      "A predictor chooses the number of heads that the width is split into; the matrices are those "
      "of the plain layer. The tour adaptive-heads has the steps.",
@@ -86,7 +86,7 @@ static const struct variant {
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
-/* Makes the layer, draws it, runs it on x. */
+/* Creates the layer, initializes it and runs it on x. */
 static mha_status run(tour *t, const struct variant *v, const float *x, float *output, tour_count *count)
 {
     mha_rng rng;
@@ -112,7 +112,7 @@ static void walk(tour *t, float *x, float *output)
         tour_count_given(t, counts[0]);
         if (v > 0) tour_count_given(t, counts[v]);
     }
-    tour_say(t, "All of them", "mha_variant_parameter_count, mha_trace_flops",
+    tour_say(t, "All variants", "mha_variant_parameter_count, mha_trace_flops",
              "Width 768, twelve heads, one sequence of 128 tokens; each layer is initialized and run. "
              "Parameters include biases. Flops are the multiplications and additions of matrix products, "
              "masked weights included, and without heads that are not computed. `mha plan` computes these "

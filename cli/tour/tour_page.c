@@ -1,4 +1,4 @@
-/* tour_page.c - tours as one HTML page with no link to anything outside. Without its script it shows all steps. */
+/* tour_page.c - writes tours as one self-contained HTML page. Without JavaScript it shows all steps. */
 #include "tour/tour_page.h"
 
 #include <string.h>
@@ -53,7 +53,7 @@ static void put_step(FILE *out, const tour *t, int number)
     fputs("</article>\n", out);
 }
 
-/* A tour: its steps as a list of links, then the steps. walk.js shows one at a time. */
+/* Writes a tour: links to its steps, then the steps. walk.js shows one at a time. */
 static void put_tour(FILE *out, const tour *t)
 {
     fprintf(out, "<section id=\"%s\">\n<h2>%s</h2>\n", t->name, t->name);
@@ -70,7 +70,7 @@ static void put_tour(FILE *out, const tour *t)
     fputs("</section>\n", out);
 }
 
-/* What the colours mean. */
+/* Writes the color legend. */
 static void put_legend(FILE *out)
 {
     static const float shares[] = {0, 0.02f, 0.1f, 0.25f, 0.5f, 0.75f, 1};
@@ -88,7 +88,7 @@ static void put_legend(FILE *out)
     tour_put_svg(out, &weights);
     fputs("weights: 0, 0.02, 0.1, 0.25, 0.5, 0.75, 1</div><div>", out);
     tour_put_svg(out, &others);
-    fputs("other tensors: from minus to plus the greatest magnitude</div>"
+    fputs("other tensors: from minus to plus the largest magnitude</div>"
           "<div><i></i> -inf or nan</div></div>\n",
           out);
 }

@@ -1,19 +1,19 @@
-/* tour_page.h - tours as one HTML page that needs nothing but itself. */
+/* tour_page.h - tours as one self-contained HTML page. */
 #ifndef CLI_TOUR_TOUR_PAGE_H
 #define CLI_TOUR_TOUR_PAGE_H
 
 #include "tour/tour.h"
 
-/* The page around its tours, made at build time from cli/tour/ (cmake/embed_page.cmake). */
+/* The page before and after its tours, generated at build time from cli/tour/ (cmake/embed_page.cmake). */
 extern const unsigned char tour_page_before[], tour_page_after[]; /* terminated */
 
-/* The steps with their texts, tensors and counts, and pictures of the tensors. */
+/* Writes the page: texts, tensors, pictures and counts of all steps. */
 void tour_put_page(FILE *out, tour *const *tours, int count);
 
-/* Text as HTML; a shape such as [5, 4] stays on one line. */
+/* Writes text escaped for HTML; a shape such as [5, 4] stays on one line. */
 void tour_put_escaped(FILE *out, const char *text);
 
-/* A tensor as a picture, as its look says; nothing for TOUR_ROWS. */
+/* Writes a tensor as a picture according to its look; nothing for TOUR_ROWS and TOUR_WHOLE. */
 void tour_put_svg(FILE *out, const tour_tensor *tensor);
 
 #endif

@@ -1,4 +1,4 @@
-/* tour_print.h - a tour as text and as JSON. */
+/* tour_print.h - prints a tour as text or JSON. */
 #ifndef CLI_TOUR_TOUR_PRINT_H
 #define CLI_TOUR_TOUR_PRINT_H
 
@@ -7,10 +7,10 @@
 #include "command.h"
 #include "tour/tour.h"
 
-/* Steps for a terminal, to session->out. */
+/* Prints the steps as text to session->out. */
 void tour_put_text(const cli_session *session, const tour *t);
-/* {name, summary, steps}; NULL when memory is short. */
+/* {name, summary, steps}; NULL if memory is exhausted. */
 json_t *tour_to_json(const tour *t);
-/* "[5, 4]", "" for one number. */
+/* "[5, 4]"; "" for a scalar. */
 const char *tour_shape_text(const tour_tensor *tensor, char text[96]);
 #endif

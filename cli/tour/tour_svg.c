@@ -1,7 +1,7 @@
-/* tour_svg.c - pictures of tensors. A map is a square for each number, a picture for each matrix of the last two axes;
- * numbers that belong to heads stand in cells of their colour; a curve is a line.
+/* tour_svg.c - draws tensors as SVG: one picture per matrix of the last two axes. A map has a square per element;
+ * elements that belong to heads are cells with their values, colored by head; a curve is a line.
  *
- * Colours of squares are attributes, those of everything else come from the style of the page. */
+ * Colors of squares are attributes; all other colors come from the style sheet of the page. */
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -25,9 +25,9 @@ void tour_put_escaped(FILE *out, const char *text)
     }
 }
 
-enum { MAPS = 16 }; /* pictures of one tensor at most */
+enum { MAPS = 16 }; /* maximum pictures of one tensor */
 
-/* Dark red at -1, white at 0, dark blue at 1: the ends of RdBu (Brewer 2002), straight lines between. */
+/* Dark red at -1, white at 0, dark blue at 1: the ends of RdBu (Brewer 2002), interpolated linearly. */
 static colour colour_of_number(double x)
 {
     const colour end = x < 0 ? (colour){178, 24, 43} : (colour){33, 102, 172};
@@ -66,7 +66,7 @@ static void put_index(FILE *out, const tour_tensor *t, int64_t map)
 
 /* ---- maps ---- */
 
-/* A map in pixels: its cells, and the room that the words of the rows and columns take. */
+/* Layout of a map in pixels: its cells, and the space for row and column labels. */
 typedef struct map_layout {
     int64_t rows, columns;
     double cell, left, top;
@@ -125,7 +125,7 @@ static void put_square(FILE *out, const tour_tensor *t, const map_layout *m, int
     fprintf(out, ": %.4g</title></rect>", (double)x);
 }
 
-/* The words of the rows on the left, those of the columns above, turned by a quarter. */
+/* Row labels on the left, column labels above, rotated by 90 degrees. */
 static void put_axes(FILE *out, const tour_tensor *t, const map_layout *m)
 {
     for (int64_t n = 0; names_rows(t) && n < m->rows; n++) {

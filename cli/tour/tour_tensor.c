@@ -1,17 +1,17 @@
-/* tour_tensor.c - a tensor as PyTorch prints it: four decimals, or none for whole numbers; one format for all numbers
- * of a tensor, chosen from them; rows broken at the width; beyond 200 numbers the first and last three of each axis. */
+/* tour_tensor.c - prints a tensor as PyTorch does: four decimals, or none for integers; one format per tensor, derived
+ * from its elements; rows wrapped at the line width; beyond 200 elements only the first and last three of each axis. */
 #include <math.h>
 #include <string.h>
 
 #include "tour/tour.h"
 
-enum { EDGE = 3, MANY = 200, INDENT = 7 /* of "tensor(" */ };
+enum { EDGE = 3, MANY = 200, INDENT = 7 /* indent: width of "tensor(" */ };
 
-/* The one format. `whole`: no number has decimals, and all end in a point unless their type has none (`integer`). */
+/* Format of all elements. `whole`: all are integral, printed with a trailing point unless the type is `integer`. */
 typedef struct format {
     bool summarised, integer, whole, scientific;
     int width;
-    double least, most; /* magnitudes of those that are finite and not zero */
+    double least, most; /* magnitudes of the finite nonzero elements */
 } format;
 
 static bool left_out(const format *f, int64_t i, int64_t n)
@@ -48,7 +48,7 @@ static void see_width(format *f, double x)
     if (counts(x) && width > f->width) f->width = width;
 }
 
-/* All numbers that will be printed. */
+/* Calls see() for every element that will be printed. */
 static void each(const tour_tensor *t, format *f, void (*see)(format *f, double x))
 {
     for (int64_t n = 0; n < t->count; n++) {

@@ -1,4 +1,4 @@
-/* tour_text.c - a tour in the terminal. */
+/* tour_text.c - prints a tour in the terminal. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "tour/tour_print.h"
 #include "word_wrap.h"
 
-enum { INDENT = 3, PYTORCH_COLUMNS = 80, BRACKETS = 4 /* that may follow the last number of a line */ };
+enum { INDENT = 3, PYTORCH_COLUMNS = 80, BRACKETS = 4 /* brackets that may follow the last element of a line */ };
 
 const char *tour_shape_text(const tour_tensor *tensor, char text[96])
 {
@@ -18,7 +18,7 @@ const char *tour_shape_text(const tour_tensor *tensor, char text[96])
     return text;
 }
 
-/* y in 0..1 over x, as a field of characters. */
+/* Draws y in 0..1 over x with characters. */
 static void put_curve(const cli_session *s, const tour_tensor *tensor)
 {
     enum { HIGH = 11, WIDEST = 61 };
@@ -37,7 +37,7 @@ static void put_curve(const cli_session *s, const tour_tensor *tensor)
     fprintf(s->out, "   %-*.0f%.0f\n", wide - 1, (double)tensor->values[0], (double)tensor->values[2 * (n - 1)]);
 }
 
-/* A matrix of weights as a map of characters, darker where a weight is larger, with the words of its rows. */
+/* Draws a matrix of weights with characters, darker for larger weights, with row labels. */
 static void put_map(const cli_session *s, const tour_tensor *tensor)
 {
     static const char shades[] = " .:-=+*#%@";

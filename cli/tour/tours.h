@@ -1,16 +1,16 @@
-/* tours.h - the table of tours, in the order of `mha tour`: from one head to what a checkpoint has. */
+/* tours.h - the table of tours, in the order of `mha tour`: from one head to the attention of a checkpoint. */
 #ifndef CLI_TOUR_TOURS_H
 #define CLI_TOUR_TOURS_H
 
 #include "tour/tour.h"
 
-/* X(name, walk, example, summary). Names of layers are those of docs/layers; the example is the same as a program of
- * its own, in examples/. */
+/* X(name, walk, example, summary). Names of layers are those of docs/layers; the example is a program in examples/ that
+ * does the same. */
 #define TOUR_MAP(X)                                                                                                    \
     X("self-attention", tour_self_attention, "one_head.c", "words, q k v, scores, softmax, output: one head by hand")  \
     X("causal-attention", tour_causal_attention, "mask_and_dropout.c",                                                 \
-      "the causal mask: no word sees the words after it")                                                              \
-    X("dropout", tour_dropout, "mask_and_dropout.c", "weights dropped at random, the rest scaled up")                  \
+      "the causal mask: no word attends to later words")                                                               \
+    X("dropout", tour_dropout, "mask_and_dropout.c", "dropout: random weights set to 0, the others scaled up")         \
     X("stacked-heads", tour_stacked_heads, "many_heads.c", "several heads as a list, their outputs concatenated")      \
     X("batched-product", tour_batched_product, "batched_product.c", "one product for all heads")                       \
     X("reshape", tour_reshape, "split_heads.c", "how a row is split into heads and merged again")                      \
@@ -20,10 +20,10 @@
     X("standard-mha", tour_standard_mha, "standard_mha.c",                                                             \
       "the baseline of the improved variants, with a mask of 0 and 1")                                                 \
     X("grouped-query", tour_grouped_query, "grouped_query.c", "query heads share keys and values")                     \
-    X("moe-heads", tour_moe_heads, "chosen_heads.c", "heads as experts, of which a router takes two")                  \
+    X("moe-heads", tour_moe_heads, "chosen_heads.c", "heads as experts, two of which a router chooses")                \
     X("head-pruning", tour_head_pruning, "chosen_heads.c",                                                             \
       "each sequence keeps its highest-scoring heads; the others are not computed")                                    \
-    X("adaptive-heads", tour_adaptive_heads, "chosen_heads.c", "each sequence has its own number of heads")            \
+    X("adaptive-heads", tour_adaptive_heads, "chosen_heads.c", "the number of heads depends on the sequence")          \
     X("llama-attention", tour_llama_attention, "token_by_token.c", "rotary positions, and a cache of keys and values") \
     X("induction", tour_induction, "train_induction.c",                                                                \
       "the built-in model copies: two heads cooperate, and neither works alone")                                       \

@@ -1,4 +1,4 @@
-/* cmd_tokenizer.c - `mha tokenizer train`: a tokenizer learned from texts. */
+/* cmd_tokenizer.c - `mha tokenizer train`: trains a tokenizer on texts. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 static struct {
     const char *type, *vocab_size, *min_frequency, *alphabet;
-    const char **special, **files; /* ended by NULL; NULL without */
+    const char **special, **files; /* NULL-terminated; NULL if not given */
     int lowercase;
 } given;
 
@@ -24,14 +24,14 @@ static const struct poptOption options[] = {
     {"vocab-size", 0, POPT_ARG_STRING, &given.vocab_size, 0, "tokens to learn, special ones included", "N"},
     {"min-frequency", 0, POPT_ARG_STRING, &given.min_frequency, 0,
      "merge only pairs at least this frequent (default: 2)", "N"},
-    {"special", 0, POPT_ARG_ARGV, &given.special, 0, "one more special token; may be given again", "TOKEN"},
+    {"special", 0, POPT_ARG_ARGV, &given.special, 0, "add a special token; may be repeated", "TOKEN"},
     {"lowercase", 0, POPT_ARG_NONE, &given.lowercase, 0, "wordpiece: lower case, without accents", NULL},
     {"alphabet", 0, POPT_ARG_STRING, &given.alphabet, 0, "wordpiece: the N most frequent characters only", "N"},
     {"file", 'f', POPT_ARG_ARGV, &given.files, 0, "train on FILE, - is stdin; further arguments are more files",
      "FILE"},
     POPT_TABLEEND};
 
-/* What is read, and how far it has come. */
+/* State of reading, for the progress bar. */
 typedef struct reading {
     cli_session *session;
     mha_tokenizer_trainer *trainer;
@@ -54,12 +54,12 @@ static int put_block(reading *r, const char *path, const char *block, size_t byt
     return CLI_DONE;
 }
 
-/* To its end, without a byte order mark: the first block is not passed on before one would be whole. */
+/* Reads to the end of the file and skips a byte order mark; the first block is held back until it has 3 bytes. */
 static int read_descriptor(reading *r, const char *path, int fd)
 {
     static const char mark[] = {'\xEF', '\xBB', '\xBF'};
     static char block[1 << 16];
-    size_t kept = 0; /* bytes that have not been passed on */
+    size_t kept = 0; /* bytes not passed on yet */
     bool first = true;
     for (;;) {
         mha_error error = {0};
@@ -113,7 +113,7 @@ static int read_files(reading *r)
     return code;
 }
 
-/* The arguments are texts themselves; - is standard input, and so are none. */
+/* Arguments are texts; - and no arguments mean standard input. */
 static int read_arguments(reading *r)
 {
     const cli_session *s = r->session;
@@ -211,7 +211,7 @@ static int train(cli_session *s, const mha_tokenizer_train_options *o, mha_token
 static void free_list(const char **list)
 {
     for (int i = 0; list && list[i]; i++)
-        free((char *)list[i]); /* popt copies what it lists */
+        free((char *)list[i]); /* popt allocates copies of list arguments */
     free(list);
 }
 
@@ -235,18 +235,19 @@ static const char *const words[] = {"train", NULL};
 
 const cli_command cli_tokenizer = {
     .name = "tokenizer",
-    .summary = "learn a tokenizer from text",
+    .summary = "train a tokenizer on texts",
     .usage = "train --vocab-size N -o FOLDER TEXT...",
     .details =
-        "Byte pair encoding: the pair of neighbours that is most frequent in the words of the text becomes a token, "
-        "until there are N. The tokens are those that the trainers of the tokenizers library learn from the same "
-        "lines. Lines are texts of their own; files are read as they come, of any size, and must be UTF-8; memory "
-        "grows with the distinct words. The same for any number of threads.\n"
-        "FOLDER gets tokenizer.json, tokenizer_config.json, special_tokens_map.json, and vocab.json with merges.txt, "
-        "or vocab.txt: what mha, tokenizers and transformers load. It appears whole or not at all. Special tokens "
-        "have the first ids: <|endoftext|>, or [PAD] [UNK] [CLS] [SEP] [MASK], then those of --special.\n"
-        "--json prints {out, type, tokens, characters, merges, rarest, words, distinct, lines, bytes}; rarest is how "
-        "often the last pair that was joined stood in the text.",
+        "Byte pair encoding: the most frequent pair of adjacent tokens is merged into a new token, until there are N "
+        "tokens. The result equals that of the tokenizers library on the same lines, for any number of threads. Each "
+        "line is a text. Files may have any size, are streamed, and must be UTF-8; memory grows with the number of "
+        "distinct words.\n"
+        "FOLDER gets the files that mha, tokenizers and transformers load: tokenizer.json, tokenizer_config.json, "
+        "special_tokens_map.json, and vocab.json with merges.txt, or vocab.txt. It is written completely or not at "
+        "all. Special tokens have the first ids: <|endoftext|>, or [PAD] [UNK] [CLS] [SEP] [MASK], then those of "
+        "--special.\n"
+        "--json prints {out, type, tokens, characters, merges, rarest, words, distinct, lines, bytes}; rarest is the "
+        "frequency of the last merged pair.",
     .words = words,
     .shared = CLI_OUT | CLI_JSON,
     .options = options,

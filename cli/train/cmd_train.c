@@ -1,4 +1,4 @@
-/* cmd_train.c - `mha train`: a new model or a checkpoint, trained on texts. */
+/* cmd_train.c - `mha train`: trains a new model or a checkpoint on texts. */
 #include <limits.h>
 #include <math.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static const cli_option_group groups[] = {{"Model:", GROUP(MODEL)},
                                           {NULL, NULL}};
 #undef GROUP
 
-/* The last measure on held-out text; NaN without one. */
+/* The last loss on held-out text; NaN if not measured. */
 static double last_eval(const mha_train_log *log)
 {
     for (int64_t n = mha_train_log_count(log) - 1; n >= 0; n--) {
@@ -62,11 +62,11 @@ static int put_result(cli_session *s, const train_run *run)
     const mha_model_info *info = mha_model_describe(mha_trainer_model(run->trainer));
     const mha_train_record *r = train_run_last(run);
     const double taken =
-        r->seconds - mha_train_log_record(run->log, 0)->seconds; /* the measure before the first step is no step */
+        r->seconds - mha_train_log_record(run->log, 0)->seconds; /* record 0 is the evaluation before the first step */
     const double rate = taken > 0 ? (double)r->tokens / taken : 0, eval = last_eval(run->log);
     if (s->options.json) return put_json(s, run, r, rate, eval);
     fprintf(s->out, "%s: %lld steps", cli_out_name(s), (long long)r->step);
-    if (!isnan(r->loss)) fprintf(s->out, ", loss %.4f", r->loss); /* a log that begins there has none */
+    if (!isnan(r->loss)) fprintf(s->out, ", loss %.4f", r->loss); /* NaN if the log begins at this step */
     fputc('\n', s->out);
     if (!isnan(eval)) fprintf(s->out, "on held-out text %.4f", eval);
     if (!isnan(eval) && !run->teacher) fprintf(s->out, ", perplexity %.2f", exp(eval));
@@ -77,15 +77,15 @@ static int put_result(cli_session *s, const train_run *run)
     return code;
 }
 
-/* -o without slashes behind it. */
+/* Reads -o and removes trailing slashes. */
 static int take_folder(cli_session *s)
 {
     static char folder[PATH_MAX];
     const char *out = s->options.out;
-    size_t n = strlen(out), most = NAME_MAX - 32; /* .NAME.tmp.PID and NAME.step-STEP are names, too */
+    size_t n = strlen(out), most = NAME_MAX - 32; /* leaves room for .NAME.tmp.PID and NAME.step-STEP */
     while (n > 0 && out[n - 1] == '/')
         n--;
-    if (n >= sizeof folder) return cli_usage(s, "%s: longer than any path", cli_shown(out));
+    if (n >= sizeof folder) return cli_usage(s, "%s: the path is too long", cli_shown(out));
     memcpy(folder, out, n);
     folder[n] = '\0';
     const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
@@ -133,23 +133,23 @@ const cli_command cli_train = {
     .summary = "train a new model or a checkpoint on texts",
     .usage = "-o FOLDER -f FILE...",
     .details =
-        "FOLDER is a checkpoint that mha and transformers load, with the optimizer state (training.safetensors), the "
-        "settings (training.json) and the log (training.jsonl) in it. It is replaced every --save-every steps, at the "
-        "end, and after Ctrl-C or SIGTERM; if the program is killed, the folder holds either the old checkpoint or the "
-        "new one, whole. --resume continues from it with its settings, bitwise identical to a run without the stop; "
+        "FOLDER is a checkpoint for mha and transformers, plus optimizer state (training.safetensors), settings "
+        "(training.json) and log (training.jsonl). It is replaced every --save-every steps, at the "
+        "end, and after Ctrl-C or SIGTERM; if the program is killed, the folder holds either the complete old or the "
+        "complete new checkpoint. --resume continues with its settings, bitwise identical to an uninterrupted run; "
         "without a checkpoint it starts from the beginning.\n"
-        "Decoders learn the next token, encoders the masked tokens. Texts (--documents) are followed by the end token "
-        "and concatenated; sequences are cut from that, and drawn in an order that depends on --seed, each once per "
-        "pass. Files of ids are .npy of uint16, int32 or int64, or .bin as nanoGPT and llm.c write it.\n"
-        "--config FILE holds settings by the names of the options, with _ for -: {\"rate\": 0.0003, \"file\": "
-        "[\"a.txt\"]}. docs/training.md is the manual.\n"
+        "Decoders predict the next token, encoders the masked tokens. Texts (--documents) are concatenated, each "
+        "followed by the end token, and split into sequences, which are read once per pass in an order that depends "
+        "on --seed. Files of ids are .npy of uint16, int32 or int64, or .bin as written by nanoGPT and llm.c.\n"
+        "--config FILE is a JSON object of settings named like the options, with _ for -: {\"rate\": 0.0003, "
+        "\"file\": [\"a.txt\"]}. docs/training.md is the manual.\n"
         "--json prints {out, family, parameters, steps, tokens, loss, eval_loss, perplexity, seconds, "
-        "tokens_per_second}; loss is that of the last step, eval_loss the last one on held-out text; with --gates also "
-        "{heads, gates}: how many are open, and the gate of each head of each layer.\n"
-        "--teacher MODEL trains on the outputs of that model, to repair one that was pruned or regrouped. Encoders "
-        "without logits learn its last states, each text a sequence of its own.\n"
-        "--gates multiplies each head by a gate that learns under a penalty whether it can close. The saved model has "
-        "zeros for closed heads, and mha prune --heads removes them permanently.",
+        "tokens_per_second}; loss is the loss of the last step, eval_loss the last loss on held-out text; with "
+        "--gates also {heads, gates}: the number of open heads, and the gate of each head of each layer.\n"
+        "--teacher MODEL trains on the outputs of that model (distillation), to repair a pruned or regrouped model. "
+        "Encoders without logits match its last hidden states; each text is then one sequence.\n"
+        "--gates multiplies each head by a trained gate with a penalty for being open. Closed heads are zeros in the "
+        "saved model; mha prune --heads removes them permanently.",
     .shared = CLI_MODEL | CLI_OUT | CLI_JSON,
     .options = options,
     .groups = groups,

@@ -1,4 +1,4 @@
-/* train_batch.c - the batches that a step reads. */
+/* train_batch.c - fills the batches of a step. */
 #include "output.h"
 #include "train/train_run.h"
 

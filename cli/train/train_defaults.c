@@ -1,4 +1,4 @@
-/* train_defaults.c - what settings are where nobody gave them, and what the library is told. */
+/* train_defaults.c - default values of settings, and their conversion to library options. */
 #include <math.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ void train_settings_unset(train_settings *t, const json_t *keys)
     }
 }
 
-/* Is `text` one of the words? Not given is. */
+/* Checks that `text` is one of the words, or NULL. */
 static int check_word(const cli_session *s, const char *option, const char *text, const char *const *words)
 {
     char list[80] = "";
@@ -103,9 +103,9 @@ int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t seq
 {
     const double of_step = (double)t->batch * (double)t->accumulate;
     const double steps = ceil((isnan(t->epochs) ? 1 : t->epochs) * (double)sequences / of_step);
-    if (steps > 1e12) return cli_usage(s, "--epochs %g are %g steps", t->epochs, steps);
+    if (steps > 1e12) return cli_usage(s, "--epochs %g is %g steps", t->epochs, steps);
     whole(&t->steps, (long long)steps);
-    t->epochs = NAN; /* they are steps now */
+    t->epochs = NAN; /* converted to steps */
     t->follows[TRAIN_WARMUP] = t->warmup < 0;
     whole(&t->warmup, t->steps / 50);
     if (t->warmup > t->steps) return cli_usage(s, "--warmup %lld exceeds the %lld steps", t->warmup, t->steps);
@@ -119,7 +119,7 @@ long long train_settings_every(const train_settings *t, long long given)
     return t->steps < 10 ? 1 : t->steps > 10000 ? 1000 : t->steps / 10;
 }
 
-/* Of one place, or of all. */
+/* Dropout of one place; default: --dropout. */
 static double share(const train_settings *t, double own)
 {
     return isnan(own) ? t->dropout : own;

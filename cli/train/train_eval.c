@@ -1,4 +1,4 @@
-/* train_eval.c - the loss on sequences that nothing is learned from. */
+/* train_eval.c - the loss on held-out sequences. */
 #include <math.h>
 
 #include "output.h"
@@ -38,7 +38,7 @@ int train_run_split(train_run *run)
 
 /* ---- their loss ---- */
 
-/* Sequences from position `at` of one fixed order, epoch -1: the same at every evaluation, with the same masks. */
+/* Fills in sequences from position `at` of a fixed order (epoch -1), with the same masks at every evaluation. */
 static int fill(train_run *run, int64_t at, int64_t count)
 {
     const uint64_t seed = (uint64_t)run->t.seed;

@@ -1,4 +1,4 @@
-/* train_gates.c - heads that close while the model learns: settings, and what became of them. */
+/* train_gates.c - settings and results of --gates, which prunes heads during training. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,13 +30,15 @@ int train_settings_check_gates(const cli_session *s, const train_settings *t)
     return CLI_DONE;
 }
 
-/* Gates close what a model has learned; a new one learns along with them. */
+/* True for a trained model, whose gates are trained before its weights; a new model trains both together. */
 static bool gates_come_first(const train_settings *t)
 {
     return !t->gates_only && !t->gates_together && !(t->shape && t->gates_start == 0);
 }
 
-/* Most of the steps are the weights'. Without these l1 gates mend themselves, and l0 gates have nothing to mend. */
+/* After the gates freeze, the other steps repair the loss: three quarters of them if weights are trained. With
+ * --gates-only, l1 gates that stay open are still trained, for half of the steps; l0 gates are not, and use all steps.
+ */
 static long long find_end(const train_settings *t)
 {
     const long long left = t->steps - t->gates_start, part = t->gates_only ? 2 : 4;
@@ -93,7 +95,7 @@ void train_run_keep_settled(train_run *run)
     t->gates_end = run->was_end;
 }
 
-/* ---- what became of them ---- */
+/* ---- results ---- */
 
 static float *read_gates(const train_run *run, const mha_model_info **info)
 {

@@ -1,4 +1,4 @@
-/* train_inputs.c - reads texts one after another and stores only their tokens. */
+/* train_inputs.c - reads texts one at a time and stores only their tokens. */
 #include "train/train_inputs.h"
 
 #include <string.h>

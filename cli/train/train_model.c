@@ -1,4 +1,4 @@
-/* train_model.c - a checkpoint, or a new model from the words of --shape. */
+/* train_model.c - opens a checkpoint, or creates a new model from --shape. */
 #include "train/train_model.h"
 
 #include <limits.h>
@@ -9,9 +9,9 @@
 #include "input/input.h"
 #include "output.h"
 
-/* ---- shapes in words ---- */
+/* ---- --shape ---- */
 
-/* "gpt2:2x8x128" as config.json of that family says it. NULL where it has no such key. */
+/* The config.json keys of "gpt2:2x8x128" in each family; NULL if the family has no such key. */
 static const struct family {
     const char *name, *architecture, *layers, *heads, *width, *positions, *inner, *head_dim;
     int inner_times; /* of the width, in eighths */
@@ -37,7 +37,7 @@ static int bad_shape(const cli_session *s, const char *text)
                      cli_shown(text));
 }
 
-/* A number at *text, which goes on behind it and a following `end`. 0 = none. */
+/* Reads a number followed by `end`, and advances *text past both. Returns 0 on failure. */
 static long take_number(const char **text, char end)
 {
     enum { MOST = 7 }; /* digits */
@@ -58,7 +58,7 @@ static int read_words(const cli_session *s, const char *text, json_t **config)
     if (f == last || !layers || !heads || !width || width % heads) return bad_shape(s, text);
     *config = json_pack("{s:s, s:[s], s:i, s:i, s:i}", "model_type", f->name, "architectures", f->architecture,
                         f->layers, (int)layers, f->heads, (int)heads, f->width, (int)width);
-    const int inner = (int)((width * f->inner_times / 8 + 7) / 8 * 8); /* whole rows of 8 */
+    const int inner = (int)((width * f->inner_times / 8 + 7) / 8 * 8); /* rounded up to a multiple of 8 */
     if (f->inner) json_object_set_new(*config, f->inner, json_integer(inner));
     if (f->head_dim) json_object_set_new(*config, f->head_dim, json_integer(width / heads));
     if (f->head_dim) json_object_set_new(*config, "num_key_value_heads", json_integer(heads));
@@ -83,7 +83,7 @@ static int read_shape(const cli_session *s, const char *text, json_t **config)
     return colon && access(text, F_OK) != 0 ? read_words(s, text, config) : read_file(s, text, config);
 }
 
-/* ---- what a shape leaves open ---- */
+/* ---- defaults that a shape does not define ---- */
 
 static void set_missing(json_t *config, const char *key, json_t *value)
 {
@@ -114,13 +114,15 @@ static int complete(const cli_session *s, const train_settings *t, const mha_tok
     if (!json_object_get(config, "vocab_size"))
         return cli_usage(s, "missing the vocabulary: give --tokenizer FOLDER or --vocab N");
     if (json_integer_value(json_object_get(config, "vocab_size")) < tokens)
-        return cli_error(s, CLI_REFUSED, "the shape has a vocab_size of %lld, the tokenizer %lld tokens",
-                         (long long)json_integer_value(json_object_get(config, "vocab_size")), (long long)tokens);
+        return cli_error(s, CLI_REFUSED,
+                         "vocab_size of the shape must be at least the %lld tokens of the tokenizer (got %lld)",
+                         (long long)tokens, (long long)json_integer_value(json_object_get(config, "vocab_size")));
     for (int n = 0; n < FAMILIES; n++)
         if (type && strcmp(families[n].name, type) == 0)
             set_missing(config, families[n].positions, json_integer(t->length > 0 ? t->length : 128));
     const char *const end_keys[] = {"bos_token_id", "eos_token_id"};
-    for (int n = 0; n < 2 && !encoder; n++) /* without a tokenizer none, and not the family's, which may be beyond */
+    for (int n = 0; n < 2 && !encoder;
+         n++) /* without a tokenizer null: the family's default id may exceed the vocabulary */
         set_missing(config, end_keys[n], end < 0 ? json_null() : json_integer(end));
     const int32_t padding = find_token(tokenizer, (const char *const[]){"[PAD]", "<pad>", NULL});
     if (encoder) set_missing(config, "pad_token_id", padding < 0 ? json_null() : json_integer(padding));
@@ -136,7 +138,7 @@ static int create(cli_session *s, const train_settings *t, json_t *config, mha_m
     const mha_status status = mha_model_create(s->ctx, text, &o, model, &error);
     free(text);
     if (status == MHA_OK) return CLI_DONE;
-    static const char file[] = "config.json: "; /* as the library calls what lies in no folder */
+    static const char file[] = "config.json: "; /* the library's name of a config without a folder */
     if (strncmp(error.message, file, strlen(file)) != 0) return cli_refuse(s, &error);
     return cli_error(s, CLI_REFUSED, "--shape: %s", error.message + strlen(file));
 }
@@ -158,7 +160,7 @@ static int make(cli_session *s, const train_settings *t, mha_model **model)
     return code;
 }
 
-/* ---- both ---- */
+/* ---- --from or --shape ---- */
 
 int train_model_open(cli_session *s, const train_settings *t, mha_model **model)
 {
@@ -180,8 +182,8 @@ int train_model_open(cli_session *s, const train_settings *t, mha_model **model)
 
 /* ---- sequences ---- */
 
-/* The first of eos_token_id in the model's config; -1 without one, and for more than 1 MiB, which takes up to 80 MiB as
- * a tree. */
+/* The first eos_token_id in the model's config; -1 if absent, or if the config is larger than 1 MiB, since parsing that
+ * can take 80 MiB. */
 static int32_t config_end(const mha_model *model)
 {
     const char *text = mha_model_config_json(model);
@@ -209,7 +211,7 @@ static int find_encoder_tokens(const cli_session *s, train_form *form)
     static const char *const first[] = {"[CLS]", "<s>", NULL}, *const last[] = {"[SEP]", "</s>", NULL},
                              *const mask[] = {"[MASK]", "<mask>", NULL};
     if (!form->data.tokenizer)
-        return cli_error(s, CLI_REFUSED, "an encoder needs its tokenizer: for [CLS], [SEP] and the mask");
+        return cli_error(s, CLI_REFUSED, "an encoder requires a tokenizer, for [CLS], [SEP] and the mask");
     form->data.first = find_token(form->data.tokenizer, first);
     form->data.end = find_token(form->data.tokenizer, last);
     form->mask = find_token(form->data.tokenizer, mask);
@@ -235,9 +237,10 @@ int train_form_find(const cli_session *s, const train_settings *t, const mha_mod
     if (t->file.count && !form->data.tokenizer)
         return cli_error(s, CLI_REFUSED, "missing the tokenizer of the texts: give --tokenizer FOLDER");
     if (t->length > info->max_positions)
-        return cli_usage(s, "--length %lld: the model takes %lld tokens", t->length, (long long)info->max_positions);
+        return cli_usage(s, "--length must be at most the %lld tokens of the model (got %lld)",
+                         (long long)info->max_positions, t->length);
     if (!form->data.causal && t->length < 3)
-        return cli_usage(s, "--length must be 3 or more for an encoder (got %lld)", t->length);
+        return cli_usage(s, "--length must be at least 3 for an encoder (got %lld)", t->length);
     if (!form->data.causal) return find_encoder_tokens(s, form);
     return t->file.count ? find_end(s, t, model, form) : CLI_DONE;
 }

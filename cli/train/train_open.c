@@ -1,4 +1,4 @@
-/* train_open.c - a training up to its first step. */
+/* train_open.c - opens a training run up to its first step. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -40,7 +40,7 @@ static int open_new(train_run *run, mha_model **model)
                      cli_shown(run->s->model_name));
 }
 
-/* The model as it is to be read: of a checkpoint that goes on without its weights, which the trainer reads. */
+/* Opens the model; when resuming, without its weights, which the trainer reads. */
 static int open_model(train_run *run, mha_model **model)
 {
     cli_session *s = run->s;
@@ -79,14 +79,14 @@ static int open_trainer(train_run *run, const mha_model *model)
     return train_run_prompts(run);
 }
 
-/* What follows from the model and the teacher. */
+/* Sets the defaults that depend on the model and the teacher. */
 static int fit_models(train_run *run, const mha_model *model)
 {
     const mha_model_info *info = mha_model_describe(model),
                          *teacher = run->teacher ? mha_model_describe(run->teacher) : NULL;
     int code = train_run_check_teacher(run, model);
     if (code == CLI_DONE) code = train_settings_fit_model(run->s, &run->t, info, teacher);
-    if (code == CLI_DONE && teacher) /* a model without weights does not know of its logits */
+    if (code == CLI_DONE && teacher) /* without weights, the model cannot tell whether it has logits */
         train_settings_fit_teacher(&run->t, teacher->logits && (run->goes_on || info->logits));
     return code;
 }
@@ -94,7 +94,7 @@ static int fit_models(train_run *run, const mha_model *model)
 static int open_both(train_run *run)
 {
     mha_model *model = NULL;
-    int code = train_run_open_teacher(run); /* the session then names the model */
+    int code = train_run_open_teacher(run); /* the session then names the model again */
     if (code == CLI_DONE) code = open_model(run, &model);
     if (code == CLI_DONE) code = fit_models(run, model);
     if (code == CLI_DONE) code = open_data(run, model);
@@ -113,7 +113,7 @@ static int take_memory(train_run *run)
     const train_settings *t = &run->t;
     const bool masks = run->form.masks, apart = run->form.data.texts_apart;
     const size_t batches = (size_t)t->accumulate, sequences = (size_t)t->batch, length = (size_t)t->length;
-    /* Each factor has a bound, the product of two fits; calloc checks the last one. */
+    /* Each factor is bounded so that the product of two fits; calloc checks the last product. */
     run->batches = calloc(batches, sizeof *run->batches);
     run->inputs = calloc(batches, sizeof *run->inputs);
     run->ids = calloc(batches * sequences, length * sizeof *run->ids);
@@ -188,9 +188,9 @@ static int open_log(train_run *run)
     return train_run_refuse(s, &error);
 }
 
-/* ---- all of it ---- */
+/* ---- the run ---- */
 
-/* When the program ends without memory. */
+/* Called if the program exits because memory is exhausted. */
 static void close_store(void *user)
 {
     train_run *run = user;

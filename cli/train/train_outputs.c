@@ -1,7 +1,7 @@
-/* train_outputs.c - what a training writes: its folder, and beside it the model of --export and the file of --log. They
- * are looked at before the data are read. What the training reads is none of them; and without --force only that is
- * replaced which training.json names and whose content shows that it is of this run. The log is compared when it is
- * opened (mha_train_log_write_to). */
+/* train_outputs.c - checks the outputs of a training run before the data are read: its folder, --export and --log.
+ *
+ * No output may be an input of the run. Without --force an existing output is replaced only if training.json names it
+ * and its content shows that this run wrote it. The log is compared when it is opened. */
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -30,10 +30,11 @@ int train_run_refuse(const cli_session *s, const mha_error *error)
 
 /* ---- places ---- */
 
-/* An absolute path without links, also of what is not there yet. False: not even the folder that it would lie in is. */
+/* Resolves a path to an absolute one without links, also for a file that does not exist yet. False if its folder does
+ * not exist either. */
 static bool find_place(const char *path, char place[PATH_MAX])
 {
-    char parent[PATH_MAX], name[PATH_MAX]; /* which the calls below write to */
+    char parent[PATH_MAX], name[PATH_MAX]; /* dirname and basename modify their argument */
     if (realpath(path, place)) return true;
     if (snprintf(parent, sizeof parent, "%s", path) >= PATH_MAX || !realpath(dirname(parent), place)) return false;
     memcpy(name, path, strlen(path) + 1);
@@ -41,7 +42,7 @@ static bool find_place(const char *path, char place[PATH_MAX])
     return snprintf(place + used, PATH_MAX - used, "/%s", basename(name)) < (int)(PATH_MAX - used);
 }
 
-/* Is `path` the place `other`, or something inside? Not where one of them is NULL. */
+/* True if `path` is `other` or inside it; false if one is NULL. */
 static bool is_within(const char *path, const char *other)
 {
     char a[PATH_MAX], b[PATH_MAX];
@@ -50,23 +51,23 @@ static bool is_within(const char *path, const char *other)
     return strncmp(a, b, n) == 0 && (!a[n] || a[n] == '/');
 }
 
-/* May the run write to `path`? What it has written there before, `named`, it may replace. */
+/* Checks that the run may write to `path`. It may replace its own earlier output, `named`. */
 static int check_free(const train_run *run, const char *option, const char *path, const char *named)
 {
     if (run->s->options.force || (named && strcmp(path, named) == 0) || access(path, F_OK) != 0) return CLI_DONE;
     return cli_usage(run->s, "%s %s exists; --force replaces it", option, cli_shown(path));
 }
 
-/* Can a checkpoint be written there? */
+/* Checks that a checkpoint can be written to `path`. */
 static int check_folder(const cli_session *s, const char *path, bool overwrite)
 {
     mha_error error = {0};
     return mha_model_save_check(path, overwrite, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
-/* ---- what is written there ---- */
+/* ---- outputs ---- */
 
-/* An option that names a folder, as far as it is given. */
+/* An option that names a folder; path NULL if not given. */
 typedef struct taken {
     const char *option, *path;
 } taken;
@@ -87,8 +88,8 @@ static int check_list(const cli_session *s, const char *output, const char *path
     return code;
 }
 
-/* Is `path`, which `output` names, nothing that the training reads? The inputs of --config and training.json are in the
- * settings alone. A training that goes on does not read what its model was made of. */
+/* Checks that `path`, named by the option `output`, is not an input of the run. The settings hold the inputs of
+ * --config and training.json. A resumed run does not read the model it started from. */
 static int check_inputs(const train_run *run, const char *output, const char *path, const char *from)
 {
     const cli_session *s = run->s;
@@ -142,7 +143,7 @@ static int check_log(train_run *run, const char *named, const char *from)
     return code == CLI_DONE ? check_free(run, "--log", t->log, named) : code;
 }
 
-/* The folder of --from. A training that goes on does not read it any more. */
+/* Finds the folder of --from; a resumed run no longer reads it. */
 static int find_from(const train_run *run, const char **from)
 {
     *from = run->t.from;

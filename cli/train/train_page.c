@@ -1,5 +1,5 @@
-/* train_page.c - the log as data of the page. Long logs are thinned: a point is the mean of as many steps as are needed
- * for no more than some hundred points. */
+/* train_page.c - writes the log as data of the page. Long logs are thinned: a point is the mean of several steps, so
+ * that there are at most a few hundred points. */
 #include "train/train_page.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum { MOST_POINTS = 1000, MOST_SAMPLES = 500 };
 
-/* Steps of one point. */
+/* Steps per point. */
 static int64_t steps_of_point(const train_run *run)
 {
     return train_run_last(run)->step / MOST_POINTS + 1;
@@ -18,7 +18,7 @@ static int64_t steps_of_point(const train_run *run)
 
 /* ---- curves ---- */
 
-/* Means of `every` steps each, the rest of them being a last point. */
+/* Means of `every` steps each; the last point may have fewer. */
 static json_t *points_json(const train_run *run, int64_t every)
 {
     json_t *step = json_array(), *loss = json_array(), *rate = json_array(), *norm = json_array(),
@@ -26,7 +26,7 @@ static json_t *points_json(const train_run *run, int64_t every)
     double sum[2] = {0};
     int64_t count = 0;
     const int64_t records = mha_train_log_count(run->log);
-    for (int64_t n = 1; n < records; n++) { /* behind the one from before the first step */
+    for (int64_t n = 1; n < records; n++) { /* skip the record before the first step */
         const mha_train_record *r = mha_train_log_record(run->log, n);
         sum[0] += r->loss, sum[1] += r->norm, count++;
         if (r->step % every && n + 1 < records) continue;
@@ -55,7 +55,7 @@ static json_t *eval_json(const train_run *run)
     return json_pack("{s:o, s:o}", "step", step, "loss", loss);
 }
 
-/* The newest of them. */
+/* The newest samples. */
 static json_t *samples_json(const train_run *run)
 {
     json_t *all = json_array();
@@ -72,7 +72,7 @@ static json_t *samples_json(const train_run *run)
     return all;
 }
 
-/* ---- the whole ---- */
+/* ---- the page ---- */
 
 static json_t *moment_json(const mha_train_record *r)
 {

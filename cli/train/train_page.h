@@ -1,4 +1,4 @@
-/* train_page.h - the self-contained HTML page of a training: loss, rate, gradient, samples, settings. */
+/* train_page.h - the self-contained HTML page of a training run: loss, rate, gradient, samples, settings. */
 #ifndef CLI_TRAIN_TRAIN_PAGE_H
 #define CLI_TRAIN_TRAIN_PAGE_H
 
@@ -6,10 +6,10 @@
 
 #include "train/train_run.h"
 
-/* The page around its data, made at build time from cli/train/ (cmake/embed_page.cmake). */
+/* The page before and after its data, generated at build time from cli/train/ (cmake/embed_page.cmake). */
 extern const unsigned char train_page_before[], train_page_after[]; /* terminated */
 
-/* Writes the page to `out`. Returns 0 when memory is short (the page is then not whole). */
+/* Writes the page to `out`. Returns 0 if memory is exhausted; the page is then incomplete. */
 int train_page_write(const train_run *run, FILE *out);
 
 #endif

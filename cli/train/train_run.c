@@ -1,4 +1,4 @@
-/* train_run.c - the steps. */
+/* train_run.c - the training loop. */
 #include "train/train_run.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 static void describe(const train_run *run, const mha_train_record *r, char *line, size_t room)
 {
     char left[CLI_DURATION];
-    /* Without what it took to measure before the first step; a log may begin behind that. */
+    /* Excludes the evaluation before the first step, which the log may not contain. */
     const mha_train_record *first = mha_train_log_record(run->log, 0);
     const double taken = cli_seconds() - run->start - first->seconds, each = taken / (double)(r->step - first->step);
     snprintf(line, room, "step %lld of %lld   loss %.4f   %.0f tokens/s   %s left", (long long)r->step, run->t.steps,
@@ -41,7 +41,7 @@ static int record(train_run *run, const mha_train_record *of_step)
     return mha_train_log_add(run->log, &r, &error) == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
 }
 
-/* What ends a training that has come to no good end. */
+/* Reports an error that ends the run. */
 static int lose(const train_run *run, const mha_error *error)
 {
     const int code = cli_fail(run->s, error);
@@ -67,8 +67,8 @@ static int take_step(train_run *run)
     return record(run, &r);
 }
 
-/* A checkpoint of what computes: the report of a step is of the weights before it, so those behind it are looked at
- * with what the next step reads. */
+/* Saves a checkpoint only if its weights are finite: the report of a step is of the weights before it, so the updated
+ * weights are tested on the data of the next step. */
 static int save(train_run *run)
 {
     mha_error error = {0};
@@ -81,7 +81,7 @@ static int save(train_run *run)
     return code;
 }
 
-/* Before the first step: what is not learned yet. */
+/* Evaluates and samples before the first step. */
 static int begin(train_run *run)
 {
     const mha_train_record zero = {.loss = NAN, .rate = NAN, .norm = NAN, .open_heads = NAN};
@@ -89,7 +89,7 @@ static int begin(train_run *run)
     return code == CLI_DONE ? train_run_save(run) : code;
 }
 
-/* Says how far it is where something was measured or kept. */
+/* Logs the progress after an evaluation or a checkpoint. */
 static void tell(const train_run *run, bool kept)
 {
     char line[160], eval[80] = "", open[80] = "";

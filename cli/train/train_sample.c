@@ -1,4 +1,4 @@
-/* train_sample.c - what the model writes while it learns. */
+/* train_sample.c - samples text from the model during training. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,9 +29,10 @@ static int encode(train_run *run, train_prompt *p)
     const int64_t room = mha_model_describe(mha_trainer_model(run->trainer))->max_positions - p->prompt.count;
     p->most = room < run->t.sample_tokens ? room : run->t.sample_tokens;
     if (room < 1)
-        return cli_usage(s, "--sample \"%s\": %lld tokens leave no room for more", cli_shown_start(p->text, 40),
-                         (long long)p->prompt.count);
-    if (p->prompt.ids == &form->end && form->end < 0) return cli_usage(s, "--sample must be a text (got \"\")");
+        return cli_usage(s, "--sample \"%s\": the prompt of %lld tokens fills the context of the model",
+                         cli_shown_start(p->text, 40), (long long)p->prompt.count);
+    if (p->prompt.ids == &form->end && form->end < 0)
+        return cli_usage(s, "--sample must not be empty: the model has no end token (got \"\")");
     return CLI_DONE;
 }
 
@@ -78,7 +79,7 @@ static int take_text(void *user, int64_t prompt, const char *text, size_t bytes)
     return 0;
 }
 
-/* The new text, for the caller to free. */
+/* Generates a continuation, to be freed by the caller. */
 static int write_on(const train_run *run, const train_prompt *p, int64_t step, char **text, size_t *bytes)
 {
     mha_error error = {0};

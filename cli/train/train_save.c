@@ -1,5 +1,5 @@
-/* train_save.c - what is in the folder of a training beside the model: training.json, the settings with what the data
- * were, and training.jsonl, the log. They are written with the checkpoint, whole or not at all. */
+/* train_save.c - writes the files of a training run next to the model: training.json (settings and data digest) and
+ * training.jsonl (log). They are written with the checkpoint, completely or not at all. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -88,7 +88,7 @@ int train_run_save(train_run *run)
 
 /* ---- export ---- */
 
-/* The file that tells an export of this run from other models: the digest of its data. */
+/* The file that identifies an export of this run: it holds the digest of the data. */
 #define MARK "training.export"
 enum { MARK_BYTES = 64 };
 
@@ -144,7 +144,7 @@ int train_run_load(train_run *run)
     return code;
 }
 
-/* Settings that say what model is made. */
+/* Settings that define the model. */
 static bool is_of_model(const char *key)
 {
     static const char *const keys[] = {"from", "shape", "tokenizer", "vocab"};
@@ -184,7 +184,7 @@ int train_run_tell_changes(train_run *run)
     return CLI_DONE;
 }
 
-/* Are these the data that the checkpoint was made with? If not, are they the same tokens in other sequences? */
+/* Compares the data with those of the checkpoint; if they differ, checks for the same tokens in other sequences. */
 static int compare(const train_run *run, const char *key, const mha_train_data *data, bool *same, bool *cut_anew)
 {
     const json_t *was = json_object_get(run->was, key);

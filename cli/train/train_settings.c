@@ -1,4 +1,4 @@
-/* train_settings.c - settings from the command line and from JSON, by one table. */
+/* train_settings.c - reads settings from the command line and from JSON, using one table. */
 #include "train/train_settings.h"
 
 #include <limits.h>
@@ -23,8 +23,8 @@ struct train_given train_given;
 typedef struct row {
     kind kind;
     const char *key, *option; /* "save_every", "--save-every" */
-    double min, max;          /* of whole numbers too: up to 2^62 they are exact */
-    size_t field;             /* where in train_settings */
+    double min, max;          /* also for integers: bounds up to 2^62 are exact */
+    size_t field;             /* offset in train_settings */
     void *given;
 } row;
 
@@ -53,7 +53,7 @@ static int no_memory(const cli_session *s)
     return cli_error(s, CLI_FAILED, "out of memory for the settings");
 }
 
-/* A copy; of a path an absolute one, and of one that is written to, without slashes behind it. stdin stays. */
+/* Copies a value. A path becomes absolute (- stays -), an output path loses trailing slashes. */
 static char *copy(const row *r, const char *text)
 {
     char here[PATH_MAX];
@@ -134,7 +134,7 @@ static int take_text(const cli_session *s, const char *name, const row *r, const
     return code;
 }
 
-/* A list, or the one string of it. */
+/* Reads a list of strings, or one string. */
 static int take_list(const cli_session *s, const char *name, const row *r, const json_t *value, train_settings *t)
 {
     train_list *list = at(t, r);
@@ -183,7 +183,7 @@ int train_settings_take(const cli_session *s, const char *name, const json_t *ob
     return CLI_DONE;
 }
 
-/* Passes are steps in other words: who gives the one takes the other back. */
+/* --steps and --epochs set the same thing: giving one clears the other. */
 static int choose_extent(const cli_session *s, bool steps, bool epochs, train_settings *t)
 {
     if (steps && epochs) return cli_usage(s, "steps and epochs exclude each other");
@@ -192,7 +192,7 @@ static int choose_extent(const cli_session *s, bool steps, bool epochs, train_se
     return CLI_DONE;
 }
 
-/* Who names data takes back those of the other kind that the checkpoint was made from. */
+/* Data named here replace the checkpoint's data of the other kind (texts or token files). */
 static void name_data(bool file, bool tokens, bool eval, train_settings *t)
 {
     if (file && !tokens) free_list(&t->tokens);
@@ -219,7 +219,7 @@ int train_settings_load(const cli_session *s, const char *path, train_settings *
     return code;
 }
 
-/* The texts of a setting, which has one or a list of them, or none. */
+/* The strings of a setting: none, one, or a list. */
 static char *const *texts_of(const train_settings *t, const row *r, int *count)
 {
     const train_list *list = at(t, r);
@@ -239,7 +239,7 @@ static bool is_set(const train_settings *t, const row *r)
     return count > 0;
 }
 
-/* NULL when memory is short, as below. */
+/* NULL if memory is exhausted. */
 static json_t *value_json(const train_settings *t, const row *r)
 {
     int count;
@@ -316,7 +316,7 @@ int train_settings_take_options(const cli_session *s, train_settings *t)
     name_data(train_given.file != NULL, train_given.tokens != NULL, train_given.eval != NULL, t);
     t->names_teacher |= train_given.teacher != NULL;
     if (train_given.from && s->options.model) return cli_usage(s, "-m and --from mean the same: give only one");
-    const bool dash = s->arg_count == 1 && strcmp(s->args[0], "-") == 0; /* as -f - */
+    const bool dash = s->arg_count == 1 && strcmp(s->args[0], "-") == 0; /* means -f - */
     if (s->arg_count && !train_given.file && train_given.tokens)
         return cli_usage(s, "unexpected argument \"%s\": each file of ids requires its own --tokens",
                          cli_shown(s->args[0]));
@@ -357,7 +357,7 @@ void train_settings_free_options(void)
     for (int n = 0; n < ROWS; n++) {
         const char **list = is_list(&rows[n]) ? *(const char ***)rows[n].given : NULL;
         for (int i = 0; list && list[i]; i++)
-            free((char *)list[i]); /* popt copies what it lists */
+            free((char *)list[i]); /* popt allocates copies of list arguments */
         free(list);
     }
 }

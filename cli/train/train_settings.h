@@ -1,5 +1,5 @@
-/* train_settings.h - the settings of a training, one row each: an option of the command line, a key of --config, and a
- * key of the training.json that is kept beside the checkpoint. */
+/* train_settings.h - the settings of a training run. Each row is an option of the command line, a key of --config, and
+ * a key of the training.json in the checkpoint. */
 #ifndef CLI_TRAIN_TRAIN_SETTINGS_H
 #define CLI_TRAIN_TRAIN_SETTINGS_H
 
@@ -7,9 +7,9 @@
 
 #include "command.h"
 
-/* The settings in groups, as --help shows them. X(kind, field, letter, option, min, max, help, value): the key in JSON
- * is the name of the field. What is not given is NULL, -1 or NaN until train_settings_check, _fit_model, _fit_data,
- * _fit_gates or _fit_teacher. */
+/* Settings in the groups of --help. X(kind, field, letter, option, min, max, help, value); the JSON key is the name of
+ * the field. A setting that is not given is NULL, -1 or NaN until train_settings_check, _fit_model, _fit_data,
+ * _fit_gates or _fit_teacher sets its default. */
 
 /* The model. */
 #define TRAIN_SETTINGS_MODEL(X)                                                                                  \
@@ -17,7 +17,7 @@
     X(SHAPE, shape, 0, "shape", 0, 0, "train a new model: FAMILY:LAYERSxHEADSxWIDTH, or a config.json", "SHAPE") \
     X(TEXT, tokenizer, 0, "tokenizer", 0, 0, "tokenizer of a new model: a folder with tokenizer.json", "FOLDER") \
     X(WHOLE, vocab, 0, "vocab", 1, INT32_MAX, "vocabulary size of a new model (default: the tokenizer's)", "N")
-/* What is learned from. */
+/* Training data. */
 #define TRAIN_SETTINGS_DATA(X)                                                                                    \
     X(PATHS, file, 'f', "file", 0, 0, "train on the texts of FILE, - is stdin; further arguments are more files", \
       "FILE")                                                                                                     \
@@ -27,14 +27,14 @@
     X(WHOLE, length, 0, "length", 2, 1 << 24, "tokens per sequence (default: 128, or the model's maximum)", "N")  \
     X(NUMBER, mask, 0, "mask", 1e-6, 1, "encoders: fraction of the tokens to predict (default: 0.15)", "X")
 /* Batches and steps. */
-#define TRAIN_SETTINGS_STEPS(X)                                                                                   \
-    X(WHOLE, batch, 0, "batch", 1, 1 << 20, "sequences per batch (default: 8)", "N")                              \
-    X(WHOLE, accumulate, 0, "accumulate", 1, 1 << 20, "batches per step (default: 1)", "N")                       \
-    X(WHOLE, steps, 0, "steps", 1, 1LL << 40, "total number of steps", "N")                                       \
-    X(NUMBER, epochs, 0, "epochs", 1e-6, 1e9, "passes over the data, instead of --steps (default: 1)", "X")       \
-    X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "seed of new weights, order, masks, dropout, samples (default: 0)", \
-      "SEED")                                                                                                     \
-    X(TEXT, dtype, 0, "dtype", 0, 0, "of matrix products: f32 (default) or bf16; weights stay f32", "TYPE")       \
+#define TRAIN_SETTINGS_STEPS(X)                                                                                      \
+    X(WHOLE, batch, 0, "batch", 1, 1 << 20, "sequences per batch (default: 8)", "N")                                 \
+    X(WHOLE, accumulate, 0, "accumulate", 1, 1 << 20, "batches per step (default: 1)", "N")                          \
+    X(WHOLE, steps, 0, "steps", 1, 1LL << 40, "total number of steps", "N")                                          \
+    X(NUMBER, epochs, 0, "epochs", 1e-6, 1e9, "passes over the data, instead of --steps (default: 1)", "X")          \
+    X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "seed of initialization, order, masks, dropout, samples (default: 0)", \
+      "SEED")                                                                                                        \
+    X(TEXT, dtype, 0, "dtype", 0, 0, "type of matrix products: f32 (default) or bf16; weights are f32", "TYPE")      \
     X(FLAG, recompute, 0, "recompute", 0, 0, "recompute activations: less memory, a quarter more work", NULL)
 /* The optimizer. */
 #define TRAIN_SETTINGS_ADAMW(X)                                                                                    \
@@ -50,11 +50,13 @@
     X(TEXTS, freeze, 0, "freeze", 0, 0, "frozen tensors: a name, \"*end\" or \"begin*\"", "NAME")
 /* Dropout. */
 #define TRAIN_SETTINGS_DROPOUT(X)                                                                                      \
-    X(NUMBER, dropout, 0, "dropout", 0, 0.99, "fraction of the values dropped, in all three places (default: 0)", "P") \
-    X(NUMBER, embedding_dropout, 0, "embedding-dropout", 0, 0.99, "of embeddings (default: --dropout)", "P")           \
-    X(NUMBER, attention_dropout, 0, "attention-dropout", 0, 0.99, "of attention probabilities (likewise)", "P")        \
-    X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99, "of the output added to the residual (likewise)", "P")
-/* Heads that close. */
+    X(NUMBER, dropout, 0, "dropout", 0, 0.99, "dropout rate of all three places below (default: 0)", "P")              \
+    X(NUMBER, embedding_dropout, 0, "embedding-dropout", 0, 0.99, "dropout rate of embeddings (default: --dropout)",   \
+      "P")                                                                                                             \
+    X(NUMBER, attention_dropout, 0, "attention-dropout", 0, 0.99, "dropout rate of attention weights (likewise)", "P") \
+    X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99,                                                        \
+      "dropout rate of the outputs added to the residual stream (likewise)", "P")
+/* Pruning of heads by gates. */
 #define TRAIN_SETTINGS_GATES(X)                                                                                      \
     X(TEXT, gates, 0, "gates", 0, 0, "prune heads while training, with gates that learn to close: l0 or l1", "KIND") \
     X(WHOLE, heads, 0, "heads", 1, 1 << 20,                                                                          \
@@ -69,18 +71,18 @@
     X(FLAG, gates_together, 0, "gates-together", 0, 0,                                                               \
       "train weights and gates together; by default the gates come first", NULL)                                     \
     X(FLAG, gates_only, 0, "gates-only", 0, 0, "train the gates only; weights are frozen", NULL)
-/* A teacher. */
-#define TRAIN_SETTINGS_TEACHER(X)                                                                                   \
-    X(TEXT, teacher, 0, "teacher", 0, 0, "teacher: match the outputs of this model: a folder, minilm or builtin",   \
-      "MODEL")                                                                                                      \
-    X(NUMBER, teacher_temperature, 0, "teacher-temperature", 1e-3, 1e3, "of both models' logits (default: 2)", "X") \
-    X(NUMBER, label_weight, 0, "label-weight", 0, 1e6, "weight of the labels' cross-entropy (default: 0.5)", "X")   \
-    X(NUMBER, logit_weight, 0, "logit-weight", 0, 1e6,                                                              \
-      "weight of the divergence from the teacher's logits (default: 0.5)", "X")                                     \
-    X(NUMBER, state_weight, 0, "state-weight", 0, 1e6,                                                              \
-      "weight of the squared difference of the last states (default without logits: 1)", "X")                       \
+/* Distillation. */
+#define TRAIN_SETTINGS_TEACHER(X)                                                                                    \
+    X(TEXT, teacher, 0, "teacher", 0, 0, "train on the outputs of this model: a folder, minilm or builtin", "MODEL") \
+    X(NUMBER, teacher_temperature, 0, "teacher-temperature", 1e-3, 1e3,                                              \
+      "temperature of both models' logits (default: 2)", "X")                                                        \
+    X(NUMBER, label_weight, 0, "label-weight", 0, 1e6, "weight of the labels' cross-entropy (default: 0.5)", "X")    \
+    X(NUMBER, logit_weight, 0, "logit-weight", 0, 1e6,                                                               \
+      "weight of the divergence from the teacher's logits (default: 0.5)", "X")                                      \
+    X(NUMBER, state_weight, 0, "state-weight", 0, 1e6,                                                               \
+      "weight of the squared difference of the last states (default without logits: 1)", "X")                        \
     X(NUMBER, text_weight, 0, "text-weight", 0, 1e6, "weight of 1 - cosine of the texts' vectors (default: 0)", "X")
-/* What is measured on the way. */
+/* Evaluation and samples. */
 #define TRAIN_SETTINGS_WATCH(X)                                                                                      \
     X(PATHS, eval, 0, "eval", 0, 0, "measure the loss on this held-out file, of the same kind as the data", "FILE")  \
     X(NUMBER, eval_share, 0, "eval-share", 0, 0.9,                                                                   \
@@ -88,16 +90,17 @@
     X(WHOLE, eval_every, 0, "eval-every", 1, 1LL << 40, "steps between evaluations (default: as --save-every)", "N") \
     X(WHOLE, eval_sequences, 0, "eval-sequences", 1, 1LL << 40, "sequences per evaluation (default: 512, or all)",   \
       "N")                                                                                                           \
-    X(TEXTS, sample, 0, "sample", 0, 0, "let a decoder continue this text; may be given again", "TEXT")              \
+    X(TEXTS, sample, 0, "sample", 0, 0, "let a decoder continue this text; may be repeated", "TEXT")                 \
     X(WHOLE, sample_every, 0, "sample-every", 1, 1LL << 40, "steps between samples (default: as --save-every)", "N") \
     X(WHOLE, sample_tokens, 0, "sample-tokens", 1, 1 << 20, "tokens per sample (default: 40)", "N")                  \
-    X(NUMBER, temperature, 0, "temperature", 0, 1e6, "of samples, 0 = the most probable tokens (default: 0.8)", "X")
+    X(NUMBER, temperature, 0, "temperature", 0, 1e6, "temperature of samples, 0 = greedy (default: 0.8)", "X")
 /* Checkpoints, export and log. */
-#define TRAIN_SETTINGS_KEEP(X)                                                                                        \
-    X(WHOLE, save_every, 0, "save-every", 1, 1LL << 40, "steps between checkpoints (default: a tenth, <= 1000)", "N") \
-    X(WHOLE, keep, 0, "keep", 0, 1 << 20, "older checkpoints to keep, as FOLDER.step-STEP (default: none)", "N")      \
-    X(PATH, export, 0, "export", 0, 0, "also write the model alone at the end: a checkpoint to share", "FOLDER")      \
-    X(TEXT, export_dtype, 0, "export-dtype", 0, 0, "type of its weights: bf16 (default), f16, f32", "TYPE")           \
+#define TRAIN_SETTINGS_KEEP(X)                                                                                       \
+    X(WHOLE, save_every, 0, "save-every", 1, 1LL << 40,                                                              \
+      "steps between checkpoints (default: a tenth of all, at most 1000)", "N")                                      \
+    X(WHOLE, keep, 0, "keep", 0, 1 << 20, "older checkpoints to keep, as FOLDER.step-STEP (default: none)", "N")     \
+    X(PATH, export, 0, "export", 0, 0, "also write the model without training state at the end", "FOLDER")           \
+    X(TEXT, export_dtype, 0, "export-dtype", 0, 0, "type of the exported weights: bf16 (default), f16, f32", "TYPE") \
     X(PATH, log, 0, "log", 0, 0, "also write the log there: .jsonl or .csv", "FILE")
 /* All of them. */
 #define TRAIN_SETTINGS_MAP(X) \
@@ -116,28 +119,29 @@ typedef struct train_list {
     int count;
 } train_list;
 
-/* What a setting of each kind is kept as, and how popt stores it. */
+/* C type of a setting of each kind. */
 #define TRAIN_VALUE_TEXT char *
-#define TRAIN_VALUE_SHAPE char * /* in JSON also an object, whose text begins with { */
-#define TRAIN_VALUE_PATH char *  /* made absolute: a training goes on from any folder */
+#define TRAIN_VALUE_SHAPE char * /* from a JSON object: its text, which begins with { */
+#define TRAIN_VALUE_PATH char *  /* absolute, so that a run can be resumed from any folder */
 #define TRAIN_VALUE_TEXTS train_list
 #define TRAIN_VALUE_PATHS train_list
 #define TRAIN_VALUE_WHOLE long long
 #define TRAIN_VALUE_NUMBER double
 #define TRAIN_VALUE_FLAG bool
 
-/* Settings whose defaults follow from others, which may change when a training goes on. */
+/* Settings whose defaults depend on other settings, which may change on --resume. */
 enum { TRAIN_FLOOR, TRAIN_WARMUP, TRAIN_GATES_END, TRAIN_FOLLOWERS };
 
 typedef struct train_settings {
 #define X(kind, field, letter, option, min, max, help, value) TRAIN_VALUE_##kind field;
     TRAIN_SETTINGS_MAP(X)
 #undef X
-    bool follows[TRAIN_FOLLOWERS];              /* is as the rate or the steps have it, and not as somebody gave it */
-    bool names_data, names_eval, names_teacher; /* the command line or --config does, and not training.json alone */
+    bool follows[TRAIN_FOLLOWERS]; /* the value is a default derived from the rate or the steps */
+    bool names_data, names_eval,
+        names_teacher; /* named on the command line or in --config, not only in training.json */
 } train_settings;
 
-/* What popt stores: of settings, and of options that are none. */
+/* C types that popt stores for settings. */
 #define TRAIN_GIVEN_TEXT const char *
 #define TRAIN_GIVEN_SHAPE const char *
 #define TRAIN_GIVEN_PATH const char *
@@ -167,45 +171,46 @@ extern struct train_given {
 #define TRAIN_SETTINGS_OPTION(kind, field, letter, option, min, max, help, value) \
     {option, letter, TRAIN_ARG_##kind, &train_given.field, 0, help, value},
 
-/* What the words of a setting may be is checked, and what follows from no model or data gets its default. */
+/* Checks the allowed words, and sets the defaults that depend on neither model nor data. */
 int train_settings_check(const cli_session *s, train_settings *t);
-/* All texts are UTF-8, as JSON is. */
+/* Checks that all strings are UTF-8, as JSON requires. */
 int train_settings_check_texts(const cli_session *s, const train_settings *t);
-/* The defaults that follow from the model and the teacher, NULL = none, and then from the number of sequences. */
+/* Set the defaults that depend on the model and the teacher (NULL = none), and on the number of sequences. */
 int train_settings_fit_model(const cli_session *s, train_settings *t, const mha_model_info *info,
                              const mha_model_info *teacher);
 int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t sequences);
-/* What is said of gates (train_gates.c): checked; the steps of start and end; as the library takes it. */
+/* Settings of gates (train_gates.c): check them, set start and end, convert to library options. */
 int train_settings_check_gates(const cli_session *s, const train_settings *t);
 int train_settings_fit_gates(const cli_session *s, train_settings *t);
 mha_train_gates train_settings_gates_of(const train_settings *t);
-/* The keys of settings that follow, for training.json; and, when that is read, these settings as not given. */
+/* Lists the keys of derived settings for training.json; on reading, marks these settings as not given. */
 json_t *train_settings_following(const train_settings *t);
 void train_settings_unset(train_settings *t, const json_t *keys);
-/* --save-every, --eval-every or --sample-every: as given, or what follows from the steps, which may become more. */
+/* The value of --save-every, --eval-every or --sample-every; the default is derived from the current number of steps.
+ */
 long long train_settings_every(const train_settings *t, long long given);
-/* What is said of a teacher (train_teacher.c): checked; the usual weights, of `logits`: both models have some; whether
- * an encoder is asked for labels; as the library takes it. */
+/* Settings of a teacher (train_teacher.c): check them, set default weights (`logits` = both models have logits), tell
+ * whether an encoder needs labels, convert to library options. */
 int train_settings_check_teacher(const cli_session *s, const train_settings *t);
 void train_settings_fit_teacher(train_settings *t, bool logits);
 bool train_settings_labels(const train_settings *t);
 mha_model_distill train_settings_distill_of(const train_settings *t);
-/* As the library takes them, but for the teacher; `t` must stay. */
+/* Converts to library options, except for the teacher; borrows from `t`. */
 mha_train_options train_settings_options_of(const train_settings *t);
 
-/* Nothing given. */
+/* Marks all settings as not given. */
 void train_settings_none(train_settings *t);
-/* Takes the keys of an object; `name` is the file it came from. Free *t in any case. Returns an exit code, as the
- * others. */
+/* Reads settings from an object; `name` is its file, for messages. Free *t in any case. Returns an exit code, as the
+ * functions below. */
 int train_settings_take(const cli_session *s, const char *name, const json_t *object, train_settings *t);
-/* Takes what a file of --config has. */
+/* Reads the file of --config. */
 int train_settings_load(const cli_session *s, const char *path, train_settings *t);
-/* Takes what the command line has, -m and arguments too. */
+/* Reads the command line, including -m and arguments. */
 int train_settings_take_options(const cli_session *s, train_settings *t);
-/* All that is set, as an object; NULL when memory is short. */
+/* All given settings as an object; NULL if memory is exhausted. */
 json_t *train_settings_json(const train_settings *t);
 void train_settings_free(train_settings *t);
-/* Frees what popt has listed. */
+/* Frees the lists allocated by popt. */
 void train_settings_free_options(void);
 
 #endif

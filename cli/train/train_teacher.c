@@ -1,4 +1,4 @@
-/* train_teacher.c - a teacher: settings, and the model itself. */
+/* train_teacher.c - settings of --teacher, and opening the teacher model. */
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ int train_settings_check_teacher(const cli_session *s, const train_settings *t)
     return cli_usage(s, "%s goes with --teacher", other);
 }
 
-/* Where one weight is given the others are 0. */
+/* If one weight is given, the default of the others is 0. */
 void train_settings_fit_teacher(train_settings *t, bool logits)
 {
     double *const weight[] = {&t->label_weight, &t->logit_weight, &t->state_weight, &t->text_weight};
@@ -53,7 +53,7 @@ mha_model_distill train_settings_distill_of(const train_settings *t)
 
 /* ---- the model ---- */
 
-/* The first id whose tokens differ, of those that both have; -1: none does. */
+/* The first id whose token differs, among the ids of both; -1 if none differs. */
 static int32_t first_difference(const mha_tokenizer *a, const mha_tokenizer *b)
 {
     for (int32_t id = 0; id < mha_tokenizer_size(a) && id < mha_tokenizer_size(b); id++) {
@@ -72,9 +72,9 @@ int train_run_check_teacher(const train_run *run, const mha_model *model)
     mha_error error = {0};
     if (!run->teacher || !own) return CLI_DONE;
     if (mha_model_describe(run->teacher)->vocab != mha_model_describe(model)->vocab)
-        return CLI_DONE; /* the trainer refuses it */
+        return CLI_DONE; /* the trainer reports it */
     snprintf(path, sizeof path, "%s/tokenizer.json", run->t.teacher);
-    if (access(path, F_OK) != 0) return CLI_DONE; /* a teacher of ids alone */
+    if (access(path, F_OK) != 0) return CLI_DONE; /* the teacher has no tokenizer */
     if (mha_tokenizer_open(s->ctx, run->t.teacher, &its, &error) != MHA_OK) return cli_refuse(s, &error);
     const int32_t id = first_difference(own, its);
     const int code =
@@ -94,14 +94,15 @@ int train_run_find_teacher(train_run *run)
     train_settings *t = &run->t;
     if (!t->teacher) return CLI_DONE;
     const int code = cli_model_find(s, t->teacher);
-    char *folder = code == CLI_DONE ? realpath(s->model, NULL) : NULL; /* a training goes on from any folder */
-    if (!folder) return code;                                          /* what is not there, its opening says */
+    char *folder =
+        code == CLI_DONE ? realpath(s->model, NULL) : NULL; /* absolute, so that a run can be resumed from any folder */
+    if (!folder) return code;                               /* a missing folder is reported when it is opened */
     free(t->teacher);
     s->model = t->teacher = folder;
     return train_settings_check_texts(s, t);
 }
 
-/* It may be another one when the training goes on. */
+/* The teacher may have changed when the run is resumed. */
 static int take_digest(train_run *run)
 {
     mha_file *file;
