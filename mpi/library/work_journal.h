@@ -19,9 +19,9 @@ typedef struct mha__journal {
 bool mha__journal_name(const char *state, int rank, char *path, size_t capacity);
 
 /* Reads a journal: adds to `sums` [info->values], and 1 to steps[n] for each step n that is in it. With `append`,
- * creates the file unless it exists, and leaves it open for mha__journal_append after the last good record; else closes
- * it. Errors: MHA_ERR_ARG for the journal of another model, data or work, saying which; MHA_ERR_IO; MHA_ERR_MEMORY. Each
- * names the file. */
+ * creates the file unless it exists, and leaves it open for mha__journal_append after the last good record; else
+ * closes it. Errors: MHA_ERR_ARG for the journal of another model, data or work, saying which; MHA_ERR_IO;
+ * MHA_ERR_MEMORY. Each names the file. */
 mha_status mha__journal_read(mha__journal *journal, const mha_cluster *cluster, const char *path,
                              const mha_work_info *info, bool append, int64_t *sums, int64_t *steps, mha_error *err);
 

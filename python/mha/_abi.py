@@ -2155,6 +2155,38 @@ class HeadDataOptions(ctypes.Structure):
     ]
 
 
+class WorkInfo(ctypes.Structure):
+    name: bytes | None
+    model: bytes | None
+    data: bytes | None
+    state: bytes | None
+    steps: int
+    values: int
+    _fields_ = [
+        ("name", c_char_p),
+        ("model", c_char_p),
+        ("data", c_char_p),
+        ("state", c_char_p),
+        ("steps", c_int64),
+        ("values", c_int64),
+    ]
+
+
+class Work(ctypes.Structure):
+    user: int | None
+    begin: Any
+    next: Any
+    add: Any
+    total: Any
+    _fields_ = [
+        ("user", c_void_p),
+        ("begin", CFUNCTYPE(c_int, c_void_p, POINTER(WorkInfo), POINTER(Error))),
+        ("next", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(Error))),
+        ("add", CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p, POINTER(Error))),
+        ("total", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(Error))),
+    ]
+
+
 class HeadProbe(ctypes.Structure):
     ids: int | None
     texts: int
@@ -2202,6 +2234,7 @@ class HeadsOptions(ctypes.Structure):
     probe: HeadProbe
     thresholds: HeadThresholds
     state: bytes | None
+    work: ctypes._Pointer[Work]
     _fields_ = [
         ("size", c_size_t),
         ("no_probe", c_int),
@@ -2211,6 +2244,7 @@ class HeadsOptions(ctypes.Structure):
         ("probe", HeadProbe),
         ("thresholds", HeadThresholds),
         ("state", c_char_p),
+        ("work", POINTER(Work)),
     ]
 
 
@@ -2642,6 +2676,8 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_train_sample": TrainSample,
     "mha_train_record": TrainRecord,
     "mha_head_data_options": HeadDataOptions,
+    "mha_work_info": WorkInfo,
+    "mha_work": Work,
     "mha_head_probe": HeadProbe,
     "mha_head_thresholds": HeadThresholds,
     "mha_heads_options": HeadsOptions,
