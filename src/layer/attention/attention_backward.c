@@ -71,7 +71,8 @@ static mha_status operator_back(const mha_attn_layer *l, const mha__attn_call *c
     const mha_attn_grads grads = grads_of(l, call, projections, &args, s);
     if (!projections && !grads.dgates.data && !grads.row_taylor.data) return MHA_OK;
     if (!mha__attn_splits(l)) return mha_attn_backward(call->plan, &args, &grads, s->space, s->space_bytes, err);
-    memset(s->dqkv, 0, (size_t)at.elements * mha__attn_real(l)); /* no sequence writes the rows of padding */
+    if (!mha__experts_summed(l)) /* no sequence writes the rows of padding */
+        memset(s->dqkv, 0, (size_t)at.elements * mha__attn_real(l));
     return mha__attn_split_run(l, call, t, &args, &grads, s->choice.dgates, err);
 }
 
@@ -156,7 +157,7 @@ static mha_status projections_back(const mha_attn_layer *l, const mha__attn_call
                                    mha_error *err)
 {
     const mha__qkv at = mha__qkv_of(l, call, dqkv, mha__attn_real(l));
-    const int64_t D = l->options.head_dim, q = mha__context_width(l), k = l->k_heads * D, v = l->v_heads * D;
+    const int64_t D = l->options.head_dim, q = l->options.heads * D, k = l->k_heads * D, v = l->v_heads * D;
     const void *key = call->key ? call->key : x, *value = call->value ? call->value : x;
     const projection p[] = {
         {&slots->q, at.q_rows, q, x, at.q, at.q_row, dx[0], false},

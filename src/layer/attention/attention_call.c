@@ -62,13 +62,13 @@ static void describe_outputs(const mha_layer_input *in, mha_attn_desc *desc)
     desc->block_k = in->length;
 }
 
-/* The masks and gates that the operator reads. A call that records always has gates, so that they have gradients. */
+/* The masks and gates that the operator reads. A call with gradients always has gates, so that they have some too. */
 static uint32_t inputs_of(const mha_attn_layer *layer, const mha__attn_call *call)
 {
     const mha_attn_layer_options *o = &layer->options;
     const mha_layer_input *in = call->in;
     return (in->lengths ? MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS : 0u) | (in->keep.data ? MHA_ATTN_KEEP : 0u) |
-           (in->gates.data || o->choice.of || mha__attn_records(call) ? MHA_ATTN_GATES : 0u) |
+           (in->gates.data || o->choice.of || (call->outputs & MHA_ATTN_GRADS) ? MHA_ATTN_GATES : 0u) |
            (o->slopes ? MHA_ATTN_SLOPES : 0u) | (call->bias.data ? MHA_ATTN_BIAS : 0u) |
            (call->drop.data ? MHA_ATTN_DROPOUT_KEEP : 0u);
 }
@@ -91,7 +91,7 @@ mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call 
     if (in->cache && o->choice.of)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "mha_layer_input: cache must be NULL for a layer that selects heads");
-    if (mha__attn_splits(layer)) MHA__TRY(mha__attn_split_check(in, err));
+    if (o->choice.of == MHA_CHOICE_OPTIONS) MHA__TRY(mha__attn_split_check(in, err));
     *desc = (mha_attn_desc){
         .size = sizeof *desc,
         .batch = in->batch,
@@ -142,7 +142,7 @@ bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
 
 mha__qkv mha__qkv_of(const mha_attn_layer *layer, const mha__attn_call *call, void *buffer, size_t size)
 {
-    const int64_t D = layer->options.head_dim, q_width = mha__context_width(layer);
+    const int64_t D = layer->options.head_dim, q_width = layer->options.heads * D;
     const int64_t kv_width = layer->options.kv_heads * D, rows = mha__attn_rows(call),
                   length = mha__attn_kv_length(call);
     const bool apart = length != call->in->length;
@@ -174,11 +174,12 @@ static void bind_qkv(const mha_attn_layer *layer, const mha__attn_call *call, co
     const mha_attn_layer_options *o = &layer->options;
     const size_t size = t->qkv ? mha__attn_real(layer) : sizeof *t->half;
     const mha__qkv at = mha__qkv_of(layer, call, t->qkv ? t->qkv : t->half, size);
-    const int64_t L = call->in->length, D = o->head_dim, q_width = o->heads * D, Ln = mha__attn_kv_length(call);
+    const int64_t L = call->in->length, D = o->head_dim, width = mha__context_width(layer),
+                  Ln = mha__attn_kv_length(call);
     args->q = (mha_cview){at.q, {L * at.q_row, D, at.q_row, 1}};
     args->k = (mha_cview){at.k, {Ln * at.kv_row, D, at.kv_row, 1}};
     args->v = (mha_cview){at.v, {Ln * at.kv_row, D, at.kv_row, 1}};
-    args->out = (mha_view){t->context, {L * q_width, D, q_width, 1}};
+    args->out = (mha_view){t->context, {L * width, D, width, 1}};
     if (!call->past) return;
     const int64_t head = mha__attn_keys(call) * D;
     args->k = (mha_cview){t->past_k, {o->kv_heads * head, head, D, 1}};
@@ -211,7 +212,7 @@ mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *
         .block_keep = {in->stats ? in->rows : NULL, {in->length, 0, 1, 0}},
     };
     bind_qkv(layer, call, t, &args);
-    if (mha__attn_records(call) && !args.gates.data) args.gates.data = no_gates(layer);
+    if ((call->outputs & MHA_ATTN_GRADS) && !args.gates.data) args.gates.data = no_gates(layer);
     mha__chosen_bind(layer, in, &t->chosen, &args);
     return args;
 }

@@ -71,9 +71,16 @@ static inline int64_t mha__qkv_width(const mha_attn_layer_options *o)
 {
     return (o->heads + 2 * o->kv_heads) * o->head_dim;
 }
+/* True if the outputs of experts are summed before the output projection. There may be many more experts than a
+ * sequence keeps, so the context then holds those of each sequence, in the order of its list. */
+static inline bool mha__experts_summed(const mha_attn_layer *layer)
+{
+    return layer->options.choice.of == MHA_CHOICE_EXPERTS && layer->expert_output != MHA_EXPERT_SLOT;
+}
 static inline int64_t mha__context_width(const mha_attn_layer *layer)
 {
-    return layer->options.heads * layer->options.head_dim;
+    const mha_attn_layer_options *o = &layer->options;
+    return (mha__experts_summed(layer) ? o->choice.keep : o->heads) * o->head_dim;
 }
 
 /* Frees what the struct refers to. */
@@ -148,7 +155,7 @@ typedef struct mha__attn_trace {
     void *qkv;              /* see mha__qkv; NULL where `half` is computed directly */
     void *past_k, *past_v;  /* [B, Hkv, Lk, D] with `past` */
     uint16_t *half, *mixed; /* qkv and context in 16 bit */
-    void *context;          /* [B L, H D] */
+    void *context;          /* [B L, H D], or kept experts only */
     void *sum;              /* [B L, E] of the experts */
     void *lse;              /* [B, n, L] */
     void *probs, *scores;   /* [B, n, L, Lk] */

@@ -60,7 +60,7 @@ bool mha__heads_skipped(const mha_attn_layer *layer, const mha_layer_input *in)
 
 void mha__heads_describe(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_desc *desc)
 {
-    if (!mha__heads_skipped(layer, call->in)) return;
+    if (!mha__heads_skipped(layer, call->in) || mha__experts_summed(layer)) return;
     desc->inputs |= MHA_ATTN_BLOCK_KEEP;
     desc->block_q = call->in->length;
     desc->block_k = mha__attn_keys(call);
@@ -157,7 +157,7 @@ static void project_task(void *arg, int64_t part, int worker)
                                                                .y = y,
                                                                .y_stride = job.row,
                                                                .parts = l->one_head + (count_of(l, 0) - 1 - part)});
-        for (int64_t i = 0; !s.needed && i < s.rows; i++)
+        for (int64_t i = 0; !s.needed && !mha__experts_summed(l) && i < s.rows; i++)
             memset(y + (size_t)i * row + (size_t)part * head, 0, head);
     }
 }

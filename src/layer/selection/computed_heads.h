@@ -17,10 +17,12 @@ mha_status mha__heads_pack(mha_attn_layer *layer, const mha__matrix qkv[3], mha_
 /* True if the attention of heads that are not kept is left out: unless the call asks for maps, statistics or
  * activations, which are of all heads. */
 bool mha__heads_skipped(const mha_attn_layer *layer, const mha_layer_input *in);
-/* The description of such a call: a head that is not kept is one block in which no query attends to a key. */
+/* The description of such a call: a head that is not kept is one block in which no query attends to a key; summed
+ * experts are listed instead (head_count_per_sequence.h). */
 void mha__heads_describe(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_desc *desc);
 
-/* The projections of x[3], for a layer packed head by head; zeros for heads that are not computed. */
+/* The projections of x[3], for a layer packed head by head; zeros for heads that are not computed, unless they are
+ * experts, which the operator never visits. */
 void mha__heads_project(const mha_attn_layer *layer, const mha__attn_call *call, const mha__chosen *chosen,
                         const void *const x[3], void *qkv);
 /* True if the output projection reads the columns of kept heads alone. */

@@ -6,8 +6,8 @@
 
 /* One kept expert of one sequence. */
 typedef struct expert {
-    int64_t next; /* counts kept experts of all sequences */
-    int64_t e, n, first, rows;
+    int64_t next;                 /* counts kept experts of all sequences */
+    int64_t e, i, n, first, rows; /* e is number i in the list of sequence n */
     double gate;
 } expert;
 
@@ -17,17 +17,18 @@ static bool next_expert(const mha_attn_layer *l, const mha_layer_input *in, cons
     const int64_t experts = l->options.heads, keep = l->options.choice.keep;
     if (x->next == mha__layer_sequences(in) * keep) return false;
     x->n = x->next / keep;
-    x->e = chosen->list[x->n * experts + x->next++ % keep];
+    x->i = x->next++ % keep;
+    x->e = chosen->list[x->n * experts + x->i];
     x->first = mha__layer_first_row(in, x->n);
     x->rows = mha__layer_first_row(in, x->n + 1) - x->first;
     x->gate = mha__rounded(l->options.dtype, chosen->gate[x->n * experts + x->e]);
     return true;
 }
 
-/* Where the columns of an expert begin in context [B L, experts D], and its rows in sum [B L, E]. */
+/* Where the columns of an expert begin in the context. */
 static int64_t columns_of(const mha_attn_layer *l, const expert *x)
 {
-    return (x->first * l->options.heads + x->e) * l->options.head_dim;
+    return x->first * mha__context_width(l) + x->i * l->options.head_dim;
 }
 
 static char *at(const mha_attn_layer *l, const void *x, int64_t element)
@@ -42,7 +43,7 @@ static void project(const mha_attn_layer *l, const expert *x, const void *contex
     const mha_dtype dtype = l->options.dtype;
     const int64_t E = l->options.hidden;
     mha__linear_run(l->expert_o, &(mha__linear_call){.x = at(l, context, columns_of(l, x)),
-                                                     .x_stride = l->options.heads * l->options.head_dim,
+                                                     .x_stride = mha__context_width(l),
                                                      .rows = x->rows,
                                                      .y = y,
                                                      .y_stride = E,
@@ -57,7 +58,7 @@ void mha__experts_sum(const mha_attn_layer *l, const mha_layer_input *in, const 
                       const void *context, void *sum)
 {
     const mha_dtype dtype = l->options.dtype;
-    const int64_t E = l->options.hidden, row = l->options.heads * l->options.head_dim;
+    const int64_t E = l->options.hidden, row = mha__context_width(l);
     memset(sum, 0, (size_t)(in->batch * in->length * E) * mha__attn_real(l));
     for (expert x = {0}; next_expert(l, in, chosen, &x);) {
         if (l->expert_output == MHA_EXPERT_PROJECT) {
@@ -75,7 +76,7 @@ mha_status mha__experts_back(const mha_attn_layer *l, const mha_layer_input *in,
                              const mha__grad_slot *slot, const void *context, const void *dsum, void *dcontext,
                              mha_error *err)
 {
-    const int64_t E = l->options.hidden, D = l->options.head_dim, row = l->options.heads * D;
+    const int64_t E = l->options.hidden, D = l->options.head_dim, row = mha__context_width(l);
     for (expert x = {0}; next_expert(l, in, chosen, &x);) {
         const char *dy = at(l, dsum, x.first * E);
         char *dx = at(l, dcontext, columns_of(l, &x));

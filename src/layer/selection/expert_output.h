@@ -5,12 +5,7 @@
 
 #include "layer/selection/head_selection.h"
 
-static inline bool mha__experts_summed(const mha_attn_layer *layer)
-{
-    return layer->options.choice.of == MHA_CHOICE_EXPERTS && layer->expert_output != MHA_EXPERT_SLOT;
-}
-
-/* sum [B L, E] over the kept experts of each sequence, from context [B L, experts D]. The operator applied the gate
+/* sum [B L, E] over the kept experts of each sequence, from context [B L, kept D]. The operator applied the gate
  * already, except to the bias of an expert. */
 void mha__experts_sum(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
                       const void *context, void *sum);

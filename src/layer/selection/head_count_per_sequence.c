@@ -23,8 +23,8 @@ mha_status mha__attn_split_check(const mha_layer_input *in, mha_error *err)
 int64_t mha__attn_most_heads(const mha_attn_layer *layer)
 {
     const mha_layer_choice *c = &layer->options.choice;
-    int64_t most = layer->options.heads;
-    for (int64_t n = 0; mha__attn_splits(layer) && n < c->option_count; n++)
+    int64_t most = mha__experts_summed(layer) ? c->keep : layer->options.heads;
+    for (int64_t n = 0; c->of == MHA_CHOICE_OPTIONS && n < c->option_count; n++)
         most = mha__max64(most, c->options[n]);
     return most;
 }
@@ -44,7 +44,7 @@ typedef struct whole {
 typedef struct part {
     int64_t first, length, heads, head_dim;
     int64_t first_key; /* row of k and v */
-    int64_t place;     /* index of its option in [sequences, S] */
+    int64_t place;     /* index of its option, or of its first expert, in [sequences, S] */
     mha_attn_desc desc;
     mha_attn_args args;
     mha_attn_plan *plan;
@@ -76,7 +76,7 @@ static mha_cview from(mha_cview mask, int64_t n, size_t size)
     return mask;
 }
 
-/* Finds the rows of sequence n and the option it selected. */
+/* Finds the rows of sequence n and its heads. */
 static void find(const whole *w, int64_t n, part *p)
 {
     const mha_layer_input *in = w->call->in;
@@ -84,6 +84,9 @@ static void find(const whole *w, int64_t n, part *p)
     *p = (part){.first = mha__layer_first_row(in, n), .place = n * l->score.out};
     p->first_key = w->call->kv_length ? n * w->call->kv_length : p->first;
     p->length = mha__layer_end_row(in, n) - p->first;
+    p->heads = l->options.heads;
+    p->head_dim = l->options.head_dim;
+    if (mha__experts_summed(l)) return;
     while (!w->trace->chosen.kept[p->place])
         p->place++;
     p->heads = l->options.choice.options[p->place - n * l->score.out];
@@ -130,6 +133,11 @@ static mha_status begin(const whole *w, int64_t n, part *p, mha_error *err)
     p->desc.heads = p->desc.kv_heads = p->heads;
     p->desc.head_dim = p->head_dim;
     bind(w, n, p);
+    if (!mha__experts_summed(w->layer)) return MHA_OK;
+    p->desc.inputs |= MHA_ATTN_HEAD_LIST;
+    p->desc.listed_heads = w->layer->options.choice.keep;
+    p->args.head_list = w->trace->chosen.list + p->place;
+    p->args.gates.stride[1] = 1;
     return MHA_OK;
 }
 
@@ -142,7 +150,7 @@ static mha_status back(const whole *w, const part *p, mha_error *err)
     grads.dk = cut_own(p, w->size, p->first_key, grads.dk);
     grads.dv = cut_own(p, w->size, p->first_key, grads.dv);
     grads.lse = (mha_cview){p->args.lse.data, {0, p->length, 1}};
-    grads.dgates = (mha_view){w->dgates + (size_t)p->place * w->size, {0}};
+    grads.dgates = (mha_view){w->dgates + (size_t)p->place * w->size, {0, p->args.gates.stride[1]}};
     return mha_attn_backward(p->plan, &p->args, &grads, p->workspace, p->bytes, err);
 }
 
@@ -178,7 +186,7 @@ mha_status mha__attn_split_run(const mha_attn_layer *layer, const mha__attn_call
     if (grads)
         memset(dgates, 0, sequences * scores * size);
     else
-        memset(args->out.data, 0, rows * (size_t)(layer->options.heads * layer->options.head_dim) * size);
+        memset(args->out.data, 0, rows * (size_t)mha__context_width(layer) * size);
     for (int64_t n = 0; n < (int64_t)sequences; n++)
         if (mha__layer_end_row(call->in, n) > mha__layer_first_row(call->in, n)) MHA__TRY(run_sequence(&w, n, err));
     return MHA_OK;

@@ -91,7 +91,8 @@ void mha__chosen_bind(const mha_attn_layer *layer, const mha_layer_input *in, co
     const int64_t S = layer->score.out;
     if (!layer->options.choice.of) return;
     args->gates = (mha_cview){chosen->gates, {S, 1}};
-    if (mha__heads_skipped(layer, in)) args->block_keep = (mha_cview){chosen->kept, {S, 1, 0, 0}};
+    if (mha__heads_skipped(layer, in) && !mha__experts_summed(layer))
+        args->block_keep = (mha_cview){chosen->kept, {S, 1, 0, 0}};
 }
 
 void mha__attn_choose(const mha_attn_layer *layer, const mha_layer_input *in, const void *x, const mha__chosen *chosen)

@@ -1,7 +1,5 @@
 /* moe_heads.c - a mixture of experts: each expert is a head, and a router selects top_k experts per sample.
- *
- * For the operator, experts are a list of heads to compute, with gates. The matrices of all experts form one packed
- * projection, of which a call skips the experts that are not selected. */
+ * For the operator, experts are heads with gates; a call skips those that are not selected. */
 #include "layer/variants/variant.h"
 
 static void name_all(mha_variant *v)

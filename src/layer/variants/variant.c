@@ -95,11 +95,6 @@ void mha__usual_dense(mha_variant *v, bool bias, bool output)
 
 /* ---- the list of parameters ---- */
 
-static int tensors_of(const mha__dense *d)
-{
-    return d->tensors ? d->tensors : 1;
-}
-
 static void name_one(mha_variant *v, mha__parameter as, const char *format, int64_t number, const char *suffix,
                      int rank, int64_t rows, int64_t columns)
 {
@@ -116,7 +111,7 @@ static void name_one(mha_variant *v, mha__parameter as, const char *format, int6
 void mha__name_matrix(mha_variant *v, int dense, int t, const char *format, int64_t number)
 {
     const mha__dense *d = &v->dense[dense];
-    const int64_t out = d->out / tensors_of(d);
+    const int64_t out = d->out / (d->tensors ? d->tensors : 1);
     const mha__parameter weight = {.fan_in = d->plain ? 0 : d->in, .dense = dense, .tensor = t};
     const mha__parameter bias = {.fan_in = d->in, .dense = dense, .tensor = t, .bias = true};
     if (d->plain) {

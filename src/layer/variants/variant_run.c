@@ -175,7 +175,7 @@ static mha_status back(const mha_variant *v, const mha_variant_input *in, const 
     mha__arena arena = {0};
     mha__attn_scratch scratch;
     mha__attn_scratch_take(&arena, &v->layer, call, space_bytes, &scratch);
-    arena.base = arena.overflow ? NULL : mha__calloc(v->layer.ctx, 1, arena.used);
+    arena.base = arena.overflow ? NULL : mha__alloc(v->layer.ctx, arena.used);
     if (!arena.base) return mha__no_memory(err, arena.used, "the gradients of a layer");
     arena.used = 0;
     mha__attn_scratch_take(&arena, &v->layer, call, space_bytes, &scratch);

@@ -1,5 +1,5 @@
-/* variant_trace.c - the intermediate results of a forward call. The layer computes the heads of all samples side by
- * side; shown are those that a sample selected, in the order of selection. */
+/* variant_trace.c - the intermediate results of a forward call: of heads, those that a sample selected, in the order of
+ * selection. */
 #include "base/ctx.h"
 #include "layer/selection/head_count_per_sequence.h"
 #include "layer/variants/variant.h"
@@ -40,12 +40,12 @@ void mha__place_steps(const mha_variant *v, mha__arena *arena, mha_trace *t)
     t->chosen = o->choice.keep;
     t->choices = mha__choices(v);
     t->n = selects_heads(v) ? o->choice.keep : mha__attn_most_heads(&v->layer);
-    t->width = selects_heads(v) ? t->n * o->head_dim : o->heads * o->head_dim;
+    t->width = (selects_heads(v) ? t->n : o->heads) * o->head_dim;
     if (!o->choice.of) return;
     t->logits = mha__take(arena, (size_t)(t->B * t->choices), real);
     t->gate = mha__take(arena, (size_t)(t->B * t->chosen), real);
     t->heads = o->choice.of == MHA_CHOICE_OPTIONS ? mha__take(arena, (size_t)t->B, sizeof *t->heads) : NULL;
-    if (!selects_heads(v)) return;
+    if (!selects_heads(v) || mha__experts_summed(&v->layer)) return;
     t->context = mha__take(arena, rows, (size_t)t->width * real);
     if (t->call.outputs & MHA_ATTN_PROBS) t->weights = mha__take(arena, rows, (size_t)(t->n * t->Lk) * real);
     if (t->call.outputs & MHA_ATTN_SCORES) t->scores = mha__take(arena, rows, (size_t)(t->n * t->Lk) * real);

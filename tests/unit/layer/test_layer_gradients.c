@@ -159,6 +159,11 @@ static void test_moe_heads(void **state)
         check(p);
         trial_drop(p);
     }
+    /* far more experts than a sample keeps: their context is not stored */
+    TRIAL(moe_heads, 4, 4, true, .d_model = 4, .num_heads = 2, .num_experts = 40, .top_k = 2);
+    trial_soft_gates(p);
+    check(p);
+    trial_drop(p);
 }
 
 /* Heads of 768, as the documents' single head and experts of one head have them. */
