@@ -1,5 +1,5 @@
-/* clock.h - how the benchmarks take time: the least of many rounds, on this thread's own CPU clock, which other
- * programs do not stretch while it waits. Wall time where several threads work. */
+/* clock.h - timing of the benchmarks: the minimum of many rounds, in CPU time of this thread, which does not depend on
+ * other programs. Wall-clock time for several threads. */
 #ifndef BENCH_CLOCK_H
 #define BENCH_CLOCK_H
 
@@ -12,8 +12,7 @@ static inline double clock_seconds(clockid_t clock)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Least seconds of one call of `work(arg)` among rounds that together take about `budget` seconds; at least 3
- * rounds. */
+/* Minimum seconds of one call of `work(arg)`, over at least 3 rounds that together take about `budget` seconds. */
 static inline double least_seconds(void (*work)(void *arg), void *arg, double budget, clockid_t clock)
 {
     double least = 1e300, total = 0;

@@ -1,4 +1,4 @@
-"""The operator beside its peers: the same shapes in the same process, in alternating rounds.
+"""Compares the operator with other libraries: the same shapes in the same process, in alternating rounds.
 
     PYTHONPATH=python MHA_LIB=build/libmha.so python3 bench/compare.py [--rows NAMES] [--threads N] [--dtype TYPE]
         [--ggml FILE] [--program build/bin/mha] [--json | --csv | --markdown] [--chart FILE.svg]
@@ -31,7 +31,7 @@ import mha
 import numpy as np
 import peers
 
-# (times the best peer, share of the limit) that we want for f32; times the best peer for 16 bit without tiles.
+# Goals: (ratio to the best peer, fraction of the limit) for f32; ratio to the best peer for 16-bit types without tiles.
 GOALS = {
     "prefill": (1.4, 0.70, 1.5), "prefill-causal": (2.2, 0.50, 1.5), "bert-batch": (1.8, 0.60, 1.5),
     "grouped-causal": (1.6, 0.68, 1.5), "long": (1.25, 0.72, 1.5), "long-causal": (1.6, 0.68, 1.5),

@@ -1,4 +1,4 @@
-/* ggml_peer.c - ggml's flash attention as a peer of bench/compare.py: one problem, opened once and computed many times.
+/* ggml_peer.c - ggml's flash attention for bench/compare.py: one problem, opened once and computed many times.
  *
  * Built against ggml by bench/build_ggml.sh and loaded by compare.py with ctypes; no part of mha. The tensors lie in
  * the caller's memory; ggml's order of dimensions is the reverse of ours, and its result is [B, Lq, H, D].
@@ -73,7 +73,7 @@ int peer_run(peer *p)
     return ggml_graph_compute(p->graph, &p->plan) != GGML_STATUS_SUCCESS;
 }
 
-/* Its workers spin between calls; paused ones leave the cores to the other peers. */
+/* The workers of ggml spin between calls; pausing them frees the cores for other libraries. */
 void peer_pause(peer *p)
 {
     ggml_threadpool_pause(p->pool);

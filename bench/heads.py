@@ -1,4 +1,4 @@
-"""The heads workbench beside PyTorch: `mha heads` and bench/heads_torch.py on the same texts, in the same run.
+"""Compares `mha heads` with PyTorch (bench/heads_torch.py) on the same texts, in the same run.
 
     python3 bench/heads.py --program build/bin/mha --model FOLDER --texts FILE [--python PYTHON] [--threads N] [--rounds N]
         [--parts stats,jacobian,gradmag,loo] [--sentences 1000] [--json]

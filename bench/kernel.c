@@ -1,10 +1,9 @@
-/* kernel.c - the kernels alone on data in the first cache level, one thread, as a share of the multiply-add peak of the
- * same run; what the operator makes of them, `mha bench attention` tells.
+/* kernel.c - the kernels alone on data in the first cache level, one thread, as a fraction of the multiply-add peak of
+ * the same run. For the whole operator see `mha bench attention`.
  *
  *     bench_kernel [ISA]     one CSV row for each measurement: isa,what,milliseconds,GFLOP/s,percent of peak
  *
- * Softmax is counted in Gelem/s instead, with no percentage.
- */
+ * Softmax is counted in Gelem/s instead, with no percentage. */
 #include "kernel/kernel.h"
 #include "bench/clock.h"
 #include <stdio.h>
@@ -20,7 +19,7 @@ static void row(const char *isa, const char *what, double seconds, double flops,
     fflush(stdout);
 }
 
-/* Numbers in [-1, 1) that need no seed. */
+/* Deterministic numbers in [-1, 1). */
 static float *numbers(size_t count)
 {
     float *x = aligned_alloc(64, (count * sizeof *x + 63) / 64 * 64);
@@ -64,7 +63,7 @@ static void run_values(void *arg)
         w->k->values(w->k->nr, WIDTH, KEYS, w->s, w->v, WIDTH, w->k->nr, w->alpha, w->o, WIDTH, NULL);
 }
 
-/* Probabilities of the round before are the scores of the next: in range, and exp takes the same time for all. */
+/* The scores are the probabilities of the previous round: they stay in range, and exp takes the same time for all. */
 static void run_softmax(void *arg)
 {
     const panel_work *w = arg;

@@ -1,4 +1,4 @@
-"""Linear layers and whole models beside their peers: the same weights in one process, in alternating rounds.
+"""Compares linear layers and whole models with other libraries: the same weights in one process, in alternating rounds.
 
     PYTHONPATH=python MHA_LIB=build/libmha.so python3 bench/models.py [--rows NAMES] [--threads N] [--dtype f32,bf16]
         [--seconds S] [--program build/bin/mha --start FOLDER] [--json]

@@ -1,5 +1,5 @@
-/* peak.c - the limits of this machine: multiply-adds in registers, and reading of footprints from one cache level to
- * memory. The 100 % of all other benchmarks, which measure it again beside their own rows.
+/* peak.c - the limits of this machine: multiply-adds in registers, and reads from each cache level and memory.
+ * They are the 100 % of all other benchmarks, which measure them again with their own rows.
  *
  *     bench_peak [THREADS [ISA]]       one CSV row for each measurement: isa,threads,what,value,unit
  */

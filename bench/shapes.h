@@ -1,4 +1,4 @@
-/* shapes.h - the problems that speed is measured on: what the rows of every table in docs/benchmarks.md are.
+/* shapes.h - the benchmark problems: the rows of every table in docs/benchmarks.md.
  *
  * One table for all: `mha bench attention` is compiled from it and bench/compare.py reads it. Causal rows have Lq = Lk.
  * Operations are counted as 4 B H Lq Lk D, half of it when causal, 3.5 times it for forward and backward; bytes as one

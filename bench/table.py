@@ -1,4 +1,4 @@
-"""Rows of a benchmark, told as they are measured: a table in Markdown, or all of them as JSON at the end."""
+"""Prints rows of a benchmark as they are measured: a Markdown table, or JSON at the end."""
 import json
 import sys
 

@@ -1,4 +1,4 @@
-"""`mha tokenizer train` beside the trainers of the tokenizers library, on the same file.
+"""Compares `mha tokenizer train` with the trainers of the tokenizers library on the same file.
 
     python3 bench/tokenizer.py --program build/bin/mha --texts FILE [--vocab-size 30000] [--rounds 3]
 

@@ -1,9 +1,9 @@
-/* train.c - training steps on demand, timed: our side of bench/train.py.
+/* train.c - runs and times training steps for bench/train.py.
  *
  *     bench_train FOLDER BATCH LENGTH THREADS [f32|bf16 [ISA]]
  *
- * Each step reads BATCH * LENGTH token ids from standard input and answers with a line: seconds by the wall, seconds of
- * the CPU, the loss before the step, and the length of the gradient. Ends with the input.
+ * Each step reads BATCH * LENGTH token ids from standard input and answers with a line: wall-clock seconds,
+ * CPU seconds, the loss before the step, and the norm of the gradient. Stops at the end of input.
  */
 #include "clock.h"
 #include "mha/mha.h"

@@ -1,4 +1,4 @@
-"""Steps of training beside PyTorch: the same weights, tokens and options, in alternating steps of one run.
+"""Compares training steps with PyTorch: the same weights, tokens and options, in alternating steps of one run.
 
     python3 bench/train.py --program build/gcc/bench/bench_train [--shapes 4x64,1x1024] [--threads 1] [--rounds 5]
                            [--peers eager,sdpa,compile] [--model FOLDER] [--dtype bf16] [--json]

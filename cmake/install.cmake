@@ -46,7 +46,7 @@ endfunction()
 mha_install_pc(mha "${PROJECT_DESCRIPTION}" ${MHA_UTF8PROC} ${MHA_PCRE2})
 mha_install_pc(mha_attn "Multi-head attention in C: the operator alone")
 
-# ---- the way back ----
+# ---- uninstall ----
 if(PROJECT_IS_TOP_LEVEL)
   add_custom_target(uninstall VERBATIM
     COMMAND ${CMAKE_COMMAND} -DMANIFEST=${PROJECT_BINARY_DIR}/install_manifest.txt -P ${PROJECT_SOURCE_DIR}/cmake/uninstall.cmake)

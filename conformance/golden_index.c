@@ -30,28 +30,28 @@ bool verify_has(const verify_entry *e, const char *key)
 int64_t verify_int(const verify_entry *e, const char *key)
 {
     const json_t *value = json_object_get(e->object, key);
-    if (!json_is_integer(value)) verify_fault(e, "\"%s\" in index.json is not an integer", key);
+    if (!json_is_integer(value)) verify_fault(e, "\"%s\" in index.json must be an integer", key);
     return json_integer_value(value);
 }
 
 double verify_real(const verify_entry *e, const char *key)
 {
     const json_t *value = json_object_get(e->object, key);
-    if (!json_is_number(value)) verify_fault(e, "\"%s\" in index.json is not a number", key);
+    if (!json_is_number(value)) verify_fault(e, "\"%s\" in index.json must be a number", key);
     return json_number_value(value);
 }
 
 bool verify_bool(const verify_entry *e, const char *key)
 {
     const json_t *value = json_object_get(e->object, key);
-    if (!json_is_boolean(value)) verify_fault(e, "\"%s\" in index.json is neither true nor false", key);
+    if (!json_is_boolean(value)) verify_fault(e, "\"%s\" in index.json must be true or false", key);
     return json_is_true(value);
 }
 
 const char *verify_text(const verify_entry *e, const char *key)
 {
     const char *text = json_string_value(json_object_get(e->object, key));
-    if (!text) verify_fault(e, "\"%s\" in index.json is not a string", key);
+    if (!text) verify_fault(e, "\"%s\" in index.json must be a string", key);
     return text ? text : "";
 }
 
@@ -59,12 +59,12 @@ void verify_ints(const verify_entry *e, const char *key, int64_t *out, int64_t c
 {
     const json_t *array = json_object_get(e->object, key);
     if (!json_is_array(array) || json_array_size(array) != (size_t)count) {
-        verify_fault(e, "\"%s\" in index.json is not an array of %lld", key, (long long)count);
+        verify_fault(e, "\"%s\" in index.json must be an array of %lld elements", key, (long long)count);
         return;
     }
     for (int64_t n = 0; n < count; n++) {
         const json_t *value = json_array_get(array, (size_t)n);
-        if (!json_is_integer(value)) verify_fault(e, "\"%s\" in index.json holds something else than integers", key);
+        if (!json_is_integer(value)) verify_fault(e, "\"%s\" in index.json must hold integers only", key);
         out[n] = json_integer_value(value);
     }
 }
@@ -73,7 +73,7 @@ double verify_limit(const verify_entry *e, const char *tensor, double otherwise)
 {
     const json_t *value = json_object_get(json_object_get(e->object, "atol"), tensor);
     if (!value) return otherwise;
-    if (!json_is_number(value)) verify_fault(e, "\"atol\" of \"%s\" in index.json is not a number", tensor);
+    if (!json_is_number(value)) verify_fault(e, "\"atol\" of \"%s\" in index.json must be a number", tensor);
     return json_number_value(value);
 }
 

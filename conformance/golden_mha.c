@@ -45,7 +45,7 @@ static const float *input(module *m, const char *name, int64_t *length, int64_t 
     if (!x) return NULL;
     *length = shape[rows];
     const int64_t batch = m->batched ? shape[1 - rows] : 1;
-    if (m->B && batch != m->B) verify_fault(&m->c->entry, "tensor \"%s\" has another batch", name);
+    if (m->B && batch != m->B) verify_fault(&m->c->entry, "tensor \"%s\" must have the batch of the query", name);
     m->B = batch;
     if (m->batch_first || !m->batched) return x;
     float *turned = ops_room(m->c, batch * *length * width);
@@ -117,9 +117,9 @@ static void add_masks(module *m)
     const uint8_t *padding = hidden_by(m, "key_padding_mask"), *mask = hidden_by(m, "attn_mask");
     const bool each = elements_of(m, "attn_mask") == m->B * m->H * square;
     if (padding && elements_of(m, "key_padding_mask") != m->B * m->S)
-        verify_fault(&m->c->entry, "\"key_padding_mask\" has another shape than the keys");
+        verify_fault(&m->c->entry, "\"key_padding_mask\" must have the shape of the keys");
     if (elements_of(m, "attn_mask") && !each && elements_of(m, "attn_mask") != square)
-        verify_fault(&m->c->entry, "\"attn_mask\" has another shape than the scores");
+        verify_fault(&m->c->entry, "\"attn_mask\" must have the shape of the scores");
     if (padding || mask) m->keep = verify_alloc(&m->c->memory, m->B * m->H * m->L * keys, 1, &m->c->entry);
     for (int64_t row = 0; m->keep && !failed(m) && row < m->B * m->H * m->L; row++)
         for (int64_t j = 0; j < keys; j++) {
@@ -191,7 +191,7 @@ void ops_torch_mha(ops_case *c)
     m.E = size_of(&m, "embed_dim", 0), m.H = size_of(&m, "num_heads", 0);
     m.batch_first = flag(&m, "batch_first", false), m.batched = query && query->rank == 3;
     m.extra = flag(&m, "add_bias_kv", false) + flag(&m, "add_zero_attn", false);
-    if (m.E < 1 || m.H < 1 || m.E % m.H) verify_fault(&c->entry, "\"embed_dim\" and \"num_heads\" make no heads");
+    if (m.E < 1 || m.H < 1 || m.E % m.H) verify_fault(&c->entry, "\"num_heads\" must divide \"embed_dim\"");
     if (c->entry.error->status != MHA_OK) return;
     const int64_t kdim = size_of(&m, "kdim", m.E), vdim = size_of(&m, "vdim", m.E);
     int64_t values = 0, square[2] = {m.E, m.E}, wide[1] = {m.E};

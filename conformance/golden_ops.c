@@ -116,7 +116,7 @@ void ops_activation(ops_case *c)
         n++;
     if (n == KNOWN) {
         c->outcome.refused = true;
-        snprintf(c->outcome.reason, sizeof c->outcome.reason, "the activation is not built yet");
+        snprintf(c->outcome.reason, sizeof c->outcome.reason, "the activation is not supported");
         return;
     }
     const float *x = ops_floats(c, "x", 1, &count);
@@ -154,7 +154,7 @@ static void refuse_kind(verify_log *log, const char *kind)
     verify_case outcome;
     verify_begin(&outcome, kind, kind);
     outcome.refused = true;
-    snprintf(outcome.reason, sizeof outcome.reason, "recorded results of \"%s\" are not checked yet", kind);
+    snprintf(outcome.reason, sizeof outcome.reason, "recorded results of \"%s\" are not supported", kind);
     verify_end(log, &outcome);
 }
 

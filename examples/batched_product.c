@@ -38,7 +38,7 @@ int main(void)
                                 .q_len = ROWS,
                                 .kv_len = ROWS,
                                 .head_dim = D,
-                                .scale = 1, /* 0 would divide by sqrt(D) */
+                                .scale = 1, /* the default, 0, divides by sqrt(D) */
                                 .outputs = MHA_ATTN_SCORES};
     const mha_attn_args args = {
         .size = sizeof args, .q.data = a, .k.data = a, .v.data = a, .out.data = out, .scores.data = all};

@@ -1,4 +1,4 @@
-/* chosen_heads.c - what the three selectors decide for each sequence: a router takes two of four experts, a predictor
+/* chosen_heads.c - the choices of three selectors for each sequence: a router chooses two of four experts, a predictor
  * keeps two of four heads, another one a number of heads. Seeds and choices are those of `mha tour`. */
 #include <mha/mha.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ static void print_row(const char *name, const mha_step_view *step, int64_t b)
         printf(" %.4f", (double)((const float *)step->data)[b * step->stride[0] + i * step->stride[1]]);
 }
 
-/* One line for each sequence: the selector's opinion, its choice, the factors of what was chosen. */
+/* One line per sequence: the logits of the selector, its choice, and the gates of the chosen heads. */
 static void print_choices(const mha_trace *trace, int64_t batch)
 {
     mha_step_view logits, gates;
@@ -30,7 +30,7 @@ static void print_choices(const mha_trace *trace, int64_t batch)
     }
 }
 
-/* Draws the layer and its inputs, runs it, says what it chose, and frees it. */
+/* Initializes the layer and its inputs, runs it, prints its choices, and frees it. */
 static mha_status show(const char *name, mha_variant *layer, uint64_t seed, int64_t batch, int64_t width,
                        mha_error *err)
 {

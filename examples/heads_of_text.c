@@ -1,5 +1,5 @@
-/* heads_of_text.c - what every head of a checkpoint does on a text of any length, without holding a single map: how
- * many bits its rows have, how far it looks, and how much of the weight rests on the first token.
+/* heads_of_text.c - prints statistics of every head of a checkpoint on a text of any length, without storing a map:
+ * entropy in bits, mean distance, and the fraction of the weight on the first token.
  *
  *     heads_of_text FOLDER TEXT */
 #include <mha/mha.h>

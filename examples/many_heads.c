@@ -5,7 +5,7 @@
 
 enum { BATCH = 2, TOKENS = 6, D_IN = 3, D_OUT = 4 };
 
-/* "Your journey starts with one step", three numbers for each word, twice. */
+/* "Your journey starts with one step", three features per word, twice. */
 static const float inputs[BATCH][TOKENS][D_IN] = {{{0.43f, 0.15f, 0.89f},
                                                    {0.55f, 0.87f, 0.66f},
                                                    {0.57f, 0.85f, 0.64f},
@@ -19,7 +19,7 @@ static const float inputs[BATCH][TOKENS][D_IN] = {{{0.43f, 0.15f, 0.89f},
                                                    {0.77f, 0.25f, 0.10f},
                                                    {0.05f, 0.80f, 0.55f}}};
 
-/* Draws the layer from seed 123, runs it and prints the first sentence. */
+/* Initializes the layer from seed 123, runs it and prints the first sentence. */
 static mha_status show(const char *name, mha_variant *layer, mha_error *err)
 {
     float output[BATCH][TOKENS][D_OUT];

@@ -13,7 +13,7 @@ static const mha_weight_split_options options = {
     .size = sizeof options, .d_in = WIDTH, .d_out = WIDTH, .num_heads = 2, .qkv_bias = 1};
 static const mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = TOKENS, .query = x};
 
-/* Draws a layer, runs it, and writes its parameters. */
+/* Initializes a layer, runs it, and writes its parameters. */
 static mha_status save(const char *path, mha_error *err)
 {
     mha_rng rng;

@@ -1,5 +1,5 @@
-/* split_heads.c - view, transpose and back without moving a number: heads are strides. Every word sees itself alone
- * here, so that the output is v, read through one set of strides and written through another. */
+/* split_heads.c - view, transpose and back without moving an element: heads are strides. Every word attends only to
+ * itself here, so that the output is v, read through one set of strides and written through another. */
 #include <mha/mha.h>
 #include <stdio.h>
 

@@ -11,7 +11,7 @@ static const uint8_t keep[BATCH][1][LQ][LK] = {{{{1, 1, 1, 1, 1}, {1, 1, 1, 1, 1
                                                {{{1, 1, 1, 1, 0}, {1, 1, 1, 1, 0}, {1, 1, 1, 1, 0}}},
                                                {{{0, 0, 0, 0, 0}, {1, 1, 1, 0, 0}, {1, 1, 1, 0, 0}}}};
 
-/* What the queries of a sequence look at, with head 0. */
+/* Prints the weights of head 0 for the queries of a sequence. */
 static void print_weights(const mha_step_view *weights, int64_t b)
 {
     const float *w = (const float *)weights->data + b * weights->stride[0];

@@ -1,11 +1,11 @@
-/* train_induction.c - induction heads, made at home. A model of two layers of attention and nothing else learns random
- * sequences that repeat themselves. All that helps there is to find what followed the last time, which takes two heads
- * one behind the other: one that looks at the token before, and one that looks for the token whose "token before" is
- * the present one (Elhage et al. 2021; Olsson et al. 2022).
+/* train_induction.c - trains induction heads. A model of two attention layers without feed-forward learns random
+ * sequences that repeat themselves. The only way to predict them is to find the token that followed the last
+ * occurrence, which takes two heads in sequence: one that attends to the previous token, and one that attends to the
+ * token whose previous token is the current one (Elhage et al. 2021; Olsson et al. 2022).
  *
  *     train_induction [FOLDER]     the model is saved there: `mha heads FOLDER --ids ...` gives the same labels
  *
- * Fails unless the heads have appeared, their removal takes the ability away, and that of as many others does not. */
+ * Fails unless the heads appear, removing them destroys the ability, and removing as many other heads does not. */
 #include <math.h>
 #include <mha/mha.h>
 #include <stdio.h>

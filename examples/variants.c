@@ -6,7 +6,7 @@
 enum { TOKENS = 16, WIDTH = 64, HEADS = 8 };
 static float x[TOKENS * WIDTH], y[TOKENS * WIDTH];
 
-/* Draws the layer, runs it, prints its row, and frees it. */
+/* Initializes the layer, runs it, prints its row, and frees it. */
 static mha_status show(const char *name, mha_variant *layer, mha_error *err)
 {
     mha_rng rng;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_docs.sh - the documents say what is so: the C example in README.md is examples/attention.c to the letter, and
-# every file that a document links to exists.
+# check_docs.sh - checks the documents: the C example in README.md must equal examples/attention.c, and every linked file
+# must exist.
 set -eu
 cd "$(dirname -- "$0")/.."
 status=0
@@ -14,7 +14,7 @@ awk '/^```c$/ { on = 1; next } /^```$/ { if (on) exit } on' README.md | diff -u 
 dead_links() {
     for page in README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs/*.md docs/layers/*.md; do
         grep -o '](\([^)#:]*\))' "$page" | sed 's/^](//; s/)$//' | while read -r link; do
-            [ -e "$(dirname "$page")/$link" ] || echo "$page: links to $link, which is not there"
+            [ -e "$(dirname "$page")/$link" ] || echo "$page: linked file $link must exist"
         done
     done
 }

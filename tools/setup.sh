@@ -1,4 +1,4 @@
-# setup.sh - what ./run and ./check share: find what is missing, install it politely, build quietly.
+# setup.sh - shared by ./run and ./check: finds missing packages, installs them after asking, builds with progress.
 #
 # Sourced, after `root` was set to the top of the source tree. Everything it says goes to stderr; stdout belongs to the
 # program. Builds lie in build/NAME (a preset of CMakePresets.json) and their logs in build/NAME.log.
@@ -61,7 +61,7 @@ missing_packages() {
     done
 }
 
-# ---- apt-get, politely ----
+# ---- apt-get ----
 
 # allowed PACKAGES: sets `as` (empty or sudo) when apt-get may be used; otherwise says why not and what to type.
 allowed() {
@@ -116,7 +116,7 @@ install_needs() {
     [ -z "$still" ] || fail 3 "installed, but still not found: $still(is CC or PKG_CONFIG_PATH set to something else?)"
 }
 
-# ---- building, quietly ----
+# ---- building ----
 
 # progress LABEL: copies lines from stdin to the log; on a terminal, the counters of ninja ("[7/90] ..."), ctest ("7/90 Test ...")
 # and apt-get ("pmstatus:zlib1g-dev:41.3793:Unpacking ...") become one moving line; elsewhere the label is said once.

@@ -137,7 +137,7 @@ static int show_heads(cli_session *s, const mha_model *model, const mha_heads *h
     cli_put_grid(s, model, heads, INDENT);
     fputc('\n', s->out);
     cli_put_legend(s, heads, INDENT);
-    title(s, 4, "Three of them in words (head LAYER.HEAD)");
+    title(s, 4, "Three heads in words (LAYER.HEAD)");
     demo_heads_tell(s, model, heads, HEADS_IN_WORDS, INDENT);
 
     title(s, 5, "Heads removed: probability of the right token when the words are repeated");

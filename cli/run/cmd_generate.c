@@ -31,7 +31,7 @@ static const struct poptOption options[] = {
     {"min-p", 0, POPT_ARG_STRING, &given.min_p, 0, "sample from tokens with at least P times the highest probability",
      "P"},
     {"repetition-penalty", 0, POPT_ARG_STRING, &given.penalty, 0, "above 1 avoids tokens that already occurred", "X"},
-    {"no-repeat-ngram", 0, POPT_ARG_STRING, &given.ngram, 0, "never repeat a sequence of N tokens", "N"},
+    {"no-repeat-ngram", 0, POPT_ARG_STRING, &given.ngram, 0, "do not repeat any sequence of N tokens", "N"},
     {"stop", 0, POPT_ARG_ARGV, &given.stops, 0, "end before this text; may be given several times", "TEXT"},
     {"no-eos", 0, POPT_ARG_NONE, &given.no_eos, 0, "do not end at the model's end-of-text tokens", NULL},
     {"samples", 0, POPT_ARG_STRING, &given.samples, 0, "continuations per prompt (the prompt is computed once)", "N"},
@@ -206,7 +206,7 @@ static void fit(const cli_session *s, const job *j, mha_generate_options *o)
     if (longest + o->max_new <= most) return;
     if (!given.most && longest < most) {
         o->max_new = most - longest;
-        cli_say(s, "at most %lld new tokens: the model takes %lld, the prompt has %lld", (long long)o->max_new,
+        cli_say(s, "at most %lld new tokens: the model accepts %lld, the prompt has %lld", (long long)o->max_new,
                 (long long)most, (long long)longest);
     } else if (strcmp(mha_model_describe(j->model)->family, "gpt2") != 0) {
         cli_say(s, "up to %lld tokens with the prompt: the model was made for %lld (max_position_embeddings)",

@@ -73,7 +73,7 @@ static int read_sequence(cli_session *s, const mha_model *model, sequence *q)
     int code = cli_texts_read(s, false, &texts);
     if (code != CLI_DONE) return code;
     if (texts.count != 1)
-        code = cli_usage(s, "texts must be one (got %lld)", (long long)texts.count);
+        code = cli_usage(s, "exactly one text is required (got %lld)", (long long)texts.count);
     else
         code = s->options.ids ? read_ids(s, &texts, vocab, q) : encode_text(s, &texts, vocab, q);
     cli_texts_free(&texts);
@@ -241,9 +241,9 @@ static int check_options(const cli_session *s, long long *at, long long *most)
                          : given.heads ? "heads"
                                        : "stats");
     if ((given.hidden || given.attn || given.heads || given.stats) && cli_out_ends(s, ".npy"))
-        return cli_usage(s,
-                         "-o %s: an .npy file holds the logits alone; the rest needs a name that ends in .safetensors",
-                         cli_shown(s->options.out));
+        return cli_usage(
+            s, "-o %s: an .npy file can only hold logits; for other tensors the name must end in .safetensors",
+            cli_shown(s->options.out));
     if (given.attn && given.heads) return cli_usage(s, "--attn and --heads exclude each other");
     int code = cli_whole(s, "--at", given.at, 0, INT32_MAX, at);
     if (code == CLI_DONE) code = cli_whole(s, "--top", given.top, 1, 1000, most);

@@ -32,7 +32,7 @@ static int score_text(const cli_session *s, const mha_model *model, const cli_te
         return cli_refuse(s, &error);
     char where[CLI_WHERE];
     if (out->tokens->truncated > 0)
-        cli_say(s, "%s%lld tokens were truncated: the model takes at most %lld", cli_texts_where(texts, n, where),
+        cli_say(s, "%s%lld tokens were truncated: the model accepts at most %lld", cli_texts_where(texts, n, where),
                 (long long)out->tokens->truncated, (long long)how.max_tokens);
     const int64_t count = out->tokens->count;
     if (count < 2) return CLI_DONE;

@@ -67,7 +67,7 @@ static bool is_beside(const mha_heads *heads, int64_t l, int64_t h)
 
 static const choice choices[] = {{"the induction heads", is_induction},
                                  {"the previous-token heads", is_previous},
-                                 {"the others of layers with induction heads", is_beside}};
+                                 {"other heads of layers with induction heads", is_beside}};
 enum { CHOICES = sizeof choices / sizeof *choices };
 _Static_assert(CHOICES + 1 == DEMO_ROWS, "a row for each choice, and one with all heads");
 

@@ -101,9 +101,8 @@ int tap_run(cli_session *s, const mha_model *model, const int32_t *ids, int64_t 
                .hidden = info->hidden,
                .heads = wish->heads};
     if (!info->logits && !(keep & (TAP_HIDDEN | TAP_ATTENTIONS | TAP_STATS)))
-        return cli_error(s, CLI_REFUSED, "%s has no logits: --hidden, --attn and --stats have the rest",
-                         cli_shown(s->model_name));
-    if (!info->logits) cli_say(s, "%s has no logits; the rest is written", cli_shown(s->model_name));
+        return cli_error(s, CLI_REFUSED, "%s has no logits: use --hidden, --attn or --stats", cli_shown(s->model_name));
+    if (!info->logits) cli_say(s, "%s has no logits; writing the other tensors", cli_shown(s->model_name));
     if (!allocate(t, info, wish)) return no_memory(s, t);
     mha_error error = {0};
     const mha_model_input input = {.size = sizeof input, .batch = 1, .length = length, .ids = ids};

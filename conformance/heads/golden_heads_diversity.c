@@ -78,7 +78,7 @@ void heads_rollout(heads_file *f, const char *tensor, int64_t text)
     const double *want = heads_want(f, tensor, 2, shape);
     mha_head_data_ids(f->run->data, text, &length);
     if (want && (shape[0] != length || shape[1] != length))
-        verify_fault(&f->entry, "\"%s\" is not of sentence %lld", cli_shown(tensor), (long long)text);
+        verify_fault(&f->entry, "\"%s\" does not match sentence %lld", cli_shown(tensor), (long long)text);
     if (!want || !heads_ok(f)) return;
     float *out = heads_room(f, length * length, sizeof *out);
     double *got = heads_room(f, length * length, sizeof *got);

@@ -53,7 +53,7 @@ void heads_check_names(const heads_run *run)
         if (known)
             check_words(&e, known->words);
         else
-            verify_fault(&e, "no file of such results");
+            verify_fault(&e, "unknown file");
     }
 }
 
@@ -86,7 +86,7 @@ static void check_seen(const heads_file *f)
     json_object_foreach((json_t *)f->entry.object, name, value)
     {
         if (strcmp(name, "is") == 0 || json_object_get(f->seen, name)) continue;
-        verify_fault(&f->entry, "nothing here compares the tensor \"%s\" of index.json", cli_shown(name));
+        verify_fault(&f->entry, "tensor \"%s\" of index.json is not compared", cli_shown(name));
     }
 }
 
@@ -113,7 +113,7 @@ static void check_shape(const heads_file *f, const mha_tensor *t)
     bool same = json_array_size(shape) == (size_t)t->rank;
     for (int n = 0; n < t->rank; n++)
         same = same && json_integer_value(json_array_get(shape, (size_t)n)) == t->shape[n];
-    if (!same) verify_fault(&f->entry, "tensor \"%s\" has not the shape that index.json gives it", cli_shown(t->name));
+    if (!same) verify_fault(&f->entry, "tensor \"%s\" must have the shape in index.json", cli_shown(t->name));
 }
 
 static const mha_tensor *find(heads_file *f, const char *tensor, int rank, int64_t *shape)

@@ -90,7 +90,7 @@ static void check_part(heads_file *f, const struct part *p, const mha_model_edit
     const double *want = heads_want(f, p->tensor, 2, weight ? (int64_t[]){D, E} : (int64_t[]){KEPT, D});
     const mha_named_tensor *t = find(edit, p->name);
     double *got = want ? heads_room(f, count, sizeof *got) : NULL;
-    if (got && !t && failed->status == MHA_OK) verify_fault(&f->entry, "\"%s\" is not of this model", p->tensor);
+    if (got && !t && failed->status == MHA_OK) verify_fault(&f->entry, "\"%s\" does not match this model", p->tensor);
     for (int64_t n = 0; got && t && n < count; n++)
         got[n] = (double)((const float *)t->data)[n];
     heads_case(f, "gqa", p->tensor, want, got, count, HEADS_ROUNDED, failed);

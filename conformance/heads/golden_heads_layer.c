@@ -163,7 +163,7 @@ static void check_layer(heads_file *f, int64_t number)
     l.x = input(&l, "x");
     l.dout = heads_ok(f) ? input(&l, "dout") : NULL;
     if (!l.x || !l.dout || number >= m->layers) {
-        verify_fault(&f->entry, "layer %lld is not of this model", (long long)number);
+        verify_fault(&f->entry, "this model has no layer %lld", (long long)number);
         return;
     }
     if (make(&l) == MHA_OK && heads_ok(f)) run(&l);

@@ -23,7 +23,7 @@ static bool read_input(language *lm)
     int32_t *ids = wide ? heads_room(lm->f, shape[0] * shape[1], sizeof *ids) : NULL;
     for (int64_t n = 0; ids && n < shape[0] * shape[1]; n++) {
         ids[n] = (int32_t)wide[n];
-        if (wide[n] != ids[n]) verify_fault(&lm->f->entry, "%lld is no token id", (long long)wide[n]);
+        if (wide[n] != ids[n]) verify_fault(&lm->f->entry, "%lld is not a token id", (long long)wide[n]);
     }
     lm->B = shape[0], lm->T = shape[1];
     lm->input = (mha_model_input){.size = sizeof lm->input, .batch = lm->B, .length = lm->T, .ids = ids};
@@ -108,7 +108,7 @@ static void check_without_layers(language *lm)
         if (strncmp(name, prefix, sizeof prefix - 1) != 0) continue;
         const long long layer = strtoll(name + sizeof prefix - 1, &end, 10);
         if (strcmp(end, "_heads") != 0 || layer < 0 || layer >= lm->info->layers)
-            verify_fault(&lm->f->entry, "\"%s\": there is no such layer", cli_shown(name));
+            verify_fault(&lm->f->entry, "\"%s\": unknown layer", cli_shown(name));
         const double *want = heads_want(lm->f, name, 1, (int64_t[]){1});
         const double loss = want ? loss_without(lm, layer, &failed) : NAN;
         heads_case(lm->f, "tinylm", name, want, &loss, 1, HEADS_NEAR, &failed);
@@ -199,7 +199,7 @@ void heads_weights(heads_run *run)
     verify_begin(&outcome, "weights", name);
     if (access(path, F_OK) != 0) {
         outcome.refused = true;
-        snprintf(outcome.reason, sizeof outcome.reason, "weights, not in the folder: those of --lm are taken for them");
+        snprintf(outcome.reason, sizeof outcome.reason, "weights, not in the folder; using those of --lm");
     } else if (heads_open(&f, run, name)) {
         compare_weights(run, f.file, &outcome);
     }

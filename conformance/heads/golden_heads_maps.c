@@ -51,7 +51,7 @@ static void check_maps(heads_file *f)
     const int64_t count = shape[0], tokens = shape[1];
     const int64_t patterns = (int64_t)json_array_size(json_object_get(f->run->index, "pattern_names"));
     if (maps && (tokens != shape[2] || tokens <= FULL_STOP + 1))
-        verify_fault(&f->entry, "\"maps\" are not of the recorded tokens");
+        verify_fault(&f->entry, "\"maps\" do not match the recorded tokens");
     if (!maps || !heads_ok(f)) return;
     mha_error failed = {0};
     mha_heads *heads = measure(f, maps, count, tokens, &failed);

@@ -137,7 +137,7 @@ static int64_t sentence_of(const heads_file *f, const char *name, const char *pr
     if (strncmp(name, prefix, strlen(prefix)) != 0) return -1;
     const long long n = strtoll(name + strlen(prefix), &end, 10);
     if (*end || n < 0 || n >= f->run->count) {
-        verify_fault(&f->entry, "\"%s\": there is no such sentence", cli_shown(name));
+        verify_fault(&f->entry, "\"%s\": unknown sentence", cli_shown(name));
         return -1;
     }
     return n;

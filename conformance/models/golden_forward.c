@@ -38,7 +38,8 @@ static int64_t *tokens(forward_case *f, const char *name)
     const mha_tensor *tensor = verify_tensor(f->entry, f->file, name, rank == 1 ? 1 : 2, rank == 1 ? one : many);
     if (tensor && rank == 2) f->B = many[0];
     if (tensor) f->L = rank == 1 ? one[0] : many[1];
-    if (tensor && tensor->elements != f->B * f->L) verify_fault(f->entry, "tensor \"%s\" has another batch", name);
+    if (tensor && tensor->elements != f->B * f->L)
+        verify_fault(f->entry, "tensor \"%s\" must have the batch of the query", name);
     return verify_integers(&f->memory, f->entry, tensor);
 }
 
@@ -46,7 +47,7 @@ static int32_t *narrow(forward_case *f, const int64_t *from)
 {
     int32_t *to = from ? verify_alloc(&f->memory, f->B * f->L, sizeof *to, f->entry) : NULL;
     for (int64_t n = 0; to && n < f->B * f->L; n++) {
-        if (from[n] != (int32_t)from[n]) verify_fault(f->entry, "%lld is no token id", (long long)from[n]);
+        if (from[n] != (int32_t)from[n]) verify_fault(f->entry, "%lld is not a token id", (long long)from[n]);
         to[n] = (int32_t)from[n];
     }
     return to;

@@ -144,7 +144,7 @@ static const json_t *text_of(const verify_entry *e)
     const json_t *text = json_object_get(e->object, "text");
     bool pair = json_array_size(text) == 2 && json_is_string(json_array_get(text, 0)) &&
                 json_is_string(json_array_get(text, 1));
-    if (text && !json_is_string(text) && !pair) verify_fault(e, "\"text\" is neither a string nor two");
+    if (text && !json_is_string(text) && !pair) verify_fault(e, "\"text\" must be one or two strings");
     return text;
 }
 

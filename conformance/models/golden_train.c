@@ -34,7 +34,7 @@ static int32_t *tokens(train_case *c, const char *name)
     const int64_t *wide = verify_integers(&c->memory, c->entry, verify_tensor(c->entry, c->file, name, 2, c->shape));
     int32_t *ids = wide ? verify_alloc(&c->memory, c->shape[0] * c->shape[1], sizeof *ids, c->entry) : NULL;
     for (int64_t n = 0; ids && n < c->shape[0] * c->shape[1]; n++) {
-        if (wide[n] != (int32_t)wide[n]) verify_fault(c->entry, "%lld is no token id", (long long)wide[n]);
+        if (wide[n] != (int32_t)wide[n]) verify_fault(c->entry, "%lld is not a token id", (long long)wide[n]);
         ids[n] = (int32_t)wide[n];
     }
     return ids;

@@ -69,7 +69,7 @@ static void compare_printed(seed_case *c, const char *name, const float *got, in
     for (int64_t n = 0; n < count; n++) {
         const char *text = json_string_value(json_array_get(values, (size_t)n));
         if (!text) {
-            verify_fault(&c->entry, "a printed number of \"%s\" is no string", cli_shown(name));
+            verify_fault(&c->entry, "the printed values of \"%s\" must be strings", cli_shown(name));
             return;
         }
         const double want = strtod(text, NULL), had = (double)got[n];
@@ -124,7 +124,7 @@ static float *place(seed_case *c, const char *name, int rank, const int64_t *sha
     int64_t want[8];
     memcpy(want, shape, (size_t)rank * sizeof *want);
     const mha_tensor *tensor = verify_tensor(&c->entry, c->file, name, rank, want);
-    if (tensor && c->drawn_count == SEED_DRAWS) verify_fault(&c->entry, "more than %d tensors are drawn", SEED_DRAWS);
+    if (tensor && c->drawn_count == SEED_DRAWS) verify_fault(&c->entry, "more than %d tensors are sampled", SEED_DRAWS);
     float *data = tensor && c->drawn_count < SEED_DRAWS ? seed_alloc(c, tensor->elements) : NULL;
     if (!data) return NULL;
     c->drawn[c->drawn_count].name = tensor->name;
@@ -195,12 +195,12 @@ static void draw_tensor(seed_case *c, mha_rng *rng, const verify_entry *d)
     const int rank = (int)json_array_size(json_object_get(d->object, "shape"));
     int64_t shape[8], range[2] = {0, 0}, count = 1;
     mha_error error = {0};
-    if (rank < 1 || rank > 4) verify_fault(&c->entry, "\"shape\" of a draw has %d extents", rank);
+    if (rank < 1 || rank > 4) verify_fault(&c->entry, "\"shape\" of a draw has %d dimensions", rank);
     if (c->entry.error->status != MHA_OK) return;
     verify_ints(d, "shape", shape, rank);
     for (int n = 0; n < rank; n++) {
         if (shape[n] < 1 || shape[n] > 1 << 20 || count > 1 << 24)
-            verify_fault(&c->entry, "\"shape\" of a draw is not of a small tensor");
+            verify_fault(&c->entry, "\"shape\" of a draw is too large");
         count *= shape[n];
     }
     const bool cut = verify_has(d, "keep_tokens");

@@ -37,13 +37,13 @@ extern "C" {
  *                    total, at most 1. Too high with few tokens: MiniLM's layers (384 elements per token) have 0.81
  *                    to 0.97 on 24 sentences, 0.64 to 0.82 on 128, and 0.49 to 0.60 on 1,000 */
 #define MHA_DIVERSITY_MAP(X)                                                                                         \
-    X(MHA_DIVERSITY_COSINE, "cosine", "maps: cosine, 0..1; high whatever heads do, since rows are positive")         \
-    X(MHA_DIVERSITY_COSINE_CENTRED, "cosine_centred", "maps: cosine of what differs from even weights, -1..1")       \
+    X(MHA_DIVERSITY_COSINE, "cosine", "maps: cosine, 0..1; high for most pairs, since rows are positive")            \
+    X(MHA_DIVERSITY_COSINE_CENTRED, "cosine_centred", "maps: cosine after subtracting uniform weights, -1..1")       \
     X(MHA_DIVERSITY_JS, "js", "maps: Jensen-Shannon divergence of rows in bits, 0..1; 0 = the same map")             \
     X(MHA_DIVERSITY_JS_CLARK, "js_clark_sum", "maps: js, smoothed, in nats, summed over rows (Clark 2019)")          \
     X(MHA_DIVERSITY_CKA, "output_cka", "outputs: linear CKA of what heads add, 0..1; 1 = the same but for scale")    \
     X(MHA_DIVERSITY_SUBSPACE, "output_subspace", "weights: fraction of shared dimensions that heads write to, 0..1") \
-    X(MHA_DIVERSITY_UNIQUE, "unique", "outputs: share that the other heads of the layer do not predict, 0..1")
+    X(MHA_DIVERSITY_UNIQUE, "unique", "outputs: fraction that the other heads of the layer do not predict, 0..1")
 
 typedef enum mha_diversity_kind {
 #define MHA__X(name, key, text) name,

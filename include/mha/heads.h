@@ -17,34 +17,34 @@ extern "C" {
 
 /* X(name, key, one line of explanation). `mha heads --help` prints this list;
  * docs/glossary.md explains each key, and a test checks that none is missing there. */
-#define MHA_HEAD_METRIC_MAP(X)                                                                         \
-    X(MHA_HEAD_ENTROPY, "entropy", "bits: -sum p log2 p of a row")                                     \
-    X(MHA_HEAD_ENTROPY_NORM, "entropy_norm", "entropy / log2(visible keys), 0..1")                     \
-    X(MHA_HEAD_ENTROPY_CONTENT, "entropy_content", "entropy over content rows")                        \
-    X(MHA_HEAD_DISTANCE, "distance", "tokens: sum p |i - j| of a row")                                 \
-    X(MHA_HEAD_DISTANCE_CONTENT, "distance_content", "distance over content rows")                     \
-    X(MHA_HEAD_OFFSET, "offset", "tokens: sum p (j - i); negative looks back")                         \
-    X(MHA_HEAD_CONFIDENCE, "confidence", "largest p of a row")                                         \
-    X(MHA_HEAD_CONFIDENCE_CONTENT, "confidence_content", "confidence over content rows")               \
-    X(MHA_HEAD_CONFIDENCE_NOSPECIAL, "confidence_nospecial",                                           \
-      "largest p on a key that is not special, over content rows")                                     \
-    X(MHA_HEAD_SINK, "sink", "mass on the first token, over all rows; a sink if > 0.3")                \
-    X(MHA_HEAD_FIRST, "first", "mass on the first token")                                              \
-    X(MHA_HEAD_SEP, "sep", "mass on separator tokens")                                                 \
-    X(MHA_HEAD_PREV, "prev", "mass on the token before")                                               \
-    X(MHA_HEAD_NEXT, "next", "mass on the token after")                                                \
-    X(MHA_HEAD_SELF, "self", "mass on the token itself")                                               \
-    X(MHA_HEAD_PUNCT, "punct", "mass on . , ; : ? !")                                                  \
-    X(MHA_HEAD_FIRST_ARGMAX, "first_argmax", "fraction of rows whose largest p is on the first token") \
-    X(MHA_HEAD_PREV_ARGMAX, "prev_argmax", "fraction of rows whose largest p is on the token before")  \
-    X(MHA_HEAD_NEXT_ARGMAX, "next_argmax", "fraction of rows whose largest p is on the token after")   \
-    X(MHA_HEAD_SELF_ARGMAX, "self_argmax", "fraction of rows whose largest p is on the token itself")  \
-    X(MHA_HEAD_WINDOW2, "window2", "mass within two tokens")                                           \
-    X(MHA_HEAD_BLOCK, "block", "mass inside the own segment minus the fraction of keys in it, -1..1")  \
-    X(MHA_HEAD_BROAD, "broad", "entropy_norm over content rows")                                       \
-    X(MHA_HEAD_VERTICAL, "vertical", "fraction of energy explained by all rows being equal")           \
-    X(MHA_HEAD_TOEPLITZ, "toeplitz", "fraction of energy explained by the offset alone")               \
-    X(MHA_HEAD_DUP_PROBE, "dup_probe", "probe text: mass on the other copy of the same token")         \
+#define MHA_HEAD_METRIC_MAP(X)                                                                            \
+    X(MHA_HEAD_ENTROPY, "entropy", "bits: -sum p log2 p of a row")                                        \
+    X(MHA_HEAD_ENTROPY_NORM, "entropy_norm", "entropy / log2(unmasked keys), 0..1")                       \
+    X(MHA_HEAD_ENTROPY_CONTENT, "entropy_content", "entropy over content rows")                           \
+    X(MHA_HEAD_DISTANCE, "distance", "tokens: sum p |i - j| of a row")                                    \
+    X(MHA_HEAD_DISTANCE_CONTENT, "distance_content", "distance over content rows")                        \
+    X(MHA_HEAD_OFFSET, "offset", "tokens: sum p (j - i); negative = earlier tokens")                      \
+    X(MHA_HEAD_CONFIDENCE, "confidence", "largest p of a row")                                            \
+    X(MHA_HEAD_CONFIDENCE_CONTENT, "confidence_content", "confidence over content rows")                  \
+    X(MHA_HEAD_CONFIDENCE_NOSPECIAL, "confidence_nospecial",                                              \
+      "largest p on a key that is not special, over content rows")                                        \
+    X(MHA_HEAD_SINK, "sink", "mass on the first token, over all rows; a sink if > 0.3")                   \
+    X(MHA_HEAD_FIRST, "first", "mass on the first token")                                                 \
+    X(MHA_HEAD_SEP, "sep", "mass on separator tokens")                                                    \
+    X(MHA_HEAD_PREV, "prev", "mass on the token before")                                                  \
+    X(MHA_HEAD_NEXT, "next", "mass on the token after")                                                   \
+    X(MHA_HEAD_SELF, "self", "mass on the token itself")                                                  \
+    X(MHA_HEAD_PUNCT, "punct", "mass on . , ; : ? !")                                                     \
+    X(MHA_HEAD_FIRST_ARGMAX, "first_argmax", "fraction of rows whose largest p is on the first token")    \
+    X(MHA_HEAD_PREV_ARGMAX, "prev_argmax", "fraction of rows whose largest p is on the token before")     \
+    X(MHA_HEAD_NEXT_ARGMAX, "next_argmax", "fraction of rows whose largest p is on the token after")      \
+    X(MHA_HEAD_SELF_ARGMAX, "self_argmax", "fraction of rows whose largest p is on the token itself")     \
+    X(MHA_HEAD_WINDOW2, "window2", "mass within two tokens")                                              \
+    X(MHA_HEAD_BLOCK, "block", "mass inside the token's segment minus the fraction of keys in it, -1..1") \
+    X(MHA_HEAD_BROAD, "broad", "entropy_norm over content rows")                                          \
+    X(MHA_HEAD_VERTICAL, "vertical", "fraction of energy explained by all rows being equal")              \
+    X(MHA_HEAD_TOEPLITZ, "toeplitz", "fraction of energy explained by the offset alone")                  \
+    X(MHA_HEAD_DUP_PROBE, "dup_probe", "probe text: mass on the other copy of the same token")            \
     X(MHA_HEAD_INDUCTION_PROBE, "induction_probe", "probe text: mass on what followed the first copy")
 
 typedef enum mha_head_metric {
@@ -58,22 +58,22 @@ typedef enum mha_head_metric {
 MHA_API const char *mha_head_metric_key(mha_head_metric metric);
 MHA_API const char *mha_head_metric_help(mha_head_metric metric);
 
-/* X(name, key, its rule). The label of a head is the first whose rule applies: induction, duplicate, the largest of
+/* X(name, key, rule). The label of a head is the first whose rule applies: induction, duplicate, the largest of
  * prev next self first sep punct, local, block, broad, vertical, mixed. The thresholds are options. */
 #define MHA_HEAD_LABEL_MAP(X)                                                                                      \
-    X(MHA_LABEL_INDUCTION, "induction", "in a repeated text it looks at what came after the first copy (>= 0.40)") \
-    X(MHA_LABEL_DUPLICATE, "duplicate", "in a repeated text it looks at the other copy of the token (>= 0.40)")    \
-    X(MHA_LABEL_PREV, "prev", "looks at the token before (>= 0.40 of the weight)")                                 \
-    X(MHA_LABEL_NEXT, "next", "looks at the token after (>= 0.40)")                                                \
-    X(MHA_LABEL_SELF, "self", "looks at the token itself (>= 0.40)")                                               \
-    X(MHA_LABEL_FIRST, "first", "looks at the first token, often a place to rest (>= 0.40)")                       \
-    X(MHA_LABEL_SEP, "sep", "looks at separator tokens (>= 0.40)")                                                 \
-    X(MHA_LABEL_PUNCT, "punct", "looks at punctuation (>= 0.40)")                                                  \
-    X(MHA_LABEL_LOCAL, "local", "looks within two tokens (>= 0.70)")                                               \
-    X(MHA_LABEL_BLOCK, "block", "keeps to the segment of the token, beyond its share of the text (>= 0.40)")       \
-    X(MHA_LABEL_BROAD, "broad", "spreads over nearly all tokens (entropy >= 0.90 of the largest)")                 \
-    X(MHA_LABEL_VERTICAL, "vertical", "looks at the same tokens from every place (>= 0.80 of the energy)")         \
-    X(MHA_LABEL_MIXED, "mixed", "no rule fires")
+    X(MHA_LABEL_INDUCTION, "induction", "in a repeated text, attends to the token after the first copy (>= 0.40)") \
+    X(MHA_LABEL_DUPLICATE, "duplicate", "in a repeated text, attends to the other copy of the token (>= 0.40)")    \
+    X(MHA_LABEL_PREV, "prev", "attends to the previous token (>= 0.40 of the weight)")                             \
+    X(MHA_LABEL_NEXT, "next", "attends to the next token (>= 0.40)")                                               \
+    X(MHA_LABEL_SELF, "self", "attends to the token itself (>= 0.40)")                                             \
+    X(MHA_LABEL_FIRST, "first", "attends to the first token, often an attention sink (>= 0.40)")                   \
+    X(MHA_LABEL_SEP, "sep", "attends to separator tokens (>= 0.40)")                                               \
+    X(MHA_LABEL_PUNCT, "punct", "attends to punctuation (>= 0.40)")                                                \
+    X(MHA_LABEL_LOCAL, "local", "attends within two tokens (>= 0.70)")                                             \
+    X(MHA_LABEL_BLOCK, "block", "attends to the token's segment, beyond its fraction of the text (>= 0.40)")       \
+    X(MHA_LABEL_BROAD, "broad", "attends to nearly all tokens (entropy >= 0.90 of the largest)")                   \
+    X(MHA_LABEL_VERTICAL, "vertical", "attends to the same tokens from every position (>= 0.80 of the energy)")    \
+    X(MHA_LABEL_MIXED, "mixed", "no rule applies")
 
 typedef enum mha_head_label {
 #define MHA__X(name, key, text) name,

@@ -314,9 +314,9 @@ typedef struct mha_embed_options {
 
 /* Embeds texts: out [count, E], one vector per text. `options` may be NULL. Texts are terminated UTF-8. A text with
  * more than max_positions tokens is truncated, with a warning in the log of the context: "text 3 of 7: 600 tokens, 88
- * were cut off; the model takes 512". Runs in batches without padding; the vector of a text does not depend on other
- * texts, bitwise. Reports progress as "embed". Errors: MHA_ERR_ARG, naming the text, for one that is NULL, not UTF-8
- * or without tokens; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
+ * were truncated; the model accepts 512". Runs in batches without padding; the vector of a text does not depend on
+ * other texts, bitwise. Reports progress as "embed". Errors: MHA_ERR_ARG, naming the text, for one that is NULL, not
+ * UTF-8 or without tokens; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
 MHA_API mha_status mha_model_embed(const mha_model *model, const char *const *texts, int64_t count,
                                    const mha_embed_options *options, float *out, mha_error *err);
 

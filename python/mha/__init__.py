@@ -1,10 +1,10 @@
-"""mha: multi-head attention from the C library, on NumPy arrays and anything that speaks DLPack (PyTorch tensors).
+"""mha: multi-head attention from the C library, on NumPy arrays and anything that supports DLPack (PyTorch tensors).
 
     import numpy as np, mha
     q = np.random.default_rng(0).standard_normal((1, 8, 128, 64), dtype=np.float32)
     out = mha.attention(q, q, q, causal=True)
 
-Needs NumPy and libmha.so, nothing else. Wrong input raises ValueError with the library's sentence.
+Requires only NumPy and libmha.so. Invalid input raises ValueError with the message of the library.
 """
 from ._backward import Gradients, attention_backward
 from ._cache import Cache, attn_merge

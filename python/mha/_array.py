@@ -1,4 +1,4 @@
-"""Arrays of others, without copies: pointer, type, shape and strides of a NumPy array or of anything with DLPack."""
+"""Zero-copy access to arrays: pointer, type, shape and strides of a NumPy array or of any object with DLPack."""
 import ctypes
 import math
 import operator
@@ -98,7 +98,7 @@ def _from_dlpack(x, name):
     capsule = _exported(x, name)
     t = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     if t.device_type != _CPU:
-        raise ValueError(f"{name}: lives on device type {t.device_type}; only memory of the CPU is possible")
+        raise ValueError(f"{name}: lives on device type {t.device_type}; only CPU memory is supported")
     dtype = _DLPACK.get((t.code, t.bits))
     if dtype is None or t.lanes != 1:
         said = getattr(x, "dtype", f"DLPack type code {t.code} with {t.bits} bits")

@@ -1,4 +1,4 @@
-"""The context that calls use: one per (threads, ISA), made when first asked for and kept."""
+"""The context of calls: one per (threads, ISA), created on first use and cached."""
 import ctypes
 import threading
 import warnings
@@ -52,7 +52,7 @@ def set_isa(name):
 
 
 def set_threads(n):
-    """Threads of later calls; 0 = all CPUs of the process. The bits of a result do not depend on it."""
+    """Threads of later calls; 0 = all CPUs of the process. Results are bitwise identical for any number."""
     global _threads
     before, _threads = _threads, _count(n)
     try:

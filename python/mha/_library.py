@@ -33,7 +33,7 @@ _EXCEPTIONS: dict[int, type[BaseException]] = {ERR_MEMORY: MemoryError, ERR_IO: 
 
 
 def failure(error: Error) -> BaseException:
-    """The exception for a failed call, with the library's sentence."""
+    """The exception for a failed call, with the message of the library."""
     return _EXCEPTIONS.get(error.status, ValueError)(error.message.decode("utf-8", "replace"))
 
 

@@ -231,7 +231,7 @@ class Model(Handle):
         return OutputStats(*some, found.stats) if stats else Output(*some)
 
     def embed(self, texts: Sequence[str], pool: str = "mean", normalize: bool = True) -> np.ndarray:
-        """One vector per text: [n, d]. A text of more tokens than the model takes is cut there, with a warning."""
+        """One vector per text: [n, d]. A text of more tokens than the model accepts is truncated, with a warning."""
         if pool not in _POOL:
             encoded_texts(texts)
             raise ValueError(f"pool must be one of {', '.join(map(repr, _POOL))} (got {pool!r})")

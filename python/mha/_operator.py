@@ -325,17 +325,17 @@ def _unpacked(call_, lse, stats):
 @_described
 def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, return_stats=False, top_keys=0,
               scores=None, **description):
-    """softmax(softcap(scale * q k^T) + bias, over the keys each row may see) v.
+    """softmax(softcap(scale * q k^T) + bias, over the unmasked keys of each row) v.
 
     q [B, H, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] with any strides (layout="blhd" for [B, L, H, D]). Returns out,
-    or Attention(out, lse, probs, stats, scores) when one of the return_ arguments asks for more; None stands for what
-    was not asked for. The description (scale, softcap, causal, align, offsets, window, keep, bias, q_lens, kv_lens ...)
+    or Attention(out, lse, probs, stats, scores) if one of the return_ arguments or scores is set; fields that were not
+    requested are None. The description (scale, softcap, causal, align, offsets, window, keep, bias, q_lens, kv_lens ...)
     is the one of include/mha/attn.h; keep (True = may be seen) and bias broadcast from the right to [B, H, Lq, Lk].
     With block_table [B, n] of int, k and v are pages [pages, Hkv, page_size, D or Dv]; -1 is a dropped page.
     With cu_seqlens_q and cu_seqlens_k the sequences are packed: q [Tq, H, D], k [Tk, Hkv, D], v [Tk, Hkv, Dv], and what has
     rows and keys, like keep, bias and probs, is [B, H, rows of the longest, keys of the longest]. With block_table too,
     only the queries are packed, and kv_lens says how many keys each sequence has.
-    stats is a dict: row_entropy (bits), row_max, row_argmax (-1: sees no key), row_distance of each row, received by each
+    stats is a dict: row_entropy (bits), row_max, row_argmax (-1: all keys masked), row_distance of each row, received by each
     key, and with top_keys=n the n greatest probabilities of each row, top_prob, and their keys, top_key. row_distance
     counts from where align or offsets place the queries; without either, query i is at key i, as with "top_left".
     scores="raw", "softcapped", "biased" or "probs" gives the scores [B, H, Lq, Lk] at that stage. map_heads=[...] and

@@ -8,7 +8,7 @@
 
 static void warn_cut(const mha_model *model, const mha__text *text, int64_t all, int64_t kept)
 {
-    mha__log(mha_model_ctx(model), 0, "text %lld of %lld: %lld tokens, %lld were cut off; the model takes %lld",
+    mha__log(mha_model_ctx(model), 0, "text %lld of %lld: %lld tokens, %lld were truncated; the model accepts %lld",
              (long long)text->index + 1, (long long)text->count, (long long)all, (long long)(all - kept),
              (long long)mha_model_describe(model)->max_positions);
 }

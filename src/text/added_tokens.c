@@ -136,7 +136,7 @@ static mha_status load_token(mha_tokenizer *t, const mha__json *value, size_t in
     if (token.id != id) return mha__json_refuse(&json, "id", want, err);
     MHA__TRY(mha__vocab_add(&t->added_names, token.content, token.n, (int32_t)t->added_count, &entry, err));
     if (entry->value != (int32_t)t->added_count)
-        return mha__json_refuse(&json, "content", "a text that no other added token has", err);
+        return mha__json_refuse(&json, "content", "unique among the added tokens", err);
     token.content = token.shown = t->added_names.bytes + entry->begin;
     t->added[t->added_count++] = token;
     if (id >= t->next_id) t->next_id = id + 1;

@@ -72,7 +72,7 @@ class AgainstTransformers(unittest.TestCase):
     def test_a_cut_is_a_warning_here(self):
         for _, ours in self.each():
             long = "the " * (ours.config["max_position_embeddings"] + 20)
-            with self.assertWarnsRegex(UserWarning, r"22 were cut off; the model takes \d+") as caught:
+            with self.assertWarnsRegex(UserWarning, r"22 were truncated; the model accepts \d+") as caught:
                 ours.embed(["the", long])
             self.assertEqual(caught.filename, __file__)
             self.assertEqual(len(ours.tokenize(long)), ours.config["max_position_embeddings"] + 22)

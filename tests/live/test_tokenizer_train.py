@@ -114,7 +114,7 @@ class Training(unittest.TestCase):
         if "vocab_size must be at least" in sentence:
             self.assertGreater(len(vocab), size)
         else:
-            self.assertIn("text must have words", sentence)
+            self.assertIn("text must contain words", sentence)
             self.assertEqual(len(vocab), len(SPECIAL[kind]) + (256 if kind == "bpe" else 0))
 
     def loads(self, folder, lines):

@@ -1,11 +1,11 @@
-/* attended_text.js - the text twice, lines between: from each token to those it looks at, in the colour of the head. And for the token
- * pointed at, where every head of the model looks. */
+/* attended_text.js - two columns of the text with a line from each token to the tokens that it attends to, in the color of the
+ * head; for the selected token, a table with the strongest target of every head. */
 const LINE_HEIGHT = 20, LEAST_WEIGHT = 0.05, MOST_LINES = 4000;
 const from = { m: 0, layer: 0, drawn: new Set(), token: -1, held: false }; /* drawn: heads of the layer, as places in `heads` */
 
 const layerHeads = () => heads.map((h, i) => i).filter((i) => heads[i].layer === from.layer && heads[i].at[from.m] >= 0);
 
-/* All weights of the drawn heads that are worth a line: [head, query, key, weight], the strongest last. */
+/* Weights of the drawn heads above the threshold of a line: [head, query, key, weight], the strongest last. */
 const strongLines = (maps) => {
   const lines = [], rows = (n) => (from.token >= 0 ? [from.token] : Array.from({ length: n }, (_, i) => i));
   maps.forEach(({ index, map }) => rows(map.n).forEach((i) => {
@@ -44,7 +44,7 @@ const paintLines = (maps) => {
   shadeTokens(maps);
 };
 
-/* The tokens on the right, shaded by the largest weight that they get from the token pointed at. */
+/* Shades the tokens on the right by the largest weight that they receive from the selected token. */
 const shadeTokens = (maps) => {
   [...$('to-tokens').children].forEach((li, j) => {
     const w = from.token < 0 ? 0 : Math.max(0, ...maps.map(({ map }) => map.at(from.token, j)));
@@ -53,7 +53,7 @@ const shadeTokens = (maps) => {
   [...$('from-tokens').children].forEach((li, i) => li.classList.toggle('query', i === from.token));
 };
 
-/* ---- where every head looks ---- */
+/* ---- strongest target of every head ---- */
 
 const strongest = (map, row) => {
   let best = 0;
@@ -73,11 +73,11 @@ const lookCell = (h, i) => {
   return td;
 };
 
-/* From the token pointed at; without one from the last token, which attends to the most tokens of a decoder. */
+/* Starts from the selected token, or from the last token, which attends to the most tokens in a decoder. */
 const listLooks = () => {
   const title = $('looks-title'), table = $('looks-table'), i = from.token < 0 ? models[from.m].tokens.length - 1 : from.token;
   table.replaceChildren();
-  title.textContent = `From ${placed(from.m, i)}: the token that each head looks at most; brighter is more.` +
+  title.textContent = `From ${placed(from.m, i)}: the token that each head attends to most; brighter is more.` +
     (from.token < 0 ? ' Point at a token on the left for another one.' : '');
   const numbers = [...new Set(heads.map((h) => h.head))].sort((a, b) => a - b), top = element('tr');
   top.append(element('th', 'layer'), ...numbers.map((head) => element('th', head)));
@@ -92,7 +92,7 @@ const listLooks = () => {
   });
 };
 
-/* ---- what is chosen ---- */
+/* ---- selection ---- */
 
 const chooseToken = (i) => {
   if (i === from.token) return;

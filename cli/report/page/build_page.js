@@ -1,8 +1,8 @@
-/* build_page.js - puts the page together, again for each text that is chosen, and gets it ready for paper. */
+/* build_page.js - builds the page for the selected text, and prepares it for printing. */
 const describe = (m) => `${m.model} · ${m.heads.length} layers, ${m.heads.flat().length} heads · ${m.tokens.length} tokens` +
   (m.cut ? `; the text was truncated by ${m.cut} tokens` : '');
 
-/* The head that says most at first sight: one that continues repeats, else one that looks back by one token, else the first. */
+/* The head shown first: an induction head, else a previous-token head, else the first head. */
 const firstHead = () => {
   const best = (label, name) => heads.map((h, i) => [i, labelOf(h) === label ? valueOf(h, name) : null]).filter(([, x]) => isNumber(x))
     .sort((a, b) => b[1] - a[1]).map(([i]) => i)[0];
@@ -10,7 +10,7 @@ const firstHead = () => {
 };
 
 let shownText = -1;
-const blank = document.querySelector('main').cloneNode(true); /* as the page came */
+const blank = document.querySelector('main').cloneNode(true); /* the page as loaded */
 
 const showText = async (t) => {
   if (t < 0 || t >= data.texts.length || t === shownText) return;
@@ -50,7 +50,7 @@ const makeChooser = () => {
   $('text-after').addEventListener('click', () => showText(shownText + 1));
 };
 
-/* Paper is white and takes what is there at once: every map is unpacked, every part made, and all drawn in light colors. */
+/* Printing is synchronous and on white paper: unpacks every map, builds every section, and uses the light theme. */
 const paper = { theme: undefined };
 const forPaper = () => {
   paper.theme = document.documentElement.dataset.theme;

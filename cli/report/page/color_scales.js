@@ -1,4 +1,4 @@
-/* color_scales.js - scales from numbers to colours, and legends with numbers. */
+/* color_scales.js - maps numbers to colors, and draws legends. */
 
 /* viridis at x in 0..1, as [r, g, b]. */
 const ramp = (x) => {
@@ -7,7 +7,7 @@ const ramp = (x) => {
 };
 const css = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
 
-/* Black or white, whichever is read better on that colour (WCAG's relative luminance). */
+/* Black or white, whichever has more contrast on that color (relative luminance of WCAG). */
 const inkOn = (colour) => {
   const [r, g, b] = colour.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? '#000' : '#fff';
@@ -16,13 +16,13 @@ const inkOn = (colour) => {
 const LABEL_COLOURS = { first: '#4c6ef5', sep: '#15aabf', prev: '#e8590c', next: '#f59f00', self: '#2f9e44', punct: '#ae3ec9',
   local: '#f06595', block: '#74b816', broad: '#868e96', vertical: '#1098ad', duplicate: '#7950f2', induction: '#e03131', mixed: '#adb5bd' };
 
-/* Colours of lines, told apart in light and dark; a layer with more heads begins anew. */
+/* Colors of lines, distinguishable in both themes; repeated in layers with more heads. */
 const HEAD_COLOURS = ['#1f77b4', '#ff7f0e', '#2ca02c', '#d62728', '#9467bd', '#8c564b', '#e377c2', '#7f7f7f', '#bcbd22', '#17becf',
   '#4c6ef5', '#f59f00'];
 const headColour = (i) => HEAD_COLOURS[i % HEAD_COLOURS.length];
 
-/* Where a weight in 0..top lies on a scale, 0..1. The square root is the usual one: small weights matter, half of the colours
- * go to the lowest quarter. The logarithm has four decades. */
+/* Position 0..1 of a weight in 0..top on a scale. The default is the square root, which assigns half of the colors to the
+ * lowest quarter, since small weights matter. The logarithm has four decades. */
 const LOG_FLOOR = 1e-4;
 const SCALES = {
   root: { name: 'square-root scale', place: (w) => Math.sqrt(Math.max(w, 0)), ticks: [0, .01, .05, .1, .25, .5, .75, 1] },

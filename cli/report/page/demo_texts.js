@@ -1,4 +1,4 @@
-/* demo_texts.js - what `mha demo` shows besides the heads: how the model continues texts, and how well it copies without some heads. */
+/* demo_texts.js - the sections of `mha demo`: continuations of texts, and the probability of copying without some heads. */
 const makeDemo = () => {
   $('demo').hidden = !data.demo;
   if (!data.demo) return;

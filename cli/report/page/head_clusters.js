@@ -1,5 +1,5 @@
-/* head_clusters.js - the heads as points in a plane: near ones look at the same tokens (classical scaling of the Jensen-Shannon
- * distance). Average linkage on the same distance joins them to clusters, as many as are asked for. */
+/* head_clusters.js - the heads as points in a plane: near heads attend to the same tokens (classical scaling of the Jensen-Shannon
+ * distance). Average linkage on the same distance gives the requested number of clusters. */
 const PLANE = { width: 720, height: 520, margin: 46 };
 
 /* The cluster of each leaf when the tree of merges (scipy's order: the k-th makes node n + k) is cut into `count` parts. */
@@ -112,7 +112,7 @@ const clusterPanel = (m) => {
 
 const makeClusters = () => {
   const content = $('clusters').querySelector('.content');
-  content.append(element('p', 'Heads that lie near each other look at the same tokens: the distances are those of Jensen and Shannon, as far as a plane can show them. ' +
+  content.append(element('p', 'Heads that are near each other attend to the same tokens. Distances approximate the Jensen-Shannon distance, projected to a plane. ' +
     'Lines go around the clusters of average linkage. A name that would lie over another is left out: point at the head, or select it with a click.', 'hint'),
   ...withDiversity().filter((m) => models[m].diversity.xy).map(clusterPanel));
 };

@@ -1,4 +1,4 @@
-/* head_similarity.js - how alike the heads are, all against all, by the measure that is chosen. */
+/* head_similarity.js - the similarity of all pairs of heads by the selected measure. */
 const withDiversity = () => models.map((_, m) => m).filter((m) => models[m].diversity);
 
 /* The value of two places among all heads of a model. Stored are upper triangles, one for each layer where a measure speaks
@@ -28,7 +28,7 @@ const drawPairs = (m, key, canvas, figure) => {
   legend(figure, evenTicks(low, high), `${nameOf('diversity', key)}. ${data.diversity_help[key]}; linear scale.${models[m].diversity.measures[key].blocks.length > 1 ? ' Grey: it compares heads of one layer alone.' : ''}`);
 };
 
-/* The heads that are most like the selected one. */
+/* The heads most similar to the selected one. */
 const likest = (m, key, table) => {
   const h = heads[selected.head], own = ownHeads(m), at = own.indexOf(h);
   const far = data.diversity_distance.includes(key);

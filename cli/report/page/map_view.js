@@ -2,7 +2,7 @@
 const look = { scale: 'root', focus: 'none', hideSink: false, printing: false,
   point: null, /* {m, row, column}: the weight under the pointer, or chosen with the arrow keys */
   held: false, /* a click holds it */
-  corner: [0, 0], part: 1 }; /* of the map that is shown: upper left corner and side, as shares of the whole */
+  corner: [0, 0], part: 1 }; /* visible part of the map: upper left corner and side, as fractions of the whole */
 
 const FONT = 12, LEAST_TOKENS = 4, ROOM_MOST = 110;
 const shorten = (t) => (t.length > 14 ? `${t.slice(0, 13)}…` : t);

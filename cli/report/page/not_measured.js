@@ -1,5 +1,4 @@
-/* not_measured.js - what was not measured, folded into one line with the options that measure it; its sections and their links are
- * hidden. */
+/* not_measured.js - lists what was not measured with the options that measure it, and hides the sections and their links. */
 const PARTS = [
   { part: 'importance', has: () => models.some((m) => m.importance), how: 'mha report --by SCORE measures what the model loses without each head.' },
   { part: 'diversity', section: 'diversity', has: () => withDiversity().length > 0, make: () => makeDiversity(), how: 'mha report --diversity measures how similar two heads are.' },

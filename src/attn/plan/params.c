@@ -50,8 +50,7 @@ static mha_status check_longest(const mha_attn_desc *d, mha_error *err)
     if (d->max_q_len < 0) return bad_int(err, "max_q_len", d->max_q_len, "0 (as q_len) or positive");
     if (d->max_kv_len < 0) return bad_int(err, "max_kv_len", d->max_kv_len, "0 (as kv_len) or positive");
     if ((d->inputs & MHA_ATTN_BLOCK_TABLE) && d->max_kv_len > 0)
-        return bad_int(err, "max_kv_len", d->max_kv_len,
-                       "0 with MHA_ATTN_BLOCK_TABLE, as kv_len is that of each sequence");
+        return bad_int(err, "max_kv_len", d->max_kv_len, "0 with MHA_ATTN_BLOCK_TABLE, where kv_len is per sequence");
     return MHA_OK;
 }
 

@@ -91,7 +91,7 @@ static mha_status make_starts(mha__gather *g, mha_error *err)
     size_t bytes = SIZE_MAX;
     const bool fits = g->count < INT64_MAX && mha__bytes(&(int64_t){g->count + 1}, 1, sizeof *g->starts, &bytes);
     g->starts = fits ? mha__alloc(g->ctx, bytes) : NULL;
-    if (!g->starts) return mha__no_memory(err, bytes, "where the texts begin");
+    if (!g->starts) return mha__no_memory(err, bytes, "the starts of texts");
     g->starts[0] = 0;
     return MHA_OK;
 }

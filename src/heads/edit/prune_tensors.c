@@ -191,7 +191,7 @@ mha_status mha__prune_tensors(const mha__prune_job *job, bool all_out, mha_error
                  .heads = mha__calloc(job->edit->ctx, heads, sizeof *c.heads),
                  .rows = mha__calloc(job->edit->ctx, most, sizeof *c.rows)};
     mha_status status =
-        c.heads && c.rows ? MHA_OK : mha__no_memory(err, most * sizeof *c.rows, "the rows of a layer that stay");
+        c.heads && c.rows ? MHA_OK : mha__no_memory(err, most * sizeof *c.rows, "the kept rows of a layer");
     for (; c.layer < config->layers && status == MHA_OK; c.layer++)
         status = cut_layer(&c, all_out, err);
     mha__free(job->edit->ctx, c.heads);

@@ -49,8 +49,7 @@ static mha_status check_loss(const mha_model_info *info, const mha_head_data *da
     if (o->loss == MHA_LOSS_NONE)
         return mha__fail(
             err, MHA_ERR_ARG,
-            "%s must have a loss: from pairs, from labels or of a decoder with logits; jacobian_probe needs "
-            "none",
+            "%s must have a loss: from pairs, from labels or of a decoder with logits; jacobian_probe requires none",
             mha_importance_score_key(o->by));
     if (o->loss == MHA_LOSS_PAIRS) {
         if (count % 2 || count < 4)

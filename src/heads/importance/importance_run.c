@@ -38,9 +38,9 @@ static void warn_saturated(const mha__importance_job *s, mha_importance *out)
     out->loss = s->loss / (double)s->groups;
     out->saturated = out->loss < SATURATED;
     if (out->saturated)
-        mha__log(s->ctx, 0, "the loss is %.3g, below %g: what gradient is left ranks heads badly%s", out->loss,
+        mha__log(s->ctx, 0, "the loss is %.3g, below %g: its small gradient ranks heads badly%s", out->loss,
                  SATURATED,
-                 mha__importance_of_pairs(s) ? "; harder pairs, more in a batch or a smaller loss_scale help" : "");
+                 mha__importance_of_pairs(s) ? "; use harder pairs, larger batches or a smaller loss_scale" : "");
 }
 
 mha_status mha__importance_run(const mha_model *model, const mha_head_data *data, const mha_importance_options *options,

@@ -56,7 +56,7 @@ static void say_cache(const mha_plan_options *m, const mha_plan_row rows[MHA_PLA
     const mha_plan_row *mha = &rows[MHA_PLAN_MHA];
     say(a, " Its cache for %lld tokens takes %s", (long long)m->seq * m->batch, bytes(&cache, mha->kv_bytes));
     if (m->heads == 1)
-        say(a, ", which one head has no other to share with");
+        say(a, ", which a single head cannot share");
     else if (mha->kv_bytes / (int64_t)sizeof(float) < m->parameters)
         say(a, ", so sharing keys and values saves little and may cost quality");
     else
@@ -73,13 +73,13 @@ static void advise_small(const mha_plan_options *m, const mha_plan_row rows[MHA_
     say(a, "The model is small: %s parameters, less than 100 million.", number(&parameters, m->parameters));
     say_cache(m, rows, a);
     if (share > 1) {
-        say(a, ". But attention alone would have %s parameters in %lld layers: these numbers are not of one model.",
+        say(a, ". But attention alone would have %s parameters in %lld layers: these numbers contradict each other.",
             number(&parameters, (int64_t)attention), (long long)m->layers);
         return;
     }
     say(a, "; attention has %.0f %% of the parameters.", 100 * share);
     if (!pruned->left_out)
-        say(a, " %s to %lld of %lld heads by measured importance takes %.3g %% of those away.",
+        say(a, " %s to %lld of %lld heads by measured importance takes %.3g %% of these parameters away.",
             pruned->reduction <= LIGHT ? "Light pruning" : "Pruning", (long long)pruned->heads, (long long)mha->heads,
             100 * pruned->reduction);
 }
@@ -119,6 +119,6 @@ mha_status mha_plan_advise(const mha_plan_options *options, mha_plan_advice *adv
     else if (m.heads > 1)
         advise_shared(&m, &rows[MHA_PLAN_MHA], best, advice);
     else
-        say(advice, "One head has no other to share keys and values with; more heads would allow that.");
+        say(advice, "A single head cannot share keys and values; several heads can.");
     return MHA_OK;
 }

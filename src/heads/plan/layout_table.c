@@ -92,7 +92,7 @@ static mha_status plain_row(const mha_plan_options *model, int64_t heads, int64_
 static mha_status pruned_row(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
 {
     const int64_t left = model->heads - (int64_t)ceil((double)model->heads * model->prune);
-    row->left_out = left < 1 ? "pruning would take every head" : NULL;
+    row->left_out = left < 1 ? "pruning would remove every head" : NULL;
     return row->left_out ? MHA_OK : plain_row(model, left, left, row, err);
 }
 
@@ -131,7 +131,7 @@ static mha_status gqa_row(const mha_plan_options *model, mha_plan_row *row, mha_
 
 static mha_status mqa_row(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
 {
-    row->left_out = model->heads == 1 ? "one head has nobody to share with" : NULL;
+    row->left_out = model->heads == 1 ? "a single head cannot share keys and values" : NULL;
     return row->left_out ? MHA_OK : plain_row(model, model->heads, 1, row, err);
 }
 

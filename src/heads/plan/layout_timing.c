@@ -178,7 +178,7 @@ mha_status mha_plan_measure(mha_ctx *ctx, const mha_plan_options *options, mha_p
     mha_plan_options model;
     MHA__TRY(mha_plan_resolve(options, &model, err));
     if (!row || row->left_out || row->heads < 1 || row->kv_heads < 1 || row->heads % row->kv_heads != 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_plan_measure: row must be one that is not left out");
+        return mha__fail(err, MHA_ERR_ARG, "mha_plan_measure: row must be a supported layout");
     if (row->refused)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_plan_measure: head_dim %lld: %s", (long long)row->head_dim,
                          row->refused);

@@ -195,9 +195,9 @@ const char *mha__foreign(const void *head, size_t n)
         {"GGUF", 4, "a GGUF file"},
         {"\x89HDF\r\n\x1a\n", 8, "an HDF5 file"},
         {"\x1f\x8b", 2, "a gzip file"},
-        {"<!DOCTYPE", 9, "an HTML page, not the file that was asked for"},
-        {"<!doctype", 9, "an HTML page, not the file that was asked for"},
-        {"<html", 5, "an HTML page, not the file that was asked for"},
+        {"<!DOCTYPE", 9, "an HTML page instead of the requested file"},
+        {"<!doctype", 9, "an HTML page instead of the requested file"},
+        {"<html", 5, "an HTML page instead of the requested file"},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (n >= known[i].bytes && memcmp(head, known[i].magic, known[i].bytes) == 0) return known[i].text;

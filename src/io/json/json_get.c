@@ -195,7 +195,7 @@ mha_status mha__json_only(const mha__json_obj *o, const char *const *keys, const
         for (int n = 0; keys[n]; n++)
             known |= strcmp(keys[n], key) == 0;
         if (!known)
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.%s is no key; there %s", o->file, o->where,
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.%s: unknown key (known: %s)", o->file, o->where,
                              mha__quote(&(mha__quoted){0}, key, strlen(key)), list);
     }
     return MHA_OK;

@@ -36,13 +36,13 @@ static const struct {
     const char *text;
 } refused_kinds[] = {
     {'O', "an object array is a Python pickle, which can run code and is never read"},
-    {'V', "structures are not read"},
-    {'S', "strings are not read"},
-    {'a', "strings are not read"},
-    {'U', "strings are not read"},
-    {'M', "dates are not read"},
-    {'m', "durations are not read"},
-    {'c', "complex numbers are not read"},
+    {'V', "structures are not supported"},
+    {'S', "strings are not supported"},
+    {'a', "strings are not supported"},
+    {'U', "strings are not supported"},
+    {'M', "dates are not supported"},
+    {'m', "durations are not supported"},
+    {'c', "complex numbers are not supported"},
 };
 
 typedef struct reader {
@@ -128,7 +128,7 @@ static mha_status read_descr(reader *r)
     const char *text;
     size_t n;
     mha__quoted q;
-    if (take(r, "[")) return refuse(r, "header: descr: structures are not read");
+    if (take(r, "[")) return refuse(r, "header: descr: structures are not supported");
     if (!take_string(r, &text, &n)) return expected(r, "a quoted dtype such as '<f4'");
     mha__quote(&q, text, n);
     for (size_t i = 0; n > 1 && i < sizeof refused_kinds / sizeof refused_kinds[0]; i++)
@@ -207,7 +207,7 @@ static mha_status find_header(const reader *r, const mha__source *source, size_t
     size_t n = source->size < sizeof head ? source->size : sizeof head;
     MHA__TRY(mha__source_read(source, 0, head, n, r->err));
     if (n > 7 && (head[6] < 1 || head[6] > 3 || head[7] != 0))
-        return refuse(r, ".npy version %d.%d is not known (1.0, 2.0, 3.0 are)", head[6], head[7]);
+        return refuse(r, ".npy version %d.%d is not supported (1.0, 2.0, 3.0 are)", head[6], head[7]);
     *begin = head[6] == 1 ? 10 : 12;
     if (n < *begin) return refuse(r, "%zu bytes: the .npy file is truncated in its header", source->size);
     *length = head[8] | (size_t)head[9] << 8;

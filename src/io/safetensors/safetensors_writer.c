@@ -212,7 +212,7 @@ mha_status mha__tensors_writer_in(mha_ctx *ctx, const mha__folder *folder, const
 
 static mha_status not_open(mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_ARG, "tensors to write: the file is finished, or given up");
+    return mha__fail(err, MHA_ERR_ARG, "tensors to write: the file has been finished or abandoned");
 }
 
 mha_status mha_tensors_writer_put(mha_tensors_writer *writer, int64_t index, const void *data, size_t bytes,

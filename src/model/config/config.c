@@ -44,8 +44,8 @@ static mha_status read_activation(const mha__json_obj *root, const mha__config_k
             return MHA_OK;
         }
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "%s: %s \"%s\" is not built; there are gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, "
-                     "sigmoid, silu and tanh",
+                     "%s: %s \"%s\" is not supported (supported: gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, "
+                     "relu, sigmoid, silu, tanh)",
                      root->file, key->key, mha__quote(&(mha__quoted){0}, name, strlen(name)));
 }
 
@@ -53,8 +53,9 @@ static mha_status read_activation(const mha__json_obj *root, const mha__config_k
 
 static mha_status not_built(const mha__json_obj *o, const char *key, const char *built, mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s%s%s is %s; only %s is built", o->file, o->where ? o->where : "",
-                     o->where ? "." : "", key, mha__json_show(&(mha__quoted){0}, mha__json_get(o->json, key)), built);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s%s%s is %s; only %s is supported", o->file,
+                     o->where ? o->where : "", o->where ? "." : "", key,
+                     mha__json_show(&(mha__quoted){0}, mha__json_get(o->json, key)), built);
 }
 
 /* Checks keys for which only one value is supported. */
@@ -139,7 +140,7 @@ static mha_status find_family(const mha__json_obj *root, const mha__family **fam
     *family = mha__family_find(type);
     if (*family) return MHA_OK;
     mha__family_names(names, sizeof names);
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: model_type \"%s\" is not built; there is %s", root->file,
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: model_type \"%s\" is not supported (supported: %s)", root->file,
                      mha__quote(&(mha__quoted){0}, type, strlen(type)), names);
 }
 
@@ -207,8 +208,7 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
                          (long long)c->heads, (long long)c->kv_heads);
     if (c->head_dim > MHA_HEAD_DIM_MAX)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "%s: a head is %lld wide (hidden_size %lld, num_attention_heads %lld); %d is "
-                         "the widest built",
+                         "%s: a head is %lld wide (hidden_size %lld, num_attention_heads %lld); %d is the maximum",
                          root->file, (long long)c->head_dim, (long long)c->hidden, (long long)c->heads,
                          MHA_HEAD_DIM_MAX);
     c->final_normed = c->pre_norm && !c->no_final_norm;
@@ -250,8 +250,8 @@ static mha_status find_key(const mha__json_obj *root, const mha__family *family,
         found->key = alias;
         if (mha__json_has(root, key->key) &&
             !mha__json_equal(mha__json_get(root->json, key->key), mha__json_get(root->json, alias)))
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s and %s, two names of one key, are both given, and differ",
-                             root->file, key->key, alias);
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s and %s, two names of the same key, must be equal", root->file,
+                             key->key, alias);
     }
     return MHA_OK;
 }

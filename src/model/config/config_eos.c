@@ -26,7 +26,7 @@ static mha_status take(const mha__json_obj *o, mha__config *c, bool *found, mha_
     if (!mha__json_is(value, MHA__JSON_ARRAY))
         return add(value, c) ? MHA_OK : mha__json_refuse(o, KEY, "a token or a list of tokens", err);
     if (mha__json_size(value) > MHA__EOS)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s: %zu tokens; at most %d are built", o->file, KEY,
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s: %zu tokens; the maximum is %d", o->file, KEY,
                          mha__json_size(value), MHA__EOS);
     for (size_t i = 0; i < mha__json_size(value); i++)
         if (!add(mha__json_item(value, i), c)) return mha__json_refuse_item(o, KEY, i, "a token, 0 or more", err);

@@ -36,9 +36,10 @@ static mha_status read_kind(const mha__json_obj *rope, mha_rope_kind *kind, mha_
             *kind = kinds[i].kind;
             return MHA_OK;
         }
-    return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "%s: %s.rope_type \"%s\" is not built; there are default, linear, dynamic, llama3, yarn, longrope",
-                     rope->file, rope->where, mha__quote(&(mha__quoted){0}, name, strlen(name)));
+    return mha__fail(
+        err, MHA_ERR_UNSUPPORTED,
+        "%s: %s.rope_type \"%s\" is not supported (supported: default, linear, dynamic, llama3, yarn, longrope)",
+        rope->file, rope->where, mha__quote(&(mha__quoted){0}, name, strlen(name)));
 }
 
 static mha_status positive(const mha__json_obj *o, const char *key, double *value, mha_error *err)
@@ -50,7 +51,7 @@ static mha_status read_list(const mha__json_obj *rope, const char *key, int64_t 
 {
     const mha__json *array = NULL;
     MHA__TRY(mha__json_array(rope, key, MHA__REQUIRED, &array, err));
-    MHA__TRY(mha__config_count(rope, key, array, count, "one number for each pair of dimensions that turns", err));
+    MHA__TRY(mha__config_count(rope, key, array, count, "one number per rotated pair of dimensions", err));
     for (int64_t i = 0; i < count; i++) {
         const mha__json *item = mha__json_item(array, (size_t)i);
         list[i] = mha__json_as_number(item);
@@ -118,16 +119,16 @@ static mha_status read_part(const mha__json_obj *root, const mha__json_obj *rope
     MHA__TRY(mha__json_number(rope, "partial_rotary_factor", MHA__OPTIONAL, 0, 1, &part, err));
     if (f->rotary_part == 0 && part != 1 && o->kind != MHA_ROPE_DEFAULT)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "%s: partial_rotary_factor is %g beside a scaled rotation; models of type %s turn whole heads",
+                         "%s: partial_rotary_factor is %g with a scaled rotation; models of type %s rotate whole heads",
                          root->file, part, f->name);
     o->rotary_dim = c->head_dim; /* transformers ignores the factor of unscaled rotation in other families */
     if (f->rotary_part != 0) o->rotary_dim = (int64_t)((double)c->head_dim * part);
     if (o->rotary_dim >= 2 && o->rotary_dim % 2 == 0) return MHA_OK;
     if (f->rotary_part == 0)
-        return mha__fail(err, MHA_ERR_FORMAT,
-                         "%s: a head is %lld wide (head_dim, or hidden_size / num_attention_heads); rotation turns "
-                         "pairs",
-                         root->file, (long long)c->head_dim);
+        return mha__fail(
+            err, MHA_ERR_FORMAT,
+            "%s: a head is %lld wide (head_dim, or hidden_size / num_attention_heads); rotation requires an even width",
+            root->file, (long long)c->head_dim);
     return mha__fail(err, MHA_ERR_FORMAT,
                      "%s: partial_rotary_factor must select an even number of the %lld dimensions of a head (got %g)",
                      root->file, (long long)c->head_dim, part);
@@ -188,7 +189,7 @@ mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error
     if (!rope.json) rope = *root; /* 4.x without scaling: rope_theta is a top-level key */
     if (f->local_theta != 0) return read_two(root, &rope, c, err);
     if (mha__json_has(&rope, "full_attention") || mha__json_has(&rope, "sliding_attention"))
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s for each kind of layer are not built", root->file,
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s for each kind of layer are not supported", root->file,
                          rope.where);
     return read_rotation(root, &rope, f->theta_key ? f->theta_key : "rope_theta", f->theta != 0 ? f->theta : 10000, c,
                          &c->rope, err);
@@ -201,7 +202,7 @@ mha_status mha__config_turned(const mha__json_obj *root, mha__config *c, mha_err
     const mha__json *list = NULL;
     if (!c->family->rope_list) return MHA_OK;
     MHA__TRY(mha__json_array(root, key, MHA__OPTIONAL, &list, err));
-    if (list) MHA__TRY(mha__config_count(root, key, list, c->layers, "0 or 1 for each layer", err));
+    if (list) MHA__TRY(mha__config_count(root, key, list, c->layers, "0 or 1 per layer", err));
     for (int64_t i = 0; i < c->layers; i++) {
         const mha__json *item = mha__json_item(list, (size_t)i);
         const int64_t value = mha__json_as_int(item);
@@ -270,7 +271,7 @@ static mha_status read_counts(const mha__json_obj *shared, const char *key, cons
 {
     const mha__json *given = mha__json_get(shared->json, key),
                     *list = mha__json_is(given, MHA__JSON_ARRAY) ? given : NULL;
-    if (list) MHA__TRY(mha__config_count(shared, key, list, c->layers, "one number for each layer", err));
+    if (list) MHA__TRY(mha__config_count(shared, key, list, c->layers, "one number per layer", err));
     for (int64_t layer = 0; layer < c->layers; layer++) {
         const mha__json *item = list ? mha__json_item(list, (size_t)layer) : given;
         const int64_t count = mha__json_as_int(item);
@@ -331,7 +332,7 @@ mha_status mha__config_heads(const mha__json_obj *root, mha__config *c, mha_erro
     const mha__json *lists = NULL;
     MHA__TRY(read_original(root, c, err));
     MHA__TRY(mha__json_array(root, "mha.heads", MHA__OPTIONAL, &lists, err));
-    if (lists) MHA__TRY(mha__config_count(root, "mha.heads", lists, c->layers, "one list for each layer", err));
+    if (lists) MHA__TRY(mha__config_count(root, "mha.heads", lists, c->layers, "one list per layer", err));
     if (!lists && c->original_heads != c->heads)
         return mha__json_refuse(root, "mha.original_heads", "\"mha.heads\" beside it", err);
     for (int64_t layer = 0; layer < c->layers; layer++) {
@@ -349,7 +350,7 @@ mha_status mha__config_heads(const mha__json_obj *root, mha__config *c, mha_erro
 
 static mha_status read_types(const mha__json_obj *root, const mha__json *types, mha__config *c, mha_error *err)
 {
-    MHA__TRY(mha__config_count(root, "layer_types", types, c->layers, "one entry for each layer", err));
+    MHA__TRY(mha__config_count(root, "layer_types", types, c->layers, "one entry per layer", err));
     for (int64_t i = 0; i < c->layers; i++) {
         const char *type = mha__json_as_text(mha__json_item(types, (size_t)i));
         const bool slides = type && strcmp(type, "sliding_attention") == 0;

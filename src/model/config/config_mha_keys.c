@@ -19,7 +19,7 @@ mha_status mha__config_feed(const mha__json_obj *root, mha__config *c, mha_error
                     *list = mha__json_is(given, MHA__JSON_ARRAY) ? given : NULL;
     bool every = true;
     if (!list) MHA__TRY(mha__json_bool(root, FEED, MHA__OPTIONAL, &every, err));
-    if (list) MHA__TRY(mha__config_count(root, FEED, list, c->layers, "true or false for each layer", err));
+    if (list) MHA__TRY(mha__config_count(root, FEED, list, c->layers, "true or false per layer", err));
     for (int64_t layer = 0; layer < c->layers; layer++) {
         const mha__json *item = mha__json_item(list, (size_t)layer);
         if (list && !mha__json_is_bool(item))
@@ -46,7 +46,7 @@ static mha_status read_entry(const mha__json_obj *entry, mha__config *c, int64_t
 {
     mha__layer_attention *a = &c->attention[layer];
     MHA__TRY(mha__json_only(entry, keys,
-                            "are adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, rotary, scale, softcap and "
+                            "adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, rotary, scale, softcap and "
                             "window, and for head counts mha.heads and mha.kv_heads",
                             err));
     if (mha__json_is(mha__json_get(entry->json, "window"), MHA__JSON_NULL)) a->window = 0;
@@ -72,7 +72,7 @@ mha_status mha__config_attention(const mha__json_obj *root, mha__config *c, mha_
 {
     const mha__json *given = mha__json_get(root->json, ATTENTION),
                     *list = mha__json_is(given, MHA__JSON_ARRAY) ? given : NULL;
-    if (list) MHA__TRY(mha__config_count(root, ATTENTION, list, c->layers, "one entry for each layer", err));
+    if (list) MHA__TRY(mha__config_count(root, ATTENTION, list, c->layers, "one entry per layer", err));
     for (int64_t layer = 0; layer < c->layers; layer++) {
         char where[48];
         const mha__json *item = list ? mha__json_item(list, (size_t)layer) : given;

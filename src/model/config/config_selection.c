@@ -14,8 +14,8 @@ static mha_status refuse_decoder(const mha__json_obj *entry, const char *key, co
 {
     return mha__fail(
         err, MHA_ERR_UNSUPPORTED,
-        "%s: %s.%s: heads are chosen by the mean of all tokens, and in a model of type %s a token would be "
-        "told of later ones; encoders (bert) alone may choose",
+        "%s: %s.%s: heads are chosen by the mean of all tokens, which in a model of type %s would reveal later tokens; "
+        "only encoders (bert) support this",
         entry->file, entry->where, key, c->family->name);
 }
 
@@ -32,7 +32,7 @@ static mha_status read_selection(const mha__json_obj *o, mha__layer_choice *c, m
 static mha_status read_experts(const mha__json_obj *o, int64_t heads, mha__layer_choice *c, mha_error *err)
 {
     static const char *const keys[] = {"top_k", NULL};
-    MHA__TRY(mha__json_only(o, keys, "is top_k", err));
+    MHA__TRY(mha__json_only(o, keys, "top_k", err));
     c->top_k = mha__min64(2, heads);
     return mha__json_dim(o, "top_k", MHA__OPTIONAL, heads, &c->top_k, err);
 }
@@ -45,10 +45,10 @@ static int64_t left_of(int64_t heads, double prune_ratio)
 static mha_status read_pruning(const mha__json_obj *o, int64_t heads, mha__layer_choice *c, mha_error *err)
 {
     static const char *const keys[] = {"prune_ratio", "selection", NULL};
-    MHA__TRY(mha__json_only(o, keys, "are prune_ratio and selection", err));
+    MHA__TRY(mha__json_only(o, keys, "prune_ratio and selection", err));
     MHA__TRY(mha__json_number(o, "prune_ratio", MHA__REQUIRED, 0, 1, &c->prune_ratio, err));
     if (left_of(heads, c->prune_ratio) < 1)
-        return mha__json_refuse(o, "prune_ratio", "a share that leaves a head", err);
+        return mha__json_refuse(o, "prune_ratio", "a fraction that leaves at least one head", err);
     return read_selection(o, c, err);
 }
 
@@ -57,7 +57,7 @@ static mha_status read_options(const mha__json_obj *o, int64_t columns, mha__lay
 {
     static const char *const keys[] = {"head_options", "predictor_width", "selection", NULL};
     const mha__json *list = NULL;
-    MHA__TRY(mha__json_only(o, keys, "are head_options, predictor_width and selection", err));
+    MHA__TRY(mha__json_only(o, keys, "head_options, predictor_width and selection", err));
     MHA__TRY(mha__json_array(o, "head_options", MHA__REQUIRED, &list, err));
     c->option_count = (int64_t)mha__json_size(list);
     if (c->option_count < 1 || c->option_count > MHA_HEAD_OPTIONS)
@@ -67,7 +67,7 @@ static mha_status read_options(const mha__json_obj *o, int64_t columns, mha__lay
         const mha__json *item = mha__json_item(list, n);
         const int64_t heads = mha__json_as_int(item);
         char want[128];
-        snprintf(want, sizeof want, "a number of heads that cuts %lld columns into heads of 1 to %d",
+        snprintf(want, sizeof want, "a head count that splits %lld columns into heads of width 1 to %d",
                  (long long)columns, MHA_HEAD_DIM_MAX);
         if (heads < 1 || columns % heads || columns / heads > MHA_HEAD_DIM_MAX)
             return mha__json_refuse_item(o, "head_options", n, want, err);
@@ -112,8 +112,8 @@ mha_status mha__config_choice(const mha__json_obj *entry, mha__config *c, int64_
         if (!o.json) continue;
         if (c->family->causal) return refuse_decoder(entry, names[of], c, err);
         if (choice->of)
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s: %s beside %s; a layer chooses in one way", entry->file,
-                             entry->where, names[of], names[choice->of]);
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s: %s and %s exclude each other", entry->file, entry->where,
+                             names[of], names[choice->of]);
         snprintf(where, sizeof where, "%s.%s", entry->where, names[of]);
         o.where = where;
         MHA__TRY(read_one(&o, c->layer_heads[layer], c->head_dim, (mha_choice)of, choice, err));

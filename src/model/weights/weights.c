@@ -100,11 +100,11 @@ static mha_status check(const mha__weights *w, const mha_tensor *tensor, const w
     char has[128], wants[64];
     mha__quote(&file, path_of(w), strlen(path_of(w)));
     if (tensor->rank != want->rank || memcmp(tensor->shape, want->shape, (size_t)want->rank * sizeof *want->shape) != 0)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" has shape %s, but config.json asks for %s", file.text,
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" has shape %s, but config.json requires %s", file.text,
                          tensor->name, show_shape(has, sizeof has, tensor->rank, tensor->shape),
                          show_shape(wants, sizeof wants, want->rank, want->shape));
     if (tensor->dtype != MHA_F32 && tensor->dtype != MHA_F16 && tensor->dtype != MHA_BF16)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: tensor \"%s\" has type %s; built are F32, F16 and BF16",
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: tensor \"%s\" has type %s; supported are F32, F16 and BF16",
                          file.text, tensor->name,
                          mha__quote(&(mha__quoted){0}, tensor->dtype_name, strlen(tensor->dtype_name)));
     return MHA_OK;

@@ -222,8 +222,7 @@ static mha_status find_regex(const mha__regex *regex, mha__pass *pass, const mha
     *begin = *end = in->n;
     if (found == PCRE2_ERROR_NOMATCH) return MHA_OK;
     if (found == PCRE2_ERROR_NOMEMORY) return mha__no_memory(pass->err, in->n, "splitting a text");
-    if (found < 0)
-        return mha__fail(pass->err, MHA_ERR_UNSUPPORTED, "text: PCRE2 cannot split it (its error %d)", found);
+    if (found < 0) return mha__fail(pass->err, MHA_ERR_UNSUPPORTED, "text: PCRE2 failed to split it (error %d)", found);
     const size_t *place = pcre2_get_ovector_pointer(m->data);
     *begin = place[0];
     *end = place[1];

@@ -179,7 +179,7 @@ static mha_status check_state(const mha_tokenizer_trainer *t, mha_error *err)
     if (!t) return mha__fail(err, MHA_ERR_ARG, "trainer must not be NULL");
     if (t->state == MHA__TRAIN_READING) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
-                     t->state == MHA__TRAIN_DONE ? "the trainer has learned: it takes no more text"
+                     t->state == MHA__TRAIN_DONE ? "the trainer has finished: it accepts no more text"
                                                  : "the trainer has failed: it can only be freed");
 }
 

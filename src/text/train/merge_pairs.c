@@ -204,7 +204,7 @@ static mha_status make_token(merging *m, const pair *p, uint32_t *made)
     MHA__TRY(mha__strings_add(vocab, m->spelling, left + right, 0, made, m->err));
     if (vocab->used <= MHA__TRAIN_TOKEN_BYTES) return MHA_OK;
     return mha__fail(m->err, MHA_ERR_UNSUPPORTED,
-                     "the first %zu tokens have more than 8 MiB together: ask for fewer, or for a higher frequency",
+                     "the first %zu tokens have more than 8 MiB together: request fewer tokens or a higher frequency",
                      vocab->count);
 }
 

@@ -122,7 +122,7 @@ static mha_status learn(mha_tokenizer_trainer *t, mha_error *err)
 {
     MHA__TRY(mha__train_join(t, err));
     t->trained.distinct = (int64_t)t->counters[0].words.count;
-    if (t->trained.distinct == 0) return mha__fail(err, MHA_ERR_ARG, "text must have words to learn from");
+    if (t->trained.distinct == 0) return mha__fail(err, MHA_ERR_ARG, "text must contain words to train on");
     MHA__TRY(mha__train_words(t, err));
     mha__train_free_counters(t);
     MHA__TRY(mha__train_merge(t, err));

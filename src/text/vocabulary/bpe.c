@@ -246,7 +246,7 @@ static mha_status load_merge(mha_tokenizer *t, const mha__json *value, bool stri
     int32_t right = mha__vocab_find(&t->vocab, half[1], n[1]);
     if (left < 0 || right < 0) return refuse_merge(index, "two tokens of model.vocab", value, err);
     MHA__TRY(find_joined(t, half, n, &made, err));
-    if (made < 0) return refuse_merge(index, "two tokens that make up another one of model.vocab", value, err);
+    if (made < 0) return refuse_merge(index, "two tokens whose concatenation is in model.vocab", value, err);
     t->bpe.made[index] = made;
     return mha__pairs_put(&t->bpe.merges, (uint32_t)left, (uint32_t)right, (uint32_t)index, err);
 }

@@ -141,7 +141,7 @@ static mha_status load_pieces(mha_tokenizer *t, const mha__json *list, mha_error
         const double score = mha__json_as_number(mha__json_item(i.value, 1));
         const mha__vocab_entry *entry;
         MHA__TRY(mha__vocab_add(&t->vocab, p, n, id, &entry, err));
-        if (entry->value != id) return refuse_piece(i.index, "a piece that is not there already", piece, err);
+        if (entry->value != id) return refuse_piece(i.index, "a unique piece", piece, err);
         t->unigram.score[id] = score;
         if (score < lowest) lowest = score;
     }

@@ -22,8 +22,8 @@ static mha_status put_ids(mha_train_data *d, const int32_t *ids, int64_t count, 
 static mha_status put_end(mha_train_data *d, mha_error *err)
 {
     mha__token_run *to = &d->text;
-    MHA__TRY(mha__grow_array(d->ctx, &to->ends, to->sequences, 1, sizeof *to->ends, &d->ends_room,
-                             "where the texts end", err));
+    MHA__TRY(mha__grow_array(d->ctx, &to->ends, to->sequences, 1, sizeof *to->ends, &d->ends_room, "the ends of texts",
+                             err));
     to->ends[to->sequences++] = to->count;
     return MHA_OK;
 }

@@ -188,7 +188,7 @@ has out '... wug dax blicket toma fep.'
 has out ' induction '
 has out 'continues repeats'
 # shellcheck disable=SC2016 # awk's own
-awk '/with all .* heads$/ { all = $1 } / the induction heads:/ { without = $1 } / the others of/ { others = $1 }
+awk '/with all .* heads$/ { all = $1 } / the induction heads:/ { without = $1 } / other heads of/ { others = $1 }
     END { exit !(all > 70 && without < all / 4 && others > all / 2) }' out || fail "copying in the demo: $(grep '%' out | tail -n 4)"
 has page.html 'builtin'
 has err 'open it in a browser'

@@ -206,7 +206,7 @@ has err '--ids: ids: line 6: '
 printf 'the\n\n%s\n' "$long$long$long$long$long$long" >lengths
 for command in embed heads; do
     expect 0 "$MHA" $command -m "$tiny" -f lengths
-    has err 'lengths: line 3: 122 tokens, 26 were cut off'
+    has err 'lengths: line 3: 122 tokens, 26 were truncated'
 done
 printf 'a\tb\n\na\n' >pairs
 refused 2 "$MHA" heads -m "$gpt2" --by gate --loss pairs -f pairs

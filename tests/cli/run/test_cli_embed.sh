@@ -27,7 +27,7 @@ has out 'cosine similarity'
 # A text that is cut says so, also without -v; not with -q.
 long=$(printf 'the %.0s' $(seq 120))
 expect 0 embed --json the "$long"
-has err 'text 2 of 2: 122 tokens, 26 were cut off; the model takes 96'
+has err 'text 2 of 2: 122 tokens, 26 were truncated; the model accepts 96'
 expect 0 embed -q --json the "$long"
 [ ! -s err ] || fail '-q does not silence the cut'
 

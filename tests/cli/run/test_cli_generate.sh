@@ -100,7 +100,7 @@ has_not out '"ended": "eos"'
 long=$(printf 'the small house %.0s' 1 2 3 4 5 6 7 8)
 expect 0 generate --json --no-eos "$long"
 [ $(($("$JSON_AT" 'prompt_ids.#' <out) + $("$JSON_AT" 'ids.#' <out))) = 96 ] || fail 'the default does not fill the positions'
-has err 'new tokens: the model takes 96'
+has err 'new tokens: the model accepts 96'
 refused 3 generate -n 64 "$long"
 expect 0 generate -n 4 "$long"
 has_not err 'the model'

@@ -26,7 +26,7 @@ expect 0 score --json "$(seq -s ' ' 200)"
 cut=$("$JSON_AT" truncated <out)
 [ "$cut" -gt 0 ] || fail 'a long text is not cut'
 at ids.# 96
-has err "mha score: $cut tokens were truncated: the model takes at most 96"
+has err "mha score: $cut tokens were truncated: the model accepts at most 96"
 expect 0 score --tokens 'Hello, world!' 'Goodbye'
 has out perplexity
 has out ' all '

@@ -78,7 +78,7 @@ has err 'vocab_size must be at least the 1 special tokens and 256 bytes (got 100
 refused 2 train --vocab-size 2000000 -o x text
 has err 'vocab_size must be from 1 to 1048576 (got 2000000'
 refused 2 train --vocab-size 290 -o x ''
-has err 'text must have words to learn from'
+has err 'text must contain words to train on'
 refused 2 train --vocab-size 290 --special '' -o x text
 refused 3 train --vocab-size 290 -o x -f nowhere
 refused 3 train --vocab-size 290 -o x -f .

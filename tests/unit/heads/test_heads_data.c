@@ -178,7 +178,7 @@ static void cuts(void **state)
     assert_int_equal(length_of(data, 1), 5);
     mha_head_data_free(data);
     assert_int_equal(mha_head_data_of_ids(model, ids, starts, 2, NULL, &data, NULL), MHA_OK);
-    assert_string_equal(heard, "text 2 of 2: 117 tokens, 21 were cut off; the model takes 96");
+    assert_string_equal(heard, "text 2 of 2: 117 tokens, 21 were truncated; the model accepts 96");
     assert_int_equal(length_of(data, 1), 96);
     mha_head_data_free(data);
     mha_model_free(model);

@@ -140,7 +140,7 @@ static void cuts_and_refusals_name_the_text(void **state)
     mha_heads_free(measure(model, both, 2, (mha_heads_options){.max_tokens = 5, .no_probe = 1}));
     assert_string_equal(heard, "");
     mha_heads_free(measure(model, both, 2, (mha_heads_options){.no_probe = 1}));
-    assert_string_equal(heard, "text 2 of 2: 122 tokens, 26 were cut off; the model takes 96");
+    assert_string_equal(heard, "text 2 of 2: 122 tokens, 26 were truncated; the model accepts 96");
     mha_heads *none;
     mha_error err = {0};
     both[1] = "a\xC3";

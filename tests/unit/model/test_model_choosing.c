@@ -180,23 +180,24 @@ static void test_wrong_configs(void **state)
     expect_config(choosing_config("{\"moe_heads\":2}", 1), MHA_ERR_FORMAT,
                   "config.json: mha.attention.moe_heads must be an object (got 2)");
     expect_config(choosing_config("{\"moe_heads\":{\"experts\":2}}", 1), MHA_ERR_FORMAT,
-                  "config.json: mha.attention.moe_heads.experts is no key; there is top_k");
+                  "config.json: mha.attention.moe_heads.experts: unknown key (known: top_k)");
     expect_config(choosing_config("[null,{\"head_pruning\":{}}]", 2), MHA_ERR_FORMAT,
                   "config.json: mha.attention[1].head_pruning.prune_ratio must be a number from 0 to 1 (got nothing)");
-    expect_config(choosing_config("{\"head_pruning\":{\"prune_ratio\":1}}", 1), MHA_ERR_FORMAT,
-                  "config.json: mha.attention.head_pruning.prune_ratio must be a share that leaves a head (got 1)");
+    expect_config(
+        choosing_config("{\"head_pruning\":{\"prune_ratio\":1}}", 1), MHA_ERR_FORMAT,
+        "config.json: mha.attention.head_pruning.prune_ratio must be a fraction that leaves at least one head (got 1)");
     expect_config(choosing_config("{\"head_pruning\":{\"prune_ratio\":0.5,\"selection\":\"best\"}}", 1), MHA_ERR_FORMAT,
                   "config.json: mha.attention.head_pruning.selection must be \"hard\", \"soft\" or "
                   "\"straight_through\" (got \"best\")");
     expect_config(choosing_config("{\"moe_heads\":{},\"head_pruning\":{\"prune_ratio\":0.5}}", 1), MHA_ERR_FORMAT,
-                  "config.json: mha.attention: head_pruning beside moe_heads; a layer chooses in one way");
+                  "config.json: mha.attention: head_pruning and moe_heads exclude each other");
     expect_config(choosing_config("{\"adaptive_heads\":{}}", 1), MHA_ERR_FORMAT,
                   "config.json: mha.attention.adaptive_heads.head_options must be an array (got nothing)");
     expect_config(choosing_config("{\"adaptive_heads\":{\"head_options\":[]}}", 1), MHA_ERR_FORMAT,
                   "config.json: mha.attention.adaptive_heads.head_options must hold 1 to 16 head counts (got 0)");
     expect_config(choosing_config("{\"adaptive_heads\":{\"head_options\":[2,3]}}", 1), MHA_ERR_FORMAT,
-                  "config.json: mha.attention.adaptive_heads.head_options[1] must be a number of heads that cuts 16 "
-                  "columns into heads of 1 to 1024 (got 3)");
+                  "config.json: mha.attention.adaptive_heads.head_options[1] must be a head count that splits 16 "
+                  "columns into heads of width 1 to 1024 (got 3)");
     expect_config(choosing_config("{\"alibi\":true,\"adaptive_heads\":{\"head_options\":[2,4]}}", 1),
                   MHA_ERR_UNSUPPORTED, "config.json: mha.attention: adaptive_heads with alibi");
     expect_config(choosing_config("{\"moe_heads\":{\"top_k\":3}},\"mha.heads\":[[0,2]]", 1), MHA_ERR_FORMAT,
@@ -204,9 +205,10 @@ static void test_wrong_configs(void **state)
     expect_config(
         choosing_config("{\"adaptive_heads\":{\"head_options\":[2]}},\"mha.kv_heads\":{\"keys\":2,\"values\":2}", 1),
         MHA_ERR_UNSUPPORTED, "config.json: mha.attention: adaptive_heads with shared keys");
-    expect_config("{\"model_type\":\"gpt2\",\"mha.attention\":{\"moe_heads\":{}}}", MHA_ERR_UNSUPPORTED,
-                  "config.json: mha.attention.moe_heads: heads are chosen by the mean of all tokens, and in a model of "
-                  "type gpt2 a token would be told of later ones; encoders (bert) alone may choose");
+    expect_config(
+        "{\"model_type\":\"gpt2\",\"mha.attention\":{\"moe_heads\":{}}}", MHA_ERR_UNSUPPORTED,
+        "config.json: mha.attention.moe_heads: heads are chosen by the mean of all tokens, which in a model of "
+        "type gpt2 would reveal later tokens; only encoders (bert) support this");
 }
 
 /* But in a layer beside it that has all of them heads may go. */

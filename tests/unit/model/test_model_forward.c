@@ -417,7 +417,7 @@ static void test_embed_cuts_long_texts(void **state)
     assert_int_equal(heard.warnings, 0);
     assert_int_equal(mha_model_embed(model, both, 2, NULL, vectors, NULL), MHA_OK);
     assert_int_equal(heard.warnings, 1);
-    assert_string_equal(heard.last, "text 2 of 2: 202 tokens, 106 were cut off; the model takes 96");
+    assert_string_equal(heard.last, "text 2 of 2: 202 tokens, 106 were truncated; the model accepts 96");
     assert_int_equal(mha_model_embed(model, &list, 1, NULL, vector, NULL), MHA_OK);
     assert_int_equal(mha_model_embed(model, NULL, 0, NULL, NULL, NULL), MHA_OK);
     mha_error err = {0};

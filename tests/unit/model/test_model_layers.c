@@ -491,24 +491,24 @@ static void test_refusals(void **state)
     } wrong[] = {
         {"\"mha.feed_forward\":0", "mha.feed_forward must be true or false (got 0)", MHA_ERR_FORMAT},
         {"\"mha.feed_forward\":\"no\"", "mha.feed_forward must be true or false (got \"no\")", MHA_ERR_FORMAT},
-        {"\"mha.feed_forward\":[true,false]",
-         "mha.feed_forward must be true or false for each layer (3; got an array of 2)", MHA_ERR_FORMAT},
+        {"\"mha.feed_forward\":[true,false]", "mha.feed_forward must be true or false per layer (3; got an array of 2)",
+         MHA_ERR_FORMAT},
         {"\"mha.feed_forward\":[true,null,false]", "mha.feed_forward[1] must be true or false (got null)",
          MHA_ERR_FORMAT},
-        {"\"mha.attention\":[{},{}]", "mha.attention must be one entry for each layer (3; got an array of 2)",
+        {"\"mha.attention\":[{},{}]", "mha.attention must be one entry per layer (3; got an array of 2)",
          MHA_ERR_FORMAT},
         {"\"mha.attention\":7", "mha.attention must be an object, or null for the default of the family (got 7)",
          MHA_ERR_FORMAT},
         {"\"mha.attention\":[{},\"gqa\",{}]",
          "mha.attention[1] must be an object, or null for the default of the family (got \"gqa\")", MHA_ERR_FORMAT},
         {"\"mha.attention\":[{},{},{\"moe_heads\":{}}]",
-         "mha.attention[2].moe_heads: heads are chosen by the mean of all tokens, and in a model of type gpt2 a token "
-         "would be told of later ones; encoders (bert) alone may choose",
+         "mha.attention[2].moe_heads: heads are chosen by the mean of all tokens, which in a model of type gpt2 would "
+         "reveal later tokens; only encoders (bert) support this",
          MHA_ERR_UNSUPPORTED},
         {"\"mha.attention\":{\"heads\":4}",
-         "mha.attention.heads is no key; there are adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, rotary, "
+         "mha.attention.heads: unknown key (known: adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, rotary, "
          "scale, "
-         "softcap and window, and for head counts mha.heads and mha.kv_heads",
+         "softcap and window, and for head counts mha.heads and mha.kv_heads)",
          MHA_ERR_FORMAT},
         {"\"mha.attention\":[{\"window\":0},{},{}]",
          "mha.attention[0].window must be an integer from 1 to 2147483648 (got 0)", MHA_ERR_FORMAT},

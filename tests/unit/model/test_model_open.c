@@ -61,10 +61,10 @@ static void test_refused_configs(void **state)
         {"hidden_size", "\"48\"", MHA_ERR_FORMAT, "hidden_size"},
         {"hidden_size", "48.5", MHA_ERR_FORMAT, "hidden_size"},
         {"hidden_size", "9223372036854775807", MHA_ERR_FORMAT, "hidden_size"},
-        {"hidden_size", "64", MHA_ERR_FORMAT, "config.json asks for [600, 64]"},
+        {"hidden_size", "64", MHA_ERR_FORMAT, "config.json requires [600, 64]"},
         {"hidden_size", "null", MHA_ERR_FORMAT, "[600, 768]"},
         {"hidden_size", "8192", MHA_ERR_UNSUPPORTED, "2048 wide"},
-        {"intermediate_size", "113", MHA_ERR_FORMAT, "[112, 48], but config.json asks for [113, 48]"},
+        {"intermediate_size", "113", MHA_ERR_FORMAT, "[112, 48], but config.json requires [113, 48]"},
         {"intermediate_size", "4294967336", MHA_ERR_FORMAT, "intermediate_size"},
         {"vocab_size", "601", MHA_ERR_FORMAT, "embeddings.word_embeddings.weight"},
         {"vocab_size", "[600]", MHA_ERR_FORMAT, "vocab_size"},
@@ -81,12 +81,12 @@ static void test_refused_configs(void **state)
         {"add_cross_attention", "true", MHA_ERR_UNSUPPORTED, "add_cross_attention"},
         {"quantization_config", "{\"bits\": 4}", MHA_ERR_UNSUPPORTED, "quantization_config is an object; only absence"},
         {"quantization_config", "{\"bits\": 4, \"quant_method\": \"gptq\"}", MHA_ERR_UNSUPPORTED,
-         "config.json: quantization_config.quant_method is \"gptq\"; only absence is built"},
+         "config.json: quantization_config.quant_method is \"gptq\"; only absence is supported"},
         {"compression_config", "{\"quant_method\": \"compressed-tensors\"}", MHA_ERR_UNSUPPORTED,
          "compression_config.quant_method is \"compressed-tensors\""},
         {"pad_token_id", "\"[PAD]\"", MHA_ERR_FORMAT, "pad_token_id must be an integer"},
         {"pruned_heads", "{\"0\": [1]}", MHA_ERR_UNSUPPORTED, "pruned_heads"},
-        {"model_type", "\"t5\"", MHA_ERR_UNSUPPORTED, "model_type \"t5\" is not built; there is bert, roberta, "},
+        {"model_type", "\"t5\"", MHA_ERR_UNSUPPORTED, "model_type \"t5\" is not supported (supported: bert, roberta, "},
         {"model_type", "\"llama\"", MHA_ERR_FORMAT, "\"model.embed_tokens.weight\" is missing"},
         {"model_type", "\"\\u001b[31m\"", MHA_ERR_UNSUPPORTED, "model_type \"\\x1B[31m\""},
         {"eos_token_id", "-1", MHA_ERR_FORMAT, "config.json: eos_token_id must be a token or a list of tokens (got -1"},
@@ -141,13 +141,13 @@ static void test_refused_lists(void **state)
     (void)state;
     static const char *const cases[][2] = {
         {"\"layer_types\": [\"full_attention\"]",
-         "config.json: layer_types must be one entry for each layer (2; got an array of 1)"},
+         "config.json: layer_types must be one entry per layer (2; got an array of 1)"},
         {"\"layer_types\": [\"full_attention\", \"chunked\"]",
          "layer_types[1] must be \"full_attention\" or \"sliding_attention\" (got \"chunked\""},
         {"\"layer_types\": [7, \"full_attention\"]", "layer_types[0] must be \"full_attention\" or"},
         {"\"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2, \"short_factor\": [1, 1, 1, 1],"
          " \"long_factor\": [1, 1]}",
-         "rope_scaling.long_factor must be one number for each pair of dimensions that turns (4; got an array of 2)"},
+         "rope_scaling.long_factor must be one number per rotated pair of dimensions (4; got an array of 2)"},
         {"\"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2, \"short_factor\": [1, 1, 0, 1],"
          " \"long_factor\": [1, 1, 1, 1]}",
          "rope_scaling.short_factor[2] must be a number > 0 (got 0"},
@@ -173,9 +173,9 @@ static void test_refused_decoders(void **state)
     static const struct {
         const char *type, *keys, *part;
     } cases[] = {
-        {"llama", "\"is_causal\": false", "config.json: is_causal is false; only true is built"},
-        {"qwen3", "\"is_causal\": null", "config.json: is_causal is null; only true is built"},
-        {"gpt2", "\"is_causal\": false", "config.json: is_causal is false; only true is built"},
+        {"llama", "\"is_causal\": false", "config.json: is_causal is false; only true is supported"},
+        {"qwen3", "\"is_causal\": null", "config.json: is_causal is null; only true is supported"},
+        {"gpt2", "\"is_causal\": false", "config.json: is_causal is false; only true is supported"},
         {"gemma2", "\"use_bidirectional_attention\": true", "use_bidirectional_attention is true"},
         {"llama", "\"compression_config\": {\"quant_method\": \"x\"}", "compression_config.quant_method is \"x\""},
         {"gemma2", "\"hidden_activation\": \"gelu_10\"", "hidden_activation \"gelu_10\""},
@@ -207,7 +207,7 @@ static void test_names_of_gpt2(void **state)
     mha_model_free(model);
     json_object_set_new(config, "n_head", json_integer(2 * heads));
     assert_int_equal(json_dump_file(config, files_path(folder, "config.json"), 0), 0);
-    refused(folder, MHA_ERR_FORMAT, "n_head and num_attention_heads, two names of one key, are both given, and differ");
+    refused(folder, MHA_ERR_FORMAT, "n_head and num_attention_heads, two names of the same key, must be equal");
     json_decref(config);
     files_remove(folder);
 }
@@ -226,7 +226,7 @@ static void test_many_ends(void **state)
     mha_model_free(case_model(NULL, folder, QUICK));
     strcpy(list + end, ",7]");
     write_config(folder, "eos_token_id", list);
-    refused(folder, MHA_ERR_UNSUPPORTED, "config.json: eos_token_id: 65 tokens; at most 64 are built");
+    refused(folder, MHA_ERR_UNSUPPORTED, "config.json: eos_token_id: 65 tokens; the maximum is 64");
     files_remove(folder);
 }
 

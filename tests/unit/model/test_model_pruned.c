@@ -279,16 +279,16 @@ static void test_refused_lists(void **state)
     (void)state;
     const char *folder = case_copy(tiny);
     write_weights(folder, false);
-    refused(folder, "[[0, 2], [0, 1, 2, 3]]", "mha.heads must be one list for each layer (3; got an array of 2)");
+    refused(folder, "[[0, 2], [0, 1, 2, 3]]", "mha.heads must be one list per layer (3; got an array of 2)");
     refused(folder, "[[0, 2], 4, [3]]", "mha.heads[1] must be a list of heads (got 4");
     refused(folder, "[[2, 0], [0, 1, 2, 3], [3]]", "mha.heads[0][1] must be ascending head numbers (got 0");
     refused(folder, "[[0, 0], [0, 1, 2, 3], [3]]", "mha.heads[0][1] must be ascending head numbers (got 0");
     refused(folder, "[[0, 4], [0, 1, 2, 3], [3]]", "mha.heads[0][1] must be ascending head numbers (got 4");
     refused(folder, "[[0, \"2\"], [0, 1, 2, 3], [3]]", "mha.heads[0][1] must be ascending head numbers (got \"2\"");
     refused(folder, "[[0, 2], [0, 1, 2, 3], []]", "mha.heads[2] must hold whole groups of 1 heads (got 0 heads)");
-    refused(folder, "[[0, 2], [0, 1, 2, 3], [2, 3]]", "config.json asks for [24, 48]");
+    refused(folder, "[[0, 2], [0, 1, 2, 3], [2, 3]]", "config.json requires [24, 48]");
     refused(folder, "{}", "mha.heads");
-    refused(folder, NULL, "query.weight\" has shape [24, 48], but config.json asks for [48, 48]");
+    refused(folder, NULL, "query.weight\" has shape [24, 48], but config.json requires [48, 48]");
     files_remove(folder);
 }
 
@@ -304,7 +304,7 @@ static void test_refused_width(void **state)
     assert_int_equal(json_dump_file(config, files_path(folder, "config.json"), 0), 0);
     assert_int_equal(mha_model_open(NULL, folder, NULL, &model, &err), MHA_ERR_FORMAT);
     assert_non_null(strstr(err.message, "tensor \"model.layers.0.self_attn.q_proj.weight\" has shape [96, 64], but "
-                                        "config.json asks for [192, 64]"));
+                                        "config.json requires [192, 64]"));
     json_decref(config);
     files_remove(folder);
 }

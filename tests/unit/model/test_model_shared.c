@@ -346,7 +346,7 @@ static void test_refused(void **state)
     refused(folder, NULL, "{\"keys\": 0, \"values\": 2}", "got 0");
     refused(folder, NULL, "{\"keys\": \"2\", \"values\": 2}", "got \"2\"");
     refused(folder, NULL, "{\"keys\": [2], \"values\": 2}",
-            "mha.kv_heads.keys must be one number for each layer (2; got an array of 1)");
+            "mha.kv_heads.keys must be one number per layer (2; got an array of 1)");
     refused(folder, NULL, "{\"keys\": [2, 4], \"values\": 2}",
             "mha.kv_heads.keys[1] must be a number that divides the 6 heads of layer 1 (got 4");
     refused(folder, "[[0, 1, 2], [3, 3]]", "{\"keys\": 1, \"values\": 1}",
@@ -355,7 +355,7 @@ static void test_refused(void **state)
     refused(folder, "[[0, 1, 2], []]", "{\"keys\": 1, \"values\": 1}",
             "mha.heads[1] must hold a head (got an empty array)");
     refused(folder, "[[5, 1, 2], [3, 4]]", "{\"keys\": 2, \"values\": 1}", "divides the 3 heads of layer 0");
-    refused(folder, NULL, "{\"keys\": 2, \"values\": 2}", "config.json asks for [16, 48]");
+    refused(folder, NULL, "{\"keys\": 2, \"values\": 2}", "config.json requires [16, 48]");
     files_remove(folder);
 }
 

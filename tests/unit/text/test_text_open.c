@@ -121,7 +121,7 @@ static void test_long_and_double_added_tokens(void **state)
     mha_tokenizer *t;
     mha_error err = {0};
     assert_int_equal(edits_open(json, &t, &err), MHA_ERR_FORMAT);
-    assert_non_null(strstr(err.message, "added_tokens[1].content must be a text that no other added token has"));
+    assert_non_null(strstr(err.message, "added_tokens[1].content must be unique among the added tokens"));
     json_decref(json);
 }
 

@@ -258,8 +258,8 @@ static void test_texts(void **state)
 {
     (void)state;
     enum { LONG = (16 << 20) + 1 };
-    check_refused(&bpe, NULL, 0, MHA_ERR_ARG, "text must have words to learn from");
-    check_refused(&wordpiece, " \n\t\n \0", 6, MHA_ERR_ARG, "text must have words");
+    check_refused(&bpe, NULL, 0, MHA_ERR_ARG, "text must contain words to train on");
+    check_refused(&wordpiece, " \n\t\n \0", 6, MHA_ERR_ARG, "text must contain words");
     check_refused(&bpe, "ab\ncd\nefg\xFFh", 11, MHA_ERR_ARG, "line 3: text must be UTF-8 (got 0xFF at byte 3)");
     check_refused(&bpe, "ab\xE6\x97", 4, MHA_ERR_ARG, "line 1: text must be UTF-8 (got 0xE6 at byte 2)");
     check_refused(&bpe, "\xED\xA0\x80", 3, MHA_ERR_ARG, "line 1: text must be UTF-8 (got 0xED at byte 0)");
@@ -289,7 +289,7 @@ static void test_order_of_calls(void **state)
     put(t, small, sizeof small - 1);
     mha_tokenizer_free(learn(t));
     assert_int_equal(mha_tokenizer_trainer_put(t, "a", 1, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "it takes no more text"));
+    assert_non_null(strstr(err.message, "it accepts no more text"));
     assert_int_equal(mha_tokenizer_trainer_run(t, NULL, &err), MHA_ERR_ARG);
     assert_int_equal(mha_tokenizer_trainer_save(t, NULL, 0, &err), MHA_ERR_ARG);
     mha_tokenizer_trainer_free(t);
