@@ -14,10 +14,8 @@ import subprocess
 import sys
 
 # Uses that may close a cycle: (user, used): reason. An entry that is not needed is an error.
-# Both go when the two layer engines become one path from x to the output and back.
 ALLOWED = {
     ("src/layer/attention/attention_call.c", "src/layer/selection/head_count_per_sequence.c"): "one call for all head counts",
-    ("src/layer/variants/variant_select.c", "src/layer/variants/variant_backward.c"): "selected heads reuse the dense backward pass",
 }
 
 

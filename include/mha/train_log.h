@@ -54,7 +54,7 @@ MHA_API mha_status mha_train_log_create(mha_ctx *ctx, mha_train_log **out, mha_e
 
 /* Reads JSON lines. With `step` >= 0, up to and including the record of that step; later lines, which a run wrote after
  * its last checkpoint, may be damaged. With `step` -1, all lines. Unknown keys are ignored. Only a regular file is
- * opened, and memory grows with the bytes read; a line has at most 16 MiB.
+ * opened, and memory grows with the bytes read; a line has at most 8 MiB.
  * Errors: MHA_ERR_FORMAT naming the line, and the key and value if one is out of range, for a line that is not a
  * record, steps that do not increase, and a file that ends before `step`; MHA_ERR_IO; MHA_ERR_ARG; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_train_log_read(mha_ctx *ctx, const char *path, int64_t step, mha_train_log **out,
@@ -73,7 +73,7 @@ MHA_API const mha_train_record *mha_train_log_record(const mha_train_log *log, i
 MHA_API const char *mha_train_log_lines(const mha_train_log *log, size_t *bytes);
 
 /* Appends a record in memory, then to the files of mha_train_log_write_to. Errors: MHA_ERR_ARG, naming the field, for a
- * value out of range, a step that is not greater than the last one, and samples of more than 16 MiB; MHA_ERR_MEMORY;
+ * value out of range, a step that is not greater than the last one, and samples of more than 8 MiB; MHA_ERR_MEMORY;
  * nothing is appended then. MHA_ERR_IO if a file cannot be written; the record is then in memory and may be
  * incomplete in that file. */
 MHA_API mha_status mha_train_log_add(mha_train_log *log, const mha_train_record *record, mha_error *err);

@@ -126,7 +126,7 @@ def logs(folder):
     subprocess.run([sys.argv[1], "train", "-q", *shape, "--steps", "1", "-o", run], check=True, stdout=subprocess.DEVNULL)
     path = os.path.join(run, "training.jsonl")
     begin = '{"step":0,"loss":1,"tokens":0,"seconds":0,"samples":['
-    for name, parts in (("letters", itertools.repeat("a" * 65536, 8192)), ("arrays", listed(begin, repeated("[]", 15 << 20), "]}\n"))):
+    for name, parts in (("letters", itertools.repeat("a" * 65536, 8192)), ("arrays", listed(begin, repeated("[]", 7 << 20), "]}\n"))):
         put(path, parts)
         yield "training.jsonl with a line of " + name, ["train", "--resume", "--steps", "2", "-o", run]
 

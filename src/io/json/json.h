@@ -97,8 +97,8 @@ mha_status mha__json_array(const mha__json_obj *o, const char *key, mha__need ne
 mha_status mha__json_object(const mha__json_obj *o, const char *key, mha__need need, mha__json_obj *value,
                             mha_error *err);
 
-/* Rejects keys of an object, not the root, that are not in `keys`, which ends with NULL; `list` describes them in the
- * message: "are these and those". */
+/* Rejects keys of an object, not the root, that are not in `keys`, which ends with NULL; `list` names them in the
+ * message: "this and that". */
 mha_status mha__json_only(const mha__json_obj *o, const char *const *keys, const char *list, mha_error *err);
 
 /* Fails with "FILE: WHERE.KEY must be WANT (got VALUE)". For checks that no getter covers. */

@@ -140,25 +140,6 @@ bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
 
 /* ---- arguments ---- */
 
-mha__qkv mha__qkv_of(const mha_attn_layer *layer, const mha__attn_call *call, void *buffer, size_t size)
-{
-    const int64_t D = layer->options.head_dim, q_width = layer->options.heads * D;
-    const int64_t kv_width = layer->options.kv_heads * D, rows = mha__attn_rows(call),
-                  length = mha__attn_kv_length(call);
-    const bool apart = length != call->in->length;
-    mha__qkv at = {.q = buffer,
-                   .q_row = apart ? q_width : q_width + 2 * kv_width,
-                   .kv_row = apart ? 2 * kv_width : q_width + 2 * kv_width,
-                   .q_rows = rows,
-                   .kv_rows = call->in->batch * length};
-    at.elements = rows * q_width + at.kv_rows * 2 * kv_width;
-    if (!buffer) return at;
-    at.k = at.q + (size_t)(apart ? rows * q_width : q_width) * size;
-    at.v = at.k + (size_t)kv_width * size;
-    at.written_v = at.k + (size_t)(layer->k_heads * D) * size;
-    return at;
-}
-
 /* Gates of 1, broadcast, for calls whose description has gates only for their gradients. */
 static const void *no_gates(const mha_attn_layer *layer)
 {

@@ -1,10 +1,29 @@
-/* attention_rows.c - conversions between 16 bit and f32, fills, copies of activations, and rows of q that count as 0.
+/* attention_rows.c - the layout of q, k and v in one buffer; conversions between 16 bit and f32, fills, copies of activations, and rows of q that count as 0.
  * Tasks are rows, so the division into tasks changes no bit. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "kernel/kernel.h"
 #include "layer/attention/attention_layer.h"
 #include <string.h>
+
+mha__qkv mha__qkv_of(const mha_attn_layer *layer, const mha__attn_call *call, void *buffer, size_t size)
+{
+    const int64_t D = layer->options.head_dim, q_width = layer->options.heads * D;
+    const int64_t kv_width = layer->options.kv_heads * D, rows = mha__attn_rows(call),
+                  length = mha__attn_kv_length(call);
+    const bool apart = length != call->in->length;
+    mha__qkv at = {.q = buffer,
+                   .q_row = apart ? q_width : q_width + 2 * kv_width,
+                   .kv_row = apart ? 2 * kv_width : q_width + 2 * kv_width,
+                   .q_rows = rows,
+                   .kv_rows = call->in->batch * length};
+    at.elements = rows * q_width + at.kv_rows * 2 * kv_width;
+    if (!buffer) return at;
+    at.k = at.q + (size_t)(apart ? rows * q_width : q_width) * size;
+    at.v = at.k + (size_t)kv_width * size;
+    at.written_v = at.k + (size_t)(layer->k_heads * D) * size;
+    return at;
+}
 
 #define TASK_ROWS 32
 

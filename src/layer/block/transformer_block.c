@@ -11,6 +11,7 @@
 #include "layer/arena.h"
 #include "layer/linear/linear.h"
 #include "layer/norm.h"
+#include "layer/repack.h"
 #include <math.h>
 #include <string.h>
 
@@ -333,4 +334,16 @@ mha_status mha_block_forward(const mha_block *block, const mha_layer_input *inpu
     mha_attn_plan_free(plan);
     mha__free(block->ctx, own);
     return status;
+}
+
+void mha__block_repack(mha_block *block, const mha_block_options *o)
+{
+    mha_matrix gate = o->gate, up = o->up, down = o->down;
+    gate.out = up.out = o->intermediate;
+    down.out = o->attn.hidden;
+    mha__attn_layer_repack(block->attn, &o->attn);
+    if (block->gate) mha__linear_repack(block->gate, &gate, 1);
+    if (block->up) mha__linear_repack(block->up, &up, 1);
+    if (block->down) mha__linear_repack(block->down, &down, 1);
+    mha__block_keep_norms(block, o);
 }

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "layer/activation.h"
 #include "layer/arena.h"
+#include "layer/repack.h"
 #include <string.h>
 
 #define BLOCK_WEIGHTS 65536 /* 256 KiB of f32: a quarter of the smallest level-2 cache we tune for */
@@ -387,4 +388,12 @@ mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t 
     mha__linear_run(linear, &(mha__linear_call){.x = x, .rows = rows, .y = y, .left = left});
     mha__free(linear->ctx, left);
     return MHA_OK;
+}
+
+void mha__linear_repack(mha_linear *linear, const mha_matrix *parts, int64_t count)
+{
+    mha__matrix inner[3];
+    for (int64_t p = 0; p < count; p++)
+        inner[p] = (mha__matrix){parts[p].weight, parts[p].bias, parts[p].transposed != 0, parts[p].out};
+    mha__linear_pack(linear, inner);
 }

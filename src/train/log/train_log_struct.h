@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <stdbool.h>
 
-enum { MHA__LOG_LINE = 16 << 20, MHA__LOG_FILES = 2 }; /* bytes of the longest line; files of a log */
+enum { MHA__LOG_LINE = 8 << 20, MHA__LOG_FILES = 2 }; /* bytes of the longest line; files of a log */
 
 /* Text that grows; freed with mha__free. */
 typedef struct mha__log_text {

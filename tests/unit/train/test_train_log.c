@@ -298,9 +298,9 @@ static void test_bad_records(void **state)
 {
     (void)state;
     mha_train_log *log = two_records();
-    char *text = malloc(17 << 20);
-    memset(text, 'x', 17 << 20);
-    const mha_train_sample none = {.prompt = "a"}, huge = {.prompt = "a", .text = text, .text_bytes = 17 << 20};
+    char *text = malloc(9 << 20);
+    memset(text, 'x', 9 << 20);
+    const mha_train_sample none = {.prompt = "a"}, huge = {.prompt = "a", .text = text, .text_bytes = 9 << 20};
     mha_train_record r = blank(1);
     expect_record_refused(log, &r, "step must be an integer from 2 to 4611686018427387904 (got 1)");
     r = blank(2), r.tokens = -1;
@@ -314,7 +314,7 @@ static void test_bad_records(void **state)
     r.samples = &none;
     expect_record_refused(log, &r, "samples[0].text must not be NULL");
     r.samples = &huge;
-    expect_record_refused(log, &r, "the line of a record must have at most 16777216 bytes (got 17825");
+    expect_record_refused(log, &r, "the line of a record must have at most 8388608 bytes (got 9437");
     expect_record_refused(log, NULL, "mha_train_record");
     free(text);
     mha_train_log_free(log);
