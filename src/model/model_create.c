@@ -27,7 +27,7 @@ static bool is_made(const mha__config *c, mha__role role)
 {
     if (role == MHA__POOLER) return false;
     if (role == MHA__LM_HEAD) return !c->tied;
-    if (role == MHA__LM_BIAS) return !c->tied;
+    if (role == MHA__LM_BIAS) return !c->tied || c->family->causal;
     if (role == MHA__LM_TIED_BIAS) return c->tied;
     return true;
 }
@@ -43,7 +43,8 @@ static mha_status draw(creation *n, const mha__config *c, mha__role role, bool b
                        mha_error *err)
 {
     const mha__part_kind kind = c->family->parts[role].kind;
-    const bool norm = kind == MHA__PART_NORM || kind == MHA__PART_RMS, residual = kind == MHA__PART_CONV1D;
+    const bool norm = kind == MHA__PART_NORM || kind == MHA__PART_NORM_ONLY || kind == MHA__PART_RMS;
+    const bool residual = kind == MHA__PART_CONV1D;
     const int64_t elements = t->shape[0] * (t->rank == 2 ? t->shape[1] : 1);
     double range = n->range;
     if (t->rank == 1) {

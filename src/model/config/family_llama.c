@@ -203,9 +203,10 @@ static const mha__part phi3_parts[MHA__ROLES] = {
 
 /* ---- list ---- */
 
-#define LLAMA_LIKE                                                                                               \
+#define LLAMA_BASE                                                                                               \
     .common = llama_common, .common_count = COUNT(llama_common), .prefixes = llama_prefixes, .layer = "layers.", \
-    .pre_norm = true, .causal = true, .rotary = true, .head_keys = true
+    .pre_norm = true, .causal = true, .rotary = true
+#define LLAMA_LIKE LLAMA_BASE, .head_keys = true
 
 static const mha__family families[] = {
     {LLAMA_LIKE, .name = "llama", KEYS(llama_keys), .parts = llama_parts, .eos = 2},
@@ -219,7 +220,7 @@ static const mha__family families[] = {
     {LLAMA_LIKE, .name = "gemma3_text", KEYS(gemma3_keys), .parts = gemma2_parts, .aliases = gemma3_aliases, .eos = 1,
      .embed_scaled = true, .normed = true, .window_rule = MHA__WINDOW_PATTERN, .theta = 1e6, .local_theta = 1e4,
      .local_theta_key = "rope_local_base_freq"},
-    {LLAMA_LIKE, .name = "phi3", KEYS(phi3_keys), .parts = phi3_parts, .eos = 32000, .drops_cache = true,
+    {LLAMA_BASE, .name = "phi3", KEYS(phi3_keys), .parts = phi3_parts, .eos = 32000, .drops_cache = true,
      .rotary_part = 1, .window_rule = MHA__WINDOW_ALL},
     {LLAMA_LIKE, .name = "olmo2", KEYS(olmo2_keys), .parts = olmo2_parts, .eos = 50279, .normed = true,
      .whole_norms = true},

@@ -1,6 +1,7 @@
 /* test_model_families.c - what further families add to config and weights: refused keys, positions that count from the
  * padding token, pruning, saving, and every allocation failing in turn. Recorded results are compared by
  * tests/golden/verify/test_verify_models.sh, gradients of single options by test_model_grads.c. */
+#include "mha/model_create.h"
 #include "mha/model_grads.h"
 #include "mha/model_save.h"
 #include "mha/prune.h"
@@ -10,6 +11,7 @@
 #include "support/files.h"
 #include "support/model/model_case.h"
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -283,6 +285,40 @@ static void test_refused_edits(void **state)
     mha_model_free(rows);
 }
 
+/* ---- new models ---- */
+
+/* A new model of the config: gains are 1, so its loss is about that of guessing. */
+static void check_created(const char *folder)
+{
+    const mha_model_create_options o = {.size = sizeof o, .seed = 3};
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};
+    const mha_model_loss_args args = {.size = sizeof args, .labels = ids};
+    mha_model *like = open_model(NULL, folder), *model = NULL;
+    mha_model_grads *grads = NULL;
+    mha_error err = {0};
+    double loss = 0;
+    if (mha_model_create(NULL, mha_model_config_json(like), &o, &model, &err) != MHA_OK ||
+        mha_model_grads_create(model, NULL, &grads, &err) != MHA_OK ||
+        mha_model_grads_loss(grads, &input, &args, &loss, NULL, &err) != MHA_OK)
+        fail_msg("%s: %s", folder, err.message);
+    if (!(fabs(loss - log((double)mha_model_describe(model)->vocab)) < 0.1)) fail_msg("%s: loss %g", folder, loss);
+    mha_model_grads_free(grads);
+    mha_model_free(model);
+    mha_model_free(like);
+}
+
+static void test_created(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {
+        "families2/roberta", "families2/xlm-roberta", "families2/distilbert", "families2/nomic-bert",
+        "families2/gemma3",  "families2/phi",         "families2/phi3",       "families2/gpt-neox",
+        "families2/opt",     "families2/opt-post",    "families2/olmo2",      "families2/granite",
+        "families2/smollm3", "families2/cohere",      "families2/bloom",      "families2/modernbert"};
+    for (size_t f = 0; f < sizeof folders / sizeof *folders; f++)
+        check_created(folders[f]);
+}
+
 /* ---- memory ---- */
 
 /* Opening a model and a step of training: every allocation fails in turn. */
@@ -333,7 +369,7 @@ int main(void)
         cmocka_unit_test(test_refused_configs), cmocka_unit_test(test_missing_tensors),
         cmocka_unit_test(test_most_tokens),     cmocka_unit_test(test_packed_and_padded),
         cmocka_unit_test(test_pruned),          cmocka_unit_test(test_refused_edits),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_created),         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
