@@ -274,6 +274,8 @@ typedef struct mha_layer_input {
     int64_t batch, length;  /* B, L > 0 */
     const int64_t *lengths; /* [B] 0..L; later tokens are padding: masked as keys, unspecified as rows. NULL = L */
     mha_cview keep;         /* [B, H, L, L] bytes, non-zero = attend; zero strides broadcast; data NULL = none */
+    mha_cview bias;         /* [B, H, L, L] f32 added to the scores, before masks; packed: [sequences, H, M, M] with the
+                               longest sequence M; zero strides broadcast; data NULL = none. Not with cache */
     mha_cache *cache;       /* cached keys and values, to which this call appends its own; NULL = none. Sequences
                                are those of the cache; `lengths` may be 0 for some. Not with keep */
     int64_t sequence;       /* with batch 1: index of the sequence in a cache of several */

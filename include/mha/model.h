@@ -2,7 +2,7 @@
  *
  * A folder contains config.json, tokenizer.json, and model.safetensors or its shards with their index, in the spelling
  * of transformers 4.x and 5.x. Supported families:
- *     encoders  bert, roberta, xlm-roberta, distilbert, nomic_bert, modernbert, with their MLM heads
+ *     encoders  bert, roberta, xlm-roberta, mpnet, distilbert, nomic_bert, modernbert, with their MLM heads
  *     decoders  gpt2, opt, bloom, gpt_neox, phi, cohere, llama (1 to 3), mistral, qwen2, qwen3, gemma, gemma2,
  *               gemma3_text, phi3, olmo2, granite, smollm3
  * Other families return an error that names them. Weights are used in place from the mapped
@@ -178,8 +178,8 @@ MHA_API mha_status mha_model_cache_fork(mha_model_cache *cache, int64_t from, in
 /* ---- the forward pass ---- */
 
 /* B sequences of L tokens, padded to the same length. Any mask is allowed, also one with holes: no query attends to a
- * masked token, whatever its id. Without `positions` they are 0 .. L-1, independent of the mask; in roberta and
- * xlm-roberta they count the ids that are not pad_token_id, from pad_token_id + 1, and a given position is a row of the
+ * masked token, whatever its id. Without `positions` they are 0 .. L-1, independent of the mask; in roberta,
+ * xlm-roberta and mpnet they count the ids that are not pad_token_id, from pad_token_id + 1, and a given position is a row of the
  * table. max_positions is the number of tokens that the position table serves. */
 typedef struct mha_model_input {
     size_t size;

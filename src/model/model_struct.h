@@ -17,11 +17,11 @@ struct mha_model {
     int32_t *head_numbers; /* [layers, H] head numbers in the unpruned model; unset after a layer's last head */
     float *slopes;         /* [layers, H] ALiBi slopes of the heads of each layer; NULL if no layer has ALiBi */
     char *config_text;
-    mha_tokenizer *tokenizer;           /* or NULL */
-    mha__shards shards;                 /* embedding tables and outer norms are used in place */
-    mha__weights outer;                 /* outer tensors that had to be converted */
-    bool packed;                        /* false = opened with no_weights; the fields below are not set */
-    mha_matrix words, positions, types; /* weight NULL = the family has none */
+    mha_tokenizer *tokenizer;                     /* or NULL */
+    mha__shards shards;                           /* embedding tables and outer norms are used in place */
+    mha__weights outer;                           /* outer tensors that had to be converted */
+    bool packed;                                  /* false = opened with no_weights; the fields below are not set */
+    mha_matrix words, positions, types, relative; /* weight NULL = the family has none */
     mha_norm embed_norm, final_norm, lm_norm;
     mha__role lm_bias;                       /* which of the two names of the output bias is used */
     mha_linear *pooler, *lm_dense, *lm_head; /* or NULL */

@@ -26,6 +26,8 @@ FAMILIES = {
     "roberta": tr.RobertaConfig(**{**ENCODER, "pad_token_id": 1, "bos_token_id": 0, "max_position_embeddings": 66}, type_vocab_size=1),
     "xlm-roberta": tr.XLMRobertaConfig(**{**ENCODER, "pad_token_id": 3, "bos_token_id": 0, "max_position_embeddings": 68}, type_vocab_size=2,
                                        hidden_act="relu", tie_word_embeddings=False),
+    "mpnet": tr.MPNetConfig(**{**ENCODER, "pad_token_id": 1, "bos_token_id": 0, "max_position_embeddings": 66}, hidden_act="silu",
+                            relative_attention_num_buckets=40),
     "distilbert": tr.DistilBertConfig(vocab_size=64, dim=32, hidden_dim=40, n_layers=2, n_heads=4, max_position_embeddings=64, activation="relu"),
     "nomic-bert": tr.NomicBertConfig(**ENCODER, type_vocab_size=2, hidden_act="gelu", rope_parameters={**ROPE, "rope_theta": 500.0}),
     "modernbert": tr.ModernBertConfig(**{**ENCODER, "num_hidden_layers": 4}, global_attn_every_n_layers=2, local_attention=10,
@@ -57,7 +59,7 @@ FAMILIES = {
 
 
 def is_encoder(config):
-    return config.model_type in ("roberta", "xlm-roberta", "distilbert", "nomic_bert", "modernbert")
+    return config.model_type in ("roberta", "xlm-roberta", "mpnet", "distilbert", "nomic_bert", "modernbert")
 
 
 def draw(config, seed):
@@ -86,7 +88,7 @@ def twin_of(model):
 
 def text(config, count):
     ids = torch.randint(4, 64, (count,))
-    if config.model_type in ("roberta", "xlm-roberta"):
+    if config.model_type in ("roberta", "xlm-roberta", "mpnet"):
         ids[count // 2] = config.pad_token_id  # positions skip it
     return ids.tolist()
 

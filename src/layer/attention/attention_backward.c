@@ -54,7 +54,8 @@ static mha_attn_grads grads_of(const mha_attn_layer *l, const mha__attn_call *ca
                             .out = readable(args->out, args->out.data),
                             .lse = readable(args->lse, args->lse.data),
                             .dgates = call->also.dgates,
-                            .row_taylor = call->also.row_taylor};
+                            .row_taylor = call->also.row_taylor,
+                            .dbias = call->also.dbias};
     if (l->options.choice.of) grads.dgates = (mha_view){s->choice.dgates, {l->score.out, 1}};
     if (!projections) return grads;
     grads.dq = writable(args->q, at.q);
@@ -69,7 +70,7 @@ static mha_status operator_back(const mha_attn_layer *l, const mha__attn_call *c
     const mha__qkv at = mha__qkv_of(l, call, s->dqkv, mha__attn_real(l));
     const mha_attn_args args = mha__attn_args(l, call, t);
     const mha_attn_grads grads = grads_of(l, call, projections, &args, s);
-    if (!projections && !grads.dgates.data && !grads.row_taylor.data) return MHA_OK;
+    if (!projections && !grads.dgates.data && !grads.row_taylor.data && !grads.dbias.data) return MHA_OK;
     if (!mha__attn_splits(l)) return mha_attn_backward(call->plan, &args, &grads, s->space, s->space_bytes, err);
     if (!mha__experts_summed(l)) /* no sequence writes the rows of padding */
         memset(s->dqkv, 0, (size_t)at.elements * mha__attn_real(l));

@@ -69,7 +69,7 @@ static uint32_t inputs_of(const mha_attn_layer *layer, const mha__attn_call *cal
     const mha_layer_input *in = call->in;
     return (in->lengths ? MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS : 0u) | (in->keep.data ? MHA_ATTN_KEEP : 0u) |
            (in->gates.data || o->choice.of || (call->outputs & MHA_ATTN_GRADS) ? MHA_ATTN_GATES : 0u) |
-           (o->slopes ? MHA_ATTN_SLOPES : 0u) | (call->bias.data ? MHA_ATTN_BIAS : 0u) |
+           (o->slopes ? MHA_ATTN_SLOPES : 0u) | (call->in->bias.data ? MHA_ATTN_BIAS : 0u) |
            (call->drop.data ? MHA_ATTN_DROPOUT_KEEP : 0u);
 }
 
@@ -116,7 +116,9 @@ mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call 
     mha__heads_describe(layer, call, desc);
     describe_packed(in, desc);
     if (!in->cache) return MHA_OK;
-    if (in->keep.data) return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: keep must be NULL with cache");
+    if (in->keep.data || in->bias.data)
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s must be NULL with cache",
+                         in->keep.data ? "keep" : "bias");
     desc->kv_len = 0;
     return mha_cache_describe(in->cache, mha__layer_sequence(in), in->length, desc, err);
 }
@@ -174,7 +176,7 @@ mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *
     mha_attn_args args = {
         .size = sizeof(mha_attn_args),
         .keep = in->keep,
-        .bias = call->bias,
+        .bias = in->bias,
         .dropout_keep = call->drop,
         .dropout_seed = call->dropout_seed,
         .gates = in->gates,

@@ -94,6 +94,7 @@ bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b);
 typedef struct mha__attn_also {
     mha_view dgates;     /* [B, H] */
     mha_view row_taylor; /* [B, H, L] */
+    mha_view dbias;      /* as the bias of the input */
 } mha__attn_also;
 
 /* `outputs` of a call of both directions. */
@@ -112,7 +113,7 @@ typedef struct mha__attn_call {
     int64_t kv_length;                 /* tokens of key and value; 0 = in->length */
     int64_t past;                      /* tokens before them, whose keys and values are given; 0 = none */
     const void *past_key, *past_value; /* [B, Hkv, past, D] */
-    mha_cview bias, drop;              /* as in mha_attn_args; data NULL = none */
+    mha_cview drop;                    /* as dropout_keep in mha_attn_args; data NULL = none */
     mha_cview empty;   /* [B, H, L] bytes; q of rows that are not 0 counts as 0, without a gradient; data NULL = none */
     mha_scores scores; /* stage, with MHA_ATTN_SCORES */
 } mha__attn_call;

@@ -257,9 +257,9 @@ static void place_bias(const mha_variant *v, const mha_variant_input *in, mha_tr
     const mha_mask *m = added(in, &factor);
     if (!m->data) return;
     mask_shape(m, given);
-    t->call.bias = mask_view(m->data, given);
+    t->in.bias = mask_view(m->data, given);
     if (!bias_shape(in, t, shape)) return;
-    const int64_t *stride = t->call.bias.stride;
+    const int64_t *stride = t->in.bias.stride;
     const size_t bytes = (size_t)shape[3] * mha__attn_real(&v->layer);
     char *row = t->bias_memory;
     for (int64_t b = 0; b < shape[0]; b++)
@@ -269,7 +269,7 @@ static void place_bias(const mha_variant *v, const mha_variant_input *in, mha_tr
                     memset(row, 0, bytes);
                 else
                     fill_bias_row(v, m, factor, b * stride[0] + h * stride[1] + i * stride[2], shape[3], row);
-    t->call.bias = mask_view(t->bias_memory, shape);
+    t->in.bias = mask_view(t->bias_memory, shape);
 }
 
 static mha_status drop(const mha_variant *v, const mha_variant_input *in, mha_trace *t, mha_error *err)

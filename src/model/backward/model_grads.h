@@ -14,7 +14,8 @@ typedef struct mha__saved_activations {
     mha__block_trace *trace; /* [layers]; with recompute, all share one place, except x */
     mha__block_scratch *scratch; /* [layers], overlapping: only the scratch of one layer is used at a time */
     float *dx;                   /* [rows, E] */
-    float *again;                /* [rows, E] with recompute: the state that a layer is run again on */
+    float *dbias; /* [H, M, M] gradient of a layer's biases by relative position; NULL if the model has none */
+    float *again; /* [rows, E] with recompute: the state that a layer is run again on */
 } mha__saved_activations;
 
 /* A buffer that is reused from call to call. */

@@ -39,6 +39,8 @@ typedef struct mha__layer_attention {
 typedef struct mha__config {
     const struct mha__family *family;
     int64_t vocab, max_positions, type_vocab;
+    int64_t embed_width;   /* of the word embeddings, where a family has a key for it; 0 = hidden */
+    int64_t buckets;       /* rows of the table of relative positions; 0 = none */
     int64_t position_rows; /* of the position table, >= max_positions */
     int64_t padding;       /* row of the word embeddings that gets no gradient as an input (nn.Embedding's padding_idx);
                         none if -1 or outside the table */

@@ -11,6 +11,7 @@ typedef enum mha__role {
     MHA__POSITIONS,
     MHA__TYPES,
     MHA__EMBED_NORM,
+    MHA__RELATIVE, /* biases of scores by relative position */
     MHA__POOLER,
     MHA__FINAL_NORM,
     MHA__LM_DENSE, /* BERT: dense and norm before the output matrix */

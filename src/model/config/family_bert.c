@@ -80,13 +80,17 @@ static const mha__config_key roberta_keys[] = {
 
 static const char *const roberta_prefixes[] = {"", "roberta.", NULL};
 
+/* The parts before the output matrix. */
+#define ROBERTA_HEAD                                                                                  \
+    [MHA__LM_DENSE] = {AS(LINEAR, "/lm_head.dense", FIELD(hidden), FIELD(hidden)), .optional = true}, \
+    [MHA__LM_NORM] = {AS(NORM, "/lm_head.layer_norm", FIELD(hidden), 0), .optional = true},           \
+    [MHA__LM_BIAS] = {AS(VECTOR, "/lm_head.decoder.bias", FIELD(vocab), 0), .optional = true},        \
+    [MHA__LM_TIED_BIAS] = {AS(VECTOR, "/lm_head.bias", FIELD(vocab), 0), .optional = true},           \
+    [MHA__LM_HEAD] = {AS(TABLE, "/lm_head.decoder", FIELD(vocab), FIELD(hidden)), .optional = true}
+
 static const mha__part roberta_parts[MHA__ROLES] = {
     BERT_EMBEDDINGS,
-    [MHA__LM_DENSE] = {AS(LINEAR, "/lm_head.dense", FIELD(hidden), FIELD(hidden)), .optional = true},
-    [MHA__LM_NORM] = {AS(NORM, "/lm_head.layer_norm", FIELD(hidden), 0), .optional = true},
-    [MHA__LM_BIAS] = {AS(VECTOR, "/lm_head.decoder.bias", FIELD(vocab), 0), .optional = true},
-    [MHA__LM_TIED_BIAS] = {AS(VECTOR, "/lm_head.bias", FIELD(vocab), 0), .optional = true},
-    [MHA__LM_HEAD] = {AS(TABLE, "/lm_head.decoder", FIELD(vocab), FIELD(hidden)), .optional = true},
+    ROBERTA_HEAD,
     BERT_LAYER,
 };
 
@@ -140,6 +144,45 @@ static const mha__part distilbert_parts[MHA__ROLES] = {
     [MHA__MLP_NORM] = {AS(NORM, "output_layer_norm", FIELD(hidden), 0)},
 };
 
+/* ---- MPNet: RoBERTa without token types, with biases by relative position ---- */
+
+static const mha__config_key mpnet_keys[] = {
+    {"vocab_size", MHA__KEY_DIM, FIELD(vocab), 30527, MHA__DIM, NULL},
+    {"hidden_size", MHA__KEY_DIM, FIELD(hidden), 768, MHA__DIM, NULL},
+    {"num_hidden_layers", MHA__KEY_DIM, FIELD(layers), 12, MHA__LAYERS, NULL},
+    {"num_attention_heads", MHA__KEY_DIM, FIELD(heads), 12, MHA__HEADS, NULL},
+    {"intermediate_size", MHA__KEY_DIM, FIELD(intermediate), 3072, MHA__DIM, NULL},
+    {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 512, MHA__DIM, NULL},
+    {"relative_attention_num_buckets", MHA__KEY_DIM, FIELD(buckets), 32, MHA__DIM, NULL},
+    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 1, MHA__DIM, NULL},
+    {"layer_norm_eps", MHA__KEY_POSITIVE, FIELD(eps), 1e-12, 0, NULL},
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu"},
+    {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
+    {"pruned_heads", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
+    NOT_QUANTIZED,
+};
+
+static const char *const mpnet_prefixes[] = {"", "mpnet.", NULL};
+
+static const mha__part mpnet_parts[MHA__ROLES] = {
+    [MHA__WORDS] = {AS(TABLE, "embeddings.word_embeddings", FIELD(vocab), FIELD(hidden))},
+    [MHA__POSITIONS] = {AS(TABLE, "embeddings.position_embeddings", FIELD(position_rows), FIELD(hidden))},
+    [MHA__EMBED_NORM] = {AS(NORM, "embeddings.LayerNorm", FIELD(hidden), 0)},
+    [MHA__RELATIVE] = {AS(TABLE, "encoder.relative_attention_bias", FIELD(buckets), FIELD(original_heads))},
+    [MHA__POOLER] = {AS(LINEAR, "pooler.dense", FIELD(hidden), FIELD(hidden)), .optional = true},
+    ROBERTA_HEAD,
+    [MHA__QUERY] = {AS(LINEAR, "attention.attn.q", WIDTH(q), FIELD(hidden))},
+    [MHA__KEY] = {AS(LINEAR, "attention.attn.k", WIDTH(k), FIELD(hidden))},
+    [MHA__VALUE] = {AS(LINEAR, "attention.attn.v", WIDTH(v), FIELD(hidden))},
+    [MHA__QUERY_NORM] = {AS(RMS, "attention.attn.q_norm", FIELD(head_dim), 0)},
+    [MHA__KEY_NORM] = {AS(RMS, "attention.attn.k_norm", FIELD(head_dim), 0)},
+    [MHA__ATTN_OUT] = {AS(LINEAR, "attention.attn.o", FIELD(hidden), WIDTH(q))},
+    [MHA__ATTN_NORM] = {AS(NORM, "attention.LayerNorm", FIELD(hidden), 0)},
+    [MHA__UP] = {AS(LINEAR, "intermediate.dense", FIELD(intermediate), FIELD(hidden))},
+    [MHA__DOWN] = {AS(LINEAR, "output.dense", FIELD(hidden), FIELD(intermediate))},
+    [MHA__MLP_NORM] = {AS(NORM, "output.LayerNorm", FIELD(hidden), 0)},
+};
+
 /* ---- list ---- */
 
 #define ROBERTA_LIKE                                                                                     \
@@ -150,6 +193,13 @@ static const mha__family families[] = {
     {.name = "bert", KEYS(bert_keys), .prefixes = bert_prefixes, .layer = "encoder.layer.", .parts = bert_parts},
     {.name = "roberta", ROBERTA_LIKE},
     {.name = "xlm-roberta", ROBERTA_LIKE},
+    {.name = "mpnet",
+     KEYS(mpnet_keys),
+     .prefixes = mpnet_prefixes,
+     .layer = "encoder.layer.",
+     .parts = mpnet_parts,
+     .exact_head = true,
+     .position_rule = MHA__POSITIONS_AFTER_PAD},
     {.name = "distilbert",
      KEYS(distilbert_keys),
      .aliases = distilbert_aliases,

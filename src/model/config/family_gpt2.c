@@ -54,6 +54,7 @@ static const mha__config_key opt_keys[] = {
     {"hidden_size", MHA__KEY_DIM, FIELD(hidden), 768, MHA__DIM, NULL},
     {"num_hidden_layers", MHA__KEY_DIM, FIELD(layers), 12, MHA__LAYERS, NULL},
     {"num_attention_heads", MHA__KEY_DIM, FIELD(heads), 12, MHA__HEADS, NULL},
+    {"word_embed_proj_dim", MHA__KEY_MAYBE_DIM, FIELD(embed_width), 0, MHA__DIM, NULL},
     {"ffn_dim", MHA__KEY_DIM, FIELD(intermediate), 3072, MHA__DIM, NULL},
     {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 2048, MHA__DIM, NULL},
     {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 1, MHA__DIM, NULL},

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "model/forward/model_cache.h"
+#include "model/forward/relative_bias.h"
 #include <string.h>
 
 /* ---- input ---- */
@@ -146,6 +147,7 @@ mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_mode
     MHA__TRY(mha__options_read(&batch->in, sizeof batch->in, input, "mha_model_input", err));
     MHA__TRY(read_starts(batch, most, err));
     MHA__TRY(check_input(m, batch, most, err));
+    batch->relative = m->relative.weight;
     batch->right_padded = is_right_padded(&batch->in);
     return check_cache(m, batch, most, err);
 }
@@ -158,6 +160,9 @@ void mha__batch_lay_out(mha__arena *arena, const mha_model *m, mha__batch *p)
     p->positions = mha__take(arena, rows, sizeof *p->positions);
     p->zeros = p->in.type_ids ? NULL : mha__take(arena, rows, sizeof *p->zeros);
     p->lengths = mha__take(arena, batch, sizeof *p->lengths);
+    const size_t M = (size_t)mha__batch_map_rows(p);
+    p->bias = p->relative ? mha__take(arena, (size_t)m->config.heads * M, M * sizeof *p->bias) : NULL;
+    p->bias_layer = -1;
     if (!m->config.rope.head_dim) return;
     p->turns = mha__take(arena, rows / batch, sizeof *p->turns);
     const mha_rope_options *const ropes[] = {&m->config.rope, &m->config.local_rope};
@@ -178,6 +183,8 @@ void mha__batch_describe(mha__batch *p, const int64_t *lengths)
                                  .length = p->in.length,
                                  .starts = p->in.starts,
                                  .sequences = p->in.starts ? p->sequences : 0};
+    const int64_t M = mha__batch_map_rows(p);
+    if (p->relative) p->layer.bias = (mha_cview){p->bias ? p->bias : p->relative, {0, M * M, M, 1}};
     if (p->in.mask && p->right_padded) p->layer.lengths = lengths;
     if (!p->in.mask || p->right_padded) return;
     p->layer.keep = (mha_cview){p->in.mask, {p->in.length, 0, 0, 1}};
@@ -200,8 +207,20 @@ int64_t mha__batch_map_keys(const mha__batch *p)
     return past + mha__batch_map_rows(p);
 }
 
+/* Fills the biases, unless they are those of a layer with the same heads. */
+static void turn_bias(mha__batch *p, const mha_model *m, int64_t layer)
+{
+    const size_t bytes = (size_t)m->config.heads * sizeof *m->head_numbers;
+    const int32_t *numbers = m->head_numbers, *const now = numbers + layer * m->config.heads;
+    if (!p->bias) return;
+    if (p->bias_layer < 0 || memcmp(numbers + p->bias_layer * m->config.heads, now, bytes) != 0)
+        mha__relative_fill(m, p, layer);
+    p->bias_layer = layer;
+}
+
 void mha__batch_turn(mha__batch *p, const mha_model *m, int64_t layer)
 {
+    turn_bias(p, m, layer);
     const int64_t heads = m->config.heads, width = heads * m->config.head_dim;
     const int rope = m->config.attention[layer].local ? 1 : 0;
     p->layer.cos = p->angles[rope].cos;

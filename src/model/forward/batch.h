@@ -15,6 +15,9 @@ typedef struct mha__batch {
     int64_t *turns;        /* [L] positions of one sequence, for rotation */
     int32_t *zeros;        /* [B L] token types if the caller gives none */
     int64_t *lengths;      /* [B] */
+    const float *relative; /* the model's table of relative positions, or NULL; then also no bias: */
+    float *bias;           /* [H, M, M] of the layer bias_layer; M is mha__batch_map_rows */
+    int64_t bias_layer;    /* -1 = not filled */
     struct {
         float *cos, *sin; /* [B L, rotary_dim / 2] */
     } angles[2];          /* of config.rope and of config.local_rope; NULL if no layer has the rotation */

@@ -72,6 +72,7 @@ mha_status mha__model_take_outer(mha_model *m, mha_error *err)
     MHA__TRY(mha__weights_part(&m->outer, MHA__WORDS, -1, &m->words, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__POSITIONS, -1, &m->positions, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__TYPES, -1, &m->types, err));
+    MHA__TRY(mha__weights_part(&m->outer, MHA__RELATIVE, -1, &m->relative, err));
     MHA__TRY(take_norm(m, MHA__EMBED_NORM, &m->embed_norm, err));
     MHA__TRY(take_norm(m, MHA__FINAL_NORM, &m->final_norm, err));
     MHA__TRY(take_linear(m, MHA__POOLER, MHA_ACT_TANH, &m->pooler, err));
@@ -104,6 +105,7 @@ static void adopt(mha_model *m, const mha__weights *weights, const mha_matrix *p
     m->words = part[MHA__WORDS];
     m->positions = part[MHA__POSITIONS];
     m->types = part[MHA__TYPES];
+    m->relative = part[MHA__RELATIVE];
     m->embed_norm = mha__model_norm(c, MHA__EMBED_NORM, &part[MHA__EMBED_NORM]);
     m->final_norm = mha__model_norm(c, MHA__FINAL_NORM, &part[MHA__FINAL_NORM]);
     m->lm_norm = mha__model_norm(c, MHA__LM_NORM, &part[MHA__LM_NORM]);

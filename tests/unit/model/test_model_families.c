@@ -74,6 +74,11 @@ static void test_refused_configs(void **state)
         {"roberta", "pad_token_id", "65", MHA_ERR_FORMAT, "pad_token_id must be from 0 to 64"},
         {"roberta", "max_position_embeddings", "67", MHA_ERR_FORMAT, "[66, 32], but config.json asks for [67, 32]"},
         {"roberta", "is_decoder", "true", MHA_ERR_UNSUPPORTED, "is_decoder is true; only false is built"},
+        {"mpnet", "relative_attention_num_buckets", "31", MHA_ERR_FORMAT,
+         "relative_attention_num_buckets must be at least 32 (got 31)"},
+        {"mpnet", "relative_attention_num_buckets", "41", MHA_ERR_FORMAT, "[40, 4], but config.json asks for [41, 4]"},
+        {"opt", "word_embed_proj_dim", "24", MHA_ERR_UNSUPPORTED,
+         "word_embed_proj_dim is 24; only hidden_size = 32 is built"},
         {"distilbert", "dim", "\"32\"", MHA_ERR_FORMAT, "dim must be"},
         {"distilbert", "hidden_size", "40", MHA_ERR_FORMAT, "dim and hidden_size, two names of one key"},
         {"nomic-bert", "rope_parameters", "{\"rope_theta\": -1}", MHA_ERR_FORMAT, "rope_theta must be"},
@@ -153,6 +158,7 @@ static void test_missing_tensors(void **state)
     lose("modernbert", "model.layers.1.attn_norm.weight");
     lose("modernbert", "model.layers.2.mlp.Wi.weight");
     lose("modernbert", "head.norm.weight");
+    lose("mpnet", "mpnet.encoder.relative_attention_bias.weight");
     lose("phi", "lm_head.bias");
     lose("gpt-neox", "gpt_neox.layers.1.attention.query_key_value.bias");
     lose("olmo2", "model.layers.0.self_attn.k_norm.weight");
@@ -186,9 +192,10 @@ static void test_most_tokens(void **state)
 static void test_packed_and_padded(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"families2/roberta", "families2/modernbert", "families2/phi3"};
+    static const char *const folders[] = {"families2/roberta", "families2/modernbert", "families2/phi3",
+                                          "families2/mpnet"};
     static const int64_t starts[3] = {0, 4, L};
-    for (int f = 0; f < 3; f++) {
+    for (int f = 0; f < 4; f++) {
         mha_model *model = open_model(NULL, folders[f]);
         const int64_t V = mha_model_describe(model)->vocab;
         float *together = malloc((size_t)(L * V) * sizeof *together);
@@ -310,11 +317,12 @@ static void check_created(const char *folder)
 static void test_created(void **state)
 {
     (void)state;
-    static const char *const folders[] = {
-        "families2/roberta", "families2/xlm-roberta", "families2/distilbert", "families2/nomic-bert",
-        "families2/gemma3",  "families2/phi",         "families2/phi3",       "families2/gpt-neox",
-        "families2/opt",     "families2/opt-post",    "families2/olmo2",      "families2/granite",
-        "families2/smollm3", "families2/cohere",      "families2/bloom",      "families2/modernbert"};
+    static const char *const folders[] = {"families2/roberta",    "families2/xlm-roberta", "families2/distilbert",
+                                          "families2/nomic-bert", "families2/gemma3",      "families2/phi",
+                                          "families2/phi3",       "families2/gpt-neox",    "families2/opt",
+                                          "families2/opt-post",   "families2/olmo2",       "families2/granite",
+                                          "families2/smollm3",    "families2/cohere",      "families2/bloom",
+                                          "families2/modernbert", "families2/mpnet"};
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++)
         check_created(folders[f]);
 }
@@ -361,6 +369,7 @@ static void test_no_memory(void **state)
     check_memory("families2/phi3");
     check_memory("families2/modernbert");
     check_memory("families2/cohere");
+    check_memory("families2/mpnet");
 }
 
 int main(void)

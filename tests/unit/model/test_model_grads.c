@@ -15,7 +15,7 @@ enum { B = 2, L = 12 };
 static const char *const families[] = {
     "models/bert-mlm-tiny", "models/gpt2-tiny", "models/gemma2-tiny", "families2/gpt-neox-parallel",
     "families2/granite",    "families2/phi3",   "families2/olmo2",    "families2/modernbert",
-    "families2/gemma3",     "families2/cohere"};
+    "families2/gemma3",     "families2/cohere", "families2/mpnet"};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 static int32_t ids[B * L], labels[B * L];

@@ -1,0 +1,44 @@
+/* relative_bias.c - biases by relative position. Pruned layers use the columns of their remaining heads. */
+#include "model/forward/relative_bias.h"
+#include <string.h>
+
+int64_t mha__relative_bucket(int64_t distance)
+{
+    enum { HALF = MHA__RELATIVE_BUCKETS / 2, EXACT = HALF / 2 };
+    const int64_t side = distance > 0 ? HALF : 0, d = distance < 0 ? -distance : distance;
+    int64_t range = 0;
+    if (d < EXACT) return side + d;
+    while (range < EXACT - 1 && d * d >= (int64_t)EXACT * EXACT << (range + 1))
+        range++;
+    return side + EXACT + range;
+}
+
+/* The column of the table of a layer's head. */
+static int64_t column(const mha_model *m, int64_t layer, int64_t head)
+{
+    return m->head_numbers[layer * m->config.heads + head];
+}
+
+void mha__relative_fill(const mha_model *m, mha__batch *p, int64_t layer)
+{
+    const int64_t M = mha__batch_map_rows(p), columns = m->config.original_heads;
+    for (int64_t h = 0; h < m->config.layer_heads[layer]; h++) {
+        const float *table = m->relative.weight + column(m, layer, h);
+        for (int64_t i = 0; i < M; i++)
+            for (int64_t j = 0; j < M; j++)
+                p->bias[(h * M + i) * M + j] = table[mha__relative_bucket(j - i) * columns];
+    }
+}
+
+void mha__relative_back(const mha_model *m, const mha__batch *p, int64_t layer, const float *dbias, float *dtable)
+{
+    const int64_t M = mha__batch_map_rows(p), columns = m->config.original_heads;
+    for (int64_t h = 0; h < m->config.layer_heads[layer]; h++) {
+        double sums[MHA__RELATIVE_BUCKETS] = {0};
+        for (int64_t i = 0; i < M; i++)
+            for (int64_t j = 0; j < M; j++)
+                sums[mha__relative_bucket(j - i)] += (double)dbias[(h * M + i) * M + j];
+        for (int64_t n = 0; n < MHA__RELATIVE_BUCKETS; n++)
+            dtable[n * columns + column(m, layer, h)] += (float)sums[n];
+    }
+}
