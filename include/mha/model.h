@@ -179,8 +179,8 @@ MHA_API mha_status mha_model_cache_fork(mha_model_cache *cache, int64_t from, in
 
 /* B sequences of L tokens, padded to the same length. Any mask is allowed, also one with holes: no query attends to a
  * masked token, whatever its id. Without `positions` they are 0 .. L-1, independent of the mask; in roberta,
- * xlm-roberta and mpnet they count the ids that are not pad_token_id, from pad_token_id + 1, and a given position is a row of the
- * table. max_positions is the number of tokens that the position table serves. */
+ * xlm-roberta and mpnet they count the ids that are not pad_token_id, from pad_token_id + 1, and a given position is a
+ * row of the table. max_positions is the number of tokens that the position table serves. */
 typedef struct mha_model_input {
     size_t size;
     int64_t batch, length;
