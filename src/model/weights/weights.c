@@ -227,8 +227,8 @@ static mha_status order_rows(mha__weights *w, mha__role role, int64_t layer, int
                              mha_error *err)
 {
     const mha__config *c = w->config;
+    if (w->check_only || !mha__weights_per_head(c, role) || !*rows) return MHA_OK; /* also outside the layers */
     const size_t bytes = 3 * (size_t)(c->layer_heads[layer] * c->head_dim * width) * sizeof(float);
-    if (w->check_only || !mha__weights_per_head(c, role) || !*rows) return MHA_OK;
     float *copy = mha__alloc(w->ctx, bytes);
     if (!copy) return mha__no_memory(err, bytes, "the rows of q, k and v");
     mha__rows_by_head(c, layer, width, *rows, copy, false);
