@@ -325,13 +325,16 @@ typedef struct mha_attn_merge_partials_args {
     const mha_attn_partial *parts;           /* [count] each begins at the key where the previous one ends */
     mha_cview sinks;                         /* [B, H] as in mha_attn_args; data NULL: none */
     mha_cview gates;                         /* likewise */
-    mha_view out;                            /* [B, H, Lq, Dv] */
+    mha_view out;                            /* [B, H, Lq, Dv]; data NULL with `partial`: not computed */
     mha_view lse;                            /* [B, H, Lq] (stride[3] unused); data NULL: not computed */
+    mha_view partial; /* [B, H, Lq, 2 + Dv] the partial result of all parts; data NULL: not computed; may be exactly
+                       * the rows of a part */
 } mha_attn_merge_partials_args;
 
 /* Merges partial results of the same rows over adjacent shards of keys. The merge follows the tree of a single call:
  * out and lse are bitwise identical to those of one call over all keys with the same context, however the keys were
- * divided. Partial results include neither sinks nor gates; the merge applies them. Runs on the calling thread with the
+ * divided. Partial results include neither sinks nor gates; the merge applies them to out and lse, not to `partial`,
+ * which can be merged again: with it, the parts together must be one subtree. Runs on the calling thread with the
  * ISA of `ctx` (NULL = the default context) and allocates its scratch memory. Errors: MHA_ERR_ARG naming the field and
  * its value, also if a part is not one subtree or an output overlaps a part; MHA_ERR_MEMORY. On error nothing has been
  * written. */

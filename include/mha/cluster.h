@@ -21,7 +21,7 @@
 #ifndef MHA_CLUSTER_H
 #define MHA_CLUSTER_H
 
-#include "mha/attn.h"
+#include "mha/attn_grads.h"
 #include "mha/work.h"
 
 #ifdef __cplusplus
@@ -116,6 +116,48 @@ MHA_API mha_status mha_cluster_ctx_create(mha_cluster *cluster, const mha_ctx_op
  * rank can call mha_cluster_agree once after the measurement, however it ended. A rank that needs longer than the
  * timeout for one step counts as silent. */
 MHA_API const mha_work *mha_cluster_work(mha_cluster *cluster);
+
+/* ---- attention over a sequence that the ranks of a cp group share ---- */
+
+/* The positions that one rank holds: chunk cp_rank and chunk 2 cp - 1 - cp_rank of 2 cp chunks (zig-zag), so that
+ * causal attention is the same work on all ranks. Chunks have the same number of MHA_ATTN_CHUNK positions; the last
+ * ones may be shorter or empty. The rank's tensors have the first chunk, then the second. All zero for invalid
+ * arguments. */
+typedef struct mha_cluster_part {
+    int64_t start[2], length[2];
+} mha_cluster_part;
+MHA_API mha_cluster_part mha_cluster_part_of(int64_t length, int cp, int cp_rank);
+
+/* How keys and values reach the rows of other ranks.
+ *
+ *   ring     they travel from rank to rank, and results are merged as they arrive. The same bits in every run with the
+ *            same cp. Memory: twice the keys and values of a rank, and two partial results of its rows
+ *   tree     the same, and results are merged in the operator's tree: bitwise identical to one process. Memory: a
+ *            partial result of the rank's rows for each subtree of keys (mha_attn_subtree), at least 2 cp
+ *   ordered  all keys of one KV head come to all ranks, those of the next head while one is computed: bitwise
+ *            identical. Memory: the keys and values of three KV heads of the whole sequence */
+typedef enum mha_cluster_mode { MHA_CLUSTER_RING = 0, MHA_CLUSTER_TREE, MHA_CLUSTER_ORDERED } mha_cluster_mode;
+
+/* Collective for the ranks of a cp group. `desc` describes the call over the whole sequence (q_len, kv_len and lengths
+ * are those of the whole). `args` has the part of this rank: q, out and lse the rows of mha_cluster_part_of(q_len), k
+ * and v the keys of mha_cluster_part_of(kv_len), keep and bias its rows and all keys; the rest is whole. `ctx` comes
+ * from mha_cluster_ctx_create, so that transfers progress between tiles.
+ *
+ * Chunks of keys to which no row of a rank attends (causal, window) are not computed. Supported inputs: keep, bias,
+ * lengths, prefix lengths, slopes, sinks, gates; dropout. Outputs: out and lse. Errors: those of mha_attn_plan_create
+ * and mha_attn_forward; MHA_ERR_UNSUPPORTED for other inputs and outputs and for q8_0. A rank that fails alone leaves
+ * the others waiting, so it must end the job. Allocates its buffers. */
+MHA_API mha_status mha_cluster_attention(mha_cluster *cluster, mha_ctx *ctx, mha_cluster_mode mode,
+                                         const mha_attn_desc *desc, const mha_attn_args *args, mha_error *err);
+
+/* The backward pass, likewise: dout, out, lse, dlse, dq and dbias have the rows of this rank (dbias all keys), dk and
+ * dv its keys; dlse is given on all ranks or on none. dq, dk, dv and dbias are bitwise those of one process that calls
+ * mha_attention_backward. For each KV head, the keys and rows of the whole sequence come to all ranks, which compute dq
+ * of their rows, and dk and dv of their keys: 7 products instead of 5. With dk or dv, keep and bias must be the same
+ * for all rows (stride[2] = 0). MHA_ERR_UNSUPPORTED for dslopes, dsinks, dgates and row_taylor. */
+MHA_API mha_status mha_cluster_attention_backward(mha_cluster *cluster, mha_ctx *ctx, const mha_attn_desc *desc,
+                                                  const mha_attn_args *args, const mha_attn_grads *grads,
+                                                  mha_error *err);
 
 #ifdef __cplusplus
 }

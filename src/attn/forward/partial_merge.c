@@ -12,6 +12,7 @@
 #include "base/size.h"
 #include "base/struct_size.h"
 #include <inttypes.h>
+#include <string.h>
 
 typedef struct joining {
     mha_attn_merge_partials_args a; /* with all strides filled in */
@@ -97,7 +98,8 @@ static mha_status bind_per_head(const joining *j, const char *name, mha_cview *v
     return MHA_OK;
 }
 
-static mha_status bind(joining *j, mha_error *err)
+/* out and lse. */
+static mha_status bind_results(joining *j, mha_error *err)
 {
     mha_attn_merge_partials_args *a = &j->a;
     const int64_t out[4] = {a->batch, a->heads, a->q_len, a->v_head_dim}, lse[4] = {a->batch, a->heads, a->q_len, 1};
@@ -113,6 +115,59 @@ static mha_status bind(joining *j, mha_error *err)
     if (mha__operand_meet(&outputs, j->as.size, &sums, size))
         return mha__fail(err, MHA_ERR_ARG, "lse must not overlap out");
     return check_apart(j, &sums, size, err);
+}
+
+static bool same_view(const mha_view *a, const mha_cview *b)
+{
+    return a->data == b->data && memcmp(a->stride, b->stride, sizeof a->stride) == 0;
+}
+
+/* `partial` is written row by row after the parts have been read, so it may be one of them; no other overlap. */
+static mha_status bind_partial(joining *j, mha_error *err)
+{
+    mha_attn_merge_partials_args *a = &j->a;
+    const int64_t extent[4] = {a->batch, a->heads, a->q_len, 2 + a->v_head_dim};
+    const int64_t key = a->parts[0].key, end = a->parts[a->count - 1].key + a->parts[a->count - 1].kv_len;
+    const size_t size = j->k->real_size;
+    if (!a->partial.data) return MHA_OK;
+    if (mha__chunk_level(key, end - key) < 0)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "parts must be one subtree of %d-key chunks with partial (got %" PRId64
+                         " keys from key %" PRId64 "); see mha_attn_subtree",
+                         MHA_ATTN_CHUNK, end - key, key);
+    MHA__TRY(mha__bind_output("partial", &a->partial, extent, 4, size, err));
+    const mha__operand result = mha__operand_of("partial", &a->partial, extent);
+    for (int64_t n = 0; n < a->count; n++) {
+        mha__operand part = {"rows", {0}, {extent[0], extent[1], extent[2], extent[3]}, false};
+        MHA__TRY(bind_part(j, n, &part.view, err));
+        if (!same_view(&a->partial, &part.view) && mha__operand_meet(&result, size, &part, size))
+            return mha__fail(err, MHA_ERR_ARG, "partial must not overlap parts[%" PRId64 "].rows; it may be exactly it",
+                             n);
+    }
+    return MHA_OK;
+}
+
+static mha_status check_other_results(const joining *j, mha_error *err)
+{
+    const mha_attn_merge_partials_args *a = &j->a;
+    if (!a->partial.data) return MHA_OK;
+    const int64_t rows[4] = {a->batch, a->heads, a->q_len, 2 + a->v_head_dim},
+                  out[4] = {rows[0], rows[1], rows[2], a->v_head_dim}, lse[4] = {rows[0], rows[1], rows[2], 1};
+    const mha__operand partial = mha__operand_of("partial", &a->partial, rows);
+    const mha__operand outputs = mha__operand_of("out", &a->out, out), sums = mha__operand_of("lse", &a->lse, lse);
+    if ((a->out.data && mha__operand_meet(&partial, j->k->real_size, &outputs, j->as.size)) ||
+        (a->lse.data && mha__operand_meet(&partial, j->k->real_size, &sums, j->k->real_size)))
+        return mha__fail(err, MHA_ERR_ARG, "partial must not overlap out or lse");
+    return MHA_OK;
+}
+
+static mha_status bind(joining *j, mha_error *err)
+{
+    if (!j->a.out.data && j->a.partial.data && j->a.lse.data)
+        return mha__fail(err, MHA_ERR_ARG, "out must not be NULL with lse");
+    if (j->a.out.data || !j->a.partial.data) MHA__TRY(bind_results(j, err));
+    MHA__TRY(bind_partial(j, err));
+    return check_other_results(j, err);
 }
 
 /* ---- merging ---- */
@@ -153,6 +208,20 @@ static void write_rows(const joining *j, const mha__partial *p, int64_t b, int64
     j->as.narrow(s->rows, s->dv, j->wide, s->dv, out, a->out.stride[2], a->out.stride[3]);
 }
 
+static void write_partial(const joining *j, const mha__partial *p, int64_t b, int64_t h, int64_t first)
+{
+    const mha__merge_stack *s = &j->stack;
+    const size_t size = j->k->real_size;
+    const int64_t step = j->a.partial.stride[3];
+    for (int64_t r = 0; r < s->rows; r++) {
+        void *row = mha__at_out(&j->a.partial, size, b, h, first + r, 0);
+        mha__put_real(row, 0, size, mha__real_at(p->max, r, size));
+        mha__put_real(row, step, size, mha__real_at(p->sum, r, size));
+        for (int64_t d = 0; d < s->dv; d++)
+            mha__put_real(row, (2 + d) * step, size, mha__real_at(p->o, r * s->o_stride + d, size));
+    }
+}
+
 static void merge_rows(joining *j, int64_t b, int64_t h, int64_t first)
 {
     mha__merge_stack *s = &j->stack;
@@ -165,7 +234,8 @@ static void merge_rows(joining *j, int64_t b, int64_t h, int64_t first)
         mha__merge_push(s, part->key / MHA_ATTN_CHUNK, mha__chunk_level(part->key, part->kv_len));
     }
     mha__merge_finish(s);
-    write_rows(j, &s->level[s->levels], b, h, first);
+    if (j->a.partial.data) write_partial(j, &s->level[s->levels], b, h, first);
+    if (j->a.out.data) write_rows(j, &s->level[s->levels], b, h, first);
 }
 
 /* Lays out one partial result per level of the tree in `base`; with `base` NULL only counts the bytes. */

@@ -196,7 +196,34 @@ static mha_attn_partial run_keys(mha_ctx *ctx, problem *p, int64_t key, int64_t 
     return (mha_attn_partial){{rows, {0}}, key, keys};
 }
 
-static void compare_keys(mha_ctx *ctx, const mha_attn_desc *desc, const int64_t *cut)
+/* Parts of one subtree, merged into one part in the place of the first. */
+static int64_t merge_some(mha_ctx *ctx, const mha_attn_desc *desc, mha_attn_partial *parts, int64_t count)
+{
+    int64_t some = 0;
+    mha_error err = {0};
+    for (int64_t n = 2; n <= count; n++) {
+        const int64_t keys = parts[n - 1].key + parts[n - 1].kv_len - parts[0].key;
+        if (mha_attn_subtree(parts[0].key, parts[0].key + keys) == keys) some = n;
+    }
+    if (some == 0) return count;
+    mha_attn_merge_partials_args args = {.size = sizeof args,
+                                         .batch = desc->batch,
+                                         .heads = desc->heads,
+                                         .q_len = desc->q_len,
+                                         .v_head_dim = desc->v_head_dim,
+                                         .dtype = desc->dtype,
+                                         .count = some,
+                                         .parts = parts,
+                                         .partial.data = (void *)parts[0].rows.data};
+    if (mha_attn_merge_partials(ctx, &args, &err) != MHA_OK) fail_msg("%s", err.message);
+    parts[0].kv_len = parts[some - 1].key + parts[some - 1].kv_len - parts[0].key;
+    for (int64_t n = 1; n < some; n++)
+        free((void *)parts[n].rows.data);
+    memmove(parts + 1, parts + some, (size_t)(count - some) * sizeof *parts);
+    return count - some + 1;
+}
+
+static void compare_keys(mha_ctx *ctx, const mha_attn_desc *desc, const int64_t *cut, bool again)
 {
     problem whole, merged;
     mha_error err = {0};
@@ -212,6 +239,7 @@ static void compare_keys(mha_ctx *ctx, const mha_attn_desc *desc, const int64_t 
     for (; *cut < KEYS; cut++)
         for (int64_t key = cut[0], keys; (keys = mha_attn_subtree(key, cut[1])) > 0; key += keys)
             parts[count++] = run_keys(ctx, &merged, key, keys);
+    if (again) count = merge_some(ctx, desc, parts, count);
     problem_bind(&merged);
     const mha_attn_merge_partials_args args = {.size = sizeof args,
                                                .batch = desc->batch,
@@ -239,7 +267,8 @@ static void test_merged_shards_of_keys(void **state)
     for (int n = 0; n < isa_count; n++)
         for (size_t way = 0; way < sizeof long_ways / sizeof *long_ways; way++)
             for (size_t cut = 0; cut < sizeof cuts / sizeof *cuts; cut++)
-                compare_keys(isa_contexts[n], &long_ways[way], cuts[cut]);
+                for (int again = 0; again <= 1; again++)
+                    compare_keys(isa_contexts[n], &long_ways[way], cuts[cut], again);
 }
 
 static void test_subtrees(void **state)
@@ -271,6 +300,38 @@ static void refuse_parts(const mha_attn_partial *parts, int64_t count, const cha
     assert_int_equal(mha_attn_merge_partials(NULL, &args, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, message);
     assert_true(out[0] == 7);
+}
+
+static void test_refused_partial(void **state)
+{
+    (void)state;
+    mha_error err = {0};
+    float rows[2][3] = {{0}}, out[3], lse[1];
+    const mha_attn_partial parts[2] = {{{rows[0], {0}}, 1024, 1024}, {{rows[1], {0}}, 2048, 1024}};
+    mha_attn_merge_partials_args a = {.size = sizeof a,
+                                      .batch = 1,
+                                      .heads = 1,
+                                      .q_len = 1,
+                                      .v_head_dim = 1,
+                                      .count = 2,
+                                      .parts = parts,
+                                      .partial.data = out};
+    assert_int_equal(mha_attn_merge_partials(NULL, &a, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message,
+                        "parts must be one subtree of 1024-key chunks with partial (got 2048 keys from key "
+                        "1024); see mha_attn_subtree");
+    a.count = 1;
+    a.partial.data = rows[0] + 1;
+    assert_int_equal(mha_attn_merge_partials(NULL, &a, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "partial must not overlap parts[0].rows; it may be exactly it");
+    a.partial.data = out;
+    a.out.data = out + 2;
+    assert_int_equal(mha_attn_merge_partials(NULL, &a, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "partial must not overlap out or lse");
+    a.out.data = NULL;
+    a.lse.data = lse;
+    assert_int_equal(mha_attn_merge_partials(NULL, &a, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "out must not be NULL with lse");
 }
 
 static void test_refused_parts(void **state)
@@ -324,6 +385,7 @@ int main(void)
         cmocka_unit_test(test_union_of_shards),       cmocka_unit_test(test_shard_of_keys),
         cmocka_unit_test(test_merged_shards_of_keys), cmocka_unit_test(test_subtrees),
         cmocka_unit_test(test_refused_parts),         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refused_partial),
     };
     return cmocka_run_group_tests(tests, isa_setup_two, isa_teardown);
 }

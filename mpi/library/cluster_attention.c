@@ -1,0 +1,236 @@
+/* cluster_attention.c - attention over a sequence that ranks share: the call, its ordered mode, and the backward pass.
+ *
+ * Rows that are divided, and groups of heads, give the bits of the whole call (attn.h, shards), and so do dk and dv of
+ * some keys if all rows are there. So whatever is gathered whole, for one KV head at a time, needs no merge. */
+#include <string.h>
+
+#include "attention_ring.h"
+#include "head_gather.h"
+
+/* ---- forward ---- */
+
+static mha_status attend_head(const mha__shared_call *s, const mha__head_gather *gather, int64_t g, mha_error *err)
+{
+    const mha__range keys = {0, s->desc.kv_len, 0};
+    for (int n = 0; n < 2; n++) {
+        const mha__range rows = mha__chunk(&s->rows, n);
+        mha_attn_desc d;
+        mha_attn_args a;
+        if (rows.length == 0) continue;
+        mha__shard_call(s, &rows, &keys, &d, &a);
+        mha__shard_head(s, g, &d, &a);
+        a.k = mha__gather_view(gather, 0);
+        a.v = mha__gather_view(gather, 1);
+        MHA__TRY(mha_attention(s->ctx, &d, &a, err));
+    }
+    return MHA_OK;
+}
+
+static void add_keys(const mha__shared_call *s, mha__head_gather *gather)
+{
+    mha__gather_add(gather, s->args.k, s->kv_size, 1, s->desc.head_dim, true);
+    mha__gather_add(gather, s->args.v, s->kv_size, 1, s->desc.v_head_dim, true);
+}
+
+static mha_status attend_ordered(const mha__shared_call *s, mha_error *err)
+{
+    mha__head_gather gather = {.call = s};
+    add_keys(s, &gather);
+    mha_status status = mha__gather_open(&gather, err);
+    for (int64_t g = 0; g < s->desc.kv_heads && status == MHA_OK; g++) {
+        status = mha__gather_head(&gather, g, err);
+        if (status == MHA_OK) status = attend_head(s, &gather, g, err);
+    }
+    mha__gather_close(&gather);
+    return status;
+}
+
+/* The library's messages, with rank and host. */
+static mha_status name_rank(const mha_cluster *cluster, mha_status status, const mha_error *why, mha_error *err)
+{
+    if (status == MHA_OK || !err) return status;
+    if (strncmp(why->message, "rank ", 5) != 0) return mha__cluster_fail(cluster, err, status, "%s", why->message);
+    *err = *why;
+    return status;
+}
+
+mha_status mha_cluster_attention(mha_cluster *cluster, mha_ctx *ctx, mha_cluster_mode mode, const mha_attn_desc *desc,
+                                 const mha_attn_args *args, mha_error *err)
+{
+    mha__shared_call call;
+    mha_error why = {0};
+    if (mode != MHA_CLUSTER_RING && mode != MHA_CLUSTER_TREE && mode != MHA_CLUSTER_ORDERED)
+        return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "mode must be ring, tree or ordered (got %d)", (int)mode);
+    mha_status status = mha__shared_call_open(&call, cluster, ctx, desc, args, &why);
+    call.desc.outputs &= ~(uint32_t)MHA_ATTN_GRADS;
+    if (status == MHA_OK) /* without keys there is nothing to send */
+        status = mode == MHA_CLUSTER_ORDERED || call.desc.kv_len == 0
+                     ? attend_ordered(&call, &why)
+                     : mha__attention_ring(&call, mode == MHA_CLUSTER_TREE, &why);
+    mha__shared_call_free(&call);
+    return name_rank(cluster, status, &why, err);
+}
+
+/* ---- backward ---- */
+
+/* The tensors that are gathered, in this order. */
+enum { K, V, Q, DOUT, OUT, LSE, DLSE };
+
+typedef struct backward {
+    mha__shared_call call;
+    mha_attn_grads grads; /* with strides */
+    mha__head_gather gather;
+} backward;
+
+static void fill_strides(int64_t stride[4], int64_t heads, int64_t rows, int64_t width)
+{
+    static const int64_t zero[4];
+    const int64_t contiguous[4] = {heads * rows * width, rows * width, width, 1};
+    if (memcmp(stride, zero, sizeof zero) == 0) memcpy(stride, contiguous, sizeof contiguous);
+}
+
+static mha_status check_grads(const backward *w, mha_error *err)
+{
+    const mha__shared_call *s = &w->call;
+    const mha_attn_grads *g = &w->grads;
+    const mha_attn_args *a = &s->args;
+    if (!(s->desc.outputs & MHA_ATTN_GRADS))
+        return mha__cluster_fail(s->cluster, err, MHA_ERR_ARG, "outputs must have MHA_ATTN_GRADS (got 0x%x)",
+                                 (unsigned)s->desc.outputs);
+    if (g->dslopes.data || g->dsinks.data || g->dgates.data || g->row_taylor.data)
+        return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
+                                 "dslopes, dsinks, dgates and row_taylor must be NULL in a sequence that ranks share");
+    if ((g->dk.data || g->dv.data) && ((a->keep.data && a->keep.stride[2]) || (a->bias.data && a->bias.stride[2])))
+        return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
+                                 "keep and bias must have stride[2] = 0 with dk or dv in a sequence that ranks share");
+    if (mha__part_length(&s->rows) > 0 && (!g->dout.data || !g->out.data || !g->lse.data))
+        return mha__cluster_fail(s->cluster, err, MHA_ERR_ARG, "dout, out and lse must not be NULL");
+    return MHA_OK;
+}
+
+static void fill_grads(backward *w)
+{
+    const mha__shared_call *s = &w->call;
+    const mha_attn_desc *d = &s->desc;
+    mha_attn_grads *g = &w->grads;
+    const int64_t rows = mha__part_length(&s->rows), keys = mha__part_length(&s->keys);
+    fill_strides(g->dout.stride, d->heads, rows, d->v_head_dim);
+    fill_strides(g->out.stride, d->heads, rows, d->v_head_dim);
+    fill_strides(g->lse.stride, d->heads, rows, 1);
+    fill_strides(g->dlse.stride, d->heads, rows, 1);
+    fill_strides(g->dq.stride, d->heads, rows, d->head_dim);
+    fill_strides(g->dk.stride, d->kv_heads, keys, d->head_dim);
+    fill_strides(g->dv.stride, d->kv_heads, keys, d->v_head_dim);
+}
+
+static mha_status open_gather(backward *w, mha_error *err)
+{
+    const mha__shared_call *s = &w->call;
+    const mha_attn_desc *d = &s->desc;
+    const mha_attn_grads *g = &w->grads;
+    mha__head_gather *gather = &w->gather;
+    gather->call = s;
+    add_keys(s, gather);
+    mha__gather_add(gather, s->args.q, s->size, s->group, d->head_dim, false);
+    mha__gather_add(gather, g->dout, s->size, s->group, d->v_head_dim, false);
+    mha__gather_add(gather, g->out, s->size, s->group, d->v_head_dim, false);
+    mha__gather_add(gather, g->lse, s->real_size, s->group, 1, false);
+    if (g->dlse.data) mha__gather_add(gather, g->dlse, s->real_size, s->group, 1, false);
+    return mha__gather_open(gather, err);
+}
+
+static mha_view at(const mha_view *view, size_t size, int64_t h, int64_t row)
+{
+    const mha_cview from = {view->data, {view->stride[0], view->stride[1], view->stride[2], view->stride[3]}};
+    mha_view to = *view;
+    to.data = (void *)mha__moved(&from, size, 0, h, row, 0);
+    return to;
+}
+
+static mha_cview at_const(const mha_cview *view, size_t size, int64_t h, int64_t row)
+{
+    mha_cview to = *view;
+    to.data = mha__moved(view, size, 0, h, row, 0);
+    return to;
+}
+
+/* dq and dbias of chunk n of this rank's rows: all keys are there. */
+static mha_status back_rows(const backward *w, int64_t g, int n, mha_error *err)
+{
+    const mha__shared_call *s = &w->call;
+    const mha__range rows = mha__chunk(&s->rows, n);
+    const mha_attn_grads *all = &w->grads;
+    const int64_t h = g * s->group, i = rows.local;
+    mha_attn_desc d;
+    mha_attn_args a;
+    if (rows.length == 0 || (!all->dq.data && !all->dbias.data)) return MHA_OK;
+    mha__shard_call(s, &rows, &(mha__range){0, s->desc.kv_len, 0}, &d, &a);
+    mha__shard_head(s, g, &d, &a);
+    a.k = mha__gather_view(&w->gather, K);
+    a.v = mha__gather_view(&w->gather, V);
+    const mha_attn_grads grads = {.size = sizeof grads,
+                                  .dout = at_const(&all->dout, s->size, h, i),
+                                  .out = at_const(&all->out, s->size, h, i),
+                                  .lse = at_const(&all->lse, s->real_size, h, i),
+                                  .dlse = at_const(&all->dlse, s->real_size, h, i),
+                                  .dq = at(&all->dq, s->size, h, i),
+                                  .dbias = at(&all->dbias, s->real_size, h, i)};
+    return mha_attention_backward(s->ctx, &d, &a, &grads, err);
+}
+
+/* dk and dv of chunk n of this rank's keys: all rows are there. */
+static mha_status back_keys(const backward *w, int64_t g, int n, mha_error *err)
+{
+    const mha__shared_call *s = &w->call;
+    const mha__range keys = mha__chunk(&s->keys, n);
+    const mha_attn_grads *all = &w->grads;
+    mha_attn_desc d;
+    mha_attn_args a;
+    if (keys.length == 0 || (!all->dk.data && !all->dv.data)) return MHA_OK;
+    mha__shard_call(s, &(mha__range){0, s->desc.q_len, 0}, &keys, &d, &a);
+    mha__shard_head(s, g, &d, &a);
+    mha_attn_grads grads = {.size = sizeof grads,
+                            .dout = mha__gather_view(&w->gather, DOUT),
+                            .out = mha__gather_view(&w->gather, OUT),
+                            .lse = mha__gather_view(&w->gather, LSE),
+                            .dk = at(&all->dk, s->kv_size, g, keys.local),
+                            .dv = at(&all->dv, s->kv_size, g, keys.local)};
+    if (all->dlse.data) grads.dlse = mha__gather_view(&w->gather, DLSE);
+    a.q = mha__gather_view(&w->gather, Q);
+    a.k = at_const(&s->args.k, s->kv_size, g, keys.local);
+    a.v = at_const(&s->args.v, s->kv_size, g, keys.local);
+    memcpy(&a.out, &grads.out, sizeof a.out); /* outputs of the forward pass are not written */
+    memcpy(&a.lse, &grads.lse, sizeof a.lse);
+    return mha_attention_backward(s->ctx, &d, &a, &grads, err);
+}
+
+static mha_status run_backward(backward *w, mha_error *err)
+{
+    MHA__TRY(check_grads(w, err));
+    fill_grads(w);
+    MHA__TRY(open_gather(w, err));
+    for (int64_t g = 0; g < w->call.desc.kv_heads; g++) {
+        MHA__TRY(mha__gather_head(&w->gather, g, err));
+        for (int n = 0; n < 2; n++) {
+            MHA__TRY(back_rows(w, g, n, err));
+            MHA__TRY(back_keys(w, g, n, err));
+        }
+    }
+    return MHA_OK;
+}
+
+mha_status mha_cluster_attention_backward(mha_cluster *cluster, mha_ctx *ctx, const mha_attn_desc *desc,
+                                          const mha_attn_args *args, const mha_attn_grads *grads, mha_error *err)
+{
+    backward w = {.gather = {.call = NULL}};
+    mha_error why = {0};
+    if (!grads || grads->size != sizeof *grads)
+        return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "mha_attn_grads: size must be %zu (got %zu)", sizeof *grads,
+                                 grads ? grads->size : 0);
+    w.grads = *grads;
+    mha_status status = mha__shared_call_open(&w.call, cluster, ctx, desc, args, &why);
+    if (status == MHA_OK) status = run_backward(&w, &why);
+    if (w.gather.call) mha__gather_close(&w.gather);
+    mha__shared_call_free(&w.call);
+    return name_rank(cluster, status, &why, err);
+}

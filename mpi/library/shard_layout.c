@@ -1,0 +1,22 @@
+/* shard_layout.c - which rows and keys of a sequence a rank holds. */
+#include "cluster_struct.h"
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Chunks are whole chunks of the operator's merge tree, so that shards of keys can be merged bitwise. */
+mha_cluster_part mha_cluster_part_of(int64_t length, int cp, int cp_rank)
+{
+    mha_cluster_part part = {{0}, {0}};
+    if (length < 0 || cp < 1 || cp_rank < 0 || cp_rank >= cp) return part;
+    const int64_t each = 2 * (int64_t)cp * MHA_ATTN_CHUNK;
+    const int64_t size = (length / each + (length % each != 0)) * MHA_ATTN_CHUNK;
+    const int64_t number[2] = {cp_rank, 2 * (int64_t)cp - 1 - cp_rank};
+    for (int n = 0; n < 2; n++) {
+        part.start[n] = least(number[n] * size, length);
+        part.length[n] = least(size, length - part.start[n]);
+    }
+    return part;
+}
