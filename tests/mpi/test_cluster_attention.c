@@ -126,32 +126,33 @@ typedef struct setting {
     bool backward;
 } setting;
 
-#define SIZES \
-    .size = sizeof(mha_attn_desc), .heads = 4, .kv_heads = 2, .head_dim = 8, .v_head_dim = 12, .outputs = MHA_ATTN_LSE
+#define SIZES(H, G) \
+    .size = sizeof(mha_attn_desc), .heads = H, .kv_heads = G, .head_dim = 8, .v_head_dim = 12, .outputs = MHA_ATTN_LSE
 static const setting settings[] = {
-    {"causal, grouped heads", {SIZES, .batch = 1, .q_len = 4700, .kv_len = 4700, .causal = 1}, false, true},
+    {"causal, grouped heads", {SIZES(2, 1), .batch = 1, .q_len = 4700, .kv_len = 4700, .causal = 1}, false, true},
     {"window, slopes, sinks, gates, lengths",
-     {SIZES, .batch = 2, .q_len = 3000, .kv_len = 3000, .window = {1, 900, 30}, .align = MHA_ALIGN_TOP_LEFT,
+     {SIZES(2, 2), .batch = 2, .q_len = 2100, .kv_len = 2100, .window = {1, 900, 30}, .align = MHA_ALIGN_TOP_LEFT,
       .inputs = MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES | MHA_ATTN_KV_LENS | MHA_ATTN_Q_LENS},
      false,
      true},
     {"bf16, padding, bias",
-     {SIZES, .batch = 1, .q_len = 2100, .kv_len = 2500, .dtype = MHA_BF16, .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS},
+     {SIZES(4, 2), .batch = 1, .q_len = 1100, .kv_len = 2100, .dtype = MHA_BF16,
+      .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS},
      true,
      true},
     {"f64, prefix, dropout, bottom right",
-     {SIZES, .batch = 1, .q_len = 1100, .kv_len = 2200, .dtype = MHA_F64, .causal = 1, .align = MHA_ALIGN_BOTTOM_RIGHT,
-      .dropout = 0.3, .softcap = 20, .inputs = MHA_ATTN_PREFIX_LENS},
+     {SIZES(2, 1), .batch = 1, .q_len = 1100, .kv_len = 2200, .dtype = MHA_F64, .causal = 1,
+      .align = MHA_ALIGN_BOTTOM_RIGHT, .dropout = 0.3, .softcap = 20, .inputs = MHA_ATTN_PREFIX_LENS},
      false,
      true},
     {"offsets, a mask and a bias per row",
-     {SIZES, .batch = 1, .q_len = 2050, .kv_len = 2100, .causal = 1, .align = MHA_ALIGN_OFFSETS,
+     {SIZES(4, 2), .batch = 1, .q_len = 1050, .kv_len = 2100, .causal = 1, .align = MHA_ALIGN_OFFSETS,
       .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS},
      false,
      false},
-    {"shorter than a chunk", {SIZES, .batch = 2, .q_len = 300, .kv_len = 300, .causal = 1}, false, true},
-    {"no keys", {SIZES, .batch = 1, .q_len = 1100, .kv_len = 0}, false, false},
-    {"no rows", {SIZES, .batch = 1, .q_len = 0, .kv_len = 1100}, false, false},
+    {"shorter than a chunk", {SIZES(4, 2), .batch = 2, .q_len = 300, .kv_len = 300, .causal = 1}, false, true},
+    {"no keys", {SIZES(4, 2), .batch = 1, .q_len = 1100, .kv_len = 0}, false, false},
+    {"no rows", {SIZES(4, 2), .batch = 1, .q_len = 0, .kv_len = 1100}, false, false},
 };
 
 static void draw_masks(problem *p, rng *r, bool broadcast)

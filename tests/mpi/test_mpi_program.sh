@@ -55,7 +55,7 @@ has_not err 'starting it again'
 expect 0 "$MHA_MPI" launch --hosts hosts.txt --timeout 7 --mixed-isa --print heads -f texts.txt
 has out 'oob_tcp_keepalive_time 5'
 has out "--hostfile hosts.txt --map-by ppr:1:numa --bind-to numa"
-has out "$(basename "$MHA_MPI") --mixed-isa --timeout 7 heads -f texts.txt"
+has out "$(basename "$MHA_MPI") --timeout 7 --mixed-isa heads -f texts.txt"
 for wrong in '-np 0' '-np x' '-np' '--hosts' '--retries -1' '--timeout 0' '--nonsense' ''; do
     # shellcheck disable=SC2086 # words
     refused 2 "$MHA_MPI" launch $wrong
