@@ -251,11 +251,13 @@ class Writer:
         """What reading the field gives."""
         if expression.startswith("CFUNCTYPE"):
             return "Any"
+        if expression.startswith("c_char *"):
+            return "_Bytes"
         if " * " in expression:
             return f"ctypes.Array[{expression.split(' * ')[0]}]"
         if expression.startswith("POINTER("):
             return f"ctypes._Pointer[{expression[8:-1]}]"
-        known = {"c_char_p": "bytes | None", "c_void_p": "int | None", "c_double": "float", "c_float": "float"}
+        known = {"c_char_p": "_Bytes | None", "c_void_p": "int | None", "c_double": "float", "c_float": "float"}
         if expression in known:
             return known[expression]
         if expression.startswith("c_"):
@@ -274,7 +276,7 @@ class Writer:
         yield '"""The public headers as ctypes. Written by tools/make_binding.py: do not edit.'
         yield ""
         yield 'Names are those of the headers without the prefix; structs are in CamelCase."""'
-        yield "# ruff: noqa: E501"
+        yield "# ruff: noqa: I001"
         yield "from __future__ import annotations"
         yield ""
         yield "import ctypes"
@@ -282,6 +284,7 @@ class Writer:
         yield f"from ctypes import {', '.join(used)}"
         yield "from typing import Any"
         yield ""
+        yield "_Bytes = bytes  # a field may have the name"
         yield from self.body()
 
     def body(self):

@@ -9,9 +9,15 @@ import tempfile
 from pathlib import Path
 
 from scikit_build_core import build as _build
-from scikit_build_core.build import (build_editable, build_wheel, get_requires_for_build_editable,
-                                     get_requires_for_build_sdist, get_requires_for_build_wheel,
-                                     prepare_metadata_for_build_editable, prepare_metadata_for_build_wheel)
+from scikit_build_core.build import (
+    build_editable,
+    build_wheel,
+    get_requires_for_build_editable,
+    get_requires_for_build_sdist,
+    get_requires_for_build_wheel,
+    prepare_metadata_for_build_editable,
+    prepare_metadata_for_build_wheel,
+)
 
 __all__ = ["build_editable", "build_sdist", "build_wheel", "get_requires_for_build_editable", "get_requires_for_build_sdist",
            "get_requires_for_build_wheel", "prepare_metadata_for_build_editable", "prepare_metadata_for_build_wheel"]

@@ -9,9 +9,34 @@ Requires only NumPy and libmha.so. Invalid input raises ValueError with the mess
 from ._backward import Gradients, attention_backward
 from ._cache import Cache, attn_merge
 from ._context import isa, set_isa, set_threads
-from ._edit import Edit, Evaluation, head_number, head_place, prune, prune_choose, prune_choose_joint, prune_most, regroup
-from ._heads import (Diversity, HeadData, Heads, Importance, ModelsComparison, diversity_help, diversity_measure, head_rollout,
-                     heads_measure, importance_measure, importance_pairs, label_help, metric_help, models_compare, score_help)
+from ._edit import (
+                     Edit,
+                     Evaluation,
+                     head_number,
+                     head_place,
+                     prune,
+                     prune_choose,
+                     prune_choose_joint,
+                     prune_most,
+                     regroup,
+)
+from ._heads import (
+                     Diversity,
+                     HeadData,
+                     Heads,
+                     Importance,
+                     ModelsComparison,
+                     diversity_help,
+                     diversity_measure,
+                     head_rollout,
+                     heads_measure,
+                     importance_measure,
+                     importance_pairs,
+                     label_help,
+                     metric_help,
+                     models_compare,
+                     score_help,
+)
 from ._library import version
 from ._model import Model, Output, Tokens
 from ._operator import Attention, attention, attention_plan

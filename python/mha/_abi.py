@@ -1,13 +1,14 @@
 """The public headers as ctypes. Written by tools/make_binding.py: do not edit.
 
 Names are those of the headers without the prefix; structs are in CamelCase."""
-# ruff: noqa: E501
+# ruff: noqa: I001
 from __future__ import annotations
 
 import ctypes
 from ctypes import CFUNCTYPE, POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
+_Bytes = bytes  # a field may have the name
 IGNORE = -100
 VERSION_MAJOR = 0
 VERSION_MINOR = 1
@@ -219,7 +220,7 @@ PLAN_LAYOUTS = 36
 
 class Error(ctypes.Structure):
     status: int
-    message: ctypes.Array[c_char]
+    message: _Bytes
     _fields_ = [
         ("status", c_int),
         ("message", c_char * 1024),
@@ -236,7 +237,7 @@ class View(ctypes.Structure):
 
 
 class NamedTensor(ctypes.Structure):
-    name: bytes | None
+    name: _Bytes | None
     dtype: int
     rank: int
     shape: ctypes.Array[c_int64]
@@ -272,7 +273,7 @@ ParallelForFn = CFUNCTYPE(None, c_void_p, c_int64, CFUNCTYPE(None, c_void_p, c_i
 class CtxOptions(ctypes.Structure):
     size: int
     threads: int
-    isa: bytes | None
+    isa: _Bytes | None
     allocator: Allocator
     log: Any
     log_user: int | None
@@ -1282,9 +1283,9 @@ class BlockOptions(ctypes.Structure):
 
 
 class Tensor(ctypes.Structure):
-    name: bytes | None
+    name: _Bytes | None
     dtype: int
-    dtype_name: bytes | None
+    dtype_name: _Bytes | None
     rank: int
     shape: int | None
     elements: int
@@ -1312,8 +1313,8 @@ class FileOptions(ctypes.Structure):
 
 
 class Metadata(ctypes.Structure):
-    key: bytes | None
-    value: bytes | None
+    key: _Bytes | None
+    value: _Bytes | None
     value_bytes: int
     _fields_ = [
         ("key", c_char_p),
@@ -1417,7 +1418,7 @@ class ModelOptions(ctypes.Structure):
     dtype: int
     tensors: ctypes._Pointer[NamedTensor]
     tensor_count: int
-    config_json: bytes | None
+    config_json: _Bytes | None
     memory_only: int
     _fields_ = [
         ("size", c_size_t),
@@ -1460,7 +1461,7 @@ class ModelAttention(ctypes.Structure):
 
 
 class ModelInfo(ctypes.Structure):
-    family: bytes | None
+    family: _Bytes | None
     layers: int
     heads: int
     kv_heads: int
@@ -1857,7 +1858,7 @@ class ModelLossArgs(ctypes.Structure):
 class ModelCreateOptions(ctypes.Structure):
     size: int
     seed: int
-    folder: bytes | None
+    folder: _Bytes | None
     _fields_ = [
         ("size", c_size_t),
         ("seed", c_uint64),
@@ -1871,7 +1872,7 @@ class ModelSaveOptions(ctypes.Structure):
     overwrite: int
     tensors: ctypes._Pointer[NamedTensor]
     count: int
-    config_json: bytes | None
+    config_json: _Bytes | None
     _fields_ = [
         ("size", c_size_t),
         ("dtype", c_int),
@@ -1992,7 +1993,7 @@ class TrainReport(ctypes.Structure):
 
 
 class TrainFile(ctypes.Structure):
-    name: bytes | None
+    name: _Bytes | None
     data: int | None
     bytes: int
     _fields_ = [
@@ -2009,7 +2010,7 @@ class TrainerSaveOptions(ctypes.Structure):
     dtype: int
     files: ctypes._Pointer[TrainFile]
     file_count: int
-    aside: bytes | None
+    aside: _Bytes | None
     _fields_ = [
         ("size", c_size_t),
         ("overwrite", c_int),
@@ -2052,7 +2053,7 @@ class TrainDataInfo(ctypes.Structure):
     length: int
     texts: int
     truncated: int
-    digest: ctypes.Array[c_char]
+    digest: _Bytes
     _fields_ = [
         ("tokens", c_int64),
         ("sequences", c_int64),
@@ -2099,8 +2100,8 @@ class TrainStoreOptions(ctypes.Structure):
 
 
 class TrainSample(ctypes.Structure):
-    prompt: bytes | None
-    text: bytes | None
+    prompt: _Bytes | None
+    text: _Bytes | None
     prompt_bytes: int
     text_bytes: int
     _fields_ = [
@@ -2156,10 +2157,10 @@ class HeadDataOptions(ctypes.Structure):
 
 
 class WorkInfo(ctypes.Structure):
-    name: bytes | None
-    model: bytes | None
-    data: bytes | None
-    state: bytes | None
+    name: _Bytes | None
+    model: _Bytes | None
+    data: _Bytes | None
+    state: _Bytes | None
     steps: int
     values: int
     _fields_ = [
@@ -2233,7 +2234,7 @@ class HeadsOptions(ctypes.Structure):
     keep_maps: int
     probe: HeadProbe
     thresholds: HeadThresholds
-    state: bytes | None
+    state: _Bytes | None
     work: ctypes._Pointer[Work]
     _fields_ = [
         ("size", c_size_t),
@@ -2290,7 +2291,7 @@ class ImportanceOptions(ctypes.Structure):
     labels: int | None
     seed: int
     settle: float
-    state: bytes | None
+    state: _Bytes | None
     _fields_ = [
         ("size", c_size_t),
         ("by", c_int),
@@ -2309,7 +2310,7 @@ class DiversityOptions(ctypes.Structure):
     size: int
     what: int
     max_rows: int
-    state: bytes | None
+    state: _Bytes | None
     _fields_ = [
         ("size", c_size_t),
         ("what", c_uint32),
@@ -2359,7 +2360,7 @@ class EditEvaluation(ctypes.Structure):
     kv_bytes_per_token: ctypes.Array[c_int64]
     comparison: Comparison
     tokens_per_second: ctypes.Array[c_double]
-    broken_rule: bytes | None
+    broken_rule: _Bytes | None
     _fields_ = [
         ("heads", c_int64 * 2),
         ("key_heads", c_int64 * 2),
@@ -2407,7 +2408,7 @@ class PruneOptions(ctypes.Structure):
     refit: int | None
     ridge: float
     compatible: int
-    chosen_by: bytes | None
+    chosen_by: _Bytes | None
     _fields_ = [
         ("size", c_size_t),
         ("fill", c_void_p),
@@ -2469,7 +2470,7 @@ class RegroupOptions(ctypes.Structure):
     ridge: float
     compatible: int
     scores: int | None
-    weighted_by: bytes | None
+    weighted_by: _Bytes | None
     _fields_ = [
         ("size", c_size_t),
         ("key_heads", c_int64),
@@ -2533,8 +2534,8 @@ class PlanParameters(ctypes.Structure):
 
 class PlanRow(ctypes.Structure):
     variant: int
-    left_out: bytes | None
-    refused: bytes | None
+    left_out: _Bytes | None
+    refused: _Bytes | None
     heads: int
     head_dim: int
     kv_groups: int
@@ -2573,7 +2574,7 @@ class PlanAdvice(ctypes.Structure):
     experts: int
     top_k: int
     parameters: int
-    reason: ctypes.Array[c_char]
+    reason: _Bytes
     _fields_ = [
         ("variant", c_int),
         ("heads", c_int64),

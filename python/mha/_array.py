@@ -1,9 +1,12 @@
 """Zero-copy access to arrays: pointer, type, shape and strides of a NumPy array or of any object with DLPack."""
+from __future__ import annotations
+
 import ctypes
 import math
 import operator
 import sys
 from ctypes import POINTER, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +20,7 @@ _DLPACK = {(2, 32): F32, (4, 16): BF16, (2, 16): F16, (2, 64): F64, (6, 8): BOOL
 _NUMPY = {F32: np.float32, F16: np.float16, F64: np.float64, I64: np.int64}
 
 
-def dtype_name(dtype):
+def dtype_name(dtype: int) -> str:
     """The name of an mha_dtype, as NumPy and PyTorch call it."""
     return next(name for name, x in _NAMES.items() if x == dtype)
 
@@ -36,19 +39,19 @@ _CPU = 1
 class Array:
     """`owner` keeps the memory alive; strides count elements."""
 
-    def __init__(self, owner, data, dtype, shape, strides):
+    def __init__(self, owner: Any, data: int, dtype: int, shape: Any, strides: Any) -> None:
         self.owner, self.data, self.dtype, self.shape, self.strides = owner, data, dtype, tuple(shape), tuple(strides)
 
     @property
-    def dtype_name(self):
+    def dtype_name(self) -> str:
         return dtype_name(self.dtype)
 
-    def view(self, axes=None):
+    def view(self, axes: tuple[int, ...] | None = None) -> View:
         """A View with four strides; `axes` reorders the axes first."""
         strides = self.strides if axes is None else [self.strides[a] for a in axes]
         return View(self.data, (c_int64 * 4)(*strides))
 
-    def broadcast(self, target, name):
+    def broadcast(self, target: tuple[int, ...], name: str) -> View:
         """A View of the four-dimensional shape `target`, broadcast from the right; the last axis may also be shorter
         than the target's, as a mask may cover fewer keys than there are."""
         if len(self.shape) > 4:
@@ -63,17 +66,17 @@ class Array:
         return View(self.data, (c_int64 * 4)(*strides))
 
 
-def _from_numpy(a, name):
+def _from_numpy(a: Any, name: str) -> Array:
     dtype = _TYPES.get(a.dtype) or _NAMES.get(a.dtype.name)
     if dtype is None or not a.dtype.isnative:
         raise ValueError(f"{name}: dtype {a.dtype} is not supported")
     size, strides = a.itemsize, a.strides
-    if any([s % size for s in strides]):
+    if any(s % size for s in strides):
         raise ValueError(f"{name}: strides {strides} are not multiples of the element size {size}")
     return Array(a, a.ctypes.data, dtype, a.shape, [s // size for s in strides])
 
 
-def _settled(x, name):
+def _settled(x: Any, name: str) -> Any:
     """A PyTorch tensor without its gradient, and with the sign that it says: negation and conjugation are only flags of a
     tensor until somebody reads it, and the memory, and so DLPack, lacks them."""
     if getattr(x, "requires_grad", False):
@@ -86,14 +89,14 @@ def _settled(x, name):
     return x
 
 
-def _exported(x, name):
+def _exported(x: Any, name: str) -> Any:
     try:
         return x.__dlpack__()
     except (BufferError, RuntimeError, TypeError) as reason:  # not dense, or nowhere
         raise ValueError(f"{name}: {reason}") from None
 
 
-def _from_dlpack(x, name):
+def _from_dlpack(x: Any, name: str) -> Array:
     x = _settled(x, name)
     capsule = _exported(x, name)
     t = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
@@ -111,7 +114,7 @@ def _from_dlpack(x, name):
     return Array((x, capsule), (t.data or 0) + t.byte_offset, dtype, shape, strides)
 
 
-def array(x, name):
+def array(x: Any, name: str) -> Array:
     """An Array of x. Only NumPy arrays and DLPack exporters: a list would hide a copy."""
     if isinstance(x, np.ndarray):
         return _from_numpy(x, name)
@@ -120,7 +123,7 @@ def array(x, name):
     raise ValueError(f"{name} must be a NumPy array or an object with __dlpack__ (got {type(x).__name__})")
 
 
-def operand(x, name):
+def operand(x: Any, name: str) -> Array:
     """An Array of x for arguments to which all-zero strides mean contiguous: a number expanded to a whole tensor, as the
     gradient of a sum is, has such strides, and is copied."""
     a = array(x, name)
@@ -129,7 +132,7 @@ def operand(x, name):
     return array(np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x.contiguous(), name)
 
 
-def readable(x, name):
+def readable(x: Any, name: str) -> Any:
     """x as NumPy can read it: a PyTorch tensor settled, dense and not of bfloat16, anything else as it is."""
     if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack__"):
         return x
@@ -138,7 +141,7 @@ def readable(x, name):
     return x.float() if str(x.dtype) == "torch.bfloat16" else x
 
 
-def real(x, name):
+def real(x: Any, name: str) -> Any:
     """x as NumPy can read it, of real numbers: what follows would drop the other part of complex ones."""
     x = readable(x, name)
     kind = np.asarray(x).dtype.kind if not hasattr(x, "is_complex") else "c" if x.is_complex() else "f"
@@ -147,7 +150,7 @@ def real(x, name):
     return x
 
 
-def integers(x, name, dtype=np.int64, dims=(1,)):
+def integers(x: Any, name: str, dtype: Any = np.int64, dims: tuple[int, ...] = (1,)) -> np.ndarray:
     """A contiguous array of integers with one of these numbers of axes; none is rounded or wrapped."""
     x = readable(x, name)
     try:
@@ -164,7 +167,7 @@ def integers(x, name, dtype=np.int64, dims=(1,)):
     return np.ascontiguousarray(a, dtype=dtype)
 
 
-def lengths(x, count, name):
+def lengths(x: Any, count: int, name: str) -> np.ndarray:
     """A contiguous int64 array of `count` numbers."""
     a = integers(x, name)
     if a.shape != (count,):
@@ -172,7 +175,7 @@ def lengths(x, count, name):
     return a
 
 
-def integer(x, name, low=-2**63, high=2**63 - 1):
+def integer(x: Any, name: str, low: int = -2**63, high: int = 2**63 - 1) -> int:
     """x as one integer of that range."""
     try:
         value = operator.index(x)
@@ -183,7 +186,7 @@ def integer(x, name, low=-2**63, high=2**63 - 1):
     return value
 
 
-def number(x, name):
+def number(x: Any, name: str) -> float:
     """x as one real number."""
     try:
         return float(x)
@@ -191,7 +194,7 @@ def number(x, name):
         raise ValueError(f"{name} must be a number (got {x!r})") from None
 
 
-def view(address, dtype, shape):
+def view(address: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
     """C memory as an array, without a copy: valid as long as that memory. NULL is None."""
     if not address:
         return None
@@ -202,7 +205,7 @@ def view(address, dtype, shape):
     return np.frombuffer((ctypes.c_char * size).from_address(address), dtype).reshape(shape)
 
 
-def empty_like(x, dtype, shape):
+def empty_like(x: Any, dtype: int, shape: Any) -> Any:
     """A new contiguous array of x's kind (NumPy, or PyTorch if x is a tensor) and of an mha dtype."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):

@@ -1,19 +1,25 @@
 """The backward pass of the attention operator: mha.attention_backward."""
+from __future__ import annotations
+
 import ctypes
 from collections import namedtuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._abi import AttnGrads, View
-from ._array import F32, F64, array, empty_like, operand
+from ._array import F32, F64, Array, array, empty_like, operand
 from ._context import context
 from ._library import call, struct
-from ._operator import BIAS, GATES, GRADS, SINKS, SLOPES, _described, _prepare
+from ._operator import BIAS, GATES, GRADS, SINKS, SLOPES, Description, _Call, _described, _prepare
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Gradients = namedtuple("Gradients", "dq dk dv dbias dsinks dslopes dgates")
 
 
-def _read(c, name, x, shape, axes):
+def _read(c: _Call, name: str, x: Any, shape: tuple[int, ...], axes: tuple[int, ...] | None) -> Array:
     """A tensor of the results' shape; of the shape without its batch when sequences are packed."""
     a = operand(x, name)
     if c.packed:
@@ -26,7 +32,7 @@ def _read(c, name, x, shape, axes):
     return a
 
 
-def _empty(c, like, dtype, shape):
+def _empty(c: _Call, like: Any, dtype: int, shape: Any) -> tuple[Any, Array]:
     """A new result and the Array of it; zeros, as an empty axis leaves it unwritten."""
     x = empty_like(like, dtype, shape)
     x[...] = 0
@@ -34,27 +40,28 @@ def _empty(c, like, dtype, shape):
     return x, array(x, "a gradient")
 
 
-def _dense(c, like, given):
+def _dense(c: _Call, like: Any, given: Any) -> tuple[Any, View]:
     """A gradient like the operand `given` (an Array of four axes), and its View."""
     x, a = _empty(c, like, given.dtype, given.shape)
     view = a.view(c.axes)
     return (x[0] if c.packed else x), view
 
 
-def _reduced(c, like, dtype, x, target, name):
+def _reduced(c: _Call, like: Any, dtype: int, x: Any, target: tuple[int, ...], name: str) -> tuple[Any, View]:
     """A gradient of the shape of the input x, whose axes broadcast to `target`."""
     result, a = _empty(c, like, dtype, tuple(x.shape))
     return result, a.broadcast(target, name)
 
 
-def _per_head(c, like, dtype, x):
+def _per_head(c: _Call, like: Any, dtype: int, x: Any) -> tuple[Any, View]:
     """A gradient of slopes, sinks or gates: [H] or [B, H]."""
     result, a = _empty(c, like, dtype, np.shape(x))
     data = a.data
     return result, View(data, (ctypes.c_int64 * 4)(c.desc.heads if len(a.shape) == 2 else 0, 1, 0, 0))
 
 
-def _gradients(dout, q, k, v, out, lse, dlse, wanted, threads, description):
+def _gradients(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, dlse: Any, wanted: Any, threads: int | None,
+               description: dict[str, Any]) -> Gradients:
     """`wanted`: names of the fields of Gradients to compute."""
     c = _prepare(q, k, v, **description)
     d, grads, results = c.desc, struct(AttnGrads), {}
@@ -88,11 +95,12 @@ def _gradients(dout, q, k, v, out, lse, dlse, wanted, threads, description):
 
 
 @_described
-def attention_backward(dout, q, k, v, out, lse, *, dlse=None, threads=None, **description):
+def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, dlse: Any = None, threads: int | None = None,
+                       **description: Unpack[Description]) -> Gradients:
     """The gradients of attention(q, k, v, return_lse=True, **description), whose out and lse these are.
 
     dout is the gradient of out, dlse that of lse (None: zeros). Returns Gradients(dq, dk, dv, dbias, dsinks, dslopes,
     dgates); None stands for the gradient of an input that was not given. Each has the shape of its input: what was
     broadcast is summed. dq, dk and dv have the dtype of q, k and v, the others are float32 (float64 with float64).
     """
-    return _gradients(dout, q, k, v, out, lse, dlse, Gradients._fields, threads, description)
+    return _gradients(dout, q, k, v, out, lse, dlse, Gradients._fields, threads, dict(description))

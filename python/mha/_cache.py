@@ -8,8 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from ._abi import (ATTN_LSE, BF16, CACHE_ALL, CACHE_TENSORS, F16, F32, F64, Q8_0, AttnMergeArgs,
-                   AttnPart, CacheDesc, CacheTokens, NamedTensor)
+from ._abi import (
+    ATTN_LSE,
+    BF16,
+    CACHE_ALL,
+    CACHE_TENSORS,
+    F16,
+    F32,
+    F64,
+    Q8_0,
+    AttnMergeArgs,
+    AttnPart,
+    CacheDesc,
+    CacheTokens,
+    NamedTensor,
+)
 from ._array import array, empty_like, integer, lengths, operand, view
 from ._context import context
 from ._library import Handle, call, lib, struct
@@ -44,8 +57,8 @@ class Cache(Handle):
                  page_size: int = 0, capacity: int = 0, window: int = 0, keep_first: int = 0) -> None:
         if dtype not in _DTYPES:
             raise ValueError(f"dtype must be one of {', '.join(map(repr, _DTYPES))} (got {dtype!r})")
-        fields = dict(batch=batch, kv_heads=kv_heads, head_dim=head_dim, v_head_dim=v_head_dim or 0, page_size=page_size,
-                      capacity=capacity, window=window, keep_first=keep_first)
+        fields = {"batch": batch, "kv_heads": kv_heads, "head_dim": head_dim, "v_head_dim": v_head_dim or 0,
+                  "page_size": page_size, "capacity": capacity, "window": window, "keep_first": keep_first}
         desc = struct(CacheDesc, dtype=_DTYPES[dtype], **{name: integer(x, name) for name, x in fields.items()})
         handle = c_void_p()
         call("mha_cache_create", context(), ctypes.byref(desc), ctypes.byref(handle))
@@ -141,7 +154,7 @@ class Cache(Handle):
         lib.mha_cache_save(self._open(), found)
         result = {}
         for t in found:
-            name = t.name.decode()
+            name = (t.name or b"").decode()
             result[name] = view(t.data, _SAVED.get(name, _STORED[self._dtype]), tuple(t.shape[:t.rank])).copy()
         return result
 

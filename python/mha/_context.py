@@ -1,46 +1,52 @@
 """The context of calls: one per (threads, ISA), created on first use and cached."""
+from __future__ import annotations
+
 import ctypes
 import threading
 import warnings
+from typing import Any
 
 from ._abi import CtxOptions, LogFn
 from ._array import integer
 from ._library import call, lib, struct
 
 _lock = threading.Lock()
-_made = {}
+_made: dict[tuple[int, str | None], ctypes.c_void_p] = {}
 _threads, _isa = 0, None  # 0 and None: as MHA_THREADS and MHA_ISA say, else everything the machine has
 
 
-@LogFn
-def _on_log(_user, level, message):
+def _on_log(_user: Any, level: int, message: bytes) -> None:
     if level == 0:  # a warning, shown where the function of mha was called
         warnings.warn(message.decode("utf-8", "replace"), stacklevel=4)
 
 
-def _count(threads):
+_LOG = LogFn(_on_log)
+
+
+def _count(threads: int | None) -> int:
     return integer(threads, "threads", -2**31, 2**31 - 1)  # what is too few or too many says the library
 
 
-def context(threads=None):
+def context(threads: int | None = None) -> ctypes.c_void_p:
     """The handle of the context with the settings in force, or with another number of threads."""
     key = (_threads if threads is None else _count(threads), _isa)
     with _lock:
         if key not in _made:
             handle = ctypes.c_void_p()
             options = struct(CtxOptions, threads=key[0], isa=key[1].encode() if key[1] else None,
-                             log=_on_log)
+                             log=_LOG)
             call("mha_ctx_create", ctypes.byref(options), ctypes.byref(handle))
             _made[key] = handle
         return _made[key]
 
 
-def isa():
+def isa() -> str:
     """The instruction set in use: scalar, avx2, avx512 ..."""
-    return lib.mha_ctx_isa(context()).decode()
+    name: bytes = lib.mha_ctx_isa(context())
+    return name.decode()
 
 
-def set_isa(name):
+def set_isa(name: str | None) -> None:
     """Caps the instruction set of later calls; None = the best of this CPU. An unknown or absent one is a ValueError."""
     global _isa
     before, _isa = _isa, name
@@ -51,7 +57,7 @@ def set_isa(name):
         raise
 
 
-def set_threads(n):
+def set_threads(n: int) -> None:
     """Threads of later calls; 0 = all CPUs of the process. Results are bitwise identical for any number."""
     global _threads
     before, _threads = _threads, _count(n)

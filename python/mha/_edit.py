@@ -58,7 +58,7 @@ class Edit(Handle):
         compared = comparison(out.comparison, np.empty(0), np.empty((2, 0))) if out.comparison.texts else None
         pairs = {name: tuple(getattr(out, name)) for name in ("heads", "key_heads", "value_heads", "parameters", "bytes",
                                                               "kv_bytes_per_token", "tokens_per_second")}
-        return Evaluation(comparison=compared, broken_rule=out.broken_rule and out.broken_rule.decode(), **pairs)
+        return Evaluation(comparison=compared, broken_rule=None if out.broken_rule is None else out.broken_rule.decode(), **pairs)
 
     def note(self, quality_json: str) -> None:
         """Adds measurements, a JSON object, to the record in config.json."""

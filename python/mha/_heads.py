@@ -9,8 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from ._abi import (DIVERSITIES, HEAD_LABELS, HEAD_METRICS, IMPORTANCE_SCORES, Comparison, DiversityOptions, HeadDataOptions, HeadsOptions,
-                   ImportanceOptions, LOSS_AUTO, LOSS_PAIRS)
+from ._abi import (
+    DIVERSITIES,
+    HEAD_LABELS,
+    HEAD_METRICS,
+    IMPORTANCE_SCORES,
+    Comparison,
+    DiversityOptions,
+    HeadDataOptions,
+    HeadsOptions,
+    ImportanceOptions,
+)
 from ._array import integer, integers, number, view
 from ._library import Handle, call, lib, struct
 from ._model import Model, encoded_texts

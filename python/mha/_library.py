@@ -3,13 +3,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from . import _places
 from ._abi import ERR_CANCELLED, ERR_IO, ERR_MEMORY, FUNCTIONS, Error
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 _Struct = TypeVar("_Struct", bound=ctypes.Structure)
-_Handle = TypeVar("_Handle", bound="Handle")
 
 
 class _Library:
@@ -22,7 +24,7 @@ class _Library:
         function = getattr(self._loaded, name)
         function.restype, function.argtypes = FUNCTIONS[name]
         setattr(self, name, function)
-        return function
+        return cast("Callable[..., Any]", function)
 
 
 lib = _Library()
@@ -77,7 +79,7 @@ class Handle:
         """Gives the object up: it is freed when nothing else needs it. May be called more than once."""
         self._owned = None
 
-    def __enter__(self: _Handle) -> _Handle:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -117,5 +119,5 @@ def struct(kind: type[_Struct], /, **fields: Any) -> _Struct:
 
 def callback(kind: type[ctypes.Structure], field: str, function: Callable[..., Any] | None) -> Any:
     """A function as the struct's field of function type takes it; None is NULL."""
-    of = dict((name, type_) for name, type_, *_ in kind._fields_)[field]
+    of: Any = {name: type_ for name, type_, *_ in kind._fields_}[field]
     return of(function) if function else of()

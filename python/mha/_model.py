@@ -14,14 +14,30 @@ from typing import Any
 import numpy as np
 
 from . import _places
-from ._abi import (EmbedOptions, EncodeOptions, Encoding, GenerateOptions, ModelActivations, ModelHead, ModelInfo, ModelInput,
-                   ModelLossArgs, ModelOptions, ModelOutput, ModelSaveOptions, ModelStats, NamedTensor, Prompt, Sampling)
+from ._abi import (
+    EmbedOptions,
+    EncodeOptions,
+    Encoding,
+    GenerateOptions,
+    ModelActivations,
+    ModelHead,
+    ModelInfo,
+    ModelInput,
+    ModelLossArgs,
+    ModelOptions,
+    ModelOutput,
+    ModelSaveOptions,
+    ModelStats,
+    NamedTensor,
+    Prompt,
+    Sampling,
+)
 from ._array import BF16, F16, F32, Q8_0, integer, integers, view
 from ._context import context
 from ._library import Guard, Handle, call, callback, lib, struct
 
 Output = namedtuple("Output", "logits last_hidden hidden_states attentions")
-OutputStats = namedtuple("OutputStats", Output._fields + ("stats",))
+OutputStats = namedtuple("OutputStats", "logits last_hidden hidden_states attentions stats")
 _POOL = {"mean": 0, "cls": 1}
 _DTYPE = {"f32": F32, "bf16": BF16, "f16": F16, "int8": Q8_0}
 _SCALARS = ("layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "vocab", "max_positions", "type_vocab", "parameters",
@@ -42,7 +58,8 @@ class Tokens:
 
 
 def _copy(tensor: NamedTensor) -> np.ndarray:
-    return view(tensor.data, np.float32, tuple(tensor.shape[:tensor.rank])).copy()
+    found: np.ndarray = view(tensor.data, np.float32, tuple(tensor.shape[:tensor.rank])).copy()
+    return found
 
 
 def encoded_texts(texts: Any) -> list[bytes]:
@@ -153,7 +170,7 @@ class Model(Handle):
         text, size, tokenizer = c_void_p(), c_size_t(), self._tokenizer
         call("mha_tokenizer_decode", tokenizer, ids.ctypes.data, len(ids), skip_special, ctypes.byref(text), ctypes.byref(size))
         try:
-            return ctypes.string_at(text, size.value).decode()  # type: ignore[arg-type]
+            return ctypes.string_at(text, size.value).decode()
         finally:
             lib.mha_tokenizer_text_free(tokenizer, text)
 
@@ -349,7 +366,7 @@ class Model(Handle):
         pairs = integers(list(pairs), "attentions", np.int32, dims=(2,))
         if pairs.shape[1] != 2 or len(pairs) == 0:
             raise ValueError(f"attentions must be True, False or pairs (layer, head) (got shape {pairs.shape})")
-        ordered = sorted(map(tuple, pairs.tolist()))
+        ordered: Any = sorted(map(tuple, pairs.tolist()))
         return (ModelHead * len(ordered))(*ordered)
 
     def _gates(self, gates: Any, batch: int) -> np.ndarray | None:
@@ -366,10 +383,10 @@ class Model(Handle):
     def _mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray | None:
         if mask is None:
             return None
-        mask = np.ascontiguousarray(np.asarray(mask) != 0, dtype=np.uint8)
-        if mask.shape != shape:
-            raise ValueError(f"mask must be of shape {shape} (got {mask.shape})")
-        return mask
+        found: np.ndarray = np.ascontiguousarray(np.asarray(mask) != 0, dtype=np.uint8)
+        if found.shape != shape:
+            raise ValueError(f"mask must be of shape {shape} (got {found.shape})")
+        return found
 
 
 class _Found:

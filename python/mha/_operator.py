@@ -1,19 +1,62 @@
 """The attention operator: mha.attention and mha.attention_plan."""
+from __future__ import annotations
+
 import ctypes
 import functools
 import inspect
 from collections import namedtuple
+from collections.abc import Callable
 from ctypes import c_void_p
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 import numpy as np
 
 from ._abi import AttnArgs, AttnDesc, AttnStats, View, Window
-from ._array import BOOL, F32, F64, I64, U8, array, empty_like, integer, integers, lengths, number, operand, real
+from ._array import BOOL, F32, F64, I64, U8, Array, array, empty_like, integer, integers, lengths, number, operand, real
 from ._context import context
 from ._library import call, struct
 from ._plan import Plan, kept_plan
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_T = TypeVar("_T")
+
 Attention = namedtuple("Attention", "out lse probs stats scores")
+
+
+class Description(TypedDict, total=False):
+    """The keywords that describe a call; what each means says include/mha/attn.h."""
+
+    scale: float | None
+    softcap: float
+    causal: bool
+    align: str | None
+    offsets: Any
+    window: tuple[int, int]
+    keep: Any
+    bias: Any
+    prefix_lens: Any
+    q_lens: Any
+    kv_lens: Any
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any
+    block_keep: Any
+    block_size: tuple[int, int] | None
+    slopes: Any
+    sinks: Any
+    gates: Any
+    heads: Any
+    dropout: float
+    seed: int
+    dropout_keep: Any
+    precision: str | None
+    block_table: Any
+    map_heads: Any
+    map_rows: Any
+    layout: str
+
 
 _CAUSAL = {False: 0, True: 1}
 _ALIGN = {None: 0, "top_left": 1, "bottom_right": 2}
@@ -29,9 +72,9 @@ LSE, PROBS, STATS, SCORES, GRADS, ROWS = 1, 2, 4, 8, 16, 32
 class _Call:
     """Description and arguments of one call; holds what must stay alive."""
 
-    def __init__(self, q, k, v, layout, packed, paged):
+    def __init__(self, q: Any, k: Any, v: Any, layout: str, packed: bool, paged: bool) -> None:
         self.desc, self.args = struct(AttnDesc), struct(AttnArgs)
-        self.alive = []
+        self.alive: list[Any] = []
         axes = _choose("layout", layout, _LAYOUT)
         self.packed, self.packed_keys = packed, packed and not paged
         self.axes, self.key_axes = _LAYOUT["blhd"] if packed else axes, _LAYOUT["blhd"] if self.packed_keys else axes
@@ -41,7 +84,7 @@ class _Call:
         for name, axes in (("q", self.axes), ("k", self.key_axes), ("v", self.key_axes)):
             setattr(self.args, name, getattr(self, name).view(axes))
 
-    def _operand(self, x, name, packed):
+    def _operand(self, x: Any, name: str, packed: bool) -> Array:
         a = operand(x, name)
         if len(a.shape) != (3 if packed else 4):
             raise ValueError(f"{name}.ndim must be {3 if packed else 4} (got shape {a.shape})")
@@ -49,7 +92,7 @@ class _Call:
             a.shape, a.strides = (1,) + a.shape, (0,) + a.strides
         return a
 
-    def _shapes(self, paged):
+    def _shapes(self, paged: bool) -> None:
         q = [self.q.shape[x] for x in self.axes]
         k, v = ([a.shape[x] for x in self.key_axes] for a in (self.k, self.v))
         if k[:3] != v[:3] or (q[0] != k[0] and not paged) or q[3] != k[3]:
@@ -65,24 +108,24 @@ class _Call:
         d.dtype, d.kv_dtype = self.q.dtype, self.k.dtype
 
     @property
-    def rows(self):
+    def rows(self) -> tuple[int, int, int, int]:
         """Batch, heads, rows and keys of what has both."""
         d = self.desc
         return d.batch, d.heads, d.max_q_len or d.q_len, d.max_kv_len or d.kv_len
 
     @property
-    def maps(self):
+    def maps(self) -> tuple[int, int, int, int]:
         """The same of probs and scores."""
         d, (batch, heads, rows, keys) = self.desc, self.rows
         return batch, d.map_heads or d.listed_heads or heads, d.map_rows or rows, keys
 
     @property
-    def results(self):
+    def results(self) -> tuple[int, int, int]:
         """Batch, heads and queries of the results."""
         d = self.desc
         return 1 if self.packed else d.batch, d.listed_heads or d.heads, d.q_len
 
-    def give(self, flag, name, value):
+    def give(self, flag: int, name: str, value: Any) -> None:
         """Sets an argument and says so in the description."""
         self.desc.inputs |= flag
         if isinstance(value, np.ndarray):
@@ -90,7 +133,7 @@ class _Call:
             value = c_void_p(value.ctypes.data)
         setattr(self.args, name, value)
 
-    def masked(self, flag, name, x, types):
+    def masked(self, flag: int, name: str, x: Any, types: tuple[int, ...]) -> Array:
         a = array(x, name)
         if a.dtype not in types:
             raise ValueError(f"{name} must be of {'type bool' if BOOL in types else 'a floating type'} (got {a.dtype_name})")
@@ -98,7 +141,7 @@ class _Call:
         self.give(flag, name, a.broadcast(self.rows, name))
         return a
 
-    def vector(self, flag, name, x):
+    def vector(self, flag: int, name: str, x: Any) -> None:
         """[H] or [B, H], f32 or with f64 that: slopes, sinks, gates."""
         a = np.ascontiguousarray(np.asarray(x), dtype=np.float64 if self.desc.dtype == F64 else np.float32)
         batch, heads = self.desc.batch, self.desc.heads
@@ -108,7 +151,7 @@ class _Call:
         self.give(flag, name, View(a.ctypes.data, (ctypes.c_int64 * 4)(heads if a.ndim == 2 else 0, 1, 0, 0)))
 
 
-def _choose(name, value, table):
+def _choose(name: str, value: Any, table: dict[Any, _T]) -> _T:
     try:
         return table[value]
     except (KeyError, TypeError):
@@ -116,10 +159,13 @@ def _choose(name, value, table):
         raise ValueError(f"{name} must be one of {known} (got {value!r})") from None
 
 
-def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offsets=None, window=(-1, -1), keep=None,
-             bias=None, prefix_lens=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None,
-             block_keep=None, block_size=None, slopes=None, sinks=None, gates=None, heads=None, dropout=0.0, seed=0, dropout_keep=None,
-             precision=None, block_table=None, map_heads=None, map_rows=None, layout="bhld"):
+def _prepare(q: Any, k: Any, v: Any, *, scale: float | None = None, softcap: float = 0.0, causal: bool = False,
+             align: str | None = None, offsets: Any = None, window: tuple[int, int] = (-1, -1), keep: Any = None, bias: Any = None,
+             prefix_lens: Any = None, q_lens: Any = None, kv_lens: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None,
+             block_keep: Any = None, block_size: tuple[int, int] | None = None, slopes: Any = None, sinks: Any = None,
+             gates: Any = None, heads: Any = None, dropout: float = 0.0, seed: int = 0, dropout_keep: Any = None,
+             precision: str | None = None, block_table: Any = None, map_heads: Any = None, map_rows: Any = None,
+             layout: str = "bhld") -> _Call:
     packed = cu_seqlens_q is not None or cu_seqlens_k is not None
     call_ = _Call(q, k, v, layout, packed, block_table is not None)
     desc, args = call_.desc, call_.args
@@ -164,7 +210,7 @@ def _prepare(q, k, v, *, scale=None, softcap=0.0, causal=False, align=None, offs
     return call_
 
 
-def describe_queries(q, batch, kv_heads, head_dim, v_head_dim, **options):
+def describe_queries(q: Any, batch: Any, kv_heads: Any, head_dim: Any, v_head_dim: Any, **options: Any) -> _Call:
     """Description and arguments of the queries q [B, H, L, D] alone, with the options that need no keys."""
     a = operand(q, "q")
     if len(a.shape) != 4 or (a.shape[0], a.shape[3]) != (batch, head_dim) or not a.shape[1] or a.shape[1] % kv_heads:
@@ -174,7 +220,7 @@ def describe_queries(q, batch, kv_heads, head_dim, v_head_dim, **options):
     return c
 
 
-def _pair(name, value, want):
+def _pair(name: str, value: Any, want: str) -> tuple[int, int]:
     """Two integers."""
     try:
         first, second = value
@@ -183,7 +229,7 @@ def _pair(name, value, want):
     return integer(first, name), integer(second, name)
 
 
-def _pack(call_, cu_seqlens_q, cu_seqlens_k):
+def _pack(call_: _Call, cu_seqlens_q: Any, cu_seqlens_k: Any) -> None:
     """Keys are packed too, unless they lie in pages."""
     if cu_seqlens_q is None or (cu_seqlens_k is None) == call_.packed_keys:
         raise ValueError("cu_seqlens_q and cu_seqlens_k go together, except that keys in pages have no cu_seqlens_k")
@@ -199,7 +245,7 @@ def _pack(call_, cu_seqlens_q, cu_seqlens_k):
         setattr(call_.desc, longest, max(0, int(np.diff(ends).max())))
 
 
-def _choose_maps(call_, map_heads, map_rows):
+def _choose_maps(call_: _Call, map_heads: Any, map_rows: Any) -> None:
     """The heads of out, and the rows ([n], or [B, n] for each sequence) that probs and scores are to have."""
     desc = call_.desc
     if map_heads is not None:
@@ -216,7 +262,7 @@ def _choose_maps(call_, map_heads, map_rows):
         call_.give(MAP_ROWS, "map_rows", View(chosen.ctypes.data, stride))
 
 
-def _page(call_, block_table):
+def _page(call_: _Call, block_table: Any) -> None:
     """k and v are [pages, Hkv, page_size, width]; block_table [B, n] says where the keys of each sequence are."""
     desc = call_.desc
     table = integers(block_table, "block_table", np.int32, dims=(2,))
@@ -228,7 +274,7 @@ def _page(call_, block_table):
     call_.give(BLOCK_TABLE, "block_table", View(table.ctypes.data, (ctypes.c_int64 * 4)(table.shape[1], 1, 0, 0)))
 
 
-def _rarer(call_, block_keep, block_size, heads):
+def _rarer(call_: _Call, block_keep: Any, block_size: Any, heads: Any) -> None:
     desc = call_.desc
     if block_keep is not None:
         if block_size is None:
@@ -251,7 +297,7 @@ def _rarer(call_, block_keep, block_size, heads):
         call_.give(HEAD_LIST, "head_list", listed)
 
 
-def _output(call_, like, flag, name, dtype, shape, axes=(0, 1, 2, 3)):
+def _output(call_: _Call, like: Any, flag: int, name: str, dtype: int, shape: Any, axes: tuple[int, ...] = (0, 1, 2, 3)) -> Any:
     """Allocates a result, hands it to the call, returns it."""
     result = empty_like(like, dtype, shape)
     call_.desc.outputs |= flag
@@ -262,14 +308,14 @@ def _output(call_, like, flag, name, dtype, shape, axes=(0, 1, 2, 3)):
     return result
 
 
-def _map(call_, like, flag, name, dtype):
+def _map(call_: _Call, like: Any, flag: int, name: str, dtype: int) -> Any:
     """probs or scores. What no sequence has is 0 (the library leaves it as it is)."""
     result = _output(call_, like, flag, name, dtype, call_.maps)
     result[...] = 0
     return result
 
 
-def _described(function):
+def _described(function: _F) -> _F:
     """Spells out, for readers and for the check of names, the keywords that `function` hands on to _prepare."""
     own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
     names = {p.name for p in own}
@@ -279,27 +325,27 @@ def _described(function):
     known = frozenset(signature.parameters)
 
     @functools.wraps(function)
-    def checked(*arguments, **keywords):
+    def checked(*arguments: Any, **keywords: Any) -> Any:
         if not known.issuperset(keywords):  # binding takes longer than a short call
             signature.bind(*arguments, **keywords)
         return function(*arguments, **keywords)
 
-    checked.__signature__ = signature
-    return checked
+    cast(Any, checked).__signature__ = signature
+    return cast(_F, checked)
 
 
-def _top_keys(n, return_stats):
-    n = integer(n, "top_keys")
-    if n and not return_stats:
-        raise ValueError(f"top_keys = {n} needs return_stats=True")
-    return n
+def _top_keys(n: Any, return_stats: bool) -> int:
+    count: int = integer(n, "top_keys")
+    if count and not return_stats:
+        raise ValueError(f"top_keys = {count} needs return_stats=True")
+    return count
 
 
-def _stats(call_, like, real, top_keys):
+def _stats(call_: _Call, like: Any, real: int, top_keys: int) -> dict[str, Any]:
     """Allocates all statistics, hands them to the call, returns them as a dict."""
     rows = call_.results
     keys = (1 if call_.packed_keys else call_.desc.batch, rows[1], call_.desc.kv_len)
-    kinds = {"row_entropy": (real, rows), "row_max": (real, rows), "row_argmax": (I64, rows),
+    kinds: dict[str, tuple[int, tuple[int, ...]]] = {"row_entropy": (real, rows), "row_max": (real, rows), "row_argmax": (I64, rows),
              "row_distance": (real, rows), "received": (real, keys)}
     if top_keys:
         kinds |= {"top_prob": (real, rows + (top_keys,)), "top_key": (I64, rows + (top_keys,))}
@@ -316,15 +362,15 @@ def _stats(call_, like, real, top_keys):
     return stats
 
 
-def _unpacked(call_, lse, stats):
+def _unpacked(call_: _Call, lse: Any, stats: Any) -> tuple[Any, Any]:
     """Results of packed sequences without the axis of the batch."""
     lse = None if lse is None else lse[0]
     return lse, stats and {name: x if name == "received" and not call_.packed_keys else x[0] for name, x in stats.items()}
 
 
 @_described
-def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, return_stats=False, top_keys=0,
-              scores=None, **description):
+def attention(q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse: bool = False, return_probs: bool = False,
+              return_stats: bool = False, top_keys: int = 0, scores: str | None = None, **description: Unpack[Description]) -> Any:
     """softmax(softcap(scale * q k^T) + bias, over the unmasked keys of each row) v.
 
     q [B, H, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] with any strides (layout="blhd" for [B, L, H, D]). Returns out,
@@ -344,7 +390,7 @@ def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, re
     What the library cannot do yet is a ValueError that says so.
     """
     if not (return_lse or return_probs or return_stats or top_keys or scores is not None):
-        plan = kept_plan(q, k, v, threads, description)
+        plan = kept_plan(q, k, v, threads, cast("dict[str, Any]", description))
         if plan is not None and plan.lock.acquire(blocking=False):  # another thread may run it: this one then does without
             try:
                 return plan.run_known(q, k, v)
@@ -375,8 +421,9 @@ def attention(q, k, v, *, threads=None, return_lse=False, return_probs=False, re
 
 
 @_described
-def attention_plan(q, k, v, *, threads=None, return_lse=False, return_probs=False, return_stats=False, top_keys=0,
-                   scores=None, **description):
+def attention_plan(q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse: bool = False, return_probs: bool = False,
+                   return_stats: bool = False, top_keys: int = 0, scores: str | None = None,
+                   **description: Unpack[Description]) -> dict[str, Any]:
     """What attention() would do with these arguments: a dict with kernel, isa, workspace, flops, bytes, refused ..."""
     with Plan(q, k, v, threads=threads, return_lse=return_lse, return_probs=return_probs, return_stats=return_stats,
               top_keys=top_keys, scores=scores, **description) as plan:

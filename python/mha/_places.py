@@ -1,20 +1,23 @@
 """Where things are: the shared library, and the models that have a name."""
+from __future__ import annotations
+
 import ctypes
 import ctypes.util
 import os
 from pathlib import Path
+from typing import Any
 
 _HERE = Path(__file__).resolve().parent
 
 
-def _built():
+def _built() -> list[Path]:
     """The library of the checkout's build. The folders above an installed package are no checkout: nothing is loaded from there."""
     top = _HERE.parents[1]
     checkout = _HERE.parent.name == "python" and (top / "CMakePresets.json").exists()
     return [top / "build/release/libmha.so"] if checkout else []
 
 
-def library():
+def library() -> str:
     """The shared library to load: that of MHA_LIB, beside this package, of the checkout's build, or installed."""
     named = os.environ.get("MHA_LIB")
     if named:
@@ -35,21 +38,21 @@ class _Symbol(ctypes.Structure):
     _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p), ("address", ctypes.c_void_p)]
 
 
-def _file_of(function):
+def _file_of(function: Any) -> Path:
     """The file that a function of a shared library was loaded from."""
     symbol = _Symbol()
     ctypes.CDLL(None).dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(symbol))
     return Path(os.fsdecode(symbol.file)).resolve()
 
 
-def _builtin(function):
+def _builtin(function: Any) -> Path:
     for folder in _file_of(function).parents:
         if (folder / "share/mha/builtin/config.json").exists():
             return folder / "share/mha/builtin"
     raise FileNotFoundError("the built-in model was not found: no folder share/mha/builtin beside or above that of libmha.so")
 
 
-def _minilm():
+def _minilm() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = Path(cache) / "mha/minilm"
     if not folder.is_dir():
@@ -60,7 +63,7 @@ def _minilm():
 _MODEL = "a model must be a folder with config.json, tokenizer.json and model.safetensors, or minilm, or builtin"
 
 
-def _folder(name):
+def _folder(name: Any) -> Any:
     """The folder of any other name. An empty one and one with a zero byte are explained elsewhere."""
     path = os.fsencode(name)
     if not path or b"\0" in path or os.path.exists(os.path.join(path, b"config.json")):
@@ -72,7 +75,7 @@ def _folder(name):
                             "hf download openai-community/gpt2 --local-dir gpt2")
 
 
-def model(name, function):
+def model(name: Any, function: Any) -> Any:
     """The folder of a model: "minilm" and "builtin" as -m of the program takes them, anything else as it is. `function`
     is one of the library, beside which the built-in model lies."""
     if name == "builtin":

@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 from ctypes import c_char, c_void_p
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -14,6 +14,11 @@ from ._abi import ATTN_LSE, ATTN_PROBS, ATTN_SCORES, ATTN_STATS, Error, View
 from ._array import F32, F64, Array, array, dtype_name, empty_like
 from ._context import context
 from ._library import call, failure, lib
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from ._operator import Description
 
 _from_buffer, _addressof = c_char.from_buffer, ctypes.addressof
 
@@ -23,7 +28,7 @@ def _address(x: Any) -> int:
     if type(x) is not np.ndarray:
         return int(x.data_ptr())
     try:
-        return _addressof(_from_buffer(x))
+        return _addressof(_from_buffer(cast(Any, x)))
     except (TypeError, ValueError, BufferError):  # read-only, not contiguous, or empty
         return x.ctypes.data
 
@@ -86,7 +91,8 @@ class Plan:
     """
 
     def __init__(self, q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse: bool = False, return_probs: bool = False,
-                 return_stats: bool = False, top_keys: int = 0, scores: str | None = None, **description: Any) -> None:
+                 return_stats: bool = False, top_keys: int = 0, scores: str | None = None,
+                 **description: Unpack[Description]) -> None:
         from . import _operator as operator  # which makes plans of its own
         self._handle: c_void_p | None = None
         self._workspace = c_void_p()
@@ -117,7 +123,7 @@ class Plan:
 
     def _result(self, q: Any) -> _Slot:
         """The slot of out, which is contiguous, in the layout of q."""
-        c, torch = self._call, sys.modules.get("torch")
+        c, torch = self._call, cast(Any, sys.modules.get("torch"))
         shape = [0] * 4
         for axis, n in zip(c.axes, (*c.results, c.desc.v_head_dim)):
             shape[axis] = n
@@ -206,12 +212,15 @@ class Plan:
 
     def close(self) -> None:
         """Frees the plan and its workspace. May be called more than once."""
-        handle, self._handle = getattr(self, "_handle", None), None
-        if handle is not None:
-            self._free(self._ctx, self._workspace)
-            self._plan_free(handle)
+        if getattr(self, "_handle", None) is None:
+            return
+        with self.lock:  # a call in another thread ends first
+            handle, self._handle = self._handle, None
+            if handle is not None:
+                self._free(self._ctx, self._workspace)
+                self._plan_free(handle)
 
-    def __enter__(self) -> Plan:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -240,7 +249,7 @@ def kept_plan(q: Any, k: Any, v: Any, threads: int | None, description: dict[str
     key = a, b, c, context(threads).value, *description.items()
     plan = _plans.get(key)
     if plan is None:
-        plan = Plan(q, k, v, threads=threads, **description)
+        plan = Plan(q, k, v, threads=threads, **cast("Description", description))
         if plan.workspace > _KEPT_BYTES:
             return plan
         with _plans_lock:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._abi import (ROPE_DEFAULT, ROPE_DYNAMIC, ROPE_LINEAR, ROPE_LLAMA3, ROPE_LONGROPE, ROPE_YARN, RopeOptions)
+from ._abi import ROPE_DEFAULT, ROPE_DYNAMIC, ROPE_LINEAR, ROPE_LLAMA3, ROPE_LONGROPE, ROPE_YARN, RopeOptions
 from ._array import integers, number
 from ._context import context
 from ._library import call, struct

@@ -183,14 +183,14 @@ def _autocast(x: torch.Tensor) -> torch.Tensor:
     return x.to(torch.get_autocast_dtype("cpu")) if narrow else x
 
 
-def _grouped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _grouped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> list[torch.Tensor]:
     """Keys and values with one number of heads that divides the query's."""
     for name, x in (("key", key), ("value", value)):
         if x.dim() < 3 or query.shape[-3] % x.shape[-3]:
             raise ValueError(f"{name} must have a number of heads that divides the query's (got shape {tuple(x.shape)} and query "
                              f"{tuple(query.shape)})")
     heads = math.lcm(key.shape[-3], value.shape[-3])
-    return tuple(x if x.shape[-3] == heads else x.repeat_interleave(heads // x.shape[-3], -3) for x in (key, value))
+    return [x if x.shape[-3] == heads else x.repeat_interleave(heads // x.shape[-3], -3) for x in (key, value)]
 
 
 def _four(x: torch.Tensor, lead: torch.Size, heads: int) -> torch.Tensor:
@@ -256,5 +256,5 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: 
     if dropout_p:
         kept = torch.empty(*q.shape[:3], k.shape[2], dtype=q.dtype).bernoulli_(1 - dropout_p)  # PyTorch's own draws
         more |= {"dropout": dropout_p, "dropout_keep": kept.bool()}
-    out = attention(q, k, v, scale=scale, causal=is_causal, align="top_left" if is_causal else None, **more)
+    out: torch.Tensor = attention(q, k, v, scale=scale, causal=is_causal, align="top_left" if is_causal else None, **more)
     return out.reshape(result)

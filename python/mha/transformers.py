@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
+from ._operator import Description
 from ._operator import attention as _attention
 from .torch import attention as _differentiable
 
@@ -125,9 +126,10 @@ class _Observer:
 
     def measure(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, description: dict[str, Any]) -> None:
         chosen = [h for n, h in self.wanted if n == layer]
+        if chosen:
+            description = {**description, "map_heads": chosen}
         with torch.no_grad():
-            found = _attention(query, key, value, return_stats=True, return_probs=bool(chosen),
-                               **({"map_heads": chosen} if chosen else {}), **description)
+            found = _attention(query, key, value, return_stats=True, return_probs=bool(chosen), **cast("Description", description))
         stats = {n: np.asarray(x.double().numpy()) for n, x in found.stats.items()}
         self.rows[layer] += query.shape[0] * query.shape[2]
         for metric, statistic in _MEANS.items():
@@ -172,7 +174,7 @@ def _observed(model: Any, observer: _Observer) -> Iterator[None]:
 def _loss(model: Any, given: dict[str, torch.Tensor]) -> torch.Tensor:
     """The loss of a text as its own labels."""
     try:
-        loss = model(**given, labels=given["input_ids"]).loss
+        loss: torch.Tensor | None = model(**given, labels=given["input_ids"]).loss
     except TypeError:
         loss = None
     if loss is None:
