@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import sys
 import threading
 from ctypes import c_char, c_void_p
@@ -233,7 +234,8 @@ class Plan:
 # ---- the plans that mha.attention keeps ----
 
 _PLAIN = frozenset((bool, int, float, str, type(None)))
-_KEPT, _KEPT_BYTES = 32, 1 << 18  # plans, and the largest workspace of one: a larger call takes far longer than its checks
+_KEPT = 32  # plans
+_KEPT_ELEMENTS, _KEPT_BYTES = 1 << 18, 1 << 18  # largest query and workspace of one: a larger call takes far longer than its checks
 _plans: dict[Any, Plan] = {}
 _plans_lock = threading.Lock()
 
@@ -244,7 +246,7 @@ def kept_plan(q: Any, k: Any, v: Any, threads: int | None, description: dict[str
         if type(value) not in _PLAIN and not (type(value) is tuple and all(type(x) is int for x in value)):
             return None
     a, b, c = _signature(q), _signature(k), _signature(v)
-    if a is None or b is None or c is None or None in (a[2], b[2], c[2]):
+    if a is None or b is None or c is None or None in (a[2], b[2], c[2]) or math.prod(a[0]) > _KEPT_ELEMENTS:
         return None
     key = a, b, c, context(threads).value, *description.items()
     plan = _plans.get(key)
