@@ -59,6 +59,8 @@ EXCLUDED = {
         model_cache_truncate model_cache_fork sampling_apply
     """,
     "training is not bound yet: mha train": """
+        train_log_create train_log_read train_log_free train_log_count train_log_record train_log_lines train_log_add
+        train_log_write_to
         model_grads_zero model_grads_dropout model_grads_forward model_grads_backward model_create model_save_check
         train_rate trainer_create trainer_free trainer_model trainer_step_count trainer_weights trainer_refresh
         trainer_gates trainer_step trainer_loss trainer_save trainer_resume train_data_create train_data_free
