@@ -570,6 +570,7 @@ class AttnMergePartialsArgs(ctypes.Structure):
     gates: View
     out: View
     lse: View
+    partial: View
     _fields_ = [
         ("size", c_size_t),
         ("batch", c_int64),
@@ -583,6 +584,7 @@ class AttnMergePartialsArgs(ctypes.Structure):
         ("gates", View),
         ("out", View),
         ("lse", View),
+        ("partial", View),
     ]
 
 
@@ -1194,6 +1196,7 @@ class LayerInput(ctypes.Structure):
     length: int
     lengths: int | None
     keep: View
+    bias: View
     cache: int | None
     sequence: int
     cos: int | None
@@ -1223,6 +1226,7 @@ class LayerInput(ctypes.Structure):
         ("length", c_int64),
         ("lengths", c_void_p),
         ("keep", View),
+        ("bias", View),
         ("cache", c_void_p),
         ("sequence", c_int64),
         ("cos", c_void_p),
