@@ -135,7 +135,8 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
     if (status == MHA_OK) status = order_rows(g, layer, &slots.attn.qkv, &rows_of_heads, err);
     if (status == MHA_OK) status = mha__block_back(&call, &slots, g->saved.dx, err);
     if (status == MHA_OK && call.attn.also.dbias.data)
-        mha__relative_back(g->model, &g->batch, layer, g->saved.dbias, mha__grads_slot(g, MHA__RELATIVE, -1).dweight);
+        mha__relative_back(g->model, layer, mha__batch_map_rows(&g->batch), g->saved.dbias,
+                           mha__grads_slot(g, MHA__RELATIVE, -1).dweight);
     if (status == MHA_OK && rows_of_heads.memory) copy_rows(g, layer, &rows_of_heads, &slots.attn.qkv, true);
     mha__free(g->ctx, rows_of_heads.memory);
     if (status == MHA_OK) status = show(g, layer, &call, wanted, row_taylor, err);

@@ -214,7 +214,7 @@ static void turn_bias(mha__batch *p, const mha_model *m, int64_t layer)
     const int32_t *numbers = m->head_numbers, *const now = numbers + layer * m->config.heads;
     if (!p->bias) return;
     if (p->bias_layer < 0 || memcmp(numbers + p->bias_layer * m->config.heads, now, bytes) != 0)
-        mha__relative_fill(m, p, layer);
+        mha__relative_fill(m, layer, mha__batch_map_rows(p), p->bias);
     p->bias_layer = layer;
 }
 

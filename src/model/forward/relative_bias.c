@@ -1,6 +1,5 @@
 /* relative_bias.c - biases by relative position. Pruned layers use the columns of their remaining heads. */
 #include "model/forward/relative_bias.h"
-#include <string.h>
 
 int64_t mha__relative_bucket(int64_t distance)
 {
@@ -19,20 +18,20 @@ static int64_t column(const mha_model *m, int64_t layer, int64_t head)
     return m->head_numbers[layer * m->config.heads + head];
 }
 
-void mha__relative_fill(const mha_model *m, mha__batch *p, int64_t layer)
+void mha__relative_fill(const mha_model *m, int64_t layer, int64_t M, float *bias)
 {
-    const int64_t M = mha__batch_map_rows(p), columns = m->config.original_heads;
+    const int64_t columns = m->config.original_heads;
     for (int64_t h = 0; h < m->config.layer_heads[layer]; h++) {
         const float *table = m->relative.weight + column(m, layer, h);
         for (int64_t i = 0; i < M; i++)
             for (int64_t j = 0; j < M; j++)
-                p->bias[(h * M + i) * M + j] = table[mha__relative_bucket(j - i) * columns];
+                bias[(h * M + i) * M + j] = table[mha__relative_bucket(j - i) * columns];
     }
 }
 
-void mha__relative_back(const mha_model *m, const mha__batch *p, int64_t layer, const float *dbias, float *dtable)
+void mha__relative_back(const mha_model *m, int64_t layer, int64_t M, const float *dbias, float *dtable)
 {
-    const int64_t M = mha__batch_map_rows(p), columns = m->config.original_heads;
+    const int64_t columns = m->config.original_heads;
     for (int64_t h = 0; h < m->config.layer_heads[layer]; h++) {
         double sums[MHA__RELATIVE_BUCKETS] = {0};
         for (int64_t i = 0; i < M; i++)
