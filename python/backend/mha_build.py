@@ -22,7 +22,7 @@ from scikit_build_core.build import (
 __all__ = ["build_editable", "build_sdist", "build_wheel", "get_requires_for_build_editable", "get_requires_for_build_sdist",
            "get_requires_for_build_wheel", "prepare_metadata_for_build_editable", "prepare_metadata_for_build_wheel"]
 
-_SOURCES = ("CMakeLists.txt", "LICENSE", "bench", "cli", "cmake", "conformance", "include", "share", "src")
+_SOURCES = ("CMakeLists.txt", "LICENSE", "bench", "cli", "cmake", "conformance", "include", "mpi", "share", "src")
 _IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", "build", "source")
 
 
