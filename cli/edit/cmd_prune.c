@@ -15,7 +15,7 @@ static const struct poptOption options[] = {
     IMPORTANCE_SCORES_OPTIONS_FOR("criterion of the choice: joint (default), or a score, see below"),
     IMPORTANCE_SCORES_FILE,
     {"ratio", 0, POPT_ARG_STRING, &given.ratio, 0,
-     "fraction of the model's heads to remove, 0 to 1, to the nearest head or group", "R"},
+     "fraction of the model's heads to remove, 0 to 1, rounded to the nearest head or group", "R"},
     {"count", 0, POPT_ARG_STRING, &given.count, 0,
      "number of heads to remove; with shared keys rounded up to whole groups", "N"},
     {"per-layer", 0, POPT_ARG_NONE, &given.per_layer, 0,

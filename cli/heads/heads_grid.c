@@ -156,7 +156,7 @@ static void put_ramp(const cli_session *session, double most, int indent)
     }
     if (fits) fprintf(session->out, "%s\n", cli_plain(session));
     fprintf(session->out, "%*s", indent, "");
-    cli_put_prose(session, indent, indent, "Numbers%s are percent of the largest importance, %.4g.",
+    cli_put_prose(session, indent, indent, "Numbers%s are percentages of the largest importance, %.4g.",
                   session->show_colour ? " and colours" : "", most);
 }
 

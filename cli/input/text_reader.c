@@ -130,7 +130,7 @@ static size_t white_bytes(const char *text)
     return 0;
 }
 
-/* True if `text` consists of white space; it must be terminated. */
+/* True if `text`, which ends with a NUL, consists only of white space. */
 static bool is_blank(const char *text, size_t bytes)
 {
     size_t at = 0, more;

@@ -20,7 +20,7 @@ int train_run_refuse(const cli_session *s, const mha_error *error)
     static const struct {
         const char *fields, *options;
     } ends[] = {{"; resume or overwrite must be 1", ": --resume continues it, --force starts again"},
-                {"; overwrite must be 1 to replace it", "; --force replaces it"}};
+                {"; set overwrite to 1 to replace it", "; --force replaces it"}};
     for (size_t n = 0; n < sizeof ends / sizeof *ends; n++)
         if (cli_ends(error->message, ends[n].fields))
             return cli_usage(s, "%.*s%s", (int)(strlen(error->message) - strlen(ends[n].fields)), error->message,

@@ -186,7 +186,7 @@ int train_settings_take(const cli_session *s, const char *name, const json_t *ob
 /* --steps and --epochs set the same thing: giving one clears the other. */
 static int choose_extent(const cli_session *s, bool steps, bool epochs, train_settings *t)
 {
-    if (steps && epochs) return cli_usage(s, "steps and epochs exclude each other");
+    if (steps && epochs) return cli_usage(s, "steps and epochs are mutually exclusive");
     if (steps) t->epochs = NAN;
     if (epochs) t->steps = -1;
     return CLI_DONE;

@@ -44,7 +44,7 @@ typedef struct heads_file {
 
 /* Returns an error if the index names an unknown file, tensor or key. */
 void heads_check_names(const heads_run *run);
-/* Opens FOLDER/NAME if the index lists it; NAME must be a known file. Must be closed in any case. */
+/* Opens FOLDER/NAME if the index lists it; NAME must be a known file. Must be closed even if this fails. */
 bool heads_open(heads_file *f, heads_run *run, const char *name);
 void heads_close(heads_file *f);
 void heads_drop(heads_file *f); /* closes without reporting unclaimed tensors */

@@ -6,7 +6,7 @@
 
 /* ---- steps ---- */
 
-/* Rows from `skip` of the third axis, made contiguous. */
+/* Copies the rows of the third axis from row `skip` on, contiguously. */
 static void compare_step(layer_case *l, const char *name, mha_step step, int64_t skip)
 {
     mha_step_view v;

@@ -34,7 +34,7 @@ extern "C" {
 /* The number that head `head` of the layer had in the unpruned model; its position in a model without the list
  * "mha.heads". -1 if out of range. */
 MHA_API int64_t mha_head_number(const mha_model *model, int64_t layer, int64_t head);
-/* The position of the head with that number; -1 if the model does not have it, or no longer. */
+/* The position of the head with that number; -1 if the model does not have it or no longer has it. */
 MHA_API int64_t mha_head_place(const mha_model *model, int64_t layer, int64_t number);
 
 /* ---- choosing heads ---- */

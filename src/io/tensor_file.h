@@ -39,7 +39,7 @@ struct mha_file {
     size_t bytes;
 };
 
-/* Creates an empty file for the reader to fill. Must be freed after a failure of the reader, too. */
+/* Creates an empty file for the reader to fill. Must be freed even if the reader fails. */
 mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha_error *err);
 mha_status mha__safetensors_open(mha_file *file, const mha__source *source, mha_error *err);
 /* Fills the tables of `file`, unsorted, from a header's text[0 .. n), which must be followed by a NUL; each entry is

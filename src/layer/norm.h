@@ -1,4 +1,4 @@
-/* norm.h - what the attention layer and the block need of norms in addition to mha_norm_forward. */
+/* norm.h - norm functions for the attention layer and the block, in addition to mha_norm_forward. */
 #ifndef MHA_LAYER_NORM_H
 #define MHA_LAYER_NORM_H
 

@@ -40,7 +40,7 @@ mha_status mha__model_take_outer(mha_model *model, mha_error *err);
 /* Returns false for roles whose tensors may be in the file but are not used by this model: output heads that are not
  * supported, or tied. Valid after mha__model_take_outer. */
 bool mha__model_uses(const mha_model *model, mha__role role);
-/* Returns the tensor at a place (mha__tensor_each) that the model uses; NULL if there is none. */
+/* Returns the tensor that the model uses for a place (see mha__tensor_each); NULL if it has none. */
 const mha_tensor *mha__model_tensor(const mha_model *model, const mha__tensor_step *at);
 /* Finds the tensors of a layer and builds its block; in a model without weights, only checks them. */
 mha_status mha__model_create_block(mha_model *model, int64_t layer, mha_error *err);

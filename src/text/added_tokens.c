@@ -70,7 +70,7 @@ static const mha__added_token *next_token(const mha_tokenizer *t, const mha__add
 mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, mha__pass *pass, const mha__slice *in,
                             mha__rest_fn rest)
 {
-    size_t done = 0; /* the text before is processed */
+    size_t done = 0; /* the text before this position has been processed */
     size_t begin;
     const mha__added_token *token;
     for (size_t at = 0; (token = next_token(t, set, in, &begin, &at)) != NULL;) {

@@ -94,8 +94,8 @@ mha_status mha__pass_token(mha__pass *pass, const mha__slice *slice, int32_t id,
 /* Returns the offset in the original text of the character that byte `at` came from. */
 uint32_t mha__pass_origin(const mha__pass *pass, const mha__slice *slice, size_t at);
 
-/* Append to pass->to: a character from offset `from` of the original; bytes, all from that offset; bytes of a slice.
- * MHA_ERR_UNSUPPORTED beyond the limit. */
+/* Append to pass->to: one character that maps to offset `from` of the original; bytes that all map to that offset;
+ * bytes of a slice with their offsets. Return MHA_ERR_UNSUPPORTED if the text would exceed its size limit. */
 mha_status mha__pass_put(mha__pass *pass, uint32_t code, uint32_t from);
 mha_status mha__pass_put_bytes(mha__pass *pass, const char *bytes, size_t n, uint32_t from);
 mha_status mha__pass_copy(mha__pass *pass, const mha__slice *slice, size_t begin, size_t end);

@@ -143,7 +143,7 @@ static mha_status check_frozen(const mha_trainer *t, mha_error *err)
 
 /* ---- object ---- */
 
-/* The model opened on the copies must use all of them and nothing else. Takes over its names and shapes. */
+/* The model opened on the copies must use all of them and nothing else. */
 static mha_status check_opened(const mha_trainer *t, mha_error *err)
 {
     int64_t count = 0;

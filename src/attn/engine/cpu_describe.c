@@ -229,7 +229,8 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
         plural(plan->tasks), plan->folded ? ", each of all heads of a group," : "", plan->parts, plural(plan->parts),
         plan->workers, plural(plan->workers));
     say(t, "workspace: %zu bytes\n", mha_attn_plan_workspace(plan));
-    say(t, "cost: %.4g operations unmasked, %.4g bytes read and written\n", mha__plan_flops(plan), bytes_of(plan));
+    say(t, "cost: %.4g operations if nothing is masked, %.4g bytes read and written\n", mha__plan_flops(plan),
+        bytes_of(plan));
     sentences_of_outputs(t, &plan->desc);
     backward_sentence(t, plan);
     for (int i = 0; i < count; i++)

@@ -33,7 +33,7 @@ typedef struct run {
     mha__diversity_sums sums;
     int64_t room;       /* elements of one head's maps that may be held */
     int64_t *before;    /* [texts] number of tokens before each text, in the given order */
-    int64_t *wanted;    /* [longest text] rows of the current pass of a text that runs in several passes */
+    int64_t *wanted;    /* [longest text] rows of the current pass, if a text runs in several passes */
     mha__map_row *rows; /* [tokens of a batch] rows of a pass */
     float *contexts;    /* [tokens of a batch, H D of the widest layer] */
     mha__held_maps held;

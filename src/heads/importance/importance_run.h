@@ -15,7 +15,7 @@
 
 typedef struct mha__importance_job mha__importance_job;
 
-/* Transformation of the mean over units. */
+/* How a score is formed from the mean over units: the mean, its absolute value, or L2-normalized per layer. */
 typedef enum mha__importance_form { MHA__FORM_MEAN, MHA__FORM_ABS, MHA__FORM_LAYER_L2 } mha__importance_form;
 
 /* Alternative formulas for the gradient of a gate, summed over the texts of a group. */

@@ -60,7 +60,7 @@ static mha_status count_cache(const mha_plan_options *model, mha_plan_row *row, 
     if (!mha__bytes(extents, 6, mha_dtype_size(model->dtype), &bytes) || bytes > INT64_MAX)
         return mha__fail(
             err, MHA_ERR_ARG,
-            "mha_plan_options: keys and values must be fewer bytes than 2^63 (got seq %lld, batch %lld, layers %lld, "
+            "mha_plan_options: keys and values must take fewer than 2^63 bytes (got seq %lld, batch %lld, layers %lld, "
             "%lld heads)",
             (long long)model->seq, (long long)model->batch, (long long)model->layers, (long long)row->kv_heads);
     row->kv_bytes = (int64_t)bytes;

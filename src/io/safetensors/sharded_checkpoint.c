@@ -21,7 +21,7 @@
 typedef struct opening {
     mha_file *whole;
     const mha_file_options *options;
-    char *folder, *index; /* index: a bare name */
+    char *folder, *index; /* a file name of the index has no directory part */
     mha__quoted name;     /* name of the index, for messages */
     const mha__json *map; /* tensor name -> file name */
     int32_t *place;       /* [tensors of the map] index of its file */

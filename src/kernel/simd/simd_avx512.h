@@ -189,7 +189,7 @@ static MHA_INLINE real v_hsum(vf x)
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
 
-/* Transposes pairs, then groups of four within each quarter of a register, then the quarters in two rounds. */
+/* Transposes pairs, then groups of four within each 128-bit lane, then the lanes in two rounds. */
 static MHA_INLINE void v_transpose(vf *r)
 {
     __m512 t[16], u[16];

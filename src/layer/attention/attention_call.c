@@ -104,7 +104,7 @@ mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call 
         .scale = o->scale,
         .softcap = o->softcap,
         .causal = o->causal,
-        /* position i attends up to key i, whatever the padding; past keys come before */
+        /* position i attends to keys 0 to i, regardless of padding; cached keys precede them */
         .align = call->past ? MHA_ALIGN_BOTTOM_RIGHT : MHA_ALIGN_TOP_LEFT,
         .window = o->window,
         .dropout = call->dropout,

@@ -20,7 +20,7 @@ typedef struct mha__divergence {
     int64_t rows, classes;
     const float *logits, *teacher; /* [rows, classes] */
     double temperature, scale;
-    float *dlogits; /* [rows, classes] accumulated; must not be `logits`; NULL = not wanted */
+    float *dlogits; /* [rows, classes] accumulated into; must not alias `logits`; NULL = not wanted */
 } mha__divergence;
 
 mha_status mha__divergence_run(mha_ctx *ctx, const mha__divergence *args, double *loss, mha_error *err);

@@ -216,8 +216,9 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
     if (c->family->exact_head) c->head_activation = MHA_ACT_GELU;
     if (!c->head_activation) c->head_activation = c->activation;
     if (c->embed_width && c->embed_width != c->hidden)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: word_embed_proj_dim is %lld; only hidden_size = %lld is supported",
-                         root->file, (long long)c->embed_width, (long long)c->hidden);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "%s: word_embed_proj_dim is %lld; only hidden_size = %lld is supported", root->file,
+                         (long long)c->embed_width, (long long)c->hidden);
     if (c->buckets && c->buckets < BUCKETS)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: relative_attention_num_buckets must be at least %d (got %lld)",
                          root->file, BUCKETS, (long long)c->buckets);

@@ -61,8 +61,9 @@ static mha_status read_any_order(const mha__json_obj *root, const mha__json *lis
     return MHA_OK;
 }
 
-/* Reads the list of one layer: ascending, and in whole groups, because the operator gives every key head the same
- * number of queries. With "mha.kv_heads", groups follow the order of the list, which may then be arbitrary. */
+/* Reads the head list of one layer: ascending, and in whole groups, because the operator assigns the same number of
+ * query heads to every key head. With "mha.kv_heads", groups follow the order of the list, which may then be arbitrary.
+ */
 static mha_status read_heads(const mha__json_obj *root, const mha__json *list, int64_t layer, mha__config *c,
                              mha_error *err)
 {

@@ -1,4 +1,4 @@
-/* observers.h - outputs of a pass from inside its attention: maps of selected heads, statistics of rows and keys,
+/* observers.h - outputs from inside the attention layers: maps of selected heads, statistics of rows and keys,
  * activations (model.h). */
 #ifndef MHA_MODEL_FORWARD_OBSERVERS_H
 #define MHA_MODEL_FORWARD_OBSERVERS_H

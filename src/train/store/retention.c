@@ -184,7 +184,7 @@ mha_status mha_train_store_keep(mha_train_store *s, int64_t count, mha_error *er
     mha_status status = list_kept(s, &list, err);
     if (status == MHA_OK && list.count) {
         name_kept(s, list.number[0], entry);
-        status = mha__fail(err, MHA_ERR_ARG, "%s exists; overwrite must be 1 to replace it",
+        status = mha__fail(err, MHA_ERR_ARG, "%s exists; set overwrite to 1 to replace it",
                            mha__quote(&q, entry, strlen(entry)));
     }
     mha__free(s->ctx, list.number);

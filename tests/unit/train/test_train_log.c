@@ -211,7 +211,7 @@ static void test_files_of_others(void **state)
                *fifo = files_path(folder, "fifo");
     mha_train_log *log;
     files_write(path, "step,loss\n0,1\n", 14);
-    expect_file_refused(path, 0, MHA_ERR_ARG, "a.csv is not a log of this run; overwrite must be 1 to replace it");
+    expect_file_refused(path, 0, MHA_ERR_ARG, "a.csv is not a log of this run; set overwrite to 1 to replace it");
     assert_int_equal(symlink(path, link), 0);
     expect_file_refused(link, 1, MHA_ERR_IO, "link.csv: cannot be the log");
     expect_file(path, "step,loss\n0,1\n");

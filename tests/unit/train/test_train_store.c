@@ -191,7 +191,7 @@ static void test_older_checkpoints(void **state)
     assert_false(mha_train_store_has_checkpoint(store));
     assert_int_equal(mha_train_store_step(store, &err), 4);
     assert_int_equal(mha_train_store_keep(store, 2, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "run.step-2 exists; overwrite must be 1 to replace it");
+    assert_string_equal(err.message, "run.step-2 exists; set overwrite to 1 to replace it");
     TRY(mha_train_store_close(store, &err));
     store = open_store(run, 0, 1);
     TRY(mha_train_store_keep(store, 2, &err));
