@@ -18,13 +18,13 @@
     X(TEXT, tokenizer, 0, "tokenizer", 0, 0, "tokenizer of a new model: a folder with tokenizer.json", "FOLDER") \
     X(WHOLE, vocab, 0, "vocab", 1, INT32_MAX, "vocabulary size of a new model (default: the tokenizer's)", "N")
 /* Training data. */
-#define TRAIN_SETTINGS_DATA(X)                                                                                    \
+#define TRAIN_SETTINGS_DATA(X)                                                                                      \
     X(PATHS, file, 'f', "file", 0, 0, "train on the texts in FILE (- for stdin); further arguments are more files", \
-      "FILE")                                                                                                     \
-    X(PATHS, tokens, 0, "tokens", 0, 0, "train on token ids: .npy, or .bin of 16-bit ids", "FILE")                \
-    X(TEXT, documents, 0, "documents", 0, 0, "unit of a text: line (default), paragraph, or whole file", "HOW")   \
-    X(TEXT, end_token, 0, "end-token", 0, 0, "appended to each text (default: the model's)", "TOKEN")             \
-    X(WHOLE, length, 0, "length", 2, 1 << 24, "tokens per sequence (default: 128, or the model's maximum)", "N")  \
+      "FILE")                                                                                                       \
+    X(PATHS, tokens, 0, "tokens", 0, 0, "train on token ids: .npy, or .bin of 16-bit ids", "FILE")                  \
+    X(TEXT, documents, 0, "documents", 0, 0, "unit of a text: line (default), paragraph, or whole file", "HOW")     \
+    X(TEXT, end_token, 0, "end-token", 0, 0, "appended to each text (default: the model's)", "TOKEN")               \
+    X(WHOLE, length, 0, "length", 2, 1 << 24, "tokens per sequence (default: 128, or the model's maximum)", "N")    \
     X(NUMBER, mask, 0, "mask", 1e-6, 1, "encoders: fraction of the tokens to predict (default: 0.15)", "X")
 /* Batches and steps. */
 #define TRAIN_SETTINGS_STEPS(X)                                                                                      \

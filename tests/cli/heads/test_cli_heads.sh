@@ -113,7 +113,7 @@ has out ',importance,importance_low,importance_high'
 [ "$(tail -n 1 out | tr , '\n' | wc -l)" = "$(head -n 1 out | tr , '\n' | wc -l)" ] || fail 'a line of the CSV has other columns'
 expect 0 heads -f texts --by jacobian_probe
 has out 'rank correlation between'
-has out 'percent of the largest importance'
+has out 'percentages of the largest importance'
 awk '$1 ~ /^[0-9]+\.[0-9]+$/ { print $3 }' out >ranked
 [ "$(wc -l <ranked)" = 12 ] || fail 'the ranking has not a line per head'
 sort -g -r ranked | cmp -s - ranked || fail 'the ranking is not in the order of importance'
