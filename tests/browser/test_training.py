@@ -31,7 +31,7 @@ class Training(PageCase):
         self.driver.get_log("browser"), self.driver.get_log("performance")
         self.driver.get((folder / "training.html").as_uri())
         self.wait("return document.body.dataset.ready === 'yes'")
-        return [json.loads(line) for line in (folder / "training.jsonl").read_text().splitlines()]
+        return [json.loads(line) for line in (folder / "training.jsonl").open()]  # splitlines would also split at U+2028
 
     def open_usual(self):
         return self.open("run", "--steps", "30", "--eval-share", "0.2", "--eval-every", "5", "--sample", HOSTILE, "--sample", "the",

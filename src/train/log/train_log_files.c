@@ -72,7 +72,8 @@ static mha_status fill(const mha__log_file *file, int64_t size, const mha__log_t
         return mha__fail(err, MHA_ERR_ARG, "%s is not a log of this run; set overwrite to 1 to replace it",
                          mha__quote(&q, file->path, strlen(file->path)));
     const int64_t kept = same ? mha__min64(size, text->bytes) : 0;
-    if (ftruncate(file->fd, kept) != 0) return mha__fail_errno(err, "cannot be the log", file->path, errno);
+    if (kept != size && ftruncate(file->fd, kept) != 0)
+        return mha__fail_errno(err, "cannot be the log", file->path, errno);
     return kept == text->bytes ? MHA_OK : write_all(file, text->text + kept, text->bytes - kept, err);
 }
 
