@@ -137,10 +137,13 @@ expect 0 prune --by jacobian_probe --count 3 --floor 2 -f texts -o by_probe --js
 at heads.1 9
 expect 0 prune --heads 0.1 -o plain -f texts
 has out 'Embeddings before and after'
-# Passes of a few milliseconds say nothing of speed.
-has_not out 'tokens per second'
+# Passes of a few milliseconds have no meaningful speed. Under sanitizers on a loaded machine, a pass may take 20 ms or more.
 tr '\n' ' ' <out >words
-has words 'Speed is omitted: a pass over these texts takes less than 20 ms'
+if grep -qF 'tokens per second' out; then
+    has_not words 'Speed is omitted'
+else
+    has words 'Speed is omitted: a pass over these texts takes less than 20 ms'
+fi
 
 # The search, and its curve.
 expect 0 prune --search --by ov_norm -f texts --max-loss-increase 0.02 -o curve.svg --json
