@@ -16,8 +16,8 @@
  *
  * Failures: a message begins with "rank R (HOST): ", the rank that failed. A failed transfer, or a peer that is silent
  * for `timeout` seconds, is MHA_ERR_IO. The cluster cannot be used afterwards: transfers may be under way, and their
- * memory is not freed. Such a program prints the message and calls mha_cluster_abort, which ends all ranks.
- */
+ * memory is not freed. Such a program prints the message and calls mha_cluster_abort, which ends all ranks. MPI's own
+ * start and end, in mha_cluster_open and mha_cluster_free, wait for every rank without a timeout. */
 #ifndef MHA_CLUSTER_H
 #define MHA_CLUSTER_H
 
@@ -30,6 +30,8 @@ extern "C" {
 
 typedef struct mha_cluster mha_cluster;
 
+enum { MHA_CLUSTER_TIMEOUT = 300 }; /* [s] */
+
 typedef struct mha_cluster_options {
     size_t size;
     /* The ranks: MPI_Comm_c2f of a communicator, which is duplicated, with own_comm = 1; else MPI_COMM_WORLD. */
@@ -37,7 +39,7 @@ typedef struct mha_cluster_options {
     int comm;
     /* Sizes of the grid, see mha_cluster_info. 0 = 1; tp * cp must divide the number of ranks. */
     int tp, cp;
-    double timeout; /* [s] without a sign of life from a peer that is waited for; 0 = 300 */
+    double timeout; /* [s] without a sign of life from a peer that is waited for; 0 = MHA_CLUSTER_TIMEOUT */
     /* Bytes of the largest message, as MPI counts are int; longer transfers are divided. 0 = 2^30, the maximum. */
     int64_t message_bytes;
     double record_pause; /* [s] between records of a journal, see mha_cluster_work; 0 = 10 */

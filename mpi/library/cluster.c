@@ -7,7 +7,7 @@
 #include "cluster_struct.h"
 #include "mha/mha.h"
 
-static const double TIMEOUT = 300, RECORD_PAUSE = 10; /* [s] */
+static const double RECORD_PAUSE = 10; /* [s] */
 static const int64_t MOST_BYTES = INT64_C(1) << 30;
 
 /* ---- options ---- */
@@ -31,7 +31,7 @@ static mha_status read_options(const mha_cluster_options *given, mha_cluster_opt
         return mha__cluster_fail(NULL, err, MHA_ERR_ARG,
                                  "mha_cluster_options: message_bytes must be from 0 to %lld (got %lld)",
                                  (long long)MOST_BYTES, (long long)own->message_bytes);
-    if (own->timeout == 0) own->timeout = TIMEOUT;
+    if (own->timeout == 0) own->timeout = MHA_CLUSTER_TIMEOUT;
     if (own->record_pause == 0) own->record_pause = RECORD_PAUSE;
     if (own->message_bytes == 0) own->message_bytes = MOST_BYTES;
     if (own->tp == 0) own->tp = 1;

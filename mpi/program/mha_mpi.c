@@ -9,9 +9,13 @@
 #include "command.h"
 #include "launch.h"
 #include "mha/cluster.h"
+#include "mpi_watchdog.h"
 #include "rank_options.h"
 
 enum { SILENT = 75 }; /* exit status when a peer is silent or a transfer failed: EX_TEMPFAIL, a new start may help */
+
+/* MPI's own start and end have twice the time of a wait: the library's waits, which name the silent rank, end first. */
+static const double MPI_STEP = 2;
 
 typedef struct program {
     mha_cluster *cluster;
@@ -55,6 +59,11 @@ static int finish(void *user, bool everywhere, int code, mha_error *message)
     return status == MHA_ERR_ARG ? CLI_USAGE : status == MHA_ERR_FORMAT ? CLI_REFUSED : CLI_FAILED;
 }
 
+static double step_limit(const program *p)
+{
+    return MPI_STEP * (p->options.timeout > 0 ? p->options.timeout : MHA_CLUSTER_TIMEOUT);
+}
+
 /* All ranks must have been started with the same words. */
 static mha_status check_words(program *p, int argc, char **argv, mha_error *err)
 {
@@ -79,11 +88,13 @@ static int open_program(program *p, int argc, char **argv)
     mha_error error = {0};
     const mha_cluster_options options = {
         .size = sizeof options, .timeout = p->options.timeout, .record_pause = p->options.record_pause};
+    mpi_watchdog_start("start", step_limit(p), SILENT);
     mha_status status = mha_cluster_open(&options, &p->cluster, &error);
+    mpi_watchdog_stop();
     if (status == MHA_OK) status = check_words(p, argc, argv, &error);
     if (status != MHA_OK) {
         if (!p->cluster || mha_cluster_describe(p->cluster)->rank == 0) fprintf(stderr, "mha-mpi: %s\n", error.message);
-        return CLI_FAILED;
+        return status == MHA_ERR_IO ? SILENT : CLI_FAILED;
     }
     const int rank = mha_cluster_describe(p->cluster)->rank;
     if (!mha_cluster_work(p->cluster)) {
@@ -113,6 +124,8 @@ int main(int argc, char **argv)
     int code = open_program(&p, argc, argv);
     argv[options] = argv[0];
     if (code == CLI_DONE) code = cli_main(argc - options, argv + options, &p.ranks);
+    mpi_watchdog_start("end", step_limit(&p), SILENT);
     mha_cluster_free(p.cluster);
+    mpi_watchdog_stop();
     return code;
 }

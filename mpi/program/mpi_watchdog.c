@@ -1,0 +1,47 @@
+/* mpi_watchdog.c - see mpi_watchdog.h. A timer signal, because the process is inside a call of MPI that does not return. */
+#include "mpi_watchdog.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+static char message[256];
+static int message_bytes, exit_code;
+
+/* Uses only functions that are safe in a signal handler. */
+static void on_alarm(int number)
+{
+    (void)number;
+    const ssize_t written = write(STDERR_FILENO, message, (size_t)message_bytes);
+    (void)written; /* the exit status reports the failure as well */
+    _exit(exit_code);
+}
+
+/* The rank as the launcher numbers it; before MPI has started, only the launcher knows it. */
+static const char *launcher_rank(void)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    if (!rank) rank = getenv("PMI_RANK");
+    return rank ? rank : "?";
+}
+
+void mpi_watchdog_start(const char *step, double seconds, int code)
+{
+    char host[65] = "unknown host";
+    (void)gethostname(host, sizeof host - 1);
+    message_bytes = snprintf(message, sizeof message,
+                             "mha-mpi: rank %.8s (%.64s): MPI did not %s within %g s: another rank is silent\n",
+                             launcher_rank(), host, step, seconds);
+    exit_code = code;
+    sigaction(SIGALRM, &(struct sigaction){.sa_handler = on_alarm}, NULL);
+    const time_t whole = (time_t)ceil(seconds);
+    setitimer(ITIMER_REAL, &(struct itimerval){.it_value.tv_sec = whole}, NULL);
+}
+
+void mpi_watchdog_stop(void)
+{
+    setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
+}
