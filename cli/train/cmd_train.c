@@ -2,7 +2,6 @@
 #include <limits.h>
 #include <math.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "commands.h"
@@ -97,13 +96,12 @@ static int take_folder(cli_session *s)
 
 static int check(cli_session *s)
 {
-    struct stat st;
     const char *out = s->options.out;
     if (!out || !*out) return cli_usage(s, "-o FOLDER is missing");
     if (strcmp(out, "-") == 0) return cli_usage(s, "-o requires a folder");
     const int code = take_folder(s);
     if (code != CLI_DONE) return code;
-    if (lstat(s->options.out, &st) == 0 && S_ISLNK(st.st_mode))
+    if (train_run_is_link(s->options.out))
         return cli_usage(s, "%s is a symbolic link, which is never overwritten: give the folder itself",
                          cli_shown(out));
     if (train_given.resume) return CLI_DONE;

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "input/input.h"
@@ -158,12 +157,6 @@ static int begin_log(train_run *run, const char *path)
     return mha_train_log_add(run->log, &now, &error) == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
 }
 
-static bool is_link(const char *path)
-{
-    struct stat st;
-    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
-}
-
 /* Reads the log of the checkpoint, and appends to it. A symbolic link is read but not written: the next checkpoint
  * replaces it. */
 static int resume_log(train_run *run, const char *path)
@@ -177,7 +170,7 @@ static int resume_log(train_run *run, const char *path)
                          error.message, (long long)run->begun);
     if (status != MHA_OK) return cli_refuse(s, &error);
     if (mha_train_log_write_to(run->log, path, 0, &error) == MHA_OK) return CLI_DONE;
-    if (!is_link(path)) return cli_fail(s, &error);
+    if (!train_run_is_link(path)) return cli_fail(s, &error);
     cli_say(s, "%s; steps are logged again from the next checkpoint", error.message);
     return CLI_DONE;
 }

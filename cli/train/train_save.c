@@ -19,6 +19,12 @@
 #define LOG "training.jsonl"
 #define PAGE "training.html"
 
+bool train_run_is_link(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
 const char *train_run_path(const cli_session *s, const char *name)
 {
     static char path[PATH_MAX];

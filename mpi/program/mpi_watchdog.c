@@ -1,4 +1,5 @@
-/* mpi_watchdog.c - see mpi_watchdog.h. A timer signal, because the process is inside a call of MPI that does not return. */
+/* mpi_watchdog.c - see mpi_watchdog.h. It is a timer signal, because the process is inside a call of MPI that does not
+ * return. */
 #include "mpi_watchdog.h"
 
 #include <math.h>

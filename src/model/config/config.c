@@ -14,7 +14,6 @@
 #include <string.h>
 
 #define FILE_NAME "config.json"
-enum { BUCKETS = 32 }; /* that MPNet uses, whatever the key says */
 
 /* ---- activations by name ---- */
 
@@ -219,9 +218,9 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "%s: word_embed_proj_dim is %lld; only hidden_size = %lld is supported", root->file,
                          (long long)c->embed_width, (long long)c->hidden);
-    if (c->buckets && c->buckets < BUCKETS)
+    if (c->buckets && c->buckets < MHA__RELATIVE_BUCKETS)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: relative_attention_num_buckets must be at least %d (got %lld)",
-                         root->file, BUCKETS, (long long)c->buckets);
+                         root->file, MHA__RELATIVE_BUCKETS, (long long)c->buckets);
     MHA__TRY(derive_positions(root, c, err));
     MHA__TRY(derive_scales(root, c, err));
     MHA__TRY(mha__config_heads(root, c, err));

@@ -10,7 +10,8 @@
 
 struct mha__family;
 
-enum { MHA__EOS = 64 }; /* maximum number of end-of-text tokens; a longer list is rejected */
+enum { MHA__RELATIVE_BUCKETS = 32 }; /* rows that the rule of MPNet uses; a table may have more */
+enum { MHA__EOS = 64 };              /* maximum number of end-of-text tokens; a longer list is rejected */
 
 /* How a layer selects heads for each text. */
 typedef struct mha__layer_choice {

@@ -4,8 +4,6 @@
 
 #include "model/model_struct.h"
 
-enum { MHA__RELATIVE_BUCKETS = 32 }; /* rows that the rule uses; a table may have more */
-
 /* The row of the table for a key at `distance` = key - query: half of the rows serve each sign, with single distances
  * below 8, then ranges that grow by the square root of 2 up to a distance of 91; one row serves all greater ones. */
 int64_t mha__relative_bucket(int64_t distance);
