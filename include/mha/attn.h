@@ -7,7 +7,7 @@
  *
  * A single call:
  *
- * mha_attn_desc desc = { .size = sizeof desc, .batch = 1, .heads = 12, .q_len = 512, .kv_len = 512,
+ *     mha_attn_desc desc = { .size = sizeof desc, .batch = 1, .heads = 12, .q_len = 512, .kv_len = 512,
  *                            .head_dim = 64, .causal = 1 };
  *     mha_attn_args args = { .size = sizeof args, .q.data = q, .k.data = k, .v.data = v, .out.data = out };
  *     mha_error err;
@@ -17,16 +17,16 @@
  * then runs it any number of times without allocating.
  *
  * Guarantees (docs/numerics.md explains them):
- *   - On one ISA and build, a row is bitwise identical for any thread count, batch size and position in the batch, and
+ *   - For a given ISA and build, a row is bitwise identical for any thread count, batch size and position in the batch,
  *     whether it is computed alone or with other rows.
  *   - Memory grows with L, not with L x L, unless all probabilities are requested.
- *   - Masked keys and values are not read: NaN, Inf or garbage in them never reaches a row that may not attend to them.
- *   - A row that attends to no key gives out = 0, probs = 0 and lse = -infinity (or its sink, if it has one).
+ *   - Masked keys and values are not read: NaN, Inf or garbage in them never affects a row that may not attend to them.
+ *   - A row that attends to no key gives out = 0, probs = 0 and lse = -infinity (or lse = its sink, if it has one).
  *   - NaN and Inf in keys and values propagate only to the rows that attend to them.
  *   - bf16 and f16 are read exactly, arithmetic is in f32, and out is rounded once, to nearest even. On hardware with
  *     bf16 products, bf16 is multiplied directly and weights are rounded to bf16 before they multiply values;
  *     mha_attn_plan_describe reports it.
- *   - A plan refuses what is not supported (MHA_ERR_UNSUPPORTED); nothing is ignored.
+ *   - Unsupported options make plan creation fail with MHA_ERR_UNSUPPORTED; nothing is silently ignored.
  *
  * After: Vaswani et al. 2017 (attention); Milakov & Gimelshein 2018 (online softmax); Dao et al. 2022 (tiling). */
 #ifndef MHA_ATTN_H
@@ -39,8 +39,9 @@
 extern "C" {
 #endif
 
-/* The position of query row i among the keys is i + offset. Causal, window and slopes depend on it. If one of them is
- * on and Lq != Lk (or the lengths of a sequence differ), the alignment must be set: there is no default. */
+/* The position of query row i among the keys is i + offset. Causal masks, windows and slopes depend on this position.
+ * If one of them is set and Lq != Lk (or the lengths of a sequence differ), the alignment must be set: there is no
+ * default. */
 typedef enum mha_align {
     MHA_ALIGN_UNSET = 0,
     MHA_ALIGN_TOP_LEFT,     /* offset 0 */
@@ -63,7 +64,8 @@ typedef enum mha_scores {
     MHA_SCORES_PROBS       /* after softmax */
 } mha_scores;
 
-/* Optional inputs besides q, k, v, and optional outputs besides out. A plan accepts only calls with exactly these. */
+/* Optional inputs besides q, k, v, and optional outputs besides out. A plan accepts only calls with exactly these
+ * operands. */
 enum {
     MHA_ATTN_KEEP = 1 << 0,          /* args.keep          boolean mask                          */
     MHA_ATTN_BIAS = 1 << 1,          /* args.bias          added to the scores                   */
@@ -93,9 +95,9 @@ enum {
 
 enum { MHA_HEAD_DIM_MAX = 1024 };
 
-/* The place of a call in a larger one that is computed in shards: its sequence, head, row and key 0 are sequence
- * `batch`, head `head`, row `row` and key `key` of the whole. Dropout and positions are those of the whole; data,
- * lengths and lists describe the shard. All >= 0. */
+/* The position of a shard within a larger call: sequence, head, row and key 0 of the shard are sequence `batch`, head
+ * `head`, row `row` and key `key` of the whole call. Dropout and positions follow the whole call; data, lengths and
+ * lists describe the shard. All fields must be >= 0. */
 typedef struct mha_shard {
     int64_t batch, head, row, key;
 } mha_shard;
@@ -150,15 +152,16 @@ typedef struct mha_attn_desc {
  * Dropout: a probability is set to 0 or multiplied by 1 / (1 - dropout), after softmax and before V, so lse and probs
  * do not change; dropout = 1 gives 0. Entry (b, h, i, j) is dropped if x < dropout * 2^32, where x is the first word of
  * Philox4x32-10 with the key dropout_seed (low word first) and the counter (b, h, i, j), each taken modulo 2^32: i and
- * j are row and key of the call (of their sequence, when packed), h counts all heads, also with a list. Therefore the
- * mask does not depend on tiling or threads, and the backward pass samples the same one. With MHA_ATTN_DROPOUT_KEEP
- * nothing is sampled.
+ * j are the row and the key within the call (within the sequence, if packed), and h counts all heads, even with a head
+ * list. Therefore the mask does not depend on tiling or threads, and the backward pass samples the same one. With
+ * MHA_ATTN_DROPOUT_KEEP nothing is sampled.
  *
- * Shards: with desc.shard, dropout and positions count from the start of the whole: row i has position shard.row + i +
- * offset among keys shard.key + j, and a prefix ends at key prefix_lens[b] of the whole. args.offsets are those of the
- * whole. Bottom-right alignment needs the lengths of the whole, so a shard with a first row or key uses top-left or
- * offsets. Shards of whole sequences, head groups and rows are bitwise identical to the whole call, dq included. The
- * other gradients are sums over rows: they are bitwise identical unless rows are divided.
+ * Shards: with desc.shard, dropout and positions count from the start of the whole call: row i has position shard.row +
+ * i + offset among keys shard.key + j, a prefix ends at key prefix_lens[b] of the whole call, and args.offsets are
+ * those of the whole call. Bottom-right alignment needs the lengths of the whole call, so a shard whose `row` or `key`
+ * is not 0 must use top-left or offsets. Shards of whole sequences, head groups and rows are bitwise identical to the
+ * whole call, dq included. All other gradients are sums over rows, so they are bitwise identical unless rows are
+ * divided.
  *
  * Packed sequences: with MHA_ATTN_CU_SEQLENS the sequences are concatenated along the length axis. Sequence b has rows
  * cu_seqlens_q[b] to cu_seqlens_q[b + 1] of q, out and lse, and keys cu_seqlens_k[b] to cu_seqlens_k[b + 1] of k and v.
@@ -166,16 +169,16 @@ typedef struct mha_attn_desc {
  * stride[0] is not used and all-zero strides mean [H, L, width]; the usual [L, H, width] is {0, width, H * width, 1}.
  * All other operands have one entry per sequence: lengths, offsets, slopes, sinks and gates, and keep, bias,
  * block_keep, dropout_keep, probs and scores, whose rows and keys count from the start of the sequence. The last six
- * have the size of the longest sequence, desc.max_q_len by desc.max_kv_len; elements beyond a shorter sequence are
- * neither read nor written. Bottom-right alignment applies per sequence. With pages only the queries are packed: kv_len
- * is that of every sequence as without packing, kv_lens gives the keys in use, cu_seqlens_k is not read, and
- * stats.received is [B, H, Lk]. A sequence is bitwise identical packed or alone.
+ * operands have the size of the longest sequence, desc.max_q_len by desc.max_kv_len; elements beyond a shorter sequence
+ * are neither read nor written. Bottom-right alignment applies per sequence. With pages, only the queries are packed:
+ * kv_len applies to every sequence as without packing, kv_lens gives the keys in use, cu_seqlens_k is not read, and
+ * stats.received is [B, H, Lk]. The results of a sequence are bitwise identical whether it is packed or computed alone.
  *
- * Host memory: lengths, offsets, lists and tables (every input of integers) are in host memory and are read while the
- * arguments are checked. Checks never read or write any other operand.
+ * Host memory: lengths, offsets, lists and tables (all integer inputs) must be in host memory; they are read while the
+ * arguments are checked. The checks do not access any other operand.
  *
  * List of heads: out, lse, probs and scores have desc.listed_heads heads instead of H, in the order of the list; all
- * other operands still have H. Heads that are not listed are not computed. Out must not be q then.
+ * other operands still have H. Heads that are not listed are not computed. With a head list, out must not be q.
  *
  * Maps of selected heads and rows: with MHA_ATTN_MAP_HEADS head n of probs and scores is head map_heads[n] of out. With
  * MHA_ATTN_MAP_ROWS their row n is row map_rows[b][n] of sequence b; a negative entry counts from the end of the
@@ -185,13 +188,13 @@ typedef struct mha_attn_desc {
  * lists also restrict on_rows: it receives each listed row once, in the order of heads and rows.
  *
  * Keys and values of q8_0: a row is ceil(D / 32) blocks of 34 bytes (types.h), and views and strides count blocks.
- * Results are bitwise identical to those of the f32 values, scale * q.
+ * Results are bitwise identical to those for the dequantized f32 values, scale * q.
  *
  * Pages: with MHA_ATTN_BLOCK_TABLE k and v are views of desc.pages pages, and key j of batch b is key j % page_size of
- * page block_table[b][j / page_size]. Sequences may share pages, pages may have any order, and strides are free. An
- * entry of -1 is a dropped page: its keys are masked and never read. Entries are checked up to kv_lens[b] (or Lk); one
- * that is neither -1 nor a page is MHA_ERR_ARG. Results are bitwise identical for dense keys and pages of any size;
- * pages of 128 keys and more are used in place, smaller ones are gathered block by block. */
+ * page block_table[b][j / page_size]. Sequences may share pages, and pages may have any order and any strides. An entry
+ * of -1 is a dropped page: its keys are masked and never read. Entries are checked up to kv_lens[b] (or Lk); an entry
+ * that is neither -1 nor a page number is MHA_ERR_ARG. Results are bitwise identical for dense keys and pages of any
+ * size; pages of 128 keys and more are used in place, smaller ones are gathered block by block. */
 typedef struct mha_attn_args {
     size_t size;                 /* sizeof(mha_attn_args) */
     mha_cview q;                 /* [B, H,   Lq, D ] */
@@ -207,9 +210,10 @@ typedef struct mha_attn_args {
     const int64_t *cu_seqlens_k; /* [B + 1] ascending from 0 to Lk */
     const int64_t *prefix_lens;  /* [B] 0..shard.key + Mk; earlier keys are visible despite causal and window; values
                                   * beyond a sequence mean all of its keys; unlimited with MHA_ATTN_PARTIAL */
-    mha_cview block_keep;        /* [B, H, ceil(Mq / block_q), ceil(Mk / block_k)] of bytes; non-zero = its rows may
-                                  * attend to its keys; zero strides broadcast; keys masked for every row are skipped */
-    mha_cview block_table;       /* [B, ceil(Lk / page_size)] of int32; see below. All-zero strides: contiguous */
+    mha_cview block_keep;        /* [B, H, ceil(Mq / block_q), ceil(Mk / block_k)] of bytes; non-zero = the
+                                  * block's rows may attend to its keys; zero strides broadcast; keys masked for every
+                                  * row are skipped */
+    mha_cview block_table;       /* [B, ceil(Lk / page_size)] of int32; see above. All-zero strides: contiguous */
     mha_cview slopes; /* [B, H] of f32, f64 for f64; zero strides broadcast; score -= slope * |i + offset - j| */
     mha_cview sinks;  /* [B, H] likewise; exp(sink) is added to the denominator only */
     mha_cview gates;  /* [B, H] likewise; out *= gate; lse and probs do not change */
@@ -221,7 +225,7 @@ typedef struct mha_attn_args {
     mha_view lse;             /* [B, H, Lq] (stride[3] unused) of f32, f64 for f64 */
     mha_view probs;           /* [B, H, Mq, Mk] of f32, f64 for f64; before dropout; masked entries are 0. See maps */
     mha_view scores; /* [B, H, Mq, Mk] of f32, f64 for f64; beyond the lengths -infinity, or 0 for probabilities */
-    const mha_attn_stats *stats; /* see above */
+    const mha_attn_stats *stats; /* see stats.h */
     mha_attn_visitor on_rows;    /* likewise */
     mha_view partial;            /* [B, H, Lq, 2 + Dv] of f32, f64 for f64: maximum, sum, unnormalized output */
 } mha_attn_args;
@@ -242,7 +246,7 @@ MHA_API void mha_attn_plan_free(mha_attn_plan *plan);
 MHA_API size_t mha_attn_plan_workspace(const mha_attn_plan *plan);
 
 /* Returns the type that probabilities are rounded to before the product with V (in the backward pass, P and dS): f32,
- * f64, or bf16 with products of bf16. */
+ * f64, or bf16 with bf16 products. */
 MHA_API mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan);
 
 /* Describes the plan and the reasons for its choices: one sentence per line, or a JSON object {kernel, few: null or
@@ -250,20 +254,20 @@ MHA_API mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan);
  * tile_q, tile_k, tasks, folded, parts, threads, workspace, flops (unmasked), bytes, outputs: {out: true, lse: true,
  * probs: [shape], scores: [shape], stage, stats: true, top_keys, on_rows: true}, backward: null or {kernel, tasks,
  * parts, threads, flops}, refused: [{path, reason}]}. `isa` is the set of kernels in use, which may contain kernels of
- * older ISAs: f32 on amx runs AVX-512 code. `products` tells whether pairs of bf16 are multiplied, which amx and
- * avx512bf16 add. `bytes` counts q, k, v, masks and bias without broadcasting, and all outputs, once each; operands per
+ * older ISAs: f32 on amx runs AVX-512 code. `products` tells whether pairs of bf16 are multiplied directly, as amx and
+ * avx512bf16 can. `bytes` counts q, k, v, masks and bias without broadcasting, and all outputs, once each; operands per
  * head or sequence are not counted. `folded`: the queries of all heads of a group are the rows of one tile. `kernel` is
  * fwd_few if all tiles have so few rows that reading k and v dominates, as in token generation; fwd_one_block with at
  * most 128 keys and no inputs besides lengths, causal and window; else fwd_tiled. `few` tells which tiles have few
- * rows, and which strides fwd_few requires. Like snprintf, writes at most `capacity` bytes, terminated, and returns the
- * length of the whole text. */
+ * rows, and which strides fwd_few requires. Like snprintf, writes at most `capacity` bytes, including a NUL, and
+ * returns the length of the whole text. */
 MHA_API size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *text, size_t capacity);
 
-/* Runs the plan. `workspace` has `workspace_bytes` bytes, at least mha_attn_plan_workspace(). Neither allocates, logs
- * nor locks (a pool of several threads is woken, see ctx.h). Errors: MHA_ERR_ARG for a NULL pointer that the
- * description requires, a workspace that is too small or misaligned, or a length out of range; nothing has been written
- * then. MHA_ERR_CANCELLED by the context's between_tiles. Cost: about 2 B H Lq Lk (D + Dv) operations; masked tiles are
- * skipped. */
+/* Runs the plan. `workspace` has `workspace_bytes` bytes, at least mha_attn_plan_workspace(). Does not allocate, log or
+ * lock (except that it wakes the threads of the pool, see ctx.h). Errors: MHA_ERR_ARG for a NULL pointer that the
+ * description requires, a workspace that is too small or misaligned, or a length out of range, all before anything is
+ * written; MHA_ERR_CANCELLED if the context's between_tiles cancels the call. Cost: about 2 B H Lq Lk (D + Dv)
+ * operations; masked tiles are skipped. */
 MHA_API mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace,
                                     size_t workspace_bytes, mha_error *err);
 
@@ -288,22 +292,22 @@ typedef struct mha_attn_merge_args {
 /* Merges results of the same rows over disjoint keys (shards, parts of a cache, a shared prefix) into the result over
  * all keys:
  *
- * lse = log sum over parts of exp(lse_n)        out = sum over parts of exp(lse_n - lse) out_n
+ *     lse = log sum over parts of exp(lse_n)        out = sum over parts of exp(lse_n - lse) out_n
  *
- * Strides are free; all zero = contiguous. The same parts in the same order give bitwise identical results; another
- * order or division agrees within rounding. A part without attended keys (lse -infinity) has no effect, and its out is
- * not read; if all parts are like this, out is 0 and lse -infinity. A NaN in a part's lse, or an lse of +infinity,
- * makes the row NaN; NaN and Inf in a part's out propagate to the row. A sink must be included in one part only; gates
- * and head lists merge unchanged. Runs on the calling thread with the ISA of `ctx` (NULL = the default context),
- * allocates nothing, uses 70 KiB of stack. Errors: MHA_ERR_ARG naming the field and its value, also if a result
- * overlaps a part; nothing has been written then. */
+ * Strides are arbitrary; all zero = contiguous. The same parts in the same order give bitwise identical results;
+ * another order or division gives the same result within rounding. A part without attended keys (lse -infinity) has no
+ * effect, and its out is not read; if no part has attended keys, out is 0 and lse is -infinity. A NaN in a part's lse,
+ * or an lse of +infinity, makes the row NaN; NaN and Inf in a part's out propagate to the row. A sink must be included
+ * in one part only; gates and head lists need no special treatment. Runs on the calling thread with the ISA of `ctx`
+ * (NULL = the default context), allocates nothing, uses 70 KiB of stack. Errors: MHA_ERR_ARG naming the field and its
+ * value, or a result that overlaps a part. On error nothing is written. */
 MHA_API mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args, mha_error *err);
 
 /* ---- partial results of shards of keys ---- */
 
 /* Keys per chunk. A call merges the results of its chunks in a binary tree: chunk c holds keys 1024 c to 1024 c +
- * 1023 of the whole, and a subtree holds 2^n chunks from a multiple of 2^n on. A partial result must cover exactly
- * one subtree; only the last one may have fewer keys. */
+ * 1023 of the whole, and a subtree holds 2^n chunks, the first of which is a multiple of 2^n. A partial result must
+ * cover exactly one subtree; only the last one may have fewer keys. */
 enum { MHA_ATTN_CHUNK = 1024 };
 
 /* Returns the number of keys of the largest subtree that begins at `key` and ends at or before `end`: the keys of one
@@ -332,12 +336,12 @@ typedef struct mha_attn_merge_partials_args {
 } mha_attn_merge_partials_args;
 
 /* Merges partial results of the same rows over adjacent shards of keys. The merge follows the tree of a single call:
- * out and lse are bitwise identical to those of one call over all keys with the same context, however the keys were
- * divided. Partial results include neither sinks nor gates; the merge applies them to out and lse, not to `partial`,
- * which can be merged again: with it, the parts together must be one subtree. Runs on the calling thread with the
- * ISA of `ctx` (NULL = the default context) and allocates its scratch memory. Errors: MHA_ERR_ARG naming the field and
- * its value, also if a part is not one subtree or an output overlaps a part; MHA_ERR_MEMORY. On error nothing has been
- * written. */
+ * out and lse are bitwise identical to those of one call over all keys with the same context, regardless of how the
+ * keys were divided. Partial results include neither sinks nor gates; the merge applies them to out and lse, but not to
+ * `partial`, which can be merged again. If `partial` is requested, the parts together must form one subtree. Runs on
+ * the calling thread with the ISA of `ctx` (NULL = the default context) and allocates its scratch memory. Errors:
+ * MHA_ERR_ARG naming the field and its value, a part that is not one subtree, or an output that overlaps a part;
+ * MHA_ERR_MEMORY. On error nothing is written. */
 MHA_API mha_status mha_attn_merge_partials(mha_ctx *ctx, const mha_attn_merge_partials_args *args, mha_error *err);
 
 #ifdef __cplusplus

@@ -4,9 +4,9 @@
  *     mha_attn_forward(plan, &args, workspace, bytes, &err);             keep out and lse
  *     mha_attn_grads grads = { .size = sizeof grads, .dout.data = dout, .out.data = out, .lse.data = lse,
  *                              .dq.data = dq, .dk.data = dk, .dv.data = dv };
- *     mha_attn_backward(plan, &args, &grads, workspace, bytes, &err);    the same args; their outputs are not read
+ *     mha_attn_backward(plan, &args, &grads, workspace, bytes, &err);    the same args; outputs in args are not read
  *
- * With P the probabilities before dropout, W those after it, g the gate, and D = rowsum(dO * O) - dlse:
+ * With P the probabilities before dropout, W the probabilities after it, g the gate, and D = rowsum(dO * O) - dlse:
  *
  *     dV = g W^T dO        dS = P * (g keep / (1 - dropout) * (dO V^T) - D)        dbias = dS
  *     dQ = scale dS' K     dK = scale dS'^T Q     dS' = dS * (1 - (s / softcap)^2)
@@ -14,18 +14,19 @@
  *
  * P is recomputed from q, k and lse, block by block; nothing of size L x L is stored except a dbias of that size.
  *
- * Guarantees, besides those of attn.h:
- *   - On one ISA and build, results are bitwise identical for any thread count, batch size and position in the batch,
- *     packed or alone. Sums over query rows run in ascending order, from 1,024 rows of a group on in up to four parts.
- *   - Masked keys are not read, in both directions: garbage in k or v reaches no gradient of a row that may not attend
- *     to it, and garbage in q, dout or out of a row reaches no gradient of a key that it may not attend to. Rows that
- *     attend to no key, and keys that no row attends to, get zeros. NaN and Inf propagate to the gradients of the rows
- *     and keys that attend to each other.
- *   - P does not inherit the rounding of a large lse (sums of 1e4, or a bias of -FLT_MAX): if an lse above 32
- *     is not precise enough, the row is summed again.
- *   - 16-bit operands are read exactly, arithmetic is in f32, and every gradient is rounded once. With products of
- *     bf16 (mha_attn_plan_describe: "products"), P and dS are also rounded to bf16 for dq, dk and dv; the other
- *     gradients are computed before that.
+ * Guarantees, in addition to those of attn.h:
+ *   - For a given ISA and build, results are bitwise identical for any thread count, batch size and position in the
+ *     batch, packed or alone. Sums over query rows run in ascending order; a group of 1,024 or more rows is summed in
+ *     up to four parts.
+ *   - Masked pairs have no effect in either direction: garbage in k or v does not affect gradients of rows that may not
+ *     attend to it, and garbage in q, dout or out of a row does not affect gradients of keys that the row may not
+ *     attend to. Rows that attend to no key, and keys that no row attends to, get zeros. NaN and Inf propagate to the
+ *     gradients of the rows and keys that attend to each other.
+ *   - P is not affected by the rounding of a large lse (sums of 1e4, or a bias of -FLT_MAX): if an lse above 32 is not
+ *     precise enough, the row sum is recomputed.
+ *   - 16-bit operands are read exactly, arithmetic is in f32, and every gradient is rounded once. With bf16 products
+ *     (mha_attn_plan_describe: "products"), P and dS are also rounded to bf16 for dq, dk and dv; all other gradients
+ *     use the values before this rounding.
  *
  * After: Dao et al. 2022, appendix B (recomputation from lse).
  */
@@ -38,17 +39,18 @@
 extern "C" {
 #endif
 
-/* Strides as in mha_attn_args. With packed sequences and lists of heads, shapes change as those of q, k, v, out and lse
- * do; heads that are not listed get zeros, heads that are listed twice the sum. A gradient whose data is NULL is not
- * computed.
+/* Strides as in mha_attn_args. With packed sequences and head lists, the shapes change like those of q, k, v, out and
+ * lse; heads that are not listed get zeros, and heads that are listed twice get the sum. A gradient whose data is NULL
+ * is not computed.
  *
  * dbias, dslopes, dsinks and dgates: a stride of 0 sums over that axis, so the strides of a broadcast input give its
- * gradient; all four zero sum everything. The sums are in double. dbias adds two products to the five of the pass. */
+ * gradient; four zero strides sum over everything. Sums are accumulated in double. Computing dbias adds two matrix
+ * products to the five of the pass. */
 typedef struct mha_attn_grads {
     size_t size;    /* sizeof(mha_attn_grads) */
     mha_cview dout; /* [B, H,   Lq, Dv] of desc.dtype: the gradient of out */
-    mha_cview out;  /* [B, H,   Lq, Dv] of desc.dtype: as written by forward */
-    mha_cview lse;  /* [B, H,   Lq] (stride[3] unused) of f32, f64 for f64: as written by forward */
+    mha_cview out;  /* [B, H,   Lq, Dv] of desc.dtype: as written by mha_attn_forward */
+    mha_cview lse;  /* [B, H,   Lq] (stride[3] unused) of f32, f64 for f64: as written by mha_attn_forward */
     mha_cview dlse; /* [B, H,   Lq] likewise: the gradient of lse; data NULL: zeros. Not read where lse is -infinity */
     mha_view dq;    /* [B, H,   Lq, D ] of desc.dtype */
     mha_view dk;    /* [B, Hkv, Lk, D ] of desc.kv_dtype */
@@ -60,22 +62,22 @@ typedef struct mha_attn_grads {
     mha_view row_taylor; /* [B, H, Lq] (stride[3] unused) of f32, f64 for f64; see below */
 } mha_attn_grads;
 
-/* row_taylor is not a gradient. It is the first-order estimate of how much the loss changes without single weights of a
- * row:
+/* row_taylor is not a gradient. It is a first-order estimate of how much the loss changes when single weights of a row
+ * are removed:
  *
- * row_taylor[i] = sum over keys j attended by row i of |p_ij dL/dp_ij|     dL/dp = g keep / (1 - dropout) dO V^T
+ *     row_taylor[i] = sum over keys j attended by row i of |p_ij dL/dp_ij|     dL/dp = g keep / (1 - dropout) dO V^T
  *
  * where p precedes dropout: dropped weights count as 0, kept weights as used. p is treated as independent and affects
- * the loss through out only (dlse is not read). Without the absolute value, this is the row's part of g dgate. Shapes
- * follow lse (lists of heads, packed sequences). Costs one more exponential per pair, and no memory that grows with L.
- * After: Michel et al. 2019, Molchanov et al. 2017 (weight times gradient as importance). */
+ * the loss through out only (dlse is not read). Without the absolute value, this is the row's contribution to g dgate.
+ * Shapes follow lse (lists of heads, packed sequences). Costs one more exponential per pair, and no memory that grows
+ * with L. After: Michel et al. 2019, Molchanov et al. 2017 (weight times gradient as importance). */
 
-/* Runs the backward pass of a plan created with MHA_ATTN_GRADS. Workspace and rules as for mha_attn_forward; neither
- * allocates, logs nor locks. Every requested gradient is written completely, including zeros. Errors: MHA_ERR_ARG for a
- * plan without MHA_ATTN_GRADS, a NULL or misaligned operand, a gradient of an input that the description does not have,
- * a gradient that overlaps another operand, or a workspace that is too small; nothing has been written then. Cost:
- * about 2 B H Lq Lk (3 D + 2 Dv) operations. Workspace: a row of dk and dv per key of a head and thread, or four times
- * that per head if rows are divided into parts. */
+/* Runs the backward pass of a plan created with MHA_ATTN_GRADS. The workspace and the rules are those of
+ * mha_attn_forward; the pass does not allocate, log or lock. Every requested gradient is written completely, including
+ * zeros. Errors: MHA_ERR_ARG for a plan without MHA_ATTN_GRADS, a NULL or misaligned operand, a gradient of an input
+ * that the description does not have, a gradient that overlaps another operand, or a workspace that is too small. On
+ * error nothing is written. Cost: about 2 B H Lq Lk (3 D + 2 Dv) operations. Workspace: per thread, one row of dk and
+ * dv for each key of a head; if rows are divided into parts, four times that per head. */
 MHA_API mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
                                      void *workspace, size_t workspace_bytes, mha_error *err);
 

@@ -12,18 +12,18 @@
  *         mha_attention(ctx, &d, &a, &err);
  *     }
  *
- * The cache computes nothing: it fills in description and arguments, and the operator reads its memory. Decoding
- * token by token is therefore bitwise identical to a prefill of the whole sequence, and to any chunks in between.
+ * The cache computes nothing: it fills in the description and the arguments, and the operator reads its memory.
+ * Decoding token by token is therefore bitwise identical to a prefill of the whole sequence, in one pass or in chunks.
  *
  * Memory consists of pages of page_size keys, [page][Hkv][page_size][D], and likewise with Dv. Pages are reference
  * counted: sequences with a common prefix (mha_cache_fork) share its pages, and a shared page is copied before it is
- * written. With a window, pages that no later query attends to are released, so a sequence needs memory for its window,
- * not its length.
+ * written. With a window, pages that no later query attends to are released, so a sequence needs memory only for its
+ * window, not for its full length.
  *
  * Keys are stored unchanged. Rotary embedding must be applied before appending, with absolute positions.
  *
  * After an error the cache is unchanged. Changes require exclusive access; any number of threads may run the operator
- * on a cache that does not change. All memory is that of the context, which must outlive the cache.
+ * on a cache that does not change. All memory is allocated from the context, which must outlive the cache.
  */
 #ifndef MHA_CACHE_H
 #define MHA_CACHE_H
@@ -47,8 +47,8 @@ typedef struct mha_cache_desc {
     int64_t capacity;   /* keys of all sequences together, allocated at creation, rounded up to pages. Sequences take
                            whole pages: B of them may need up to (page_size - 1) B more keys than they hold.
                            0 = memory grows on demand, by at least half, and an append may move it */
-    int64_t window;     /* keys that a query attends to, its own included; 0 = all */
-    int64_t keep_first; /* with a window: number of first tokens that stay visible (streaming); 0 = none; to 2^60 */
+    int64_t window;     /* keys that a query attends to, including its own; 0 = all */
+    int64_t keep_first; /* with a window: first tokens that stay visible (streaming), 0..2^60; 0 = none */
 } mha_cache_desc;
 
 /* Errors: MHA_ERR_ARG naming the field and its value; MHA_ERR_MEMORY. */
@@ -57,7 +57,7 @@ MHA_API void mha_cache_free(mha_cache *cache);
 
 /* ---- appending and removing tokens ---- */
 
-enum { MHA_CACHE_ALL = -1 }; /* all sequences, in place of one */
+enum { MHA_CACHE_ALL = -1 }; /* all sequences instead of one */
 
 /* Keys and values of new tokens for n sequences: B with MHA_CACHE_ALL, else 1. */
 typedef struct mha_cache_tokens {
@@ -72,67 +72,69 @@ typedef struct mha_cache_tokens {
 
 /* Appends tokens. f32 is rounded to the storage type, to nearest even; elements beyond 65504 become infinite in f16. In
  * q8_0 a block of 32 with NaN or infinity is stored as NaN, and finite elements of at least 127 * 65520 (8.3 million)
- * are an error. Errors: MHA_ERR_ARG naming the field and its value; MHA_ERR_MEMORY, also if `capacity` is exhausted.
- * Cost: one copy, and a copy of all memory when it grows. */
+ * are an error. Errors: MHA_ERR_ARG naming the field and its value; MHA_ERR_MEMORY, including an exhausted `capacity`.
+ * Cost: one copy, plus a copy of the whole cache when it grows. */
 MHA_API mha_status mha_cache_append(mha_cache *cache, int64_t sequence, const mha_cache_tokens *tokens, mha_error *err);
 
-/* Removes the tokens from position `length` on. With a window the keys of the next query must still be stored. */
+/* Removes the tokens from position `length` on. With a window, the keys that the next query attends to must still be
+ * stored. */
 MHA_API mha_status mha_cache_truncate(mha_cache *cache, int64_t sequence, int64_t length, mha_error *err);
-/* Replaces sequence `to` by the first `length` tokens of `from`, sharing their pages without copying. With a window the
- * condition of mha_cache_truncate applies. */
+/* Replaces sequence `to` with the first `length` tokens of `from`, sharing their pages without copying. With a window,
+ * the condition of mha_cache_truncate applies. */
 MHA_API mha_status mha_cache_fork(mha_cache *cache, int64_t from, int64_t to, int64_t length, mha_error *err);
 /* Removes all tokens of one or all sequences and releases their pages. */
 MHA_API mha_status mha_cache_clear(mha_cache *cache, int64_t sequence, mha_error *err);
 
-/* Tokens appended to a sequence, including those before its window; -1 if the cache has no such sequence. */
+/* Returns the number of tokens appended to a sequence, including tokens before its window; -1 for an unknown
+ * sequence. */
 MHA_API int64_t mha_cache_length(const mha_cache *cache, int64_t sequence);
-/* Bytes allocated by the cache, and the number of pages in use. */
+/* Return the number of bytes allocated by the cache, and the number of pages in use. */
 MHA_API size_t mha_cache_bytes(const mha_cache *cache);
 MHA_API int64_t mha_cache_pages(const mha_cache *cache);
 
 /* ---- for the operator ---- */
 
-/* Fills in description and arguments for the queries of the tokens that were appended last: row i of sequence b has
- * position length - q_lens[b] + i.
+/* Fills in the description and the arguments for the queries of the most recently appended tokens: row i of sequence b
+ * has position length - q_lens[b] + i.
  *
  *   desc   the caller sets heads, q_len, dtype, causal and other options. Set by this function: batch, kv_heads,
  *          head_dim, v_head_dim, kv_dtype, align, page_size, pages, the window of the cache, and the flags of the
  *          arguments. kv_len becomes the longest length, unless it is larger already: a plan for a larger kv_len serves
- *          many steps, as long as `pages` does not change (with a capacity it does not)
+ *          many steps, as long as `pages` does not change (it never does with a fixed capacity)
  *   args   k, v, block_table, kv_lens, offsets, q_lens and, with keep_first, prefix_lens. They point into the cache and
  *          are valid until the cache changes or is bound again. After an error `desc` and `args` are unchanged
  *   q_lens [n] rows of each sequence; NULL = q_len rows each, or, if the caller has set MHA_ATTN_CU_SEQLENS and
- *          args->cu_seqlens_q, the rows of the packed queries. NULL also clears MHA_ATTN_Q_LENS and args->q_lens of an
- *          earlier call
+ *          args->cu_seqlens_q, the rows of the packed queries. NULL also clears the MHA_ATTN_Q_LENS and args->q_lens of
+ *          an earlier call
  *
  * Rows of a sequence without tokens have position 0 and no unmasked key.
  *
- * Errors: MHA_ERR_ARG if a row needs keys that are no longer stored, if the window of `desc` is wider than that of the
- * cache, or if keep_first and the window separate within one call: while a sequence is shorter than keep_first, append
- * at most as many tokens at once as the window has. */
+ * Errors: MHA_ERR_ARG if a row needs keys that are no longer stored, if the window of `desc` is wider than the window
+ * of the cache, or if the first keep_first tokens and the window become disjoint within one call. To avoid the latter,
+ * append at most `window` tokens at once while a sequence is shorter than keep_first. */
 MHA_API mha_status mha_cache_bind(mha_cache *cache, int64_t sequence, const int64_t *q_lens, mha_attn_desc *desc,
                                   mha_attn_args *args, mha_error *err);
 
 /* Fills in only the description, as mha_cache_bind will after `count` more tokens per sequence, so that a plan can be
- * made in advance. In a cache without capacity these tokens may change `pages` and invalidate the plan. */
+ * created in advance. Without a fixed capacity, these tokens may change `pages` and invalidate the plan. */
 MHA_API mha_status mha_cache_describe(const mha_cache *cache, int64_t sequence, int64_t count, mha_attn_desc *desc,
                                       mha_error *err);
 
 /* ---- saving and loading ---- */
 
-/* Another name of mha_named_tensor, for programs that use it. */
+/* Alias of mha_named_tensor, for programs that use this name. */
 typedef mha_named_tensor mha_cache_tensor;
 
-/* The cache touches no files: it lists its tensors, and the caller writes and reads them (mha/io.h). */
+/* The cache does no file I/O: it lists its tensors, and the caller writes and reads them (mha/io.h). */
 enum { MHA_CACHE_TENSORS = 4 };
 
-/* "lengths" i64 [B]; "pages" i32 [B, n]: the page of each page_size keys, -1 where there are none; "k" and "v"
- * [m, Hkv, page_size, D or Dv], of which pages never used are zeros (q8_0: u8, blocks of 34 bytes in place of numbers).
- * They point into the cache, valid until it changes. Without a cache, NULL, all tensors are zeros. */
+/* Lists the tensors: "lengths" i64 [B]; "pages" i32 [B, n], the page of each run of page_size keys, -1 if there is
+ * none; "k" and "v" [m, Hkv, page_size, D or Dv], where unused pages are zeros (q8_0: u8, blocks of 34 bytes instead of
+ * elements). The tensors point into the cache and are valid until it changes. If `cache` is NULL, all tensors are
+ * zeroed. */
 MHA_API void mha_cache_save(const mha_cache *cache, mha_named_tensor tensors[MHA_CACHE_TENSORS]);
-/* Replaces all that the cache holds by copies of tensors saved from one with the same description (capacity may
- * differ). `data` may be misaligned. Errors: MHA_ERR_FORMAT naming the tensor and what is wrong with it;
- * MHA_ERR_MEMORY. */
+/* Replaces the content of the cache with copies of tensors saved from a cache with the same description (the capacity
+ * may differ). `data` may be misaligned. Errors: MHA_ERR_FORMAT naming the tensor and the reason; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_cache_load(mha_cache *cache, const mha_named_tensor *tensors, int count, mha_error *err);
 
 #ifdef __cplusplus

@@ -1,11 +1,11 @@
 /* ctx.h - the context: threads, memory, logging, progress and the instruction set.
  *
- * A context holds decisions that belong to the caller. Pass NULL for an `mha_ctx *` to use the default context: all
- * CPUs of the process, malloc, no logging.
+ * A context holds the caller's settings. Pass NULL for an `mha_ctx *` to use the default context: all CPUs available to
+ * the process, malloc, no logging.
  *
  * Any number of threads may use one context concurrently. Its worker pool serves one call at a time; a call that finds
  * the pool busy runs on the calling thread. Results are bitwise identical either way. After fork() a child may continue
- * to use the context; its workers are started again.
+ * to use the context; its workers are restarted.
  */
 #ifndef MHA_CTX_H
 #define MHA_CTX_H
@@ -26,19 +26,20 @@ typedef struct mha_allocator {
     void *user;
 } mha_allocator;
 
-/* Receives one log line without a newline. `level`: 0 warning, 1 information, 2 detail. Called without locks held. */
+/* Receives one log line without a newline. `level`: 0 warning, 1 information, 2 detail. No locks are held during the
+ * call. */
 typedef void (*mha_log_fn)(void *user, int level, const char *message);
 
-/* Called at intervals during long calls, on the calling thread: `done` of `total` steps of `what`. Return 0 to
+/* Called periodically during long calls, on the calling thread, after `done` of `total` steps of `what`. Return 0 to
  * continue; any other value ends the call with MHA_ERR_CANCELLED. */
 typedef int (*mha_progress_fn)(void *user, const char *what, int64_t done, int64_t total);
 
 /* Called by the operator (attn.h) on the thread that made the call, after each tile that this thread has computed: for
- * progress, cancellation, or the progress of communication. `begun` of `total` tiles have been started. Return 0 to
+ * progress reports, cancellation, or driving communication. `begun` of `total` tiles have been started. Return 0 to
  * continue; any other value ends the call with MHA_ERR_CANCELLED, and its outputs are unspecified. */
 typedef int (*mha_between_tiles_fn)(void *user, int64_t begun, int64_t total);
 
-/* A thread pool of the caller. It must call task(arg, i, worker) once for each i in [0, count), with `worker` in
+/* The caller's thread pool. It must call task(arg, i, worker) once for each i in [0, count), with `worker` in
  * [0, threads) never used by two calls at the same time, and return when all are done. */
 typedef void (*mha_parallel_for_fn)(void *user, int64_t count, void (*task)(void *arg, int64_t i, int worker),
                                     void *arg);
@@ -64,13 +65,14 @@ typedef struct mha_ctx_options {
  * default context is created by the first call that needs it. If that fails, for example because of an invalid
  * MHA_ISA, every call with a NULL context fails with the same message. */
 MHA_API mha_status mha_ctx_create(const mha_ctx_options *options, mha_ctx **out, mha_error *err);
-/* Stops the workers and frees the context. All objects created with it must be freed before. */
+/* Stops the workers and frees the context. Free all objects created with the context first. */
 MHA_API void mha_ctx_free(mha_ctx *ctx);
 
-/* The newest ISA that this context may use, as named by mha_isa_list. mha_attn_plan_describe reports the kernels of a
- * plan ("isa") and its products ("products"): f32 uses AVX-512 even if the context has amx. */
+/* Returns the newest ISA that this context may use, as named by mha_isa_list. A plan may use an older one: f32 uses
+ * AVX-512 even if the context's ISA is amx. mha_attn_plan_describe reports the kernels of a plan ("isa") and its
+ * products ("products"). */
 MHA_API const char *mha_ctx_isa(mha_ctx *ctx);
-/* Number of threads, including the calling thread. */
+/* Returns the number of threads, including the calling thread. */
 MHA_API int mha_ctx_threads(mha_ctx *ctx);
 /* Writes the ISAs that this CPU and operating system support to `names` (at most `capacity`), oldest first, and returns
  * their number. "scalar" is always the first; then "neon", or "avx2", "avx512", "avx512bf16", "amx". The last one is
@@ -78,7 +80,7 @@ MHA_API int mha_ctx_threads(mha_ctx *ctx);
  * AMD CPUs and slower on Intel CPUs. */
 MHA_API int mha_isa_list(const char **names, int capacity);
 
-/* Allocates 64-byte aligned memory, for workspaces; NULL if out of memory or bytes is 0. */
+/* Allocates 64-byte-aligned memory for workspaces. Returns NULL if out of memory or if `bytes` is 0. */
 MHA_API void *mha_alloc(mha_ctx *ctx, size_t bytes);
 MHA_API void mha_free(mha_ctx *ctx, void *memory);
 

@@ -5,8 +5,8 @@
  *     int32_t out[64];  int64_t length;
  *     mha_model_generate(model, &prompt, 1, &o, out, &length, &err);
  *
- * Decoding is greedy unless a temperature is set. The tokens of a prompt do not depend on the other prompts of the call
- * or on how many run at once, bitwise. With one prompt and PyTorch's sampling order, a seed gives the tokens that
+ * Decoding is greedy unless a temperature is set. The tokens generated for a prompt do not depend on the other prompts
+ * of the call or on how many run at once. With one prompt and PyTorch's sampling order, a seed gives the tokens that
  * transformers samples from the same logits (torch.multinomial after torch.manual_seed).
  *
  * Only eos_token_id is read from the checkpoint's generation_config.json; do_sample, temperature, top_k and its other
@@ -28,7 +28,7 @@ typedef struct mha_sampling {
     double temperature;        /* 0 = greedy; else > 0: logits are divided by it */
     int64_t top_k;             /* 0 = off; keeps the k largest, and all equal to the k-th */
     double top_p;              /* 0 = off; 0..1: keeps the smallest set whose probability reaches p, at least one token
-                                  (Holtzman et al. 2020); DBL_MIN equals 0 in transformers */
+                                  (Holtzman et al. 2020); DBL_MIN acts like 0 in transformers */
     double min_p;              /* 0 = off; 0..1: keeps tokens of at least p times the largest (Nguyen et al. 2024) */
     double repetition_penalty; /* 0 = off; > 0: divides positive logits of earlier tokens and multiplies negative
                                   ones (Keskar et al. 2019) */
@@ -46,34 +46,34 @@ typedef struct mha_prompt {
     int64_t count;      /* > 0 */
 } mha_prompt;
 
-/* Reason for the end of a prompt: max_new tokens, a token of eos, a stop string, or a callback. */
+/* Why generation ended for a prompt: max_new tokens, an eos token, a stop string, or a callback. */
 typedef enum mha_ending { MHA_END_LENGTH = 0, MHA_END_EOS, MHA_END_STOP, MHA_END_CALLER } mha_ending;
 
 typedef struct mha_generate_options {
     size_t size;           /* sizeof(mha_generate_options) */
     int64_t max_new;       /* > 0 new tokens per prompt */
-    int64_t min_new;       /* 0..max_new: no token of eos is chosen before this many */
+    int64_t min_new;       /* 0..max_new: no eos token is chosen before this many new tokens */
     mha_sampling sampling; /* prompt n samples with its own generator, seeded with seed + n */
-    const int32_t *eos; /* [eos_count] tokens that end a prompt and are kept; NULL = those of the checkpoint, <= 64 */
+    const int32_t *eos; /* [eos_count] tokens that end a prompt and are kept; NULL = from the checkpoint; at most 64 */
     int64_t eos_count;  /* with eos NULL: -1 = no token ends a prompt */
-    /* [stop_count] UTF-8, not empty. A prompt ends with the token that completes one of them in its new text; the
-     * token is kept. The text is that of mha_text_stream, without special tokens, continuing the prompt. */
+    /* [stop_count] UTF-8, not empty. A prompt ends with the token that completes a stop string in its new text; the
+     * token is kept. The new text is the output of mha_text_stream, without special tokens, continuing the prompt. */
     const char *const *stop;
     int64_t stop_count;
-    int no_cache;    /* 1 = recompute the whole sequence for every token: slow; differs with dynamic rotation only */
-    int64_t at_once; /* prompts that run at the same time; 0 = 8. When one ends, the next starts */
+    int no_cache;    /* 1 = recompute the whole sequence for every token: slow; same results without dynamic rotation */
+    int64_t at_once; /* maximum number of prompts that run at once; 0 = 8. When one ends, the next starts */
     mha_dtype cache_dtype; /* as in mha_model_cache_options */
-    /* 0 = off; 1..64 = prompt lookup: tokens to speculate, those that followed the previous occurrence of the latest
-     * three (or two) tokens. They are verified in the pass of the next token, so the output is the same, greedy or
-     * sampled; repetitive text is faster if the weights do not fit the CPU caches. Has no effect without a cache,
-     * with sliding windows, or with rotation that depends on the length. Saxena 2023 (prompt lookup decoding);
-     * Leviathan et al. 2023 (speculative decoding). */
+    /* 0 = off; 1..64 = prompt lookup: number of tokens to speculate. They are the tokens that followed the previous
+     * occurrence of the latest three (or two) tokens. They are verified in the pass of the next token, so the output is
+     * the same, greedy or sampled; repetitive text is faster if the weights do not fit the CPU caches. Has no effect
+     * without a cache, with sliding windows, or with rotation that depends on the length. Saxena 2023 (prompt lookup
+     * decoding); Leviathan et al. 2023 (speculative decoding). */
     int64_t lookup;
 
     /* Callbacks on the calling thread; each may be NULL. A non-zero return of on_token or on_text ends the prompt.
      * Calls for prompts that run at the same time are interleaved. */
-    void (*on_prompt)(void *user, int64_t prompt, int64_t shared); /* before a prompt is read; `shared` tokens are
-                                                                      shared with another prompt and not read */
+    void (*on_prompt)(void *user, int64_t prompt, int64_t shared); /* before a prompt is processed; its first `shared`
+                                                                      tokens are shared with another prompt */
     int (*on_token)(void *user, int64_t prompt, int32_t id);       /* each new token */
     /* New final text, not terminated, valid during the call: whole characters, without anything that is or may become a
      * stop string or follows one. The last call comes before on_end. */
@@ -83,20 +83,20 @@ typedef struct mha_generate_options {
 } mha_generate_options;
 
 /* Writes the new tokens of each prompt to out [count, max_new] and their number to lengths [count]. Reports progress as
- * "generate". Errors: MHA_ERR_ARG, also for a prompt that leaves no room within learned max_positions, and for stop or
+ * "generate". Errors: MHA_ERR_ARG, including a prompt that leaves no room within learned max_positions, and stop or
  * on_text without a tokenizer; MHA_ERR_UNSUPPORTED for an encoder; MHA_ERR_MEMORY; MHA_ERR_NOT_FINITE if the largest
  * logit is NaN or infinite; MHA_ERR_CANCELLED. All prompts are checked before the first callback.
  * Cost: one forward pass over each prompt, in chunks, and one pass of one token per step. A prefix in common with a
- * running prompt, or with the last prompt of the same slot, is not read again but shared (mha_model_cache_fork), so
- * several continuations of one prompt, given several times, read it once. Memory: at_once caches for the longest prompt
- * plus max_new tokens. */
+ * running prompt, or with the last prompt of the same slot, is shared (mha_model_cache_fork) instead of processed
+ * again. To sample several continuations of one prompt, pass it several times; it is processed once. Memory: at_once
+ * caches for the longest prompt plus max_new tokens. */
 MHA_API mha_status mha_model_generate(const mha_model *model, const mha_prompt *prompts, int64_t count,
                                       const mha_generate_options *options, int32_t *out, int64_t *lengths,
                                       mha_error *err);
 
 /* Scores a text: logprob[i] = log p(ids[i + 1] | ids[0 .. i]), natural logarithm, for i = 0 .. count - 2. The loss is
- * minus their mean, the perplexity exp of the loss. Runs in chunks through a cache, so memory does not grow with
- * count times vocab. Errors as for mha_model_generate; also MHA_ERR_ARG for fewer than two tokens. */
+ * minus their mean; the perplexity is exp(loss). Runs in chunks through a cache, so memory does not grow with count
+ * times vocab. Errors: those of mha_model_generate, and MHA_ERR_ARG for fewer than two tokens. */
 MHA_API mha_status mha_model_score(const mha_model *model, const int32_t *ids, int64_t count, float *logprob,
                                    mha_error *err);
 

@@ -1,7 +1,8 @@
-/* head_data.h - the texts that heads are measured on, as tokens: created once, read by every measure.
+/* head_data.h - tokenized texts for measuring heads: created once, read by every measure.
  *
- * Tokens of all texts are in memory, 9 bytes each. Texts run packed, longest first and texts of one length in their
- * order, so that padding costs nothing and lack of memory shows at once. Results are bitwise independent of batches.
+ * The tokens of all texts are kept in memory, at 9 bytes each. Texts run packed, longest first (in the given order if
+ * equally long), so no time is spent on padding and a memory shortage shows at once. Results are bitwise identical for
+ * any batch size.
  *
  *     mha_head_data *data;
  *     mha_head_data_of_texts(model, texts, count, NULL, &data, &err);
@@ -22,11 +23,11 @@ typedef struct mha_head_data mha_head_data;
 typedef struct mha_head_data_options {
     size_t size;
     int64_t max_tokens; /* longer texts are truncated; 0 = the model's maximum, with a warning in the log */
-    /* Most tokens that run at once, or one longer text; 0 = 2048, so that a layer's output stays in the CPU caches. No
-     * result depends on it. */
+    /* Maximum number of tokens that run at once (a longer text runs alone); 0 = 2048, so that a layer's output stays in
+     * the CPU caches. It does not affect the results. */
     int64_t batch_tokens;
-    /* [special_count] Ids that count as special tokens besides those that the tokenizer adds to a text: [CLS] or BOS of
-     * ids for a model without a tokenizer. */
+    /* [special_count] Ids that count as special tokens in addition to those that the tokenizer adds to a text: for
+     * example [CLS] or BOS if the model has no tokenizer. */
     const int32_t *special;
     int64_t special_count;
     /* [starts[count]] With ids: the segment of each token (sentence, turn, document), any values; NULL = none. Read by
@@ -34,26 +35,28 @@ typedef struct mha_head_data_options {
     const int32_t *segments;
 } mha_head_data_options;
 
-/* The tokens of `count` texts, terminated UTF-8 (so without NUL), with the special tokens of the model's tokenizer. The
- * model's context must outlive the data; the model and the texts need not. Any model of the same vocabulary, a
- * pruned one for example, may be measured on it. `options` may be NULL. Errors: MHA_ERR_ARG for no texts, for one that
- * is NULL, not UTF-8 or without tokens, naming it, and for a model without tokenizer; MHA_ERR_MEMORY. */
+/* Tokenizes `count` texts, NUL-terminated UTF-8, adding the special tokens of the model's tokenizer. The model's
+ * context must outlive the data; the model and the texts need not. Any model with the same vocabulary, such as a pruned
+ * one, can be measured on the data. `options` may be NULL. Errors: MHA_ERR_ARG if there are no texts, for a text that
+ * is NULL, not UTF-8 or without tokens (naming it), and for a model without a tokenizer; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_head_data_of_texts(const mha_model *model, const char *const *texts, int64_t count,
                                           const mha_head_data_options *options, mha_head_data **out, mha_error *err);
 
-/* The same for token ids, which are copied: text i is ids[starts[i]] to ids[starts[i + 1] - 1], starts [count + 1]
- * ascending from 0, no text empty. A text that is too long is truncated at its end. The model's tokenizer knows which
- * tokens are special, separators or punctuation; without one only options.special are special. Errors: MHA_ERR_ARG
- * for starts that do not ascend and for an id outside the vocabulary, naming text and value; MHA_ERR_MEMORY. */
+/* Creates the data from token ids, which are copied: text i is ids[starts[i]] to ids[starts[i + 1] - 1], with starts
+ * [count + 1] strictly ascending from 0. A text that is too long is truncated at its end. The model's tokenizer
+ * determines which tokens are special, separators or punctuation; without a tokenizer, only options.special are
+ * special. Errors: MHA_ERR_ARG for starts that do not ascend and for an id outside the vocabulary, naming text and
+ * value; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_head_data_of_ids(const mha_model *model, const int32_t *ids, const int64_t *starts,
                                         int64_t count, const mha_head_data_options *options, mha_head_data **out,
                                         mha_error *err);
 MHA_API void mha_head_data_free(mha_head_data *data);
 
-/* The number of texts, and of tokens of all texts after truncation. */
+/* Return the number of texts, and the total number of tokens after truncation. */
 MHA_API int64_t mha_head_data_count(const mha_head_data *data);
 MHA_API int64_t mha_head_data_tokens(const mha_head_data *data);
-/* The tokens of one text, numbered as given; *length (may be NULL) gets their count. NULL and 0 out of range. */
+/* Returns the tokens of text number `text`, in the given order; *length (may be NULL) gets their count. Returns NULL
+ * and 0 if out of range. */
 MHA_API const int32_t *mha_head_data_ids(const mha_head_data *data, int64_t text, int64_t *length);
 
 #ifdef __cplusplus

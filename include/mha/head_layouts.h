@@ -34,7 +34,7 @@ typedef enum mha_plan_variant {
         MHA_PLAN_VARIANTS
 } mha_plan_variant;
 
-/* The key ("mha" ...) and the description of a variant; NULL if out of range. */
+/* Return the key, such as "mha", and the description of a variant; NULL if out of range. */
 MHA_API const char *mha_plan_variant_key(mha_plan_variant variant);
 MHA_API const char *mha_plan_variant_help(mha_plan_variant variant);
 
@@ -42,14 +42,14 @@ MHA_API const char *mha_plan_variant_help(mha_plan_variant variant);
 typedef struct mha_plan_options {
     size_t size;
     int64_t d_model;    /* E, 1..2^20 */
-    int64_t heads;      /* of the variants, divides E; 0 = head width near 64, or near 128 if E >= 2048 */
+    int64_t heads;      /* query heads, divides E; 0 = head width near 64, or near 128 if E >= 2048 */
     int64_t layers;     /* 1..65536; 0 = E / 128, at least 12 */
     int64_t vocab;      /* 1..2^31; 0 = 32000 */
     int64_t seq, batch; /* tokens per sequence, 1..2^32, 0 = 2048; sequences, 1..2^20, 0 = 1 */
     mha_dtype dtype;    /* of keys and values: f32 (default), bf16 or f16 */
     int64_t parameters; /* of the whole model; 0 = estimated: layers 12 E^2 + vocab E */
     double prune;       /* fraction of heads that are pruned, above 0, below 1; 0 = 0.25 */
-    int64_t experts;    /* in the mixture of experts, 1..2^20; 0 = heads */
+    int64_t experts;    /* number of experts in MoE, 1..2^20; 0 = heads */
     int64_t top_k;      /* experts per sequence, at most `experts`; 0 = 2, or 1 if `experts` is 1 */
 } mha_plan_options;
 
@@ -61,7 +61,7 @@ typedef struct mha_plan_parameters {
 
 typedef struct mha_plan_row {
     mha_plan_variant variant;
-    const char *left_out;    /* reason why the model has no such variant; NULL = it has one, and the row is filled */
+    const char *left_out;    /* reason why the model has no such variant; NULL = the row is filled in */
     const char *refused;     /* reason why this library cannot run the variant; NULL = supported */
     int64_t heads, head_dim; /* query heads that run per sequence (in a mixture: experts), and their width */
     int64_t kv_groups;       /* query heads per key/value head */
@@ -73,38 +73,39 @@ typedef struct mha_plan_row {
     double prefill, decode;             /* time [s], by mha_plan_measure */
 } mha_plan_row;
 
-/* Checks the options and fills in the defaults, for display; the other functions do the same. Errors: MHA_ERR_ARG,
- * naming the field and its value. */
+/* Checks the options and fills in the defaults, for display. The other functions do the same internally. Errors:
+ * MHA_ERR_ARG, naming the field and its value. */
 MHA_API mha_status mha_plan_resolve(const mha_plan_options *options, mha_plan_options *resolved, mha_error *err);
 
-/* Lists all layouts of 1, 2, 4, 8, 12, 16, 24, 32 and 64 heads in groups of 1, 2, 4 and 8 that divide evenly. Writes
+/* Lists all layouts with 1, 2, 4, 8, 12, 16, 24, 32 or 64 heads in groups of 1, 2, 4 or 8 that divide evenly. Writes
  * *count rows, sorted by ascending number of parameters. Their variant is mha, gqa or mqa. Errors: MHA_ERR_ARG for
  * invalid options, and for a cache whose size overflows. */
 enum { MHA_PLAN_LAYOUTS = 36 };
 MHA_API mha_status mha_plan_layouts(const mha_plan_options *options, mha_plan_row rows[MHA_PLAN_LAYOUTS], int *count,
                                     mha_error *err);
 
-/* One row per variant, with options->heads heads. GQA: a group size near 4, near 8 for a large model. Operations and
- * cache exclude heads that do not run: pruned heads, unselected heads and unselected experts. MoE: each expert has its
- * own q, k, v and an output projection to E, followed by one E -> E. Adaptive: a choice of three head counts. */
+/* Writes one row per variant, with options->heads query heads. GQA: a group size near 4, near 8 for a large model.
+ * Operations and cache exclude heads that do not run: pruned heads, unselected heads and unselected experts. MoE: each
+ * expert has its own q, k, v and an output projection to E, followed by one E -> E. Adaptive: a choice of three head
+ * counts. */
 MHA_API mha_status mha_plan_variants(const mha_plan_options *options, mha_plan_row rows[MHA_PLAN_VARIANTS],
                                      mha_error *err);
 
-/* Measures a row on this machine: projections (f32) and causal attention of one layer, times the number of layers.
- * `prefill` is one pass over all tokens of all sequences; `decode` is one more token per sequence with a cache of seq
- * tokens. Predictors and routers, which run once per sequence, are not measured. Takes about `seconds`, but at least
- * two passes of each kind. Allocates 7 E^2 floats, the cache of one layer and some rows. Errors: MHA_ERR_UNSUPPORTED
- * for a row that this library cannot run. */
+/* Measures the speed of a row on this machine: the time of projections (f32) and causal attention of one layer, times
+ * the number of layers. `prefill` is one pass over all tokens of all sequences; `decode` is one more token per sequence
+ * with a cache of seq tokens. Predictors and routers, which run once per sequence, are not measured. Takes about
+ * `seconds`, but at least two passes of each kind. Allocates 7 E^2 floats, the cache of one layer and a few rows.
+ * Errors: MHA_ERR_UNSUPPORTED for a variant that this library cannot run. */
 MHA_API mha_status mha_plan_measure(mha_ctx *ctx, const mha_plan_options *options, mha_plan_row *row, double seconds,
                                     mha_error *err);
 
-/* The recommendation, by the rule of thumb of the walk-throughs: below 100 million parameters, plain heads or light
- * pruning; up to 10 billion, grouped heads; above that, grouped heads and experts. */
+/* The recommendation, following the rule of thumb of the walk-throughs: below 100 million parameters, plain heads or
+ * light pruning; up to 10 billion, grouped heads; above that, grouped heads and experts. */
 typedef struct mha_plan_advice {
     mha_plan_variant variant;
     int64_t heads, kv_heads;
-    int64_t experts, top_k; /* for a large model: as in the options; 0 = none */
-    int64_t parameters;     /* of the model: as given, or estimated */
+    int64_t experts, top_k; /* for a large model, as in the options; 0 = none */
+    int64_t parameters;     /* parameters of the model, as given or estimated */
     char reason[512];       /* explanation, in sentences */
 } mha_plan_advice;
 

@@ -1,9 +1,9 @@
-/* heads.h - what each attention head does: statistics, patterns and a label for every head of a model.
+/* heads.h - describes what each attention head does: statistics, patterns and a label for every head of a model.
  *
  * All metrics are means over the query rows of all texts (sum over rows / number of rows). Padding never counts. Keys
  * are all real tokens; pattern metrics use content rows (queries that are not special tokens), statistics use all rows.
- * Rows are summed as the operator computes them and not stored: memory grows with the longest text, not with its
- * square, unless maps are kept.
+ * Rows are summed as the operator computes them and are not stored: memory grows linearly with the longest text, unless
+ * maps are kept.
  */
 #ifndef MHA_HEADS_H
 #define MHA_HEADS_H
@@ -31,21 +31,21 @@ extern "C" {
     X(MHA_HEAD_SINK, "sink", "mass on the first token, over all rows; a sink if > 0.3")                   \
     X(MHA_HEAD_FIRST, "first", "mass on the first token")                                                 \
     X(MHA_HEAD_SEP, "sep", "mass on separator tokens")                                                    \
-    X(MHA_HEAD_PREV, "prev", "mass on the token before")                                                  \
-    X(MHA_HEAD_NEXT, "next", "mass on the token after")                                                   \
+    X(MHA_HEAD_PREV, "prev", "mass on the previous token")                                                \
+    X(MHA_HEAD_NEXT, "next", "mass on the next token")                                                    \
     X(MHA_HEAD_SELF, "self", "mass on the token itself")                                                  \
     X(MHA_HEAD_PUNCT, "punct", "mass on . , ; : ? !")                                                     \
     X(MHA_HEAD_FIRST_ARGMAX, "first_argmax", "fraction of rows whose largest p is on the first token")    \
-    X(MHA_HEAD_PREV_ARGMAX, "prev_argmax", "fraction of rows whose largest p is on the token before")     \
-    X(MHA_HEAD_NEXT_ARGMAX, "next_argmax", "fraction of rows whose largest p is on the token after")      \
+    X(MHA_HEAD_PREV_ARGMAX, "prev_argmax", "fraction of rows whose largest p is on the previous token")   \
+    X(MHA_HEAD_NEXT_ARGMAX, "next_argmax", "fraction of rows whose largest p is on the next token")       \
     X(MHA_HEAD_SELF_ARGMAX, "self_argmax", "fraction of rows whose largest p is on the token itself")     \
     X(MHA_HEAD_WINDOW2, "window2", "mass within two tokens")                                              \
     X(MHA_HEAD_BLOCK, "block", "mass inside the token's segment minus the fraction of keys in it, -1..1") \
     X(MHA_HEAD_BROAD, "broad", "entropy_norm over content rows")                                          \
-    X(MHA_HEAD_VERTICAL, "vertical", "fraction of energy explained by all rows being equal")              \
+    X(MHA_HEAD_VERTICAL, "vertical", "fraction of energy explained by the mean row alone")                \
     X(MHA_HEAD_TOEPLITZ, "toeplitz", "fraction of energy explained by the offset alone")                  \
     X(MHA_HEAD_DUP_PROBE, "dup_probe", "probe text: mass on the other copy of the same token")            \
-    X(MHA_HEAD_INDUCTION_PROBE, "induction_probe", "probe text: mass on what followed the first copy")
+    X(MHA_HEAD_INDUCTION_PROBE, "induction_probe", "probe text: mass on the token after the first copy")
 
 typedef enum mha_head_metric {
 #define MHA__X(name, key, text) name,
@@ -86,16 +86,16 @@ typedef enum mha_head_label {
 MHA_API const char *mha_head_label_key(mha_head_label label);
 MHA_API const char *mha_head_label_help(mha_head_label label);
 
-/* Probe texts instead of the default, 4 random ones of 16 tokens: [first] r r [last]. */
+/* Probe texts that replace the default, 4 random texts with 16 tokens r each: [first] r r [last]. */
 typedef struct mha_head_probe {
-    const int32_t *ids;    /* [texts, period]: the r of each text; NULL = random */
-    int64_t texts, period; /* of `ids`; at most 4096 texts */
-    /* Tokens around r r; NULL = the special tokens of the tokenizer, or none without one. At most 8. */
+    const int32_t *ids;    /* [texts, period] r of each text; NULL = random */
+    int64_t texts, period; /* shape of `ids`; at most 4096 texts */
+    /* Tokens around r r, at most 8; NULL = the special tokens of the tokenizer, if there is one. */
     const int32_t *first, *last;
     int64_t first_count, last_count;
 } mha_head_probe;
 
-/* Thresholds of the labels' rules, and of a sink; 0 = the default, listed here, above and in docs/glossary.md. */
+/* Thresholds of the label rules and of sinks; 0 = the default, listed here, above and in docs/glossary.md. */
 typedef struct mha_head_thresholds {
     double probe;    /* 0.40 induction, duplicate */
     double single;   /* 0.40 prev next self first sep punct */
@@ -103,23 +103,24 @@ typedef struct mha_head_thresholds {
     double block;    /* 0.40 */
     double broad;    /* 0.90 */
     double vertical; /* 0.80 */
-    double sink;     /* 0.30 of the weight of all rows: more than this */
+    double sink;     /* 0.30 of the weight of all rows; a sink has more */
 } mha_head_thresholds;
 
 typedef struct mha_heads_options {
     size_t size;
-    int no_probe;       /* 1 = leave out the two probe metrics, and so the labels "induction" and "duplicate" */
+    int no_probe;       /* 1 = skip the two probe metrics and therefore the labels "induction" and "duplicate" */
     uint64_t seed;      /* of the probe texts */
     int64_t max_tokens; /* mha_heads_measure: as in mha_head_data_options; else 0 */
-    int keep_maps;      /* 1 = keep the maps of every layer; only for one text */
+    int keep_maps;      /* 1 = keep the maps of every layer; for a single text only */
     mha_head_probe probe;
     mha_head_thresholds thresholds;
-    /* A file that stores the sums so far, so that an interrupted or killed run resumes, with a bitwise identical
-     * result. Read if it exists, replaced atomically about once a second, at the end and when the run is cancelled;
-     * MHA_ERR_ARG for a file of another model, data or options. NULL = none; not with keep_maps. */
+    /* A file that stores the sums so far, so that an interrupted or killed run can resume with a bitwise identical
+     * result. It is read if it exists, and replaced atomically about once a second, at the end, and on cancellation.
+     * MHA_ERR_ARG if the file belongs to another model, data or options. NULL = none; not with keep_maps. */
     const char *state;
-    /* Shares the texts with other processes (work.h), each of which makes the same call; all get the result of one
-     * process, bitwise. `state` is then passed to `work`. NULL = alone; not with keep_maps. */
+    /* Divides the texts among several processes (work.h), each of which makes the same call; every process gets a
+     * result bitwise identical to that of a single process. `state` is then passed to `work`. NULL = a single process;
+     * not with keep_maps. */
     const mha_work *work;
 } mha_heads_options;
 
@@ -127,22 +128,22 @@ typedef struct mha_heads mha_heads;
 
 /* Runs the model over the data and measures every head. `options` may be NULL. Reports progress as "measure heads", in
  * tokens. Cost: one forward pass that computes the attention scores twice; short texts take about 1.1 times as long as
- * the pass alone. Memory besides that of the pass, which runs batch_tokens or the longest text: for each token of the
- * longest text two doubles for each head of all layers, five for each head of one layer, and 32 floats for each thread;
- * with keep_maps all maps. Results are bitwise independent of the number of threads and of batch_tokens, and of the
- * order of the texts: those of a text are summed in double, and texts are added as integers in units of 2^-40. */
+ * the pass alone. Memory, in addition to that of a pass over batch_tokens or the longest text: for each token of the
+ * longest text, two doubles per head of all layers, five per head of one layer, and 32 floats per thread; with
+ * keep_maps, also all maps. Results are bitwise identical for any number of threads, any batch_tokens and any order of
+ * the texts: sums within a text are in double, and sums over texts are integers in units of 2^-40. */
 MHA_API mha_status mha_heads_measure_data(const mha_model *model, const mha_head_data *data,
                                           const mha_heads_options *options, mha_heads **out, mha_error *err);
 
-/* The same for `count` texts, read by mha_head_data_of_texts; its errors. */
+/* Measures `count` texts, tokenized by mha_head_data_of_texts, whose errors it also returns. */
 MHA_API mha_status mha_heads_measure(const mha_model *model, const char *const *texts, int64_t count,
                                      const mha_heads_options *options, mha_heads **out, mha_error *err);
 
 /* ---- maps computed elsewhere ---- */
 
-/* What a token is; several may hold. */
+/* Kinds of tokens; several flags may be set. */
 enum {
-    MHA_TOKEN_SPECIAL = 1, /* [CLS], [SEP], BOS ...: its row is not a content row */
+    MHA_TOKEN_SPECIAL = 1, /* [CLS], [SEP], BOS ...; the token's row is not a content row */
     MHA_TOKEN_SEP = 2,     /* counted by "sep" */
     MHA_TOKEN_PUNCT = 4    /* counted by "punct": . , ; : ? ! */
 };
@@ -164,31 +165,32 @@ typedef struct mha_head_maps {
     mha_head_thresholds thresholds;
 } mha_head_maps;
 
-/* The same metrics of given maps, without a model; the two of probe texts are NAN. The result keeps neither maps nor
- * tokens. `ctx` may be NULL. Runs on the calling thread; cost: a logarithm for each element that is not 0. Errors:
- * MHA_ERR_ARG for no layers, heads, texts or tokens, and for an element outside 0..1, naming text, layer, head, row and
- * key; MHA_ERR_MEMORY. */
+/* Computes the same metrics from given maps, without a model; the two probe metrics are NAN. The result keeps neither
+ * maps nor tokens. `ctx` may be NULL. Runs on the calling thread. Cost: one logarithm per nonzero element. Errors:
+ * MHA_ERR_ARG if there are no layers, heads, texts or tokens, and for an element outside 0..1, naming text, layer,
+ * head, row and key; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_heads_of_maps(mha_ctx *ctx, const mha_head_maps *maps, mha_heads **out, mha_error *err);
 
 MHA_API void mha_heads_free(mha_heads *heads);
 
 MHA_API int64_t mha_heads_layers(const mha_heads *heads);
 MHA_API int64_t mha_heads_count(const mha_heads *heads, int64_t layer); /* heads of that layer */
-/* NAN if a metric has no row, and out of range. */
+/* Returns the value of a metric; NAN if no row counts for it, or if out of range. */
 MHA_API double mha_heads_value(const mha_heads *heads, int64_t layer, int64_t head, mha_head_metric metric);
-/* MHA_LABEL_MIXED out of range. */
+/* Returns the label of a head; MHA_LABEL_MIXED if out of range. */
 MHA_API mha_head_label mha_heads_label(const mha_heads *heads, int64_t layer, int64_t head);
 
-/* The fraction of all heads whose "sink" is above the threshold (attention sinks, Gu et al. 2024). */
+/* Returns the fraction of all heads whose "sink" is above the threshold (attention sinks, Gu et al. 2024). */
 MHA_API double mha_heads_sink_rate(const mha_heads *heads);
 
-/* The weight that position j of a text receives, a mean over the rows that may attend to it, of all texts that have it:
- * [positions], the tokens of the longest text. NULL and 0 out of range. An attention sink shows as a peak. */
+/* Returns the mean weight that each position receives, over the rows that may attend to it, in all texts that have the
+ * position. *positions gets the length of the array, which is that of the longest text. Returns NULL and 0 if out of
+ * range. An attention sink shows as a peak. */
 MHA_API const double *mha_heads_received(const mha_heads *heads, int64_t layer, int64_t head, int64_t *positions);
 
-/* With keep_maps: the map [n, n] (row = query) of one head, n the tokens of the text; else NULL. And the tokens with
- * their offsets in the text; after mha_heads_measure_data, which has no text, only the ids are set, the rest is 0. NULL
- * without keep_maps. */
+/* Return, with keep_maps, the map [n, n] (row = query) of one head, and the n tokens of the text with their offsets;
+ * NULL without keep_maps. After mha_heads_measure_data, which has no text, only the token ids are set, and all other
+ * fields are 0. */
 MHA_API const float *mha_heads_map(const mha_heads *heads, int64_t layer, int64_t head);
 MHA_API const mha_encoding *mha_heads_tokens(const mha_heads *heads);
 

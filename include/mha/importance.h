@@ -1,41 +1,45 @@
-/* importance.h - importance scores: how much each attention head of a model matters on a data set, by any of the
- * published scores, and how far the ranking can be trusted.
+/* importance.h - measures how much each attention head of a model matters on a data set, by any of the published
+ * scores, and how reliable the ranking is.
  *
  *     const mha_importance_options options = { .size = sizeof options, .by = MHA_IMPORTANCE_JACOBIAN_PROBE };
  *     mha_head_data_of_texts(model, texts, count, NULL, &data, &err);
  *     mha_importance_measure(model, data, &options, &result, &err);
- *     mha_importance_value(result, layer, head);         greater is more important
+ *     mha_importance_value(result, layer, head);         higher = more important
  *
  * Which score? For encoders `jacobian_probe`: it needs no loss, and ranks heads as leave-one-out ablation does (rank
- * correlation 0.98 on MiniLM) in a fraction of the time. For decoders `gate`. The others are for comparison with
- * published results, and show how little some of them predict: neither confidence nor the norm of weights measures
- * importance. Every score ranks heads one at a time; redundant heads look useless one at a time.
+ * correlation 0.98 on MiniLM) in a fraction of the time. For decoders `gate`. The other scores are for comparison with
+ * published results. They show how little some scores predict: neither confidence nor the norm of weights measures
+ * importance. Every score evaluates heads one at a time, so redundant heads look useless.
  *
- * Scores in the last layers are often ten times those in the first ones, so a rule that prunes in each layer should
- * rank in each layer.
+ * Scores in the last layers are often ten times those in the first layers, so a rule that prunes per layer should also
+ * rank per layer.
  *
- * Definitions. xi is a gate on a head's output, 1 in the real model; c its output before the output projection; L the
- * loss; B the texts whose loss is one mean.
+ * Definitions. xi is a gate on a head's output, 1 in the unmodified model; c is the head's output before the output
+ * projection; L is the loss.
  *
  *     gate            sum over texts of |dL/dxi|, each text with its own gate; Michel et al. 2019
- *     gate_batch      |sum over texts of dL/dxi|: one gate for all. Signs cancel; unstable; for comparison
- *     gate_layer_l2   gate / its L2 norm over the heads of the layer: ranks inside layers alone; Michel et al. 2019
+ *     gate_batch      |sum over texts of dL/dxi|: one gate for all. Signs cancel, so it is unstable; for comparison
+ *                     only
+ *     gate_layer_l2   gate / its L2 norm over the heads of the layer: ranks within layers only; Michel et al. 2019
  *     taylor_token    sum over texts and rows of |<c, dL/dc>|: per token
  *     taylor_elem     sum over texts, rows and keys of |A dL/dA|: per weight, attention times gradient
  *     gradmag         mean |dL/dWq| + mean |dL/dWk| + mean |dL/dWv| over the head's rows, without biases; heads that
- *                     share keys and values share the last two terms. A mean over batches of `batch_texts`, on which
- *                     it depends: the absolute value is taken after the sum over a batch
+ *                     share keys and values share the last two terms. A mean over batches of `batch_texts`; it depends
+ *                     on the batch size, because absolute values are taken after the sum over a batch
  *     jacobian        1/2 mean over texts of |de/dxi|^2: the second order of 1 - cos(e, e without the head) for
  *                     unit-norm e. e of encoders (and of decoders without logits): the mean of the last hidden states,
  *                     L2-normalized. e of decoders: the log-probabilities after the last token. Exact: one backward
  *                     pass per element of e
- *     jacobian_probe  its estimate from `probes` random vectors of signs u: 1/2 mean over texts and u of (d u.e/dxi)^2
- *     loo             leave-one-out ablation: mean over texts of 1 - cos(e, e without the head), for decoders too with
- *                     the e of encoders. The head's output is set to 0, which is the effect of removing it
- *     loo_loss        L without the head - L: negative where the model is better without it
- *     loo_mean, loo_mean_loss   the same with the head's output at its mean over all tokens of the data
+ *     jacobian_probe  estimate of jacobian from `probes` random sign vectors u: 1/2 mean over texts and u of
+ *                     (d u.e/dxi)^2
+ *     loo             leave-one-out ablation: mean over texts of 1 - cos(e, e without the head), with the e of
+ *                     encoders, even for decoders. The head's output is set to 0, which is equivalent to removing the
+ *                     head
+ *     loo_loss        L without the head - L: negative if the model is better without it
+ *     loo_mean, loo_mean_loss   like loo and loo_loss, but with the head's output set to its mean over all tokens of
+ *                     the data
  *     confidence      mean over rows of the largest weight; Voita et al. 2019
- *     confidence_nospecial   the same over content rows and keys that are not special tokens, without renormalizing
+ *     confidence_nospecial   confidence over content rows and keys that are not special tokens, without renormalizing
  *     ov_norm         |Wo_h Wv_h| (Frobenius): from the weights alone
  *     qk_norm         |Wq_h^T Wk_h| / sqrt(D): likewise
  *
@@ -54,24 +58,24 @@ extern "C" {
 
 /* X(name, key, one line of explanation); docs/glossary.md explains each key, and a test checks that none is missing
  * there. */
-#define MHA_IMPORTANCE_SCORE_MAP(X)                                                                             \
-    X(MHA_IMPORTANCE_GATE, "gate", "mean of each text's |dL/d gate|; needs a loss")                             \
-    X(MHA_IMPORTANCE_GATE_BATCH, "gate_batch", "|dL/d gate| of all texts together: signs cancel; needs a loss") \
-    X(MHA_IMPORTANCE_GATE_LAYER_L2, "gate_layer_l2", "gate / its norm over the layer's heads; needs a loss")    \
-    X(MHA_IMPORTANCE_TAYLOR_TOKEN, "taylor_token", "sum over tokens of |<c, dL/dc>|; needs a loss")             \
-    X(MHA_IMPORTANCE_TAYLOR_ELEM, "taylor_elem", "sum over weights of |A dL/dA|; needs a loss")                 \
-    X(MHA_IMPORTANCE_GRADMAG, "gradmag", "mean |gradient| of the head's rows of Wq, Wk and Wv; needs a loss")   \
-    X(MHA_IMPORTANCE_JACOBIAN, "jacobian", "1/2 |d embedding / d gate|^2, exact; needs no loss")                \
-    X(MHA_IMPORTANCE_JACOBIAN_PROBE, "jacobian_probe",                                                          \
-      "jacobian estimated with random vectors: the one to begin with")                                          \
-    X(MHA_IMPORTANCE_LOO, "loo", "distance of the embedding without the head; the reference, but slow")         \
-    X(MHA_IMPORTANCE_LOO_LOSS, "loo_loss", "change of the loss without the head; needs a loss")                 \
-    X(MHA_IMPORTANCE_LOO_MEAN, "loo_mean", "loo with the head at its mean over the data instead of 0")          \
-    X(MHA_IMPORTANCE_LOO_MEAN_LOSS, "loo_mean_loss", "loo_loss with the head at its mean; needs a loss")        \
-    X(MHA_IMPORTANCE_CONFIDENCE, "confidence", "mean of each row's largest weight: not an importance")          \
-    X(MHA_IMPORTANCE_CONFIDENCE_NOSPECIAL, "confidence_nospecial",                                              \
-      "confidence without special tokens: not an importance")                                                   \
-    X(MHA_IMPORTANCE_OV_NORM, "ov_norm", "norm of Wo Wv: depends on weights only")                              \
+#define MHA_IMPORTANCE_SCORE_MAP(X)                                                                              \
+    X(MHA_IMPORTANCE_GATE, "gate", "mean of each text's |dL/d gate|; needs a loss")                              \
+    X(MHA_IMPORTANCE_GATE_BATCH, "gate_batch", "|dL/d gate| of all texts together: signs cancel; needs a loss")  \
+    X(MHA_IMPORTANCE_GATE_LAYER_L2, "gate_layer_l2", "gate / its norm over the layer's heads; needs a loss")     \
+    X(MHA_IMPORTANCE_TAYLOR_TOKEN, "taylor_token", "sum over tokens of |<c, dL/dc>|; needs a loss")              \
+    X(MHA_IMPORTANCE_TAYLOR_ELEM, "taylor_elem", "sum over weights of |A dL/dA|; needs a loss")                  \
+    X(MHA_IMPORTANCE_GRADMAG, "gradmag", "mean |gradient| of the head's rows of Wq, Wk and Wv; needs a loss")    \
+    X(MHA_IMPORTANCE_JACOBIAN, "jacobian", "1/2 |d embedding / d gate|^2, exact; needs no loss")                 \
+    X(MHA_IMPORTANCE_JACOBIAN_PROBE, "jacobian_probe",                                                           \
+      "jacobian estimated with random vectors; the recommended first choice")                                    \
+    X(MHA_IMPORTANCE_LOO, "loo", "distance of the embedding without the head; the reference, but slow")          \
+    X(MHA_IMPORTANCE_LOO_LOSS, "loo_loss", "change of the loss without the head; needs a loss")                  \
+    X(MHA_IMPORTANCE_LOO_MEAN, "loo_mean", "loo with the head at its mean over the data instead of 0")           \
+    X(MHA_IMPORTANCE_LOO_MEAN_LOSS, "loo_mean_loss", "loo_loss with the head at its mean; needs a loss")         \
+    X(MHA_IMPORTANCE_CONFIDENCE, "confidence", "mean of each row's largest weight; does not measure importance") \
+    X(MHA_IMPORTANCE_CONFIDENCE_NOSPECIAL, "confidence_nospecial",                                               \
+      "confidence without special tokens; does not measure importance")                                          \
+    X(MHA_IMPORTANCE_OV_NORM, "ov_norm", "norm of Wo Wv: depends on weights only")                               \
     X(MHA_IMPORTANCE_QK_NORM, "qk_norm", "norm of Wq^T Wk: depends on weights only")
 
 typedef enum mha_importance_score {
@@ -84,16 +88,16 @@ typedef enum mha_importance_score {
 /* "gate" ...; NULL out of range. */
 MHA_API const char *mha_importance_score_key(mha_importance_score score);
 MHA_API const char *mha_importance_score_help(mha_importance_score score);
-/* 1 for scores computed from a loss, which an encoder has only with labels or pairs; 0 out of range. */
+/* Returns 1 for scores that need a loss, which an encoder has only with labels or pairs; 0 if out of range. */
 MHA_API int mha_importance_score_needs_loss(mha_importance_score score);
 
-/* The loss whose gradients are taken. */
+/* The loss to differentiate. */
 typedef enum mha_head_loss {
     MHA_LOSS_AUTO = 0, /* LM for decoders with logits, MLM for encoders with logits and labels, else NONE */
     MHA_LOSS_NONE,
-    MHA_LOSS_LM,   /* mean cross entropy of the next token; `labels` may leave tokens out */
-    MHA_LOSS_MLM,  /* mean cross entropy of the tokens that have a label */
-    MHA_LOSS_PAIRS /* texts i and count / 2 + i have the same meaning. With e as for the Jacobian of encoders and
+    MHA_LOSS_LM,   /* mean cross entropy of the next token; `labels` may exclude tokens */
+    MHA_LOSS_MLM,  /* mean cross entropy of the labeled tokens */
+    MHA_LOSS_PAIRS /* texts i and count / 2 + i have the same meaning. With e as in the jacobian of encoders and
                       S = scale E_a E_b^T: (CE(S, diagonal) + CE(S^T, diagonal)) / 2 */
 } mha_head_loss;
 
@@ -104,20 +108,20 @@ typedef struct mha_importance_options {
     size_t size;
     mha_importance_score by;
     mha_head_loss loss;
-    double loss_scale;   /* of PAIRS; 0 = 5. With the 20 of training, easy pairs have too little loss to rank with */
+    double loss_scale;   /* of PAIRS; 0 = 5. With 20, as in training, the loss of easy pairs is too small for ranking */
     int probes;          /* of jacobian_probe; 0 = 4, at most 4096 */
     int64_t batch_texts; /* texts (with PAIRS: pairs) whose loss is one mean, in the given order; 0 = all */
-    /* A token id or MHA_IGNORE for each token of the data, text after text: for MLM, and for LM to leave tokens out
-     * (an entry is at the predicted token). */
+    /* A token id or MHA_IGNORE for each token of the data, text by text: for MLM, or to exclude tokens from LM (entries
+     * are at the predicted tokens). */
     const int32_t *labels;
     uint64_t seed; /* of the probes */
-    /* > 0: stop when the ranking has converged. After each group of texts (those of a loss; 64 where there is none) the
-     * ranking by the even units is compared with the ranking by the odd units (texts, pairs, or the batches of
-     * gradmag). When mha_importance_halves is at least this value after two successive groups, no more are read. From 0
-     * to 1; 0.95 is a good value. Texts should then be in random order. */
+    /* > 0: stop when the ranking has converged. After each group of texts (the texts of one loss; 64 texts without a
+     * loss), the ranking by the even units is compared with the ranking by the odd units (texts, pairs, or the batches
+     * of gradmag). When mha_importance_halves is at least this value after two successive groups, no more texts are
+     * read. At most 1; 0.95 is a good value. The texts should be in random order. */
     double settle;
-    /* A file that stores the measurement after each group, and from which it resumes, bitwise identical to one run. A
-     * file of another model, data or options is refused (MHA_ERR_ARG). NULL = none. */
+    /* A file that stores the measurement after each group, so that an interrupted run can resume with a bitwise
+     * identical result. MHA_ERR_ARG if the file belongs to another model, data or options. NULL = none. */
     const char *state;
 } mha_importance_options;
 
@@ -125,15 +129,15 @@ typedef struct mha_importance_options {
 typedef struct mha_importance mha_importance;
 
 /* Runs the model over the data and scores every head. `data` may be NULL for ov_norm and qk_norm. Reports progress as
- * "importance", in texts. The result is bitwise independent of the number of threads. A loss below 0.05 is a warning in
- * the context's log: the small gradients rank heads badly.
+ * "importance", in texts. The result is bitwise identical for any number of threads. A loss below 0.05 logs a warning,
+ * because its small gradients rank heads poorly.
  *
- * Errors: MHA_ERR_ARG for a score that needs a loss where there is none (the message names possible ones), for a loss
- * that the model or the data cannot have, and for labels out of range; MHA_ERR_UNSUPPORTED for gradients of a model
- * that was opened in f16 or q8_0; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
+ * Errors: MHA_ERR_ARG for a score that needs a loss if there is none (the message names alternatives), for a loss that
+ * the model or the data do not support, and for labels out of range; MHA_ERR_UNSUPPORTED for gradients of a model that
+ * was opened in f16 or q8_0; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
  *
  * Cost, in forward passes: gate and Taylor forms 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E, of
- * decoders 1 + the vocabulary; confidence 1.5; loo_* H (layers + 1) / 2, since the layers below a head are run once.
+ * decoders 1 + the vocabulary; confidence 1.5; loo_* H (layers + 1) / 2, since the layers below a head run only once.
  * PAIRS takes one more if a group has more than 1,024 tokens. Memory: what a pass with gradients stores for 1,024
  * tokens or one longer text (model_grads.h), 4 bytes for each dense weight; 8 bytes for each text of a group and head,
  * 16 E for each of its texts; with gradmag 4 bytes for each element of Wq, Wk, Wv and Wo; for the Jacobian of decoders
@@ -142,39 +146,40 @@ MHA_API mha_status mha_importance_measure(const mha_model *model, const mha_head
                                           const mha_importance_options *options, mha_importance **out, mha_error *err);
 MHA_API void mha_importance_free(mha_importance *importance);
 
-/* Of one head; NAN where a layer has no such head, and out of range. */
+/* Returns the score of one head; NAN if the layer has no such head, or if out of range. */
 MHA_API double mha_importance_value(const mha_importance *importance, int64_t layer, int64_t head);
-/* All of them [layers, H], H being `heads` of mha_model_info. */
+/* Returns all scores [layers, H], where H is `heads` of mha_model_info. */
 MHA_API const double *mha_importance_values(const mha_importance *importance, int64_t *count);
 
-/* The 95 % confidence interval over texts: value -+ 1.96 standard errors over units (texts, pairs, or the batches of
- * gradmag), at least 0 except for changes of a loss. NAN for fewer than 2 units; for scores of the weights alone, the
- * value. */
+/* Return the bounds of the 95 % confidence interval over texts: value -+ 1.96 standard errors over units (texts, pairs,
+ * or the batches of gradmag), at least 0 except for changes of a loss. NAN for fewer than 2 units; the value itself for
+ * scores of the weights alone. */
 MHA_API double mha_importance_low(const mha_importance *importance, int64_t layer, int64_t head);
 MHA_API double mha_importance_high(const mha_importance *importance, int64_t layer, int64_t head);
-/* Spearman's rank correlation, over all heads, of the score from even units with that from odd ones: near 1 if
- * other texts would give the same ranking. NAN for fewer than 2 units; 1 for scores of the weights alone. */
+/* Returns Spearman's rank correlation, over all heads, of the scores from even units with the scores from odd units:
+ * near 1 if other texts would give the same ranking. NAN for fewer than 2 units; 1 for scores of the weights alone. */
 MHA_API double mha_importance_halves(const mha_importance *importance);
 
-/* Mean of the batches' losses; NAN for scores that have none. */
+/* Returns the mean loss over batches; NAN for scores without a loss. */
 MHA_API double mha_importance_loss(const mha_importance *importance);
-/* 1 if that is below 0.05. */
+/* Returns 1 if the loss is below 0.05. */
 MHA_API int mha_importance_saturated(const mha_importance *importance);
-/* A test of the library on your model: the gradient of each gate is also computed as sum <c, dL/dc>, and for gradmag as
- * <Wo, dL/dWo> and <Wv, dL/dWv> + <bv, dL/dbv> (where no other head shares these values). Before any absolute value all
- * are equal. Returns the largest difference relative to the largest gradient of any head, of all batches: rounding,
- * about 1e-6. NAN for scores without a loss. */
+/* Checks the library on this model: the gradient of each gate is also computed as sum <c, dL/dc>, and for gradmag as
+ * <Wo, dL/dWo> and <Wv, dL/dWv> + <bv, dL/dbv> (if no other head shares these values). Before taking absolute values,
+ * all are equal. Returns the largest difference relative to the largest gradient of any head, over all batches;
+ * rounding makes it about 1e-6. NAN for scores without a loss. */
 MHA_API double mha_importance_identity(const mha_importance *importance);
-/* Texts that were read: fewer than given if the ranking converged. */
+/* Returns the number of texts read, which is smaller than given if the ranking converged early. */
 MHA_API int64_t mha_importance_texts_used(const mha_importance *importance);
 
 /* ---- pairs of heads ---- */
 
-/* Ablates every pair of heads: out [N, N], N = layers H, the change of the loss (or of the distance, where there is no
- * loss) with both removed; on the diagonal with one. `options` as above: the loss, its labels and batches, and `by`,
- * which only chooses between 0 and the mean (loo_mean, loo_mean_loss) for removed heads. The change beyond the sum of
- * the two single changes is their redundancy, which scores of single heads cannot measure. Symmetric; NAN for heads
- * that a layer does not have. Reports progress as "pairs", in texts. Errors as mha_importance_measure.
+/* Ablates every pair of heads: out [N, N], N = layers H, the change of the loss (or of the distance, if there is no
+ * loss) with both heads removed; on the diagonal, with one head removed. `options` as above: the loss, its labels and
+ * batches, and `by`, which only selects 0 or the mean (loo_mean, loo_mean_loss) for removed heads. The change beyond
+ * the sum of the two single changes is the redundancy of the two heads, which scores of single heads cannot measure.
+ * Symmetric; NAN for heads that a layer does not have. Reports progress as "pairs", in texts. Errors: those of
+ * mha_importance_measure.
  * Cost: about N^2 / 6 forward passes. Memory: 8 E floats for each token of a batch of texts that share a loss. */
 MHA_API mha_status mha_importance_pairs(const mha_model *model, const mha_head_data *data,
                                         const mha_importance_options *options, double *out, mha_error *err);

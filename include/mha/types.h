@@ -6,8 +6,8 @@
  *     status and one human-readable sentence with names and values. On success it is not written.
  *   - The library borrows every pointer for the duration of the call. It owns only what a `_create` or `_open`
  *     returned, until the matching `_free`. Every `_free` accepts NULL. A failing `_create` stores NULL.
- *   - Structs that are passed in begin with `size`; set it to sizeof the struct. Zero is the default of every other
- *     field, so initialize the struct with zeros and set only what differs.
+ *   - Structs that are passed in begin with `size`; set it to sizeof the struct. In all other fields zero selects the
+ *     default, so zero-initialize the struct and set only the fields that differ.
  *   - A NULL handle is MHA_ERR_ARG. A function without a status returns the value for a missing item: 0, -1, NaN, NULL
  *     or MHA_LABEL_MIXED.
  *   - The library never prints, exits or aborts, and has no global state except the default context (ctx.h).
@@ -46,8 +46,8 @@ typedef enum mha_status {
 #undef MHA__X
 } mha_status;
 
-/* Describes a failure in one sentence. Plain memory: declare it on the stack, nothing to free. Text from files is
- * escaped for terminals (no control characters) and shortened. */
+/* Describes a failure in one sentence. Plain data: declare it on the stack; there is nothing to free. Text from files
+ * is escaped for terminals (no control characters) and shortened. */
 typedef struct mha_error {
     mha_status status;
     char message[1024]; /* UTF-8, always terminated */
@@ -94,8 +94,7 @@ typedef struct mha_view {
     int64_t stride[4];
 } mha_view;
 
-/* A tensor in memory with its name in files: row-major, contiguous. Layers list their tensors; io.h writes such lists
- * to files and reads them. */
+/* A named tensor in memory, row-major and contiguous. Layers list their tensors; io.h reads and writes these lists. */
 typedef struct mha_named_tensor {
     const char *name;
     mha_dtype dtype; /* f32 or f64 in layers; any type in files */
