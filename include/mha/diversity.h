@@ -36,7 +36,8 @@ extern "C" {
  *                    t mod 2. Each half, centered, is predicted by a ridge regression fitted on the other half. The
  *                    penalty is the mean over tokens of |X|^2, summed over the layer's heads. 1 - R^2 is the residual
  *                    sum of squares / the total, at most 1. Overestimated with few tokens: MiniLM's layers (384
- *                    elements per token) have 0.81 to 0.97 on 24 sentences, 0.64 to 0.82 on 128, and 0.49 to 0.60 on 1,000 */
+ *                    elements per token) have 0.81 to 0.97 on 24 sentences, 0.64 to 0.82 on 128, and 0.49 to 0.60 on
+ *                    1,000 */
 #define MHA_DIVERSITY_MAP(X)                                                                                    \
     X(MHA_DIVERSITY_COSINE, "cosine", "maps: cosine, 0..1; high for most pairs, since rows are positive")       \
     X(MHA_DIVERSITY_COSINE_CENTRED, "cosine_centred", "maps: cosine after subtracting uniform weights, -1..1")  \
@@ -73,15 +74,14 @@ typedef struct mha_diversity mha_diversity;
  * any batch_tokens. The context of the model must outlive the result; the model and the data need not.
  *
  * Cost: a forward pass; for js and js_clark_sum N^2 / 2 logarithms for each element of a map (1,000 sentences on the 72
- * heads of MiniLM: 1.4e9, under a second each); for output_cka and unique E^2 / 2 multiply-adds in double for
- * each token and layer. Memory, besides the model's own: 4 N (rows) (keys) bytes for the maps of the texts that run at
+ * heads of MiniLM: 1.4e9, under a second each); for output_cka and unique E^2 / 2 multiply-adds in double for each
+ * token and layer. Memory, besides the model's own: 4 N (rows) (keys) bytes for the maps of the texts that run at
  * once. These maps take at most 96 MiB, or one row of each head if that is more; a longer text runs in several passes
- * over its rows. Set max_rows for long texts and many heads. Measures of outputs also take 16 (H D)^2 bytes per
- * layer and
- * 80 (H D)^2 for the current layer; and 8 N^2 for each measure.
+ * over its rows. Set max_rows for long texts and many heads. Measures of outputs also take 16 (H D)^2 bytes per layer
+ * and 80 (H D)^2 for the current layer. Each measure takes 8 N^2 bytes.
  *
- * Errors: MHA_ERR_ARG for unknown bits, for ids outside the vocabulary, and for maps or outputs that
- * are not finite, naming the head; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
+ * Errors: MHA_ERR_ARG for unknown bits, for ids outside the vocabulary, and for maps or outputs that are not finite,
+ * naming the head; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
 MHA_API mha_status mha_diversity_measure(const mha_model *model, const mha_head_data *data,
                                          const mha_diversity_options *options, mha_diversity **out, mha_error *err);
 MHA_API void mha_diversity_free(mha_diversity *diversity);
@@ -108,8 +108,8 @@ MHA_API double mha_diversity_layer(const mha_diversity *diversity, mha_diversity
 MHA_API const double *mha_diversity_map(const mha_diversity *diversity);
 MHA_API const double *mha_diversity_eigenvalues(const mha_diversity *diversity);
 
-/* One step of average linkage (UPGMA). Step i merges clusters a < b into cluster N + i of `size` heads; the first N clusters
- * are the heads. `height` is the mean distance between a and b, ascending over steps. The rows of
+/* One step of average linkage (UPGMA). Step i merges clusters a < b into cluster N + i of `size` heads; the first N
+ * clusters are the heads. `height` is the mean distance between a and b, ascending over steps. The rows of
  * scipy.cluster.hierarchy.linkage have the same form. */
 typedef struct mha_head_merge {
     int64_t a, b;
@@ -123,8 +123,8 @@ MHA_API const mha_head_merge *mha_diversity_merges(const mha_diversity *diversit
 /* Computes the attention rollout (Abnar and Zuidema 2020) of text `text` of the data, which has n tokens. Row i of out
  * [n, n] is the fraction of each input token that reaches position i through all layers. From R = I, each layer applies
  * R = (A / 2 + I / 2) R, where A is the mean map of the layer's heads. Rows sum to 1; row 0 of an encoder is the row of
- * [CLS]. MHA_ERR_ARG for a text out of range. Cost: a forward pass and n^3 multiply-adds per layer; memory 8 n^2 bytes besides
- * the maps of a layer. */
+ * [CLS]. MHA_ERR_ARG for a text out of range. Cost: a forward pass and n^3 multiply-adds per layer; memory 8 n^2 bytes
+ * besides the maps of a layer. */
 MHA_API mha_status mha_head_rollout(const mha_model *model, const mha_head_data *data, int64_t text, float *out,
                                     mha_error *err);
 

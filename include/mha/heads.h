@@ -58,8 +58,8 @@ typedef enum mha_head_metric {
 MHA_API const char *mha_head_metric_key(mha_head_metric metric);
 MHA_API const char *mha_head_metric_help(mha_head_metric metric);
 
-/* X(name, key, rule). The label of a head is the first whose rule applies: induction, duplicate, the largest of
- * prev next self first sep punct, local, block, broad, vertical, mixed. The thresholds are options. */
+/* X(name, key, rule). The label of a head is the first whose rule applies: induction, duplicate, the largest of prev
+ * next self first sep punct, local, block, broad, vertical, mixed. The thresholds are options. */
 #define MHA_HEAD_LABEL_MAP(X)                                                                                      \
     X(MHA_LABEL_INDUCTION, "induction", "in a repeated text, attends to the token after the first copy (>= 0.40)") \
     X(MHA_LABEL_DUPLICATE, "duplicate", "in a repeated text, attends to the other copy of the token (>= 0.40)")    \

@@ -9,15 +9,15 @@
  *     mha_file_free(file);
  *
  * Files are untrusted input. A reader checks every rule of its format before it returns anything, and an error is one
- * sentence with the file, the key and the value. Accepted files have the meaning that the reference reader gives them;
- * where readers differ, the file is refused. Time and memory until an error depend on the bytes read, never on a number
- * stored in them. Only regular files are opened (symbolic links may point to them); opening never blocks.
+ * sentence with the file, the key and the value. Accepted files are read as the reference reader reads them; a file
+ * that readers interpret differently is rejected. Time and memory until an error depend on the bytes read, never on a
+ * number stored in them. Only regular files are opened (symbolic links may point to them); opening never blocks.
  *
  * Files are mapped. While a file is open it must not be changed or truncated: changed bytes may be read in either
  * state, and a missing page raises SIGBUS, which ends the process, as the library installs no signal handlers. It is
  * safe to replace a file by renaming another file over it, as all writers in this header do. If others may write to the
  * file in place, set `no_map`, which copies the bytes while opening; a file that shrinks meanwhile is MHA_ERR_IO. Files
- * on a file system without mmap are copied, too.
+ * on a file system without mmap are also copied.
  */
 #ifndef MHA_IO_H
 #define MHA_IO_H
@@ -52,12 +52,12 @@ typedef struct mha_file mha_file;
 /* Opens `path`, a safetensors or .npy file, detected by content, not by name. `options` may be NULL. `ctx` must outlive
  * the file.
  *
- * safetensors: the rules of the format and of its reference reader, and stricter: the first byte of the header is '{',
- * names and fields are unique (after decoding escapes), names contain no NUL. "__metadata__": null counts as absent;
- * unknown fields of an entry are ignored. Types that mha does not compute with (all F8, F6, F4, C64) are
- * MHA_DTYPE_OTHER; their sizes are checked as well.
+ * safetensors: the rules of the format and of its reference reader, plus stricter ones: the first byte of the header
+ * must be '{', names and fields must be unique (after decoding escapes), and names must not contain NUL.
+ * "__metadata__": null counts as absent; unknown fields of an entry are ignored. Types that mha does not compute with
+ * (all F8, F6, F4, C64) become MHA_DTYPE_OTHER; their sizes are also checked.
  * .npy: versions 1 to 3; types bool, int and float of 1 to 8 bytes. Arrays in column-major order or of the other byte
- * order are converted into a copy. Bytes after the array are refused.
+ * order are converted into a copy. Bytes after the array are rejected.
  * Limits: header 100,000,000 bytes (.npy: 64 KiB), name 64 KiB, 2^21 dimensions of all tensors together, rank 32,
  * 2^18 - 1 metadata pairs, strings of 16 MiB, JSON nesting 64, 1 MiB per entry with unknown fields; a shard index
  * 32 MiB and 2^20 tensors.
@@ -73,28 +73,28 @@ MHA_API void mha_file_free(mha_file *file);
  * without it, the shards in model.safetensors.index.json; or an index, whose name ends in .json; or any file that
  * mha_file_open accepts.
  *
- * An index may only name files of its own folder, and must agree with them in both directions: every listed tensor is
- * in the named file, and every tensor of the files is listed (else MHA_ERR_FORMAT). The metadata are the union of
- * those of all shards; where they differ, the shard that the index names last takes precedence. Limits: index 128
- * MiB, 65536 files. Errors and options as for mha_file_open. */
+ * An index may only name files in its own folder, and must agree with them in both directions: every listed tensor is
+ * in the named file, and every tensor of the files is listed (else MHA_ERR_FORMAT). The metadata are the union of those
+ * of all shards; where they differ, the shard that the index names last takes precedence. Limits: index 128 MiB, 65536
+ * files. Errors and options as for mha_file_open. */
 MHA_API mha_status mha_checkpoint_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **out,
                                        mha_error *err);
 
-/* The path of the file, or of the index, that was opened. */
+/* Returns the path of the file or index that was opened. */
 MHA_API const char *mha_file_path(const mha_file *file);
-/* "safetensors" or "npy". */
+/* Returns "safetensors" or "npy". */
 MHA_API const char *mha_file_format(const mha_file *file);
-/* Tensors sorted by name, bytewise. An .npy file contains one tensor, named "". */
+/* Access the tensors, which are sorted by name, bytewise. An .npy file contains one tensor, named "". */
 MHA_API int64_t mha_file_count(const mha_file *file);
 MHA_API const mha_tensor *mha_file_tensor(const mha_file *file, int64_t index);  /* NULL if out of range */
 MHA_API const mha_tensor *mha_file_find(const mha_file *file, const char *name); /* NULL if absent; O(log count) */
-/* The "__metadata__" strings sorted by key. Values may contain NUL and are terminated by another one; `value_bytes` may
- * be NULL. MHA_ERR_ARG if `index` is out of range. */
+/* Access the "__metadata__" strings, which are sorted by key. Values may contain NUL and have an additional NUL at the
+ * end; `value_bytes` may be NULL. MHA_ERR_ARG if `index` is out of range. */
 MHA_API int64_t mha_file_metadata_count(const mha_file *file);
 MHA_API mha_status mha_file_metadata(const mha_file *file, int64_t index, const char **key, const char **value,
                                      size_t *value_bytes);
 
-/* 1 if `data` can be used in place as its type; 0 for MHA_DTYPE_OTHER. */
+/* Returns 1 if `data` can be used in place as its type; 0 for MHA_DTYPE_OTHER. */
 MHA_API int mha_tensor_aligned(const mha_tensor *tensor);
 /* Copies all elements into `out` (tensor->elements of `dtype`), converting:
  *
@@ -103,19 +103,19 @@ MHA_API int mha_tensor_aligned(const mha_tensor *tensor);
  *   BOOL, integers   to f32, f64: rounded to nearest; to i64: exact, BOOL 0 or 1
  *   any type         to the same type: bytewise
  *
- * Errors: MHA_ERR_UNSUPPORTED for every other pair; MHA_ERR_FORMAT for a U64 beyond i64, naming the element. */
+ * Errors: MHA_ERR_UNSUPPORTED for all other pairs of types; MHA_ERR_FORMAT for a U64 beyond i64, naming the element. */
 MHA_API mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out, mha_error *err);
 
 /* Fills the tensors of `list`, such as the parameters of a layer, from the file by name, converting to their dtype as
- * above. All names and shapes are checked first: a missing tensor or another shape is MHA_ERR_FORMAT, naming tensor and
- * dimension, and nothing is written. A type that cannot be converted is MHA_ERR_UNSUPPORTED; earlier tensors of the
- * list may then have been filled. Other tensors of the file are ignored. */
+ * above. All names and shapes are checked first: a missing tensor or a different shape is MHA_ERR_FORMAT, naming the
+ * tensor and the dimension, and nothing is written. A type that cannot be converted is MHA_ERR_UNSUPPORTED; earlier
+ * tensors of the list may then have been filled. Other tensors of the file are ignored. */
 MHA_API mha_status mha_tensors_read(const mha_file *file, const mha_named_tensor *list, int64_t count, mha_error *err);
 
 /* ---- writing ---- */
 
-/* Writes a safetensors file in pieces, in memory that does not grow with the file. The tensors are declared first;
- * their data follow in pieces of any size and in any order.
+/* Writes a safetensors file in pieces, with memory that does not grow with the file. The tensors are declared first;
+ * their data follow in pieces of any size. Tensors may be written in any order.
  *
  *     const mha_tensor list[] = {{.name = "w", .dtype = MHA_F16, .rank = 2, .shape = (int64_t[]){rows, columns}}};
  *     mha_tensors_writer *writer;
@@ -126,7 +126,7 @@ MHA_API mha_status mha_tensors_read(const mha_file *file, const mha_named_tensor
  *     mha_tensors_writer_free(writer);
  *
  * The file appears atomically when it is finished, as with mha_file_write; until then the path is unchanged. The bytes
- * of the file depend neither on the order of the list nor on that of the pieces: tensors are sorted by descending
+ * of the file depend on neither the order of the list nor the order of the pieces: tensors are sorted by descending
  * element size, then by name, so that all are aligned, and the header ends at a multiple of 8. Not thread-safe. */
 typedef struct mha_tensors_writer mha_tensors_writer;
 
@@ -143,10 +143,10 @@ typedef struct mha_tensors_writer_options {
 } mha_tensors_writer_options;
 
 /* Reads `name`, `dtype`, `rank` and `shape` of the tensors, and for MHA_DTYPE_OTHER `dtype_name`; the tensors of an
- * open file can be listed unchanged. List, metadata and path are not used after the call. `options` may be NULL.
- * `ctx` must outlive the writer. Errors: MHA_ERR_ARG for a name or key that is NULL, a duplicate, not UTF-8 or
- * "__metadata__", a dtype that files cannot store, a negative dimension, or a limit of mha_file_open; MHA_ERR_IO as
- * for mha_file_write; MHA_ERR_MEMORY. */
+ * open file can be passed unchanged. List, metadata and path are not used after the call. `options` may be NULL. `ctx`
+ * must outlive the writer. Errors: MHA_ERR_ARG for a name or key that is NULL, a duplicate, not UTF-8 or
+ * "__metadata__", a dtype that files cannot store, a negative dimension, or a limit of mha_file_open; MHA_ERR_IO as for
+ * mha_file_write; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_tensors_writer_create(mha_ctx *ctx, const char *path, const mha_tensor *list, int64_t count,
                                              const mha_tensors_writer_options *options, mha_tensors_writer **out,
                                              mha_error *err);
@@ -154,17 +154,17 @@ MHA_API mha_status mha_tensors_writer_create(mha_ctx *ctx, const char *path, con
  * same bytes may be written again. Allocates nothing. */
 MHA_API mha_status mha_tensors_writer_put(mha_tensors_writer *writer, int64_t index, const void *data, size_t bytes,
                                           mha_error *err);
-/* Syncs the file and renames it to its path. MHA_ERR_ARG if a tensor is incomplete, which can then still be completed,
- * or if the writer is finished; after MHA_ERR_IO the writer can only be freed. */
+/* Syncs the file and renames it to its path. MHA_ERR_ARG if a tensor is incomplete (it can still be completed) or if
+ * the writer is already finished; after MHA_ERR_IO the writer can only be freed. */
 MHA_API mha_status mha_tensors_writer_finish(mha_tensors_writer *writer, mha_error *err);
-/* Frees the writer and removes the temporary file of a writer that is not finished. */
+/* Frees the writer and, unless it is finished, removes its temporary file. */
 MHA_API void mha_tensors_writer_free(mha_tensors_writer *writer);
 
 /* Writes the list as a safetensors file in one call. Errors: as above, and MHA_ERR_ARG for a tensor without data. */
 MHA_API mha_status mha_tensors_write(mha_ctx *ctx, const char *path, const mha_named_tensor *list, int64_t count,
                                      int overwrite, mha_error *err);
 
-/* Writes one array as .npy (version 1.0, row-major, little-endian), atomically as mha_file_write. Reads dtype (bool,
+/* Writes one array as .npy (version 1.0, row-major, little-endian), atomically, like mha_file_write. Reads dtype (bool,
  * integers, f16, f32, f64), rank, shape and data of `array`, and its name, if not NULL, for error messages. Errors:
  * MHA_ERR_UNSUPPORTED for a type that the format lacks (bf16), MHA_ERR_ARG, MHA_ERR_IO. Allocates nothing. */
 MHA_API mha_status mha_npy_write(const char *path, const mha_tensor *array, int overwrite, mha_error *err);
@@ -173,9 +173,9 @@ MHA_API mha_status mha_npy_write(const char *path, const mha_tensor *array, int 
  * rename, and fsync of the folder. At any time, even under kill -9, the path is the complete old file, the complete new
  * file, or absent. An existing file is replaced only with `overwrite`, and keeps its permissions; a new file gets
  * 0666 & ~umask. Symbolic links, directories and devices are never written to. On failure the temporary file is
- * removed. Only a killed process leaves it, and a later write by a process with the same id then fails with a request
- * to remove it. If two processes write the same path, one of them wins. A caller that wants EFBIG or EPIPE as errors
- * must ignore SIGXFSZ and SIGPIPE. Errors: MHA_ERR_IO with the reason, MHA_ERR_ARG. Allocates nothing. */
+ * removed. Only a killed process leaves one behind; a later write by a process with the same ID then fails and asks the
+ * user to remove it. If two processes write the same path, one of them wins. A caller that wants EFBIG or EPIPE as
+ * errors must ignore SIGXFSZ and SIGPIPE. Errors: MHA_ERR_IO with the reason, MHA_ERR_ARG. Allocates nothing. */
 MHA_API mha_status mha_file_write(const char *path, const void *data, size_t bytes, int overwrite, mha_error *err);
 
 #ifdef __cplusplus

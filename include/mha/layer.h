@@ -1,4 +1,4 @@
-/* layer.h - the building blocks of a transformer, and every published variant of attention.
+/* layer.h - the building blocks of a transformer, and the published variants of attention.
  *
  *     linear, norm, activation, embedding, loss         below: row-wise functions, forward and backward
  *     mha_attn_layer, mha_block                         below: attention and a transformer block, as models run them
@@ -105,7 +105,7 @@ typedef struct mha_linear_gradient {
 
 /* Reads weights in the layout of the checkpoint, not packed ones: training changes the weights after every step
  * anyway. Allocates memory for packed operands. Cost: 2 rows in out operations for each of dx and dweight. The results
- * are as bitwise reproducible as those of the forward pass. */
+ * are bitwise reproducible, like those of the forward pass. */
 MHA_API mha_status mha_linear_backward(mha_ctx *ctx, const mha_linear_gradient *gradient, mha_error *err);
 
 /* ---- normalization ---- */
@@ -205,7 +205,7 @@ typedef enum mha_choice {
  *     score = W m + b,  of options W relu(W' m + b') + b,  m the mean of the layer's input over the real tokens
  *
  * m is computed in double for each sequence. The `keep` heads with the highest scores get a gate each; ties go to
- * the lower index. All other heads get a gate of 0. With options, the option with the highest score is taken. A NaN
+ * the lower index. All other heads get a gate of 0. With options, the option with the highest score is selected. A NaN
  * score ranks above all other scores, so that it shows in the output instead of being dropped.
  *
  * The gates of the call (mha_layer_input) are multiplied with the selected gates. Causal layers have no selection: m
@@ -233,7 +233,7 @@ typedef struct mha_attn_layer_options {
     int64_t kv_heads;             /* Hkv 0 = H; else divides H */
     int64_t head_dim;             /* D   0 = E / H (which must divide); else 1..MHA_HEAD_DIM_MAX */
     mha_matrix q, k, v;           /* with H D, Hkv D, Hkv D outputs; `out` is not read */
-    mha_matrix qkv;               /* the three in one, H D + 2 Hkv D outputs (GPT-2); q, k and v are then empty */
+    mha_matrix qkv;               /* fused q, k and v, H D + 2 Hkv D outputs (GPT-2); q, k and v are then empty */
     mha_matrix o;                 /* projects H D to E */
     mha_norm q_norm, k_norm;      /* over D, per head of q and k, before rotation (Qwen3); weight NULL = none */
     int whole_norms;              /* 1 = q_norm is over H D and k_norm over Hkv D, all heads together (OLMo 2) */
@@ -258,8 +258,8 @@ MHA_API mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_opti
                                          mha_error *err);
 MHA_API void mha_attn_layer_free(mha_attn_layer *layer);
 
-/* Buffers for the intermediate activations of attention, as f32 whatever the dtype of the layer; NULL = not copied.
- * Rows of padding are written too, with unspecified values. */
+/* Buffers for the intermediate activations of attention, always f32, regardless of the dtype of the layer; NULL = not
+ * copied. Rows of padding are written too, with unspecified values. */
 typedef struct mha_layer_activations {
     float *input;   /* [B L, E] input of the q, k and v projections; in a pre-norm block, after the norm */
     float *qkv;     /* [B L, (H + 2 Hkv) D] rows q | k | v as the operator reads them: normalized and rotated. With a

@@ -1,7 +1,7 @@
 /* model.h - opens a Hugging Face checkpoint folder and runs the model.
  *
- * A folder contains config.json, tokenizer.json, and model.safetensors or its shards with their index, in the spelling
- * of transformers 4.x and 5.x. Supported families:
+ * A folder contains config.json, tokenizer.json, and model.safetensors or its shards with their index, in the format of
+ * transformers 4.x and 5.x. Supported families:
  *     encoders  bert, roberta, xlm-roberta, mpnet, distilbert, nomic_bert, modernbert, with their MLM heads
  *     decoders  gpt2, opt, bloom, gpt_neox, phi, cohere, llama (1 to 3), mistral, qwen2, qwen3, gemma, gemma2,
  *               gemma3_text, phi3, olmo2, granite, smollm3
@@ -41,7 +41,7 @@ typedef struct mha_model_options {
      * place and must not change during the life of the model. To use changed data, open the model again. */
     const mha_named_tensor *tensors;
     int64_t tensor_count;
-    const char *config_json; /* replaces the folder's config.json: UTF-8 JSON, terminated; NULL = the file */
+    const char *config_json; /* replaces the folder's config.json: NUL-terminated UTF-8 JSON; NULL = the file */
     /* 1 = read no weights from the folder: `tensors` holds all that the model needs. The folder may then lack a
      * tokenizer; with config_json it may be NULL. */
     int memory_only;
@@ -57,7 +57,7 @@ MHA_API mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_mo
                                   mha_error *err);
 MHA_API void mha_model_free(mha_model *model);
 
-/* The context that the model was opened with; NULL for the default context. */
+/* Returns the context that the model was opened with; NULL for the default context. */
 MHA_API mha_ctx *mha_model_ctx(const mha_model *model);
 
 /* The attention of a layer, as defined by the family or by the key "mha.attention" (below). */
@@ -68,12 +68,12 @@ typedef struct mha_model_attention {
     double softcap;              /* 0 = off */
     mha_choice choice;           /* of heads, per sequence (layer.h) */
     mha_selection selection;     /* unused with MHA_CHOICE_EXPERTS */
-    int64_t heads_per_text;      /* heads computed per sequence: all without a choice; the largest option */
+    int64_t heads_per_text;      /* heads computed per sequence: all, the selected ones, or the largest option */
     const int64_t *head_options; /* [head_option_count] with MHA_CHOICE_OPTIONS */
     int64_t head_option_count;
 } mha_model_attention;
 
-/* Description of the checkpoint. Valid during the life of the model. */
+/* Description of the checkpoint. Valid as long as the model. */
 typedef struct mha_model_info {
     const char *family;                                              /* model_type, "llama" */
     int64_t layers, heads, kv_heads, head_dim, hidden, intermediate; /* as in config.json */
@@ -94,18 +94,18 @@ typedef struct mha_model_info {
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 
 /* A pruned checkpoint contains only the rows and columns of the kept heads. The key "mha.heads" of config.json lists
- * them per layer by their original numbers, ascending, in whole groups where keys are shared. A tensor whose shape
- * contradicts config.json is refused. If all layers of a pruned model have the same head count and the family has keys
+ * them per layer by their original numbers, ascending, in whole groups if keys are shared. A tensor whose shape
+ * contradicts config.json is an error. If all layers of a pruned model have the same head count and the family has keys
  * for it (num_attention_heads, num_key_value_heads, head_dim: all families but BERT and GPT-2, where the head width is
  * hidden_size / num_attention_heads), these keys hold that count, so that transformers loads the model. Then
  * "mha.original_heads" holds the head count before pruning, which is greater than every number in "mha.heads".
  *
- * The key "mha.kv_heads": {"keys": N, "values": M} holds the counts of key heads and value heads of a layer where the
- * keys of the family cannot express them: in BERT and GPT-2, where the two counts differ, or where layers differ (N and
- * M are then lists with one count per layer). Each divides the heads of the layer; of H heads, head h reads key head
- * h / (H / N) and value head h / (H / M). "mha.heads" then lists the original numbers of the heads in the order of
- * their rows, which may be any order. num_key_value_heads is unchanged. Where N and M differ, each head is repeated
- * after the projection, and a cache stores the least common multiple of both counts.
+ * The key "mha.kv_heads": {"keys": N, "values": M} holds the numbers of key heads and value heads of a layer if the
+ * family's own keys cannot express them: in BERT and GPT-2, where the two counts differ, or where layers differ (N and
+ * M are then lists with one count per layer). Each divides the heads of the layer; of H heads, head h reads key head h
+ * / (H / N) and value head h / (H / M). "mha.heads" then lists the original numbers of the heads in the order of their
+ * rows, which may be any order. num_key_value_heads is unchanged. Where N and M differ, each head is repeated after the
+ * projection, and a cache stores the least common multiple of both counts.
  *
  * The key "mha.feed_forward": false, or a list of booleans per layer, defines which layers have a feed-forward part. A
  * layer without one is attention only, x = x + attention(norm(x)) in a decoder (Elhage et al. 2021): it has neither
@@ -133,24 +133,25 @@ MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
  *                       to MHA_HEAD_DIM_MAX wide, chosen by a predictor of width P [128]; all heads have one gate, the
  *                       softmax of the scores or 1, depending on S (MHA_CHOICE_OPTIONS). Excludes rotary, qk_norm,
  *                       alibi and shared keys
- * The last three are for encoders only, since the scores depend on the mean of all tokens, which in a decoder includes
- * later ones. They have their own tensors, head_choice, and head_choice_hidden for a predictor. Heads of such layers
- * can be measured and drawn, but not removed (prune.h), regrouped or closed by learned gates. A model with
- * adaptive_heads in a layer provides no per-head results: its head count depends on the text.
- * Keys that an entry lacks have the value of the family's own keys (layer_types, sliding_window,
+ * The last three are for encoders only, because the scores depend on the mean of all tokens, which in a decoder would
+ * include later tokens. They have their own tensors, head_choice, and head_choice_hidden for a predictor. Heads of
+ * these layers can be measured and plotted, but not removed (prune.h), regrouped or closed by learned gates. A model
+ * with adaptive_heads in a layer provides no per-head results: its head count depends on the text.
+ * Keys missing from an entry take the values of the family's own keys (layer_types, sliding_window,
  * attn_logit_softcapping, query_pre_attn_scalar ...). "mha.heads" defines the head count of a layer and "mha.kv_heads"
  * how its heads share keys and values (MHA, GQA, MQA), in new models too. transformers ignores all of these keys
  * silently and computes the attention of the family. */
 
-/* The config.json that was read, UTF-8 JSON. */
+/* Returns the config.json that was read, as UTF-8 JSON. */
 MHA_API const char *mha_model_config_json(const mha_model *model);
 
-/* The tokenizer of the model; NULL if it was opened without one. */
+/* Returns the tokenizer of the model; NULL if the model was opened without one. */
 MHA_API const mha_tokenizer *mha_model_tokenizer(const mha_model *model);
 
 /* ---- decoding: the KV cache ---- */
 
-/* Keys and values of B sequences in every layer, in pages (cache.h). Layers with a window keep the window only. */
+/* Keys and values of B sequences in every layer, in pages (cache.h). Layers with a window keep only the keys and values
+ * of the window. */
 typedef struct mha_model_cache mha_model_cache;
 
 typedef struct mha_model_cache_options {
@@ -166,10 +167,11 @@ MHA_API mha_status mha_model_cache_create(const mha_model *model, const mha_mode
                                           mha_model_cache **out, mha_error *err);
 MHA_API void mha_model_cache_free(mha_model_cache *cache);
 
-/* Tokens in a sequence, -1 if the cache has no such sequence; bytes of all layers. */
+/* Return the number of tokens in a sequence, or -1 for an unknown sequence; and the number of bytes of all layers. */
 MHA_API int64_t mha_model_cache_length(const mha_model_cache *cache, int64_t sequence);
 MHA_API size_t mha_model_cache_bytes(const mha_model_cache *cache);
-/* mha_cache_clear, _truncate and _fork for every layer. A fork shares the first `length` tokens of `from` with `to`. */
+/* Call mha_cache_clear, mha_cache_truncate and mha_cache_fork for every layer. A fork shares the first `length` tokens
+ * of `from` with `to`. */
 MHA_API mha_status mha_model_cache_clear(mha_model_cache *cache, int64_t sequence, mha_error *err);
 MHA_API mha_status mha_model_cache_truncate(mha_model_cache *cache, int64_t sequence, int64_t length, mha_error *err);
 MHA_API mha_status mha_model_cache_fork(mha_model_cache *cache, int64_t from, int64_t to, int64_t length,
@@ -177,14 +179,14 @@ MHA_API mha_status mha_model_cache_fork(mha_model_cache *cache, int64_t from, in
 
 /* ---- the forward pass ---- */
 
-/* B sequences of L tokens, padded to the same length. Any mask is allowed, also one with holes: no query attends to a
- * masked token, whatever its id. Without `positions` they are 0 .. L-1, independent of the mask; in roberta,
- * xlm-roberta and mpnet they count the ids that are not pad_token_id, from pad_token_id + 1, and a given position is a
- * row of the table. max_positions is the number of tokens that the position table serves. */
+/* B sequences of L tokens, padded to the same length. Any mask is allowed, even one with holes: no query attends to a
+ * masked token, regardless of its id. The default positions are 0 .. L-1, independent of the mask. In roberta,
+ * xlm-roberta and mpnet, default positions count the ids that are not pad_token_id, from pad_token_id + 1, and a given
+ * position is a row of the table. max_positions is the number of tokens that the position table supports. */
 typedef struct mha_model_input {
     size_t size;
     int64_t batch, length;
-    const int32_t *ids;       /* [B, L] 0 <= id < vocab, also under the mask */
+    const int32_t *ids;       /* [B, L] 0 <= id < vocab, even for masked tokens */
     const int32_t *type_ids;  /* [B, L] 0 <= type < type_vocab, 0 for models without types; NULL = 0 */
     const uint8_t *mask;      /* [B, L] non-zero = real token, 0 = padding; NULL = all real */
     const int32_t *positions; /* [B, L] >= 0, learned positions below max_positions; NULL = 0 .. L-1 */
@@ -200,19 +202,19 @@ typedef struct mha_model_input {
     /* [layers, B, H] factors on the output of each head, per sequence: 0 removes a head; NULL = ones. A layer with
      * fewer than H heads reads the first ones. */
     const float *gates;
-    /* [layers, H, D] added to the gated output of each head, for every token; NULL = zeros. A gate of 0 and the mean
-     * output of a head over a data set is mean ablation. A layer with fewer than H heads reads the first ones. */
+    /* [layers, H, D] added to the gated output of each head, for every token; NULL = zeros. A gate of 0 and a fill with
+     * the head's mean output over a data set is mean ablation. A layer with fewer than H heads reads the first ones. */
     const float *fills;
     /* Starts the pass at layer `first_layer` with its input `hidden` [B, L, E], which is the on_hidden entry of this
-     * number. The lower layers do not run and pass nothing to callbacks; ids and type_ids are ignored and may be NULL.
-     * Everything else, positions included, is bitwise identical to the full pass. `hidden` may be exactly last_hidden
-     * of the output, which overwrites it; rows of masked tokens may hold anything. NULL with first_layer = 0 starts
-     * from the ids. With a cache `first_layer` must be 0, because every layer caches keys. */
+     * number. The lower layers do not run and do not call callbacks; ids and type_ids are ignored and may be NULL. All
+     * other results are bitwise identical to those of the full pass; positions are still read. `hidden` may
+     * be exactly last_hidden of the output, which overwrites it; rows of masked tokens are arbitrary. NULL with
+     * first_layer = 0 starts from the ids. With a cache `first_layer` must be 0, because every layer caches keys. */
     int64_t first_layer;
     const float *hidden;
     /* [B, L, heads D] input of the output projection of layer `first_layer`, as passed to on_activations and possibly
      * changed. That layer then computes no queries, keys, values or attention, and ignores its gates and fills.
-     * Requires `hidden`, and no output of the attention may be requested. NULL = computed. */
+     * Requires `hidden`; outputs of the attention cannot be requested. NULL = computed. */
     const float *context;
 } mha_model_input;
 
@@ -223,7 +225,7 @@ typedef struct mha_model_head {
 
 /* Statistics of the rows and keys of one layer's attention, without its maps; stats.h defines each. Packed sequences
  * (starts) have [heads, starts[B]] in place of [B, heads, L] and [B, heads, K]. Rows and keys of masked tokens are
- * unspecified and do not contribute to others. */
+ * unspecified and do not contribute to other rows and keys. */
 typedef struct mha_model_stats {
     int64_t layer, heads, keys;                        /* of this layer; K */
     const float *row_entropy, *row_max, *row_distance; /* [B, heads, L] in bits, 0..1, and tokens */
@@ -241,8 +243,8 @@ typedef struct mha_model_stats {
  *                                                layer chooses per text)
  *     out = context Wo^T + bo
  *
- * Query head h reads key head h / (heads / kv_heads). Rows of masked tokens are unspecified. With a cache k and v are
- * those of this call, before they are stored. */
+ * Query head h reads key head h / (heads / kv_heads). Rows of masked tokens are unspecified. With a cache, k and v are
+ * those of the tokens of this call, before they are stored. */
 typedef struct mha_model_activations {
     int64_t layer, rows, heads, kv_heads, head_dim; /* of this layer */
     const float *input;                             /* [rows, E] input of the projections, after the pre-norm */
@@ -275,20 +277,20 @@ typedef struct mha_model_output {
      * on_attention is called for these layers only, and on_rows gets these heads only. NULL = all heads. */
     const mha_model_head *map_heads;
     int64_t map_count;
-    /* [B, map_row_count] requested rows of each sequence, in place of L: row n of this call, or -n for the n-th row
-     * from the end, in any order. probs are 0 for a row that a sequence does not have. Rows that are not requested
-     * cost no time. NULL = all rows. */
+    /* [B, map_row_count] requested rows of each sequence, instead of L: row n of this call, or -n for the n-th row from
+     * the end, in any order. probs are 0 for a row that a sequence does not have. Rows that are not requested cost no
+     * time. NULL = all rows. */
     const int64_t *map_rows;
     int64_t map_row_count;
-    /* Statistics of every layer, called after on_attention: what head measures need for long sequences, whose L x K
-     * maps would not fit into memory. The operator recomputes the scores for them (stats.h has the cost). */
+    /* Receives the statistics of every layer, after on_attention: for head measures on long sequences, whose L x K maps
+     * would not fit in memory. The operator recomputes the scores for them (the cost is in stats.h). */
     int (*on_stats)(void *user, const mha_model_stats *stats);
     int64_t top_keys; /* 0..32 */
-    /* Queries, keys, values and head outputs of every layer, called after on_stats. */
+    /* Receives queries, keys, values and head outputs of every layer, after on_stats. */
     int (*on_activations)(void *user, const mha_model_activations *a);
-    /* Rows of probabilities of one layer, streamed, so that memory grows linearly with the longest sequence; stats.h
-     * defines their order. Called for all rows of real tokens, or for those in map_heads and map_rows; b is the
-     * sequence. Unlike the other callbacks it is called from all threads of the context and cannot stop the pass. */
+    /* Receives rows of probabilities of one layer, streamed, so that memory grows linearly with the longest sequence;
+     * stats.h defines their order. Called for all rows of real tokens, or for those in map_heads and map_rows. Unlike
+     * the other callbacks, it is called from all threads of the context and cannot stop the pass. */
     void (*on_rows)(void *user, int64_t layer, const mha_attn_rows *rows);
     /* [layers, B, H] written for the layers that run: 1 = the head is computed for the sequence; 0 = it is not, or the
      * layer has no such head. Only layers that choose heads per text skip heads; layers that choose the head count
@@ -296,12 +298,12 @@ typedef struct mha_model_output {
     uint8_t *kept;
 } mha_model_output;
 
-/* Runs the model. `output` may be NULL. The results of a sequence are bitwise identical alone, in a batch, padded,
- * for any number of threads, and for any other requested outputs.
+/* Runs the model. `output` may be NULL. The results of a sequence are bitwise identical alone, in a batch or padded,
+ * for any number of threads and any set of requested outputs.
  * Errors: MHA_ERR_ARG for a length beyond learned max_positions or an id outside the vocabulary (all are checked before
  * the first layer runs), MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
- * Allocations: the memory of the pass, and a plan of the operator; another plan where the next layer has a different
- * shape or different requested heads, and one per sequence where the head count depends on the text.
+ * Allocations: the memory of the pass, and an operator plan; one more plan for each layer whose shape or requested
+ * heads differ from those of the layer before, and one per sequence if the head count depends on the text.
  * Cost: 2 operations per dense weight and token, plus those of the operator. If only maps, rows or statistics are
  * requested, the last layer ends after its attention. Additional memory: on_attention B heads L K floats for the layer
  * with most heads; on_stats 20 bytes per head and row, 4 per head and key, and 12 per entry of top_keys;
@@ -319,9 +321,9 @@ typedef struct mha_embed_options {
 
 /* Embeds texts: out [count, E], one vector per text. `options` may be NULL. Texts are terminated UTF-8. A text with
  * more than max_positions tokens is truncated, with a warning in the log of the context: "text 3 of 7: 600 tokens, 88
- * were truncated; the model accepts 512". Runs in batches without padding; the vector of a text does not depend on
- * other texts, bitwise. Reports progress as "embed". Errors: MHA_ERR_ARG, naming the text, for one that is NULL, not
- * UTF-8 or without tokens; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
+ * were truncated; the model accepts 512". Runs in batches without padding; the vector of a text is bitwise independent
+ * of all other texts. Reports progress as "embed". Errors: MHA_ERR_ARG for a text that is NULL, not UTF-8 or without
+ * tokens, naming it; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
 MHA_API mha_status mha_model_embed(const mha_model *model, const char *const *texts, int64_t count,
                                    const mha_embed_options *options, float *out, mha_error *err);
 

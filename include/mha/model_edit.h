@@ -1,4 +1,4 @@
-/* model_edit.h - a model with heads removed (prune.h) or sharing keys and values (regroup.h), in memory.
+/* model_edit.h - an edited model in memory: heads removed (prune.h), or keys and values shared (regroup.h).
  *
  *     mha_model_edit *edit;
  *     mha_prune(model, keep, NULL, &edit, &err);              or mha_regroup(model, &options, &edit, &err)
@@ -7,8 +7,8 @@
  *     mha_model_edit_save(edit, "smaller", 0, &err);
  *     mha_model_edit_free(edit);
  *
- * An edit holds the tensors that change, the new config.json and the record of what was done. All other tensors are
- * read from the source model, which must outlive the edit. The source model is never changed.
+ * An edit holds the changed tensors, the new config.json and a record of the edit. All other tensors are read from the
+ * source model, which must outlive the edit. The source model is never changed.
  */
 #ifndef MHA_MODEL_EDIT_H
 #define MHA_MODEL_EDIT_H
@@ -26,37 +26,38 @@ MHA_API void mha_model_edit_free(mha_model_edit *edit);
 /* Opens the edited model without writing it. The edit must outlive the model; no tokenizer is opened. */
 MHA_API mha_status mha_model_edit_open(const mha_model_edit *edit, mha_model **out, mha_error *err);
 
-/* The tensors that change, named and shaped as in the written file, f32. They live as long as the edit. */
+/* Returns the changed tensors, f32, with the names and shapes of the written file. Valid as long as the edit. */
 MHA_API const mha_named_tensor *mha_model_edit_tensors(const mha_model_edit *edit, int64_t *count);
 
 /* The source model [0] and the edited model [1]. */
 typedef struct mha_edit_evaluation {
-    int64_t heads[2], key_heads[2], value_heads[2];         /* of all layers; of the first layer */
+    int64_t heads[2], key_heads[2], value_heads[2];         /* all layers; first layer; first layer */
     int64_t parameters[2], bytes[2], kv_bytes_per_token[2]; /* as in mha_model_info */
-    mha_comparison comparison;                              /* on the texts; 0 texts without */
-    double tokens_per_second[2]; /* of those texts: the best of at least five passes, in which the models take turns */
-    /* The rule of transformers that keeps it from loading the edited model ("all layers must have the same number of
+    mha_comparison comparison;                              /* on the held-out texts; `texts` is 0 without them */
+    double tokens_per_second[2]; /* best of at least five passes, in which the models alternate */
+    /* The rule that prevents transformers from loading the edited model ("all layers must have the same number of
      * heads"); NULL if it loads. */
     const char *broken_rule;
 } mha_edit_evaluation;
 
-/* Opens the edited model and fills *out. `held_out`: texts that nothing was chosen or fitted on; NULL = sizes alone.
- * Reports progress as "compare" and "speed". Errors: MHA_ERR_ARG for NULL, those of mha_models_compare. */
+/* Opens the edited model and fills in *out. `held_out`: texts that were not used for choosing or fitting; NULL = only
+ * sizes are evaluated. Reports progress as "compare" and "speed". Errors: MHA_ERR_ARG for NULL; those of
+ * mha_models_compare. */
 MHA_API mha_status mha_model_edit_evaluate(const mha_model_edit *edit, const mha_head_data *held_out,
                                            mha_edit_evaluation *out, mha_error *err);
 
-/* Adds measurements of the edited model to the record: a JSON object, terminated, else MHA_ERR_FORMAT. */
+/* Adds measurements of the edited model to the record: a NUL-terminated JSON object, else MHA_ERR_FORMAT. */
 MHA_API mha_status mha_model_edit_note(mha_model_edit *edit, const char *quality_json, mha_error *err);
 
-/* Writes the edited model as mha_model_save does (model_save.h), whole or not at all, with the files of the tokenizer.
+/* Writes the edited model like mha_model_save (model_save.h), completely or not at all, with the tokenizer files.
  *
- * The list "mha.record" of config.json gains one entry. Keys that do not apply are left out:
+ * The list "mha.record" of config.json gains one entry. Keys that do not apply are omitted:
  *   of mha_prune    {"removed": original head numbers per layer, "heads": [before, after], "chosen_by", "fill": tokens,
- *   of mha_regroup  {"regrouped": {"keys": N, "values": M}, "method", "order": the former position of each head, per
+ *   of mha_regroup  {"regrouped": {"keys": N, "values": M}, "method", "order": the original position of each head, per
  *                   layer, "fit": tokens, "weighted_by",
  *   of both         "refit": {"tokens", "ridge"}, "compatible": true, "from": {file: sha256}, "quality"}
- * "from" has the digests of the files that the source model was opened from, "quality" is what mha_model_edit_note got.
- * Errors: those of mha_model_save. */
+ * "from" holds the digests of the files that the source model was opened from; "quality" is the object passed to
+ * mha_model_edit_note. Errors: those of mha_model_save. */
 MHA_API mha_status mha_model_edit_save(const mha_model_edit *edit, const char *folder, int overwrite, mha_error *err);
 
 #ifdef __cplusplus

@@ -1,10 +1,10 @@
-/* model_grads.h - the backward pass of a whole model: gradients of every parameter, of head gates, of embeddings.
+/* model_grads.h - the backward pass of a whole model: gradients of parameters, head gates and embeddings.
  *
  *     mha_model_grads *grads;
  *     const mha_model_loss_args args = { .size = sizeof args, .labels = labels };
  *     double loss;
  *     mha_model_grads_create(model, NULL, &grads, &err);
- *     mha_model_grads_loss(grads, &input, &args, &loss, NULL, &err);             forward, loss, and back
+ *     mha_model_grads_loss(grads, &input, &args, &loss, NULL, &err);             forward and backward
  *     const mha_named_tensor *g = mha_model_grads_list(grads, &count);           g[n].name, g[n].data
  *
  * For a custom loss, call mha_model_grads_forward, then mha_model_grads_backward any number of times.
@@ -129,7 +129,7 @@ typedef struct mha_model_gradient {
     const float *logits;      /* [B, L, vocab] */
     float *gates;             /* [layers, B, H] written: of input->gates, or of implicit ones; 0 for missing heads */
     float *embeddings;        /* [B, L, E] written: of each token's word embedding */
-    /* Called on the calling thread after each layer, from the last layer to the first; its data is valid during the
+    /* Called on the calling thread after each layer, from the last layer to the first; its data are valid during the
      * call only. Non-zero stops the backward pass with MHA_ERR_CANCELLED. */
     int (*on_context)(void *user, const mha_model_context_gradient *g);
     void *user;
