@@ -18,6 +18,6 @@ int main(void)
     mha_error err;
     if (mha_attention(NULL, &desc, &args, &err) != MHA_OK) return fprintf(stderr, "%s\n", err.message), 1;
 
-    for (float *p = probs; p < probs + L * L; p += L) /* the rows of head 0 */
-        printf("token %d looks at %.3f %.3f %.3f %.3f\n", (int)(p - probs) / L, p[0], p[1], p[2], p[3]);
+    for (float *p = probs; p < probs + L * L; p += L) /* rows of head 0 */
+        printf("token %d attends to %.3f %.3f %.3f %.3f\n", (int)(p - probs) / L, p[0], p[1], p[2], p[3]);
 }

@@ -1,5 +1,5 @@
-/* batched_product.c - two heads of three rows, each times its own transpose: head by head with a linear layer, and both
- * at once as the scores of the operator. The digits are those that PyTorch prints for head @ head.transpose(-2, -1). */
+/* batched_product.c - multiplies two heads of three rows by their own transposes: head by head with a linear layer, and
+ * both at once as attention scores. Prints the same digits as PyTorch for head @ head.transpose(-2, -1). */
 #include <mha/mha.h>
 #include <stdio.h>
 
@@ -18,7 +18,7 @@ static void print(const char *name, float m[HEADS][ROWS][ROWS])
                (double)m[row / ROWS][row % ROWS][2]);
 }
 
-/* y = x x^T: a linear layer computes y = x W^T, and W is x here. */
+/* y = x x^T: a linear layer computes y = x W^T, here with W = x. */
 static mha_status square(const float *x, float *y, mha_error *err)
 {
     mha_linear *linear = NULL;

@@ -1,5 +1,6 @@
-/* chosen_heads.c - the choices of three selectors for each sequence: a router chooses two of four experts, a predictor
- * keeps two of four heads, another one a number of heads. Seeds and choices are those of `mha tour`. */
+/* chosen_heads.c - prints the choices of three selectors for each sequence: a router selects two of four experts, a
+ * predictor selects two of four heads, and another predictor selects the number of heads. Seeds and choices match those
+ * of `mha tour`. */
 #include <mha/mha.h>
 #include <stdio.h>
 
@@ -13,7 +14,7 @@ static void print_row(const char *name, const mha_step_view *step, int64_t b)
         printf(" %.4f", (double)((const float *)step->data)[b * step->stride[0] + i * step->stride[1]]);
 }
 
-/* One line per sequence: the logits of the selector, its choice, and the gates of the chosen heads. */
+/* Prints one line per sequence: the logits of the selector, its choice, and the gates of the chosen heads. */
 static void print_choices(const mha_trace *trace, int64_t batch)
 {
     mha_step_view logits, gates;
@@ -67,9 +68,9 @@ int main(void)
         .size = sizeof adaptive, .d_model = 16, .head_options = choices, .head_option_count = 3};
 
     mha_status status = mha_moe_heads_create(NULL, &experts, &layer, &err);
-    if (status == MHA_OK) status = show("experts, each with a projection", layer, 152, 3, 8, &err);
+    if (status == MHA_OK) status = show("experts with separate projections", layer, 152, 3, 8, &err);
     if (status == MHA_OK) status = mha_moe_heads_create(NULL, &slots, &layer, &err);
-    if (status == MHA_OK) status = show("experts, each with columns of its own", layer, 23, 3, 8, &err);
+    if (status == MHA_OK) status = show("experts with separate columns", layer, 23, 3, 8, &err);
     if (status == MHA_OK) status = mha_head_pruning_create(NULL, &pruned, &layer, &err);
     if (status == MHA_OK) status = show("head pruning", layer, 31, 3, 8, &err);
     if (status == MHA_OK) status = mha_adaptive_heads_create(NULL, &adaptive, &layer, &err);

@@ -1,5 +1,5 @@
-/* grouped_query.c - four query heads that share two heads of keys and values: what a cache has to hold, and that it is
- * plain attention on repeated keys and values, to the bit, without repeating them. */
+/* grouped_query.c - four query heads share two key/value heads. Prints the size of a token in a cache, and checks that
+ * the result is bitwise identical to plain attention on repeated keys and values. */
 #include <mha/mha.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@ enum { BATCH = 2, LQ = 3, LK = 5, WIDTH = 8, HEADS = 4, KV_HEADS = 2, D = WIDTH 
 static float query[BATCH * LQ * WIDTH], key[BATCH * LK * WIDTH], value[BATCH * LK * WIDTH], y[BATCH * LQ * WIDTH];
 static float k[BATCH][HEADS][LK][D], v[BATCH][HEADS][LK][D], plain[BATCH][LQ][HEADS][D];
 
-/* Query head h uses key/value head h / (HEADS / KV_HEADS). */
+/* Repeats each key/value head for its query heads: query head h uses key/value head h / (HEADS / KV_HEADS). */
 static void repeat(const mha_step_view *step, float to[BATCH][HEADS][LK][D])
 {
     for (int b = 0; b < BATCH; b++)
@@ -20,7 +20,7 @@ static void repeat(const mha_step_view *step, float to[BATCH][HEADS][LK][D])
                        sizeof to[b][h][j]);
 }
 
-/* Plain attention of all heads, on keys and values that are there twice. */
+/* Runs plain attention of all heads on the repeated keys and values. */
 static mha_status attend(const mha_step_view *q, mha_error *err)
 {
     const mha_attn_desc desc = {
@@ -62,12 +62,12 @@ int main(void)
         repeat(&steps[2], v);
         status = attend(&steps[0], &err);
         same = memcmp(plain, context.data, sizeof plain) == 0;
-        printf("a token's keys and values: %lld heads of %d numbers for %lld query heads\n",
+        printf("keys and values of a token: %lld heads of %d elements for %lld query heads\n",
                (long long)steps[1].shape[1], 2 * D, (long long)steps[0].shape[1]);
     }
     if (status != MHA_OK) fprintf(stderr, "%s\n", err.message);
-    printf("%lld parameters; the context is that of repeated keys and values: %s\n",
-           (long long)mha_variant_parameter_count(layer), same ? "the same bits" : "no");
+    printf("%lld parameters; the context is %s that of repeated keys and values\n",
+           (long long)mha_variant_parameter_count(layer), same ? "bitwise identical to" : "different from");
     mha_trace_free(trace);
     mha_variant_free(layer);
     return !same;

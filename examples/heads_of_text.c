@@ -14,7 +14,7 @@ static double mean(const float *numbers, int64_t count)
     return sum / (double)count;
 }
 
-/* One layer, as the pass goes through it. One text alone: rows are [heads, tokens]. */
+/* Prints the statistics of a layer during the pass. With a single text, rows are [heads, tokens]. */
 static int print_layer(void *user, const mha_model_stats *s)
 {
     const int64_t tokens = s->keys;
@@ -23,7 +23,7 @@ static int print_layer(void *user, const mha_model_stats *s)
         printf("%5lld.%-4lld %8.3f %8.2f %8.3f\n", (long long)s->layer, (long long)h,
                mean(s->row_entropy + h * tokens, tokens), mean(s->row_distance + h * tokens, tokens),
                (double)s->received[h * tokens] / (double)tokens);
-    return 0; /* anything else stops the pass */
+    return 0; /* a non-zero return stops the pass */
 }
 
 static mha_status run(const char *folder, const char *text, mha_error *err)

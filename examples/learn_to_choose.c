@@ -1,6 +1,7 @@
-/* learn_to_choose.c - head pruning that learns which head to keep. Sequences are of two kinds, and a teacher has a head
- * for each. Three learners keep one of two heads: in the published form the choice has no gradient and stays as it was
- * drawn, so that both heads must do both jobs; with soft or straight-through gates the choice learns too. */
+/* learn_to_choose.c - head pruning that learns which head to keep. There are two kinds of sequences, and a teacher with
+ * one head for each kind. Three layers learn from it and keep one of two heads. In the published form, the choice has
+ * no gradient and stays as initialized, so both heads must serve both kinds; with soft or straight-through gates, the
+ * choice is also trained. */
 #include <mha/mha.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +18,7 @@ static mha_status create(mha_selection selection, uint64_t seed, mha_rng *rng, m
     return status == MHA_OK ? mha_variant_init(*layer, rng, err) : status;
 }
 
-/* The teacher keeps head 0 where number 0 of the tokens is the greater one of 0 and 1, and head 1 elsewhere. */
+/* Makes the teacher keep head 0 if element 0 of the tokens is greater than element 1, and head 1 otherwise. */
 static mha_status teach(mha_variant *teacher, mha_error *err)
 {
     int64_t count;
@@ -32,7 +33,7 @@ static mha_status teach(mha_variant *teacher, mha_error *err)
     return mha_variant_update(teacher, err);
 }
 
-/* Random tokens; sequence b is of kind b % 2. */
+/* Samples random tokens; sequence b is of kind b % 2. */
 static mha_status draw(mha_rng *rng, mha_error *err)
 {
     const mha_status status = mha_rng_randn(rng, x, NUMBERS, err);
@@ -42,7 +43,7 @@ static mha_status draw(mha_rng *rng, mha_error *err)
     return status;
 }
 
-/* Gradient descent on the mean squared error; `loss` is that before the step. */
+/* Takes one step of gradient descent on the mean squared error; `loss` is the error before the step. */
 static mha_status step(mha_variant *layer, const mha_variant_input *in, mha_trace *trace, double *loss, mha_error *err)
 {
     const float rate = 10;
@@ -64,7 +65,8 @@ static mha_status step(mha_variant *layer, const mha_variant_input *in, mha_trac
     return mha_variant_update(layer, err);
 }
 
-/* Sequences of the last batch that were given the head of their kind, whichever head each kind has taken. */
+/* Returns how many sequences of the last batch got the head for their kind, regardless of which head serves which
+ * kind. */
 static int suited(const mha_trace *trace)
 {
     int same = 0;
@@ -74,7 +76,8 @@ static int suited(const mha_trace *trace)
     return same > BATCH / 2 ? same : BATCH - same;
 }
 
-/* All three see the same draws. Stores the mean error of the last steps, each on sequences never seen before. */
+/* Trains a layer; all three layers get the same samples. Stores the mean error of the last steps; every step uses new
+ * sequences. */
 static mha_status learn(const char *name, mha_selection selection, const mha_variant *teacher, double *error,
                         mha_error *err)
 {
@@ -93,7 +96,7 @@ static mha_status learn(const char *name, mha_selection selection, const mha_var
         if (n >= STEPS - LAST) *error += loss / LAST;
     }
     if (status == MHA_OK)
-        printf("%-18smean squared error %.5f, the suited head for %d of %d sequences\n", name, *error, suited(trace),
+        printf("%-18smean squared error %.5f, the right head for %d of %d sequences\n", name, *error, suited(trace),
                BATCH);
     mha_trace_free(trace);
     mha_variant_free(layer);
@@ -112,7 +115,7 @@ int main(void)
     if (status == MHA_OK) status = learn("soft gates", MHA_SELECTION_SOFT, teacher, &soft, &err);
     if (status == MHA_OK) status = learn("straight-through", MHA_SELECTION_STRAIGHT_THROUGH, teacher, &through, &err);
     if (status != MHA_OK) fprintf(stderr, "%s\n", err.message);
-    if (status == MHA_OK && soft < hard / 5 && through < hard / 5) puts("the choice has been learned");
+    if (status == MHA_OK && soft < hard / 5 && through < hard / 5) puts("the layers learned to choose");
     mha_variant_free(teacher);
     return status != MHA_OK;
 }

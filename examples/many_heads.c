@@ -1,11 +1,11 @@
-/* many_heads.c - the same sentence through two heads that are a list, and through one matrix split into two: the
- * numbers that PyTorch prints for seed 123. */
+/* many_heads.c - runs the same sentence through a list of two heads, and through one matrix split into two heads.
+ * Prints the same digits as PyTorch for seed 123. */
 #include <mha/mha.h>
 #include <stdio.h>
 
 enum { BATCH = 2, TOKENS = 6, D_IN = 3, D_OUT = 4 };
 
-/* "Your journey starts with one step", three features per word, twice. */
+/* "Your journey starts with one step" twice, with three features per word. */
 static const float inputs[BATCH][TOKENS][D_IN] = {{{0.43f, 0.15f, 0.89f},
                                                    {0.55f, 0.87f, 0.66f},
                                                    {0.57f, 0.85f, 0.64f},
@@ -19,7 +19,7 @@ static const float inputs[BATCH][TOKENS][D_IN] = {{{0.43f, 0.15f, 0.89f},
                                                    {0.77f, 0.25f, 0.10f},
                                                    {0.05f, 0.80f, 0.55f}}};
 
-/* Initializes the layer from seed 123, runs it and prints the first sentence. */
+/* Initializes the layer from seed 123, runs it and prints the output of the first sentence. */
 static mha_status show(const char *name, mha_variant *layer, mha_error *err)
 {
     float output[BATCH][TOKENS][D_OUT];
@@ -50,7 +50,7 @@ int main(void)
         .size = sizeof one_matrix, .d_in = D_IN, .d_out = D_OUT, .num_heads = 2, .context_length = TOKENS};
 
     mha_status status = mha_stacked_heads_create(NULL, &stacked, &list, &err);
-    if (status == MHA_OK) status = show("two heads in a list", list, &err);
+    if (status == MHA_OK) status = show("a list of two heads", list, &err);
     if (status == MHA_OK) status = mha_weight_split_create(NULL, &one_matrix, &split, &err);
     if (status == MHA_OK) status = show("one matrix split into two heads", split, &err);
     if (status != MHA_OK) fprintf(stderr, "%s\n", err.message);

@@ -1,5 +1,5 @@
-/* mask_and_dropout.c - what the causal mask and dropout make of the weights of five words: the digits that PyTorch
- * prints for seed 123. */
+/* mask_and_dropout.c - applies the causal mask and dropout to the weights of five words. Prints the same digits as
+ * PyTorch for seed 123. */
 #include <mha/mha.h>
 #include <stdio.h>
 
@@ -14,7 +14,7 @@ static void print(const char *name, const float *matrix)
         printf("%12.5g%s", (double)matrix[n], (n + 1) % TOKENS ? "" : "\n");
 }
 
-/* y = x w, with w [in, out] drawn from [0, 1). */
+/* y = x w, with w [in, out] sampled from [0, 1). */
 static mha_status project(mha_rng *rng, float *y, mha_error *err)
 {
     float w[WIDTH * WIDTH];

@@ -1,7 +1,7 @@
-/* save_and_load.c - a layer's parameters to a safetensors file and back, into another layer: the same output, to the
- * bit. PyTorch reads the same file with safetensors.torch.load_file.
+/* save_and_load.c - saves the parameters of a layer to a safetensors file, loads them into another layer, and checks
+ * that the output is bitwise identical. PyTorch reads the same file with safetensors.torch.load_file.
  *
- *     save_and_load [FILE]        default: layer.safetensors; a file of that name is replaced */
+ *     save_and_load [FILE]        default: layer.safetensors; an existing file is overwritten */
 #include <mha/mha.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static mha_status save(const char *path, mha_error *err)
     return status;
 }
 
-/* The same kind of layer, with zeros until the file has filled its list. */
+/* Creates another layer with the same options, fills its parameters from the file, and runs it. */
 static mha_status load(const char *path, mha_error *err)
 {
     mha_variant *layer = NULL;
@@ -41,10 +41,10 @@ static mha_status load(const char *path, mha_error *err)
     const mha_named_tensor *list = status == MHA_OK ? mha_variant_parameters(layer, &count) : NULL;
     if (status == MHA_OK) status = mha_file_open(NULL, path, NULL, &file, err);
     if (status == MHA_OK) status = mha_tensors_read(file, list, count, err);
-    if (status == MHA_OK) status = mha_variant_update(layer, err); /* packs what was read */
+    if (status == MHA_OK) status = mha_variant_update(layer, err); /* packs the loaded parameters */
     if (status == MHA_OK) status = mha_variant_forward(layer, &in, after, NULL, err);
     for (int64_t n = 0; status == MHA_OK && n < mha_file_count(file); n++)
-        printf("%-14s %3lld numbers\n", mha_file_tensor(file, n)->name, (long long)mha_file_tensor(file, n)->elements);
+        printf("%-14s %3lld elements\n", mha_file_tensor(file, n)->name, (long long)mha_file_tensor(file, n)->elements);
     mha_file_free(file);
     mha_variant_free(layer);
     return status;
@@ -58,6 +58,6 @@ int main(int argc, char **argv)
     if (status == MHA_OK) status = load(path, &err);
     if (status != MHA_OK) return fprintf(stderr, "%s\n", err.message), 1;
     const int same = memcmp(before, after, sizeof before) == 0;
-    puts(same ? "the loaded layer has the same output, to the bit" : "the loaded layer has another output");
+    puts(same ? "the output of the loaded layer is bitwise identical" : "the output of the loaded layer differs");
     return !same;
 }

@@ -1,5 +1,5 @@
-/* split_heads.c - view, transpose and back without moving an element: heads are strides. Every word attends only to
- * itself here, so that the output is v, read through one set of strides and written through another. */
+/* split_heads.c - splits and merges heads without a separate transpose: heads are only strides. Every word attends only
+ * to itself here, so the output is v, read with one set of strides and written with another. */
 #include <mha/mha.h>
 #include <stdio.h>
 
@@ -27,7 +27,7 @@ int main(void)
 {
     float heads[HEADS][WORDS][D], merged[WORDS][WIDTH];
     mha_error err;
-    /* strides of batch, head, word, number: in a row of the projection a head is D numbers further */
+    /* strides of batch, head, word, element: in a row of the projection, heads are D elements apart */
     const mha_cview by_word = {rows, {0, D, WIDTH, 1}}, by_head = {heads, {0, (int64_t)WORDS * D, D, 1}};
     mha_status status = copy(by_word, (mha_view){heads, {0, (int64_t)WORDS * D, D, 1}}, &err);
     if (status == MHA_OK) status = copy(by_head, (mha_view){merged, {0, D, WIDTH, 1}}, &err);
@@ -41,5 +41,5 @@ int main(void)
     }
     for (int n = 0; n < WORDS * WIDTH; n++)
         same += merged[n / WIDTH][n % WIDTH] == rows[n / WIDTH][n % WIDTH];
-    printf("together again: %d of %d numbers are in their place\n", same, WORDS * WIDTH);
+    printf("merged: %d of %d elements equal the input\n", same, WORDS * WIDTH);
 }

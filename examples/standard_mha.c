@@ -1,12 +1,12 @@
-/* standard_mha.c - multi-head attention with a mask of 0 and 1: three sequences of five, four and three keys, of which
- * the first query of the last one may see none. The digits are those that PyTorch prints for seed 13. */
+/* standard_mha.c - multi-head attention with a mask of 0 and 1: three sequences with five, four and three keys. The
+ * first query of the last sequence attends to no key. Prints the same digits as PyTorch for seed 13. */
 #include <mha/mha.h>
 #include <stdio.h>
 
 enum { BATCH = 3, LQ = 3, LK = 5, WIDTH = 8, HEADS = 4 };
 static float query[BATCH * LQ * WIDTH], key[BATCH * LK * WIDTH], value[BATCH * LK * WIDTH], y[BATCH * LQ * WIDTH];
 
-/* 1 = may be seen. One mask for each sequence and query; it serves all heads. */
+/* 1 = visible. One mask per sequence and query, the same for all heads. */
 static const uint8_t keep[BATCH][1][LQ][LK] = {{{{1, 1, 1, 1, 1}, {1, 1, 1, 1, 1}, {1, 1, 1, 1, 1}}},
                                                {{{1, 1, 1, 1, 0}, {1, 1, 1, 1, 0}, {1, 1, 1, 1, 0}}},
                                                {{{0, 0, 0, 0, 0}, {1, 1, 1, 0, 0}, {1, 1, 1, 0, 0}}}};
@@ -50,7 +50,7 @@ int main(void)
 
     for (int64_t b = 0; status == MHA_OK && b < BATCH; b++)
         if (mha_trace_step(trace, MHA_STEP_WEIGHTS, &weights)) print_weights(&weights, b);
-    for (int d = 0; status == MHA_OK && d < WIDTH; d++) /* of the query without keys: the mean of all values */
+    for (int d = 0; status == MHA_OK && d < WIDTH; d++) /* the query without visible keys: the mean of all values */
         printf("%8.4f%s", (double)y[(BATCH - 1) * LQ * WIDTH + d], d + 1 < WIDTH ? "" : "\n");
     if (status != MHA_OK) fprintf(stderr, "%s\n", err.message);
     mha_trace_free(trace);

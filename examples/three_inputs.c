@@ -1,11 +1,11 @@
-/* three_inputs.c - queries from one sequence, keys and values from another, two heads, and a mask for keys that are
- * padding: the digits that PyTorch prints for seed 3. */
+/* three_inputs.c - queries from one sequence, keys and values from another, with two heads and a mask for padding keys.
+ * Prints the same digits as PyTorch for seed 3. */
 #include <mha/mha.h>
 #include <stdio.h>
 
 enum { BATCH = 2, LQ = 3, LK = 5, D_IN = 6, D_OUT = 8, HEADS = 2 };
 static float query[BATCH * LQ * D_IN], key[BATCH * LK * D_IN], value[BATCH * LK * D_IN], output[BATCH * LQ * D_OUT];
-static const float padding[BATCH][LK] = {{0, 0, 0, 0, 1}, {0, 0, 0, 1, 1}}; /* 1 = not to be seen */
+static const float padding[BATCH][LK] = {{0, 0, 0, 0, 1}, {0, 0, 0, 1, 1}}; /* 1 = masked */
 
 int main(void)
 {

@@ -1,12 +1,12 @@
-/* token_by_token.c - LLaMA attention over a whole sequence, and again one token at a time with the keys and values of
- * those before: the same bits. */
+/* token_by_token.c - runs LLaMA attention over a whole sequence, then one token at a time with cached keys and values,
+ * and checks that the outputs are bitwise identical. */
 #include <mha/mha.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { TOKENS = 6, WIDTH = 16, HEADS = 4, KV_HEADS = 2, HEAD_DIM = WIDTH / HEADS };
 
-/* The keys or values of the last call, [KV_HEADS, tokens, HEAD_DIM], for the next one. */
+/* Copies the keys or values of the last call, [KV_HEADS, tokens, HEAD_DIM], to `past` for the next call. */
 static void keep(const mha_trace *trace, mha_step step, float *past)
 {
     mha_step_view v;
@@ -51,7 +51,7 @@ int main(void)
         same += memcmp(one, whole + in.past_len * WIDTH, sizeof one) == 0;
     }
     if (status != MHA_OK) fprintf(stderr, "%s\n", err.message);
-    printf("%d of %d tokens have the bits of the whole sequence\n", same, TOKENS);
+    printf("%d of %d tokens are bitwise identical to the full-sequence pass\n", same, TOKENS);
     mha_trace_free(trace);
     mha_variant_free(layer);
     return same != TOKENS;

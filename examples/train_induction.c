@@ -3,16 +3,17 @@
  * occurrence, which takes two heads in sequence: one that attends to the previous token, and one that attends to the
  * token whose previous token is the current one (Elhage et al. 2021; Olsson et al. 2022).
  *
- *     train_induction [FOLDER]     the model is saved there: `mha heads FOLDER --ids ...` gives the same labels
+ *     train_induction [FOLDER]     saves the model there: `mha heads -m FOLDER --ids ...` gives the same labels
  *
- * Fails unless the heads appear, removing them destroys the ability, and removing as many other heads does not. */
+ * Fails unless induction heads form, removing them destroys the prediction, and removing as many other heads does
+ * not. */
 #include <math.h>
 #include <mha/mha.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The second layer finds its keys by what they hold alone: it has no positions. It has fewer heads than the first, as
- * all of them become induction heads, and others are wanted to compare with. */
+/* The second layer has no positions, so it finds keys only by their content. It has fewer heads than the first layer
+ * because all of its heads become induction heads, and other heads are needed for comparison. */
 enum { VOCAB = 64, LAYERS = 2, HEADS = 6, BATCH = 32, TOKENS = 48, STEPS = 600, EVERY = 50, ALL = LAYERS * HEADS };
 static const char config[] =
     "{\"model_type\": \"llama\", \"vocab_size\": 64, \"hidden_size\": 64, \"head_dim\": 16, \"num_hidden_layers\": 2,"
@@ -22,8 +23,8 @@ static const char config[] =
 
 static int32_t ids[BATCH * TOKENS], labels[BATCH * TOKENS];
 
-/* Random tokens, repeated after 8 to 24 of them. Asked for is what the repetition foretells: all but the first copy and
- * the token behind it. */
+/* Samples random tokens that repeat with a period of 8 to 24. The labels are the tokens that the repetition determines:
+ * all except the first copy and the token after it. */
 static void draw(mha_rng *rng)
 {
     for (int b = 0; b < BATCH; b++) {
@@ -36,7 +37,7 @@ static void draw(mha_rng *rng)
     }
 }
 
-/* The loss of what draw left, with these heads removed. */
+/* Computes the loss on the sequences that `draw` sampled last, with these heads removed. */
 static mha_status loss_without(mha_trainer *trainer, const uint8_t removed[ALL], double *loss, mha_error *err)
 {
     float gates[LAYERS * BATCH * HEADS];
@@ -47,7 +48,8 @@ static mha_status loss_without(mha_trainer *trainer, const uint8_t removed[ALL],
     return mha_trainer_loss(trainer, &batch, 1, loss, NULL, err);
 }
 
-/* Measures every head, on what draw left and on the probe texts of its own that the published score asks for. */
+/* Measures every head on the sequences that `draw` sampled last, and on the probe texts that the published score
+ * requires. */
 static mha_status measure(const mha_model *model, mha_heads **heads, mha_error *err)
 {
     int64_t starts[BATCH + 1];
@@ -74,7 +76,7 @@ static mha_status learn(mha_trainer *trainer, mha_rng *rng, mha_error *err)
     const mha_model_input in = {.size = sizeof in, .batch = BATCH, .length = TOKENS, .ids = ids};
     const mha_train_batch batch = {.input = &in, .labels = labels};
     mha_status status = MHA_OK;
-    printf("                 layer 0: mass on the token before   layer 1: induction score\n step     loss  ");
+    printf("                 layer 0: mass on the previous token   layer 1: induction score\n step     loss  ");
     for (int n = 0; n < 9; n++)
         printf("   %d.%d", n / HEADS, n % HEADS);
     printf("\n");
@@ -93,7 +95,8 @@ static mha_status learn(mha_trainer *trainer, mha_rng *rng, mha_error *err)
 
 /* ---- the experiment ---- */
 
-/* The heads with a label; of MHA_HEAD_LABELS, those that are neither induction nor previous-token heads. */
+/* Lists the heads with a label, or, for MHA_HEAD_LABELS, the heads that are neither induction nor previous-token
+ * heads. */
 static int find(const mha_heads *heads, mha_head_label label, int list[ALL])
 {
     int count = 0;
@@ -114,7 +117,7 @@ static void print_list(const char *name, const int *list, int count)
     printf("\n");
 }
 
-/* The greatest loss without `count` heads of the list, whichever they are. */
+/* Computes the largest loss over all ways to remove `count` heads of the list. */
 static mha_status worst_without(mha_trainer *trainer, const int *list, int length, int count, double *worst,
                                 mha_error *err)
 {
@@ -138,7 +141,7 @@ static int expect(int holds, const char *what)
     return holds;
 }
 
-/* Nats on sequences that it has never seen. Returns whether all holds. */
+/* Prints losses in nats on new sequences. Returns 1 if all expectations hold. */
 static int judge(mha_trainer *trainer, const mha_heads *heads, mha_status *status, mha_error *err)
 {
     int induction[ALL], before[ALL], others[ALL];
@@ -149,17 +152,18 @@ static int judge(mha_trainer *trainer, const mha_heads *heads, mha_status *statu
     print_list("induction heads:     ", induction, n);
     print_list("previous-token heads:", before, p);
     print_list("others:              ", others, rest);
-    if (!expect(n > 0 && p > 0 && rest >= n, "no induction head, no previous-token head, or too few others")) return 0;
+    if (!expect(n > 0 && p > 0 && rest >= n, "missing induction or previous-token heads, or too few other heads"))
+        return 0;
     *status = worst_without(trainer, others, rest, 0, &whole, err);
     if (*status == MHA_OK) *status = worst_without(trainer, induction, n, n, &without, err);
     if (*status == MHA_OK) *status = worst_without(trainer, others, rest, n, &worst, err);
     if (*status != MHA_OK) return 0;
-    printf("loss %.3f; without the induction heads %.3f, chance is ln 64 = %.3f; without any %d others at most %.3f,"
-           " %.2f of chance\n",
+    printf("loss %.3f; without the induction heads %.3f, chance is ln 64 = %.3f; without any %d other heads at most"
+           " %.3f, %.2f of chance\n",
            whole, without, chance, n, worst, worst / chance);
-    return expect(whole < 0.25 * chance, "it has not learned to repeat") &
-           expect(without > 0.75 * chance, "it repeats without its induction heads") &
-           expect(worst < 0.25 * chance, "it needs the other heads to repeat");
+    return expect(whole < 0.25 * chance, "the model has not learned to repeat") &
+           expect(without > 0.75 * chance, "the model repeats without its induction heads") &
+           expect(worst < 0.25 * chance, "the model needs the other heads to repeat");
 }
 
 static mha_status run(const char *folder, int *holds, mha_error *err)
@@ -181,7 +185,8 @@ static mha_status run(const char *folder, int *holds, mha_error *err)
     mha_rng_manual_seed(&rng, 1);
     mha_status status = mha_model_create(NULL, config, &seed, &model, err);
     if (status == MHA_OK) status = mha_trainer_create(model, &options, &trainer, err);
-    if (status == MHA_OK && folder) status = mha_trainer_save(trainer, folder, &as, err); /* no folder, no training */
+    /* Saving before training fails early if the folder cannot be written. */
+    if (status == MHA_OK && folder) status = mha_trainer_save(trainer, folder, &as, err);
     if (status == MHA_OK) status = learn(trainer, &rng, err);
     draw(&rng);
     if (status == MHA_OK) status = measure(mha_trainer_model(trainer), &heads, err);
@@ -199,6 +204,6 @@ int main(int argc, char **argv)
     int holds = 0;
     if (argc > 2) return fprintf(stderr, "usage: train_induction [FOLDER]\n"), 2;
     if (run(argc > 1 ? argv[1] : NULL, &holds, &err) != MHA_OK) return fprintf(stderr, "%s\n", err.message), 1;
-    if (holds) printf("induction heads do it\n");
+    if (holds) printf("the induction heads predict the repetition\n");
     return !holds;
 }

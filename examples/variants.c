@@ -1,5 +1,5 @@
-/* variants.c - the improved variants of multi-head attention on one input: parameters, and the flops of a forward call,
- * next to the plain layer. */
+/* variants.c - runs the improved variants of multi-head attention and the plain layer on one input, and prints their
+ * parameters and the flops of a forward call. */
 #include <mha/mha.h>
 #include <stdio.h>
 

@@ -54,7 +54,7 @@ typedef enum mha_diversity_kind {
         MHA_DIVERSITIES
 } mha_diversity_kind;
 
-/* "cosine" ...; NULL out of range. */
+/* Return the key, such as "cosine", and its help text; NULL if out of range. */
 MHA_API const char *mha_diversity_key(mha_diversity_kind what);
 MHA_API const char *mha_diversity_help(mha_diversity_kind what);
 

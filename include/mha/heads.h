@@ -54,7 +54,7 @@ typedef enum mha_head_metric {
         MHA_HEAD_METRICS
 } mha_head_metric;
 
-/* "entropy" ...; NULL out of range. */
+/* Return the key, such as "entropy", and its help text; NULL if out of range. */
 MHA_API const char *mha_head_metric_key(mha_head_metric metric);
 MHA_API const char *mha_head_metric_help(mha_head_metric metric);
 
@@ -82,7 +82,7 @@ typedef enum mha_head_label {
         MHA_HEAD_LABELS
 } mha_head_label;
 
-/* "induction" ...; NULL out of range. */
+/* Return the key, such as "induction", and its help text; NULL if out of range. */
 MHA_API const char *mha_head_label_key(mha_head_label label);
 MHA_API const char *mha_head_label_help(mha_head_label label);
 

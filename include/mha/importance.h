@@ -85,7 +85,7 @@ typedef enum mha_importance_score {
         MHA_IMPORTANCE_SCORES
 } mha_importance_score;
 
-/* "gate" ...; NULL out of range. */
+/* Return the key, such as "gate", and its help text; NULL if out of range. */
 MHA_API const char *mha_importance_score_key(mha_importance_score score);
 MHA_API const char *mha_importance_score_help(mha_importance_score score);
 /* Returns 1 for scores that need a loss, which an encoder has only with labels or pairs; 0 if out of range. */
@@ -101,7 +101,7 @@ typedef enum mha_head_loss {
                       S = scale E_a E_b^T: (CE(S, diagonal) + CE(S^T, diagonal)) / 2 */
 } mha_head_loss;
 
-/* "auto", "none", "lm", "mlm", "pairs"; NULL out of range. */
+/* Returns "auto", "none", "lm", "mlm" or "pairs"; NULL if out of range. */
 MHA_API const char *mha_head_loss_key(mha_head_loss loss);
 
 typedef struct mha_importance_options {

@@ -64,7 +64,7 @@ typedef enum mha_regroup_method {
         MHA_REGROUP_METHODS
 } mha_regroup_method;
 
-/* "closed" ...; NULL out of range. */
+/* Return the key, such as "closed", and its help text; NULL if out of range. */
 MHA_API const char *mha_regroup_method_key(mha_regroup_method method);
 MHA_API const char *mha_regroup_method_help(mha_regroup_method method);
 

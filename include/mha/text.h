@@ -22,8 +22,9 @@
  * token prefix or suffix, and sequences of more than 32 steps. It rejects Unigram without an unk_id, with a duplicate
  * piece or with a piece longer than 512 bytes.
  *
- * For a text of n bytes, time is O(n log n) at worst (BPE on a single endless word) and memory is O(n), even for
- * hostile input. A text may have 4 GiB minus one byte; its normalized form, 16 times its length plus 4096 bytes. */
+ * For a text of n bytes, time is O(n log n) at worst (BPE on a single word of n bytes) and memory is O(n), even for
+ * hostile input. A text may be at most 4 GiB minus one byte long; its normalized form, at most 16 times that length
+ * plus 4096 bytes. */
 #ifndef MHA_TEXT_H
 #define MHA_TEXT_H
 

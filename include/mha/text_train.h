@@ -14,19 +14,19 @@
  *   BPE        Radford et al. 2019. Words are the matches of GPT-2's pattern, each with the space before it; the 256
  *              bytes are the first tokens, so every text can be encoded. Special token: <|endoftext|>.
  *   WordPiece  Schuster and Nakajima 2012, in the form of Devlin et al. 2019. Text is cleaned, Chinese characters are
- *              separated, and with `lowercase` it is lower-cased and stripped of accents; words are cut at white space
- *              and punctuation. A character inside a word has the prefix ##. As in the `tokenizers` library, pairs are
- *              chosen by frequency, not by likelihood. Special tokens: [PAD] [UNK] [CLS] [SEP] [MASK].
+ *              separated, and with `lowercase` it is lower-cased and stripped of accents; words are split at white
+ *              space and punctuation. A character inside a word has the prefix ##. As in the `tokenizers` library,
+ *              pairs are chosen by frequency, not by likelihood. Special tokens: [PAD] [UNK] [CLS] [SEP] [MASK].
  *
  * Given the same lines, the vocabulary and the merges are identical to those of BpeTrainer and WordPieceTrainer of the
  * `tokenizers` library (0.23). Ids are assigned to special tokens first, then to characters by code point, then to
  * merged tokens in merge order. The pair with the highest count is merged first; ties go to the pair with the lowest
- * ids. That library assigns the ids of ## characters at random, so its result for ties differs from run to run; here
+ * ids. That library assigns the ids of ## characters at random, so its result for ties differs from run to run; here,
  * they are ordered by code point. The result does not depend on the number of threads or on how the text is divided
  * into puts.
  *
  * Cost: reading takes about 0.08 s per MB and thread. Training then takes O(n log n), where n is the number of
- * characters in the distinct words, even for a single endless word. 10 MB of documentation and 30,000 tokens: 1.1 to
+ * characters in the distinct words, even for a single very long word. 10 MB of documentation and 30,000 tokens: 1.1 to
  * 1.3 s on one core of a 2023 server, in 45 to 65 MB (docs/benchmarks.md). Memory grows with the number of distinct
  * words, not with the text. While reading, each distinct word takes its length plus about 60 bytes, once per thread;
  * then, 50 to 150 bytes per character. In addition, 18 MB are fixed, and the input buffers take up to 16 MiB plus 20

@@ -64,8 +64,8 @@ typedef struct mha_train_dropout {
     double residual;  /* output of attention and feed-forward part, before it is added to the residual */
 } mha_train_dropout;
 
-/* Learned head pruning: the output of each head is multiplied by a gate, one number for all tokens of a sequence. Under
- * a penalty, training finds the gates that can close.
+/* Learned head pruning: the output of each head is multiplied by a gate, one value for all tokens of a sequence. A
+ * penalty makes training find the gates that can be closed.
  *
  *     L0   hard concrete gates (Louizos et al. 2018; Voita et al. 2019). With a the parameter of the gate, its
  *          log-alpha, and u sampled from (0, 1) for each step, sequence and head:
@@ -78,11 +78,11 @@ typedef struct mha_train_dropout {
  *          per step) is the worth w of the head, and
  *              a = 4 (w / price - 1), within -4 .. 2.5
  *          The price, in nats, makes the expected number of open gates equal to the target of the step; this holds
- *          from the eleventh step on. Whenever the target falls to one less than the gates that are left, the gate of
- *          least worth is closed permanently, so that the others are measured without it.
- *     L1   the gate is its parameter, which stays >= 0: a step that would make it negative sets it to 0. The penalty is
- *          on the sum of the gates. Weights that are trained as well can compensate for a shrinking gate; give them
- *          decay.
+ *          from the eleventh step on. Whenever the target falls to one less than the number of remaining gates, the
+ *          gate of least worth is closed permanently, so that the remaining gates are measured without it.
+ *     L1   the gate equals its parameter, which stays >= 0: a step that would make it negative sets it to 0. The
+ *          penalty is on the sum of the gates. Weights that are trained at the same time can compensate for a shrinking
+ *          gate, so use weight decay.
  *
  * Otherwise Adam minimizes the loss plus strength times penalty, with a separate learning rate for the gates and beta1,
  * beta2 and eps as for the weights. Clipping and the norm in the report exclude the gates. After step `end` the gates
@@ -93,27 +93,27 @@ typedef enum mha_gates_penalty { MHA_GATES_NONE = 0, MHA_GATES_L0, MHA_GATES_L1 
 typedef struct mha_train_gates {
     mha_gates_penalty penalty; /* MHA_GATES_NONE: no gates; the other fields must be 0 */
     double strength;           /* [0.01] > 0, nats per open head; for L0 without `heads`, and for L1 */
-    double rate;               /* [0.1] > 0, constant learning rate of such gates */
+    double rate;               /* [0.1] > 0, constant learning rate of these gates */
     double initial;            /* [2.5 = a gate of 1; L1: 1] initial parameter of every gate, -6 .. 4; L1: > 0 */
     int64_t start;             /* steps without gates: they are 1 */
     int64_t ramp;              /* [half of start .. end, 0.8 of it for L0 with `heads`; 0 without an end] steps over
                                 * which the penalty increases */
     int64_t end;               /* step after which the gates are frozen, > start; 0 = never */
-    /* Target: number of open heads, over all layers; 0 = as many as the strength leaves. During the ramp the target
-     * falls evenly from all heads to this number; without a target the strength rises from 0 to its value. With a
-     * target the strength of L1 is controlled: with d the number of open heads above the target of the step, it is
-     * base exp(2 d) up to 1e3, and then base *= exp(0.05 d), within 1e-8 .. 1e3; `strength` is the initial base.
-     * When the gates are frozen, this many stay open: those with the largest parameters, and of equal ones those with
-     * the largest descent direction. Without a target the gates of at least 0.5 stay open, for L1 those above 0. The
-     * best head of each layer always stays, as in prune.h, so `heads` must be at least the number of layers. An open L0
-     * gate is then 1; open L1 gates continue to be trained, by a restarted Adam without the penalty that made them
-     * small, and are at least 0.01. */
+    /* Target: number of open heads in all layers; 0 = determined by the strength. During the ramp the target falls
+     * evenly from all heads to this number; without a target the strength rises from 0 to its value. With a target, the
+     * strength of L1 is adapted: with d the number of open heads above the target of the step, it is base exp(2 d) up
+     * to 1e3, and then base *= exp(0.05 d), within 1e-8 .. 1e3; `strength` is the initial base.
+     * When the gates are frozen, this many stay open: those with the largest parameters, or among equal parameters,
+     * those with the largest descent direction. Without a target, gates of at least 0.5 stay open; for L1, gates above
+     * 0. The best head of each layer always stays, as in prune.h, so `heads` must be at least the number of layers. An
+     * open L0 gate is then 1; open L1 gates continue to be trained, by a restarted Adam without the penalty that made
+     * them small, and are at least 0.01. */
     int64_t heads;
-    int only; /* 1 = train gates, not weights, at half the cost of a backward pass */
-    /* 1 = train the gates first, at that cost; the weights wait from `start` to `end`, which is required, with their
-     * moments and their schedule (mha_train_rate). They are then trained with the remaining heads and without sampling.
-     * For a given number of steps this is usually better (docs/training.md), except for an untrained model. Excludes
-     * `only`. */
+    int only; /* 1 = train only the gates, at half the cost of a backward pass */
+    /* 1 = train the gates first, at the same cost. The weights, their moments and their schedule (mha_train_rate) wait
+     * from `start` to `end`, which is required. The weights are then trained with the remaining heads and without
+     * sampling. For a given number of steps, this is usually better (docs/training.md), except for an untrained model.
+     * Excludes `only`. */
     int first;
 } mha_train_gates;
 
@@ -130,12 +130,12 @@ typedef struct mha_train_options {
     /* mha_train_rate defines the learning rate of step n = 1, 2, ... */
     int64_t warmup; /* steps of linear warm-up from 0; the last one has `rate` */
     int64_t steps;  /* 0 = constant after the warm-up; else cosine decay to `floor`, reached at this step. This step has
-                     * precedence: with warmup = steps no step has `rate` */
+                     * precedence: with warmup = steps, no step reaches `rate` */
     double floor;   /* [0] 0 .. rate */
 
-    double clip; /* [none] maximum norm of the gradient, else it is scaled down (Pascanu et al. 2013) */
+    double clip; /* [none] maximum norm of the gradient; a larger gradient is scaled down (Pascanu et al. 2013) */
 
-    int recompute; /* 1 = less memory, about a quarter more time: see above */
+    int recompute; /* 1 = less memory, about a quarter more time; see above */
 
     /* Names of frozen tensors; "*" at the beginning or end of a name matches anything. MHA_ERR_ARG for a name without a
      * matching tensor, and for all tensors without gates. The list is not used after the call. */
@@ -143,44 +143,45 @@ typedef struct mha_train_options {
     int64_t frozen_count;
 
     mha_train_dropout dropout; /* [none] */
-    /* Seed of all random numbers. Batch m = 1, 2, ... of step n has as mha_model_dropout.seed number m of splitmix64
-     * seeded with number n of splitmix64 seeded with `seed`. The gates of step n use Philox4x32-10 with number n of
-     * splitmix64 seeded with `seed` as the key, low word first: u = (x + 0.5) / 2^32, with x the first word at the
-     * counter (b, b / 2^32, layer, head) and b the number of the sequence in the step, counted over its batches. */
+    /* Seed of all random numbers. The seed of step n = 1, 2, ... is output n of splitmix64 seeded with `seed`. For
+     * batch m = 1, 2, ... of the step, mha_model_dropout.seed is output m of splitmix64 seeded with the seed of the
+     * step. The gates of the step use Philox4x32-10 with the seed of the step as the key, low word first: u = (x + 0.5)
+     * / 2^32, where x is the first word at the counter (b, b / 2^32, layer, head) and b is the index of the sequence in
+     * the step, counted over its batches. */
     uint64_t seed;
     mha_train_gates gates; /* learned head pruning */
 
-    /* Teacher of a distillation, and the terms of its loss (model_grads.h). It is only read, must outlive the trainer,
-     * and may belong to another context. NULL = train on the labels only. */
+    /* Teacher of a distillation, and the terms of its loss (model_grads.h). It is not modified, must outlive the
+     * trainer, and may belong to another context. NULL = train on the labels only. */
     const mha_model *teacher;
     mha_model_distill distill;
 
     mha_dtype dtype; /* [f32] of dense products, forward and backward: f32 or bf16; see above */
 } mha_train_options;
 
-/* Returns the learning rate of a step (the first is 1). With gates.first it is 0 for the end - start steps in which the
- * weights wait; the schedule omits them: a later step n has the rate of step n - (end - start) of a run that is shorter
- * by these steps, and AdamW corrects its means likewise. `options` as for mha_trainer_create, which checks them; must
- * not be NULL. */
+/* Returns the learning rate of a step (the first is 1). With gates.first, it is 0 for the end - start steps in which
+ * the weights wait. The schedule omits these steps: a later step n has the rate of step n - (end - start) of a run that
+ * is shorter by these steps, and AdamW corrects its bias likewise. `options` as for mha_trainer_create, which checks
+ * them; must not be NULL. */
 MHA_API double mha_train_rate(const mha_train_options *options, int64_t step);
 
-/* Copies the weights of the model, which may be freed afterwards. `options` may be NULL. The context is that of the
- * model. Tensors that no term of the loss depends on (poolers; the language-model head if only states are compared) do
- * not change. Errors: MHA_ERR_ARG for an option out of range, naming it, a model without weights, or a teacher of
- * another vocabulary, width or kind; MHA_ERR_UNSUPPORTED for a model without the logits that the loss requires, and
- * with gates for a model whose layers choose heads per text; MHA_ERR_MEMORY; those of mha_model_open, since the
- * folder of the model is read again, and MHA_ERR_FORMAT if its tensors have changed. */
+/* Copies the weights of the model, which may be freed afterwards. `options` may be NULL. The trainer uses the context
+ * of the model. Tensors that no term of the loss depends on (poolers; the language-model head if only states are
+ * compared) do not change. Errors: MHA_ERR_ARG for an option out of range, naming it, a model without weights, or a
+ * teacher of another vocabulary, width or kind; MHA_ERR_UNSUPPORTED for a model without the logits that the loss
+ * requires, and with gates for a model whose layers choose heads per text; MHA_ERR_MEMORY; those of mha_model_open,
+ * since the folder of the model is read again, and MHA_ERR_FORMAT if its tensors have changed. */
 MHA_API mha_status mha_trainer_create(const mha_model *model, const mha_train_options *options, mha_trainer **out,
                                       mha_error *err);
 MHA_API void mha_trainer_free(mha_trainer *trainer);
 
-/* The model with the weights after the last step, to be used between steps: to run, measure or generate. Owned by the
+/* Returns the model with the weights after the last step, to run, measure or generate between steps. Owned by the
  * trainer. */
 MHA_API const mha_model *mha_trainer_model(const mha_trainer *trainer);
-/* Steps taken, including those before a resume. */
+/* Returns the number of steps taken, including those before a resume. */
 MHA_API int64_t mha_trainer_step_count(const mha_trainer *trainer);
-/* The trained and frozen tensors under their names in the checkpoint, in the order of mha_model_grads_list. Their data
- * are the weights. After changing them, call mha_trainer_refresh before any other function. */
+/* Returns the trained and frozen tensors under their names in the checkpoint, in the order of mha_model_grads_list.
+ * Their data are the weights themselves. After changing them, call mha_trainer_refresh before any other function. */
 MHA_API const mha_named_tensor *mha_trainer_weights(const mha_trainer *trainer, int64_t *count);
 MHA_API mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err);
 
@@ -207,15 +208,15 @@ typedef struct mha_train_report {
     int64_t step;   /* number of the step, from 1 */
     int64_t labels; /* number of labels in the mean loss; real tokens if no term uses logits of a teacher */
     double loss;    /* in nats, of the weights before the step */
-    double norm;    /* of the gradient before clipping; 0 if weights are not trained, as with gates.first */
+    double norm;    /* norm of the gradient before clipping; 0 if weights are not trained, as with gates.first */
     double rate;    /* learning rate; 0 while weights wait for gates */
     double open;    /* expected number of open heads before the step; all heads without gates */
-    double penalty; /* of the gates, before the step; not included in the loss */
+    double penalty; /* penalty of the gates before the step; not included in the loss */
 } mha_train_report;
 
 /* Takes one step on `count` >= 1 batches, which count as one batch. `report` may be NULL. On failure no weight has
- * changed, and the step may be tried again. Exception: if memory is short for packing the changed weights, the step has
- * been taken, which mha_trainer_step_count shows, and the next call packs them first. Errors: MHA_ERR_ARG for batches
+ * changed, and the step may be tried again. Exception: if memory for packing the changed weights is short, the step has
+ * been taken, as mha_trainer_step_count shows, and the next call packs them first. Errors: MHA_ERR_ARG for batches
  * without labels (tokens, texts); those of mha_model_grads_loss; MHA_ERR_NOT_FINITE if the loss or a gradient is NaN or
  * infinite, naming the step and the first layer whose output is not finite, or the tensor whose gradient is not. */
 MHA_API mha_status mha_trainer_step(mha_trainer *trainer, const mha_train_batch *batches, int64_t count,
@@ -227,7 +228,7 @@ MHA_API mha_status mha_trainer_loss(mha_trainer *trainer, const mha_train_batch 
 
 /* ---- saving and resuming ---- */
 
-/* An additional file of a checkpoint: a log, a page, settings. */
+/* An additional file of a checkpoint, such as a log, a page or settings. */
 typedef struct mha_train_file {
     /* Begins with "training.", is not training.safetensors, has no '/' or control character, and is unique. */
     const char *name;
@@ -258,11 +259,11 @@ MHA_API mha_status mha_trainer_save(const mha_trainer *trainer, const char *fold
 
 /* Opens such a folder and resumes: with the same options and batches every later step is bitwise identical to that of
  * an uninterrupted run. Options may differ from those of the saved run. Gates may be added (their `start` and `end`
- * count from the first step of the run) or omitted; then the model is trained with the gates as they are. Frozen gates
- * stay frozen. Errors: those of mha_model_open and mha_trainer_create; MHA_ERR_FORMAT for a state that lacks a tensor
- * or the step, has a tensor of another shape, a moment that is not finite or a negative second moment, or belongs to
- * other weights than those in the folder; MHA_ERR_ARG for gates with another penalty than in the state, and for gates
- * that are added after their `end`. */
+ * count from the first step of the run) or omitted; then the model is trained with the current gates. Frozen gates stay
+ * frozen. Errors: those of mha_model_open and mha_trainer_create; MHA_ERR_FORMAT for a state that lacks a tensor or the
+ * step, has a tensor of another shape, a moment that is not finite or a negative second moment, or belongs to other
+ * weights than those in the folder; MHA_ERR_ARG for gates with another penalty than in the state, and for gates that
+ * are added after their `end`. */
 MHA_API mha_status mha_trainer_resume(mha_ctx *ctx, const char *folder, const mha_train_options *options,
                                       mha_trainer **out, mha_error *err);
 

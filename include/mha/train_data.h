@@ -1,5 +1,5 @@
-/* train_data.h - training data: sequences of tokens from texts or token files, their order, masked tokens, and a digest
- * of what a training run reads.
+/* train_data.h - training data: token sequences from texts or token files, their order, masked tokens, and a digest of
+ * the data that a training run reads.
  *
  *     mha_train_data *data;
  *     mha_train_data_create(ctx, &options, &data, &err);
@@ -11,7 +11,7 @@
  *         mha_train_mask_tokens(tokenizer, &mask_options, n, ids, labels, &err);  encoders only
  *     }
  *
- * Order and masks are functions of a seed and an index: a resumed training run needs its step count, and no generator
+ * Order and masks are functions of a seed and an index: a resumed training run needs its step count, but no generator
  * state. `mha train` uses these functions. Results are the same on every machine and for any number of threads.
  */
 #ifndef MHA_TRAIN_DATA_H
@@ -39,7 +39,7 @@ typedef struct mha_train_data_options {
     const mha_tokenizer *tokenizer; /* tokenizer of the texts, for mha_train_data_add_text; NULL = token files only */
     int causal;                     /* 1 = sequences for a decoder, 0 = for an encoder */
     int texts_apart;                /* 1 = each text is a sequence, truncated to `length`; encoders only */
-    int shorten;                    /* 1 = if no sequence is full, the longest run of tokens becomes a shorter one */
+    int shorten;                    /* 1 = if no sequence is full, use the longest run of tokens as a shorter one */
     int no_map;                     /* 1 = token files are copied into memory instead of being mapped */
     int32_t first;                  /* encoders: token id of [CLS] */
     int32_t end;                    /* encoders: token id of [SEP]; decoders: of the token that follows each text */
@@ -47,10 +47,10 @@ typedef struct mha_train_data_options {
 
 typedef struct mha_train_data_info {
     int64_t tokens, sequences;
-    int64_t length;    /* tokens of a sequence: that of the options, or less with `shorten` */
+    int64_t length;    /* tokens of a sequence: as in the options, or less with `shorten` */
     int64_t texts;     /* number of texts, with texts_apart */
     int64_t truncated; /* number of texts longer than a sequence, with texts_apart */
-    char digest[17];   /* of all token ids and the ends of texts and files; detects changed data */
+    char digest[17];   /* digest of all token ids and the ends of texts and files; detects changed data */
 } mha_train_data_info;
 
 /* `ctx` must outlive the data. Errors: MHA_ERR_ARG naming an option out of range; MHA_ERR_MEMORY. */
@@ -58,37 +58,37 @@ MHA_API mha_status mha_train_data_create(mha_ctx *ctx, const mha_train_data_opti
                                          mha_error *err);
 MHA_API void mha_train_data_free(mha_train_data *data);
 
-/* Appends a UTF-8 text, or a part of one: `last` is 1 if the text ends here. Parts that end with a line reduce the
- * memory for a long text; each part is tokenized separately. Tokens take 2 bytes each if `vocab` is at most 65536, else
- * 4. Errors: those of mha_tokenizer_encode; MHA_ERR_FORMAT for a token of the tokenizer whose id is not below `vocab`,
- * "tokenizer.json: ..."; MHA_ERR_ARG without a tokenizer; MHA_ERR_MEMORY. */
+/* Appends a UTF-8 text, or a part of one: `last` is 1 if the text ends here. Dividing a long text into parts at line
+ * ends reduces memory; each part is tokenized separately. Tokens take 2 bytes each if `vocab` is at most 65536, else 4.
+ * Errors: those of mha_tokenizer_encode; MHA_ERR_FORMAT ("tokenizer.json: ...") for a token id that is not below
+ * `vocab`; MHA_ERR_ARG without a tokenizer; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_train_data_add_text(mha_train_data *data, const char *text, size_t bytes, int last,
                                            mha_error *err);
 
 /* Appends a file of token ids and checks every id. The name ends in .npy (uint16, int32 or int64), or in .bin: 16-bit
- * ids as nanoGPT writes them, or with the header of llm.c. The file is mapped and must not change while the data exist
+ * ids, as in nanoGPT, or with the header of llm.c. The file is mapped and must not change during the life of the data
  * (io.h). Errors: MHA_ERR_IO; MHA_ERR_FORMAT for another format, or for an id outside the vocabulary, naming its
  * position; MHA_ERR_CANCELLED. */
 MHA_API mha_status mha_train_data_add_file(mha_train_data *data, const char *path, mha_error *err);
 
 /* Completes the data: nothing may be added afterwards, and sequences may be read by any number of threads. Errors:
- * MHA_ERR_FORMAT for fewer tokens than one sequence has (with `shorten`: than a decoder's 2 or an encoder's 1), and for
- * `end` outside the vocabulary; MHA_ERR_CANCELLED. */
+ * MHA_ERR_FORMAT if the tokens do not fill one sequence (with `shorten`: fewer than 2 tokens for a decoder, or 1 for an
+ * encoder), and for `end` outside the vocabulary; MHA_ERR_CANCELLED. */
 MHA_API mha_status mha_train_data_finish(mha_train_data *data, mha_error *err);
 
 /* Returns NULL before mha_train_data_finish. */
 MHA_API const mha_train_data_info *mha_train_data_describe(const mha_train_data *data);
 
 /* Writes sequence n, 0 .. sequences - 1, to `ids` [length]. Returns its number of tokens: `length`, or fewer with
- * texts_apart; 0 out of range and before mha_train_data_finish. */
+ * texts_apart; 0 if out of range or before mha_train_data_finish. */
 MHA_API int64_t mha_train_data_sequence(const mha_train_data *data, int64_t n, int32_t *ids);
 
 /* ---- order ---- */
 
-/* The sequence, 0 .. count - 1, at position `index` of epoch `epoch`: a permutation of all sequences per epoch, each
- * once. Returns -1 unless 0 <= index < count <= 2^60. Any epoch is valid, negative ones too. Constant time and memory:
- * a Feistel cipher of four rounds over the next power of 4, iterated until its value is in range (Black and Rogaway
- * 2002). Allocates nothing, as all functions below. */
+/* Returns the sequence, 0 .. count - 1, at position `index` of epoch `epoch`; each epoch is a permutation of all
+ * sequences. Returns -1 unless 0 <= index < count <= 2^60. Any epoch is valid, including negative ones. Constant time
+ * and memory: a Feistel cipher of four rounds over the next power of 4, iterated until its value is in range (Black and
+ * Rogaway 2002). Like all functions below, allocates nothing. */
 MHA_API int64_t mha_train_sequence_order(uint64_t seed, int64_t epoch, int64_t index, int64_t count);
 
 /* ---- masked tokens (MLM) ---- */
@@ -97,7 +97,7 @@ typedef struct mha_train_mask_options {
     size_t size;
     int64_t length;  /* tokens of the sequence, >= 1 */
     int64_t vocab;   /* token ids are 0 .. vocab - 1; 1 .. 2^31 */
-    double fraction; /* of the tokens that are not special, (0, 1]; rounded to nearest, at least one token */
+    double fraction; /* fraction of the non-special tokens, (0, 1]; rounded to nearest, at least one token */
     int32_t mask;    /* token id of [MASK] */
     uint64_t seed;
 } mha_train_mask_options;
@@ -106,24 +106,25 @@ typedef struct mha_train_mask_options {
  * MHA_IGNORE elsewhere; of the selected ids, 80 % become `mask`, 10 % a random id, and 10 % are kept. Special tokens
  * are never selected; a sequence of special tokens only has no labels. `index` is the number of the sequence since the
  * start of the run: the same index gives the same selection. `ids` [length] is changed in place.
- * Errors: MHA_ERR_ARG for NULL or an option out of its range, naming it; ids and labels are unchanged then. */
+ * Errors: MHA_ERR_ARG for NULL or an option out of range, naming it. On error, ids and labels are unchanged. */
 MHA_API mha_status mha_train_mask_tokens(const mha_tokenizer *tokenizer, const mha_train_mask_options *options,
                                          int64_t index, int32_t *ids, int32_t *labels, mha_error *err);
 
 /* ---- digest ---- */
 
 /* A 64-bit hash (after Fowler, Noll and Vo) that tells whether two runs read the same data. It detects accidents, not
- * attacks. Plain memory, {0} at first. */
+ * attacks. Plain data; initialize it with {0}. */
 typedef struct mha_train_digest {
-    uint64_t lane[4]; /* internal: independent, so that words are hashed in parallel */
+    uint64_t lane[4]; /* internal; four independent lanes, hashed in parallel */
 } mha_train_digest;
 
-/* Adds bytes, in words of four; how data are split between calls changes the digest unless each part but the last has a
- * multiple of 16 bytes. `digest` NULL, or `data` NULL: nothing is added. */
+/* Adds bytes, in words of four. How the data are split into calls changes the digest, unless the size of every part but
+ * the last is a multiple of 16 bytes. Does nothing if `digest` or `data` is NULL. */
 MHA_API void mha_train_digest_add(mha_train_digest *digest, const void *data, size_t bytes);
-/* Adds one number, such as a length. `digest` may be NULL. */
+/* Adds one integer, such as a length. `digest` may be NULL. */
 MHA_API void mha_train_digest_add_number(mha_train_digest *digest, uint64_t number);
-/* Writes the digest so far as 16 hexadecimal digits and a NUL; of NULL, an empty string. `text` may be NULL. */
+/* Writes the digest so far as 16 hexadecimal digits and a NUL, or an empty string if `digest` is NULL. `text` may be
+ * NULL. */
 MHA_API void mha_train_digest_text(const mha_train_digest *digest, char text[17]);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* train_log.h - the log of a training run: one record per step, in memory and appended to files.
  *
  *     mha_train_log *log;
- *     mha_train_log_create(ctx, &log, &err);                                      a new run; or, if it is resumed,
+ *     mha_train_log_create(ctx, &log, &err);                                      for a new run; for a resumed run:
  *     mha_train_log_read(ctx, "run/training.jsonl", steps_taken, &log, &err);
  *     mha_train_log_write_to(log, "loss.csv", 0, &err);
  *     ...
@@ -13,12 +13,12 @@
  *     const char *lines = mha_train_log_lines(log, &bytes);                       for mha_train_store_save
  *     mha_train_log_free(log);
  *
- * A file is JSON lines, one object per record, or CSV with a title line, if its name ends in .csv:
+ * A file is written as JSON lines, one object per record, or, if its name ends in .csv, as CSV with a header line:
  *
  *     {"step":2,"loss":5.43,"rate":0.001,"norm":1.25,"tokens":128,"seconds":0.5,"eval_loss":5.6}
  *
- * Real numbers have 9 significant digits. A value that was not measured is absent, and empty in CSV. `mha train` uses
- * these functions. Not thread-safe. */
+ * Floating-point values are written with 9 significant digits. A value that was not measured is absent, or empty in
+ * CSV. `mha train` uses these functions. Not thread-safe. */
 #ifndef MHA_TRAIN_LOG_H
 #define MHA_TRAIN_LOG_H
 
@@ -49,23 +49,23 @@ typedef struct mha_train_record {
 
 typedef struct mha_train_log mha_train_log;
 
-/* An empty log. `ctx` must outlive it. Errors: MHA_ERR_ARG, MHA_ERR_MEMORY. */
+/* Creates an empty log. `ctx` must outlive it. Errors: MHA_ERR_ARG, MHA_ERR_MEMORY. */
 MHA_API mha_status mha_train_log_create(mha_ctx *ctx, mha_train_log **out, mha_error *err);
 
-/* Reads JSON lines. With `step` >= 0, up to and including the record of that step; later lines, which a run wrote after
- * its last checkpoint, may be damaged. With `step` -1, all lines. Unknown keys are ignored. Only a regular file is
- * opened, and memory grows with the bytes read; a line has at most 8 MiB.
+/* Reads JSON lines. With `step` >= 0, reads up to and including the record of that step; later lines, which a run wrote
+ * after its last checkpoint, may be damaged. With `step` -1, reads all lines. Unknown keys are ignored. Only a regular
+ * file is opened, and memory grows with the bytes read; a line may be at most 8 MiB long.
  * Errors: MHA_ERR_FORMAT naming the line, and the key and value if one is out of range, for a line that is not a
  * record, steps that do not increase, and a file that ends before `step`; MHA_ERR_IO; MHA_ERR_ARG; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_train_log_read(mha_ctx *ctx, const char *path, int64_t step, mha_train_log **out,
                                       mha_error *err);
 
-/* Closes the files; NULL is accepted. */
+/* Closes the files and frees the log. */
 MHA_API void mha_train_log_free(mha_train_log *log);
 
 /* Returns the number of records; 0 for NULL. */
 MHA_API int64_t mha_train_log_count(const mha_train_log *log);
-/* Returns record n, 0 .. count - 1, in ascending order of steps; NULL out of range. Valid until the next
+/* Returns record n, 0 .. count - 1, in ascending order of steps; NULL if out of range. Valid until the next
  * mha_train_log_add. Texts of samples end with a NUL that their lengths do not count. */
 MHA_API const mha_train_record *mha_train_log_record(const mha_train_log *log, int64_t n);
 /* Returns all records as JSON lines, *bytes long and without a NUL at the end; "" if there are none, never NULL.
@@ -73,16 +73,16 @@ MHA_API const mha_train_record *mha_train_log_record(const mha_train_log *log, i
 MHA_API const char *mha_train_log_lines(const mha_train_log *log, size_t *bytes);
 
 /* Appends a record in memory, then to the files of mha_train_log_write_to. Errors: MHA_ERR_ARG, naming the field, for a
- * value out of range, a step that is not greater than the last one, and samples of more than 8 MiB; MHA_ERR_MEMORY;
- * nothing is appended then. MHA_ERR_IO if a file cannot be written; the record is then in memory and may be
+ * value out of range, a step that is not greater than the last one, and samples of more than 8 MiB; MHA_ERR_MEMORY. In
+ * these cases nothing is appended. MHA_ERR_IO if a file cannot be written; the record is then in memory and may be
  * incomplete in that file. */
 MHA_API mha_status mha_train_log_add(mha_train_log *log, const mha_train_record *record, mha_error *err);
 
 /* Writes the records to `path`, now and as they are added. The content of an existing file is kept if it is the
- * beginning of this log; if it is this log and later records, as an interrupted run leaves it, these are removed.
- * Otherwise the file is replaced with `overwrite`, or MHA_ERR_ARG. A log writes to two files at most; a path that it
- * writes to already is opened again, which is required after another file was renamed to it (mha_train_store_save).
- * Only regular files are opened, never through a symbolic link at the last component. Errors: MHA_ERR_ARG; MHA_ERR_IO;
+ * beginning of this log; later records, which an interrupted run leaves behind, are removed. Any other file is replaced
+ * with `overwrite`, and is MHA_ERR_ARG without it. A log writes to at most two files. A path that it already writes to
+ * is opened again, which is required after another file was renamed to this path (mha_train_store_save). Only regular
+ * files are opened, never through a symbolic link at the last component. Errors: MHA_ERR_ARG; MHA_ERR_IO;
  * MHA_ERR_MEMORY. After an error the log no longer writes to `path`. */
 MHA_API mha_status mha_train_log_write_to(mha_train_log *log, const char *path, int overwrite, mha_error *err);
 

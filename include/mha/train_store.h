@@ -1,6 +1,7 @@
-/* train_store.h - the folder of a training run: a lock, checkpoints that survive kill -9, and older checkpoints.
+/* train_store.h - the folder of a training run: a lock, checkpoints that survive kill -9, and older checkpoints to
+ * keep.
  *
- * mha_train_store_options options = {.size = sizeof options, .resume = 1};
+ *     mha_train_store_options options = {.size = sizeof options, .resume = 1};
  *     mha_train_store *store;
  *     mha_train_store_open(ctx, "run", &options, &store, &err);
  *     if (mha_train_store_has_checkpoint(store))
@@ -26,7 +27,7 @@ typedef struct mha_train_store mha_train_store;
 
 typedef struct mha_train_store_options {
     size_t size;
-    int resume;    /* 1 = continue from the checkpoint in the folder, if there is one; 0 = start a run */
+    int resume;    /* 1 = continue from the checkpoint in the folder, if there is one; 0 = start a new run */
     int overwrite; /* 1 = the first checkpoint replaces the content of the folder, and older checkpoints next to it */
 } mha_train_store_options;
 
@@ -42,10 +43,10 @@ MHA_API mha_status mha_train_store_open(mha_ctx *ctx, const char *folder, const 
  * store is freed anyway. */
 MHA_API mha_status mha_train_store_close(mha_train_store *store, mha_error *err);
 
-/* Returns 1 if the store was opened with `resume` and the folder has the state of a run, training.safetensors. */
+/* Returns 1 if the store was opened with `resume` and the folder contains the state of a run, training.safetensors. */
 MHA_API int mha_train_store_has_checkpoint(const mha_train_store *store);
 
-/* Returns the number of steps in that state, or -1 if it has none or cannot be read, with the reason in *err. */
+/* Returns the number of steps in that state, or -1 if there is none or it cannot be read, with the reason in *err. */
 MHA_API int64_t mha_train_store_step(const mha_train_store *store, mha_error *err);
 
 /* Resumes the run in the folder with mha_trainer_resume. The next save continues this run. */
@@ -53,15 +54,15 @@ MHA_API mha_status mha_train_store_resume(mha_train_store *store, const mha_trai
                                           mha_error *err);
 
 /* Keeps the last `count` replaced checkpoints as FOLDER.step-STEP next to the folder; 0 = none, the default. Only
- * checkpoints are ever removed: a folder of such a name in which a run continued, or which has other files, is kept and
- * logged once. Call it before the first save, after mha_train_store_resume. Errors: MHA_ERR_ARG for a negative count,
- * and for a new run without `overwrite` if such a name exists; MHA_ERR_MEMORY. */
+ * checkpoints are ever removed: a folder with such a name in which a run continued, or which contains other files, is
+ * kept and logged once. Call it before the first save, after mha_train_store_resume. Errors: MHA_ERR_ARG for a negative
+ * count, and for a new run without `overwrite` if a folder with such a name exists; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_train_store_keep(mha_train_store *store, int64_t count, mha_error *err);
 
 /* Replaces the checkpoint, completely or not at all: mha_trainer_save with these files. The first save of a new run
- * replaces a checkpoint of another run only with `overwrite`. Then removes the older checkpoints that exceed the
- * number to keep, and after the first save of a new run all of them. Errors: those of mha_trainer_save, after which
- * the previous checkpoint is unchanged; MHA_ERR_IO if an older checkpoint cannot be removed. */
+ * replaces a checkpoint of another run only with `overwrite`. Then removes older checkpoints in excess of the number to
+ * keep; after the first save of a new run, removes all of them. Errors: those of mha_trainer_save, after which the
+ * previous checkpoint is unchanged; MHA_ERR_IO if an older checkpoint cannot be removed. */
 MHA_API mha_status mha_train_store_save(mha_train_store *store, const mha_trainer *trainer, const mha_train_file *files,
                                         int64_t file_count, mha_error *err);
 

@@ -1,8 +1,8 @@
-/* variants.h - every published variant of multi-head attention, as one layer that can be initialized, run, trained,
+/* variants.h - the published variants of multi-head attention, as one layer that can be initialized, run, trained,
  * saved and inspected.
  *
  *     q = query Wq^T + bq      k = key Wk^T + bk      v = value Wv^T + bv
- *     context = softmax(q k^T / divisor, over the keys that a row may see) v, for each head; heads concatenated
+ *     context = softmax(q k^T / divisor, over the keys that a row may attend to) v, for each head; heads concatenated
  *     output = context Wo^T + bo, or the context itself
  *
  * Every variant is this one layer with different options. Some have a selector, which selects the heads of each sample
@@ -14,13 +14,12 @@
  *     mha_rng_manual_seed(&rng, 123);
  *     mha_variant_init(layer, &rng, &err);                                    // the weights that PyTorch would have
  *     mha_variant_input in = { .size = sizeof in, .batch = 2, .q_len = 5, .query = x };
- *     mha_variant_forward(layer, &in, y, trace, &err);                        // trace: what happened inside, or NULL
+ *     mha_variant_forward(layer, &in, y, trace, &err);                        // trace: intermediate values, or NULL
  *     mha_variant_gradient g = { .size = sizeof g, .output = dy, .query = dx };
  *     mha_variant_backward(layer, &in, trace, &g, &err);                      // adds to mha_variant_gradients
  *
  * Names: B batch, Lq and Lk tokens of query and key (cached keys included), H heads, Hkv key/value heads, D head
- * width. All arrays are row-major and contiguous, of the layer's dtype ("reals" below): f32, or f64 for gradient
- * checks.
+ * width. All arrays are row-major and contiguous, of the layer's dtype: f32, or f64 for gradient checks.
  *
  * Any number of threads may run a layer concurrently, each with its own trace. Calls that modify the layer (init,
  * update, backward, zero_gradients) need exclusive access. Results are bitwise identical for any number of threads and
@@ -90,12 +89,12 @@ typedef struct mha_variant_input {
         *value; /* [B, kv_len, d_in]  key NULL = query, value NULL = key; NULL if the variant has one input */
 
     /* Masks, applied in addition to the variant's own causal mask. A row for which `keep` masks every key attends
-     * uniformly to all keys that the causal mask allows, regardless of additive and blocked. This is the effect of a
-     * score of -1e9 for every masked key. The q of such a row counts as 0, in the trace too, and therefore so do its
+     * uniformly to all keys that the causal mask allows, regardless of additive and blocked. This equals the effect of
+     * a score of -1e9 for every masked key. The q of such a row counts as 0, even in the trace, and so do its
      * scores. */
     mha_mask keep;     /* bytes; 0 = masked */
-    mha_mask additive; /* reals, added to the scaled scores; -infinity masks */
-    mha_mask blocked;  /* reals, multiplied by -1e10 and added, in the layer's dtype: 1 = masked; not with additive */
+    mha_mask additive; /* of the layer's dtype; added to the scaled scores; -infinity masks */
+    mha_mask blocked;  /* of the layer's dtype; multiplied by -1e10 and added: 1 = masked; not with additive */
 
     const int64_t *positions;          /* [B, Lq] for rotation; NULL = past_len .. past_len + Lq - 1 */
     int64_t past_len;                  /* P  number of cached tokens, whose keys and values are given; 0 = none */
@@ -142,7 +141,7 @@ typedef enum mha_step {
 } mha_step;
 
 typedef struct mha_step_view {
-    const void *data; /* reals, valid until the trace is reused */
+    const void *data; /* of the layer's dtype; valid until the trace is reused */
     int rank;
     int64_t shape[4], stride[4];
 } mha_step_view;
@@ -156,15 +155,16 @@ MHA_API const int32_t *mha_trace_chosen(const mha_trace *trace, int64_t b, int64
 /* Returns the number of heads that sample b used. For the adaptive layer, this is how many of the n heads in scores
  * and weights are valid; for other layers it is n. */
 MHA_API int64_t mha_trace_heads(const mha_trace *trace, int64_t b);
-/* Floating-point operations of the matrix products in the last forward call: 2 rows in out for each projection, 4 Lq
- * Lk D for each head and sample (masked or not). Heads that were not computed are not counted. */
+/* Returns the number of floating-point operations of the matrix products in the last forward call: 2 rows in out for
+ * each projection, 4 Lq Lk D for each head and sample (masked or not). Heads that were not computed are not
+ * counted. */
 MHA_API int64_t mha_trace_flops(const mha_trace *trace);
 
 /* ---- backward ---- */
 
 typedef struct mha_variant_gradient {
     size_t size;                 /* sizeof(mha_variant_gradient) */
-    const void *output;          /* [B, Lq, d_out] gradient of the output, given */
+    const void *output;          /* [B, Lq, d_out] gradient of the output, read */
     void *query, *key, *value;   /* overwritten, shaped as in the input; NULL = not computed. If key or value is NULL
                                     in the input, it must be NULL here: its gradient is added to that of its
                                     substitute */
@@ -193,7 +193,7 @@ typedef enum mha_scale_rule {
 /* How the selection of heads, which is not differentiable, is trained: through a gate g that multiplies the output of
  * each selected head or option. Pruning: g = sigmoid(logit of the head). Adaptive: g = softmax(logits)[selected
  * option] (as in Fedus et al. 2021). Unselected heads are never computed and get a gradient through the softmax only.
- * Gates and their gradients are reals of the layer's dtype. */
+ * Gates and their gradients are of the layer's dtype. */
 typedef enum mha_selection {
     MHA_SELECTION_HARD = 0,        /* g = 1, no gradient: the published code */
     MHA_SELECTION_SOFT,            /* g as above, with its gradient */
