@@ -56,7 +56,7 @@ typedef struct mha_window {
 } mha_window;
 
 /* The stage of args.scores. Raw and softcapped scores precede masks: every key within the lengths of its sequence has
- * one. A biased score is -infinity if the row may not attend to the key. Probabilities equal those of probs. */
+ * one. A biased score is -infinity if the row may not attend to the key. Probabilities are those in args.probs. */
 typedef enum mha_scores {
     MHA_SCORES_RAW = 0,    /* scale * q k */
     MHA_SCORES_SOFTCAPPED, /* after softcap */
@@ -109,30 +109,30 @@ typedef struct mha_attn_desc {
     int64_t heads;        /* H   > 0 */
     int64_t kv_heads;     /* Hkv 0 = H; else divides H */
     int64_t q_len;        /* Lq  >= 0; with MHA_ATTN_CU_SEQLENS the total of all sequences */
-    int64_t kv_len;       /* Lk  >= 0; 0 gives zeros; with MHA_ATTN_CU_SEQLENS the total of all sequences */
+    int64_t kv_len;       /* Lk  >= 0; 0 sets outputs to 0; with MHA_ATTN_CU_SEQLENS the total of all sequences */
     int64_t head_dim;     /* D   1..MHA_HEAD_DIM_MAX */
     int64_t v_head_dim;   /* Dv  0 = D; else 1..MHA_HEAD_DIM_MAX */
-    mha_dtype dtype;      /* of q and out: f32 (default), bf16, f16, f64 */
-    mha_dtype kv_dtype;   /* of k and v: f32, bf16, f16, q8_0; f64 with dtype f64 only; default: dtype */
-    mha_dtype bias_dtype; /* as kv_dtype; default: f32, or f64 when dtype is f64 */
+    mha_dtype dtype;      /* type of q and out: f32 (default), bf16, f16, f64 */
+    mha_dtype kv_dtype;   /* type of k and v: f32, bf16, f16, q8_0; f64 only with dtype f64; default: dtype */
+    mha_dtype bias_dtype; /* type of args.bias, as for kv_dtype; default: f32, or f64 if dtype is f64 */
     double scale;         /* 0 = 1/sqrt(D); finite */
     double softcap;       /* 0 = off; else s becomes softcap * tanh(s / softcap), before bias and masks; > 0, and
                                * 1 / softcap finite (f32: 2.94e-39 and more) */
-    int causal;           /* 1: row i attends to keys j <= i + offset */
+    int causal;           /* 1 = row i attends to keys j <= i + offset */
     mha_align align;      /* see mha_align */
     mha_window window;    /* see mha_window */
     int64_t max_q_len;    /* Mq  0 = Lq; upper bound of rows per sequence; only with MHA_ATTN_CU_SEQLENS */
     int64_t max_kv_len;   /* Mk  0 = Lk; the same for keys; not with MHA_ATTN_BLOCK_TABLE */
     int64_t keep_keys;    /* keys per row of args.keep, which has [B, H, Mq, keep_keys] bytes; later keys are masked.
                            * 0 = all Mk. To mask all keys, set kv_len = 0 or kv_lens of 0 instead */
-    int64_t block_q, block_k; /* rows and keys per block of args.block_keep; 0 without it */
-    int64_t page_size, pages; /* of args.block_table: keys per page, a power of two >= 16; number of pages in k and v */
-    int64_t listed_heads;     /* entries of args.head_list, 1..H; 0 without it */
-    int64_t map_heads;        /* entries of args.map_heads; 0 without it */
-    int64_t map_rows;         /* entries of args.map_rows per sequence; 0 without it */
+    int64_t block_q, block_k; /* rows and keys per block of args.block_keep; 0 if unused */
+    int64_t page_size, pages; /* for args.block_table: keys per page, a power of two >= 16; pages in k and v */
+    int64_t listed_heads;     /* entries of args.head_list, 1..H; 0 if unused */
+    int64_t map_heads;        /* entries of args.map_heads; 0 if unused */
+    int64_t map_rows;         /* entries of args.map_rows per sequence; 0 if unused */
     int64_t top_keys;         /* 0..32 entries per row in args.stats->top_* */
-    double dropout;           /* 0..1, on the probabilities; see below */
-    mha_scores scores;        /* stage of args.scores; 0 without it */
+    double dropout;           /* dropout probability of the attention weights, 0..1; see below */
+    mha_scores scores;        /* stage of args.scores; 0 if unused */
     uint32_t inputs;          /* MHA_ATTN_KEEP ... */
     uint32_t outputs;         /* MHA_ATTN_LSE ... */
     mha_shard shard;          /* zero = the call is not a shard; see below */
@@ -223,8 +223,8 @@ typedef struct mha_attn_args {
     const int32_t *map_heads; /* [desc.map_heads] 0..listed_heads - 1 */
     mha_cview map_rows;       /* [B, desc.map_rows] of int64, -Mq..Mq - 1; all-zero strides: contiguous */
     mha_view lse;             /* [B, H, Lq] (stride[3] unused) of f32, f64 for f64 */
-    mha_view probs;           /* [B, H, Mq, Mk] of f32, f64 for f64; before dropout; masked entries are 0. See maps */
-    mha_view scores; /* [B, H, Mq, Mk] of f32, f64 for f64; beyond the lengths -infinity, or 0 for probabilities */
+    mha_view probs;           /* [B, H, Mq, Mk] of f32, f64 for f64; before dropout; masked entries are 0 */
+    mha_view scores;          /* [B, H, Mq, Mk] of f32, f64 for f64; -infinity (probabilities: 0) beyond the lengths */
     const mha_attn_stats *stats; /* see stats.h */
     mha_attn_visitor on_rows;    /* likewise */
     mha_view partial;            /* [B, H, Lq, 2 + Dv] of f32, f64 for f64: maximum, sum, unnormalized output */
@@ -241,7 +241,7 @@ MHA_API mha_status mha_attention(mha_ctx *ctx, const mha_attn_desc *desc, const 
 MHA_API mha_status mha_attn_plan_create(mha_ctx *ctx, const mha_attn_desc *desc, mha_attn_plan **out, mha_error *err);
 MHA_API void mha_attn_plan_free(mha_attn_plan *plan);
 
-/* Returns the workspace size of a forward or backward call in bytes; may be 0. The workspace must be 64-byte aligned;
+/* Returns the workspace size of a forward or backward call in bytes; may be 0. The workspace must be 64-byte-aligned;
  * its content is undefined between calls. */
 MHA_API size_t mha_attn_plan_workspace(const mha_attn_plan *plan);
 
@@ -282,10 +282,10 @@ typedef struct mha_attn_part {
 typedef struct mha_attn_merge_args {
     size_t size;                             /* sizeof(mha_attn_merge_args) */
     int64_t batch, heads, q_len, v_head_dim; /* B, H > 0; Lq >= 0; Dv 1..MHA_HEAD_DIM_MAX */
-    mha_dtype dtype;                         /* of every out and lse: f32 (default) or f64 */
+    mha_dtype dtype;                         /* type of every out and lse: f32 (default) or f64 */
     int64_t count;                           /* number of parts; 0 gives the result of rows that attend to no key */
     const mha_attn_part *parts;              /* [count] */
-    mha_view out; /* [B, H, Lq, Dv]  may be exactly the out of a part; must not overlap otherwise */
+    mha_view out; /* [B, H, Lq, Dv]  may be exactly the out of a part, but not overlap otherwise */
     mha_view lse; /* [B, H, Lq]  may be exactly the lse of a part, likewise; data NULL: not computed */
 } mha_attn_merge_args;
 
@@ -324,7 +324,7 @@ typedef struct mha_attn_partial {
 typedef struct mha_attn_merge_partials_args {
     size_t size;                             /* sizeof(mha_attn_merge_partials_args) */
     int64_t batch, heads, q_len, v_head_dim; /* B, H > 0; Lq >= 0; Dv 1..MHA_HEAD_DIM_MAX */
-    mha_dtype dtype;                         /* of out: f32 (default), bf16, f16, f64 */
+    mha_dtype dtype;                         /* type of out: f32 (default), bf16, f16, f64 */
     int64_t count;                           /* number of parts, at least 1 */
     const mha_attn_partial *parts;           /* [count] each begins at the key where the previous one ends */
     mha_cview sinks;                         /* [B, H] as in mha_attn_args; data NULL: none */

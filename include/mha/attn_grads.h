@@ -55,7 +55,7 @@ typedef struct mha_attn_grads {
     mha_view dq;    /* [B, H,   Lq, D ] of desc.dtype */
     mha_view dk;    /* [B, Hkv, Lk, D ] of desc.kv_dtype */
     mha_view dv;    /* [B, Hkv, Lk, Dv] of desc.kv_dtype */
-    mha_view dbias; /* as the bias: [B, H, Lq, Lk], packed [B, H, max_q_len, max_kv_len], of f32, f64 for f64 */
+    mha_view dbias; /* [B, H, Lq, Lk], or packed [B, H, max_q_len, max_kv_len], of f32, f64 for f64 */
     mha_view dslopes;    /* [B, H] of f32, f64 for f64; zero strides sum */
     mha_view dsinks;     /* [B, H] likewise */
     mha_view dgates;     /* [B, H] likewise */

@@ -43,7 +43,7 @@ typedef struct mha_cache_desc {
     int64_t head_dim;   /* D   1..MHA_HEAD_DIM_MAX */
     int64_t v_head_dim; /* Dv  0 = D; else 1..MHA_HEAD_DIM_MAX */
     mha_dtype dtype;    /* storage type: f32 (default), f64 for f64 calls, bf16, f16 or q8_0 (types.h) */
-    int64_t page_size;  /* keys in a page: 0 = 128; else a power of two >= 16 */
+    int64_t page_size;  /* keys per page: 0 = 128; else a power of two >= 16 */
     int64_t capacity;   /* keys of all sequences together, allocated at creation, rounded up to pages. Sequences take
                            whole pages: B of them may need up to (page_size - 1) B more keys than they hold.
                            0 = memory grows on demand, by at least half, and an append may move it */
@@ -64,8 +64,8 @@ typedef struct mha_cache_tokens {
     size_t size;           /* sizeof(mha_cache_tokens) */
     int64_t count;         /* >= 0 per sequence */
     const int64_t *counts; /* [n] 0..count per sequence; NULL = count for each */
-    mha_dtype dtype;       /* of k and v: the type of the cache, or f32 if it stores bf16, f16 or q8_0; 0 = the type of
-                              the cache, f32 for q8_0 */
+    mha_dtype dtype;       /* type of k and v: that of the cache, or f32 if the cache stores bf16, f16 or q8_0;
+                              0 = the type of the cache, or f32 for q8_0 */
     mha_cview k;           /* [n, Hkv, count, D ]  strides all 0 = contiguous; aligned to its elements; must not */
     mha_cview v;           /* [n, Hkv, count, Dv]  overlap memory of the cache */
 } mha_cache_tokens;

@@ -47,13 +47,13 @@ typedef void (*mha_parallel_for_fn)(void *user, int64_t count, void (*task)(void
 typedef struct mha_ctx_options {
     size_t size;             /* sizeof(mha_ctx_options) */
     int threads;             /* 0 = MHA_THREADS if set, else the CPUs this process may run on; at most 1024 */
-    const char *isa;         /* newest ISA to use; NULL = MHA_ISA if set, else the best of this CPU (mha_isa_list) */
-    mha_allocator allocator; /* zero = malloc; else set both functions */
+    const char *isa;         /* newest ISA to use; NULL = MHA_ISA if set, else the best on this CPU (mha_isa_list) */
+    mha_allocator allocator; /* zeros = malloc; otherwise set both functions */
     mha_log_fn log;          /* NULL = no logging */
     void *log_user;
     mha_progress_fn progress; /* NULL = none */
     void *progress_user;
-    mha_parallel_for_fn parallel_for; /* NULL = internal pool of `threads`, the calling thread included */
+    mha_parallel_for_fn parallel_for; /* NULL = internal pool of `threads`, including the calling thread */
     void *parallel_for_user;
     mha_between_tiles_fn between_tiles; /* NULL = none */
     void *between_tiles_user;

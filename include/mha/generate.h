@@ -26,13 +26,13 @@ extern "C" {
  * sampling, temperature, top_k, top_p, min_p. */
 typedef struct mha_sampling {
     double temperature;        /* 0 = greedy; else > 0: logits are divided by it */
-    int64_t top_k;             /* 0 = off; keeps the k largest, and all equal to the k-th */
+    int64_t top_k;             /* 0 = off; keeps the k largest logits and all logits equal to the k-th */
     double top_p;              /* 0 = off; 0..1: keeps the smallest set whose probability reaches p, at least one token
                                   (Holtzman et al. 2020); DBL_MIN acts like 0 in transformers */
-    double min_p;              /* 0 = off; 0..1: keeps tokens of at least p times the largest (Nguyen et al. 2024) */
+    double min_p;              /* 0 = off; 0..1: minimum probability relative to the largest (Nguyen et al. 2024) */
     double repetition_penalty; /* 0 = off; > 0: divides positive logits of earlier tokens and multiplies negative
                                   ones (Keskar et al. 2019) */
-    int64_t no_repeat_ngram;   /* 0 = off; n: no sequence of n tokens occurs twice */
+    int64_t no_repeat_ngram;   /* 0 = off; n = no sequence of n tokens occurs twice */
     uint64_t seed;
 } mha_sampling;
 
@@ -55,7 +55,7 @@ typedef struct mha_generate_options {
     int64_t min_new;       /* 0..max_new: no eos token is chosen before this many new tokens */
     mha_sampling sampling; /* prompt n samples with its own generator, seeded with seed + n */
     const int32_t *eos; /* [eos_count] tokens that end a prompt and are kept; NULL = from the checkpoint; at most 64 */
-    int64_t eos_count;  /* with eos NULL: -1 = no token ends a prompt */
+    int64_t eos_count;  /* if eos is NULL: -1 = no token ends a prompt */
     /* [stop_count] UTF-8, not empty. A prompt ends with the token that completes a stop string in its new text; the
      * token is kept. The new text is the output of mha_text_stream, without special tokens, continuing the prompt. */
     const char *const *stop;
@@ -75,8 +75,8 @@ typedef struct mha_generate_options {
     void (*on_prompt)(void *user, int64_t prompt, int64_t shared); /* before a prompt is processed; its first `shared`
                                                                       tokens are shared with another prompt */
     int (*on_token)(void *user, int64_t prompt, int32_t id);       /* each new token */
-    /* New final text, not terminated, valid during the call: whole characters, without anything that is or may become a
-     * stop string or follows one. The last call comes before on_end. */
+    /* New final text, not NUL-terminated, valid during the call: whole characters, without anything that is or may
+     * become a stop string or follows one. The last call comes before on_end. */
     int (*on_text)(void *user, int64_t prompt, const char *text, size_t bytes);
     void (*on_end)(void *user, int64_t prompt, mha_ending why);
     void *user;

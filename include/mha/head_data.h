@@ -31,7 +31,7 @@ typedef struct mha_head_data_options {
     const int32_t *special;
     int64_t special_count;
     /* [starts[count]] With ids: the segment of each token (sentence, turn, document), any values; NULL = none. Read by
-     * the metric "block" of heads.h, and as token types by a model that has more than one (BERT: 0 and 1). */
+     * the metric "block" of heads.h, and as token types by models with several types (BERT: 0 and 1). */
     const int32_t *segments;
 } mha_head_data_options;
 

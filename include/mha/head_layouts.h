@@ -46,8 +46,8 @@ typedef struct mha_plan_options {
     int64_t layers;     /* 1..65536; 0 = E / 128, at least 12 */
     int64_t vocab;      /* 1..2^31; 0 = 32000 */
     int64_t seq, batch; /* tokens per sequence, 1..2^32, 0 = 2048; sequences, 1..2^20, 0 = 1 */
-    mha_dtype dtype;    /* of keys and values: f32 (default), bf16 or f16 */
-    int64_t parameters; /* of the whole model; 0 = estimated: layers 12 E^2 + vocab E */
+    mha_dtype dtype;    /* type of keys and values: f32 (default), bf16 or f16 */
+    int64_t parameters; /* parameters of the whole model; 0 = estimated as layers 12 E^2 + vocab E */
     double prune;       /* fraction of heads that are pruned, above 0, below 1; 0 = 0.25 */
     int64_t experts;    /* number of experts in MoE, 1..2^20; 0 = heads */
     int64_t top_k;      /* experts per sequence, at most `experts`; 0 = 2, or 1 if `experts` is 1 */
@@ -62,13 +62,13 @@ typedef struct mha_plan_parameters {
 typedef struct mha_plan_row {
     mha_plan_variant variant;
     const char *left_out;    /* reason why the model has no such variant; NULL = the row is filled in */
-    const char *refused;     /* reason why this library cannot run the variant; NULL = supported */
+    const char *refused;     /* reason why this library does not support the variant; NULL = supported */
     int64_t heads, head_dim; /* query heads that run per sequence (in a mixture: experts), and their width */
     int64_t kv_groups;       /* query heads per key/value head */
     int64_t kv_heads;        /* key/value heads in the cache */
     mha_plan_parameters weights, biases;
     double reduction;                   /* 1 - weights.total / (4 E^2); negative for more weights */
-    double project_flops, attend_flops; /* for a causal prefill of all sequences */
+    double project_flops, attend_flops; /* operations of a causal prefill of all sequences */
     int64_t kv_bytes;                   /* size of the cached keys and values of all sequences [bytes] */
     double prefill, decode;             /* time [s], by mha_plan_measure */
 } mha_plan_row;

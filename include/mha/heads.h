@@ -109,8 +109,8 @@ typedef struct mha_head_thresholds {
 typedef struct mha_heads_options {
     size_t size;
     int no_probe;       /* 1 = skip the two probe metrics and therefore the labels "induction" and "duplicate" */
-    uint64_t seed;      /* of the probe texts */
-    int64_t max_tokens; /* mha_heads_measure: as in mha_head_data_options; else 0 */
+    uint64_t seed;      /* seed of the probe texts */
+    int64_t max_tokens; /* for mha_heads_measure, as in mha_head_data_options; else 0 */
     int keep_maps;      /* 1 = keep the maps of every layer; for a single text only */
     mha_head_probe probe;
     mha_head_thresholds thresholds;

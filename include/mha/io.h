@@ -43,7 +43,7 @@ typedef struct mha_tensor {
 
 typedef struct mha_file_options {
     size_t size;
-    int no_map; /* 1 = copy the data into memory of the context */
+    int no_map; /* 1 = copy the data into memory allocated by the context */
 } mha_file_options;
 
 /* An open file. Immutable: any number of threads may read it concurrently. */

@@ -71,9 +71,9 @@ typedef struct mha_matrix {
  * Packing into a smaller type rounds each weight once, to nearest. bf16 keeps 8 bits, f16 keeps 11 (values beyond
  * 65504 become Inf), q8_0 keeps 8 with one f16 scale per 32 inputs. This halves or quarters the memory of the weights.
  * It speeds up calls with few rows accordingly, because their time is the time to read the weights. x and all sums
- * stay f32, except for bf16 on the ISAs amx and avx512bf16 (ctx.h). There, x is rounded to bf16 as well, and products
- * are faster, several times faster with AMX tiles. In either case, a row of y depends bitwise on its row of x and the
- * weights only. */
+ * stay f32, except for bf16 on the ISAs amx and avx512bf16 (ctx.h). There, x is also rounded to bf16, and products are
+ * faster, several times faster with AMX tiles. In either case, the bits of a row of y depend only on its row of x and
+ * the weights. */
 typedef struct mha_linear mha_linear;
 
 /* Creates a linear layer from weight [out, in] and bias [out] or NULL. Packing reads the weights once, on all
@@ -115,7 +115,7 @@ typedef enum mha_norm_kind {
     MHA_NORM_RMS        /* x / sqrt(mean(x^2) + eps) * weight; Zhang & Sennrich 2019 */
 } mha_norm_kind;
 
-/* A norm over rows of a given width. weight NULL = no norm, where the norm is optional. */
+/* A norm over rows of a given width. Where the norm is optional, weight NULL = no norm. */
 typedef struct mha_norm {
     const float *weight, *bias; /* [width]; MHA_NORM_RMS has no bias */
     double eps;                 /* > 0 */
@@ -193,11 +193,11 @@ typedef struct mha_attn_layer mha_attn_layer;
 /* How a layer selects heads for each sequence. */
 typedef enum mha_choice {
     MHA_CHOICE_NONE = 0, /* no selection: all heads run */
-    MHA_CHOICE_EXPERTS,  /* mixture of experts whose experts are the heads: gates are the softmax of the scores of
-                            the kept heads, as in mha_moe_heads of variants.h with MHA_EXPERT_SLOT */
-    MHA_CHOICE_HEADS,    /* dynamic head pruning, as mha_head_pruning: gates by `selection` */
+    MHA_CHOICE_EXPERTS,  /* mixture of experts in which heads are the experts: gates are the softmax over the scores
+                            of the kept heads, as in mha_moe_heads of variants.h with MHA_EXPERT_SLOT */
+    MHA_CHOICE_HEADS,    /* dynamic head pruning, as in mha_head_pruning; `selection` defines the gates */
     MHA_CHOICE_OPTIONS   /* number of heads that the H D columns are split into, as in mha_adaptive_heads; one gate
-                            for all of these heads, by `selection` */
+                            for all of these heads, defined by `selection` */
 } mha_choice;
 
 /* Head selection per sequence inside a layer of a model:
@@ -243,10 +243,10 @@ typedef struct mha_attn_layer_options {
     mha_window window;            /* as in mha_attn_desc */
     mha_dtype dtype;              /* type that q, k, v and the output of the operator are rounded to: f32 (default),
                                      bf16 or f16. A cache stores keys and values in its own type */
-    /* Hv, the number of value heads if it differs from the number of key heads. 0 = Hkv, the count of both; else Hv
-     * divides H. Query head h reads key head h / (H / Hkv) and value head h / (H / Hv). v then has Hv D outputs, and
-     * qkv has (H + Hkv + Hv) D. The operator and the cache use the least common multiple of both counts: rows of k and
-     * v are repeated after the projection. */
+    /* Hv, the number of value heads, if it differs from the number of key heads; must divide H. 0 = Hkv. Query head h
+     * reads key head h / (H / Hkv) and value head h / (H / Hv). v then has Hv D outputs, and qkv has (H + Hkv + Hv) D.
+     * The operator and the cache use the least common multiple of both counts: rows of k and v are repeated after the
+     * projection. */
     int64_t v_heads;
     /* [H] ALiBi (Press et al. 2022): slopes[h] |i - j| is subtracted from the score of query i and key j; copied. NULL
      * = none. */
@@ -297,8 +297,8 @@ typedef struct mha_layer_input {
     int64_t map_count, map_row_count;
     const mha_attn_stats *stats; /* statistics of rows and keys (stats.h), with any strides; NULL = none */
     int64_t top_keys;            /* number of keys in stats->top_* */
-    /* [B, L] for stats: 0 = the row is masked, so that `received` counts only the other rows. Needed in addition to
-     * `keep`, which masks keys; NULL = all rows count. */
+    /* [B, L] for stats: 0 = the row is masked and does not count in `received`. Needed in addition to `keep`, which
+     * masks keys; NULL = all rows count. */
     const uint8_t *rows;
     const float *fills; /* [H, D] added to the gated output of each head, for every token; NULL = zeros */
     const mha_layer_activations *activations; /* written; NULL = not copied */

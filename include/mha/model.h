@@ -28,12 +28,12 @@ typedef struct mha_model mha_model;
 
 typedef struct mha_model_options {
     size_t size;
-    int no_map;       /* 1 = copy the weights instead of mapping the file, which may then change (io.h) */
+    int no_map;       /* 1 = copy the weights instead of mapping the file; the file may then change (io.h) */
     int no_weights;   /* 1 = check everything, but do not pack weights: for mha info; forward is then MHA_ERR_ARG */
     int no_tokenizer; /* 1 = do not open tokenizer.json */
     /* Type of the packed dense weights, independent of the type in the file: f32 (default), bf16, f16 or q8_0
-     * (layer.h). With bf16 attention runs in bf16 as well. Norms, sums and results stay f32. Relative error to f32
-     * (root mean square): last hidden states of the small test models up to 2 % in bf16, 0.2 % in f16 and 4 % in q8_0;
+     * (layer.h). With bf16, attention also runs in bf16. Norms, sums and results stay f32. Relative error to f32 (root
+     * mean square): last hidden states of the small test models up to 2 % in bf16, 0.2 % in f16 and 4 % in q8_0;
      * sentence vectors of MiniLM 0.6 %, 0.05 % and 2 %. */
     mha_dtype dtype;
     /* Tensors in memory (f32), such as weights changed by training or pruning. They replace the tensors of the same
@@ -64,9 +64,9 @@ MHA_API mha_ctx *mha_model_ctx(const mha_model *model);
 typedef struct mha_model_attention {
     int64_t window;              /* a query attends to the last N tokens (encoders: distance < N); 0 = all */
     int rotary, qk_norm, alibi;  /* 0 or 1 */
-    double scale;                /* of scores; 0 = 1 / sqrt(head_dim), if head_dim depends on the text */
+    double scale;                /* scale of scores; 0 = 1 / sqrt(head_dim), if head_dim depends on the text */
     double softcap;              /* 0 = off */
-    mha_choice choice;           /* of heads, per sequence (layer.h) */
+    mha_choice choice;           /* head selection per sequence (layer.h) */
     mha_selection selection;     /* unused with MHA_CHOICE_EXPERTS */
     int64_t heads_per_text;      /* heads computed per sequence: all, the selected ones, or the largest option */
     const int64_t *head_options; /* [head_option_count] with MHA_CHOICE_OPTIONS */
@@ -79,17 +79,17 @@ typedef struct mha_model_info {
     int64_t layers, heads, kv_heads, head_dim, hidden, intermediate; /* as in config.json */
     int64_t vocab, max_positions, type_vocab;
     int64_t parameters;             /* elements of the weights that the model uses */
-    int64_t bytes;                  /* of these weights in the file, or as mha_model_save writes them */
+    int64_t bytes;                  /* size of these weights in the file, or as written by mha_model_save */
     int64_t kv_bytes_per_token;     /* f32; 0 for encoders */
-    const int64_t *heads_per_layer; /* [layers] less than heads in pruned layers: see below */
+    const int64_t *heads_per_layer; /* [layers] smaller than `heads` in pruned layers; see below */
     int causal;                     /* 1 for decoders */
-    mha_dtype dtype;                /* of the stored weights */
+    mha_dtype dtype;                /* type of the stored weights */
     int logits;                     /* 1 if the model has logits */
-    /* [layers] key heads and value heads in the weights of a layer: see below */
+    /* [layers] key heads and value heads in the weights of a layer; see below */
     const int64_t *key_heads_per_layer, *value_heads_per_layer;
-    const int64_t *feed_forward_per_layer;          /* [layers] width; 0 for a layer without feed-forward: see below */
+    const int64_t *feed_forward_per_layer;          /* [layers] width; 0 for a layer without feed-forward; see below */
     const mha_model_attention *attention_per_layer; /* [layers] */
-    int64_t original_heads; /* heads of the unpruned model; more than heads after equal pruning of all layers */
+    int64_t original_heads; /* heads of the unpruned model; larger than `heads` if all layers were pruned equally */
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 
@@ -191,7 +191,7 @@ typedef struct mha_model_input {
     const uint8_t *mask;      /* [B, L] non-zero = real token, 0 = padding; NULL = all real */
     const int32_t *positions; /* [B, L] >= 0, learned positions below max_positions; NULL = 0 .. L-1 */
     /* The tokens continue the cached sequences and are appended to them; positions continue. Decoding token by token,
-     * or a prompt in pieces, is bitwise identical to one pass. B must be that of the cache. A mask may only be
+     * or a prompt in pieces, is bitwise identical to one pass. B must be the batch of the cache. A mask may only mark
      * padding at the end, and may leave a sequence without tokens. After a failure the cache is empty. */
     mha_model_cache *cache;
     int64_t sequence; /* with batch 1 and a cache of several sequences: index of the sequence */
@@ -228,11 +228,11 @@ typedef struct mha_model_head {
  * unspecified and do not contribute to other rows and keys. */
 typedef struct mha_model_stats {
     int64_t layer, heads, keys;                        /* of this layer; K */
-    const float *row_entropy, *row_max, *row_distance; /* [B, heads, L] in bits, 0..1, and tokens */
+    const float *row_entropy, *row_max, *row_distance; /* [B, heads, L] in bits; in 0..1; in tokens */
     const int64_t *row_argmax;                         /* [B, heads, L] the key of row_max */
     const float *received;                             /* [B, heads, K] sum over the rows of this call */
-    const float *top_prob;                             /* [B, heads, L, top_keys] largest; NULL without top_keys */
-    const int64_t *top_key;                            /* [B, heads, L, top_keys] their keys */
+    const float *top_prob;                             /* [B, heads, L, top_keys] largest p; NULL without top_keys */
+    const int64_t *top_key;                            /* [B, heads, L, top_keys] keys of top_prob */
 } mha_model_stats;
 
 /* Activations of the attention of one layer for all tokens of the call. Rows are [B, L], or those of packed sequences
@@ -252,7 +252,7 @@ typedef struct mha_model_activations {
     const float *k, *v;                             /* [rows, kv_heads head_dim] likewise */
     int64_t stride;                                 /* elements between rows of q, k or v */
     const float *context;                           /* [rows, heads head_dim] input of the output projection */
-    const float *out;                               /* [rows, E] its output, before the residual and later norms */
+    const float *out; /* [rows, E] output projection, before the residual and later norms */
 } mha_model_activations;
 
 /* Requested outputs; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that at
@@ -264,7 +264,7 @@ typedef struct mha_model_output {
     float *last_hidden; /* [B, L, E]; in decoders after the final norm */
     float *pooled;      /* [B, E] tanh pooler of BERT; MHA_ERR_UNSUPPORTED if the checkpoint has none */
     float *logits;      /* [B, L, vocab]; MHA_ERR_UNSUPPORTED for a checkpoint without them */
-    float *last_logits; /* [B, vocab] of the last real token of each sequence: the next token */
+    float *last_logits; /* [B, vocab] logits of the next token, from the last real token of each sequence */
     /* x [B, L, E]: entry 0 is the embeddings (in BERT after their norm), entry n the output of layer n - 1; the last
      * entry is after the final norm. Every other entry n is the input of layer n. */
     int (*on_hidden)(void *user, int64_t entry, const float *x);
@@ -292,9 +292,9 @@ typedef struct mha_model_output {
      * stats.h defines their order. Called for all rows of real tokens, or for those in map_heads and map_rows. Unlike
      * the other callbacks, it is called from all threads of the context and cannot stop the pass. */
     void (*on_rows)(void *user, int64_t layer, const mha_attn_rows *rows);
-    /* [layers, B, H] written for the layers that run: 1 = the head is computed for the sequence; 0 = it is not, or the
-     * layer has no such head. Only layers that choose heads per text skip heads; layers that choose the head count
-     * compute all. */
+    /* [layers, B, H] written for the layers that run: 1 = the head is computed for the sequence; 0 = it is skipped, or
+     * the layer has no such head. Only layers that choose heads per text skip heads; layers that choose the head count
+     * compute all heads. */
     uint8_t *kept;
 } mha_model_output;
 

@@ -39,8 +39,8 @@
 extern "C" {
 #endif
 
-/* Gradients of one model, and the activations of its last forward call. For one thread at a time; one model may have
- * several such objects. */
+/* Gradients of one model, and the activations of its last forward call. Not thread-safe, but one model may have several
+ * such objects. */
 typedef struct mha_model_grads mha_model_grads;
 
 typedef struct mha_model_grads_options {
@@ -55,15 +55,15 @@ typedef struct mha_model_grads_options {
 } mha_model_grads_options;
 
 /* `options` may be NULL. `model` must outlive the result. Errors: MHA_ERR_ARG for a model without weights,
- * MHA_ERR_UNSUPPORTED for a model that was opened in f16 or q8_0 (the type in its file does not matter). */
+ * MHA_ERR_UNSUPPORTED for a model that was opened in f16 or q8_0 (regardless of the type in its file). */
 MHA_API mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_options *options,
                                           mha_model_grads **out, mha_error *err);
 MHA_API void mha_model_grads_free(mha_model_grads *grads);
 
 /* Returns the gradients, float32, under the names and shapes of the parameters in the checkpoint; initially zero. Tied
- * tensors appear once, with the sum of their gradients. Tensors of the file that the model does not use are not in the
- * list. The input row of the token that config.json names as pad_token_id (BERT, Gemma-2: 0 if absent) adds nothing to
- * the gradient of the word embeddings, as with PyTorch's padding_idx. A tied output head still does. GPT-2 has no such
+ * tensors appear once, with the sum of their gradients. The list omits tensors of the file that the model does not use.
+ * The input row of the token that config.json names as pad_token_id (BERT, Gemma-2: 0 if absent) adds nothing to the
+ * gradient of the word embeddings, as with PyTorch's padding_idx. A tied output head still does. GPT-2 has no such
  * row. */
 MHA_API const mha_named_tensor *mha_model_grads_list(const mha_model_grads *grads, int64_t *count);
 MHA_API void mha_model_grads_zero(mha_model_grads *grads);
@@ -127,14 +127,14 @@ typedef struct mha_model_gradient {
     const float *last_hidden; /* [B, L, E] */
     const float *pooled;      /* [B, E] */
     const float *logits;      /* [B, L, vocab] */
-    float *gates;             /* [layers, B, H] written: of input->gates, or of implicit ones; 0 for missing heads */
-    float *embeddings;        /* [B, L, E] written: of each token's word embedding */
+    float *gates;             /* [layers, B, H] written: gradients of gates (1 if not given); 0 for missing heads */
+    float *embeddings;        /* [B, L, E] written: gradients of each token's word embedding */
     /* Called on the calling thread after each layer, from the last layer to the first; its data are valid during the
      * call only. Non-zero stops the backward pass with MHA_ERR_CANCELLED. */
     int (*on_context)(void *user, const mha_model_context_gradient *g);
     void *user;
     int taylor; /* 1 = compute row_taylor: one more exponential per pair of tokens, 4 bytes per head and row */
-    const float *last_logits; /* [B, vocab] of each sequence's last real token */
+    const float *last_logits; /* [B, vocab] at the last real token of each sequence */
 } mha_model_gradient;
 
 /* Accumulates into the list. May be called several times after one forward call. After a failure the gradients are
@@ -146,7 +146,7 @@ MHA_API mha_status mha_model_grads_backward(mha_model_grads *grads, const mha_mo
 
 /* Distillation from another model, the teacher: the loss is the weighted sum of these terms.
  *
- *     labels       cross entropy with the labels: a mean over them
+ *     labels       cross entropy with the labels: a mean over labels
  *     logits       T^2 KL(p || q), p and q being the softmax of logits / T of teacher and model: a mean over the tokens
  *                  that have a label; for encoders without labels, over all real tokens. T^2 keeps the magnitude
  *                  of the gradient independent of T (Hinton et al. 2015)
@@ -181,10 +181,10 @@ typedef struct mha_model_loss_args {
 } mha_model_loss_args;
 
 /* Computes the loss and its gradients: cross entropy of the logits (layer.h), or the distillation loss of a teacher.
- * Logits, those of the teacher too, are only computed for rows that count, a chunk of rows at a time. Accumulates into
- * the list. `counted` may be NULL; it gets the number of labels or, if no term uses logits, of real tokens. A term
- * with nothing to count (label, token, text) makes the loss NaN and all gradients 0, those of other terms too. With
- * `scale`, each term is scale times its sum over labels, tokens or texts.
+ * Logits, including those of the teacher, are only computed for rows that count, a chunk of rows at a time. Accumulates
+ * into the list. `counted` may be NULL; it gets the number of labels or, if no term uses logits, of real tokens. A term
+ * with nothing to count (label, token, text) makes the loss NaN and all gradients 0, including those of other terms.
+ * With `scale`, each term is scale times its sum over labels, tokens or texts.
  *
  * A teacher costs its forward pass, its output head for `logits`, and memory for its last hidden states. A model
  * identical to its teacher has a loss of 0 and gradients of 0 in all terms except labels.

@@ -4,14 +4,14 @@
  *
  *     mha_model_save(model, "out", NULL, &err);
  *
- * The folder contains config.json with all its original keys, known or unknown ("mha.heads" of pruned models too), and
- * the tokenizer files. One model.safetensors contains all tensors of the checkpoint, including those that the model
- * does not use, with the original metadata.
+ * The folder contains config.json with all its original keys, known or unknown (including "mha.heads" of pruned
+ * models), and the tokenizer files. One model.safetensors contains all tensors of the checkpoint, including those that
+ * the model does not use, with the original metadata.
  *
  * The folder appears complete or not at all. It is written next to its destination, as .NAME.tmp.PID; every file is
- * synced, the whole is opened and checked, and then one rename moves it into place. After kill -9, with a full disk or
- * without permission, the destination is unchanged: the old folder, or none. Only a killed process leaves the
- * temporary folder behind; the next save of that name removes it if the file system supports locks. */
+ * synced, the folder is opened and checked, and then one rename moves it into place. After kill -9, with a full disk or
+ * without permission, the destination is unchanged: the old folder, or none. Only a killed process leaves the temporary
+ * folder behind; the next save of that name removes it if the file system supports locks. */
 #ifndef MHA_MODEL_SAVE_H
 #define MHA_MODEL_SAVE_H
 
@@ -25,7 +25,7 @@ typedef struct mha_model_save_options {
     size_t size;
     mha_dtype dtype; /* f32, bf16 or f16: type of all floating-point tensors, rounded to nearest even; config.json
                         states it too. Default: the stored types */
-    int overwrite;   /* 1 = an existing checkpoint of that name is replaced; see below */
+    int overwrite;   /* 1 = replace an existing checkpoint of that name; see below */
     /* Tensors that replace those of the same name, or are added: [count] of f32, with their own shapes. A replacement
      * is stored in the type of the tensor that it replaces, unless dtype is set; a new tensor as f32. */
     const mha_named_tensor *tensors;
@@ -38,14 +38,14 @@ typedef struct mha_model_save_options {
  *
  * An existing empty folder is accepted. Any other existing folder requires `overwrite` and must contain only the files
  * of a checkpoint. The files of a training run (train.h: its state, its log) count as such and are removed. The folder
- * is exchanged atomically where the system can (Linux), else in two renames: the old folder becomes .NAME.old.PID,
- * then the new folder gets its name. What a kill leaves behind in between is removed by the next save, if a folder of
- * that name exists. Symbolic links are never followed.
+ * is exchanged atomically if the system supports it (Linux), else by two renames: the old folder becomes .NAME.old.PID,
+ * then the new folder gets its name. If a kill in between leaves an old folder behind, the next save removes it,
+ * provided that a folder of that name exists. Symbolic links are never followed.
  *
- * Errors: MHA_ERR_IO with name and reason, also if a tokenizer file of the model is missing; MHA_ERR_FORMAT if the
+ * Errors: MHA_ERR_IO with name and reason, including a missing tokenizer file of the model; MHA_ERR_FORMAT if the
  * result would not be a valid model (replaced tensors or config that do not fit); MHA_ERR_ARG; MHA_ERR_MEMORY;
- * MHA_ERR_CANCELLED by the progress callback ("save", in bytes). On every error the destination is unchanged. Memory:
- * a few MiB. */
+ * MHA_ERR_CANCELLED by the progress callback ("save", in bytes). On every error the destination is unchanged. Memory: a
+ * few MiB. */
 MHA_API mha_status mha_model_save(const mha_model *model, const char *folder, const mha_model_save_options *options,
                                   mha_error *err);
 

@@ -88,11 +88,11 @@ MHA_API mha_status mha_rng_multinomial(mha_rng *rng, const float *weights, int64
 MHA_API mha_status mha_rng_bernoulli(mha_rng *rng, double p, mha_rng_route route, uint8_t *x, int64_t n,
                                      mha_error *err);
 
-/* The mask of dropout(x, p) in training: 1 = kept, 0 = dropped with probability p. As the `dropout_keep` of attn.h, it
+/* The mask of dropout(x, p) in training: 1 = kept, 0 = dropped with probability p. As `dropout_keep` of attn.h, it
  * covers [B, H, Lq, Lk]. p = 0 and p = 1 sample nothing. Errors: p outside [0, 1]. */
 MHA_API mha_status mha_rng_dropout_mask(mha_rng *rng, double p, mha_rng_route route, uint8_t *keep, int64_t n,
                                         mha_error *err);
-/* y = dropout(x, p) in training: x / (1 - p) where kept, x * 0 elsewhere (a dropped infinity becomes NaN). y may be x.
+/* y = dropout(x, p) in training: x / (1 - p) if kept, x * 0 if dropped (a dropped infinity becomes NaN). y may be x.
  */
 MHA_API mha_status mha_rng_dropout(mha_rng *rng, double p, mha_rng_route route, const float *x, float *y, int64_t n,
                                    mha_error *err);

@@ -40,7 +40,7 @@ typedef struct mha_tokenizer mha_tokenizer;
  * (which may be NULL) until the tokenizer is freed. Errors: MHA_ERR_IO, MHA_ERR_FORMAT (malformed, or reading would
  * take more than 240 MiB of memory), MHA_ERR_UNSUPPORTED (another kind of tokenizer), MHA_ERR_MEMORY. */
 MHA_API mha_status mha_tokenizer_open(mha_ctx *ctx, const char *folder, mha_tokenizer **out, mha_error *err);
-/* Frees the tokenizer. Every encoding and stream created with it must be freed before. */
+/* Frees the tokenizer. Free every encoding and stream created with it first. */
 MHA_API void mha_tokenizer_free(mha_tokenizer *tokenizer);
 
 typedef struct mha_encode_options {
@@ -69,8 +69,8 @@ typedef struct mha_encoding {
  * for a max_tokens that leaves no room for the special tokens; MHA_ERR_MEMORY; MHA_ERR_UNSUPPORTED for a text that is
  * too long before or after normalization.
  *
- * Beyond max_tokens, the text is truncated at its end. Of a pair, the longer text is truncated until both have the
- * same length, then both are. Padding is added after truncation. */
+ * Beyond max_tokens, the text is truncated at its end. Of a pair, the longer text is truncated until both texts have
+ * the same length, then both are truncated. Padding is added after truncation. */
 MHA_API mha_status mha_tokenizer_encode(const mha_tokenizer *tokenizer, const char *text, size_t bytes,
                                         const char *pair, size_t pair_bytes, const mha_encode_options *options,
                                         mha_encoding **out, mha_error *err);
@@ -105,7 +105,7 @@ MHA_API mha_status mha_text_stream_put(mha_text_stream *stream, int32_t id, cons
 /* Returns the text held back, after the last id. No id may be appended afterwards. */
 MHA_API mha_status mha_text_stream_end(mha_text_stream *stream, const char **text, size_t *bytes, mha_error *err);
 
-/* Number of ids: one more than the largest id in use. */
+/* Returns the number of ids, one more than the largest id in use. */
 MHA_API int64_t mha_tokenizer_size(const mha_tokenizer *tokenizer);
 /* Returns the token of an id as the file spells it, or NULL if the id has no token. An added token that is matched in
  * normalized text is returned in its normalized form. Valid as long as the tokenizer. The string comes from the file:

@@ -45,7 +45,7 @@ typedef enum mha_tokenizer_type { MHA_TOKENIZER_BPE = 0, MHA_TOKENIZER_WORDPIECE
 typedef struct mha_tokenizer_train_options {
     size_t size;
     mha_tokenizer_type type;
-    int64_t vocab_size;    /* tokens, special ones included: 1 to 1048576. Fewer if pairs are too rare */
+    int64_t vocab_size;    /* maximum number of tokens, including special ones, 1..1048576; fewer if pairs are rare */
     int64_t min_frequency; /* minimum count of a pair that is merged; 0 = 2 */
     /* Special tokens after those of the type: [special_count] NUL-terminated UTF-8 strings of 1 to 1024 bytes.
      * Encoding never splits them; in the training text, they are treated as ordinary text. */
@@ -53,7 +53,8 @@ typedef struct mha_tokenizer_train_options {
     int64_t special_count;
     int lowercase;    /* WordPiece: lower case, without accents */
     int64_t alphabet; /* WordPiece: maximum number of characters; the most frequent are kept, ties by lower code
-                         point. Others become [UNK]. 0 = all. For scripts with thousands: published BERTs have 1000 */
+                         point, and others become [UNK]. 0 = all. Use it for scripts with thousands of characters;
+                         published BERTs have 1000 */
 } mha_tokenizer_train_options;
 
 typedef struct mha_tokenizer_trainer mha_tokenizer_trainer;

@@ -13,9 +13,9 @@
  *     mha_trainer_save(trainer, "out", NULL, &err);
  *
  * The model may be new (model_create.h), opened in any type, or pruned. Every family of model.h can be trained, with
- * all tensors or with those that are not frozen. Decoders learn to predict the next token, encoders the tokens that
- * labels name (MLM). The loss is cross entropy, fused with the product of the logits: rows are processed in chunks,
- * so that [B, L, vocab] is never stored.
+ * all tensors or only those that are not frozen. Decoders learn to predict the next token, encoders the labeled tokens
+ * (MLM). The loss is cross entropy, fused with the product of the logits: rows are processed in chunks, so that [B, L,
+ * vocab] is never stored.
  *
  * Precision. Weights, moments, activations and gradients are float32; losses and the norm of the gradient are summed in
  * double. With `dtype` bf16, dense products read weights that were rounded to bf16 after the last step and accumulate
@@ -24,10 +24,10 @@
  * two programs that round differently. Compared with PyTorch in eager float32, the losses of small models agree to 1e-4
  * over the first 50 steps, and in bf16 to 1e-2.
  *
- * Memory: 16 bytes per parameter (weight, gradient, and from the first step or save on two moments); 4 more for the
- * packed form of dense weights (2 in bf16); 4 more for output projections with gates; and the activations of a pass
- * with gradients (model_grads.h). With `recompute` only the inputs of the layers are kept (Chen et al. 2016). If only
- * gates are trained, there are no gradients of weights, and moments take memory only if they are saved.
+ * Memory: 16 bytes per parameter (weight, gradient and two moments; moments are allocated at the first step or save); 4
+ * more for the packed form of dense weights (2 in bf16); 4 more for output projections with gates; and the activations
+ * of a pass with gradients (model_grads.h). With `recompute` only the inputs of the layers are kept (Chen et al. 2016).
+ * If only gates are trained, there are no gradients of weights, and moments take memory only if they are saved.
  * Cost of a step: three forward passes over its tokens, with `recompute` nearly four, and one pass over all parameters.
  *
  * Several batches in one step are one large batch (gradient accumulation): gradients are added and divided by the total
@@ -54,14 +54,14 @@ typedef struct mha_trainer mha_trainer;
 typedef enum mha_train_decay {
     MHA_DECAY_MATRICES = 0, /* all but vectors, including embedding tables, as in GPT-2 training scripts */
     MHA_DECAY_DENSE,        /* all but vectors and embedding tables, tied tables included */
-    MHA_DECAY_ALL           /* all, as torch.optim.AdamW(model.parameters()) */
+    MHA_DECAY_ALL           /* all, as in torch.optim.AdamW(model.parameters()) */
 } mha_train_decay;
 
 /* Dropout probabilities of a step, each in [0, 1); see mha_model_dropout. mha_trainer_loss applies no dropout. */
 typedef struct mha_train_dropout {
     double embedding; /* embeddings, before the first layer */
     double attention; /* attention probabilities */
-    double residual;  /* output of attention and feed-forward part, before it is added to the residual */
+    double residual;  /* outputs of attention and feed-forward, before they are added to the residual */
 } mha_train_dropout;
 
 /* Learned head pruning: the output of each head is multiplied by a gate, one value for all tokens of a sequence. A
@@ -95,7 +95,7 @@ typedef struct mha_train_gates {
     double strength;           /* [0.01] > 0, nats per open head; for L0 without `heads`, and for L1 */
     double rate;               /* [0.1] > 0, constant learning rate of these gates */
     double initial;            /* [2.5 = a gate of 1; L1: 1] initial parameter of every gate, -6 .. 4; L1: > 0 */
-    int64_t start;             /* steps without gates: they are 1 */
+    int64_t start;             /* number of initial steps without gates (all gates are 1) */
     int64_t ramp;              /* [half of start .. end, 0.8 of it for L0 with `heads`; 0 without an end] steps over
                                 * which the penalty increases */
     int64_t end;               /* step after which the gates are frozen, > start; 0 = never */
@@ -121,7 +121,7 @@ typedef struct mha_train_options {
     size_t size;
 
     /* AdamW (Loshchilov & Hutter 2019), as in torch.optim.AdamW. 0 = the value in brackets. */
-    double rate;         /* [1e-3] the largest learning rate, > 0 */
+    double rate;         /* [1e-3] maximum learning rate, > 0 */
     double beta1, beta2; /* [0.9, 0.999] in (0, 1) */
     double eps;          /* [1e-8] FLT_MIN .. 1 */
     double decay;        /* [none] weight decay, >= 0: each step subtracts rate * decay * weight */
@@ -138,7 +138,7 @@ typedef struct mha_train_options {
     int recompute; /* 1 = less memory, about a quarter more time; see above */
 
     /* Names of frozen tensors; "*" at the beginning or end of a name matches anything. MHA_ERR_ARG for a name without a
-     * matching tensor, and for all tensors without gates. The list is not used after the call. */
+     * matching tensor, and if all tensors are frozen and there are no gates. The list is not used after the call. */
     const char *const *frozen;
     int64_t frozen_count;
 
@@ -156,7 +156,7 @@ typedef struct mha_train_options {
     const mha_model *teacher;
     mha_model_distill distill;
 
-    mha_dtype dtype; /* [f32] of dense products, forward and backward: f32 or bf16; see above */
+    mha_dtype dtype; /* [f32] type of dense products, forward and backward: f32 or bf16; see above */
 } mha_train_options;
 
 /* Returns the learning rate of a step (the first is 1). With gates.first, it is 0 for the end - start steps in which
@@ -189,10 +189,10 @@ MHA_API mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err);
  * or no such head in the layer; ones for a trainer without gates. Returns the number of gates that are not 0. `gates`
  * and `expected` (expected number of open heads with sampling; all heads before `start`) may be NULL.
  *
- * With gates the output projections in mha_trainer_weights, mha_trainer_model and checkpoints are the product of weight
- * and gate: a closed head has columns of zeros, which every program computes as in training and mha_prune removes. The
- * weights without gates are stored separately, 4 bytes each. From step `start` on, changes by the caller to these
- * tensors are lost in the next step. */
+ * With gates, the output projections in mha_trainer_weights, mha_trainer_model and checkpoints are the product of
+ * weight and gate: a closed head has columns of zeros, which every program computes as in training and mha_prune
+ * removes. The weights without gates are stored separately, 4 bytes each. From step `start` on, changes by the caller
+ * to these tensors are lost in the next step. */
 MHA_API int64_t mha_trainer_gates(const mha_trainer *trainer, float *gates, double *expected);
 
 /* The input of a step. */
@@ -207,7 +207,7 @@ typedef struct mha_train_batch {
 typedef struct mha_train_report {
     int64_t step;   /* number of the step, from 1 */
     int64_t labels; /* number of labels in the mean loss; real tokens if no term uses logits of a teacher */
-    double loss;    /* in nats, of the weights before the step */
+    double loss;    /* loss in nats, with the weights before the step */
     double norm;    /* norm of the gradient before clipping; 0 if weights are not trained, as with gates.first */
     double rate;    /* learning rate; 0 while weights wait for gates */
     double open;    /* expected number of open heads before the step; all heads without gates */
@@ -222,7 +222,8 @@ typedef struct mha_train_report {
 MHA_API mha_status mha_trainer_step(mha_trainer *trainer, const mha_train_batch *batches, int64_t count,
                                     mha_train_report *report, mha_error *err);
 
-/* Computes the same loss without training or sampling: the mean over all labels. Memory and errors as for a step. */
+/* Computes the same loss without training or sampling: the mean over all labels. Memory and errors are those of a
+ * step. */
 MHA_API mha_status mha_trainer_loss(mha_trainer *trainer, const mha_train_batch *batches, int64_t count, double *loss,
                                     int64_t *labels, mha_error *err);
 
@@ -241,7 +242,7 @@ typedef struct mha_trainer_save_options {
     int overwrite;               /* as in mha_model_save_options */
     int model_only;              /* 1 = omit the optimizer state: the checkpoint cannot be resumed */
     mha_dtype dtype;             /* with model_only: as in mha_model_save_options, default f32 */
-    const mha_train_file *files; /* [file_count] further files of the folder, written atomically with it */
+    const mha_train_file *files; /* [file_count] additional files, written atomically with the folder */
     int64_t file_count;
     /* With overwrite: the replaced checkpoint is renamed to this name, next to the new one, instead of being removed; a
      * checkpoint that already has this name is removed. NULL = remove the replaced checkpoint. */

@@ -42,7 +42,7 @@ typedef struct mha_train_data_options {
     int shorten;                    /* 1 = if no sequence is full, use the longest run of tokens as a shorter one */
     int no_map;                     /* 1 = token files are copied into memory instead of being mapped */
     int32_t first;                  /* encoders: token id of [CLS] */
-    int32_t end;                    /* encoders: token id of [SEP]; decoders: of the token that follows each text */
+    int32_t end;                    /* encoders: token id of [SEP]; decoders: token id that follows each text */
 } mha_train_data_options;
 
 typedef struct mha_train_data_info {

@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-/* A text that the model generated. UTF-8; other bytes are written as U+FFFD. */
+/* A text that the model generated, in UTF-8; invalid bytes are written as U+FFFD. */
 typedef struct mha_train_sample {
     const char *prompt, *text;
     size_t prompt_bytes, text_bytes; /* 0 = up to the NUL */

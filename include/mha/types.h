@@ -73,7 +73,7 @@ typedef enum mha_dtype {
     MHA_I32,
     MHA_U64,
     MHA_I64,
-    MHA_DTYPE_OTHER /* a type that files may contain and that the library only copies (F8_E4M3, C64 ...) */
+    MHA_DTYPE_OTHER /* a type in files that the library can only copy (F8_E4M3, C64 ...) */
 } mha_dtype;
 
 /* Returns "f32", "bf16" and so on; "unknown" for other values. Never NULL. */
@@ -82,7 +82,7 @@ MHA_API const char *mha_dtype_name(mha_dtype dtype);
 MHA_API size_t mha_dtype_size(mha_dtype dtype);
 
 /* A four-dimensional view of the caller's memory. Strides count elements and may have any value, including 0
- * (broadcast) and negative ones. For q, k, v, out, lse and probs, whose shapes the description defines, four zero
+ * (broadcast) and negative values. For q, k, v, out, lse and probs, whose shapes the description defines, four zero
  * strides mean contiguous; for masks and biases a zero stride always broadcasts. */
 typedef struct mha_cview {
     const void *data;

@@ -16,7 +16,7 @@
  *     mha_variant_input in = { .size = sizeof in, .batch = 2, .q_len = 5, .query = x };
  *     mha_variant_forward(layer, &in, y, trace, &err);                        // trace: intermediate values, or NULL
  *     mha_variant_gradient g = { .size = sizeof g, .output = dy, .query = dx };
- *     mha_variant_backward(layer, &in, trace, &g, &err);                      // adds to mha_variant_gradients
+ *     mha_variant_backward(layer, &in, trace, &g, &err);                      // accumulates into mha_variant_gradients
  *
  * Names: B batch, Lq and Lk tokens of query and key (cached keys included), H heads, Hkv key/value heads, D head
  * width. All arrays are row-major and contiguous, of the layer's dtype: f32, or f64 for gradient checks.
@@ -42,13 +42,13 @@ MHA_API void mha_variant_free(mha_variant *layer);
 
 /* ---- parameters ---- */
 
-/* Total number of elements in all parameters, biases included. Creating a layer allocates none of them. */
+/* Returns the total number of elements in all parameters, including biases. Creating a layer allocates none of them. */
 MHA_API int64_t mha_variant_parameter_count(const mha_variant *layer);
 
 /* Allocates the parameters and initializes them as PyTorch's constructors would, in the order of
  * mha_variant_parameters. The weight and then the bias of a linear layer are uniform in +-1/sqrt(in); plain matrices
  * are uniform in [0, 1). An f64 layer gets the same float32 values. If `rng` is NULL, all parameters are set to 0,
- * which suits parameters that are loaded next. */
+ * for example before loading them. */
 MHA_API mha_status mha_variant_init(mha_variant *layer, mha_rng *rng, mha_error *err);
 
 /* Returns the named parameters: "q_proj.weight" [out, in], "heads.1.k_proj.bias" [out] ... `data` points to memory of
@@ -61,7 +61,7 @@ MHA_API mha_status mha_variant_init(mha_variant *layer, mha_rng *rng, mha_error 
  *     mha_tensors_read(file, list, count, &err);
  *     mha_variant_update(layer, &err); */
 MHA_API const mha_named_tensor *mha_variant_parameters(const mha_variant *layer, int64_t *count);
-/* Packs the parameters for the matrix product. Must be called after every change of parameters from outside. */
+/* Packs the parameters for the matrix product. Call it after every change to the parameters. */
 MHA_API mha_status mha_variant_update(mha_variant *layer, mha_error *err);
 
 /* Returns the gradients, in the same order and under the same names; `data` is NULL before the first backward or
@@ -97,19 +97,19 @@ typedef struct mha_variant_input {
     mha_mask blocked;  /* of the layer's dtype; multiplied by -1e10 and added: 1 = masked; not with additive */
 
     const int64_t *positions;          /* [B, Lq] for rotation; NULL = past_len .. past_len + Lq - 1 */
-    int64_t past_len;                  /* P  number of cached tokens, whose keys and values are given; 0 = none */
+    int64_t past_len;                  /* P  number of cached tokens, whose keys and values are passed; 0 = none */
     const void *past_key, *past_value; /* [B, Hkv, P, D], already rotated; not read if P is 0 */
 
     /* Dropout of the attention weights is applied with `training` only, if the layer has dropout. A layer without
      * dropout rejects these fields. At most one of dropout_keep and rng may be set. */
     int training;
-    const uint8_t *dropout_keep; /* [B, H, Lq, Lk]  0 = dropped; NULL = sampled: */
-    mha_rng *rng;                /* sampled as in PyTorch; NULL = from dropout_seed, as in attn.h */
+    const uint8_t *dropout_keep; /* [B, H, Lq, Lk]  0 = dropped; NULL = sampled */
+    mha_rng *rng;                /* samples as in PyTorch; NULL = sample from dropout_seed, as in attn.h */
     uint64_t dropout_seed;
 
-    /* Values that the trace records besides those that backward needs: B H Lq Lk elements each. */
+    /* Additional values to record in the trace, B H Lq Lk elements each. */
     int want_weights;       /* after softmax, before dropout */
-    int want_scores;        /* at this stage: */
+    int want_scores;        /* at score_stage */
     mha_scores score_stage; /* MHA_SCORES_RAW: scaled, before masks */
 } mha_variant_input;
 
@@ -121,8 +121,8 @@ MHA_API void mha_trace_free(mha_trace *trace);
 
 /* Writes output [B, Lq, d_out], which must not overlap the inputs. Creates an operator plan for this shape, or one per
  * sample if heads are selected. Errors besides the common ones: more tokens than the layer's context_length; a mask of
- * a wrong shape; an input that this variant does not accept (key, positions, past ...), by name; parameters that were
- * neither initialized nor loaded. */
+ * a wrong shape; an input that this variant does not accept (key, positions, past ...), which is named; parameters that
+ * were neither initialized nor loaded. */
 MHA_API mha_status mha_variant_forward(const mha_variant *layer, const mha_variant_input *input, void *output,
                                        mha_trace *trace, mha_error *err);
 
@@ -187,7 +187,7 @@ MHA_API mha_status mha_variant_backward(mha_variant *layer, const mha_variant_in
 /* The divisor of the scores. */
 typedef enum mha_scale_rule {
     MHA_SCALE_HEAD_DIM = 0, /* sqrt of the width of one head */
-    MHA_SCALE_D_OUT         /* sqrt of the width of all heads together, as in one walk-through */
+    MHA_SCALE_D_OUT         /* sqrt of the total width of all heads, as in one walk-through */
 } mha_scale_rule;
 
 /* How the selection of heads, which is not differentiable, is trained: through a gate g that multiplies the output of
@@ -300,7 +300,7 @@ typedef struct mha_llama_attention_options {
     int64_t context_length; /* max_position_embeddings: maximum number of tokens, cached ones included; 0 = unlimited */
     int causal;             /* 1 = token i attends to tokens 0..i; 0 = only input.additive masks */
     int rotary;             /* 1 = q and k are rotated by input.positions */
-    mha_rope_options rope;  /* with rotary only: zero is theta 10000, pairs (i, i + D/2); size and head_dim are set */
+    mha_rope_options rope;  /* with rotary only; zeros = theta 10000, pairs (i, i + D/2); omit size and head_dim */
 } mha_llama_attention_options;
 MHA_API mha_status mha_llama_attention_create(mha_ctx *ctx, const mha_llama_attention_options *options,
                                               mha_variant **layer, mha_error *err);
