@@ -18,9 +18,9 @@
  *   - For a given ISA and build, results are bitwise identical for any thread count, batch size and position in the
  *     batch, packed or alone. Sums over query rows run in ascending order; a group of 1,024 or more rows is summed in
  *     up to four parts.
- *   - Masked pairs have no effect in either direction: garbage in k or v does not affect gradients of rows that may not
- *     attend to it, and garbage in q, dout or out of a row does not affect gradients of keys that the row may not
- *     attend to. Rows that attend to no key, and keys that no row attends to, get zeros. NaN and Inf propagate to the
+ *   - Masked pairs have no effect in either direction. Garbage in k or v does not affect gradients of rows that may not
+ *     attend to it. Garbage in q, dout or out of a row does not affect gradients of keys that the row may not attend
+ *     to. Rows that attend to no key, and keys that no row attends to, get zeros. NaN and Inf propagate to the
  *     gradients of the rows and keys that attend to each other.
  *   - P is not affected by the rounding of a large lse (sums of 1e4, or a bias of -FLT_MAX): if an lse above 32 is not
  *     precise enough, the row sum is recomputed.

@@ -44,8 +44,8 @@ typedef struct mha_cache_desc {
     int64_t v_head_dim; /* Dv  0 = D; else 1..MHA_HEAD_DIM_MAX */
     mha_dtype dtype;    /* storage type: f32 (default), f64 for f64 calls, bf16, f16 or q8_0 (types.h) */
     int64_t page_size;  /* keys per page: 0 = 128; else a power of two >= 16 */
-    int64_t capacity;   /* keys of all sequences together, allocated at creation, rounded up to pages. Sequences take
-                           whole pages: B of them may need up to (page_size - 1) B more keys than they hold.
+    int64_t capacity;   /* total number of keys, allocated at creation, rounded up to pages. Sequences take whole
+                           pages, so they may need up to (page_size - 1) B more keys than they hold.
                            0 = memory grows on demand, by at least half, and an append may move it */
     int64_t window;     /* keys that a query attends to, including its own; 0 = all */
     int64_t keep_first; /* with a window: first tokens that stay visible (streaming), 0..2^60; 0 = none */
@@ -109,9 +109,9 @@ MHA_API int64_t mha_cache_pages(const mha_cache *cache);
  *
  * Rows of a sequence without tokens have position 0 and no unmasked key.
  *
- * Errors: MHA_ERR_ARG if a row needs keys that are no longer stored, if the window of `desc` is wider than the window
- * of the cache, or if the first keep_first tokens and the window become disjoint within one call. To avoid the latter,
- * append at most `window` tokens at once while a sequence is shorter than keep_first. */
+ * Errors: MHA_ERR_ARG if a row needs keys that are no longer stored, or if the window of `desc` is wider than the
+ * window of the cache. MHA_ERR_ARG also if the first keep_first tokens and the window become disjoint within one call;
+ * to avoid this, append at most `window` tokens at once while a sequence is shorter than keep_first. */
 MHA_API mha_status mha_cache_bind(mha_cache *cache, int64_t sequence, const int64_t *q_lens, mha_attn_desc *desc,
                                   mha_attn_args *args, mha_error *err);
 

@@ -5,9 +5,9 @@
  *     mha_diversity_measure(model, data, NULL, &d, &err);
  *     mha_diversity_value(d, MHA_DIVERSITY_JS, 0, 2, 3, 1);     heads 0.2 and 3.1
  *
- * Two heads that attend to the same tokens may write different outputs, and two that attend to different tokens may
- * write the same output, so there are measures for both maps and outputs. The cosine of maps is high for nearly all
- * heads of an encoder, because rows of probabilities are positive and share the column of [CLS].
+ * Two heads that attend to the same tokens may write different outputs, and vice versa, so there are measures for both
+ * maps and outputs. The cosine of maps is high for nearly all heads of an encoder, because rows of probabilities are
+ * positive and share the column of [CLS].
  */
 #ifndef MHA_DIVERSITY_H
 #define MHA_DIVERSITY_H
@@ -91,9 +91,9 @@ MHA_API void mha_diversity_free(mha_diversity *diversity);
 MHA_API int64_t mha_diversity_heads(const mha_diversity *diversity);
 MHA_API int64_t mha_diversity_rows(const mha_diversity *diversity);
 
-/* Returns a measure of two heads; symmetric. For `unique`, pass the same head twice. Returns NAN if the heads are in
- * two layers and the measure compares heads of one layer, if a head's output is all zero, if `unique` has tokens in one
- * half only, if an argument is out of range, or if the measure was not requested. */
+/* Returns a measure of two heads; symmetric. For `unique`, pass the same head twice. Returns NAN for heads of two
+ * layers unless the measure is js or js_clark_sum, if a head's output is all zero, and if `unique` has tokens in one
+ * half only. Also returns NAN if an argument is out of range or the measure was not requested. */
 MHA_API double mha_diversity_value(const mha_diversity *diversity, mha_diversity_kind what, int64_t layer_a,
                                    int64_t head_a, int64_t layer_b, int64_t head_b);
 /* Returns the diversity of a layer: for similarities, 1 - the mean over pairs of heads; for the two divergences, the

@@ -3,7 +3,7 @@
  *
  * Attention over many queries is bound by multiply-adds; attention over one query is bound by reading K and V. Both
  * limits are measured with the vector width of the kernels and with the threads and ISA of the context, so a fraction
- * of peak shows what the operator loses, not what the machine lacks. Each figure is the best of many short runs. Other
+ * of peak shows the loss of the operator, not a limit of the machine. Each figure is the best of many short runs. Other
  * load on the machine lowers the figures, so measure before and after a benchmark and keep the larger figure. */
 #ifndef MHA_MACHINE_PEAK_H
 #define MHA_MACHINE_PEAK_H

@@ -79,11 +79,11 @@ MHA_API void mha_model_grads_zero(mha_model_grads *grads);
  * forward pass. An element is dropped if x < p 2^32, where x is the first word of Philox4x32-10 (Salmon et al. 2011),
  * low word first:
  *
- *     site                                                               key                counter
- *     0  the sum of embeddings, after its norm           k(0, 0)            (b, 0, column, i)
+ *     site                                               key                counter
+ *     0  sum of embeddings, after its norm               k(0, 0)            (b, 0, column, i)
  *     1  probabilities of layer n, after softmax         k(n, 1)            (b, h, i, j)
- *     2  output of the output projection of layer n      k(n, 2)            (b, 0, column, i)
- *     3  output of the feed-forward part of layer n      k(n, 3)            (b, 0, column, i)
+ *     2  output projection of layer n                    k(n, 2)            (b, 0, column, i)
+ *     3  feed-forward output of layer n                  k(n, 3)            (b, 0, column, i)
  *
  * Sites 2 and 3 come after an outer norm (Gemma-2), right before the residual is added. k(n, s) is output 4 n + s + 1
  * of splitmix64 seeded with `seed`. b is the index of the sequence in the call. i and j are token indices from the
@@ -108,11 +108,11 @@ MHA_API mha_status mha_model_grads_forward(mha_model_grads *grads, const mha_mod
                                            const mha_model_output *output, mha_error *err);
 
 /* The outputs of one layer's heads, and their gradients: rows are [B, L], or those of packed sequences. Rows of masked
- * tokens are unspecified, and their gradients are zeros. With c a head's output before its gate, context = gate c, and
+ * tokens are unspecified, and their gradients are zeros. If c is a head's output before its gate, context = gate c and
  *
  *     sum over rows of <context, dcontext> of a head = gate dgate = sum over rows of <v, dv>
  *
- * (the last equality only holds if no other head shares its values; Michel et al. 2019). */
+ * The last equality only holds if no other head shares the values (Michel et al. 2019). */
 typedef struct mha_model_context_gradient {
     int64_t layer, rows, heads, head_dim; /* heads: the number of heads of this layer */
     const float *context;                 /* [rows, heads head_dim] input of the output projection */

@@ -37,10 +37,10 @@ typedef struct mha_model_save_options {
  * be that folder.
  *
  * An existing empty folder is accepted. Any other existing folder requires `overwrite` and must contain only the files
- * of a checkpoint. The files of a training run (train.h: its state, its log) count as such and are removed. The folder
- * is exchanged atomically if the system supports it (Linux), else by two renames: the old folder becomes .NAME.old.PID,
- * then the new folder gets its name. If a kill in between leaves an old folder behind, the next save removes it,
- * provided that a folder of that name exists. Symbolic links are never followed.
+ * of a checkpoint. The files of a training run (train.h: state and log) count as checkpoint files and are removed. The
+ * folder is exchanged atomically if the system supports it (Linux), else by two renames: the old folder becomes
+ * .NAME.old.PID, then the new folder gets its name. If a kill in between leaves an old folder behind, the next save
+ * removes it, provided that a folder of that name exists. Symbolic links are never followed.
  *
  * Errors: MHA_ERR_IO with name and reason, including a missing tokenizer file of the model; MHA_ERR_FORMAT if the
  * result would not be a valid model (replaced tensors or config that do not fit); MHA_ERR_ARG; MHA_ERR_MEMORY;

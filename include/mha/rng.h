@@ -9,9 +9,9 @@
  * The generator is MT19937 (Matsumoto, Nishimura 1998). Each call consumes the stream exactly as PyTorch's call does;
  * tensors are filled in row-major order. Checked against PyTorch 2.13, float32 and float64, x86-64.
  *
- * Platform dependence: results that use the C library's log, log1p, sin and cos in double may rarely differ in the last
- * bit from PyTorch built with another C library (mha_rng_exponential, mha_rng_randn_f64, and mha_rng_randn of fewer
- * than 16 elements). The same applies to mha_rng_randn with MHA_RNG_SCALAR. All other results are the same everywhere.
+ * Platform dependence: mha_rng_exponential, mha_rng_randn_f64, and mha_rng_randn of fewer than 16 elements use the C
+ * library's log, log1p, sin and cos in double. They may rarely differ in the last bit from PyTorch built with another C
+ * library. The same applies to mha_rng_randn with MHA_RNG_SCALAR. All other results are the same everywhere.
  *
  * All functions fail only for invalid arguments (MHA_ERR_ARG: nothing is sampled or written), allocate nothing and may
  * be called from any thread; an mha_rng must not be used by two threads at the same time. Cost: a few nanoseconds per

@@ -19,7 +19,7 @@
  *
  * Precision. Weights, moments, activations and gradients are float32; losses and the norm of the gradient are summed in
  * double. With `dtype` bf16, dense products read weights that were rounded to bf16 after the last step and accumulate
- * in float32 (model_grads.h); the trained weights stay float32 and are saved as such. The same weights, options and
+ * in float32 (model_grads.h); the trained weights stay float32 and are saved in float32. The same weights, options and
  * batches give bitwise identical results for any number of threads. Runs on two ISAs diverge slowly, like those of any
  * two programs that round differently. Compared with PyTorch in eager float32, the losses of small models agree to 1e-4
  * over the first 50 steps, and in bf16 to 1e-2.
