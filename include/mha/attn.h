@@ -124,7 +124,7 @@ typedef struct mha_attn_desc {
     int64_t max_q_len;    /* Mq  0 = Lq; upper bound of rows per sequence; only with MHA_ATTN_CU_SEQLENS */
     int64_t max_kv_len;   /* Mk  0 = Lk; the same for keys; not with MHA_ATTN_BLOCK_TABLE */
     int64_t keep_keys;    /* keys per row of args.keep, which has [B, H, Mq, keep_keys] bytes; later keys are masked.
-                           * 0 = all Mk. To mask all keys, set kv_len = 0 or kv_lens of 0 instead */
+                           * 0 = all Mk. To mask all keys, set kv_len or kv_lens to 0 instead */
     int64_t block_q, block_k; /* rows and keys per block of args.block_keep; 0 if unused */
     int64_t page_size, pages; /* for args.block_table: keys per page, a power of two >= 16; pages in k and v */
     int64_t listed_heads;     /* entries of args.head_list, 1..H; 0 if unused */
@@ -203,7 +203,7 @@ typedef struct mha_attn_args {
     mha_view out;                /* [B, H,   Lq, Dv]  may be exactly q, nothing else may overlap */
     mha_cview keep;              /* [B, H, Mq, keep_keys] of bytes; non-zero = visible; zero strides broadcast */
     mha_cview bias;              /* [B, H, Mq, Mk] of bias_dtype; zero strides broadcast */
-    const int64_t *q_lens;       /* [B] 0..Lq; later rows attend to no key: zeros, lse -infinity or sink */
+    const int64_t *q_lens;       /* [B] 0..Lq; later rows attend to no key: out = 0, lse = -infinity or the sink */
     const int64_t *kv_lens;      /* [B] 0..Lk; later keys are not read */
     const int64_t *offsets;      /* [B] with MHA_ALIGN_OFFSETS; any sign */
     const int64_t *cu_seqlens_q; /* [B + 1] ascending from 0 to Lq; equal neighbors are an empty sequence */

@@ -134,7 +134,7 @@ typedef struct mha_norm_gradient {
     const float *x;      /* [rows, width] */
     const float *dy;     /* [rows, width] */
     float *dx;           /* [rows, width] may be exactly dy; NULL = not computed */
-    int add;             /* 1 = dx is accumulated (and is not dy); 0 = overwritten */
+    int add;             /* 1 = accumulate into dx, which must not be dy; 0 = overwrite dx */
     float *dweight;      /* [width] accumulated; NULL = not computed */
     float *dbias;        /* [width] likewise; for RMSNorm, which has no bias: the sum of dy */
 } mha_norm_gradient;

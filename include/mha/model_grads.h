@@ -114,7 +114,7 @@ MHA_API mha_status mha_model_grads_forward(mha_model_grads *grads, const mha_mod
  *
  * The last equality only holds if no other head shares the values (Michel et al. 2019). */
 typedef struct mha_model_context_gradient {
-    int64_t layer, rows, heads, head_dim; /* heads: the number of heads of this layer */
+    int64_t layer, rows, heads, head_dim; /* `heads` counts the heads of this layer */
     const float *context;                 /* [rows, heads head_dim] input of the output projection */
     const float *dcontext;                /* [rows, heads head_dim] */
     const float *row_taylor; /* [heads, rows] of attn_grads.h: sum over keys of |p dL/dp|; NULL unless requested */

@@ -97,7 +97,7 @@ MHA_API mha_status mha_rng_dropout_mask(mha_rng *rng, double p, mha_rng_route ro
 MHA_API mha_status mha_rng_dropout(mha_rng *rng, double p, mha_rng_route route, const float *x, float *y, int64_t n,
                                    mha_error *err);
 
-/* ---- layers, initialized like PyTorch's constructors, in the order of construction ---- */
+/* ---- layers, initialized as by PyTorch's constructors and in their order ---- */
 
 /* init.kaiming_uniform_(weight, a) and init.xavier_uniform_(weight, gain) for a weight [out, in]; He et al. 2015,
  * Glorot and Bengio 2010. Errors: in or out below 1, their product too large, a or gain not finite. */

@@ -43,7 +43,7 @@ typedef struct mha_attn_stats {
  * included. The last four fields are the statistics of each row, as above: a row without unmasked keys has 0 and key
  * -1, a NaN row has NaN and key -1. */
 typedef struct mha_attn_rows {
-    int64_t sequence, head; /* b; h, as in out */
+    int64_t sequence, head; /* indices b and h, as in out */
     int64_t first, count;   /* rows first .. first + count - 1; count is at most 64 */
     int64_t keys, stride;
     const void *p; /* f32, or f64 in an f64 call; valid during the call only */

@@ -128,7 +128,7 @@ typedef struct mha_train_options {
     mha_train_decay decays;
 
     /* mha_train_rate defines the learning rate of step n = 1, 2, ... */
-    int64_t warmup; /* steps of linear warm-up from 0; the last one has `rate` */
+    int64_t warmup; /* steps of linear warm-up from 0; the last of them uses `rate` */
     int64_t steps;  /* 0 = constant after the warm-up; else cosine decay to `floor`, reached at this step. This step has
                      * precedence: with warmup = steps, no step reaches `rate` */
     double floor;   /* [0] 0 .. rate */

@@ -3,7 +3,7 @@
  * Conventions of the whole API:
  *   - Every function that can fail returns an mha_status; MHA_OK is 0.
  *   - The last parameter of such a function is an `mha_error *`, which may be NULL. On failure it receives the
- *     status and one human-readable sentence with names and values. On success it is not written.
+ *     status and one human-readable sentence with names and values. On success it is unchanged.
  *   - The library borrows every pointer for the duration of the call. It owns only the objects that a `_create` or
  *     `_open` returned, until the matching `_free`. Every `_free` accepts NULL. A failing `_create` stores NULL.
  *   - Structs that are passed in begin with `size`; set it to sizeof the struct. In all other fields zero selects the

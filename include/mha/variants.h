@@ -164,7 +164,7 @@ MHA_API int64_t mha_trace_flops(const mha_trace *trace);
 
 typedef struct mha_variant_gradient {
     size_t size;                 /* sizeof(mha_variant_gradient) */
-    const void *output;          /* [B, Lq, d_out] gradient of the output, read */
+    const void *output;          /* [B, Lq, d_out] input: gradient of the output */
     void *query, *key, *value;   /* overwritten, shaped as in the input; NULL = not computed. If key or value is NULL
                                     in the input, it must be NULL here: its gradient is added to that of its
                                     substitute */
@@ -205,7 +205,7 @@ typedef enum mha_selection {
 /* softmax(q k^T / sqrt(d_out)) v.  docs/layers/self-attention.md */
 typedef struct mha_self_attention_options {
     size_t size;
-    mha_dtype dtype;     /* f32 (default) or f64; likewise in all options below */
+    mha_dtype dtype;     /* f32 (default) or f64, here and in all options below */
     int64_t d_in, d_out; /* > 0 */
     int qkv_bias;        /* 1 = biases of q, k, v */
     int plain_matrices;  /* 1 = w_q, w_k, w_v [d_in, d_out], used as x @ w, initialized in [0, 1); no bias */
@@ -233,7 +233,7 @@ MHA_API mha_status mha_causal_attention_create(mha_ctx *ctx, const mha_causal_at
 typedef struct mha_stacked_heads_options {
     size_t size;
     mha_dtype dtype;
-    int64_t d_in, d_out; /* d_out is the width of all heads together; num_heads divides it */
+    int64_t d_in, d_out; /* d_out is the total width of all heads; must be divisible by num_heads */
     int64_t num_heads;
     int64_t context_length; /* 0 = unlimited */
     double dropout;
@@ -248,7 +248,7 @@ MHA_API mha_status mha_stacked_heads_create(mha_ctx *ctx, const mha_stacked_head
 typedef struct mha_weight_split_options {
     size_t size;
     mha_dtype dtype;
-    int64_t d_in, d_out; /* num_heads divides d_out */
+    int64_t d_in, d_out; /* d_out must be divisible by num_heads */
     int64_t num_heads;
     int64_t context_length; /* 0 = unlimited */
     double dropout;
@@ -263,7 +263,7 @@ MHA_API mha_status mha_weight_split_create(mha_ctx *ctx, const mha_weight_split_
 typedef struct mha_qkv_attention_options {
     size_t size;
     mha_dtype dtype;
-    int64_t input_dim, num_heads, output_dim; /* num_heads divides output_dim */
+    int64_t input_dim, num_heads, output_dim; /* output_dim must be divisible by num_heads */
 } mha_qkv_attention_options;
 MHA_API mha_status mha_qkv_attention_create(mha_ctx *ctx, const mha_qkv_attention_options *options, mha_variant **layer,
                                             mha_error *err);
@@ -272,7 +272,7 @@ MHA_API mha_status mha_qkv_attention_create(mha_ctx *ctx, const mha_qkv_attentio
 typedef struct mha_standard_mha_options {
     size_t size;
     mha_dtype dtype;
-    int64_t d_model, num_heads; /* num_heads divides d_model; likewise in all options below */
+    int64_t d_model, num_heads; /* d_model must be divisible by num_heads, here and in all options below */
 } mha_standard_mha_options;
 MHA_API mha_status mha_standard_mha_create(mha_ctx *ctx, const mha_standard_mha_options *options, mha_variant **layer,
                                            mha_error *err);
