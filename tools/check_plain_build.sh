@@ -11,4 +11,4 @@ cd "$work"
 # shellcheck disable=SC2329 # called by the line
 cc() { command "${CC:-cc}" "$@"; }
 eval "$line"
-./attention | grep 'token 3 looks at 0.000 0.005 0.000 0.995'
+./attention | grep 'token 3 attends to 0.000 0.005 0.000 0.995'
