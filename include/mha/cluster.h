@@ -114,7 +114,7 @@ MHA_API mha_status mha_cluster_ctx_create(mha_cluster *cluster, const mha_ctx_op
  * error names what differs.
  *
  * Progress: with a state file FILE, rank R appends its results to FILE.R every `record_pause` seconds. At the start,
- * every rank reads all journals, regardless of how many ranks wrote them, and finished steps are not repeated. A
+ * the ranks together read all journals, regardless of how many ranks wrote them, and finished steps are not repeated. A
  * truncated journal is used up to its last valid record. The files must be on a file system that all hosts share.
  *
  * Failures: a rank that fails before or during the measurement must call mha_cluster_agree with its error. On all other

@@ -27,7 +27,7 @@
  *   - the output projections are fitted as after pruning (prune.h, refit), on the same texts.
  *
  * Mean cosine of the sentence vectors of MiniLM (12 heads) before and after, on 96 held-out sentences; fitted on 128
- * other sentences. All are from the documentation of the Python library:
+ * other sentences. All are from the documentation of Python's standard library:
  *
  *     heads of keys, values   4, 4    6, 6    1, 1    4, 12   1, 12
  *     mean                    0.573
@@ -38,8 +38,8 @@
  *
  * MHA_REGROUP_VALUES: keys as in MEAN, values as in CLOSED. Use it for rotary positions: they rotate keys and queries,
  * so a linear map of the keys would have to commute with the rotation (it could only rotate and scale each pair of
- * dimensions). CLOSED is therefore unsupported for models with rotary positions, and for models that normalize queries
- * or keys per head.
+ * dimensions). CLOSED is therefore unsupported for the keys of models with rotary positions, and of models that
+ * normalize queries or keys per head.
  */
 #ifndef MHA_REGROUP_H
 #define MHA_REGROUP_H
