@@ -1,9 +1,10 @@
-# Builds OUT, a C file with the page of cli/NAME/page around its data: cmake -DFROM=cli/NAME/page -DNAME=NAME -DOUT=FILE -P embed_page.cmake
-# makes NAME_page_before and NAME_page_after, which NAME_page.h declares. A page begins with @HEAD@, cli/page/head.html. Its style
-# and its script are the files that it lists as @STYLE a.css b.css@ and @SCRIPT a.js b.js@, joined in that order, and named by hash
-# in its Content-Security-Policy, so that nothing else may run in it.
+# Embeds the page of cli/NAME/page into OUT, a C file:
+#   cmake -DFROM=cli/NAME/page -DNAME=NAME -DOUT=FILE -P embed_page.cmake
+# OUT defines NAME_page_before and NAME_page_after, the page before and after its data; NAME_page.h declares them. @HEAD@
+# stands for cli/page/head.html. @STYLE a.css b.css@ and @SCRIPT a.js b.js@ stand for the listed files, concatenated in that
+# order. Their hashes are written to the page's Content-Security-Policy, so nothing else can run in it.
 
-# Base64 of a hexadecimal string: three hex digits are two base64 digits.
+# Converts a hexadecimal string to base64: three hex digits are two base64 digits.
 function(hex_to_base64 hex out)
   set(alphabet "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
   string(LENGTH "${hex}" length)
@@ -16,7 +17,7 @@ function(hex_to_base64 hex out)
     string(SUBSTRING "${alphabet}" ${low} 1 second)
     string(APPEND text "${first}${second}")
   endforeach()
-  # 32 bytes of SHA-256 are 43 digits and one sign of padding.
+  # The 32 bytes of a SHA-256 are 43 digits and one padding character.
   string(SUBSTRING "${text}" 0 43 text)
   set(${out} "${text}=" PARENT_SCOPE)
 endfunction()
@@ -36,7 +37,7 @@ function(append_array file name text)
   file(APPEND "${file}" "const unsigned char ${name}[] = {\n${bytes}0};\n")
 endfunction()
 
-# Puts the files of @KIND ...@ into the page, and their hash, or 'none'.
+# Replaces @KIND ...@ by the files that it lists, and sets their hash, or 'none'.
 function(join_files kind)
   set(hash "none")
   if(page MATCHES "@${kind} ([^@]+)@")

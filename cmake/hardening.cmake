@@ -1,20 +1,20 @@
-# hardening.cmake - what release builds do about memory errors that tests have not found: checked libc calls, stack canaries,
-# tables that are read-only before main() runs, addresses that differ in each run, and marked jump targets where the CPU has them.
-# Only options that the compiler and the linker accept are used; the sanitizers, which Debug builds are for, do more on their own.
+# hardening.cmake - protects release builds against memory errors that tests have not found: checked libc calls,
+# stack canaries, linker tables that are read-only before main() runs, randomized addresses, and control-flow protection where the CPU
+# supports it. Uses only options that the compiler and the linker accept. Debug builds rely on the sanitizers instead.
 include(CheckCCompilerFlag)
 include(CheckLinkerFlag)
 include(CheckPIESupported)
 
-option(MHA_HARDENING "Harden release builds (packagers who bring their own flags may turn it off)" ON)
+option(MHA_HARDENING "Harden release builds (packagers with their own flags may turn this off)" ON)
 
-check_pie_supported(LANGUAGES C) # CMAKE_POSITION_INDEPENDENT_CODE then links programs with -pie, too
+check_pie_supported(LANGUAGES C) # lets CMAKE_POSITION_INDEPENDENT_CODE also link programs with -pie
 
-# mha_harden(TARGET): the flags become part of the usage requirements of the interface library TARGET.
+# mha_harden(TARGET): adds the flags to the usage requirements of the interface library TARGET.
 function(mha_harden target)
   set(release $<NOT:$<CONFIG:Debug>>)
-  # _FORTIFY_SOURCE may come with the compiler, at another level.
+  # The compiler may predefine _FORTIFY_SOURCE with another level.
   target_compile_options(${target} INTERFACE $<${release}:-U_FORTIFY_SOURCE> $<${release}:-D_FORTIFY_SOURCE=2>)
-  set(CMAKE_REQUIRED_FLAGS -Werror) # clang only warns of a flag that is meant for another CPU
+  set(CMAKE_REQUIRED_FLAGS -Werror) # clang only warns about flags for other CPUs
   foreach(flag -fstack-protector-strong -fcf-protection=full -mbranch-protection=standard)
     string(MAKE_C_IDENTIFIER "MHA_HAS${flag}" has)
     check_c_compiler_flag(${flag} ${has})

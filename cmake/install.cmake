@@ -1,5 +1,5 @@
-# install.cmake - what `cmake --install` puts where: the program, the libraries, the headers, a CMake package and pkg-config files; and
-# the target uninstall. All of it can be moved: paths are computed from where the files lie.
+# install.cmake - installs the program, the libraries, the headers, a CMake package and pkg-config files; defines the target
+# uninstall. The installation is relocatable: paths are relative to the location of the installed files.
 include(CMakePackageConfigHelpers)
 
 if(NOT MHA_HAS_MPI)
@@ -10,7 +10,7 @@ if(MHA_PROGRAM)
   install(TARGETS mha RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
-# ---- CMake package: one file of targets per library, so that each is found if what it requires is there ----
+# ---- CMake package: one file of targets per library, so a library is found if its own dependencies are ----
 set(MHA_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/mha)
 foreach(library shared static attn_shared attn_static)
   install(TARGETS mha_${library} EXPORT mha-${library} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
@@ -23,8 +23,8 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/mhaConfigVersion.cmake CO
 install(FILES ${PROJECT_BINARY_DIR}/mhaConfig.cmake ${PROJECT_BINARY_DIR}/mhaConfigVersion.cmake
         DESTINATION ${MHA_PACKAGE_DIR})
 
-# ---- pkg-config: the prefix is so many folders above the .pc file (three with lib/x86_64-linux-gnu), unless the packager
-# gave the library folder an absolute path ----
+# ---- pkg-config: the prefix is given relative to the .pc file (three folders up for lib/x86_64-linux-gnu), unless the
+# library folder has an absolute path ----
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
   set(MHA_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
@@ -32,11 +32,11 @@ else()
   string(REGEX REPLACE "[^/]+" ".." up ${pc_dir})
   set(MHA_PC_PREFIX "\${pcfiledir}/${up}")
 endif()
-set(prefix "\${prefix}") # APPEND takes an absolute folder as it is
+set(prefix "\${prefix}") # APPEND keeps an absolute folder unchanged
 cmake_path(APPEND prefix ${CMAKE_INSTALL_LIBDIR} OUTPUT_VARIABLE MHA_PC_LIBDIR)
 cmake_path(APPEND prefix ${CMAKE_INSTALL_INCLUDEDIR} OUTPUT_VARIABLE MHA_PC_INCLUDEDIR)
 
-# mha_install_pc(NAME DESCRIPTION [PACKAGE]...): NAME.pc, whose static library requires the packages.
+# mha_install_pc(NAME DESCRIPTION [PACKAGE]...): installs NAME.pc; its static library requires the packages.
 function(mha_install_pc name description)
   list(JOIN ARGN ", " requires)
   string(REPLACE ">=" " >= " requires "${requires}")
@@ -44,7 +44,7 @@ function(mha_install_pc name description)
   install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${pc_dir})
 endfunction()
 mha_install_pc(mha "${PROJECT_DESCRIPTION}" ${MHA_UTF8PROC} ${MHA_PCRE2})
-mha_install_pc(mha_attn "Multi-head attention in C: the operator alone")
+mha_install_pc(mha_attn "Multi-head attention in C: the operator only")
 
 # ---- uninstall ----
 if(PROJECT_IS_TOP_LEVEL)

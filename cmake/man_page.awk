@@ -1,10 +1,10 @@
-# man_page.awk - one manual page from what `mha --help`, then `mha COMMAND --help` print: the summary comes from the first, the rest from
-# the page's own. awk -v name=mha-heads -v version=0.1.0 -f man_page.awk MAIN_HELP OWN_HELP
+# man_page.awk - writes one manual page: the summary from the output of `mha --help`, the rest from that of
+# `mha COMMAND --help`. awk -v name=mha-heads -v version=0.1.0 -f man_page.awk MAIN_HELP OWN_HELP
 #
-# "Usage:" becomes the synopsis, a line of an option a tagged paragraph, a line "Word...:" before indented lines a heading, and other
-# indented lines stay as they are. Lines that are wrapped for a terminal are joined.
+# "Usage:" becomes the synopsis, an option line a tagged paragraph, a line "Word...:" before indented lines a heading.
+# Other indented lines are kept verbatim. Lines wrapped for a terminal are joined.
 
-# What troff would take for its own: backslashes, and dots and quotes at the beginning of a line.
+# Escapes what troff would interpret: backslashes, and dots and quotes at the start of a line.
 function escaped(text) {
     gsub(/\\/, "\\e", text)
     gsub(/-/, "\\-", text)
@@ -37,7 +37,7 @@ function section(title) {
     in_section = title
 }
 
-# A line "Title:" before indented lines: of a group of options, of the examples, of a table.
+# A heading is a line "Title:" before indented lines: a group of options, the examples, a table.
 function put_heading(title, next_line) {
     if (is_option(next_line)) section("OPTIONS")
     else section(title == "Examples" ? "EXAMPLES" : "DESCRIPTION")

@@ -1,7 +1,7 @@
-# manual.cmake - manual pages mha(1) and mha-COMMAND(1), and completions for bash, zsh and fish: written by the program that was just
-# built, and always installed with it. Only a build for another machine that cannot run its own programs goes without.
+# manual.cmake - manual pages mha(1) and mha-COMMAND(1), and completions for bash, zsh and fish. The program that was just built
+# writes them, and they are always installed with it, except by a cross build without an emulator.
 if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
-  message(WARNING "Without CMAKE_CROSSCOMPILING_EMULATOR the program cannot write its manual pages and completions: none are installed.")
+  message(WARNING "Without CMAKE_CROSSCOMPILING_EMULATOR, the program cannot write its manual pages and completions: installing none.")
   return()
 endif()
 set(manual ${PROJECT_BINARY_DIR}/manual)

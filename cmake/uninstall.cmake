@@ -1,7 +1,7 @@
-# uninstall.cmake - removes what the last `cmake --install` of this build folder installed: the files that MANIFEST lists, and the
-# folders that are named after us and empty then. cmake -DMANIFEST=FILE -P uninstall.cmake
+# uninstall.cmake - removes what the last `cmake --install` of this build folder installed: the files listed in MANIFEST, then
+# folders named mha that are empty. cmake -DMANIFEST=FILE -P uninstall.cmake
 if(NOT EXISTS "${MANIFEST}")
-  message(FATAL_ERROR "nothing was installed from this build folder: there is no ${MANIFEST}")
+  message(FATAL_ERROR "nothing was installed from this build folder: ${MANIFEST} does not exist")
 endif()
 file(STRINGS "${MANIFEST}" files ENCODING UTF-8)
 set(folders)

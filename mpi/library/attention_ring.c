@@ -1,21 +1,21 @@
-/* attention_ring.c - mha_cluster_attention in the modes ring and tree: keys and values travel from rank to rank, while
- * the rows that a rank holds attend to those that are there.
+/* attention_ring.c - mha_cluster_attention in the modes ring and tree: keys and values move from rank to rank, and the
+ * rows of each rank attend to the keys that it currently holds.
  *
- * Partial results (maximum, sum, unnormalized output) stay in f32 or f64 until the end, whatever the type of out:
- * rounded at every step, they would lose accuracy with every rank. */
+ * Partial results (maximum, sum, unnormalized output) stay in f32 or f64 until the end, regardless of the type of out:
+ * rounding them at every step would lose accuracy with every rank. */
 #include "attention_ring.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The results of one chunk of rows: in tree mode one part for each subtree of keys, else one that grows and one that is
- * new. */
+/* The results of one chunk of rows: in tree mode one part per subtree of keys; in ring mode an accumulated part and a
+ * new one. */
 typedef struct results {
     mha__range rows;
     mha_attn_partial *parts;
     int64_t count;
-    size_t bytes; /* of a part */
+    size_t bytes; /* size of a part */
     char *memory;
 } results;
 
@@ -44,7 +44,7 @@ static int64_t list_subtrees(const mha__shared_call *s, mha_attn_partial *parts)
     return count;
 }
 
-/* A row that has attended to nothing. */
+/* Sets every row to the result of attending to no keys. */
 static void clear_part(const mha__shared_call *s, const results *r, char *part)
 {
     const size_t row = (size_t)(2 + s->desc.v_head_dim) * s->real_size;
@@ -68,7 +68,7 @@ static mha_status make_results(ring *g, int n, mha_error *err)
     r->memory = r->bytes <= SIZE_MAX / (size_t)r->count ? malloc(r->bytes * (size_t)r->count) : NULL;
     if (!r->parts || !r->memory)
         return mha__cluster_no_memory(s->cluster, err, r->bytes * (size_t)r->count, "partial results");
-    /* In ring mode the two parts pass for the first chunks of the tree, so that they can be merged. */
+    /* Merging requires adjacent subtrees, so in ring mode the two parts are labeled as the first chunks of the tree. */
     if (g->tree)
         list_subtrees(s, r->parts);
     else
@@ -81,13 +81,13 @@ static mha_status make_results(ring *g, int n, mha_error *err)
     return MHA_OK;
 }
 
-/* Where the partial result of the keys from `key` on goes. */
+/* Returns the part that receives the partial result of the keys from `key` on. */
 static mha_attn_partial *part_of(const ring *g, const results *r, int64_t key)
 {
     if (!g->tree) return &r->parts[1];
     for (int64_t p = 0; p < r->count; p++)
         if (r->parts[p].key == key) return &r->parts[p];
-    return NULL; /* does not happen: keys come in the subtrees of the list */
+    return NULL; /* cannot happen: `key` is the start of a listed subtree */
 }
 
 static mha_attn_merge_partials_args merge_args(const ring *g, const results *r, int64_t count)
@@ -103,7 +103,7 @@ static mha_attn_merge_partials_args merge_args(const ring *g, const results *r, 
                                           .parts = r->parts};
 }
 
-/* Ring mode: the new part joins the one that grows. */
+/* Ring mode: merges the new part into the accumulated one. */
 static mha_status merge_new(const ring *g, const results *r, mha_error *err)
 {
     mha_attn_merge_partials_args a = merge_args(g, r, 2);
@@ -165,7 +165,7 @@ static mha_status make_buffers(ring *g, mha_error *err)
 
 /* ---- a step ---- */
 
-/* One chunk of rows and one subtree of the keys of rank `from`, which are held. */
+/* Computes one chunk of rows against one subtree of the keys of rank `from`, which this rank currently holds. */
 static mha_status attend(const ring *g, const results *r, int from, const mha__range *keys, mha_error *err)
 {
     const mha__shared_call *s = g->s;
@@ -186,7 +186,7 @@ static mha_status attend(const ring *g, const results *r, int from, const mha__r
     return g->tree ? MHA_OK : merge_new(g, r, err);
 }
 
-/* All rows of this rank, and the keys of rank `from`. */
+/* Computes all rows of this rank against the keys of rank `from`. */
 static mha_status attend_all(const ring *g, int from, mha_error *err)
 {
     const mha_cluster_part part = mha__keys_of(g->s, from);
@@ -203,7 +203,7 @@ static mha_status attend_all(const ring *g, int from, mha_error *err)
     return MHA_OK;
 }
 
-/* Step n: this rank has the keys of the rank n places before it; those of the one before that come meanwhile. */
+/* Computes with the keys of the rank n places before this one, while receiving the keys for step n + 1. */
 static mha_status take_step(ring *g, int n, mha_error *err)
 {
     const mha__shared_call *s = g->s;
@@ -214,7 +214,7 @@ static mha_status take_step(ring *g, int n, mha_error *err)
         MHA__TRY(mha__cluster_send(s->cluster, g->held, part_bytes(s, from), mha__peer(s, (s->me + 1) % s->cp), err));
     }
     MHA__TRY(attend_all(g, from, err));
-    MHA__TRY(mha__cluster_wait(s->cluster, "keys of the ring", err));
+    MHA__TRY(mha__cluster_wait(s->cluster, "passing keys around the ring", err));
     char *held = g->held;
     g->held = g->coming;
     g->coming = held;
@@ -243,7 +243,7 @@ mha_status mha__attention_ring(const mha__shared_call *call, bool tree, mha_erro
         free(g.results[n].parts);
         free(g.results[n].memory);
     }
-    if (call->cluster->pending > 0) return status; /* transfers under way use the buffers */
+    if (call->cluster->pending > 0) return status; /* pending transfers still use the buffers */
     free(g.held);
     free(g.coming);
     return status;

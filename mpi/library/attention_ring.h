@@ -1,4 +1,4 @@
-/* attention_ring.h - the ways in which keys reach rows; see mha_cluster_mode. */
+/* attention_ring.h - the modes ring and tree of mha_cluster_mode. */
 #ifndef MHA_MPI_ATTENTION_RING_H
 #define MHA_MPI_ATTENTION_RING_H
 

@@ -78,10 +78,10 @@ static mha_status make_tables(mha_cluster *c, mha_error *err)
     c->addends = malloc(MHA__ADDENDS * sizeof *c->addends);
     c->hosts = calloc(ranks, sizeof *c->hosts);
     if (c->gathered && c->addends && c->hosts) return MHA_OK;
-    return mha__cluster_no_memory(NULL, err, ranks * sizeof *c->hosts, "the names of the hosts");
+    return mha__cluster_no_memory(NULL, err, ranks * sizeof *c->hosts, "the host names");
 }
 
-/* The names of all hosts: each rank adds its own row to rows of zeros. */
+/* Collects the host names of all ranks, 8 bytes per gather. */
 static mha_status gather_names(mha_cluster *c, mha_error *err)
 {
     enum { WORDS = MHA__HOST_NAME / sizeof(int64_t) };
@@ -100,7 +100,7 @@ static mha_status gather_names(mha_cluster *c, mha_error *err)
     return MHA_OK;
 }
 
-/* A host is the ranks that share memory; its number counts those whose first rank is lower. */
+/* Ranks that share memory are on one host. Hosts are numbered by their lowest rank. */
 static mha_status find_hosts(mha_cluster *c, mha_error *err)
 {
     MPI_Comm host;
@@ -113,7 +113,7 @@ static mha_status find_hosts(mha_cluster *c, mha_error *err)
     if (result == MPI_SUCCESS) result = MPI_Comm_size(host, &c->info.host_ranks);
     if (result == MPI_SUCCESS) result = MPI_Bcast(&leader, 1, MPI_INT, 0, host);
     MPI_Comm_free(&host);
-    MHA__TRY(mha__cluster_check(c, result, "finding the ranks of a host", err));
+    MHA__TRY(mha__cluster_check(c, result, "cannot find the ranks of a host", err));
     MHA__TRY(mha__cluster_gather(c, leader, &first, err));
     for (int rank = 0; rank < c->info.ranks; rank++) {
         c->info.hosts += first[rank] == rank;
@@ -140,7 +140,7 @@ static mha_status lay_out_grid(mha_cluster *c, const mha_cluster_options *o, mha
     return MHA_OK;
 }
 
-/* What must be the same on all ranks. The bytes of padding are not among it. */
+/* Fails unless all ranks have the same version and options. Compares values, because padding bytes may differ. */
 static mha_status compare(mha_cluster *c, const mha_cluster_options *o, mha_error *err)
 {
     const double values[] = {o->tp, o->cp, o->timeout, o->record_pause, (double)o->message_bytes};
@@ -181,7 +181,7 @@ mha_status mha_cluster_open(const mha_cluster_options *options, mha_cluster **ou
     return status;
 }
 
-/* A broken cluster leaves MPI as it is: messages under way would make MPI_Finalize wait. */
+/* A broken cluster does not finalize MPI: MPI_Finalize would wait for pending messages. */
 void mha_cluster_free(mha_cluster *cluster)
 {
     if (!cluster) return;

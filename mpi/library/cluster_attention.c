@@ -1,7 +1,8 @@
-/* cluster_attention.c - attention over a sequence that ranks share: the call, its ordered mode, and the backward pass.
+/* cluster_attention.c - attention over a sequence shared by ranks: the call, its ordered mode, and the backward pass.
  *
- * Rows that are divided, and groups of heads, give the bits of the whole call (attn.h, shards), and so do dk and dv of
- * some keys if all rows are there. So whatever is gathered whole, for one KV head at a time, needs no merge. */
+ * A call for some rows or some groups of heads is bitwise identical to that part of the whole call (attn.h, shards). So
+ * are dk and dv of some keys, if the call has all rows. Tensors are therefore gathered whole, one KV head at a time,
+ * and no results are merged. */
 #include <string.h>
 
 #include "attention_ring.h"
@@ -45,7 +46,7 @@ static mha_status attend_ordered(const mha__shared_call *s, mha_error *err)
     return status;
 }
 
-/* The library's messages, with rank and host. */
+/* Adds rank and host to messages of libmha. */
 static mha_status name_rank(const mha_cluster *cluster, mha_status status, const mha_error *why, mha_error *err)
 {
     if (status == MHA_OK || !err) return status;
@@ -63,7 +64,7 @@ mha_status mha_cluster_attention(mha_cluster *cluster, mha_ctx *ctx, mha_cluster
         return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "mode must be ring, tree or ordered (got %d)", (int)mode);
     mha_status status = mha__shared_call_open(&call, cluster, ctx, desc, args, &why);
     call.desc.outputs &= ~(uint32_t)MHA_ATTN_GRADS;
-    if (status == MHA_OK) /* without keys there is nothing to send */
+    if (status == MHA_OK) /* without keys, no data would move */
         status = mode == MHA_CLUSTER_ORDERED || call.desc.kv_len == 0
                      ? attend_ordered(&call, &why)
                      : mha__attention_ring(&call, mode == MHA_CLUSTER_TREE, &why);
@@ -99,10 +100,10 @@ static mha_status check_grads(const backward *w, mha_error *err)
                                  (unsigned)s->desc.outputs);
     if (g->dslopes.data || g->dsinks.data || g->dgates.data || g->row_taylor.data)
         return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
-                                 "dslopes, dsinks, dgates and row_taylor must be NULL in a sequence that ranks share");
+                                 "dslopes, dsinks, dgates and row_taylor must be NULL for a sequence shared by ranks");
     if ((g->dk.data || g->dv.data) && ((a->keep.data && a->keep.stride[2]) || (a->bias.data && a->bias.stride[2])))
         return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
-                                 "keep and bias must have stride[2] = 0 with dk or dv in a sequence that ranks share");
+                                 "keep and bias must have stride[2] = 0 with dk or dv of a sequence shared by ranks");
     if (mha__part_length(&s->rows) > 0 && (!g->dout.data || !g->out.data || !g->lse.data))
         return mha__cluster_fail(s->cluster, err, MHA_ERR_ARG, "dout, out and lse must not be NULL");
     return MHA_OK;
@@ -154,7 +155,7 @@ static mha_cview at_const(const mha_cview *view, size_t size, int64_t h, int64_t
     return to;
 }
 
-/* dq and dbias of chunk n of this rank's rows: all keys are there. */
+/* Computes dq and dbias of chunk n of this rank's rows, with all keys. */
 static mha_status back_rows(const backward *w, int64_t g, int n, mha_error *err)
 {
     const mha__shared_call *s = &w->call;
@@ -178,7 +179,7 @@ static mha_status back_rows(const backward *w, int64_t g, int n, mha_error *err)
     return mha_attention_backward(s->ctx, &d, &a, &grads, err);
 }
 
-/* dk and dv of chunk n of this rank's keys: all rows are there. */
+/* Computes dk and dv of chunk n of this rank's keys, with all rows. */
 static mha_status back_keys(const backward *w, int64_t g, int n, mha_error *err)
 {
     const mha__shared_call *s = &w->call;

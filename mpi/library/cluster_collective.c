@@ -1,6 +1,6 @@
 /* cluster_collective.c - the functions that all ranks call together: sums, broadcasts, agreement and comparison.
  *
- * Sums run up a binomial tree to rank 0, broadcasts down one: log2(ranks) steps of messages between two ranks. */
+ * Sums go up a binomial tree to rank 0, broadcasts go down one; both take log2(ranks) steps. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,7 +66,7 @@ static mha_status sum_to_first(mha_cluster *c, int64_t *values, int64_t count, m
     return MHA_OK;
 }
 
-/* In pieces, so that the sums of another rank need no memory that could lack on one rank while the others wait. */
+/* Sums in pieces into a fixed buffer: an allocation could fail on one rank while the others wait. */
 mha_status mha_cluster_sum(mha_cluster *cluster, int64_t *values, int64_t count, mha_error *err)
 {
     if (!cluster) return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "cluster must not be NULL");
@@ -98,7 +98,7 @@ static int first_failed(const int64_t *all, int ranks)
     return -1;
 }
 
-/* Puts rank and host before the own message, unless they are there already. */
+/* Prepends rank and host to this rank's message, unless it already begins with them. */
 static void name_rank(const mha_cluster *c, mha_error *err)
 {
     char prefix[MHA__HOST_NAME + 32];

@@ -6,9 +6,9 @@
 
 #include "cluster_struct.h"
 
-/* ---- the ISA that all ranks have ---- */
+/* ---- the ISA that all ranks support ---- */
 
-/* The names of mha_isa_list on all CPUs, older before newer. */
+/* All names that mha_isa_list can return, oldest first. */
 static const char *const isas[] = {"scalar", "neon", "avx2", "avx512", "avx512bf16", "amx"};
 enum { ISAS = sizeof isas / sizeof *isas };
 
@@ -19,7 +19,7 @@ static int index_of(const char *isa)
     return 0;
 }
 
-/* The bits of the ISAs of this CPU up to `isa`. */
+/* Returns one bit for each ISA of this CPU up to `isa`. */
 static int64_t permitted(const char *isa)
 {
     const char *names[ISAS];
@@ -32,7 +32,8 @@ static int64_t permitted(const char *isa)
     return bits;
 }
 
-/* *isa: the newest that every rank permits. *without: a rank that lacks the one of another rank, -1 if all use one. */
+/* Sets *isa to the newest ISA that every rank permits. Sets *without to a rank whose own ISA is older than the newest
+ * of all ranks; -1 if all ranks have the same. */
 static mha_status find_common(mha_cluster *c, const char *own, const char **isa, int *without, mha_error *err)
 {
     const int ranks = c->info.ranks;
@@ -86,7 +87,7 @@ static mha_status make_hook(mha_cluster *c, mha_ctx_options *o, mha_error *err)
 
 /* ---- the context ---- */
 
-/* What the context of these options would be. */
+/* ISA and threads of a context with the caller's options. */
 typedef struct own_ctx {
     const char *isa;
     int threads;
@@ -104,7 +105,7 @@ static mha_status find_own(mha_cluster *c, const mha_ctx_options *o, own_ctx *ow
     return status;
 }
 
-/* Ranks that may run on all CPUs of their host divide them. */
+/* Divides the CPUs of a host among its ranks, if each of them may run on all CPUs. */
 static void divide_threads(const mha_cluster *c, mha_ctx_options *o, int threads)
 {
     const char *wanted = getenv("MHA_THREADS");

@@ -9,7 +9,7 @@
 mha_status mha__cluster_fail(const mha_cluster *cluster, mha_error *err, mha_status status, const char *format, ...)
 {
     if (!err) return status;
-    char message[sizeof err->message]; /* the arguments may lie in err */
+    char message[sizeof err->message]; /* the arguments may point into err */
     int length = 0;
     if (cluster && cluster->hosts && cluster->hosts[cluster->info.rank][0])
         length =

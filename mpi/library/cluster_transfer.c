@@ -1,9 +1,9 @@
-/* cluster_transfer.c - messages between two ranks: divided into pieces, waited for with a clock.
+/* cluster_transfer.c - messages between two ranks, divided into pieces; every wait has a timeout.
  *
- * All communication of the cluster, collective functions included, is made of these, so that every wait has a peer that
- * its message can name. MPI delivers messages between two ranks in the order in which they were sent, so one tag is
- * enough. A wait polls: first it yields the core, in case the peer shares it; after some milliseconds it sleeps for
- * a hundredth of the time that it has waited, within 0.1 to 10 ms, so that long waits take no core. */
+ * All communication of the cluster, including the collective functions, uses these messages, so the error message of
+ * every wait can name a peer. MPI delivers messages between two ranks in order, so one tag is enough. A wait polls. At
+ * first it yields the core between polls, in case the peer shares the core. After a few milliseconds it sleeps between
+ * polls instead, for 1 % of the time waited so far (0.1 to 10 ms), so long waits do not occupy a core. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static const double TICK = 50e-6, YIELDING = 5e-3; /* [s] */
 
 /* ---- the list of messages ---- */
 
-/* Room for one more message. The three arrays grow together; an array that has grown before another failed to stays. */
+/* Makes room for one more message in the three arrays. If one of them cannot grow, those already grown stay larger. */
 static mha_status make_room(mha_cluster *c, mha_error *err)
 {
     if (c->pending < c->capacity) return MHA_OK;
@@ -69,7 +69,7 @@ mha_status mha__cluster_receive(mha_cluster *cluster, void *data, size_t bytes, 
 
 /* ---- waiting ---- */
 
-/* Lets messages progress and drops the finished ones from the list; *count is their number. */
+/* Lets messages progress and drops the finished ones from the list; *count receives how many have finished. */
 static mha_status test_messages(mha_cluster *c, int *count, mha_error *err)
 {
     int left = 0;
@@ -77,7 +77,7 @@ static mha_status test_messages(mha_cluster *c, int *count, mha_error *err)
     if (c->pending == 0) return MHA_OK;
     MHA__TRY(mha__cluster_check(c, MPI_Testsome(c->pending, c->requests, count, c->finished, MPI_STATUSES_IGNORE),
                                 "MPI_Testsome", err));
-    if (*count == MPI_UNDEFINED) *count = c->pending; /* none is active any more */
+    if (*count == MPI_UNDEFINED) *count = c->pending; /* no request is active anymore */
     for (int n = 0; n < c->pending; n++) {
         if (c->requests[n] == MPI_REQUEST_NULL) continue;
         c->requests[left] = c->requests[n];
@@ -91,8 +91,8 @@ static mha_status timed_out(mha_cluster *c, const char *step, mha_error *err)
 {
     const mha__message *m = &c->messages[0];
     c->broken = true;
-    return mha__cluster_fail(c, err, MHA_ERR_IO, "%s: nothing %s rank %d (%s) for %g s", step,
-                             m->sends ? "was accepted by" : "came from", m->peer, c->hosts[m->peer], c->timeout);
+    return mha__cluster_fail(c, err, MHA_ERR_IO, "%s: rank %d (%s) %s no data for %g s", step, m->peer,
+                             c->hosts[m->peer], m->sends ? "accepted" : "sent", c->timeout);
 }
 
 void mha__cluster_rest(double waited)

@@ -1,8 +1,8 @@
-/* cluster_work.c - the callbacks of mha/work.h: rank 0 hands out steps, each rank adds the results of its own.
+/* cluster_work.c - the callbacks of mha/work.h: rank 0 hands out steps, and each rank sums the results of its steps.
  *
- * Rank 0 answers while it computes (between tiles) and while it waits; each other rank asks for its next step before it
- * takes the current one, so that an answer is there when it is needed. At the end every rank reports to rank 0, which
- * therefore knows who is missing; then they agree that nobody failed, and add their sums. */
+ * Rank 0 answers requests while it computes (between tiles) and while it waits. Every other rank requests its next step
+ * before it starts the current one, so the answer usually arrives in time. At the end all ranks report to rank 0, which
+ * therefore knows which ranks are missing. The ranks then agree that none has failed, and add their sums. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 #include "work_journal.h"
 
 enum { ASK_TAG = 8, ANSWER_TAG = 9 };
-static const double PATIENCE = 1.5; /* rank 0, which knows who is missing, speaks first */
+static const double PATIENCE = 1.5; /* other ranks wait longer than rank 0, whose message can name the missing rank */
 
-/* What a rank tells rank 0. */
+/* Requests and reports that a rank sends to rank 0. */
 enum { WANTS_STEP, HAS_FINISHED, HAS_FAILED };
 
 typedef enum stage { IDLE, UNDER_WAY, FAILED } stage;
@@ -22,23 +22,23 @@ typedef enum stage { IDLE, UNDER_WAY, FAILED } stage;
 typedef struct mha__shared_work {
     mha_work callbacks;
     stage stage;
-    mha_error failure; /* that all ranks agreed on */
+    mha_error failure; /* agreed on by all ranks; valid in stage FAILED */
     mha_work_info info;
-    int64_t *memory; /* the allocation of the arrays below */
-    int64_t *sums;   /* [values] of the journals that this rank read, and of its recorded steps */
-    int64_t *recent; /* [values] since the last record */
-    int64_t *steps;  /* [steps] since the last record */
-    int64_t *taken;  /* [steps] non-zero = in a journal */
+    int64_t *memory; /* one allocation for the four arrays below */
+    int64_t *sums;   /* [values] sums of the journals that this rank has read and of its recorded steps */
+    int64_t *recent; /* [values] sums since the last record */
+    int64_t *steps;  /* [steps] step numbers since the last record */
+    int64_t *taken;  /* [steps] non-zero = already in a journal */
     int64_t recent_steps;
     mha__journal journal;
     double recorded; /* time of the last record */
 
-    bool asked; /* an answer is under way */
+    bool asked; /* an answer is pending */
     int64_t answer;
     MPI_Request request;
-    int64_t next; /* rank 0: the next step */
-    bool serves;  /* rank 0: ranks may ask */
-    bool *done;   /* rank 0: [ranks] that have reported; in `memory` of its own */
+    int64_t next; /* rank 0: the next step to hand out */
+    bool serves;  /* rank 0: ranks may send requests */
+    bool *done;   /* rank 0: [ranks] true for ranks that have reported; a separate allocation */
 } mha__shared_work;
 
 /* ---- rank 0 ---- */
@@ -53,7 +53,7 @@ static int64_t give(mha__shared_work *w)
 static mha_status answer(mha_cluster *c, int rank, int64_t what, mha_error *err)
 {
     mha__shared_work *w = c->work;
-    if (what == HAS_FAILED) w->next = w->info.steps; /* the others may stop */
+    if (what == HAS_FAILED) w->next = w->info.steps; /* no further steps: the other ranks stop */
     if (what != WANTS_STEP) {
         w->done[rank] = true;
         return MHA_OK;
@@ -79,7 +79,7 @@ mha_status mha__cluster_serve(mha_cluster *cluster, mha_error *err)
     return MHA_OK;
 }
 
-/* The first rank that has not reported, or -1. */
+/* Returns the first rank that has not reported; -1 if all have. */
 static int missing(const mha_cluster *c)
 {
     for (int rank = 1; rank < c->info.ranks; rank++)
@@ -95,7 +95,7 @@ static mha_status await_reports(mha_cluster *c, mha_error *err)
         const double waited = mha__cluster_now() - since;
         if (waited > c->timeout && missing(c) == rank) {
             c->broken = true;
-            return mha__cluster_fail(c, err, MHA_ERR_IO, "shared work: nothing came from rank %d (%s) for %g s", rank,
+            return mha__cluster_fail(c, err, MHA_ERR_IO, "shared work: rank %d (%s) sent no data for %g s", rank,
                                      c->hosts[rank], c->timeout);
         }
         mha__cluster_rest(waited);
@@ -120,7 +120,7 @@ static mha_status ask(mha_cluster *c, mha_error *err)
     return tell(c, WANTS_STEP, err);
 }
 
-/* Waits for the answer of rank 0, if this rank has asked. */
+/* Waits for the answer of rank 0, if a request is pending. */
 static mha_status collect(mha_cluster *c, mha_error *err)
 {
     mha__shared_work *w = c->work;
@@ -133,15 +133,15 @@ static mha_status collect(mha_cluster *c, mha_error *err)
         if (there) break;
         if (waited > c->timeout) {
             c->broken = true;
-            return mha__cluster_fail(c, err, MHA_ERR_IO, "shared work: nothing came from rank 0 (%s) for %g s",
-                                     c->hosts[0], c->timeout);
+            return mha__cluster_fail(c, err, MHA_ERR_IO, "shared work: rank 0 (%s) sent no data for %g s", c->hosts[0],
+                                     c->timeout);
         }
         mha__cluster_rest(waited);
     }
     return MHA_OK;
 }
 
-/* Reports to rank 0 and waits until all have. */
+/* Reports to rank 0, and waits until all ranks have reported. */
 static mha_status report(mha_cluster *c, int64_t what, mha_error *err)
 {
     const double timeout = c->timeout;
@@ -190,7 +190,7 @@ static mha_status compare(mha_cluster *c, const mha_work_info *info, mha_error *
     return mha_cluster_same(c, "the size of the work", sizes, sizeof sizes, err);
 }
 
-/* The journals that exist: FILE.0, FILE.1 and so on, without a gap. */
+/* Counts the existing journals: FILE.0, FILE.1 and so on, up to the first missing one. */
 static int64_t count_journals(const char *state)
 {
     char path[4096];
@@ -200,7 +200,7 @@ static int64_t count_journals(const char *state)
     return count;
 }
 
-/* Rank R reads the journals R, R + ranks, ... and keeps the first one open. */
+/* Rank R reads the journals R, R + ranks and so on, and keeps the first one open. */
 static mha_status read_journals(mha_cluster *c, const mha_work_info *info, int64_t count, mha_error *err)
 {
     mha__shared_work *w = c->work;
@@ -222,7 +222,7 @@ static mha_status open_journals(mha_cluster *c, const mha_work_info *info, mha_e
     mha_error why = {0};
     if (!info->state) return MHA_OK;
     const int64_t count = count_journals(info->state);
-    MHA__TRY(mha_cluster_same(c, "the number of journals, which all hosts must share,", &count, sizeof count, err));
+    MHA__TRY(mha_cluster_same(c, "the number of journals (all hosts must share them)", &count, sizeof count, err));
     mha_status status = read_journals(c, info, count, &why);
     status = mha__cluster_agree_now(c, status, &why);
     if (status != MHA_OK) {
@@ -249,7 +249,7 @@ static void clear(mha__shared_work *w)
     w->stage = IDLE;
 }
 
-/* All ranks have agreed on this failure. */
+/* Stores a failure that all ranks have agreed on. */
 static mha_status failed(mha__shared_work *w, mha_status status, const mha_error *why, mha_error *err)
 {
     clear(w);
@@ -263,7 +263,7 @@ static mha_status failed(mha__shared_work *w, mha_status status, const mha_error
 static mha_status prepare(mha_cluster *c, const mha_work_info *info, mha_error *why)
 {
     mha__shared_work *w = c->work;
-    /* A rank that failed before the work is in mha_cluster_agree. */
+    /* A rank that failed before the work began takes part in this call through mha_cluster_agree. */
     MHA__TRY(mha__cluster_agree_now(c, MHA_OK, why));
     MHA__TRY(compare(c, info, why));
     w->info = *info;
@@ -277,7 +277,7 @@ static mha_status begin(void *user, const mha_work_info *info, mha_error *err)
     mha_cluster *c = user;
     mha__shared_work *w = c->work;
     mha_error why = {0};
-    if (w->stage != IDLE) return mha__cluster_fail(c, err, MHA_ERR_ARG, "shared work must end before another begins");
+    if (w->stage != IDLE) return mha__cluster_fail(c, err, MHA_ERR_ARG, "shared work must end before the next begins");
     w->journal = (mha__journal){.fd = -1};
     const mha_status status = prepare(c, info, &why);
     if (status != MHA_OK) return failed(w, status, &why, err);
@@ -306,7 +306,7 @@ static mha_status next(void *user, int64_t *step, mha_error *err)
     return *step < 0 ? MHA_OK : ask(c, err);
 }
 
-/* Moves the recent results to the sums, through the journal. */
+/* Appends the recent results to the journal, then adds them to the sums. */
 static mha_status record(mha__shared_work *w, mha_error *err)
 {
     w->recorded = mha__cluster_now();
@@ -373,5 +373,5 @@ const mha_work *mha_cluster_work(mha_cluster *cluster)
 void mha__cluster_work_free(mha_cluster *cluster)
 {
     if (cluster->work && !cluster->broken) clear(cluster->work);
-    if (!cluster->broken) free(cluster->work); /* else an answer may be under way into it */
+    if (!cluster->broken) free(cluster->work); /* if broken, MPI may still write an answer to it */
 }

@@ -1,4 +1,4 @@
-/* head_gather.c - see head_gather.h. Each rank sends its part to all others: cp - 1 messages of a part each. */
+/* head_gather.c - see head_gather.h. Each rank sends its part to the other cp - 1 ranks. */
 #include "head_gather.h"
 
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static size_t rank_bytes(const mha__head_gather *g, int cp_rank)
     return bytes;
 }
 
-/* Where the part of a rank begins. */
+/* Returns the start of a rank's part. */
 static char *rank_part(const mha__head_gather *g, int64_t head, int cp_rank)
 {
     char *at = g->parts[head % 2];
@@ -77,7 +77,7 @@ static mha_status start(const mha__head_gather *g, int64_t head, mha_error *err)
     return MHA_OK;
 }
 
-/* Puts the two chunks of each rank where they are in the whole. */
+/* Copies the two chunks of each rank to their positions in the whole tensors. */
 static void assemble(const mha__head_gather *g, int64_t head)
 {
     const mha_attn_desc *d = &g->call->desc;
@@ -106,7 +106,7 @@ mha_status mha__gather_open(mha__head_gather *gather, mha_error *err)
 
 mha_status mha__gather_head(mha__head_gather *gather, int64_t g, mha_error *err)
 {
-    MHA__TRY(mha__cluster_wait(gather->call->cluster, "a KV head of all ranks", err));
+    MHA__TRY(mha__cluster_wait(gather->call->cluster, "gathering a KV head", err));
     if (g + 1 < gather->call->desc.kv_heads) MHA__TRY(start(gather, g + 1, err));
     assemble(gather, g);
     return MHA_OK;
@@ -116,7 +116,7 @@ void mha__gather_close(mha__head_gather *gather)
 {
     for (int n = 0; n < gather->items; n++)
         free(gather->item[n].whole);
-    if (gather->call->cluster->pending > 0) return; /* transfers under way use the buffers */
+    if (gather->call->cluster->pending > 0) return; /* pending transfers still use the buffers */
     free(gather->parts[0]);
     free(gather->parts[1]);
 }

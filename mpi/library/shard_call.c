@@ -23,23 +23,23 @@ static mha_status check_supported(const mha__shared_call *s, mha_error *err)
     const mha_attn_desc *d = &s->desc;
     if (d->inputs & ~inputs)
         return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
-                                 "inputs must be among 0x%x in a sequence that ranks share (got 0x%x)",
+                                 "inputs must be among 0x%x for a sequence shared by ranks (got 0x%x)",
                                  (unsigned)inputs, (unsigned)d->inputs);
     if (d->outputs & ~(uint32_t)(MHA_ATTN_LSE | MHA_ATTN_GRADS))
         return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
-                                 "outputs must be among 0x%x in a sequence that ranks share (got 0x%x)",
+                                 "outputs must be among 0x%x for a sequence shared by ranks (got 0x%x)",
                                  (unsigned)(MHA_ATTN_LSE | MHA_ATTN_GRADS), (unsigned)d->outputs);
     if (d->kv_dtype == MHA_Q8_0 || d->bias_dtype == MHA_Q8_0)
         return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
-                                 "kv_dtype must be f32, bf16, f16 or f64 in a sequence that ranks share (got q8_0)");
+                                 "kv_dtype must be f32, bf16, f16 or f64 for a sequence shared by ranks (got q8_0)");
     if (d->keep_keys != 0 && d->keep_keys != d->kv_len)
         return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
-                                 "keep_keys must be 0 or kv_len in a sequence that ranks share (got %lld)",
+                                 "keep_keys must be 0 or kv_len for a sequence shared by ranks (got %lld)",
                                  (long long)d->keep_keys);
     return MHA_OK;
 }
 
-/* A plan of the whole checks the description; it is not run. */
+/* Validates the description by creating a plan of the whole call, which is never run. */
 static mha_status check_description(const mha__shared_call *s, mha_error *err)
 {
     mha_attn_plan *plan;
@@ -102,7 +102,7 @@ static void fill_description(mha__shared_call *s)
     s->real_size = d->dtype == MHA_F64 ? sizeof(double) : sizeof(float);
 }
 
-/* Four zero strides are contiguous. */
+/* Four strides of 0 stand for a contiguous view. */
 static void fill_strides(int64_t stride[4], int64_t heads, int64_t rows, int64_t width)
 {
     if (stride[0] || stride[1] || stride[2] || stride[3]) return;
@@ -124,7 +124,7 @@ static void fill_views(mha__shared_call *s)
     fill_strides(a->v.stride, d->kv_heads, keys, d->v_head_dim);
 }
 
-/* Offsets instead of bottom-right alignment, which needs the lengths of the whole. */
+/* Replaces the alignment by offsets: bottom-right alignment would need the full lengths. */
 static void fill_offsets(mha__shared_call *s)
 {
     mha_attn_desc *d = &s->desc;
@@ -234,7 +234,7 @@ static void *moved_out(const mha_view *view, size_t size, int64_t h, int64_t row
     return (void *)mha__moved(&as, size, 0, h, row, 0);
 }
 
-/* The part of each sequence's length that lies in a range. */
+/* Clips the length of each sequence to a range. */
 static void cut_lengths(int64_t *to, const int64_t *whole, const mha__range *range, int64_t batch)
 {
     for (int64_t b = 0; b < batch; b++)
@@ -262,7 +262,7 @@ void mha__shard_call(const mha__shared_call *call, const mha__range *rows, const
         args->kv_lens = kv_lens;
     }
     for (int64_t b = 0; desc->inputs & MHA_ATTN_PREFIX_LENS && b < batch; b++)
-        prefixes[b] = least(call->args.prefix_lens[b], keys->start + keys->length); /* more is all of these keys */
+        prefixes[b] = least(call->args.prefix_lens[b], keys->start + keys->length); /* clipped to these keys */
     if (desc->inputs & MHA_ATTN_PREFIX_LENS) args->prefix_lens = prefixes;
     args->q.data = mha__moved(&args->q, call->size, 0, 0, rows->local, 0);
     args->out.data = moved_out(&args->out, call->size, 0, rows->local);
@@ -289,7 +289,7 @@ void mha__shard_head(const mha__shared_call *call, int64_t g, mha_attn_desc *des
 
 /* ---- copies ---- */
 
-/* Copies between strided and contiguous rows, to the strided ones if `back`. */
+/* Copies strided rows to contiguous memory, or the other way if `back`. */
 static void copy_rows(char *strided, const int64_t stride[4], char *packed, size_t size, const int64_t shape[4],
                       bool back)
 {

@@ -11,11 +11,11 @@
 
 typedef struct header {
     char format[16];            /* "mha.journal.1" */
-    uint64_t name, model, data; /* digests of the strings of mha_work_info */
+    uint64_t name, model, data; /* digests of the strings in mha_work_info */
     int64_t steps, values;
 } header;
 
-/* Before the steps and sums of a record. */
+/* Header of a record, before its steps and sums. */
 typedef struct prefix {
     uint64_t bytes, digest;
     int64_t count;
@@ -42,7 +42,7 @@ static mha_status fail_io(const mha__journal *j, const char *verb, mha_error *er
     return mha__cluster_fail(j->cluster, err, MHA_ERR_IO, "%s: cannot be %s: %s", j->path, verb, strerror(errno));
 }
 
-/* Reads exactly `bytes`; false at the end of the file, or with *failed after an error. */
+/* Reads exactly `bytes` bytes. Returns false at the end of the file, or after an error, which sets *failed. */
 static bool read_all(const mha__journal *j, void *to, size_t bytes, bool *failed)
 {
     for (size_t at = 0; at < bytes;) {
@@ -98,7 +98,7 @@ static mha_status check_header(const mha__journal *j, const header *mine, const 
                              differs);
 }
 
-/* Reads the header; writes it if the file is new, or ends within it. */
+/* Reads the header; writes it if the file is empty or ends inside the header. */
 static mha_status open_header(const mha__journal *j, const mha_work_info *info, bool append, mha_error *err)
 {
     const header mine = header_of(info);
@@ -115,14 +115,15 @@ static mha_status open_header(const mha__journal *j, const mha_work_info *info, 
 
 /* ---- records ---- */
 
-/* The number of bytes of a record of `count` steps after its prefix; 0 if there is no such record. */
+/* Returns the size of a record of `count` steps without its prefix [bytes]; 0 if `count` is invalid. */
 static uint64_t record_bytes(const mha_work_info *info, int64_t count)
 {
     if (count < 1 || count > info->steps) return 0;
     return ((uint64_t)count + (uint64_t)info->values) * sizeof(int64_t);
 }
 
-/* Reads the next record into `payload`, which has room for all steps; false at the first that is not good. */
+/* Reads the next record into `payload`, which has room for all steps; returns false if the record is incomplete or
+ * damaged. */
 static bool read_record(const mha__journal *j, const mha_work_info *info, int64_t *payload, prefix *p, bool *failed)
 {
     if (!read_all(j, p, sizeof *p, failed) || p->bytes == 0 || p->bytes != record_bytes(info, p->count)) return false;
@@ -133,7 +134,7 @@ static bool read_record(const mha__journal *j, const mha_work_info *info, int64_
     return true;
 }
 
-/* *end gets the place after the last good record. */
+/* Reads all valid records; *end receives the offset after the last one. */
 static mha_status read_records(const mha__journal *j, const mha_work_info *info, int64_t *payload, int64_t *sums,
                                int64_t *steps, off_t *end, mha_error *err)
 {
@@ -161,13 +162,13 @@ static mha_status read_open(const mha__journal *j, const mha_work_info *info, bo
     mha_status status = read_records(j, info, payload, sums, steps, &end, err);
     free(payload);
     if (status == MHA_OK && append && (ftruncate(j->fd, end) != 0 || lseek(j->fd, end, SEEK_SET) != end))
-        status = fail_io(j, "truncated to its last good record", err);
+        status = fail_io(j, "truncated to its last valid record", err);
     return status;
 }
 
 /* ---- use ---- */
 
-/* One process appends at a time. Readers and the lock itself need no unlocking: closing does that. */
+/* Only one process may append at a time. Closing the file releases the lock. */
 static mha_status lock(const mha__journal *j, mha_error *err)
 {
     const struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -183,7 +184,7 @@ mha_status mha__journal_read(mha__journal *journal, const mha_cluster *cluster, 
     *journal = (mha__journal){.cluster = cluster, .fd = -1};
     snprintf(journal->path, sizeof journal->path, "%s", path);
     const int flags = append ? O_RDWR | O_CREAT : O_RDONLY;
-    do /* O_NONBLOCK: a FIFO must not be waited for */
+    do /* O_NONBLOCK: opening a FIFO must not block */
         journal->fd = open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666);
     while (journal->fd < 0 && errno == EINTR);
     if (journal->fd < 0) return fail_io(journal, "opened", err);

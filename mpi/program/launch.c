@@ -1,8 +1,8 @@
 /* launch.c - see launch.h.
  *
- * Open MPI 4 alone waits for ever for a host that fell silent; with keepalive messages the job ends after 10 s. A rank
- * that is alive and silent is found by the ranks themselves (--timeout). A job that failed for a reason that may pass
- * starts again, and resumes from its state or checkpoint if the command was told to keep one. */
+ * By default, Open MPI 4 waits forever for a host that no longer responds; with keepalive messages the job ends after
+ * 10 s. A process that still runs but does not respond is detected by the other ranks (--timeout). After a temporary
+ * failure the job is started again; it resumes from its state file or checkpoint, if the command writes one. */
 #include "launch.h"
 
 #include <errno.h>
@@ -30,20 +30,19 @@ typedef struct launch_options {
 static const char usage[] =
     "Usage: mha-mpi launch [-np P] [--hosts FILE] [--timeout S] [--record S] [--mixed-isa]\n"
     "                      [--retries N] [--print] COMMAND ...\n\n"
-    "Starts P ranks of `mha-mpi COMMAND ...` with mpirun, on this machine or on the hosts of FILE (one a line, as "
-    "mpirun\n"
-    "reads it: NAME slots=N). It ends when a rank or a host dies, and prints which.\n\n"
+    "Starts P ranks of `mha-mpi COMMAND ...` with mpirun, on this machine or on the hosts of FILE (one per line,\n"
+    "in mpirun's format: NAME slots=N). If a rank or a host dies, prints which one, and ends the job.\n\n"
     "  -np P          number of ranks; default: one, or the slots of FILE\n"
     "  --hosts FILE   the hosts; each rank is bound to a NUMA domain and uses its cores\n"
     "  --timeout S    end the job if a rank waits S seconds for another one (300)\n"
     "  --record S     with a state file: seconds between two records of a rank (10)\n"
-    "  --mixed-isa    let CPUs use the newest instructions that each has; results then depend on the hosts\n"
-    "  --retries N    after a failure that may pass, start again, at most N times (0)\n"
+    "  --mixed-isa    let each rank use the newest ISA of its CPU; results then depend on the hosts\n"
+    "  --retries N    after a temporary failure, start again, at most N times (0)\n"
     "  --print        print the mpirun command and exit\n";
 
 /* ---- options ---- */
 
-/* An option of the ranks: checked here, passed on as it is. */
+/* Checks an option of the ranks, and passes it on unchanged. */
 static int read_own(int left, char **argv, launch_options *o)
 {
     rank_options checked = {0};
@@ -55,7 +54,8 @@ static int read_own(int left, char **argv, launch_options *o)
     return words;
 }
 
-/* One option at argv[n]. Returns the words that it has, 0 if it is none, or -1 after a message. */
+/* Reads the option at argv[n]. Returns its number of arguments including the name, 0 if argv[n] is not an option, or -1
+ * after printing an error. */
 static int read_option(int left, char **argv, launch_options *o)
 {
     const char *value = left > 1 ? argv[1] : NULL;
@@ -71,7 +71,7 @@ static int read_option(int left, char **argv, launch_options *o)
     return read_own(left, argv, o);
 }
 
-/* Returns the place of the command in argv, or -1 after a message. */
+/* Returns the index of the command in argv, or -1 after printing an error. */
 static int read_options(int argc, char **argv, launch_options *o)
 {
     int n = 1;
@@ -88,7 +88,7 @@ static int read_options(int argc, char **argv, launch_options *o)
 /* ---- the command ---- */
 
 typedef struct words {
-    const char **word; /* [WORDS + those of the command], terminated by NULL */
+    const char **word; /* [WORDS + the command's arguments], terminated by NULL */
     int count;
 } words;
 
@@ -104,7 +104,7 @@ static void put_all(words *w, const char *const *list)
         put(w, *list);
 }
 
-/* Bound to NUMA domains where mpirun chooses the number of ranks; else the ranks of a host divide its CPUs. */
+/* Binds ranks to NUMA domains if mpirun chooses their number; otherwise the ranks of a host divide its CPUs. */
 static void put_places(words *w, const launch_options *o, const char *ranks)
 {
     if (o->hosts) put_all(w, (const char *const[]){"--hostfile", o->hosts, NULL});
@@ -142,7 +142,7 @@ static void on_signal(int number)
     if (job > 0) kill((pid_t)job, number);
 }
 
-/* Runs the command once; its exit code, 128 + n after signal n. */
+/* Runs the command once. Returns its exit code, or 128 + n if signal n killed it. */
 static int run_job(const words *w)
 {
     int status = 0;
@@ -163,7 +163,7 @@ static int run_job(const words *w)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Wrong use, refused inputs and failed checks do not pass by themselves. */
+/* Usage errors, invalid inputs and failed checks would only fail again. */
 static bool may_pass(int code)
 {
     return code != CLI_DONE && code != CLI_USAGE && code != CLI_REFUSED && code != CLI_NO && !stopped;
@@ -194,7 +194,7 @@ int launch(int argc, char **argv)
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     snprintf(ranks, sizeof ranks, "%ld", o.ranks > 0 ? o.ranks : 1);
     if (length < 0) {
-        fprintf(stderr, "mha-mpi launch: cannot find its own program: %s\n", strerror(errno));
+        fprintf(stderr, "mha-mpi launch: cannot find the mha-mpi executable: %s\n", strerror(errno));
         return CLI_FAILED;
     }
     self[length] = 0;

@@ -1,4 +1,5 @@
-/* launch.h - `mha-mpi launch`: mpirun with the parameters that make a dead host end the job, and a new start. */
+/* launch.h - `mha-mpi launch`: runs mpirun with parameters that end the job if a host dies, and restarts failed
+ * jobs. */
 #ifndef MPI_LAUNCH_H
 #define MPI_LAUNCH_H
 

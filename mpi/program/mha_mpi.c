@@ -1,6 +1,6 @@
-/* mha_mpi.c - the program mha-mpi: a rank of several that run one command of mha. `mha-mpi launch` starts them.
+/* mha_mpi.c - the program mha-mpi: one of several ranks that run an mha command together. `mha-mpi launch` starts them.
  *
- * mpirun -np 4 mha-mpi heads -f texts.txt      prints what `mha heads -f texts.txt` prints, byte for byte */
+ * mpirun -np 4 mha-mpi heads -f texts.txt prints what `mha heads -f texts.txt` prints, byte for byte */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +12,10 @@
 #include "mpi_watchdog.h"
 #include "rank_options.h"
 
-enum { SILENT = 75 }; /* exit status when a peer is silent or a transfer failed: EX_TEMPFAIL, a new start may help */
+enum { SILENT = 75 }; /* exit status if a peer is silent or a transfer fails: EX_TEMPFAIL; a restart may succeed */
 
-/* MPI's own start and end have twice the time of a wait: the library's waits, which name the silent rank, end first. */
+/* The start and end of MPI may take twice the timeout, so the library's waits, whose messages name the rank, time out
+ * first. */
 static const double MPI_STEP = 2;
 
 typedef struct program {
@@ -30,7 +31,7 @@ static mha_status create_ctx(void *user, const mha_ctx_options *options, mha_ctx
     return mha_cluster_ctx_create(p->cluster, options, p->options.mixed_isa, out, err);
 }
 
-/* The transfers of this rank cannot end: it ends all ranks. */
+/* Ends all ranks, because the transfers of this rank cannot complete. */
 static void give_up(program *p, const char *message)
 {
     fprintf(stderr, "mha-mpi: %s\n", message);
@@ -38,7 +39,7 @@ static void give_up(program *p, const char *message)
     mha_cluster_abort(p->cluster, SILENT);
 }
 
-/* Statuses travel between ranks, exit codes do not. */
+/* Ranks exchange statuses, not exit codes. */
 static mha_status status_of(int code)
 {
     return code == CLI_DONE || code == CLI_NO ? MHA_OK
@@ -64,7 +65,7 @@ static double step_limit(const program *p)
     return MPI_STEP * (p->options.timeout > 0 ? p->options.timeout : MHA_CLUSTER_TIMEOUT);
 }
 
-/* All ranks must have been started with the same words. */
+/* Fails unless all ranks were started with the same command line. */
 static mha_status check_words(program *p, int argc, char **argv, mha_error *err)
 {
     size_t bytes = 1, at = 0;
@@ -119,7 +120,7 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "launch") == 0) return launch(argc - 1, argv + 1);
     const int options = rank_options_read(argc, argv, &p.options);
     if (options < 0) return CLI_USAGE;
-    /* mpirun gives ranks a terminal of their own, whatever becomes of their output. */
+    /* mpirun gives each rank its own terminal, even if the output is redirected. */
     setenv("NO_COLOR", "1", 1);
     int code = open_program(&p, argc, argv);
     argv[options] = argv[0];

@@ -1,5 +1,5 @@
-/* mpi_watchdog.c - see mpi_watchdog.h. It is a timer signal, because the process is inside a call of MPI that does not
- * return. */
+/* mpi_watchdog.c - see mpi_watchdog.h. The watchdog is a timer signal, because the process is inside an MPI call that
+ * does not return. */
 #include "mpi_watchdog.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 static char message[256];
 static int message_bytes, exit_code;
 
-/* Uses only functions that are safe in a signal handler. */
+/* Uses only async-signal-safe functions. */
 static void on_alarm(int number)
 {
     (void)number;
@@ -21,7 +21,7 @@ static void on_alarm(int number)
     _exit(exit_code);
 }
 
-/* The rank as the launcher numbers it; before MPI has started, only the launcher knows it. */
+/* Returns the launcher's rank number; before MPI has started, no other is available. */
 static const char *launcher_rank(void)
 {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
@@ -34,7 +34,7 @@ void mpi_watchdog_start(const char *step, double seconds, int code)
     char host[65] = "unknown host";
     (void)gethostname(host, sizeof host - 1);
     message_bytes = snprintf(message, sizeof message,
-                             "mha-mpi: rank %.8s (%.64s): MPI did not %s within %g s: another rank is silent\n",
+                             "mha-mpi: rank %.8s (%.64s): MPI did not %s within %g s: another rank does not respond\n",
                              launcher_rank(), host, step, seconds);
     exit_code = code;
     sigaction(SIGALRM, &(struct sigaction){.sa_handler = on_alarm}, NULL);

@@ -1,4 +1,4 @@
-/* rank_options.h - options of mha-mpi itself, which stand before the command. */
+/* rank_options.h - options of mha-mpi itself, given before the command. */
 #ifndef MPI_RANK_OPTIONS_H
 #define MPI_RANK_OPTIONS_H
 
@@ -9,13 +9,13 @@ typedef struct rank_options {
     bool mixed_isa;
 } rank_options;
 
-/* Reads the option that argv[0] is: "--timeout S", "--record S" or "--mixed-isa". Returns the number of its words, 0 if
- * it is none of these or left is 0, or -1 after a message. */
+/* Reads the option at argv[0]: "--timeout S", "--record S" or "--mixed-isa". Returns its number of arguments including
+ * the name, 0 if argv[0] is none of these or `left` is 0, or -1 after printing an error. */
 int rank_options_read_one(int left, char **argv, rank_options *options);
-/* Reads all of them from argv[1] on. Returns the number of words read, or -1 after a message. */
+/* Reads all options from argv[1] on. Returns the number of arguments read, or -1 after printing an error. */
 int rank_options_read(int argc, char **argv, rank_options *options);
 
-/* Reads a whole number from `from` to `to`; false after a message that names `option`. */
+/* Reads a whole number from `from` to `to`; returns false after printing an error that names `option`. */
 bool rank_options_whole(const char *option, const char *text, long from, long to, long *value);
 
 #endif

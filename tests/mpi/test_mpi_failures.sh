@@ -7,7 +7,7 @@ host=$(hostname)
 
 begin=$(date +%s)
 expect 75 "$ranks" 2 "$CLUSTER" silent
-has out "rank 0 ($host): sum: nothing came from rank 1 ($host) for 1 s"
+has out "rank 0 ($host): sum: rank 1 ($host) sent no data for 1 s"
 [ $(($(date +%s) - begin)) -le 10 ] || fail "a silent rank was waited for more than 10 s"
 
 # Every call of one rank in turn, until there are no more.

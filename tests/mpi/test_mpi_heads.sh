@@ -115,7 +115,7 @@ ended() {
 }
 
 # A rank that is frozen before MPI has started: MPI itself would wait for ever.
-no_start="rank [02] \($host\): MPI did not start within 6 s: another rank is silent"
+no_start="rank [02] \($host\): MPI did not start within 6 s: another rank does not respond"
 FROZEN=1 start 3 state.start
 ended "rank 1, frozen before MPI started"
 grep -Eq "$no_start" err || fail "not in err: $no_start: $(cat err)"
@@ -129,7 +129,7 @@ while [ $round -lt $rounds ]; do
         sleep "$delay"
         kill -$signal "$(cat pid.$victim)" 2>/dev/null || :
         ended "rank $victim, $signal after $delay s"
-        [ $signal = KILL ] || [ ! -s err ] || grep -Eq "nothing came from rank $victim \($host\)|$no_start" err ||
+        [ $signal = KILL ] || [ ! -s err ] || grep -Eq "rank $victim \($host\) sent no data|$no_start" err ||
             fail "the frozen rank $victim is not named: $(cat err)"
         expect 0 "$ranks" $((1 + (round + 1) % 4)) "$MHA_MPI" heads -m builtin -f long.txt --csv --state "state.$round.$signal"
         same one out "resumed after $signal"
