@@ -71,13 +71,13 @@ static void describe_masks(attention_case *c)
 
 /* ---- the data ---- */
 
-/* A contiguous tensor of exactly this shape. */
+/* Returns the data of a contiguous tensor of exactly this shape. */
 static const void *dense(attention_case *c, const char *name, int rank, int64_t *shape)
 {
     return verify_raw(&c->memory, &c->entry, verify_tensor(&c->entry, c->file, name, rank, shape));
 }
 
-/* A mask or bias: dimensions may be 1 to broadcast. */
+/* Returns a mask or bias; dimensions of 1 are broadcast. */
 static mha_cview spread(attention_case *c, const char *name, mha_dtype dtype)
 {
     const int64_t want[4] = {c->B, c->H, c->Lq, c->Lk};
@@ -85,12 +85,14 @@ static mha_cview spread(attention_case *c, const char *name, mha_dtype dtype)
     mha_cview view = {0};
     const mha_tensor *tensor = verify_tensor(&c->entry, c->file, name, 4, shape);
     if (!tensor) return view;
-    if (tensor->dtype != dtype) verify_fault(&c->entry, "tensor \"%s\" has the type %s", name, tensor->dtype_name);
+    if (tensor->dtype != dtype)
+        verify_fault(&c->entry, "tensor \"%s\" must have dtype %s (got %s)", name, mha_dtype_name(dtype),
+                     tensor->dtype_name);
     int64_t step = 1;
     for (int n = 3; n >= 0; n--) {
         if (shape[n] != 1 && shape[n] != want[n])
-            verify_fault(&c->entry, "tensor \"%s\" does not broadcast: dimension %d is %lld", name, n,
-                         (long long)shape[n]);
+            verify_fault(&c->entry, "tensor \"%s\": dimension %d must be 1 or %lld (got %lld)", name, n,
+                         (long long)want[n], (long long)shape[n]);
         view.stride[n] = shape[n] == 1 ? 0 : step;
         step *= shape[n];
     }
@@ -142,7 +144,7 @@ static mha_status bind_case(attention_case *c)
     a->v = verify_typed(c, "v", c->Hkv, c->Lk, c->Dv);
     a->offsets = per_sequence(c, "q_offset");
     bind_features(c);
-    /* Expected results have the shapes of ours, so the file size bounds what is allocated here. */
+    /* Results have the shapes of the recorded tensors, so the file size bounds these allocations. */
     const mha_tensor *out = verify_operand(c, "out", c->H, c->Lq, c->Dv, a->out.stride);
     a->out.data = c->out =
         out ? verify_alloc(&c->memory, out->elements, mha_dtype_size(c->desc.dtype), &c->entry) : NULL;
@@ -162,7 +164,7 @@ static mha_status bind_case(attention_case *c)
 
 /* ---- running and comparing ---- */
 
-/* Forward pass, and backward pass if the case has gradients. */
+/* Runs the forward pass, and the backward pass if the case has gradients. */
 static mha_status compute(mha_ctx *ctx, const mha_attn_plan *plan, const attention_case *c, mha_error *error)
 {
     size_t bytes = mha_attn_plan_workspace(plan);
@@ -178,7 +180,7 @@ static mha_status compute(mha_ctx *ctx, const mha_attn_plan *plan, const attenti
     return status;
 }
 
-/* The last and the first row of the last head, requested alone, must equal the recorded map. */
+/* Requests only the last and the first row of the last head, and compares them with the recorded map. */
 static void check_chosen(mha_ctx *ctx, attention_case *c, verify_case *outcome)
 {
     const int32_t heads[1] = {(int32_t)c->H - 1};
@@ -203,7 +205,7 @@ static void check_chosen(mha_ctx *ctx, attention_case *c, verify_case *outcome)
                        want + (((n / 2 + 1) * c->H - 1) * c->Lq + places[n % 2]) * c->Lk, c->Lk, limit);
 }
 
-/* Runs a valid case. Errors of the folder stay in entry.error; errors of the library go into the outcome. */
+/* Runs a valid case. Errors in the folder are left in entry.error; errors of the library are stored in the outcome. */
 static void check_accepted(mha_ctx *ctx, attention_case *c, const mha_attn_plan *plan, const char *folder,
                            verify_case *outcome)
 {

@@ -5,7 +5,7 @@
 #include "conformance/golden_folder.h"
 #include "mha/attn_grads.h"
 
-/* One case: description, operands and expected results. */
+/* A case: description, operands and results. */
 typedef struct attention_case {
     verify_entry entry;
     mha_file *file;
@@ -16,21 +16,21 @@ typedef struct attention_case {
     bool packed;
     void *out; /* in desc.dtype */
     float *lse, *probs;
-    mha_attn_grads grads; /* if the case records gradients */
-    int roundings;        /* number of roundings to 16 bits in a 16-bit result */
+    mha_attn_grads grads; /* set if the case records gradients */
+    int roundings;        /* how often a 16-bit result is rounded to 16 bits */
 } attention_case;
 
-/* True if the case records this result. */
+/* Returns true if the case records this result. */
 bool verify_records(const verify_entry *e, const char *output);
 
-/* The shape and strides of q, k, v, out and their gradients: [B, heads, L, width], or [L, heads, width] for packed
- * sequences. `stride` receives zeros for contiguous views; for packed sequences, the strides as [1, heads, L, width].
+/* Find q, k, v, out or a gradient: [B, heads, L, width], or [L, heads, width] for packed sequences. `stride` receives
+   zeros for a contiguous tensor; for packed sequences, it receives the strides as [1, heads, L, width].
  */
 const mha_tensor *verify_operand(attention_case *c, const char *name, int64_t heads, int64_t length, int64_t width,
                                  int64_t stride[4]);
 mha_cview verify_typed(attention_case *c, const char *name, int64_t heads, int64_t length, int64_t width);
 
-/* Compares elements of the case's dtype, or floats, with a recorded tensor. */
+/* Compare elements of the case's dtype, or floats, with a recorded tensor. */
 void verify_typed_result(attention_case *c, verify_case *outcome, const char *name, const void *got);
 void verify_float_result(attention_case *c, verify_case *outcome, const char *name, const float *got);
 

@@ -30,12 +30,13 @@ mha_cview verify_typed(attention_case *c, const char *name, int64_t heads, int64
     mha_cview view = {0};
     const mha_tensor *tensor = verify_operand(c, name, heads, length, width, view.stride);
     if (tensor && tensor->dtype != c->desc.dtype)
-        verify_fault(&c->entry, "tensor \"%s\" has the type %s", name, tensor->dtype_name);
+        verify_fault(&c->entry, "tensor \"%s\" must have dtype %s (got %s)", name, mha_dtype_name(c->desc.dtype),
+                     tensor->dtype_name);
     view.data = verify_raw(&c->memory, &c->entry, tensor);
     return view;
 }
 
-/* A 16-bit float with `fraction` fraction bits (7 in bf16, 10 in f16). */
+/* Converts a 16-bit float with `fraction` fraction bits (7 in bf16, 10 in f16). */
 static float value_of(uint16_t bits, int fraction)
 {
     const int bias = (1 << (14 - fraction)) - 1, exponent = (bits & 0x7FFF) >> fraction;
@@ -46,8 +47,8 @@ static float value_of(uint16_t bits, int fraction)
     return (float)(sign * ldexp(digits + (1 << fraction), exponent - bias - fraction));
 }
 
-/* Widens 16-bit results to float and returns the error that rounding may add, half a unit in the last place of the
- * largest: the expected results were recorded before rounding. */
+/* Widens 16-bit results to float. The expected results were recorded before rounding, so *limit grows by the rounding
+ * error: half a unit in the last place of the largest value, per rounding. */
 static const float *widened(attention_case *c, const void *got, const double *want, int64_t count, double *limit)
 {
     const int fraction = c->desc.dtype == MHA_BF16 ? 7 : 10;
@@ -61,8 +62,8 @@ static const float *widened(attention_case *c, const void *got, const double *wa
     return wide;
 }
 
-/* The error that a 16-bit output adds to a gradient, which uses D = rowsum(dO * O) with the rounded O
- * (docs/numerics.md). "atol_rounded_out" of the case is the error of one rounding. */
+/* Returns the error that a 16-bit output adds to a gradient: D = rowsum(dO * O) uses the rounded O (docs/numerics.md).
+ * The case's "atol_rounded_out" is the error of one rounding. */
 static double rounded_out(const attention_case *c, const char *name)
 {
     const verify_entry limits = {json_object_get(c->entry.object, "atol_rounded_out"), c->entry.name, c->entry.error};

@@ -1,5 +1,5 @@
-/* golden_folder.h - golden folders: index.json and tensor files, how suites read them, and the suites. Names and
- * numbers of an index are untrusted and are checked before use. */
+/* golden_folder.h - golden folders: functions that read index.json and tensor files, and the suites. Names and numbers
+ * of an index are untrusted and are checked before use. */
 #ifndef CONFORMANCE_GOLDEN_FOLDER_H
 #define CONFORMANCE_GOLDEN_FOLDER_H
 
@@ -12,10 +12,10 @@ int64_t verify_int(const verify_entry *e, const char *key);
 double verify_real(const verify_entry *e, const char *key);
 bool verify_bool(const verify_entry *e, const char *key);
 const char *verify_text(const verify_entry *e, const char *key); /* never NULL */
-/* Reads the array `key` of exactly `count` integers. */
+/* Reads the array `key`, which must hold exactly `count` integers. */
 void verify_ints(const verify_entry *e, const char *key, int64_t *out, int64_t count);
 
-/* The tolerance that "atol" in index.json has for a tensor; `otherwise` if it has none. */
+/* Returns the tolerance of a tensor in "atol" of index.json; `otherwise` if it has none. */
 double verify_limit(const verify_entry *e, const char *tensor, double otherwise);
 
 /* Fills in `error` and returns its status; the message begins with the name of the entry. */
@@ -25,21 +25,21 @@ mha_status verify_fault(const verify_entry *e, const char *format, ...) __attrib
 json_t *verify_index_open(const char *folder, mha_error *error);
 /* Opens FOLDER/NAME. NAME comes from the index and must be a plain file name. */
 mha_status verify_file_open(mha_ctx *ctx, const char *folder, const verify_entry *e, const char *name, mha_file **file);
-/* Writes FOLDER/NAME to path[capacity]; NAME must be a plain file name. */
+/* Writes FOLDER/NAME to path[capacity]. NAME must be a plain file name. */
 mha_status verify_path(const char *folder, const verify_entry *e, const char *name, char *path, size_t capacity);
 
 /* Copies a tensor of the given shape (-1: any dimension, returned in shape[]), aligned; a missing tensor is an error.
- * `raw` keeps the stored dtype, the other functions convert. */
+ * verify_raw keeps the stored dtype; the other functions convert. */
 const mha_tensor *verify_tensor(const verify_entry *e, const mha_file *file, const char *name, int rank,
                                 int64_t *shape);
 void *verify_raw(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor);
 double *verify_reals(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor);
 int64_t *verify_integers(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor);
 
-/* Refuses unknown formats and unknown keys (golden_keys.c), since what they require would not be checked. */
+/* Rejects unknown formats and unknown keys (golden_keys.c), because their requirements would not be checked. */
 mha_status verify_keys(const char *folder, const char *kind, const json_t *index, mha_error *error);
 
-/* ---- the suites (a kind of folder each); each returns an exit code for a broken folder, CLI_DONE otherwise ---- */
+/* ---- the suites, one per kind of folder: CLI_DONE, or an exit code if the folder is invalid ---- */
 
 int verify_attention(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 int verify_models(cli_session *session, const char *folder, const json_t *index, verify_log *log);

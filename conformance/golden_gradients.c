@@ -3,7 +3,7 @@
 
 #include "conformance/golden_attention.h"
 
-/* Recorded tensors and the gradients they are compared with. Gradients of q, k and v have the dtype of the case; all
+/* Recorded tensors, and the gradients to compare with them. Gradients of q, k and v have the dtype of the case; all
  * others are float. */
 enum { DQ, DK, DV, DBIAS, DSLOPES, DSINKS, RESULTS };
 static const char *const names[RESULTS] = {"dq", "dk", "dv", "dbias", "dslopes", "dsinks"};

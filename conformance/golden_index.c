@@ -64,7 +64,7 @@ void verify_ints(const verify_entry *e, const char *key, int64_t *out, int64_t c
     }
     for (int64_t n = 0; n < count; n++) {
         const json_t *value = json_array_get(array, (size_t)n);
-        if (!json_is_integer(value)) verify_fault(e, "\"%s\" in index.json must hold integers only", key);
+        if (!json_is_integer(value)) verify_fault(e, "\"%s\" in index.json must contain only integers", key);
         out[n] = json_integer_value(value);
     }
 }
@@ -85,7 +85,7 @@ json_t *verify_index_open(const char *folder, mha_error *error)
     json_error_t problem;
     if (snprintf(path, sizeof path, "%s/index.json", folder) >= (int)sizeof path) {
         *error = (mha_error){.status = MHA_ERR_IO};
-        snprintf(error->message, sizeof error->message, "%s: the path is too long", cli_shown(folder));
+        snprintf(error->message, sizeof error->message, "%s: path is too long", cli_shown(folder));
         return NULL;
     }
     errno = 0;
@@ -108,9 +108,8 @@ mha_status verify_path(const char *folder, const verify_entry *e, const char *na
 {
     if (e->error->status != MHA_OK) return e->error->status;
     if (!name[0] || name[0] == '.' || strchr(name, '/'))
-        return verify_fault(e, "\"%s\" is not a file name", cli_shown(name));
-    if (snprintf(path, capacity, "%s/%s", folder, name) >= (int)capacity)
-        return verify_fault(e, "the path is too long");
+        return verify_fault(e, "\"%s\" must be a plain file name", cli_shown(name));
+    if (snprintf(path, capacity, "%s/%s", folder, name) >= (int)capacity) return verify_fault(e, "path is too long");
     return MHA_OK;
 }
 
@@ -133,14 +132,14 @@ const mha_tensor *verify_tensor(const verify_entry *e, const mha_file *file, con
         return NULL;
     }
     if (tensor->rank != rank) {
-        verify_fault(e, "tensor \"%s\" has %d dimensions, not %d", cli_shown(name), tensor->rank, rank);
+        verify_fault(e, "tensor \"%s\" must have %d dimensions (got %d)", cli_shown(name), rank, tensor->rank);
         return NULL;
     }
     for (int n = 0; n < rank; n++) {
         if (shape[n] < 0) shape[n] = tensor->shape[n];
         if (tensor->shape[n] == shape[n]) continue;
-        verify_fault(e, "tensor \"%s\": dimension %d is %lld, not %lld", cli_shown(name), n,
-                     (long long)tensor->shape[n], (long long)shape[n]);
+        verify_fault(e, "tensor \"%s\": dimension %d must be %lld (got %lld)", cli_shown(name), n, (long long)shape[n],
+                     (long long)tensor->shape[n]);
         return NULL;
     }
     return tensor;

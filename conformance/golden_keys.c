@@ -1,5 +1,5 @@
-/* golden_keys.c - keys and names allowed in index.json of a golden folder. An unknown key or name might require
- * something that is not checked, so it ends the run. Known remarks that are not read are listed too. */
+/* golden_keys.c - keys and names allowed in index.json of a golden folder. An unknown key or name might require an
+ * unimplemented check, so it ends the run. The list includes known keys that are only remarks and are never read. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,8 +8,8 @@
 
 enum { FORMAT = 1 }; /* for folders with a "format" key */
 
-/* Words allowed at one path of the index: as keys of an object, as a string, or as strings of an array. In a path, []
- * stands for every element of an array. */
+/* The words allowed at a path of the index, as keys of an object, as a string, or as strings of an array. In a path, []
+ * stands for all elements of an array. */
 static const struct rule {
     const char *kind, *place, *words;
 } rules[] = {
@@ -82,7 +82,7 @@ static const struct rule {
 typedef struct place {
     const char *path;
     const struct rule *rule;
-    const char *name; /* name of the enclosing entry, or NULL */
+    const char *name; /* name of the innermost named entry, or NULL */
     mha_error *error;
 } place;
 
@@ -94,7 +94,7 @@ static bool is_among(const char *words, const char *word)
     return false;
 }
 
-/* "FOLDER/index.json: cases[] "len1": unknown key "x" = 3" */
+/* Fails with a message such as: FOLDER/index.json: cases[] "len1": unknown key "x" = 3 */
 static void refuse(const place *p, const char *what, const char *key, const json_t *value)
 {
     char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_SORT_KEYS) : NULL;
@@ -118,7 +118,7 @@ static void check_words(const place *p, const json_t *here)
         refuse(p, "value", json_string_value(here), NULL);
 }
 
-/* Continues from `here` along the rest of a path. */
+/* Follows the rest of a path from `here`, and checks the words at its end. */
 static void walk(place p, const json_t *here, const char *rest)
 {
     size_t n;
@@ -146,8 +146,8 @@ mha_status verify_keys(const char *folder, const char *kind, const json_t *index
     if (format && json_integer_value(format) != FORMAT) {
         char *text = json_dumps(format, JSON_ENCODE_ANY | JSON_COMPACT);
         error->status = MHA_ERR_FORMAT;
-        snprintf(error->message, sizeof error->message, "%s: \"format\" = %.100s: this program reads format %d",
-                 cli_shown(path), cli_shown(text ? text : "?"), FORMAT);
+        snprintf(error->message, sizeof error->message, "%s: \"format\" must be %d (got %.100s)", cli_shown(path),
+                 FORMAT, cli_shown(text ? text : "?"));
         free(text);
     }
     for (size_t n = 0; n < sizeof rules / sizeof *rules; n++)

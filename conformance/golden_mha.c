@@ -1,14 +1,14 @@
-/* golden_mha.c - golden results of torch.nn.MultiheadAttention, computed with the library's linear layers and operator.
+/* golden_mha.c - golden results of torch.nn.MultiheadAttention, compared with the library's linear layers and operator.
  *
- * PyTorch's masks mark masked keys, ours mark visible keys. The learned key and value (bias_k, bias_v) and the row of
- * zeros follow the other keys and are never masked. */
+ * PyTorch's masks are true for masked keys, the library's for unmasked keys. The learned key and value (bias_k, bias_v)
+ * and the key of zeros are appended to the other keys and never masked. */
 #include <string.h>
 
 #include "conformance/golden_ops.h"
 
 typedef struct module {
     ops_case *c;
-    int64_t E, H, B, L, S, extra; /* S keys, then `extra` more */
+    int64_t E, H, B, L, S, extra; /* S: keys without the `extra` appended ones */
     bool batch_first, batched;
     float *q, *k, *v, *out, *y, *probs;
     uint8_t *keep; /* [B, H, L, S + extra]; NULL = none */
@@ -45,7 +45,7 @@ static const float *input(module *m, const char *name, int64_t *length, int64_t 
     if (!x) return NULL;
     *length = shape[rows];
     const int64_t batch = m->batched ? shape[1 - rows] : 1;
-    if (m->B && batch != m->B) verify_fault(&m->c->entry, "tensor \"%s\" must have the batch of the query", name);
+    if (m->B && batch != m->B) verify_fault(&m->c->entry, "tensor \"%s\" must have the query's batch size", name);
     m->B = batch;
     if (m->batch_first || !m->batched) return x;
     float *turned = ops_room(m->c, batch * *length * width);
@@ -68,8 +68,8 @@ static void project(module *m, const float *x, int64_t rows, int64_t in, const f
     if (error.status != MHA_OK) verify_stopped(&m->c->outcome, &error);
 }
 
-/* Projection `which` of q, k and v: a third of one matrix, or one of three matrices if the inputs have different
- * widths. */
+/* Returns the projection weight of q (0), k (1) or v (2): a third of one matrix, or a separate matrix if the inputs
+ * have different widths. */
 static const float *weight_of(module *m, int which, int64_t in)
 {
     static const char *const names[] = {"param/q_proj_weight", "param/k_proj_weight", "param/v_proj_weight"};
@@ -79,7 +79,7 @@ static const float *weight_of(module *m, int which, int64_t in)
     return w ? w + which * m->E * m->E : NULL;
 }
 
-/* q, k or v [B, length + extra, E]: the projected rows, then `last` and zeros. */
+/* Returns q, k or v [B, length + extra, E]: the projected rows, then the row `last` if learned, then zeros. */
 static float *projected(module *m, int which, const float *x, int64_t length, int64_t in, int64_t extra,
                         const char *last)
 {
@@ -98,7 +98,7 @@ static float *projected(module *m, int which, const float *x, int64_t length, in
 
 /* ---- masks ---- */
 
-/* A boolean mask as bytes; NULL if it is missing or consists of floats. */
+/* Returns a boolean mask as bytes; NULL if it is missing or has floats. */
 static const uint8_t *hidden_by(module *m, const char *name)
 {
     const mha_tensor *t = ops_find(m->c, name);
@@ -117,7 +117,7 @@ static void add_masks(module *m)
     const uint8_t *padding = hidden_by(m, "key_padding_mask"), *mask = hidden_by(m, "attn_mask");
     const bool each = elements_of(m, "attn_mask") == m->B * m->H * square;
     if (padding && elements_of(m, "key_padding_mask") != m->B * m->S)
-        verify_fault(&m->c->entry, "\"key_padding_mask\" must have the shape of the keys");
+        verify_fault(&m->c->entry, "\"key_padding_mask\" must have one element per key");
     if (elements_of(m, "attn_mask") && !each && elements_of(m, "attn_mask") != square)
         verify_fault(&m->c->entry, "\"attn_mask\" must have the shape of the scores");
     if (padding || mask) m->keep = verify_alloc(&m->c->memory, m->B * m->H * m->L * keys, 1, &m->c->entry);
@@ -197,7 +197,7 @@ void ops_torch_mha(ops_case *c)
     int64_t values = 0, square[2] = {m.E, m.E}, wide[1] = {m.E};
     const float *q = input(&m, "query", &m.L, m.E), *k = input(&m, "key", &m.S, kdim);
     const float *v = input(&m, "value", &values, vdim);
-    if (values != m.S) verify_fault(&c->entry, "\"key\" and \"value\" have different lengths");
+    if (values != m.S) verify_fault(&c->entry, "\"key\" and \"value\" must have the same length");
     if (failed(&m)) return;
     m.q = projected(&m, 0, q, m.L, m.E, 0, NULL);
     m.k = projected(&m, 1, k, m.S, kdim, m.extra, "param/bias_k");

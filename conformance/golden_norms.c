@@ -6,8 +6,8 @@
 
 /* ---- norms ---- */
 
-/* Magnitude of the values that y is computed from: elements of a row in units of its standard deviation, before the
- * mean is subtracted. */
+/* Returns the largest intermediate value of y: an element of x before the mean is subtracted, in units of its row's
+ * standard deviation. */
 static double centred_size(const float *x, int64_t rows, int64_t width, double eps)
 {
     double most = 0;
@@ -22,7 +22,7 @@ static double centred_size(const float *x, int64_t rows, int64_t width, double e
     return most;
 }
 
-/* Magnitude of the values that dx is computed from, before means are subtracted: weight * dy in the same units. */
+/* Returns the largest intermediate value of dx before means are subtracted: weight * dy in the same units. */
 static double slope_size(const mha_norm *norm, const float *x, const float *dy, const int64_t shape[2])
 {
     double most = 0;
@@ -47,7 +47,7 @@ static double largest_of(const float *x, int64_t count)
     return most;
 }
 
-/* Runs one kind of norm in both directions and compares. */
+/* Runs the forward and backward pass of one kind of norm, and compares the results. */
 static bool check_norm(ops_case *c, const char *kind, const mha_norm *norm, const int64_t shape[2], const float *x,
                        const float *dy, float *room[4])
 {
@@ -55,7 +55,7 @@ static bool check_norm(ops_case *c, const char *kind, const mha_norm *norm, cons
     static const char *const names[] = {"y", "dx", "dweight", "dbias"};
     char name[60];
     mha_error error = {0};
-    /* for a row of one element: exactly 0 here, a rounding error of 0 in the recording */
+    /* a row of one element has a gradient of exactly 0; the recording has its rounding error */
     static const double NOTHING = 1e-6;
     const double centred = norm->kind == MHA_NORM_LAYER ? centred_size(x, shape[0], shape[1], norm->eps) : 0;
     const double sizes[] = {centred, slope_size(norm, x, dy, shape),
@@ -114,7 +114,7 @@ void ops_cross_entropy(ops_case *c)
     const int64_t rows = shape[0] * shape[1];
     const mha_tensor *stored = ops_find(c, "labels"), *recorded = ops_find(c, "loss");
     if (!stored || stored->elements != rows || !recorded || recorded->elements != 1)
-        verify_fault(&c->entry, "the file has no labels or no loss for \"logits\"");
+        verify_fault(&c->entry, "the file must have labels and a loss for \"logits\"");
     if (c->entry.error->status != MHA_OK) return;
     const int64_t *wide = verify_integers(&c->memory, &c->entry, stored);
     const double *want = verify_reals(&c->memory, &c->entry, recorded);

@@ -13,13 +13,14 @@ static double number(const json_t *object, const char *key)
     return json_number_value(json_object_get(object, key));
 }
 
-/* The factors `key`, one per pair of elements; NULL if missing. */
+/* Returns the factors `key`, one per pair of elements; NULL if missing. */
 static const double *factors(ops_case *c, const json_t *rope, const char *key, int64_t pairs)
 {
     const json_t *array = json_object_get(rope, key);
     double *to = array ? verify_alloc(&c->memory, pairs, sizeof *to, &c->entry) : NULL;
     if (array && json_array_size(array) != (size_t)pairs)
-        verify_fault(&c->entry, "\"%s\" is not of %lld", key, (long long)pairs);
+        verify_fault(&c->entry, "\"%s\" must have %lld elements (got %zu)", key, (long long)pairs,
+                     json_array_size(array));
     for (int64_t n = 0; to && n < pairs; n++)
         to[n] = json_number_value(json_array_get(array, (size_t)n));
     return to;
@@ -62,7 +63,7 @@ static mha_status turn(ops_case *c, mha_rope_options *o, const int64_t *position
 {
     const int64_t pairs = (o->rotary_dim ? o->rotary_dim : o->head_dim) / 2, heads = shape[1], D = shape[2];
     float *cos = ops_room(c, shape[0] * pairs), *sin = ops_room(c, shape[0] * pairs);
-    if (!cos || !sin) return MHA_OK; /* the error is recorded */
+    if (!cos || !sin) return MHA_OK; /* the error is already in entry.error */
     memcpy(y, x, (size_t)(shape[0] * heads * D) * sizeof *y);
     mha_status status = mha_rope_angles(o, positions, shape[0], cos, sin, error);
     return status != MHA_OK ? status : mha_rope_turn(c->ctx, o, cos, sin, shape[0], heads, y, heads * D, D, 0, error);
@@ -75,7 +76,7 @@ void ops_rope(ops_case *c)
     mha_rope_options o = rope_options(c);
     const float *x = ops_floats(c, "x", 3, shape);
     const mha_tensor *at = ops_find(c, "positions");
-    if (!at || at->elements != shape[0]) verify_fault(&c->entry, "the file has no positions for \"x\"");
+    if (!at || at->elements != shape[0]) verify_fault(&c->entry, "the file must have one position per row of \"x\"");
     const int64_t *positions = x ? verify_integers(&c->memory, &c->entry, at) : NULL;
     float *y = positions ? ops_room(c, shape[0] * shape[1] * shape[2]) : NULL;
     for (int n = 0; n < 2 && y; n++) {
@@ -92,7 +93,7 @@ void ops_rope(ops_case *c)
 
 /* ---- activations ---- */
 
-/* Forward pass, and the derivative as the gradient of ones. */
+/* Runs the forward pass, and the backward pass with a gradient of ones, which gives the derivative. */
 void ops_activation(ops_case *c)
 {
     static const struct {
@@ -107,7 +108,10 @@ void ops_activation(ops_case *c)
                  {"quick_gelu", MHA_ACT_QUICK_GELU},
                  {"sigmoid", MHA_ACT_SIGMOID},
                  {"softplus", MHA_ACT_SOFTPLUS}};
-    enum { KNOWN = sizeof known / sizeof *known, BEYOND = 3 }; /* infinities and NaN, which torch treats differently */
+    enum {
+        KNOWN = sizeof known / sizeof *known,
+        BEYOND = 3 /* infinities and NaN at the end of the inputs, which torch treats differently */
+    };
     int64_t count = -1;
     mha_error error = {0};
     char gradient[80];
@@ -116,7 +120,7 @@ void ops_activation(ops_case *c)
         n++;
     if (n == KNOWN) {
         c->outcome.refused = true;
-        snprintf(c->outcome.reason, sizeof c->outcome.reason, "the activation is not supported");
+        snprintf(c->outcome.reason, sizeof c->outcome.reason, "activation is not supported");
         return;
     }
     const float *x = ops_floats(c, "x", 1, &count);
@@ -137,8 +141,8 @@ void ops_activation(ops_case *c)
 
 /* ---- the folder ---- */
 
-/* Where the cases are: index[kind][list], an array of named objects, or an object by name. A kind without a function is
- * refused. */
+/* Location of the cases: index[kind][list], an array of named objects, or an object by name. A kind without a function
+ * is reported as not supported. */
 static const struct kind {
     const char *name, *list;
     void (*check)(ops_case *c);
@@ -154,7 +158,7 @@ static void refuse_kind(verify_log *log, const char *kind)
     verify_case outcome;
     verify_begin(&outcome, kind, kind);
     outcome.refused = true;
-    snprintf(outcome.reason, sizeof outcome.reason, "recorded results of \"%s\" are not supported", kind);
+    snprintf(outcome.reason, sizeof outcome.reason, "results of kind \"%s\" are not supported", kind);
     verify_end(log, &outcome);
 }
 
@@ -169,7 +173,7 @@ static void check_case(cli_session *session, const struct kind *kind, const mha_
     if (error->status == MHA_OK) verify_end(log, &c.outcome);
 }
 
-/* Returns an exit code. */
+/* Checks all cases of a kind; returns an exit code. */
 static int check_kind(cli_session *session, const struct kind *kind, const mha_file *file, json_t *list,
                       verify_log *log)
 {

@@ -1,12 +1,12 @@
-/* golden_ops.h - golden results of single operations, golden/ops: what the kinds share. A kind is a row of the table in
- * golden_ops.c and a function that checks one case. golden_ops_case.c has the functions that read and compare. */
+/* golden_ops.h - golden results of single operations, golden/ops: functions shared by the kinds. A kind is a row of the
+ * table in golden_ops.c and a function that checks one case. golden_ops_case.c reads tensors and compares results. */
 #ifndef CONFORMANCE_GOLDEN_OPS_H
 #define CONFORMANCE_GOLDEN_OPS_H
 
 #include "conformance/golden_folder.h"
 
 typedef struct ops_case {
-    verify_entry entry; /* from index.json; activations have a name only */
+    verify_entry entry; /* entry in index.json; for activations, only the name is set */
     mha_ctx *ctx;
     const mha_file *file;
     verify_memory memory;
@@ -14,22 +14,22 @@ typedef struct ops_case {
     verify_log *log;
 } ops_case;
 
-/* The f32 tensor CASE/NAME of this shape (-1: any dimension, returned in shape[]); NULL on error. */
+/* Returns the f32 tensor CASE/NAME of this shape (-1: any dimension, returned in shape[]); NULL on error. */
 const float *ops_floats(ops_case *c, const char *name, int rank, int64_t *shape);
-/* Tensor CASE/NAME, or NULL if it is not recorded. */
+/* Returns the tensor CASE/NAME; NULL if it is not recorded. */
 const mha_tensor *ops_find(const ops_case *c, const char *name);
 /* Allocates `count` floats; NULL on error. */
 float *ops_room(ops_case *c, int64_t count);
-/* Compares CASE/NAME, which must have `count` elements, except the last `but`. The limit is 32 roundings of the largest
- * recorded value, or of `size` if intermediate values are larger. */
+/* Compares CASE/NAME, which must have `count` elements, except its last `but` elements. The tolerance is 32 rounding
+ * errors of the largest recorded value, or of `size` if that is larger. */
 void ops_compare(ops_case *c, const char *name, const float *got, int64_t count, int64_t but, double size);
-/* Reports that CASE/NAME is recorded but this build computes nothing to compare it with. */
+/* Reports that CASE/NAME is recorded, but has no counterpart in this build. */
 void ops_skip(ops_case *c, const char *name);
 
 /* ---- kinds ---- */
 
 void ops_rope(ops_case *c);
-void ops_norms(ops_case *c); /* golden_norms.c: this and the next function */
+void ops_norms(ops_case *c); /* this and the next function: golden_norms.c */
 void ops_cross_entropy(ops_case *c);
 void ops_activation(ops_case *c);
 void ops_torch_mha(ops_case *c); /* golden_mha.c */

@@ -25,7 +25,8 @@ const float *ops_floats(ops_case *c, const char *name, int rank, int64_t *shape)
     const mha_tensor *tensor =
         verify_tensor(&c->entry, c->file, found ? found->name : path_of(c, name, path), rank, shape);
     if (tensor && tensor->dtype != MHA_F32)
-        verify_fault(&c->entry, "tensor \"%s\" has the type %s", cli_shown(tensor->name), tensor->dtype_name);
+        verify_fault(&c->entry, "tensor \"%s\" must have dtype f32 (got %s)", cli_shown(tensor->name),
+                     tensor->dtype_name);
     return c->entry.error->status == MHA_OK ? verify_raw(&c->memory, &c->entry, tensor) : NULL;
 }
 
@@ -40,7 +41,7 @@ void ops_compare(ops_case *c, const char *name, const float *got, int64_t count,
     const mha_tensor *tensor = ops_find(c, name);
     double largest = size;
     if (!tensor || tensor->elements != count) {
-        verify_fault(&c->entry, "the file has no tensor \"%s\" of %lld numbers", name, (long long)count);
+        verify_fault(&c->entry, "the file must have a tensor \"%s\" of %lld elements", name, (long long)count);
         return;
     }
     const double *want = verify_reals(&c->memory, &c->entry, tensor);

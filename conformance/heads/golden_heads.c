@@ -1,4 +1,4 @@
-/* golden_heads.c - golden results of head analysis: loads texts and models, then runs part by part. */
+/* golden_heads.c - golden results of head analysis: loads texts and models, then runs the parts in sequence. */
 #include <math.h>
 #include <string.h>
 
@@ -16,13 +16,13 @@ static void read_texts(heads_run *run)
     const verify_entry e = {sentences, "sentences", run->error};
     const size_t half = json_array_size(json_object_get(sentences, "a"));
     if (half == 0 || json_array_size(json_object_get(sentences, "b")) != half)
-        verify_fault(&e, "\"a\" and \"b\" are not arrays of the same length");
+        verify_fault(&e, "\"a\" and \"b\" must be arrays of the same length");
     run->texts = verify_alloc(&run->memory, 2 * (int64_t)half, sizeof *run->texts, &e);
     for (size_t n = 0; run->texts && n < 2 * half; n++) {
         const json_t *text = json_array_get(json_object_get(sentences, sides[n / half]), n % half);
         run->texts[n] = json_string_value(text);
         if (!run->texts[n] || strlen(run->texts[n]) != json_string_length(text))
-            verify_fault(&e, "\"%s\"[%zu] is no text", sides[n / half], n % half);
+            verify_fault(&e, "\"%s\"[%zu] must be a string without NUL", sides[n / half], n % half);
     }
     run->count = 2 * (int64_t)half;
 }
@@ -33,7 +33,7 @@ static mha_status encode(const heads_run *run, int64_t text, mha_encoding **e)
                                 NULL, e, run->error);
 }
 
-/* The tokens of all texts, padded to the longest. */
+/* Encodes all texts, padded to the longest. */
 static void read_tokens(heads_run *run)
 {
     mha_encoding *one = NULL;
@@ -52,9 +52,9 @@ static void read_tokens(heads_run *run)
     }
 }
 
-/* ---- what several parts need ---- */
+/* ---- shared by several parts ---- */
 
-/* The mean over the tokens of one sentence without padding, L2-normalized. */
+/* Computes the L2-normalized mean over a sentence's tokens without padding. */
 static void unit_mean(const heads_run *run, int64_t b, const float *hidden, double *out)
 {
     const int64_t E = run->info->hidden;

@@ -1,4 +1,4 @@
-/* golden_heads_diversity.c - golden head similarities, their map and clusters, and rollouts of single sentences. */
+/* golden_heads_diversity.c - golden similarities of heads, their map and clusters, and rollouts of single sentences. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "mha/diversity.h"
 #include "output.h"
 
-/* Similarity measures by tensor name, and whether they compare all heads or the heads of one layer. */
+/* Similarity measures by tensor name; each compares either all heads or the heads of one layer. */
 static const struct kind {
     const char *tensor;
     mha_diversity_kind kind;
@@ -78,7 +78,7 @@ void heads_rollout(heads_file *f, const char *tensor, int64_t text)
     const double *want = heads_want(f, tensor, 2, shape);
     mha_head_data_ids(f->run->data, text, &length);
     if (want && (shape[0] != length || shape[1] != length))
-        verify_fault(&f->entry, "\"%s\" does not match sentence %lld", cli_shown(tensor), (long long)text);
+        verify_fault(&f->entry, "\"%s\" must have the length of sentence %lld", cli_shown(tensor), (long long)text);
     if (!want || !heads_ok(f)) return;
     float *out = heads_room(f, length * length, sizeof *out);
     double *got = heads_room(f, length * length, sizeof *got);

@@ -1,4 +1,4 @@
-/* golden_heads_file.c - one file of golden/heads: its tensors by name, each of which is a case. */
+/* golden_heads_file.c - one file of golden/heads, whose tensors are the cases. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 static const char entry_words[] = "shape dtype float32_max_abs_error abs_tolerance is";
 
-/* True if the name is one of the words; "x_*" matches any name that begins with "x_". */
+/* Returns true if the name is one of the words; "x_*" matches any name that begins with "x_". */
 static bool is_word(const char *words, const char *name)
 {
     for (const char *at = words; *at; at += strspn(at, " ")) {
@@ -78,7 +78,7 @@ bool heads_has(const heads_file *f, const char *tensor)
     return verify_has(&f->entry, tensor);
 }
 
-/* A listed file must exist and be readable. */
+/* Reports listed tensors that no part has claimed. */
 static void check_seen(const heads_file *f)
 {
     const char *name;
@@ -86,7 +86,7 @@ static void check_seen(const heads_file *f)
     json_object_foreach((json_t *)f->entry.object, name, value)
     {
         if (strcmp(name, "is") == 0 || json_object_get(f->seen, name)) continue;
-        verify_fault(&f->entry, "tensor \"%s\" of index.json is not compared", cli_shown(name));
+        verify_fault(&f->entry, "tensor \"%s\" in index.json is not compared", cli_shown(name));
     }
 }
 
@@ -106,14 +106,14 @@ void heads_drop(heads_file *f)
 
 /* ---- tensors ---- */
 
-/* The file must contain the tensors that the index lists. */
+/* Checks that the tensor in the file has the shape that the index lists. */
 static void check_shape(const heads_file *f, const mha_tensor *t)
 {
     const json_t *shape = json_object_get(json_object_get(f->entry.object, t->name), "shape");
     bool same = json_array_size(shape) == (size_t)t->rank;
     for (int n = 0; n < t->rank; n++)
         same = same && json_integer_value(json_array_get(shape, (size_t)n)) == t->shape[n];
-    if (!same) verify_fault(&f->entry, "tensor \"%s\" must have the shape in index.json", cli_shown(t->name));
+    if (!same) verify_fault(&f->entry, "tensor \"%s\" must have the shape listed in index.json", cli_shown(t->name));
 }
 
 static const mha_tensor *find(heads_file *f, const char *tensor, int rank, int64_t *shape)
@@ -144,7 +144,7 @@ void *heads_room(heads_file *f, int64_t count, size_t size)
 
 /* ---- cases ---- */
 
-/* 1e-6 of the largest value. */
+/* Returns 1e-6 times the largest magnitude. */
 static double rounding_of(const double *want, int64_t count)
 {
     double most = 0;

@@ -1,4 +1,5 @@
-/* golden_heads_gates.c - golden embeddings, gradients of the contrastive loss by gates and weights, and mean contexts.
+/* golden_heads_gates.c - golden embeddings, gradients of the contrastive loss with respect to gates and weights, and
+   mean contexts.
  */
 #include <math.h>
 #include <string.h>
@@ -8,10 +9,10 @@
 
 /* ---- the loss of pairs ---- */
 
-static const double SCALE = 5; /* scale of similarities, as defined in the recording */
+static const double SCALE = 5; /* scale of the similarities in the recorded loss */
 
-/* Sentences i and count / 2 + i have the same meaning: L = (CE(S, diagonal) + CE(S^T, diagonal)) / 2 with S = SCALE Ea
- * Eb^T. Writes dL/dE [count, width] of unit-norm vectors E. */
+/* Sentences i and count / 2 + i are paraphrases: L = (CE(S, diagonal) + CE(S^T, diagonal)) / 2 with S = SCALE Ea Eb^T.
+ * Writes dL/dE [count, width] for unit-norm vectors E. */
 static void pairs_gradient(int64_t count, int64_t width, const double *E, double *dE)
 {
     const int64_t half = count / 2;
@@ -35,8 +36,8 @@ static void pairs_gradient(int64_t count, int64_t width, const double *E, double
     }
 }
 
-/* From the gradient of one unit-norm vector e = m / |m|, where m is the mean over tokens without padding, to the
- * gradient of every token's hidden state. */
+/* Converts the gradient of a unit-norm vector e = m / |m| to that of every token's hidden state; m is the mean over
+ * tokens without padding. */
 static void back_to_tokens(const heads_run *run, int64_t b, const float *hidden, const double *e, const double *de,
                            float *out)
 {
@@ -51,7 +52,7 @@ static void back_to_tokens(const heads_run *run, int64_t b, const float *hidden,
         norm += sum * sum;
         along += e[d] * de[d];
     }
-    /* d m = (de - e <e, de>) / |m| and |m| = norm / tokens: the tokens cancel */
+    /* d m = (de - e <e, de>) / |m| and |m| = norm / tokens: `tokens` cancels */
     for (int64_t i = 0; i < T; i++)
         for (int64_t d = 0; d < E; d++)
             out[(b * T + i) * E + d] = run->mask[b * T + i] ? (float)((de[d] - e[d] * along) / sqrt(norm)) : 0;
@@ -175,7 +176,7 @@ static int on_activations(void *user, const mha_model_activations *a)
     return 0;
 }
 
-/* The mean context of each head over all tokens without padding: the fill of a removed head. */
+/* Computes each head's mean context over all tokens without padding, which replaces the context of a removed head. */
 static void check_mean_contexts(heads_file *f)
 {
     const heads_run *run = f->run;

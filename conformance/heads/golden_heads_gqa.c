@@ -1,11 +1,11 @@
-/* golden_heads_gqa.c - golden embeddings of regrouped models: key/value heads merged by mean, and in closed form. */
+/* golden_heads_gqa.c - golden embeddings of regrouped models: key/value heads merged by mean or in closed form. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "conformance/heads/golden_heads.h"
 #include "mha/regroup.h"
 
-/* How the model is regrouped, from names such as "kv4" or "lowrank_k6_v12". False for an unknown name. */
+/* Reads the regrouping options from a name such as "kv4" or "lowrank_k6_v12". Returns false for an unknown name. */
 static bool options_of(const heads_run *run, const char *name, mha_regroup_options *o)
 {
     int keys = 0, values = 0, end = 0;
@@ -35,7 +35,7 @@ static void embed(const heads_run *run, const mha_regroup_options *o, double *ou
     mha_model_edit_free(edit);
 }
 
-/* cos_NAME, and embedding_NAME if recorded. */
+/* Compares cos_NAME, and embedding_NAME if recorded. */
 static void check_model(heads_file *f, const char *cosine, const char *name)
 {
     const heads_run *run = f->run;
@@ -81,7 +81,7 @@ static const mha_named_tensor *find(const mha_model_edit *edit, const char *name
     return NULL;
 }
 
-/* The first head's rows of a weight, or the whole bias. */
+/* Compares the first head's rows of a weight, or a whole bias. */
 static void check_part(heads_file *f, const struct part *p, const mha_model_edit *edit, const mha_error *failed)
 {
     const int64_t D = f->run->info->head_dim, E = f->run->info->hidden;
@@ -90,7 +90,8 @@ static void check_part(heads_file *f, const struct part *p, const mha_model_edit
     const double *want = heads_want(f, p->tensor, 2, weight ? (int64_t[]){D, E} : (int64_t[]){KEPT, D});
     const mha_named_tensor *t = find(edit, p->name);
     double *got = want ? heads_room(f, count, sizeof *got) : NULL;
-    if (got && !t && failed->status == MHA_OK) verify_fault(&f->entry, "\"%s\" does not match this model", p->tensor);
+    if (got && !t && failed->status == MHA_OK)
+        verify_fault(&f->entry, "\"%s\" must match the model's weights", p->tensor);
     for (int64_t n = 0; got && t && n < count; n++)
         got[n] = (double)((const float *)t->data)[n];
     heads_case(f, "gqa", p->tensor, want, got, count, HEADS_ROUNDED, failed);

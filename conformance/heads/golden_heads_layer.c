@@ -1,5 +1,5 @@
-/* golden_heads_layer.c - golden attention layers in isolation: from x, the output gradient and the layer's weights to
- * maps, contexts, and gradients of contexts and gates. */
+/* golden_heads_layer.c - golden attention layers in isolation: computes maps, contexts, and gradients of contexts and
+ * gates from x, the output gradient and the layer's weights. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static const float *input(one_layer *l, const char *kind)
     int64_t shape[2] = {l->rows, l->f->run->info->hidden};
     const double *wide = want(l, kind, 2, shape, name);
     float *narrow = wide ? heads_room(l->f, shape[0] * shape[1], sizeof *narrow) : NULL;
-    if (!wide) verify_fault(&l->f->entry, "there is no \"%s\"", name);
+    if (!wide) verify_fault(&l->f->entry, "missing tensor \"%s\"", name);
     for (int64_t n = 0; narrow && n < shape[0] * shape[1]; n++)
         narrow[n] = (float)wide[n];
     l->rows = shape[0];
@@ -37,7 +37,7 @@ static const float *input(one_layer *l, const char *kind)
 
 /* ---- weights ---- */
 
-/* The checkpoint tensor whose name ends with this suffix. */
+/* Returns the checkpoint tensor whose name ends with this suffix. */
 static const mha_tensor *ending(const mha_file *file, const char *end)
 {
     for (int64_t n = 0; n < mha_file_count(file); n++) {
@@ -48,7 +48,7 @@ static const mha_tensor *ending(const mha_file *file, const char *end)
     return NULL;
 }
 
-/* Fills a layer of ours from a BERT checkpoint. */
+/* Loads the layer's parameters from a BERT checkpoint. */
 static mha_status load(one_layer *l, const mha_file *file)
 {
     static const char *const names[][2] = {{"q_proj", "attention.self.query"},
@@ -66,7 +66,7 @@ static mha_status load(one_layer *l, const mha_file *file)
         const mha_tensor *t = ending(file, end);
         const int64_t size = list[n].shape[0] * (list[n].rank == 2 ? list[n].shape[1] : 1);
         if (!t || t->elements != size)
-            return verify_fault(&l->f->entry, "the model has no tensor \"%s\" of that size", end);
+            return verify_fault(&l->f->entry, "the model must have a tensor \"%s\" of the layer's size", end);
         if (mha_tensor_read(t, MHA_F32, list[n].data, &l->failed) != MHA_OK) return l->failed.status;
         if (which == 3 && list[n].rank == 2) l->out_weight = list[n].data;
     }
@@ -100,7 +100,7 @@ static mha_status run(one_layer *l)
     return mha_variant_backward(l->layer, &in, l->trace, &g, &l->failed);
 }
 
-/* A contiguous step of the trace, widened to double. */
+/* Returns a contiguous step of the trace, widened to double. */
 static double *step(one_layer *l, mha_step which, int64_t count)
 {
     mha_step_view v;
@@ -121,7 +121,7 @@ static void check_step(one_layer *l, const char *kind, mha_step which, int rank,
     heads_case(l->f, "layer", name, record, step(l, which, count), count, HEADS_NEAR, &l->failed);
 }
 
-/* dL/dcontext = dout Wo. */
+/* Computes dL/dcontext = dout Wo. */
 static void check_context_gradient(one_layer *l)
 {
     char name[60];
@@ -141,7 +141,7 @@ static void check_context_gradient(one_layer *l)
     heads_case(l->f, "layer", name, record, got, count, HEADS_NEAR, &l->failed);
 }
 
-/* dL/dgate of head h = <Wo_h, dL/dWo_h>: one of its four equivalent forms. */
+/* Computes dL/dgate of head h = <Wo_h, dL/dWo_h>, one of four equivalent forms. */
 static void check_gates(one_layer *l)
 {
     char name[60];
@@ -163,7 +163,7 @@ static void check_layer(heads_file *f, int64_t number)
     l.x = input(&l, "x");
     l.dout = heads_ok(f) ? input(&l, "dout") : NULL;
     if (!l.x || !l.dout || number >= m->layers) {
-        verify_fault(&f->entry, "this model has no layer %lld", (long long)number);
+        verify_fault(&f->entry, "the model has no layer %lld", (long long)number);
         return;
     }
     if (make(&l) == MHA_OK && heads_ok(f)) run(&l);

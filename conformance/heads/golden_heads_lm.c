@@ -23,7 +23,8 @@ static bool read_input(language *lm)
     int32_t *ids = wide ? heads_room(lm->f, shape[0] * shape[1], sizeof *ids) : NULL;
     for (int64_t n = 0; ids && n < shape[0] * shape[1]; n++) {
         ids[n] = (int32_t)wide[n];
-        if (wide[n] != ids[n]) verify_fault(&lm->f->entry, "%lld is not a token id", (long long)wide[n]);
+        if (wide[n] != ids[n])
+            verify_fault(&lm->f->entry, "token id must be a 32-bit integer (got %lld)", (long long)wide[n]);
     }
     lm->B = shape[0], lm->T = shape[1];
     lm->input = (mha_model_input){.size = sizeof lm->input, .batch = lm->B, .length = lm->T, .ids = ids};
@@ -77,7 +78,7 @@ static void check_backward(language *lm)
     mha_model_grads_free(grads);
 }
 
-/* The loss with all heads of one layer ablated. */
+/* Returns the loss with all heads of one layer ablated. */
 static double loss_without(language *lm, int64_t layer, mha_error *failed)
 {
     double loss = NAN;
@@ -127,7 +128,7 @@ static mha_head_data *data_of(const language *lm, mha_error *failed)
     return data;
 }
 
-/* Each recorded text is [first] r r and therefore its own probe. */
+/* Each recorded text is [first] r r, which makes it a probe text. */
 static void check_statistics(language *lm, const mha_head_data *data)
 {
     mha_heads *heads = NULL;
@@ -147,7 +148,7 @@ static void check_statistics(language *lm, const mha_head_data *data)
     mha_heads_free(heads);
 }
 
-/* The change of the loss with each pair of heads ablated. */
+/* Compares the loss change after ablating each pair of heads. */
 static void check_pairs(language *lm, const mha_head_data *data)
 {
     const int64_t all = lm->info->layers * lm->info->heads;
@@ -187,7 +188,8 @@ static void compare_weights(const heads_run *run, const mha_file *file, verify_c
     mha_file_free(given);
 }
 
-/* Not a result but the model itself: --lm must be this model. Smaller folders may omit it. */
+/* This file holds the weights of the recorded model, and --lm must have the same weights. Reduced folders may omit
+ * it. */
 void heads_weights(heads_run *run)
 {
     static const char name[] = "tinylm-model.safetensors";
@@ -199,7 +201,7 @@ void heads_weights(heads_run *run)
     verify_begin(&outcome, "weights", name);
     if (access(path, F_OK) != 0) {
         outcome.refused = true;
-        snprintf(outcome.reason, sizeof outcome.reason, "weights, not in the folder; using those of --lm");
+        snprintf(outcome.reason, sizeof outcome.reason, "not in the folder; using the weights of --lm");
     } else if (heads_open(&f, run, name)) {
         compare_weights(run, f.file, &outcome);
     }

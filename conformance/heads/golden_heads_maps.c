@@ -6,7 +6,7 @@
 #include "conformance/heads/golden_heads.h"
 #include "output.h"
 
-/* Tokens of the recording: the first is [CLS], the last [SEP], and this one the full stop. */
+/* In the recording, the first token is [CLS], the last [SEP], and this one a full stop. */
 enum { FULL_STOP = 11 };
 
 static mha_heads *measure(heads_file *f, const double *maps, int64_t count, int64_t tokens, mha_error *failed)
@@ -30,7 +30,7 @@ static mha_heads *measure(heads_file *f, const double *maps, int64_t count, int6
     return heads;
 }
 
-/* Scores of probe texts are recorded as 0: these maps have no probe texts. */
+/* The recording has 0 for the scores of probe texts, because these maps have none. */
 static void fill_scores(heads_file *f, const mha_heads *heads, int64_t patterns, int64_t count, double *got)
 {
     for (int64_t n = 0; n < patterns * count; n++) {
@@ -51,7 +51,7 @@ static void check_maps(heads_file *f)
     const int64_t count = shape[0], tokens = shape[1];
     const int64_t patterns = (int64_t)json_array_size(json_object_get(f->run->index, "pattern_names"));
     if (maps && (tokens != shape[2] || tokens <= FULL_STOP + 1))
-        verify_fault(&f->entry, "\"maps\" do not match the recorded tokens");
+        verify_fault(&f->entry, "\"maps\" must be square, with one row per token");
     if (!maps || !heads_ok(f)) return;
     mha_error failed = {0};
     mha_heads *heads = measure(f, maps, count, tokens, &failed);

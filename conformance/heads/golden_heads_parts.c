@@ -1,7 +1,7 @@
 /* golden_heads_parts.c - the recorded files of the heads workbench, and the parts that compare them. */
 #include "conformance/heads/golden_heads.h"
 
-/* Fast files come first. */
+/* Fastest files first. */
 const heads_known heads_files[] = {
     {"tinylm-model.safetensors", "tinylm", heads_weights, "is"},
     {"synthetic-patterns.safetensors", "synthetic", heads_synthetic, "maps pattern_scores labels"},

@@ -1,5 +1,5 @@
-/* golden_heads_prune.c - golden selections of heads, and the embeddings after removing the others: gates of 0, removed
- * rows and columns, mean fills, and refitted weights. */
+/* golden_heads_prune.c - golden selections of heads, and the embeddings after removing all other heads: by gates of 0,
+ * removed rows and columns, mean contexts, or refitted weights. */
 #include <math.h>
 #include <string.h>
 
@@ -9,13 +9,13 @@
 typedef struct pruned {
     heads_file *f;
     const mha_model_info *info;
-    int64_t heads, size; /* per layer or over all layers; cosines of all embeddings */
+    int64_t heads, size; /* heads in all layers; elements in all embeddings */
     uint8_t *keep;       /* [heads] */
     float *gates;        /* [layers, count, H] */
     double *got, *bare, *cosine;
 } pruned;
 
-/* ---- ways to do without heads ---- */
+/* ---- ways to remove heads ---- */
 
 static void zero_gates(pruned *p, mha_error *failed)
 {
@@ -56,13 +56,13 @@ static void check_cosines(pruned *p, const char *name, const mha_error *failed)
     heads_case(p->f, "pruning", tensor, want, p->cosine, p->f->run->count, HEADS_NEAR, failed);
 }
 
-/* Removed heads and gates of 0 must be bitwise identical. */
+/* Checks that removing heads and setting their gates to 0 is bitwise identical. */
 static void check_bits(pruned *p, const char *name)
 {
     verify_case outcome;
     mha_error failed = {0};
     char title[120];
-    snprintf(title, sizeof title, "%s: gates of 0 and removal", name);
+    snprintf(title, sizeof title, "%s: gates of 0 and removed heads", name);
     verify_begin(&outcome, "same bits", title);
     remove_heads(p, NULL, p->bare, &failed);
     if (failed.status != MHA_OK)
@@ -72,7 +72,7 @@ static void check_bits(pruned *p, const char *name)
     verify_end(p->f->run->log, &outcome);
 }
 
-/* Checks the form of a name that needs a text, if it is recorded. */
+/* Compares the embeddings and cosines recorded as FORM_NAME, if any. */
 static void check_made_up(pruned *p, const char *form, const char *name, const mha_prune_options *o)
 {
     char whole[80], cosine[90];
@@ -85,7 +85,7 @@ static void check_made_up(pruned *p, const char *form, const char *name, const m
     check_cosines(p, whole, &failed);
 }
 
-/* Checks everything recorded about keep_NAME. */
+/* Compares all recorded results of keep_NAME. */
 static void check_kept(pruned *p, const char *name)
 {
     mha_error failed = {0};
@@ -101,7 +101,7 @@ static void check_kept(pruned *p, const char *name)
 
 /* ---- choices ---- */
 
-/* The recorded scores of a selection: those of its own name, or of loo for "most" and "loo_global". */
+/* Returns the recorded scores of a selection, by its name; for "most" and "loo_global", the scores loo. */
 static const char *scores_of(const char *name)
 {
     return strcmp(name, "most") == 0 || strcmp(name, "loo_global") == 0 ? "loo" : name;
@@ -127,7 +127,7 @@ static int64_t removed(const double *keep, int64_t heads)
     return count;
 }
 
-/* The published rules: the ratio in every layer, or the same number of heads over all layers. */
+/* Selects heads by the published rules: a ratio per layer, or the same number of heads over all layers. */
 static void check_choice(pruned *p, const char *tensor, const char *name, const double *want)
 {
     const heads_run *run = p->f->run;
@@ -153,7 +153,7 @@ static void read_keep(pruned *p, const double *recorded)
         p->keep[n] = recorded[n] != 0;
 }
 
-/* keep_random [draws, layers, H] and the mean cosine of each sample. */
+/* Compares keep_random [samples, layers, H] and the mean cosine of each sample. */
 static void check_random(pruned *p)
 {
     int64_t shape[3] = {-1, p->info->layers, p->info->heads};

@@ -1,9 +1,9 @@
-/* golden_heads_scores.c - golden importance scores, one measure per tensor, all on the same data. */
+/* golden_heads_scores.c - golden importance scores, one measure per tensor, on the same data. */
 #include <string.h>
 
 #include "conformance/heads/golden_heads.h"
 
-/* The measure and parameters of a tensor name; any other name is the name of a measure. */
+/* Measures and parameters of special tensor names; all other tensors have the name of their measure. */
 static const struct variant {
     const char *tensor, *score;
     double loss_scale;

@@ -13,7 +13,7 @@ mha_head_metric heads_metric_of(const char *key)
     return metric;
 }
 
-/* ---- numbers of every head ---- */
+/* ---- values per head ---- */
 
 static void values_of(const mha_heads *heads, int64_t layers, int64_t count, mha_head_metric metric, double *out)
 {
@@ -91,7 +91,7 @@ void heads_labels(heads_file *f, const char *group, const mha_model_info *m, con
 
 /* ---- probe texts ---- */
 
-/* Recorded as [first] r r [last]. */
+/* Probe texts are recorded as [first] r r [last]. */
 static mha_head_probe read_probe(heads_file *f)
 {
     int64_t shape[2] = {-1, -1};
@@ -107,7 +107,7 @@ static mha_head_probe read_probe(heads_file *f)
 
 /* ---- maps of single sentences ---- */
 
-/* attention_N of sentence N: [layers, H, n, n]. */
+/* Compares attention_N, the maps of sentence N: [layers, H, n, n]. */
 static void check_maps(heads_file *f, const char *name, int64_t text)
 {
     const mha_model_info *m = f->run->info;
@@ -121,7 +121,8 @@ static void check_maps(heads_file *f, const char *name, int64_t text)
     if (!got) return;
     if (mha_heads_measure(f->run->model, &f->run->texts[text], 1, &options, &heads, &failed) == MHA_OK) {
         if (mha_heads_tokens(heads)->count != shape[2] || shape[2] != shape[3])
-            verify_fault(&f->entry, "\"%s\" is not the map of sentence %lld", cli_shown(name), (long long)text);
+            verify_fault(&f->entry, "\"%s\" must have the shape of the maps of sentence %lld", cli_shown(name),
+                         (long long)text);
         for (int64_t n = 0; heads_ok(f) && n < m->layers * m->heads; n++)
             for (int64_t i = 0; i < each; i++)
                 got[n * each + i] = (double)mha_heads_map(heads, n / m->heads, n % m->heads)[i];
@@ -130,7 +131,7 @@ static void check_maps(heads_file *f, const char *name, int64_t text)
     mha_heads_free(heads);
 }
 
-/* The sentence that "attention_14" refers to. */
+/* Returns the sentence number in a name such as "attention_14". */
 static int64_t sentence_of(const heads_file *f, const char *name, const char *prefix)
 {
     char *end;

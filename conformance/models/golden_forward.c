@@ -12,7 +12,7 @@ typedef struct forward_case {
     verify_case *outcome;
     verify_memory memory;
     int64_t B, L;
-    int64_t *ids, *types, *mask, *positions; /* recorded inputs; all but ids may be NULL */
+    int64_t *ids, *types, *mask, *positions; /* recorded inputs; NULL if missing (ids are required) */
     mha_model_input input;
     float *last, *pooled, *logits;
     const double *hidden, *maps; /* the record */
@@ -21,14 +21,14 @@ typedef struct forward_case {
 
 /* ---- reading the record ---- */
 
-/* A tensor that may be missing. */
+/* Returns the elements of an optional tensor; NULL if it is missing. */
 static const double *optional(forward_case *f, const char *name, int rank, int64_t *shape)
 {
     if (!name || !mha_file_find(f->file, name)) return NULL;
     return verify_reals(&f->memory, f->entry, verify_tensor(f->entry, f->file, name, rank, shape));
 }
 
-/* Reads `name` as [B, L]; one sequence may also be [L]. The first call sets B and L. */
+/* Reads `name` as [B, L], or as [L] for a single sequence. The first call sets B and L. */
 static int64_t *tokens(forward_case *f, const char *name)
 {
     if (!name || !mha_file_find(f->file, name)) return NULL;
@@ -39,7 +39,7 @@ static int64_t *tokens(forward_case *f, const char *name)
     if (tensor && rank == 2) f->B = many[0];
     if (tensor) f->L = rank == 1 ? one[0] : many[1];
     if (tensor && tensor->elements != f->B * f->L)
-        verify_fault(f->entry, "tensor \"%s\" must have the batch of the query", name);
+        verify_fault(f->entry, "tensor \"%s\" must have the batch size of the token ids", name);
     return verify_integers(&f->memory, f->entry, tensor);
 }
 
@@ -47,7 +47,8 @@ static int32_t *narrow(forward_case *f, const int64_t *from)
 {
     int32_t *to = from ? verify_alloc(&f->memory, f->B * f->L, sizeof *to, f->entry) : NULL;
     for (int64_t n = 0; to && n < f->B * f->L; n++) {
-        if (from[n] != (int32_t)from[n]) verify_fault(f->entry, "%lld is not a token id", (long long)from[n]);
+        if (from[n] != (int32_t)from[n])
+            verify_fault(f->entry, "token id must be a 32-bit integer (got %lld)", (long long)from[n]);
         to[n] = (int32_t)from[n];
     }
     return to;
@@ -79,7 +80,7 @@ static void read_record(forward_case *f)
     f->hidden = optional(f, f->names->hidden, 3, (int64_t[]){m->layers + 1, f->L, m->hidden});
     f->maps = optional(f, f->names->maps, 4, maps);
     f->map_heads = maps[1];
-    if (f->B != 1 && (f->hidden || f->maps)) verify_fault(f->entry, "hidden states of more than one sequence");
+    if (f->B != 1 && (f->hidden || f->maps)) verify_fault(f->entry, "hidden states and maps must be of one sequence");
 }
 
 /* ---- running ---- */
@@ -89,7 +90,7 @@ static bool real_token(const forward_case *f, int64_t row)
     return !f->mask || f->mask[row] != 0;
 }
 
-/* Compares rows of some width, except rows of padding. `limit_of` names the tensor whose tolerance applies. */
+/* Compares all rows except padding. `limit_of` names the tensor whose tolerance applies. */
 static void compare_rows(const forward_case *f, const char *name, const char *limit_of, int64_t width, const float *got,
                          const double *want)
 {
@@ -139,7 +140,7 @@ static bool run(forward_case *f, const mha_model *model)
         verify_stopped(f->outcome, &error);
         return false;
     }
-    /* A recording with nothing to compare must not pass. */
+    /* A recording without results must not pass. */
     if (f->hidden) verify_measured(f->outcome, f->names->hidden, (double)(f->info->layers + 1 - f->hidden_calls), 0);
     if (f->maps) verify_measured(f->outcome, f->names->maps, (double)(f->info->layers - f->map_calls), 0);
     return true;
@@ -147,7 +148,7 @@ static bool run(forward_case *f, const mha_model *model)
 
 /* ---- results ---- */
 
-/* The mean over tokens without padding, L2-normalized. */
+/* Computes the L2-normalized mean over tokens without padding. */
 static void mean_of(const forward_case *f, int64_t b, float *out)
 {
     int64_t E = f->info->hidden;
@@ -167,7 +168,7 @@ static void mean_of(const forward_case *f, int64_t b, float *out)
         out[d] = (float)((double)out[d] / sqrt(square));
 }
 
-/* Rows of a tensor [(B,) L, width] that may be missing. */
+/* Compares an optional tensor [(B,) L, width]. */
 static void compare_tensor(forward_case *f, const char *name, const char *limit_of, int64_t width, const float *got)
 {
     int64_t many[3] = {f->B, f->L, width}, one[2] = {f->L, width};
@@ -176,7 +177,7 @@ static void compare_tensor(forward_case *f, const char *name, const char *limit_
     if (want) compare_rows(f, name, limit_of, width, got, want);
 }
 
-/* Logits; where the exact ones are recorded too, these. */
+/* Compares the logits with the exact ones if recorded, else with those of the same precision. */
 static void compare_logits(forward_case *f)
 {
     const char *exact = f->names->exact_logits, *name = f->names->logits;
@@ -196,7 +197,7 @@ static void compare_states(forward_case *f)
     if (want) verify_compare(f->outcome, pooled, f->pooled, want, f->B * E, limit);
 }
 
-/* The library's path from text to vector must give the result of the forward pass. */
+/* Checks that mha_model_embed gives the recorded embedding. */
 static void compare_embed(forward_case *f, const mha_model *model, const json_t *text, const char *name,
                           const double *want, float *room)
 {

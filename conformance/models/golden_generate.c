@@ -1,5 +1,5 @@
-/* golden_generate.c - compares a model's greedy text with its golden text: with a cache, without, and for several
- * prompts at once. */
+/* golden_generate.c - compares a model's greedy output with its golden output: with and without a cache, and for
+ * several prompts at once. */
 #include <string.h>
 
 #include "conformance/models/golden_model.h"
@@ -7,7 +7,7 @@
 
 enum { TWINS = 3 };
 
-/* One run of TWINS copies of the prompt; each must give the recorded tokens. */
+/* Continues the prompt and compares the tokens: several copies of the prompt with a cache, or one copy without. */
 static void check_run(const mha_model *model, const mha_prompt *prompts, const char *name, const int64_t *want,
                       int64_t count, bool cached, int32_t *room, verify_case *outcome)
 {
@@ -26,7 +26,7 @@ static void check_run(const mha_model *model, const mha_prompt *prompts, const c
     verify_measured(outcome, name, (double)wrong, 0);
 }
 
-/* Names of the tensors of one recorded text. */
+/* Tensor names of one recorded output. */
 typedef struct text_names {
     const char *prompt, *fresh, *without_cache;
 } text_names;

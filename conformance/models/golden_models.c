@@ -1,5 +1,5 @@
 /* golden_models.c - golden folders that need a model: tiny checkpoints of each family (golden/models), and sentences
- * through one checkpoint (golden/minilm). The tolerances are those of the golden data's README. */
+ * through one checkpoint (golden/minilm). The tolerances are from the README of the golden data. */
 #include <string.h>
 
 #include "conformance/models/golden_model.h"
@@ -36,7 +36,7 @@ static void check_part(const verify_entry *e, const mha_file *file, const verify
     if (e->error->status == MHA_OK) verify_end(log, &outcome);
 }
 
-/* One recorded function of a model. */
+/* Runs one check of a model as a case. */
 static void check_whole(const verify_entry *e, const mha_file *file, const char *part,
                         void (*check)(const verify_entry *, const mha_file *, const mha_model *, verify_case *),
                         const mha_model *model, verify_log *log)
@@ -50,7 +50,7 @@ static void check_whole(const verify_entry *e, const mha_file *file, const char 
     if (e->error->status == MHA_OK) verify_end(log, &outcome);
 }
 
-/* The entry that has the data of this entry. */
+/* Returns the entry whose data this entry uses: its own, or that of "same_golden_as". */
 static const json_t *data_of(const verify_entry *e, const json_t *models)
 {
     size_t n;
@@ -62,7 +62,7 @@ static const json_t *data_of(const verify_entry *e, const json_t *models)
         const char *its = json_string_value(json_object_get(other, "name"));
         if (its && strcmp(its, name) == 0) return other;
     }
-    verify_fault(e, "\"same_golden_as\": there is no \"%s\"", cli_shown(name));
+    verify_fault(e, "\"same_golden_as\": unknown model \"%s\"", cli_shown(name));
     return e->object;
 }
 
@@ -138,7 +138,7 @@ static const verify_names sentence_names = {.ids = "input_ids",
                                             .map_limit = 1e-5,
                                             .embedding_limit = 2e-6};
 
-/* A text or a pair of texts; NULL for cases given as batches of rows. */
+/* Returns the text or pair of texts of a case; NULL for a batch. */
 static const json_t *text_of(const verify_entry *e)
 {
     const json_t *text = json_object_get(e->object, "text");

@@ -1,12 +1,11 @@
-/* golden_tokens.c - golden results of a tokenizer: ids, token strings, offsets and decoded text, all exact. */
+/* golden_tokens.c - golden results of a tokenizer: ids, token strings, offsets and decoded text must match exactly. */
 #include <math.h>
 #include <string.h>
 
 #include "conformance/models/golden_model.h"
 #include "output.h"
 
-/* The number of elements that differ, missing ones included. A value that is not an array of integers differs
- * everywhere. */
+/* Returns the number of different or missing elements; infinity if `want` is not an array. */
 static double differing(const int32_t *ids, int64_t count, const json_t *want)
 {
     int64_t expected = (int64_t)json_array_size(want), wrong = expected > count ? expected - count : count - expected;
@@ -17,8 +16,8 @@ static double differing(const int32_t *ids, int64_t count, const json_t *want)
     return json_is_array(want) ? (double)wrong : INFINITY;
 }
 
-/* The recording may have the text that a special token matched: with the spaces that it swallowed, and for the unknown
- * token a text that is not a token. */
+/* For a special token, the recording may have the text that it matched: the token with adjacent spaces, or, for the
+ * unknown token, a text that is not a token. */
 static bool matches_special(const mha_tokenizer *tokenizer, const char *token, const char *text)
 {
     const size_t n = strlen(token), before = strspn(text, " ");
@@ -40,7 +39,7 @@ static double differing_tokens(const mha_tokenizer *tokenizer, const mha_encodin
     return wrong;
 }
 
-/* Characters before byte `end` of UTF-8 text: bytes that do not continue a character. */
+/* Returns the number of characters before byte `end` of UTF-8 text. */
 static int64_t characters(const char *text, int64_t end)
 {
     int64_t count = 0;
@@ -49,7 +48,7 @@ static int64_t characters(const char *text, int64_t end)
     return count;
 }
 
-/* The recording counts characters, the library counts bytes. */
+/* Offsets are in characters in the recording, in bytes in the library. */
 static double differing_offsets(const char *text, const mha_encoding *e, const json_t *want)
 {
     double wrong = fabs((double)json_array_size(want) - (double)e->count);
@@ -116,7 +115,7 @@ static void check_pair(verify_case *c, const mha_tokenizer *tokenizer, const jso
     mha_encoding_free(e);
 }
 
-/* One row of "strings" or "pairs"; the members `keys` must be strings. */
+/* Reads an entry of "strings" or "pairs"; its members `keys` must be strings. */
 static mha_status check_rows(const verify_entry *model, const json_t *rows, bool pairs, const mha_tokenizer *tokenizer,
                              verify_log *log)
 {

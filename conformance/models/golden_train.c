@@ -1,5 +1,5 @@
-/* golden_train.c - a golden training step: the loss and the gradient of every parameter. Some gradients are recorded
- * completely; for all others, norm, sum and first elements are recorded. */
+/* golden_train.c - a golden training step: the loss and the gradient of every parameter. Some gradients are recorded in
+ * full, all others as norm, sum and first elements. */
 #include <math.h>
 #include <string.h>
 
@@ -7,9 +7,9 @@
 #include "mha/model_grads.h"
 #include "output.h"
 
-static const double LOSS_LIMIT = 1e-5, GRADIENT_LIMIT = 1e-4; /* relative tolerance of a gradient's norm */
-/* A gradient with a norm below NOTHING is 0 up to rounding (a key's bias without rotation): its error is measured as
- * ROUNDING relative to the norm of all gradients instead. */
+static const double LOSS_LIMIT = 1e-5, GRADIENT_LIMIT = 1e-4; /* relative; of the loss, of a gradient's norm */
+/* A gradient with a norm below NOTHING is 0 except for rounding (a key's bias without rotation). Its tolerance is
+ * ROUNDING times the norm of all gradients instead. */
 static const double NOTHING = 1e-6, ROUNDING = 1e-6;
 
 typedef struct train_case {
@@ -23,8 +23,8 @@ typedef struct train_case {
     const mha_named_tensor *list;
     int64_t count;
     double norm;     /* norm of all recorded gradients */
-    double greatest; /* the greatest norm of one of them */
-    double relative; /* tolerance of a gradient relative to its norm */
+    double greatest; /* largest norm of a single gradient */
+    double relative; /* recorded tolerance, relative to a gradient's norm; 0 = none */
 } train_case;
 
 /* ---- the record ---- */
@@ -34,7 +34,8 @@ static int32_t *tokens(train_case *c, const char *name)
     const int64_t *wide = verify_integers(&c->memory, c->entry, verify_tensor(c->entry, c->file, name, 2, c->shape));
     int32_t *ids = wide ? verify_alloc(&c->memory, c->shape[0] * c->shape[1], sizeof *ids, c->entry) : NULL;
     for (int64_t n = 0; ids && n < c->shape[0] * c->shape[1]; n++) {
-        if (wide[n] != (int32_t)wide[n]) verify_fault(c->entry, "%lld is not a token id", (long long)wide[n]);
+        if (wide[n] != (int32_t)wide[n])
+            verify_fault(c->entry, "token id must be a 32-bit integer (got %lld)", (long long)wide[n]);
         ids[n] = (int32_t)wide[n];
     }
     return ids;
@@ -54,7 +55,7 @@ static void read_input(train_case *c)
     c->input.mask = mask;
 }
 
-/* Copies of one checkpoint differ in their name prefix, and older ones in the names of norm weights. */
+/* Removes name prefixes that only some copies of a checkpoint have, and updates old names of norm weights. */
 static const char *plain_name(const char *name, char *room, size_t capacity)
 {
     static const char *const prefixes[] = {"transformer.", "bert.", "model."};
@@ -89,7 +90,7 @@ static int64_t elements_of(const mha_named_tensor *t)
     return count;
 }
 
-/* A recorded tolerance is relative to the norm, or to a thousandth of the greatest norm. */
+/* A recorded tolerance is relative to the gradient's norm, but at least to a thousandth of the largest norm. */
 static double limit_of(const train_case *c, const json_t *record)
 {
     const double norm = json_number_value(json_object_get(record, "norm"));
@@ -97,7 +98,7 @@ static double limit_of(const train_case *c, const json_t *record)
     return norm < NOTHING ? ROUNDING * c->norm : GRADIENT_LIMIT * norm;
 }
 
-/* The norm of the difference. */
+/* Compares a gradient recorded in full by the norm of the difference. */
 static void compare_whole(train_case *c, const char *name, const mha_named_tensor *got, const json_t *record)
 {
     char stored[240];
@@ -107,7 +108,8 @@ static void compare_whole(train_case *c, const char *name, const mha_named_tenso
     double off = 0;
     if (!want) return;
     if (tensor->elements != elements_of(got)) {
-        verify_fault(c->entry, "tensor \"%s\" has another size", cli_shown(stored));
+        verify_fault(c->entry, "tensor \"%s\" must have %lld elements (got %lld)", cli_shown(stored),
+                     (long long)elements_of(got), (long long)tensor->elements);
         return;
     }
     for (int64_t n = 0; n < tensor->elements; n++)
@@ -136,7 +138,7 @@ static void compare_gradients(train_case *c, const json_t *record)
 {
     const char *name;
     json_t *summary;
-    if (json_object_size(record) == 0) verify_fault(c->entry, "\"train\" has no gradients");
+    if (json_object_size(record) == 0) verify_fault(c->entry, "\"train\" must have gradients");
     c->relative = verify_limit(c->entry, "train/grad relative to norm", 0);
     json_object_foreach((json_t *)record, name, summary)
     {
@@ -147,7 +149,7 @@ static void compare_gradients(train_case *c, const json_t *record)
     json_object_foreach((json_t *)record, name, summary)
     {
         const mha_named_tensor *got = find_gradient(c, name);
-        if (!got) { /* of a tensor that the model does not read, the gradient is 0 */
+        if (!got) { /* a tensor that the model does not read has a gradient of 0 */
             const double norm = json_number_value(json_object_get(summary, "norm"));
             verify_measured(c->outcome, name, norm > 0 ? INFINITY : 0, limit_of(c, summary));
             continue;
@@ -163,7 +165,7 @@ static mha_status label_loss(train_case *c, mha_model_grads *grads, double *loss
     return mha_model_grads_loss(grads, &c->input, &args, loss, NULL, error);
 }
 
-/* The sum of upstream times the last hidden states. */
+/* Computes the sum of upstream times the last hidden states. */
 static mha_status upstream_loss(train_case *c, mha_model_grads *grads, int64_t width, double *loss, mha_error *error)
 {
     int64_t shape[3] = {c->input.batch, c->input.length, width};
@@ -172,7 +174,7 @@ static mha_status upstream_loss(train_case *c, mha_model_grads *grads, int64_t w
     float *last = verify_alloc(&c->memory, 2 * count, sizeof *last, c->entry), *narrow = last ? last + count : NULL;
     const mha_model_output output = {.size = sizeof output, .last_hidden = last};
     const mha_model_gradient gradient = {.size = sizeof gradient, .last_hidden = narrow};
-    if (!up || !last) return MHA_OK; /* the entry has the error */
+    if (!up || !last) return MHA_OK; /* the error is already in the entry */
     mha_status status = mha_model_grads_forward(grads, &c->input, &output, error);
     for (int64_t n = 0; n < count && status == MHA_OK; n++) {
         narrow[n] = (float)up[n];

@@ -1,5 +1,5 @@
 /* golden_draws.c - tensors of a golden walk-through: sampled again as PyTorch does, and compared with the recording and
- * with the digits that the walk-through prints. */
+ * with the printed digits. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,8 +44,8 @@ bool seed_ok(seed_case *c, mha_status status, const mha_error *error)
 
 /* ---- comparing ---- */
 
-/* A printed number covers all values that round to it: half a unit of its last digit on either side, a whole unit if
- * printed with an exponent. */
+/* Returns the tolerance of a printed number: half a unit of its last digit, or one unit if it is printed with an
+ * exponent. */
 static double printed_limit(const char *text)
 {
     const char *point = strchr(text, '.'), *e = strchr(text, 'e');
@@ -60,8 +60,8 @@ static void compare_printed(seed_case *c, const char *name, const float *got, in
     const json_t *values = json_object_get(printed, "values");
     if (!printed || !c->from_seed) return;
     if (json_array_size(values) != (size_t)count) {
-        verify_fault(&c->entry, "%zu printed numbers of \"%s\", not %lld", json_array_size(values), cli_shown(name),
-                     (long long)count);
+        verify_fault(&c->entry, "\"%s\" must have %lld printed values (got %zu)", cli_shown(name), (long long)count,
+                     json_array_size(values));
         return;
     }
     char what[80];
@@ -69,7 +69,7 @@ static void compare_printed(seed_case *c, const char *name, const float *got, in
     for (int64_t n = 0; n < count; n++) {
         const char *text = json_string_value(json_array_get(values, (size_t)n));
         if (!text) {
-            verify_fault(&c->entry, "the printed values of \"%s\" must be strings", cli_shown(name));
+            verify_fault(&c->entry, "printed values of \"%s\" must be strings", cli_shown(name));
             return;
         }
         const double want = strtod(text, NULL), had = (double)got[n];
@@ -82,8 +82,8 @@ void seed_compare(seed_case *c, const char *name, const float *got, int64_t coun
 {
     const mha_tensor *tensor = mha_file_find(c->file, name);
     if (tensor && tensor->elements != count)
-        verify_fault(&c->entry, "tensor \"%s\" has %lld numbers, not %lld", cli_shown(name),
-                     (long long)tensor->elements, (long long)count);
+        verify_fault(&c->entry, "tensor \"%s\" must have %lld elements (got %lld)", cli_shown(name), (long long)count,
+                     (long long)tensor->elements);
     const float *want = tensor && got && c->entry.error->status == MHA_OK ? stored(c, tensor) : NULL;
     for (int64_t n = 0; want && n < count; n++) {
         const double w = (double)want[n], g = (double)got[n];
@@ -102,29 +102,30 @@ void seed_compare_integers(seed_case *c, const char *name, const int64_t *got, i
     const mha_tensor *tensor = mha_file_find(c->file, name);
     if (!tensor) return;
     if (tensor->elements != count)
-        verify_fault(&c->entry, "tensor \"%s\" has %lld numbers, not %lld", cli_shown(name),
-                     (long long)tensor->elements, (long long)count);
-    const float *want = c->entry.error->status == MHA_OK ? stored(c, tensor) : NULL; /* small integers, stored as F32 */
+        verify_fault(&c->entry, "tensor \"%s\" must have %lld elements (got %lld)", cli_shown(name), (long long)count,
+                     (long long)tensor->elements);
+    const float *want = c->entry.error->status == MHA_OK ? stored(c, tensor) : NULL; /* small integers stored as F32 */
     for (int64_t n = 0; want && n < count; n++)
         verify_measured(c->outcome, name, (double)want[n] != (double)got[n], 0);
 }
 
 /* ---- drawing ---- */
 
-/* One operation of the index. */
+/* An entry of "draws" in the index. */
 typedef struct draw {
-    verify_entry entry; /* the sampled tensor; its name is that of the case */
+    verify_entry entry; /* the entry, with the name of the case */
     const char *op, *tensor;
     int64_t count;
 } draw;
 
-/* Allocates a sampled tensor, which the file must contain with this shape. */
+/* Allocates a sampled tensor. The file must contain it with this shape. */
 static float *place(seed_case *c, const char *name, int rank, const int64_t *shape)
 {
     int64_t want[8];
     memcpy(want, shape, (size_t)rank * sizeof *want);
     const mha_tensor *tensor = verify_tensor(&c->entry, c->file, name, rank, want);
-    if (tensor && c->drawn_count == SEED_DRAWS) verify_fault(&c->entry, "more than %d tensors are sampled", SEED_DRAWS);
+    if (tensor && c->drawn_count == SEED_DRAWS)
+        verify_fault(&c->entry, "at most %d tensors can be sampled", SEED_DRAWS);
     float *data = tensor && c->drawn_count < SEED_DRAWS ? seed_alloc(c, tensor->elements) : NULL;
     if (!data) return NULL;
     c->drawn[c->drawn_count].name = tensor->name;
@@ -132,7 +133,7 @@ static float *place(seed_case *c, const char *name, int rank, const int64_t *sha
     return data;
 }
 
-/* Sampled tensors must be bitwise identical to PyTorch's. */
+/* Checks that the sampled tensor is bitwise identical to PyTorch's. */
 static void must_equal(seed_case *c, const char *name, const float *got)
 {
     const mha_tensor *tensor = mha_file_find(c->file, name);
@@ -161,7 +162,7 @@ static void draw_linear(seed_case *c, mha_rng *rng, const verify_entry *d)
     if (bias) must_equal(c, bias_name, bias);
 }
 
-/* A tensor sampled for more tokens than the case has: keeps rows [from, to) of its second axis. */
+/* Keeps rows [from, to) of the second dimension of a tensor that was sampled for more tokens than the case has. */
 static float *keep_tokens(seed_case *c, const char *name, const float *all, const int64_t *shape, const int64_t *range)
 {
     const int64_t tokens = range[1] - range[0];
@@ -195,7 +196,7 @@ static void draw_tensor(seed_case *c, mha_rng *rng, const verify_entry *d)
     const int rank = (int)json_array_size(json_object_get(d->object, "shape"));
     int64_t shape[8], range[2] = {0, 0}, count = 1;
     mha_error error = {0};
-    if (rank < 1 || rank > 4) verify_fault(&c->entry, "\"shape\" of a draw has %d dimensions", rank);
+    if (rank < 1 || rank > 4) verify_fault(&c->entry, "\"shape\" of a draw must have 1 to 4 dimensions (got %d)", rank);
     if (c->entry.error->status != MHA_OK) return;
     verify_ints(d, "shape", shape, rank);
     for (int n = 0; n < rank; n++) {
@@ -206,7 +207,7 @@ static void draw_tensor(seed_case *c, mha_rng *rng, const verify_entry *d)
     const bool cut = verify_has(d, "keep_tokens");
     if (cut) verify_ints(d, "keep_tokens", range, 2);
     if (cut && (rank != 3 || range[0] < 0 || range[1] > shape[1] || range[0] >= range[1]))
-        verify_fault(&c->entry, "\"keep_tokens\" does not fit its tensor");
+        verify_fault(&c->entry, "\"keep_tokens\" must be a range of the tensor's tokens");
     if (c->entry.error->status != MHA_OK) return;
     float *data = cut ? seed_alloc(c, count) : place(c, name, rank, shape);
     if (!data || !seed_ok(c, fill(c, rng, d, data, shape, count, &error), &error)) return;

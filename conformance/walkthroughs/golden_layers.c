@@ -1,4 +1,4 @@
-/* golden_layers.c - golden walk-throughs of whole layers: the constructor that a case requires, its inputs and its
+/* golden_layers.c - golden walk-throughs of whole layers: creates the layer of a case, and reads its inputs and
  * parameters. */
 #include <stdlib.h>
 #include <string.h>
@@ -131,7 +131,7 @@ static mha_status make_llama(seed_case *c, mha_variant **layer, mha_error *error
     return mha_llama_attention_create(c->ctx, &o, layer, error);
 }
 
-/* The first constructor whose tensor and configuration the case has. */
+/* Returns the first constructor that matches the tensors and configuration of the case. */
 static const struct kind {
     const char *tensor, *key;
     mha_status (*make)(seed_case *c, mha_variant **layer, mha_error *error);
@@ -153,7 +153,7 @@ static const struct kind {
 
 /* ---- its inputs ---- */
 
-/* [batch, tokens, width], or [tokens, width] as a batch of one. */
+/* Reads [batch, tokens, width], or [tokens, width] as a batch of one. */
 static const float *sequence(layer_case *l, const char *name, int64_t *tokens)
 {
     const mha_tensor *t = mha_file_find(l->c->file, name);
@@ -246,7 +246,7 @@ static bool read_input(layer_case *l)
     return c->entry.error->status == MHA_OK;
 }
 
-/* From the file; or initialized by the layer itself, which must match the index. */
+/* Loads the parameters from the file, or lets the layer initialize them and compares them with the index. */
 static bool read_parameters(layer_case *l)
 {
     seed_case *c = l->c;

@@ -6,7 +6,7 @@
 
 /* ---- steps ---- */
 
-/* Copies the rows of the third axis from row `skip` on, contiguously. */
+/* Copies the rows of the third dimension from row `skip` on to contiguous memory. */
 static void compare_step(layer_case *l, const char *name, mha_step step, int64_t skip)
 {
     mha_step_view v;
@@ -26,7 +26,7 @@ static void compare_step(layer_case *l, const char *name, mha_step step, int64_t
     seed_compare(l->c, name, flat, count);
 }
 
-/* Each sample's heads are stored in a separate tensor. */
+/* The file stores the heads of each sample in a separate tensor. */
 static void compare_adaptive(layer_case *l)
 {
     mha_step_view v;
@@ -61,7 +61,7 @@ static void compare_choice(layer_case *l)
     if (seed_has(c, "expect.head_mask")) seed_compare(c, "expect.head_mask", kept, l->in.batch * heads);
 }
 
-/* Cosine of two heads' weights over all samples. */
+/* Compares the cosine of every two heads' weights over all samples. */
 static void compare_similarity(layer_case *l)
 {
     mha_step_view v;
@@ -84,8 +84,8 @@ static void compare_similarity(layer_case *l)
     seed_compare(l->c, "expect.head_similarity", got, H * (H - 1) / 2);
 }
 
-/* The pruning recording has the weights of all heads, but the layer computes only kept heads. The same layer without
- * pruning returns all weights, and those of kept heads must be equal. */
+/* The recording has the attention weights of all heads, but a pruned layer computes only kept heads. The same layer
+ * without pruning returns all weights; the weights of kept heads must be equal in both. */
 static void compare_pruned(layer_case *l)
 {
     seed_case *c = l->c;
@@ -122,7 +122,7 @@ static void compare_pruned(layer_case *l)
     mha_variant_free(all);
 }
 
-/* Scores before scaling: the operator on the layer's own q and k. */
+/* Compares the scores before scaling, computed by the operator from the layer's q and k. */
 static void compare_raw_scores(layer_case *l)
 {
     seed_case *c = l->c;
@@ -198,7 +198,7 @@ static float *gradient_of(layer_case *l, const char *input, int64_t *count)
     return t && seed_has(l->c, name) ? seed_alloc(l->c, *count) : NULL;
 }
 
-/* Mean absolute gradient of each head's rows in q, k and v together. */
+/* Computes each head's mean absolute gradient over its rows in q, k and v. */
 static void compare_importance(layer_case *l)
 {
     static const char *const names[] = {"q_proj.weight", "k_proj.weight", "v_proj.weight"};

@@ -1,4 +1,4 @@
-/* golden_seeds.c - golden walk-throughs: each case from its stored tensors, then again from its seed alone. */
+/* golden_seeds.c - golden walk-throughs: runs each case with its stored tensors, then again with only its seed. */
 #include <string.h>
 
 #include "conformance/walkthroughs/golden_seeds.h"

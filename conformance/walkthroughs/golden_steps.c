@@ -1,5 +1,5 @@
-/* golden_steps.c - golden walk-throughs of single steps: a product of heads, masks, softmax, dropout, an embedding, the
- * split into heads. Each step is computed by the library's operator or layer with inputs that isolate it. */
+/* golden_steps.c - golden walk-throughs of single steps: products of heads, masks, softmax, dropout, embedding,
+ * splitting into heads. The library's operator or layer computes each step from inputs that isolate it. */
 #include <math.h>
 #include <string.h>
 
@@ -14,8 +14,8 @@ static float *identity(seed_case *c, int64_t n)
     return eye;
 }
 
-/* Runs the operator forward and, for the recorded gradient of its output, backward. `grads` selects the gradients and
- * receives dout; out must be as contiguous as that gradient. */
+/* Runs the operator's forward pass, and its backward pass for the recorded gradient of the output. `grads` holds dout
+ * and the requested gradients; out and dout must have the same layout. */
 static bool attend(seed_case *c, mha_attn_desc desc, mha_attn_args args, mha_attn_grads grads, int64_t lse_count)
 {
     mha_error error = {0};
@@ -30,9 +30,9 @@ static bool attend(seed_case *c, mha_attn_desc desc, mha_attn_args args, mha_att
     return seed_ok(c, mha_attention_backward(c->ctx, &desc, &args, &grads, &error), &error);
 }
 
-/* ---- heads times their own transposes ---- */
+/* ---- products of a head and its own transpose ---- */
 
-/* a a^T is a linear layer whose weight is its input; the gradient of a is the sum of both gradients. */
+/* a a^T is a linear layer whose weight is its input, so the gradient of a is the sum of the gradients of both. */
 static void check_product(seed_case *c)
 {
     int64_t shape[4] = {-1, -1, -1, -1};
@@ -69,7 +69,8 @@ static void check_product(seed_case *c)
 
 /* ---- a matrix split into heads ---- */
 
-/* If every token attends to itself only, attention returns v; so the operator's strides split and merge heads. */
+/* If every token attends only to itself, attention returns v. This tests how the operator's strides split and merge
+ * heads. */
 static void check_split(seed_case *c)
 {
     const int64_t heads = verify_int(&c->config, "heads"), D = verify_int(&c->config, "head_dim");
@@ -106,7 +107,7 @@ static void check_split(seed_case *c)
 
 /* ---- mask, softmax and dropout of given scores ---- */
 
-/* One causal head of T rows whose scores are its queries. */
+/* Describes one causal head of T rows whose scores are its queries. */
 static mha_attn_desc scores_as_given(int64_t T, double dropout)
 {
     return (mha_attn_desc){.size = sizeof(mha_attn_desc),
@@ -124,13 +125,13 @@ static mha_attn_desc scores_as_given(int64_t T, double dropout)
                            .outputs = MHA_ATTN_PROBS | MHA_ATTN_SCORES};
 }
 
-/* With identity k and v and scale 1, the scores are q, and the output is the weights after dropout. */
+/* With identity matrices as k and v and scale 1, the scores are q, and the output is the weights after dropout. */
 static void check_masking(seed_case *c)
 {
     int64_t shape[2] = {-1, -1};
     const float *q = seed_values(c, "input.scaled_scores", 2, shape);
     const int64_t T = shape[0], count = T * shape[1];
-    if (q && T != shape[1]) verify_fault(&c->entry, "\"input.scaled_scores\" is not square");
+    if (q && T != shape[1]) verify_fault(&c->entry, "\"input.scaled_scores\" must be square");
     const float *mask = seed_values(c, "mask.dropout", 2, shape);
     const float *dy = seed_values(c, "cotangent.output", 2, shape);
     const float *eye = q && mask && dy ? identity(c, T) : NULL;
@@ -165,7 +166,7 @@ static void check_masking(seed_case *c)
     seed_compare(c, "grad.input.scaled_scores", dq, count);
 }
 
-/* softmax of (x, 0): queries x with the keys 1 and 0, and v the identity. */
+/* Computes softmax(x, 0): queries x, keys 1 and 0, and the identity matrix as v. */
 static void check_curve(seed_case *c)
 {
     int64_t points[1] = {-1};
@@ -190,7 +191,7 @@ static void check_curve(seed_case *c)
     seed_compare(c, "grad.input.x", dx, points[0]);
 }
 
-/* Sampled again, or the stored mask. */
+/* Returns the mask, sampled again or stored. */
 static bool drop(seed_case *c, const float *x, const float *mask, float *y, int64_t count)
 {
     mha_error error = {0};

@@ -6,7 +6,7 @@
 #include "conformance/walkthroughs/golden_seeds.h"
 #include "output.h"
 
-/* Row n of a table: an object, or an array under the table's columns. */
+/* Returns a column of a row, which is an object, or an array in the order of the table's columns. */
 static double number(const json_t *table, const json_t *row, const char *column)
 {
     size_t n;
@@ -25,7 +25,7 @@ static void same(verify_case *outcome, const char *what, double got, double want
     verify_measured(outcome, what, fabs(got - want), limit);
 }
 
-/* Counts the parameters of a layer and frees it; -1 stands for a layer that was refused. */
+/* Frees a layer and returns its parameter count; -1 if the layer could not be created. */
 static int64_t parameters_of(mha_variant *layer)
 {
     const int64_t count = layer ? mha_variant_parameter_count(layer) : -1;
@@ -33,7 +33,7 @@ static int64_t parameters_of(mha_variant *layer)
     return count;
 }
 
-/* The published counts omit biases; the published class has four of them. */
+/* The published counts omit the four biases of the published class. */
 static void check_parameters(mha_ctx *ctx, const json_t *table, const json_t *row, verify_case *outcome)
 {
     mha_variant *layer = NULL;
@@ -57,7 +57,7 @@ static void check_configuration(mha_ctx *ctx, const json_t *table, const json_t 
     same(outcome, "kv_heads", groups ? (double)(heads / groups) : -1, number(table, row, "kv_heads"), 0);
 }
 
-/* How many heads are kept, from one token through heads of width 1. */
+/* Compares how many heads are kept: runs one token through heads of width 1. */
 static void check_kept(mha_ctx *ctx, const json_t *table, const json_t *row, verify_case *outcome)
 {
     enum { MOST = 256 };

@@ -61,8 +61,8 @@ while read -r fault words; do
     refused 3 "$MHA" verify --golden broken
     grep -qF "broken/index.json: $words" err || fail "$fault: $(cat err)"
 done <<'EOF'
-s/"cases"/"format":2,"cases"/ "format" = 2: this program reads format 1
-s/"cases"/"format":"1","cases"/ "format" = "1": this program reads format 1
+s/"cases"/"format":2,"cases"/  "format" must be 1 (got 2)
+s/"cases"/"format":"1","cases"/  "format" must be 1 (got "1")
 s/"cases"/"caces":[],"cases"/ unknown key "caces" = []
 s/"q_len":/"q_lens":[3],"q_len":/ cases[] "len16_none": unknown key "q_lens" = [3]
 s/"bhld"/"blhd"/ cases[].layout "len16_none": unknown value "blhd"

@@ -61,7 +61,7 @@ has out 'FAIL  labels  labels'
 edited ''
 expect 0 verify --golden broken -q --isa scalar
 expect 4 verify --golden broken --strict
-has err 'weights, not in the folder'
+has err 'not in the folder; using the weights of --lm'
 cp "$data/models/gpt2-tiny/model.safetensors" broken/tinylm-model.safetensors
 expect 4 verify --golden broken -q
 has out 'FAIL  weights  tinylm-model.safetensors'

@@ -13,7 +13,7 @@ for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
 done
 # What is refused is counted; --strict says no because of it.
 expect 4 "$MHA" verify --golden "$data/ops" --strict
-has err 'recorded results of "logits_processing" are not supported'
+has err 'results of kind "logits_processing" are not supported'
 
 # Another description than the recorded one: its numbers differ, and the command says no. A file that lacks a tensor is no record.
 mkdir changed
