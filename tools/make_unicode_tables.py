@@ -184,12 +184,12 @@ def rows(items, per_line):
 
 
 WHAT = {
-    "removed": "dropped by clean_text", "space": "white space", "chinese": "set apart by handle_chinese_chars",
-    "punctuation": "a pre-token of its own", "word": "word characters (\\w): what single_word looks at",
+    "removed": "dropped by clean_text", "space": "white space", "chinese": "separated by handle_chinese_chars",
+    "punctuation": "separate pre-tokens", "word": "word characters (\\w), which single_word checks",
     "mark": "nonspacing marks that strip_accents drops",
-    "ordered": "other characters with a combining class", "decomposed": "decomposing characters past U+FFFF",
-    "letter": "letters that PCRE2 10.42 does not know", "number": "numbers that PCRE2 10.42 does not know",
-    "kept": "decomposed by utf8proc alone", "extending": "part of the cluster before them, which utf8proc does not know",
+    "ordered": "other characters with a combining class", "decomposed": "characters above U+FFFF that decompose",
+    "letter": "letters missing in PCRE2 10.42", "number": "numbers missing in PCRE2 10.42",
+    "kept": "decomposed only by utf8proc", "extending": "characters that extend the cluster before them, but not in utf8proc",
 }
 
 
@@ -197,7 +197,7 @@ def write(path, tables, pairs, u):
     out = ["/* unicode_tables.c - character classes of the reference tokenizer. Written by tools/make_unicode_tables.py; do not",
            " * edit.",
            " *",
-           f" * Made from tokenizers {tokenizers.__version__} and utf8proc {u.lib.utf8proc_version().decode()}.",
+           f" * Generated from tokenizers {tokenizers.__version__} and utf8proc {u.lib.utf8proc_version().decode()}.",
            " * Ranges are inclusive and ascending. */", '#include "text/unicode.h"', "", "/* clang-format off */"]
     for name, table in tables.items():
         points = sum(b - a + 1 for a, b in table)
@@ -210,7 +210,7 @@ def write(path, tables, pairs, u):
         ascii_bits = sum(1 << c for c in members(table) if c < 128)
         low, high = ascii_bits & (1 << 64) - 1, ascii_bits >> 64
         out += [f"    [MHA__CHAR_{name.upper()}] = {{{name}, {len(table)}, {{0x{low:016X}, 0x{high:016X}}}}},"]
-    out += ["};", "", "/* Lower case where utf8proc says otherwise; 0 ends a mapping to one character. */",
+    out += ["};", "", "/* Lower case that differs from utf8proc; 0 ends a mapping to one character. */",
             "const mha__char_lower_pair mha__char_lower_pairs[] = {"]
     out += list(rows([f"{{0x{c:04X}, {{0x{t[0]:04X}, 0x{(t + [0])[1]:04X}}}}}" for c, t in pairs], 3))
     out += ["};", f"const int mha__char_lower_pair_count = {len(pairs)};", "/* clang-format on */"]

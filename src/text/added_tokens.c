@@ -1,9 +1,9 @@
 /* added_tokens.c - added tokens: strings that are one token wherever they occur, matched before the rest of the
  * pipeline runs.
  *
- * The leftmost match wins, then the longest. Tokens with normalized = false are matched in the raw text, all others in
- * the normalized text (their own content is normalized too). With lstrip and rstrip, the match includes adjacent white
- * space. With single_word, no word character may be adjacent. `special` only affects decoding. */
+ * The leftmost match wins, then the longest. Tokens with normalized = false are matched in the raw text. For all other
+ * tokens, both the text and their content are normalized first. With lstrip and rstrip, the match includes adjacent
+ * white space. With single_word, no word character may be adjacent. `special` only affects decoding. */
 #include "text/tokenizer.h"
 #include "text/trim_offsets.h"
 #include "text/unicode.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Searching costs at most this many steps per byte of text; the longest tokens in published files have about 100
+/* A search takes at most this many steps per byte of text. The longest tokens in published files have about 100
  * bytes. */
 enum { MAX_CONTENT_BYTES = 1024 };
 
@@ -47,8 +47,8 @@ static size_t strip_right(const mha__slice *in, size_t end)
     return end;
 }
 
-/* Returns the next token at or after *at whose neighbors allow it; *at becomes the end of its pattern. NULL at the end
- * of the text. */
+/* Returns the next token at or after *at whose adjacent characters permit the match, and moves *at to the end of its
+ * pattern. Returns NULL at the end of the text. */
 static const mha__added_token *next_token(const mha_tokenizer *t, const mha__added_set *set, const mha__slice *in,
                                           size_t *begin, size_t *at)
 {
@@ -79,7 +79,8 @@ mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, m
             mha__slice before = mha__slice_cut(in, done, begin);
             MHA__TRY(rest(t, pass, &before));
         }
-        /* If at < done, the text between is white space that the previous token included: it is not processed again. */
+        /* If at < done, the text between them is white space that the previous token included, and is not processed
+         * again. */
         done = token->rstrip ? strip_right(in, at > done ? at : done) : at;
         MHA__TRY(mha__pass_token(pass, in, token->id, begin, done));
         if (t->trim.wanted)
@@ -91,8 +92,8 @@ mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, m
 
 /* ---- loading ---- */
 
-/* Returns the id that the reference reader assigns to a token regardless of the file: the model's, or the next free
- * one. */
+/* Returns the id that the reference reader assigns to a token, regardless of its id in the file: the id in the model's
+ * vocabulary, or the next free one. */
 static int32_t reference_id(const mha_tokenizer *t, const mha__added_token *token)
 {
     int32_t id = mha__vocab_find(&t->vocab, token->content, token->n);
@@ -132,7 +133,7 @@ static mha_status load_token(mha_tokenizer *t, const mha__json *value, size_t in
     MHA__TRY(load_fields(t, &json, &token, err));
     int32_t id = reference_id(t, &token);
     char want[64];
-    snprintf(want, sizeof want, "%d, the id that the model's vocabulary leaves it", (int)id);
+    snprintf(want, sizeof want, "%d, the id that follows from the model's vocabulary", (int)id);
     if (token.id != id) return mha__json_refuse(&json, "id", want, err);
     MHA__TRY(mha__vocab_add(&t->added_names, token.content, token.n, (int32_t)t->added_count, &entry, err));
     if (entry->value != (int32_t)t->added_count)
@@ -153,7 +154,8 @@ static mha_status pattern_of(const mha_tokenizer *t, const mha__added_token *tok
     return token->normalized ? mha__normalize(t, pass, &content, out) : MHA_OK;
 }
 
-/* Of tokens that are equal after normalization, the reference matches an unspecified one; here it is the first. */
+/* If several tokens are equal after normalization, the first one is matched; the reference does not specify which
+ * one. */
 static mha_status add_patterns(mha_tokenizer *t, bool normalized, mha__pass *pass, mha__added_set *set)
 {
     for (size_t i = 0; i < t->added_count; i++) {
@@ -162,7 +164,7 @@ static mha_status add_patterns(mha_tokenizer *t, bool normalized, mha__pass *pas
         mha__slice pattern;
         if (token->normalized != normalized) continue;
         MHA__TRY(pattern_of(t, token, pass, &pattern));
-        if (pattern.n == 0) continue; /* empty after normalization: it never matches */
+        if (pattern.n == 0) continue; /* content that is empty after normalization never matches */
         MHA__TRY(mha__vocab_add(&set->patterns, pattern.bytes, pattern.n, (int32_t)i, &entry, pass->err));
         set->first[(unsigned char)pattern.bytes[0]] = true;
         token->shown = set->patterns.bytes + entry->begin;

@@ -1,4 +1,4 @@
-/* encode.c - encodes text to ids: tokens of each text, truncation, template, padding. */
+/* encode.c - encodes text to ids: tokenizes each text, truncates, applies the template, pads. */
 #include "text/trim_offsets.h"
 #include "text/truncate_pad.h"
 
@@ -47,7 +47,7 @@ static mha_status tokenize(const mha_tokenizer *t, mha__pass *pass, const char *
 
 /* ---- the result ---- */
 
-/* An encoding and its arrays are one allocation; the context is stored for mha_encoding_free. */
+/* An encoding and its arrays are one allocation. It stores the context for mha_encoding_free. */
 typedef struct encoding_memory {
     mha_encoding encoding; /* first member, so its address is that of the allocation */
     mha_ctx *ctx;
@@ -109,7 +109,7 @@ static void put_padding(const mha__stored_limits *limits, int64_t count, mha_enc
         put(e, (mha__token){.id = limits->pad_id}, limits->pad_type_id, -1);
 }
 
-/* The texts of a call, truncated. */
+/* The tokens of a call's texts, truncated. */
 typedef struct cut_texts {
     int texts;
     const char *text[2];
@@ -160,7 +160,7 @@ static mha_status assemble(const mha_tokenizer *t, const mha_encode_options *opt
     return MHA_OK;
 }
 
-/* Runs both texts through one pass, which reuses its memory. */
+/* Tokenizes both texts with one pass, to reuse its memory. */
 static mha_status tokenize_texts(const mha_tokenizer *t, const size_t bytes[2], cut_texts *cut, mha_error *err)
 {
     static const char *const names[] = {"text", "second text"};
@@ -168,7 +168,7 @@ static mha_status tokenize_texts(const mha_tokenizer *t, const size_t bytes[2], 
     mha_status status = MHA_OK;
     if (t->vocab.count == 0)
         return mha__fail(err, MHA_ERR_FORMAT,
-                         MHA__TOKENIZER_FILE ": model.vocab must hold a token to tokenize text (got none)");
+                         MHA__TOKENIZER_FILE ": model.vocab must have at least one token to encode text (got none)");
     for (int i = 0; i < cut->texts && status == MHA_OK; i++) {
         status = tokenize(t, &pass, cut->text[i], bytes[i], names[i]);
         cut->tokens[i] = pass.tokens;

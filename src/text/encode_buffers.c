@@ -39,7 +39,7 @@ mha_status mha__items_grow(mha_ctx *ctx, void *items, size_t *room, size_t want,
     size_t bytes;
     if (!mha__mul(grown, size, &bytes)) return mha__no_memory(err, SIZE_MAX, "a text");
     void *old;
-    memcpy(&old, items, sizeof old); /* `items` is the address of a pointer of any type */
+    memcpy(&old, items, sizeof old); /* `items` points to a pointer of any type */
     void *memory = mha__alloc(ctx, bytes);
     if (!memory) return mha__no_memory(err, bytes, "a text");
     if (old) memcpy(memory, old, *room * size);
@@ -69,7 +69,7 @@ mha_status mha__pass_word(mha__pass *pass, size_t begin, size_t end)
     return MHA_OK;
 }
 
-/* Returns the length of the character that begins at p, from its first byte. */
+/* Returns the length of the character at p, determined by its first byte. */
 static uint32_t length_at(const char *p)
 {
     unsigned char lead = (unsigned char)*p;
@@ -101,7 +101,7 @@ static mha_status make_room(mha__pass *pass, mha__aligned *to, size_t n)
     size_t want;
     if (!mha__add(to->n, n, &want) || want > to->limit)
         return mha__fail(pass->err, MHA_ERR_UNSUPPORTED,
-                         "text: its normalized form is longer than %zu bytes (16 times the text and 4096)", to->limit);
+                         "text: normalized form must be at most %zu bytes (16 times the text plus 4096)", to->limit);
     MHA__TRY(mha__pass_grow(pass, &to->bytes, &to->bytes_room, want, 1));
     return mha__pass_grow(pass, &to->from, &to->from_room, want, sizeof *to->from);
 }

@@ -1,10 +1,11 @@
-/* encode_buffers.h - the data that the encoding stages pass to each other, and the memory they share.
+/* encode_buffers.h - the data that encoding stages pass to each other, and their shared memory.
  *
  *   text --added tokens--> slice --normalizer--> slice --added tokens--> slice --pre-tokenizer--> words
  *        --model--> tokens
  *
- * A slice is a range of (possibly rewritten) UTF-8 that stores, for every byte, the character of the original text
- * that it came from. Token offsets are computed from this alone, no matter how often the text was rewritten. */
+ * A slice is a range of (possibly rewritten) UTF-8 that stores, for every byte, the character of the original text that
+ * it came from. Token offsets are computed only from these positions, regardless of how often the text was
+ * rewritten. */
 #ifndef MHA_TEXT_ENCODE_BUFFERS_H
 #define MHA_TEXT_ENCODE_BUFFERS_H
 
@@ -29,7 +30,7 @@ typedef struct mha__aligned {
 } mha__aligned;
 
 typedef struct mha__word {
-    size_t begin, end; /* in the slice that was split into words */
+    size_t begin, end; /* byte range in the slice that was split into words */
 } mha__word;
 
 typedef struct mha__token {
@@ -65,13 +66,13 @@ typedef struct mha__pass {
     mha__aligned normal[2];    /* the current piece, normalized; edits alternate between the two buffers */
     mha__aligned rewritten[2]; /* output of the pre-tokenizer, likewise */
     mha__aligned *to;          /* output of the current edit */
-    mha__pending *run;         /* characters not yet in canonical order, */
-    mha__pending *sorted;      /* and the same characters in order */
+    mha__pending *run;         /* characters not yet in canonical order */
+    mha__pending *sorted;      /* the same characters in canonical order */
     size_t run_count, run_room, sorted_room;
     mha__word *words; /* words of the current slice */
     mha__word *uncut; /* input words of the current splitting edit */
     size_t word_count, word_room, uncut_room;
-    void *matches; /* of the current regular expression, see split_pattern.c */
+    void *matches; /* match data of the current regular expression, see split_pattern.c */
     mha__work work, queue;
     mha__token_list tokens; /* the result */
 } mha__pass;
@@ -79,19 +80,19 @@ typedef struct mha__pass {
 void mha__pass_free(mha__pass *pass); /* frees everything except `tokens` */
 void mha__token_list_free(mha_ctx *ctx, mha__token_list *list);
 
-/* Makes room for `want` items of `size` bytes in *items, the address of a pointer, preserving the content; at least
- * doubles the room. */
+/* Grow the array *items to at least `want` items of `size` bytes, preserving its content; `items` points to a pointer.
+ * The room at least doubles. */
 mha_status mha__items_grow(mha_ctx *ctx, void *items, size_t *room, size_t want, size_t size, mha_error *err);
 mha_status mha__pass_grow(mha__pass *pass, void *items, size_t *room, size_t want, size_t size);
 
-/* The same for scratch memory. */
+/* Grows scratch memory in the same way. */
 mha_status mha__work_grow(mha__pass *pass, mha__work *work, size_t want, size_t size);
 
 mha_status mha__pass_word(mha__pass *pass, size_t begin, size_t end); /* an empty word is ignored */
 /* Appends a token that covers bytes [begin, end) of `slice`, begin < end; both may be inside a character. */
 mha_status mha__pass_token(mha__pass *pass, const mha__slice *slice, int32_t id, size_t begin, size_t end);
 
-/* Returns the offset in the original text of the character that byte `at` came from. */
+/* Returns the offset, in the original text, of the source character of byte `at`. */
 uint32_t mha__pass_origin(const mha__pass *pass, const mha__slice *slice, size_t at);
 
 /* Append to pass->to: one character that maps to offset `from` of the original; bytes that all map to that offset;
@@ -103,8 +104,8 @@ mha_status mha__pass_copy(mha__pass *pass, const mha__slice *slice, size_t begin
 mha__slice mha__aligned_slice(const mha__aligned *text);
 
 mha__slice mha__slice_cut(const mha__slice *slice, size_t begin, size_t end);
-/* Returns the original offset of a byte; if the slice is the original text, the offset of the byte itself, even inside
- * a character. */
+/* Returns the original offset of a byte. If the slice is the original text, this is the offset of the byte itself, even
+ * inside a character. */
 uint32_t mha__slice_from(const mha__slice *slice, size_t at);
 /* Returns the character at `at`, or the one that ends there; both must be inside the slice. */
 static inline uint32_t mha__slice_next(const mha__slice *slice, size_t at, size_t *length)

@@ -8,11 +8,11 @@
 #include "base/error.h"
 #include "io/input_limits.h"
 
-/* Takes `bytes` from *room (NULL = unlimited). Error: MHA_ERR_FORMAT. */
+/* Subtracts `bytes` from *room (NULL = unlimited). Error: MHA_ERR_FORMAT. */
 static inline mha_status mha__room_take(size_t *room, size_t bytes, mha_error *err)
 {
     if (room && bytes > *room)
-        return mha__fail(err, MHA_ERR_FORMAT, "tokenizer.json: reading it must take at most %zu MiB of memory",
+        return mha__fail(err, MHA_ERR_FORMAT, "tokenizer.json: memory for reading it must be at most %zu MiB",
                          MHA__TOKENIZER_MEMORY / MHA__MIB);
     if (room) *room -= bytes;
     return MHA_OK;

@@ -1,4 +1,4 @@
-/* template_processing.c - the special tokens around a text and a pair: TemplateProcessing and its older equivalents.
+/* template_processing.c - inserts special tokens around a text or a pair: TemplateProcessing and its older equivalents.
  *
  * Every type of post-processor becomes two lists of items, for one text and for a pair: the position of each text and
  * the special tokens around it. Without a post-processor, a text has no special tokens, and the texts of a pair are
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Starts the template. A file has at most one; `json` is the object that defines it, or NULL. */
+/* Starts the template; a file may have only one. `json` is the object that defines it, or NULL. */
 static mha_status start(mha_tokenizer *t, mha__template *list, size_t room, const mha__json_obj *json, mha_error *err)
 {
     if (list->items)
@@ -56,12 +56,12 @@ static mha_status bert_token(const mha_tokenizer *t, const mha__json_obj *json, 
     const mha__json *value = mha__json_get(json->json, key);
     if (!mha__json_is(value, MHA__JSON_ARRAY) || mha__json_size(value) != 2 ||
         !mha__json_is(mha__json_item(value, 0), MHA__JSON_STRING) || !is_known_id(t, mha__json_item(value, 1)))
-        return mha__json_refuse(json, key, "[token, id] with an id of the vocabulary", err);
+        return mha__json_refuse(json, key, "[token, id] with an id in the vocabulary", err);
     *id = (int32_t)mha__json_as_int(mha__json_item(value, 1));
     return MHA_OK;
 }
 
-/* The second text has type ids `second_type`; `twice` also puts a separator before it. */
+/* The second text has type id `second_type`. With `twice`, a second separator precedes it. */
 static mha_status load_pair(mha_tokenizer *t, const mha__json_obj *json, int32_t second_type, bool twice,
                             mha_error *err)
 {
@@ -99,7 +99,7 @@ static mha_status bytes_load(mha_tokenizer *t, const mha__json_obj *json, void *
     MHA__TRY(mha__json_bool(json, "trim_offsets", MHA__REQUIRED, &trim, err));
     MHA__TRY(mha__json_bool(json, "add_prefix_space", MHA__REQUIRED, &prefix_space, err));
     if (!trim) return MHA_OK;
-    if (t->trim.wanted) return mha__json_refuse(json, "trim_offsets", "true in one post-processor only", err);
+    if (t->trim.wanted) return mha__json_refuse(json, "trim_offsets", "true in at most one post-processor", err);
     t->trim.wanted = true;
     t->trim.prefix_space = prefix_space;
     return MHA_OK;
@@ -113,7 +113,7 @@ static mha_status roberta_load(mha_tokenizer *t, const mha__json_obj *json, void
 
 /* ---- TemplateProcessing ---- */
 
-enum { MAX_ITEMS = 1024 }; /* per template; a special with several ids counts once per id */
+enum { MAX_ITEMS = 1024 }; /* per template; a special token with several ids counts once per id */
 
 /* Appends the ids of a special token; `json` is {"id": name, "type_id": n}. */
 static mha_status template_special(const mha_tokenizer *t, const mha__json_obj *json, const mha__json_obj *specials,
@@ -185,7 +185,8 @@ static mha_status template_list(mha_tokenizer *t, const mha__json_obj *json, con
         if (list->count >= MAX_ITEMS) return mha__json_refuse(json, key, "at most 1024 items", err);
         MHA__TRY(template_item(t, &item, &specials, texts, list, err));
     }
-    const char *want = texts == 1 ? "a template with Sequence A once" : "a template with Sequences A and B once each";
+    const char *want = texts == 1 ? "a template that contains Sequence A exactly once"
+                                  : "a template that contains Sequences A and B exactly once";
     return has_each_text_once(list, texts) ? MHA_OK : mha__json_refuse(json, key, want, err);
 }
 

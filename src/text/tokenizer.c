@@ -1,7 +1,7 @@
 /* tokenizer.c - opens tokenizer.json, and looks up tokens.
  *
  * Everything in the file is validated before it is stored, and no allocation size is taken from the file. The table of
- * tokens by id has one entry per id, and ids must be below 4 times the number of tokens plus 1024. */
+ * tokens by id has one entry per id, so ids must be below 4 times the number of tokens plus 1024. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
@@ -82,7 +82,7 @@ static mha_status build_ids(mha_tokenizer *t, mha_error *err)
 
 /* ---- opening ---- */
 
-/* Counts tokens wherever they are listed; the loaders validate them. */
+/* Counts the tokens in all lists of the file; the loaders validate them. */
 static int64_t limit_of_ids(const mha__json *root)
 {
     const size_t tokens = mha__json_size(mha__json_get(mha__json_get(root, "model"), "vocab")) +
@@ -111,7 +111,7 @@ static mha_status load(mha_tokenizer *t, const mha__json *json, mha_error *err)
 {
     mha__json_obj root = {json, MHA__TOKENIZER_FILE, NULL};
     t->id_limit = limit_of_ids(json);
-    MHA__TRY(model_load(t, &root, err)); /* first, because an unsupported model type is the most useful error */
+    MHA__TRY(model_load(t, &root, err)); /* loaded first, because an unsupported model type is the most useful error */
     MHA__TRY(check_keys(&root, err));
     MHA__TRY(mha__normalizer_load(t, &root, err));
     MHA__TRY(mha__splitter_load(t, &root, err));
@@ -122,7 +122,7 @@ static mha_status load(mha_tokenizer *t, const mha__json *json, mha_error *err)
     return mha__limits_load(t, &root, err);
 }
 
-/* Loads from the tree, which is freed before the model is completed, to save memory. */
+/* Loads all stages, and frees the tree before completing the model, to save memory. */
 static mha_status load_and_finish(mha_tokenizer *t, const mha__json *json, mha_error *err)
 {
     const size_t tree = mha__json_memory(json);
@@ -133,7 +133,7 @@ static mha_status load_and_finish(mha_tokenizer *t, const mha__json *json, mha_e
     return status == MHA_OK && t->model->finish ? t->model->finish(t, err) : status;
 }
 
-/* Builds the tokenizer, and frees the tree. */
+/* Builds the tokenizer and frees the tree. */
 static mha_status tokenizer_make(mha_ctx *ctx, const mha__json *json, mha_tokenizer **out, mha_error *err)
 {
     mha_tokenizer *t = mha__calloc(ctx, 1, sizeof *t);

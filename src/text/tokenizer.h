@@ -1,8 +1,8 @@
-/* tokenizer.h - internals of a tokenizer: one stage per part of tokenizer.json.
+/* tokenizer.h - internals of a tokenizer, which has one stage per part of tokenizer.json.
  *
- * The supported objects of a stage are listed as an array of kinds (the file's type name, and its loader) at the end
- * of the stage's source file. A Sequence of kinds is flattened. Normalizers and pre-tokenizers become edits
- * (text_edit.h), decoders become decode steps; each model is one kind. Any other type is an error that names it. */
+ * The supported objects of a stage are listed as an array of kinds (the file's type name, and its loader) at the end of
+ * the stage's source file. A Sequence of kinds is flattened. Normalizers and pre-tokenizers become edits (text_edit.h),
+ * decoders become decode steps; each model is one kind. Any other type is an error whose message names it. */
 #ifndef MHA_TEXT_TOKENIZER_H
 #define MHA_TEXT_TOKENIZER_H
 
@@ -32,7 +32,8 @@ typedef struct mha__stage {
     const mha__kind *kinds; /* ends with a NULL type */
 } mha__stage;
 
-/* Loads the object at root's key stage->name, by its "type". *found (may be NULL) tells whether the file has it. */
+/* Loads the object at root's key stage->name by its "type". Sets *found (may be NULL) to true if the file has the
+ * key. */
 mha_status mha__stage_load(mha_tokenizer *t, const mha__json_obj *root, const mha__stage *stage, void *into,
                            bool *found, mha_error *err);
 
@@ -40,19 +41,19 @@ typedef struct mha__model_kind {
     mha__kind kind;
     /* Appends the tokens of bytes [begin, end) of `in` to pass->tokens. */
     mha_status (*tokenize)(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, const mha__word *word);
-    /* Builds what only depends on the vocabulary, after the file has been validated and freed; or NULL. */
+    /* Builds tables that depend only on the vocabulary, after the file has been validated and freed; may be NULL. */
     mha_status (*finish)(mha_tokenizer *t, mha_error *err);
 } mha__model_kind;
 
 extern const mha__model_kind mha__model_wordpiece, mha__model_bpe, mha__model_unigram;
 
-/* ---- parts that several stages read ---- */
+/* ---- parts read by several stages ---- */
 
-/* Copies `n` bytes of the file, NUL-terminated; the copy lives as long as the tokenizer. */
+/* Copies `n` bytes of the file and appends a NUL; the copy is valid as long as the tokenizer. */
 mha_status mha__copy_text(mha_tokenizer *t, const char *text, size_t n, const char **copy, mha_error *err);
 void mha__free_copies(mha_tokenizer *t);
 
-/* Appends an edit to an mha__edit_list; fails if it is full. */
+/* Appends an edit to an mha__edit_list; fails if the list is full. */
 mha_status mha__edit_add(const mha_tokenizer *t, const mha__json_obj *json, void *list, const mha__edit *edit,
                          mha_error *err);
 
@@ -62,7 +63,7 @@ mha_status mha__replace_load(mha_tokenizer *t, const mha__json_obj *json, mha__p
 
 typedef enum mha__prepend { MHA__PREPEND_ALWAYS, MHA__PREPEND_FIRST, MHA__PREPEND_NEVER } mha__prepend;
 
-/* The settings of "Metaspace", as pre-tokenizer and as decoder. */
+/* The settings of "Metaspace", which is a pre-tokenizer and a decoder. */
 typedef struct mha__metaspace {
     const char *mark; /* one character, n bytes */
     size_t n;
@@ -80,12 +81,12 @@ mha_status mha__vocab_load(mha_tokenizer *t, const mha__json_obj *model, mha_err
 typedef struct mha__added_token {
     const char *content; /* text in added_names */
     size_t n;
-    const char *shown; /* text that it decodes to: its content, normalized if it is matched in normalized text */
+    const char *shown; /* decoded text: the content, normalized if the token is matched in normalized text */
     int32_t id;
     bool special, normalized, lstrip, rstrip, single_word;
 } mha__added_token;
 
-/* Patterns matched in raw text, or patterns matched in normalized text. */
+/* All patterns matched in raw text, or all matched in normalized text. */
 typedef struct mha__added_set {
     mha__vocab patterns; /* value = index into added */
     bool first[256];     /* true if a pattern begins with this byte */
@@ -94,7 +95,7 @@ typedef struct mha__added_set {
 /* ---- post-processing: special tokens, truncation, padding ---- */
 
 typedef struct mha__template_item {
-    int sequence; /* 0 first text, 1 second, -1 the special token `id` */
+    int sequence; /* 0 = first text, 1 = second text, -1 = the special token `id` */
     int32_t id;
     int32_t type_id;
 } mha__template_item;
@@ -107,7 +108,7 @@ typedef struct mha__template {
 
 typedef enum mha__cut { MHA__CUT_LONGEST = 0, MHA__CUT_FIRST, MHA__CUT_SECOND } mha__cut;
 
-/* Truncation and padding stored in the file; only applied on request. */
+/* Truncation and padding stored in the file; applied only on request. */
 typedef struct mha__stored_limits {
     bool truncate, pad;
     int64_t max_tokens;
@@ -152,7 +153,7 @@ struct mha_tokenizer {
     mha__template single, pair;
     struct {
         bool wanted;       /* offsets exclude white space at both ends of a token */
-        bool prefix_space; /* except a single space before the text, which the pre-tokenizer inserted */
+        bool prefix_space; /* except a single space that the pre-tokenizer inserted before the text */
     } trim;
     mha__decode_list decoder;
     mha__stored_limits limits;
@@ -164,13 +165,13 @@ static inline const char *mha__token_text(const mha_tokenizer *t, int32_t id)
     return id >= 0 && id < t->ids ? t->token[id] : NULL;
 }
 
-/* mha_tokenizer_open for the text of a file. */
+/* Opens a tokenizer from the text of a file, as mha_tokenizer_open does. */
 mha_status mha__tokenizer_read(mha_ctx *ctx, const char *text, size_t n, mha_tokenizer **out, mha_error *err);
 
 /* Creates an encoding of `count` ids without a text: offsets, types and sequences are 0. */
 mha_status mha__encoding_of_ids(mha_ctx *ctx, const int32_t *ids, int64_t count, mha_encoding **out, mha_error *err);
 
-/* Loaders, in the order of their calls; each source file documents the fields that it sets. */
+/* Loaders, in the order of their calls; see their source files for the fields that they set. */
 mha_status mha__normalizer_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);
 mha_status mha__splitter_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);
 mha_status mha__added_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);
@@ -178,11 +179,10 @@ mha_status mha__template_load(mha_tokenizer *t, const mha__json_obj *root, mha_e
 mha_status mha__decoder_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);
 mha_status mha__limits_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err);
 
-/* Writes the normalized form of `in` to pass->normal; *out is a view of it, or `in` itself. */
+/* Writes the normalized form of `in` to pass->normal; *out is a view of pass->normal, or `in` itself. */
 mha_status mha__normalize(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, mha__slice *out);
 
-/* Splits `in` at the tokens of the set: `rest` is called with the text between them; the tokens are appended to
- * pass->tokens. */
+/* Splits `in` at the tokens of the set, which are appended to pass->tokens; calls `rest` with the text between them. */
 typedef mha_status (*mha__rest_fn)(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in);
 mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, mha__pass *pass, const mha__slice *in,
                             mha__rest_fn rest);

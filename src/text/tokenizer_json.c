@@ -1,5 +1,4 @@
-/* tokenizer_json.c - finds the kind of a stage's object, and reads the parts of tokenizer.json that several stages
- * use. */
+/* tokenizer_json.c - finds the kind of a stage's object, and reads parts of tokenizer.json that several stages use. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
@@ -7,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- copies of its texts ---- */
+/* ---- copies of strings in the file ---- */
 
 struct mha__copy {
     mha__copy *next;
@@ -39,7 +38,7 @@ void mha__free_copies(mha_tokenizer *t)
 
 /* ---- stages ---- */
 
-/* "FILE: model.type: "BNE" is not supported (supported: WordPiece, BPE)" */
+/* Fails with a message such as: FILE: model.type: "BNE" is not supported (supported: WordPiece, BPE) */
 static mha_status refuse_type(const mha__json_obj *json, const mha__stage *stage, mha_error *err)
 {
     char known[256] = "";
@@ -54,7 +53,7 @@ static mha_status refuse_type(const mha__json_obj *json, const mha__stage *stage
 static mha_status load_object(mha_tokenizer *t, const mha__json_obj *json, const mha__stage *stage, void *into,
                               mha_error *err);
 
-/* The recursion is no deeper than the nesting limit of the parser. */
+/* The parser's nesting limit bounds the recursion. */
 static mha_status load_sequence(mha_tokenizer *t, const mha__json_obj *json, const mha__stage *stage, void *into,
                                 mha_error *err)
 {
@@ -116,9 +115,8 @@ mha_status mha__replace_load(mha_tokenizer *t, const mha__json_obj *json, mha__p
     return mha__copy_text(t, content, *n, with, err);
 }
 
-/* Reads the settings of Metaspace. The marker is one character. Older files state whether to prepend it
- * ("add_prefix_space"), newer files when ("prepend_scheme"). The reference rejects a file in which both are present
- * and differ. */
+/* Reads the settings of Metaspace. The marker is one character. In older files, "add_prefix_space" enables prepending
+ * the marker; in newer files, "prepend_scheme" says when. As in the reference, contradictory values are an error. */
 mha_status mha__metaspace_load(mha_tokenizer *t, const mha__json_obj *json, mha__metaspace *m, mha_error *err)
 {
     static const char *const schemes[] = {"always", "first", "never", NULL};
@@ -135,7 +133,7 @@ mha_status mha__metaspace_load(mha_tokenizer *t, const mha__json_obj *json, mha_
                               &scheme, err));
     MHA__TRY(mha__json_bool(json, "add_prefix_space", MHA__OPTIONAL, &prefix, err));
     if (!prefix && scheme != MHA__PREPEND_NEVER)
-        return mha__json_refuse(json, "add_prefix_space", "true, or prepend_scheme \"never\" beside it", err);
+        return mha__json_refuse(json, "add_prefix_space", "true unless prepend_scheme is \"never\"", err);
     m->scheme = (mha__prepend)scheme;
     return mha__json_bool(json, "split", MHA__OPTIONAL, &m->split, err);
 }
@@ -149,13 +147,13 @@ static mha_status refuse_id(const mha__json_step *token, const char *want, mha_e
                      mha__json_show(&(mha__quoted){0}, token->value));
 }
 
-/* Validates every id before anything is stored, and measures the keys. */
+/* Validates all ids before anything is stored, and adds up the lengths of the keys. */
 static mha_status measure_vocab(const mha_tokenizer *t, const mha__json *json, size_t *bytes, mha_error *err)
 {
     *bytes = 0;
     for (mha__json_step i = {0}; mha__json_each(json, &i);) {
         const int64_t id = mha__json_is(i.value, MHA__JSON_INTEGER) ? mha__json_as_int(i.value) : -1;
-        *bytes += mha__json_bytes(i.key); /* cannot overflow: the keys are part of the file */
+        *bytes += mha__json_bytes(i.key); /* cannot overflow: all keys are part of the file */
         if (id < 0 || id >= t->id_limit) {
             char want[64];
             snprintf(want, sizeof want, "an integer from 0 to %lld", (long long)t->id_limit - 1);

@@ -1,4 +1,4 @@
-/* trim_offsets.c - offsets without white space. */
+/* trim_offsets.c - removes white space from token offsets. */
 #include "text/trim_offsets.h"
 
 #include "text/pretokenize/byte_level.h"
@@ -20,7 +20,7 @@ void mha__trim_count(mha__token *token, const char *bytes, size_t n)
         token->trail++;
 }
 
-/* The reference counts characters. A token with more characters than the text up to its end keeps that end. */
+/* The reference counts characters. If a token has more characters than the text up to its end, its end is kept. */
 void mha__trim(const mha_tokenizer *t, const char *text, mha__token *token, bool first)
 {
     const mha__slice in = {.bytes = text, .n = token->end};

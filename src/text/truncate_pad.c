@@ -1,5 +1,5 @@
-/* truncate_pad.c - truncation and padding: the limits of the caller, and those stored in tokenizer.json, which are
- * only applied on request. */
+/* truncate_pad.c - truncation and padding, with the caller's limits, or on request the limits stored in
+ * tokenizer.json. */
 #include "text/truncate_pad.h"
 
 #include "base/size.h"
@@ -23,7 +23,7 @@ static mha_status load_left(const mha__json_obj *json, mha__need need, bool *lef
 static mha_status load_truncation(const mha__json_obj *json, mha__stored_limits *limits, mha_error *err)
 {
     static const char *const strategies[] = {"LongestFirst", "OnlyFirst", "OnlySecond", NULL};
-    int64_t stride = 0; /* overlap of the parts of a truncated text; not used, since only the first part is kept */
+    int64_t stride = 0; /* overlap of the parts of a truncated text; unused, because only the first part is kept */
     int strategy = 0;
     MHA__TRY(mha__json_int(json, "max_length", MHA__REQUIRED, 0, INT64_MAX, &limits->max_tokens, err));
     MHA__TRY(mha__json_int(json, "stride", MHA__OPTIONAL, 0, INT64_MAX, &stride, err));
@@ -107,15 +107,16 @@ mha_status mha__fit_cut(const mha__fit *fit, int64_t specials, mha__token_range 
     if (room < 0)
         return mha__fail(err, MHA_ERR_ARG, "max_tokens must be at least the %lld special tokens (got %lld)",
                          (long long)specials, (long long)fit->max_tokens);
-    int one = fit->cut == MHA__CUT_SECOND; /* the text to truncate if only one may be */
+    int one = fit->cut == MHA__CUT_SECOND; /* index of the text to truncate, if only one may be truncated */
     if (fit->cut == MHA__CUT_LONGEST && texts == 2) {
         cut_longest(room, &count[0], &count[1]);
     } else {
         int64_t other = texts == 2 ? count[!one] : 0;
         if (fit->cut != MHA__CUT_LONGEST && (one >= texts || room <= other))
-            return mha__fail(err, MHA_ERR_ARG,
-                             "max_tokens must leave room where only the %s text may be truncated (got %lld)",
-                             one ? "second" : "first", (long long)fit->max_tokens);
+            return mha__fail(
+                err, MHA_ERR_ARG,
+                "max_tokens must leave room for the %s text, the only one that may be truncated (got %lld)",
+                one ? "second" : "first", (long long)fit->max_tokens);
         count[one] = room - other;
     }
     for (int i = 0; i < texts; i++) {

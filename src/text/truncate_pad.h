@@ -12,14 +12,14 @@ typedef struct mha__token_range {
 /* The limits of one call, resolved. */
 typedef struct mha__fit {
     bool limited;
-    int64_t max_tokens; /* limit, special tokens included; valid if `limited` */
+    int64_t max_tokens; /* limit including special tokens; valid if `limited` */
     mha__cut cut;
     bool cut_left;
 } mha__fit;
 
 mha_status mha__fit_resolve(const mha_tokenizer *t, const mha_encode_options *options, mha__fit *fit, mha_error *err);
 
-/* Truncates the `texts` (1 or 2) lists of kept[i].count tokens, so that they fit together with `specials` more. */
+/* Truncates the kept tokens of `texts` (1 or 2) texts so that they fit with `specials` special tokens. */
 mha_status mha__fit_cut(const mha__fit *fit, int64_t specials, mha__token_range *kept, int texts, mha_error *err);
 
 /* Returns the length of `count` tokens after the stored padding. */

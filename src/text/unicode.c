@@ -8,7 +8,7 @@ bool mha__char_is(mha__char_class class, uint32_t code)
     const mha__char_table *table = &mha__char_tables[class];
     if (code < 0x80) return table->ascii[code >> 6] >> (code & 63) & 1;
     int low = 0;
-    int high = table->count; /* invariant: the first range whose last is >= code is in [low, high] */
+    int high = table->count; /* invariant: the first range with last >= code is in [low, high] */
     while (low < high) {
         int middle = (low + high) / 2;
         if (table->range[middle].last < code)
@@ -19,7 +19,7 @@ bool mha__char_is(mha__char_class class, uint32_t code)
     return low < table->count && table->range[low].first <= code;
 }
 
-/* Returns the mapping if it differs from utf8proc's, or NULL. */
+/* Returns the mapping of a character if it differs from utf8proc's; otherwise NULL. */
 static const mha__char_lower_pair *find_lower(uint32_t code)
 {
     int low = 0;

@@ -1,9 +1,9 @@
 /* unicode.h - the Unicode data of the tokenizers: classes, lower case, canonical decomposition of one character.
  *
- * The reference library mixes three Unicode versions (its marks are of version 8, its lower case of 16 and later).
- * Classes come from tables generated from that library (unicode_tables.c). utf8proc provides decompositions, combining
- * classes and lower case; the few differences are in tables too. Surrogates never occur here: the text is validated
- * UTF-8. */
+ * The reference library mixes three Unicode versions (version 8 for marks, 16 and later for lower case). Classes are
+ * looked up in tables generated from that library (unicode_tables.c). utf8proc provides decompositions, combining
+ * classes and lower case, and further tables list the differences from the reference. Surrogates never occur here: the
+ * text is validated UTF-8. */
 #ifndef MHA_TEXT_UNICODE_H
 #define MHA_TEXT_UNICODE_H
 
@@ -28,13 +28,13 @@ typedef enum mha__char_class {
 
 bool mha__char_is(mha__char_class class, uint32_t code);
 
-/* Writes the lower case of one character, without context (no final sigma): 1 or 2 characters in `to`; returns their
- * number. */
+/* Writes the lower case of a character without context (no final sigma) to `to`; returns the number of characters, 1 or
+ * 2. */
 int mha__char_lower(uint32_t code, uint32_t to[2]);
 
 enum { MHA__DECOMPOSED_MAX = 18 };
-/* Writes the full decomposition before reordering, canonical (NFD) or compatible (NFKD); returns the number of
- * characters, 1 if it does not decompose. */
+/* Writes the full decomposition before reordering, canonical (NFD) or compatibility (NFKD). Returns the number of
+ * characters; 1 if the character does not decompose. */
 int mha__char_decompose(uint32_t code, bool compatible, uint32_t to[MHA__DECOMPOSED_MAX]);
 
 /* Returns the canonical combining class, 0..254; 0 starts a new run. */

@@ -1,7 +1,7 @@
 /* unicode_tables.c - character classes of the reference tokenizer. Written by tools/make_unicode_tables.py; do not
  * edit.
  *
- * Made from tokenizers 0.23.3 and utf8proc 2.8.0.
+ * Generated from tokenizers 0.23.3 and utf8proc 2.8.0.
  * Ranges are inclusive and ascending. */
 #include "text/unicode.h"
 
@@ -22,13 +22,13 @@ static const mha__char_range space[] = {
     {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000},
 };
 
-/* set apart by handle_chinese_chars: 81264 characters */
+/* separated by handle_chinese_chars: 81264 characters */
 static const mha__char_range chinese[] = {
     {0x3400, 0x4DBF}, {0x4E00, 0x9FFF}, {0xF900, 0xFAFF}, {0x20000, 0x2A6DF}, {0x2A700, 0x2B81F},
     {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F},
 };
 
-/* a pre-token of its own: 726 characters */
+/* separate pre-tokens: 726 characters */
 static const mha__char_range punctuation[] = {
     {0x0021, 0x002F}, {0x003A, 0x0040}, {0x005B, 0x0060}, {0x007B, 0x007E}, {0x00A1, 0x00A1},
     {0x00A7, 0x00A7}, {0x00AB, 0x00AB}, {0x00B6, 0x00B7}, {0x00BB, 0x00BB}, {0x00BF, 0x00BF},
@@ -64,7 +64,7 @@ static const mha__char_range punctuation[] = {
     {0x1DA87, 0x1DA8B},
 };
 
-/* word characters (\w): what single_word looks at: 144667 characters */
+/* word characters (\w), which single_word checks: 144667 characters */
 static const mha__char_range word[] = {
     {0x0030, 0x0039}, {0x0041, 0x005A}, {0x005F, 0x005F}, {0x0061, 0x007A}, {0x00AA, 0x00AA},
     {0x00B5, 0x00B5}, {0x00BA, 0x00BA}, {0x00C0, 0x00D6}, {0x00D8, 0x00F6}, {0x00F8, 0x02C1},
@@ -297,14 +297,14 @@ static const mha__char_range ordered[] = {
     {0x1E023, 0x1E024}, {0x1E026, 0x1E02A}, {0x1E944, 0x1E94A},
 };
 
-/* decomposing characters past U+FFFF: 567 characters */
+/* characters above U+FFFF that decompose: 567 characters */
 static const mha__char_range decomposed[] = {
     {0x1109A, 0x1109A}, {0x1109C, 0x1109C}, {0x110AB, 0x110AB}, {0x1112E, 0x1112F}, {0x1134B, 0x1134C},
     {0x114BB, 0x114BC}, {0x114BE, 0x114BE}, {0x115BA, 0x115BB}, {0x1D15E, 0x1D164}, {0x1D1BB, 0x1D1C0},
     {0x2F800, 0x2FA1D},
 };
 
-/* letters that PCRE2 10.42 does not know: 9272 characters */
+/* letters missing in PCRE2 10.42: 9272 characters */
 static const mha__char_range letter[] = {
     {0x1C89, 0x1C8A}, {0xA7CB, 0xA7CD}, {0xA7DA, 0xA7DC}, {0x105C0, 0x105F3}, {0x10D4A, 0x10D65},
     {0x10D6F, 0x10D85}, {0x10EC2, 0x10EC4}, {0x1123F, 0x11240}, {0x11380, 0x11389}, {0x1138B, 0x1138B},
@@ -315,19 +315,19 @@ static const mha__char_range letter[] = {
     {0x1E5D0, 0x1E5ED}, {0x1E5F0, 0x1E5F0}, {0x2B739, 0x2B739}, {0x2EBF0, 0x2EE5D}, {0x31350, 0x323AF},
 };
 
-/* numbers that PCRE2 10.42 does not know: 120 characters */
+/* numbers missing in PCRE2 10.42: 120 characters */
 static const mha__char_range number[] = {
     {0x10D40, 0x10D49}, {0x116D0, 0x116E3}, {0x11BF0, 0x11BF9}, {0x11F50, 0x11F59}, {0x16130, 0x16139},
     {0x16D70, 0x16D79}, {0x1CCF0, 0x1CCF9}, {0x1D2C0, 0x1D2D3}, {0x1E4F0, 0x1E4F9}, {0x1E5F1, 0x1E5FA},
 };
 
-/* decomposed by utf8proc alone: 135 characters */
+/* decomposed only by utf8proc: 135 characters */
 static const mha__char_range kept[] = {
     {0x32FF, 0x32FF}, {0xA7F2, 0xA7F4}, {0xAB69, 0xAB69}, {0x10781, 0x10785}, {0x10787, 0x107B0},
     {0x107B2, 0x107BA}, {0x11938, 0x11938}, {0x1E030, 0x1E06D}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},
 };
 
-/* part of the cluster before them, which utf8proc does not know: 93 characters */
+/* characters that extend the cluster before them, but not in utf8proc: 93 characters */
 static const mha__char_range extending[] = {
     {0x0897, 0x0897}, {0x1ACF, 0x1ADD}, {0x1AE0, 0x1AEB}, {0x10D69, 0x10D6D}, {0x10EFA, 0x10EFC},
     {0x113B8, 0x113C0}, {0x113C2, 0x113C2}, {0x113C5, 0x113C5}, {0x113C7, 0x113CA}, {0x113CC, 0x113D0},
@@ -350,7 +350,7 @@ const mha__char_table mha__char_tables[MHA__CHAR_CLASSES] = {
     [MHA__CHAR_EXTENDING] = {extending, 20, {0x0000000000000000, 0x0000000000000000}},
 };
 
-/* Lower case where utf8proc says otherwise; 0 ends a mapping to one character. */
+/* Lower case that differs from utf8proc; 0 ends a mapping to one character. */
 const mha__char_lower_pair mha__char_lower_pairs[] = {
     {0x0130, {0x0069, 0x0307}}, {0x1C89, {0x1C8A, 0x0000}}, {0xA7CB, {0x0264, 0x0000}},
     {0xA7CC, {0xA7CD, 0x0000}}, {0xA7CE, {0xA7CF, 0x0000}}, {0xA7D2, {0xA7D3, 0x0000}},

@@ -44,7 +44,7 @@ SAFETENSORS_WE_ACCEPT = []
 TOKENIZER_WE_REFUSE = [
     (TWICE, "serde keeps the last of two values of one key"),
     (r"id \d+ must belong to one token", "of two tokens with one id it decodes either, by chance"),
-    (r"must be the id that the model's vocabulary leaves it|must be \d+, the id that the model's vocabulary leaves it",
+    (r"must be \d+, the id that follows from the model's vocabulary",
      "it gives the added token another id than the file says"),
     (r"model\.unk_token must be a token", "it fails later, on the first text with an unknown word"),
     (r"post_processor\.(pair|single) must be a template", "a template without its texts loses them"),
@@ -59,7 +59,7 @@ TOKENIZER_WE_REFUSE = [
     (r"must be a string without NUL \(got \"", "no token of a model holds NUL: a C string would end there"),
     (r"special_tokens\..* must be an object \(got nothing", "a template names a special token that it does not define"),
     (r"(normalizer|decoder|pre_tokenizer|post_processor) must be an object \(got", "it tries all kinds, as above"),
-    (r"ids\[\d+\] must be an id of the vocabulary", "it puts an id around a text that no token has"),
+    (r"ids\[\d+\] must be an id in the vocabulary", "it puts an id around a text that no token has"),
 ]
 TOKENIZER_WE_ACCEPT = [
     ("Unknown tokenizer version|, in {\"version\":[^:]*$", "\"version\" is not read"),

@@ -1,4 +1,4 @@
-/* decode.c - runs decode steps, on a list of ids or on a stream, and maps each decoder type to its steps. */
+/* decode.c - maps each decoder type to decode steps, and runs them on a list of ids or on a stream. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
@@ -23,7 +23,7 @@ mha_status mha__decode_keep(mha__decoding *d, int step, const char *bytes, size_
     if (n == 0) return MHA_OK;
     if (!mha__add(state->n, n, &want) || want > d->limit)
         return mha__fail(d->pass.err, MHA_ERR_UNSUPPORTED,
-                         "the decoded text is longer than %zu bytes (16 times the tokens and 4096)", d->limit);
+                         "decoded text must be at most %zu bytes (16 times the tokens plus 4096)", d->limit);
     MHA__TRY(mha__pass_grow(&d->pass, &state->bytes, &state->room, want + 1, 1));
     memcpy(state->bytes + state->n, bytes, n);
     state->n = want;
@@ -148,7 +148,7 @@ mha_status mha__decoder_load(mha_tokenizer *t, const mha__json_obj *root, mha_er
 static mha_status check_id(const mha_tokenizer *t, int32_t id, int64_t index, mha_error *err)
 {
     if (mha__token_text(t, id)) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "ids[%lld] must be from 0 to below %lld (got %d)", (long long)index,
+    return mha__fail(err, MHA_ERR_ARG, "ids[%lld] must be at least 0 and below %lld (got %d)", (long long)index,
                      (long long)t->ids, (int)id);
 }
 
@@ -170,8 +170,7 @@ mha_status mha_tokenizer_decode(const mha_tokenizer *t, const int32_t *ids, int6
     if (!out) return mha__fail(err, MHA_ERR_ARG, "out must not be NULL");
     *out = NULL;
     if (!t || count < 0 || (count > 0 && !ids))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "tokenizer and ids must not be NULL with count = %lld, which must be 0 or more",
+        return mha__fail(err, MHA_ERR_ARG, "tokenizer and ids must not be NULL, and count must be 0 or more (got %lld)",
                          (long long)count);
     mha__decoding d = {.pass = {.ctx = t->ctx, .err = err}, .list = &t->decoder};
     mha_status status = decode_all(&d, t, ids, count, skip_special);

@@ -1,8 +1,8 @@
-/* decode.h - converts tokens back to text through a chain of steps, each of which passes its output to the next.
+/* decode.h - converts tokens to text by a chain of steps, each of which passes its output to the next.
  *
- * A step processes one token at a time and holds back what is not final yet: bytes of an incomplete character, white
- * space that may be at the end. The same steps therefore decode a list of ids at once and a stream of ids
- * incrementally. After a step that fuses (Fuse, ByteLevel), all tokens are one token, which arrives in parts. */
+ * A step processes one token at a time and holds back output that is not final: bytes of an incomplete character,
+ * possibly trailing white space. The same steps therefore decode a list of ids at once and a stream of ids
+ * incrementally. After a step that fuses tokens (Fuse, ByteLevel), later steps see a single token in several parts. */
 #ifndef MHA_TEXT_DECODE_DECODE_H
 #define MHA_TEXT_DECODE_DECODE_H
 
@@ -17,10 +17,10 @@ typedef struct mha__decoding mha__decoding;
 typedef struct mha__decode_step {
     /* Processes a part of a token. */
     mha_status (*feed)(mha__decoding *d, int step, const char *bytes, size_t n, unsigned part);
-    /* After the last token: passes on what was held back. May be NULL. */
+    /* Passes on held-back output after the last token; may be NULL. */
     mha_status (*finish)(mha__decoding *d, int step);
     bool fuses;
-    bool whole; /* requires whole tokens, so no earlier step may fuse */
+    bool whole; /* requires whole tokens, so no earlier step may fuse tokens */
     union {
         struct {
             const char *prefix;
@@ -55,14 +55,14 @@ typedef struct mha__decode_state {
     int64_t tokens; /* number of tokens that have begun */
     int64_t cut;    /* strip: characters cut at the start of this token; -1 = past the start */
     int64_t kept;   /* strip: characters held back */
-    char *bytes;    /* held back, or being written */
+    char *bytes;    /* output held back, or the text in the last entry */
     size_t n, room;
 } mha__decode_state;
 
 struct mha__decoding {
     mha__pass pass; /* memory, errors and regex matches */
     const mha__decode_list *list;
-    bool eager; /* a stream: complete characters are passed on immediately */
+    bool eager; /* true for a stream: passes on complete characters immediately */
     size_t limit;
     mha__decode_state state[MHA__DECODE_STEPS + 1]; /* the bytes of the last entry are the text */
 };
@@ -71,12 +71,12 @@ void mha__decoding_free(mha__decoding *d);
 mha_status mha__decoding_feed(mha__decoding *d, const char *token);
 mha_status mha__decoding_finish(mha__decoding *d);
 
-/* For steps: passes a part to the next step; after the last step, writes the text. */
+/* Passes a part of a token to the next step; the last step's output is appended to the text. Called by steps. */
 mha_status mha__decode_emit(mha__decoding *d, int step, const char *bytes, size_t n, unsigned part);
-/* Appends to the bytes that step `step` holds back. */
+/* Appends to the output that step `step` holds back. */
 mha_status mha__decode_keep(mha__decoding *d, int step, const char *bytes, size_t n);
 
-/* The steps; each uses the settings of the same name. */
+/* The steps; each reads the settings of the same name. */
 extern const mha__decode_step mha__decode_plain, mha__decode_wordpiece, mha__decode_bytes, mha__decode_fallback,
     mha__decode_fuse, mha__decode_replace, mha__decode_metaspace, mha__decode_strip;
 

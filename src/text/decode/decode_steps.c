@@ -38,7 +38,7 @@ static size_t replace(char *text, size_t n, const char *old, const char *new)
     return to;
 }
 
-/* Applied in this order, each to the result of the previous one. */
+/* Applied in this order, each to the previous result. */
 static const char *const cleanups[][2] = {
     {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},    {" n't", "n't"},
     {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
@@ -64,9 +64,9 @@ const mha__decode_step mha__decode_wordpiece = {.feed = feed_wordpiece, .whole =
 
 /* ---- bytes to characters ---- */
 
-/* Returns the length of the well-formed character at p. Returns 0 if its first *bad bytes can never be part of a
- * character. As in the reference, the longest valid prefix of a character counts as one error. Also returns 0, with
- * *bad = 0, if all n bytes are a valid prefix. */
+/* Returns the length of the well-formed character at p. Returns 0 if the first *bad bytes cannot begin a character. As
+ * in the reference, the longest valid prefix of a character counts as one error. Also returns 0, with *bad = 0, if all
+ * n bytes are a valid prefix. */
 static size_t character(const unsigned char *p, size_t n, size_t *bad)
 {
     uint32_t code;
@@ -116,7 +116,8 @@ static mha_status flush_bytes(mha__decoding *d, int step, bool end)
     return MHA_OK;
 }
 
-/* Appends the bytes that a token represents; its own bytes if one of its characters represents no byte. */
+/* Appends the bytes that a token represents; if some character represents no byte, appends the token's text
+ * unchanged. */
 static mha_status keep_bytes(mha__decoding *d, int step, const char *token, size_t n)
 {
     mha__decode_state *state = &d->state[step];
@@ -134,7 +135,7 @@ static mha_status keep_bytes(mha__decoding *d, int step, const char *token, size
     return MHA_OK;
 }
 
-/* The fused token begins with the first part, so later steps are called before a character is complete. */
+/* Passes on an empty part, so that later steps see the start of the fused token before a character is complete. */
 static mha_status begin_fused(mha__decoding *d, int step)
 {
     return d->state[step].tokens++ == 0 ? mha__decode_emit(d, step, "", 0, MHA__PART_BEGIN) : MHA_OK;
@@ -175,8 +176,8 @@ static int byte_of(const char *token, size_t n)
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-/* In a run of bytes that is not well-formed, every byte becomes U+FFFD. A stream passes on complete characters early,
- * so for a stream this applies to the remaining bytes only. */
+/* If a run of bytes is not well-formed, each of its bytes becomes U+FFFD. A stream has already passed on complete
+ * characters, so only the remaining bytes are replaced. */
 static mha_status flush_fallback(mha__decoding *d, int step, bool end)
 {
     mha__decode_state *state = &d->state[step];
@@ -252,7 +253,7 @@ static mha_status feed_replace(mha__decoding *d, int step, const char *bytes, si
 
 const mha__decode_step mha__decode_replace = {.feed = feed_replace, .whole = true};
 
-/* ---- Metaspace: replaces a marker by a space; in the first token it may be dropped ---- */
+/* ---- Metaspace: replaces the marker by a space; may drop it in the first token ---- */
 
 static mha_status feed_metaspace(mha__decoding *d, int step, const char *bytes, size_t n, unsigned part)
 {
@@ -273,9 +274,9 @@ static mha_status feed_metaspace(mha__decoding *d, int step, const char *bytes, 
 
 const mha__decode_step mha__decode_metaspace = {.feed = feed_metaspace};
 
-/* ---- Strip: removes up to N of a character at the start and at the end of each token ---- */
+/* ---- Strip: removes up to N occurrences of a character at the start and at the end of each token ---- */
 
-/* Processes one more occurrence of the character: cut, held back or passed on. */
+/* Removes, holds back or passes on one more occurrence of the character. */
 static mha_status strip_one(mha__decoding *d, int step)
 {
     const mha__decode_step *self = &d->list->items[step];

@@ -1,5 +1,5 @@
-/* decode_stream.c - decodes ids one at a time, as a model generates them: the steps of the decoder pass on what is
- * final. */
+/* decode_stream.c - decodes ids one at a time, as a model generates them. The decoder's steps pass on output as soon as
+ * it is final. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
@@ -42,7 +42,7 @@ static mha_status hand_out(mha_text_stream *s, mha_status status, const char **t
     return MHA_OK;
 }
 
-/* Returns the bytes that steps hold: what they held back, and the buffer of their last part. */
+/* Returns the memory in use by the steps: output held back, and the buffer of the last part [bytes]. */
 static size_t held(const mha__decoding *d)
 {
     size_t most = 0;
@@ -70,7 +70,7 @@ mha_status mha_text_stream_put(mha_text_stream *s, int32_t id, const char **text
     const mha_tokenizer *t = s->tokenizer;
     const char *token = mha_tokenizer_token(t, id);
     if (!token)
-        return mha__fail(err, MHA_ERR_ARG, "id must be from 0 to below %lld (got %d)", (long long)t->ids, (int)id);
+        return mha__fail(err, MHA_ERR_ARG, "id must be at least 0 and below %lld (got %d)", (long long)t->ids, (int)id);
     bool skip = s->skip_special && t->special[id];
     return hand_out(s, skip ? MHA_OK : mha__decoding_feed(&s->decoding, token), text, bytes);
 }

@@ -1,4 +1,4 @@
-/* canonical_order.c - canonical order, and the offset of each reordered character in the original text. */
+/* canonical_order.c - puts characters into canonical order, and assigns their offsets in the original text. */
 #include "text/normalize/canonical_order.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ static bool in_order(const mha__pending *run, size_t n)
     return true;
 }
 
-/* Sorts the run in ascending order; a stable counting sort. */
+/* Sorts the run by combining class with a stable counting sort. */
 static void sort(const mha__pending *run, size_t n, mha__pending *sorted)
 {
     size_t begin[256] = {0};

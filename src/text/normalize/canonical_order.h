@@ -13,7 +13,7 @@ mha_status mha__order_add(mha__pass *pass, mha__pending item);
  * length. */
 mha_status mha__order_settle(mha__pass *pass, size_t begin);
 
-/* A character of the output, and how many input characters it consumed: 0 for an inserted one. */
+/* A character of the output, and how many input characters it consumed: 0 if it was inserted. */
 typedef struct mha__composed {
     uint32_t code, origins;
 } mha__composed;

@@ -1,4 +1,4 @@
-/* precompiled_charsmap.c - loads and searches the replacements of SentencePiece, and applies them as a normalizer.
+/* precompiled_charsmap.c - loads the replacements of SentencePiece, searches them, and applies them as a normalizer.
  *
  * The trie has the layout of Darts-clone (S. Yata, https://github.com/s-yata/darts-clone): a 32-bit unit holds its
  * label, the offset to its children, and whether one of them is a value. */
@@ -20,7 +20,7 @@ static int base64_digit(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Decodes RFC 4648 with padding. Returns false for any other text. */
+/* Decodes base64 as in RFC 4648, with padding. Returns false for invalid input. */
 static bool read_base64(const char *text, size_t n, unsigned char *blob, size_t *bytes)
 {
     size_t padding = n >= 4 && text[n - 1] == '=' ? 1 + (text[n - 2] == '=') : 0;
@@ -56,7 +56,8 @@ mha_status mha__charsmap_load(const mha__json_obj *json, const char *text, size_
     size_t trie = unit_at(blob);
     if (trie % 4 != 0 || trie > bytes - 4)
         return mha__fail(err, MHA_ERR_FORMAT,
-                         "%s: %s.precompiled_charsmap must hold a trie of whole units within its %zu bytes (got %zu)",
+                         "%s: %s.precompiled_charsmap must contain a trie of whole 4-byte units within its %zu bytes "
+                         "(got %zu)",
                          json->file, json->where, bytes - 4, trie);
     *map = (mha__charsmap){blob + 4, trie / 4, (const char *)blob + 4 + trie, bytes - 4 - trie};
     size_t good = mha__utf8_check(map->text, map->n);
@@ -101,7 +102,7 @@ const char *mha__charsmap_find(const mha__charsmap *map, const char *p, size_t n
 
 /* ---- the normalizer ---- */
 
-/* The rewritten text so far; its characters are also in pass->run. */
+/* The text rewritten so far; its characters are also in pass->run. */
 typedef struct rewriting {
     mha__pass *pass;
     size_t count;
@@ -120,8 +121,8 @@ static mha_status put(rewriting *r, uint32_t code, uint32_t origins)
     return MHA_OK;
 }
 
-/* Replaces `old` characters by those of text[0..n). If the counts differ, the surplus on either side is assigned to
- * the last character, which may belong to the previous replacement, as in the reference. */
+/* Replaces `old` characters by the characters of text[0..n). If the counts differ, the last character absorbs the
+ * difference, even if it belongs to the previous replacement, as in the reference. */
 static mha_status put_replacement(rewriting *r, const char *text, size_t n, uint32_t old)
 {
     uint32_t count = 0;
@@ -159,8 +160,8 @@ static mha_status rewrite_character(const mha__charsmap *map, rewriting *r, cons
     return text ? put_replacement(r, text, n, 1) : put(r, code, 1);
 }
 
-/* A short cluster is replaced as a whole, by the replacement of one of its prefixes; a longer one character by
- * character. */
+/* A short cluster is replaced as a whole by the replacement of one of its prefixes; a longer cluster is replaced
+ * character by character. */
 static mha_status rewrite_cluster(const mha__charsmap *map, rewriting *r, const mha__slice *in, size_t at, size_t end,
                                   uint32_t characters)
 {

@@ -1,7 +1,7 @@
 /* precompiled_charsmap.h - the replacements in a SentencePiece model ("Precompiled"): a double-array trie of strings
  * and their replacements.
  *
- * The blob is untrusted: its lengths are checked when it is loaded, every step in the trie when it is taken. */
+ * The blob is untrusted: its lengths are checked on loading, and every step in the trie during a search. */
 #ifndef MHA_TEXT_NORMALIZE_PRECOMPILED_CHARSMAP_H
 #define MHA_TEXT_NORMALIZE_PRECOMPILED_CHARSMAP_H
 
@@ -18,7 +18,7 @@ typedef struct mha__charsmap {
 mha_status mha__charsmap_load(const mha__json_obj *json, const char *text, size_t n, unsigned char *blob,
                               mha__charsmap *map, mha_error *err);
 
-/* Returns the replacement of the shortest prefix of p[0..n) that has one; NULL if none has. */
+/* Returns the replacement of the shortest prefix of p[0..n) that has a replacement; NULL if none has. */
 const char *mha__charsmap_find(const mha__charsmap *map, const char *p, size_t n, size_t *length);
 
 #endif

@@ -1,4 +1,5 @@
-/* text_edit.c - runs edits, and implements the small ones: replacing, prepending, splitting, bytes as characters. */
+/* text_edit.c - runs edits, and implements the simple ones: replacing, prepending, splitting, and mapping bytes to
+ * characters. */
 #include "text/normalize/text_edit.h"
 
 #include "text/pretokenize/byte_level.h"
@@ -99,7 +100,7 @@ static bool joins(mha__cut_how how, bool before, bool match)
 
 /* State of splitting: the piece that ends at `end` begins where the previous one ended. */
 typedef struct pieces {
-    size_t word; /* begin of the current word */
+    size_t word; /* start of the current word */
     size_t end;  /* end of the previous piece */
     bool match;  /* true if the previous piece was a match */
 } pieces;

@@ -12,19 +12,19 @@
 
 enum { MHA__EDITS = 32 }; /* per stage; published files have up to 7 */
 
-/* What happens to the pieces that match a pattern. */
+/* How pieces that match a pattern are treated. */
 typedef enum mha__cut_how {
     MHA__REMOVED,         /* they are dropped */
     MHA__ISOLATED,        /* each is a word */
-    MHA__MERGED_PREVIOUS, /* each belongs to the word before it */
-    MHA__MERGED_NEXT,     /* each belongs to the word after it */
-    MHA__CONTIGUOUS       /* adjacent matches are one word */
+    MHA__MERGED_PREVIOUS, /* each joins the word before it */
+    MHA__MERGED_NEXT,     /* each joins the word after it */
+    MHA__CONTIGUOUS       /* adjacent matches form one word */
 } mha__cut_how;
 
 typedef struct mha__edit mha__edit;
 struct mha__edit {
-    /* `in` is the word, at byte `base` of the text of all words. A rewriting edit appends the new text of the word to
-     * pass->to; a splitting edit appends its parts to pass->words. */
+    /* Runs an edit on the word `in`, which begins at byte `base` of the text of all words. A rewriting edit appends the
+     * word's new text to pass->to; a splitting edit appends its parts to pass->words. */
     mha_status (*run)(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
     bool rewrites;
     union {
@@ -46,13 +46,13 @@ struct mha__edit {
         struct {
             const char *text;
             size_t n;
-            bool once;  /* skip words that already begin with it */
+            bool once;  /* skips words that already begin with `text` */
             bool first; /* only at the start of the original text */
         } prefix;
         struct {
             mha__pattern pattern;
             mha__cut_how how;
-            bool inverted; /* matches are the text between the matches of the pattern */
+            bool inverted; /* the text between matches counts as the match */
         } cut;
     };
 };
@@ -62,11 +62,11 @@ typedef struct mha__edit_list {
     int count;
 } mha__edit_list;
 
-/* Runs all edits on *text, which becomes the result: a view of one of `buffers`, or *text itself. Its words are in
- * pass->words. */
+/* Runs all edits on *text and replaces it by the result, a view of one of `buffers` or the unchanged *text. The
+ * result's words are in pass->words. */
 mha_status mha__edits_run(const mha__edit_list *list, mha__pass *pass, mha__aligned buffers[2], mha__slice *text);
 
-/* The run functions; each uses the settings of the same name. */
+/* The run functions; each reads the settings of the same name. */
 mha_status mha__edit_bert(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
 mha_status mha__edit_form(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
 mha_status mha__edit_charsmap(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);

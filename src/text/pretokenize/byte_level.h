@@ -1,13 +1,13 @@
 /* byte_level.h - the characters that represent bytes in the vocabularies of byte-level BPE.
  *
- * Bytes 21-7E, A1-AC and AE-FF are represented by the character with the same code; the other 68, in ascending order,
- * by U+0100 and the characters after it. For example, a space is U+0120, a newline U+010A. */
+ * Bytes 21-7E, A1-AC and AE-FF are represented by the character with the same code. The other 68 bytes, in ascending
+ * order, are represented by U+0100 and the following characters. For example, a space is U+0120, a newline U+010A. */
 #ifndef MHA_TEXT_PRETOKENIZE_BYTE_LEVEL_H
 #define MHA_TEXT_PRETOKENIZE_BYTE_LEVEL_H
 
 #include <stdint.h>
 
-enum { MHA__BYTE_CHARS = 0x144 }; /* all these characters are below */
+enum { MHA__BYTE_CHARS = 0x144 }; /* exclusive upper bound of these characters */
 
 static inline uint32_t mha__byte_char(unsigned byte)
 {
@@ -17,7 +17,7 @@ static inline uint32_t mha__byte_char(unsigned byte)
     return byte == 0xAD ? 0x143 : byte;
 }
 
-/* Returns the byte of a character; -1 if it represents none. */
+/* Returns the byte of a character; -1 if the character represents no byte. */
 static inline int mha__char_byte(uint32_t code)
 {
     if (code >= MHA__BYTE_CHARS) return -1;

@@ -1,5 +1,4 @@
-/* pretokenize.c - the pre-tokenizer, which splits text into words that tokens never cross: maps each type to its
- * edits. */
+/* pretokenize.c - the pre-tokenizer: splits text into words, which tokens never cross. Maps each type to its edits. */
 #include "text/tokenizer.h"
 
 static const mha__edit cut_spaces = {.run = mha__edit_cut,
@@ -45,7 +44,8 @@ static mha_status load_split(mha_tokenizer *t, const mha__json_obj *json, void *
     return mha__edit_add(t, json, list, &edit, err);
 }
 
-/* Prepends a space, splits by the pattern of GPT-2, and replaces bytes by characters; the first two can be disabled. */
+/* Prepends a space, splits by the pattern of GPT-2, and replaces bytes by characters; the first two steps are
+ * optional. */
 static mha_status load_bytes(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
 {
     const mha__edit space = {.run = mha__edit_prefix, .rewrites = true, .prefix = {.text = " ", .n = 1, .once = true}};

@@ -1,6 +1,6 @@
 /* split_pattern.c - finds strings, classes of characters, and matches of the known regular expressions.
  *
- * Expressions are rewritten so that PCRE2 agrees with the reference (Oniguruma with the tables of Unicode 16). White
+ * Expressions are rewritten so that PCRE2 matches like the reference (Oniguruma with the tables of Unicode 16). White
  * space is listed explicitly, since PCRE2's \s includes U+180E. Letters and numbers newer than PCRE2's tables are
  * added. Everything else is as in the file: alternatives are ordered, quantifiers are greedy and backtrack. */
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A search costs up to this many steps per byte of text. */
+/* A search takes at most this many steps per byte of text. */
 enum { MAX_STRING_BYTES = 256 };
 
 /* ---- the known expressions ---- */
@@ -21,7 +21,7 @@ enum { MAX_STRING_BYTES = 256 };
 const char mha__regex_gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 const char mha__regex_number[] = "\\p{N}";
 
-/* In the rewritten expressions, <L>, <N>, <S> are letters, numbers and white space inside brackets. */
+/* In the rewritten expressions, <L>, <N> and <S> inside brackets stand for letters, numbers and white space. */
 static const struct {
     const char *text, *ours;
 } known[] = {
@@ -34,7 +34,7 @@ static const struct {
     /* Qwen2, Qwen3 */
     {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
      CONTRACTIONS "|[^\\r\\n<L><N>]?[<L>]+|[<N>]| ?[^<S><L><N>]+[\\r\\n]*|[<S>]*[\\r\\n]+|[<S>]+(?![^<S>])|[<S>]+"},
-    /* BLOOM: the parentheses, the bar and the inner brackets belong to one class */
+    /* BLOOM: the parentheses, the bar and the inner brackets are part of one class */
     {" ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+",
      " ?[^(<S>|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"},
     {mha__regex_number, "[<N>]"},
@@ -82,7 +82,7 @@ static size_t write_expression(const char *ours, char *to)
 
 struct mha__regex {
     mha__regex *next;
-    const char *text; /* the expression, as in the list of known ones */
+    const char *text; /* the expression, as in the list of known expressions */
     pcre2_code *code;
 };
 
@@ -129,7 +129,7 @@ mha_status mha__regex_make(mha_ctx *ctx, mha__regex_list *list, const char *text
     while (i < sizeof known / sizeof known[0] && strcmp(known[i].text, text) != 0)
         i++;
     if (i == sizeof known / sizeof known[0])
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the regular expression \"%s\" is not one of those supported",
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the regular expression \"%s\" is not supported",
                          mha__quote(&(mha__quoted){0}, text, strlen(text)));
     mha__regex *r = mha__calloc(ctx, 1, sizeof *r);
     if (!r) return mha__no_memory(err, sizeof *r, "a split pattern");
@@ -157,7 +157,8 @@ mha_status mha__pattern_load(mha_ctx *ctx, mha__regex_list *list, const mha__jso
     const char *regex = NULL;
     *pattern = (mha__pattern){0};
     MHA__TRY(mha__json_object(json, "pattern", MHA__REQUIRED, &object, err));
-    if (mha__json_size(object.json) != 1) return mha__json_refuse(json, "pattern", "one of String and Regex", err);
+    if (mha__json_size(object.json) != 1)
+        return mha__json_refuse(json, "pattern", "an object with either String or Regex", err);
     MHA__TRY(mha__json_string(&object, "Regex", MHA__OPTIONAL, &regex, NULL, err));
     if (regex) {
         mha_error inner = {0};
@@ -200,8 +201,8 @@ static mha_status make_matches(mha__pass *pass)
     m->how = memory ? pcre2_match_context_create(memory) : NULL;
     pcre2_general_context_free(memory);
     if (m->data && m->how) {
-        /* The limits protect against exponential backtracking; the known expressions backtrack at most once per byte,
-         * however long the text. */
+        /* The limits prevent exponential backtracking. The known expressions backtrack at most once per byte,
+         * regardless of the text's length. */
         pcre2_set_match_limit(m->how, UINT32_MAX);
         return MHA_OK;
     }
@@ -222,7 +223,7 @@ static mha_status find_regex(const mha__regex *regex, mha__pass *pass, const mha
     *begin = *end = in->n;
     if (found == PCRE2_ERROR_NOMATCH) return MHA_OK;
     if (found == PCRE2_ERROR_NOMEMORY) return mha__no_memory(pass->err, in->n, "splitting a text");
-    if (found < 0) return mha__fail(pass->err, MHA_ERR_UNSUPPORTED, "text: PCRE2 failed to split it (error %d)", found);
+    if (found < 0) return mha__fail(pass->err, MHA_ERR_UNSUPPORTED, "text: PCRE2 cannot split it (error %d)", found);
     const size_t *place = pcre2_get_ovector_pointer(m->data);
     *begin = place[0];
     *end = place[1];

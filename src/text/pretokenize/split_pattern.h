@@ -1,8 +1,8 @@
 /* split_pattern.h - the patterns of Split, Replace and similar types: a string, a class of characters, or one of the
  * regular expressions in published tokenizers.
  *
- * A regular expression of a file is never compiled. It is recognized by its text, and PCRE2 runs an equivalent
- * built-in expression; any other is an error that names it. The known expressions match in linear time. */
+ * A regular expression from a file is never compiled. It is recognized by its text, and PCRE2 runs an equivalent
+ * built-in expression; any other expression is an error that names it. The known expressions match in linear time. */
 #ifndef MHA_TEXT_PRETOKENIZE_SPLIT_PATTERN_H
 #define MHA_TEXT_PRETOKENIZE_SPLIT_PATTERN_H
 
@@ -13,7 +13,7 @@
 typedef struct mha__regex mha__regex;
 
 typedef struct mha__pattern {
-    const char *string; /* if not NULL: a string of n bytes, at least one */
+    const char *string; /* a string of n >= 1 bytes; NULL for other patterns */
     size_t n;
     const mha__regex *regex;   /* if not NULL */
     mha__char_class character; /* otherwise: one character of this class */
@@ -26,16 +26,16 @@ typedef struct mha__regex_list {
 
 void mha__regex_list_free(mha_ctx *ctx, mha__regex_list *list);
 
-/* Reads "pattern": {"String": " "} or {"Regex": "..."}. The string belongs to the tree: the caller copies it. */
+/* Reads "pattern": {"String": " "} or {"Regex": "..."}. The string is owned by the tree, so the caller must copy it. */
 mha_status mha__pattern_load(mha_ctx *ctx, mha__regex_list *list, const mha__json_obj *json, mha__pattern *pattern,
                              mha_error *err);
-/* Compiles the expression for the file's text, which must be a known one. */
+/* Compiles the built-in expression for a file's expression, which must be a known one. */
 mha_status mha__regex_make(mha_ctx *ctx, mha__regex_list *list, const char *text, const mha__regex **regex,
                            mha_error *err);
 
-/* \p{N}, the pattern of Digits. Does not occur in files. */
+/* Compiles \p{N}, the pattern of Digits, which does not occur in files. */
 extern const char mha__regex_number[];
-/* The split pattern of GPT-2, which ByteLevel uses. */
+/* Compiles the split pattern of GPT-2, which ByteLevel uses. */
 extern const char mha__regex_gpt2[];
 
 /* Finds the next match at or after `at`: [*begin, *end), never empty; *begin = in->n if there is none. */

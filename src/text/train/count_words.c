@@ -1,9 +1,9 @@
 /* count_words.c - splits the bytes of a text into words, and counts the distinct words.
  *
- * A few MiB of text are collected and divided into pieces, which threads count, each in a separate table: the sums do
- * not depend on the assignment to threads. Pieces end after a newline, or before a space that follows a visible ASCII
- * character. Neither normalizer nor pre-tokenizer looks across such a boundary, so a line of any length has the same
- * words whole or in pieces. */
+ * A few MiB of text are collected and divided into pieces, which threads count in separate tables, so the sums do not
+ * depend on the assignment of pieces to threads. Pieces end after a newline, or before a space that follows a visible
+ * ASCII character. Neither the normalizer nor the pre-tokenizer looks across such a boundary, so a line has the same
+ * words whether or not it is divided. */
 #include "text/train/tokenizer_train.h"
 
 #include "base/ctx.h"
@@ -21,8 +21,8 @@ static bool may_cut(const char *text, size_t at)
     return before == '\n' || (text[at] == ' ' && before > ' ' && before < 0x7F);
 }
 
-/* Returns the end of a piece that begins at `begin`: the last boundary up to `want`, else the first after it; 0 if
- * there is none before `end`. */
+/* Returns the end of a piece that begins at `begin`: the last boundary up to `want`, or else the first boundary after
+ * `want`; 0 if there is none before `end`. */
 static size_t find_cut(const char *text, size_t begin, size_t want, size_t end)
 {
     for (size_t at = want < end ? want : end; at > begin; at--)
@@ -37,11 +37,11 @@ static size_t find_cut(const char *text, size_t begin, size_t want, size_t end)
 /* The batch in progress. */
 typedef struct batch {
     mha_tokenizer_trainer *t;
-    size_t *end; /* end of each piece in the text */
+    size_t *end; /* end of each piece, as an offset in the text */
     size_t count, room;
 } batch;
 
-/* Adds the words of one line, or of a piece of one. */
+/* Adds the words of a line, or of a piece of a line. */
 static mha_status count_piece(const mha_tokenizer *t, mha__counter *c, const char *text, size_t bytes)
 {
     mha__slice whole = {.bytes = text, .n = bytes};
@@ -138,7 +138,7 @@ static mha_status flush(mha_tokenizer_trainer *t, bool last, mha_error *err)
     return MHA_OK;
 }
 
-/* Makes room in a full buffer: counts its content, or grows it for a line without a boundary. */
+/* Makes room in a full buffer: counts its content, or grows the buffer if the text has no boundary. */
 static mha_status make_room(mha_tokenizer_trainer *t, mha_error *err)
 {
     if (t->text_bytes < t->text_room) return MHA_OK;
@@ -146,7 +146,7 @@ static mha_status make_room(mha_tokenizer_trainer *t, mha_error *err)
     if (t->text_room && t->text_bytes < t->text_room) return MHA_OK;
     if (t->text_room >= MOST_UNCUT)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "line %lld: more than 16 MiB without a space between words is no text to learn from",
+                         "line %lld: text must have a space between words at least every 16 MiB",
                          (long long)t->line + 1);
     return mha__items_grow(t->ctx, &t->text, &t->text_room, t->text_room ? 2 * t->text_room : BATCH, 1, err);
 }
@@ -179,8 +179,8 @@ static mha_status check_state(const mha_tokenizer_trainer *t, mha_error *err)
     if (!t) return mha__fail(err, MHA_ERR_ARG, "trainer must not be NULL");
     if (t->state == MHA__TRAIN_READING) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
-                     t->state == MHA__TRAIN_DONE ? "the trainer has finished: it accepts no more text"
-                                                 : "the trainer has failed: it can only be freed");
+                     t->state == MHA__TRAIN_DONE ? "trainer has finished and accepts no more text"
+                                                 : "trainer has failed and can only be freed");
 }
 
 mha_status mha_tokenizer_trainer_put(mha_tokenizer_trainer *t, const char *bytes, size_t n, mha_error *err)

@@ -1,13 +1,13 @@
 /* merge_pairs.c - merges pairs until the vocabulary is full (Sennrich, Haddow and Birch 2016).
  *
- * Each distinct pair of adjacent tokens has a count. A heap holds lists of positions where a pair appeared, with the
- * count at that time. The pair at the top is merged next, unless its count has changed: then it is pushed back with
- * its new count. A merge only visits the positions in the list and updates the counts of their neighbors. All merges
- * together therefore take O(n log n) steps in the n characters of the distinct words.
+ * Each distinct pair of adjacent tokens has a count. A heap holds, for each pair, the list of its positions and the
+ * count at the time of insertion. The top pair is merged next; if its count has changed, it is reinserted with the new
+ * count instead. A merge visits only the positions in the list and updates the counts of adjacent pairs. All merges
+ * together therefore take O(n log n) steps for n characters in distinct words.
  *
- * A token is always formed by the same pair. Wherever its text appears between other tokens, the earlier merges have
- * treated it the same way, because none of them crossed its ends. So all positions of a pair appear at once, in the
- * merge that creates the newer of its two tokens, and a merged pair never appears again. */
+ * A token is always formed from the same pair, because earlier merges never crossed the ends of its text and therefore
+ * split it the same way everywhere. So all positions of a pair appear in a single merge, which creates the newer of its
+ * two tokens, and a merged pair never appears again. */
 #include "text/train/tokenizer_train.h"
 
 #include "base/ctx.h"
@@ -16,17 +16,17 @@
 typedef struct pair {
     int64_t count;
     uint32_t left, right;
-    size_t fresh; /* positions in the list that is being collected; then the index of the next one */
+    size_t fresh; /* number of new positions; then the index of the next one in `places` */
 } pair;
 
-/* The positions of a pair in the heap. */
+/* A heap entry: the positions of a pair. */
 typedef struct waiting {
     int64_t count;
     uint32_t pair, length;
     size_t begin; /* index in `places` */
 } waiting;
 
-/* A pair that has appeared, and its position. */
+/* A new occurrence of a pair. */
 typedef struct arrival {
     uint32_t pair, at;
 } arrival;
@@ -38,19 +38,19 @@ typedef struct merging {
     pair *pairs;
     arrival *arrivals;
     uint32_t *touched; /* pairs with new positions */
-    uint32_t *places;  /* symbol indices; the lists are concatenated */
+    uint32_t *places;  /* lists of symbol indices, concatenated */
     waiting *heap;
     char *spelling; /* text of the token being created */
     size_t pairs_count, pairs_room, arrivals_count, arrivals_room, touched_count, touched_room;
     size_t places_count, places_room, heap_count, heap_room, spelling_room;
 } merging;
 
-/* Makes room for one more item of a list, or for `more`. */
+/* Makes room for `more` further items in a list. */
 #define GROW(m, owner, items, more)                                                                        \
     mha__items_grow((m)->t->ctx, &(owner)->items, &(owner)->items##_room, (owner)->items##_count + (more), \
                     sizeof *(owner)->items, (m)->err)
 
-/* ---- the heap: highest count first, then lowest ids ---- */
+/* ---- the heap: highest count first; ties by lowest ids ---- */
 
 static bool is_before(const merging *m, const waiting *a, const waiting *b)
 {
@@ -98,7 +98,7 @@ static mha_status find_pair(merging *m, uint32_t left, uint32_t right, uint32_t 
     return MHA_OK;
 }
 
-/* Records that the symbols at `at` and after it are now adjacent, `count` times. */
+/* Records that the symbol at `at` and its successor are now adjacent, `count` times. */
 static mha_status arrive(merging *m, uint32_t at, int64_t count)
 {
     const mha__symbol *s = m->t->symbols;
@@ -130,7 +130,7 @@ static mha_status begin_list(merging *m, uint32_t number)
     return w.count > 0 ? push(m, w) : MHA_OK;
 }
 
-/* Turns the recorded positions into lists. */
+/* Groups the recorded positions into one list per pair. */
 static mha_status settle(merging *m)
 {
     MHA__TRY(GROW(m, m, places, m->arrivals_count));
@@ -154,7 +154,7 @@ static mha_status count_pairs(merging *m)
 
 /* ---- merging ---- */
 
-/* Merges the symbol at `at` with the next one, if they are the pair. */
+/* Merges the symbol at `at` with its successor if they are the pair. */
 static mha_status join_at(merging *m, const pair *p, uint32_t made, uint32_t at)
 {
     mha__symbol *s = m->t->symbols;
@@ -178,7 +178,7 @@ static mha_status join_at(merging *m, const pair *p, uint32_t made, uint32_t at)
 
 static mha_status join_list(merging *m, const waiting *w, uint32_t made)
 {
-    const pair p = m->pairs[w->pair]; /* copied, since m->pairs may be reallocated */
+    const pair p = m->pairs[w->pair]; /* a copy, because m->pairs may be reallocated */
     for (size_t i = 0; i < w->length; i++)
         MHA__TRY(join_at(m, &p, made, m->places[w->begin + i]));
     return MHA_OK;
@@ -204,7 +204,7 @@ static mha_status make_token(merging *m, const pair *p, uint32_t *made)
     MHA__TRY(mha__strings_add(vocab, m->spelling, left + right, 0, made, m->err));
     if (vocab->used <= MHA__TRAIN_TOKEN_BYTES) return MHA_OK;
     return mha__fail(m->err, MHA_ERR_UNSUPPORTED,
-                     "the first %zu tokens have more than 8 MiB together: request fewer tokens or a higher frequency",
+                     "the first %zu tokens have more than 8 MiB in total: reduce vocab_size or raise min_frequency",
                      vocab->count);
 }
 

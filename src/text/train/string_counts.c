@@ -7,8 +7,8 @@
 
 enum { FIRST_SLOTS = 1024, MOST = UINT32_MAX / 4 };
 
-/* Processes eight bytes per step: multiply by the golden ratio in 64 bits (Knuth, The Art of Computer Programming,
- * 6.4), then fold. */
+/* Hashes eight bytes per step: multiplies by the golden ratio in 64 bits (Knuth, The Art of Computer Programming, 6.4),
+ * then folds. */
 static uint32_t hash(const char *p, size_t n)
 {
     const uint64_t factor = 0x9E3779B97F4A7C15u;
@@ -65,7 +65,7 @@ static size_t find(const mha__strings *s, uint32_t key, const char *p, size_t n)
 static mha_status append(mha__strings *s, uint32_t key, const char *p, size_t n, mha_error *err)
 {
     if (s->count >= MOST || n > UINT32_MAX)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the text has more than %u distinct words", (unsigned)MOST);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "text must have at most %u distinct words", (unsigned)MOST);
     if (s->looks > 16 * s->count + 1024)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "too many words with the same hash, such as \"%s\"",
                          mha__quote(&(mha__quoted){0}, p, n));

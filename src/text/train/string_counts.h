@@ -1,8 +1,8 @@
 /* string_counts.h - distinct byte strings, numbered from 0 in insertion order, each with a sum: the words of a text
  * with their counts, or the tokens of a growing vocabulary.
  *
- * A growing hash table with open addressing, at most half full. Strings in a hostile text may be crafted to collide:
- * adding fails if it needs more than 16 probes per string on average, as in vocab.h. */
+ * The hash table uses open addressing, grows, and is at most half full. Strings in a hostile text may be crafted to
+ * collide, so adding fails if it needs more than 16 probes per string on average, as in vocab.h. */
 #ifndef MHA_TEXT_TRAIN_STRING_COUNTS_H
 #define MHA_TEXT_TRAIN_STRING_COUNTS_H
 
@@ -26,15 +26,15 @@ typedef struct mha__strings {
     size_t looks;    /* probes while adding */
 } mha__strings;
 
-/* A zero-initialized table with a context is empty: it can be added to and freed. */
+/* A zero-initialized table with a context is empty and ready for use. */
 void mha__strings_free(mha__strings *strings);
 
-/* Adds `more` to the sum of a string, which is inserted with the sum 0 if it is new. *number (may be NULL) gets its
+/* Adds `more` to the sum of a string; inserts a new string with the sum 0 first. *number (may be NULL) receives its
  * number. `p` must not point into the table. */
 mha_status mha__strings_add(mha__strings *strings, const char *p, size_t n, int64_t more, uint32_t *number,
                             mha_error *err);
 
-/* Returns the bytes of a string, valid until the next one is added. */
+/* Returns the bytes of a string, valid until another string is added. */
 static inline const char *mha__strings_at(const mha__strings *strings, size_t number)
 {
     return strings->bytes + strings->items[number].begin;

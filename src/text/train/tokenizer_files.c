@@ -1,7 +1,7 @@
 /* tokenizer_files.c - writes the files of a trained tokenizer.
  *
- * tokenizer.json is what the `tokenizers` library would write. tokenizer_config.json names the transformers class that
- * wraps it. The files of that class (vocab.json and merges.txt, or vocab.txt) are written next to it. */
+ * tokenizer.json has the form in which the `tokenizers` library writes it. tokenizer_config.json names the matching
+ * transformers class, and the files of that class (vocab.json and merges.txt, or vocab.txt) are also written. */
 #include "text/train/tokenizer_train.h"
 
 #include "base/ctx.h"
@@ -24,7 +24,7 @@ static const char bpe_model[] =
     "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":false,"
     "\"vocab\":{},\"merges\":[]}";
 
-/* The ids of [CLS] and [SEP] are their positions among the special tokens. */
+/* The ids of [CLS] and [SEP] are their indices among the special tokens. */
 static const char wordpiece_file[] =
     FIRST "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,"
           "\"strip_accents\":null,\"lowercase\":false},"
@@ -47,7 +47,7 @@ static const char lowercase_normalizer[] =
     "{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,"
     "\"strip_accents\":null,\"lowercase\":true}";
 
-/* The names of special tokens in transformers, in the order of their ids; a token may have several names. */
+/* The transformers names of the special tokens, in the order of their ids; a token may have several names. */
 typedef struct role {
     const char *name, *token;
 } role;
@@ -58,7 +58,7 @@ static const role wordpiece_roles[] = {{"pad_token", "[PAD]"}, {"unk_token", "[U
                                        {"sep_token", "[SEP]"}, {"mask_token", "[MASK]"}, {NULL, NULL}};
 
 static const struct type {
-    const char *file; /* without the model, which is the last key */
+    const char *file; /* without the model, which is appended as the last key */
     const char *model;
     const char *class; /* class name in transformers */
     const role *roles;
@@ -75,7 +75,7 @@ static void write_vocab(const mha_tokenizer_trainer *t, mha__json_writer *w)
 {
     mha__json_open(w, '{');
     for (size_t i = 0; i < t->vocab.count; i++) {
-        mha__json_key(w, mha__strings_at(&t->vocab, i)); /* no NUL: removed, or mapped to a character */
+        mha__json_key(w, mha__strings_at(&t->vocab, i)); /* contains no NUL: NUL is removed, or mapped to a character */
         mha__json_put_int(w, (int64_t)i);
     }
     mha__json_close(w, '}');
@@ -129,7 +129,7 @@ static mha_status make_model(const mha_tokenizer_trainer *t, char **text, mha_er
     return mha__json_changed(MHA__TOKENIZER_FILE, types[t->o.type].model, NULL, &changes, MHA__JSON_COMPACT, text, err);
 }
 
-/* Writes the changes to t->json: the model and, the first time, the special tokens. */
+/* Writes the changes to t->json: the model and, on the first call, the special tokens. */
 static mha_status write_changes(const mha_tokenizer_trainer *t, mha__json_writer *w, mha_error *err)
 {
     char *model = NULL;

@@ -10,7 +10,7 @@ static mha_status check_special(const mha_tokenizer_train_options *o, mha_error 
 {
     enum { MOST_SPECIAL = 4096, MOST_BYTES = 1024 };
     if (o->special_count < 0 || o->special_count > MOST_SPECIAL || (o->special_count && !o->special))
-        return mha__fail(err, MHA_ERR_ARG, "special_count must be from 0 to %d, the entries of special (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "special_count must be from 0 to %d, and 0 if special is NULL (got %lld)",
                          (int)MOST_SPECIAL, (long long)o->special_count);
     for (int64_t i = 0; i < o->special_count; i++) {
         const char *text = o->special[i];
@@ -35,7 +35,7 @@ static mha_status check_options(mha_tokenizer_train_options *o, mha_error *err)
     if (o->alphabet < 0)
         return mha__fail(err, MHA_ERR_ARG, "alphabet must be 0 or more (got %lld)", (long long)o->alphabet);
     if (o->type == MHA_TOKENIZER_BPE && (o->alphabet || o->lowercase))
-        return mha__fail(err, MHA_ERR_ARG, "%s must be unset for byte-level BPE; only WordPiece has it",
+        return mha__fail(err, MHA_ERR_ARG, "%s must be unset for byte-level BPE (only WordPiece supports it)",
                          o->alphabet ? "alphabet" : "lowercase");
     if (o->min_frequency == 0) o->min_frequency = 2;
     return check_special(o, err);
@@ -75,7 +75,7 @@ mha_status mha_tokenizer_trainer_create(mha_ctx *ctx, const mha_tokenizer_train_
     t->o = o;
     t->vocab.ctx = ctx;
     const mha_status status = set_up(t, err);
-    t->o.special = NULL; /* owned by the caller; their text is in t->json now */
+    t->o.special = NULL; /* owned by the caller; the names are now in t->json */
     if (status == MHA_OK)
         *out = t;
     else
@@ -95,7 +95,7 @@ void mha__train_free_counters(mha_tokenizer_trainer *t)
     t->text = NULL;
 }
 
-/* Frees what is only needed while training. */
+/* Frees the data that is needed only during training. */
 static void free_symbols(mha_tokenizer_trainer *t)
 {
     mha__free(t->ctx, t->symbols);

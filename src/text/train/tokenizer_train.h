@@ -1,10 +1,9 @@
 /* tokenizer_train.h - internals of a trainer: the data that its source files share.
  *
  *   text --train_read--> distinct words with counts --train_words--> symbols --train_merge--> tokens and merges
- *        --train_file--> tokenizer.json; `json` initially holds one with the special tokens only
+ *        --train_file--> tokenizer.json; initially, `json` has only the special tokens
  *
- * A tokenizer opened from that initial file splits the text into words, so that training sees the same words as
- * encoding. */
+ * A tokenizer opened from this initial file splits the text into words, so training and encoding use the same words. */
 #ifndef MHA_TEXT_TRAIN_TOKENIZER_TRAIN_H
 #define MHA_TEXT_TRAIN_TOKENIZER_TRAIN_H
 
@@ -13,8 +12,8 @@
 #include "text/train/string_counts.h"
 
 enum {
-    MHA__TRAIN_VOCAB = 1 << 20,      /* maximum, so that the result fits in MHA__TOKENIZER_MEMORY when read */
-    MHA__TRAIN_TOKEN_BYTES = 1 << 23 /* of all tokens together, for the same reason */
+    MHA__TRAIN_VOCAB = 1 << 20,      /* maximum vocab_size; reading the result fits in MHA__TOKENIZER_MEMORY */
+    MHA__TRAIN_TOKEN_BYTES = 1 << 23 /* maximum size of all tokens together, for the same reason [bytes] */
 };
 
 /* The word counts of one thread. */
@@ -35,7 +34,7 @@ typedef enum mha__train_state {
 typedef struct mha__character {
     int64_t count;
     uint32_t first, inner; /* ids of the character at the beginning of a word and inside a word */
-    bool kept, inside;     /* in the alphabet; occurs inside a word */
+    bool kept, inside;     /* true if in the alphabet; if it occurs inside a word */
 } mha__character;
 
 #define MHA__TRAIN_NONE UINT32_MAX
@@ -55,7 +54,7 @@ struct mha_tokenizer_trainer {
     char *json;           /* tokenizer.json, as compact text */
     mha_tokenizer *start; /* opened from the initial json */
 
-    char *text; /* text that is read, but not counted yet */
+    char *text; /* text that was read but not yet counted */
     size_t text_bytes, text_room;
     int64_t line, line_bytes; /* complete lines of the current file; counted bytes of the next line */
     mha__counter *counters;   /* [threads] */
@@ -63,9 +62,9 @@ struct mha_tokenizer_trainer {
 
     uint32_t codes;       /* highest code point of the distinct words, plus 1 */
     mha__strings vocab;   /* number = id */
-    mha__symbol *symbols; /* of words with at least two symbols, concatenated */
+    mha__symbol *symbols; /* symbols of all words that have at least two, concatenated */
     size_t symbol_count;
-    int64_t *word_counts; /* count in the text of the word that a symbol is in */
+    int64_t *word_counts; /* by symbol->word: count of the word in the text */
     size_t word_count;
 
     struct mha__merge {
@@ -80,7 +79,7 @@ static inline const char *mha__train_prefix(const mha_tokenizer_trainer *t)
     return t->o.type == MHA_TOKENIZER_WORDPIECE ? "##" : "";
 }
 
-/* Merges all words into the table of the first counter. */
+/* Adds the words of all counters to the table of the first counter. */
 mha_status mha__train_join(mha_tokenizer_trainer *t, mha_error *err);
 void mha__train_free_counters(mha_tokenizer_trainer *t);
 
@@ -89,7 +88,7 @@ mha_status mha__train_words(mha_tokenizer_trainer *t, mha_error *err);
 /* Fills vocab and merges. */
 mha_status mha__train_merge(mha_tokenizer_trainer *t, mha_error *err);
 
-/* Writes t->json with the special tokens, the first entries of t->vocab; later the complete file. */
+/* Write t->json, at first with only the special tokens, the first entries of t->vocab; then the complete file. */
 mha_status mha__train_file_begin(mha_tokenizer_trainer *t, mha_error *err);
 mha_status mha__train_file_finish(mha_tokenizer_trainer *t, mha_error *err);
 

@@ -1,7 +1,8 @@
-/* word_tokens.c - the initial tokens, and words as linked lists of them.
+/* word_tokens.c - the initial tokens, and the words as linked lists of tokens.
  *
- * Ids are assigned to special tokens, then to the characters of the alphabet, then, if a prefix distinguishes them, to
- * the characters inside words; both in code point order. A character outside the alphabet is omitted from its word. */
+ * Ids are assigned first to special tokens, then to the characters of the alphabet, then to the characters inside words
+ * if a prefix distinguishes them. Characters are in code point order. A character outside the alphabet is dropped from
+ * its word. */
 #include "text/train/tokenizer_train.h"
 
 #include "base/ctx.h"
@@ -9,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BYTE_CODES = 0x144 }; /* the characters that represent bytes are below */
+enum { BYTE_CODES = 0x144 }; /* exclusive upper bound of the characters that represent bytes */
 
 /* ---- the alphabet ---- */
 
-/* Returns the highest code point of all words plus 1: tables are no larger than the text needs. */
+/* Returns the highest code point of all words plus 1, which is the size of the tables by character. */
 static uint32_t count_codes(const mha__strings *words)
 {
     uint32_t codes = BYTE_CODES;
@@ -43,7 +44,7 @@ static void count_characters(const mha__strings *words, mha__character *chars)
     }
 }
 
-/* A character, in the order in which the alphabet selects them. */
+/* A character; sorted in the order in which the alphabet selects characters. */
 typedef struct candidate {
     int64_t count;
     uint32_t code;
@@ -56,7 +57,7 @@ static int by_count(const void *a, const void *b)
     return x->code < y->code ? -1 : x->code > y->code;
 }
 
-/* Keeps the `most` most frequent characters. */
+/* Keeps the most frequent characters, at most `most`. */
 static mha_status limit_alphabet(mha_tokenizer_trainer *t, mha__character *chars, int64_t most, mha_error *err)
 {
     candidate *list = mha__alloc(t->ctx, t->codes * sizeof *list);
@@ -116,7 +117,7 @@ static mha_status name_characters(mha_tokenizer_trainer *t, mha__character *char
 
 /* ---- linked lists ---- */
 
-/* Converts a word to its initial tokens, written if `to` is not NULL, and returns their number. */
+/* Converts a word to its initial tokens and returns their number; writes them if `to` is not NULL. */
 static size_t word_tokens(const mha__strings *words, size_t number, const mha__character *chars, uint32_t *to)
 {
     const char *word = mha__strings_at(words, number);
@@ -145,7 +146,7 @@ static mha_status count_symbols(mha_tokenizer_trainer *t, const mha__character *
         if (n > *longest) *longest = n;
     }
     if (t->symbol_count < MHA__TRAIN_NONE) return MHA_OK;
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "the distinct words must have fewer than %u characters (got %zu)",
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "distinct words must have fewer than %u characters in total (got %zu)",
                      (unsigned)MHA__TRAIN_NONE, t->symbol_count);
 }
 

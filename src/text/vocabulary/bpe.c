@@ -1,10 +1,9 @@
-/* bpe.c - the BPE model: a word starts as its characters; the pair with the lowest rank, the leftmost first, is merged
- * until no pair has a rank.
+/* bpe.c - the BPE model: starts with the characters of a word, and repeatedly merges the leftmost pair with the lowest
+ * rank until no pair has a rank.
  *
- * Symbols are a linked list in an array, candidates a heap ordered by rank and position, so a word of n characters
- * takes O(n log n) steps. Words may be as long as the whole text if the file has no pre-tokenizer. A candidate may be
- * stale when it is popped. It is valid if its two symbols still form the token it was created for, which is the rule
- * of the reference. */
+ * Symbols form a linked list in an array, and candidates a heap ordered by rank and position, so a word of n characters
+ * takes O(n log n) steps. Without a pre-tokenizer, the whole text is one word. A popped candidate may be stale: as in
+ * the reference, it is valid only if its two symbols still form the token that it was created for. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
@@ -46,7 +45,7 @@ static void add_symbol(merging *m, int32_t id, size_t length)
     symbols_of(m)[at] = (symbol){id, (uint32_t)length, at - 1, at + 1}; /* the prev of the first symbol is UINT32_MAX */
 }
 
-/* Appends the bytes of a character, if all of them have tokens. */
+/* Appends a character as byte tokens, if all of its bytes have tokens. */
 static bool add_bytes(merging *m, const char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -56,8 +55,8 @@ static bool add_bytes(merging *m, const char *p, size_t n)
     return true;
 }
 
-/* As in the reference, an unknown character is only appended before the next character that has its own token: byte
- * fallback tokens in between come first. */
+/* As in the reference, an unknown character is appended only before the next character that has its own token, so byte
+ * tokens between them precede it. */
 static void add_characters(const mha_tokenizer *t, merging *m, const char *p, size_t n)
 {
     size_t unknown = 0; /* bytes of the pending unknown character, 0 = none */
@@ -80,7 +79,7 @@ static void add_characters(const mha_tokenizer *t, merging *m, const char *p, si
     if (m->symbols > 0) symbols_of(m)[m->symbols - 1].next = UINT32_MAX;
 }
 
-/* ---- the heap: lowest rank first, then leftmost ---- */
+/* ---- the heap: lowest rank first; ties by leftmost position ---- */
 
 static bool is_before(candidate a, candidate b)
 {
@@ -275,8 +274,7 @@ static void find_characters(mha_tokenizer *t)
     mha__vocab_find_bytes(&t->vocab, t->bpe.bytes);
 }
 
-/* Rejects files whose tokens have a prefix or suffix, or that use dropout: they belong to unsupported model
- * families. */
+/* Rejects a prefix, a suffix and dropout: only unsupported model families use them. */
 static mha_status refuse_options(const mha__json_obj *json, mha_error *err)
 {
     const char *prefix = "";
@@ -285,9 +283,10 @@ static mha_status refuse_options(const mha__json_obj *json, mha_error *err)
     MHA__TRY(mha__json_string(json, "continuing_subword_prefix", MHA__OPTIONAL, &prefix, NULL, err));
     MHA__TRY(mha__json_string(json, "end_of_word_suffix", MHA__OPTIONAL, &suffix, NULL, err));
     MHA__TRY(mha__json_number(json, "dropout", MHA__OPTIONAL, 0, 1, &dropout, err));
-    if (*prefix) return mha__json_refuse(json, "continuing_subword_prefix", "null: others are not supported", err);
-    if (*suffix) return mha__json_refuse(json, "end_of_word_suffix", "null: others are not supported", err);
-    if (dropout > 0) return mha__json_refuse(json, "dropout", "null: the same text gives the same tokens", err);
+    if (*prefix)
+        return mha__json_refuse(json, "continuing_subword_prefix", "null: other values are not supported", err);
+    if (*suffix) return mha__json_refuse(json, "end_of_word_suffix", "null: other values are not supported", err);
+    if (dropout > 0) return mha__json_refuse(json, "dropout", "null: dropout is not supported", err);
     return MHA_OK;
 }
 

@@ -9,12 +9,12 @@
 typedef struct mha__bpe {
     mha__pairs merges;              /* ids of two adjacent tokens -> rank */
     int32_t *made;                  /* by rank: the id of the merged token */
-    int32_t chars[MHA__BYTE_CHARS]; /* ids of the lowest characters of Unicode; -1 = no token */
+    int32_t chars[MHA__BYTE_CHARS]; /* by code point: ids of the first characters of Unicode; -1 = no token */
     int32_t bytes[256];             /* ids of "<0x00>" and so on; -1 = no token */
     int32_t unk;                    /* -1 = unknown characters are dropped */
     bool fuse_unk;                  /* adjacent unknown characters become one token */
     bool byte_fallback;             /* an unknown character becomes its bytes, if all of them have tokens */
-    bool ignore_merges;             /* a word in the vocabulary becomes that token, regardless of the merges */
+    bool ignore_merges;             /* a word that is in the vocabulary becomes that token, regardless of merges */
 } mha__bpe;
 
 #endif

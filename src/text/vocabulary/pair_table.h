@@ -1,7 +1,7 @@
-/* pair_table.h - a map from two numbers to a third: the merges of BPE, the edges of a trie.
+/* pair_table.h - a map from two integers to a third: the merges of BPE, the edges of a trie.
  *
- * A growing hash table with open addressing, at most half full. Keys in a hostile file may be crafted to collide:
- * filling fails if it needs more than 16 probes per key on average, as in vocab.h. */
+ * The hash table uses open addressing, grows, and is at most half full. Keys in a hostile file may be crafted to
+ * collide, so filling fails if it needs more than 16 probes per key on average, as in vocab.h. */
 #ifndef MHA_TEXT_VOCABULARY_PAIR_TABLE_H
 #define MHA_TEXT_VOCABULARY_PAIR_TABLE_H
 
@@ -21,7 +21,7 @@ typedef struct mha__pairs {
     size_t count, looks;
 } mha__pairs;
 
-/* A zero-initialized table with a context is empty: it can be filled, searched and freed. */
+/* A zero-initialized table with a context is empty and ready for use. */
 void mha__pairs_free(mha__pairs *pairs);
 
 /* Stores value (below UINT32_MAX) under the key, replacing an existing value. */

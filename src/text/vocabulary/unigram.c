@@ -1,8 +1,8 @@
 /* unigram.c - the Unigram model: splits a word into the pieces with the highest sum of scores (Kudo 2018,
- * arXiv:1804.10959). A Viterbi search from left to right finds the best path to each position.
+ * arXiv:1804.10959). A Viterbi search from left to right finds the best path to each position in the word.
  *
- * A character that is not a piece counts as one with the lowest score minus 10; adjacent unknown characters are one
- * token. On ties, the path found first wins, from the leftmost start, as in the reference. */
+ * A character that is not a piece has the lowest score minus 10; adjacent unknown characters form one token. On ties,
+ * the path whose last piece starts leftmost wins, as in the reference. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
@@ -11,15 +11,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A word costs up to this many steps per byte. Trained models have pieces of up to 16 characters. */
+/* A word takes at most this many steps per byte. Trained models have pieces of at most 16 characters. */
 enum { MAX_PIECE_BYTES = 512 };
 static const double unknown_penalty = 10;
 
-/* The best path to a position: the piece that ends there. */
+/* The best path to a position, and the last piece of that path. */
 typedef struct arrival {
     double score;
     uint32_t begin; /* UINT32_MAX = not reachable */
-    uint32_t next;  /* after the search: the end of the piece that starts here */
+    uint32_t next;  /* set after the search: the end of the piece that starts here */
     int32_t id;
 } arrival;
 
@@ -36,7 +36,7 @@ static void depart(const mha__unigram *u, const char *p, size_t n, size_t at, ar
 {
     uint32_t code;
     size_t character = (size_t)mha__utf8_read(p + at, n - at, &code);
-    bool known = false; /* the character is a piece */
+    bool known = false; /* true if the character itself is a piece */
     int64_t node = 0;
     for (size_t end = at; end < n;) {
         node = mha__pairs_get(&u->trie, (uint32_t)node, (unsigned char)p[end++]);
@@ -49,11 +49,11 @@ static void depart(const mha__unigram *u, const char *p, size_t n, size_t at, ar
     if (!known) arrive(&best[at + character], best[at].score + u->unk_score, at, u->unk);
 }
 
-/* Appends the tokens of an unknown range: one token, or its bytes. */
+/* Appends an unknown range, as one unknown token or as byte tokens. */
 static mha_status put_unknown(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, size_t begin, size_t end)
 {
     const mha__unigram *u = &t->unigram;
-    int32_t id = mha__vocab_find(&t->vocab, in->bytes + begin, end - begin); /* adjacent characters may form a piece */
+    int32_t id = mha__vocab_find(&t->vocab, in->bytes + begin, end - begin); /* joined characters may form a piece */
     bool bytes = id < 0 && u->byte_fallback;
     for (size_t i = begin; bytes && i < end; i++)
         bytes = u->bytes[(unsigned char)in->bytes[i]] >= 0;
@@ -97,7 +97,7 @@ static mha_status refuse_piece(size_t index, const char *want, const mha__json *
                      mha__json_show(&(mha__quoted){0}, value));
 }
 
-/* Validates all pieces before anything is stored, and measures them. */
+/* Validates all pieces before anything is stored, and adds up their lengths. */
 static mha_status measure(const mha__json *list, size_t *bytes, mha_error *err)
 {
     *bytes = 0;

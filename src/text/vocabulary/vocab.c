@@ -1,5 +1,5 @@
-/* vocab.c - the hash table. The hash is 64-bit FNV-1a (standard offset basis and prime), which is computed byte by
- * byte, so that all prefixes of a word are hashed in one pass. */
+/* vocab.c - the hash table of a vocabulary. The hash is 64-bit FNV-1a (standard offset basis and prime), which is
+ * computed byte by byte, so that all prefixes of a word are hashed in one pass. */
 #include "text/vocabulary/vocab.h"
 
 #include "base/ctx.h"
@@ -37,8 +37,7 @@ mha_status mha__vocab_create(mha_ctx *ctx, size_t keys, size_t bytes, size_t *ro
     size_t entry_bytes;
     if (keys > UINT32_MAX / 4 || !mha__add(bytes, keys, &total) || total > UINT32_MAX ||
         !mha__mul(keys + 1, sizeof(mha__vocab_entry), &entry_bytes))
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "a vocabulary of %zu tokens and %zu bytes is too large", keys,
-                         bytes);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "vocabulary of %zu tokens and %zu bytes is too large", keys, bytes);
     while (slots < 2 * keys)
         slots *= 2;
     const size_t all = total + entry_bytes + slots * sizeof(mha__vocab_slot);

@@ -1,8 +1,9 @@
-/* vocab.h - a map from bytes to a number: the words of a vocabulary, the patterns of added tokens.
+/* vocab.h - a map from byte strings to integers, for the words of a vocabulary and the patterns of added tokens.
  *
- * Filled once, then only read. A hash table with open addressing, at most half full, so a lookup costs little more
- * than the hash of its key. Keys in a hostile file may be crafted to collide. Filling fails if it needs more than 16
- * probes per key on average, which random keys never do, so filling and lookup stay fast for any keys. */
+ * The map is filled once, then only read. The hash table uses open addressing and is at most half full, so a lookup
+ * takes little longer than hashing the key. Keys in a hostile file may be crafted to collide. Filling fails if it needs
+ * more than 16 probes per key on average, which random keys never need, so filling and lookup stay fast for all
+ * keys. */
 #ifndef MHA_TEXT_VOCABULARY_VOCAB_H
 #define MHA_TEXT_VOCABULARY_VOCAB_H
 
@@ -31,23 +32,23 @@ typedef struct mha__vocab {
     size_t longest; /* length of the longest key [bytes] */
 } mha__vocab;
 
-/* Allocates room for `keys` keys of `bytes` bytes in total, taken from *room (memory_budget.h; NULL = unlimited). A
- * zero-initialized vocab is empty: it can be searched and freed. */
+/* Allocates room for `keys` keys of `bytes` bytes in total, and subtracts it from *room (memory_budget.h; NULL =
+ * unlimited). A zero-initialized vocab is empty and can be searched and freed. */
 mha_status mha__vocab_create(mha_ctx *ctx, size_t keys, size_t bytes, size_t *room, mha__vocab *vocab, mha_error *err);
 void mha__vocab_free(mha__vocab *vocab);
 
-/* Adds a key; an existing key is left unchanged. *stored (may be NULL) gets the table's entry, old or new. There must
- * be room for it. Errors: MHA_ERR_FORMAT if the keys collide too often. */
+/* Adds a key; an existing key is left unchanged. *stored (may be NULL) receives the existing or new entry. The table
+ * must have room for the key. Errors: MHA_ERR_FORMAT if the keys collide too often. */
 mha_status mha__vocab_add(mha__vocab *vocab, const char *key, size_t n, int32_t value, const mha__vocab_entry **stored,
                           mha_error *err);
 
 /* Returns the value of a key; -1 if the key is absent. */
 int32_t mha__vocab_find(const mha__vocab *vocab, const char *key, size_t n);
 
-/* Returns the values of "<0x00>", "<0x01>" and so on: the byte tokens; -1 for bytes without a token. */
+/* Looks up the byte tokens "<0x00>", "<0x01>" and so on; -1 for bytes without a token. */
 void mha__vocab_find_bytes(const mha__vocab *vocab, int32_t value[256]);
 
-/* A prefix of every key that may match, in addition to the searched bytes: "##" inside a word. */
+/* A prefix of the keys to search for: "##" inside a word. */
 typedef struct mha__vocab_prefix {
     const char *bytes;
     size_t n;
@@ -57,9 +58,9 @@ typedef struct mha__vocab_prefix {
 extern const mha__vocab_prefix mha__vocab_no_prefix;
 mha__vocab_prefix mha__vocab_prefix_of(const char *bytes, size_t n);
 
-/* Returns the value of the longest key that is `prefix` followed by a prefix of p[0..n); *length gets the length of
- * the latter (at least 1). Returns -1 if there is none. The `n` bytes must be well-formed UTF-8. Cost: min(n, longest
- * key). */
+/* Returns the value of the longest key that is `prefix` followed by a prefix of p[0..n); *length receives the length of
+ * that prefix of p (at least 1). Returns -1 if there is none. The `n` bytes must be well-formed UTF-8. Takes O(min(n,
+ * longest key)) steps. */
 int32_t mha__vocab_longest(const mha__vocab *vocab, const mha__vocab_prefix *prefix, const char *p, size_t n,
                            size_t *length);
 

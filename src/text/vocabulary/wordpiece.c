@@ -1,7 +1,7 @@
 /* wordpiece.c - the WordPiece model: splits each word into the longest known pieces, from left to right.
  *
- * Pieces after the first are looked up with the prefix "##". A word becomes the unknown token as a whole if no piece
- * matches at some position, or if it has more than max_input_chars_per_word characters. */
+ * Pieces after the first are looked up with the prefix "##". The whole word becomes the unknown token if no piece
+ * matches at some position, or if the word has more than max_input_chars_per_word characters. */
 #include "text/tokenizer.h"
 
 #include <string.h>

@@ -88,7 +88,7 @@ refused 3 train --vocab-size 290 -o x -f one broken
 has err 'broken: line 2: text must be UTF-8 (got 0xFF at byte 4)'
 head -c 17000000 /dev/zero | tr '\0' a >long
 refused 3 train --vocab-size 290 -o x -f long
-has err 'long: line 1: more than 16 MiB'
+has err 'long: line 1: text must have a space between words at least every 16 MiB'
 [ ! -e x ] || fail 'a failure has left a folder'
 
 # Help and completion know it.

@@ -25,7 +25,7 @@ static const edit bpe_edits[] = {
      "model.merges[1] must be two tokens whose concatenation is in model.vocab"},
     {"model/merges", "[]", NULL},
     {"model/merges", "null", "model.merges must be an array (got null"},
-    {"model/dropout", "0.1", "model.dropout must be null: the same text gives the same tokens (got 0.1"},
+    {"model/dropout", "0.1", "model.dropout must be null: dropout is not supported (got 0.1"},
     {"model/dropout", "0.0", NULL},
     {"model/continuing_subword_prefix", "\"##\"", "model.continuing_subword_prefix must be null"},
     {"model/end_of_word_suffix", "\"</w>\"", "model.end_of_word_suffix must be null"},
@@ -38,7 +38,7 @@ static const edit bpe_edits[] = {
     {"pre_tokenizer/prepend_scheme", "\"last\"",
      "tokenizer.json: pre_tokenizer.prepend_scheme must be \"always\", \"first\" or \"never\" (got \"last\")"},
     {"pre_tokenizer/add_prefix_space", "false",
-     "pre_tokenizer.add_prefix_space must be true, or prepend_scheme \"never\""},
+     "pre_tokenizer.add_prefix_space must be true unless prepend_scheme is \"never\""},
     {"pre_tokenizer", "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"}]}",
      "pre_tokenizer.pretokenizers[0].individual_digits must be true or false (got nothing"},
     {"pre_tokenizer", "{\"type\":\"Sequence\",\"pretokenizers\":[7]}",
@@ -52,7 +52,7 @@ static const edit bpe_edits[] = {
      "pre_tokenizer.pattern must be an object"},
     {"pre_tokenizer",
      "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\s\"},\"behavior\":\"Isolated\",\"invert\":false}",
-     "pre_tokenizer.pattern.Regex: the regular expression \"\\s\" is not one of those supported"},
+     "pre_tokenizer.pattern.Regex: the regular expression \"\\s\" is not supported"},
     {"decoder", "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}]}",
      "decoder.decoders[1].type: \"ByteFallback\" after Fuse or ByteLevel is not supported"},
     {"decoder/decoders/1/content", "\"ab\"", "decoder.decoders[1].content must be one character (got \"ab\""},
@@ -62,7 +62,7 @@ static const edit bpe_edits[] = {
     {"post_processor",
      "{\"type\":\"RobertaProcessing\",\"sep\":[\"a\",3],\"cls\":[\"a\",99999],\"trim_offsets\":true,"
      "\"add_prefix_space\":true}",
-     "post_processor.cls must be [token, id] with an id of the vocabulary"},
+     "post_processor.cls must be [token, id] with an id in the vocabulary"},
 };
 
 static const edit unigram_edits[] = {
@@ -80,7 +80,8 @@ static const edit unigram_edits[] = {
     {"normalizer/normalizers/0/precompiled_charsmap", "\"AA=A\"", "precompiled_charsmap must be base64"},
     {"normalizer/normalizers/0/precompiled_charsmap", "\"\"", "precompiled_charsmap must be at least 4 bytes (got 0"},
     {"normalizer/normalizers/0/precompiled_charsmap", "\"AQAAAAA=\"",
-     "tokenizer.json: normalizer.normalizers[0].precompiled_charsmap must hold a trie of whole units within its 1 "
+     "tokenizer.json: normalizer.normalizers[0].precompiled_charsmap must contain a trie of whole 4-byte units within "
+     "its 1 "
      "bytes (got 1)"},
     {"normalizer/normalizers/0/precompiled_charsmap", "\"AAAAAP8=\"", "precompiled_charsmap: byte 4 is not UTF-8"},
     {"normalizer/normalizers/0/precompiled_charsmap", "\"AAAAAA==\"", NULL},
@@ -195,7 +196,8 @@ static void test_empty_vocabulary(void **state)
     assert_int_equal(mha__tokenizer_read(NULL, file, strlen(file), &t, &err), MHA_OK);
     assert_int_equal(mha_tokenizer_encode(t, "text", 4, NULL, 0, NULL, &e, &err), MHA_ERR_FORMAT);
     assert_null(e);
-    assert_string_equal(err.message, "tokenizer.json: model.vocab must hold a token to tokenize text (got none)");
+    assert_string_equal(err.message,
+                        "tokenizer.json: model.vocab must have at least one token to encode text (got none)");
     mha_tokenizer_free(t);
 }
 

@@ -115,7 +115,7 @@ static void test_decode(void **state)
     assert_string_equal(text, "");
     mha_tokenizer_text_free(tiny, text);
     assert_int_equal(mha_tokenizer_decode(tiny, ids, 3, 0, &text, &n, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "ids[2] must be from 0 to below 600 (got 1073741824)");
+    assert_string_equal(err.message, "ids[2] must be at least 0 and below 600 (got 1073741824)");
     assert_null(text);
     assert_int_equal(mha_tokenizer_decode(tiny, ids, -1, 0, &text, &n, NULL), MHA_ERR_ARG);
     assert_int_equal(mha_tokenizer_decode(tiny, NULL, 1, 0, &text, &n, NULL), MHA_ERR_ARG);

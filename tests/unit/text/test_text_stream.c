@@ -90,7 +90,7 @@ static void test_arguments(void **state)
     assert_int_equal(mha_text_stream_put(NULL, 0, &text, &n, &err), MHA_ERR_ARG);
     assert_int_equal(mha_text_stream_put(stream, 0, NULL, &n, &err), MHA_ERR_ARG);
     assert_int_equal(mha_text_stream_put(stream, 640, &text, &n, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "id must be from 0 to below 640 (got 640)");
+    assert_string_equal(err.message, "id must be at least 0 and below 640 (got 640)");
     assert_int_equal(n, 0);
     assert_int_equal(mha_text_stream_put(stream, mha_tokenizer_id(t, "a"), &text, &n, &err), MHA_OK);
     assert_int_equal(n, 1);
