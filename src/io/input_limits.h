@@ -1,8 +1,8 @@
-/* input_limits.h - limits on sizes and counts in input files. They are defined nowhere else.
+/* input_limits.h - all limits on sizes and counts in input files.
  *
- * A file that exceeds a limit is an error whose message names the limit. No limit is close to the needs of real
+ * A file that exceeds a limit is an error whose message names the limit. All limits far exceed the needs of real
  * checkpoints: the largest published config is below 1 MiB, the largest tokenizer below 40 MiB, the largest header or
- * index below 20 MiB. Together they bound the memory spent on a file that is rejected to 256 MiB, the file included. */
+ * index below 20 MiB. Together, the limits bound the memory spent on a rejected file to 256 MiB, including the file. */
 #ifndef MHA_IO_INPUT_LIMITS_H
 #define MHA_IO_INPUT_LIMITS_H
 
@@ -14,12 +14,12 @@
 #define MHA__JSON_BYTES (128 * MHA__MIB)         /* tokenizer.json */
 #define MHA__INDEX_BYTES (32 * MHA__MIB)         /* shard index */
 #define MHA__INDEX_TENSORS ((size_t)1 << 20)     /* tensors in a shard index */
-#define MHA__TOKENIZER_MEMORY (240 * MHA__MIB)   /* memory for reading tokenizer.json, the file included */
+#define MHA__TOKENIZER_MEMORY (240 * MHA__MIB)   /* memory for reading tokenizer.json, including the file */
 #define MHA__JSON_DEPTH 64                       /* nesting depth of objects and arrays */
-#define MHA__STRING_BYTES (16 * MHA__MIB)        /* one string of a JSON file, as written */
+#define MHA__STRING_BYTES (16 * MHA__MIB)        /* a string in a JSON file, as written */
 #define MHA__JSON_NODES ((size_t)6 << 20)        /* values and keys of a JSON file that is stored as a tree */
-#define MHA__IGNORED_BYTES MHA__MIB              /* entry of a safetensors header with fields to ignore */
-#define MHA__HEADER_BYTES ((size_t)100000000)    /* safetensors header; the limit of the reference reader */
+#define MHA__IGNORED_BYTES MHA__MIB              /* safetensors header entry with unknown fields */
+#define MHA__HEADER_BYTES ((size_t)100000000)    /* safetensors header; the same limit as the reference reader */
 #define MHA__NPY_HEADER_BYTES ((size_t)64 << 10) /* .npy header; numpy's own default limit is 10,000 */
 #define MHA__NAME_BYTES ((size_t)64 << 10)       /* tensor name */
 #define MHA__TENSORS ((size_t)1 << 22)           /* tensors in one file */
@@ -29,7 +29,7 @@
 #define MHA__RANK 32                             /* dimensions of a tensor */
 #define MHA__LAYERS 4096
 #define MHA__HEADS 65536                    /* heads of one layer */
-#define MHA__MODEL_HEADS ((int64_t)1 << 20) /* of all layers together; the largest published models have 16,128 */
+#define MHA__MODEL_HEADS ((int64_t)1 << 20) /* heads of all layers together; the largest published models have 16,128 */
 #define MHA__SEQUENCE ((int64_t)1 << 40)    /* tokens */
 #define MHA__DIM ((int64_t)1 << 31)         /* any other dimension in a config: widths, vocabularies */
 

@@ -1,4 +1,4 @@
-/* tensor_convert.c - converts the elements of a tensor to f32, f64 or i64, or copies them. Elements are loaded through
+/* tensor_convert.c - converts the elements of a tensor to f32, f64 or i64, or copies them. Elements are loaded by
  * memcpy, because they may be unaligned in a file. */
 #include "base/error.h"
 #include "math/half.h"
@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are little-endian in files and used in place");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors in files are little-endian and used in place");
 
-/* One element of any type without loss: a float of at most 64 bits, or a signed or unsigned integer. */
+/* Holds an element of any type without loss: a float of at most 64 bits, or a signed or unsigned integer. */
 typedef struct number {
     enum { REAL, SIGNED, UNSIGNED } kind;
     union {
@@ -63,7 +63,7 @@ static number load(mha_dtype dtype, const char *p)
     }
 }
 
-/* Each of these functions rounds once, directly from the element. */
+/* Each function rounds only once, directly from the element. */
 static bool put_f32(number x, void *out, int64_t at)
 {
     ((float *)out)[at] = x.kind == REAL ? (float)x.real : x.kind == SIGNED ? (float)x.i : (float)x.u;

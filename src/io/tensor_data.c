@@ -15,7 +15,7 @@ mha_status mha__data_memory(mha_ctx *ctx, const char *name, size_t n, void **mem
     if (pages > 0 && page > 0 && !mha__mul((size_t)pages, (size_t)page, &have)) have = SIZE_MAX;
     *memory = n <= have ? mha__alloc(ctx, n) : NULL;
     if (*memory) return MHA_OK;
-    return mha__fail(err, MHA_ERR_MEMORY, "%s: needs %.3f GiB (%zu bytes), this machine has %.3f GiB in all",
+    return mha__fail(err, MHA_ERR_MEMORY, "%s: requires %.3f GiB (%zu bytes), but this machine has only %.3f GiB",
                      mha__quote(&q, name, strlen(name)), (double)n / gib, n, (double)have / gib);
 }
 
@@ -29,7 +29,7 @@ mha_status mha__data_load(mha_file *file, const mha__source *source, size_t offs
                           mha_error *err)
 {
     if (n == 0) {
-        *data = ""; /* valid pointer for tensors without elements */
+        *data = ""; /* a valid pointer for tensors without elements */
         return MHA_OK;
     }
     void *map = MAP_FAILED;
@@ -60,5 +60,5 @@ void mha__data_rest(const mha_file *file, const mha_tensor *tensor)
     for (int64_t n = 0; n < file->shard_count; n++)
         mha__data_rest(file->shard[n], tensor);
     if (tensor->bytes == 0 || begin < map || begin - map >= file->map_bytes) return;
-    madvise((void *)from, begin + tensor->bytes - from, MADV_DONTNEED); /* only advice: a failure has no effect */
+    madvise((void *)from, begin + tensor->bytes - from, MADV_DONTNEED); /* only advice: failures have no effect */
 }

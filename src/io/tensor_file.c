@@ -1,4 +1,5 @@
-/* tensor_file.c - opens a file by its content, and implements the queries on an open file (tensor_file.h, mha/io.h). */
+/* tensor_file.c - detects a file's format by its content and opens it; queries on open files (tensor_file.h,
+ * mha/io.h). */
 #include "io/tensor_file.h"
 
 #include "base/ctx.h"
@@ -31,7 +32,7 @@ mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha
     return MHA_OK;
 }
 
-/* Opens `path` and passes it to `reader`. */
+/* Opens `path` and passes the file to `reader`. */
 typedef mha_status file_reader(mha_file *file, const mha__source *source, mha_error *err);
 
 static mha_status open_with(mha_ctx *ctx, const char *path, bool no_map, file_reader *reader, mha_file **out,

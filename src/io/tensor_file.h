@@ -1,7 +1,6 @@
 /* tensor_file.h - internals of mha_file: tensors and metadata in tables, the bytes mapped or copied.
  *
- * A reader (safetensors.c, npy.c) first validates the whole file through its mha__source, and only then loads the
- * data. */
+ * A reader (safetensors.c, npy.c) validates the whole file, read from an mha__source, before it loads the data. */
 #ifndef MHA_IO_TENSOR_FILE_H
 #define MHA_IO_TENSOR_FILE_H
 
@@ -16,7 +15,7 @@ typedef struct mha__record {
 typedef struct mha__metadata {
     const char *key, *value; /* NUL-terminated; the value may contain NULs */
     size_t value_bytes;
-    int64_t shard; /* of a checkpoint: the shard that contains it */
+    int64_t shard; /* in a checkpoint: index of the shard that contains the tensor */
 } mha__metadata;
 
 struct mha_file {
@@ -33,29 +32,29 @@ struct mha_file {
     void *map;       /* the mapped file, or NULL */
     size_t map_bytes;
     void *copy;       /* the bytes in memory, if not mapped */
-    mha_file **shard; /* [shard_count] of a checkpoint: shards that records and metadata point into */
+    mha_file **shard; /* [shard_count] shards of a checkpoint; records and metadata point into them */
     int64_t shard_count;
     const char *data; /* the whole file, if opened by mha__file_open_bytes */
     size_t bytes;
 };
 
-/* Creates an empty file for the reader to fill. Must be freed even if the reader fails. */
+/* Creates an empty file for the reader to fill. The caller must free it even if the reader fails. */
 mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha_error *err);
 mha_status mha__safetensors_open(mha_file *file, const mha__source *source, mha_error *err);
 /* Fills the tables of `file`, unsorted, from a header's text[0 .. n), which must be followed by a NUL; each entry is
- * valid for `data_bytes` of data. */
+ * validated against `data_bytes` bytes of data. */
 mha_status mha__safetensors_header(mha_file *file, const char *path, const char *text, size_t n, size_t data_bytes,
                                    mha_error *err);
 mha_status mha__npy_open(mha_file *file, const mha__source *source, mha_error *err);
 
-/* Loads the bytes [offset, offset + n) of the file, which must lie inside it: mapped, or copied with `no_map` or if
- * the file system cannot map. Valid until mha__data_drop. */
+/* Loads the bytes [offset, offset + n) of the file, which must be inside it. Maps them; copies them with `no_map`, or
+ * if the file system does not support mapping. Valid until mha__data_drop. */
 mha_status mha__data_load(mha_file *file, const mha__source *source, size_t offset, size_t n, const char **data,
                           mha_error *err);
 void mha__data_drop(mha_file *file);
 
-/* Opens a file of any format, without tensors: data [bytes] is its whole content, mapped or copied, valid until
- * mha_file_free. */
+/* Opens a file of any format as a file without tensors. `data` [bytes] is its whole content, mapped or copied, and
+ * valid until mha_file_free. */
 mha_status mha__file_open_bytes(mha_ctx *ctx, const char *path, bool no_map, mha_file **file, const char **data,
                                 size_t *bytes, mha_error *err);
 
@@ -63,10 +62,12 @@ mha_status mha__file_open_bytes(mha_ctx *ctx, const char *path, bool no_map, mha
  * again. */
 void mha__data_rest(const mha_file *file, const mha_tensor *tensor);
 
-/* Returns the metadata string of a key, and its length (NULL = not needed); NULL if the file has no such key. */
+/* Returns the metadata string of a key, and its length unless NULL was passed for it; NULL if the file does not have
+ * the key. */
 const char *mha__metadata_find(const mha_file *file, const char *key, size_t *bytes);
 
-/* Allocates `n` > 0 bytes for data of a file of that size; fails with "needs N GiB, this machine has M". */
+/* Allocates `n` > 0 bytes for data of a file of that size; fails with "requires N GiB, but this machine has only M
+ * GiB". */
 mha_status mha__data_memory(mha_ctx *ctx, const char *name, size_t n, void **memory, mha_error *err);
 
 #endif

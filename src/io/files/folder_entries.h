@@ -13,12 +13,12 @@ const char *mha__entries_next(DIR *entries);
 /* Returns true if `name` matches an entry of `known`, which ends with NULL. A pattern "*x" matches names that end in
  * x, "x*" names that begin with x. */
 bool mha__entries_known(const char *name, const char *const *known);
-/* Returns true if the name still refers to this open folder. */
+/* Returns true if `name` still refers to this open folder. */
 bool mha__entries_are(int dir, const char *name, DIR *entries);
 /* Renames an entry of `dir`. Returns 0, or an errno. */
 int mha__entries_rename(int dir, const char *from, const char *to);
-/* Removes the files of the folder `name` in `dir`, which `entries` lists, and then the folder. Returns 0, or an errno
- * if the folder still exists. Another process may remove the same folder concurrently, so a missing entry counts as
+/* Removes the files listed by `entries` of the folder `name` in `dir`, and then the folder. Returns 0, or an errno if
+ * the folder still exists. Another process may remove the same folder concurrently, so a missing entry counts as
  * removed. Allocates no memory. */
 int mha__entries_remove(int dir, const char *name, DIR *entries);
 

@@ -35,17 +35,17 @@ static bool is_taken(int fd, int how)
     return flock(fd, how | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-/* Longer than mha__folder_lock_held holds the lock, which it takes for its check. */
+/* Must exceed the time for which mha__folder_lock_held holds the lock during its check. */
 static const struct timespec a_moment = {.tv_nsec = 20 * 1000 * 1000};
 
-/* Opens and locks the file; on a file system without locks, it is not locked. */
+/* Opens and locks the file; on a file system without locks, only opens it. */
 static int open_locked(int parent, const char *lock, bool *taken)
 {
     for (;;) {
         const int fd = mha__open_at(parent, lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
         *taken = fd >= 0 && is_taken(fd, LOCK_EX) && (nanosleep(&a_moment, NULL) != 0 || is_taken(fd, LOCK_EX));
         if (fd < 0 || *taken || is_there(parent, lock, fd)) return fd;
-        close(fd); /* its writer has just finished and removed it */
+        close(fd); /* the previous writer has just finished and removed the file */
     }
 }
 
@@ -64,7 +64,7 @@ mha_status mha__folder_lock_free(int parent, const char *folder, int fd, mha_err
     mha_status status = MHA_OK;
     const lock_name name = name_of(folder);
     if (fd < 0) return MHA_OK;
-    /* Removed before the lock is released: a waiting writer checks that the file still exists. */
+    /* Removes the file before releasing the lock; a waiting writer checks that the file still exists. */
     if (unlinkat(parent, name.text, 0) != 0 && errno != ENOENT)
         status = mha__fail_errno(err, "cannot be removed", name.text, errno);
     close(fd);

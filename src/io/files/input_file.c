@@ -1,6 +1,6 @@
 /* input_file.c - opens and reads input files (input_file.h).
  *
- * All checks use the open descriptor, never the name, so that nothing can change between check and use. */
+ * All checks use the open descriptor, not the name, so nothing can change between check and use. */
 #include "io/files/input_file.h"
 
 #include "base/ctx.h"
@@ -22,7 +22,7 @@ mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, i
 
 mha_status mha__in_folder(mha_status status, const char *folder, const char *name, mha_error *err)
 {
-    enum { TAIL = 160 }; /* displayed bytes of a long folder name: its end, which distinguishes it */
+    enum { TAIL = 160 }; /* a long folder name is shown by its last bytes, which distinguish it */
     if (status == MHA_OK || !err || !*folder || strncmp(err->message, name, strlen(name)) != 0) return status;
     size_t n = strlen(folder), skip = n > TAIL ? n - TAIL : 0;
     while (skip > 0 && skip < n && ((unsigned char)folder[skip] & 0xC0) == 0x80)
@@ -103,9 +103,9 @@ mha_status mha__source_open(mha__source *source, const char *folder, const char 
     struct stat st;
     mha_status status = MHA_OK;
     if (fstat(fd, &st) != 0)
-        status = mha__fail_errno(err, "cannot ask about", name, errno);
+        status = mha__fail_errno(err, "cannot get the status of", name, errno);
     else if (!S_ISREG(st.st_mode))
-        status = mha__fail(err, MHA_ERR_IO, "%s: is %s, not a regular file", mha__quote(&q, name, strlen(name)),
+        status = mha__fail(err, MHA_ERR_IO, "%s: must be a regular file (got %s)", mha__quote(&q, name, strlen(name)),
                            mha__file_kind(st.st_mode));
     else if (st.st_size < 0 || (off_t)(size_t)st.st_size != st.st_size)
         status = mha__fail(err, MHA_ERR_IO, "%s: too large for this machine", mha__quote(&q, name, strlen(name)));
@@ -162,8 +162,8 @@ mha_status mha__read_whole(mha_ctx *ctx, const char *folder, const char *name, s
     mha_status status = MHA_OK;
     char *text = NULL;
     if (source.size > limit)
-        status = mha__fail(err, MHA_ERR_FORMAT, "%s: %zu bytes, the limit is %zu", mha__quote(&q, name, strlen(name)),
-                           source.size, limit);
+        status = mha__fail(err, MHA_ERR_FORMAT, "%s: must be at most %zu bytes (got %zu)",
+                           mha__quote(&q, name, strlen(name)), limit, source.size);
     else if (!(text = mha__alloc(ctx, source.size + 1)))
         status = mha__no_memory(err, source.size + 1, mha__quote(&q, name, strlen(name)));
     else

@@ -1,7 +1,7 @@
 /* output_file.c - writes a file under a temporary name next to its destination, then renames it.
  *
- * Invariant: only rename touches the final name, and every failure removes the temporary file. Only a killed process
- * leaves one behind. */
+ * Invariant: only rename modifies the entry of the final name, and every failure removes the temporary file. Only a
+ * killed process leaves a temporary file behind. */
 #include "io/files/output_file.h"
 #include "mha/io.h"
 #include <errno.h>
@@ -40,7 +40,7 @@ static mha_status split_path(mha__outfile *f, const char *path, char folder[PATH
 
 /* ---- begin, put, end ---- */
 
-/* Checks what exists under the name now; symbolic links are not followed. */
+/* Checks the existing entry of that name; does not follow symbolic links. */
 static mha_status look(mha__outfile *f, bool overwrite, mha_error *err)
 {
     struct stat st;
@@ -48,9 +48,9 @@ static mha_status look(mha__outfile *f, bool overwrite, mha_error *err)
     mha__quote(&q, f->path, strlen(f->path));
     if (fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? MHA_OK : fail(f, errno, err);
     if (!S_ISREG(st.st_mode))
-        return mha__fail(err, MHA_ERR_IO, "%s: is not overwritten: it is %s", q.text,
+        return mha__fail(err, MHA_ERR_IO, "%s: cannot overwrite: it is %s", q.text,
                          S_ISLNK(st.st_mode) ? "a symbolic link" : mha__file_kind(st.st_mode));
-    if (!overwrite) return mha__fail(err, MHA_ERR_IO, "%s: is not overwritten: it exists", q.text);
+    if (!overwrite) return mha__fail(err, MHA_ERR_IO, "%s: cannot create: it already exists", q.text);
     f->replaces = true;
     f->mode = st.st_mode & 0777;
     return MHA_OK;
@@ -62,7 +62,7 @@ static mha_status create_temporary(mha__outfile *f, mha_error *err)
     if (f->fd >= 0) return MHA_OK;
     if (errno != EEXIST) return fail(f, errno, err);
     mha__quoted q1, q2;
-    return mha__fail(err, MHA_ERR_IO, "%s: will not be written: %s is left over from a killed run or in use; remove it",
+    return mha__fail(err, MHA_ERR_IO, "%s: cannot write: %s is in use, or left over from a killed run; then remove it",
                      mha__quote(&q1, f->path, strlen(f->path)), mha__quote(&q2, f->temporary, strlen(f->temporary)));
 }
 
@@ -119,13 +119,13 @@ int mha__sync_folder(int dir)
     return failed == EINVAL ? 0 : failed;
 }
 
-/* Sets permissions and syncs the temporary file; closes it in any case. Returns 0, or an errno. */
+/* Sets permissions, syncs the temporary file, and closes it even on failure. Returns 0, or an errno. */
 static int close_temporary(mha__outfile *f, bool whole)
 {
     int failed = 0;
     if (whole && f->replaces && fchmod(f->fd, f->mode) != 0) failed = errno;
     if (whole && !failed) failed = sync_open(f->fd);
-    if (close(f->fd) != 0 && errno != EINTR && !failed) failed = errno; /* EINTR: it is closed anyway */
+    if (close(f->fd) != 0 && errno != EINTR && !failed) failed = errno; /* EINTR: the descriptor is closed anyway */
     return failed;
 }
 

@@ -1,4 +1,4 @@
-/* output_file.h - a file that gets its name when it is complete: NAME.tmp.PID next to it, fsync, rename. */
+/* output_file.h - a file that appears only when complete: written as NAME.tmp.PID next to it, synced, renamed. */
 #ifndef MHA_IO_FILES_OUTPUT_FILE_H
 #define MHA_IO_FILES_OUTPUT_FILE_H
 
@@ -15,11 +15,12 @@ typedef struct mha__outfile {
     mode_t mode;   /* permissions of the existing file */
 } mha__outfile;
 
-/* Begins the file at `path`, under the rules of mha_file_write. */
+/* Begins the file at `path`, by the rules of mha_file_write. */
 mha_status mha__outfile_begin(mha__outfile *file, const char *path, bool overwrite, mha_error *err);
-/* Begins the new file `name` of the open folder `dir`, which messages call `folder`. The caller syncs the folder. */
+/* Begins the new file `name` in the open folder `dir`, which messages call `folder`. The caller must sync the
+ * folder. */
 mha_status mha__outfile_begin_in(mha__outfile *file, int dir, const char *folder, const char *name, mha_error *err);
-/* Writes bytes at `offset`; bytes that are never written are 0. */
+/* Writes bytes at `offset`; unwritten bytes are 0. */
 mha_status mha__outfile_put(mha__outfile *file, size_t offset, const void *data, size_t bytes, mha_error *err);
 /* Renames the file to its final name if `status` is MHA_OK, else removes it. Returns the resulting status. */
 mha_status mha__outfile_end(mha__outfile *file, mha_status status, mha_error *err);

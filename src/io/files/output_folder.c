@@ -1,7 +1,7 @@
 /* output_folder.c - writes a folder under a temporary name next to its destination, then renames it.
  *
- * Invariant: one rename or one exchange touches the final name, and only after every file is on disk. Only files with
- * known names are removed, and only from a folder that contains no others. */
+ * Invariant: a single rename or exchange modifies the entry of the final name, after all files are on disk. Only files
+ * with known names are removed, and only from a folder that contains no other files. */
 #include "io/files/output_folder.h"
 #include "io/files/folder_entries.h"
 #include "io/files/output_folder_replace.h"
@@ -44,24 +44,24 @@ static mha_status split_path(mha__folder *f, const char *path, mha_error *err)
 
 /* ---- content of a folder ---- */
 
-/* Checks whether this entry of the existing folder may be removed. A missing entry may be: another process is
- * replacing the folder concurrently. */
+/* Checks whether this entry of the existing folder may be removed. A missing entry passes, because another process may
+ * be replacing the folder. */
 static mha_status look_at(mha__folder *f, int dir, const char *name, const char *const *known, mha_error *err)
 {
     struct stat st;
     mha__quoted q1 = {0}, q2 = {0};
     mha__quote(&q1, f->path, strlen(f->path));
     mha__quote(&q2, name, strlen(name));
-    if (!f->overwrite) return mha__fail(err, MHA_ERR_IO, "%s: is not overwritten: it contains %s", q1.text, q2.text);
+    if (!f->overwrite) return mha__fail(err, MHA_ERR_IO, "%s: cannot overwrite: it contains %s", q1.text, q2.text);
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? MHA_OK : fail(f, errno, err);
     if (S_ISDIR(st.st_mode) || !mha__entries_known(name, known))
-        return mha__fail(err, MHA_ERR_IO, "%s: is not overwritten: it contains %s, which is not a file of a checkpoint",
+        return mha__fail(err, MHA_ERR_IO, "%s: cannot overwrite: it contains %s, which is not a file of a checkpoint",
                          q1.text, q2.text);
     f->replaces = true;
     return MHA_OK;
 }
 
-/* Checks what exists under the name now; symbolic links are not followed. */
+/* Checks the existing entry of that name; does not follow symbolic links. */
 static mha_status look(mha__folder *f, const char *const *known, mha_error *err)
 {
     struct stat st;
@@ -69,7 +69,7 @@ static mha_status look(mha__folder *f, const char *const *known, mha_error *err)
     f->replaces = false;
     if (fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? MHA_OK : fail(f, errno, err);
     if (!S_ISDIR(st.st_mode))
-        return mha__fail(err, MHA_ERR_IO, "%s: is not overwritten: it is %s", mha__quote(&q, f->path, strlen(f->path)),
+        return mha__fail(err, MHA_ERR_IO, "%s: cannot overwrite: it is %s", mha__quote(&q, f->path, strlen(f->path)),
                          S_ISREG(st.st_mode)   ? "a file"
                          : S_ISLNK(st.st_mode) ? "a symbolic link"
                                                : mha__file_kind(st.st_mode));
@@ -98,9 +98,9 @@ static bool is_leftover(const mha__folder *f, const char *entry, const char *kin
 }
 
 /* A process that writes or replaces a folder holds a lock on it until it exits. A temporary folder that can be locked
- * was therefore left behind by a killed process. If NAME does not exist, a leftover .NAME.old.PID is the only
- * remaining copy and is kept: nobody else can have removed NAME while the lock is held. A folder that has been renamed
- * in the meantime is a finished folder, not a leftover. A folder that cannot be removed stays. */
+ * was therefore left behind by a killed process. If NAME does not exist, a leftover .NAME.old.PID is the only remaining
+ * copy and is kept: no other process can have removed NAME while the lock is held. A folder that has been renamed in
+ * the meantime is a finished folder, not a leftover. A folder that cannot be removed stays. */
 static void remove_if_left(const mha__folder *f, const char *entry)
 {
     const bool old = is_leftover(f, entry, "old");
@@ -124,13 +124,12 @@ static void remove_leftovers(const mha__folder *f)
 static mha_status in_the_way(const mha__folder *f, mha_error *err)
 {
     mha__quoted q1 = {0}, q2 = {0};
-    return mha__fail(err, MHA_ERR_IO,
-                     "%s: will not be written: %s is in use, or left over from a killed run; remove it then",
+    return mha__fail(err, MHA_ERR_IO, "%s: cannot write: %s is in use, or left over from a killed run; then remove it",
                      mha__quote(&q1, f->path, strlen(f->path)), mha__quote(&q2, f->place, strlen(f->place)));
 }
 
-/* Creates and locks the temporary folder. Before the lock is taken, another process may mistake the folder for a
- * leftover and remove it; then it is created again. On a file system without locks, leftovers are kept. */
+/* Creates and locks the temporary folder. Before it is locked, another process may mistake it for a leftover and remove
+ * it; if so, creates it again. On a file system without locks, leftovers are kept. */
 static mha_status create_temporary(mha__folder *f, mha_error *err)
 {
     for (;;) {
@@ -160,7 +159,7 @@ static void close_both(mha__folder *f)
     f->inside = f->dir = -1;
 }
 
-/* Opens the parent folder, and checks what exists under the name. */
+/* Opens the parent folder, and checks the existing entry of that name. */
 static mha_status open_parent(mha__folder *f, const char *path, bool overwrite, const char *const *known,
                               mha_error *err)
 {
@@ -222,7 +221,7 @@ static int take_name(const mha__folder *f, const char *const *known, mha__replac
     return renameat(f->dir, f->temporary, f->dir, f->name) == 0 ? 0 : errno;
 }
 
-/* Returns true if another process has created or removed the entry under the name between the check and the rename. */
+/* Returns true if another process created or removed the entry between the check and the rename. */
 static bool is_overtaken(const mha__folder *f, int failed)
 {
     return f->replaces ? failed == ENOENT : failed == ENOTEMPTY || failed == EEXIST;
@@ -232,20 +231,20 @@ static mha_status fail_left(const mha__folder *f, const char *left, int number, 
 {
     mha__quoted q = {0};
     char why[sizeof q.text + 64];
-    snprintf(why, sizeof why, "is written, but %s, which it replaces, cannot be removed",
+    snprintf(why, sizeof why, "is written, but cannot remove %s, which it replaces",
              mha__quote(&q, left, strlen(left)));
     return mha__fail_errno(err, why, f->path, number);
 }
 
 mha_status mha__folder_commit(mha__folder *folder, const char *const *known, mha_error *err)
 {
-    enum { TURNS = 1000 }; /* attempts, each lost to another process */
+    enum { TURNS = 1000 }; /* attempts before giving up, each lost to another process */
     mha__folder *f = folder;
     mha__replaced r = {0};
     int failed = mha__sync_folder(f->inside);
     mha_status status = failed ? fail(f, failed, err) : MHA_OK;
     for (int turn = 0; status == MHA_OK; turn++) {
-        status = look(f, known, err); /* check again: it may have changed */
+        status = look(f, known, err); /* check again, because the entry may have changed */
         failed = status == MHA_OK ? take_name(f, known, &r) : 0;
         if (!failed || r.left || !is_overtaken(f, failed) || turn == TURNS) break;
     }

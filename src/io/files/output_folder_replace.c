@@ -26,9 +26,9 @@ static bool holds_known(DIR *entries, const char *const *known)
     return true;
 }
 
-/* The old folder now has the name `name`. If another process was faster, it is not the folder that was checked, and it
- * is opened and checked here. Returns 0, or an errno: ENOENT if it has been removed, ENOTEMPTY if it contains files
- * that must not be removed. */
+/* Opens and checks the old folder, which is now called `name`, if another process has replaced the folder that was
+ * checked. Returns 0, or an errno: ENOENT if it has been removed, ENOTEMPTY if it contains files that must not be
+ * removed. */
 static int open_again(const mha__folder *f, const char *name, const char *const *known, mha__replaced *r)
 {
     if (!mha__entries_are(f->dir, name, r->old)) {
@@ -41,8 +41,8 @@ static int open_again(const mha__folder *f, const char *name, const char *const 
     return f->aside[0] || holds_known(r->old, known) ? 0 : ENOTEMPTY;
 }
 
-/* Renames the old folder, whose name is now `name`, to the name aside, or removes it. `changed` is the result of
- * open_again. Returns 0, or an errno and sets `left`. */
+/* Renames the old folder, now called `name`, to the name `aside`, or removes it. `changed` is the result of open_again.
+ * Returns 0; on failure, returns an errno and sets `left`. */
 static int put_aside(const mha__folder *f, const char *name, int changed, mha__replaced *r)
 {
     if (changed == ENOENT) return 0;
@@ -64,7 +64,7 @@ static int exchange_names(const mha__folder *f)
 #endif
 }
 
-/* Renames the old folder, then moves the new one to its name. Returns 0, or an errno. */
+/* Renames the old folder, then moves the new folder to its name. Returns 0, or an errno. */
 static int rename_both(const mha__folder *f, const char *const *known, mha__replaced *r)
 {
     snprintf(r->name, sizeof r->name, ".%.*s.old.%ld", NAME_MAX - 32, f->name, (long)getpid());
@@ -76,8 +76,8 @@ static int rename_both(const mha__folder *f, const char *const *known, mha__repl
     return renameat(f->dir, r->name, f->dir, f->name) == 0 ? failed : errno;
 }
 
-/* Moves the new folder to the name. Returns 0, or an errno: ENOENT if another process has changed the entry, which
- * must then be checked again. */
+/* Moves the new folder to its final name. Returns 0, or an errno: ENOENT if another process has changed the entry,
+ * which must be checked again. */
 static int swap(const mha__folder *f, const char *const *known, mha__replaced *r)
 {
     const int failed = exchange_names(f);
@@ -88,7 +88,7 @@ static int swap(const mha__folder *f, const char *const *known, mha__replaced *r
     return put_aside(f, f->temporary, changed, r);
 }
 
-/* Holds the lock until the old folder is renamed or removed, so that no other process takes it for a leftover. */
+/* Holds the lock until the old folder is renamed or removed, so other processes do not mistake it for a leftover. */
 int mha__folder_exchange(const mha__folder *f, const char *const *known, mha__replaced *r)
 {
     r->old = mha__entries_open(f->dir, f->name);

@@ -11,9 +11,9 @@ typedef struct mha__replaced {
     char name[NAME_MAX + 1];
 } mha__replaced;
 
-/* Moves the temporary folder to the final name. The folder that had this name gets the name aside, or is removed.
- * Returns 0, or an errno. With `left` set, the new folder has its name anyway; ENOENT without `left` means that the
- * entry has changed and must be checked again. */
+/* Moves the temporary folder to the final name. Renames the folder that had this name to the name `aside`, or removes
+ * it. Returns 0, or an errno. If `left` is set, the new folder already has its final name. ENOENT without `left` means
+ * that the entry has changed and must be checked again. */
 int mha__folder_exchange(const mha__folder *f, const char *const *known, mha__replaced *r);
 
 #endif

@@ -1,4 +1,4 @@
-/* sha256.h - SHA-256 (FIPS 180-4) of a byte stream and of a whole file; records identify their sources by it. */
+/* sha256.h - SHA-256 (FIPS 180-4) of a byte stream or a file, by which records identify their sources. */
 #ifndef MHA_IO_FILES_SHA256_H
 #define MHA_IO_FILES_SHA256_H
 
@@ -6,11 +6,11 @@
 
 typedef struct mha__sha256 {
     uint32_t state[8];
-    uint64_t bytes;         /* total processed so far */
+    uint64_t bytes;         /* bytes processed so far */
     unsigned char part[64]; /* bytes of an incomplete block */
 } mha__sha256;
 
-enum { MHA__SHA256_HEX = 65 }; /* 64 lower-case digits and a NUL */
+enum { MHA__SHA256_HEX = 65 }; /* 64 lower-case hexadecimal digits and a NUL */
 
 void mha__sha256_begin(mha__sha256 *hash);
 void mha__sha256_add(mha__sha256 *hash, const void *bytes, size_t count);

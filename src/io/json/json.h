@@ -1,10 +1,10 @@
-/* json.h - reads JSON input: parsed under the rules of json_scan.h, stored as a tree, and accessed through getters
- * whose errors name the key and the value.
+/* json.h - reads JSON input: parsed by the rules of json_scan.h, stored as a tree, and accessed by getters whose errors
+ * name the key and the value.
  *
- * A tree is one block of context memory. It consists of 16 bytes per value or key in file order, the text of the file,
- * in which strings are decoded in place, and a hash table of all keys. Finding a key takes constant time in an object
- * of any size. No key occurs twice in an object (compared after decoding). A file of more than MHA__JSON_NODES values
- * and keys is rejected before any of them is stored. NUL inside a string value is data: strings are pointer and
+ * A tree is one block of context memory. It holds 16 bytes per value or key in file order, the text of the file, whose
+ * strings are decoded in place, and a hash table of all keys. Finding a key takes constant time in an object of any
+ * size. Duplicate keys in an object are an error (compared after decoding). A file of more than MHA__JSON_NODES values
+ * and keys is rejected before any of them is stored. String values may contain NUL, so strings have a pointer and a
  * length. */
 #ifndef MHA_IO_JSON_JSON_H
 #define MHA_IO_JSON_JSON_H
@@ -23,7 +23,7 @@ mha_status mha__json_parse(mha_ctx *ctx, const char *file, const char *text, siz
 mha_status mha__json_read(mha_ctx *ctx, const char *folder, const char *name, size_t limit, const mha__json **root,
                           mha_error *err);
 void mha__json_free(const mha__json *root);
-/* Returns the memory of the tree, text included [bytes]. */
+/* Returns the memory of the tree, including the text [bytes]. */
 size_t mha__json_memory(const mha__json *root);
 
 /* ---- values: NULL represents an absent value ---- */
@@ -37,23 +37,23 @@ bool mha__json_is_bool(const mha__json *value);
 bool mha__json_is_number(const mha__json *value);
 /* Returns the number of items of an array or members of an object; 0 for any other type. */
 size_t mha__json_size(const mha__json *value);
-/* Returns a member of an object, or an item of an array; NULL if absent. If the array holds arrays or objects, finding
- * an item takes time proportional to `index`; use mha__json_each to iterate over all items. */
+/* Returns a member of an object, or an item of an array; NULL if absent. If the array contains arrays or objects,
+ * finding an item takes time proportional to `index`; to iterate over all items, use mha__json_each. */
 const mha__json *mha__json_get(const mha__json *object, const char *key);
 const mha__json *mha__json_item(const mha__json *array, size_t index);
-/* An integer, or 0 for any other type; an integer or a real, or 0 for any other type. */
+/* Return an integer, or 0 for any other type; an integer or real, or 0 for any other type. */
 int64_t mha__json_as_int(const mha__json *value);
 double mha__json_as_number(const mha__json *value);
-/* Returns a NUL-terminated string, or NULL for any other type; and its length, or 0 for any other type. */
+/* Return a NUL-terminated string, or NULL for any other type; its length, or 0 for any other type. */
 const char *mha__json_as_text(const mha__json *value);
 size_t mha__json_bytes(const mha__json *value);
-/* Returns true for the same type and content; the order of members is ignored. */
+/* Returns true if type and content are equal, regardless of the order of members. */
 bool mha__json_equal(const mha__json *a, const mha__json *b);
 
 /* Iterator over the items of an array or the members of an object:  for (mha__json_step i = {0}; mha__json_each(list,
  * &i);) */
 typedef struct mha__json_step {
-    const mha__json *value, *key; /* key: NULL in an array; else a string for mha__json_as_text */
+    const mha__json *value, *key; /* key: a string for mha__json_as_text; NULL in an array */
     size_t index;
 } mha__json_step;
 
@@ -69,23 +69,23 @@ typedef struct mha__json_obj {
 } mha__json_obj;
 
 /* A key that is absent or null leaves *value unchanged, so the caller sets the default before the call; with
- * MHA__REQUIRED it is an error. Any other type or range is MHA_ERR_FORMAT: "config.json: hidden_size must be an
- * integer from 1 to 2147483648 (got "24")". Returned strings and arrays are valid as long as the tree. */
+ * MHA__REQUIRED, it is an error. A wrong type or range is MHA_ERR_FORMAT: "config.json: hidden_size must be an integer
+ * from 1 to 2147483648 (got "24")". Strings and arrays are valid as long as the tree. */
 typedef enum mha__need { MHA__OPTIONAL = 0, MHA__REQUIRED } mha__need;
 
-bool mha__json_has(const mha__json_obj *o, const char *key); /* present and not null */
+bool mha__json_has(const mha__json_obj *o, const char *key); /* the key must be present and not null */
 
-/* An integer in min..max, written as an integer. */
+/* Reads an integer in min..max, written as an integer. */
 mha_status mha__json_int(const mha__json_obj *o, const char *key, mha__need need, int64_t min, int64_t max,
                          int64_t *value, mha_error *err);
-/* A dimension in 1..max; 32.0 is accepted too, as in transformers. */
+/* Reads a dimension in 1..max; also accepts 32.0, as transformers does. */
 mha_status mha__json_dim(const mha__json_obj *o, const char *key, mha__need need, int64_t max, int64_t *value,
                          mha_error *err);
-/* A finite integer or real in min..max. */
+/* Reads a finite integer or real in min..max. */
 mha_status mha__json_number(const mha__json_obj *o, const char *key, mha__need need, double min, double max,
                             double *value, mha_error *err);
 mha_status mha__json_bool(const mha__json_obj *o, const char *key, mha__need need, bool *value, mha_error *err);
-/* If `bytes` is NULL, a string that contains NUL is rejected. */
+/* Reads a string. If `bytes` is NULL, rejects a string that contains NUL. */
 mha_status mha__json_string(const mha__json_obj *o, const char *key, mha__need need, const char **value, size_t *bytes,
                             mha_error *err);
 /* Stores the index of the string in `names` (ends with NULL); `want` lists the names for messages. */
@@ -93,24 +93,24 @@ mha_status mha__json_choice(const mha__json_obj *o, const char *key, mha__need n
                             const char *want, int *index, mha_error *err);
 mha_status mha__json_array(const mha__json_obj *o, const char *key, mha__need need, const mha__json **value,
                            mha_error *err);
-/* *value gets the file of `o`, and `key` as its location; its json stays NULL if the key is absent. */
+/* Reads an object: *value receives the file of `o` and the location `key`; its json stays NULL if the key is absent. */
 mha_status mha__json_object(const mha__json_obj *o, const char *key, mha__need need, mha__json_obj *value,
                             mha_error *err);
 
-/* Rejects keys of an object, not the root, that are not in `keys`, which ends with NULL; `list` names them in the
- * message: "this and that". */
+/* Rejects keys of a nested object that are not in `keys`, which ends with NULL; `list` names the allowed keys for the
+ * message. */
 mha_status mha__json_only(const mha__json_obj *o, const char *const *keys, const char *list, mha_error *err);
 
-/* Fails with "FILE: WHERE.KEY must be WANT (got VALUE)". For checks that no getter covers. */
+/* Fails with "FILE: WHERE.KEY must be WANT (got VALUE)". For checks beyond the getters. */
 mha_status mha__json_refuse(const mha__json_obj *o, const char *key, const char *want, mha_error *err);
-/* The same for entry `index` of an array: "FILE: WHERE.KEY[INDEX] must be WANT (got VALUE)". */
+/* Fails for entry `index` of an array: "FILE: WHERE.KEY[INDEX] must be WANT (got VALUE)". */
 mha_status mha__json_refuse_item(const mha__json_obj *o, const char *key, size_t index, const char *want,
                                  mha_error *err);
 
 /* Formats a value for messages: 32, "gelu", true, null, "an object", "an array"; "nothing" for NULL. Returns
  * q->text. */
 const char *mha__json_show(mha__quoted *q, const mha__json *value);
-/* The same for a token, in streaming readers. */
+/* Formats a token, for streaming readers. */
 const char *mha__json_show_token(mha__quoted *q, const mha__json_token *token);
 
 #endif

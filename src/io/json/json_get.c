@@ -1,4 +1,4 @@
-/* json_get.c - typed access to a parsed JSON object (json.h): one getter per type, one form of error message. */
+/* json_get.c - typed access to a parsed JSON object (json.h): one getter per type, with uniform error messages. */
 #include "io/json/json.h"
 #include "io/json/json_number.h"
 #include <math.h>
@@ -8,7 +8,7 @@
 /* Maximum length of a string in a message [bytes]. */
 enum { SHOWN = 100 };
 
-/* Formats a string of n bytes, of which the first SHOWN + 1 are available. */
+/* Formats a string of n bytes, of which at least the first SHOWN + 1 are available. */
 static const char *show_string(mha__quoted *q, const char *s, size_t n)
 {
     size_t cut = n;
@@ -92,7 +92,7 @@ mha_status mha__json_refuse_item(const mha__json_obj *o, const char *key, size_t
     return refuse(o, key, place, mha__json_item(mha__json_get(o->json, key), index), want, err);
 }
 
-/* Ends every getter: succeeds if the value was read, or if it is absent and optional. */
+/* Returns the status of a getter: MHA_OK if the value was read, or is absent and optional. */
 static mha_status finish(const mha__json_obj *o, const char *key, mha__need need, bool taken, const char *want,
                          mha_error *err)
 {

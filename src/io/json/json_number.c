@@ -1,9 +1,8 @@
 /* json_number.c - see json_number.h.
  *
- * Most numbers in a file have few digits and a small exponent: digits and power of ten are then exact doubles, and
- * one operation rounds once. All other numbers are converted by strtod. To be independent of the locale, whose
- * decimal point may differ, strtod gets text without a decimal point, and the decimal point that snprintf writes is
- * replaced. */
+ * Most numbers in files have few digits and a small exponent, so their digits and power of ten are exact doubles, and
+ * one operation rounds once. All other numbers are converted by strtod. The decimal point depends on the locale, so the
+ * text for strtod has none, and the one that snprintf writes is replaced. */
 #include "io/json/json_number.h"
 #include <float.h>
 #include <stdio.h>
@@ -17,7 +16,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Reads digits from `at` on and returns their end. `scale`: the change of the exponent per kept or dropped digit. */
+/* Reads digits from `at` on and returns their end. `scale` is the exponent change per kept and per dropped digit. */
 static size_t take_digits(const char *text, size_t at, mha__json_decimal *d, bool fraction)
 {
     static const uint64_t most = UINT64_MAX / 10 - 1; /* leaves room for one more digit */
@@ -33,7 +32,7 @@ static size_t take_digits(const char *text, size_t at, mha__json_decimal *d, boo
     return at;
 }
 
-/* Reads the exponent at 'e'; returns 0 if it has no digits. Far beyond the range of a double it stops growing. */
+/* Reads the exponent at 'e'; returns 0 if it has no digits. Caps the exponent far beyond the range of a double. */
 static size_t take_exponent(const char *text, size_t at, mha__json_decimal *d)
 {
     const bool negative = text[at + 1] == '-';
@@ -72,8 +71,8 @@ static bool is_exact(const mha__json_decimal *d)
     return FLT_EVAL_METHOD == 0 && !d->cut && d->digits < (uint64_t)1 << 53 && d->exponent >= -22 && d->exponent <= 22;
 }
 
-/* Enough digits to round correctly: the midpoint of two doubles has at most 767 digits. The rest only matters as zero
- * or nonzero, so one digit represents it. */
+/* Enough digits to round correctly: the midpoint of two doubles has at most 767 digits. Of the remaining digits, it
+ * only matters whether all are 0, so one digit represents them. */
 enum { DIGITS = 800 };
 
 /* Copies the significant digits of `text`; returns their count. */
@@ -114,7 +113,7 @@ static void put_exponent(char *to, int64_t exponent)
     *to = '\0';
 }
 
-/* Calls strtod on digits and an exponent without a decimal point: the same result in every locale. */
+/* Calls strtod on digits and an exponent without a decimal point, so the result does not depend on the locale. */
 static double nearest(const char *text, const mha__json_decimal *d)
 {
     char number[DIGITS + 32];
@@ -149,7 +148,7 @@ static void shorten_exponent(char *text)
     memmove(at, from, strlen(from) + 1);
 }
 
-/* Replaces the decimal point of the locale, of any number of bytes, by '.'; appends ".0" if there is none. */
+/* Replaces the locale's decimal point, of any length, by '.'; appends ".0" if the number has none. */
 static void plain_point(char *text)
 {
     char *at = text + strspn(text, "-0123456789"), *from = at;

@@ -1,5 +1,5 @@
-/* json_scan.c - the tokens of a JSON text (json_scan.h). One pass, no recursion: the open containers are bits of a
- * 64-bit word, which is why MHA__JSON_DEPTH is at most 64. */
+/* json_scan.c - the tokens of a JSON text (json_scan.h). One pass without recursion: the open containers are bits of a
+ * 64-bit word, so MHA__JSON_DEPTH is at most 64. */
 #include "io/json/json_scan.h"
 #include "base/utf8.h"
 #include "io/files/input_file.h"
@@ -47,7 +47,7 @@ const char *mha__json_kind_name(mha__json_kind kind)
     return names[kind];
 }
 
-/* Fails at an invalid byte: "next token must be WANT (got x...)", with the word that starts there. */
+/* Fails at an invalid byte with "next token must be WANT (got WORD)", where WORD starts at that byte. */
 static mha_status unexpected(const mha__json_scan *s, const char *want)
 {
     size_t n = 0;
@@ -105,8 +105,8 @@ static int32_t hex4(const char *p)
     return value;
 }
 
-/* Reads the escape at p; the NUL after the text ends an incomplete one. Returns its length [bytes]; 0 if it is
- * invalid. A lone surrogate is returned as its own code. */
+/* Reads the escape sequence at p; the NUL after the text ends an incomplete sequence. Returns its length [bytes]; 0 if
+ * it is invalid. A lone surrogate is returned as its own code. */
 static size_t read_escape(const char *p, uint32_t *code)
 {
     static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
@@ -130,16 +130,15 @@ static size_t utf8_bytes(uint32_t code)
     return code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
 }
 
-/* Reads the escape at a backslash. */
+/* Reads the escape sequence at a backslash. */
 static mha_status scan_escape(mha__json_scan *s, mha__json_token *t)
 {
     uint32_t code = 0;
     const size_t n = read_escape(s->text + s->at, &code);
     if (n == 0) return mha__json_scan_fail(s, s->at, "invalid escape in a string");
     if ((code & 0xFFFFF800) == 0xD800)
-        return mha__json_scan_fail(s, s->at, "invalid Unicode: \\u%04X is one half of a surrogate pair",
-                                   (unsigned)code);
-    if (code == 0 && t->kind == MHA__JSON_KEY) return mha__json_scan_fail(s, s->at, "a key with NUL in it");
+        return mha__json_scan_fail(s, s->at, "invalid Unicode: \\u%04X is a lone surrogate", (unsigned)code);
+    if (code == 0 && t->kind == MHA__JSON_KEY) return mha__json_scan_fail(s, s->at, "key contains NUL");
     t->escaped = true;
     t->bytes += utf8_bytes(code);
     s->at += n;
@@ -160,12 +159,12 @@ static mha_status scan_string(mha__json_scan *s, mha__json_token *t)
     }
     t->text = s->text + begin;
     t->n = s->at - begin;
-    if (s->at >= s->n) return mha__json_scan_fail(s, t->at, "a string that does not end");
+    if (s->at >= s->n) return mha__json_scan_fail(s, t->at, "unterminated string");
     if (s->text[s->at] != '"')
         return mha__json_scan_fail(s, s->at, "control character 0x%02X in a string", (unsigned char)s->text[s->at]);
     s->at++;
     if (t->n > MHA__STRING_BYTES)
-        return mha__json_scan_fail(s, t->at, "a string longer than %zu bytes", MHA__STRING_BYTES);
+        return mha__json_scan_fail(s, t->at, "string is longer than %zu bytes", MHA__STRING_BYTES);
     return MHA_OK;
 }
 
@@ -308,7 +307,7 @@ static mha_status scan_key(mha__json_scan *s, mha__json_token *t)
     return MHA_OK;
 }
 
-/* Reads what follows a value: the end of its container, or a comma and the next value. */
+/* Reads the token after a value: the end of its container, or a comma and the next value. */
 static mha_status scan_after(mha__json_scan *s, mha__json_token *t)
 {
     if (s->depth == 0) {

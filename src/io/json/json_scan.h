@@ -1,8 +1,8 @@
-/* json_scan.h - JSON as a stream of validated tokens; needs no memory besides the text.
+/* json_scan.h - JSON as a stream of validated tokens, without memory besides the text.
  *
- * RFC 8259 in UTF-8, without NaN, Infinity, lone surrogates and NUL in a key. Limits: MHA__JSON_DEPTH levels, strings
- * of MHA__STRING_BYTES, 64-bit integers, reals in the range of a double. Duplicate keys are not detected here: the
- * reader of the tokens checks the keys that it keeps. */
+ * Accepts RFC 8259 in UTF-8, without NaN, Infinity, lone surrogates, or NUL in a key. Limits: MHA__JSON_DEPTH levels,
+ * strings of MHA__STRING_BYTES, 64-bit integers, reals in the range of a double. Does not detect duplicate keys: the
+ * caller must check the keys that it stores. */
 #ifndef MHA_IO_JSON_JSON_SCAN_H
 #define MHA_IO_JSON_JSON_SCAN_H
 
@@ -12,7 +12,7 @@
 enum {
     MHA__JSON_BOM = 1 << 0,    /* a leading byte order mark is skipped (config.json and similar files) */
     MHA__JSON_HEADER = 1 << 1, /* safetensors header: the first byte must be '{', and an integer -0 is rejected */
-    MHA__JSON_ANY = 1 << 2     /* the text may be any value; without it, an object */
+    MHA__JSON_ANY = 1 << 2     /* the root may be any value; without this flag, it must be an object */
 };
 
 typedef enum mha__json_kind {
@@ -34,7 +34,7 @@ typedef struct mha__json_token {
     mha__json_kind kind;
     bool escaped;     /* `text` contains escapes */
     size_t at;        /* offset of its first byte in the text */
-    const char *text; /* string or key: the bytes between the quotes, undecoded */
+    const char *text; /* for a string or key: the bytes between the quotes, undecoded */
     size_t n;         /* length of `text` [bytes] */
     size_t bytes;     /* length after decoding [bytes]: at most n */
     int64_t integer;
@@ -45,7 +45,7 @@ typedef struct mha__json_scan {
     const char *file, *text;
     size_t n, at;
     unsigned flags;
-    size_t line, line_begin; /* lines before `at`, start of the current one: strings contain no line end */
+    size_t line, line_begin; /* lines before `at`; start of the current line. Strings contain no line ends */
     int depth;
     uint64_t objects; /* bit d: the container at depth d is an object */
     int state;
@@ -57,11 +57,10 @@ typedef struct mha__json_scan {
 mha_status mha__json_scan_begin(mha__json_scan *s, const char *file, const char *text, size_t n, unsigned flags,
                                 mha_error *err);
 mha_status mha__json_next(mha__json_scan *s, mha__json_token *t);
-/* Skips to the end of a value; `t` is its token, the start of its container, or its key. */
+/* Skips a value; `t` is the value's token, the start of its container, or its key. */
 mha_status mha__json_skip(mha__json_scan *s, const mha__json_token *t);
 
-/* Writes the decoded string or key to `to`, which may be the text itself: t->bytes bytes, or as many as fit in
- * `room`. */
+/* Writes the decoded string or key, at most `room` of its t->bytes bytes, to `to`, which may be the text itself. */
 void mha__json_decode(const mha__json_token *t, char *to, size_t room);
 /* Returns true if the string or key equals `name`. */
 bool mha__json_token_is(const mha__json_token *t, const char *name);

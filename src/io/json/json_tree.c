@@ -1,11 +1,11 @@
 /* json_tree.c - a JSON text as a tree (json.h).
  *
  * Two passes over the text: the first validates and counts, the second fills tables of exactly that size. A container
- * is followed by its content, so `span`, the number of nodes of a value, leads to the next value.
+ * is followed by its content. The next value is `span` nodes later, where `span` is the node count of a value.
  *
- * All keys of all objects are in one hash table with open addressing; the object is part of the key. Keys in a hostile
- * file may be crafted to collide. Filling therefore fails if it needs more than 16 probes per key on average, which
- * random keys never do. */
+ * One hash table with open addressing holds the keys of all objects; the object is part of the hash key. Keys in a
+ * hostile file may be crafted to collide. Filling therefore fails if it needs more than 16 probes per key on average,
+ * which random keys never do. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/json/json.h"
@@ -15,8 +15,8 @@
 typedef struct tree tree;
 
 struct mha__json {
-    uint32_t kind : 4, size : 28; /* size: bytes of a string or key; items or members of a container */
-    uint32_t span;                /* nodes of the value, itself included; for a key: the node number of its object */
+    uint32_t kind : 4, size : 28; /* size: bytes of a string or key; number of items or members */
+    uint32_t span;                /* nodes of the value, including itself; for a key: node number of its object */
     union {
         int64_t integer;
         double real;
@@ -25,7 +25,7 @@ struct mha__json {
     } is;
 };
 
-_Static_assert(sizeof(mha__json) == 16, "input_limits.h counts on 16 bytes for each value and key");
+_Static_assert(sizeof(mha__json) == 16, "the limits in input_limits.h assume 16 bytes per value and key");
 _Static_assert(MHA__STRING_BYTES < (size_t)1 << 28 && MHA__JSON_NODES < (size_t)1 << 28, "both fit into `size`");
 
 struct tree {
@@ -48,8 +48,7 @@ static uint32_t hash_key(uint32_t object, const char *key, size_t n)
     return (uint32_t)((hash ^ hash >> 32) * 0x9E3779B97F4A7C15u >> 32);
 }
 
-/* Returns the slot of a key of an object: where it is, or the free slot where it would be stored. A free slot always
- * exists. */
+/* Returns the slot of an object's key, or the free slot where the key would be stored. A free slot always exists. */
 static size_t find_slot(const tree *t, uint32_t object, const char *key, size_t n, size_t *looks)
 {
     size_t at = (size_t)((uint64_t)hash_key(object, key, n) * t->slot_count >> 32);
@@ -133,7 +132,7 @@ static mha__json node_of(const mha__json_token *token, const mha__json_scan *s, 
     return node;
 }
 
-/* `text` is the text of the scan. */
+/* `text` is the text being scanned. */
 static mha_status fill_tree(tree *t, mha__json_scan *s, char *text)
 {
     uint32_t open[MHA__JSON_DEPTH], count = 0;
@@ -159,7 +158,7 @@ static mha_status fill_tree(tree *t, mha__json_scan *s, char *text)
     }
 }
 
-/* Parses; the tree takes ownership of the text. */
+/* Parses the text; the tree takes ownership of it. */
 static mha_status parse_own(mha_ctx *ctx, const char *file, char *text, size_t n, unsigned flags,
                             const mha__json **root, mha_error *err)
 {
@@ -269,7 +268,7 @@ const mha__json *mha__json_item(const mha__json *array, size_t index)
 {
     if (!mha__json_is(array, MHA__JSON_ARRAY) || index >= array->size) return NULL;
     const mha__json *item = array + 1;
-    if (array->span == 1u + array->size) return item + index; /* no containers among the items */
+    if (array->span == 1u + array->size) return item + index; /* the array contains no containers */
     for (; index > 0; index--)
         item += item->span;
     return item;

@@ -167,7 +167,7 @@ mha_status mha__json_written(mha__json_writer *w, const char *what, char **text,
     return whole ? MHA_OK : mha__no_memory(err, bytes, what);
 }
 
-/* ---- from a tree to text ---- */
+/* ---- writing a tree ---- */
 
 static void put_members(mha__json_writer *w, const mha__json *container)
 {
@@ -180,7 +180,7 @@ static void put_members(mha__json_writer *w, const mha__json *container)
     mha__json_close(w, object ? '}' : ']');
 }
 
-/* The recursion is no deeper than the nesting limit of the parser. */
+/* The parser's nesting limit bounds the recursion. */
 void mha__json_put(mha__json_writer *w, const mha__json *value)
 {
     const mha__json_kind kind = mha__json_kind_of(value);

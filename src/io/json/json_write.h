@@ -1,13 +1,13 @@
-/* json_write.h - writes JSON to a growing buffer in memory of the context.
+/* json_write.h - writes JSON to a growing buffer in context memory.
  *
- * A failed allocation is recorded: all later calls do nothing, and mha__json_written reports it. The output is the
- * same in every locale. A byte of a string that is not UTF-8 is written as U+FFFD. */
+ * A failed allocation is stored: all later calls do nothing, and mha__json_written returns the error. The output is the
+ * same in every locale. Bytes of strings that are not UTF-8 are written as U+FFFD. */
 #ifndef MHA_IO_JSON_JSON_WRITE_H
 #define MHA_IO_JSON_JSON_WRITE_H
 
 #include "io/json/json.h"
 
-enum { MHA__JSON_COMPACT = 0 }; /* for `indent`: no blanks; other values = blanks per level */
+enum { MHA__JSON_COMPACT = 0 }; /* no indentation; other values of `indent` = blanks per level */
 
 typedef struct mha__json_writer {
     mha_ctx *ctx;
@@ -15,12 +15,12 @@ typedef struct mha__json_writer {
     size_t n, room;
     int indent, depth;
     int digits;  /* significant digits of reals; 0 = MHA__JSON_EXACT */
-    bool filled; /* the open container is not empty */
-    bool keyed;  /* a key has been written, its value is next */
+    bool filled; /* true if the open container is not empty */
+    bool keyed;  /* true after a key, before its value */
     bool failed;
 } mha__json_writer;
 
-/* A zero-initialized writer with a context and an indent is ready for use. */
+/* A writer with `ctx` and `indent` set and all other members 0 is ready for use. */
 void mha__json_open(mha__json_writer *w, char bracket); /* '{' or '[' */
 void mha__json_close(mha__json_writer *w, char bracket);
 void mha__json_key(mha__json_writer *w, const char *key);
@@ -31,16 +31,15 @@ void mha__json_put_text(mha__json_writer *w, const char *value);
 void mha__json_put_bytes(mha__json_writer *w, const char *value, size_t n);
 /* Writes a value of a tree; NULL counts as a failed allocation. */
 void mha__json_put(mha__json_writer *w, const mha__json *value);
-/* Writes an object given as JSON text; error messages name `file`. */
+/* Writes an object from JSON text; error messages name `file`. */
 mha_status mha__json_put_json(mha__json_writer *w, const char *file, const char *json, mha_error *err);
 
-/* Ends writing: *text gets the text, with a NUL that *n (may be NULL) does not count; free with mha__free. If `text`
- * is NULL or on failure, the text is freed. An allocation failure names `what`. */
+/* Ends writing. *text receives the text, with a NUL that *n (may be NULL) does not count; free it with mha__free. If
+ * `text` is NULL, or on failure, frees the text. The message of an allocation failure names `what`. */
 mha_status mha__json_written(mha__json_writer *w, const char *what, char **text, size_t *n, mha_error *err);
 
-/* Applies changes to the object `json`. `changes` contains an object whose members replace the members with the same
- * key, or are appended. Keys of `removed` (ends with NULL; may be NULL) are removed first. Ends `changes`; error
- * messages name `file`. */
+/* Applies changes to the object `json`: removes the keys in `removed` (ends with NULL; may be NULL), then replaces or
+ * appends the members of the object in `changes`. Ends `changes`; error messages name `file`. */
 mha_status mha__json_changed(const char *file, const char *json, const char *const *removed, mha__json_writer *changes,
                              int indent, char **changed, mha_error *err);
 

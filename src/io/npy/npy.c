@@ -1,11 +1,12 @@
-/* npy.c - numpy's .npy format:  "\x93NUMPY" | version | header length | header | elements.
+/* npy.c - numpy's .npy format: "\x93NUMPY" | version | header length | header | elements.
  *
  *     {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
  *
- * The header is a Python literal, but nothing is evaluated: it must have three keys, each once, with a quoted string,
- * True or False, and a tuple of integers. Supported types are bool, integers and floats; objects (pickles),
- * structures, strings, dates and complex numbers are errors that name the type. Returned elements are row-major and
- * little-endian: arrays in column-major order or big-endian are converted into a copy when the file is opened. */
+ * The header is a Python literal, but is never evaluated: it must have these three keys, each once, with a quoted
+ * string, True or False, and a tuple of integers. Supported types are bool, integers and floats; objects (pickles),
+ * structures, strings, dates and complex numbers are errors whose message names the type. Elements are returned in
+ * row-major, little-endian order: column-major or big-endian arrays are converted into a copy when the file is
+ * opened. */
 #include "io/npy/npy.h"
 #include "base/ctx.h"
 #include "base/size.h"
@@ -30,7 +31,7 @@ const char *mha__npy_type(mha_dtype dtype)
     return NULL;
 }
 
-/* Kinds that numpy writes but this reader does not support, by the letter in descr. */
+/* Kinds that numpy writes and this reader does not support, by their letter in descr. */
 static const struct {
     char letter;
     const char *text;
@@ -143,7 +144,7 @@ static mha_status read_descr(reader *r)
         memcpy(r->descr, text, 3);
         return MHA_OK;
     }
-    return refuse(r, "header: descr: dtype \"%s\" is not known", q.text);
+    return refuse(r, "header: descr: unknown dtype \"%s\"", q.text);
 }
 
 static mha_status read_order(reader *r)
@@ -155,16 +156,16 @@ static mha_status read_order(reader *r)
 /* Reads (), (3,), (3, 4) or (3, 4,); (3) is a number in parentheses, not a tuple. */
 static mha_status read_shape(reader *r)
 {
-    if (!take(r, "(")) return expected(r, "the tuple of the shape");
+    if (!take(r, "(")) return expected(r, "a tuple for the shape");
     bool comma = true;
     while (!take(r, ")")) {
         if (!comma) return expected(r, "a comma or )");
-        if (r->rank == MHA__RANK) return refuse(r, "header: shape: more than %d dimensions", MHA__RANK);
+        if (r->rank == MHA__RANK) return refuse(r, "header: shape must have at most %d dimensions", MHA__RANK);
         if (!take_extent(r, &r->shape[r->rank])) return expected(r, "an integer from 0 to 2^63 - 1 in the shape");
         r->rank++;
         comma = take(r, ",");
     }
-    return r->rank == 1 && !comma ? expected(r, "a comma in the tuple of one") : MHA_OK;
+    return r->rank == 1 && !comma ? expected(r, "a comma after the only dimension") : MHA_OK;
 }
 
 static mha_status read_header(reader *r)
@@ -203,19 +204,19 @@ static mha_status read_header(reader *r)
 /* Finds the start and length of the header; both are inside the file. */
 static mha_status find_header(const reader *r, const mha__source *source, size_t *begin, size_t *length)
 {
-    unsigned char head[12] = {0}; /* magic 6, version 2, length 2 or 4 */
+    unsigned char head[12] = {0}; /* 6 bytes magic, 2 bytes version, 2 or 4 bytes length */
     size_t n = source->size < sizeof head ? source->size : sizeof head;
     MHA__TRY(mha__source_read(source, 0, head, n, r->err));
     if (n > 7 && (head[6] < 1 || head[6] > 3 || head[7] != 0))
-        return refuse(r, ".npy version %d.%d is not supported (1.0, 2.0, 3.0 are)", head[6], head[7]);
+        return refuse(r, ".npy version %d.%d is not supported (supported: 1.0, 2.0, 3.0)", head[6], head[7]);
     *begin = head[6] == 1 ? 10 : 12;
-    if (n < *begin) return refuse(r, "%zu bytes: the .npy file is truncated in its header", source->size);
+    if (n < *begin) return refuse(r, ".npy file of %zu bytes is truncated in its header", source->size);
     *length = head[8] | (size_t)head[9] << 8;
     if (head[6] > 1) *length |= (size_t)head[10] << 16 | (size_t)head[11] << 24;
     if (*length > source->size - *begin)
         return refuse(r, ".npy header length %zu, but only %zu bytes follow it", *length, source->size - *begin);
     if (*length > MHA__NPY_HEADER_BYTES)
-        return refuse(r, ".npy header length %zu, the limit is %zu", *length, MHA__NPY_HEADER_BYTES);
+        return refuse(r, ".npy header length must be at most %zu (got %zu)", MHA__NPY_HEADER_BYTES, *length);
     return MHA_OK;
 }
 
@@ -241,14 +242,14 @@ static mha_status check_size(const reader *r, size_t have, mha_tensor *t)
     if (!mha__bytes(r->shape, r->rank, 1, &elements) || !mha__mul(elements, mha_dtype_size(r->dtype), &t->bytes))
         return refuse(r, "header: shape: the size overflows 64 bits");
     if (t->bytes != have) return refuse(r, "the shape requires %zu bytes of data, the file has %zu", t->bytes, have);
-    t->elements = (int64_t)elements; /* cannot overflow: the file has that many bytes */
+    t->elements = (int64_t)elements; /* cannot overflow, because the file has that many bytes */
     return MHA_OK;
 }
 
 /* ---- conversion of order ---- */
 
-/* Copies into row-major, little-endian order. The index advances like an odometer, last dimension first; `from`
- * advances by the strides of the file, in elements. */
+/* Copies into row-major, little-endian order. The index advances like an odometer, with the last dimension fastest;
+ * `from` advances by the strides of the file, in elements. */
 static void reorder(const reader *r, const mha_tensor *t, const char *from, char *to)
 {
     size_t each = mha_dtype_size(r->dtype);

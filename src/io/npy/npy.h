@@ -4,7 +4,7 @@
 
 #include "mha/io.h"
 
-/* Returns "f4" and the like, without the byte order; NULL if the format does not support the type. */
+/* Returns a type code such as "f4", without the byte order; NULL if the format does not support the type. */
 const char *mha__npy_type(mha_dtype dtype);
 
 #endif

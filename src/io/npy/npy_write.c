@@ -1,5 +1,5 @@
 /* npy_write.c - writes one array as .npy version 1.0: magic, then a header in Python syntax, padded so that the data
- * start at a multiple of 64 bytes, as numpy does. */
+ * starts at a multiple of 64 bytes, as numpy does. */
 #include "base/size.h"
 #include "io/files/output_file.h"
 #include "io/input_limits.h"
@@ -30,7 +30,7 @@ static mha_status check_array(const mha_tensor *array, size_t *bytes, mha_error 
     return MHA_OK;
 }
 
-/* Writes the header of a validated array, and returns its length. */
+/* Writes the header of a validated array and returns its length. */
 static size_t fill_header(const mha_tensor *array, char header[HEADER_MOST])
 {
     char *text = header + MAGIC;

@@ -1,5 +1,4 @@
-/* named_tensors.c - writes a list of named tensors to a safetensors file, and reads such a list from any tensor
- * file. */
+/* named_tensors.c - writes a list of named tensors to a safetensors file, or reads the list from any tensor file. */
 #include "io/safetensors/named_tensors.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -11,15 +10,15 @@
 mha_status mha__named_bytes(const mha_named_tensor *t, size_t *bytes, mha_error *err)
 {
     mha__quoted q = {0};
-    if (!t->name) return mha__fail(err, MHA_ERR_ARG, "a list of tensors: a name must not be NULL");
+    if (!t->name) return mha__fail(err, MHA_ERR_ARG, "list of tensors: names must not be NULL");
     const char *name = mha__quote(&q, t->name, strlen(t->name));
     if (!mha__stored_as(t->dtype))
-        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": dtype is %s, which files do not hold", name,
+        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": dtype must be one that files can store (got %s)", name,
                          mha_dtype_name(t->dtype));
     if (t->rank < 0 || t->rank > 4)
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": rank must be from 0 to 4 (got %d)", name, t->rank);
     if (!mha__bytes(t->shape, t->rank, mha_dtype_size(t->dtype), bytes) || *bytes > INT64_MAX / 2)
-        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": its shape is negative or too large", name);
+        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": shape must not be negative or too large", name);
     if (*bytes && !t->data) return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": data must not be NULL", name);
     return MHA_OK;
 }
@@ -54,7 +53,8 @@ mha_status mha_tensors_write(mha_ctx *ctx, const char *path, const mha_named_ten
     const mha_tensors_writer_options o = {.size = sizeof o, .overwrite = overwrite};
     mha_tensors_writer *writer = NULL;
     if (!path || count < 0 || (count && !list))
-        return mha__fail(err, MHA_ERR_ARG, "tensors to write: path and list must not be NULL, and count 0 or more");
+        return mha__fail(err, MHA_ERR_ARG,
+                         "tensors to write: path and list must not be NULL, and count must be 0 or more");
     MHA__TRY(mha__ctx_find(&ctx, err));
     mha_tensor *views = mha__calloc(ctx, (size_t)count + 1, sizeof *views);
     if (!views) return mha__no_memory(err, (size_t)count * sizeof *views, "a list of tensors");
@@ -104,7 +104,8 @@ mha_status mha_tensors_read(const mha_file *file, const mha_named_tensor *list, 
 {
     mha_error why = {0};
     if (!file || count < 0 || (count && !list))
-        return mha__fail(err, MHA_ERR_ARG, "tensors to read: file and list must not be NULL, and count 0 or more");
+        return mha__fail(err, MHA_ERR_ARG,
+                         "tensors to read: file and list must not be NULL, and count must be 0 or more");
     const char *path = mha_file_path(file);
     const mha_status status = read_list(file, list, count, &why);
     if (status == MHA_OK) return MHA_OK;

@@ -7,7 +7,7 @@
 /* Computes the size of the tensor's data [bytes]. MHA_ERR_ARG for a tensor without name or data, with a dtype that
  * files do not support, or with an invalid shape. */
 mha_status mha__named_bytes(const mha_named_tensor *tensor, size_t *bytes, mha_error *err);
-/* Describes the tensor as a tensor of a file; *view points to name, shape and data of `tensor`. */
+/* Describes `tensor` as a tensor of a file; *view points to its name, shape and data. */
 mha_status mha__named_view(const mha_named_tensor *tensor, mha_tensor *view, mha_error *err);
 
 #endif

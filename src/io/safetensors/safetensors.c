@@ -1,13 +1,13 @@
-/* safetensors.c - the safetensors format:  u64 length N | N bytes of JSON | tensor bytes.
+/* safetensors.c - the safetensors format: u64 length N | N bytes of JSON | tensor bytes.
  *
  *     {"__metadata__": {"format": "pt"}, "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
  *
- * The rules are those of the reference reader. Where that reader is more lenient than the specification, the
- * specification applies: the first byte is '{', and a name or field occurs once. Two fields determine the size of
- * every tensor, its shape and its offsets; they must agree, and all tensors together must cover the data without gaps
- * or overlaps. Every pointer into an accepted file is therefore valid.
+ * The rules are those of the reference reader, except where the specification is stricter: the first byte must be '{',
+ * and names and fields must be unique. The shape and the offsets both determine the size of a tensor and must agree,
+ * and all tensors together must cover the data without gaps or overlaps. Every pointer into an accepted file is
+ * therefore valid.
  *
- * safetensors_header.c reads the header; this file checks what applies to the whole file. */
+ * safetensors_header.c reads the header; this source file checks the rules for the whole file. */
 #include "base/ctx.h"
 #include "io/input_limits.h"
 #include "io/tensor_file.h"
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The state while a file is opened. */
+/* State while opening a file. */
 typedef struct reader {
     mha_file *file;
     const char *path;
@@ -24,7 +24,7 @@ typedef struct reader {
     mha_error *err;
 } reader;
 
-/* Fails with "PATH: tensor "NAME": what", or without the tensor if the name is NULL. */
+/* Fails with "PATH: tensor "NAME": what"; omits the tensor if the name is NULL. */
 static mha_status __attribute__((format(printf, 3, 4)))
 refuse(const reader *r, const char *tensor, const char *what, ...)
 {
@@ -46,7 +46,7 @@ static mha_status check_length(const reader *r, const mha__source *source, size_
 {
     unsigned char head[9] = {0}; /* the length and the first byte of the JSON */
     if (source->size < 8)
-        return refuse(r, NULL, "%zu bytes: neither safetensors (8 bytes at least) nor .npy", source->size);
+        return refuse(r, NULL, "%zu bytes: neither safetensors (at least 8 bytes) nor .npy", source->size);
     size_t rest = source->size - 8;
     MHA__TRY(mha__source_read(source, 0, head, rest > 0 ? 9 : 8, r->err));
     uint64_t n = 0;
@@ -56,19 +56,19 @@ static mha_status check_length(const reader *r, const mha__source *source, size_
     if (n > rest && rest > 0 && head[8] != '{')
         return refuse(
             r, NULL,
-            "neither safetensors nor .npy (of safetensors, the first 8 bytes would be the length of the header, "
-            "%llu, but %zu bytes follow)",
+            "neither safetensors nor .npy (as safetensors, the header length would be %llu, but only %zu bytes follow)",
             (unsigned long long)n, rest);
     if (n > rest)
         return refuse(r, NULL, "header length %llu, but only %zu bytes follow it", (unsigned long long)n, rest);
     if (n > MHA__HEADER_BYTES)
-        return refuse(r, NULL, "header length %llu, the limit is %zu", (unsigned long long)n, MHA__HEADER_BYTES);
+        return refuse(r, NULL, "header length must be at most %zu (got %llu)", MHA__HEADER_BYTES,
+                      (unsigned long long)n);
     if (head[8] != '{') return refuse(r, NULL, "the header begins with byte 0x%02X, not with {", head[8]);
     *length = (size_t)n;
     return MHA_OK;
 }
 
-/* Reads the header into the tables of the file; its text is not kept. */
+/* Reads the header into the tables of the file, and frees its text. */
 static mha_status read_header(const reader *r, const mha__source *source, size_t length)
 {
     char *text = mha__alloc(r->file->ctx, length + 1);
@@ -105,7 +105,7 @@ static void sort_by_name(mha_file *file)
     if (file->metadata_count > 1) qsort(file->metadata, (size_t)file->metadata_count, sizeof *file->metadata, by_key);
 }
 
-/* Checks that no name and no key occurs twice. */
+/* Checks that names and metadata keys are unique. */
 static mha_status check_names(const reader *r)
 {
     const mha_file *file = r->file;
@@ -120,8 +120,8 @@ static mha_status check_names(const reader *r)
     return MHA_OK;
 }
 
-/* Checks that, in file order, each tensor begins where the previous one ends, and the last ends at the end of the
- * file. */
+/* Checks that, in file order, each tensor begins where the previous tensor ends, and the last tensor ends at the end of
+ * the file. */
 static mha_status check_tiling(const reader *r)
 {
     mha_file *file = r->file;
@@ -131,8 +131,8 @@ static mha_status check_tiling(const reader *r)
         const mha__record *record = &file->records[i];
         if (record->begin != end)
             return refuse(r, record->tensor.name, "begins at %zu, %s at %zu: %s", record->begin,
-                          i ? "the tensor before it ends" : "the data begin", end,
-                          record->begin < end ? "bytes used twice" : "bytes that no tensor uses");
+                          i ? "the previous tensor ends" : "the data begins", end,
+                          record->begin < end ? "bytes used twice" : "unused bytes");
         end += record->tensor.bytes; /* at most data_bytes, as read_offsets ensures */
     }
     if (end != r->data_bytes)

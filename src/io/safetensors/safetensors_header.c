@@ -1,7 +1,7 @@
 /* safetensors_header.c - parses the entries of a safetensors header (safetensors.c) from a stream of tokens.
  *
- * The same code passes over the text twice: the first pass validates and counts, the second fills tables of exactly
- * that size. A header is therefore rejected at its first invalid value, before tables are allocated. */
+ * The same code reads the text twice: the first pass validates and counts, the second pass fills tables of exactly that
+ * size. A header is therefore rejected at its first invalid value, before tables are allocated. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/json/json.h"
@@ -20,7 +20,7 @@ typedef struct reader {
     mha__json_scan scan;
     size_t tensors, metadata, extents, string_bytes; /* needed so far */
     bool fill;                                       /* second pass */
-    bool described;                                  /* METADATA has been read */
+    bool described;                                  /* true if METADATA has been read */
     char name[256];                                  /* beginning of the current tensor's name, for messages */
     mha_error *err;
 } reader;
@@ -35,7 +35,7 @@ typedef struct entry {
     bool ignores;   /* true if it has fields that are ignored */
 } entry;
 
-/* Fails with "PATH: tensor "NAME": what", or without the tensor while its name is unknown. */
+/* Fails with "PATH: tensor "NAME": what"; omits the tensor while its name is unknown. */
 static mha_status __attribute__((format(printf, 3, 4))) refuse(const reader *r, bool tensor, const char *what, ...)
 {
     char text[512];
@@ -56,7 +56,7 @@ static mha_status duplicate(const reader *r, const mha__json_token *key)
     return mha__json_scan_fail(&r->scan, key->at, "duplicate object key %s", mha__json_show_token(&q, key));
 }
 
-/* Reserves room for a string, and copies it in the second pass; returns NULL in the first. */
+/* In the first pass, reserves room for a string and returns NULL; in the second pass, copies the string. */
 static const char *keep_string(reader *r, const mha__json_token *t)
 {
     char *kept = r->fill ? r->file->strings + r->string_bytes : NULL;
@@ -78,7 +78,7 @@ static mha_status read_dtype(reader *r, const mha__json_token *t, entry *e)
         mha__json_decode(t, name, sizeof name);
         type = mha__stored_named(name, t->bytes);
     }
-    if (!type) return refuse(r, true, "dtype %s is not known", mha__json_show_token(&q, t));
+    if (!type) return refuse(r, true, "unknown dtype %s", mha__json_show_token(&q, t));
     e->tensor.dtype = type->dtype;
     e->tensor.dtype_name = type->name;
     e->bits = type->bits;
@@ -108,7 +108,7 @@ static mha_status read_shape(reader *r, const mha__json_token *t, entry *e)
         MHA__TRY(read_size(r, "shape", rank, &size, &end));
         e->tensor.rank = (int)rank;
         if (end) return MHA_OK;
-        if (rank == MHA__RANK) return refuse(r, true, "shape has more than %d dimensions", MHA__RANK);
+        if (rank == MHA__RANK) return refuse(r, true, "shape must have at most %d dimensions", MHA__RANK);
         e->shape[rank] = (int64_t)size;
     }
 }
@@ -152,23 +152,23 @@ static mha_status read_field(reader *r, const mha__json_token *key, entry *e)
 
 /* ---- entries ---- */
 
-/* Checks a field that is ignored. It may hold anything except duplicate keys, which are detected by parsing it as a
- * tree; its size is limited to bound the memory. */
+/* Checks a field that is ignored. It may have any content without duplicate keys; parsing it as a tree detects these. A
+ * size limit bounds the memory. */
 static mha_status check_ignored(const reader *r, size_t begin)
 {
     const mha__json *root = NULL;
     mha_error why = {0};
     const size_t n = r->scan.at - begin;
     if (n > MHA__IGNORED_BYTES)
-        return refuse(r, true, "an entry with unknown fields has %zu bytes, the limit is %zu", n, MHA__IGNORED_BYTES);
+        return refuse(r, true, "entry with unknown fields must be at most %zu bytes (got %zu)", MHA__IGNORED_BYTES, n);
     const mha_status status = mha__json_parse(r->file->ctx, "its entry", r->text + begin, n, 0, &root, &why);
     mha__json_free(root);
     if (status == MHA_ERR_FORMAT) return refuse(r, true, "%s", why.message);
     return status == MHA_OK ? MHA_OK : mha__fail(r->err, status, "%s", why.message);
 }
 
-/* Computes elements and bytes from shape and type. The product is formed from the left, as in the reference reader:
- * [0, 2^40, 2^40] is empty, [2^40, 2^40, 0] overflows. */
+/* Computes elements and bytes from shape and type. Multiplies from left to right, as the reference reader does: [0,
+ * 2^40, 2^40] is empty, [2^40, 2^40, 0] overflows. */
 static mha_status count_bytes(const reader *r, entry *e)
 {
     size_t elements, bits;
@@ -177,7 +177,7 @@ static mha_status count_bytes(const reader *r, entry *e)
         return refuse(r, true, "shape: its size in %s overflows 64 bits", t->dtype_name);
     if (bits % 8 != 0)
         return refuse(r, true, "shape: %zu elements of %s do not fill whole bytes", elements, t->dtype_name);
-    t->elements = (int64_t)elements; /* fits: a product below 2^64 bits has fewer than 2^62 elements */
+    t->elements = (int64_t)elements; /* fits, because a tensor below 2^64 bits has fewer than 2^62 elements */
     t->bytes = bits / 8;
     return MHA_OK;
 }
@@ -186,7 +186,7 @@ static mha_status check_offsets(const reader *r, const entry *e)
 {
     const mha_tensor *t = &e->tensor;
     const unsigned long long begin = e->at[0], end = e->at[1];
-    if (begin > end) return refuse(r, true, "data_offsets [%llu, %llu] run backwards", begin, end);
+    if (begin > end) return refuse(r, true, "data_offsets [%llu, %llu] must be in ascending order", begin, end);
     if (end > r->data_bytes)
         return refuse(r, true, "data_offsets [%llu, %llu] end after the %zu bytes of data", begin, end, r->data_bytes);
     if (end - begin != t->bytes)
@@ -218,7 +218,7 @@ static mha_status read_entry(reader *r, const mha__json_token *name)
         return refuse(r, true, "entry must be an object with dtype, shape and data_offsets (got %s)",
                       mha__json_show_token(&q, &t));
     if (name->bytes > MHA__NAME_BYTES)
-        return refuse(r, true, "a name of %zu bytes, the limit is %zu", name->bytes, MHA__NAME_BYTES);
+        return refuse(r, true, "name must be at most %zu bytes (got %zu)", MHA__NAME_BYTES, name->bytes);
     const size_t begin = t.at;
     for (;;) {
         MHA__TRY(mha__json_next(&r->scan, &t));
@@ -288,7 +288,7 @@ static mha_status walk(reader *r, size_t n)
     }
 }
 
-/* Allocates one entry more than needed per table, so that no table is empty and a scalar has a shape to point to. */
+/* Allocates one extra entry per table, so no table is empty and a scalar can point to a shape. */
 static mha_status make_room(const reader *r)
 {
     mha_file *file = r->file;

@@ -49,7 +49,7 @@ static mha_status check_pair(const mha_metadata *m, mha_error *err)
     mha__quoted q = {0};
     mha__quote(&q, m->key, strlen(m->key));
     if (!is_utf8(m->key, strlen(m->key)) || !is_utf8(m->value, value_bytes(m)))
-        return mha__fail(err, MHA_ERR_ARG, "metadata to write: \"%s\" or its value is not UTF-8", q.text);
+        return mha__fail(err, MHA_ERR_ARG, "metadata to write: \"%s\": key and value must be UTF-8", q.text);
     const size_t key = escaped_bytes(m->key, strlen(m->key)), value = escaped_bytes(m->value, value_bytes(m));
     if (key <= MHA__STRING_BYTES && value <= MHA__STRING_BYTES) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "metadata to write: \"%s\": key and value must have at most %zu bytes (got %zu)",
@@ -87,9 +87,9 @@ static mha_status check_names(mha__slot **slots, int64_t count, mha_error *err)
         const char *name = slots[n]->name;
         mha__quote(&q, name, strlen(name));
         if (strcmp(name, METADATA) == 0 || (n > 0 && strcmp(slots[n - 1]->name, name) == 0))
-            return mha__fail(err, MHA_ERR_ARG, "tensors to write: the name \"%s\" is taken twice, or reserved", q.text);
+            return mha__fail(err, MHA_ERR_ARG, "tensors to write: name \"%s\" must be unique and not reserved", q.text);
         if (!is_utf8(name, strlen(name)))
-            return mha__fail(err, MHA_ERR_ARG, "tensors to write: the name \"%s\" is not UTF-8", q.text);
+            return mha__fail(err, MHA_ERR_ARG, "tensors to write: name \"%s\" must be UTF-8", q.text);
     }
     return MHA_OK;
 }

@@ -7,13 +7,13 @@
 
 /* One tensor of the file. */
 typedef struct mha__slot {
-    const char *name; /* borrowed from the caller until the header is written, then owned by the writer */
+    const char *name; /* borrowed from the caller until the header is written, then the writer's copy */
     const mha_tensor *tensor;
     const mha__stored *type;
     size_t begin, bytes, written; /* begin: offset in the data */
 } mha__slot;
 
-/* Checks that no name or key occurs twice and that all are UTF-8. Errors: MHA_ERR_ARG. Changes the order of `slots`. */
+/* Checks that all names and keys are unique and UTF-8. Errors: MHA_ERR_ARG. Changes the order of `slots`. */
 mha_status mha__tensors_check(mha_ctx *ctx, mha__slot **slots, int64_t count, const mha_tensors_writer_options *options,
                               mha_error *err);
 /* Writes the header of `slots` in file order; *text is freed with mha__free. */

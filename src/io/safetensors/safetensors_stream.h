@@ -4,14 +4,14 @@
 
 #include "io/safetensors/safetensors_writer.h"
 
-/* One tensor to write: `from` in its stored type, or, if `dtype` is f32, bf16 or f16, with its floating-point elements
+/* A tensor to write: `from` in its stored type or, if `dtype` is f32, bf16 or f16, with its floating-point elements
  * rounded to nearest even. */
 typedef struct mha__outgoing {
     mha_tensor from;
     mha_dtype dtype; /* MHA_DTYPE_DEFAULT = stored type */
 } mha__outgoing;
 
-/* Writes the new file `name` of the folder. Reports progress as "save". Errors as mha_tensors_writer_create. */
+/* Writes the new file `name` of the folder. Reports progress as "save". Errors: as for mha_tensors_writer_create. */
 mha_status mha__stream_tensors(mha_ctx *ctx, const mha__folder *folder, const char *name, const mha__outgoing *list,
                                int64_t count, const mha_tensors_writer_options *options, mha_error *err);
 

@@ -1,8 +1,8 @@
-/* safetensors_writer.c - writes a safetensors file in pieces (mha/io.h). The offset of every tensor is known when the
- * file is created, so pieces can be written in any order.
+/* safetensors_writer.c - writes a safetensors file in pieces (mha/io.h). All tensor offsets are known when the file is
+ * created, so pieces can be written in any order.
  *
- * The header (safetensors_header_write.c) is checked against the rules of the reader: every file written here can be
- * opened here. */
+ * The header (safetensors_header_write.c) is checked by the rules of the reader, so the reader can open every file
+ * written here. */
 #include "io/safetensors/safetensors_writer.h"
 #include "base/ctx.h"
 #include "base/size.h"
@@ -16,7 +16,7 @@ struct mha_tensors_writer {
     mha_ctx *ctx;
     mha__outfile file;
     bool open;
-    size_t data; /* offset of the data */
+    size_t data; /* offset of the data in the file */
     int64_t count;
     char *names; /* names of all tensors, concatenated */
     mha__slot slots[];
@@ -32,20 +32,20 @@ static mha_status check_tensor(const mha_tensor *t, mha__slot *s, mha_error *err
     const char *name = mha__quote(&q, t->name, strlen(t->name));
     *s = (mha__slot){.name = t->name, .tensor = t};
     if (strlen(t->name) > MHA__NAME_BYTES)
-        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": its name has %zu bytes, the limit is %zu", name,
-                         strlen(t->name), MHA__NAME_BYTES);
+        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": name must be at most %zu bytes (got %zu)", name,
+                         MHA__NAME_BYTES, strlen(t->name));
     s->type = t->dtype != MHA_DTYPE_OTHER ? mha__stored_as(t->dtype)
               : t->dtype_name             ? mha__stored_named(t->dtype_name, strlen(t->dtype_name))
                                           : NULL;
     if (!s->type)
-        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": dtype is %s, which files do not hold", name,
+        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": dtype must be one that files can store (got %s)", name,
                          mha_dtype_name(t->dtype));
     if (t->rank < 0 || t->rank > MHA__RANK || (t->rank && !t->shape))
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": rank must be from 0 to %d, with a shape (got %d)", name,
                          MHA__RANK, t->rank);
     if (!mha__bytes(t->shape, t->rank, s->type->bits, &bits) || bits % 8 || bits / 8 > INT64_MAX / 2)
-        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": its shape is negative, too large, or fills no whole bytes",
-                         name);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "tensor \"%s\": shape must not be negative or too large, and must fill whole bytes", name);
     s->bytes = bits / 8;
     return MHA_OK;
 }
@@ -80,7 +80,7 @@ static mha_status place(mha__slot **order, int64_t count, mha_error *err)
     for (int64_t n = 0; n < count; n++) {
         order[n]->begin = at;
         if (!mha__add(at, order[n]->bytes, &at) || at > INT64_MAX / 2)
-            return mha__fail(err, MHA_ERR_ARG, "tensors to write: more bytes than a file holds");
+            return mha__fail(err, MHA_ERR_ARG, "tensors to write: total size is too large for a file");
     }
     return MHA_OK;
 }
@@ -93,8 +93,8 @@ static mha_status put_header(mha_tensors_writer *w, const char *header, size_t n
     const size_t padded = (n + 7) / 8 * 8;
     char bytes[8], blanks[8] = "       ";
     if (padded > MHA__HEADER_BYTES)
-        return mha__fail(err, MHA_ERR_ARG, "tensors to write: the header has %zu bytes, the limit is %zu", padded,
-                         MHA__HEADER_BYTES);
+        return mha__fail(err, MHA_ERR_ARG, "tensors to write: header must be at most %zu bytes (got %zu)",
+                         MHA__HEADER_BYTES, padded);
     for (int i = 0; i < 8; i++)
         bytes[i] = (char)(unsigned char)(padded >> (8 * i));
     w->data = 8 + padded;
@@ -172,18 +172,22 @@ static mha_status create(mha_ctx *ctx, const destination *to, const mha_tensor *
     return status;
 }
 
-/* Checks shared by both ways to create a writer. */
+/* Checks the arguments for both functions that create a writer. */
 static mha_status check_call(const void *path, const mha_tensor *list, int64_t count,
                              const mha_tensors_writer_options *given, mha_tensors_writer_options *o, mha_error *err)
 {
     if (!path || count < 0 || (count && !list))
-        return mha__fail(err, MHA_ERR_ARG, "tensors to write: path and list must not be NULL, and count 0 or more");
+        return mha__fail(err, MHA_ERR_ARG,
+                         "tensors to write: path and list must not be NULL, and count must be 0 or more");
     if (count > (int64_t)MHA__TENSORS)
-        return mha__fail(err, MHA_ERR_ARG, "tensors to write: %lld, the limit is %zu", (long long)count, MHA__TENSORS);
+        return mha__fail(err, MHA_ERR_ARG, "tensors to write: count must be at most %zu (got %lld)", MHA__TENSORS,
+                         (long long)count);
     MHA__TRY(mha__options_read(o, sizeof *o, given, "mha_tensors_writer_options", err));
     if (o->metadata_count < 0 || (o->metadata_count && !o->metadata))
-        return mha__fail(err, MHA_ERR_ARG, "mha_tensors_writer_options: metadata_count is %lld, metadata is %s",
-                         (long long)o->metadata_count, o->metadata ? "given" : "NULL");
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "mha_tensors_writer_options: metadata_count must be 0 or more, and 0 if metadata is NULL (got %lld)",
+            (long long)o->metadata_count);
     return MHA_OK;
 }
 
@@ -212,7 +216,7 @@ mha_status mha__tensors_writer_in(mha_ctx *ctx, const mha__folder *folder, const
 
 static mha_status not_open(mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_ARG, "tensors to write: the file has been finished or abandoned");
+    return mha__fail(err, MHA_ERR_ARG, "tensors to write: file must not be finished or abandoned");
 }
 
 mha_status mha_tensors_writer_put(mha_tensors_writer *writer, int64_t index, const void *data, size_t bytes,
@@ -223,11 +227,11 @@ mha_status mha_tensors_writer_put(mha_tensors_writer *writer, int64_t index, con
         return mha__fail(err, MHA_ERR_ARG, "mha_tensors_writer_put: %s must not be NULL", writer ? "data" : "writer");
     if (!writer->open) return not_open(err);
     if (index < 0 || index >= writer->count)
-        return mha__fail(err, MHA_ERR_ARG, "mha_tensors_writer_put: index is %lld, there are %lld tensors",
-                         (long long)index, (long long)writer->count);
+        return mha__fail(err, MHA_ERR_ARG, "mha_tensors_writer_put: index must be at least 0 and below %lld (got %lld)",
+                         (long long)writer->count, (long long)index);
     mha__slot *s = &writer->slots[index];
     if (bytes > s->bytes - s->written)
-        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": %zu bytes after the %zu written exceed its %zu",
+        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": %zu bytes after the first %zu exceed its %zu bytes",
                          mha__quote(&q, s->name, strlen(s->name)), bytes, s->written, s->bytes);
     MHA__TRY(mha__outfile_put(&writer->file, writer->data + s->begin + s->written, data, bytes, err));
     s->written += bytes;
@@ -242,7 +246,7 @@ mha_status mha_tensors_writer_finish(mha_tensors_writer *writer, mha_error *err)
     for (int64_t n = 0; n < writer->count; n++) {
         const mha__slot *s = &writer->slots[n];
         if (s->written < s->bytes)
-            return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": only %zu of its %zu bytes are written",
+            return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": only %zu of its %zu bytes were written",
                              mha__quote(&q, s->name, strlen(s->name)), s->written, s->bytes);
     }
     writer->open = false;

@@ -1,8 +1,8 @@
 /* sharded_checkpoint.c - opens the weights of a folder as one file: model.safetensors, or the shards listed in an
  * index.
  *
- * The index is untrusted: its file names must be bare names. Before anything is used, its entry for each tensor is
- * compared with the file, in both directions. Its sizes are not read. */
+ * The index is untrusted: its file names must be bare names. Before any data is used, the entries of the index are
+ * compared with the tensors of the files, in both directions. Sizes in the index are ignored. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "base/struct_size.h"
@@ -17,15 +17,15 @@
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
 
-/* A folder with an index, while it is opened. */
+/* State while opening a folder with an index. */
 typedef struct opening {
     mha_file *whole;
     const mha_file_options *options;
     char *folder, *index; /* a file name of the index has no directory part */
     mha__quoted name;     /* name of the index, for messages */
     const mha__json *map; /* tensor name -> file name */
-    int32_t *place;       /* [tensors of the map] index of its file */
-    const char **names;   /* [files] in the order of first occurrence in the map */
+    int32_t *place;       /* [tensors of the map] file index of each tensor */
+    const char **names;   /* [files] file names, in the order of first occurrence in the map */
     int64_t files;
 } opening;
 
@@ -66,8 +66,8 @@ static mha_status list_map(const opening *o, listed *list, mha_error *err)
     return MHA_OK;
 }
 
-/* Numbers the files in the order of their first tensors. `list` is sorted by file: each place first becomes the index
- * of the first tensor of its file and then, from the front, the number of that file. */
+/* Numbers the files in the order of their first tensors. `list` is sorted by file name. Each place is first set to the
+ * index of the first tensor in the same file, then, in map order, to the number of that file. */
 static mha_status number_files(opening *o, const listed *list, size_t count, mha_error *err)
 {
     for (size_t i = 0, first = 0; i < count; i++) {
@@ -77,7 +77,8 @@ static mha_status number_files(opening *o, const listed *list, size_t count, mha
     for (mha__json_step i = {0}; mha__json_each(o->map, &i);) {
         const bool known = o->place[i.index] != (int32_t)i.index;
         if (!known && o->files == MHA__SHARDS)
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: more than %d files", o->name.text, MHA__SHARDS);
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: weight_map must name at most %d files", o->name.text,
+                             MHA__SHARDS);
         if (!known) o->names[o->files] = mha__json_as_text(i.value);
         o->place[i.index] = known ? o->place[o->place[i.index]] : (int32_t)o->files++;
     }
@@ -89,10 +90,10 @@ static mha_status read_map(opening *o, mha_error *err)
 {
     mha_ctx *ctx = o->whole->ctx;
     const size_t count = mha__json_size(o->map);
-    if (count == 0) return mha__fail(err, MHA_ERR_FORMAT, "%s: weight_map is empty", o->name.text);
+    if (count == 0) return mha__fail(err, MHA_ERR_FORMAT, "%s: weight_map must not be empty", o->name.text);
     if (count > MHA__INDEX_TENSORS)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: weight_map has %zu tensors, the limit is %zu", o->name.text, count,
-                         MHA__INDEX_TENSORS);
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: weight_map must have at most %zu tensors (got %zu)", o->name.text,
+                         MHA__INDEX_TENSORS, count);
     listed *list = mha__calloc(ctx, count, sizeof *list);
     o->place = mha__calloc(ctx, count, sizeof *o->place);
     o->names = mha__calloc(ctx, count < MHA__SHARDS ? count : MHA__SHARDS, sizeof *o->names);
@@ -112,10 +113,10 @@ static mha_status compare(const opening *o, int64_t n, mha_error *err)
         const char *place = mha__json_as_text(mha__json_get(o->map, tensor));
         mha__quoted shown = {0}, quoted = {0};
         if (!place || strcmp(place, o->names[n]) != 0)
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" is in \"%s\", but weight_map has it %s",
-                             o->name.text, mha__quote(&shown, tensor, strlen(tensor)),
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" is in \"%s\", but weight_map %s", o->name.text,
+                             mha__quote(&shown, tensor, strlen(tensor)),
                              mha__quote(&quoted, o->names[n], strlen(o->names[n])),
-                             place ? "in another file" : "nowhere");
+                             place ? "names another file" : "does not list it");
     }
     return MHA_OK;
 }
@@ -131,7 +132,7 @@ static mha_status check_places(const opening *o, mha_error *err)
     return MHA_OK;
 }
 
-/* Allocates "FOLDER/NAME" in memory of the context; NULL on failure. */
+/* Allocates "FOLDER/NAME" in context memory; NULL on failure. */
 static char *join(mha_ctx *ctx, const char *folder, const char *name)
 {
     const size_t bytes = strlen(folder) + strlen(name) + 2;
@@ -191,7 +192,7 @@ static int by_key(const void *a, const void *b)
     return order ? order : x->shard < y->shard ? -1 : x->shard > y->shard;
 }
 
-/* Merges the metadata: each key once, with the value of the last file. */
+/* Merges the metadata; if several files have a key, the value in the last file is used. */
 static mha_status join_metadata(mha_file *f, mha_error *err)
 {
     size_t count = 0;
@@ -249,7 +250,7 @@ static void split(char *path, opening *o)
     if (slash) *slash = '\0';
 }
 
-/* `path` is an index, in memory of the context; it is modified. */
+/* Opens the checkpoint of the index `path`, which is in context memory and is modified. */
 static mha_status open_sharded(mha_ctx *ctx, char *path, const mha_file_options *options, mha_file **out,
                                mha_error *err)
 {

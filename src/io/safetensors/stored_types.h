@@ -5,12 +5,12 @@
 #include "mha/types.h"
 
 typedef struct mha__stored {
-    const char *name; /* as in the file */
-    mha_dtype dtype;  /* MHA_DTYPE_OTHER = copied only */
+    const char *name; /* name, as in the file */
+    mha_dtype dtype;  /* MHA_DTYPE_OTHER = elements can only be copied */
     size_t bits;      /* per element */
 } mha__stored;
 
-/* Returns NULL if no type has the name of `n` bytes. */
+/* Returns the type with the name of `n` bytes; NULL if unknown. */
 const mha__stored *mha__stored_named(const char *name, size_t n);
 /* Returns the stored type of `dtype`; NULL if the format has none. */
 const mha__stored *mha__stored_as(mha_dtype dtype);

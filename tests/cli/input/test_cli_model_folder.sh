@@ -31,7 +31,7 @@ printf '\200\002}q' >pickle.bin
 not_a_model pickle.bin 'a Python pickle'
 not_a_model texts 'neither safetensors'
 not_a_model "$tiny/model.safetensors" 'give the folder that it belongs to'
-not_a_model /dev/null 'not a regular file'
+not_a_model /dev/null 'must be a regular file'
 
 # Folders that lack something; tokenize reads tokenizer.json alone.
 lacks() {

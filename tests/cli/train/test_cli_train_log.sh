@@ -110,7 +110,9 @@ for name in training.json training.jsonl; do
     rm piped/$name
     mkfifo piped/$name
     refused 3 timeout -k 1 10 "$MHA" train --resume -o piped --steps 5
-    has err "piped/$name: "
-    has err 'not a regular file'
+    case $name in
+    training.json) has err 'piped/training.json: not a regular file' ;;
+    *) has err 'piped/training.jsonl: must be a regular file (got a fifo)' ;;
+    esac
 done
 finish

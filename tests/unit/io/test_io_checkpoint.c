@@ -121,7 +121,7 @@ static void what_an_index_may_not_say(void **state)
     const struct {
         const char *map, *sentence;
     } wrong[] = {
-        {"{}", "weight_map is empty"},
+        {"{}", "weight_map must not be empty"},
         {"[]", "weight_map must be an object (got an array"},
         {"{\"a\": 2}", "weight_map.a must be a file name (got 2"},
         {"{\"a\": \"../2\"}", "\"../2\" is not the name of a file in this folder"},
@@ -131,8 +131,8 @@ static void what_an_index_may_not_say(void **state)
         {"{\"a\": \"in\\\\2\"}", "is not the name of a file in this folder"},
         {"{\"a\": \"2\\u00002\"}", "is not the name of a file in this folder"},
         {"{\"a\": \"\"}", "\"\" is not the name of a file in this folder"},
-        {"{\"a\": \"2\"}", "tensor \"b\" is in \"2\", but weight_map has it nowhere"},
-        {"{\"a\": \"2\", \"b\": \"1\"}", "tensor \"b\" is in \"2\", but weight_map has it in another file"},
+        {"{\"a\": \"2\"}", "tensor \"b\" is in \"2\", but weight_map does not list it"},
+        {"{\"a\": \"2\", \"b\": \"1\"}", "tensor \"b\" is in \"2\", but weight_map names another file"},
         {"{\"a\": \"2\", \"b\": \"2\", \"e\": \"2\"}", "tensor \"e\" is not in the file that weight_map names"},
     };
     const char *folder = shards(GOOD), *index = files_path(folder, INDEX);

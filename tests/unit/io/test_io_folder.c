@@ -167,7 +167,7 @@ static void test_foreign(void **state)
     mha_error err = {0};
     make("y", "notes.txt", "mine");
     assert_int_equal(replace("y", false, NULL, &err), MHA_ERR_IO);
-    assert_non_null(strstr(err.message, "/x: is not overwritten: it contains notes.txt"));
+    assert_non_null(strstr(err.message, "/x: cannot overwrite: it contains notes.txt"));
     holds("x", "notes.txt", "mine");
     holds("gone", "a", "old");
     assert_int_equal(files_count(folder), 2);

@@ -131,7 +131,7 @@ static void full_disk(void **state)
     const mha_tensor array = {.dtype = MHA_U8, .rank = 1, .shape = (int64_t[]){sizeof data}, .data = data};
     files_write(path, "old", 3);
     assert_int_equal(mha_npy_write(path, &array, 0, &err), MHA_ERR_IO);
-    assert_non_null(strstr(err.message, "it exists"));
+    assert_non_null(strstr(err.message, "it already exists"));
     const pid_t child = fork();
     if (child == 0) {
         const struct rlimit limit = {5000, 5000};

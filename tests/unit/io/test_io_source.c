@@ -62,13 +62,13 @@ static void only_regular_files(void **state)
     const char *folder = files_folder();
     const char *path = files_path(folder, "x");
     expect_refusal(path, "No such file");
-    expect_refusal(folder, "is a directory");
-    expect_refusal("/dev/zero", "is a character device");
+    expect_refusal(folder, "must be a regular file (got a directory)");
+    expect_refusal("/dev/zero", "must be a regular file (got a character device)");
     assert_int_equal(mkfifo(path, 0600), 0); /* without a writer: a blocking open would hang here */
-    expect_refusal(path, "is a fifo");
+    expect_refusal(path, "must be a regular file (got a fifo)");
     const char *link = files_path(folder, "link");
     assert_int_equal(symlink("x", link), 0);
-    expect_refusal(link, "is a fifo");
+    expect_refusal(link, "must be a regular file (got a fifo)");
     unlink(path);
     expect_refusal(link, "No such file");
     assert_int_equal(symlink("loop", files_path(folder, "loop")), 0);
@@ -110,7 +110,7 @@ static void whole_files(void **state)
     mha__free(NULL, text);
 
     assert_int_equal(mha__read_whole(NULL, folder, "a.json", 2, &text, &n, &err), MHA_ERR_FORMAT);
-    assert_string_equal(err.message, "a.json: 3 bytes, the limit is 2");
+    assert_string_equal(err.message, "a.json: must be at most 2 bytes (got 3)");
     assert_null(text);
     assert_int_equal(mha__read_whole(NULL, folder, "../a.json", 9, &text, &n, &err), MHA_ERR_FORMAT);
     assert_string_equal(err.message, "\"../a.json\" is not a bare file name");
@@ -119,7 +119,7 @@ static void whole_files(void **state)
     assert_int_equal(mha__read_whole(NULL, files_path(folder, "none"), "b.json", 9, &text, &n, &err), MHA_ERR_IO);
     assert_int_equal(mkdir(files_path(folder, "d"), 0700), 0);
     assert_int_equal(mha__read_whole(NULL, folder, "d", 9, &text, &n, &err), MHA_ERR_IO);
-    assert_string_equal(err.message, "d: is a directory, not a regular file");
+    assert_string_equal(err.message, "d: must be a regular file (got a directory)");
     rmdir(files_path(folder, "d"));
     files_remove(folder);
 }
@@ -137,7 +137,7 @@ static void sparse_files(void **state)
     if (truncate(path, (off_t)1 << 32) == 0) {
         assert_int_equal(mha__read_whole(NULL, folder, "config.json", MHA__CONFIG_BYTES, &text, &n, &err),
                          MHA_ERR_FORMAT);
-        assert_string_equal(err.message, "config.json: 4294967296 bytes, the limit is 16777216");
+        assert_string_equal(err.message, "config.json: must be at most 16777216 bytes (got 4294967296)");
     } else {
         print_message("skipped: a sparse file of 4 GiB: none can be made here\n");
     }

@@ -76,18 +76,18 @@ static void test_what_cannot_be_written(void **state)
         const char *sentence;
     } wrong[] = {
         {{{"t", MHA_F32, 1, {6}, a}, {"t", MHA_F32, 1, {6}, a}},
-         "tensors to write: the name \"t\" is taken twice, or reserved"},
+         "tensors to write: name \"t\" must be unique and not reserved"},
         {{{"__metadata__", MHA_F32, 1, {6}, a}, {"t", MHA_F32, 1, {6}, a}},
-         "tensors to write: the name \"__metadata__\" is taken twice, or reserved"},
+         "tensors to write: name \"__metadata__\" must be unique and not reserved"},
         {{{"t", MHA_Q8_0, 1, {6}, a}, {"u", MHA_F32, 1, {6}, a}},
-         "tensor \"t\": dtype is q8_0, which files do not hold"},
+         "tensor \"t\": dtype must be one that files can store (got q8_0)"},
         {{{"t", MHA_F32, 5, {6}, a}, {"u", MHA_F32, 1, {6}, a}}, "tensor \"t\": rank must be from 0 to 4 (got 5)"},
         {{{"t", MHA_F32, 2, {6, -1}, a}, {"u", MHA_F32, 1, {6}, a}},
-         "tensor \"t\": its shape is negative or too large"},
+         "tensor \"t\": shape must not be negative or too large"},
         {{{"t", MHA_F32, 3, {INT32_MAX, INT32_MAX, 8}, a}, {"u", MHA_F32, 1, {6}, a}},
-         "tensor \"t\": its shape is negative or too large"},
+         "tensor \"t\": shape must not be negative or too large"},
         {{{"t", MHA_F32, 1, {6}, NULL}, {"u", MHA_F32, 1, {6}, a}}, "tensor \"t\": data must not be NULL"},
-        {{{NULL, MHA_F32, 1, {6}, a}, {"u", MHA_F32, 1, {6}, a}}, "a list of tensors: a name must not be NULL"},
+        {{{NULL, MHA_F32, 1, {6}, a}, {"u", MHA_F32, 1, {6}, a}}, "list of tensors: names must not be NULL"},
     };
     for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
         assert_int_equal(mha_tensors_write(NULL, path, wrong[n].tensor, 2, 0, &err), MHA_ERR_ARG);

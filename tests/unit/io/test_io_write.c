@@ -41,7 +41,7 @@ static void new_old_and_forced(void **state)
     const char *folder = files_folder(), *path = files_path(folder, "out.svg");
     assert_int_equal(mha_file_write(path, "one", 3, 0, NULL), MHA_OK);
     expect_content(path, "one");
-    expect_failure(path, 0, MHA_ERR_IO, "it exists");
+    expect_failure(path, 0, MHA_ERR_IO, "it already exists");
     expect_content(path, "one");
     assert_int_equal(mha_file_write(path, "twofold", 7, 1, NULL), MHA_OK);
     expect_content(path, "twofold");

@@ -159,14 +159,14 @@ static void wrong_byte_counts(void **state)
     assert_int_equal(mha_tensors_writer_create(NULL, path, list, 2, NULL, &writer, &err), MHA_OK);
     assert_int_equal(mha_tensors_writer_put(writer, 0, bytes_of(9), 10, &err), MHA_OK);
     assert_int_equal(mha_tensors_writer_put(writer, 0, bytes_of(9), 7, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "tensor \"f32\": 7 bytes after the 10 written exceed its 16");
+    assert_string_equal(err.message, "tensor \"f32\": 7 bytes after the first 10 exceed its 16 bytes");
     assert_int_equal(mha_tensors_writer_put(writer, 2, bytes_of(9), 1, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "mha_tensors_writer_put: index is 2, there are 2 tensors");
+    assert_string_equal(err.message, "mha_tensors_writer_put: index must be at least 0 and below 2 (got 2)");
     assert_int_equal(mha_tensors_writer_put(writer, -1, bytes_of(9), 1, &err), MHA_ERR_ARG);
     assert_int_equal(mha_tensors_writer_put(writer, 0, NULL, 1, &err), MHA_ERR_ARG);
     assert_int_equal(mha_tensors_writer_put(writer, 0, bytes_of(9) + 10, 6, &err), MHA_OK);
     assert_int_equal(mha_tensors_writer_finish(writer, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "tensor \"bool\": only 0 of its 4 bytes are written");
+    assert_string_equal(err.message, "tensor \"bool\": only 0 of its 4 bytes were written");
     assert_int_not_equal(access(path, F_OK), 0);
     assert_int_equal(mha_tensors_writer_put(writer, 1, bytes_of(0), 4, &err), MHA_OK);
     assert_int_equal(mha_tensors_writer_finish(writer, &err), MHA_OK);
@@ -185,24 +185,24 @@ static void what_cannot_be_listed(void **state)
         const char *sentence;
     } wrong[] = {
         {{.name = NULL, .dtype = MHA_F32}, "tensors to write: names must not be NULL"},
-        {{.name = "u8", .dtype = MHA_F32}, "tensors to write: the name \"u8\" is taken twice, or reserved"},
+        {{.name = "u8", .dtype = MHA_F32}, "tensors to write: name \"u8\" must be unique and not reserved"},
         {{.name = "__metadata__", .dtype = MHA_F32},
-         "tensors to write: the name \"__metadata__\" is taken twice, or reserved"},
-        {{.name = "a\377", .dtype = MHA_F32}, "tensors to write: the name \"a\\xFF\" is not UTF-8"},
-        {{.name = "t"}, "tensor \"t\": dtype is default, which files do not hold"},
-        {{.name = "t", .dtype = MHA_Q8_0}, "tensor \"t\": dtype is q8_0, which files do not hold"},
-        {{.name = "t", .dtype = MHA_DTYPE_OTHER}, "tensor \"t\": dtype is other, which files do not hold"},
+         "tensors to write: name \"__metadata__\" must be unique and not reserved"},
+        {{.name = "a\377", .dtype = MHA_F32}, "tensors to write: name \"a\\xFF\" must be UTF-8"},
+        {{.name = "t"}, "tensor \"t\": dtype must be one that files can store (got default)"},
+        {{.name = "t", .dtype = MHA_Q8_0}, "tensor \"t\": dtype must be one that files can store (got q8_0)"},
+        {{.name = "t", .dtype = MHA_DTYPE_OTHER}, "tensor \"t\": dtype must be one that files can store (got other)"},
         {{.name = "t", .dtype = MHA_DTYPE_OTHER, .dtype_name = "F8"},
-         "tensor \"t\": dtype is other, which files do not hold"},
+         "tensor \"t\": dtype must be one that files can store (got other)"},
         {{.name = "t", .dtype = MHA_F32, .rank = 33, .shape = shape},
          "tensor \"t\": rank must be from 0 to 32, with a shape (got 33)"},
         {{.name = "t", .dtype = MHA_F32, .rank = 1}, "tensor \"t\": rank must be from 0 to 32, with a shape (got 1)"},
         {{.name = "t", .dtype = MHA_F32, .rank = 2, .shape = negative},
-         "tensor \"t\": its shape is negative, too large, or fills no whole bytes"},
+         "tensor \"t\": shape must not be negative or too large, and must fill whole bytes"},
         {{.name = "t", .dtype = MHA_F32, .rank = 2, .shape = huge},
-         "tensor \"t\": its shape is negative, too large, or fills no whole bytes"},
+         "tensor \"t\": shape must not be negative or too large, and must fill whole bytes"},
         {{.name = "t", .dtype = MHA_DTYPE_OTHER, .dtype_name = "F4", .rank = 1, .shape = odd},
-         "tensor \"t\": its shape is negative, too large, or fills no whole bytes"},
+         "tensor \"t\": shape must not be negative or too large, and must fill whole bytes"},
     };
     for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
         const mha_tensor list[] = {tensor_of(1), wrong[n].tensor};
@@ -216,7 +216,7 @@ static void what_cannot_be_listed(void **state)
     for (int i = 0; i < 3; i++)
         list[i] = (mha_tensor){.name = kinds[i].name, .dtype = MHA_U8, .rank = 1, .shape = most};
     assert_int_equal(mha_tensors_writer_create(NULL, path, list, 3, NULL, &writer, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "tensors to write: more bytes than a file holds");
+    assert_string_equal(err.message, "tensors to write: total size is too large for a file");
     assert_int_equal(files_count(folder), 0);
     files_remove(folder);
 }
@@ -232,7 +232,7 @@ static void what_metadata_cannot_be(void **state)
         {{{"a", "1", 0}, {"a", "2", 0}}, "metadata to write: duplicate key \"a\""},
         {{{"a", "1", 0}, {NULL, "2", 0}}, "metadata to write: keys and values must not be NULL"},
         {{{"a", "1", 0}, {"b", NULL, 0}}, "metadata to write: keys and values must not be NULL"},
-        {{{"a", "1", 0}, {"b", "\377", 0}}, "metadata to write: \"b\" or its value is not UTF-8"},
+        {{{"a", "1", 0}, {"b", "\377", 0}}, "metadata to write: \"b\": key and value must be UTF-8"},
     };
     for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
         mha_tensors_writer *writer = NULL;
@@ -326,7 +326,7 @@ static void given_up(void **state)
     mha_tensors_writer *writer = NULL;
     files_write(path, "old", 3);
     assert_int_equal(mha_tensors_writer_create(NULL, path, &t, 1, NULL, &writer, &err), MHA_ERR_IO);
-    assert_non_null(strstr(err.message, "it exists"));
+    assert_non_null(strstr(err.message, "it already exists"));
     assert_int_equal(mha_tensors_writer_create(NULL, path, &t, 1, &force, &writer, &err), MHA_OK);
     assert_int_equal(mha_tensors_writer_put(writer, 0, bytes_of(9), 16, &err), MHA_OK);
     mha_tensors_writer_free(writer);
