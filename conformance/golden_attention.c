@@ -45,7 +45,7 @@ static void describe_masks(attention_case *c)
     int64_t window[2] = {-1, -1}, block[2] = {0, 0};
     verify_ints(e, "window", window, 2);
     d->causal = verify_bool(e, "causal");
-    d->align = MHA_ALIGN_OFFSETS; /* "q_offset" holds the offset; "align" only documents how it was chosen */
+    d->align = MHA_ALIGN_OFFSETS; /* "q_offset" is the offset; "align" only documents how it was chosen */
     if (window[0] != -1 || window[1] != -1) d->window = (mha_window){1, window[0], window[1]};
     if (verify_has(e, "block")) verify_ints(e, "block", block, 2);
     d->block_q = block[0];

@@ -50,7 +50,7 @@ static void check_whole(const verify_entry *e, const mha_file *file, const char 
     if (e->error->status == MHA_OK) verify_end(log, &outcome);
 }
 
-/* Returns the entry whose data this entry uses: its own, or that of "same_golden_as". */
+/* Returns the entry with the data of this entry: "same_golden_as" may name another one. */
 static const json_t *data_of(const verify_entry *e, const json_t *models)
 {
     size_t n;

@@ -60,8 +60,8 @@ static void warn(const mha_cluster *c, const mha_ctx_options *o, const char *isa
     char line[256];
     if (!o->log || c->info.rank != 0) return;
     snprintf(line, sizeof line,
-             "the CPUs differ: all ranks use %s, the newest ISA that rank %d (%s) shares with the others", isa, without,
-             c->hosts[without]);
+             "the CPUs differ: all ranks use %s, the newest ISA that rank %d (%s) shares with the other ranks", isa,
+             without, c->hosts[without]);
     o->log(o->log_user, 0, line);
 }
 

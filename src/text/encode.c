@@ -49,7 +49,7 @@ static mha_status tokenize(const mha_tokenizer *t, mha__pass *pass, const char *
 
 /* An encoding and its arrays are one allocation. It stores the context for mha_encoding_free. */
 typedef struct encoding_memory {
-    mha_encoding encoding; /* first member, so its address is that of the allocation */
+    mha_encoding encoding; /* first member, so both have the address of the allocation */
     mha_ctx *ctx;
 } encoding_memory;
 

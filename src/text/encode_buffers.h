@@ -64,7 +64,7 @@ typedef struct mha__pass {
     const char *text; /* the original, well-formed UTF-8, below 4 GiB */
     size_t text_bytes;
     mha__aligned normal[2];    /* the current piece, normalized; edits alternate between the two buffers */
-    mha__aligned rewritten[2]; /* output of the pre-tokenizer, likewise */
+    mha__aligned rewritten[2]; /* output of the pre-tokenizer, also in two buffers */
     mha__aligned *to;          /* output of the current edit */
     mha__pending *run;         /* characters not yet in canonical order */
     mha__pending *sorted;      /* the same characters in canonical order */
@@ -95,8 +95,8 @@ mha_status mha__pass_token(mha__pass *pass, const mha__slice *slice, int32_t id,
 /* Returns the offset, in the original text, of the source character of byte `at`. */
 uint32_t mha__pass_origin(const mha__pass *pass, const mha__slice *slice, size_t at);
 
-/* Append to pass->to: one character that maps to offset `from` of the original; bytes that all map to that offset;
- * bytes of a slice with their offsets. Return MHA_ERR_UNSUPPORTED if the text would exceed its size limit. */
+/* Append to pass->to: a character with original offset `from`; bytes that all have that offset; bytes of a slice with
+ * their own offsets. Return MHA_ERR_UNSUPPORTED if the text would exceed its size limit. */
 mha_status mha__pass_put(mha__pass *pass, uint32_t code, uint32_t from);
 mha_status mha__pass_put_bytes(mha__pass *pass, const char *bytes, size_t n, uint32_t from);
 mha_status mha__pass_copy(mha__pass *pass, const mha__slice *slice, size_t begin, size_t end);

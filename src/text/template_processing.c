@@ -1,7 +1,7 @@
 /* template_processing.c - inserts special tokens around a text or a pair: TemplateProcessing and its older equivalents.
  *
- * Every type of post-processor becomes two lists of items, for one text and for a pair: the position of each text and
- * the special tokens around it. Without a post-processor, a text has no special tokens, and the texts of a pair are
+ * Every post-processor type becomes two lists of items, one for a text and one for a pair. The items are texts and the
+ * special tokens around them. Without a post-processor, a text has no special tokens, and the texts of a pair are
  * concatenated. ByteLevel adds no tokens; it may exclude white space from token offsets. */
 #include "text/tokenizer.h"
 

@@ -125,8 +125,8 @@ typedef struct mha__copy mha__copy;
 
 struct mha_tokenizer {
     mha_ctx *ctx;
-    size_t room;             /* remaining memory for loading: memory_budget.h */
-    mha__copy *copies;       /* see mha__copy_text */
+    size_t room;             /* remaining memory for loading, see memory_budget.h */
+    mha__copy *copies;       /* copied strings, see mha__copy_text */
     mha__regex_list regexes; /* compiled expressions of all patterns in the file */
 
     mha__vocab vocab;   /* vocabulary of the model, token -> id */
@@ -137,7 +137,7 @@ struct mha_tokenizer {
 
     mha__added_token *added;
     size_t added_count;
-    int32_t next_id; /* of an added token missing in the vocabulary: above the vocabulary's size and all earlier ids */
+    int32_t next_id; /* id of the next added token that is missing in the vocabulary */
     mha__added_set raw, normalized;
     mha__vocab added_names; /* content -> index into added */
 

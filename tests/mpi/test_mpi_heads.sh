@@ -64,7 +64,7 @@ if [ "$("$MHA" --version | sed -n 's/^in use: \([^,]*\),.*/\1/p')" != scalar ]; 
     "$MHA" heads -m "$tiny" -f texts.txt --csv --isa scalar >one
     SCALAR=1 expect 0 "$ranks" 3 ./each heads -m "$tiny" -f texts.txt --csv
     same one out "ranks of different ISAs"
-    has err "the CPUs differ: all ranks use scalar, the newest ISA that rank 1 ($host) shares with the others"
+    has err "the CPUs differ: all ranks use scalar, the newest ISA that rank 1 ($host) shares with the other ranks"
 fi
 
 # ---- a full disk under the journal of one rank ----

@@ -56,7 +56,7 @@ static void mix(uint32_t state[8], const unsigned char *block)
 
 void mha__sha256_begin(mha__sha256 *hash)
 {
-    /* The same for the square roots of the first 8 primes. */
+    /* The first 32 bits of the fractional parts of the square roots of the first 8 primes. */
     *hash = (mha__sha256){
         .state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }

@@ -1,7 +1,8 @@
 /* json_tree.c - a JSON text as a tree (json.h).
  *
- * Two passes over the text: the first validates and counts, the second fills tables of exactly that size. A container
- * is followed by its content. The next value is `span` nodes later, where `span` is the node count of a value.
+ * Reads the text twice: the first pass validates and counts, the second pass fills tables of exactly that size. A
+ * container is followed by its content. The next value is `span` nodes later, where `span` is the node count of a
+ * value.
  *
  * One hash table with open addressing holds the keys of all objects; the object is part of the hash key. Keys in a
  * hostile file may be crafted to collide. Filling therefore fails if it needs more than 16 probes per key on average,

@@ -190,7 +190,7 @@ static mha_status check_offsets(const reader *r, const entry *e)
     if (end > r->data_bytes)
         return refuse(r, true, "data_offsets [%llu, %llu] end after the %zu bytes of data", begin, end, r->data_bytes);
     if (end - begin != t->bytes)
-        return refuse(r, true, "%lld elements of %s are %zu bytes, but data_offsets [%llu, %llu] hold %llu",
+        return refuse(r, true, "%lld elements of %s are %zu bytes, but data_offsets [%llu, %llu] span %llu",
                       (long long)t->elements, t->dtype_name, t->bytes, begin, end, end - begin);
     return MHA_OK;
 }

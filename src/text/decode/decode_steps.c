@@ -135,7 +135,7 @@ static mha_status keep_bytes(mha__decoding *d, int step, const char *token, size
     return MHA_OK;
 }
 
-/* Passes on an empty part, so that later steps see the start of the fused token before a character is complete. */
+/* Passes on an empty first part: later steps must see the start of the fused token before a character is complete. */
 static mha_status begin_fused(mha__decoding *d, int step)
 {
     return d->state[step].tokens++ == 0 ? mha__decode_emit(d, step, "", 0, MHA__PART_BEGIN) : MHA_OK;
