@@ -1,6 +1,6 @@
 /* mha_mpi.c - the program mha-mpi: one of several ranks that run an mha command together. `mha-mpi launch` starts them.
  *
- * mpirun -np 4 mha-mpi heads -f texts.txt prints what `mha heads -f texts.txt` prints, byte for byte */
+ * `mpirun -np 4 mha-mpi heads -f texts.txt` prints the same bytes as `mha heads -f texts.txt`. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

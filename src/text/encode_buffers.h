@@ -4,8 +4,7 @@
  *        --model--> tokens
  *
  * A slice is a range of (possibly rewritten) UTF-8 that stores, for every byte, the character of the original text that
- * it came from. Token offsets are computed only from these positions, regardless of how often the text was
- * rewritten. */
+ * it came from. Token offsets are computed only from these positions, no matter how often the text was rewritten. */
 #ifndef MHA_TEXT_ENCODE_BUFFERS_H
 #define MHA_TEXT_ENCODE_BUFFERS_H
 

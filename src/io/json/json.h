@@ -50,8 +50,9 @@ size_t mha__json_bytes(const mha__json *value);
 /* Returns true if type and content are equal, regardless of the order of members. */
 bool mha__json_equal(const mha__json *a, const mha__json *b);
 
-/* Iterator over the items of an array or the members of an object:  for (mha__json_step i = {0}; mha__json_each(list,
- * &i);) */
+/* Iterates over the items of an array or the members of an object:
+ *
+ *     for (mha__json_step i = {0}; mha__json_each(list, &i);) */
 typedef struct mha__json_step {
     const mha__json *value, *key; /* key: a string for mha__json_as_text; NULL in an array */
     size_t index;

@@ -5,8 +5,7 @@
  * The header is a Python literal, but is never evaluated: it must have these three keys, each once, with a quoted
  * string, True or False, and a tuple of integers. Supported types are bool, integers and floats; objects (pickles),
  * structures, strings, dates and complex numbers are errors whose message names the type. Elements are returned in
- * row-major, little-endian order: column-major or big-endian arrays are converted into a copy when the file is
- * opened. */
+ * row-major, little-endian order; column-major or big-endian arrays are copied and converted on opening. */
 #include "io/npy/npy.h"
 #include "base/ctx.h"
 #include "base/size.h"
