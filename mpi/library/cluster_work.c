@@ -181,7 +181,7 @@ static mha_status compare(mha_cluster *c, const mha_work_info *info, mha_error *
     const struct {
         const char *what, *text;
     } texts[] = {{"the data", info->data},
-                 {"the model (its ISA included)", info->model},
+                 {"the model (including its ISA)", info->model},
                  {"the measurement", info->name},
                  {"the state file", info->state ? info->state : ""}};
     const int64_t sizes[] = {info->steps, info->values};
@@ -233,7 +233,7 @@ static mha_status open_journals(mha_cluster *c, const mha_work_info *info, mha_e
     for (int64_t n = 0; n < info->steps; n++)
         if (w->taken[n] > 1)
             return mha__cluster_fail(NULL, err, MHA_ERR_FORMAT,
-                                     "%s.*: a step must be in one journal (step %lld is in %lld)", info->state,
+                                     "%s.*: a step must be in only one journal (step %lld is in %lld)", info->state,
                                      (long long)n, (long long)w->taken[n]);
     return MHA_OK;
 }

@@ -131,7 +131,7 @@ static mha_status template_special(const mha_tokenizer *t, const mha__json_obj *
         if (!is_known_id(t, i.value))
             return mha__fail(
                 err, MHA_ERR_FORMAT,
-                MHA__TOKENIZER_FILE ": post_processor.special_tokens: \"%s\": ids[%zu] must be an id of the "
+                MHA__TOKENIZER_FILE ": post_processor.special_tokens: \"%s\": ids[%zu] must be an id in the "
                                     "vocabulary (got %s)",
                 mha__quote(&(mha__quoted){0}, name, strlen(name)), i.index, mha__json_show(&(mha__quoted){0}, i.value));
         put_special(list, (int32_t)mha__json_as_int(i.value), type_id);

@@ -97,7 +97,7 @@ mha_status mha__source_open(mha__source *source, const char *folder, const char 
     if (!*name || (folder && !*folder))
         return mha__fail(err, MHA_ERR_IO, "%s: the name must not be empty", *name ? "folder" : "file");
     if (folder && !mha__bare_name(name, strlen(name)))
-        return mha__fail(err, MHA_ERR_FORMAT, "\"%s\" is not a bare file name", mha__quote(&q, name, strlen(name)));
+        return mha__fail(err, MHA_ERR_FORMAT, "\"%s\" must be a bare file name", mha__quote(&q, name, strlen(name)));
     int fd = open_in(folder, name);
     if (fd < 0) return mha__fail_errno(err, "cannot open", name, errno);
     struct stat st;

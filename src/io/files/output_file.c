@@ -62,7 +62,8 @@ static mha_status create_temporary(mha__outfile *f, mha_error *err)
     if (f->fd >= 0) return MHA_OK;
     if (errno != EEXIST) return fail(f, errno, err);
     mha__quoted q1, q2;
-    return mha__fail(err, MHA_ERR_IO, "%s: cannot write: %s is in use, or left over from a killed run; then remove it",
+    return mha__fail(err, MHA_ERR_IO,
+                     "%s: cannot write: %s is in use, or left over from a killed run (remove it if so)",
                      mha__quote(&q1, f->path, strlen(f->path)), mha__quote(&q2, f->temporary, strlen(f->temporary)));
 }
 

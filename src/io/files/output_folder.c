@@ -55,7 +55,7 @@ static mha_status look_at(mha__folder *f, int dir, const char *name, const char 
     if (!f->overwrite) return mha__fail(err, MHA_ERR_IO, "%s: cannot overwrite: it contains %s", q1.text, q2.text);
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? MHA_OK : fail(f, errno, err);
     if (S_ISDIR(st.st_mode) || !mha__entries_known(name, known))
-        return mha__fail(err, MHA_ERR_IO, "%s: cannot overwrite: it contains %s, which is not a file of a checkpoint",
+        return mha__fail(err, MHA_ERR_IO, "%s: cannot overwrite: it contains %s, which is not a checkpoint file",
                          q1.text, q2.text);
     f->replaces = true;
     return MHA_OK;
@@ -124,7 +124,8 @@ static void remove_leftovers(const mha__folder *f)
 static mha_status in_the_way(const mha__folder *f, mha_error *err)
 {
     mha__quoted q1 = {0}, q2 = {0};
-    return mha__fail(err, MHA_ERR_IO, "%s: cannot write: %s is in use, or left over from a killed run; then remove it",
+    return mha__fail(err, MHA_ERR_IO,
+                     "%s: cannot write: %s is in use, or left over from a killed run (remove it if so)",
                      mha__quote(&q1, f->path, strlen(f->path)), mha__quote(&q2, f->place, strlen(f->place)));
 }
 
@@ -231,8 +232,7 @@ static mha_status fail_left(const mha__folder *f, const char *left, int number, 
 {
     mha__quoted q = {0};
     char why[sizeof q.text + 64];
-    snprintf(why, sizeof why, "is written, but cannot remove %s, which it replaces",
-             mha__quote(&q, left, strlen(left)));
+    snprintf(why, sizeof why, "written, but cannot remove %s, which it replaces", mha__quote(&q, left, strlen(left)));
     return mha__fail_errno(err, why, f->path, number);
 }
 

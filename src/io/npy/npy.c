@@ -240,7 +240,8 @@ static mha_status check_size(const reader *r, size_t have, mha_tensor *t)
     size_t elements;
     if (!mha__bytes(r->shape, r->rank, 1, &elements) || !mha__mul(elements, mha_dtype_size(r->dtype), &t->bytes))
         return refuse(r, "header: shape: the size overflows 64 bits");
-    if (t->bytes != have) return refuse(r, "the shape requires %zu bytes of data, the file has %zu", t->bytes, have);
+    if (t->bytes != have)
+        return refuse(r, "the shape requires %zu bytes of data, but the file has %zu", t->bytes, have);
     t->elements = (int64_t)elements; /* cannot overflow, because the file has that many bytes */
     return MHA_OK;
 }

@@ -174,7 +174,7 @@ static mha_status count_bytes(const reader *r, entry *e)
     size_t elements, bits;
     mha_tensor *t = &e->tensor;
     if (!mha__bytes(e->shape, t->rank, 1, &elements) || !mha__mul(elements, e->bits, &bits))
-        return refuse(r, true, "shape: its size in %s overflows 64 bits", t->dtype_name);
+        return refuse(r, true, "shape: size in %s overflows 64 bits", t->dtype_name);
     if (bits % 8 != 0)
         return refuse(r, true, "shape: %zu elements of %s do not fill whole bytes", elements, t->dtype_name);
     t->elements = (int64_t)elements; /* fits, because a tensor below 2^64 bits has fewer than 2^62 elements */

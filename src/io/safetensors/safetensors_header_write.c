@@ -11,7 +11,7 @@
 
 static mha_status no_memory(mha_error *err)
 {
-    return mha__no_memory(err, 0, "the header of a file of tensors");
+    return mha__no_memory(err, 0, "the header of a safetensors file");
 }
 
 static bool is_utf8(const char *text, size_t n)
@@ -152,5 +152,5 @@ mha_status mha__tensors_header(mha_ctx *ctx, mha__slot *const *slots, int64_t co
     for (int64_t i = 0; i < count; i++)
         write_entry(&w, slots[i]);
     mha__json_close(&w, '}');
-    return mha__json_written(&w, "the header of a file of tensors", text, n, err);
+    return mha__json_written(&w, "the header of a safetensors file", text, n, err);
 }

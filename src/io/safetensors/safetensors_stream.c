@@ -76,7 +76,7 @@ mha_status mha__stream_tensors(mha_ctx *ctx, const mha__folder *folder, const ch
     const size_t bytes = (size_t)PIECE * (sizeof *s.wide + sizeof *s.narrow);
     mha_tensor *files = mha__calloc(ctx, (size_t)count + 1, sizeof *files);
     s.wide = mha__alloc(ctx, bytes);
-    mha_status status = files && s.wide ? MHA_OK : mha__no_memory(err, bytes, "a piece of a file of tensors");
+    mha_status status = files && s.wide ? MHA_OK : mha__no_memory(err, bytes, "a piece of a safetensors file");
     if (status == MHA_OK) {
         s.narrow = (uint16_t *)(s.wide + PIECE);
         for (int64_t n = 0; n < count; n++) {

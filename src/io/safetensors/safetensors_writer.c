@@ -110,7 +110,7 @@ static mha_status keep_names(mha_tensors_writer *w, mha_error *err)
     for (int64_t n = 0; n < w->count; n++)
         bytes += strlen(w->slots[n].name) + 1;
     char *at = w->names = mha__alloc(w->ctx, bytes);
-    if (!at) return mha__no_memory(err, bytes, "the names of tensors");
+    if (!at) return mha__no_memory(err, bytes, "tensor names");
     for (int64_t n = 0; n < w->count; n++) {
         const size_t length = strlen(w->slots[n].name) + 1;
         w->slots[n].name = memcpy(at, w->slots[n].name, length);
@@ -144,7 +144,7 @@ static mha_status begin(mha_tensors_writer *w, const destination *to, const mha_
     mha__slot **order = mha__calloc(w->ctx, (size_t)w->count + 1, sizeof *order);
     char *header = NULL;
     size_t n = 0;
-    if (!order) return mha__no_memory(err, (size_t)w->count * sizeof *order, "the header of a file of tensors");
+    if (!order) return mha__no_memory(err, (size_t)w->count * sizeof *order, "the header of a safetensors file");
     mha_status status = list_slots(w, list, order, err);
     if (status == MHA_OK) status = mha__tensors_check(w->ctx, order, w->count, o, err);
     if (status == MHA_OK) status = place(order, w->count, err);

@@ -228,7 +228,7 @@ mkdir mine
 touch mine/thing
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text -o mine
 refused 1 train --shape gpt2:1x1x8 --tokenizer bpe -f text -o mine --force
-has err 'not a file of a checkpoint'
+has err 'not a checkpoint file'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text
 has err '-o FOLDER is missing'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -o x

@@ -128,7 +128,7 @@ mkdir full
 touch Q/mine full/thing
 cp Q/training.jsonl lines
 refused 1 train --resume -o Q --steps 4
-has err 'it contains mine, which is not a file of a checkpoint'
+has err 'it contains mine, which is not a checkpoint file'
 same Q/training.jsonl lines
 rm Q/mine
 refused 1 new --steps 3 -o fresh --export nowhere/model

@@ -313,7 +313,7 @@ static void test_what_is_there(void **state)
     save(model, out, NULL); /* an empty folder is taken */
     not_saved(model, out, NULL, MHA_ERR_IO, "it contains");
     files_write(files_path(out, "diary.txt"), "dear", 4);
-    not_saved(model, out, SAVE(.overwrite = 1), MHA_ERR_IO, "diary.txt, which is not a file of a checkpoint");
+    not_saved(model, out, SAVE(.overwrite = 1), MHA_ERR_IO, "diary.txt, which is not a checkpoint file");
     assert_int_equal(unlink(files_path(out, "diary.txt")), 0);
     assert_int_equal(mkdir(files_path(out, "x.safetensors"), 0755), 0);
     not_saved(model, out, SAVE(.overwrite = 1), MHA_ERR_IO, "x.safetensors");
@@ -472,7 +472,7 @@ static void test_asked_before(void **state)
     assert_int_equal(mha_model_save_check(out, 1, &err), MHA_OK);
     files_write(files_path(out, "diary.txt"), "dear", 4);
     assert_int_equal(mha_model_save_check(out, 1, &err), MHA_ERR_IO);
-    assert_non_null(strstr(err.message, "diary.txt, which is not a file of a checkpoint"));
+    assert_non_null(strstr(err.message, "diary.txt, which is not a checkpoint file"));
     assert_int_equal(mha_model_save_check(files_path(folder, "no/where"), 1, &err), MHA_ERR_IO);
     assert_int_equal(mha_model_save_check(NULL, 1, &err), MHA_ERR_ARG);
     files_remove(out);
