@@ -52,14 +52,14 @@ static void free_scored(scored *text)
 
 /* ---- output ---- */
 
-static int64_t foreseen(const scored *text)
+static int64_t predicted_tokens(const scored *text)
 {
     return text->logprob ? text->tokens->count - 1 : 0;
 }
 
 static json_t *scored_json(const mha_tokenizer *tokenizer, const char *text, const scored *t)
 {
-    const int64_t n = foreseen(t);
+    const int64_t n = predicted_tokens(t);
     json_t *tokens = json_array(), *ids = json_array(), *logprobs = json_array();
     for (int64_t i = 0; i < t->tokens->count; i++) {
         json_array_append_new(ids, json_integer(t->tokens->ids[i]));
@@ -71,13 +71,13 @@ static json_t *scored_json(const mha_tokenizer *tokenizer, const char *text, con
                      logprobs, "truncated", (json_int_t)t->tokens->truncated);
 }
 
-/* The total of several texts, after their lines. */
+/* Prints the total of several texts after their lines. */
 static int put_all(cli_session *s, int64_t texts, int64_t tokens, double total)
 {
     const double loss = -total / (double)tokens;
     if (s->options.json)
         return cli_put_json(s,
-                            json_pack("{s:I, s:I, s:o, s:o}", "texts", (json_int_t)texts, "foreseen",
+                            json_pack("{s:I, s:I, s:o, s:o}", "texts", (json_int_t)texts, "predicted_tokens",
                                       (json_int_t)tokens, "loss", cli_real(loss), "perplexity", cli_real(exp(loss))),
                             false);
     if (tokens > 0) fprintf(s->out, "%4s %8.4f %12.4f %7lld\n", "all", loss, exp(loss), (long long)tokens);
@@ -87,7 +87,7 @@ static int put_all(cli_session *s, int64_t texts, int64_t tokens, double total)
 static void print_scored(const cli_session *s, const mha_tokenizer *tokenizer, const char *text, int64_t number,
                          const scored *t)
 {
-    const int64_t n = foreseen(t);
+    const int64_t n = predicted_tokens(t);
     if (n > 0)
         fprintf(s->out, "%4lld %8.4f %12.4f %7lld  ", (long long)number, -t->total / (double)n,
                 exp(-t->total / (double)n), (long long)n);
@@ -121,7 +121,7 @@ static int score(cli_session *s, const mha_model *model, const cli_texts *texts)
         code = score_text(s, model, texts, n, &t);
         if (code == CLI_DONE) code = put_text(s, model, texts, n, &t);
         total += t.total;
-        tokens += code == CLI_DONE ? foreseen(&t) : 0;
+        tokens += code == CLI_DONE ? predicted_tokens(&t) : 0;
         free_scored(&t);
         if (code == CLI_DONE) code = cli_stopped();
     }
@@ -152,8 +152,8 @@ const cli_command cli_score = {
     .details = "The loss is the mean of -log p (natural logarithm) of each token given the tokens before it; "
                "the first token is not predicted. --json prints one object per text and line: {text, loss, "
                "perplexity, ids, tokens, logprobs, truncated}. truncated is the number of tokens removed "
-               "because the model's context is full. With several texts, a last line sums up: {texts, foreseen, "
-               "loss, perplexity}; foreseen is the number of predicted tokens.",
+               "because the model's context is full. With several texts, the last line is the total: {texts, "
+               "predicted_tokens, loss, perplexity}.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha score \"The kite is in the barn.\"\n"

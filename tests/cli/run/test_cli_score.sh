@@ -16,7 +16,7 @@ expect 0 score --json -t 2 'another text' 'Hello, world!'
 [ "$(wc -l <out)" = 3 ] || fail 'two texts are not two objects and one of both'
 sed -n 2p out >second
 same alone second 'the score of a text depends on its neighbours or on threads'
-sed 's/.*"loss": \([0-9.]*\).*"logprobs": \[null, \([^]]*\)\].*/\1 \2/; s/.*"foreseen": \([0-9]*\), "loss": \([0-9.]*\).*/\2 \1/; s/,//g' out |
+sed 's/.*"loss": \([0-9.]*\).*"logprobs": \[null, \([^]]*\)\].*/\1 \2/; s/.*"predicted_tokens": \([0-9]*\), "loss": \([0-9.]*\).*/\2 \1/; s/,//g' out |
     awk 'NR < 3 { n += NF - 1; sum += $1 * (NF - 1) } NR == 3 { d = sum / n - $1; exit !($2 == n && d < 1e-6 && d > -1e-6) }' ||
     fail 'the loss of both is not the mean over their tokens'
 expect 0 score --json ''
