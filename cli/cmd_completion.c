@@ -28,7 +28,7 @@ static void put_quoted(FILE *out, const char *text)
     }
 }
 
-/* The arguments that the command accepts, as a list that begins with `before`. */
+/* Prints `before` and the argument words of the command. */
 static void put_words(FILE *out, const cli_command *command, const char *before)
 {
     for (int n = 0; command->words && command->words[n]; n++)
@@ -50,7 +50,8 @@ static void bash_option(FILE *out, const cli_command *command, const struct popt
     if (o->longName) fprintf(out, " --%s", o->longName);
 }
 
-/* What may follow an option with a value: words, models and folders, or a path, which bash completes itself. */
+/* Prints how to complete an option's value: from words, models and folders, or as a path, which bash completes
+ * itself. */
 static void bash_value(FILE *out, const cli_command *command, const struct poptOption *o)
 {
     char words[OPTION_VALUES];
@@ -205,15 +206,14 @@ static int run(cli_session *session)
         print[i](session->out);
         return CLI_DONE;
     }
-    return cli_usage(session, "missing the shell: bash, zsh or fish");
+    return cli_usage(session, "missing shell: bash, zsh or fish");
 }
 
 const cli_command cli_completion = {
     .name = "completion",
     .summary = "print a completion script for the shell",
     .usage = "bash|zsh|fish",
-    .details =
-        "Completes commands, options, the values of options that have a fixed set of them, models and file names.",
+    .details = "Completes commands, options, option values from a fixed set, models and file names.",
     .words = shells,
     .examples = "source <(mha completion bash)\n"
                 "mha completion fish >~/.config/fish/completions/mha.fish\n",

@@ -1,9 +1,8 @@
-/* command.h - what a command of the program is, and what it is given.
+/* command.h - the interface between the program and its commands.
  *
- * A command is one file that defines one `const cli_command`, listed in commands.h. The frame (main.c) parses the
- * options, runs the command, and writes what the command put into `session->out` to stdout - all of it after success,
- * none of it after a failure. (One command streams: generate writes text as it comes.) Everything else that a command
- * has to say goes to stderr through session.h.
+ * A command is one file that defines one `const cli_command`, listed in commands.h. main.c parses the options, runs the
+ * command and copies `session->out` to stdout: all of it after success, nothing after a failure. (Only generate streams
+ * its text.) All other output is written to stderr through session.h.
  */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
@@ -50,21 +49,21 @@ typedef struct cli_options {
 
 struct cli_command;
 
-/* The processes that run one command together: mha-mpi (mpi/program) provides these functions, mha runs alone. A
- * command that can divide its work runs on all ranks; any other runs on rank 0, for which the others wait. Only rank 0
- * writes results and log lines. A failure of any rank ends the command on all of them: rank 0 prints the message of the
- * first rank that failed. */
+/* The processes that run one command together: mha-mpi (mpi/program) provides these functions; mha is a single
+ * process. A command that can divide its work runs on all ranks; any other command runs on rank 0 while the other
+ * ranks wait. Only rank 0 writes results and log lines. A failure of any rank ends the command on all of them: rank
+ * 0 prints the message of the first rank that failed. */
 typedef struct cli_ranks {
     void *user;
     int rank;
     const char *label; /* "rank 1 (HOST): ", before the messages of this rank */
-    /* Called by all ranks: as mha_ctx_create. */
+    /* Called by all ranks; same contract as mha_ctx_create. */
     mha_status (*ctx_create)(void *user, const mha_ctx_options *options, mha_ctx **out, mha_error *err);
     /* Called by all ranks at the end of a command, with the exit code and the message of its failure, or "". Returns
-     * `code`, or if only other ranks failed, theirs. `message` gets the message of the first rank that failed.
-     * `everywhere`: the command ran on all ranks. */
+     * `code` or, if only other ranks failed, their code. `message` receives the message of the first rank that
+     * failed. `everywhere`: the command ran on all ranks. */
     int (*finish)(void *user, bool everywhere, int code, mha_error *message);
-    const mha_work *work; /* how a measurement is divided */
+    const mha_work *work; /* how a measurement is divided among the ranks */
 } cli_ranks;
 
 /* One run of the program. */
@@ -91,7 +90,7 @@ typedef struct cli_option_group {
 
 typedef struct cli_command {
     const char *name;
-    const char *summary; /* one line of `mha --help`, without full stop */
+    const char *summary; /* one line of `mha --help`, without a period */
     const char *usage;   /* shown after the options: "TEXT..." */
     const char *details; /* printed, wrapped, below the options by `mha NAME --help`; may be NULL */
     /* command lines, each ended by a newline; each works after the ones before it */
@@ -101,7 +100,7 @@ typedef struct cli_command {
     unsigned shared;                       /* CLI_MODEL | CLI_FILE ... */
     const struct poptOption *options;      /* own options, terminated by POPT_TABLEEND; may be NULL */
     const cli_option_group *groups;        /* more own options, terminated by a NULL title; may be NULL */
-    bool (*divides)(void);                 /* can several processes divide the work of these options? NULL = no */
+    bool (*divides)(void);                 /* true if processes can divide the work for these options; NULL = never */
     int (*run)(cli_session *session);      /* returns an exit code */
 } cli_command;
 

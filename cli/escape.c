@@ -34,7 +34,7 @@ static size_t next_piece(const char *text, size_t bytes, char piece[16], int *co
     return (size_t)n;
 }
 
-/* Capacity of a static buffer, with room for the end mark. */
+/* Capacity of a static buffer, including the ellipsis. */
 enum { SHOWN_BYTES = 516, SHOWN_BUFFERS = 4 };
 
 static const char *shown(const char *text, int columns)
@@ -98,7 +98,8 @@ void cli_put_shown(FILE *out, const char *text, size_t bytes)
     }
 }
 
-/* Number of bytes at the start of running text that are kept although cli_put_shown would escape them; else 0. */
+/* Returns the number of bytes at the start of running text that are kept although cli_put_shown would escape them; 0
+ * if none. */
 static size_t stays(const char *text, size_t bytes)
 {
     static const char *const kept[] = {"\n", "\t", "\u200c", "\u200d"}; /* joiners in Persian, Hindi and emoji */

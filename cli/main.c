@@ -37,7 +37,7 @@ static const cli_command *find_command(const char *name)
 static int on_progress(void *user, const char *what, int64_t done, int64_t total)
 {
     (void)user;
-    if (cli_signals_held()) return 0; /* code that holds signals shows its own progress */
+    if (cli_signals_held()) return 0; /* this work stops by itself and shows its own progress */
     if (cli_signal() || cli_stdout_closed()) return 1;
     cli_progress(what, done, total);
     return 0;
@@ -95,11 +95,12 @@ static void print_help(FILE *out)
         fprintf(out, "  %-12s ", cli_commands[i]->name);
         cli_put_wrapped(out, columns, SUMMARY, SUMMARY, cli_commands[i]->summary);
     }
-    cli_put_wrapped(out, columns, 0, 0,
-                    "\nmha help COMMAND, or mha COMMAND --help, shows the options of a command, with examples; mha "
-                    "version the version and the instruction sets. Results go to stdout, everything else to stderr.\n"
-                    "Exit status: 0 done, 1 failed, 2 wrong use, 3 input refused, 4 a check failed, 128+n ended by "
-                    "signal n.");
+    cli_put_wrapped(
+        out, columns, 0, 0,
+        "\nmha help COMMAND, or mha COMMAND --help, shows the options of a command, with examples; mha version shows "
+        "the version and the instruction sets. Results go to stdout, everything else to stderr.\n"
+        "Exit status: 0 done, 1 failed, 2 invalid usage, 3 invalid input, 4 a check failed, 128+n ended by "
+        "signal n.");
 }
 
 static int print_version(void)
@@ -216,7 +217,8 @@ static int version(int argc, char **argv)
 {
     if (argc > 2 && is_help(argv[2])) return help_version();
     if (argc > 2)
-        return cli_usage(&(cli_session){.ranks = ranks}, "version takes no argument (got \"%s\")", cli_shown(argv[2]));
+        return cli_usage(&(cli_session){.ranks = ranks}, "version accepts no argument (got \"%s\")",
+                         cli_shown(argv[2]));
     return close_stdout(print_version());
 }
 
@@ -224,7 +226,7 @@ static int version(int argc, char **argv)
 static int help(int argc, char **argv)
 {
     static char option[] = "--help";
-    if (argc > 3) return cli_usage(&(cli_session){.ranks = ranks}, "help takes one command (got %d)", argc - 2);
+    if (argc > 3) return cli_usage(&(cli_session){.ranks = ranks}, "help accepts one command (got %d)", argc - 2);
     if (argc == 3 && is_version(argv[2])) return help_version();
     if (argc == 3 && !is_help(argv[2])) return dispatch(3, (char *[]){argv[0], argv[2], option, NULL});
     print_help(stdout);

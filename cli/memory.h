@@ -1,19 +1,19 @@
 /* memory.h - what the program does when memory runs out.
  *
  * jansson and stdio streams silently drop what they cannot store. They therefore allocate through these functions,
- * which never return without memory: the program prints a message and exits with status 1, leaving nothing
- * half-written. Files are written by single library calls, which remove their partial output on failure; no memory is
- * allocated here while such a call runs. A file that was complete before memory ran out is kept. */
+ * which never fail: if memory runs out, the program prints a message and exits with status 1, leaving nothing
+ * half-written. Files are written by single library calls, which remove their partial output on failure; no memory
+ * is allocated here while such a call runs. A file that was complete before memory ran out is kept. */
 #ifndef CLI_MEMORY_H
 #define CLI_MEMORY_H
 
 #include "command.h"
 
-/* Sets jansson's allocator; must precede the command of `session`, which outlives the work. */
+/* Sets jansson's allocator; must be called before the command runs; `session` must outlive the command. */
 void cli_memory_install(const cli_session *session);
 /* Ends the program: out of memory. */
 _Noreturn void cli_memory_end(void);
-/* Sets a function to call first; NULL: none. */
+/* Sets a function to call before the program ends; NULL for none. */
 void cli_memory_at_end(void (*clean)(void *user), void *user);
 
 /* A stream into memory, as POSIX open_memstream: once closed, *text and *bytes are the written text, and the caller

@@ -250,8 +250,8 @@ mha_dtype cli_dtype(const char *name)
 static const char *check_values(const cli_session *session)
 {
     const cli_options *o = &session->options;
-    if (o->quiet && o->verbose) return "-q and -v exclude each other";
-    if (o->json && o->csv) return "--json and --csv exclude each other";
+    if (o->quiet && o->verbose) return "-q and -v are mutually exclusive";
+    if (o->json && o->csv) return "--json and --csv are mutually exclusive";
     return NULL;
 }
 

@@ -21,7 +21,7 @@ static void begin_line(const cli_session *session)
     fputs(": ", stderr);
 }
 
-/* Of several ranks, rank 0 prints. */
+/* With several ranks, only rank 0 prints. */
 static bool prints(const cli_session *session)
 {
     return !session->ranks || session->ranks->rank == 0;
@@ -35,7 +35,7 @@ static void say(const cli_session *session, const char *format, va_list args)
     fputc('\n', stderr);
 }
 
-/* The message of the failure, which the other ranks are told. */
+/* The error message, also sent to the other ranks. */
 static mha_error failure;
 
 static void put_failure(const cli_session *session, const char *message)

@@ -74,12 +74,12 @@ int cli_columns(int fd);
 int cli_flush(const cli_session *session, const char *text, size_t bytes);
 /* True if stdout accepts no more, because its reader closed it or writing failed: the work may stop. */
 bool cli_stdout_closed(void);
-/* True if a name has this ending; the same for the name given with -o. */
+/* True if a name has this ending; the second function tests the name of -o. */
 bool cli_ends(const char *name, const char *end);
 bool cli_out_ends(const cli_session *session, const char *end);
 /* True if -o is "-". */
 bool cli_out_is_stdout(const cli_session *session);
-/* The output's name for messages. */
+/* The name of the output in messages. */
 const char *cli_out_name(const cli_session *session);
 
 /* ---- the file of -o (result_file.c) ---- */

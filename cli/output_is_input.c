@@ -57,8 +57,7 @@ int cli_input_check(const cli_session *s, const char *output, const char *path, 
     const bool folder = S_ISDIR(in.st_mode);
     if (is_same(&out, &in)) return refuse(s, output, path, folder ? "the folder of" : "the file of", option);
     if (folder && holds(input, &out, false)) return refuse(s, output, path, "a file of", option);
-    if (S_ISDIR(out.st_mode) && holds(path, &in, true))
-        return refuse(s, output, path, "which is the input given with", option);
+    if (S_ISDIR(out.st_mode) && holds(path, &in, true)) return refuse(s, output, path, "which is the input of", option);
     return CLI_DONE;
 }
 

@@ -1,4 +1,4 @@
-/* output_is_input.h - refuses an output that is an input of the same run. Files are compared by device and inode, so
+/* output_is_input.h - rejects an output that is also an input of the run. Files are compared by device and inode, so
  * hard links, symbolic links and other spellings of a path are recognized. */
 #ifndef CLI_OUTPUT_IS_INPUT_H
 #define CLI_OUTPUT_IS_INPUT_H
@@ -13,7 +13,7 @@ int cli_input_check(const cli_session *session, const char *output, const char *
 int cli_inputs_check(const cli_session *session, const char *output, const char *path);
 
 /* CLI_USAGE with a message if "-" occurs more than once, or occurs while texts come from a pipe by default: standard
- * input has one reader. */
+ * input can be read only once. */
 int cli_stdin_check(const cli_session *session, bool piped);
 
 #endif

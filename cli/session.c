@@ -21,7 +21,7 @@ static void note_signal(int number)
     caught = number;
 }
 
-/* Formatted before anything is mapped, since a signal handler cannot format. */
+/* Formatted before files are mapped, because a signal handler cannot format. */
 static char lost_page[1024] = "mha: a mapped file shrank while being read; ";
 static const char advice[] = "it must not change while the program runs, unless --no-map is given\n";
 
@@ -43,7 +43,7 @@ static void on_lost_page(int number, siginfo_t *info, void *context)
     }
     static atomic_flag told = ATOMIC_FLAG_INIT;
     while (atomic_flag_test_and_set(&told))
-        pause(); /* until the first thread has ended the program */
+        pause(); /* waits until the first thread ends the program */
     bool written = write(STDERR_FILENO, lost_page, strlen(lost_page)) >= 0;
     written = write(STDERR_FILENO, advice, sizeof advice - 1) >= 0 && written;
     _exit(!written ? CLI_FAILED : CLI_REFUSED);

@@ -6,16 +6,16 @@
 
 #include "command.h"
 
-/* Ignores SIGPIPE and SIGXFSZ (EPIPE and EFBIG are then ordinary errors) and records SIGINT, SIGTERM and SIGHUP. If a
- * mapped file shrinks, the program ends with a message and CLI_REFUSED. Opens descriptors 0 to 2 if they are closed, so
- * that no file becomes stdout. */
+/* Ignores SIGPIPE and SIGXFSZ (EPIPE and EFBIG are then ordinary errors) and records SIGINT, SIGTERM and SIGHUP. If
+ * a mapped file shrinks, the program ends with a message and CLI_REFUSED. Opens descriptors 0 to 2 if they are
+ * closed, so no opened file becomes stdout. */
 void cli_signals_install(void);
 /* The model or file being read, named in the message about a mapped file that shrank. */
 void cli_signals_reading(const char *name);
 /* The signal that requested a stop; 0 if none did. A second one ends the program at once. */
 int cli_signal(void);
-/* From now on a first signal does not cancel library calls, and they show no progress: for work that stops at points of
- * its own, where it checks cli_stopped. */
+/* From now on, the first signal does not cancel library calls, and they show no progress. For work that checks
+ * cli_stopped and stops at its own points. */
 void cli_signals_hold(void);
 bool cli_signals_held(void);
 /* For loops between library calls: 0 to continue, else the exit code. */
@@ -35,7 +35,7 @@ const char *cli_duration(double seconds, char text[CLI_DURATION]);
 void cli_progress_clear(void);
 /* Turns the progress line on if stderr is a terminal; off at the start. */
 void cli_progress_on(void);
-/* Turns the progress line off: the result itself streams to the terminal. */
+/* Turns the progress line off, because the result is streamed to the terminal. */
 void cli_progress_off(void);
 
 /* Seconds since an arbitrary moment, for measuring durations. */

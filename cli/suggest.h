@@ -3,12 +3,12 @@
 #define CLI_SUGGEST_H
 
 typedef struct suggestion {
-    const char *word; /* as it was given */
-    const char *best; /* best candidate so far; NULL: none is similar enough */
+    const char *word; /* the word as given */
+    const char *best; /* best candidate so far; NULL if none is similar enough */
     int distance;     /* edits between both */
 } suggestion;
 
-/* `word` is the misspelled word; then each known word is offered. */
+/* `word` is the misspelled word; then each known word is tried. */
 suggestion suggest_for(const char *word);
 void suggest_offer(suggestion *suggestion, const char *candidate);
 

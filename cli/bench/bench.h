@@ -1,4 +1,4 @@
-/* bench.h - what the files of `mha bench` share: a row, its data, its measurement and its output.
+/* bench.h - shared by the files of `mha bench`: a row, its data, its measurement and its output.
  *
  * Only the public interface is used, as in a user's program: plan and workspace are created once, then the same call
  * repeats on memory that has been touched. */
@@ -14,7 +14,7 @@ typedef struct bench_row {
     int training; /* forward and backward */
 } bench_row;
 
-/* One row in one dtype. If `refused` is set it gives the reason, and the row has no measurements. */
+/* One row in one dtype. `refused` is NULL, or the reason why the row was not measured. */
 typedef struct bench_result {
     const bench_row *row;
     mha_dtype dtype;
@@ -25,10 +25,10 @@ typedef struct bench_result {
     double flops, bytes; /* of one call */
     double fma, read;    /* limits: operations per second, and bytes per second of reading this K and V */
     bool reads;          /* the limit is memory bandwidth: one query */
-    bool pairs;          /* bf16 pairs were multiplied: their limit is not measured, and fma does not apply */
+    bool pairs;          /* bf16 pairs were multiplied; their limit is not measured, and fma does not apply */
 } bench_result;
 
-/* All rows; the last has no name. */
+/* All rows, terminated by a row without a name. */
 extern const bench_row bench_rows[];
 
 /* The limit's name, its rate per second, and the fraction of it reached: 0 to 1, slightly more if measuring the limit
@@ -37,7 +37,7 @@ const char *bench_limit(const bench_result *result);
 double bench_limit_rate(const bench_result *result);
 double bench_share(const bench_result *result);
 
-/* Measures for about `seconds`. A row that is refused is a valid result. Returns an exit code. */
+/* Measures for about `seconds`. An unsupported row is a valid result. Returns an exit code. */
 int bench_attention(cli_session *session, const bench_row *row, mha_dtype dtype, double seconds, bench_result *result);
 
 /* Writes all results as --json, --csv or a table. Returns an exit code. */

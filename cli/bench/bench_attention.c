@@ -42,7 +42,7 @@ enum { HUGE_PAGE = 2 << 20 };
 typedef struct operands {
     size_t q_bytes, kv_bytes, lse_bytes; /* elements of q and out; of k and of v; of lse */
     char *q, *k, *out;
-    char *lse, *dout, *dq, *dk; /* with training; dk and dv are adjacent too */
+    char *lse, *dout, *dq, *dk; /* for training; dk and dv are also adjacent */
 } operands;
 
 /* Requests huge pages, so that page table lookups do not distort the measurement. */
@@ -58,7 +58,7 @@ static char *allocate(size_t bytes)
     return memory;
 }
 
-/* The upper half of a float is a bf16. f16 has a narrower exponent range, which values between 2^-14 and 2^16 fit. */
+/* The upper half of a float is a bf16. f16 has a narrower exponent range: the values must be between 2^-14 and 2^16. */
 static uint16_t half_of(float number, mha_dtype dtype)
 {
     uint32_t bits;
@@ -120,7 +120,7 @@ static void operands_close(operands *x)
     free(x->dk);
 }
 
-/* ---- calls against the clock ---- */
+/* ---- timing ---- */
 
 enum { SAMPLES_LEAST = 5, SAMPLES_MOST = 20000 };
 /* Calls shorter than this are timed in groups: reading the clock takes about 30 ns. */

@@ -14,7 +14,7 @@ static struct {
 } given = {.seconds = 1};
 
 static const struct poptOption options[] = {
-    {"rows", 0, POPT_ARG_STRING, &given.rows, 0, "only these rows, separated by commas", "NAMES"},
+    {"rows", 0, POPT_ARG_STRING, &given.rows, 0, "run only these rows, separated by commas", "NAMES"},
     {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "f32 (default), bf16, f16, or all", "TYPE"},
     {"seconds", 0, POPT_ARG_STRING, &given.seconds_text, 0, "time for each row (default: 1)", "S"},
     POPT_TABLEEND};
@@ -44,7 +44,7 @@ static int check_rows(const cli_session *s)
 {
     for (const char *word = given.rows; word; word = strchr(word, ',') ? strchr(word, ',') + 1 : NULL)
         if (!is_row(word, strcspn(word, ",")))
-            return cli_usage(s, "--rows must list names of rows (got \"%s\"); mha bench --help lists them",
+            return cli_usage(s, "--rows must be a list of row names (got \"%s\"); mha bench --help lists them",
                              cli_shown(word));
     return CLI_DONE;
 }
@@ -58,7 +58,7 @@ static bool is_wanted_type(mha_dtype dtype)
 static int check_given(const cli_session *s)
 {
     if (s->arg_count != 1 || strcmp(s->args[0], "attention") != 0)
-        return cli_usage(s, "missing the target, for example mha bench attention");
+        return cli_usage(s, "missing target, for example mha bench attention");
     char *end = NULL;
     if (given.seconds_text) given.seconds = strtod(given.seconds_text, &end);
     if ((end && (end == given.seconds_text || *end)) || !(given.seconds > 0 && given.seconds <= 3600))
@@ -113,13 +113,14 @@ static const char *const words[] = {"attention", NULL};
 
 const cli_command cli_bench = {
     .name = "bench",
-    .summary = "measure the attention operator against the limits of this machine",
+    .summary = "compare the attention operator with the limits of this machine",
     .usage = "attention",
-    .details = "Rows: prefill, prefill-causal, bert-batch, grouped-causal, long, long-causal, small, decode- "
-               "grouped, decode, decode-batch, decode-long, training, training-causal (forward and backward). "
-               "The result lists their shapes. The last column is the fraction of the machine's limit, measured "
-               "with each row: f32 multiply-adds, or reading K and V for a single query. If bf16 is multiplied "
-               "in pairs (amx, avx512bf16), that limit does not apply and no fraction is printed.",
+    .details =
+        "Rows: prefill, prefill-causal, bert-batch, grouped-causal, long, long-causal, small, decode- "
+        "grouped, decode, decode-batch, decode-long, training, training-causal (forward and backward). "
+        "The result lists their shapes. The last column is the fraction of the machine's limit, which is measured with "
+        "each row: f32 multiply-adds or, for a single query, reading K and V. If bf16 is multiplied "
+        "in pairs (amx, avx512bf16), that limit does not apply and no fraction is printed.",
     .words = words,
     .shared = CLI_JSON | CLI_CSV,
     .options = options,

@@ -24,7 +24,7 @@ static double up(const frame *f, double y)
     return f->y + f->height * (1 - (y - f->y0) / (f->y1 - f->y0));
 }
 
-/* The smallest of 1, 2, 5 times a power of ten that is at least `least`. */
+/* Returns the smallest 1, 2 or 5 times a power of ten that is at least `least`. */
 static double round_step(double least)
 {
     const double power = pow(10, floor(log10(least)));

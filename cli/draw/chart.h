@@ -24,7 +24,7 @@ typedef struct chart {
     chart_panel panel[CHART_PANELS];
 } chart;
 
-/* Draws the chart in the format named by the extension of `path`; results as figure_draw. */
+/* Draws the chart in the format named by the extension of `path`; same results as figure_draw. */
 const char *chart_draw(const chart *c, const char *path, unsigned char **data, size_t *size);
 
 #endif

@@ -17,7 +17,7 @@ static struct {
 
 static const struct poptOption options[] = {
     {"head", '\0', POPT_ARG_STRING, &given.head, 0, "head to draw, numbered as in the unpruned model", "L.H"},
-    {"grid", '\0', POPT_ARG_NONE, &given.grid, 0, "draw all heads, a row per layer", NULL},
+    {"grid", '\0', POPT_ARG_NONE, &given.grid, 0, "draw all heads, one row per layer", NULL},
     {"scale", '\0', POPT_ARG_STRING, &given.scale, 0, "size: 0.5 to 16 (default: 2 for PNG, 1 for SVG and PDF)", "X"},
     {"colors", '\0', POPT_ARG_STRING, &given.colors, 0, "color scale of weights: root (default) or linear", "NAME"},
     {"font", '\0', POPT_ARG_STRING, &given.font, 0, "font family of all text (default: sans-serif)", "NAME"},
@@ -55,8 +55,8 @@ static void warn_of_glyphs(const cli_session *s, const figure *f)
     const int64_t count = figure_count_unreadable(f, &first);
     if (count > 0)
         cli_say(s,
-                "warning: the font \"%s\" lacks characters of %lld of %lld tokens (first: \"%s\"), which are drawn as "
-                "boxes; --font NAME takes another font, fc-list lists those installed",
+                "warning: the font \"%s\" lacks characters of %lld of %lld tokens (first: \"%s\"), drawn as boxes; "
+                "choose another font with --font NAME (fc-list lists the installed fonts)",
                 cli_shown(given.font ? given.font : "sans-serif"), (long long)count, (long long)f->n, cli_shown(first));
 }
 
@@ -110,14 +110,14 @@ static int check_options(const cli_session *s, mha_model_head *at)
     if (!figure_knows(s->options.out))
         return cli_usage(s, "-o %s: the name must end in .png, .svg or .pdf", cli_shown(s->options.out));
     if (!given.head && !given.grid) return cli_usage(s, "--head L.H or --grid is missing");
-    if (given.head && given.grid) return cli_usage(s, "--head and --grid exclude each other");
+    if (given.head && given.grid) return cli_usage(s, "--head and --grid are mutually exclusive");
     const char *end = given.head ? cli_head(given.head, at) : "";
     if (!end || *end)
         return cli_usage(s, "--head must be LAYER.HEAD, for example 0.2 (got \"%s\")", cli_shown(given.head));
     return CLI_DONE;
 }
 
-/* Scale, colors and font, checked and set. */
+/* Checks and sets scale, colors and font. */
 static int choose_style(const cli_session *s)
 {
     figure_style style = {.scale = cli_out_ends(s, ".png") ? 2 : 1, .font = given.font ? given.font : "sans-serif"};
@@ -150,9 +150,10 @@ const cli_command cli_draw = {
     .name = "draw",
     .summary = "draw the map of one or all heads as PNG, SVG or PDF",
     .usage = "TEXT",
-    .details = "A row of the map is a query token, a column the key token that it attends to. The color scale \"root\" "
-               "tells small weights apart; \"linear\" is proportional to the weight. A PNG of scale 1 has one pixel "
-               "per point. Characters that the font lacks are drawn as boxes, after a warning.",
+    .details =
+        "Each row of the map is a query token, each column a key token that it attends to. The color scale \"root\" "
+        "distinguishes small weights; \"linear\" is proportional to the weight. A PNG of scale 1 has one pixel "
+        "per point. Characters that the font lacks are drawn as boxes, after a warning.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT,
     .options = options,
     .examples = "mha draw --head 1.1 -o head.png \"Clara has a kite. Clara has a kite.\"\n"

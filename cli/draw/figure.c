@@ -20,10 +20,10 @@ typedef struct layout {
     int side;          /* n * cell */
     int label;         /* space for the longest token */
     int every;         /* every n-th token is labeled */
-    int width, height; /* of the whole figure */
+    int width, height; /* size of the whole figure */
 } layout;
 
-/* Truncates a token to LABEL_MOST points, between characters, and adds an ellipsis. */
+/* Truncates a token to LABEL_MOST points at a character boundary and appends an ellipsis. */
 static void shorten(cairo_t *cr, const char *token, char *out, size_t room)
 {
     cairo_text_extents_t e;

@@ -15,10 +15,10 @@ typedef struct figure {
     const float *map;          /* [n, n], row = query */
 } figure;
 
-/* 1 if the extension of `path` is .png, .svg or .pdf. */
+/* Returns 1 if the extension of `path` is .png, .svg or .pdf. */
 int figure_knows(const char *path);
 
-/* Draws the figure in the format named by the extension of `path`. *data is the file, freed with free by the caller.
+/* Draws the figure in the format named by the extension of `path`. *data is the file; the caller must free it.
  * Returns NULL, or an error message (static). */
 const char *figure_draw(const figure *f, const char *path, unsigned char **data, size_t *size);
 
@@ -26,7 +26,7 @@ const char *figure_draw(const figure *f, const char *path, unsigned char **data,
 int64_t figure_count_unreadable(const figure *f, const char **first);
 
 /* Draws the maps of all heads (measured with keep_maps) with their labels: a row per layer, a column per original head
- * number, empty if the head was removed. Results as figure_draw. */
+ * number, empty if the head was removed. Same results as figure_draw. */
 typedef struct figure_grid {
     const char *title;
     const mha_model *model;

@@ -11,7 +11,7 @@ typedef struct layout {
     const figure_grid *f;
     int side; /* of one map */
     int64_t columns;
-    int width, height, bar; /* of the whole figure; `bar` is the height of the color bar */
+    int width, height, bar; /* size of the whole figure; `bar` is the height of the color bar */
 } layout;
 
 static layout plan(const figure_grid *f)

@@ -11,7 +11,7 @@
 #include "draw/figure.h"
 #include "page/color_scale.h"
 
-/* ---- the bytes a cairo surface writes ---- */
+/* ---- output of a cairo surface ---- */
 
 typedef struct buffer {
     unsigned char *data;
@@ -204,7 +204,7 @@ static cairo_status_t png_finish(cairo_surface_t *surface, buffer *out)
 
 static cairo_status_t vector_finish(cairo_surface_t *surface, buffer *out)
 {
-    (void)out; /* the surface streams into it */
+    (void)out; /* the surface writes to it */
     cairo_surface_finish(surface);
     return cairo_surface_status(surface);
 }

@@ -9,7 +9,7 @@
 
 #include "page/color_scale.h"
 
-/* In points, which are pixels of a PNG. */
+/* In points; at scale 1, a point is one pixel of a PNG. */
 enum {
     FIGURE_MARGIN = 16,
     FIGURE_TITLE = 22,
@@ -19,11 +19,11 @@ enum {
     FIGURE_BAR_TEXT = 48
 };
 
-/* Style of all figures of a run. */
+/* Style of all figures in a run. */
 typedef struct figure_style {
     double scale;        /* pixels of a PNG per point; also scales SVG and PDF */
     colour_scale colors; /* of weights */
-    const char *font;    /* family, as fontconfig names it */
+    const char *font;    /* family name for fontconfig */
 } figure_style;
 /* Sets the style of all later figures. Default: scale 1, square root, "sans-serif". */
 void figure_set_style(figure_style style);
@@ -37,7 +37,7 @@ void figure_centre(cairo_t *cr, double x, double y, const char *text);
 /* White background and the title. */
 void figure_begin(cairo_t *cr, const char *title);
 
-/* The map [n, n] as a square of `side` pixels at x, y. A pixel shows the largest weight that it covers, so that no
+/* The map [n, n] as a square of `side` pixels at x, y. A pixel shows the largest weight that it covers, so no large
  * weight is lost if the map has more weights than pixels. It is drawn as one image at the final resolution, because
  * vector formats do not keep the "nearest" filter and would blur a scaled image. */
 void figure_map(cairo_t *cr, const float *map, int64_t n, int side, double x, double y);
@@ -45,8 +45,8 @@ void figure_map(cairo_t *cr, const float *map, int64_t n, int side, double x, do
 /* The color bar with ticks and caption, FIGURE_BAR wide and `height` high. */
 void figure_bar(cairo_t *cr, double x, double y, double height);
 
-/* Paints `what` on a surface of the format named by the extension of `path`. *data is the file, freed with free by the
- * caller. Returns NULL, or an error message (static). */
+/* Paints `what` on a surface of the format named by the extension of `path`. *data is the file; the caller must free
+ * it. Returns NULL, or an error message (static). */
 typedef void (*figure_painter)(cairo_t *cr, const void *what);
 const char *figure_render(const char *path, int width, int height, figure_painter paint, const void *what,
                           unsigned char **data, size_t *size);
@@ -54,7 +54,7 @@ const char *figure_render(const char *path, int width, int height, figure_painte
 /* True if the font has a glyph for each character of `text`. */
 bool figure_has_glyphs(cairo_t *cr, const char *text);
 
-/* A surface to measure text on, before the size of the figure is known; destroyed with cairo_destroy. */
+/* Creates a context to measure text before the size of the figure is known. The caller must call cairo_destroy. */
 cairo_t *figure_scratch(void);
 
 #endif

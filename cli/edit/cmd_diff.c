@@ -240,13 +240,13 @@ const cli_command cli_diff = {
     .name = "diff",
     .summary = "compare two models: heads, tensors, embeddings, loss",
     .usage = "-m MODEL -m MODEL [TEXT... | -f FILE]",
-    .details =
-        "Both models run on the texts, tokenized by the first: compared are embeddings (cosine of the mean of the "
-        "last hidden states) and, for decoders, the loss (mean -log p per token). Heads are numbered as in the "
-        "unpruned model.\n"
-        "--json prints {a, b: {model, family, parameters, bytes, kv_bytes_per_token, heads}, tensors_equal, "
-        "tensors: [{name, differs, a, b, furthest}], texts: {texts, tokens, mean_cosine, min_cosine, worst, "
-        "cosines, loss: [a, b]}}.",
+    .details = "Both models run on the texts, tokenized by the first model. The command compares embeddings (cosine of "
+               "the mean of the last hidden states) and, for decoders, the loss (mean -log p per token). Heads are "
+               "numbered as in the "
+               "unpruned model.\n"
+               "--json prints {a, b: {model, family, parameters, bytes, kv_bytes_per_token, heads}, tensors_equal, "
+               "tensors: [{name, differs, a, b, furthest}], texts: {texts, tokens, mean_cosine, min_cosine, worst, "
+               "cosines, loss: [a, b]}}.",
     .shared = CLI_MODEL | CLI_MODELS | CLI_FILE | CLI_JSON | CLI_DTYPE,
     .examples = "mha diff -m builtin -m pruned\n"
                 "mha diff -m builtin -m pruned -f texts.txt --json\n",

@@ -12,7 +12,7 @@
 static prune_options given;
 
 static const struct poptOption options[] = {
-    IMPORTANCE_SCORES_OPTIONS_FOR("criterion of the choice: joint (default), or a score, see below"),
+    IMPORTANCE_SCORES_OPTIONS_FOR("how to choose heads: joint (default) or a score, see below"),
     IMPORTANCE_SCORES_FILE,
     {"ratio", 0, POPT_ARG_STRING, &given.ratio, 0,
      "fraction of the model's heads to remove, 0 to 1, rounded to the nearest head or group", "R"},
@@ -22,13 +22,13 @@ static const struct poptOption options[] = {
      "remove the same number in every layer; a ratio is rounded up per layer", NULL},
     {"floor", 0, POPT_ARG_STRING, &given.floor, 0, "minimum number of heads per layer (default: 1)", "N"},
     {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "remove these heads, numbered as in the unpruned model", "L.H,..."},
-    {"keep", 0, POPT_ARG_STRING, &given.keep, 0, "keep the heads in this JSON file: a list per layer, or a config.json",
-     "FILE"},
+    {"keep", 0, POPT_ARG_STRING, &given.keep, 0,
+     "keep the heads listed in this JSON file: a list per layer, or a config.json", "FILE"},
     {"fill", 0, POPT_ARG_NONE, &given.fill, 0, "add the mean output of the removed heads to the output bias", NULL},
     {"refit", 0, POPT_ARG_NONE, &given.refit, 0, "refit the output projections on the texts", NULL},
     {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0, "ridge parameter of --refit, 0.001 to 1000 (default: 3)", "X"},
     {"compatible", 0, POPT_ARG_NONE, &given.compatible, 0,
-     "keep the original shapes, with zeros, which transformers loads", NULL},
+     "keep the original shapes, filled with zeros, for transformers", NULL},
     {"test", 0, POPT_ARG_STRING, &given.test, 0, "evaluate on these texts (default: every fourth of -f)", "FILE"},
     {"search", 0, POPT_ARG_NONE, &given.search, 0, "find how many heads can be removed; -o draws the curve", NULL},
     {"max-loss-increase", 0, POPT_ARG_STRING, &given.max_increase, 0, "with --search: largest loss increase allowed",
@@ -113,7 +113,7 @@ static int prune(prune_job *job)
     if (code == CLI_DONE) code = judge_save(job->session, edit, &j);
     if (code == CLI_DONE) {
         cli_say(job->session, "%s: %lld of %lld heads kept%s", cli_out_name(job->session), (long long)j.of.heads[1],
-                (long long)j.of.heads[0], given.compatible ? ", the removed ones set to zero" : "");
+                (long long)j.of.heads[0], given.compatible ? ", the removed heads set to zero" : "");
         prune_choice_log(job, j.of.heads[0], j.of.heads[0] - j.of.heads[1]);
         if (!given.compatible) judge_log_transformers(job->session, &j);
         code = put_result(job, &j);
@@ -122,7 +122,7 @@ static int prune(prune_job *job)
     return code;
 }
 
-/* Are heads chosen, or weights fitted, on texts? */
+/* True if heads are chosen or weights fitted on texts. */
 static bool prune_learns(const prune_job *job)
 {
     return prune_choice_learns(job) || given.fill || given.refit;
@@ -137,9 +137,9 @@ static int check(prune_job *job)
     if (code != CLI_DONE) return code;
     code = cli_texts_of_file(s, prune_learns(job) || (given.search && !given.test));
     if (code != CLI_DONE) return code;
-    if (given.ridge && !given.refit) return cli_usage(s, "--ridge goes with --refit");
-    if (given.max_increase && !given.search) return cli_usage(s, "--max-loss-increase goes with --search");
-    if (given.search && given.compatible) return cli_usage(s, "--search excludes --compatible: it writes no model");
+    if (given.ridge && !given.refit) return cli_usage(s, "--ridge requires --refit");
+    if (given.max_increase && !given.search) return cli_usage(s, "--max-loss-increase requires --search");
+    if (given.search && given.compatible) return cli_usage(s, "--search writes no model: --compatible does not apply");
     if (given.search && s->options.out && !figure_knows(s->options.out))
         return cli_usage(s, "-o %s: the name must end in .png, .svg or .pdf", cli_shown(s->options.out));
     if (!given.search && !s->options.out) return cli_usage(s, "-o FOLDER is missing");
@@ -155,10 +155,10 @@ static int work(prune_job *job)
     if (code != CLI_DONE) return code;
     job->info = mha_model_describe(job->model);
     if (learns && !job->session->options.file)
-        return cli_usage(job->session, "missing the texts to choose and fit on: give -f FILE");
+        return cli_usage(job->session, "missing texts to choose and fit on: give -f FILE");
     code = held_texts_read(job->session, job->model, given.test, learns, &job->by, &job->texts);
     if (code == CLI_DONE && given.search && !job->texts.held)
-        code = cli_usage(job->session, "missing the texts of --search: give -f FILE");
+        code = cli_usage(job->session, "missing texts for --search: give -f FILE");
     if (code == CLI_DONE) code = prune_choice_measure(job);
     if (code != CLI_DONE) return code;
     return given.search ? prune_curve(job) : prune(job);
@@ -181,8 +181,7 @@ static void print_scores(FILE *out, int columns)
     enum { MARGIN = 24 };
     fputs("\nHeads are chosen by:\n", out);
     fprintf(out, "  %-*s", MARGIN - 2, "joint");
-    cli_put_wrapped(out, columns, MARGIN, MARGIN,
-                    "no score: heads are chosen jointly, by the change that their removal causes");
+    cli_put_wrapped(out, columns, MARGIN, MARGIN, "heads are chosen together, by the change that removing them causes");
     fprintf(out, "  %-*s", MARGIN - 2, "a score");
     cli_put_wrapped(out, columns, MARGIN, MARGIN, "heads with low scores are removed first");
     importance_scores_put_lists(out, columns, MARGIN);
@@ -194,18 +193,20 @@ const cli_command cli_prune = {
     .usage = "-o FOLDER",
     .details =
         "The rows and columns of the heads are removed from the weights; heads that share keys are removed together. "
-        "The folder contains tokenizer and config and can be loaded and pruned again. Heads keep their original "
+        "The folder contains the tokenizer and config and can be loaded and pruned again. Heads keep their original "
         "numbers (mha.heads in config.json); mha.record lists the removed heads, the source file (sha256) and the "
         "measured quality. transformers loads the folder if all layers have the same number of heads and, for LLaMA "
         "and Gemma-2, the hidden size is a multiple of that number. In all other cases, and always for BERT and "
         "GPT-2, whose head width is derived from the hidden size, use --compatible: it keeps the original shapes and "
         "writes zeros.\n"
-        "--by takes the scores, losses and texts of mha heads; with --loss pairs each line of -f holds two "
-        "paraphrases separated by a tab. --scores FILE reads the output of mha heads --by SCORE (--json or --csv) for "
+        "--by accepts the scores and losses of mha heads; with --loss pairs each line of -f contains two paraphrases "
+        "separated by a tab. --scores FILE reads the output of mha heads --by SCORE (--json or --csv) for "
         "this model; - is standard input. With --scores, --loss pairs states that the lines of -f are pairs.\n"
-        "Quality and speed are measured on held-out texts: those of --test, else every fourth of -f. (mha cannot know "
-        "which texts the scores of --scores were measured on.) --search removes more and more heads and reports the "
-        "largest pruning whose loss on the held-out texts grows by at most --max-loss-increase (decoders: mean -log p "
+        "Quality and speed are measured on held-out texts: the texts of --test or, by default, every fourth text of "
+        "-f. (mha cannot know "
+        "which texts the scores of --scores were measured on.) --search removes heads step by step and reports the "
+        "largest pruning that increases the loss on the held-out texts by at most --max-loss-increase (decoders: mean "
+        "-log p "
         "per token; encoders: 1 - cosine), with the curve and the --heads option that repeats it; with --per-layer "
         "the same number is removed from every layer. -o FILE.svg, .png or .pdf draws the curve.\n"
         "--json prints {model, out, chosen_by, removed, heads, parameters, bytes, kv_bytes_per_token, quality, "

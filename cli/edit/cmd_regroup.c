@@ -26,7 +26,7 @@ static const struct poptOption options[] = {
     {"contiguous", 0, POPT_ARG_NONE, &given.contiguous, 0, "group neighboring heads instead of similar ones", NULL},
     {"published", 0, POPT_ARG_NONE, &given.published, 0, "the published closed form: neighbors, uncentered, no refit",
      NULL},
-    {"compatible", 0, POPT_ARG_NONE, &given.compatible, 0, "repeat rows, in shapes that transformers loads", NULL},
+    {"compatible", 0, POPT_ARG_NONE, &given.compatible, 0, "repeat shared rows, for transformers", NULL},
     POPT_TABLEEND};
 
 typedef struct job {
@@ -92,7 +92,7 @@ static int make(job *j, mha_model_edit **made)
     return put_result(j);
 }
 
-/* Are scores measured, or weights fitted, on texts? */
+/* True if scores are measured or weights fitted on texts. */
 static bool learns(const job *j)
 {
     return j->how.method != MHA_REGROUP_MEAN || j->how.ridge > 0 || importance_scores_need_texts(&j->by);
@@ -103,8 +103,7 @@ static int work(job *j)
     cli_session *s = j->session;
     mha_model_edit *made = NULL;
     const mha_model_options how = {.size = sizeof how, .no_tokenizer = !s->options.file && !given.test};
-    if (learns(j) && !s->options.file)
-        return cli_usage(s, "missing the texts to fit on: give -f FILE, or --method mean");
+    if (learns(j) && !s->options.file) return cli_usage(s, "missing texts to fit on: give -f FILE, or --method mean");
     int code = cli_model_open(s, &how, &j->model);
     if (code == CLI_DONE) code = held_texts_read(s, j->model, given.test, learns(j), &j->by, &j->texts);
     if (code == CLI_DONE) code = weigh(j);
@@ -131,7 +130,7 @@ static int read_counts(const cli_session *s, mha_regroup_options *how)
     if (code == CLI_DONE) code = cli_whole(s, "--value-heads", given.values, 1, 65536, &values);
     if (code != CLI_DONE) return code;
     if (given.both && (given.keys || given.values))
-        return cli_usage(s, "--kv-heads excludes --key-heads and --value-heads");
+        return cli_usage(s, "--kv-heads cannot be combined with --key-heads or --value-heads");
     if (!given.both && !given.keys && !given.values) return cli_usage(s, "--kv-heads N is missing");
     how->key_heads = given.both ? both : keys;
     how->value_heads = given.both ? both : values;
@@ -149,7 +148,7 @@ static int check(job *j)
     if (code == CLI_DONE) code = cli_number(s, "--ridge", given.ridge, 0, 1000, &ridge);
     if (code != CLI_DONE) return code;
     if (given.published && (given.ridge || how->method != MHA_REGROUP_CLOSED || importance_scores_given_any(&j->by)))
-        return cli_usage(s, "--published excludes --ridge, scores and --method");
+        return cli_usage(s, "--published cannot be combined with --ridge, --by, --scores or --method");
     if (!s->options.out) return cli_usage(s, "-o FOLDER is missing");
     how->ridge = given.published || (given.ridge && ridge == 0) ? -1 : ridge;
     how->contiguous = given.contiguous || given.published;
@@ -190,8 +189,8 @@ const cli_command cli_regroup = {
         "changes "
         "the output little, sharing values more. The closed form minimizes the error of the shared heads on the texts "
         "of -f; similar heads are grouped, and the output projections are refitted. For models with rotary positions "
-        "use \"values\": mean of the keys, closed form for the values. The folder contains tokenizer and config and "
-        "can be loaded again (mha.kv_heads in config.json, or num_key_value_heads); mha.record lists the grouping, "
+        "use \"values\": mean of the keys, closed form for the values. The folder contains the tokenizer and config "
+        "and can be loaded again (mha.kv_heads in config.json, or num_key_value_heads); mha.record lists the grouping, "
         "the source file (sha256) and the measured quality. transformers loads the folder if config.json has "
         "num_key_value_heads; in every other case use --compatible, which repeats the rows of shared heads.\n"
         "With --by SCORE or --scores FILE, as in mha prune, the error of each head is weighted by its score, by at "

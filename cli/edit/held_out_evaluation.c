@@ -9,7 +9,7 @@
 #include "session.h"
 #include "word_wrap.h"
 
-/* Seconds of one pass. Below this, the best of all rounds still varied by 50 % from run to run. */
+/* Minimum seconds of one pass. In shorter passes, even the best of all rounds varied by 50 % from run to run. */
 static const double shortest_pass = 0.02;
 
 int judge(cli_session *s, const mha_model_edit *edit, const held_texts *texts, judgement *j)
@@ -94,7 +94,7 @@ void judge_print_row(const cli_session *s, const char *name, int64_t before, int
     print_row(s->out, name, (double)before, (double)after, 0);
 }
 
-/* Seconds of the shorter of the two passes. */
+/* Returns the seconds of the faster pass. */
 static double pass_seconds(const judgement *j)
 {
     return (double)j->of.comparison.tokens / fmax(j->of.tokens_per_second[0], j->of.tokens_per_second[1]);

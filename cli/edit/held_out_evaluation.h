@@ -12,19 +12,19 @@ typedef struct judgement {
     const char *held_out; /* description of the evaluation texts (held_texts.split); NULL if there are none */
 } judgement;
 
-/* Evaluates an edit. Returns an exit code; the message has been printed. */
+/* Evaluates an edit. Returns an exit code and prints any error. */
 int judge(cli_session *s, const mha_model_edit *edit, const held_texts *texts, judgement *j);
 /* Adds the quality to the record of the edit, and writes the model to -o. */
 int judge_save(cli_session *s, mha_model_edit *edit, const judgement *j);
-/* Logs why transformers cannot load the result, if it cannot. */
+/* If transformers cannot load the result, logs why. */
 void judge_log_transformers(const cli_session *s, const judgement *j);
 
 json_t *judge_pair(int64_t before, int64_t after);
 /* Adds parameters, bytes, kv_bytes_per_token and, if there were texts, quality and tokens_per_second. */
 void judge_add_json(json_t *all, const judgement *j);
 
-/* The table: title, rows, and the sentences after it. `learned` is "fitting" or "choosing or fitting"; `unknown` is a
- * sentence about what may have been chosen on these texts before this run, or NULL. */
+/* Prints the table: title, rows, and the sentences after the rows. `learned` is "fitting" or "choosing or fitting";
+ * `unknown` is a sentence about what may have been chosen on these texts before this run, or NULL. */
 void judge_print_title(const cli_session *s);
 void judge_print_row(const cli_session *s, const char *name, int64_t before, int64_t after);
 void judge_print_rest(const cli_session *s, const judgement *j, const char *learned, const char *unknown);

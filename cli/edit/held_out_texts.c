@@ -51,8 +51,8 @@ static int tokens_of_both(cli_session *s, const mha_model *model, held_texts *t,
     return head_texts_data(s, model, held, &t->held);
 }
 
-/* New index of text i of `units`, the texts to learn from first. Every fourth is held out, so that both parts have
- * the same mix of texts. */
+/* Returns the new index of text i of `units`: texts to learn from come first. Every fourth text is held out, so both
+ * parts have the same mix of texts. */
 static int64_t place_of(int64_t i, int64_t units, int64_t parts)
 {
     const int64_t unit = i % units, part = i / units, held = units / FOURTH, learned = units - held;
@@ -65,8 +65,8 @@ static int split(cli_session *s, const mha_model *model, held_texts *t, int64_t 
 {
     const int64_t count = t->texts.count, parts = count / units, learned = parts * (units - units / FOURTH);
     if (units < FOURTH)
-        return cli_usage(s, "-f has %lld %s: with fewer than %d, give evaluation texts with --test FILE",
-                         (long long)units, parts > 1 ? "pairs" : "texts", FOURTH);
+        return cli_usage(s, "-f must have at least %d %s (got %lld), or give evaluation texts with --test FILE", FOURTH,
+                         parts > 1 ? "pairs" : "texts", (long long)units);
     const char **text = malloc((size_t)count * sizeof *text);
     int64_t *line = malloc((size_t)count * sizeof *line);
     for (int64_t i = 0; text && line && i < count; i++) {

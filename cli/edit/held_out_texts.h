@@ -13,10 +13,11 @@ typedef struct held_texts {
     const char *split;    /* how the texts were split, for messages */
 } held_texts;
 
-/* Reads -f and `test` (a file, or NULL). Held out are the texts of `test`, else every fourth of -f, or all of -f if
- * nothing `learns`. Held-out texts that also occur among the learned ones are dropped, with a log line. If `scores`
- * (NULL = none) use the loss of pairs, each line of -f is a pair and is split as a whole; `learn` then lists all first
- * texts, then all second texts. Returns an exit code; the message has been printed. Free in any case. */
+/* Reads -f and `test` (a file, or NULL). The held-out texts are the texts of `test`, or else every fourth text of
+ * -f, or all texts of -f unless the command `learns`. A held-out text that is also learned from is dropped, with a
+ * log line. If `scores` (NULL = none) use the loss of pairs, each line of -f is a pair and is split as a whole;
+ * `learn` then lists all first texts, then all second texts. Returns an exit code and prints any error. The
+ * caller must free *t even after an error. */
 int held_texts_read(cli_session *s, const mha_model *model, const char *test, bool learns,
                     const importance_scores *scores, held_texts *t);
 void held_texts_free(held_texts *t);

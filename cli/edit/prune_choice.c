@@ -34,20 +34,19 @@ static int check_amount(prune_job *job)
     job->rule.count = count;
     job->rule.floor = floor;
     job->rule.per_layer = o->per_layer;
-    if (o->ratio && o->count) return cli_usage(job->session, "--ratio and --count exclude each other");
+    if (o->ratio && o->count) return cli_usage(job->session, "--ratio and --count are mutually exclusive");
     if (named && (importance_scores_given.by || job->by.file || o->ratio || o->count || o->floor || o->per_layer))
         return cli_usage(job->session,
-                         "--by, --scores, --ratio, --count, --floor and --per-layer choose heads; %s names them",
+                         "--by, --scores, --ratio, --count, --floor and --per-layer cannot be combined with %s",
                          o->heads ? "--heads" : "--keep");
     if (o->search && (named || o->ratio || o->count))
-        return cli_usage(job->session, "--search excludes --%s: it chooses the number of heads",
+        return cli_usage(job->session, "--search chooses the number of heads: --%s does not apply",
                          o->heads   ? "heads"
                          : o->keep  ? "keep"
                          : o->ratio ? "ratio"
                                     : "count");
     if (!named && !o->ratio && !o->count && !o->search)
-        return cli_usage(job->session,
-                         "missing the number of heads: give --ratio R or --count N, or name them: --heads L.H,...");
+        return cli_usage(job->session, "missing number of heads: give --ratio R, --count N or --heads L.H,...");
     return CLI_DONE;
 }
 
@@ -64,7 +63,7 @@ static int read_scores(prune_job *job)
 int prune_choice_check(prune_job *job)
 {
     const prune_options *o = &job->given;
-    if (o->heads && o->keep) return cli_usage(job->session, "--heads and --keep exclude each other");
+    if (o->heads && o->keep) return cli_usage(job->session, "--heads and --keep are mutually exclusive");
     const int code = read_scores(job);
     return code == CLI_DONE ? check_amount(job) : code;
 }
@@ -111,7 +110,7 @@ static int keep_listed(prune_job *job, const json_t *lists)
     int code = CLI_DONE;
     memset(job->keep, 0, (size_t)(job->info->layers * job->info->heads));
     if (!json_is_array(lists) || (int64_t)json_array_size(lists) != job->info->layers)
-        return cli_error(job->session, CLI_REFUSED, "%s must hold a list of kept heads for each of %lld layers",
+        return cli_error(job->session, CLI_REFUSED, "%s must contain a list of kept heads for each of %lld layers",
                          cli_shown(job->given.keep), (long long)job->info->layers);
     json_array_foreach(lists, layer, list)
     {

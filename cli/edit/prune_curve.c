@@ -49,7 +49,7 @@ static const char *loss_name(const prune_job *job)
     return job->info->causal && job->info->logits ? "loss increase" : "1 - cosine";
 }
 
-/* Prints the options that repeat this pruning. They name the heads: --count would choose other heads. */
+/* Prints the options that repeat this pruning. They name the heads, because --count would choose different ones. */
 static void print_options(const search *s, const mha_prune_point *p)
 {
     const prune_job *job = s->job;

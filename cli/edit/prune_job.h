@@ -15,7 +15,7 @@ typedef struct prune_options {
 typedef struct prune_job {
     cli_session *session;
     prune_options given;
-    importance_scores by; /* of --by or --scores; empty if heads are chosen jointly or named */
+    importance_scores by; /* values of --by or --scores; empty if heads are chosen jointly or named */
     mha_prune_rule rule;
     double ridge, max_increase;
     mha_model *model;
@@ -28,7 +28,7 @@ typedef struct prune_job {
 
 /* ---- prune_choice.c ---- */
 
-/* Are the heads chosen on texts? */
+/* True if the heads are chosen on texts. */
 bool prune_choice_learns(const prune_job *job);
 /* Checks the options that choose heads, before any work. */
 int prune_choice_check(prune_job *job);

@@ -18,8 +18,8 @@ static struct {
 
 static const struct poptOption options[] = {
     {"maps", 0, POPT_ARG_NONE, &given.maps, 0, "with --json: add the tokens and the attention maps of one text", NULL},
-    {"no-probe", 0, POPT_ARG_NONE, &given.no_probe, 0,
-     "skip the random probe texts (no induction and duplicate scores)", NULL},
+    {"no-probe", 0, POPT_ARG_NONE, &given.no_probe, 0, "skip the random probe texts (no induction or duplicate scores)",
+     NULL},
     IMPORTANCE_SCORES_OPTIONS,
     POPT_TABLEEND};
 
@@ -227,8 +227,8 @@ static int put_result(cli_session *s, const measured *m)
 
 static int check_options(const cli_session *s, int64_t texts)
 {
-    if (given.maps && !s->options.json) return cli_usage(s, "--maps goes with --json");
-    if (given.maps && importance_scores_given.state) return cli_usage(s, "--maps and --state exclude each other");
+    if (given.maps && !s->options.json) return cli_usage(s, "--maps requires --json");
+    if (given.maps && importance_scores_given.state) return cli_usage(s, "--maps and --state are mutually exclusive");
     if (given.maps && texts != 1) return cli_usage(s, "--maps requires one text (got %lld)", (long long)texts);
     return CLI_DONE;
 }

@@ -10,7 +10,7 @@
  *   {rows, measures: {name: {blocks: [[...]]}}, unique [layers][heads], xy [N][2], merges [N - 1][a, b, height, size]}
  * A block is the upper triangle of a symmetric matrix, row by row with its diagonal: one for all heads, or one per
  * layer if a measure compares only heads of the same layer. Numbers have six digits; null is undefined. Returns an exit
- * code; the message has been printed. */
+ * code and prints any error. */
 enum { HEAD_DIVERSITY_ROWS = 4096 };
 int head_diversity_measure(cli_session *s, const mha_model *model, const mha_head_data *data, const mha_heads *heads,
                            const char *state, json_t **out);

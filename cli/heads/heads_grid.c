@@ -54,7 +54,7 @@ typedef struct cell {
 typedef struct grid {
     const mha_model *model;
     int64_t numbers, per_line; /* columns: original head numbers */
-    int width, margin;         /* of a cell; indent of a line that continues a layer */
+    int width, margin;         /* width of a cell; indent of a line that continues a layer */
 } grid;
 
 /* " pr100", " fi 62", " ..   "; in narrow cells " pr". */
@@ -69,7 +69,7 @@ static void put_label_cell(const cli_session *session, const cell *c, int64_t la
         fputs("   ", session->out);
 }
 
-/* viridis in the terminal's 256 colors; the dark ones at the start have white text. */
+/* viridis in the terminal's 256 colors; the dark colors at the start have white text. */
 static const int ramp[] = {53, 54, 60, 24, 30, 36, 71, 113, 148, 184, 226};
 enum { RAMP = sizeof ramp / sizeof *ramp, DARK = 5 };
 

@@ -33,7 +33,7 @@ static int find_loss(const cli_session *s, const char *name, mha_head_loss *loss
     return cli_usage(s, "--loss must be lm, mlm or pairs (got \"%s\")", cli_shown(name));
 }
 
-/* With --scores, --loss may still say that the lines of -f are pairs. */
+/* With --scores, --loss pairs may still declare the lines of -f to be pairs. */
 static int refuse_companions(const cli_session *s)
 {
     const struct {
@@ -43,7 +43,7 @@ static int refuse_companions(const cli_session *s)
                       {"--settle", importance_scores_given.settle},
                       {"--batch", importance_scores_given.batch}};
     for (size_t i = 0; i < sizeof companions / sizeof *companions; i++)
-        if (companions[i].value) return cli_usage(s, "%s goes with --by SCORE", companions[i].name);
+        if (companions[i].value) return cli_usage(s, "%s requires --by SCORE", companions[i].name);
     return CLI_DONE;
 }
 
@@ -68,7 +68,7 @@ int importance_scores_read(const cli_session *s, importance_scores *scores)
     *scores = (importance_scores){.wanted = g->by != NULL,
                                   .file = g->file,
                                   .how = {.size = sizeof scores->how, .seed = (uint64_t)s->options.seed}};
-    if (g->file && g->by) return cli_usage(s, "--by and --scores %s exclude each other", cli_shown(g->file));
+    if (g->file && g->by) return cli_usage(s, "--by and --scores %s are mutually exclusive", cli_shown(g->file));
     mha_importance_options *o = &scores->how;
     long long probes = 0, batch = 0;
     int code = g->by ? find_score(s, g->by, &o->by) : refuse_companions(s);
@@ -81,7 +81,7 @@ int importance_scores_read(const cli_session *s, importance_scores *scores)
     return code;
 }
 
-/* ---- texts of the losses ---- */
+/* ---- inputs of the losses ---- */
 
 static size_t room_of(const cli_texts *texts)
 {
@@ -128,8 +128,7 @@ static int cut(const cli_session *s, const cli_texts *texts, int64_t i, bool not
     char *tab = strchr(at, '\t'), where[CLI_WHERE];
     const int64_t line = texts->line ? texts->line[i] : 0;
     if ((!tab && !not_scored) || (tab && strchr(tab + 1, '\t')))
-        return cli_usage(s, "%s--loss pairs requires two texts with one tab between them",
-                         cli_texts_where(texts, i, where));
+        return cli_usage(s, "%s--loss pairs requires two texts separated by one tab", cli_texts_where(texts, i, where));
     put_text(both, i, at, tab ? (size_t)(tab - at) : texts->bytes[i], line);
     if (!tab) return CLI_DONE;
     *tab = '\0';

@@ -36,7 +36,7 @@ typedef struct importance_scores {
     mha_importance_options how;
 } importance_scores;
 
-/* Reads the options. Returns an exit code; the message has been printed. */
+/* Reads the options. Returns an exit code and prints any error. */
 int importance_scores_read(const cli_session *s, importance_scores *scores);
 
 bool importance_scores_use_pairs(const importance_scores *scores);
@@ -49,7 +49,7 @@ int importance_scores_pair(const cli_session *s, const importance_scores *scores
 typedef struct head_state {
     char path[4096];
 } head_state;
-enum { HEAD_STATE_WORD = 32 }; /* maximum bytes of a word */
+enum { HEAD_STATE_WORD = 32 }; /* maximum length of a word in bytes */
 /* NULL without --state. */
 const char *head_state_path(int model, const char *word, head_state *memory);
 
@@ -62,8 +62,8 @@ int importance_scores_measure(cli_session *s, const importance_scores *scores, c
  * description of their source for the record. */
 bool importance_scores_given_any(const importance_scores *scores);
 bool importance_scores_need_texts(const importance_scores *scores);
-/* If the scores come from a file, writes to `text` a sentence that their texts are unknown, and returns it; else
- * returns NULL. */
+/* If the scores come from a file, writes a sentence to `text` that says their texts are unknown, and returns it;
+ * else returns NULL. */
 enum { IMPORTANCE_SCORES_UNKNOWN = 640 };
 const char *importance_scores_unknown(const importance_scores *scores, char text[IMPORTANCE_SCORES_UNKNOWN]);
 const char *importance_scores_source(const importance_scores *scores);
@@ -71,8 +71,8 @@ const char *importance_scores_source(const importance_scores *scores);
 int importance_scores_values(cli_session *s, const importance_scores *scores, const mha_model *model,
                              const mha_head_data *data, double *values);
 
-/* {by, loss, texts, halves, saturated, values, low, high}, the last three [layers][heads]; a new reference, NULL when
- * memory is short. loss, halves, low and high are null where they have no meaning. */
+/* {by, loss, texts, halves, saturated, values, low, high}, the last three [layers][heads]; a new reference, NULL if
+ * memory is exhausted. loss, halves, low and high are null where they have no meaning. */
 json_t *importance_scores_json(const mha_importance *importance, const mha_heads *heads, mha_importance_score by);
 
 /* Prints the lists of scores and losses for --help. */

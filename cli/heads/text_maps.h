@@ -15,7 +15,7 @@ typedef struct text_maps {
     const char *text;
 } text_maps;
 
-/* Each returns an exit code; the message has been printed. Call text_maps_free in any case. */
+/* Each returns an exit code and prints any error. Call text_maps_free even after an error. */
 
 /* Reads the texts of the command line (or of -f) and opens -m. */
 int text_maps_open(cli_session *s, text_maps *h);

@@ -1,4 +1,4 @@
-/* input.h - inputs of commands: texts and models. Functions return an exit code and have printed the message. */
+/* input.h - inputs of commands: texts and models. Functions print their error messages and return an exit code. */
 #ifndef CLI_INPUT_INPUT_H
 #define CLI_INPUT_INPUT_H
 
@@ -39,12 +39,12 @@ const char *cli_texts_where(const cli_texts *texts, int64_t i, char where[CLI_WH
 void cli_texts_number(const cli_texts *texts);
 void cli_texts_free(cli_texts *texts);
 
-/* Reads a JSON file without duplicate keys, of at most 16 MiB and 2^20 of the characters , : [ { outside strings. *json
- * is owned by the caller; NULL if it was refused, with a message that names the line. */
+/* Reads a JSON file without duplicate keys, of at most 16 MiB and 2^20 of the characters , : [ { outside strings.
+ * The caller owns *json; on failure it is NULL and the message names the line. */
 int cli_json_read(const cli_session *session, const char *path, json_t **json);
 
-/* Reads a whole file, or standard input for "-", of at most 16 MiB. *text is terminated and freed by the caller, also
- * after an error. */
+/* Reads a whole file, or standard input for "-", of at most 16 MiB. *text is terminated; the caller must free it,
+ * even after an error. */
 int cli_file_read(const cli_session *session, const char *path, char **text, size_t *bytes);
 
 /* JSON in memory; `name` is the file name in messages, already escaped. */

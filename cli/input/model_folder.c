@@ -64,7 +64,7 @@ int model_folder_check(const cli_session *s, const char *name)
     return S_ISDIR(st.st_mode) ? CLI_DONE : refuse_file(s, name);
 }
 
-/* ---- what is in it ---- */
+/* ---- contents of a folder ---- */
 
 static bool has(const char *folder, const char *name)
 {

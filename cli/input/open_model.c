@@ -67,8 +67,7 @@ int cli_model_open_named(cli_session *session, const char *name, const mha_model
     const bool mute = (session->command->shared & CLI_IDS) && lacks_tokenizer(session->model);
     if (mute && session->options.ids) all.no_tokenizer = 1;
     if (mute && !all.no_tokenizer)
-        return cli_error(session, CLI_REFUSED,
-                         "%s: no tokenizer.json to read texts with; --ids takes token ids instead",
+        return cli_error(session, CLI_REFUSED, "%s: texts require tokenizer.json; give token ids with --ids instead",
                          cli_shown(session->model));
     if (mha_model_open(session->ctx, session->model, &all, model, &error) != MHA_OK) return cli_refuse(session, &error);
     return CLI_DONE;

@@ -28,7 +28,7 @@ static int read_stream(const cli_session *session, const char *name, FILE *file,
     size_t room = 0, more = 1;
     for (*bytes = 0; more > 0; *bytes += more) {
         if (*bytes > (size_t)MOST_MIB << 20)
-            return cli_error(session, CLI_REFUSED, "%s: must have at most %d MiB (got more)", name, MOST_MIB);
+            return cli_error(session, CLI_REFUSED, "%s: must be at most %d MiB (got more)", name, MOST_MIB);
         if (*bytes + 1 >= room) {
             room = 2 * room + 65536;
             char *grown = realloc(*text, room);
@@ -84,8 +84,8 @@ int cli_json_parse(const cli_session *session, const char *name, const char *tex
     json_error_t wrong;
     *json = NULL;
     if (!json_fits(text, bytes))
-        return cli_error(session, CLI_REFUSED, "%s: must have at most %d of , : [ { outside strings (got more)", name,
-                         MOST_MARKS);
+        return cli_error(session, CLI_REFUSED, "%s: must contain at most %d of , : [ { outside strings (got more)",
+                         name, MOST_MARKS);
     *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &wrong);
     if (*json) return CLI_DONE;
     if (json_error_code(&wrong) == json_error_out_of_memory) return no_memory(session, name);

@@ -133,7 +133,7 @@ static int find_columns(const scores *f, const cells *c, int place[COLUMNS])
             place[n]++;
         if (place[n] == c->count)
             return cli_error(f->session, CLI_REFUSED,
-                             "%s: line 1 must name the columns, \"%s\" among them, as mha heads --by SCORE --csv "
+                             "%s: line 1 must name the columns, including \"%s\", as mha heads --by SCORE --csv "
                              "writes them (got \"%s\"%s)",
                              f->name, titles[n], cli_shown_start(c->cell[0], 40), c->count > 1 ? ", ..." : "");
     }
@@ -178,14 +178,15 @@ static int read_csv(const scores *f, char *at)
     cells c = {0};
     int place[COLUMNS], columns;
     if (strlen(f->text) != f->bytes) return cli_error(f->session, CLI_REFUSED, "%s: must be text (got NUL)", f->name);
-    if (!next_line(&at, &c)) return cli_error(f->session, CLI_REFUSED, "%s: must hold scores (got nothing)", f->name);
+    if (!next_line(&at, &c))
+        return cli_error(f->session, CLI_REFUSED, "%s: must contain scores (got nothing)", f->name);
     int code = find_columns(f, &c, place);
     columns = c.count;
     while (code == CLI_DONE && next_line(&at, &c)) {
         if (c.count == 1 && !*c.cell[0]) continue;
         if (c.count != columns)
-            return cli_error(f->session, CLI_REFUSED, "%s: line %lld: must have %d cells, as line 1 (got %d)", f->name,
-                             (long long)c.line, columns, c.count);
+            return cli_error(f->session, CLI_REFUSED, "%s: line %lld: must have %d cells, like line 1 (got %d)",
+                             f->name, (long long)c.line, columns, c.count);
         code = take_line(f, &c, place);
     }
     return code == CLI_DONE ? check_whole(f) : code;

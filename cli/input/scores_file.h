@@ -4,9 +4,9 @@
 
 #include "command.h"
 
-/* Fills values [layers, H] of the model, NAN where a layer has no such head; "-" is standard input. The file must have
- * one finite score for every head and for no other; otherwise it is refused, naming the place in the file. Returns an
- * exit code; the message has been printed. */
+/* Fills values [layers, H] of the model, NAN where a layer has no such head; "-" is standard input. The file must
+ * have one finite score for every head and for no other; the error names the line or key. Returns an exit code and
+ * prints any error. */
 int scores_file_read(const cli_session *session, const char *path, const mha_model *model, double *values);
 
 #endif

@@ -93,7 +93,7 @@ static int no_memory(const reading *r)
 
 static int refuse_long(const reading *r)
 {
-    return cli_error(r->reader->session, CLI_REFUSED, "%s: line %lld: a text must have at most 16 MiB",
+    return cli_error(r->reader->session, CLI_REFUSED, "%s: line %lld: a text must be at most 16 MiB",
                      text_reader_name(r->path), (long long)(r->bytes ? r->first : r->line));
 }
 
@@ -171,7 +171,7 @@ static int check_line(const reading *r, const char *line, size_t bytes)
     const size_t good = nul ? (size_t)(nul - line) : cli_utf8_bytes(line, bytes);
     if (good == bytes) return CLI_DONE;
     return cli_error(r->reader->session, CLI_REFUSED, "%s: line %lld: %s: byte %zu (0x%02X)", text_reader_name(r->path),
-                     (long long)r->line, nul ? "texts must not hold a NUL character" : "not valid UTF-8", good,
+                     (long long)r->line, nul ? "texts must not contain a NUL character" : "not valid UTF-8", good,
                      (unsigned char)line[good]);
 }
 
@@ -184,7 +184,7 @@ static int take_line(reading *r, size_t bytes)
     if (r->line == 1 && bytes >= 3 && memcmp(line, mark, 3) == 0) line += 3, bytes -= 3;
     const bool ended = bytes > 0 && line[bytes - 1] == '\n';
     size_t n = bytes - ended;
-    if (n && line[n - 1] == '\r') n--; /* also a last line without a newline */
+    if (n && line[n - 1] == '\r') n--; /* including a last line without a newline */
     int code = check_line(r, line, n);
     if (code != CLI_DONE) return code;
     line[n] = '\0';
@@ -212,8 +212,8 @@ static int widen(reading *r, size_t bytes)
     return CLI_DONE;
 }
 
-/* Reads the next line; 0 bytes at the end. getline would allocate a line of any length, and does not report to ferror
- * that memory ran out. */
+/* Reads the next line; 0 bytes at the end. getline would allocate lines of any length, and ferror does not report
+ * when it runs out of memory. */
 static int next_line(reading *r, FILE *file, size_t *bytes)
 {
     int c = 0;

@@ -34,7 +34,7 @@ typedef struct text_reader {
     int64_t done, total; /* bytes read, and size of a regular file, for the progress line; 0 = unknown */
 } text_reader;
 
-/* Reads the file, or standard input for "-". Returns an exit code; the message has been printed. */
+/* Reads the file, or standard input for "-". Returns an exit code and prints any error. */
 int text_reader_read(text_reader *reader, const char *path);
 /* Logs how many blank lines were skipped, if any. `path` is the file; NULL for several files. */
 void text_reader_log_blank(const text_reader *reader, const char *path);

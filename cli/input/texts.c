@@ -9,7 +9,7 @@
 #include "output_is_input.h"
 
 /* Limit of the texts of a file, including their lists. With the current line of up to 16 MiB, the program stays below
- * 256 MiB. Arguments have the limits of the operating system. */
+ * 256 MiB. Arguments are limited by the operating system. */
 enum { MOST_MIB = 192 };
 enum { LIST_BYTES = sizeof(const char *) + sizeof(size_t) + sizeof(int64_t) }; /* of a text */
 
@@ -61,7 +61,7 @@ static int collect(void *user, const char *text, size_t bytes, int64_t line, boo
     cli_texts *t = c->texts;
     if (c->used + bytes + (size_t)t->count * LIST_BYTES >= (size_t)MOST_MIB << 20)
         return cli_error(c->session, CLI_REFUSED,
-                         "%s: line %lld: the texts must take at most %d MiB, with %d bytes for each text",
+                         "%s: line %lld: the texts must total at most %d MiB, including %d bytes per text",
                          text_reader_name(t->path), (long long)line, MOST_MIB, LIST_BYTES);
     if (!grow_lists(c) || !grow_memory(c, bytes + 1)) return no_memory(c->session);
     memcpy(t->memory + c->used, text, bytes + 1);
@@ -75,7 +75,7 @@ static int refuse_empty(const text_reader *reader, const char *path)
 {
     const char *name = text_reader_name(path);
     if (reader->blank == 0) return cli_error(reader->session, CLI_REFUSED, "%s: holds no text", name);
-    return cli_error(reader->session, CLI_REFUSED, "%s: holds no text: every line is blank", name);
+    return cli_error(reader->session, CLI_REFUSED, "%s: contains no text: every line is blank", name);
 }
 
 static int read_file(const cli_session *session, const char *path, bool allow_nul, cli_texts *texts)
@@ -115,7 +115,7 @@ void cli_texts_hint(const cli_session *session, const char *argument)
 {
     if (!is_file(argument)) return;
     const char *name = cli_shown(argument);
-    cli_say(session, "\"%s\" is taken as a text, but it is also the name of a file: did you mean -f %s?", name, name);
+    cli_say(session, "\"%s\" is used as a text, but a file has this name: did you mean -f %s?", name, name);
 }
 
 static int take_argument(const cli_session *session, int i, cli_texts *texts)
@@ -160,7 +160,7 @@ int cli_texts_read(const cli_session *session, bool allow_nul, cli_texts *texts)
     const char *path = find_file(session);
     *texts = (cli_texts){0};
     if (session->options.file && session->arg_count > 0) return cli_usage(session, "give texts or -f FILE, not both");
-    if (!path && session->arg_count == 0) return cli_usage(session, "no text: give one or more, or -f FILE");
+    if (!path && session->arg_count == 0) return cli_usage(session, "missing text: give one or more texts, or -f FILE");
     int code = cli_stdin_check(session, path && !session->options.file && session->arg_count == 0);
     if (code == CLI_DONE) code = path ? read_file(session, path, allow_nul, texts) : take_arguments(session, texts);
     if (code != CLI_DONE) cli_texts_free(texts);

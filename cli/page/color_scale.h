@@ -1,4 +1,4 @@
-/* color_scale.h - the one color scale of figures and reports. */
+/* color_scale.h - the color scale of figures and reports. */
 #ifndef CLI_PAGE_COLOR_SCALE_H
 #define CLI_PAGE_COLOR_SCALE_H
 
@@ -15,7 +15,7 @@ extern const colour colour_stops[COLOUR_STOPS];
  * since small weights matter. Linear matches matplotlib's imshow for weights in [0, 1]. */
 typedef enum colour_scale { COLOUR_ROOT = 0, COLOUR_LINEAR } colour_scale;
 
-/* The color of an attention weight in [0, 1]. Values outside are clamped; NaN counts as 0. */
+/* The color of an attention weight in [0, 1]. Values outside the range are clamped; NaN counts as 0. */
 colour colour_of_weight(colour_scale scale, float weight);
 
 /* Position of a weight on the scale, 0..1. */

@@ -26,7 +26,7 @@ static const struct poptOption options[] = {
     {"parameters", 0, POPT_ARG_STRING, &given.parameters, 0, "parameters of the whole model (default: estimated)", "N"},
     {"prune", 0, POPT_ARG_STRING, &given.prune, 0, "fraction of heads that pruning removes (default: 0.25)", "SHARE"},
     {"experts", 0, POPT_ARG_STRING, &given.experts, 0, "experts of moe (default: as many as heads)", "N"},
-    {"top-k", 0, POPT_ARG_STRING, &given.top_k, 0, "experts that run (default: 2)", "N"},
+    {"top-k", 0, POPT_ARG_STRING, &given.top_k, 0, "active experts per sequence (default: 2)", "N"},
     {"measure", 0, POPT_ARG_NONE, &given.measure, 0, "measure prefill and decode of each row on this machine", NULL},
     {"seconds", 0, POPT_ARG_STRING, &given.seconds, 0, "time for each row with --measure (default: 0.2)", "S"},
     POPT_TABLEEND};
@@ -59,7 +59,7 @@ static int read_wholes(const cli_session *s, mha_plan_options *model)
     return CLI_DONE;
 }
 
-/* Parses a number between two others, both excluded. */
+/* Parses a number in the open interval between two bounds. */
 static int read_real(const cli_session *s, const char *option, const char *text, double low, double high, double *value)
 {
     if (!text) return CLI_DONE;
@@ -81,10 +81,10 @@ static int read_type(const cli_session *s, mha_plan_options *model)
 static int read_given(const cli_session *s, mha_plan_options *model, double *seconds)
 {
     if (s->arg_count > 0)
-        return cli_usage(s, "unexpected argument \"%s\": this command takes options only", cli_shown(s->args[0]));
+        return cli_usage(s, "unexpected argument \"%s\": this command accepts only options", cli_shown(s->args[0]));
     if (!given.d_model) return cli_usage(s, "--d-model N is missing");
     if (given.seconds && !given.measure)
-        return cli_usage(s, "--seconds \"%s\" goes with --measure", cli_shown(given.seconds));
+        return cli_usage(s, "--seconds \"%s\" requires --measure", cli_shown(given.seconds));
     int code = read_wholes(s, model);
     if (code == CLI_DONE) code = read_type(s, model);
     if (code == CLI_DONE) code = read_real(s, "--prune", given.prune, 0, 1, &model->prune);

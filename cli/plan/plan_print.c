@@ -72,10 +72,10 @@ static void print_tables(const cli_session *s, const plan_result *r)
                   (long long)m->layers, (long long)m->vocab, (long long)m->parameters,
                   r->estimated ? ", estimated" : "");
     cli_put_prose(s, 0, 2,
-                  "Parameters are those of one layer's attention. Operations, cache and times are of all layers: a "
-                  "causal prefill of %lld x %lld tokens, their keys and values in %s%s.",
+                  "Parameters are those of one layer's attention. Operations, cache and times are totals of all "
+                  "layers: a causal prefill of %lld x %lld tokens, their keys and values in %s%s.",
                   (long long)m->batch, (long long)m->seq, mha_dtype_name(m->dtype),
-                  r->measured ? ", and one more token of each" : "");
+                  r->measured ? ", and one more token per sequence" : "");
     fprintf(s->out, "\n%sLayouts%s\n", cli_bold(s), cli_plain(s));
     put_costs_heading(s, r, "");
     for (int i = 0; i < r->layout_count; i++)

@@ -1,4 +1,4 @@
-/* cmd_report.c - `mha report`: writes all heads of one or two models on texts to one HTML file. */
+/* cmd_report.c - `mha report`: writes an HTML page of all heads of one or two models on texts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,8 @@ static const struct poptOption options[] = {
     IMPORTANCE_SCORES_OPTIONS,
     {"diversity", 0, POPT_ARG_NONE, &given.diversity, 0, "measure how similar heads are: maps, outputs, clusters",
      NULL},
-    {"data", 0, POPT_ARG_STRING, &given.data, 0, "texts for --by and --diversity (default: those shown)", "FILE"},
+    {"data", 0, POPT_ARG_STRING, &given.data, 0, "texts for --by and --diversity (default: the displayed texts)",
+     "FILE"},
     {"curve", 0, POPT_ARG_STRING, &given.curve, 0, "show the curve printed by mha prune --search --json", "FILE"},
     POPT_TABLEEND,
 };
@@ -116,8 +117,8 @@ static int check_size(const cli_session *s, const report *r, int64_t i)
 {
     if (r->planned == 1 || r->weights <= REPORT_MOST_WEIGHTS) return CLI_DONE;
     return cli_usage(s,
-                     "the attention weights of all texts must be at most %d (got more after text %lld of %lld): give "
-                     "fewer or shorter texts",
+                     "the texts must have at most %d attention weights in total (got more after text %lld of %lld): "
+                     "give fewer or shorter texts",
                      REPORT_MOST_WEIGHTS, (long long)i + 1, (long long)r->planned);
 }
 
@@ -172,7 +173,7 @@ static void set_measured(json_t *all, const part *p)
     if (p->diversity) json_object_set(all, "diversity", p->diversity);
 }
 
-/* One text is an object, several are a list. */
+/* A single text is an object, several texts are a list. */
 static int put_json(cli_session *s, const part parts[2], int count, const json_t *said)
 {
     json_t *all = json_array_size(said) == 1 ? json_incref(json_array_get(said, 0))
@@ -192,9 +193,9 @@ static int check_options(const cli_session *s)
 {
     if (!s->options.out) return cli_usage(s, "-o FILE.html is missing");
     if (given.data && !importance_scores_given.by && !given.diversity)
-        return cli_usage(s, "--data goes with --by or --diversity");
+        return cli_usage(s, "--data requires --by or --diversity");
     if (importance_scores_given.state && !importance_scores_given.by && !given.diversity)
-        return cli_usage(s, "--state goes with --by or --diversity");
+        return cli_usage(s, "--state requires --by or --diversity");
     return cli_check_out(s);
 }
 
@@ -225,13 +226,13 @@ const cli_command cli_report = {
     .summary = "write one HTML page of every head of a model on texts",
     .usage = "TEXT...",
     .details = "The page is self-contained: it needs no network and no other file; -o - writes it to stdout. "
-               "Several texts are shown one at a time, with a selector; their maps together may have at most "
-               "67108864 weights, about 30 MB of page (a text of n tokens has n * n weights per head).\n"
+               "Several texts are shown one at a time, with a selector; their maps may have at most 67108864 weights "
+               "in total, a page of about 30 MB (a text of n tokens has n * n weights per head).\n"
                "With --json the values of the page are also written to stdout: {output, model, text, tokens, "
                "heads, metrics, labels, attention [layers][heads][n][n]}; with --by also importance as printed "
-               "by mha heads, with --diversity the similarity of heads, and with --compare the same for MODEL2 "
-               "as compare; several texts are listed as texts.\n"
-               "With --state FILE measurements on --data are kept in FILE.SCORE and FILE.diversity "
+               "by mha heads, with --diversity the similarity of heads, and with --compare the values of MODEL2 as "
+               "compare; several texts are a list named texts.\n"
+               "With --state FILE measurements on --data are saved in FILE.SCORE and FILE.diversity "
                "(FILE.2.SCORE for MODEL2), so that an interrupted run resumes.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_SEED,
     .options = options,

@@ -7,7 +7,7 @@
 #include "command.h"
 
 /* Reads {..., curve: [{heads, loss, ...}]}. *curve is a new reference to a copy whose points hold only numbers and
- * booleans. Returns an exit code; the message has been printed. */
+ * booleans. Returns an exit code and prints any error. */
 int report_curve_read(const cli_session *s, const char *path, json_t **curve);
 
 #endif

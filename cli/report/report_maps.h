@@ -11,7 +11,7 @@
  * (byte / 255)^2, largest error 0.004, as stated on the page. NULL if memory is exhausted. */
 json_t *report_maps_json(const mha_heads *heads, size_t exact_bytes);
 
-/* The number of weights of all maps. */
+/* Returns the number of weights in all maps. */
 size_t report_maps_weights(const mha_heads *heads);
 
 #endif

@@ -127,7 +127,7 @@ int report_page_save(cli_session *session, const report *r)
     fclose(memory);
     const int code =
         whole ? cli_write_file(session, page, bytes)
-              : cli_fail(session, &(mha_error){.status = MHA_ERR_MEMORY, .message = "no memory for the page"});
+              : cli_fail(session, &(mha_error){.status = MHA_ERR_MEMORY, .message = "out of memory for the page"});
     if (code == CLI_DONE)
         cli_say(session, "%s: %.1f KB; open it in a browser", cli_out_name(session), (double)bytes / 1e3);
     free(page);

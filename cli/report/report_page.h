@@ -12,13 +12,13 @@ extern const unsigned char report_page_before[], report_page_after[]; /* termina
 
 /* A model on one text. */
 typedef struct report_model {
-    const char *name; /* shown on the page, escaped */
+    const char *name; /* name displayed on the page, escaped */
     const mha_model *model;
     const mha_heads *heads; /* measured with keep_maps */
 } report_model;
 
 /* The data of a page under construction. Up to REPORT_EXACT_BYTES of weights are stored exactly; all texts together
- * have at most REPORT_MOST_WEIGHTS weights, about 30 MB of page. */
+ * have at most REPORT_MOST_WEIGHTS weights, a page of about 30 MB. */
 enum { REPORT_EXACT_BYTES = 2 << 20, REPORT_MOST_WEIGHTS = 64 << 20 };
 typedef struct report {
     int64_t planned; /* texts that will be added */

@@ -1,5 +1,5 @@
-/* cmd_demo.c - `mha demo`: the first command to try. The built-in model continues unseen texts; the heads responsible
- * are shown, then ablated. */
+/* cmd_demo.c - `mha demo`: the first command to try. The built-in model continues unseen texts; it shows the heads
+ * responsible, then ablates them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,10 +106,10 @@ static void show_next(const cli_session *s)
     static const struct {
         const char *command, *what;
     } next[] = {
-        {"mha demo -o heads.html", "these heads as a page"},
+        {"mha demo -o heads.html", "shows these heads on a page"},
         {"mha generate \"Anna has a red box.\"", "continues your own text"},
-        {"mha heads \"Your own sentence.\"", "every head, with all scores"},
-        {"mha heads -m FOLDER \"Your own sentence.\"", "of your own model"},
+        {"mha heads \"Your own sentence.\"", "shows every head with all scores"},
+        {"mha heads -m FOLDER \"Your own sentence.\"", "shows the heads of your own model"},
         {"mha --help", "all commands"},
     };
     fprintf(s->out, "\n%sNext%s ", cli_bold(s), cli_plain(s));
@@ -129,7 +129,7 @@ static int64_t count_heads(const mha_heads *heads)
 static int show_heads(cli_session *s, const mha_model *model, const mha_heads *heads, demo_table *table)
 {
     char line[96];
-    title(s, 2, "The first of these texts, as the tokens that the model reads");
+    title(s, 2, "The first text, as the tokens that the model reads");
     cli_put_tokens(s, mha_model_tokenizer(model), mha_heads_tokens(heads), INDENT);
     snprintf(line, sizeof line, "What its %lld heads do: a label, and its score in percent",
              (long long)count_heads(heads));
@@ -150,7 +150,8 @@ static int show_heads(cli_session *s, const mha_model *model, const mha_heads *h
     return code;
 }
 
-/* The page: the heads on the repeated text, with the results that the terminal shows. Takes over `continuations`. */
+/* Writes the page: the heads on the repeated text, with the results printed in the terminal. Takes over
+ * `continuations`. */
 static int save_page(cli_session *s, const mha_model *model, const mha_heads *heads, json_t *continuations,
                      const demo_table *table)
 {
@@ -184,7 +185,7 @@ static int show(cli_session *s, const mha_model *model, const mha_heads *heads)
 
 static int run(cli_session *s)
 {
-    if (s->arg_count > 0) return cli_usage(s, "takes no arguments; for your own text: mha heads TEXT");
+    if (s->arg_count > 0) return cli_usage(s, "accepts no arguments; for your own text: mha heads TEXT");
     mha_model *model = NULL;
     mha_heads *heads = NULL;
     mha_error error = {0};
@@ -203,8 +204,7 @@ const cli_command cli_demo = {
     .name = "demo",
     .summary = "show the built-in model: its continuations and its heads",
     .usage = "",
-    .details = "With -o FILE.html it also writes the page of all heads on the repeated text, as mha report "
-               "does.",
+    .details = "With -o FILE.html it also writes a page of all heads on the repeated text, like mha report.",
     .shared = CLI_OUT,
     .examples = "mha demo\n"
                 "mha demo -o demo.html\n",

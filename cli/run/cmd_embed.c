@@ -60,7 +60,7 @@ static double cosine(const vectors *v, int64_t a, int64_t b)
 /* Prints the first elements of each vector, and the similarity of a few texts. */
 static void print_vectors(const cli_session *s, const vectors *v)
 {
-    enum { MOST = 6, CELL = 9, MARGIN = 10, TEXT = 30, MATRIX = 12 }; /* columns; most elements and texts shown */
+    enum { MOST = 6, CELL = 9, MARGIN = 10, TEXT = 30, MATRIX = 12 }; /* columns; maximum elements and texts shown */
     int64_t shown = (s->columns - MARGIN - TEXT) / CELL, alike = (s->columns - 3) / 6;
     shown = shown < 1 ? 1 : shown > MOST ? MOST : shown;
     if (shown > v->width) shown = v->width;
@@ -71,7 +71,7 @@ static void print_vectors(const cli_session *s, const vectors *v)
         fprintf(s->out, "%s  %s%s%s\n", v->width > shown ? " ..." : "", cli_dim(s),
                 cli_shown_start(v->texts->text[i], s->columns - MARGIN - (int)shown * CELL), cli_plain(s));
     }
-    cli_put_prose(s, 0, 0, "%lld of %lld elements each; --json or -o FILE.npy has all", (long long)shown,
+    cli_put_prose(s, 0, 0, "%lld of %lld elements each; --json or -o FILE.npy writes all", (long long)shown,
                   (long long)v->width);
     if (v->texts->count < 2 || v->texts->count > MATRIX || v->texts->count > alike) return;
     fputs("\ncosine similarity\n   ", s->out);
@@ -174,7 +174,7 @@ const cli_command cli_embed = {
     .summary = "embed texts: similar vectors for texts of similar meaning",
     .usage = "TEXT... | -f FILE",
     .details = "--json prints one object per text and line: {text, embedding}. -o FILE.npy writes a float32 matrix "
-               "[texts, width] for NumPy, -o FILE.json the same lines as --json. Texts may not hold NUL.",
+               "[texts, width] for NumPy, -o FILE.json the same lines as --json. Texts must not contain NUL.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha embed -m minilm \"a cat\" \"a kitten\" \"an engine\"\n"

@@ -21,24 +21,25 @@ static struct {
 } given;
 
 static const struct poptOption options[] = {
-    {"prompt", 'p', POPT_ARG_ARGV, &given.prompts, 0, "text to continue; may be given several times", "TEXT"},
+    {"prompt", 'p', POPT_ARG_ARGV, &given.prompts, 0, "text to continue; may be repeated", "TEXT"},
     {"tokens", 'n', POPT_ARG_STRING, &given.most, 0, "maximum number of new tokens (default: 64, or what fits)", "N"},
-    {"min-tokens", 0, POPT_ARG_STRING, &given.least, 0, "minimum number of new tokens before the model may end", "N"},
+    {"min-tokens", 0, POPT_ARG_STRING, &given.least, 0, "minimum number of new tokens before the text may end", "N"},
     {"temperature", 0, POPT_ARG_STRING, &given.temperature, 0, "sampling temperature; 0 = most likely token (default)",
      "X"},
     {"top-k", 0, POPT_ARG_STRING, &given.top_k, 0, "sample from the K most likely tokens", "K"},
-    {"top-p", 0, POPT_ARG_STRING, &given.top_p, 0, "sample from the most likely tokens that together reach P", "P"},
+    {"top-p", 0, POPT_ARG_STRING, &given.top_p, 0, "sample from the most likely tokens with total probability P", "P"},
     {"min-p", 0, POPT_ARG_STRING, &given.min_p, 0, "sample from tokens with at least P times the highest probability",
      "P"},
-    {"repetition-penalty", 0, POPT_ARG_STRING, &given.penalty, 0, "above 1 avoids tokens that already occurred", "X"},
+    {"repetition-penalty", 0, POPT_ARG_STRING, &given.penalty, 0,
+     "penalty for tokens that already occurred, if above 1", "X"},
     {"no-repeat-ngram", 0, POPT_ARG_STRING, &given.ngram, 0, "do not repeat any sequence of N tokens", "N"},
-    {"stop", 0, POPT_ARG_ARGV, &given.stops, 0, "end before this text; may be given several times", "TEXT"},
-    {"no-eos", 0, POPT_ARG_NONE, &given.no_eos, 0, "do not end at the model's end-of-text tokens", NULL},
+    {"stop", 0, POPT_ARG_ARGV, &given.stops, 0, "stop before this text; may be repeated", "TEXT"},
+    {"no-eos", 0, POPT_ARG_NONE, &given.no_eos, 0, "do not stop at the model's end-of-text tokens", NULL},
     {"samples", 0, POPT_ARG_STRING, &given.samples, 0, "continuations per prompt (the prompt is computed once)", "N"},
     {"at-once", 0, POPT_ARG_STRING, &given.at_once, 0, "texts generated at the same time (default: 8)", "N"},
     {"kv-dtype", 0, POPT_ARG_STRING, &given.kv_dtype, 0, "type of the KV cache: f32 (default), bf16, f16, int8",
      "TYPE"},
-    {"lookup", 0, POPT_ARG_STRING, &given.lookup, 0, "speculate up to N tokens where the text repeats; same output",
+    {"lookup", 0, POPT_ARG_STRING, &given.lookup, 0, "speculate up to N tokens when the text repeats; same output",
      "N"},
     {"echo", 0, POPT_ARG_NONE, &given.echo, 0, "print each prompt before its continuation", NULL},
     POPT_TABLEEND};
@@ -114,7 +115,7 @@ static int read_prompts(cli_session *s, cli_texts *texts)
 
 /* ---- work ---- */
 
-/* Everything that a run allocates. */
+/* All memory of a run. */
 typedef struct job {
     const mha_model *model;
     const cli_texts *texts;
@@ -195,8 +196,8 @@ static int put_json(cli_session *s, const job *j, int64_t max_new)
     return code;
 }
 
-/* Without -n, generation stops at the model's number of positions. The library refuses more if positions are learned;
- * rotary positions can go further, but the model was not trained on them. */
+/* Without -n, generation stops at the model's number of positions. With learned positions the library rejects more;
+ * rotary positions allow more, but the model was not trained on them. */
 static void fit(const cli_session *s, const job *j, mha_generate_options *o)
 {
     const int64_t most = mha_model_describe(j->model)->max_positions;
@@ -206,7 +207,7 @@ static void fit(const cli_session *s, const job *j, mha_generate_options *o)
     if (longest + o->max_new <= most) return;
     if (!given.most && longest < most) {
         o->max_new = most - longest;
-        cli_say(s, "at most %lld new tokens: the model accepts %lld, the prompt has %lld", (long long)o->max_new,
+        cli_say(s, "at most %lld new tokens: the model accepts %lld tokens, the prompt has %lld", (long long)o->max_new,
                 (long long)most, (long long)longest);
     } else if (strcmp(mha_model_describe(j->model)->family, "gpt2") != 0) {
         cli_say(s, "up to %lld tokens with the prompt: the model was made for %lld (max_position_embeddings)",
@@ -269,9 +270,9 @@ const cli_command cli_generate = {
     .details = "Text is streamed to stdout without the prompt, in the order of the prompts. Control characters "
                "are printed as escapes. --json prints the text unchanged, one object per line at the end: "
                "{prompt, text, prompt_ids, ids, ended}; ended is length, eos or stop. The text of a prompt "
-               "depends on the prompt, the options and the seed, not on the other prompts; text number n uses "
-               "seed + n - 1. Of generation_config.json only eos_token_id is used; stderr lists the options for "
-               "its other settings. Ctrl-C stops; text printed so far remains.",
+               "depends on the prompt, the options and the seed, not on the other prompts; text number n uses seed + n "
+               "- 1. From generation_config.json only eos_token_id is used; stderr lists the options for the other "
+               "settings. Ctrl-C stops; the text printed so far remains.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_SEED | CLI_DTYPE,
     .options = options,
     .examples = "mha generate \"One day Clara finds\"\n"

@@ -1,4 +1,4 @@
-/* cmd_info.c - `mha info`: the content of a checkpoint folder, a .safetensors file or an .npy file. Reads headers, not
+/* cmd_info.c - `mha info`: the contents of a checkpoint folder, a .safetensors file or an .npy file. Reads headers, not
  * weights. */
 #include <errno.h>
 #include <string.h>
@@ -102,7 +102,7 @@ static void print_model(const cli_session *s, const mha_model_info *info)
     put_title(s, "layers");
     cli_put_prose(s, TITLE, TITLE, "%lld", (long long)info->layers);
     put_title(s, "heads");
-    cli_put_prose(s, TITLE, TITLE, "%lld in all; %s per layer, %s for keys, %s for values, width %lld",
+    cli_put_prose(s, TITLE, TITLE, "%lld in total; %s per layer, %s for keys, %s for values, width %lld",
                   (long long)total, show_range(&a, info, info->heads_per_layer),
                   show_range(&b, info, info->key_heads_per_layer), show_range(&c, info, info->value_heads_per_layer),
                   (long long)info->head_dim);
@@ -112,7 +112,7 @@ static void print_model(const cli_session *s, const mha_model_info *info)
     cli_put_prose(s, TITLE, TITLE, "%lld, feed-forward %s", (long long)info->hidden,
                   show_range(&a, info, info->feed_forward_per_layer));
     put_title(s, "vocabulary");
-    cli_put_prose(s, TITLE, TITLE, "%lld tokens; texts of at most %lld", (long long)info->vocab,
+    cli_put_prose(s, TITLE, TITLE, "%lld tokens; at most %lld per text", (long long)info->vocab,
                   (long long)info->max_positions);
     put_title(s, "parameters");
     cli_put_prose(s, TITLE, TITLE, "%s, %s in %s", show_count(&a, info->parameters), mha_dtype_name(info->dtype),
@@ -166,7 +166,7 @@ static json_t *file_json(const mha_file *file)
 /* Dtype, bytes, name, shape; if the terminal is too narrow, the name has its own line. */
 static void print_tensor(const cli_session *s, const mha_tensor *t)
 {
-    char shape[32 * 24 + 3]; /* a rank of at most 32 (io.h) */
+    char shape[32 * 24 + 3]; /* the rank is at most 32 (io.h) */
     int n = snprintf(shape, sizeof shape, "[");
     for (int i = 0; i < t->rank; i++)
         n += snprintf(shape + n, sizeof shape - (size_t)n, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
@@ -199,8 +199,8 @@ static void print_file(const cli_session *s, const mha_file *file)
         fputc('\n', s->out);
     }
     number a, b;
-    cli_put_prose(s, 0, 0, "%s: %lld tensors, %s numbers in %s", mha_file_format(file), (long long)mha_file_count(file),
-                  show_count(&a, (int64_t)elements), show_bytes(&b, bytes));
+    cli_put_prose(s, 0, 0, "%s: %lld tensors, %s elements in %s", mha_file_format(file),
+                  (long long)mha_file_count(file), show_count(&a, (int64_t)elements), show_bytes(&b, bytes));
 }
 
 static int run_file(cli_session *s, const char *path)

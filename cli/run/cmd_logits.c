@@ -20,7 +20,7 @@ static const struct poptOption options[] = {
     {"attn", 0, POPT_ARG_NONE, &given.attn, 0, "also write the attention maps (needs -o)", NULL},
     {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "only the maps of these heads, LAYER.HEAD,...: 0.2,3.11", "L.H,..."},
     {"stats", 0, POPT_ARG_NONE, &given.stats, 0, "also write statistics of the maps per token (needs -o)", NULL},
-    {"at", 0, POPT_ARG_STRING, &given.at, 0, "show predictions after token N, from 0 (default: the last)", "N"},
+    {"at", 0, POPT_ARG_STRING, &given.at, 0, "show predictions after token N, counted from 0 (default: the last)", "N"},
     {"top", 0, POPT_ARG_STRING, &given.top, 0, "tokens to show (default: 5)", "N"},
     POPT_TABLEEND};
 
@@ -89,7 +89,7 @@ static int by_layer(const void *a, const void *b)
                                 : (x->head > y->head) - (x->head < y->head);
 }
 
-/* --heads, ascending without duplicates; freed by the caller. */
+/* Parses --heads: ascending, without duplicates. The caller must free the list. */
 static int read_heads(const cli_session *s, const mha_model *model, mha_model_head **heads, int64_t *count)
 {
     *heads = NULL;
@@ -122,7 +122,7 @@ typedef struct choice {
     double logit, probability;
 } choice;
 
-/* The `most` greatest values, equal ones by id; returns their number. NaN is skipped. */
+/* Finds the `most` largest values, sorted by id if equal; returns their number. Skips NaN. */
 static int64_t find_top(const float *logits, int64_t vocab, int64_t most, choice *top)
 {
     int64_t count = 0;
@@ -214,7 +214,7 @@ static int write_tensors(const cli_session *s, const tap *t)
 static int tap_sequence(cli_session *s, const mha_model *model, const sequence *q, long long at, long long most)
 {
     if (at >= q->count)
-        return cli_usage(s, "--at %lld is outside the %lld tokens, 0 to %lld", at, (long long)q->count,
+        return cli_usage(s, "--at %lld is out of range: the %lld tokens are 0 to %lld", at, (long long)q->count,
                          (long long)q->count - 1);
     tap t = {0};
     mha_model_head *heads = NULL;
@@ -233,7 +233,7 @@ static int tap_sequence(cli_session *s, const mha_model *model, const sequence *
 static int check_options(const cli_session *s, long long *at, long long *most)
 {
     if (s->options.out && strcmp(s->options.out, "-") == 0)
-        return cli_usage(s, "-o must be the name of a file, for the tensors (got \"-\")");
+        return cli_usage(s, "-o must name a file for the tensors (got \"-\")");
     if ((given.hidden || given.attn || given.heads || given.stats) && !s->options.out)
         return cli_usage(s, "--%s requires -o OUT, a safetensors file",
                          given.hidden  ? "hidden"
@@ -242,9 +242,9 @@ static int check_options(const cli_session *s, long long *at, long long *most)
                                        : "stats");
     if ((given.hidden || given.attn || given.heads || given.stats) && cli_out_ends(s, ".npy"))
         return cli_usage(
-            s, "-o %s: an .npy file can only hold logits; for other tensors the name must end in .safetensors",
+            s, "-o %s: an .npy file can only contain logits; for other tensors, the name must end in .safetensors",
             cli_shown(s->options.out));
-    if (given.attn && given.heads) return cli_usage(s, "--attn and --heads exclude each other");
+    if (given.attn && given.heads) return cli_usage(s, "--attn and --heads are mutually exclusive");
     int code = cli_whole(s, "--at", given.at, 0, INT32_MAX, at);
     if (code == CLI_DONE) code = cli_whole(s, "--top", given.top, 1, 1000, most);
     return code == CLI_DONE ? cli_check_out(s) : code;

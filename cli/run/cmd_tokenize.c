@@ -21,7 +21,7 @@ static const struct poptOption options[] = {
      "truncate after N tokens, 0 = never (default: the model's maximum)", "N"},
     POPT_TABLEEND};
 
-/* Limits of the model that belongs to the tokenizer; zeros if the folder has no model, or one that is not supported. */
+/* Limits of the model that belongs to the tokenizer; zeros if the folder has no model or an unsupported one. */
 typedef struct limits {
     int64_t tokens; /* tokens of one text; 0 = unlimited */
     int64_t rows;   /* embedding rows; 0 = unknown */
@@ -42,7 +42,7 @@ static int find_limits(cli_session *s, limits *most)
     if (wanted >= 0) most->tokens = wanted;
     bool missing = status == MHA_ERR_IO || status == MHA_ERR_UNSUPPORTED;
     if (status != MHA_OK && !missing && wanted < 0) return cli_refuse(s, &error);
-    if (missing && s->options.verbose) cli_say(s, "unlimited number of tokens: %s", error.message);
+    if (missing && s->options.verbose) cli_say(s, "number of tokens not limited: %s", error.message);
     return CLI_DONE;
 }
 
@@ -137,8 +137,7 @@ const cli_command cli_tokenize = {
     .summary = "split texts into the tokens of a model",
     .usage = "TEXT... | -f FILE",
     .details =
-        "--json prints one object per text and line: {ids, tokens, offsets, truncated}, with --decode {decoded} "
-        "too; an "
+        "--json prints one object per text and line: {ids, tokens, offsets, truncated}, and decoded with --decode; an "
         "offset is the pair of byte positions [begin, end) in the text, [0, 0] for special tokens. A text of -f "
         "may contain NUL, which the tokenizer treats as any other character; commands that run a model reject it.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON,

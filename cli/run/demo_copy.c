@@ -6,7 +6,7 @@
 #include "output.h"
 #include "word_wrap.h"
 
-enum { LISTED = 6 }; /* most heads that a line names */
+enum { LISTED = 6 }; /* maximum number of heads named in a line */
 
 /* ln p of the next token. */
 static double log_chance(const float *logits, int64_t vocab, int32_t next)
@@ -19,8 +19,8 @@ static double log_chance(const float *logits, int64_t vocab, int32_t next)
     return (double)logits[next] - most - log(sum);
 }
 
-/* The geometric mean of the probabilities of the second copy's tokens, except the first, which cannot be predicted.
- * `gates` [layers, heads]. */
+/* Returns the geometric mean of the probabilities of the second copy's tokens, except the first, which cannot be
+ * predicted. `gates` [layers, heads]. */
 static int measure(const cli_session *s, const demo_copy *c, const float *gates, double *chance)
 {
     const mha_encoding *tokens = mha_heads_tokens(c->heads);
@@ -39,7 +39,7 @@ static int measure(const cli_session *s, const demo_copy *c, const float *gates,
     return status == MHA_OK ? CLI_DONE : cli_refuse(s, &error);
 }
 
-/* ---- which heads a line of the table takes away ---- */
+/* ---- heads ablated in each row of the table ---- */
 
 typedef struct choice {
     const char *words;
@@ -69,7 +69,7 @@ static const choice choices[] = {{"the induction heads", is_induction},
                                  {"the previous-token heads", is_previous},
                                  {"other heads of layers with induction heads", is_beside}};
 enum { CHOICES = sizeof choices / sizeof *choices };
-_Static_assert(CHOICES + 1 == DEMO_ROWS, "a row for each choice, and one with all heads");
+_Static_assert(CHOICES + 1 == DEMO_ROWS, "one row per choice, and one with all heads");
 
 /* Closes the gates of the selected heads and names them in `row`. Returns their number. */
 static int64_t close_gates(const demo_copy *c, const choice *what, float *gates, demo_row *row)

@@ -28,7 +28,7 @@ typedef struct demo_table {
     int count;
 } demo_table;
 
-/* Returns an exit code; demo_table_free must be called in any case. */
+/* Returns an exit code; call demo_table_free even after an error. */
 int demo_copy_measure(const cli_session *session, const demo_copy *copy, demo_table *table);
 void demo_table_put(const cli_session *session, const demo_table *table, int indent);
 /* [{words, heads, chance}] */

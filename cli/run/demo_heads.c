@@ -11,7 +11,7 @@
 /* Which pair of tokens illustrates what a head does. */
 typedef enum example { EXAMPLE_NONE, EXAMPLE_STRONGEST, EXAMPLE_SAME_TOKEN, EXAMPLE_WHAT_FOLLOWED } example;
 
-/* Labels by descending interest. */
+/* Labels, the most interesting first. */
 static const struct story {
     mha_head_label label;
     const char *words; /* %.0f is the label's score in percent */
@@ -29,7 +29,8 @@ static const struct story {
     {MHA_LABEL_FIRST, "rests on the first token: %.0f %% of its weight, often a sign of an idle head.", EXAMPLE_NONE},
     {MHA_LABEL_SEP, "rests on the separator: %.0f %% of its weight, often a sign of an idle head.", EXAMPLE_NONE},
     {MHA_LABEL_BROAD, "spreads its weight: %.0f %% of the largest possible entropy.", EXAMPLE_NONE},
-    {MHA_LABEL_VERTICAL, "attends to the same tokens from everywhere: this explains %.0f %% of its map.", EXAMPLE_NONE},
+    {MHA_LABEL_VERTICAL, "attends to the same tokens from every position: this explains %.0f %% of its map.",
+     EXAMPLE_NONE},
 };
 
 typedef struct place {
@@ -67,7 +68,7 @@ static bool fits(const mha_encoding *tokens, example kind, int64_t i, int64_t j)
     return false;
 }
 
-/* The pair of this kind with the greatest weight; weight 0 if there is none. */
+/* Finds the pair of this kind with the largest weight; weight 0 if there is none. */
 static float find_example(const mha_heads *heads, place at, example kind, int64_t *from, int64_t *to)
 {
     const mha_encoding *tokens = mha_heads_tokens(heads);

@@ -76,7 +76,7 @@ static int on_stats(void *user, const mha_model_stats *s)
 
 static int no_memory(const cli_session *s, const tap *t)
 {
-    return cli_error(s, CLI_FAILED, "out of memory for what %lld tokens make", (long long)t->length);
+    return cli_error(s, CLI_FAILED, "out of memory for the tensors of %lld tokens", (long long)t->length);
 }
 
 /* Allocates the list and the logits. */

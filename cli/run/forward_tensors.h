@@ -29,8 +29,8 @@ typedef struct tap_wish {
     int64_t head_count;
 } tap_wish;
 
-/* Runs ids [length] through the model. A checkpoint without logits is refused unless other tensors are requested; a log
- * line then says that logits are missing. Returns an exit code; tap_free must be called in any case. */
+/* Runs ids [length] through the model. A checkpoint without logits is an error unless other tensors are requested;
+ * then a log line reports the missing logits. Returns an exit code; call tap_free even after an error. */
 int tap_run(cli_session *session, const mha_model *model, const int32_t *ids, int64_t length, const tap_wish *wish,
             tap *t);
 void tap_free(tap *t);

@@ -44,7 +44,7 @@ void generate_config_say(const cli_session *session, const mha_generate_options 
     if (snprintf(path, sizeof path, "%s/generation_config.json", session->model) >= (int)sizeof path) return;
     struct stat st; /* 1 MiB of JSON needs up to 80 MiB */
     if (stat(path, &st) != 0 || st.st_size > 1 << 20) return;
-    json_t *file = json_load_file(path, 0, NULL); /* the library has read the file already and refuses invalid JSON */
+    json_t *file = json_load_file(path, 0, NULL); /* the library has already read the file and rejects invalid JSON */
     if (!file) return;
     list_options(file, o, most, text, sizeof text);
     json_decref(file);

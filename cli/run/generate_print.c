@@ -1,5 +1,5 @@
-/* generate_print.c - writes generated text to stdout. Several prompts are continued at the same time; text of a prompt
- * whose turn has not come waits in memory. */
+/* generate_print.c - writes generated text to stdout. Several prompts are continued at the same time; the text of
+ * later prompts is held in memory until its turn. */
 #include "run/generate_print.h"
 
 #include <stdlib.h>
@@ -26,9 +26,9 @@ static void put(generation *g, void (*format)(generation *g, FILE *out, const ge
     free(text);
 }
 
-/* ---- the parts of one text ---- */
+/* ---- the output of one text ---- */
 
-/* With several prompts, each has a line with its number and its text. */
+/* With several prompts, prints a line with the number and text of each. */
 static void format_start(generation *g, FILE *out, const generated *t)
 {
     const cli_session *s = g->session;
@@ -128,9 +128,9 @@ static void log_empty(const generation *g, int64_t prompt)
     if (t->bytes || t->why == MHA_END_LENGTH) return;
     const char *what = t->why == MHA_END_EOS ? "the model ended the text" : "a stop string ended the text";
     if (g->count > 1)
-        cli_say(g->session, "text %lld: %s at once", (long long)prompt + 1, what);
+        cli_say(g->session, "text %lld: %s immediately", (long long)prompt + 1, what);
     else
-        cli_say(g->session, "%s at once", what);
+        cli_say(g->session, "%s immediately", what);
 }
 
 void generation_end(void *user, int64_t prompt, mha_ending why)
@@ -162,7 +162,7 @@ void generation_times(const generation *g)
     /* The first token of a prompt is part of its prefill. */
     say_rate(reading, sizeof reading, g->read - g->shared, g->reading);
     say_rate(making, sizeof making, g->made - g->prompts, cli_seconds() - g->start - g->reading);
-    if (g->shared > 0) snprintf(shared, sizeof shared, " (%lld of them shared)", (long long)g->shared);
+    if (g->shared > 0) snprintf(shared, sizeof shared, " (%lld of these tokens shared)", (long long)g->shared);
     cli_say(g->session, "prompt: %lld tokens%s%s; new: %lld tokens%s", (long long)g->read, shared, reading,
             (long long)g->made, making);
 }

@@ -15,13 +15,13 @@ typedef struct generated {
     mha_ending why;
 } generated;
 
-/* State of a run. All but the first four fields begin as zero. */
+/* State of a run. All fields except the first four must start as zero. */
 typedef struct generation {
     cli_session *session;
     generated *list; /* [count] */
     int64_t count;
     bool stream, echo; /* stream text to stdout; print the prompt first */
-    int64_t at;        /* the first unfinished text, which is printed as far as it goes */
+    int64_t at;        /* the first unfinished text, printed as it grows */
     bool begun;        /* a part of text `at` is on stdout */
     int code;          /* exit code; any value but CLI_DONE stops the work */
     /* Token counts and times: `since` is the start of the current prefill, negative if none is running. */
@@ -35,7 +35,7 @@ int generation_token(void *user, int64_t prompt, int32_t id);
 int generation_text(void *user, int64_t prompt, const char *text, size_t bytes);
 void generation_end(void *user, int64_t prompt, mha_ending why);
 
-/* Ends the line of a text that a failure or signal cut off. */
+/* Ends the line of a text interrupted by a failure or signal. */
 void generation_break(generation *g);
 /* Logs tokens and tokens per second. */
 void generation_times(const generation *g);

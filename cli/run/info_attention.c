@@ -77,7 +77,7 @@ static void describe_choice(FILE *out, bool behind, const mha_model_attention *a
     if (chooses_by_gates(a)) fprintf(out, " (%s)", selections[a->selection]);
 }
 
-/* "rotary, window 64"; "plain" is softmax of the scores over sqrt(head_dim) and nothing else. */
+/* "rotary, window 64"; "plain" is only softmax of the scores divided by sqrt(head_dim). */
 static void describe(FILE *out, const mha_model_info *info, const mha_model_attention *a)
 {
     const bool scaled = a->scale > 0 && fabs(a->scale * sqrt((double)info->head_dim) - 1) > 1e-6;
@@ -103,7 +103,7 @@ static void describe(FILE *out, const mha_model_info *info, const mha_model_atte
     describe_choice(out, any, a);
 }
 
-/* " in layers 1, 3": layers from `first` with the same attention. Empty if it is all layers. */
+/* " in layers 1, 3": layers from `first` with the same attention. Empty if these are all layers. */
 static void list_layers(FILE *out, const mha_model_info *info, int64_t first)
 {
     const mha_model_attention *a = info->attention_per_layer;

@@ -121,7 +121,7 @@ static int make(cli_session *s, const char *name, tour *tours[TOURS], int *count
 
 static int check_figure(const cli_session *s)
 {
-    if (given.html) return cli_usage(s, "--html and --figure exclude each other");
+    if (given.html) return cli_usage(s, "--html and --figure are mutually exclusive");
     if (!figure_knows(given.figure))
         return cli_usage(s, "--figure must end in .png, .svg or .pdf (got \"%s\")", cli_shown(given.figure));
     if (s->arg_count != 1 || strcmp(s->args[0], "all") == 0)
@@ -137,8 +137,8 @@ static int check_options(cli_session *s)
     if (s->arg_count > 1)
         return cli_usage(s, "unexpected argument \"%s\": give one tour, or all", cli_shown(s->args[1]));
     if (s->arg_count == 0 && given.html) return cli_usage(s, "-o requires a tour to show: a name, or all");
-    if (given.force && !s->options.out) return cli_usage(s, "--force goes with --html or --figure");
-    if (given.tensor && !given.figure) return cli_usage(s, "--tensor goes with --figure");
+    if (given.force && !s->options.out) return cli_usage(s, "--force requires --html or --figure");
+    if (given.tensor && !given.figure) return cli_usage(s, "--tensor requires --figure");
     return given.figure ? check_figure(s) : CLI_DONE;
 }
 

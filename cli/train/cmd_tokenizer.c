@@ -146,7 +146,7 @@ static int read_options(const cli_session *s, mha_tokenizer_train_options *o)
     if (given.type && !wordpiece && strcmp(given.type, "bpe") != 0)
         return cli_usage(s, "--type must be bpe or wordpiece (got \"%s\")", cli_shown(given.type));
     if (!wordpiece && (given.lowercase || given.alphabet))
-        return cli_usage(s, "%s goes with --type wordpiece", given.lowercase ? "--lowercase" : "--alphabet");
+        return cli_usage(s, "%s requires --type wordpiece", given.lowercase ? "--lowercase" : "--alphabet");
     *o = (mha_tokenizer_train_options){.size = sizeof *o,
                                        .type = wordpiece ? MHA_TOKENIZER_WORDPIECE : MHA_TOKENIZER_BPE,
                                        .vocab_size = vocab,

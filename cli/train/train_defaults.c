@@ -64,8 +64,8 @@ int train_settings_check(const cli_session *s, train_settings *t)
     if (code == CLI_DONE) code = train_settings_check_gates(s, t);
     if (code == CLI_DONE) code = train_settings_check_teacher(s, t);
     if (code != CLI_DONE) return code;
-    if (t->export_dtype && !t->export) return cli_usage(s, "--export-dtype goes with --export");
-    if (t->file.count && t->tokens.count) return cli_usage(s, "-f and --tokens exclude each other");
+    if (t->export_dtype && !t->export) return cli_usage(s, "--export-dtype requires --export");
+    if (t->file.count && t->tokens.count) return cli_usage(s, "-f and --tokens are mutually exclusive");
     if (!t->file.count && !t->tokens.count) return cli_usage(s, "no text: give one with -f FILE, or --tokens FILE");
     whole(&t->batch, 8);
     whole(&t->accumulate, 1);
@@ -83,7 +83,7 @@ int train_settings_check(const cli_session *s, train_settings *t)
     whole(&t->sample_tokens, 40);
     number(&t->temperature, 0.8);
     number(&t->eval_share, 0);
-    if (t->eval.count && t->eval_share > 0) return cli_usage(s, "--eval and --eval-share exclude each other");
+    if (t->eval.count && t->eval_share > 0) return cli_usage(s, "--eval and --eval-share are mutually exclusive");
     if (t->floor > t->rate) return cli_usage(s, "--floor %g is above --rate %g", t->floor, t->rate);
     return CLI_DONE;
 }

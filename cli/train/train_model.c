@@ -112,7 +112,7 @@ static int complete(const cli_session *s, const train_settings *t, const mha_tok
     if (t->vocab > 0) json_object_set_new(config, "vocab_size", json_integer(t->vocab));
     if (tokens) set_missing(config, "vocab_size", json_integer(tokens));
     if (!json_object_get(config, "vocab_size"))
-        return cli_usage(s, "missing the vocabulary: give --tokenizer FOLDER or --vocab N");
+        return cli_usage(s, "missing vocabulary: give --tokenizer FOLDER or --vocab N");
     if (json_integer_value(json_object_get(config, "vocab_size")) < tokens)
         return cli_error(s, CLI_REFUSED,
                          "vocab_size of the shape must be at least the %lld tokens of the tokenizer (got %lld)",
@@ -171,7 +171,7 @@ int train_model_open(cli_session *s, const train_settings *t, mha_model **model)
                          : t->tokenizer ? "tokenizer"
                                         : "vocab");
     if (!t->from && !t->shape)
-        return cli_usage(s, "missing the model: give --from MODEL, or --shape SHAPE for a new one");
+        return cli_usage(s, "missing model: give --from MODEL, or --shape SHAPE for a new one");
     if (t->shape) return make(s, t, model);
     const int code = cli_model_find(s, t->from);
     if (code != CLI_DONE) return code;
@@ -203,7 +203,7 @@ static int find_end(const cli_session *s, const train_settings *t, const mha_mod
     if (t->end_token) return CLI_DONE;
     form->data.end = config_end(model);
     if (form->data.end < 0) form->data.end = find_token(form->data.tokenizer, ends);
-    return form->data.end >= 0 ? CLI_DONE : cli_usage(s, "missing the token that ends a text: give --end-token TOKEN");
+    return form->data.end >= 0 ? CLI_DONE : cli_usage(s, "missing token that ends a text: give --end-token TOKEN");
 }
 
 static int find_encoder_tokens(const cli_session *s, train_form *form)
@@ -235,7 +235,7 @@ int train_form_find(const cli_session *s, const train_settings *t, const mha_mod
                          .masks = !info->causal && train_settings_labels(t)};
     form->data.texts_apart = !form->data.causal && !form->masks && t->file.count;
     if (t->file.count && !form->data.tokenizer)
-        return cli_error(s, CLI_REFUSED, "missing the tokenizer of the texts: give --tokenizer FOLDER");
+        return cli_error(s, CLI_REFUSED, "missing tokenizer of the texts: give --tokenizer FOLDER");
     if (t->length > info->max_positions)
         return cli_usage(s, "--length must be at most the %lld tokens of the model (got %lld)",
                          (long long)info->max_positions, t->length);

@@ -20,7 +20,7 @@ int train_settings_check_teacher(const cli_session *s, const train_settings *t)
                         : !isnan(t->text_weight)       ? "--text-weight"
                                                        : NULL;
     if (t->teacher || !other) return CLI_DONE;
-    return cli_usage(s, "%s goes with --teacher", other);
+    return cli_usage(s, "%s requires --teacher", other);
 }
 
 /* If one weight is given, the default of the others is 0. */

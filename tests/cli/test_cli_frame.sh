@@ -51,7 +51,7 @@ mv out helps
 expect 0 "$MHA" version --help
 same out helps 'mha version --help'
 refused 2 "$MHA" version foo
-has err 'version takes no argument (got "foo")'
+has err 'version accepts no argument (got "foo")'
 refused 2 "$MHA" help heads score
 # Numbers: digits only, one rule for -t and MHA_THREADS; the option and the value are named.
 for bad in x -1 0 1025 ' 3' +3 0x3 3x '' 99999999999999999999; do

@@ -221,7 +221,7 @@ refused 2 prune --heads 0.1 --ratio 0.5 -o x
 refused 2 prune --heads 0-1 -o x
 refused 2 prune --ratio 2 -f texts -o x
 refused 2 prune --ratio 0.5 -o x
-has err 'missing the texts to choose and fit on'
+has err 'missing texts to choose and fit on'
 refused 2 prune --ratio 0.5 --by beauty -f texts -o x
 refused 2 prune --count 10 -f texts -o x
 refused 2 prune --heads 0.0,0.1,0.2,0.3 -o x

@@ -134,7 +134,7 @@ refused 2 heads -f texts --by nonsense
 has err 'nonsense'
 refused 2 heads -f texts --by gate --loss nonsense
 refused 2 heads -f texts --probes 3
-has err 'goes with --by'
+has err 'requires --by'
 for wrong in 0 -1 x 9999; do
     refused 2 heads -f texts --by jacobian_probe --probes $wrong
 done

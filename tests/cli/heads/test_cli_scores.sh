@@ -51,7 +51,7 @@ expect 0 prune --by gate --loss pairs --batch 4 --settle 0.9 --state kept -f cho
 [ -s kept.gate ] || fail 'no state of the score'
 expect 0 "$MHA" prune -m "$data/models/bert-mlm-tiny" --by gradmag --loss mlm -f single --test judge --count 2 -o x --force
 refused 2 prune --loss pairs -f choose --count 2 -o x
-has err '--loss goes with --by SCORE'
+has err '--loss requires --by SCORE'
 refused 2 prune --by joint --probes 2 -f choose --count 2 -o x
 refused 2 prune --by gate --scores scores.json -f choose --count 2 -o x
 has err '--by and --scores'
@@ -85,7 +85,7 @@ wrong() {
 header='layer,head,importance'
 line='
 0,0,1'
-wrong '' 'must hold scores (got nothing)'
+wrong '' 'must contain scores (got nothing)'
 wrong '{' 'line 1:'
 wrong '{}' 'importance must be an object, as mha heads --by SCORE --json writes it (got nothing)'
 wrong '{"importance": {"values": 3}}' 'importance.values must be a list of the 3 layers of the model (got 3)'
@@ -96,7 +96,7 @@ wrong '{"importance": {"values": [[1,2,3,4],[1,2,null,4],[1,2,3,4]]}}' 'importan
 wrong '{"importance": {"values": [[1,2,3,4],[1,2,"3",4],[1,2,3,4]]}}' 'importance.values[1][2] must be a number (got "3")'
 wrong "layer,head,label$line" 'line 1 must name the columns, "importance" among them, as mha heads --by SCORE --csv writes them (got "layer", ...)'
 wrong "$header$line$line" 'line 3: head must be on one line only (got "0")'
-wrong "$header$line,2" 'line 2: must have 3 cells, as line 1 (got 4)'
+wrong "$header$line,2" 'line 2: must have 3 cells, like line 1 (got 4)'
 wrong "$header$line" 'head 0.1 of the model must have a score'
 for value in x '' nan inf '1 2' ' 1'; do
     wrong "$header
@@ -153,5 +153,5 @@ wrong 'no scores' 'line 1 must name the columns, "layer" among them, as mha head
 # No scores need more than 16 MiB.
 head -c 16777217 /dev/zero | tr '\0' ' ' >long
 refused 3 prune --scores long --count 1 -o none
-has err 'long: must have at most 16 MiB (got more)'
+has err 'long: must be at most 16 MiB (got more)'
 finish

@@ -36,7 +36,7 @@ kept config.svg 'a file of -m' report -m linked -o config.svg --force text
 kept config.svg 'a file of --compare' report --compare model -o config.svg --force text
 kept linked 'the folder of -m' prune -m model --count 1 -f texts.svg -o linked --force
 kept model 'the folder of -m' regroup -m linked --kv-heads 1 -f texts.svg -o model --force
-kept model 'which is the input given with --keep' prune -m "$tiny" --keep config.svg -o model --force
+kept model 'which is the input of --keep' prune -m "$tiny" --keep config.svg -o model --force
 kept hard.svg 'the file of -f' tokenizer train -f before -f texts.svg -o hard.svg --force
 kept hard.svg 'the file of -f' tokenizer train -f before -o hard.svg --force texts.svg
 expect 2 "$MHA" report -m model -o hard.svg --force <texts.svg

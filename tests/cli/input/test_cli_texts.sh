@@ -72,7 +72,7 @@ expect 0 tokenize --json -f zero-width
 printf '\343\200\200\n\302\240' >wide
 for how in line paragraph whole; do
     refused 3 tokenize -f wide --documents $how
-    has err 'wide: holds no text'
+    has err 'wide: contains no text'
 done
 # The last line ends without CR, too, where the newline after it is missing: byte-level BPE would show it.
 for how in line paragraph whole; do
@@ -137,11 +137,11 @@ refused 3 tokenize -f utf8
 has err 'utf8: line 2: not valid UTF-8: byte 4 (0xFF)'
 : >empty
 refused 3 tokenize -f empty
-has err 'empty: holds no text'
+has err 'empty: contains no text'
 printf '\n \n' >blank
 for how in line paragraph whole; do
     refused 3 tokenize -f blank --documents $how
-    has err 'blank: holds no text'
+    has err 'blank: contains no text'
 done
 refused 3 tokenize -f missing
 refused 3 tokenize -f .
@@ -152,7 +152,7 @@ has err 'text 1: not valid UTF-8: byte 4 (0xFF)'
 printf 'a\000b\n' >nul
 expect 0 tokenize --json -f nul # NUL is data here
 refused 3 "$MHA" embed -m "$tiny" -f nul
-has err 'nul: line 1: texts must not hold a NUL character'
+has err 'nul: line 1: texts must not contain a NUL character'
 refused 3 "$MHA" tokenize -m '' text
 has err 'folder: the name must not be empty'
 refused 3 "$MHA" info -m ''
@@ -210,7 +210,7 @@ for command in embed heads; do
 done
 printf 'a\tb\n\na\n' >pairs
 refused 2 "$MHA" heads -m "$gpt2" --by gate --loss pairs -f pairs
-has err 'pairs: line 3: --loss pairs requires two texts with one tab between them'
+has err 'pairs: line 3: --loss pairs requires two texts separated by one tab'
 
 # A tokenizer alone is enough, and what its file says is shown harmlessly.
 mkdir alone

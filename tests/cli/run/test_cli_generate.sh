@@ -74,7 +74,7 @@ expect 0 generate --json -n 12 --no-repeat-ngram 1 --no-eos 'Every morn'
 
 # A text that is empty, as the model ends it at once, is no failure, and a log line says so.
 expect 0 generate -n 8 'Every morn'
-has_not err 'at once'
+has_not err 'immediately'
 cp -r "$data/models/gpt2-tiny" ending
 chmod -R u+w ending
 expect 0 generate --json -n 1 --no-eos 'Every morn'
@@ -83,9 +83,9 @@ expect 0 generate --json -n 1 --no-eos Hello
 printf '{"eos_token_id": [%s, %s]}' "$first" "$("$JSON_AT" ids.0 <out)" >ending/generation_config.json
 expect 0 "$MHA" generate -m ending -n 8 'Every morn'
 [ "$(cat out)" = '' ] || fail 'the first token ends the text, and it has some'
-has err 'mha generate: the model ended the text at once'
+has err 'mha generate: the model ended the text immediately'
 expect 0 "$MHA" generate -m ending -n 8 'Every morn' Hello
-has err 'text 2: the model ended the text at once'
+has err 'text 2: the model ended the text immediately'
 expect 0 "$MHA" generate -q -m ending -n 8 'Every morn'
 [ ! -s err ] || fail '-q logs the end'
 

@@ -71,7 +71,7 @@ refused 2 train --vocab-size many -o x text
 refused 2 train --vocab-size 290 --type unigram -o x text
 has err 'must be bpe or wordpiece'
 refused 2 train --vocab-size 290 --lowercase -o x text
-has err '--lowercase goes with --type wordpiece'
+has err '--lowercase requires --type wordpiece'
 refused 2 train --vocab-size 290 --alphabet 9 -o x text
 refused 2 train --vocab-size 100 -o x text
 has err 'vocab_size must be at least the 1 special tokens and 256 bytes (got 100)'

@@ -234,7 +234,7 @@ has err '-o FOLDER is missing'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -o x
 has err 'no text'
 refused 2 train -f text -o x
-has err 'missing the model'
+has err 'missing model'
 for bad in 'gpt2:2x3x16' 'gpt5:1x1x8' 'gpt2:1x1' 'gpt2:0x1x8' 'gpt2:1x1x8x9'; do
     refused 2 train --shape "$bad" --tokenizer bpe -f text -o x
     has err "or a config.json (got \"$bad\")"
@@ -242,7 +242,7 @@ done
 refused 2 train --shape gpt2:1x1x8 -f text -o x
 has err 'give --tokenizer FOLDER or --vocab N'
 refused 3 train --shape gpt2:1x1x8 --vocab 300 -f text -o x
-has err 'missing the tokenizer of the texts'
+has err 'missing tokenizer of the texts'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --rate 0 -o x
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --steps x -o x
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --schedule linear -o x
@@ -273,7 +273,7 @@ cp text endless
 truncate -s +600M endless
 cat text >>endless
 refused 3 with_little "$MHA" train --shape gpt2:1x1x8 --tokenizer bpe -f endless --length 16 -o x
-has err "endless: line $(($(wc -l <text) + 1)): a text must have at most 16 MiB"
+has err "endless: line $(($(wc -l <text) + 1)): a text must be at most 16 MiB"
 rm endless
 refused 3 train --from "$tiny" -f text -o x
 has err 'no language-model head'

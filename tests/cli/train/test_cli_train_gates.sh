@@ -95,9 +95,9 @@ expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text $gates --gates l0 
 
 # What makes no sense.
 refused 2 train --from base -f text --gates l0 --gates-only --gates-together -o x
-has err '--gates-only and --gates-together exclude each other'
+has err '--gates-only and --gates-together are mutually exclusive'
 refused 2 train --from base -f text --heads 3 -o x
-has err '--heads goes with --gates'
+has err '--heads requires --gates'
 refused 2 train --from base -f text --gates l2 -o x
 has err '--gates must be l0 or l1 (got "l2")'
 refused 2 train --from base -f text --gates l0 --heads 9 --length 16 -o x

@@ -102,7 +102,7 @@ expect 0 "$MHA" embed -m near 'the number 5'
 refused 3 train --from small -f lines -o x
 has err 'with --teacher'
 refused 2 train --from small --label-weight 1 -f lines -o x
-has err '--label-weight goes with --teacher'
+has err '--label-weight requires --teacher'
 refused 2 train --from small --teacher whole -f lines -o x
 has err 'vocabulary of the teacher must have'
 refused 3 train --from small --teacher "$encoder" --logit-weight 1 -f lines -o x
