@@ -73,7 +73,7 @@ typedef struct cli_session {
     const char **args; /* remaining arguments, NULL-terminated */
     int arg_count;
     FILE *out;              /* the result; kept in memory until the command succeeds */
-    bool show_colour;       /* color may be used in `out` */
+    bool show_color;        /* color may be used in `out` */
     int columns;            /* width of the terminal that receives `out`; 80 without a terminal */
     mha_ctx *ctx;           /* created from -t and --isa before the command runs */
     const char *model;      /* folder of the model (input.h) */

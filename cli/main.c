@@ -137,7 +137,7 @@ static int run_command(cli_session *session)
     char *text;
     size_t bytes;
     session->out = cli_memory_open(&text, &bytes);
-    session->show_colour = cli_may_colour(STDOUT_FILENO);
+    session->show_color = cli_may_color(STDOUT_FILENO);
     session->columns = cli_columns(STDOUT_FILENO);
     int code = open_context(session);
     if (code == CLI_DONE) code = cli_stdin_check(session, false);

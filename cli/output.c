@@ -172,9 +172,9 @@ void cli_put_csv(FILE *out, const char *text)
     fputc('"', out);
 }
 
-/* ---- colour and width ---- */
+/* ---- color and width ---- */
 
-bool cli_may_colour(int fd)
+bool cli_may_color(int fd)
 {
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
     return isatty(fd) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
@@ -182,17 +182,17 @@ bool cli_may_colour(int fd)
 
 const char *cli_bold(const cli_session *session)
 {
-    return session->show_colour ? "\033[1m" : "";
+    return session->show_color ? "\033[1m" : "";
 }
 
 const char *cli_dim(const cli_session *session)
 {
-    return session->show_colour ? "\033[2m" : "";
+    return session->show_color ? "\033[2m" : "";
 }
 
 const char *cli_plain(const cli_session *session)
 {
-    return session->show_colour ? "\033[0m" : "";
+    return session->show_color ? "\033[0m" : "";
 }
 
 int cli_columns(int fd)

@@ -58,10 +58,10 @@ json_t *cli_real(double value);
  * Returns CLI_DONE, or CLI_FAILED with a message if memory ran out (also if `value` is NULL). */
 int cli_put_json(cli_session *session, json_t *value, bool indent);
 
-/* ---- colour ---- */
+/* ---- color ---- */
 
 /* True if the stream may be colored: a terminal, NO_COLOR not set, TERM not "dumb". */
-bool cli_may_colour(int fd);
+bool cli_may_color(int fd);
 /* Escape sequences, empty if color is off. */
 const char *cli_bold(const cli_session *session);
 const char *cli_dim(const cli_session *session);

@@ -124,7 +124,7 @@ static int choose_style(const cli_session *s)
     const int code = cli_number(s, "--scale", given.scale, 0.5, 16, &style.scale);
     if (code != CLI_DONE) return code;
     if (given.colors && strcmp(given.colors, "linear") == 0)
-        style.colors = COLOUR_LINEAR;
+        style.colors = COLOR_LINEAR;
     else if (given.colors && strcmp(given.colors, "root") != 0)
         return cli_usage(s, "--colors must be root or linear (got \"%s\")", cli_shown(given.colors));
     if (!*style.font) return cli_usage(s, "--font must name a font family (got \"\")");

@@ -60,13 +60,13 @@ static layout plan(const figure *f)
 }
 
 /* Text rotated by 90 degrees, upwards from x, y. */
-static void upright(cairo_t *cr, double x, double y, const char *text, int centred)
+static void upright(cairo_t *cr, double x, double y, const char *text, int centered)
 {
     cairo_save(cr);
     cairo_translate(cr, x, y);
     cairo_rotate(cr, -acos(-1.0) / 2);
-    if (centred) {
-        figure_centre(cr, 0, 0, text);
+    if (centered) {
+        figure_center(cr, 0, 0, text);
     } else {
         cairo_move_to(cr, 0, 0);
         cairo_show_text(cr, text);
@@ -90,7 +90,7 @@ static void paint_tokens(cairo_t *cr, const layout *l, double x, double y)
 static void paint_axes(cairo_t *cr, const layout *l, double x, double y)
 {
     figure_font(cr, FIGURE_FONT - 1, CAIRO_FONT_WEIGHT_NORMAL);
-    figure_centre(cr, x + l->side / 2.0, y - l->label - 6, "key token");
+    figure_center(cr, x + l->side / 2.0, y - l->label - 6, "key token");
     upright(cr, x - l->label - 6, y + l->side / 2.0, "query token", 1);
 }
 

@@ -38,7 +38,7 @@ static void paint_head(cairo_t *cr, const layout *l, int64_t layer, int64_t head
 {
     figure_map(cr, mha_heads_map(l->f->heads, layer, head), l->f->n, l->side, x, y);
     figure_font(cr, FIGURE_FONT - 2, CAIRO_FONT_WEIGHT_NORMAL);
-    figure_centre(cr, x + l->side / 2.0, y + l->side + FIGURE_FONT - 1,
+    figure_center(cr, x + l->side / 2.0, y + l->side + FIGURE_FONT - 1,
                   mha_head_label_key(mha_heads_label(l->f->heads, layer, head)));
 }
 
@@ -51,7 +51,7 @@ static void paint(cairo_t *cr, const void *what)
     figure_font(cr, FIGURE_FONT - 1, CAIRO_FONT_WEIGHT_NORMAL);
     for (int64_t h = 0; h < l->columns; h++) {
         snprintf(text, sizeof text, h == 0 ? "head %lld" : "%lld", (long long)h);
-        figure_centre(cr, left + (double)h * (l->side + GAP) + l->side / 2.0, top - 5, text);
+        figure_center(cr, left + (double)h * (l->side + GAP) + l->side / 2.0, top - 5, text);
     }
     for (int64_t layer = 0; layer < mha_heads_layers(l->f->heads); layer++) {
         const double y = top + (double)layer * (l->side + CAPTION + GAP);

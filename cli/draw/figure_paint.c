@@ -35,7 +35,7 @@ static cairo_status_t buffer_append(void *closure, const unsigned char *data, un
 
 /* ---- style and text ---- */
 
-static figure_style style = {.scale = 1, .colors = COLOUR_ROOT, .font = "sans-serif"};
+static figure_style style = {.scale = 1, .colors = COLOR_ROOT, .font = "sans-serif"};
 
 void figure_set_style(figure_style wanted)
 {
@@ -75,7 +75,7 @@ void figure_ink(cairo_t *cr)
     cairo_set_source_rgb(cr, 0.11, 0.12, 0.14);
 }
 
-void figure_centre(cairo_t *cr, double x, double y, const char *text)
+void figure_center(cairo_t *cr, double x, double y, const char *text)
 {
     cairo_move_to(cr, x - figure_text_width(cr, text) / 2, y);
     cairo_show_text(cr, text);
@@ -122,7 +122,7 @@ static cairo_surface_t *map_image(const float *map, int64_t n, int side)
     for (int y = 0; y < side; y++) {
         uint32_t *line = (uint32_t *)(void *)(data + (ptrdiff_t)y * stride);
         for (int x = 0; x < side; x++) {
-            colour c = colour_of_weight(style.colors, greatest(map, n, side, x, y));
+            color c = color_of_weight(style.colors, greatest(map, n, side, x, y));
             line[x] = (uint32_t)c.r << 16 | (uint32_t)c.g << 8 | c.b;
         }
     }
@@ -148,9 +148,9 @@ void figure_map(cairo_t *cr, const float *map, int64_t n, int side, double x, do
 static void paint_ramp(cairo_t *cr, double x, double y, double height)
 {
     cairo_pattern_t *ramp = cairo_pattern_create_linear(0, y + height, 0, y);
-    for (int i = 0; i < COLOUR_STOPS; i++) {
-        colour c = colour_stops[i];
-        cairo_pattern_add_color_stop_rgb(ramp, i / (COLOUR_STOPS - 1.0), c.r / 255.0, c.g / 255.0, c.b / 255.0);
+    for (int i = 0; i < COLOR_STOPS; i++) {
+        color c = color_stops[i];
+        cairo_pattern_add_color_stop_rgb(ramp, i / (COLOR_STOPS - 1.0), c.r / 255.0, c.g / 255.0, c.b / 255.0);
     }
     cairo_rectangle(cr, x, y, FIGURE_BAR, height);
     cairo_set_source(cr, ramp);
@@ -161,13 +161,13 @@ static void paint_ramp(cairo_t *cr, double x, double y, double height)
 void figure_bar(cairo_t *cr, double x, double y, double height)
 {
     static const double roots[] = {0, 0.05, 0.25, 0.5, 1}, even[] = {0, 0.25, 0.5, 0.75, 1};
-    const double *ticks = style.colors == COLOUR_LINEAR ? even : roots;
+    const double *ticks = style.colors == COLOR_LINEAR ? even : roots;
     paint_ramp(cr, x, y, height);
     figure_ink(cr);
     figure_font(cr, FIGURE_FONT - 1, CAIRO_FONT_WEIGHT_NORMAL);
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
         char text[16];
-        double at = y + height * (1 - colour_position(style.colors, ticks[i]));
+        double at = y + height * (1 - color_position(style.colors, ticks[i]));
         snprintf(text, sizeof text, "%g", ticks[i]);
         cairo_move_to(cr, x + FIGURE_BAR + 4, fmin(fmax(at + 3.5, y + FIGURE_FONT - 2), y + height));
         cairo_show_text(cr, text);
@@ -175,7 +175,7 @@ void figure_bar(cairo_t *cr, double x, double y, double height)
     cairo_save(cr);
     cairo_translate(cr, x + FIGURE_BAR + FIGURE_BAR_TEXT - 6, y + height / 2);
     cairo_rotate(cr, -acos(-1.0) / 2);
-    figure_centre(cr, 0, 0, "attention weight");
+    figure_center(cr, 0, 0, "attention weight");
     cairo_restore(cr);
 }
 

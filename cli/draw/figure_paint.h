@@ -21,9 +21,9 @@ enum {
 
 /* Style of all figures in a run. */
 typedef struct figure_style {
-    double scale;        /* pixels of a PNG per point; also scales SVG and PDF */
-    colour_scale colors; /* of weights */
-    const char *font;    /* family name for fontconfig */
+    double scale;       /* pixels of a PNG per point; also scales SVG and PDF */
+    color_scale colors; /* of weights */
+    const char *font;   /* family name for fontconfig */
 } figure_style;
 /* Sets the style of all later figures. Default: scale 1, square root, "sans-serif". */
 void figure_set_style(figure_style style);
@@ -33,7 +33,7 @@ double figure_text_width(cairo_t *cr, const char *text);
 /* Sets dark gray, the color of all text. */
 void figure_ink(cairo_t *cr);
 /* Text centered at x. */
-void figure_centre(cairo_t *cr, double x, double y, const char *text);
+void figure_center(cairo_t *cr, double x, double y, const char *text);
 /* White background and the title. */
 void figure_begin(cairo_t *cr, const char *title);
 

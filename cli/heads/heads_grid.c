@@ -36,7 +36,7 @@ mha_head_metric cli_label_metric(mha_head_label label)
 static void put_code(const cli_session *session, mha_head_label label)
 {
     const struct style *style = &styles[label];
-    if (session->show_colour)
+    if (session->show_color)
         fprintf(session->out, "\033[48;5;%d;38;5;%dm%s", style->background, style->text, style->code);
     else
         fputs(style->code, session->out);
@@ -75,8 +75,8 @@ enum { RAMP = sizeof ramp / sizeof *ramp, DARK = 5 };
 
 static void set_ramp(const cli_session *session, double share)
 {
-    int at = (int)(colour_position(COLOUR_ROOT, share) * (RAMP - 1) + 0.5);
-    if (session->show_colour) fprintf(session->out, "\033[48;5;%d;38;5;%dm", ramp[at], at < DARK ? 231 : 16);
+    int at = (int)(color_position(COLOR_ROOT, share) * (RAMP - 1) + 0.5);
+    if (session->show_color) fprintf(session->out, "\033[48;5;%d;38;5;%dm", ramp[at], at < DARK ? 231 : 16);
 }
 
 /* " pr100": the label and the importance in percent of the largest, also shown by the color. A narrow cell has the
@@ -88,7 +88,7 @@ static void put_importance_cell(const cli_session *session, const cell *c, int64
     set_ramp(session, share);
     if (c->wide)
         fprintf(session->out, "%s%3.0f", code, share * 100);
-    else if (session->show_colour)
+    else if (session->show_color)
         fputs(code, session->out);
     else
         fprintf(session->out, "%2.0f", fmin(share * 100, 99));
@@ -147,7 +147,7 @@ void cli_put_grid(const cli_session *session, const mha_model *model, const mha_
 static void put_ramp(const cli_session *session, double most, int indent)
 {
     enum { STEP = 4 };
-    const bool fits = session->show_colour && indent + RAMP * STEP <= session->columns;
+    const bool fits = session->show_color && indent + RAMP * STEP <= session->columns;
     if (fits) fprintf(session->out, "%*s", indent, "");
     for (int i = 0; fits && i < RAMP; i++) {
         double share = (double)i / (RAMP - 1) * i / (RAMP - 1);
@@ -157,7 +157,7 @@ static void put_ramp(const cli_session *session, double most, int indent)
     if (fits) fprintf(session->out, "%s\n", cli_plain(session));
     fprintf(session->out, "%*s", indent, "");
     cli_put_prose(session, indent, indent, "Numbers%s are percentages of the largest importance, %.4g.",
-                  session->show_colour ? " and colours" : "", most);
+                  session->show_color ? " and colors" : "", most);
 }
 
 void cli_put_importance_grid(const cli_session *session, const mha_model *model, const mha_heads *heads,

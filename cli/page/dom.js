@@ -1,6 +1,6 @@
 'use strict';
-/* dom.js - the data of a page, and helpers that every page with a script has: `mha report`, and the curves of `mha train`. Text
- * from outside becomes text of elements, never markup. */
+/* dom.js - the data of a page, and helpers shared by the pages of `mha report` and `mha train`. Untrusted text becomes text
+ * content, never markup. */
 const data = JSON.parse(document.getElementById('data').textContent);
 
 const $ = (id) => document.getElementById(id);
@@ -27,7 +27,7 @@ const option = (value, text) => {
 
 const isNumber = (x) => x !== null && x !== undefined;
 
-/* Three digits behind the point where they say something, else three that do; with a true minus. */
+/* Three decimals, or three significant digits of small numbers; with a typographic minus. */
 const number = (x) => {
   if (!isNumber(x)) return '–';
   const size = Math.abs(x);

@@ -1,4 +1,4 @@
-/* theme.js - light and dark: as the system has it, until the button or the key says otherwise. */
+/* theme.js - light or dark theme: the system setting until the user presses the button or key. */
 let tellTheme = () => {};
 
 const isDark = () => (document.documentElement.dataset.theme || (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light')) === 'dark';
@@ -11,7 +11,7 @@ const turnTheme = () => {
   nameTheme();
 };
 
-/* `tell` is called when the colours have changed. */
+/* Calls `tell` after the theme changes. */
 const makeTheme = (tell) => {
   $('theme').addEventListener('click', turnTheme);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', nameTheme);

@@ -25,7 +25,7 @@ static size_t put_exact(float weight, unsigned char *out)
 
 static size_t put_root(float weight, unsigned char *out)
 {
-    *out = (unsigned char)(255 * colour_position(COLOUR_ROOT, (double)weight) + 0.5);
+    *out = (unsigned char)(255 * color_position(COLOR_ROOT, (double)weight) + 0.5);
     return 1;
 }
 

@@ -61,8 +61,8 @@ static json_t *score_help_json(void)
 static json_t *ramp_json(void)
 {
     json_t *ramp = json_array();
-    for (int i = 0; i < COLOUR_STOPS; i++)
-        json_array_append_new(ramp, json_pack("[i,i,i]", colour_stops[i].r, colour_stops[i].g, colour_stops[i].b));
+    for (int i = 0; i < COLOR_STOPS; i++)
+        json_array_append_new(ramp, json_pack("[i,i,i]", color_stops[i].r, color_stops[i].g, color_stops[i].b));
     return ramp;
 }
 

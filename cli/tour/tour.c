@@ -127,7 +127,7 @@ void tour_name_words(tour *t, tour_tensor *tensor, const char *const *words)
     }
 }
 
-void tour_colour_heads(tour_tensor *tensor, int64_t heads, int64_t head_step)
+void tour_color_heads(tour_tensor *tensor, int64_t heads, int64_t head_step)
 {
     tensor->look = TOUR_HEADS;
     tensor->heads = heads;

@@ -99,7 +99,7 @@ tour_tensor *tour_show_weights(tour *t, const char *name, const float *values, i
 /* Copies the names of the entries of the last two axes, as many as the last axis is long. */
 void tour_name_words(tour *t, tour_tensor *tensor, const char *const *words);
 /* Sets the look TOUR_HEADS: `heads` colors, which change every `head_step` elements. */
-void tour_colour_heads(tour_tensor *tensor, int64_t heads, int64_t head_step);
+void tour_color_heads(tour_tensor *tensor, int64_t heads, int64_t head_step);
 /* Adds a scalar. */
 void tour_show_number(tour *t, const char *name, double value);
 /* Adds a step of the trace; attention weights have the look TOUR_WEIGHTS. */

@@ -86,7 +86,7 @@ void tour_stacked_heads(tour *t)
     tour_say(t, "Concatenated outputs", "mha_variant_forward",
              "The output of each head is [2, 6, 2], concatenated [2, 6, 4]. Columns 0 and 1 belong to head "
              "0, columns 2 and 3 to head 1. Nothing mixes the heads yet.");
-    tour_colour_heads(tour_show(t, "output", output, TOUR_SHAPE(BATCH, WORDS, D_OUT)), HEADS, HEAD_DIM);
+    tour_color_heads(tour_show(t, "output", output, TOUR_SHAPE(BATCH, WORDS, D_OUT)), HEADS, HEAD_DIM);
     tour_count_layer(t, "a list of two heads");
 
     TOUR_TRY(stacked(t, WIDTH, WIDTH, 0, MHA_SCALE_D_OUT));
@@ -125,18 +125,18 @@ static void show_split(tour *t, const float *q)
              "One matrix [4, 3] instead of two of [2, 3]: rows 0 and 1 belong to head 0, rows 2 and 3 to "
              "head 1. q = x q_proj^T is [2, 6, 4], the queries of both heads at once; likewise k and v.");
     tour_show_parameter(t, "q_proj.weight");
-    tour_colour_heads(tour_show(t, "q", q, TOUR_SHAPE(BATCH, WORDS, D_OUT)), HEADS, HEAD_DIM);
+    tour_color_heads(tour_show(t, "q", q, TOUR_SHAPE(BATCH, WORDS, D_OUT)), HEADS, HEAD_DIM);
 
     tour_say(t, "View", "mha_cview, .stride = {24, 2, 4, 1}",
              "The last axis is split into heads: [2, 6, 4] becomes [2, 6, 2, 2]. No element moves; this is "
              "another view of the same memory.");
-    tour_colour_heads(tour_show(t, "q_view", q, TOUR_SHAPE(BATCH, WORDS, HEADS, HEAD_DIM)), HEADS, HEAD_DIM);
+    tour_color_heads(tour_show(t, "q_view", q, TOUR_SHAPE(BATCH, WORDS, HEADS, HEAD_DIM)), HEADS, HEAD_DIM);
 
     tour_say(t, "Transpose", "MHA_STEP_Q of the trace",
              "The head axis is moved before the word axis, [2, 2, 6, 2], so that each head is a matrix. For "
              "the operator this too is only a matter of strides, so nothing is copied; the tour reshape "
              "shows it element by element.");
-    tour_colour_heads(tour_show_trace(t, "q_heads", MHA_STEP_Q), HEADS, (int64_t)WORDS * HEAD_DIM);
+    tour_color_heads(tour_show_trace(t, "q_heads", MHA_STEP_Q), HEADS, (int64_t)WORDS * HEAD_DIM);
 }
 
 void tour_weight_split(tour *t)

@@ -27,13 +27,13 @@ void tour_batched_product(tour *t)
     float one[ROWS * ROWS], other[ROWS * ROWS], all[PAIR * ROWS * ROWS], out[PAIR * ROWS * COLUMNS];
     tour_say(t, "Two heads of three rows", NULL,
              "[1, 2, 3, 4]: one sequence, two heads, three words, four features each.");
-    tour_colour_heads(tour_show(t, "a", a, TOUR_SHAPE(1, PAIR, ROWS, COLUMNS)), PAIR, (int64_t)ROWS * COLUMNS);
+    tour_color_heads(tour_show(t, "a", a, TOUR_SHAPE(1, PAIR, ROWS, COLUMNS)), PAIR, (int64_t)ROWS * COLUMNS);
 
     const float *second = a + (ptrdiff_t)(ROWS * COLUMNS);
     tour_say(t, "Slices", "pointer arithmetic, no copy",
              "a[0, 0] and a[0, 1]: head 1 starts 12 elements after head 0. Each slice is a matrix [3, 4].");
-    tour_colour_heads(tour_show(t, "first_head", a, TOUR_SHAPE(ROWS, COLUMNS)), 1, (int64_t)ROWS * COLUMNS);
-    tour_colour_heads(tour_show(t, "second_head", second, TOUR_SHAPE(ROWS, COLUMNS)), PAIR, (int64_t)ROWS * COLUMNS);
+    tour_color_heads(tour_show(t, "first_head", a, TOUR_SHAPE(ROWS, COLUMNS)), 1, (int64_t)ROWS * COLUMNS);
+    tour_color_heads(tour_show(t, "second_head", second, TOUR_SHAPE(ROWS, COLUMNS)), PAIR, (int64_t)ROWS * COLUMNS);
 
     TOUR_TRY(square(t, a, one));
     TOUR_TRY(square(t, second, other));
@@ -57,7 +57,7 @@ void tour_batched_product(tour *t)
     tour_say(t, "All heads at once", "mha_attention, .scale = 1, .scores = MHA_SCORES_RAW",
              "The same products in one call: the last two axes are multiplied, the leading axes are batch "
              "axes. With these queries and keys they are the scores of the operator, [1, 2, 3, 3].");
-    tour_colour_heads(tour_show(t, "product", all, TOUR_SHAPE(1, PAIR, ROWS, ROWS)), PAIR, (int64_t)ROWS * ROWS);
+    tour_color_heads(tour_show(t, "product", all, TOUR_SHAPE(1, PAIR, ROWS, ROWS)), PAIR, (int64_t)ROWS * ROWS);
 }
 
 /* ---- a row split into heads ---- */
@@ -88,12 +88,12 @@ void tour_reshape(tour *t)
     tour_say(t, "A row for each word", NULL,
              "[4, 6]: the output of a projection. The first three elements of a row belong to head 0, the "
              "others to head 1. The next word is 6 elements further, the next element 1: strides (6, 1).");
-    tour_colour_heads(tour_show(t, "a", rows, TOUR_SHAPE(WORDS, WIDTH)), HEADS, D);
+    tour_color_heads(tour_show(t, "a", rows, TOUR_SHAPE(WORDS, WIDTH)), HEADS, D);
 
     tour_say(t, "view(4, 2, 3)", "mha_cview, .stride",
              "The row of six is viewed as two rows of three: word, head, feature, with strides (6, 3, 1). "
              "Memory is unchanged.");
-    tour_colour_heads(tour_show(t, "view", rows, TOUR_SHAPE(WORDS, HEADS, D)), HEADS, D);
+    tour_color_heads(tour_show(t, "view", rows, TOUR_SHAPE(WORDS, HEADS, D)), HEADS, D);
 
     const int64_t by_word[4] = {0, D, WIDTH, 1}; /* batch, head, word, feature */
     const mha_cview as_rows = {rows, {by_word[0], by_word[1], by_word[2], by_word[3]}};
@@ -104,7 +104,7 @@ void tour_reshape(tour *t)
              "but each head is now a matrix [4, 3], as if the columns had been split. The operator accepts "
              "such strides. The printed values are the ones it read: with attention of every word to itself "
              "alone, the output is the values.");
-    tour_colour_heads(tour_show(t, "heads", heads, TOUR_SHAPE(HEADS, WORDS, D)), HEADS, (int64_t)WORDS * D);
+    tour_color_heads(tour_show(t, "heads", heads, TOUR_SHAPE(HEADS, WORDS, D)), HEADS, (int64_t)WORDS * D);
 
     const mha_view as_words = {merged, {by_word[0], by_word[1], by_word[2], by_word[3]}};
     TOUR_TRY(copy(t, (mha_cview){heads, {WORDS * WIDTH, WORDS * D, D, 1}}, as_words));
@@ -112,5 +112,5 @@ void tour_reshape(tour *t)
              "After attention the heads are concatenated again. The operator also writes through strides, "
              "so its output is [4, 6] directly: %s the input.",
              memcmp(merged, rows, sizeof rows) == 0 ? "bitwise identical to" : "different from");
-    tour_colour_heads(tour_show(t, "merged", merged, TOUR_SHAPE(WORDS, WIDTH)), HEADS, D);
+    tour_color_heads(tour_show(t, "merged", merged, TOUR_SHAPE(WORDS, WIDTH)), HEADS, D);
 }

@@ -28,12 +28,12 @@ void tour_put_escaped(FILE *out, const char *text)
 enum { MAPS = 16 }; /* maximum pictures of one tensor */
 
 /* Dark red at -1, white at 0, dark blue at 1: the ends of RdBu (Brewer 2002), interpolated linearly. */
-static colour colour_of_number(double x)
+static color color_of_number(double x)
 {
-    const colour end = x < 0 ? (colour){178, 24, 43} : (colour){33, 102, 172};
+    const color end = x < 0 ? (color){178, 24, 43} : (color){33, 102, 172};
     const double t = fmin(fabs(x), 1);
-    return (colour){(unsigned char)(248 + (end.r - 248) * t), (unsigned char)(248 + (end.g - 248) * t),
-                    (unsigned char)(248 + (end.b - 248) * t)};
+    return (color){(unsigned char)(248 + (end.r - 248) * t), (unsigned char)(248 + (end.g - 248) * t),
+                   (unsigned char)(248 + (end.b - 248) * t)};
 }
 
 static double greatest(const tour_tensor *t)
@@ -110,8 +110,8 @@ static void put_square(FILE *out, const tour_tensor *t, const map_layout *m, int
 {
     const float x = t->values[n];
     const int64_t row = n / m->columns % m->rows, column = n % m->columns;
-    const colour c =
-        t->look == TOUR_WEIGHTS ? colour_of_weight(COLOUR_ROOT, x) : colour_of_number(most > 0 ? (double)x / most : 0);
+    const color c =
+        t->look == TOUR_WEIGHTS ? color_of_weight(COLOR_ROOT, x) : color_of_number(most > 0 ? (double)x / most : 0);
     fprintf(out, "<rect x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\"", m->left + (double)column * m->cell,
             m->top + (double)row * m->cell, m->cell, m->cell);
     if (isfinite(x))

@@ -50,7 +50,7 @@ static void put_map(const cli_session *s, const tour_tensor *tensor)
         const char *word = row < tensor->word_count ? tensor->words[row] : "";
         fprintf(s->out, "%*s%s |", INDENT + widest - cli_shown_columns(word, strlen(word)), "", cli_shown(word));
         for (int64_t column = 0; column < columns; column++) {
-            const double at = colour_position(COLOUR_ROOT, (double)tensor->values[row * columns + column]);
+            const double at = color_position(COLOR_ROOT, (double)tensor->values[row * columns + column]);
             const char shade = shades[(int)lround(at * (double)(sizeof shades - 2))];
             fprintf(s->out, "%c%c", shade, shade);
         }

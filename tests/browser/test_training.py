@@ -74,7 +74,7 @@ class Training(PageCase):
         samples = "return [...document.querySelectorAll('#loss-chart .key span')].map((e) => [e.textContent, getComputedStyle(e.querySelector('line')).stroke])"
         strokes = "return [...document.querySelectorAll('#loss-chart .plot polyline')].map((e) => getComputedStyle(e).stroke)"
         names, colors = zip(*self.run_js(samples))
-        self.assertEqual(names, ("training loss", "held-out loss: text that is not trained on"))
+        self.assertEqual(names, ("training loss", "held-out loss: text not used for training"))
         self.assertEqual(list(colors), self.run_js(strokes))
         self.assertNotEqual(*colors)
         self.choose("#smooth", "10")
@@ -116,7 +116,7 @@ class Training(PageCase):
         self.assertAlmostEqual(points["loss"][0], sum(line["loss"] for line in log[1:4]) / 3, delta=1e-7)
         self.one("#loss-chart svg").send_keys(Keys.ARROW_RIGHT * 2)
         self.assertIn("steps 4 to 6: loss", self.one("#loss-chart .read").text)
-        self.assertIn("No sample was asked for", self.one("#samples").text)
+        self.assertIn("No samples were requested", self.one("#samples").text)
         self.assert_quiet()
 
     def test_heads_that_close(self):
@@ -130,7 +130,7 @@ class Training(PageCase):
 
     def test_a_teacher_and_losses_of_zero(self):
         self.open_usual()
-        self.assertIn("Mean -log p of a token", self.one("#loss-hint").text)
+        self.assertIn("Mean -log p per token", self.one("#loss-hint").text)
         self.shape, usual = ["train", "-q", "-t", "1", "--from", "run", "-f", "text", "--teacher", "run", "--logit-weight", "1", "--decay", "0",
                              "--batch", "2"], self.shape
         try:
@@ -141,7 +141,7 @@ class Training(PageCase):
         self.assertIn("labels and teacher", self.one("#loss-hint").text)
         self.assertEqual(self.texts("#evals th"), ["step", "held-out loss"])
         self.one("#log-scale").click()
-        self.assertIn("Nothing is above 0", self.one("#loss-chart").text)
+        self.assertIn("No value is above 0", self.one("#loss-chart").text)
         self.run_js("points.loss[2] = 0.5; points.loss[4] = 0.25; drawLoss()")
         drawn = self.run_js("return document.querySelector('#loss-chart .line').getAttribute('points').split(' ').length")
         self.assertEqual((drawn, len(self.all("#loss-chart .dot"))), (2, 0))

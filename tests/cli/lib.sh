@@ -1,6 +1,6 @@
 # lib.sh - what the tests of the program share; sourced by test_*.sh, which get the program in $MHA and json_at in $JSON_AT.
 #
-# Each test runs in a folder of its own, without the user's models and colours. `expect CODE COMMAND...` leaves what the command
+# Each test runs in a folder of its own, without the user's models and colors. `expect CODE COMMAND...` leaves what the command
 # printed in the files out and err. A failed check is said at once and counted; `finish` ends the test.
 # shellcheck shell=sh
 here=$PWD # tests are started in the root of the source tree

@@ -1,11 +1,11 @@
 /* attended_text.js - two columns of the text with a line from each token to the tokens that it attends to, in the color of the
  * head; for the selected token, a table with the strongest target of every head. */
 const LINE_HEIGHT = 20, LEAST_WEIGHT = 0.05, MOST_LINES = 4000;
-const from = { m: 0, layer: 0, drawn: new Set(), token: -1, held: false }; /* drawn: heads of the layer, as places in `heads` */
+const from = { m: 0, layer: 0, drawn: new Set(), token: -1, held: false }; /* drawn: heads of the layer, as indices into `heads` */
 
 const layerHeads = () => heads.map((h, i) => i).filter((i) => heads[i].layer === from.layer && heads[i].at[from.m] >= 0);
 
-/* Weights of the drawn heads above the threshold of a line: [head, query, key, weight], the strongest last. */
+/* Weights of the drawn heads above the threshold for lines: [head, query, key, weight], the strongest last. */
 const strongLines = (maps) => {
   const lines = [], rows = (n) => (from.token >= 0 ? [from.token] : Array.from({ length: n }, (_, i) => i));
   maps.forEach(({ index, map }) => rows(map.n).forEach((i) => {
@@ -24,7 +24,7 @@ const drawLines = () => {
   });
 };
 
-/* The style stretches the canvas between the two lists, on paper too. */
+/* The style sheet stretches the canvas between the two lists, also in print. */
 const paintLines = (maps) => {
   const canvas = $('line-canvas'), n = models[from.m].tokens.length, height = n * LINE_HEIGHT, width = canvas.clientWidth;
   const scale = Math.min(window.devicePixelRatio || 1, 16000 / height), ink = canvas.getContext('2d');
@@ -35,7 +35,7 @@ const paintLines = (maps) => {
   ink.lineWidth = 2;
   strongLines(maps).forEach(([index, i, j, w]) => {
     ink.globalAlpha = clamp(w, 0.02, 1);
-    ink.strokeStyle = headColour(heads[index].head);
+    ink.strokeStyle = headColor(heads[index].head);
     ink.beginPath();
     ink.moveTo(4, (i + .5) * LINE_HEIGHT);
     ink.lineTo(width - 4, (j + .5) * LINE_HEIGHT);
@@ -64,12 +64,12 @@ const strongest = (map, row) => {
 const lookCell = (h, i) => {
   const td = element('td'), map = readyMap(h, from.m);
   if (!map) return td;
-  const j = strongest(map, i), w = map.at(i, j), colour = ramp(Math.sqrt(w)), tokens = models[from.m].tokens;
+  const j = strongest(map, i), w = map.at(i, j), color = ramp(Math.sqrt(w)), tokens = models[from.m].tokens;
   td.textContent = shorten(readable(tokens[j]));
   td.title = `head ${h.name}: ${placed(from.m, i)} → ${placed(from.m, j)}: ${fixed(w)}`;
   td.dataset.weight = w;
-  td.style.background = css(colour);
-  td.style.color = inkOn(colour);
+  td.style.background = css(color);
+  td.style.color = inkOn(color);
   return td;
 };
 
@@ -77,8 +77,8 @@ const lookCell = (h, i) => {
 const listLooks = () => {
   const title = $('looks-title'), table = $('looks-table'), i = from.token < 0 ? models[from.m].tokens.length - 1 : from.token;
   table.replaceChildren();
-  title.textContent = `From ${placed(from.m, i)}: the token that each head attends to most; brighter is more.` +
-    (from.token < 0 ? ' Point at a token on the left for another one.' : '');
+  title.textContent = `From ${placed(from.m, i)}: the token that each head attends to most; brighter means a larger weight.` +
+    (from.token < 0 ? ' Point at a token on the left to select another token.' : '');
   const numbers = [...new Set(heads.map((h) => h.head))].sort((a, b) => a - b), top = element('tr');
   top.append(element('th', 'layer'), ...numbers.map((head) => element('th', head)));
   table.append(top);
@@ -105,7 +105,7 @@ const headSwitches = () => {
   $('text-heads').replaceChildren(...layerHeads().map((index) => {
     const button = element('button', String(heads[index].head), 'chip');
     button.type = 'button';
-    button.style.setProperty('--label', headColour(heads[index].head));
+    button.style.setProperty('--label', headColor(heads[index].head));
     button.setAttribute('aria-pressed', String(from.drawn.has(index)));
     button.setAttribute('aria-label', `head ${heads[index].name}`);
     button.addEventListener('click', () => {
@@ -118,7 +118,7 @@ const headSwitches = () => {
   }));
 };
 
-/* The text view follows the head that is selected elsewhere. */
+/* The text view shows the head selected elsewhere on the page. */
 const followHead = () => {
   const h = heads[selected.head];
   if (h.at[from.m] < 0) return;

@@ -1,4 +1,4 @@
-/* build_page.js - builds the page for the selected text, and prepares it for printing. */
+/* build_page.js - builds the page of the selected text, and prepares it for printing. */
 const describe = (m) => `${m.model} · ${m.heads.length} layers, ${m.heads.flat().length} heads · ${m.tokens.length} tokens` +
   (m.cut ? `; the text was truncated by ${m.cut} tokens` : '');
 
@@ -22,7 +22,7 @@ const showText = async (t) => {
   document.body.dataset.ready = document.body.dataset.painted = 'no';
   document.querySelector('main').replaceWith(blank.cloneNode(true));
   useText(t);
-  $('summary').textContent = models.map(describe).join(' — beside ');
+  $('summary').textContent = models.map(describe).join(' — compared with ');
   $('sentence-text').textContent = data.texts[t].text;
   $('text-choice').value = String(t);
   makeDemo();

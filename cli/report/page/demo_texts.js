@@ -1,4 +1,4 @@
-/* demo_texts.js - the sections of `mha demo`: continuations of texts, and the probability of copying without some heads. */
+/* demo_texts.js - the section of `mha demo`: continuations of texts, and the probability of copying with some heads removed. */
 const makeDemo = () => {
   $('demo').hidden = !data.demo;
   if (!data.demo) return;

@@ -1,8 +1,9 @@
-/* head_clusters.js - the heads as points in a plane: near heads attend to the same tokens (classical scaling of the Jensen-Shannon
- * distance). Average linkage on the same distance gives the requested number of clusters. */
+/* head_clusters.js - the heads as points in a plane: nearby heads attend to similar tokens (classical scaling of the
+ * Jensen-Shannon distance). Average linkage with the same distance gives the requested number of clusters. */
 const PLANE = { width: 720, height: 520, margin: 46 };
 
-/* The cluster of each leaf when the tree of merges (scipy's order: the k-th makes node n + k) is cut into `count` parts. */
+/* Returns the cluster of each leaf after cutting the tree of merges into `count` clusters. As in scipy, merge k creates node n
+ * + k. */
 const cutTree = (merges, n, count) => {
   const parent = Array.from({ length: 2 * n }, (_, i) => i);
   merges.slice(0, Math.max(0, n - count)).forEach(([a, b], k) => { parent[a] = parent[b] = n + k; });
@@ -14,7 +15,7 @@ const cutTree = (merges, n, count) => {
   });
 };
 
-/* The corners of the smallest convex shape around points [x, y] (Andrew's monotone chain). */
+/* The corners of the convex hull of points [x, y] (Andrew's monotone chain). */
 const hull = (points) => {
   const sorted = [...points].sort((a, b) => a[0] - b[0] || a[1] - b[1]);
   const turn = (o, a, b) => (a[0] - o[0]) * (b[1] - o[1]) - (a[1] - o[1]) * (b[0] - o[0]);
@@ -27,8 +28,7 @@ const hull = (points) => {
   return [...lower.slice(0, -1), ...upper.slice(0, -1)];
 };
 
-/* Which of the points [x, y] have room for their name: the selected one first, then in reading order; none lies over another
- * name or point. */
+/* The points [x, y] whose name fits without covering another name or point: the selected point first, then in reading order. */
 const roomForNames = (points, names, chosen) => {
   const taken = [], box = (i) => [points[i][0] + 7, points[i][1] - 13, points[i][0] + 9 + 5.6 * names[i].length, points[i][1] - 3];
   const meets = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
@@ -53,7 +53,7 @@ const drawPoints = (m, cluster, svgBox) => {
   own.forEach((h, i) => {
     const dot = drawing('g', { class: 'dot', tabindex: 0, role: 'button', 'aria-label': `${headWords(h, m)}, cluster ${cluster[i] + 1}` });
     dot.append(drawing('title', {}, `${headWords(h, m)}, cluster ${cluster[i] + 1}`),
-      drawing('circle', { cx: x(xy[i][0]), cy: y(xy[i][1]), r: heads.indexOf(h) === selected.head ? 9 : 6, fill: LABEL_COLOURS[labelOf(h, m)] }));
+      drawing('circle', { cx: x(xy[i][0]), cy: y(xy[i][1]), r: heads.indexOf(h) === selected.head ? 9 : 6, fill: LABEL_COLORS[labelOf(h, m)] }));
     if (named.has(i)) dot.append(drawing('text', { x: x(xy[i][0]) + 8, y: y(xy[i][1]) - 5 }, h.name));
     const choose = () => select(heads.indexOf(h));
     dot.addEventListener('click', choose);
@@ -64,12 +64,12 @@ const drawPoints = (m, cluster, svgBox) => {
   svgBox.replaceChildren(svg);
 };
 
-/* The clusters as lists of heads, the largest first, each with the label that most of its heads have. */
+/* Lists the heads of each cluster, the largest cluster first, with the most frequent label. */
 const listClusters = (m, cluster, list) => {
   const own = ownHeads(m), groups = Array.from({ length: Math.max(...cluster) + 1 }, (_, c) => own.filter((_, i) => cluster[i] === c));
   list.replaceChildren(...groups.map((group, c) => ({ group, c })).sort((a, b) => b.group.length - a.group.length).map(({ group, c }) => {
     const item = element('li'), labels = group.map((h) => labelOf(h, m)), most = [...new Set(labels)].map((l) => [l, labels.filter((x) => x === l).length]).sort((a, b) => b[1] - a[1])[0];
-    item.append(element('h3', `Cluster ${c + 1}: ${group.length === 1 ? '1 head' : `${group.length} heads`}, ${most[1] === group.length ? '' : `${most[1]} of them `}${nameOf('label', most[0])}`),
+    item.append(element('h3', `Cluster ${c + 1}: ${group.length === 1 ? '1 head' : `${group.length} heads`}, ${most[1] === group.length ? '' : `${most[1]} with label `}${nameOf('label', most[0])}`),
       ...group.map((h) => {
         const button = element('button', h.name, 'head-link');
         button.type = 'button';
@@ -92,7 +92,7 @@ const clusterPanel = (m) => {
   label.append(field);
   labels.forEach((name) => {
     const chip = element('span', nameOf('label', name), 'chip');
-    chip.style.setProperty('--label', LABEL_COLOURS[name]);
+    chip.style.setProperty('--label', LABEL_COLORS[name]);
     key.append(chip);
   });
   const cut = () => cutTree(models[m].diversity.merges, ownHeads(m).length, clamp(field.valueAsNumber || 1, 1, ownHeads(m).length));
@@ -112,7 +112,7 @@ const clusterPanel = (m) => {
 
 const makeClusters = () => {
   const content = $('clusters').querySelector('.content');
-  content.append(element('p', 'Heads that are near each other attend to the same tokens. Distances approximate the Jensen-Shannon distance, projected to a plane. ' +
-    'Lines go around the clusters of average linkage. A name that would lie over another is left out: point at the head, or select it with a click.', 'hint'),
+  content.append(element('p', 'Heads near each other attend to similar tokens. Distances in the plane approximate the Jensen-Shannon distance. ' +
+    'Outlines mark the clusters of average linkage. Names that would overlap are omitted: point at a head to see its name, or click to select it.', 'hint'),
   ...withDiversity().filter((m) => models[m].diversity.xy).map(clusterPanel));
 };

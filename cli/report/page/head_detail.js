@@ -1,12 +1,13 @@
-/* head_detail.js - one head: its map (two with --compare), the text shaded by it, its strongest weights and its numbers. */
+/* head_detail.js - one head: its map (two maps with --compare), the text shaded by its weights, its largest weights and its
+ * metrics. */
 const STRONGEST = 8;
 let views = [], sentence = []; /* maps of the models, and the spans of the tokens */
 
 const viewOf = (m) => views.find((v) => v.m === m);
-/* The model whose numbers the tables show: the one pointed at, else the first that has the head. */
+/* The model shown in the tables: the model under the pointer, else the first that has the head. */
 const shownModel = () => (look.point && viewOf(look.point.m).map ? look.point.m : modelOf(heads[selected.head]));
 
-/* The weights that the point's row gives, or with the focus on a column those that the column gets; null without a point. */
+/* The weights of the selected row, or of the selected column if the focus is on columns; null without a selected point. */
 const profile = () => {
   const m = shownModel(), map = viewOf(m).map, point = look.point;
   if (!point || !map) return null;
@@ -32,7 +33,7 @@ const listStrongest = (weights) => {
   table.hidden = !weights;
   if (!weights) return;
   const column = look.focus === 'column', at = column ? look.point.column : look.point.row;
-  table.caption.textContent = `${placed(shownModel(), at)} ${column ? 'gets most from' : 'looks most at'}`;
+  table.caption.textContent = `${placed(shownModel(), at)} ${column ? 'is attended to most by' : 'attends most to'}`;
   const order = weights.map((_, i) => i).sort((a, b) => weights[b] - weights[a]).slice(0, STRONGEST);
   table.tBodies[0].replaceChildren(...order.map((i) => tableRow([readable(tokens[i]), i, fixed(weights[i])])));
 };
@@ -44,7 +45,7 @@ const redraw = () => {
   listStrongest(weights);
 };
 
-/* The numbers, of both models with --compare. */
+/* Lists the metrics of the head, for both models with --compare. */
 const listNumbers = (h) => {
   $('metrics').tBodies[0].replaceChildren(...numberNames().map((name) => {
     const tr = tableRow([nameOf('metric', name), ...models.map((_, m) => shownValue(h, name, m))]);
@@ -60,17 +61,17 @@ const drawLegend = () => {
   legend($('map-legend'), ticks, `Attention weight, ${scale.name}${exact ? '' : '; stored in 8 bits as its square root, largest error 0.004'}`);
 };
 
-/* What the check box about the sink does to this head. */
+/* Explains the effect of hiding the sink for this head. */
 const explainSink = (h) => {
   const note = $('sink-note'), view = views.find((v) => v.map);
   note.hidden = !look.hideSink;
   if (!look.hideSink || !view) return;
   note.textContent = view.hidden < 0 ? `Layer ${h.layer} head ${h.head} has no sink: no token receives more than ${SINK} on average.`
-    : `Hidden: the column of ${placed(view.m, view.hidden)}. The colours end at the largest weight that is left, ${fixed(view.top)}.`;
+    : `Hidden: the column of ${placed(view.m, view.hidden)}. The color scale ends at the largest remaining weight, ${fixed(view.top)}.`;
 };
 
-const recolour = () => {
-  views.forEach((v) => { if (v.map) v.colour(); });
+const recolor = () => {
+  views.forEach((v) => { if (v.map) v.color(); });
   explainSink(heads[selected.head]);
   drawLegend();
   redraw();
@@ -83,12 +84,12 @@ const showHead = () => {
   $('head-meaning').textContent = data.label_help[labelOf(h)];
   listNumbers(h);
   withMaps(models.map((_, m) => [h, m]), (maps) => {
-    if (h !== heads[selected.head]) return; /* another was selected meanwhile */
+    if (h !== heads[selected.head]) return; /* another head was selected meanwhile */
     views.forEach((v) => {
       v.show(maps[v.m]);
       v.canvas.setAttribute('aria-label', `Attention map of layer ${h.layer} head ${h.head}, ${v.n} by ${v.n} tokens; the arrow keys read weights`);
     });
-    recolour();
+    recolor();
   });
 };
 
@@ -97,7 +98,7 @@ const makeSentence = () => {
     const map = viewOf(shownModel()).map, weights = rowOf(map, row);
     return weights.indexOf(Math.max(...weights));
   };
-  const whole = models[m].tokens.some((token) => token.raw); /* the tokens carry their own spaces */
+  const whole = models[m].tokens.some((token) => token.raw); /* the tokens include their spaces */
   $('sentence').classList.toggle('whole', whole);
   models[m].tokens.forEach((token, i) => {
     const span = element('span', whole && token.text.trim() ? token.text : readable(token), token.special ? 'special' : '');
@@ -133,12 +134,12 @@ const makeHead = () => {
     $('metrics').classList.add('compared');
   }
   makeSentence();
-  $('scale').addEventListener('change', (event) => { look.scale = event.target.value; recolour(); });
+  $('scale').addEventListener('change', (event) => { look.scale = event.target.value; recolor(); });
   $('focus').addEventListener('change', (event) => { look.focus = event.target.value; redraw(); });
-  $('sink').addEventListener('change', (event) => { look.hideSink = event.target.checked; recolour(); });
+  $('sink').addEventListener('change', (event) => { look.hideSink = event.target.checked; recolor(); });
   $('zoom-in').addEventListener('click', () => views[0].zoom(0.7));
   $('zoom-out').addEventListener('click', () => views[0].zoom(1 / 0.7));
   $('zoom-all').addEventListener('click', () => views[0].zoom(Infinity));
   on('head', showHead);
-  on('theme', recolour);
+  on('theme', recolor);
 };

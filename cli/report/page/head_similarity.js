@@ -1,8 +1,9 @@
 /* head_similarity.js - the similarity of all pairs of heads by the selected measure. */
 const withDiversity = () => models.map((_, m) => m).filter((m) => models[m].diversity);
 
-/* The value of two places among all heads of a model. Stored are upper triangles, one for each layer where a measure speaks
- * about heads of one layer only, else one of all heads; null where there is none. */
+/* The value of a pair of heads, given by their indices among all heads of a model; null if the measure does not compare the
+ * pair. The data are upper triangles: one per layer if the measure compares only heads of the same layer, else one for all
+ * heads. */
 const pairValue = (m, key, a, b) => {
   const { blocks } = models[m].diversity.measures[key], counts = models[m].heads.map((list) => list.length);
   let [x, y] = a < b ? [a, b] : [b, a], block = 0;
@@ -14,18 +15,18 @@ const pairValue = (m, key, a, b) => {
   return blocks[block][x * n - x * (x - 1) / 2 + y - x];
 };
 
-const ownHeads = (m) => heads.filter((h) => h.at[m] >= 0); /* of model m, in the order of their places */
+const ownHeads = (m) => heads.filter((h) => h.at[m] >= 0); /* of model m, in reading order */
 
 const drawPairs = (m, key, canvas, figure) => {
   const own = ownHeads(m), n = own.length, all = models[m].diversity.measures[key].blocks.flat().filter(isNumber);
-  const low = Math.min(0, ...all), high = Math.max(...all), grey = styleOf('--line'), none = document.createElement('canvas').getContext('2d');
-  none.fillStyle = grey;
+  const low = Math.min(0, ...all), high = Math.max(...all), gray = styleOf('--line'), none = document.createElement('canvas').getContext('2d');
+  none.fillStyle = gray;
   const hex = none.fillStyle, empty = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
   paint(canvas, n, (p) => {
     const x = pairValue(m, key, Math.floor(p / n), p % n);
     return isNumber(x) ? ramp((x - low) / (high - low || 1)) : empty;
   });
-  legend(figure, evenTicks(low, high), `${nameOf('diversity', key)}. ${data.diversity_help[key]}; linear scale.${models[m].diversity.measures[key].blocks.length > 1 ? ' Grey: it compares heads of one layer alone.' : ''}`);
+  legend(figure, evenTicks(low, high), `${nameOf('diversity', key)}. ${data.diversity_help[key]}; linear scale.${models[m].diversity.measures[key].blocks.length > 1 ? ' Gray: heads of different layers are not compared.' : ''}`);
 };
 
 /* The heads most similar to the selected one. */
@@ -34,14 +35,14 @@ const likest = (m, key, table) => {
   const far = data.diversity_distance.includes(key);
   table.hidden = at < 0;
   if (at < 0) return;
-  table.caption.textContent = `Most like head ${h.name} by ${nameOf('diversity', key)} (${far ? 'a distance: small is alike' : 'large is alike'})`;
+  table.caption.textContent = `Heads most similar to ${h.name} by ${nameOf('diversity', key)} (${far ? 'a distance: smaller is more similar' : 'larger is more similar'})`;
   const values = own.map((other, b) => [other, pairValue(m, key, at, b)]).filter(([other, x]) => other !== h && isNumber(x));
   values.sort((a, b) => (far ? a[1] - b[1] : b[1] - a[1]));
   const decimals = decimalsOf(values.map(([, x]) => x));
   table.tBodies[0].replaceChildren(...values.slice(0, STRONGEST).map(([other, x]) => tableRow([other.name, nameOf('label', labelOf(other, m)), fixed(x, decimals)])));
 };
 
-/* "layer 0" ... beside the rows of the layers. */
+/* Labels "layer 0" ... next to the rows of each layer. */
 const layerNames = (m) => {
   const box = element('div', null, 'pair-layers'), n = ownHeads(m).length;
   let start = 0;
@@ -55,7 +56,7 @@ const layerNames = (m) => {
   return box;
 };
 
-/* The first measure that is shown: the divergence, which compares all heads and does not overstate. */
+/* The initial measure: the divergence compares all heads and does not overstate similarity. */
 const FIRST_MEASURE = 'js';
 
 const pairPanel = (m) => {
@@ -68,7 +69,7 @@ const pairPanel = (m) => {
   label.append(choice);
   if (models.length > 1) box.append(element('h3', models[m].model));
   canvas.setAttribute('role', 'img');
-  canvas.setAttribute('aria-label', 'All heads against all heads, layer behind layer; the table beside it reads out those most like the selected head');
+  canvas.setAttribute('aria-label', 'All heads against all heads, in layer order; the adjacent table lists the heads most similar to the selected head');
   tip.hidden = true;
   frame.append(layerNames(m), canvas, tip);
   table.append(element('caption'), element('tbody'));
@@ -95,7 +96,7 @@ const listenToPairs = (m, choice, canvas, tip) => {
   };
   canvas.addEventListener('pointermove', (event) => {
     const [a, b] = under(event), box = canvas.getBoundingClientRect(), x = pairValue(m, choice.value, a, b);
-    tip.textContent = `${own[a].name} and ${own[b].name}: ${isNumber(x) ? fixed(x) : 'heads of two layers, not compared'}`;
+    tip.textContent = `${own[a].name} and ${own[b].name}: ${isNumber(x) ? fixed(x) : 'different layers, not compared'}`;
     tip.hidden = false;
     tip.style.left = `${canvas.offsetLeft + Math.min(event.clientX - box.left + 12, Math.max(0, box.width - tip.offsetWidth))}px`;
     tip.style.top = `${event.clientY - box.top + 14}px`;

@@ -1,17 +1,17 @@
-/* help.js - the definitions of everything on the page, and its keys, in a panel that ? opens. */
-const KEYS = [['?', 'this panel'], ['arrow keys', 'from head to head in the grid; from weight to weight in the map; from token to token in the text'],
-  ['[ and ]', 'the head before and after'], ['+, - and 0', 'zoom of the map, when it has the focus; also the wheel, with ctrl'],
-  ['Enter, Esc', 'hold the weight of the map, let it go'], ['s', 'the next scale of colours'], ['f', 'focus: none, row, column'], ['h', 'hide the sink column'],
-  ['t', 'light or dark'], [', and .', 'the text before and after, where the page has several']];
+/* help.js - the help panel, opened with ?: definitions of all terms and keys of the page. */
+const KEYS = [['?', 'show this panel'], ['arrow keys', 'move between heads in the grid, weights in the map, or tokens in the text'],
+  ['[ and ]', 'previous and next head'], ['+, - and 0', 'zoom the map while it has the keyboard focus; also Ctrl with the mouse wheel'],
+  ['Enter, Esc', 'pin the weight in the map, release it'], ['s', 'next color scale'], ['f', 'focus: none, row, column'], ['h', 'hide the sink column'],
+  ['t', 'light or dark theme'], [', and .', 'previous and next text, if the page has several texts']];
 
 const READING = [
-  ['row and column', 'A row of a map is a token that looks (query), a column a token that is looked at (key). The weights of a row sum to 1.'],
-  ['sink', `A token that receives more than ${SINK} of the weight on average over all rows (Gu et al. 2024): often a place to rest, with little effect on the output. ` +
+  ['row and column', 'Each row of a map is a query token, each column a key token that queries attend to. The weights of a row sum to 1.'],
+  ['sink', `A token that receives more than ${SINK} of the weight on average over all rows (Gu et al. 2024): often attended to when a head has nothing to do, with little effect on the output. ` +
     'Hiding its column shows the rest of the map.'],
-  ['importance', 'What the model loses without a head. It says nothing about redundant heads: one by one they look useless. ' +
-    'Confidence, entropy and the size of weights are not importance.'],
-  ['similarity', 'Cosine overstates how alike heads are: weights are never negative, and many heads share the column of the first token. The distance of Jensen and Shannon ' +
-    'and CKA of the outputs say more.'],
+  ['importance', 'The loss increase or output change without a head. It underestimates redundant heads, since removing only one of them changes little. ' +
+    'Confidence, entropy and the size of weights do not measure importance.'],
+  ['similarity', 'Cosine overstates how similar heads are: weights are never negative, and many heads attend to the first token. The Jensen-Shannon distance ' +
+    'and CKA of the outputs are more informative.'],
 ];
 
 const definitionList = (title, entries) => {
@@ -21,7 +21,7 @@ const definitionList = (title, entries) => {
   return box;
 };
 
-/* Words, what they mean, and the key that the command line and the JSON have. */
+/* Terms with their definitions and their keys on the command line and in JSON. */
 const keyedList = (title, kind, help) => {
   const box = element('section'), list = element('dl');
   Object.entries(help).forEach(([key, text]) => {
@@ -35,7 +35,7 @@ const keyedList = (title, kind, help) => {
 
 const openHelp = () => { if (!$('help').open) $('help').showModal(); };
 
-/* ---- keys that work everywhere ---- */
+/* ---- keys of the whole page ---- */
 
 const nextOption = (field) => {
   field.selectedIndex = (field.selectedIndex + 1) % field.options.length;
@@ -47,7 +47,7 @@ const KEY_ACTIONS = { '?': openHelp, ',': () => showText(shownText - 1), '.': ()
 
 const makeHelp = () => {
   $('help').querySelector('.columns').append(definitionList('Keys', KEYS), definitionList('How to read', READING),
-    keyedList('Labels', 'label', data.label_help), keyedList('Numbers', 'metric', data.metric_help),
+    keyedList('Labels', 'label', data.label_help), keyedList('Metrics', 'metric', data.metric_help),
     keyedList('Importance', 'score', data.score_help), keyedList('Similarity', 'diversity', data.diversity_help));
   $('open-help').addEventListener('click', openHelp);
   makeTheme(() => tell('theme'));

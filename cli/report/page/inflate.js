@@ -1,7 +1,7 @@
-/* inflate.js - DEFLATE (RFC 1951) at once. The browser's own decompression only answers later, which is too late for a page that is
- * printed while it opens. */
+/* inflate.js - synchronous DEFLATE (RFC 1951). The browser's own decompression is asynchronous, too late for a page that is
+ * printed while it loads. */
 
-/* Codes of the lengths given, as {count: codes per length, symbols: in the order of their codes} (canonical Huffman). */
+/* Canonical Huffman codes from their lengths: {count: codes per length, symbols: in the order of their codes}. */
 const huffman = (lengths) => {
   const count = new Uint16Array(16), start = new Uint16Array(16), symbols = new Uint16Array(lengths.length);
   lengths.forEach((n) => { if (n) count[n]++; });
@@ -10,7 +10,7 @@ const huffman = (lengths) => {
   return { count, symbols };
 };
 
-/* Lengths and distances from their symbols: [extra bits, first value]. */
+/* Tables of lengths and distances by symbol: [extra bits, first value]. */
 const steps = (count, extra, first) => Array.from({ length: count }, (_, i) => {
   const bits = extra(i), at = [bits, first];
   first += 1 << bits;
@@ -20,7 +20,7 @@ const MATCH_LENGTHS = [...steps(28, (i) => Math.max(0, (i >> 2) - 1), 3), [0, 25
 const LENGTH_ORDER = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
 const FIXED_CODES = [huffman(Array.from({ length: 288 }, (_, i) => (i < 144 ? 8 : i < 256 ? 9 : i < 280 ? 7 : 8))), huffman(new Array(30).fill(5))];
 
-/* The bytes of a gzip stream that has no name, comment or other extra field; `size` bytes come out of it. */
+/* Decompresses a gzip stream without name, comment or extra fields to `size` bytes. */
 const inflate = (input, size) => {
   const out = new Uint8Array(size);
   let at = 10, held = 0, have = 0, end = 0;
@@ -65,7 +65,7 @@ const inflate = (input, size) => {
     }
   };
   const copyBlock = () => {
-    held = have = 0; /* the rest of a byte; none was read ahead */
+    held = have = 0; /* drops the rest of the byte; no byte was read ahead */
     const length = input[at] | input[at + 1] << 8;
     out.set(input.subarray(at + 4, at + 4 + length), end);
     at += 4 + length;

@@ -1,12 +1,12 @@
-/* labels_and_numbers.js - words for the keys of the JSON, and numbers of one kind with equally many decimals. The key itself stands in the panel
- * of definitions, for use on the command line. */
+/* labels_and_numbers.js - display names of JSON keys, and number formats. The help panel also shows the keys, for use on the
+ * command line. */
 const NAMES = {
   metric: { importance: 'importance', unique: 'uniqueness', entropy: 'entropy', entropy_norm: 'normalized entropy', entropy_content: 'entropy, content tokens',
     distance: 'mean distance', distance_content: 'mean distance, content tokens', offset: 'mean offset', confidence: 'largest weight',
     confidence_content: 'largest weight, content tokens', confidence_nospecial: 'largest weight, no special tokens', sink: 'weight on the sink',
     first: 'weight on the first token', sep: 'weight on separators', prev: 'weight on the previous token', next: 'weight on the next token',
-    self: 'weight on the token itself', punct: 'weight on punctuation', first_argmax: 'rows led by the first token', prev_argmax: 'rows led by the previous token',
-    next_argmax: 'rows led by the next token', self_argmax: 'rows led by the token itself', window2: 'weight within two tokens', block: 'weight within the segment',
+    self: 'weight on the token itself', punct: 'weight on punctuation', first_argmax: 'rows with maximum on the first token', prev_argmax: 'rows with maximum on the previous token',
+    next_argmax: 'rows with maximum on the next token', self_argmax: 'rows with maximum on the token itself', window2: 'weight within two tokens', block: 'weight within the segment',
     broad: 'breadth', vertical: 'vertical stripes', toeplitz: 'diagonal stripes', dup_probe: 'duplicate probe', induction_probe: 'induction probe' },
   label: { induction: 'induction', duplicate: 'duplicate token', prev: 'previous token', next: 'next token', self: 'token itself', first: 'first token',
     sep: 'separator', punct: 'punctuation', local: 'nearby tokens', block: 'own segment', broad: 'broad', vertical: 'vertical stripes', mixed: 'mixed' },
@@ -19,13 +19,13 @@ const NAMES = {
 };
 const nameOf = (kind, key) => NAMES[kind][key] || key;
 
-/* How many decimals a list of numbers takes: three, or as many as show three digits of the largest one. */
+/* Number of decimals for a list of values: three, or enough for three significant digits of the largest value. */
 const decimalsOf = (values) => {
   const most = values.filter(isNumber).reduce((a, x) => Math.max(a, Math.abs(x)), 0);
   return most >= 100 ? 1 : most >= 0.01 || most === 0 ? 3 : Math.min(2 - Math.floor(Math.log10(most)), 9);
 };
 
-/* With a true minus; a zero has no sign. */
+/* With a typographic minus; zero has no sign. */
 const fixed = (x, decimals = 3) => (isNumber(x) ? x.toFixed(decimals).replace(/^-(?=[0.]*$)/, '').replace('-', '−') : '–');
 
 /* "layer 2 head 5, previous token" */

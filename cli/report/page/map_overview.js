@@ -1,18 +1,17 @@
-/* map_overview.js - every head's map as a small canvas, in the order of layers or sorted by a number, filtered by label, entropy
- * and importance. */
+/* map_overview.js - thumbnails of all maps, in layer order or sorted by a metric, filtered by label, entropy and importance. */
 const THUMBNAIL = 64;
-const filter = { labels: new Set(), entropy: null, importance: null }; /* no label chosen = all; ranges as [low, high] */
+const filter = { labels: new Set(), entropy: null, importance: null }; /* empty = all labels; ranges as [low, high] */
 let cells = [];
 
 const cellName = (h) => `layer ${h.layer} head ${h.head}: ` +
-  models.map((_, m) => (h.at[m] < 0 ? 'removed' : nameOf('label', labelOf(h, m)))).join(', beside it ');
+  models.map((_, m) => (h.at[m] < 0 ? 'removed' : nameOf('label', labelOf(h, m)))).join(', compared with ');
 
 const makeCell = (h, index) => {
   const cell = element('button', null, 'cell');
   cell.type = 'button';
   cell.setAttribute('aria-label', cellName(h));
   cell.title = cellName(h);
-  cell.style.setProperty('--label', LABEL_COLOURS[labelOf(h)]);
+  cell.style.setProperty('--label', LABEL_COLORS[labelOf(h)]);
   cell.tabIndex = -1;
   h.at.forEach((at) => cell.append(element('span', '', at < 0 ? 'picture removed' : 'picture')));
   cell.append(element('span', h.name, 'name'), element('span', labelOf(h), 'label'), element('span', null, 'number'));
@@ -20,12 +19,12 @@ const makeCell = (h, index) => {
   return cell;
 };
 
-/* Pictures come as their maps are unpacked, a few at a time; the page can be used meanwhile. */
+/* Draws thumbnails while maps are unpacked, a few at a time, so the page stays responsive. */
 const AT_ONCE = 8;
 const paintCell = (h, cell, m, map) => cell.querySelectorAll('.picture')[m].replaceChildren(thumbnail(map, THUMBNAIL));
 const cellsOf = (m) => heads.map((h, index) => [h, cells[index]]).filter(([h]) => h.at[m] >= 0);
 const paintCells = async () => {
-  const own = cells; /* of the text that is shown now */
+  const own = cells; /* the cells of the current text */
   for (let m = 0; m < models.length; m++) {
     const list = cellsOf(m);
     for (let i = 0; i < list.length && own === cells; i += AT_ONCE)
@@ -40,7 +39,7 @@ const paintCellsNow = () => models.forEach((_, m) => cellsOf(m).forEach(([h, cel
 /* ---- order ---- */
 
 const byLabel = (a, b) => labelOf(heads[a]).localeCompare(labelOf(heads[b])) || a - b;
-const byNumber = (name) => (a, b) => { /* the greatest first; heads without the number last */
+const byNumber = (name) => (a, b) => { /* the largest first; heads without a value last */
   const x = valueOf(heads[a], name), y = valueOf(heads[b], name);
   return (isNumber(y) - isNumber(x)) || (isNumber(x) ? y - x : 0) || a - b;
 };
@@ -51,7 +50,7 @@ const orderedHeads = () => {
   return all.sort(by === 'label' ? byLabel : byNumber(by));
 };
 
-const layerRow = (name, children) => { /* the style turns the number into "layer 0" where rows are broken */
+const layerRow = (name, children) => { /* the style sheet shows "layer 0" if rows are wrapped */
   const e = element('div', null, 'layer');
   e.append(element('span', name, 'layer-name'), ...children);
   return e;
@@ -95,7 +94,7 @@ const applyFilter = () => {
   markTabStop();
 };
 
-/* Two number fields for the range of a name; its ends are those of the heads. */
+/* Two number fields for the range of a metric; the placeholders are its minimum and maximum over all heads. */
 const rangeFilter = (box, name) => {
   const values = heads.map((h) => valueOf(h, name)).filter(isNumber);
   if (values.length === 0) {
@@ -128,7 +127,7 @@ const labelChips = () => {
     chip.title = data.label_help[label];
     chip.dataset.label = label;
     chip.setAttribute('aria-pressed', 'false');
-    chip.style.setProperty('--label', LABEL_COLOURS[label]);
+    chip.style.setProperty('--label', LABEL_COLORS[label]);
     chip.addEventListener('click', () => {
       const chosen = !filter.labels.delete(label);
       if (chosen) filter.labels.add(label);
@@ -150,7 +149,7 @@ const clearFilters = () => {
 
 /* ---- keys ---- */
 
-/* One cell of the grid takes part in the order of the tab key: the selected one, or the first that the filter lets through. */
+/* Only one cell of the grid is a tab stop: the selected cell, or the first that passes the filter. */
 const markTabStop = () => {
   const first = cells[selected.head] && !cells[selected.head].classList.contains('out') ? selected.head
     : orderedHeads().find((i) => !cells[i].classList.contains('out'));
@@ -160,17 +159,17 @@ const markTabStop = () => {
   });
 };
 
-/* The nearest cell in the direction of an arrow, as they lie on the screen. */
-const neighbour = (from, [down, right]) => {
-  const centre = (cell) => {
+/* The nearest cell on the screen in the direction of an arrow key. */
+const neighbor = (from, [down, right]) => {
+  const center = (cell) => {
     const box = cell.getBoundingClientRect();
     return [box.left + box.width / 2, box.top + box.height / 2];
   };
-  const [x, y] = centre(cells[from]);
+  const [x, y] = center(cells[from]);
   let best = -1, least = Infinity;
   cells.forEach((cell, i) => {
     if (i === from || cell.classList.contains('out') || !cell.isConnected) return;
-    const [u, v] = centre(cell), along = (u - x) * right + (v - y) * down, aside = Math.abs((u - x) * down) + Math.abs((v - y) * right);
+    const [u, v] = center(cell), along = (u - x) * right + (v - y) * down, aside = Math.abs((u - x) * down) + Math.abs((v - y) * right);
     if (along > 2 && along + 4 * aside < least) [best, least] = [i, along + 4 * aside];
   });
   return best;
@@ -193,7 +192,7 @@ const makeOverview = () => {
     const step = arrowStep(event), from = cells.indexOf(document.activeElement);
     if (!step || from < 0) return;
     event.preventDefault();
-    const next = neighbour(from, step);
+    const next = neighbor(from, step);
     if (next < 0) return;
     select(next);
     cells[next].focus();

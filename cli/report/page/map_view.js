@@ -1,22 +1,22 @@
-/* map_view.js - the large map of one model: axes with tokens, zoom, the weight under the pointer. */
+/* map_view.js - the large map of one model: token axes, zoom, and the weight under the pointer. */
 const look = { scale: 'root', focus: 'none', hideSink: false, printing: false,
-  point: null, /* {m, row, column}: the weight under the pointer, or chosen with the arrow keys */
-  held: false, /* a click holds it */
+  point: null, /* {m, row, column}: the weight under the pointer, or selected with the arrow keys */
+  held: false, /* true after a click pinned the point */
   corner: [0, 0], part: 1 }; /* visible part of the map: upper left corner and side, as fractions of the whole */
 
 const FONT = 12, LEAST_TOKENS = 4, ROOM_MOST = 110;
 const shorten = (t) => (t.length > 14 ? `${t.slice(0, 13)}…` : t);
 const sameTokens = () => models.length < 2 || (models[0].tokens.length === models[1].tokens.length &&
   models[0].tokens.every((t, i) => t.text === models[1].tokens[i].text));
-const ROOM_BESIDE = 250, LEAST_SIDE = 320; /* pixels of the screen for what stands over and under a map */
+const ROOM_BESIDE = 250, LEAST_SIDE = 320; /* pixels of the screen reserved above and below a map */
 
 class MapView {
   constructor(m, changed) {
     this.m = m;
     this.n = models[m].tokens.length;
-    this.changed = changed; /* called when the point or the zoom has changed */
+    this.changed = changed; /* called after the point or the zoom changes */
     this.map = null;
-    this.top = 1; /* the weight at the end of the colours */
+    this.top = 1; /* the weight at the end of the color scale */
     this.box = element('div', null, 'map-view');
     this.frame = element('div', null, 'map-frame');
     this.canvas = element('canvas', null, 'map');
@@ -32,17 +32,17 @@ class MapView {
     whenResized(this.frame, () => this.draw());
   }
 
-  /* ---- what is shown ---- */
+  /* ---- map and colors ---- */
 
   show(map) {
     this.map = map;
     this.frame.classList.toggle('removed', !map);
-    if (map) this.colour();
+    if (map) this.color();
   }
 
-  /* The picture of the whole map, a pixel for a weight. */
-  colour() {
-    const { n, map } = this, place = SCALES[look.scale].place, grey = styleOf('--line');
+  /* Paints the image of the whole map, one pixel per weight. */
+  color() {
+    const { n, map } = this, place = SCALES[look.scale].place, gray = styleOf('--line');
     const hidden = look.hideSink ? sinkOf(map, models[this.m].causal) : -1;
     this.top = 1;
     if (hidden >= 0) {
@@ -53,10 +53,10 @@ class MapView {
     }
     this.hidden = hidden;
     this.picture = paint(this.picture || element('canvas'), n,
-      (p) => COLOURS[clamp(Math.round(255 * place(map.at(Math.floor(p / n), p % n) / this.top)), 0, 255)]);
+      (p) => COLORS[clamp(Math.round(255 * place(map.at(Math.floor(p / n), p % n) / this.top)), 0, 255)]);
     if (hidden < 0) return;
     const ink = this.picture.getContext('2d');
-    ink.fillStyle = grey;
+    ink.fillStyle = gray;
     ink.fillRect(hidden, 0, 1, n);
   }
 
@@ -175,7 +175,7 @@ class MapView {
     this.changed();
   }
 
-  /* Shows `factor` of the part that is seen, around the given weight or the middle. */
+  /* Scales the visible part by `factor`, around the given weight or the center. */
   zoom(factor, around) {
     const at = this.layout(), part = clamp(look.part * factor, Math.min(1, LEAST_TOKENS / this.n), 1);
     const mid = around ? [around.row + .5, around.column + .5] : [at.i + at.size / 2, at.j + at.size / 2];
@@ -210,7 +210,7 @@ class MapView {
       look.held = Boolean(point) && !again;
       this.move(point);
     });
-    this.canvas.addEventListener('wheel', (event) => { /* the page's own scrolling stays, but where the map has been chosen */
+    this.canvas.addEventListener('wheel', (event) => { /* the page scrolls unless the map has the keyboard focus */
       if (!event.ctrlKey && document.activeElement !== this.canvas) return;
       event.preventDefault();
       this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.under(event));
@@ -233,7 +233,7 @@ class MapView {
     this.follow();
   }
 
-  /* Brings the chosen weight into the part that is seen. */
+  /* Scrolls the selected weight into view. */
   follow() {
     const at = this.layout(), { row, column } = look.point, into = (x, from) => (x < from ? x - from : x + 1 > from + at.size ? x + 1 - from - at.size : 0);
     const down = into(row, at.i), right = into(column, at.j);

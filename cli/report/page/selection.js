@@ -1,10 +1,9 @@
-/* selection.js - the texts and models, what is selected, and who wants to know. The files of this folder are joined in the order that
- * page.html gives; build_page.js is the last and begins. Text from outside reaches the page only through textContent and canvas text,
- * never as markup. */
+/* selection.js - the texts and models, the selection, and its listeners. The scripts are concatenated in the order of
+ * page.html; build_page.js, the last, starts the page. Untrusted text reaches the page only through textContent and canvas
+ * text, never as markup. */
 
-/* What is shown now: the models on one of the texts, one model or two with --compare; and their heads by layer and original number,
- * in reading order: {layer, head, name, at}, at[m] being the place of the head in its layer of model m, -1 where that model does
- * not have it (pruned models lack some). */
+/* The models (two with --compare) on the current text, and their heads by layer and original number, in reading order: {layer,
+ * head, name, at}. at[m] is the index of the head in its layer of model m, or -1 if model m lacks the head (after pruning). */
 const models = [], heads = [];
 
 const listHeads = () => {
@@ -22,14 +21,14 @@ const useText = (t) => {
   heads.splice(0, heads.length, ...listHeads());
 };
 
-/* A token as it is read: blanks alone become signs. */
+/* The text of a token; a token of only white space is shown as symbols. */
 const readable = (token) => (token.text.trim() ? token.text : token.text.replace(/ /g, '␣').replace(/\n/g, '↵').replace(/\t/g, '⇥'));
-/* As the tokenizer spells it, for the pointer to show. */
+/* The tokenizer's spelling of a token, for tooltips. */
 const spelled = (m, i) => `token ${i}: ${models[m].tokens[i].raw || models[m].tokens[i].text}`;
-/* A token and its number, from 0: words that repeat are told apart. */
+/* A token with its index from 0, which distinguishes repeated tokens. */
 const placed = (m, i) => `${readable(models[m].tokens[i]).trim()} (${i})`;
 
-/* The place of a head among all heads of model m, layer behind layer. */
+/* The index of a head among all heads of model m, in layer order. */
 const placeOf = (h, m) => models[m].heads.slice(0, h.layer).reduce((sum, list) => sum + list.length, 0) + h.at[m];
 
 /* The first model that has this head. */
@@ -37,8 +36,7 @@ const modelOf = (h) => h.at.findIndex((at) => at >= 0);
 
 const labelOf = (h, m = modelOf(h)) => models[m].labels[h.layer][h.at[m]];
 
-/* The numbers that heads have, by name: what was measured of each map, before it importance and unique where they were
- * asked for. */
+/* Values of the heads by name: importance and unique, if measured, then the metrics of the maps. */
 const tableOf = (m, name) => {
   if (name === 'importance') return m.importance && m.importance.values;
   return name === 'unique' ? m.diversity && m.diversity.unique : m.metrics[name];
@@ -51,12 +49,11 @@ const valueOf = (h, name, m = modelOf(h)) => {
   return table ? table[h.layer][h.at[m]] : null;
 };
 
-/* A number of heads as text. All that is measured of maps has three decimals; importance has the unit of its loss, which may be
- * small. */
+/* A value of a head as text. Metrics of maps have three decimals; importance has the unit of its loss, which may be small. */
 const kindOf = (name) => (name === 'importance' ? decimalsOf(models.flatMap((m) => (tableOf(m, name) || []).flat())) : 3);
 const shownValue = (h, name, m = modelOf(h)) => fixed(valueOf(h, name, m), kindOf(name));
 
-/* ---- what is selected, and who wants to know ---- */
+/* ---- selection and listeners ---- */
 
 const selected = { head: -1 };
 const listeners = { head: [], theme: [] };
@@ -69,12 +66,12 @@ const select = (index) => {
   tell('head');
 };
 
-/* ---- boxes: what is made when it is seen, and drawn again when its size changes ---- */
+/* ---- boxes: built when visible, redrawn when resized ---- */
 
 const waiting = new Set(), observers = [];
 
-/* Runs `call` when `box` comes near the screen for the first time, before printing at the latest: what lies far down costs
- * nothing while the page opens. */
+/* Runs `call` when `box` first comes near the viewport, at the latest before printing, so distant sections do not delay
+ * loading. */
 const whenSeen = (box, call) => {
   const once = () => {
     if (waiting.delete(once)) call();
@@ -86,7 +83,7 @@ const whenSeen = (box, call) => {
   watch.observe(box);
 };
 
-/* Runs `call` now, and when the width of `box` has changed. */
+/* Runs `call` now and whenever the width of `box` changes. */
 const whenResized = (box, call) => {
   let width = -1;
   const watch = new ResizeObserver(() => {
@@ -98,7 +95,7 @@ const whenResized = (box, call) => {
   watch.observe(box);
 };
 
-/* Everything that belongs to the text shown so far is forgotten. */
+/* Drops the state of the previous text. */
 const forget = () => {
   observers.splice(0).forEach((watch) => watch.disconnect());
   waiting.clear();

@@ -1,7 +1,7 @@
-/* unpack_maps.js - the attention maps: unpacked when they are wanted, kept as they came (a byte or a float for each weight).
+/* unpack_maps.js - attention maps: unpacked on demand and kept in their stored type (a byte or a float per weight).
  *
- * A head's map is a gzip stream in base64: for each key one after the other the weights that the queries give it, since a
- * column is smoother than a row. Bytes hold the square root: weight = (byte / 255)^2, largest error 0.004. */
+ * A head's map is a gzip stream in base64: the columns one after another, since a column is smoother than a row. Bytes store
+ * the square root: weight = (byte / 255)^2, largest error 0.004. */
 const EXACT = 'f32';
 const ROOTS = Float32Array.from({ length: 256 }, (_, u) => (u / 255) ** 2);
 
@@ -11,7 +11,7 @@ const bytesOf = (base64) => {
   return bytes;
 };
 
-/* The map at `place` of a model, from the bytes of its stream. The text of the stream is needed no more. */
+/* Stores the map at index `place` of a model, given its bytes, and drops the text of the stream. */
 const keepMap = (model, place, raw) => {
   const n = model.tokens.length, exact = model.maps.type === EXACT;
   const numbers = exact ? new Float32Array(raw) : new Uint8Array(raw);
@@ -27,7 +27,7 @@ const unpack = async (model, place) => {
   return model.ready[place] || keepMap(model, place, raw);
 };
 
-/* The map of the head at `place` of model m: a promise, and the map itself once it is there. */
+/* mapOf returns a promise of the map at index `place` of model m; readyMap returns the map, or undefined until it is unpacked. */
 const mapOf = (m, place) => {
   const model = models[m];
   model.ready = model.ready || [];
@@ -37,7 +37,7 @@ const mapOf = (m, place) => {
 };
 const readyMap = (h, m) => (h.at[m] < 0 ? undefined : (models[m].ready || [])[placeOf(h, m)]);
 
-/* Calls with the maps of heads [h, m], at once where they are all there; null for a head that the model does not have. */
+/* Calls `call` with the maps of heads [h, m], immediately if all are unpacked; null for a head that the model lacks. */
 const withMaps = (list, call) => {
   const maps = list.map(([h, m]) => (h.at[m] < 0 ? null : readyMap(h, m)));
   if (maps.every((map) => map !== undefined)) call(maps);
@@ -51,12 +51,12 @@ const unpackAll = () => models.forEach((model) => {
   model.maps.data.forEach((text, place) => { if (text) keepMap(model, place, inflate(bytesOf(text), size).buffer); });
 });
 
-/* The weights of row i, or of column j, as an array. */
+/* The weights of row i and of column j, as arrays. */
 const rowOf = (map, i) => Array.from({ length: map.n }, (_, j) => map.at(i, j));
 const columnOf = (map, j) => Array.from({ length: map.n }, (_, i) => map.at(i, j));
 
-/* The sink of a map: the column that receives the most, if the mean over the rows that can see it is above 0.3 (Gu et al.
- * 2024); -1 if there is none. Rows above the diagonal of a causal map give nothing, and do not count. */
+/* The sink of a map: the column with the largest mean weight, if that mean exceeds 0.3 (Gu et al. 2024); -1 if there is none.
+ * The mean excludes rows for which a causal mask hides the column. */
 const SINK = 0.3;
 const sinkOf = (map, causal) => {
   if (map.sink !== undefined) return map.sink;
@@ -71,8 +71,7 @@ const sinkOf = (map, causal) => {
   return best;
 };
 
-/* A picture of the map of at most `side` pixels a side: a pixel shows the greatest of the weights that fall on it, so that
- * thin lines stay. */
+/* An image of the map with at most `side` pixels per side. A pixel shows its largest weight, so thin lines stay visible. */
 const thumbnail = (map, side) => {
   const step = Math.ceil(map.n / side), n = Math.ceil(map.n / step), most = new Float32Array(n * n);
   for (let j = 0, q = 0; j < map.n; j++) {
@@ -83,17 +82,17 @@ const thumbnail = (map, side) => {
     }
   }
   const shade = map.exact ? (w) => Math.round(255 * SCALES.root.place(Math.min(w, 1))) : (byte) => byte;
-  return paint(element('canvas'), n, (p) => COLOURS[shade(most[p])]);
+  return paint(element('canvas'), n, (p) => COLORS[shade(most[p])]);
 };
 
-const COLOURS = Array.from({ length: 256 }, (_, i) => ramp(i / 255));
+const COLORS = Array.from({ length: 256 }, (_, i) => ramp(i / 255));
 
-/* Fills a canvas of n x n pixels; colour(p) is the [r, g, b] of pixel p, row by row. */
-const paint = (canvas, n, colour) => {
+/* Fills a canvas of n x n pixels; color(p) is the [r, g, b] of pixel p, row by row. */
+const paint = (canvas, n, color) => {
   canvas.width = canvas.height = n;
   const context = canvas.getContext('2d'), pixels = context.createImageData(n, n);
   for (let p = 0; p < n * n; p++) {
-    const c = colour(p);
+    const c = color(p);
     pixels.data[4 * p] = c[0];
     pixels.data[4 * p + 1] = c[1];
     pixels.data[4 * p + 2] = c[2];

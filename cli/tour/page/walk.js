@@ -1,6 +1,6 @@
 'use strict';
-/* walk.js - one step at a time: buttons, arrow keys, and an address for each step (#weights-3). Without this script the page is the
- * list of all steps; on paper it is all steps of the tour that is shown. */
+/* walk.js - one step at a time: buttons, arrow keys, and an address for each step (#weights-3). Without this script the page
+ * lists all steps; in print it shows all steps of the current tour. */
 const tours = [...document.querySelectorAll('main section')].map((section) => ({ section, steps: [...section.querySelectorAll('article')] }));
 const now = { tour: 0, step: 0 };
 
@@ -25,7 +25,7 @@ const go = (tour, step) => {
   draw();
 };
 
-/* The next step or the one before, across tours. */
+/* Moves to the next or previous step, across tours. */
 const move = (by) => {
   const { steps } = tours[now.tour], step = now.step + by;
   if (step >= 0 && step < steps.length) go(now.tour, step);

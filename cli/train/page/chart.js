@@ -1,9 +1,9 @@
-/* chart.js - a curve over the steps, with what it holds under the pointer or under the arrow keys. */
+/* chart.js - curves over the steps; the pointer or the arrow keys read their values. */
 const SIZE = { width: 900, height: 360, margin: 60 }, SMALL = { width: 520, height: 240, margin: 60 };
 
 const STEPS = data.points.step;
 
-/* The mean of each value and those before it, as far as `steps` steps reach back. */
+/* The mean of each value and the values of the `steps` - 1 steps before it. */
 const smoothed = (values, steps) => {
   let first = 0, sum = 0;
   return values.map((v, i) => {
@@ -15,7 +15,7 @@ const smoothed = (values, steps) => {
 
 const path = (points) => points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(' ');
 
-/* The index of the step that is nearest to x. */
+/* The index of the step nearest to x. */
 const nearest = (steps, x) => {
   let low = 0, high = steps.length - 1;
   while (high - low > 1) {
@@ -25,7 +25,7 @@ const nearest = (steps, x) => {
   return x - steps[low] < steps[high] - x ? low : high;
 };
 
-/* Follows pointer and arrow keys: `show(i)` says in words what point i holds. */
+/* Follows the pointer and the arrow keys; show(i) describes point i. */
 const makeReader = (box, svg, size, x, steps, show) => {
   const rule = drawing('line', { class: 'reader', y1: size.margin / 2, y2: size.height - size.margin, visibility: 'hidden' });
   const words = element('output', null, 'read');
@@ -54,7 +54,7 @@ const makeReader = (box, svg, size, x, steps, show) => {
   box.append(words);
 };
 
-/* What the lines are, in their own colors. */
+/* Draws a sample of each line with its name. */
 const makeLegend = (lines) => {
   const list = element('p', null, 'key');
   lines.forEach((l) => {
@@ -67,26 +67,26 @@ const makeLegend = (lines) => {
   return list;
 };
 
-/* Lines [{values, steps, className, name}] in one plot with a name, as wide as its box; more than one has a legend. `show` as above,
- * over the points of the first line. A logarithm leaves out what is not above 0. */
+/* Draws lines [{values, steps, className, name}] in one plot as wide as its box, with a legend if there are several. show(i)
+ * describes point i of the first line. A logarithmic plot omits values that are not above 0. */
 const chart = (box, most, name, lines, show, logarithmic) => {
   const place = logarithmic ? Math.log10 : (v) => v, drawn = lines.filter((l) => l.values.length > 0);
   box.replaceChildren();
   if (drawn.length === 0 || drawn[0].values.length < 2) {
-    box.append(element('p', 'There is nothing to draw before the second step.', 'absent'));
+    box.append(element('p', 'The curve begins after the second step.', 'absent'));
     return;
   }
   const shown = (l) => l.steps.map((s, i) => [s, l.values[i]]).filter(([, v]) => !logarithmic || v > 0).map(([s, v]) => [s, place(v)]);
   const all = drawn.flatMap(shown).map(([, v]) => v);
   if (all.length === 0) {
-    box.append(element('p', 'Nothing is above 0: there is no logarithm to draw.', 'absent'));
+    box.append(element('p', 'No value is above 0, so there is no logarithmic curve.', 'absent'));
     return;
   }
   const low = all.reduce((a, b) => Math.min(a, b)), high = all.reduce((a, b) => Math.max(a, b));
-  const size = fitted(most, box), { svg, x, y } = plot(size, [0, STEPS[STEPS.length - 1]], spread([low, high]), ['step', logarithmic ? `log10 of ${name}` : name], `${name} over the steps; the arrow keys read it`);
+  const size = fitted(most, box), { svg, x, y } = plot(size, [0, STEPS[STEPS.length - 1]], spread([low, high]), ['step', logarithmic ? `log10 of ${name}` : name], `${name} over the steps; the arrow keys read values`);
   drawn.forEach((l) => svg.append(drawing('polyline', { class: l.className, points: path(shown(l).map(([s, v]) => [x(s), y(v)])) })));
   drawn.filter((l) => l.dots).forEach((l) => shown(l).forEach(([s, v]) => svg.append(drawing('circle', { class: 'dot', r: 3, cx: x(s), cy: y(v) }))));
   box.append(svg);
-  if (drawn.length > 1) box.append(makeLegend(drawn)); /* the style puts it above */
+  if (drawn.length > 1) box.append(makeLegend(drawn)); /* the style sheet moves it above the plot */
   makeReader(box, svg, size, x, drawn[0].steps, show);
 };

@@ -1,4 +1,4 @@
-/* page.js - puts the page together: curves, the table of measures, samples, settings. */
+/* page.js - builds the page: curves, table of evaluations, samples, settings. */
 const points = data.points, evals = data.eval, taught = Boolean(data.settings.teacher);
 
 const thousands = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ',');
@@ -7,7 +7,7 @@ const duration = (s) => (s < 120 ? `${Math.round(s)} s` : s < 7200 ? `${Math.rou
 
 const atStep = (i) => (data.every > 1 ? `steps ${points.step[i] - data.every + 1 > 0 ? points.step[i] - data.every + 1 : 1} to ${points.step[i]}` : `step ${points.step[i]}`);
 
-/* The last measure at or before a step. */
+/* The last evaluation at or before a step. */
 const evalAt = (step) => {
   const i = evals.step.findLastIndex((s) => s <= step);
   return i < 0 ? '' : `, held out ${number(evals.loss[i])} at step ${evals.step[i]}`;
@@ -17,13 +17,13 @@ const drawLoss = () => {
   const over = Number($('smooth').value), values = over > 1 ? smoothed(points.loss, over) : points.loss;
   const lines = [{ values: points.loss, steps: points.step, className: over > 1 ? 'line faint' : 'line', name: 'training loss' }];
   if (over > 1) lines.push({ values, steps: points.step, className: 'line', name: `training loss, mean over ${over} steps` });
-  lines.push({ values: evals.loss, steps: evals.step, className: 'line other', dots: true, name: 'held-out loss: text that is not trained on' });
+  lines.push({ values: evals.loss, steps: evals.step, className: 'line other', dots: true, name: 'held-out loss: text not used for training' });
   chart($('loss-chart'), SIZE, 'loss', lines, (i) => `${atStep(i)}: loss ${number(points.loss[i])}${over > 1 ? `, smoothed ${number(values[i])}` : ''}${evalAt(points.step[i])}`, $('log-scale').checked);
 };
 
 const drawCourse = (id, name, values) => chart($(id), SMALL, name, [{ values, steps: points.step, className: 'line' }], (i) => `${atStep(i)}: ${name} ${values[i] < 1e-4 && values[i] > 0 ? values[i].toExponential(3) : number(values[i])}`, false);
 
-/* Tokens of a second from one point to the next; a step that measured or saved took longer. */
+/* Tokens per second between points; steps that evaluate or save take longer. */
 const speeds = () => points.step.map((_, i) => {
   const tokens = points.tokens[i] - (i ? points.tokens[i - 1] : data.begun.tokens), seconds = points.seconds[i] - (i ? points.seconds[i - 1] : data.begun.seconds);
   return seconds > 0 ? tokens / seconds : 0;
@@ -32,12 +32,12 @@ const speeds = () => points.step.map((_, i) => {
 const drawAll = () => {
   drawLoss();
   drawCourse('rate-chart', 'rate', points.rate);
-  drawCourse('norm-chart', 'length', points.norm);
+  drawCourse('norm-chart', 'norm', points.norm);
   drawCourse('speed-chart', 'tokens per second', speeds());
   if (points.open) drawCourse('open-chart', 'heads', points.open);
 };
 
-/* Now, and when the page becomes wider or narrower. */
+/* Draws all curves now and whenever the width of the page changes. */
 const drawWhenResized = () => {
   const main = document.querySelector('main');
   let width = main.clientWidth;
@@ -57,7 +57,7 @@ const row = (cells, tag = 'td') => {
 
 const makeEvals = () => {
   if (evals.step.length === 0) return;
-  const cells = (step, loss, perplexity) => (taught ? [step, loss] : [step, loss, perplexity]); /* one that a teacher is part of has none */
+  const cells = (step, loss, perplexity) => (taught ? [step, loss] : [step, loss, perplexity]); /* a loss that includes a teacher has no perplexity */
   $('evals').append(row(cells('step', 'held-out loss', 'perplexity'), 'th'),
     ...evals.step.map((s, i) => row(cells(String(s), evals.loss[i].toFixed(4), Math.exp(evals.loss[i]).toFixed(2)))).reverse());
 };
@@ -70,7 +70,7 @@ const showSamples = () => {
 const makeSamples = () => {
   const steps = [...new Set(data.samples.map((s) => s.step))];
   if (steps.length === 0) {
-    $('samples').replaceChildren($('samples-title'), element('p', 'No sample was asked for: mha train --sample TEXT lets a decoder write on now and then.', 'absent'));
+    $('samples').replaceChildren($('samples-title'), element('p', 'No samples were requested: with mha train --sample TEXT, a decoder continues TEXT at intervals.', 'absent'));
     return;
   }
   $('sample-step').append(...steps.map((s) => option(s, s)));
@@ -89,7 +89,7 @@ const start = () => {
   document.title = $('title').textContent = `Training of ${data.name}`;
   $('summary').textContent = `Step ${last.step} of ${data.settings.steps} · ${m.family}, ${m.layers} layer${m.layers === 1 ? '' : 's'} of ${m.heads} head${m.heads === 1 ? '' : 's'}, ${thousands(m.parameters)} parameters · ` +
     `${thousands(last.tokens)} tokens in ${duration(last.seconds)} · data: ${thousands(data.data.tokens)} tokens, ${thousands(data.data.sequences)} sequences`;
-  $('loss-hint').textContent = `${taught ? 'What is left to learn from labels and teacher, by their weights' : 'Mean -log p of a token, in nats'}${data.every > 1 ? `, over ${data.every} steps each` : ''}.`;
+  $('loss-hint').textContent = `${taught ? 'Weighted sum of the losses from labels and teacher' : 'Mean -log p per token, in nats'}${data.every > 1 ? `, over ${data.every} steps each` : ''}.`;
   $('smooth').append(...[1, 10, 50, 200, 1000].filter((n) => n === 1 || n < last.step).map((n) => option(n, n)));
   makeTheme(() => {});
   ['smooth', 'log-scale'].forEach((id) => $(id).addEventListener('change', drawLoss));

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_heads.sh - `mha heads` and `mha demo`: JSON, CSV, grid, colour, and MiniLM's labels where it is there.
+# test_cli_heads.sh - `mha heads` and `mha demo`: JSON, CSV, grid, color, and MiniLM's labels where it is there.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -157,7 +157,7 @@ refused 2 heads -f words --by gate --loss mlm # no logits
 refused 2 "$MHA" heads -m "$data/models/gpt2-tiny" -f words --by gate --loss mlm
 has err '[MASK]'
 
-# The grid fits the width that it is given, and is coloured on a terminal only.
+# The grid fits the width that it is given, and is colored on a terminal only.
 for width in 40 60 80 120; do
     expect 0 env COLUMNS=$width "$MHA" heads -m "$tiny" 'you keep the count'
     most=$(awk '{ if (length > most) most = length } END { print most }' out)
@@ -178,7 +178,7 @@ if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
         has_not out "$(printf '\033[48')"
     done
 else
-    echo 'skipped: colour on a terminal: the program script is not here, or can make no terminal'
+    echo 'skipped: color on a terminal: the program script is not here, or can make no terminal'
 fi
 
 # The demo: what the built-in model says, which of its heads make it able to, and the page of them.

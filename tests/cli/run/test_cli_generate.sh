@@ -67,7 +67,7 @@ expect 0 draw -s 6 'the tank was seen again at the harbour this morning'
 cat first out >want
 expect 0 draw -s 5 --samples 2 'the tank was seen again at the harbour this morning'
 same want out 'samples'
-has err 'of them shared'
+has err 'of these tokens shared'
 cmp -s first out && fail 'the seed changes nothing'
 expect 0 generate --json -n 12 --no-repeat-ngram 1 --no-eos 'Every morn'
 [ "$(field ids <out | tr -d '[] ' | tr ',' '\n' | sort -u | wc -l)" = 12 ] || fail 'a token was repeated'
