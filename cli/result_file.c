@@ -10,7 +10,7 @@ int cli_check_out(const cli_session *session)
     const char *path = session->options.out;
     if (path && *path == '\0') return cli_usage(session, "the name of the file to write is empty");
     if (cli_out_is_stdout(session) && session->options.json)
-        return cli_usage(session, "-o - and --json both write to stdout: give -o a file name");
+        return cli_usage(session, "- and --json both write to stdout: give a file name");
     if (!path || cli_out_is_stdout(session)) return CLI_DONE;
     const int code = session->command->shared & CLI_OUT ? cli_inputs_check(session, "-o", path) : CLI_DONE;
     if (code != CLI_DONE || session->options.force || access(path, F_OK) != 0) return code;

@@ -121,6 +121,6 @@ void judge_print_rest(const cli_session *s, const judgement *j, const char *lear
     if (!timed)
         cli_put_prose(
             s, 0, 0,
-            "Speed is omitted: a pass over these texts takes less than %.0f ms, too little for a stable measurement.",
+            "Speed is omitted: a pass over these texts takes less than %.0f ms, too short for a stable measurement.",
             shortest_pass * 1e3);
 }

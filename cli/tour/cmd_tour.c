@@ -21,10 +21,10 @@ static struct {
 } given;
 
 static const struct poptOption options[] = {
-    {"html", 0, POPT_ARG_STRING, &given.html, 0, "write the steps as a page to FILE", "FILE"},
-    {"figure", 0, POPT_ARG_STRING, &given.figure, 0, "draw a tensor of the tour to FILE.png, .svg or .pdf", "FILE"},
-    {"tensor", 0, POPT_ARG_STRING, &given.tensor, 0, "which: NAME, or NAME[i,j] (default: the first that can be drawn)",
-     "NAME"},
+    {"html", 0, POPT_ARG_STRING, &given.html, 0, "write the steps to FILE as an HTML page", "FILE"},
+    {"figure", 0, POPT_ARG_STRING, &given.figure, 0, "draw a tensor of the tour to FILE (.png, .svg or .pdf)", "FILE"},
+    {"tensor", 0, POPT_ARG_STRING, &given.tensor, 0,
+     "tensor to draw: NAME or NAME[i,j] (default: the first suitable one)", "NAME"},
     {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace FILE if it exists", NULL},
     POPT_TABLEEND};
 
@@ -104,7 +104,7 @@ static int unknown(const cli_session *s, const char *name)
     return cli_usage(s, "tour must be %sor all (got \"%s\")", names, cli_shown(name));
 }
 
-/* Makes the requested tours, in the order of the table. */
+/* Runs the requested tours, in the order of the table. */
 static int make(cli_session *s, const char *name, tour *tours[TOURS], int *count)
 {
     const bool all = strcmp(name, "all") == 0;
@@ -172,11 +172,11 @@ const cli_command cli_tour = {
     .name = "tour",
     .summary = "show attention step by step, with all shapes and values",
     .usage = "[NAME|all]",
-    .details = "Without a name, lists the tours. Each step explains what happens, names the C function that "
-               "does it (after ->), and prints its tensors as PyTorch does. All tensors are drawn from seeds "
-               "with PyTorch's generator, so the digits match the published walk-throughs. (induction uses the "
-               "built-in model.) The last line names a program in examples/ that does the same.\n"
-               "--html writes one self-contained page with the same steps and maps of the tensors; - is stdout. "
+    .details = "Without a name, lists the tours. Each step explains what happens, names the C function that computes "
+               "it (after ->), and prints its tensors in the format of PyTorch. All tensors are sampled with PyTorch's "
+               "generator from fixed seeds, so the digits match the published walk-throughs. (The tour induction uses "
+               "the built-in model.) The last line names an equivalent program in examples/.\n"
+               "--html writes a self-contained page with the same steps and maps of the tensors; - is stdout. "
                "--figure draws one map of weights or the softmax curve.\n"
                "--json prints {tours: [{name, summary, example, steps: [{title, text, call, tensors: [{name, "
                "shape, values, words}], counts: [{name, parameters, flops}]}]}]}. values are in row-major "

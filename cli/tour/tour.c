@@ -1,4 +1,4 @@
-/* tour.c - makes a tour: runs its walk and stores the steps. */
+/* tour.c - creates a tour: runs its function and stores the steps. */
 #include "tour/tour.h"
 
 #include <stdarg.h>
@@ -58,7 +58,7 @@ void tour_say(tour *t, const char *title, const char *call, const char *format, 
     va_end(again);
     va_end(args);
     if (!text)
-        fail(t, MHA_ERR_MEMORY, "no memory for its text");
+        fail(t, MHA_ERR_MEMORY, "out of memory for its text");
     else
         t->steps[t->step_count++] = (tour_step){.title = title, .call = call, .text = text};
 }
@@ -84,7 +84,7 @@ static tour_tensor *add(tour *t, const char *name, int rank, const int64_t *shap
     }
     tensor.values = malloc((size_t)tensor.count * sizeof *tensor.values);
     if (!tensor.values) {
-        fail(t, MHA_ERR_MEMORY, "no memory for a tensor");
+        fail(t, MHA_ERR_MEMORY, "out of memory for a tensor");
         return &t->nowhere;
     }
     tour_step *step = last(t);
@@ -116,7 +116,7 @@ void tour_name_words(tour *t, tour_tensor *tensor, const char *const *words)
         bytes += strlen(words[n]) + 1;
     tensor->words = malloc(count * sizeof *tensor->words + bytes);
     if (!tensor->words) {
-        fail(t, MHA_ERR_MEMORY, "no memory for the words of a tensor");
+        fail(t, MHA_ERR_MEMORY, "out of memory for the labels of a tensor");
         return;
     }
     tensor->word_count = (int64_t)count;

@@ -2,9 +2,9 @@
  *
  * A tour is a list of steps. tour_text.c, tour_json.c and tour_page.c print that list and do not depend on its
  * contents. The steps are made by tour_of_*.c, which use only the public headers of the library and print nothing: they
- * are the tutorial of the C interface. Each names a program in examples/ that does the same.
+ * are the tutorial of the C interface. Each tour names an equivalent program in examples/.
  *
- * A failed library call ends the walk; its message is in tour.error. */
+ * A failed library call ends the tour; its message is in tour.error. */
 #ifndef CLI_TOUR_TOUR_H
 #define CLI_TOUR_TOUR_H
 
@@ -16,14 +16,14 @@
 
 enum { TOUR_STEPS = 16, TOUR_TENSORS = 6, TOUR_COUNTS = 8 }; /* maxima */
 
-/* How a page draws a tensor. */
+/* How the page draws a tensor. */
 typedef enum tour_look {
     TOUR_NUMBERS = 0, /* a map on a scale centered at zero */
     TOUR_WEIGHTS,     /* a map of values in [0, 1] */
     TOUR_HEADS,       /* cells with their values, colored by head */
     TOUR_CURVE,       /* [n, 2]: a line through the points (x, y) */
     TOUR_ROWS,        /* no picture */
-    TOUR_WHOLE        /* no picture; integers, printed without a decimal point */
+    TOUR_WHOLE        /* no image; integers, printed without a decimal point */
 } tour_look;
 
 typedef struct tour_tensor {
@@ -33,7 +33,7 @@ typedef struct tour_tensor {
     int rank;                 /* 0..4; 0 = scalar */
     int64_t shape[4], count;
     float *values; /* [count] row-major */
-    char **words;  /* [word_count] names of the rows, and of the columns if their count is equal; NULL = numbered */
+    char **words;  /* [word_count] labels of the rows, and of the columns if there are as many; NULL = numbered */
     int64_t word_count;
 } tour_tensor;
 
@@ -57,7 +57,7 @@ typedef struct tour {
     const char *model; /* folder of the built-in model */
     mha_ctx *ctx;
     mha_variant *layer; /* the current layer, set by tour_layer */
-    mha_trace *trace;   /* of its last forward call */
+    mha_trace *trace;   /* trace of the last forward call */
     mha_error error;
     tour_tensor nowhere; /* returned by a failed tour_show */
     tour_step steps[TOUR_STEPS];
@@ -71,13 +71,13 @@ typedef struct tour_entry {
 } tour_entry;
 extern const tour_entry tour_entries[];
 
-/* NULL if memory is exhausted. Check ->error: a walk that failed has only the steps before the failure. */
+/* NULL if memory is exhausted. Check ->error: after a failure the tour has only the steps before it. */
 tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model);
 void tour_free(tour *t);
 
-/* ---- for the walks; after a failure these do nothing ---- */
+/* ---- for the tours; after a failure these functions do nothing ---- */
 
-/* Ends the walk if a library call failed. */
+/* Ends the tour if a library call failed. */
 #define TOUR_TRY(call)                \
     do {                              \
         if ((call) != MHA_OK) return; \
@@ -96,7 +96,7 @@ void tour_say(tour *t, const char *title, const char *call, const char *format, 
     }
 tour_tensor *tour_show(tour *t, const char *name, const float *values, int rank, const int64_t *shape);
 tour_tensor *tour_show_weights(tour *t, const char *name, const float *values, int rank, const int64_t *shape);
-/* Copies the names of the entries of the last two axes, as many as the last axis is long. */
+/* Copies the labels of the last two axes; their number is the length of the last axis. */
 void tour_name_words(tour *t, tour_tensor *tensor, const char *const *words);
 /* Sets the look TOUR_HEADS: `heads` colors, which change every `head_step` elements. */
 void tour_color_heads(tour_tensor *tensor, int64_t heads, int64_t head_step);
@@ -109,17 +109,17 @@ void tour_show_qkv(tour *t);
 /* Adds a parameter of the layer. */
 void tour_show_parameter(tour *t, const char *name);
 
-/* Where a constructor stores the current layer; frees the previous one. */
+/* Returns the address where a constructor stores the current layer; frees the previous layer. */
 mha_variant **tour_layer(tour *t);
 /* Returns the parameters of the layer and the flops of its last forward call. */
 tour_count tour_counted(const tour *t, const char *name);
-/* Adds a count to the last step: the given one, or the count of the layer. */
+/* Adds a count to the last step: `count`, or the count of the layer. */
 void tour_count_given(tour *t, tour_count count);
 void tour_count_layer(tour *t, const char *name);
 
 /* ---- for the printers ---- */
 
-/* Prints the tensor as PyTorch does, in lines of about `columns`; summarized beyond 200 elements. */
+/* Prints the tensor as PyTorch does, in lines of about `columns`; abbreviated beyond 200 elements. */
 void tour_tensor_print(FILE *out, const tour_tensor *tensor, int columns);
 
 #endif

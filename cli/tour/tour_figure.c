@@ -33,7 +33,7 @@ static const tour_tensor *find(const tour *t, const char *name, size_t length)
     return NULL;
 }
 
-/* Number of the matrix at index "[1, 0]", 0 for ""; -1 if out of range. */
+/* Returns the number of the matrix at index "[1, 0]", 0 for ""; -1 if out of range. */
 static int64_t matrix_of(const tour_tensor *t, const char *index)
 {
     int64_t matrix = 0;
@@ -69,7 +69,7 @@ static const char *draw_curve(const cli_session *s, const tour_tensor *t, const 
     return wrong;
 }
 
-/* Rows and columns are labeled by words or numbers. */
+/* Labels rows and columns with words or numbers. */
 static const char *draw_map(const cli_session *s, const tour_tensor *t, int64_t matrix, const char *title,
                             unsigned char **data, size_t *bytes)
 {
@@ -96,7 +96,7 @@ static int refuse(const cli_session *s, const tour *t, const char *name)
             if (can_draw(&t->steps[i].tensors[n]))
                 used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
                                          t->steps[i].tensors[n].name);
-    if (!*names) return cli_usage(s, "--figure: the tour %s has neither a map of weights nor a curve", t->name);
+    if (!*names) return cli_usage(s, "--figure: the tour %s has no map of weights and no curve", t->name);
     return cli_usage(s, "--tensor must be one of %s, with an index if it has several maps (got \"%s\")", names,
                      cli_shown(name));
 }

@@ -1,5 +1,5 @@
-/* tour_head.h - five words passed through one head step by step, shared by the tours of one head. All data come from
- * the seed. */
+/* tour_head.h - five words passed through one head step by step, shared by the tours of one head. All data are
+ * sampled from the seed. */
 #ifndef CLI_TOUR_TOUR_HEAD_H
 #define CLI_TOUR_TOUR_HEAD_H
 
@@ -8,10 +8,10 @@
 enum { TOKENS = 5, WIDTH = 4, TOUR_SEED = 123 };
 
 typedef struct tour_head {
-    float x[TOKENS * WIDTH];                                          /* a row for each word */
+    float x[TOKENS * WIDTH];                                          /* one row per word */
     float w_q[WIDTH * WIDTH], w_k[WIDTH * WIDTH], w_v[WIDTH * WIDTH]; /* [in, out] */
-    float q[TOKENS * WIDTH], k[TOKENS * WIDTH], v[TOKENS * WIDTH];    /* a row for each word */
-    float out[TOKENS * WIDTH];                                        /* a row for each word */
+    float q[TOKENS * WIDTH], k[TOKENS * WIDTH], v[TOKENS * WIDTH];    /* one row per word */
+    float out[TOKENS * WIDTH];                                        /* one row per word */
     float scores[TOKENS * TOKENS], weights[TOKENS * TOKENS];          /* row: query, column: key */
 } tour_head;
 
@@ -21,7 +21,7 @@ extern const char *const tour_head_words[TOKENS];
 /* Initializes words and matrices, and computes q, k and v. */
 mha_status tour_head_begin(tour *t, tour_head *h);
 
-/* Describes one head over the five words with scores and weights as outputs; the caller adds the options of its step.
+/* Describes one head over the five words with scores and weights as outputs; the caller adds the options of a step.
  */
 mha_attn_desc tour_head_desc(void);
 /* Runs the operator: output, weights, and scores at the stage named by `desc`. */

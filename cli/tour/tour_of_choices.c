@@ -1,5 +1,5 @@
-/* tour_of_choices.c - the plain layer, and the improved layers compared with the plain layer of the same width, heads
- * and input: shared keys and values, experts, pruned heads, a number of heads per sequence. */
+/* tour_of_choices.c - the plain layer, and variants compared with it at the same width, head count and input: shared
+ * keys and values, experts, pruned heads, and a head count per sequence. */
 #include "tour/tours.h"
 
 enum { MOST = 256 }; /* elements of an input or output */
@@ -74,7 +74,7 @@ static void show_chosen(tour *t, const char *name, int64_t batch)
 void tour_standard_mha(tour *t)
 {
     enum { BATCH = 3, LQ = 3, LK = 5, HEADS = 4, WIDTH = 8 };
-    /* Five keys; four; three, all masked for the first query. */
+    /* Sequences of five, four and three keys; the first query of the last has no unmasked key. */
     static const uint8_t keep[BATCH * LQ * LK] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1,
                                                   1, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 0, 0};
     float shown[BATCH * LQ * LK];
@@ -98,15 +98,13 @@ void tour_standard_mha(tour *t)
     tour_say(t, "Weights under a mask of 0 and 1", "mha_variant_input, .keep = {mask, 4, {3, 1, 3, 5}}",
              "0 marks a masked key: its score becomes -1e9, and its weight after softmax is 0. The axis of "
              "size 1 is broadcast over the heads. The first query of the last sequence has no unmasked key; "
-             "its five scores of -1e9 are equal, so it attends to all keys equally instead of dividing 0 by "
-             "0.");
+             "its five scores of -1e9 are equal, so its weights are uniform instead of 0 divided by 0.");
     tour_show_weights(t, "mask", shown, TOUR_SHAPE(BATCH, 1, LQ, LK));
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 
     tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
              "The heads are concatenated to [3, 3, 8] and multiplied by the output projection. The layer "
-             "has 4 (8 * 8 + 8) parameters, however many heads the width is split into: more heads are "
-             "narrower heads.");
+             "has 4 (8 * 8 + 8) parameters, for any number of heads: more heads are narrower.");
     tour_show(t, "output", x.output, TOUR_SHAPE(BATCH, LQ, WIDTH));
     tour_count_layer(t, "four heads");
     TOUR_TRY(plain_layer(t, WIDTH, 2));
@@ -115,8 +113,8 @@ void tour_standard_mha(tour *t)
 
     tour_say(t, "Saving and loading", "mha_variant_parameters, mha_tensors_write, mha_tensors_read, mha_variant_update",
              "The layer lists its parameters by name: weight and bias of q_proj, k_proj, v_proj and o_proj; "
-             "two of these eight are shown. The list can be written to a safetensors file, which PyTorch "
-             "loads too, and read back into a layer: examples/save_and_load.c. Gradients form a list with "
+             "two of these eight are shown. The list can be written to a safetensors file, which PyTorch also loads, "
+             "and read back into a layer: examples/save_and_load.c. Gradients form a list with "
              "the same names.");
     tour_show_parameter(t, "q_proj.bias");
     tour_show_parameter(t, "o_proj.bias");
@@ -144,8 +142,8 @@ void tour_grouped_query(tour *t)
 
     tour_say(t, "Fewer keys and values", "mha_grouped_query_create (.num_heads = 4, .num_kv_heads = 2)",
              "Four query heads, but only two key/value heads, each shared by two query heads: q is [2, 4, "
-             "3, 2], k and v are [2, 2, 5, 2]. A decoder caches k and v of every token, so half the "
-             "key/value heads are half the cache.");
+             "3, 2], k and v are [2, 2, 5, 2]. A decoder caches k and v of every token, so half as many key/value "
+             "heads need half the cache.");
     tour_show_qkv(t);
 
     tour_say(t, "Weights of every query head", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
@@ -170,16 +168,16 @@ static mha_status experts(tour *t, mha_expert_output output)
     return mha_moe_heads_create(t->ctx, &options, tour_layer(t), &t->error);
 }
 
-/* The other definition of the layer, on separate tokens. */
+/* The alternative definition of the layer, on its own tokens. */
 static void show_slots(tour *t, inputs *x, tour_count plain, tour_count projected)
 {
     TOUR_TRY(experts(t, MHA_EXPERT_SLOT));
     TOUR_TRY(run(t, 23, x));
     tour_say(t, "Slots instead of projections", "mha_moe_heads_create (.expert_output = MHA_EXPERT_SLOT)",
-             "The published code adds outputs of width 2 to a sum of width 8, which fails. One correction "
-             "is an output projection per expert. The other one, shown here, is a slot per expert: expert e "
-             "fills columns 2 e and 2 e + 1, the columns of experts that were not chosen stay 0, and there "
-             "are as many experts as heads. Initialized from seed 23.");
+             "The published code adds outputs of width 2 to a sum of width 8, which fails. One correction is an output "
+             "projection per expert. The correction shown here is a slot per expert: expert e fills columns 2 e and 2 "
+             "e + 1, and the columns of unselected experts stay 0. There are as many experts as heads. Initialized "
+             "from seed 23.");
     show_chosen(t, "slot_chosen", x->batch);
     tour_show_trace(t, "slot_mixed", MHA_STEP_MIXED);
     tour_show(t, "slot_output", x->output, TOUR_SHAPE(x->batch, x->q_len, x->width));
@@ -219,8 +217,7 @@ void tour_moe_heads(tour *t)
 
     tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
              "One output projection, as in plain attention. The layer has more parameters than plain "
-             "attention, since every expert has its own projections, but only the chosen experts cost "
-             "flops.");
+             "attention, since every expert has its own projections, but only the selected experts are computed.");
     show_output(t, &x, plain, "two of four experts");
     show_slots(t, &x, plain, tour_counted(t, "with projections"));
 }
@@ -242,7 +239,7 @@ void tour_head_pruning(tour *t)
     tour_show_trace(t, "logits", MHA_STEP_LOGITS);
 
     tour_say(t, "The highest scores are kept", "mha_trace_chosen",
-             "int(4 * (1 - 0.5)) = 2 heads are kept for each sequence, the highest score first; sequences "
+             "int(4 * (1 - 0.5)) = 2 heads are kept for each sequence, the highest score first; different sequences "
              "may keep different heads.");
     show_chosen(t, "chosen", x.batch);
 

@@ -36,8 +36,7 @@ static void show_ones(tour *t)
     for (int n = 0; n < SIDE * SIDE; n++)
         large += (double)ones[n] / (SIDE * SIDE);
     tour_say(t, "On many elements", "mha_rng_dropout",
-             "The same on 500 by 500 elements: the mean is close to 1. One head of a real model has more "
-             "weights than that.");
+             "Dropout on 500 by 500 elements: the mean is close to 1. A head of a real model has even more weights.");
     tour_show_number(t, "mean_of_250000", large);
 }
 
@@ -66,8 +65,8 @@ void tour_dropout(tour *t)
     TOUR_TRY(tour_head_begin(t, &h));
     TOUR_TRY(tour_head_attend(t, &h, &desc));
     tour_say(t, "Weights", "mha_attention, .causal = 1, .outputs = MHA_ATTN_PROBS",
-             "Attention applies dropout to the weights, after softmax, so that a token does not rely on one "
-             "other token alone. The weights are those of the tour causal-attention.");
+             "Attention applies dropout to the weights, after softmax, so that a token does not rely on a single other "
+             "token. The weights are from the tour causal-attention.");
     tour_name_words(t, tour_show_weights(t, "weights", h.weights, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
     show_dropped_weights(t, &h);
 
@@ -87,9 +86,9 @@ void tour_dropout(tour *t)
                                 .probs.data = h.weights};
     TOUR_TRY(mha_attention(t->ctx, &desc, &args, &t->error));
     tour_say(t, "Inside the operator", "mha_rng_dropout_mask, mha_attention, .dropout = 0.2, MHA_ATTN_DROPOUT_KEEP",
-             "The operator accepts the mask and applies it while it sums. Or it samples the mask itself "
-             "from a seed and the position of each weight, so that the backward pass can sample it again. "
-             "The weights it reports are those before dropout.");
+             "The operator can apply a given mask while it sums the values. It can also sample the mask from a seed "
+             "and the position of each weight; the backward pass then samples the same mask. The weights that it "
+             "returns are without dropout.");
     tour_name_words(t, tour_show_weights(t, "keep", seen, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
     tour_show(t, "output", h.out, TOUR_SHAPE(TOKENS, WIDTH));
 }

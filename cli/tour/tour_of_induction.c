@@ -19,7 +19,7 @@ typedef struct walk {
     char *words[MOST_TOKENS];
 } walk;
 
-/* The text of each token, without leading space. */
+/* The text of each token, without a leading space. */
 static mha_status read_words(walk *w)
 {
     const mha_encoding *tokens = mha_heads_tokens(w->heads);
@@ -55,7 +55,7 @@ static void close_walk(walk *w)
     mha_model_free(w->model);
 }
 
-/* Finds the head of a label with the largest metric. */
+/* Finds the head with this label and the largest metric. */
 static double best(const walk *w, mha_head_label label, mha_head_metric metric, int64_t *layer, int64_t *head)
 {
     double most = 0;
@@ -84,7 +84,7 @@ static mha_status chance(walk *w, const float *gates, int32_t id, double *p)
     return status;
 }
 
-/* The token that followed the previous occurrence of the last token; the last token itself if it is new. */
+/* Returns the token after the previous occurrence of the last token, or the last token if it did not occur before. */
 static int32_t after_earlier_copy(const walk *w)
 {
     const int32_t *ids = mha_heads_tokens(w->heads)->ids;
@@ -103,7 +103,7 @@ static void show_tokens(walk *w)
     for (int64_t i = 0; i < w->tokens; i++)
         ids[i] = (float)tokens->ids[i];
     tour_say(w->t, "A repeated text", "mha_model_open, mha_tokenizer_encode",
-             "The built-in model is trained and has %lld layers of %lld heads. It reads \"%s\": %lld "
+             "The trained built-in model has %lld layers of %lld heads. It reads \"%s\": %lld "
              "tokens, the last of which occurred before.",
              (long long)w->layers, (long long)w->heads_each, text, (long long)w->tokens);
     tour_show(w->t, "ids", ids, TOUR_SHAPE(w->tokens))->look = TOUR_WHOLE;
@@ -116,18 +116,18 @@ static void show_map(walk *w, mha_head_label label, const char *name)
     const double most = best(w, label, induction ? MHA_HEAD_INDUCTION_PROBE : MHA_HEAD_PREV, &l, &h);
     if (induction)
         tour_say(w->t, "Induction heads", "mha_heads_measure, mha_heads_map",
-                 "Head %lld.%lld attends from a token to the token after its earlier copy, which the "
-                 "previous-token head has marked as following this token. On random repeated rows %.3f of its "
+                 "Head %lld.%lld attends from a token to the token after its earlier copy, which the previous-token "
+                 "head has marked as the successor of this token. On repeated random tokens %.3f of its "
                  "weight is there. This is induction (Olsson et al. 2022).",
                  (long long)l, (long long)h, most);
     else
         tour_say(w->t, "A previous-token head", "mha_heads_measure, mha_heads_map",
-                 "Head %lld.%lld: %.3f of its weight is on the previous token, so the state of each token then "
-                 "contains the token before it. A row is a query token; the map is causal, 0 above the "
+                 "Head %lld.%lld: %.3f of its weight is on the previous token, so the state of each token also "
+                 "contains the previous token. A row is a query token; the map is causal, 0 above the "
                  "diagonal, and rounded to three decimals.",
                  (long long)l, (long long)h, most);
     const float *map = mha_heads_map(w->heads, l, h);
-    float rounded[MOST_TOKENS * MOST_TOKENS]; /* rounded: without exponents a row fits on a line */
+    float rounded[MOST_TOKENS * MOST_TOKENS]; /* rounded, since a row without exponents fits on a line */
     for (int64_t i = 0; i < w->tokens * w->tokens; i++)
         rounded[i] = roundf(map[i] * 1000) / 1000;
     const char *words[MOST_TOKENS] = {NULL};
@@ -152,11 +152,10 @@ static void show_next(walk *w)
     TOUR_TRY(chance(w, without, next, &p));
     chances[1] = (float)p;
     TOUR_TRY(mha_tokenizer_decode(mha_model_tokenizer(w->model), &next, 1, 1, &word, NULL, &t->error));
-    tour_say(
-        t, "The effect on the next token", "mha_model_forward (.gates)",
-        "The earlier copy continued with \"%s\". The model gives that a probability of %.3f; with the gates of its "
-        "induction heads at 0, %.3f.",
-        word, (double)chances[0], (double)chances[1]);
+    tour_say(t, "The effect on the next token", "mha_model_forward (.gates)",
+             "After the earlier copy, the next token was \"%s\". Its probability is %.3f; with the gates of the "
+             "induction heads set to 0 it is %.3f.",
+             word, (double)chances[0], (double)chances[1]);
     mha_tokenizer_text_free(mha_model_tokenizer(w->model), word);
     tour_show(t, "chances", chances, TOUR_SHAPE(2));
 }

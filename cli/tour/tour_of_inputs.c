@@ -31,8 +31,8 @@ static void show_projections(tour *t)
     tour_show_qkv(t);
 
     tour_say(t, "Scaled scores", "mha_variant_forward (.want_scores = 1), MHA_STEP_SCORES",
-             "q k^T / sqrt(4), [2, 2, 3, 5]: three queries against five keys. Queries and keys must have "
-             "the same width, but their counts may differ; this is how a translation attends to its source.");
+             "q k^T / sqrt(4), [2, 2, 3, 5]: three queries and five keys. Queries and keys must have the same width, "
+             "but their counts may differ, as when a translation attends to its source.");
     tour_show_trace(t, "scores", MHA_STEP_SCORES);
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 }
@@ -45,9 +45,10 @@ void tour_qkv_attention(tour *t)
         .size = sizeof options, .input_dim = D_IN, .num_heads = HEADS, .output_dim = D_OUT};
     TOUR_TRY(mha_qkv_attention_create(t->ctx, &options, tour_layer(t), &t->error));
     TOUR_TRY(draw(t, &x));
-    tour_say(t, "Three inputs", "mha_rng_randn",
-             "Queries come from one sequence of three tokens, keys and values from another one of five; all "
-             "have width 6, in a batch of two. In self-attention all three inputs are the same.");
+    tour_say(
+        t, "Three inputs", "mha_rng_randn",
+        "Queries come from one sequence of three tokens, keys and values from another sequence of five tokens; all "
+        "have width 6, in a batch of two. In self-attention all three inputs are the same.");
     tour_show(t, "query", x.query, TOUR_SHAPE(BATCH, LQ, D_IN));
     tour_show(t, "key", x.key, TOUR_SHAPE(BATCH, LK, D_IN));
     tour_show(t, "value", x.value, TOUR_SHAPE(BATCH, LK, D_IN));
@@ -75,8 +76,8 @@ void tour_qkv_attention(tour *t)
     tour_show_trace(t, "masked_weights", MHA_STEP_WEIGHTS);
 
     tour_say(t, "Output", "mha_variant_forward",
-             "weights v of each head, with the heads concatenated: [2, 3, 8]. The length is that of the "
-             "queries, the width that of all heads together. This layer has no output projection.");
+             "weights v of each head, with the heads concatenated: [2, 3, 8]. The output is as long as the queries and "
+             "as wide as all heads together. This layer has no output projection.");
     tour_show(t, "output", output, TOUR_SHAPE(BATCH, LQ, D_OUT));
     tour_count_layer(t, "q/k/v attention");
 }

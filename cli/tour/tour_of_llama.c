@@ -27,8 +27,8 @@ static void show_angles(tour *t)
     TOUR_TRY(mha_rope_angles(&rope, NULL, TOKENS, cosine, sine, &t->error));
     tour_say(t, "An angle for each position", "mha_rope_angles",
              "The projections carry no position yet. Elements i and i + 2 of a head are the coordinates of "
-             "a point in the plane, rotated by position * 10000^(-i / 2): pair 0 by one radian per token, "
-             "pair 1 by a hundredth of that. Cosines and sines are [6, 2].");
+             "a point in the plane, rotated by position * 10000^(-i / 2): pair 0 by one radian per token, pair 1 by "
+             "0.01 radian. Cosines and sines are [6, 2].");
     tour_show(t, "cos", cosine, TOUR_SHAPE(TOKENS, D / 2));
     tour_show(t, "sin", sine, TOUR_SHAPE(TOKENS, D / 2));
 }
@@ -55,7 +55,7 @@ static void show_whole(tour *t, const float *x, float *output)
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
     tour_say(t, "Turned", "mha_rope_turn, or mha_llama_attention_create (.rotary = 1)",
              "Queries and keys are rotated, values are not. Token 0 is unchanged. The dot product of a "
-             "rotated query and a rotated key depends on their distance only, not on their positions.");
+             "rotated query and a rotated key depends only on their distance, not on their positions.");
     tour_show_trace(t, "q_turned", MHA_STEP_Q);
     tour_show_trace(t, "k_turned", MHA_STEP_K);
 
@@ -191,8 +191,8 @@ static void show_pages(tour *t, const float *x)
     tour_show(t, "context_in_pages", context, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 }
 
-/* Four query heads over two key/value heads, without rotation: the other walk-through of this layer, compared with the
- * plain layer. */
+/* Four query heads over two key/value heads, without rotation: a second walk-through of this layer, compared with
+ * the plain layer. */
 static void show_grouped(tour *t)
 {
     enum { SHORT = 4, OTHER_SEED = 61 };
@@ -216,8 +216,8 @@ static void show_grouped(tour *t)
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
     tour_say(t, "Shared keys and values", "mha_llama_attention_create (.num_heads = 4, .num_kv_heads = 2)",
              "Larger models of the family share keys and values between query heads: four query heads and "
-             "two key/value heads halve the cache. Here without rotation and without a mask, next to the "
-             "plain layer.");
+             "two key/value heads halve the cache. The layer here has no rotation and no mask, and is compared with "
+             "the plain layer.");
     tour_show_trace(t, "grouped_weights", MHA_STEP_WEIGHTS);
     tour_show(t, "grouped_output", output, TOUR_SHAPE(BATCH, SHORT, WIDTH));
     tour_count_given(t, count);

@@ -31,7 +31,7 @@ static mha_status run(tour *t, float *output)
     return status;
 }
 
-/* ---- the other walk-through: wider heads, random tokens sampled before the layer ---- */
+/* ---- second walk-through: wider heads, random tokens sampled before the layer ---- */
 
 enum { TOKENS = 5, WIDTH = 6 };
 
@@ -69,8 +69,7 @@ void tour_stacked_heads(tour *t)
 
     tour_say(t, "Matrices of each head", "mha_stacked_heads_create (.plain_matrices = 1), mha_variant_init",
              "Two heads, each with its own three matrices [3, 2] for query, key and value, initialized head "
-             "by head with values from [0, 1). With its own matrices each head can look for something "
-             "different.");
+             "by head with values from [0, 1). With its own matrices, each head can attend to different features.");
     tour_show_parameter(t, "heads.0.w_q");
     tour_show_parameter(t, "heads.0.w_k");
     tour_show_parameter(t, "heads.0.w_v");
@@ -84,17 +83,17 @@ void tour_stacked_heads(tour *t)
     tour_name_words(t, tour_show_trace(t, "weights", MHA_STEP_WEIGHTS), words);
 
     tour_say(t, "Concatenated outputs", "mha_variant_forward",
-             "The output of each head is [2, 6, 2], concatenated [2, 6, 4]. Columns 0 and 1 belong to head "
+             "The output of each head is [2, 6, 2]; concatenated, it is [2, 6, 4]. Columns 0 and 1 belong to head "
              "0, columns 2 and 3 to head 1. Nothing mixes the heads yet.");
     tour_color_heads(tour_show(t, "output", output, TOUR_SHAPE(BATCH, WORDS, D_OUT)), HEADS, HEAD_DIM);
     tour_count_layer(t, "a list of two heads");
 
     TOUR_TRY(stacked(t, WIDTH, WIDTH, 0, MHA_SCALE_D_OUT));
     TOUR_TRY(run_wide(t, wide));
-    tour_say(t, "Wider heads, another scale", "mha_stacked_heads_create (.scale_rule = MHA_SCALE_D_OUT)",
+    tour_say(t, "Wider heads, a different scale", "mha_stacked_heads_create (.scale_rule = MHA_SCALE_D_OUT)",
              "Two heads of width 3 on random tokens [2, 5, 6], with matrices initialized as in nn.Linear. "
              "One walk-through divides by sqrt(6) here, the width of all heads together, instead of "
-             "sqrt(3); the layer has an option for this rule, to print the same digits.");
+             "sqrt(3); the layer has an option for this rule, to reproduce the digits.");
     tour_show(t, "wide_output", wide, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 }
 
@@ -132,10 +131,10 @@ static void show_split(tour *t, const float *q)
              "another view of the same memory.");
     tour_color_heads(tour_show(t, "q_view", q, TOUR_SHAPE(BATCH, WORDS, HEADS, HEAD_DIM)), HEADS, HEAD_DIM);
 
-    tour_say(t, "Transpose", "MHA_STEP_Q of the trace",
-             "The head axis is moved before the word axis, [2, 2, 6, 2], so that each head is a matrix. For "
-             "the operator this too is only a matter of strides, so nothing is copied; the tour reshape "
-             "shows it element by element.");
+    tour_say(
+        t, "Transpose", "MHA_STEP_Q of the trace",
+        "The head axis is moved before the word axis, [2, 2, 6, 2], so that each head is a matrix. For the operator "
+        "this is also only a change of strides, without a copy; the tour reshape shows it element by element.");
     tour_color_heads(tour_show_trace(t, "q_heads", MHA_STEP_Q), HEADS, (int64_t)WORDS * HEAD_DIM);
 }
 
@@ -162,8 +161,8 @@ void tour_weight_split(tour *t)
     tour_show_trace(t, "context", MHA_STEP_CONTEXT);
 
     tour_say(t, "Output projection", "mha_weight_split_create, mha_variant_forward",
-             "output = context o_proj^T + bias, [2, 6, 4]: the only step that mixes the heads. It is "
-             "optional, and costs the parameters below; q, k and v cost the same as in the list of heads.");
+             "output = context o_proj^T + bias, [2, 6, 4]: the only step that mixes the heads. It is optional and adds "
+             "the parameters below; q, k and v have as many parameters as in the list of heads.");
     tour_show(t, "output", output, TOUR_SHAPE(BATCH, WORDS, D_OUT));
     tour_count_given(t, list);
     tour_count_layer(t, "one matrix, split");
@@ -171,7 +170,7 @@ void tour_weight_split(tour *t)
     TOUR_TRY(split(t, WIDTH, WIDTH, MHA_SCALE_D_OUT));
     TOUR_TRY(run_wide(t, wide));
     tour_say(
-        t, "Wider heads, another scale", "mha_weight_split_create (.scale_rule = MHA_SCALE_D_OUT)",
+        t, "Wider heads, a different scale", "mha_weight_split_create (.scale_rule = MHA_SCALE_D_OUT)",
         "Two heads of width 3 on random tokens [2, 5, 6], with scores divided by sqrt(6) as one walk-through does.");
     tour_show(t, "wide_output", wide, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 }

@@ -31,9 +31,9 @@ static void show_curve(tour *t)
         points[2 * n + 1] = pairs[2 * n];
     }
     tour_say(t, "The softmax curve", "mha_attention, .v_head_dim = 2",
-             "Softmax turns numbers into fractions that sum to 1: e^x of each, divided by the sum of all. "
-             "Of the two scores x and 0 the first one gets e^x / (e^x + 1), plotted for x from -5 to 5: one "
-             "half where they are equal, nearly 1 at x = 5. Column 0 is x, column 1 the fraction.");
+             "Softmax turns scores into fractions that sum to 1: e^x of each score, divided by the sum over all "
+             "scores. For the two scores x and 0 the first fraction is e^x / (e^x + 1), plotted for x from -5 to 5: "
+             "one half at x = 0, nearly 1 at x = 5. Column 0 is x, column 1 the fraction.");
     tour_show(t, "curve", points, TOUR_SHAPE(POINTS, 2))->look = TOUR_CURVE;
 }
 
@@ -64,14 +64,14 @@ static void show_beginning(tour *t, const tour_head *h)
 
     tour_say(t, "Three matrices", "mha_rng_rand",
              "One matrix each for queries, keys and values, initialized from [0, 1) after setting the seed "
-             "to 123 again. Training would change them; the initial values matter little.");
+             "to 123 again. Training would change them, so the initial values matter little.");
     tour_show(t, "w_q", h->w_q, TOUR_SHAPE(WIDTH, WIDTH));
     tour_show(t, "w_k", h->w_k, TOUR_SHAPE(WIDTH, WIDTH));
     tour_show(t, "w_v", h->w_v, TOUR_SHAPE(WIDTH, WIDTH));
 
     tour_say(t, "Queries, keys, values", "mha_linear_create_stack (.transposed = 1), mha_linear_forward",
-             "q = x w_q, k = x w_k, v = x w_v: [5, 4] times [4, 4] is [5, 4]. A query states what its word "
-             "looks for, a key what its word offers, a value what its word passes on.");
+             "q = x w_q, k = x w_k, v = x w_v: [5, 4] times [4, 4] is [5, 4]. A query represents what a word searches "
+             "for, a key what it can be found by, a value what it passes on.");
     tour_show(t, "q", h->q, TOUR_SHAPE(TOKENS, WIDTH));
     tour_show(t, "k", h->k, TOUR_SHAPE(TOKENS, WIDTH));
     tour_show(t, "v", h->v, TOUR_SHAPE(TOKENS, WIDTH));
@@ -88,22 +88,22 @@ void tour_self_attention(tour *t)
     TOUR_TRY(tour_head_attend(t, &h, &desc));
     tour_say(t, "Scores", "mha_attention, .scale = 1, .scores = MHA_SCORES_RAW",
              "q k^T: [5, 4] times [4, 5] is [5, 5]. Row i, column j is the dot product of query i and key "
-             "j: how well word j matches what word i looks for.");
+             "j: how well word j matches what word i searches for.");
     tour_name_words(t, tour_show(t, "scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
     desc.scale = 0;
     TOUR_TRY(tour_head_attend(t, &h, &desc));
     tour_say(t, "Scaled scores", "mha_attention, .scale = 0 (1 / sqrt of .head_dim)",
              "The scores are divided by sqrt(4) = 2. A dot product is a sum over the width, so wider heads "
-             "have larger scores. Divided by the square root of the width, their size does not depend on "
-             "it, and softmax does not saturate.");
+             "have larger scores. Dividing by the square root of the width makes their size independent of the width, "
+             "so softmax does not saturate.");
     tour_name_words(t, tour_show(t, "scaled_scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
     show_curve(t);
 
     tour_say(t, "Weights", "mha_attention, .outputs = MHA_ATTN_PROBS",
-             "Softmax of each row. Every row then sums to 1: it is the fraction of its attention that a "
-             "word gives to each word. The word \"upon\" gives %.4f to itself.",
+             "Softmax of each row. Every row then sums to 1: it contains the weight with which a word attends to each "
+             "word. The word \"upon\" attends to itself with weight %.4f.",
              (double)h.weights[TOKENS + 1]);
     tour_name_words(t, tour_show_weights(t, "weights", h.weights, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
@@ -128,14 +128,14 @@ static void show_mask(tour *t, const tour_head *given, const mha_attn_desc *desc
     for (int n = 0; n < TOKENS * TOKENS; n++)
         seen[n] = isinf(h.scores[n]) ? 0 : 1;
     tour_say(t, "The mask", "mha_attention, .causal = 1, .scores = MHA_SCORES_BIASED, queries of zeros",
-             "A model that generates text must not read ahead: word i may attend to words 0 to i. As ones "
-             "and zeros this is a lower triangle; as a bias added to the scores it is 0 for an unmasked "
+             "A model that generates text cannot read ahead: word i may attend to words 0 to i. As a mask of ones and "
+             "zeros this is a lower triangle; as a bias added to the scores it is 0 for an unmasked "
              "word and -inf for a masked one.");
     tour_name_words(t, tour_show_weights(t, "seen", seen, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
     tour_name_words(t, tour_show(t, "mask", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 }
 
-/* Masked keys and values may hold anything, even NaN. */
+/* Masked keys and values may contain any value, even NaN. */
 static void show_unread(tour *t, const tour_head *given, const mha_attn_desc *desc)
 {
     tour_head h = *given;
@@ -147,7 +147,7 @@ static void show_unread(tour *t, const tour_head *given, const mha_attn_desc *de
         same += memcmp(h.out + (ptrdiff_t)(i * WIDTH), given->out + (ptrdiff_t)(i * WIDTH), sizeof *h.out * WIDTH) == 0;
     tour_say(t, "Masked means unread", "mha_attention, .causal = 1",
              "The key and the value of the last word are NaN here. %d of 5 rows are bitwise unchanged: only "
-             "the last word attends to itself. A mask that multiplies by 0 would have spoiled all rows.",
+             "the last word attends to itself. Multiplying by a mask of zeros would make all rows NaN.",
              same);
     tour_show(t, "output_beside_nan", h.out, TOUR_SHAPE(TOKENS, WIDTH));
 }

@@ -38,7 +38,7 @@ void tour_batched_product(tour *t)
     TOUR_TRY(square(t, a, one));
     TOUR_TRY(square(t, second, other));
     tour_say(t, "Head by head", "mha_linear_create, mha_linear_forward",
-             "Each head times its transpose: [3, 4] times [4, 3] is [3, 3], the dot product of every pair "
+             "Each head is multiplied by its transpose: [3, 4] times [4, 3] is [3, 3], the dot product of every pair "
              "of rows.");
     tour_show(t, "first_head_res", one, TOUR_SHAPE(ROWS, ROWS));
     tour_show(t, "second_head_res", other, TOUR_SHAPE(ROWS, ROWS));
@@ -102,8 +102,8 @@ void tour_reshape(tour *t)
     tour_say(t, "transpose(0, 1)", "mha_attention, .q = {a, {0, 3, 6, 1}}",
              "Head axis first: head, word, feature, with strides (3, 6, 1). It is still the same memory, "
              "but each head is now a matrix [4, 3], as if the columns had been split. The operator accepts "
-             "such strides. The printed values are the ones it read: with attention of every word to itself "
-             "alone, the output is the values.");
+             "such strides. The printed values are those that it read: if every word attends only to itself, the "
+             "output equals the values.");
     tour_color_heads(tour_show(t, "heads", heads, TOUR_SHAPE(HEADS, WORDS, D)), HEADS, (int64_t)WORDS * D);
 
     const mha_view as_words = {merged, {by_word[0], by_word[1], by_word[2], by_word[3]}};

@@ -56,32 +56,31 @@ static const struct variant {
     mha_status (*make)(tour *t);
 } variants[] = {
     {"plain", "plain_output", "Plain multi-head attention", "mha_standard_mha_create",
-     "Four projections from 768 to 768 with biases, twelve heads of width 64. The number of heads "
-     "changes neither count.",
+     "Four projections from 768 to 768 with biases, twelve heads of width 64. The number of heads changes neither "
+     "parameters nor flops.",
      make_plain},
     {"head pruning", "pruned_output", "Dynamic head pruning", "mha_head_pruning_create (.prune_ratio = 0.25)",
      "A predictor scores the heads of each sequence, and nine of twelve are computed: fewer flops, "
-     "but not fewer parameters. The tour head-pruning has the steps.",
+     "but not fewer parameters. The tour head-pruning shows the steps.",
      make_pruning},
     {"grouped queries", "grouped_output", "Grouped queries", "mha_grouped_query_create (.num_kv_heads = 3)",
-     "Four query heads share one key/value head, so k_proj and v_proj have a quarter of the rows, "
-     "and the cache of a decoder is a quarter. The tour grouped-query has the steps.",
+     "Four query heads share one key/value head, so k_proj and v_proj have a quarter of the rows, and a decoder needs "
+     "a quarter of the cache. The tour grouped-query shows the steps.",
      make_grouped},
     {"multi-query", "multi_query_output", "One head of keys and values", "mha_grouped_query_create (.num_kv_heads = 1)",
      "All twelve query heads share one key/value head: the smallest possible cache.", make_multi_query},
     {"LLaMA", "llama_output", "LLaMA attention",
      "mha_llama_attention_create (.num_kv_heads = 3, .causal = 1, .rotary = 1)",
-     "Grouped queries without biases, with rotary positions and a cache. The tour llama-attention "
-     "has the steps.",
+     "Grouped queries without biases, with rotary positions and a cache. The tour llama-attention shows the steps.",
      make_llama},
     {"two of 12 experts", "experts_output", "Experts", "mha_moe_heads_create (.top_k = 2)",
      "Twelve heads are experts, each with its own projections; a router chooses two of them for "
-     "each sequence. The tour moe-heads has the steps.",
+     "each sequence. The tour moe-heads shows the steps.",
      make_moe},
     {"adaptive heads", "adaptive_output", "Number of heads per sequence",
      "mha_adaptive_heads_create (.head_options = {4, 8, 16})",
-     "A predictor chooses the number of heads that the width is split into; the matrices are those "
-     "of the plain layer. The tour adaptive-heads has the steps.",
+     "A predictor chooses the number of heads that the width is split into; the matrices are the same as in the plain "
+     "layer. The tour adaptive-heads shows the steps.",
      make_adaptive},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
@@ -127,6 +126,6 @@ void tour_variants(tour *t)
     if (x)
         walk(t, x, x + (ptrdiff_t)(TOKENS * D_MODEL));
     else
-        t->error = (mha_error){MHA_ERR_MEMORY, "no memory for the tokens of the tour"};
+        t->error = (mha_error){MHA_ERR_MEMORY, "out of memory for the tokens of the tour"};
     free(x);
 }

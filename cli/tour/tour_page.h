@@ -7,13 +7,13 @@
 /* The page before and after its tours, generated at build time from cli/tour/ (cmake/embed_page.cmake). */
 extern const unsigned char tour_page_before[], tour_page_after[]; /* terminated */
 
-/* Writes the page: texts, tensors, pictures and counts of all steps. */
+/* Writes the page: texts, tensors, images and counts of all steps. */
 void tour_put_page(FILE *out, tour *const *tours, int count);
 
 /* Writes text escaped for HTML; a shape such as [5, 4] stays on one line. */
 void tour_put_escaped(FILE *out, const char *text);
 
-/* Writes a tensor as a picture according to its look; nothing for TOUR_ROWS and TOUR_WHOLE. */
+/* Writes an image of a tensor according to its look; nothing for TOUR_ROWS and TOUR_WHOLE. */
 void tour_put_svg(FILE *out, const tour_tensor *tensor);
 
 #endif

@@ -1,4 +1,4 @@
-/* tour_svg.c - draws tensors as SVG: one picture per matrix of the last two axes. A map has a square per element;
+/* tour_svg.c - draws tensors as SVG: one image per matrix of the last two axes. A map has a square per element;
  * elements that belong to heads are cells with their values, colored by head; a curve is a line.
  *
  * Colors of squares are attributes; all other colors come from the style sheet of the page. */
@@ -25,7 +25,7 @@ void tour_put_escaped(FILE *out, const char *text)
     }
 }
 
-enum { MAPS = 16 }; /* maximum pictures of one tensor */
+enum { MAPS = 16 }; /* maximum number of images per tensor */
 
 /* Dark red at -1, white at 0, dark blue at 1: the ends of RdBu (Brewer 2002), interpolated linearly. */
 static color color_of_number(double x)
@@ -44,14 +44,14 @@ static double greatest(const tour_tensor *t)
     return most;
 }
 
-/* Rows and columns of each picture. A vector is one row. */
+/* Rows and columns of each image. A vector is one row. */
 static void extents(const tour_tensor *t, int64_t *rows, int64_t *columns)
 {
     *rows = t->rank > 1 ? t->shape[t->rank - 2] : 1;
     *columns = t->rank > 0 ? t->shape[t->rank - 1] : 1;
 }
 
-/* "[0, 1]": the index of picture `map` among the axes before the last two. */
+/* "[0, 1]": the index of image `map` among the axes before the last two. */
 static void put_index(FILE *out, const tour_tensor *t, int64_t map)
 {
     int64_t index[4];

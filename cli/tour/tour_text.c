@@ -104,5 +104,5 @@ void tour_put_text(const cli_session *s, const tour *t)
         if (step->counts_used > 0) put_counts(s, step);
     }
     fputc('\n', s->out);
-    cli_put_prose(s, 0, 0, "The same as a program: examples/%s", t->example);
+    cli_put_prose(s, 0, 0, "Equivalent program: examples/%s", t->example);
 }

@@ -4,8 +4,8 @@
 
 #include "tour/tour.h"
 
-/* X(name, walk, example, summary). Names of layers are those of docs/layers; the example is a program in examples/ that
- * does the same. */
+/* X(name, walk, example, summary). Layers are named as in docs/layers; the example is an equivalent program in
+ * examples/. */
 #define TOUR_MAP(X)                                                                                                    \
     X("self-attention", tour_self_attention, "one_head.c", "words, q k v, scores, softmax, output: one head by hand")  \
     X("causal-attention", tour_causal_attention, "mask_and_dropout.c",                                                 \
@@ -13,14 +13,14 @@
     X("dropout", tour_dropout, "mask_and_dropout.c", "dropout: random weights set to 0, the others scaled up")         \
     X("stacked-heads", tour_stacked_heads, "many_heads.c", "several heads as a list, their outputs concatenated")      \
     X("batched-product", tour_batched_product, "batched_product.c", "one product for all heads")                       \
-    X("reshape", tour_reshape, "split_heads.c", "how a row is split into heads and merged again")                      \
+    X("reshape", tour_reshape, "split_heads.c", "a row is split into heads and merged again")                          \
     X("weight-split", tour_weight_split, "many_heads.c", "one matrix for all heads, and an output projection")         \
     X("qkv-attention", tour_qkv_attention, "three_inputs.c",                                                           \
       "queries, keys and values from three inputs, and a padding mask")                                                \
     X("standard-mha", tour_standard_mha, "standard_mha.c",                                                             \
       "the baseline of the improved variants, with a mask of 0 and 1")                                                 \
     X("grouped-query", tour_grouped_query, "grouped_query.c", "query heads share keys and values")                     \
-    X("moe-heads", tour_moe_heads, "chosen_heads.c", "heads as experts, two of which a router chooses")                \
+    X("moe-heads", tour_moe_heads, "chosen_heads.c", "heads as experts, two of them chosen by a router")               \
     X("head-pruning", tour_head_pruning, "chosen_heads.c",                                                             \
       "each sequence keeps its highest-scoring heads; the others are not computed")                                    \
     X("adaptive-heads", tour_adaptive_heads, "chosen_heads.c", "the number of heads depends on the sequence")          \

@@ -21,13 +21,13 @@ static struct {
 
 static const struct poptOption options[] = {
     {"type", 0, POPT_ARG_STRING, &given.type, 0, "bpe: byte-level, as GPT-2 (default); wordpiece: as BERT", "TYPE"},
-    {"vocab-size", 0, POPT_ARG_STRING, &given.vocab_size, 0, "tokens to learn, special ones included", "N"},
+    {"vocab-size", 0, POPT_ARG_STRING, &given.vocab_size, 0, "tokens to learn, including special tokens", "N"},
     {"min-frequency", 0, POPT_ARG_STRING, &given.min_frequency, 0,
      "merge only pairs at least this frequent (default: 2)", "N"},
     {"special", 0, POPT_ARG_ARGV, &given.special, 0, "add a special token; may be repeated", "TOKEN"},
-    {"lowercase", 0, POPT_ARG_NONE, &given.lowercase, 0, "wordpiece: lower case, without accents", NULL},
-    {"alphabet", 0, POPT_ARG_STRING, &given.alphabet, 0, "wordpiece: the N most frequent characters only", "N"},
-    {"file", 'f', POPT_ARG_ARGV, &given.files, 0, "train on FILE, - is stdin; further arguments are more files",
+    {"lowercase", 0, POPT_ARG_NONE, &given.lowercase, 0, "wordpiece: convert to lower case and remove accents", NULL},
+    {"alphabet", 0, POPT_ARG_STRING, &given.alphabet, 0, "wordpiece: keep only the N most frequent characters", "N"},
+    {"file", 'f', POPT_ARG_ARGV, &given.files, 0, "train on FILE (- for stdin); further arguments are more files",
      "FILE"},
     POPT_TABLEEND};
 
@@ -163,7 +163,7 @@ static int check(const cli_session *s)
 {
     if (s->arg_count == 0 || strcmp(s->args[0], "train") != 0) return cli_usage(s, "the first argument must be train");
     if (!given.files && s->arg_count == 1 && !text_reader_piped())
-        return cli_usage(s, "no text: give one or more, or -f FILE");
+        return cli_usage(s, "missing text: give one or more texts, or -f FILE");
     if (!s->options.out) return cli_usage(s, "-o FOLDER is missing");
     if (strcmp(s->options.out, "-") == 0) return cli_usage(s, "-o requires a folder");
     int code = cli_check_out(s);
@@ -183,10 +183,10 @@ static int put_result(cli_session *s, const mha_tokenizer_train_options *o, cons
                       (json_int_t)t->merges, "rarest", (json_int_t)t->rarest, "words", (json_int_t)t->words, "distinct",
                       (json_int_t)t->distinct, "lines", (json_int_t)t->lines, "bytes", (json_int_t)t->bytes),
             false);
-    fprintf(s->out, "%s: %lld tokens, %lld of them characters\n", cli_out_name(s), (long long)t->tokens,
+    fprintf(s->out, "%s: %lld tokens, including %lld characters\n", cli_out_name(s), (long long)t->tokens,
             (long long)t->characters);
-    fprintf(s->out, "%strained on %lld words, %lld of them distinct; the last merged pair occurred %lld times%s\n",
-            cli_dim(s), (long long)t->words, (long long)t->distinct, (long long)t->rarest, cli_plain(s));
+    fprintf(s->out, "%strained on %lld words (%lld distinct); the last merged pair occurred %lld times%s\n", cli_dim(s),
+            (long long)t->words, (long long)t->distinct, (long long)t->rarest, cli_plain(s));
     return CLI_DONE;
 }
 
@@ -203,7 +203,7 @@ static int train(cli_session *s, const mha_tokenizer_train_options *o, mha_token
     mha_tokenizer_trained trained;
     mha_tokenizer_trainer_trained(trainer, &trained);
     if (trained.tokens < o->vocab_size)
-        cli_say(s, "only %lld tokens: no further pair occurs %lld times", (long long)trained.tokens,
+        cli_say(s, "only %lld tokens: no other pair occurs %lld times", (long long)trained.tokens,
                 (long long)(o->min_frequency ? o->min_frequency : 2));
     return put_result(s, o, &trained);
 }
@@ -242,9 +242,9 @@ const cli_command cli_tokenizer = {
         "tokens. The result equals that of the tokenizers library on the same lines, for any number of threads. Each "
         "line is a text. Files may have any size, are streamed, and must be UTF-8; memory grows with the number of "
         "distinct words.\n"
-        "FOLDER gets the files that mha, tokenizers and transformers load: tokenizer.json, tokenizer_config.json, "
+        "FOLDER receives the files that mha, tokenizers and transformers load: tokenizer.json, tokenizer_config.json, "
         "special_tokens_map.json, and vocab.json with merges.txt, or vocab.txt. It is written completely or not at "
-        "all. Special tokens have the first ids: <|endoftext|>, or [PAD] [UNK] [CLS] [SEP] [MASK], then those of "
+        "all. Special tokens have the first ids: <|endoftext|>, or [PAD] [UNK] [CLS] [SEP] [MASK], then the tokens of "
         "--special.\n"
         "--json prints {out, type, tokens, characters, merges, rarest, words, distinct, lines, bytes}; rarest is the "
         "frequency of the last merged pair.",

@@ -11,8 +11,7 @@
 
 static const struct poptOption options[] = {
     {"config", 0, POPT_ARG_STRING, &train_given.config, 0, "settings as JSON; options override them", "FILE"},
-    {"resume", 0, POPT_ARG_NONE, &train_given.resume, 0, "continue from the checkpoint in FOLDER, if there is one",
-     NULL},
+    {"resume", 0, POPT_ARG_NONE, &train_given.resume, 0, "continue from the checkpoint in FOLDER, if it exists", NULL},
     POPT_TABLEEND};
 
 #define GROUP(name)                                                \
@@ -71,7 +70,7 @@ static int put_result(cli_session *s, const train_run *run)
     if (!isnan(eval) && !run->teacher) fprintf(s->out, ", perplexity %.2f", exp(eval));
     if (!isnan(eval)) fputc('\n', s->out);
     const int code = train_run_put_gates(run);
-    fprintf(s->out, "%s%s of %lld parameters; %lld tokens, %.0f in a second%s\n", cli_dim(s), info->family,
+    fprintf(s->out, "%s%s of %lld parameters; %lld tokens, %.0f per second%s\n", cli_dim(s), info->family,
             (long long)info->parameters, (long long)r->tokens, rate, cli_plain(s));
     return code;
 }
@@ -81,7 +80,7 @@ static int take_folder(cli_session *s)
 {
     static char folder[PATH_MAX];
     const char *out = s->options.out;
-    size_t n = strlen(out), most = NAME_MAX - 32; /* leaves room for .NAME.tmp.PID and NAME.step-STEP */
+    size_t n = strlen(out), most = NAME_MAX - 32; /* leaves space for .NAME.tmp.PID and NAME.step-STEP */
     while (n > 0 && out[n - 1] == '/')
         n--;
     if (n >= sizeof folder) return cli_usage(s, "%s: the path is too long", cli_shown(out));
@@ -89,7 +88,7 @@ static int take_folder(cli_session *s)
     folder[n] = '\0';
     const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
     if (!*name || strlen(name) > most)
-        return cli_usage(s, "%s: the name of the folder must have 1 to %zu bytes", cli_shown(out), most);
+        return cli_usage(s, "%s: the folder name must be 1 to %zu bytes long", cli_shown(out), most);
     s->options.out = folder;
     return CLI_DONE;
 }
@@ -102,7 +101,7 @@ static int check(cli_session *s)
     const int code = take_folder(s);
     if (code != CLI_DONE) return code;
     if (train_run_is_link(s->options.out))
-        return cli_usage(s, "%s is a symbolic link, which is never overwritten: give the folder itself",
+        return cli_usage(s, "%s is a symbolic link, which is never overwritten: give the path of the folder",
                          cli_shown(out));
     if (train_given.resume) return CLI_DONE;
     if (!s->options.force && access(train_run_path(s, "training.json"), F_OK) == 0)
@@ -133,8 +132,8 @@ const cli_command cli_train = {
     .details =
         "FOLDER is a checkpoint for mha and transformers, plus optimizer state (training.safetensors), settings "
         "(training.json) and log (training.jsonl). It is replaced every --save-every steps, at the "
-        "end, and after Ctrl-C or SIGTERM; if the program is killed, the folder holds either the complete old or the "
-        "complete new checkpoint. --resume continues with its settings, bitwise identical to an uninterrupted run; "
+        "end, and after Ctrl-C or SIGTERM; if the program is killed, the folder contains either the complete old or "
+        "the complete new checkpoint. --resume continues with its settings, bitwise identical to an uninterrupted run; "
         "without a checkpoint it starts from the beginning.\n"
         "Decoders predict the next token, encoders the masked tokens. Texts (--documents) are concatenated, each "
         "followed by the end token, and split into sequences, which are read once per pass in an order that depends "

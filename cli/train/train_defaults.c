@@ -66,7 +66,8 @@ int train_settings_check(const cli_session *s, train_settings *t)
     if (code != CLI_DONE) return code;
     if (t->export_dtype && !t->export) return cli_usage(s, "--export-dtype requires --export");
     if (t->file.count && t->tokens.count) return cli_usage(s, "-f and --tokens are mutually exclusive");
-    if (!t->file.count && !t->tokens.count) return cli_usage(s, "no text: give one with -f FILE, or --tokens FILE");
+    if (!t->file.count && !t->tokens.count)
+        return cli_usage(s, "missing data: give texts with -f FILE, or ids with --tokens FILE");
     whole(&t->batch, 8);
     whole(&t->accumulate, 1);
     whole(&t->seed, 0);
@@ -119,7 +120,7 @@ long long train_settings_every(const train_settings *t, long long given)
     return t->steps < 10 ? 1 : t->steps > 10000 ? 1000 : t->steps / 10;
 }
 
-/* Dropout of one place; default: --dropout. */
+/* Returns one of the dropout rates; default: --dropout. */
 static double share(const train_settings *t, double own)
 {
     return isnan(own) ? t->dropout : own;

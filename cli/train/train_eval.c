@@ -29,7 +29,7 @@ int train_run_split(train_run *run)
     if (t->eval.count) return read_held(run);
     if (aside == 0) return CLI_DONE;
     if (aside == all)
-        return cli_error(run->s, CLI_REFUSED, "--eval-share %g of %lld sequences leaves none to train on",
+        return cli_error(run->s, CLI_REFUSED, "--eval-share %g of %lld sequences leaves no sequence to train on",
                          t->eval_share, (long long)all);
     run->judge = (train_span){run->data, all - aside, aside};
     run->learn.count = all - aside;

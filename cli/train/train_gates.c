@@ -26,7 +26,8 @@ int train_settings_check_gates(const cli_session *s, const train_settings *t)
     if (t->gates && strcmp(t->gates, "l0") == 0 && t->heads >= 0 && unused)
         return cli_usage(s, "%s has no effect with --gates l0 and --heads: the importance of a head sets its gate",
                          unused);
-    if (t->gates_only && t->gates_together) return cli_usage(s, "--gates-only and --gates-together are mutually exclusive");
+    if (t->gates_only && t->gates_together)
+        return cli_usage(s, "--gates-only and --gates-together are mutually exclusive");
     return CLI_DONE;
 }
 
@@ -36,8 +37,8 @@ static bool gates_come_first(const train_settings *t)
     return !t->gates_only && !t->gates_together && !(t->shape && t->gates_start == 0);
 }
 
-/* After the gates freeze, the other steps repair the loss: three quarters of them if weights are trained. With
- * --gates-only, l1 gates that stay open are still trained, for half of the steps; l0 gates are not, and use all steps.
+/* The steps after the gates freeze repair the loss: three quarters of the remaining steps if weights are trained. With
+ * --gates-only, open l1 gates are still trained for half of the steps; l0 gates have no such phase.
  */
 static long long find_end(const train_settings *t)
 {
@@ -57,7 +58,7 @@ int train_settings_fit_gates(const cli_session *s, train_settings *t)
             s, "--gates-end must be after --gates-start = %lld (got %lld): give more --steps, or a later --gates-end",
             t->gates_start, t->gates_end);
     if (t->heads < 0 || t->gates_end <= t->steps) return CLI_DONE;
-    return cli_usage(s, "--gates-end %lld is after the last of %lld steps: more than --heads %lld would stay open",
+    return cli_usage(s, "--gates-end %lld is after the last of %lld steps, so more than --heads %lld would stay open",
                      t->gates_end, t->steps, t->heads);
 }
 

@@ -8,7 +8,7 @@
 #include "output.h"
 #include "session.h"
 
-enum { PART_BYTES = 64 << 10 }; /* part size of a whole file, which is encoded in parts that end with a line */
+enum { PART_BYTES = 64 << 10 }; /* part size of a whole file; each part ends with a line */
 
 typedef struct reading {
     const cli_session *s;
@@ -40,7 +40,7 @@ static int finish(const cli_session *s, const mha_train_data_options *options, c
         cli_say(s, "%lld of %lld texts are longer than --length %lld and are truncated", (long long)info->truncated,
                 (long long)info->texts, (long long)options->length);
     if (info->length < options->length)
-        cli_say(s, "%s: using --length %lld instead of %lld: the data have only %lld tokens", text_reader_name(name),
+        cli_say(s, "%s: using --length %lld instead of %lld: the data contain only %lld tokens", text_reader_name(name),
                 (long long)info->length, (long long)options->length, (long long)info->tokens);
     return CLI_DONE;
 }
@@ -98,7 +98,7 @@ int train_inputs_texts(const cli_session *s, const mha_train_data_options *optio
 static int add_file(const cli_session *s, const char *path, mha_train_data *data)
 {
     mha_error error = {0};
-    if (strcmp(path, "-") == 0) return cli_usage(s, "--tokens -: ids are read from files");
+    if (strcmp(path, "-") == 0) return cli_usage(s, "--tokens must name a file of ids (got \"-\")");
     cli_signals_reading(path);
     const mha_status status = mha_train_data_add_file(data, path, &error);
     cli_progress_clear();

@@ -14,7 +14,7 @@
 /* The config.json keys of "gpt2:2x8x128" in each family; NULL if the family has no such key. */
 static const struct family {
     const char *name, *architecture, *layers, *heads, *width, *positions, *inner, *head_dim;
-    int inner_times; /* of the width, in eighths */
+    int inner_times; /* in eighths of the width */
 } families[] = {
     {"gpt2", "GPT2LMHeadModel", "n_layer", "n_head", "n_embd", "n_positions", NULL, NULL, 0},
     {"bert", "BertForMaskedLM", "num_hidden_layers", "num_attention_heads", "hidden_size", "max_position_embeddings",
@@ -32,8 +32,8 @@ enum { FAMILIES = sizeof families / sizeof *families };
 static int bad_shape(const cli_session *s, const char *text)
 {
     return cli_usage(s,
-                     "--shape must be FAMILY:LAYERSxHEADSxWIDTH, such as gpt2:2x8x128, with gpt2, bert, llama, "
-                     "mistral, qwen2 or qwen3 and a width of whole heads; or a config.json (got \"%s\")",
+                     "--shape must be FAMILY:LAYERSxHEADSxWIDTH, such as gpt2:2x8x128, where FAMILY is gpt2, bert, "
+                     "llama, mistral, qwen2 or qwen3 and HEADS divides WIDTH; or a config.json (got \"%s\")",
                      cli_shown(text));
 }
 
@@ -122,7 +122,7 @@ static int complete(const cli_session *s, const train_settings *t, const mha_tok
             set_missing(config, families[n].positions, json_integer(t->length > 0 ? t->length : 128));
     const char *const end_keys[] = {"bos_token_id", "eos_token_id"};
     for (int n = 0; n < 2 && !encoder;
-         n++) /* without a tokenizer null: the family's default id may exceed the vocabulary */
+         n++) /* null without a tokenizer: the family's default id may exceed the vocabulary */
         set_missing(config, end_keys[n], end < 0 ? json_null() : json_integer(end));
     const int32_t padding = find_token(tokenizer, (const char *const[]){"[PAD]", "<pad>", NULL});
     if (encoder) set_missing(config, "pad_token_id", padding < 0 ? json_null() : json_integer(padding));
@@ -138,7 +138,7 @@ static int create(cli_session *s, const train_settings *t, json_t *config, mha_m
     const mha_status status = mha_model_create(s->ctx, text, &o, model, &error);
     free(text);
     if (status == MHA_OK) return CLI_DONE;
-    static const char file[] = "config.json: "; /* the library's name of a config without a folder */
+    static const char file[] = "config.json: "; /* the library's name for a config without a folder */
     if (strncmp(error.message, file, strlen(file)) != 0) return cli_refuse(s, &error);
     return cli_error(s, CLI_REFUSED, "--shape: %s", error.message + strlen(file));
 }
@@ -166,12 +166,11 @@ int train_model_open(cli_session *s, const train_settings *t, mha_model **model)
 {
     char path[PATH_MAX];
     if (t->from && (t->shape || t->tokenizer || t->vocab > 0))
-        return cli_usage(s, "--from defines shape and tokenizer: it excludes --%s",
+        return cli_usage(s, "--from defines shape and tokenizer: --%s does not apply",
                          t->shape       ? "shape"
                          : t->tokenizer ? "tokenizer"
                                         : "vocab");
-    if (!t->from && !t->shape)
-        return cli_usage(s, "missing model: give --from MODEL, or --shape SHAPE for a new one");
+    if (!t->from && !t->shape) return cli_usage(s, "missing model: give --from MODEL, or --shape SHAPE for a new one");
     if (t->shape) return make(s, t, model);
     const int code = cli_model_find(s, t->from);
     if (code != CLI_DONE) return code;
@@ -203,7 +202,7 @@ static int find_end(const cli_session *s, const train_settings *t, const mha_mod
     if (t->end_token) return CLI_DONE;
     form->data.end = config_end(model);
     if (form->data.end < 0) form->data.end = find_token(form->data.tokenizer, ends);
-    return form->data.end >= 0 ? CLI_DONE : cli_usage(s, "missing token that ends a text: give --end-token TOKEN");
+    return form->data.end >= 0 ? CLI_DONE : cli_usage(s, "missing end-of-text token: give --end-token TOKEN");
 }
 
 static int find_encoder_tokens(const cli_session *s, train_form *form)
@@ -235,7 +234,7 @@ int train_form_find(const cli_session *s, const train_settings *t, const mha_mod
                          .masks = !info->causal && train_settings_labels(t)};
     form->data.texts_apart = !form->data.causal && !form->masks && t->file.count;
     if (t->file.count && !form->data.tokenizer)
-        return cli_error(s, CLI_REFUSED, "missing tokenizer of the texts: give --tokenizer FOLDER");
+        return cli_error(s, CLI_REFUSED, "missing tokenizer for the texts: give --tokenizer FOLDER");
     if (t->length > info->max_positions)
         return cli_usage(s, "--length must be at most the %lld tokens of the model (got %lld)",
                          (long long)info->max_positions, t->length);

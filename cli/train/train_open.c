@@ -36,11 +36,11 @@ static int open_new(train_run *run, mha_model **model)
 {
     const int code = train_model_open(run->s, &run->t, model);
     if (code != CLI_DONE || run->teacher || mha_model_describe(*model)->logits) return code;
-    return cli_error(run->s, CLI_REFUSED, "%s has no language-model head: it can only be trained with --teacher",
+    return cli_error(run->s, CLI_REFUSED, "%s has no language-model head: training it requires --teacher",
                      cli_shown(run->s->model_name));
 }
 
-/* Opens the model; when resuming, without its weights, which the trainer reads. */
+/* Opens the model. If the run is resumed, the trainer reads the weights later. */
 static int open_model(train_run *run, mha_model **model)
 {
     cli_session *s = run->s;
@@ -94,7 +94,7 @@ static int fit_models(train_run *run, const mha_model *model)
 static int open_both(train_run *run)
 {
     mha_model *model = NULL;
-    int code = train_run_open_teacher(run); /* the session then names the model again */
+    int code = train_run_open_teacher(run); /* makes the session name the model again */
     if (code == CLI_DONE) code = open_model(run, &model);
     if (code == CLI_DONE) code = fit_models(run, model);
     if (code == CLI_DONE) code = open_data(run, model);
@@ -140,7 +140,7 @@ static int create_log(train_run *run)
     return mha_train_log_create(run->s->ctx, &run->log, &error) == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
 }
 
-/* A log that its owner has moved away begins at the step of the checkpoint. */
+/* If the user has moved the log away, it begins at the step of the checkpoint. */
 static int begin_log(train_run *run, const char *path)
 {
     mha_error error = {0};
@@ -157,8 +157,8 @@ static int begin_log(train_run *run, const char *path)
     return mha_train_log_add(run->log, &now, &error) == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
 }
 
-/* Reads the log of the checkpoint, and appends to it. A symbolic link is read but not written: the next checkpoint
- * replaces it. */
+/* Reads the log of the checkpoint and opens it for appending. A symbolic link is read but not written: the next
+ * checkpoint replaces it. */
 static int resume_log(train_run *run, const char *path)
 {
     mha_error error = {0};

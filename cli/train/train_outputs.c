@@ -19,7 +19,7 @@ int train_run_refuse(const cli_session *s, const mha_error *error)
 {
     static const struct {
         const char *fields, *options;
-    } ends[] = {{"; resume or overwrite must be 1", ": --resume continues it, --force starts again"},
+    } ends[] = {{"; resume or overwrite must be 1", ": --resume continues it, --force starts over"},
                 {"; set overwrite to 1 to replace it", "; --force replaces it"}};
     for (size_t n = 0; n < sizeof ends / sizeof *ends; n++)
         if (cli_ends(error->message, ends[n].fields))
@@ -30,8 +30,8 @@ int train_run_refuse(const cli_session *s, const mha_error *error)
 
 /* ---- places ---- */
 
-/* Resolves a path to an absolute one without links, also for a file that does not exist yet. False if its folder does
- * not exist either. */
+/* Resolves a path to an absolute path without links, even if the file does not exist yet. Returns false if its
+ * folder does not exist. */
 static bool find_place(const char *path, char place[PATH_MAX])
 {
     char parent[PATH_MAX], name[PATH_MAX]; /* dirname and basename modify their argument */
@@ -51,7 +51,7 @@ static bool is_within(const char *path, const char *other)
     return strncmp(a, b, n) == 0 && (!a[n] || a[n] == '/');
 }
 
-/* Checks that the run may write to `path`. It may replace its own earlier output, `named`. */
+/* Checks that the run may write to `path`. The run may replace its own earlier output, `named`. */
 static int check_free(const train_run *run, const char *option, const char *path, const char *named)
 {
     if (run->s->options.force || (named && strcmp(path, named) == 0) || access(path, F_OK) != 0) return CLI_DONE;
@@ -88,7 +88,7 @@ static int check_list(const cli_session *s, const char *output, const char *path
     return code;
 }
 
-/* Checks that `path`, named by the option `output`, is not an input of the run. The settings hold the inputs of
+/* Checks that `path`, named by the option `output`, is not an input of the run. The settings contain the inputs of
  * --config and training.json. A resumed run does not read the model it started from. */
 static int check_inputs(const train_run *run, const char *output, const char *path, const char *from)
 {

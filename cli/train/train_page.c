@@ -1,5 +1,5 @@
 /* train_page.c - writes the log as data of the page. Long logs are thinned: a point is the mean of several steps, so
- * that there are at most a few hundred points. */
+ * there are at most a few hundred points. */
 #include "train/train_page.h"
 
 #include <math.h>

@@ -26,7 +26,7 @@ static bool is_due(const train_run *run, int64_t step, long long every)
     return step % train_settings_every(&run->t, every) == 0 || step == run->t.steps;
 }
 
-/* Adds a record to the log, with what is measured at intervals. */
+/* Adds a record to the log, with evaluations and samples when they are due. */
 static int record(train_run *run, const mha_train_record *of_step)
 {
     mha_error error = {0};
@@ -45,7 +45,7 @@ static int record(train_run *run, const mha_train_record *of_step)
 static int lose(const train_run *run, const mha_error *error)
 {
     const int code = cli_fail(run->s, error);
-    cli_say(run->s, "%s holds the last checkpoint", cli_shown(run->s->options.out));
+    cli_say(run->s, "%s contains the last checkpoint", cli_shown(run->s->options.out));
     return code;
 }
 
@@ -67,8 +67,8 @@ static int take_step(train_run *run)
     return record(run, &r);
 }
 
-/* Saves a checkpoint only if its weights are finite: the report of a step is of the weights before it, so the updated
- * weights are tested on the data of the next step. */
+/* Saves a checkpoint only if its weights are finite: the loss of a step belongs to the weights before the step, so
+ * the updated weights are tested on the data of the next step. */
 static int save(train_run *run)
 {
     mha_error error = {0};
@@ -77,7 +77,7 @@ static int save(train_run *run)
     if (mha_trainer_loss(run->trainer, run->batches, run->t.accumulate, NULL, NULL, &error) != MHA_OK)
         return lose(run, &error);
     code = train_run_save(run);
-    if (code != CLI_DONE) cli_say(run->s, "%s holds the last checkpoint", cli_shown(run->s->options.out));
+    if (code != CLI_DONE) cli_say(run->s, "%s contains the last checkpoint", cli_shown(run->s->options.out));
     return code;
 }
 

@@ -27,7 +27,7 @@ typedef struct train_run {
     const char *name;       /* last path component of -o */
     mha_train_store *store; /* the folder of -o */
     train_form form;
-    mha_train_data *data, *held; /* held: of --eval, or NULL */
+    mha_train_data *data, *held; /* held: data of --eval, or NULL */
     train_span learn, judge;     /* disjoint ranges to train on and to evaluate on */
     train_prompt *prompts;       /* [t.sample.count] */
     mha_train_sample *samples;   /* [t.sample.count]: the newest text of each prompt */
@@ -35,11 +35,11 @@ typedef struct train_run {
     mha_trainer *trainer;
     mha_model *teacher;           /* NULL if not given */
     char teacher_digest[17];      /* digest of its config and weights */
-    bool goes_on;                 /* resumes from the existing checkpoint */
+    bool goes_on;                 /* true if the run resumes from the existing checkpoint */
     json_t *was;                  /* its training.json, until the first step; else NULL */
     double start;                 /* cli_seconds() minus the seconds of earlier runs */
     int64_t begun;                /* steps taken by earlier runs */
-    bool own_export;              /* the folder of --export may be replaced */
+    bool own_export;              /* true if the folder of --export may be replaced */
     long long was_heads, was_end; /* --heads and --gates-end of the checkpoint */
 
     /* Input of a step: [accumulate] batches of [batch, length] ids. */
@@ -54,7 +54,8 @@ static inline const mha_train_record *train_run_last(const train_run *run)
     return mha_train_log_record(run->log, mha_train_log_count(run->log) - 1);
 }
 
-/* Opens the run up to its first step. Free in any case. All functions here return an exit code unless stated. */
+/* Opens the run up to its first step. The caller must free it even after an error. All functions here return an exit
+ * code unless stated. */
 int train_run_open(cli_session *s, bool resume, const char *config, train_run *run);
 int train_run_free(train_run *run);
 
@@ -64,14 +65,14 @@ int train_run_open_teacher(train_run *run);
 /* Checks that the teacher has the tokens of the model, if both have a tokenizer. */
 int train_run_check_teacher(const train_run *run, const mha_model *model);
 
-/* Reads a sequence into slot `place` of the batches. For encoders, masks tokens selected by `index`, the number of the
- * sequence since the start of the run, negative for held-out sequences (train_batch.c). */
+/* Reads a sequence into slot `place` of the batches. For encoders, masks tokens selected by `index`, the index of
+ * the sequence since the start of the run, negative for held-out sequences (train_batch.c). */
 int train_batch_put(train_run *run, const mha_train_data *data, int64_t sequence, int64_t index, int64_t place);
 /* Reads all sequences of a step, which depend only on its number. The second function counts their tokens. */
 int train_batch_fill(train_run *run, int64_t step);
 int64_t train_batch_tokens(const train_run *run);
 
-/* Trains until all steps are taken or a signal arrives, with checkpoints between and at the end. */
+/* Trains until all steps are taken or a signal arrives; saves checkpoints at intervals and at the end. */
 int train_run_steps(train_run *run);
 
 /* Splits the data into training and held-out sequences (train_eval.c); computes the mean loss on the held-out ones.
@@ -79,8 +80,8 @@ int train_run_steps(train_run *run);
 int train_run_split(train_run *run);
 int train_run_evaluate(train_run *run, double *loss);
 
-/* Tokenizes --sample; generates the continuations, also to stderr, as samples of the record, which the run owns. A
- * signal leaves none (train_sample.c). */
+/* Tokenizes --sample; generates the continuations, also to stderr, as samples of the record, which the run owns.
+ * After a signal there are none (train_sample.c). */
 int train_run_prompts(train_run *run);
 int train_run_sample(train_run *run, mha_train_record *r);
 void train_run_free_prompts(train_run *run);
@@ -93,8 +94,8 @@ void train_run_keep_settled(train_run *run);
 int train_run_put_gates(const train_run *run);
 int train_run_add_gates(const train_run *run, json_t *result);
 
-/* Reports an error of a store or a log. Where the library requires the field `overwrite` or `resume`, options of this
- * program take its place (train_outputs.c). */
+/* Reports an error of a store or a log. Messages name the options of this program instead of the library's fields
+ * `overwrite` and `resume` (train_outputs.c). */
 int train_run_refuse(const cli_session *s, const mha_error *error);
 
 /* Checks that -o, --export and --log may be written and are not inputs of the run. `export` and `log` are the paths
@@ -103,7 +104,7 @@ int train_places_check(train_run *run, const char *export, const char *log);
 
 /* Saves a checkpoint (train_save.c). */
 int train_run_save(train_run *run);
-/* Writes the model of --export. The second function tells whether a folder is an export of this run. */
+/* Writes the model of --export. The second function returns true if a folder is an export of this run. */
 int train_run_export(const train_run *run);
 bool train_run_is_export(const train_run *run, const char *folder);
 bool train_run_is_link(const char *path);

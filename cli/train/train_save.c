@@ -94,7 +94,7 @@ int train_run_save(train_run *run)
 
 /* ---- export ---- */
 
-/* The file that identifies an export of this run: it holds the digest of the data. */
+/* The file that identifies an export of this run. It contains the digest of the data. */
 #define MARK "training.export"
 enum { MARK_BYTES = 64 };
 
@@ -160,7 +160,7 @@ static bool is_of_model(const char *key)
     return found;
 }
 
-/* A setting as text, for the caller to free. */
+/* Returns a setting as text. The caller must free it. */
 static char *value_text(const json_t *value)
 {
     return value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6)) : strdup("not set");
@@ -190,7 +190,8 @@ int train_run_tell_changes(train_run *run)
     return CLI_DONE;
 }
 
-/* Compares the data with those of the checkpoint; if they differ, checks for the same tokens in other sequences. */
+/* Compares the data with the data of the checkpoint. If they differ, checks for the same tokens in different
+ * sequences. */
 static int compare(const train_run *run, const char *key, const mha_train_data *data, bool *same, bool *cut_anew)
 {
     const json_t *was = json_object_get(run->was, key);
@@ -208,11 +209,9 @@ static int refuse_data(const train_run *run, bool cut_anew)
     const char *option = run->t.file.count ? "-f" : "--tokens";
     if (cut_anew)
         return cli_error(run->s, CLI_REFUSED,
-                         "--length %lld splits the data differently from the checkpoint: repeat them with %s "
-                         "to continue anyway",
+                         "--length %lld splits the data differently from the checkpoint: repeat %s to continue anyway",
                          run->t.length, option);
-    return cli_error(run->s, CLI_REFUSED, "data changed since the checkpoint: repeat them with %s to continue anyway",
-                     option);
+    return cli_error(run->s, CLI_REFUSED, "data changed since the checkpoint: repeat %s to continue anyway", option);
 }
 
 static int compare_data(const train_run *run)
@@ -240,8 +239,7 @@ static int compare_teacher(const train_run *run)
     if (!run->t.names_teacher)
         return cli_error(
             s, CLI_REFUSED,
-            "the model in %s differs from the teacher of the checkpoint: repeat it with --teacher to continue "
-            "anyway",
+            "the model in %s differs from the teacher of the checkpoint: repeat --teacher to continue anyway",
             cli_shown(run->t.teacher));
     if (was) cli_say(s, "teacher changed: results will differ from an uninterrupted run");
     return CLI_DONE;

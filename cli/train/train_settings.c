@@ -140,7 +140,7 @@ static int take_list(const cli_session *s, const char *name, const row *r, const
     train_list *list = at(t, r);
     const bool one = json_is_string(value);
     const size_t count = one ? 1 : json_array_size(value);
-    if (!one && !json_is_array(value)) return wants(s, name, r, "a string or a list of them");
+    if (!one && !json_is_array(value)) return wants(s, name, r, "a string or a list of strings");
     free_list(list);
     int code = CLI_DONE;
     for (size_t i = 0; i < count && code == CLI_DONE; i++) {
@@ -183,7 +183,7 @@ int train_settings_take(const cli_session *s, const char *name, const json_t *ob
     return CLI_DONE;
 }
 
-/* --steps and --epochs set the same thing: giving one clears the other. */
+/* --steps and --epochs are alternatives: giving one clears the other. */
 static int choose_extent(const cli_session *s, bool steps, bool epochs, train_settings *t)
 {
     if (steps && epochs) return cli_usage(s, "steps and epochs are mutually exclusive");
@@ -192,7 +192,7 @@ static int choose_extent(const cli_session *s, bool steps, bool epochs, train_se
     return CLI_DONE;
 }
 
-/* Data named here replace the checkpoint's data of the other kind (texts or token files). */
+/* Data given now replace data of the other kind (texts or token files) in the checkpoint. */
 static void name_data(bool file, bool tokens, bool eval, train_settings *t)
 {
     if (file && !tokens) free_list(&t->tokens);
@@ -219,7 +219,7 @@ int train_settings_load(const cli_session *s, const char *path, train_settings *
     return code;
 }
 
-/* The strings of a setting: none, one, or a list. */
+/* Returns the strings of a setting: none, one, or a list. */
 static char *const *texts_of(const train_settings *t, const row *r, int *count)
 {
     const train_list *list = at(t, r);
@@ -315,7 +315,7 @@ int train_settings_take_options(const cli_session *s, train_settings *t)
     int code = choose_extent(s, train_given.steps != NULL, train_given.epochs != NULL, t);
     name_data(train_given.file != NULL, train_given.tokens != NULL, train_given.eval != NULL, t);
     t->names_teacher |= train_given.teacher != NULL;
-    if (train_given.from && s->options.model) return cli_usage(s, "-m and --from mean the same: give only one");
+    if (train_given.from && s->options.model) return cli_usage(s, "-m and --from are synonyms: give only one");
     const bool dash = s->arg_count == 1 && strcmp(s->args[0], "-") == 0; /* means -f - */
     if (s->arg_count && !train_given.file && train_given.tokens)
         return cli_usage(s, "unexpected argument \"%s\": each file of ids requires its own --tokens",

@@ -35,12 +35,12 @@
     X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "seed of initialization, order, masks, dropout, samples (default: 0)", \
       "SEED")                                                                                                        \
     X(TEXT, dtype, 0, "dtype", 0, 0, "type of matrix products: f32 (default) or bf16; weights are f32", "TYPE")      \
-    X(FLAG, recompute, 0, "recompute", 0, 0, "recompute activations: less memory, a quarter more work", NULL)
+    X(FLAG, recompute, 0, "recompute", 0, 0, "recompute activations: less memory, about 25 % more computation", NULL)
 /* The optimizer. */
 #define TRAIN_SETTINGS_ADAMW(X)                                                                                    \
     X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "largest learning rate (default: 0.001, with --from 0.00005)", "X")     \
     X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "steps of warm-up to that rate (default: a fiftieth of all)", "N") \
-    X(TEXT, schedule, 0, "schedule", 0, 0, "schedule after the warm-up: cosine (default), constant", "HOW")        \
+    X(TEXT, schedule, 0, "schedule", 0, 0, "schedule after the warm-up: cosine (default) or constant", "HOW")      \
     X(NUMBER, floor, 0, "floor", 0, 1e6, "final rate of the cosine (default: a tenth of --rate)", "X")             \
     X(NUMBER, decay, 0, "decay", 0, 1e6, "weight decay (default: 0.1)", "X")                                       \
     X(TEXT, decays, 0, "decays", 0, 0, "parameters with weight decay: matrices (default), dense, all", "WHAT")     \
@@ -49,27 +49,28 @@
     X(NUMBER, clip, 0, "clip", 0, 1e30, "clip gradients to this norm, 0 = never (default: 1)", "X")                \
     X(TEXTS, freeze, 0, "freeze", 0, 0, "frozen tensors: a name, \"*end\" or \"begin*\"", "NAME")
 /* Dropout. */
-#define TRAIN_SETTINGS_DROPOUT(X)                                                                                      \
-    X(NUMBER, dropout, 0, "dropout", 0, 0.99, "dropout rate of all three places below (default: 0)", "P")              \
-    X(NUMBER, embedding_dropout, 0, "embedding-dropout", 0, 0.99, "dropout rate of embeddings (default: --dropout)",   \
-      "P")                                                                                                             \
-    X(NUMBER, attention_dropout, 0, "attention-dropout", 0, 0.99, "dropout rate of attention weights (likewise)", "P") \
-    X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99,                                                        \
+#define TRAIN_SETTINGS_DROPOUT(X)                                                                                    \
+    X(NUMBER, dropout, 0, "dropout", 0, 0.99, "dropout rate of the three options below (default: 0)", "P")           \
+    X(NUMBER, embedding_dropout, 0, "embedding-dropout", 0, 0.99, "dropout rate of embeddings (default: --dropout)", \
+      "P")                                                                                                           \
+    X(NUMBER, attention_dropout, 0, "attention-dropout", 0, 0.99,                                                    \
+      "dropout rate of attention weights (default: --dropout)", "P")                                                 \
+    X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99,                                                      \
       "dropout rate of the outputs added to the residual stream (likewise)", "P")
 /* Pruning of heads by gates. */
-#define TRAIN_SETTINGS_GATES(X)                                                                                      \
-    X(TEXT, gates, 0, "gates", 0, 0, "prune heads while training, with gates that learn to close: l0 or l1", "KIND") \
-    X(WHOLE, heads, 0, "heads", 1, 1 << 20,                                                                          \
-      "number of heads that stay open (default: as many as --gate-penalty leaves)", "N")                             \
-    X(NUMBER, gate_penalty, 0, "gate-penalty", 1e-8, 1e3,                                                            \
-      "penalty per open head; with l1 and --heads the initial one (default: 0.01)", "X")                             \
-    X(NUMBER, gate_rate, 0, "gate-rate", 1e-8, 1e3, "learning rate of the gates (default: 0.1)", "X")                \
-    X(WHOLE, gates_start, 0, "gates-start", 0, 1LL << 40,                                                            \
-      "steps before the gates are trained (default: the steps taken)", "N")                                          \
-    X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40,                                                                \
-      "step after which gates are frozen (default: a quarter of the rest)", "N")                                     \
-    X(FLAG, gates_together, 0, "gates-together", 0, 0,                                                               \
-      "train weights and gates together; by default the gates come first", NULL)                                     \
+#define TRAIN_SETTINGS_GATES(X)                                                                          \
+    X(TEXT, gates, 0, "gates", 0, 0, "prune heads while training, with learned gates: l0 or l1", "KIND") \
+    X(WHOLE, heads, 0, "heads", 1, 1 << 20,                                                              \
+      "number of heads that stay open (default: as many as --gate-penalty leaves)", "N")                 \
+    X(NUMBER, gate_penalty, 0, "gate-penalty", 1e-8, 1e3,                                                \
+      "penalty per open head; with l1 and --heads the initial penalty (default: 0.01)", "X")             \
+    X(NUMBER, gate_rate, 0, "gate-rate", 1e-8, 1e3, "learning rate of the gates (default: 0.1)", "X")    \
+    X(WHOLE, gates_start, 0, "gates-start", 0, 1LL << 40,                                                \
+      "steps before the gates are trained (default: the steps taken)", "N")                              \
+    X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40,                                                    \
+      "step after which gates are frozen (default: a quarter of the rest)", "N")                         \
+    X(FLAG, gates_together, 0, "gates-together", 0, 0,                                                   \
+      "train weights and gates together; by default the gates come first", NULL)                         \
     X(FLAG, gates_only, 0, "gates-only", 0, 0, "train the gates only; weights are frozen", NULL)
 /* Distillation. */
 #define TRAIN_SETTINGS_TEACHER(X)                                                                                    \
@@ -90,7 +91,7 @@
     X(WHOLE, eval_every, 0, "eval-every", 1, 1LL << 40, "steps between evaluations (default: as --save-every)", "N") \
     X(WHOLE, eval_sequences, 0, "eval-sequences", 1, 1LL << 40, "sequences per evaluation (default: 512, or all)",   \
       "N")                                                                                                           \
-    X(TEXTS, sample, 0, "sample", 0, 0, "let a decoder continue this text; may be repeated", "TEXT")                 \
+    X(TEXTS, sample, 0, "sample", 0, 0, "sample continuations of this text (decoders); may be repeated", "TEXT")     \
     X(WHOLE, sample_every, 0, "sample-every", 1, 1LL << 40, "steps between samples (default: as --save-every)", "N") \
     X(WHOLE, sample_tokens, 0, "sample-tokens", 1, 1 << 20, "tokens per sample (default: 40)", "N")                  \
     X(NUMBER, temperature, 0, "temperature", 0, 1e6, "temperature of samples, 0 = greedy (default: 0.8)", "X")
@@ -101,7 +102,7 @@
     X(WHOLE, keep, 0, "keep", 0, 1 << 20, "older checkpoints to keep, as FOLDER.step-STEP (default: none)", "N")     \
     X(PATH, export, 0, "export", 0, 0, "also write the model without training state at the end", "FOLDER")           \
     X(TEXT, export_dtype, 0, "export-dtype", 0, 0, "type of the exported weights: bf16 (default), f16, f32", "TYPE") \
-    X(PATH, log, 0, "log", 0, 0, "also write the log there: .jsonl or .csv", "FILE")
+    X(PATH, log, 0, "log", 0, 0, "also write the log to this file: .jsonl or .csv", "FILE")
 /* All of them. */
 #define TRAIN_SETTINGS_MAP(X) \
     TRAIN_SETTINGS_MODEL(X)   \
@@ -121,8 +122,8 @@ typedef struct train_list {
 
 /* C type of a setting of each kind. */
 #define TRAIN_VALUE_TEXT char *
-#define TRAIN_VALUE_SHAPE char * /* from a JSON object: its text, which begins with { */
-#define TRAIN_VALUE_PATH char *  /* absolute, so that a run can be resumed from any folder */
+#define TRAIN_VALUE_SHAPE char * /* if set from a JSON object: its text, which begins with { */
+#define TRAIN_VALUE_PATH char *  /* absolute, so the run can be resumed from any folder */
 #define TRAIN_VALUE_TEXTS train_list
 #define TRAIN_VALUE_PATHS train_list
 #define TRAIN_VALUE_WHOLE long long
@@ -183,14 +184,14 @@ int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t seq
 int train_settings_check_gates(const cli_session *s, const train_settings *t);
 int train_settings_fit_gates(const cli_session *s, train_settings *t);
 mha_train_gates train_settings_gates_of(const train_settings *t);
-/* Lists the keys of derived settings for training.json; on reading, marks these settings as not given. */
+/* Writes the keys of derived settings to training.json; on reading, marks these settings as not given. */
 json_t *train_settings_following(const train_settings *t);
 void train_settings_unset(train_settings *t, const json_t *keys);
 /* The value of --save-every, --eval-every or --sample-every; the default is derived from the current number of steps.
  */
 long long train_settings_every(const train_settings *t, long long given);
-/* Settings of a teacher (train_teacher.c): check them, set default weights (`logits` = both models have logits), tell
- * whether an encoder needs labels, convert to library options. */
+/* Settings of a teacher (train_teacher.c): check them, set default weights (`logits` = both models have logits),
+ * return whether an encoder needs labels, convert to library options. */
 int train_settings_check_teacher(const cli_session *s, const train_settings *t);
 void train_settings_fit_teacher(train_settings *t, bool logits);
 bool train_settings_labels(const train_settings *t);
@@ -200,8 +201,8 @@ mha_train_options train_settings_options_of(const train_settings *t);
 
 /* Marks all settings as not given. */
 void train_settings_none(train_settings *t);
-/* Reads settings from an object; `name` is its file, for messages. Free *t in any case. Returns an exit code, as the
- * functions below. */
+/* Reads settings from an object; `name` is its file, for messages. The caller must free *t even after an error.
+ * Returns an exit code, like the functions below. */
 int train_settings_take(const cli_session *s, const char *name, const json_t *object, train_settings *t);
 /* Reads the file of --config. */
 int train_settings_load(const cli_session *s, const char *path, train_settings *t);

@@ -53,7 +53,7 @@ mha_model_distill train_settings_distill_of(const train_settings *t)
 
 /* ---- the model ---- */
 
-/* The first id whose token differs, among the ids of both; -1 if none differs. */
+/* Returns the first id whose token differs between the tokenizers, among their common ids; -1 if none. */
 static int32_t first_difference(const mha_tokenizer *a, const mha_tokenizer *b)
 {
     for (int32_t id = 0; id < mha_tokenizer_size(a) && id < mha_tokenizer_size(b); id++) {
@@ -95,7 +95,7 @@ int train_run_find_teacher(train_run *run)
     if (!t->teacher) return CLI_DONE;
     const int code = cli_model_find(s, t->teacher);
     char *folder =
-        code == CLI_DONE ? realpath(s->model, NULL) : NULL; /* absolute, so that a run can be resumed from any folder */
+        code == CLI_DONE ? realpath(s->model, NULL) : NULL; /* absolute, so the run can be resumed from any folder */
     if (!folder) return code;                               /* a missing folder is reported when it is opened */
     free(t->teacher);
     s->model = t->teacher = folder;

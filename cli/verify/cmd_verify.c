@@ -49,9 +49,9 @@ const cli_command cli_verify = {
         "Without --golden, compares every instruction set of this CPU with double precision on fixed problems.\n"
         "With --golden DIR, compares with the recorded results in DIR: attention, ops, seeds (the walk-throughs), "
         "models (-m FOLDER_OF_MODELS), minilm (-m MODEL) or heads (-m MODEL --lm FOLDER). Exit status 4 if a "
-        "case fails, 3 if DIR is malformed, has an unknown format, or its index.json has an entry that mha does "
+        "case fails, 3 if DIR is malformed, has an unknown format, or has an index.json with an entry that mha does "
         "not check.\n"
-        "In JSON, \"worst\" is the largest error divided by its limit.",
+        "In JSON, \"worst\" is the largest error divided by its tolerance.",
     .shared = CLI_MODEL | CLI_JSON,
     .options = options,
     .examples = "mha verify\n"

@@ -1,8 +1,8 @@
 /* verify.h - interface shared by the checks of `mha verify`: the log of results.
  *
- * A case passes, fails or is refused. It fails if an element differs from its record by more than the limit, or if a
- * library call returns an error other than MHA_ERR_UNSUPPORTED, which refuses the case. A malformed folder ends the run
- * with exit code 3, since it is no evidence about this build.
+ * A case passes, fails or is unsupported. It fails if an element differs from its record by more than the tolerance, or
+ * if a library call returns an error. MHA_ERR_UNSUPPORTED is not a failure: the case counts as unsupported. A malformed
+ * folder ends the run with exit code 3, since it says nothing about this build.
  */
 #ifndef CLI_VERIFY_VERIFY_H
 #define CLI_VERIFY_VERIFY_H
@@ -17,7 +17,7 @@
 typedef struct verify_case {
     const char *group, *name;
     bool refused, broken;
-    char reason[1024]; /* why the case was refused or failed with an error */
+    char reason[1024]; /* why the case is unsupported or failed */
     char tensor[64];   /* the comparison with the largest error / limit */
     double error, limit, ratio;
 } verify_case;
@@ -47,7 +47,8 @@ void verify_compare_reals(verify_case *c, const char *tensor, const double *got,
                           double limit);
 /* Records an error computed by the caller, for example the number of differing token ids with limit 0. */
 void verify_measured(verify_case *c, const char *tensor, double error, double limit);
-/* Records a failed library call: MHA_ERR_UNSUPPORTED refuses the case, any other error fails it. */
+/* Records a failed library call: after MHA_ERR_UNSUPPORTED the case counts as unsupported, after any other error as
+ * failed. */
 void verify_stopped(verify_case *c, const mha_error *error);
 void verify_end(verify_log *log, const verify_case *c);
 /* Records that a tensor of the case is not computed by this build. */

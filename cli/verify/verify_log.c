@@ -34,7 +34,7 @@ void verify_begin(verify_case *c, const char *group, const char *name)
 
 void verify_measured(verify_case *c, const char *tensor, double error, double limit)
 {
-    double ratio = error == 0 ? 0 : error / limit; /* infinite if the limit is 0 */
+    double ratio = error == 0 ? 0 : error / limit; /* infinite if the tolerance is 0 */
     if (isnan(ratio)) ratio = INFINITY;
     if (c->tensor[0] && ratio <= c->ratio) return;
     snprintf(c->tensor, sizeof c->tensor, "%s", tensor);
@@ -173,7 +173,7 @@ static void print_failures(const cli_session *s, const verify_log *log)
 }
 
 /* Terminal columns of the group name, the counts, and one ISA. */
-enum { NAME_COLUMNS = 24, COUNT_COLUMNS = 39, ISA_COLUMNS = 11 };
+enum { NAME_COLUMNS = 24, COUNT_COLUMNS = 43, ISA_COLUMNS = 11 };
 
 static int name_columns(const cli_session *s, int rest)
 {
@@ -186,11 +186,11 @@ static void print_groups(const cli_session *s, const verify_log *log)
     const int width = name_columns(s, COUNT_COLUMNS);
     const char *name;
     json_t *group;
-    fprintf(out, "%-*s %7s %7s %7s %14s\n", width, cli_shown_start("group", width), "passed", "failed", "refused",
+    fprintf(out, "%-*s %7s %7s %11s %14s\n", width, cli_shown_start("group", width), "passed", "failed", "unsupported",
             "error / limit");
     json_object_foreach(log->groups, name, group)
     {
-        fprintf(out, "%-*s %7lld %7lld %7lld", width, cli_shown_start(name, width),
+        fprintf(out, "%-*s %7lld %7lld %11lld", width, cli_shown_start(name, width),
                 (long long)json_integer_value(json_object_get(group, "passed")),
                 (long long)json_integer_value(json_object_get(group, "failed")),
                 (long long)json_integer_value(json_object_get(group, "refused")));
@@ -202,7 +202,7 @@ static void print_groups(const cli_session *s, const verify_log *log)
     }
 }
 
-/* Logs why cases were refused, each reason once with its count. */
+/* Logs why cases are unsupported: each reason once, with its count. */
 static void say_refusals(const cli_session *session, const verify_log *log)
 {
     json_t *counts = json_object(), *refusal, *count;
@@ -215,7 +215,7 @@ static void say_refusals(const cli_session *session, const verify_log *log)
         json_object_set_new(counts, text, json_integer(before + 1));
     }
     json_object_foreach(counts, reason, count)
-        cli_say(session, "%lld refused: %s", (long long)json_integer_value(count), cli_shown(reason));
+        cli_say(session, "%lld unsupported: %s", (long long)json_integer_value(count), cli_shown(reason));
     json_decref(counts);
 }
 
@@ -243,7 +243,7 @@ static void print_table(const cli_session *s, const verify_log *log)
     json_t *row, *head = json_object_iter_value(json_object_iter(log->table));
     const int width = name_columns(s, ISA_COLUMNS), room = (s->columns - width) / ISA_COLUMNS,
               isas = (int)json_object_size(head);
-    cli_put_prose(s, 0, 0, "error against double precision, in units of its limit");
+    cli_put_prose(s, 0, 0, "error against double precision, in units of the tolerance");
     for (int first = 0; first<isas; first += room> 0 ? room : 1) {
         fprintf(s->out, "%*s", width, "");
         put_isas(s->out, head, first, room > 0 ? room : 1, true);
@@ -279,7 +279,7 @@ static void print_text(cli_session *session, const verify_log *log)
         cli_put_prose(session, 0, 7, "worst: %s, %s: error %.3g, limit %.3g", text_of(log->worst_case, "name"),
                       text_of(log->worst_case, "tensor"), real_of(log->worst_case, "error"),
                       real_of(log->worst_case, "limit"));
-    cli_put_prose(session, 0, 0, "%lld passed, %lld failed, %lld refused", (long long)log->passed,
+    cli_put_prose(session, 0, 0, "%lld passed, %lld failed, %lld unsupported", (long long)log->passed,
                   (long long)log->failed, (long long)log->refused);
     say_refusals(session, log);
 }

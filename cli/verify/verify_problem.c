@@ -70,7 +70,7 @@ bool verify_problem_make(verify_problem *p, const mha_attn_desc *desc, const cha
     return error->status == MHA_OK;
 }
 
-/* ---- three ways to compute it ---- */
+/* ---- three computations of the problem ---- */
 
 static mha_attn_args arguments(const verify_problem *p, bool wide)
 {
@@ -115,7 +115,7 @@ static float plain_score(const verify_problem *p, const float *q, const float *k
     return p->bias ? s + p->bias[index] : s;
 }
 
-/* One row in naive f32 loops. A key is masked if its probability in double is 0. */
+/* One row in naive f32 loops. A key is masked if its probability in double precision is 0. */
 static void plain_row(verify_problem *p, int64_t row, float *s)
 {
     int64_t Lk = p->desc.kv_len, D = p->desc.head_dim, h = row / p->desc.q_len;

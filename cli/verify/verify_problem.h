@@ -1,10 +1,11 @@
-/* verify_problem.h - a fixed problem of `mha verify` with its results in double, in f32, and by naive f32 loops. */
+/* verify_problem.h - a fixed problem of `mha verify` with its results in double precision, in f32, and from naive
+ * f32 loops. */
 #ifndef CLI_VERIFY_VERIFY_PROBLEM_H
 #define CLI_VERIFY_VERIFY_PROBLEM_H
 
 #include "verify/verify.h"
 
-/* One problem: data in both types, results of each computation. Results are [rows, ...]. */
+/* One problem: data in both types, and the results of each computation. Results are [rows, ...]. */
 typedef struct verify_problem {
     mha_attn_desc desc;
     int64_t Hkv, Dv, rows; /* rows = B H Lq */
@@ -17,8 +18,8 @@ typedef struct verify_problem {
     verify_entry entry; /* names the problem in out-of-memory errors */
 } verify_problem;
 
-/* Fills in random data, identical on every machine. False with error->status set if memory is exhausted. Free with
- * verify_release(&p->memory). */
+/* Fills in random data, identical on every machine. Returns false and sets error->status if memory is exhausted. The
+ * caller must call verify_release(&p->memory). */
 bool verify_problem_make(verify_problem *p, const mha_attn_desc *desc, const char *name, mha_error *error);
 /* Runs the operator in double (out64, lse64, probs64) and in f32 (out, lse). */
 mha_status verify_run_wide(mha_ctx *scalar, const verify_problem *p, mha_error *error);

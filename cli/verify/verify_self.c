@@ -1,7 +1,7 @@
 /* verify_self.c - compares every ISA of this CPU with the double-precision operator on fixed problems.
  *
- * The limit is derived, not chosen: twice the largest error of naive f32 loops on the same problem, plus one unit in
- * the last place of the largest result. */
+ * The tolerance is derived, not chosen: twice the largest error of naive f32 loops on the same problem, plus one
+ * unit in the last place of the largest result. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -92,7 +92,7 @@ typedef struct isa_contexts {
     int count;
 } isa_contexts;
 
-/* Up to the ISA of the session, so that --isa and MHA_ISA cap this command too. */
+/* Runs up to the ISA of the session, so --isa and MHA_ISA also cap this command. */
 static int open_contexts(cli_session *session, isa_contexts *all)
 {
     const char *names[MOST_ISAS];

@@ -125,5 +125,5 @@ wrong top_k 5 --d-model 768 --experts 4 --top-k 5
 wrong seq 4294967296 --d-model 1048576 --layers 65536 --seq 4294967296 --batch 1048576
 wrong --seconds 1 --d-model 768 --seconds 1
 wrong --seconds 0 --d-model 768 --measure --seconds 0
-wrong 'options only' text --d-model 768 text
+wrong 'accepts only options' text --d-model 768 text
 finish

@@ -83,7 +83,7 @@ has out 'with slots                        324         4800' # 4 experts of 3 x 
 has out 'tensor([[2, 0],'                                    # whole numbers, as PyTorch prints indices
 expect 0 "$MHA" tour variants
 has out 'plain                         2362368    654311424' # 4 x (768^2 + 768); 4 x 2 x 128 x 768^2 + 4 x 128^2 x 768
-has out 'The same as a program: examples/variants.c'
+has out 'Equivalent program: examples/variants.c'
 has out 'multi-query                   1279616'             # 2 x (768^2 + 768) + 2 x (768 x 64 + 64)
 expect 0 "$MHA" tour all
 while read -r name; do has out "$name: "; done <names
@@ -163,7 +163,7 @@ for wrong in 'weights[0,2]' 'weights[0]' 'weights[0,1' 'weights[0,1]x' 'weights[
     has err '--tensor must be one of weights'
 done
 refused 2 "$MHA" tour reshape --figure no.png
-has err 'neither a map of weights nor a curve'
+has err 'no map of weights and no curve'
 refused 2 "$MHA" tour all --figure no.png
 refused 2 "$MHA" tour reshape --figure no.gif
 refused 2 "$MHA" tour self-attention --tensor curve
@@ -198,7 +198,7 @@ refused 2 "$MHA" tour --html x.html
 refused 2 "$MHA" tour reshape --html ''
 has err 'the name of the file to write is empty'
 refused 2 "$MHA" tour reshape --html - --json
-has err 'stdout, where --json writes'
+has err 'and --json both write to stdout'
 refused 2 "$MHA" tour reshape --force
 refused 1 "$MHA" tour reshape --html missing/x.html
 has err 'missing/x.html'

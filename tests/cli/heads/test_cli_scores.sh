@@ -41,7 +41,7 @@ same direct/model.safetensors piped/model.safetensors 'standard input'
 refused 2 prune --by gradmag -f choose --count 2 -o x
 has err 'give --loss pairs'
 refused 2 prune --by gradmag --loss pairs -f single --count 2 -o x
-has err 'one tab between'
+has err 'separated by one tab'
 refused 2 prune --by gradmag --loss pairs -f choose --test choose --count 2 -o x
 has err 'is also used to choose heads'
 expect 0 prune --by gate --loss pairs -f pairs --count 2 -o x --json # neither text of a pair judges the other
@@ -94,7 +94,7 @@ wrong '{"importance": {"values": [[1,2,3,4],[1,2,3],[1,2,3,4]]}}' \
     'importance.values[1] must be a list of the 4 heads of the layer (got [1,2,3])'
 wrong '{"importance": {"values": [[1,2,3,4],[1,2,null,4],[1,2,3,4]]}}' 'importance.values[1][2] must be a number (got null)'
 wrong '{"importance": {"values": [[1,2,3,4],[1,2,"3",4],[1,2,3,4]]}}' 'importance.values[1][2] must be a number (got "3")'
-wrong "layer,head,label$line" 'line 1 must name the columns, "importance" among them, as mha heads --by SCORE --csv writes them (got "layer", ...)'
+wrong "layer,head,label$line" 'line 1 must name the columns, including "importance", as mha heads --by SCORE --csv writes them (got "layer", ...)'
 wrong "$header$line$line" 'line 3: head must be on one line only (got "0")'
 wrong "$header$line,2" 'line 2: must have 3 cells, like line 1 (got 4)'
 wrong "$header$line" 'head 0.1 of the model must have a score'
@@ -148,7 +148,7 @@ same direct/model.safetensors windows/model.safetensors 'CR LF'
 { printf '\357\273\277' && cat scores.json; } >bom.json
 expect 0 prune --scores bom.json --ratio 0.3 --per-layer -o bom
 same direct/model.safetensors bom/model.safetensors 'byte order mark'
-wrong 'no scores' 'line 1 must name the columns, "layer" among them, as mha heads --by SCORE --csv writes them (got "no scores")'
+wrong 'no scores' 'line 1 must name the columns, including "layer", as mha heads --by SCORE --csv writes them (got "no scores")'
 
 # No scores need more than 16 MiB.
 head -c 16777217 /dev/zero | tr '\0' ' ' >long

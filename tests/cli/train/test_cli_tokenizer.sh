@@ -49,7 +49,7 @@ expect 0 train --vocab-size 290 -o hinted one
 has err 'did you mean -f one?'
 expect 0 train -q --vocab-size 290 -o said "$(cat one)" "$(cat two)"
 expect 0 train --vocab-size 290 -o said --force 'a a a' 'b b b'
-has out 'said: 259 tokens, 256 of them characters'
+has out 'said: 259 tokens, including 256 characters'
 
 # A folder that is there stays, unless --force says otherwise; and a stranger's file keeps it then.
 refused 2 train -q --vocab-size 290 -o bpe -f one

@@ -102,7 +102,7 @@ has err 'must match a tensor of the model'
 expect 0 train -q -m llama -f text --steps 2 -o tuned.llama
 expect 0 train -q -m bert -f text --steps 2 -o tuned.bert
 refused 2 train -m llama --shape gpt2:1x1x8 -f text -o x
-has err 'excludes --shape'
+has err '--from defines shape and tokenizer: --shape does not apply'
 
 # Documents: lines, paragraphs, files. Every text gets its end.
 for how in line:80 paragraph:20 whole:1; do
@@ -208,7 +208,7 @@ same stdin/model.safetensors file/model.safetensors stdin
 refused 1 train --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 50 --rate 1e6 --clip 0 --save-every 2 --length 16 -o nan
 has err 'step '
 has err 'layer'
-has err 'nan holds the last checkpoint'
+has err 'nan contains the last checkpoint'
 expect 0 "$MHA" info -m nan
 
 # A link is refused before the first step, not at the first checkpoint.
@@ -242,7 +242,7 @@ done
 refused 2 train --shape gpt2:1x1x8 -f text -o x
 has err 'give --tokenizer FOLDER or --vocab N'
 refused 3 train --shape gpt2:1x1x8 --vocab 300 -f text -o x
-has err 'missing tokenizer of the texts'
+has err 'missing tokenizer for the texts'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --rate 0 -o x
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --steps x -o x
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --schedule linear -o x
@@ -259,7 +259,7 @@ has err 'empty: the data must have at least 2 tokens (got 0)'
 echo 'too short' >short # for a sequence of the usual length: it is one of its own length
 expect 0 train --shape gpt2:1x1x8 --tokenizer bpe -f short -o shortened
 short=$("$JSON_AT" data.tokens <shortened/training.json)
-has err "using --length $short instead of 128: the data have only $short tokens"
+has err "using --length $short instead of 128: the data contain only $short tokens"
 [ "$("$JSON_AT" settings.length <shortened/training.json)" = "$short" ] || fail 'the length is not that of the text'
 expect 0 train --resume --steps 2 -o shortened
 expect 0 train -q -m bert -f short --steps 1 -o shortened.bert

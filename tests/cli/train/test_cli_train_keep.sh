@@ -191,7 +191,7 @@ expect 0 train --resume -o "$PWD/S/" --steps 4 --export "$PWD/ES//"
 long=$(printf '%0230d' 0)
 for place in "$long" "$long/" "sub/$long" / ///; do
     refused 2 new --steps 2 -o "$place"
-    has err 'the name of the folder must have 1 to 223 bytes'
+    has err 'the folder name must be 1 to 223 bytes long'
 done
 long=$(printf '%0223d' 0)
 expect 0 new --steps 3 --save-every 1 --keep 1 -o "$long"

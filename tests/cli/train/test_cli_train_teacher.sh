@@ -100,7 +100,7 @@ expect 0 "$MHA" embed -m near 'the number 5'
 
 # What cannot be.
 refused 3 train --from small -f lines -o x
-has err 'with --teacher'
+has err 'training it requires --teacher'
 refused 2 train --from small --label-weight 1 -f lines -o x
 has err '--label-weight requires --teacher'
 refused 2 train --from small --teacher whole -f lines -o x

@@ -100,7 +100,7 @@ has err 'exclude'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval-share 1 -o x
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval nowhere -o x
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f other --length 16 --eval-share 0.9 -o x
-has err 'none to train on'
+has err 'leaves no sequence to train on'
 refused 2 train --shape bert:1x1x8 --tokenizer wp -f text --sample the -o x
 has err '--sample requires a decoder'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --length 8 --sample 'the number 1 comes before the number 2 and so on' -o x
