@@ -104,7 +104,7 @@ typedef struct cli_command {
     int (*run)(cli_session *session);      /* returns an exit code */
 } cli_command;
 
-/* The program (main.c): runs the command of argv, and returns the exit code. `ranks` is NULL for mha. */
+/* Runs the command of argv (main.c) and returns the exit code. `ranks` is NULL for mha. */
 int cli_main(int argc, char **argv, const cli_ranks *ranks);
 
 #endif

@@ -23,7 +23,7 @@ const cli_command *const cli_commands[] = {
         NULL};
 
 static const cli_ranks *ranks;
-static bool finished; /* all ranks have agreed on the exit code */
+static bool finished; /* true if all ranks have agreed on the exit code */
 
 static const cli_command *find_command(const char *name)
 {
@@ -50,7 +50,7 @@ static void on_log(void *user, int level, const char *message)
     if (level == 0 || session->options.verbose) cli_say(session, "%s", cli_message(message, text));
 }
 
-/* On all ranks together if the command runs on all of them. */
+/* Creates the context, on all ranks together if the command runs on all ranks. */
 static mha_status create_context(cli_session *session, const mha_ctx_options *options, mha_error *error)
 {
     const cli_ranks *all = session->work ? session->ranks : NULL;
@@ -212,7 +212,7 @@ static int help_version(void)
     return close_stdout(CLI_DONE);
 }
 
-/* mha version */
+/* Runs mha version. */
 static int version(int argc, char **argv)
 {
     if (argc > 2 && is_help(argv[2])) return help_version();
@@ -222,7 +222,7 @@ static int version(int argc, char **argv)
     return close_stdout(print_version());
 }
 
-/* mha help [COMMAND] */
+/* Runs mha help [COMMAND]. */
 static int help(int argc, char **argv)
 {
     static char option[] = "--help";

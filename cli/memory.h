@@ -16,8 +16,8 @@ _Noreturn void cli_memory_end(void);
 /* Sets a function to call before the program ends; NULL for none. */
 void cli_memory_at_end(void (*clean)(void *user), void *user);
 
-/* A stream into memory, as POSIX open_memstream: once closed, *text and *bytes are the written text, and the caller
- * frees *text. Opening, writing and closing never fail. */
+/* Opens a stream into memory, like POSIX open_memstream. After closing, *text and *bytes describe the written text,
+ * and the caller must free *text. Opening, writing and closing never fail. */
 FILE *cli_memory_open(char **text, size_t *bytes);
 
 #endif

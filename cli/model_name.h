@@ -5,9 +5,10 @@
 #include <limits.h>
 #include <stdbool.h>
 
-/* ${XDG_CACHE_HOME:-$HOME/.cache}/mha/minilm, where `./run fetch minilm` stores it; false if it does not exist. */
+/* Finds ${XDG_CACHE_HOME:-$HOME/.cache}/mha/minilm, where `./run fetch minilm` stores the model; false if it does
+ * not exist. */
 bool cli_find_minilm(char path[PATH_MAX]);
-/* PREFIX/share/mha/builtin for the program PREFIX/bin/mha, in a build folder as in an installation. */
+/* Finds PREFIX/share/mha/builtin for the program PREFIX/bin/mha, in a build folder or an installation. */
 bool cli_find_builtin(char path[PATH_MAX]);
 /* Stores the folder of a named model in `path` and returns it; if there is no such folder, returns `name`. */
 const char *cli_model_folder(const char *name, char path[PATH_MAX]);

@@ -54,7 +54,7 @@ static int add_options(struct poptOption *table, int n, const struct poptOption 
     return n;
 }
 
-/* The shared options of a command: those that only some commands accept, or those that all accept. */
+/* Adds shared options of a command: either those that all commands accept, or those that only some accept. */
 static int add_shared(struct poptOption *table, int n, const cli_command *command, bool common)
 {
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {

@@ -6,26 +6,26 @@
 
 enum { CLI_MAX_OPTIONS = 96 };
 
-/* The options of a command, then the shared ones, then --help; terminated by POPT_TABLEEND. Help, parsing, completion
- * and the manual page all use this table. */
+/* Fills in the options of a command, then the shared options, then --help; terminated by POPT_TABLEEND. Help,
+ * parsing, completion and the manual page all use this table. */
 void cli_option_table(const cli_command *command, struct poptOption table[CLI_MAX_OPTIONS]);
 
 /* An option's name in messages: "-f", or "--test" if it has no letter. Returns `name`. */
 enum { CLI_OPTION_NAME = 64 };
 const char *cli_option_name(const struct poptOption *option, char name[CLI_OPTION_NAME]);
 
-/* Parses the value of `option` ("-t"): digits only, from min to max. Otherwise CLI_USAGE, naming option and value.
- * `text` NULL (not given) leaves *value unchanged. */
+/* Parses the value of `option` ("-t"): digits only, from min to max. Otherwise returns CLI_USAGE; the message names
+ * option and value. `text` NULL (not given) leaves *value unchanged. */
 int cli_whole(const cli_session *session, const char *option, const char *text, long long min, long long max,
               long long *value);
 
-/* The same for a decimal number from min to max. */
+/* Parses a decimal number from min to max in the same way. */
 int cli_number(const cli_session *session, const char *option, const char *text, double min, double max, double *value);
 
 /* Parses "3.11", layer 3 and head 11: digits and one dot. Returns the rest of the text; NULL if it has another form. */
 const char *cli_head(const char *text, mha_model_head *head);
 
-/* The dtype that --dtype or --kv-dtype names: f32, bf16, f16 or int8. f32 for NULL (not given), MHA_DTYPE_OTHER if
+/* Returns the dtype of --dtype or --kv-dtype (f32, bf16, f16 or int8); f32 for NULL (not given), MHA_DTYPE_OTHER if
  * unknown. */
 mha_dtype cli_dtype(const char *name);
 

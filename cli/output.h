@@ -11,12 +11,12 @@
 /* Prints "mha heads: MESSAGE" and where to find help; returns CLI_USAGE. `format` must escape untrusted text with
  * cli_shown. */
 int cli_usage(const cli_session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* For an input that cannot be used: returns CLI_REFUSED, or 1 if memory ran out, or 128 + n after a signal. */
+/* Reports an input that cannot be used; returns CLI_REFUSED, or 1 if memory ran out, or 128 + n after a signal. */
 int cli_refuse(const cli_session *session, const mha_error *error);
-/* For failed work: returns 2 for MHA_ERR_ARG (user values that reached the library), 3 for MHA_ERR_FORMAT, 128 + n
+/* Reports failed work; returns 2 for MHA_ERR_ARG (user values that reached the library), 3 for MHA_ERR_FORMAT, 128 + n
  * after a signal, else 1. */
 int cli_fail(const cli_session *session, const mha_error *error);
-/* For any other failure: prints "mha heads: MESSAGE"; returns `code`. */
+/* Reports any other failure as "mha heads: MESSAGE"; returns `code`. */
 int cli_error(const cli_session *session, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Ends a command that several ranks run (command.h): returns the exit code of the first rank that failed, whose message
  * rank 0 prints. `everywhere`: the command ran on all ranks. With one process, returns `code`. */
@@ -33,18 +33,18 @@ const char *cli_message(const char *message, char text[CLI_MESSAGE]);
 
 /* ---- foreign text ---- */
 
-/* `text` escaped for a terminal: C0, C1, DEL, bidi controls and invalid UTF-8 as \xNN or \uNNNN, truncated to about 500
- * bytes. The result is in one of four static buffers, so one printf may use up to four. */
+/* Returns `text` escaped for a terminal: C0, C1, DEL, bidi controls and invalid UTF-8 as \xNN or \uNNNN, truncated
+ * to about 500 bytes. The result is in one of four static buffers, so one printf may use up to four. */
 const char *cli_shown(const char *text);
-/* Number of bytes at the start of `text` that are valid UTF-8. */
+/* Returns the number of bytes at the start of `text` that are valid UTF-8. */
 size_t cli_utf8_bytes(const char *text, size_t bytes);
-/* The start of `text`, escaped in the same way, in at most `columns` columns; "..." marks truncation. */
+/* Returns the start of `text`, escaped in the same way, in at most `columns` columns; "..." marks truncation. */
 const char *cli_shown_start(const char *text, int columns);
 /* Writes a whole string of any length, escaped in the same way, to `out`. */
 void cli_put_shown(FILE *out, const char *text, size_t bytes);
-/* The same for running text, which keeps newlines, tabs and the joiners inside words and emoji. */
+/* Writes running text, keeping newlines, tabs and the joiners inside words and emoji. */
 void cli_put_running(FILE *out, const char *text, size_t bytes);
-/* Terminal columns that cli_put_shown needs (East Asian wide characters count 2). */
+/* Returns the terminal columns that cli_put_shown needs (East Asian wide characters count 2). */
 int cli_shown_columns(const char *text, size_t bytes);
 /* Writes one CSV cell, quoted if needed; text that a spreadsheet would run as a formula (first character = + - @) is
  * prefixed with an apostrophe. */
@@ -52,7 +52,7 @@ void cli_put_csv(FILE *out, const char *text);
 
 /* ---- JSON ---- */
 
-/* A number; null for NaN and infinities. */
+/* Returns a number; null for NaN and infinities. */
 json_t *cli_real(double value);
 /* Writes `value` and a newline to session->out, with 9 digits and printable ASCII only; takes over the reference.
  * Returns CLI_DONE, or CLI_FAILED with a message if memory ran out (also if `value` is NULL). */
@@ -62,11 +62,11 @@ int cli_put_json(cli_session *session, json_t *value, bool indent);
 
 /* True if the stream may be colored: a terminal, NO_COLOR not set, TERM not "dumb". */
 bool cli_may_color(int fd);
-/* Escape sequences, empty if color is off. */
+/* Return escape sequences, empty if color is off. */
 const char *cli_bold(const cli_session *session);
 const char *cli_dim(const cli_session *session);
 const char *cli_plain(const cli_session *session);
-/* Width of the terminal at fd; without a terminal, COLUMNS or 80. */
+/* Returns the width of the terminal at fd; without a terminal, COLUMNS or 80. */
 int cli_columns(int fd);
 
 /* Writes the finished result, or a part of a streamed result, to stdout. A closed pipe is not a failure (SIGPIPE is
@@ -79,13 +79,13 @@ bool cli_ends(const char *name, const char *end);
 bool cli_out_ends(const cli_session *session, const char *end);
 /* True if -o is "-". */
 bool cli_out_is_stdout(const cli_session *session);
-/* The name of the output in messages. */
+/* Returns the name of the output for messages. */
 const char *cli_out_name(const cli_session *session);
 
 /* ---- the file of -o (result_file.c) ---- */
 
-/* CLI_USAGE with a message if the file of -o exists without --force, is an input, has an empty name, or is stdout ("-")
- * together with --json. Called before long work. */
+/* Returns CLI_USAGE and prints a message if the file of -o exists without --force, is an input, has an empty name,
+ * or is stdout ("-") together with --json. Call it before long work. */
 int cli_check_out(const cli_session *session);
 /* Writes `bytes` to the file of -o atomically; replaces an existing file only with --force. Returns an exit code. */
 int cli_write_file(const cli_session *session, const void *data, size_t bytes);

@@ -5,15 +5,15 @@
 
 #include "command.h"
 
-/* CLI_USAGE with a message if `path` of option `output` is `input` of option `option`, or if one is a folder that
- * contains the other. Either path may be NULL or not exist. */
+/* Returns CLI_USAGE and prints a message if `path` of option `output` is `input` of option `option`, or if one is a
+ * folder that contains the other. Either path may be NULL or not exist. */
 int cli_input_check(const cli_session *session, const char *output, const char *path, const char *option,
                     const char *input);
-/* The same for every input on the command line and for standard input. */
+/* Checks every input on the command line and standard input in the same way. */
 int cli_inputs_check(const cli_session *session, const char *output, const char *path);
 
-/* CLI_USAGE with a message if "-" occurs more than once, or occurs while texts come from a pipe by default: standard
- * input can be read only once. */
+/* Returns CLI_USAGE and prints a message if "-" occurs more than once, or occurs while texts come from a pipe by
+ * default: standard input can be read only once. */
 int cli_stdin_check(const cli_session *session, bool piped);
 
 #endif

@@ -153,7 +153,7 @@ const char *cli_duration(double seconds, char text[CLI_DURATION])
     return text;
 }
 
-/* "measure heads 12/24   31.0/s   45 s left"; the rate is the mean since this work began. */
+/* Draws "measure heads 12/24   31.0/s   45 s left"; the rate is the mean since this work began. */
 static void draw_progress(int64_t now, int64_t done, int64_t total)
 {
     char left[CLI_DURATION];

@@ -1,4 +1,4 @@
-/* session.h - services around a command: signals and the progress line. */
+/* session.h - services for commands: signals and the progress line. */
 #ifndef CLI_SESSION_H
 #define CLI_SESSION_H
 
@@ -10,23 +10,23 @@
  * a mapped file shrinks, the program ends with a message and CLI_REFUSED. Opens descriptors 0 to 2 if they are
  * closed, so no opened file becomes stdout. */
 void cli_signals_install(void);
-/* The model or file being read, named in the message about a mapped file that shrank. */
+/* Sets the model or file named in the message about a mapped file that shrank. */
 void cli_signals_reading(const char *name);
-/* The signal that requested a stop; 0 if none did. A second one ends the program at once. */
+/* Returns the signal that requested a stop, or 0. A second signal ends the program immediately. */
 int cli_signal(void);
 /* From now on, the first signal does not cancel library calls, and they show no progress. For work that checks
  * cli_stopped and stops at its own points. */
 void cli_signals_hold(void);
 bool cli_signals_held(void);
-/* For loops between library calls: 0 to continue, else the exit code. */
+/* For loops between library calls: returns 0 to continue, else the exit code. */
 int cli_stopped(void);
 
-/* openat that retries after a signal that does not end the program. */
+/* Calls openat again after a signal that does not end the program. */
 int cli_open_at(int dir, const char *path, int flags, mode_t mode);
 
 /* Shows progress of long work outside the library: `done` of `total` steps of `what`. */
 void cli_progress(const char *what, int64_t done, int64_t total);
-/* The same for work that formats its own progress: `line` must be escaped for a terminal. */
+/* Shows a progress line that the caller formats; `line` must be escaped for a terminal. */
 void cli_progress_line(const char *line);
 /* "45 s", "12 min", "3.5 h", in `text`. */
 enum { CLI_DURATION = 24 };
@@ -38,7 +38,7 @@ void cli_progress_on(void);
 /* Turns the progress line off, because the result is streamed to the terminal. */
 void cli_progress_off(void);
 
-/* Seconds since an arbitrary moment, for measuring durations. */
+/* Returns seconds since an arbitrary moment, to measure durations. */
 double cli_seconds(void);
 
 #endif

@@ -12,7 +12,7 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
-/* Edit distance of two words: a byte inserted, removed or replaced, or two neighbors exchanged. */
+/* Returns the edit distance of two words: inserted, removed or replaced bytes, and exchanged neighbors. */
 static int edits(const char *a, const char *b)
 {
     int rows[3][LONGEST + 1], *before = rows[0], *last = rows[1], *row = rows[2];

@@ -9,7 +9,7 @@
  * split. */
 void cli_put_wrapped(FILE *out, int columns, int used, int indent, const char *text);
 
-/* The same to the session's result, with a printf format; untrusted text must be escaped with cli_shown. */
+/* Writes a printf format in the same way to the session's result; untrusted text must be escaped with cli_shown. */
 void cli_put_prose(const cli_session *session, int used, int indent, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -31,8 +31,8 @@ typedef struct bench_result {
 /* All rows, terminated by a row without a name. */
 extern const bench_row bench_rows[];
 
-/* The limit's name, its rate per second, and the fraction of it reached: 0 to 1, slightly more if measuring the limit
- * was disturbed. Both are NAN where the limit is not measured. */
+/* Return the name of the limit, its rate per second, and the fraction reached: 0 to 1, or slightly more if the
+ * measurement of the limit was disturbed. Rate and fraction are NAN if the limit is not measured. */
 const char *bench_limit(const bench_result *result);
 double bench_limit_rate(const bench_result *result);
 double bench_share(const bench_result *result);

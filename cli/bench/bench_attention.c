@@ -185,7 +185,7 @@ static mha_status time_calls(runner *r, bool alone, double seconds, double *samp
 
 /* ---- limits and plan ---- */
 
-/* The larger of the earlier and the new measurement. */
+/* Keeps the larger of the earlier and the new measurement. */
 static mha_status measure_limits(mha_ctx *ctx, const operands *x, bench_result *result, mha_error *error)
 {
     double fma, read = 0;
@@ -198,7 +198,7 @@ static mha_status measure_limits(mha_ctx *ctx, const operands *x, bench_result *
     return MHA_OK;
 }
 
-/* Instruction set and multiplied type, as the plan's description names them. */
+/* Copies the instruction set and the multiplied type from the description of the plan. */
 static void note_plan(const mha_attn_plan *plan, bench_result *result)
 {
     char text[4096];

@@ -59,7 +59,7 @@ static layout plan(const figure *f)
     return l;
 }
 
-/* Text rotated by 90 degrees, upwards from x, y. */
+/* Draws text rotated by 90 degrees, upwards from x, y. */
 static void upright(cairo_t *cr, double x, double y, const char *text, int centered)
 {
     cairo_save(cr);

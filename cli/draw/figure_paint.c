@@ -93,7 +93,7 @@ void figure_begin(cairo_t *cr, const char *title)
 
 /* ---- maps ---- */
 
-/* The weights drawn by pixel p of `side`: *from to *to - 1, at least one. */
+/* Finds the weights drawn by pixel p of `side`: *from to *to - 1, at least one weight. */
 static void span(int64_t n, int side, int p, int64_t *from, int64_t *to)
 {
     *from = p * n / side;

@@ -32,17 +32,17 @@ void figure_font(cairo_t *cr, double size, cairo_font_weight_t weight);
 double figure_text_width(cairo_t *cr, const char *text);
 /* Sets dark gray, the color of all text. */
 void figure_ink(cairo_t *cr);
-/* Text centered at x. */
+/* Draws text centered at x. */
 void figure_center(cairo_t *cr, double x, double y, const char *text);
-/* White background and the title. */
+/* Draws a white background and the title. */
 void figure_begin(cairo_t *cr, const char *title);
 
-/* The map [n, n] as a square of `side` pixels at x, y. A pixel shows the largest weight that it covers, so no large
- * weight is lost if the map has more weights than pixels. It is drawn as one image at the final resolution, because
- * vector formats do not keep the "nearest" filter and would blur a scaled image. */
+/* Draws the map [n, n] as a square of `side` pixels at x, y. A pixel shows the largest weight that it covers, so no
+ * large weight is lost if the map has more weights than pixels. It is drawn as one image at the final resolution,
+ * because vector formats do not keep the "nearest" filter and would blur a scaled image. */
 void figure_map(cairo_t *cr, const float *map, int64_t n, int side, double x, double y);
 
-/* The color bar with ticks and caption, FIGURE_BAR wide and `height` high. */
+/* Draws the color bar with ticks and caption, FIGURE_BAR wide and `height` high. */
 void figure_bar(cairo_t *cr, double x, double y, double height);
 
 /* Paints `what` on a surface of the format named by the extension of `path`. *data is the file; the caller must free

@@ -30,7 +30,8 @@ static json_t *shape_json(const mha_tensor *t)
     return shape;
 }
 
-/* Largest absolute difference of two floating-point tensors of the same shape; NAN if one cannot be widened to f32. */
+/* Returns the largest absolute difference of two floating-point tensors of the same shape; NAN if one cannot be
+ * widened to f32. */
 static double furthest(const mha_tensor *a, const mha_tensor *b)
 {
     double most = NAN;

@@ -193,9 +193,10 @@ const cli_command cli_regroup = {
         "and can be loaded again (mha.kv_heads in config.json, or num_key_value_heads); mha.record lists the grouping, "
         "the source file (sha256) and the measured quality. transformers loads the folder if config.json has "
         "num_key_value_heads; in every other case use --compatible, which repeats the rows of shared heads.\n"
-        "With --by SCORE or --scores FILE, as in mha prune, the error of each head is weighted by its score, by at "
-        "least one hundredth of the highest score of the layer.\n"
-        "Quality and speed are measured on held-out texts: those of --test, else every fourth of -f.\n"
+        "With --by SCORE or --scores FILE, as in mha prune, the error of each head is weighted by its score, but at "
+        "least by one hundredth of the highest score of the layer.\n"
+        "Quality and speed are measured on held-out texts: the texts of --test or, by default, every fourth text of "
+        "-f.\n"
         "--json prints {model, out, method, key_heads, value_heads, parameters, bytes, kv_bytes_per_token, quality, "
         "tokens_per_second}, where pairs are [before, after].",
     .lists = print_methods,

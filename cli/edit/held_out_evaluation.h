@@ -24,7 +24,7 @@ json_t *judge_pair(int64_t before, int64_t after);
 void judge_add_json(json_t *all, const judgement *j);
 
 /* Prints the table: title, rows, and the sentences after the rows. `learned` is "fitting" or "choosing or fitting";
- * `unknown` is a sentence about what may have been chosen on these texts before this run, or NULL. */
+ * `unknown` is a sentence about earlier choices on these texts, or NULL. */
 void judge_print_title(const cli_session *s);
 void judge_print_row(const cli_session *s, const char *name, int64_t before, int64_t after);
 void judge_print_rest(const cli_session *s, const judgement *j, const char *learned, const char *unknown);

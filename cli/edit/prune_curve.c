@@ -100,7 +100,7 @@ static void print_search(const search *s)
     if (!isinf(s->limit)) print_best(s);
 }
 
-/* The x axis is the number of kept heads, fewest first. */
+/* Draws the curve over the number of kept heads, fewest first. */
 static int draw(const search *s)
 {
     enum { CURVES = 4 };

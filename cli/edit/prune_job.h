@@ -45,7 +45,7 @@ json_t *prune_removed_json(const prune_job *job, const uint8_t *keep);
 
 /* ---- prune_curve.c ---- */
 
-/* mha prune --search. */
+/* Runs mha prune --search. */
 int prune_curve(prune_job *job);
 
 #endif

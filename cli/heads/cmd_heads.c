@@ -317,10 +317,10 @@ const cli_command cli_heads = {
         "in percent of the largest; JSON gains importance: {by, loss, texts, halves, saturated, values, low, high "
         "[layers][heads]}, where halves is the rank correlation between two halves of the texts. With --loss pairs "
         "each text is two paraphrases separated by a tab.\n"
-        "With --state FILE a run that was stopped or killed resumes where it was and prints the same digits. About "
+        "With --state FILE a stopped or killed run can be resumed and prints the same digits. About "
         "once a second, statistics are saved in FILE.statistics and scores in FILE.SCORE. A score of a loss resumes "
-        "between batches (--batch), all other scores every 64 texts. A file of another model, other texts or other "
-        "options is rejected; delete it to start again.",
+        "between batches (--batch), all other scores every 64 texts. A file from a different model, different texts or "
+        "different options is rejected; delete it to start over.",
     .lists = print_lists,
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_JSON | CLI_CSV | CLI_SEED | CLI_DTYPE,
     .options = options,

@@ -12,13 +12,13 @@ static bool is_distance(mha_diversity_kind what)
     return what == MHA_DIVERSITY_JS || what == MHA_DIVERSITY_JS_CLARK;
 }
 
-/* Six digits: a matrix has thousands of elements, and the page only displays them. */
+/* Rounds to six digits: a matrix has thousands of elements, and the page only displays them. */
 static json_t *rounded(double value)
 {
     return cli_real(isfinite(value) && fabs(value) < 1e9 ? round(value * 1e6) / 1e6 : value);
 }
 
-/* All pairs of heads of layers `from` to `to` - 1. */
+/* Returns all pairs of heads of layers `from` to `to` - 1. */
 static json_t *block_json(const mha_diversity *d, const mha_heads *heads, mha_diversity_kind what, int64_t from,
                           int64_t to)
 {
@@ -40,7 +40,7 @@ static json_t *measure_json(const mha_diversity *d, const mha_heads *heads, mha_
     return blocks ? json_pack("{s:o}", "blocks", blocks) : NULL;
 }
 
-/* All measures except "unique", which has one value per head. */
+/* Returns all measures except "unique", which has one value per head. */
 static json_t *measures_json(const mha_diversity *d, const mha_heads *heads)
 {
     json_t *all = json_object();

@@ -1,4 +1,4 @@
-/* head_diversity.h - how similar heads are, as JSON for the report. */
+/* head_diversity.h - the similarity of heads as JSON for the report. */
 #ifndef CLI_HEADS_HEAD_DIVERSITY_H
 #define CLI_HEADS_HEAD_DIVERSITY_H
 

@@ -57,7 +57,7 @@ typedef struct grid {
     int width, margin;         /* width of a cell; indent of a line that continues a layer */
 } grid;
 
-/* " pr100", " fi 62", " ..   "; in narrow cells " pr". */
+/* Prints " pr100", " fi 62", " ..   "; in narrow cells " pr". */
 static void put_label_cell(const cli_session *session, const cell *c, int64_t layer, int64_t head)
 {
     mha_head_label label = mha_heads_label(c->heads, layer, head);
@@ -79,8 +79,8 @@ static void set_ramp(const cli_session *session, double share)
     if (session->show_color) fprintf(session->out, "\033[48;5;%d;38;5;%dm", ramp[at], at < DARK ? 231 : 16);
 }
 
-/* " pr100": the label and the importance in percent of the largest, also shown by the color. A narrow cell has the
- * label on a color terminal, the number otherwise. */
+/* Prints " pr100": the label and the importance in percent of the largest, also shown by the color. A narrow cell
+ * has the label on a color terminal, the number otherwise. */
 static void put_importance_cell(const cli_session *session, const cell *c, int64_t layer, int64_t head)
 {
     double share = fmax(mha_importance_value(c->importance, layer, head), 0) / c->most;
@@ -94,7 +94,7 @@ static void put_importance_cell(const cli_session *session, const cell *c, int64
         fprintf(session->out, "%2.0f", fmin(share * 100, 99));
 }
 
-/* The largest original head number plus 1. */
+/* Returns the largest original head number plus 1. */
 static int64_t count_numbers(const mha_model *model, const mha_heads *heads)
 {
     int64_t count = 0;
@@ -143,7 +143,7 @@ void cli_put_grid(const cli_session *session, const mha_model *model, const mha_
     put_grid(session, model, (cell){.heads = heads}, indent);
 }
 
-/* The color scale, if it fits, and what the numbers mean. */
+/* Prints the color scale, if it fits, and the meaning of the numbers. */
 static void put_ramp(const cli_session *session, double most, int indent)
 {
     enum { STEP = 4 };

@@ -4,13 +4,13 @@
 
 #include "command.h"
 
-/* The metric that decides a label; MHA_HEAD_METRICS for "mixed", which has none. */
+/* Returns the metric that decides a label; MHA_HEAD_METRICS for "mixed", which has no metric. */
 mha_head_metric cli_label_metric(mha_head_label label);
 
 /* Prints the grid by original head numbers; the cell of a removed head is empty. A cell has the code of the label and
  * its score in percent (omitted on narrow terminals). Lines are wrapped to the terminal. */
 void cli_put_grid(const cli_session *session, const mha_model *model, const mha_heads *heads, int indent);
-/* The same grid with each head's importance in percent of the largest, as color and number, and a legend. */
+/* Prints the same grid with each head's importance in percent of the largest, as color and number, and a legend. */
 void cli_put_importance_grid(const cli_session *session, const mha_model *model, const mha_heads *heads,
                              const mha_importance *importance, int indent);
 /* Prints the meaning of each code and the number of heads with that label; unused labels are omitted. */

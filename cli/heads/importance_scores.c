@@ -153,7 +153,7 @@ int importance_scores_pair(const cli_session *s, const importance_scores *scores
     return code;
 }
 
-/* The id of the mask token; -1 if the tokenizer has none. */
+/* Returns the id of the mask token; -1 if the tokenizer has no mask token. */
 static int32_t mask_id(const mha_tokenizer *tokenizer)
 {
     const int32_t id = mha_tokenizer_id(tokenizer, "[MASK]");

@@ -50,7 +50,7 @@ typedef struct head_state {
     char path[4096];
 } head_state;
 enum { HEAD_STATE_WORD = 32 }; /* maximum length of a word in bytes */
-/* NULL without --state. */
+/* Returns NULL without --state. */
 const char *head_state_path(int model, const char *word, head_state *memory);
 
 /* Scores every head on the data; `number` is the model number of head_state_path. *out is NULL without --by.
@@ -72,7 +72,7 @@ int importance_scores_values(cli_session *s, const importance_scores *scores, co
                              const mha_head_data *data, double *values);
 
 /* {by, loss, texts, halves, saturated, values, low, high}, the last three [layers][heads]; a new reference, NULL if
- * memory is exhausted. loss, halves, low and high are null where they have no meaning. */
+ * memory is exhausted. loss, halves, low and high are null if they are undefined. */
 json_t *importance_scores_json(const mha_importance *importance, const mha_heads *heads, mha_importance_score by);
 
 /* Prints the lists of scores and losses for --help. */

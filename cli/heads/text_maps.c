@@ -4,7 +4,7 @@
 #include "heads/head_texts.h"
 #include "output.h"
 
-/* Start of the last path component; trailing slashes are kept. */
+/* Returns the last path component, including trailing slashes. */
 static const char *last_part(const char *path)
 {
     const char *last = path;

@@ -20,14 +20,14 @@ typedef struct cli_texts {
 /* Reads the arguments, the file of -f, or standard input: for "-", or if nothing is given and it is a pipe or a file.
  * Without any text, returns CLI_USAGE. */
 int cli_texts_read(const cli_session *session, bool allow_nul, cli_texts *texts);
-/* The texts of a file that an option names; a text must not contain NUL. */
+/* Reads the texts of a file named by an option; a text must not contain NUL. */
 int cli_texts_read_file(const cli_session *session, const char *path, cli_texts *texts);
-/* One text that the caller owns. */
+/* Stores one text, which the caller still owns. */
 int cli_texts_one(const cli_session *session, const char *text, cli_texts *texts);
 /* For commands whose texts come only from files: the argument - means -f -, and if texts are required, a pipe replaces
  * -f. Any other argument is CLI_USAGE. */
 int cli_texts_of_file(cli_session *session, bool needed);
-/* CLI_USAGE with a message that the command accepts no text as an argument. */
+/* Prints that the command accepts no text as an argument; returns CLI_USAGE. */
 int cli_texts_refuse(const cli_session *session);
 /* Logs a hint if a text argument is the name of a file. */
 void cli_texts_hint(const cli_session *session, const char *argument);
@@ -47,13 +47,13 @@ int cli_json_read(const cli_session *session, const char *path, json_t **json);
  * even after an error. */
 int cli_file_read(const cli_session *session, const char *path, char **text, size_t *bytes);
 
-/* JSON in memory; `name` is the file name in messages, already escaped. */
+/* Parses JSON in memory; `name` is the file name in messages, already escaped. */
 int cli_json_parse(const cli_session *session, const char *name, const char *text, size_t bytes, json_t **json);
 
 /* Opens -m MODEL: a folder, "minilm" (in the user's cache) or "builtin" (installed with the program), the default.
  * `options` may be NULL. */
 int cli_model_open(cli_session *session, const mha_model_options *options, mha_model **model);
-/* The same for any name. */
+/* Opens the model with the given name in the same way. */
 int cli_model_open_named(cli_session *session, const char *name, const mha_model_options *options, mha_model **model);
 /* Finds the folder only, for commands that read parts of it, and stores it and its name in the session. NULL = the
  * default. */

@@ -12,7 +12,7 @@
 
 #define RULE "a model must be a folder with config.json, tokenizer.json and model.safetensors, or minilm, or builtin"
 
-/* Where to get folders; `name` on the hub, or NULL. */
+/* Prints where to get folders; `name` is a name on the hub, or NULL. */
 static int advise(const cli_session *s, const char *name)
 {
     const char *hub = name ? name : "openai-community/gpt2";
@@ -72,7 +72,7 @@ static bool has(const char *folder, const char *name)
     return snprintf(path, sizeof path, "%s/%s", folder, name) < PATH_MAX && access(path, F_OK) == 0;
 }
 
-/* The first file of weights in another format, by name. */
+/* Finds the first file, in order of names, with weights in another format. */
 static bool find_other_weights(const char *folder, char found[NAME_MAX + 1])
 {
     static const char *const ends[] = {".gguf", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx"};

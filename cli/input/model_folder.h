@@ -4,9 +4,9 @@
 
 #include "command.h"
 
-/* CLI_REFUSED unless `name` is a folder; the message says what it is and where to get folders. */
+/* Returns CLI_REFUSED unless `name` is a folder; the message says what `name` is and where to get folders. */
 int model_folder_check(const cli_session *session, const char *name);
-/* CLI_REFUSED unless the folder has config.json and, if `weights` are required, readable weights. */
+/* Returns CLI_REFUSED unless the folder has config.json and, if `weights` are required, readable weights. */
 int model_folder_check_files(const cli_session *session, const char *folder, bool weights);
 
 #endif

@@ -41,7 +41,7 @@ static int read_stream(const cli_session *session, const char *name, FILE *file,
     return ferror(file) ? cli_error(session, CLI_REFUSED, "%s: %s", name, strerror(errno)) : CLI_DONE;
 }
 
-/* A stream for reading a file; NULL with errno on failure. */
+/* Opens a file for reading; returns NULL and sets errno on failure. */
 static FILE *open_stream(const char *path)
 {
     const int fd = cli_open_at(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);

@@ -35,7 +35,7 @@ static int check_whole(const scores *f)
 
 /* ---- JSON ---- */
 
-/* The invalid value, on one line. */
+/* Prints the invalid value on one line. */
 static int refuse_value(const scores *f, const char *place, const char *rule, const json_t *got)
 {
     enum { COLUMNS_SHOWN = 60 };
@@ -140,7 +140,7 @@ static int find_columns(const scores *f, const cells *c, int place[COLUMNS])
     return CLI_DONE;
 }
 
-/* A layer or head number: digits, less than `limit`; else -1. */
+/* Parses a layer or head number: digits, less than `limit`; returns -1 for anything else. */
 static int64_t number_of(const char *cell, int64_t limit)
 {
     const size_t digits = strspn(cell, "0123456789");
@@ -177,7 +177,8 @@ static int read_csv(const scores *f, char *at)
 {
     cells c = {0};
     int place[COLUMNS], columns;
-    if (strlen(f->text) != f->bytes) return cli_error(f->session, CLI_REFUSED, "%s: must be text (got NUL)", f->name);
+    if (strlen(f->text) != f->bytes)
+        return cli_error(f->session, CLI_REFUSED, "%s: must be text (got a NUL character)", f->name);
     if (!next_line(&at, &c))
         return cli_error(f->session, CLI_REFUSED, "%s: must contain scores (got nothing)", f->name);
     int code = find_columns(f, &c, place);

@@ -122,7 +122,7 @@ static const char *const white[] = {
     "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8", "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F",
     "\xE3\x80\x80"};
 
-/* Bytes of the white-space character at the start of `text`; 0 for any other character. */
+/* Returns the bytes of the white-space character at the start of `text`; 0 for any other character. */
 static size_t white_bytes(const char *text)
 {
     for (size_t i = 0; i < sizeof white / sizeof *white; i++)

@@ -17,7 +17,7 @@ typedef enum cli_documents { CLI_LINE, CLI_PARAGRAPH, CLI_WHOLE } cli_documents;
 
 /* Parses the value of --documents; NULL (not given) means lines. Returns false if it is unknown. */
 bool cli_documents_find(const char *name, cli_documents *how);
-/* CLI_USAGE with a message if it is unknown. */
+/* Returns CLI_USAGE and prints a message if the value is unknown. */
 int cli_documents_check(const cli_session *session, const char *name);
 
 typedef struct text_reader {
@@ -38,7 +38,7 @@ typedef struct text_reader {
 int text_reader_read(text_reader *reader, const char *path);
 /* Logs how many blank lines were skipped, if any. `path` is the file; NULL for several files. */
 void text_reader_log_blank(const text_reader *reader, const char *path);
-/* The name of a file in messages; for "-", that of standard input. */
+/* Returns the name of a file for messages: "-" is named standard input. */
 const char *text_reader_name(const char *path);
 /* Opens a file for reading: standard input for "-", else a regular file; does not wait for the writer of a FIFO. */
 int text_reader_open(const cli_session *session, const char *path, int *fd);

@@ -146,7 +146,8 @@ static int take_arguments(const cli_session *session, cli_texts *texts)
 
 /* ---- both ---- */
 
-/* The file of the texts: that of -f, or "-" for the argument - or for a pipe if nothing else is given. NULL: arguments.
+/* Returns the file of -f, or "-" for the argument - or for a pipe if nothing else is given. Returns NULL if the
+ * arguments are the texts.
  */
 static const char *find_file(const cli_session *session)
 {

@@ -4,7 +4,7 @@
 
 #include "input/input.h"
 
-/* The token of an id as stored in the file; "" for an unknown id. */
+/* Returns the token of an id as stored in the file; "" for an unknown id. */
 const char *cli_token_text(const mha_tokenizer *tokenizer, int32_t id);
 
 /* The same; without a tokenizer, the id in digits, written to `digits`. */
@@ -24,8 +24,8 @@ int cli_check_rows(const cli_session *session, const mha_tokenizer *tokenizer, c
  * tokens are dimmed. */
 void cli_put_tokens(const cli_session *session, const mha_tokenizer *tokenizer, const mha_encoding *e, int indent);
 
-/* The text of a token whose stored spelling differs, such as " the" for a word with a marked space; NULL if the
- * spelling is the text, or the token is not a whole character. Freed with free. */
+/* Returns the text of a token if the stored spelling differs, such as " the" for a word with a marked space; NULL if
+ * it does not differ or the token is not a whole character. The caller must free the text. */
 char *cli_token_words(const mha_tokenizer *tokenizer, int32_t id);
 
 #endif

@@ -15,10 +15,10 @@ extern const color color_stops[COLOR_STOPS];
  * since small weights matter. Linear matches matplotlib's imshow for weights in [0, 1]. */
 typedef enum color_scale { COLOR_ROOT = 0, COLOR_LINEAR } color_scale;
 
-/* The color of an attention weight in [0, 1]. Values outside the range are clamped; NaN counts as 0. */
+/* Returns the color of an attention weight in [0, 1]. Values outside the range are clamped; NaN counts as 0. */
 color color_of_weight(color_scale scale, float weight);
 
-/* Position of a weight on the scale, 0..1. */
+/* Returns the position of a weight on the scale, 0..1. */
 double color_position(color_scale scale, double weight);
 
 #endif

@@ -4,7 +4,7 @@
 #include "output.h"
 #include "word_wrap.h"
 
-/* Milliseconds of a measured row; negative if not measured. */
+/* Returns the milliseconds of a measured row; negative if not measured. */
 static double milliseconds(const plan_result *r, const mha_plan_row *row, double seconds)
 {
     return r->measured && !row->refused ? 1e3 * seconds : -1;
@@ -12,7 +12,7 @@ static double milliseconds(const plan_result *r, const mha_plan_row *row, double
 
 /* ---- tables ---- */
 
-/* Four digits, never with an exponent. */
+/* Prints four digits, never with an exponent. */
 static void put_number(const cli_session *s, int width, double value)
 {
     fprintf(s->out, value < 1000 ? " %*.4g" : " %*.0f", width, value);

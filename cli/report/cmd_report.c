@@ -102,7 +102,7 @@ static json_t *part_json(const part *p)
                      heads_json_attention(h->heads));
 }
 
-/* The --json object of a text, with the second model under "compare". */
+/* Returns the --json object of a text, with the second model under "compare". */
 static json_t *text_json(const part parts[2], int count)
 {
     json_t *all = part_json(&parts[0]);

@@ -12,7 +12,7 @@
 #include "page/page_data.h"
 #include "report/report_maps.h"
 
-/* The readable text of a token and, if different, its spelling in the tokenizer. */
+/* Returns the readable text of a token and, if different, its spelling in the tokenizer. */
 static json_t *token_json(const mha_tokenizer *tokenizer, int32_t id)
 {
     char digits[CLI_ID_DIGITS];
@@ -109,7 +109,7 @@ static json_t *page_data(const report *r)
                      "diversity_distance", head_diversity_distances(), "ramp", ramp_json());
 }
 
-/* False if memory is exhausted: the page is then incomplete. */
+/* Returns false if memory is exhausted; the page is then incomplete. */
 static bool write_page(const report *r, FILE *out)
 {
     fputs((const char *)report_page_before, out);

@@ -84,7 +84,7 @@ static void show_model(const cli_session *s, const mha_model *model)
         (long long)info->layers, (long long)info->heads, (double)info->parameters / 1e6);
 }
 
-/* A command and its description, on separate lines if the terminal is too narrow. */
+/* Prints a command and its description, on separate lines if the terminal is too narrow. */
 static void show_command(const cli_session *s, const char *command, const char *what)
 {
     enum { COMMAND = 47 }; /* columns */

@@ -16,7 +16,7 @@ typedef struct number {
     char text[64];
 } number;
 
-/* "22713216 (22.7 million)" */
+/* Formats "22713216 (22.7 million)". */
 static const char *show_count(number *shown, int64_t n)
 {
     static const struct {
@@ -56,7 +56,7 @@ static json_t *per_layer(const mha_model_info *info, const int64_t *heads)
     return array;
 }
 
-/* "4", or "1 to 4". */
+/* Formats "4" or "1 to 4". */
 static const char *show_range(number *shown, const mha_model_info *info, const int64_t *heads)
 {
     int64_t least = heads[0], most = heads[0];
@@ -163,7 +163,7 @@ static json_t *file_json(const mha_file *file)
     return json_pack("{s:s, s:o, s:o}", "format", mha_file_format(file), "tensors", tensors, "metadata", metadata);
 }
 
-/* Dtype, bytes, name, shape; if the terminal is too narrow, the name has its own line. */
+/* Prints dtype, bytes, name and shape; in a narrow terminal the name has its own line. */
 static void print_tensor(const cli_session *s, const mha_tensor *t)
 {
     char shape[32 * 24 + 3]; /* the rank is at most 32 (io.h) */

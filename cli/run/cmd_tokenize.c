@@ -74,7 +74,7 @@ static void print_encoding(const cli_session *s, const mha_tokenizer *tokenizer,
     fputc('\n', s->out);
 }
 
-/* The decoded ids, special tokens included; NULL without --decode. */
+/* Decodes the ids, including special tokens; the text is NULL without --decode. */
 static int decode(cli_session *s, const mha_tokenizer *tokenizer, const mha_encoding *e, char **text, size_t *bytes)
 {
     mha_error error = {0};

@@ -38,7 +38,7 @@ typedef struct place {
     double score;
 } place;
 
-/* The head with this label and the highest score; score is NAN if the model has none. */
+/* Returns the head with this label and the highest score; score is NAN if no head has the label. */
 static place best_head(const mha_heads *heads, mha_head_label label)
 {
     place best = {.score = NAN};

@@ -7,8 +7,8 @@
 
 #include "output.h"
 
-/* For example " --top-k 20 --top-p 0.9". Filters apply only if the file requests sampling; a missing key has the
- * default of transformers. */
+/* Lists options, for example " --top-k 20 --top-p 0.9". Filters apply only if the file requests sampling; a missing
+ * key has the default of transformers. */
 static void list_options(const json_t *file, const mha_generate_options *o, bool most, char *text, size_t room)
 {
     const mha_sampling *s = &o->sampling;

@@ -53,7 +53,7 @@ static void format_newline(generation *g, FILE *out, const generated *t)
     fputc('\n', out);
 }
 
-/* Prints what may be printed: the whole current text so far, and later texts once the current one has ended. */
+/* Prints the whole current text so far, then the following texts while the current text is complete. */
 static void show(generation *g)
 {
     while (g->stream && g->at < g->count && g->code == CLI_DONE) {

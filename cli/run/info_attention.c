@@ -64,7 +64,7 @@ static bool are_alike(const mha_model_attention *a, const mha_model_attention *b
            memcmp(a->head_options, b->head_options, (size_t)a->head_option_count * sizeof *a->head_options) == 0;
 }
 
-/* "2 experts for each text", "2 heads for each text (soft)", "1, 2 or 4 heads for each text (hard)". */
+/* Prints "2 experts for each text", "2 heads for each text (soft)", "1, 2 or 4 heads for each text (hard)". */
 static void describe_choice(FILE *out, bool behind, const mha_model_attention *a)
 {
     const int64_t last = a->head_option_count - 1;
@@ -77,7 +77,7 @@ static void describe_choice(FILE *out, bool behind, const mha_model_attention *a
     if (chooses_by_gates(a)) fprintf(out, " (%s)", selections[a->selection]);
 }
 
-/* "rotary, window 64"; "plain" is only softmax of the scores divided by sqrt(head_dim). */
+/* Prints "rotary, window 64"; "plain" is only softmax of the scores divided by sqrt(head_dim). */
 static void describe(FILE *out, const mha_model_info *info, const mha_model_attention *a)
 {
     const bool scaled = a->scale > 0 && fabs(a->scale * sqrt((double)info->head_dim) - 1) > 1e-6;
@@ -103,7 +103,7 @@ static void describe(FILE *out, const mha_model_info *info, const mha_model_atte
     describe_choice(out, any, a);
 }
 
-/* " in layers 1, 3": layers from `first` with the same attention. Empty if these are all layers. */
+/* Prints " in layers 1, 3": layers from `first` with the same attention; nothing if these are all layers. */
 static void list_layers(FILE *out, const mha_model_info *info, int64_t first)
 {
     const mha_model_attention *a = info->attention_per_layer;

@@ -48,7 +48,7 @@ typedef struct tour_step {
     const char *call; /* the functions and fields that compute it */
     char *text;       /* explanation */
     tour_tensor tensors[TOUR_TENSORS];
-    tour_count counts[TOUR_COUNTS]; /* the first is the baseline of the others */
+    tour_count counts[TOUR_COUNTS]; /* the first count is the baseline of the others */
     int tensors_used, counts_used;
 } tour_step;
 
@@ -71,7 +71,7 @@ typedef struct tour_entry {
 } tour_entry;
 extern const tour_entry tour_entries[];
 
-/* NULL if memory is exhausted. Check ->error: after a failure the tour has only the steps before it. */
+/* Returns NULL if memory is exhausted. Check ->error: after a failure the tour has only the steps before it. */
 tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model);
 void tour_free(tour *t);
 

@@ -103,8 +103,8 @@ void tour_standard_mha(tour *t)
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 
     tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
-             "The heads are concatenated to [3, 3, 8] and multiplied by the output projection. The layer "
-             "has 4 (8 * 8 + 8) parameters, for any number of heads: more heads are narrower.");
+             "The heads are concatenated to [3, 3, 8] and multiplied by the output projection. The layer has 4 (8 * 8 "
+             "+ 8) parameters for any number of heads, since more heads are narrower.");
     tour_show(t, "output", x.output, TOUR_SHAPE(BATCH, LQ, WIDTH));
     tour_count_layer(t, "four heads");
     TOUR_TRY(plain_layer(t, WIDTH, 2));
@@ -168,7 +168,7 @@ static mha_status experts(tour *t, mha_expert_output output)
     return mha_moe_heads_create(t->ctx, &options, tour_layer(t), &t->error);
 }
 
-/* The alternative definition of the layer, on its own tokens. */
+/* Shows the alternative definition of the layer, on its own tokens. */
 static void show_slots(tour *t, inputs *x, tour_count plain, tour_count projected)
 {
     TOUR_TRY(experts(t, MHA_EXPERT_SLOT));

@@ -19,7 +19,7 @@ typedef struct walk {
     char *words[MOST_TOKENS];
 } walk;
 
-/* The text of each token, without a leading space. */
+/* Reads the text of each token, without a leading space. */
 static mha_status read_words(walk *w)
 {
     const mha_encoding *tokens = mha_heads_tokens(w->heads);
@@ -69,7 +69,7 @@ static double best(const walk *w, mha_head_label label, mha_head_metric metric, 
     return most;
 }
 
-/* The probability that `id` follows the text. `gates` [layers, heads]. */
+/* Computes the probability that `id` follows the text. `gates` [layers, heads]. */
 static mha_status chance(walk *w, const float *gates, int32_t id, double *p)
 {
     const mha_encoding *tokens = mha_heads_tokens(w->heads);

@@ -141,7 +141,7 @@ static void show_cache(tour *t, const float *x, const float *whole, tour_count a
     tour_count_layer(t, "the sixth token alone");
 }
 
-/* View of row `token` of a step [B, H, L, D]. */
+/* Returns a view of row `token` of a step [B, H, L, D]. */
 static mha_cview row_of(const mha_step_view *step, int64_t token)
 {
     return (mha_cview){(const float *)step->data + token * step->stride[2],
@@ -191,8 +191,8 @@ static void show_pages(tour *t, const float *x)
     tour_show(t, "context_in_pages", context, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 }
 
-/* Four query heads over two key/value heads, without rotation: a second walk-through of this layer, compared with
- * the plain layer. */
+/* Shows four query heads and two key/value heads without rotation: a second walk-through of this layer, compared
+ * with the plain layer. */
 static void show_grouped(tour *t)
 {
     enum { SHORT = 4, OTHER_SEED = 61 };

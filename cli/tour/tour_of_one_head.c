@@ -8,7 +8,7 @@
 
 /* ---- self-attention ---- */
 
-/* softmax of (x, 0) as attention: queries x, keys 1 and 0, values (1, 0) and (0, 1). */
+/* Shows softmax of (x, 0) as attention: queries x, keys 1 and 0, values (1, 0) and (0, 1). */
 static void show_curve(tour *t)
 {
     enum { POINTS = 200 };

@@ -88,7 +88,7 @@ static void put_legend(FILE *out)
     tour_put_svg(out, &weights);
     fputs("weights: 0, 0.02, 0.1, 0.25, 0.5, 0.75, 1</div><div>", out);
     tour_put_svg(out, &others);
-    fputs("other tensors: from minus the largest magnitude to plus the largest magnitude</div>"
+    fputs("other tensors: from minus to plus the largest absolute value</div>"
           "<div><i></i> -inf or nan</div></div>\n",
           out);
 }

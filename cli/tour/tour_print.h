@@ -9,8 +9,8 @@
 
 /* Prints the steps as text to session->out. */
 void tour_put_text(const cli_session *session, const tour *t);
-/* {name, summary, steps}; NULL if memory is exhausted. */
+/* Returns {name, summary, steps}; NULL if memory is exhausted. */
 json_t *tour_to_json(const tour *t);
-/* "[5, 4]"; "" for a scalar. */
+/* Formats "[5, 4]"; "" for a scalar. */
 const char *tour_shape_text(const tour_tensor *tensor, char text[96]);
 #endif

@@ -27,7 +27,7 @@ void tour_put_escaped(FILE *out, const char *text)
 
 enum { MAPS = 16 }; /* maximum number of images per tensor */
 
-/* Dark red at -1, white at 0, dark blue at 1: the ends of RdBu (Brewer 2002), interpolated linearly. */
+/* Returns dark red at -1, white at 0, dark blue at 1: the ends of RdBu (Brewer 2002), interpolated linearly. */
 static color color_of_number(double x)
 {
     const color end = x < 0 ? (color){178, 24, 43} : (color){33, 102, 172};
@@ -44,14 +44,14 @@ static double greatest(const tour_tensor *t)
     return most;
 }
 
-/* Rows and columns of each image. A vector is one row. */
+/* Returns rows and columns of each image. A vector is one row. */
 static void extents(const tour_tensor *t, int64_t *rows, int64_t *columns)
 {
     *rows = t->rank > 1 ? t->shape[t->rank - 2] : 1;
     *columns = t->rank > 0 ? t->shape[t->rank - 1] : 1;
 }
 
-/* "[0, 1]": the index of image `map` among the axes before the last two. */
+/* Prints "[0, 1]": the index of image `map` among the axes before the last two. */
 static void put_index(FILE *out, const tour_tensor *t, int64_t map)
 {
     int64_t index[4];
@@ -97,7 +97,7 @@ static map_layout plan_map(const tour_tensor *t)
     return m;
 }
 
-/* "cat", or "row 2". */
+/* Prints "cat" or "row 2". */
 static void put_place(FILE *out, const char *axis, const char *word, int64_t n)
 {
     if (word)
@@ -125,7 +125,7 @@ static void put_square(FILE *out, const tour_tensor *t, const map_layout *m, int
     fprintf(out, ": %.4g</title></rect>", (double)x);
 }
 
-/* Row labels on the left, column labels above, rotated by 90 degrees. */
+/* Draws row labels on the left and column labels above, rotated by 90 degrees. */
 static void put_axes(FILE *out, const tour_tensor *t, const map_layout *m)
 {
     for (int64_t n = 0; names_rows(t) && n < m->rows; n++) {

@@ -31,7 +31,7 @@ static const cli_option_group groups[] = {{"Model:", GROUP(MODEL)},
                                           {NULL, NULL}};
 #undef GROUP
 
-/* The last loss on held-out text; NaN if not measured. */
+/* Returns the last loss on held-out text; NaN if not measured. */
 static double last_eval(const mha_train_log *log)
 {
     for (int64_t n = mha_train_log_count(log) - 1; n >= 0; n--) {

@@ -181,8 +181,8 @@ int train_model_open(cli_session *s, const train_settings *t, mha_model **model)
 
 /* ---- sequences ---- */
 
-/* The first eos_token_id in the model's config; -1 if absent, or if the config is larger than 1 MiB, since parsing that
- * can take 80 MiB. */
+/* Returns the first eos_token_id in the model's config; -1 if absent, or if the config is larger than 1 MiB, since
+ * parsing that can take 80 MiB. */
 static int32_t config_end(const mha_model *model)
 {
     const char *text = mha_model_config_json(model);

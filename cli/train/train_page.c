@@ -55,7 +55,7 @@ static json_t *eval_json(const train_run *run)
     return json_pack("{s:o, s:o}", "step", step, "loss", loss);
 }
 
-/* The newest samples. */
+/* Returns the newest samples. */
 static json_t *samples_json(const train_run *run)
 {
     json_t *all = json_array();

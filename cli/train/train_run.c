@@ -8,7 +8,7 @@
 
 /* ---- progress ---- */
 
-/* "step 120 of 2000   loss 3.412   5200 tokens/s   4 min left" */
+/* Formats "step 120 of 2000   loss 3.412   5200 tokens/s   4 min left" */
 static void describe(const train_run *run, const mha_train_record *r, char *line, size_t room)
 {
     char left[CLI_DURATION];

@@ -108,7 +108,7 @@ int train_run_save(train_run *run);
 int train_run_export(const train_run *run);
 bool train_run_is_export(const train_run *run, const char *folder);
 bool train_run_is_link(const char *path);
-/* The path of a file in the folder of the run, in static memory. */
+/* Returns the path of a file in the folder of the run, in static memory. */
 const char *train_run_path(const cli_session *s, const char *name);
 /* Reads the settings of the checkpoint; compares its data and teacher with those of this run. */
 int train_run_load(train_run *run);

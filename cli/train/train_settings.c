@@ -239,7 +239,7 @@ static bool is_set(const train_settings *t, const row *r)
     return count > 0;
 }
 
-/* NULL if memory is exhausted. */
+/* Returns NULL if memory is exhausted. */
 static json_t *value_json(const train_settings *t, const row *r)
 {
     int count;

@@ -187,7 +187,8 @@ mha_train_gates train_settings_gates_of(const train_settings *t);
 /* Writes the keys of derived settings to training.json; on reading, marks these settings as not given. */
 json_t *train_settings_following(const train_settings *t);
 void train_settings_unset(train_settings *t, const json_t *keys);
-/* The value of --save-every, --eval-every or --sample-every; the default is derived from the current number of steps.
+/* Returns the value of --save-every, --eval-every or --sample-every; the default is derived from the current number of
+ * steps.
  */
 long long train_settings_every(const train_settings *t, long long given);
 /* Settings of a teacher (train_teacher.c): check them, set default weights (`logits` = both models have logits),
@@ -208,7 +209,7 @@ int train_settings_take(const cli_session *s, const char *name, const json_t *ob
 int train_settings_load(const cli_session *s, const char *path, train_settings *t);
 /* Reads the command line, including -m and arguments. */
 int train_settings_take_options(const cli_session *s, train_settings *t);
-/* All given settings as an object; NULL if memory is exhausted. */
+/* Returns all given settings as an object; NULL if memory is exhausted. */
 json_t *train_settings_json(const train_settings *t);
 void train_settings_free(train_settings *t);
 /* Frees the lists allocated by popt. */

@@ -18,7 +18,7 @@ static double next_number(uint64_t *state)
     return sum;
 }
 
-/* The same random numbers in f32 and f64. */
+/* Fills in the same random numbers in f32 and f64. */
 static bool make_numbers(verify_problem *p, int64_t count, uint64_t *state, float **narrow, double **wide)
 {
     *narrow = verify_alloc(&p->memory, count, sizeof **narrow, &p->entry);
@@ -115,7 +115,7 @@ static float plain_score(const verify_problem *p, const float *q, const float *k
     return p->bias ? s + p->bias[index] : s;
 }
 
-/* One row in naive f32 loops. A key is masked if its probability in double precision is 0. */
+/* Computes one row with naive f32 loops. A key is masked if its probability in double precision is 0. */
 static void plain_row(verify_problem *p, int64_t row, float *s)
 {
     int64_t Lk = p->desc.kv_len, D = p->desc.head_dim, h = row / p->desc.q_len;

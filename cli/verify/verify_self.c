@@ -51,7 +51,7 @@ enum { PROBLEMS = sizeof problems / sizeof *problems };
 
 /* ---- comparing ---- */
 
-/* Twice the error of naive f32 loops, plus one unit in the last place of the largest result. */
+/* Returns twice the error of naive f32 loops, plus one unit in the last place of the largest result. */
 static double limit_of(const double *plain, const double *want, int64_t count)
 {
     double error = 0, top = 0;
