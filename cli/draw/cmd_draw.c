@@ -18,7 +18,8 @@ static struct {
 static const struct poptOption options[] = {
     {"head", '\0', POPT_ARG_STRING, &given.head, 0, "head to draw, numbered as in the unpruned model", "L.H"},
     {"grid", '\0', POPT_ARG_NONE, &given.grid, 0, "draw all heads, one row per layer", NULL},
-    {"scale", '\0', POPT_ARG_STRING, &given.scale, 0, "size: 0.5 to 16 (default: 2 for PNG, 1 for SVG and PDF)", "X"},
+    {"scale", '\0', POPT_ARG_STRING, &given.scale, 0, "scale factor: 0.5 to 16 (default: 2 for PNG, 1 for SVG and PDF)",
+     "X"},
     {"colors", '\0', POPT_ARG_STRING, &given.colors, 0, "color scale of weights: root (default) or linear", "NAME"},
     {"font", '\0', POPT_ARG_STRING, &given.font, 0, "font family of all text (default: sans-serif)", "NAME"},
     POPT_TABLEEND,
@@ -95,21 +96,21 @@ static int draw_grid(cli_session *s, const text_maps *h)
 static int check_head(const cli_session *s, const text_maps *h, mha_model_head at)
 {
     if (at.layer >= mha_heads_layers(h->heads))
-        return cli_usage(s, "--head \"%s\": the model has %lld layers", cli_shown(given.head),
-                         (long long)mha_heads_layers(h->heads));
+        return cli_usage(s, "--head must name one of the %lld layers (got \"%s\")",
+                         (long long)mha_heads_layers(h->heads), cli_shown(given.head));
     if (mha_head_place(h->model, at.layer, at.head) >= 0) return CLI_DONE;
     const mha_model_info *info = mha_model_describe(h->model);
     return cli_usage(s, "--head \"%s\": layer %lld has %lld heads%s", cli_shown(given.head), (long long)at.layer,
                      (long long)info->heads_per_layer[at.layer],
-                     at.head < info->original_heads ? ": this one was removed" : "");
+                     at.head < info->original_heads ? ", and this head was removed" : "");
 }
 
 static int check_options(const cli_session *s, mha_model_head *at)
 {
-    if (!s->options.out) return cli_usage(s, "-o FILE is missing");
+    if (!s->options.out) return cli_usage(s, "missing -o FILE");
     if (!figure_knows(s->options.out))
         return cli_usage(s, "-o %s: the name must end in .png, .svg or .pdf", cli_shown(s->options.out));
-    if (!given.head && !given.grid) return cli_usage(s, "--head L.H or --grid is missing");
+    if (!given.head && !given.grid) return cli_usage(s, "missing --head L.H or --grid");
     if (given.head && given.grid) return cli_usage(s, "--head and --grid are mutually exclusive");
     const char *end = given.head ? cli_head(given.head, at) : "";
     if (!end || *end)

@@ -142,7 +142,7 @@ static int check(prune_job *job)
     if (given.search && given.compatible) return cli_usage(s, "--search writes no model: --compatible does not apply");
     if (given.search && s->options.out && !figure_knows(s->options.out))
         return cli_usage(s, "-o %s: the name must end in .png, .svg or .pdf", cli_shown(s->options.out));
-    if (!given.search && !s->options.out) return cli_usage(s, "-o FOLDER is missing");
+    if (!given.search && !s->options.out) return cli_usage(s, "missing -o FOLDER");
     return s->options.out ? cli_check_out(s) : CLI_DONE;
 }
 

@@ -14,7 +14,7 @@ static struct {
 } given;
 
 static const struct poptOption options[] = {
-    {"kv-heads", 0, POPT_ARG_STRING, &given.both, 0, "number of key heads and of value heads per layer", "N"},
+    {"kv-heads", 0, POPT_ARG_STRING, &given.both, 0, "number of key heads and value heads per layer", "N"},
     {"key-heads", 0, POPT_ARG_STRING, &given.keys, 0, "number of key heads (default: unchanged)", "N"},
     {"value-heads", 0, POPT_ARG_STRING, &given.values, 0, "number of value heads (default: unchanged)", "N"},
     {"method", 0, POPT_ARG_STRING, &given.method, 0, "how the heads of a group are merged (default: closed)", "METHOD"},
@@ -131,7 +131,7 @@ static int read_counts(const cli_session *s, mha_regroup_options *how)
     if (code != CLI_DONE) return code;
     if (given.both && (given.keys || given.values))
         return cli_usage(s, "--kv-heads cannot be combined with --key-heads or --value-heads");
-    if (!given.both && !given.keys && !given.values) return cli_usage(s, "--kv-heads N is missing");
+    if (!given.both && !given.keys && !given.values) return cli_usage(s, "missing --kv-heads N");
     how->key_heads = given.both ? both : keys;
     how->value_heads = given.both ? both : values;
     return CLI_DONE;
@@ -149,7 +149,7 @@ static int check(job *j)
     if (code != CLI_DONE) return code;
     if (given.published && (given.ridge || how->method != MHA_REGROUP_CLOSED || importance_scores_given_any(&j->by)))
         return cli_usage(s, "--published cannot be combined with --ridge, --by, --scores or --method");
-    if (!s->options.out) return cli_usage(s, "-o FOLDER is missing");
+    if (!s->options.out) return cli_usage(s, "missing -o FOLDER");
     how->ridge = given.published || (given.ridge && ridge == 0) ? -1 : ridge;
     how->contiguous = given.contiguous || given.published;
     how->uncentered = given.published;

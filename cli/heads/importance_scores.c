@@ -18,7 +18,7 @@ static int find_score(const cli_session *s, const char *name, mha_importance_sco
 {
     for (*score = 0; *score < MHA_IMPORTANCE_SCORES; (*score)++)
         if (strcmp(mha_importance_score_key(*score), name) == 0) return CLI_DONE;
-    return cli_usage(s, "--by \"%s\": unknown score; --help lists them", cli_shown(name));
+    return cli_usage(s, "--by must name a score (got \"%s\"); --help lists the scores", cli_shown(name));
 }
 
 static int find_loss(const cli_session *s, const char *name, mha_head_loss *loss)

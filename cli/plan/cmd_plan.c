@@ -82,7 +82,7 @@ static int read_given(const cli_session *s, mha_plan_options *model, double *sec
 {
     if (s->arg_count > 0)
         return cli_usage(s, "unexpected argument \"%s\": this command accepts only options", cli_shown(s->args[0]));
-    if (!given.d_model) return cli_usage(s, "--d-model N is missing");
+    if (!given.d_model) return cli_usage(s, "missing --d-model N");
     if (given.seconds && !given.measure)
         return cli_usage(s, "--seconds \"%s\" requires --measure", cli_shown(given.seconds));
     int code = read_wholes(s, model);

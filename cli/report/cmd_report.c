@@ -191,7 +191,7 @@ static int put_json(cli_session *s, const part parts[2], int count, const json_t
 
 static int check_options(const cli_session *s)
 {
-    if (!s->options.out) return cli_usage(s, "-o FILE.html is missing");
+    if (!s->options.out) return cli_usage(s, "missing -o FILE.html");
     if (given.data && !importance_scores_given.by && !given.diversity)
         return cli_usage(s, "--data requires --by or --diversity");
     if (importance_scores_given.state && !importance_scores_given.by && !given.diversity)

@@ -137,10 +137,10 @@ static int show_heads(cli_session *s, const mha_model *model, const mha_heads *h
     cli_put_grid(s, model, heads, INDENT);
     fputc('\n', s->out);
     cli_put_legend(s, heads, INDENT);
-    title(s, 4, "Three heads in words (LAYER.HEAD)");
+    title(s, 4, "Three heads described (LAYER.HEAD)");
     demo_heads_tell(s, model, heads, HEADS_IN_WORDS, INDENT);
 
-    title(s, 5, "Heads removed: probability of the right token when the words are repeated");
+    title(s, 5, "Probability of the correct token in the repeated words, with heads removed");
     mha_encoding *first = NULL;
     int code = tokenize(s, model, once, &first);
     if (code == CLI_DONE)
@@ -169,7 +169,7 @@ static int show(cli_session *s, const mha_model *model, const mha_heads *heads)
     demo_table table = {0};
     json_t *continuations = json_array();
     show_model(s, model);
-    title(s, 1, "It continues texts that it has never seen");
+    title(s, 1, "The model continues texts that it has never seen");
     int code = CLI_DONE;
     for (int i = 0; code == CLI_DONE && i < PROMPTS; i++)
         code = go_on(s, model, prompts[i], continuations);

@@ -22,7 +22,8 @@ static struct {
 
 static const struct poptOption options[] = {
     {"prompt", 'p', POPT_ARG_ARGV, &given.prompts, 0, "text to continue; may be repeated", "TEXT"},
-    {"tokens", 'n', POPT_ARG_STRING, &given.most, 0, "maximum number of new tokens (default: 64, or what fits)", "N"},
+    {"tokens", 'n', POPT_ARG_STRING, &given.most, 0, "maximum number of new tokens (default: 64, or as many as fit)",
+     "N"},
     {"min-tokens", 0, POPT_ARG_STRING, &given.least, 0, "minimum number of new tokens before the text may end", "N"},
     {"temperature", 0, POPT_ARG_STRING, &given.temperature, 0, "sampling temperature; 0 = most likely token (default)",
      "X"},
@@ -253,8 +254,8 @@ static int run(cli_session *s)
     if (code != CLI_DONE) return code;
     code = cli_model_open(s, NULL, &model);
     if (code == CLI_DONE && !mha_model_describe(model)->causal)
-        code = cli_error(s, CLI_REFUSED, "%s is an encoder (%s): text generation requires a decoder",
-                         cli_shown(s->model_name), mha_model_describe(model)->family);
+        code = cli_error(s, CLI_REFUSED, "%s must be a decoder (got an encoder, %s)", cli_shown(s->model_name),
+                         mha_model_describe(model)->family);
     j.model = model;
     if (code == CLI_DONE) code = run_job(s, &j, &o);
     free_job(&j);

@@ -18,10 +18,10 @@ static const struct story {
     example example;
 } stories[] = {
     {MHA_LABEL_INDUCTION,
-     "continues repeats: in repeated random text, %.0f %% goes to the token after the earlier copy.",
+     "continues repeats: in repeated random text, %.0f %% of its weight is on the token after the earlier copy.",
      EXAMPLE_WHAT_FOLLOWED},
     {MHA_LABEL_PREV, "attends to the previous token: %.0f %% of its weight.", EXAMPLE_STRONGEST},
-    {MHA_LABEL_DUPLICATE, "finds repeats: in repeated random text, %.0f %% goes to the other copy.",
+    {MHA_LABEL_DUPLICATE, "finds repeats: in repeated random text, %.0f %% of its weight is on the other copy.",
      EXAMPLE_SAME_TOKEN},
     {MHA_LABEL_PUNCT, "attends to punctuation: %.0f %% of its weight.", EXAMPLE_STRONGEST},
     {MHA_LABEL_SELF, "attends to the token itself: %.0f %% of its weight.", EXAMPLE_NONE},
@@ -94,8 +94,8 @@ static void put_example(const cli_session *s, const mha_model *model, const mha_
                       mha_tokenizer_decode(tokenizer, tokens->ids + to, 1, 0, &word[1], NULL, NULL) == MHA_OK;
     fprintf(s->out, "%*s", indent, "");
     if (read)
-        cli_put_prose(s, indent, indent, "Here token %lld \"%s\" gives %.0f %% to token %lld \"%s\".", (long long)from,
-                      cli_shown(word[0]), 100 * (double)weight, (long long)to, cli_shown(word[1]));
+        cli_put_prose(s, indent, indent, "Here token %lld \"%s\" puts %.0f %% of its weight on token %lld \"%s\".",
+                      (long long)from, cli_shown(word[0]), 100 * (double)weight, (long long)to, cli_shown(word[1]));
     for (int i = 0; i < 2; i++)
         mha_tokenizer_text_free(tokenizer, word[i]);
 }

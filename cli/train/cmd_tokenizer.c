@@ -20,7 +20,7 @@ static struct {
 } given;
 
 static const struct poptOption options[] = {
-    {"type", 0, POPT_ARG_STRING, &given.type, 0, "bpe: byte-level, as GPT-2 (default); wordpiece: as BERT", "TYPE"},
+    {"type", 0, POPT_ARG_STRING, &given.type, 0, "bpe: byte-level, like GPT-2 (default); wordpiece: like BERT", "TYPE"},
     {"vocab-size", 0, POPT_ARG_STRING, &given.vocab_size, 0, "tokens to learn, including special tokens", "N"},
     {"min-frequency", 0, POPT_ARG_STRING, &given.min_frequency, 0,
      "merge only pairs at least this frequent (default: 2)", "N"},
@@ -141,7 +141,7 @@ static int read_options(const cli_session *s, mha_tokenizer_train_options *o)
     if (code == CLI_DONE) code = cli_whole(s, "--min-frequency", given.min_frequency, 1, INT32_MAX, &frequency);
     if (code == CLI_DONE) code = cli_whole(s, "--alphabet", given.alphabet, 1, INT32_MAX, &alphabet);
     if (code != CLI_DONE) return code;
-    if (!given.vocab_size) return cli_usage(s, "--vocab-size N is missing");
+    if (!given.vocab_size) return cli_usage(s, "missing --vocab-size N");
     const bool wordpiece = given.type && strcmp(given.type, "wordpiece") == 0;
     if (given.type && !wordpiece && strcmp(given.type, "bpe") != 0)
         return cli_usage(s, "--type must be bpe or wordpiece (got \"%s\")", cli_shown(given.type));
@@ -164,7 +164,7 @@ static int check(const cli_session *s)
     if (s->arg_count == 0 || strcmp(s->args[0], "train") != 0) return cli_usage(s, "the first argument must be train");
     if (!given.files && s->arg_count == 1 && !text_reader_piped())
         return cli_usage(s, "missing text: give one or more texts, or -f FILE");
-    if (!s->options.out) return cli_usage(s, "-o FOLDER is missing");
+    if (!s->options.out) return cli_usage(s, "missing -o FOLDER");
     if (strcmp(s->options.out, "-") == 0) return cli_usage(s, "-o requires a folder");
     int code = cli_check_out(s);
     for (int i = 1; given.files && i < s->arg_count && code == CLI_DONE; i++)

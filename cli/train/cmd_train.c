@@ -96,7 +96,7 @@ static int take_folder(cli_session *s)
 static int check(cli_session *s)
 {
     const char *out = s->options.out;
-    if (!out || !*out) return cli_usage(s, "-o FOLDER is missing");
+    if (!out || !*out) return cli_usage(s, "missing -o FOLDER");
     if (strcmp(out, "-") == 0) return cli_usage(s, "-o requires a folder");
     const int code = take_folder(s);
     if (code != CLI_DONE) return code;

@@ -85,7 +85,7 @@ int train_settings_check(const cli_session *s, train_settings *t)
     number(&t->temperature, 0.8);
     number(&t->eval_share, 0);
     if (t->eval.count && t->eval_share > 0) return cli_usage(s, "--eval and --eval-share are mutually exclusive");
-    if (t->floor > t->rate) return cli_usage(s, "--floor %g is above --rate %g", t->floor, t->rate);
+    if (t->floor > t->rate) return cli_usage(s, "--floor must be at most --rate = %g (got %g)", t->rate, t->floor);
     return CLI_DONE;
 }
 
@@ -109,7 +109,8 @@ int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t seq
     t->epochs = NAN; /* converted to steps */
     t->follows[TRAIN_WARMUP] = t->warmup < 0;
     whole(&t->warmup, t->steps / 50);
-    if (t->warmup > t->steps) return cli_usage(s, "--warmup %lld exceeds the %lld steps", t->warmup, t->steps);
+    if (t->warmup > t->steps)
+        return cli_usage(s, "--warmup must be at most the %lld steps (got %lld)", t->steps, t->warmup);
     return train_settings_fit_gates(s, t);
 }
 

@@ -224,10 +224,10 @@ static int check_steps(const train_run *run)
     const cli_session *s = run->s;
     const long long begun = run->begun;
     if (begun > run->t.steps)
-        return cli_usage(s, "%s: --steps must be greater than the %lld steps that the checkpoint has taken (got %lld)",
+        return cli_usage(s, "%s: --steps must be greater than the %lld steps of the checkpoint (got %lld)",
                          cli_shown(s->options.out), begun, run->t.steps);
     if (begun == run->t.steps)
-        cli_say(s, "%s: all %lld steps have been taken; to continue, give more with --steps", cli_shown(s->options.out),
+        cli_say(s, "%s: all %lld steps are complete; to continue, give a larger --steps", cli_shown(s->options.out),
                 begun);
     return CLI_DONE;
 }

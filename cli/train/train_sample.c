@@ -41,7 +41,7 @@ int train_run_prompts(train_run *run)
     const train_list *texts = &run->t.sample;
     if (!texts->count) return CLI_DONE;
     if (!run->form.data.causal) return cli_usage(run->s, "--sample requires a decoder");
-    if (!run->form.data.tokenizer) return cli_usage(run->s, "--sample: the model has no tokenizer");
+    if (!run->form.data.tokenizer) return cli_usage(run->s, "--sample requires a model with a tokenizer");
     run->prompts = calloc((size_t)texts->count, sizeof *run->prompts);
     run->samples = calloc((size_t)texts->count, sizeof *run->samples);
     if (!run->prompts || !run->samples) return no_memory(run->s);

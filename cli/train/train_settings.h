@@ -37,16 +37,16 @@
     X(TEXT, dtype, 0, "dtype", 0, 0, "type of matrix products: f32 (default) or bf16; weights are f32", "TYPE")      \
     X(FLAG, recompute, 0, "recompute", 0, 0, "recompute activations: less memory, about 25 % more computation", NULL)
 /* The optimizer. */
-#define TRAIN_SETTINGS_ADAMW(X)                                                                                    \
-    X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "largest learning rate (default: 0.001, with --from 0.00005)", "X")     \
-    X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "steps of warm-up to that rate (default: a fiftieth of all)", "N") \
-    X(TEXT, schedule, 0, "schedule", 0, 0, "schedule after the warm-up: cosine (default) or constant", "HOW")      \
-    X(NUMBER, floor, 0, "floor", 0, 1e6, "final rate of the cosine (default: a tenth of --rate)", "X")             \
-    X(NUMBER, decay, 0, "decay", 0, 1e6, "weight decay (default: 0.1)", "X")                                       \
-    X(TEXT, decays, 0, "decays", 0, 0, "parameters with weight decay: matrices (default), dense, all", "WHAT")     \
-    X(NUMBER, beta1, 0, "beta1", 1e-9, 1 - 1e-9, "of AdamW (default: 0.9)", "X")                                   \
-    X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "of AdamW (default: 0.95)", "X")                                  \
-    X(NUMBER, clip, 0, "clip", 0, 1e30, "clip gradients to this norm, 0 = never (default: 1)", "X")                \
+#define TRAIN_SETTINGS_ADAMW(X)                                                                                 \
+    X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "largest learning rate (default: 0.001, with --from 0.00005)", "X")  \
+    X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "warm-up steps to that rate (default: 1/50 of all steps)", "N") \
+    X(TEXT, schedule, 0, "schedule", 0, 0, "schedule after the warm-up: cosine (default) or constant", "HOW")   \
+    X(NUMBER, floor, 0, "floor", 0, 1e6, "final rate of the cosine (default: a tenth of --rate)", "X")          \
+    X(NUMBER, decay, 0, "decay", 0, 1e6, "weight decay (default: 0.1)", "X")                                    \
+    X(TEXT, decays, 0, "decays", 0, 0, "parameters with weight decay: matrices (default), dense, all", "WHAT")  \
+    X(NUMBER, beta1, 0, "beta1", 1e-9, 1 - 1e-9, "of AdamW (default: 0.9)", "X")                                \
+    X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "of AdamW (default: 0.95)", "X")                               \
+    X(NUMBER, clip, 0, "clip", 0, 1e30, "clip gradients to this norm, 0 = never (default: 1)", "X")             \
     X(TEXTS, freeze, 0, "freeze", 0, 0, "frozen tensors: a name, \"*end\" or \"begin*\"", "NAME")
 /* Dropout. */
 #define TRAIN_SETTINGS_DROPOUT(X)                                                                                    \
@@ -56,7 +56,7 @@
     X(NUMBER, attention_dropout, 0, "attention-dropout", 0, 0.99,                                                    \
       "dropout rate of attention weights (default: --dropout)", "P")                                                 \
     X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99,                                                      \
-      "dropout rate of the outputs added to the residual stream (likewise)", "P")
+      "dropout rate of outputs added to the residual stream (default: --dropout)", "P")
 /* Pruning of heads by gates. */
 #define TRAIN_SETTINGS_GATES(X)                                                                          \
     X(TEXT, gates, 0, "gates", 0, 0, "prune heads while training, with learned gates: l0 or l1", "KIND") \
@@ -84,21 +84,21 @@
       "weight of the squared difference of the last states (default without logits: 1)", "X")                        \
     X(NUMBER, text_weight, 0, "text-weight", 0, 1e6, "weight of 1 - cosine of the texts' vectors (default: 0)", "X")
 /* Evaluation and samples. */
-#define TRAIN_SETTINGS_WATCH(X)                                                                                      \
-    X(PATHS, eval, 0, "eval", 0, 0, "measure the loss on this held-out file, of the same kind as the data", "FILE")  \
-    X(NUMBER, eval_share, 0, "eval-share", 0, 0.9,                                                                   \
-      "hold out this fraction of the data, at its end, to measure the loss on", "X")                                 \
-    X(WHOLE, eval_every, 0, "eval-every", 1, 1LL << 40, "steps between evaluations (default: as --save-every)", "N") \
-    X(WHOLE, eval_sequences, 0, "eval-sequences", 1, 1LL << 40, "sequences per evaluation (default: 512, or all)",   \
-      "N")                                                                                                           \
-    X(TEXTS, sample, 0, "sample", 0, 0, "sample continuations of this text (decoders); may be repeated", "TEXT")     \
-    X(WHOLE, sample_every, 0, "sample-every", 1, 1LL << 40, "steps between samples (default: as --save-every)", "N") \
-    X(WHOLE, sample_tokens, 0, "sample-tokens", 1, 1 << 20, "tokens per sample (default: 40)", "N")                  \
+#define TRAIN_SETTINGS_WATCH(X)                                                                                     \
+    X(PATHS, eval, 0, "eval", 0, 0, "measure the loss on this held-out file, of the same kind as the data", "FILE") \
+    X(NUMBER, eval_share, 0, "eval-share", 0, 0.9,                                                                  \
+      "hold out this fraction of the data, at its end, to measure the loss on", "X")                                \
+    X(WHOLE, eval_every, 0, "eval-every", 1, 1LL << 40, "steps between evaluations (default: --save-every)", "N")   \
+    X(WHOLE, eval_sequences, 0, "eval-sequences", 1, 1LL << 40, "sequences per evaluation (default: 512, or all)",  \
+      "N")                                                                                                          \
+    X(TEXTS, sample, 0, "sample", 0, 0, "sample continuations of this text (decoders); may be repeated", "TEXT")    \
+    X(WHOLE, sample_every, 0, "sample-every", 1, 1LL << 40, "steps between samples (default: --save-every)", "N")   \
+    X(WHOLE, sample_tokens, 0, "sample-tokens", 1, 1 << 20, "tokens per sample (default: 40)", "N")                 \
     X(NUMBER, temperature, 0, "temperature", 0, 1e6, "temperature of samples, 0 = greedy (default: 0.8)", "X")
 /* Checkpoints, export and log. */
 #define TRAIN_SETTINGS_KEEP(X)                                                                                       \
     X(WHOLE, save_every, 0, "save-every", 1, 1LL << 40,                                                              \
-      "steps between checkpoints (default: a tenth of all, at most 1000)", "N")                                      \
+      "steps between checkpoints (default: a tenth of all steps, at most 1000)", "N")                                \
     X(WHOLE, keep, 0, "keep", 0, 1 << 20, "older checkpoints to keep, as FOLDER.step-STEP (default: none)", "N")     \
     X(PATH, export, 0, "export", 0, 0, "also write the model without training state at the end", "FOLDER")           \
     X(TEXT, export_dtype, 0, "export-dtype", 0, 0, "type of the exported weights: bf16 (default), f16, f32", "TYPE") \

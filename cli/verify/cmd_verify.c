@@ -24,7 +24,7 @@ static int run_golden(cli_session *session, verify_log *log)
 static int run_golden(cli_session *session, verify_log *log)
 {
     (void)log;
-    return cli_error(session, CLI_FAILED, "--golden: this build has no conformance suites (MHA_CONFORMANCE=OFF)");
+    return cli_error(session, CLI_FAILED, "--golden requires a build with MHA_CONFORMANCE=ON");
 }
 #endif
 

@@ -25,7 +25,7 @@ expect 0 "$MHA" prune -m "$tiny" --heads 0.0,1.1 -o fewer
 expect 0 "$MHA" draw -m fewer "$text" --head 0.3 -o fewer.png
 has err 'layer 0 head 3'
 refused 2 "$MHA" draw -m fewer "$text" --head 0.0 -o no.png
-has err 'layer 0 has 3 heads: this one was removed'
+has err 'layer 0 has 3 heads, and this head was removed'
 refused 2 "$MHA" draw -m fewer "$text" --head 0.4 -o no.png
 has err 'layer 0 has 3 heads'
 has_not err removed

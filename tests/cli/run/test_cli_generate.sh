@@ -142,7 +142,7 @@ has err 'No space left'
 
 # Refused.
 refused 3 "$MHA" generate -m "$data/models/bert-tiny" text
-has err 'is an encoder'
+has err 'must be a decoder (got an encoder'
 refused 3 generate ''
 has err 'prompt 1 of 1 must have tokens'
 refused 3 generate -n 1000 text

@@ -64,9 +64,9 @@ refused 2 "$MHA" tokenizer teach --vocab-size 290 -o x text
 refused 2 train --vocab-size 290 -o x
 has err 'no text'
 refused 2 train --vocab-size 290 text
-has err '-o FOLDER is missing'
+has err 'missing -o FOLDER'
 refused 2 train -o x text
-has err '--vocab-size N is missing'
+has err 'missing --vocab-size N'
 refused 2 train --vocab-size many -o x text
 refused 2 train --vocab-size 290 --type unigram -o x text
 has err 'must be bpe or wordpiece'

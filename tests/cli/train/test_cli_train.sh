@@ -230,7 +230,7 @@ refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text -o mine
 refused 1 train --shape gpt2:1x1x8 --tokenizer bpe -f text -o mine --force
 has err 'not a checkpoint file'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text
-has err '-o FOLDER is missing'
+has err 'missing -o FOLDER'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -o x
 has err 'no text'
 refused 2 train -f text -o x
@@ -248,7 +248,7 @@ refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --steps x -o x
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --schedule linear -o x
 has err '--schedule must be one of cosine, constant'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --floor 1 -o x
-has err 'is above --rate'
+has err 'must be at most --rate'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 3 --warmup 4 -o x
 refused 2 train --from gpt2 -f text --length 17 -o x
 has err '--length must be at most the 16 tokens of the model'

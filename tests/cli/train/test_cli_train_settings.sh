@@ -44,7 +44,7 @@ expect 0 train --resume --steps 203 --rate 2e-3 -o warm
 has_not err 'warmup'
 has_not err 'floor'
 refused 2 train --resume --rate 1e-6 -o warm
-has err '--floor 1e-05 is above --rate 1e-06'
+has err '--floor must be at most --rate = 1e-06 (got 1e-05)'
 [ "$(setting warm warmup)" = 5 ] || fail "what was given is now $(setting warm warmup)"
 # shellcheck disable=SC2086
 expect 0 train -q $small -f text --steps 2 -o early
@@ -76,10 +76,10 @@ has err 'mha train: spoilt/generation_config.json: eos_token_id must be'
 expect 0 train --resume -o flag
 steps=$("$JSON_AT" settings.steps <flag/training.json)
 expect 0 train --resume --steps "$steps" -o flag
-has err "flag: all $steps steps have been taken; to continue, give more with --steps"
+has err "flag: all $steps steps are complete; to continue, give a larger --steps"
 cp flag/training.json before.json
 refused 2 train --resume --steps $((steps - 1)) -o flag
-has err "--steps must be greater than the $steps steps that the checkpoint has taken (got $((steps - 1)))"
+has err "--steps must be greater than the $steps steps of the checkpoint (got $((steps - 1)))"
 same flag/training.json before.json 'a refusal has changed the settings'
 
 # Learning nothing, ids without their option, and a length that cuts other sequences.
