@@ -17,7 +17,7 @@ static void each_option(FILE *out, const cli_command *command,
         row(out, command, o);
 }
 
-/* Quotes text with single quotes for any of the three shells. Help texts contain no control characters. */
+/* Escapes text inside single quotes for all three shells. Help texts contain no control characters. */
 static void put_quoted(FILE *out, const char *text)
 {
     for (; *text; text++) {

@@ -181,7 +181,7 @@ static int dispatch(int argc, char **argv)
     poptContext parser = NULL;
     int code = cli_options_parse(&session, argc - 1, (const char **)argv + 1, &parser);
     if (code < 0 && ranks && session.command->divides && session.command->divides()) session.work = ranks->work;
-    const bool idle = ranks && ranks->rank > 0 && !session.work; /* rank 0 runs the command alone */
+    const bool idle = ranks && ranks->rank > 0 && !session.work; /* the command runs only on rank 0 */
     if (code >= 0)
         code = close_stdout(code);
     else

@@ -27,7 +27,7 @@ void cli_memory_at_end(void (*clean)(void *user), void *user)
     at_end.user = user;
 }
 
-/* realloc that never returns NULL; for NULL, malloc. */
+/* Calls realloc (malloc for NULL) and never returns NULL. */
 static void *resize(void *memory, size_t bytes)
 {
     void *more = realloc(memory, bytes ? bytes : 1);

@@ -6,7 +6,7 @@
 
 typedef enum option_kind {
     OPTION_FLAG,
-    OPTION_FREE, /* numbers and texts, which are not completed */
+    OPTION_FREE, /* numbers and texts, without completion */
     OPTION_WORD, /* a word of option_values */
     OPTION_PATH,
     OPTION_MODEL /* a folder, or one of option_models */
@@ -16,7 +16,7 @@ typedef enum option_kind {
 extern const char option_models[];
 
 option_kind option_kind_of(const cli_command *command, const struct poptOption *option);
-/* The words of an option, separated by spaces; "" for other kinds. */
+/* Returns the words of an option, separated by spaces; "" for other kinds. */
 enum { OPTION_VALUES = 512 };
 const char *option_values(const cli_command *command, const struct poptOption *option, char words[OPTION_VALUES]);
 

@@ -88,13 +88,13 @@ static struct grouped_table {
     int groups, rows;
 } grouped;
 
-/* -m is a list, since some commands accept two models. */
+/* -m is a list in the table, since some commands accept two models. */
 static bool takes_one_value(const cli_command *command, const struct poptOption *row)
 {
     return row->argInfo == POPT_ARG_STRING || (row->arg == &model_names && !(command->shared & CLI_MODELS));
 }
 
-/* Makes the rows from `first` a group with a heading. */
+/* Turns the rows from `first` into a group with a heading. */
 static void end_group(const char *title, int first)
 {
     if (grouped.rows == first || grouped.groups == MOST_GROUPS) return;
@@ -139,7 +139,7 @@ static void print_help(const cli_command *command, poptContext parser)
     }
 }
 
-/* Reports an unknown option and suggests the most similar known one; other errors as popt words them. */
+/* Reports an unknown option and suggests the most similar known one; prints other errors in the words of popt. */
 static int refuse_option(const cli_session *session, const char *option, int why)
 {
     struct poptOption table[CLI_MAX_OPTIONS];
@@ -295,7 +295,7 @@ int cli_options_parse(cli_session *session, int argc, const char **argv, poptCon
 void cli_options_free(poptContext parser)
 {
     for (int n = 0; model_names && model_names[n]; n++)
-        free((char *)model_names[n]); /* popt copies what it lists */
+        free((char *)model_names[n]); /* popt allocates copies of list arguments */
     free(model_names);
     model_names = NULL;
     if (parser) poptFreeContext(parser);

@@ -21,7 +21,7 @@ static void begin_line(const cli_session *session)
     fputs(": ", stderr);
 }
 
-/* With several ranks, only rank 0 prints. */
+/* True unless this is a rank other than 0. */
 static bool prints(const cli_session *session)
 {
     return !session->ranks || session->ranks->rank == 0;
@@ -112,7 +112,7 @@ static const char *sentence(const mha_error *error)
     return error->message[0] ? cli_message(error->message, text) : mha_status_text(error->status);
 }
 
-/* Work stopped by a signal needs no message: its sender knows. */
+/* Work stopped by a signal needs no message, since the user sent the signal. */
 static bool stopped(const mha_error *error)
 {
     return error->status == MHA_ERR_CANCELLED && cli_signal();
@@ -218,7 +218,7 @@ int cli_flush(const cli_session *session, const char *text, size_t bytes)
     while (bytes > 0) {
         ssize_t n = write(STDOUT_FILENO, text, bytes);
         stdout_closed |= n < 0 && errno != EINTR;
-        if (n < 0 && errno == EPIPE) return CLI_DONE; /* mha ... | head: the reader has all it wants */
+        if (n < 0 && errno == EPIPE) return CLI_DONE; /* mha ... | head: a closed pipe is not a failure */
         if (n < 0 && errno == EINTR && !cli_signal()) continue;
         if (n < 0 && cli_signal()) return 128 + cli_signal();
         if (n < 0) return cli_error(session, CLI_FAILED, "cannot write the result: %s", strerror(errno));

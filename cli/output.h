@@ -54,8 +54,8 @@ void cli_put_csv(FILE *out, const char *text);
 
 /* Returns a number; null for NaN and infinities. */
 json_t *cli_real(double value);
-/* Writes `value` and a newline to session->out, with 9 digits and printable ASCII only; takes over the reference.
- * Returns CLI_DONE, or CLI_FAILED with a message if memory ran out (also if `value` is NULL). */
+/* Writes `value` and a newline to session->out, with 9 digits and printable ASCII only; takes ownership of the
+ * reference. Returns CLI_DONE, or CLI_FAILED with a message if memory ran out (also if `value` is NULL). */
 int cli_put_json(cli_session *session, json_t *value, bool indent);
 
 /* ---- color ---- */

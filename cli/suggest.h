@@ -1,19 +1,19 @@
-/* suggest.h - "did you mean": the known word most similar to a misspelled one. */
+/* suggest.h - "did you mean": finds the known word most similar to a misspelled word. */
 #ifndef CLI_SUGGEST_H
 #define CLI_SUGGEST_H
 
 typedef struct suggestion {
     const char *word; /* the word as given */
     const char *best; /* best candidate so far; NULL if none is similar enough */
-    int distance;     /* edits between both */
+    int distance;     /* edit distance of `word` and `best` */
 } suggestion;
 
-/* `word` is the misspelled word; then each known word is tried. */
+/* suggest_for starts with the misspelled word; suggest_offer compares each known word with it. */
 suggestion suggest_for(const char *word);
 void suggest_offer(suggestion *suggestion, const char *candidate);
 
-/* "; did you mean WORD?" for the end of a message, or "" without a best word; `before` precedes the word, for example
- * "--". */
+/* Returns "; did you mean WORD?" for the end of a message, or "" without a best word. `before` precedes the word,
+ * for example "--". */
 enum { SUGGEST_TEXT = 96 };
 const char *suggest_text(const suggestion *suggestion, const char *before, char text[SUGGEST_TEXT]);
 

@@ -1,10 +1,10 @@
-# man_page.awk - writes one manual page: the summary from the output of `mha --help`, the rest from that of
-# `mha COMMAND --help`. awk -v name=mha-heads -v version=0.1.0 -f man_page.awk MAIN_HELP OWN_HELP
+# man_page.awk - converts help texts to a manual page: the summary from `mha --help`, the rest from `mha COMMAND --help`:
+# awk -v name=mha-heads -v version=0.1.0 -f man_page.awk MAIN_HELP OWN_HELP
 #
-# "Usage:" becomes the synopsis, an option line a tagged paragraph, a line "Word...:" before indented lines a heading.
-# Other indented lines are kept verbatim. Lines wrapped for a terminal are joined.
+# "Usage:" becomes the synopsis, an option a tagged paragraph, and a line "Word...:" before indented lines a heading. Other indented
+# lines are not changed. Lines wrapped for the terminal are joined.
 
-# Escapes what troff would interpret: backslashes, and dots and quotes at the start of a line.
+# Escapes what troff would interpret: backslashes, hyphens, and dots and quotes at the start of a line.
 function escaped(text) {
     gsub(/\\/, "\\e", text)
     gsub(/-/, "\\-", text)
@@ -37,7 +37,7 @@ function section(title) {
     in_section = title
 }
 
-# A heading is a line "Title:" before indented lines: a group of options, the examples, a table.
+# Writes the heading of a group of options, of the examples or of a table.
 function put_heading(title, next_line) {
     if (is_option(next_line)) section("OPTIONS")
     else section(title == "Examples" ? "EXAMPLES" : "DESCRIPTION")
@@ -84,7 +84,7 @@ file == 2 { lines[++count] = $0 }
 
 END {
     if (summary == "") summary = "multi-head attention in C"
-    # Without a date, so that the same sources give the same pages.
+    # Without a date, so the same sources produce the same pages.
     printf ".TH %s 1 \"\" \"mha %s\" \"User Commands\"\n.SH NAME\n%s \\- %s\n", toupper(name), version, escaped(name), escaped(summary)
     usage = lines[1]
     sub(/^Usage: */, "", usage)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# man_pages.sh - lets the program write its manual pages mha.1 and mha-COMMAND.1, and its shell completions:
-# man_pages.sh FOLDER VERSION PROGRAM... ; PROGRAM may begin with an emulator. Writes the pages to FOLDER/man1, the
-# completions to FOLDER/completion/{mha,_mha,mha.fish}.
+# man_pages.sh - generates the manual pages mha.1 and mha-COMMAND.1 and the shell completions by running the program:
+# man_pages.sh FOLDER VERSION PROGRAM... ; PROGRAM may begin with an emulator. Writes the pages to FOLDER/man1 and the completions to
+# FOLDER/completion/{mha,_mha,mha.fish}.
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 out=$1 version=$2
@@ -13,7 +13,7 @@ mkdir -p "$out/man1" "$out/completion"
 "$@" completion zsh >"$out/completion/_mha"
 "$@" completion fish >"$out/completion/mha.fish"
 
-# page NAME HELP: writes the manual page for the help text in the file HELP.
+# page NAME HELP: writes the manual page NAME from the help text in the file HELP.
 page() { awk -v name="$1" -v version="$version" -f "$here/man_page.awk" "$out/help" "$2" >"$out/man1/$1.1"; }
 
 "$@" --help >"$out/help"

@@ -23,8 +23,8 @@ typedef struct bench_result {
     int64_t calls;
     double best, median; /* seconds of one call */
     double flops, bytes; /* of one call */
-    double fma, read;    /* limits: operations per second, and bytes per second of reading this K and V */
-    bool reads;          /* the limit is memory bandwidth: one query */
+    double fma, read;    /* measured limits: operations per second, and bytes per second for reading this K and V */
+    bool reads;          /* single query: the limit is memory bandwidth */
     bool pairs;          /* bf16 pairs were multiplied; their limit is not measured, and fma does not apply */
 } bench_result;
 

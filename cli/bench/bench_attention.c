@@ -38,9 +38,9 @@ double bench_share(const bench_result *r)
 
 enum { HUGE_PAGE = 2 << 20 };
 
-/* Memory of one row; k and v are adjacent, so that reading both covers one range. */
+/* Memory of one row; k and v are adjacent, so reading both covers one range. */
 typedef struct operands {
-    size_t q_bytes, kv_bytes, lse_bytes; /* elements of q and out; of k and of v; of lse */
+    size_t q_bytes, kv_bytes, lse_bytes; /* elements of q and out, of k and v, and of lse */
     char *q, *k, *out;
     char *lse, *dout, *dq, *dk; /* for training; dk and dv are also adjacent */
 } operands;

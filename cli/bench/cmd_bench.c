@@ -1,4 +1,4 @@
-/* cmd_bench.c - `mha bench attention`: speed of the operator on this machine, and as a fraction of the machine's limit.
+/* cmd_bench.c - `mha bench attention`: speed of the operator, absolute and as a fraction of the machine's limit.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@ enum { CHART_PANELS = 6 };
 /* One curve. */
 typedef struct chart_panel {
     const char *title;
-    const double *y; /* [count of the chart] */
+    const double *y; /* [count] values of the curve */
     double limit;    /* horizontal line; NAN = none */
 } chart_panel;
 

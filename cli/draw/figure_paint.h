@@ -21,7 +21,7 @@ enum {
 
 /* Style of all figures in a run. */
 typedef struct figure_style {
-    double scale;       /* pixels of a PNG per point; also scales SVG and PDF */
+    double scale;       /* PNG pixels per point; also scales SVG and PDF */
     color_scale colors; /* of weights */
     const char *font;   /* family name for fontconfig */
 } figure_style;

@@ -53,7 +53,7 @@ static void print_removed(const prune_job *job)
     fputc('\n', out);
 }
 
-/* Heads named by a file or the command line may have been chosen on any text, including the held-out ones. */
+/* Heads named by a file or the command line may have been chosen on any text, including held-out texts. */
 static const char *unknown_choice(const prune_job *job, char text[IMPORTANCE_SCORES_UNKNOWN])
 {
     if (!given.heads && !given.keep) return importance_scores_unknown(&job->by, text);

@@ -50,7 +50,7 @@ static int check_amount(prune_job *job)
     return CLI_DONE;
 }
 
-/* --by joint is the default; it is not a score. */
+/* Reads --by. Joint is the default and not a score. */
 static int read_scores(prune_job *job)
 {
     char *by = importance_scores_given.by;
@@ -77,7 +77,7 @@ static int no_head(const prune_job *job, const char *option, mha_model_head at)
                      at.head, had ? ": already removed" : "");
 }
 
-/* Sets the head with that number to `value`. */
+/* Sets the entry of this head number to `value`. */
 static int set_head(prune_job *job, const char *option, mha_model_head at, uint8_t value)
 {
     const int64_t place = mha_head_place(job->model, at.layer, at.head);

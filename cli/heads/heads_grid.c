@@ -53,7 +53,7 @@ typedef struct cell {
 /* Layout of the cells. */
 typedef struct grid {
     const mha_model *model;
-    int64_t numbers, per_line; /* columns: original head numbers */
+    int64_t numbers, per_line; /* number of columns: original head numbers */
     int width, margin;         /* width of a cell; indent of a line that continues a layer */
 } grid;
 

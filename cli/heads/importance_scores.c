@@ -145,7 +145,7 @@ int importance_scores_pair(const cli_session *s, const importance_scores *scores
     for (int64_t i = 0; code == CLI_DONE && i < texts->count; at += texts->bytes[i++] + 1)
         code = cut(s, texts, i, not_scored, at, &both);
     if (code == CLI_DONE && !texts->line) {
-        free(both.line); /* NULL for texts from arguments */
+        free(both.line); /* NULL if the texts are arguments */
         both.line = NULL;
     }
     cli_texts_free(code == CLI_DONE ? texts : &both);

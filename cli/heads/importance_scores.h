@@ -32,7 +32,7 @@ extern struct importance_scores_given {
 /* The parsed options. */
 typedef struct importance_scores {
     bool wanted;      /* --by was given */
-    const char *file; /* of --scores; NULL if absent */
+    const char *file; /* value of --scores; NULL if absent */
     mha_importance_options how;
 } importance_scores;
 
@@ -44,8 +44,8 @@ bool importance_scores_use_pairs(const importance_scores *scores);
  * a tab is an error, unless the texts are `not_scored`. */
 int importance_scores_pair(const cli_session *s, const importance_scores *scores, bool not_scored, cli_texts *texts);
 
-/* --state FILE names one run. Each measure is saved in its own file, FILE.WORD (FILE.gate, for example); the second
- * model of a comparison (`model` = 1) uses FILE.2.WORD. */
+/* --state FILE belongs to one run. Each measure is saved in its own file, FILE.WORD (FILE.gate, for example); the
+ * second model of a comparison (`model` = 1) uses FILE.2.WORD. */
 typedef struct head_state {
     char path[4096];
 } head_state;
@@ -62,7 +62,7 @@ int importance_scores_measure(cli_session *s, const importance_scores *scores, c
  * description of their source for the record. */
 bool importance_scores_given_any(const importance_scores *scores);
 bool importance_scores_need_texts(const importance_scores *scores);
-/* If the scores come from a file, writes a sentence to `text` that says their texts are unknown, and returns it;
+/* If the scores were read from a file, writes a sentence to `text` that says their texts are unknown, and returns it;
  * else returns NULL. */
 enum { IMPORTANCE_SCORES_UNKNOWN = 640 };
 const char *importance_scores_unknown(const importance_scores *scores, char text[IMPORTANCE_SCORES_UNKNOWN]);

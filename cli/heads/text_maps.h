@@ -9,7 +9,7 @@ typedef struct text_maps {
     const char *name;   /* the model as named on the command line */
     const char *folder; /* last path component: figures must not show the user's paths */
     mha_model *model;
-    mha_heads *heads;       /* on `text`; NULL before text_maps_at */
+    mha_heads *heads;       /* maps of `text`; NULL before text_maps_at */
     cli_texts own;          /* read by text_maps_open */
     const cli_texts *texts; /* `own`, or the texts of the first model */
     const char *text;
@@ -17,7 +17,7 @@ typedef struct text_maps {
 
 /* Each returns an exit code and prints any error. Call text_maps_free even after an error. */
 
-/* Reads the texts of the command line (or of -f) and opens -m. */
+/* Reads the texts from the arguments or -f, and opens -m. */
 int text_maps_open(cli_session *s, text_maps *h);
 /* Opens another model with the texts of `first`, which keeps ownership. */
 int text_maps_other(cli_session *s, const char *model, const text_maps *first, text_maps *h);

@@ -24,7 +24,7 @@ int cli_texts_read(const cli_session *session, bool allow_nul, cli_texts *texts)
 int cli_texts_read_file(const cli_session *session, const char *path, cli_texts *texts);
 /* Stores one text, which the caller still owns. */
 int cli_texts_one(const cli_session *session, const char *text, cli_texts *texts);
-/* For commands whose texts come only from files: the argument - means -f -, and if texts are required, a pipe replaces
+/* For commands that read texts only from files: the argument - means -f -, and if texts are required, a pipe replaces
  * -f. Any other argument is CLI_USAGE. */
 int cli_texts_of_file(cli_session *session, bool needed);
 /* Prints that the command accepts no text as an argument; returns CLI_USAGE. */
@@ -55,8 +55,8 @@ int cli_json_parse(const cli_session *session, const char *name, const char *tex
 int cli_model_open(cli_session *session, const mha_model_options *options, mha_model **model);
 /* Opens the model with the given name in the same way. */
 int cli_model_open_named(cli_session *session, const char *name, const mha_model_options *options, mha_model **model);
-/* Finds the folder only, for commands that read parts of it, and stores it and its name in the session. NULL = the
- * default. */
+/* Finds only the folder, for commands that read parts of it; stores the folder and its name in the session. NULL =
+ * the default. */
 int cli_model_find(cli_session *session, const char *name);
 
 #endif

@@ -42,7 +42,7 @@ static int refuse_missing(const cli_session *s, const char *name)
     return advise(s, of_hub(name) ? name : NULL);
 }
 
-/* The library identifies files that are not safetensors. */
+/* Rejects a file; the library identifies files that are not safetensors. */
 static int refuse_file(const cli_session *s, const char *name)
 {
     mha_file *file = NULL;

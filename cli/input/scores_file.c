@@ -105,7 +105,7 @@ typedef struct cells {
     int count;
 } cells;
 
-/* Takes the next line from `at`; false at the end. */
+/* Reads the next line at `at`; returns false at the end. */
 static bool next_line(char **at, cells *c)
 {
     char *line = *at;

@@ -25,7 +25,7 @@ typedef struct collector {
     const cli_session *session;
     cli_texts *texts;
     size_t used, room;  /* capacity of texts->memory in bytes */
-    int64_t texts_room; /* capacity of its lists */
+    int64_t texts_room; /* capacity of the lists of texts */
 } collector;
 
 static bool grow_lists(collector *c)

@@ -1,4 +1,4 @@
-/* page_data.c - JSON that cannot end the HTML block that contains it. */
+/* page_data.c - writes JSON that cannot end the HTML block around it. */
 #include "page/page_data.h"
 
 #include <stdlib.h>

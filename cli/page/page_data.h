@@ -5,8 +5,9 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* Writes `data` to `out` and takes over the reference. Untrusted text is inside JSON strings in which <, > and & (and
- * U+2028, U+2029) are \u escapes, so it cannot end the block. Returns 0 if memory ran out or `data` is NULL. */
+/* Writes `data` to `out` and takes ownership of the reference. Untrusted text is inside JSON strings in which <, >
+ * and & (and U+2028, U+2029) are \u escapes, so it cannot end the block. Returns 0 if memory ran out or `data` is
+ * NULL. */
 int page_data_write(json_t *data, FILE *out);
 
 #endif

@@ -173,7 +173,7 @@ static void set_measured(json_t *all, const part *p)
     if (p->diversity) json_object_set(all, "diversity", p->diversity);
 }
 
-/* A single text is an object, several texts are a list. */
+/* Prints a single text as an object, several texts as a list. */
 static int put_json(cli_session *s, const part parts[2], int count, const json_t *said)
 {
     json_t *all = json_array_size(said) == 1 ? json_incref(json_array_get(said, 0))

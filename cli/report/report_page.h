@@ -25,7 +25,7 @@ typedef struct report {
     json_t *texts;
     json_t *measured; /* per model {importance, diversity, curve}, without keys that were not measured */
     json_t *demo;     /* NULL, or {continuations: [{prompt, text}], ablation: [{words, heads, chance}]} */
-    size_t weights;   /* of all maps added so far */
+    size_t weights;   /* weights of all maps added so far */
 } report;
 
 /* Adds the maps of all heads of `count` models on a text. False if memory is exhausted. */

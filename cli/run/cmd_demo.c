@@ -150,7 +150,7 @@ static int show_heads(cli_session *s, const mha_model *model, const mha_heads *h
     return code;
 }
 
-/* Writes the page: the heads on the repeated text, with the results printed in the terminal. Takes over
+/* Writes the page: the heads on the repeated text, with the results printed in the terminal. Takes ownership of
  * `continuations`. */
 static int save_page(cli_session *s, const mha_model *model, const mha_heads *heads, json_t *continuations,
                      const demo_table *table)

@@ -26,7 +26,7 @@ static const struct poptOption options[] = {
 
 /* The sequence and its description. */
 typedef struct sequence {
-    mha_tokenizer *tokenizer; /* NULL: no tokenizer, texts are ids */
+    mha_tokenizer *tokenizer; /* NULL if texts are ids and there is no tokenizer */
     mha_encoding *encoding;   /* of a text */
     int32_t *listed;          /* of --ids */
     const int32_t *ids;       /* [count] one of the two */

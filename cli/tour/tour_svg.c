@@ -1,5 +1,5 @@
 /* tour_svg.c - draws tensors as SVG: one image per matrix of the last two axes. A map has a square per element;
- * elements that belong to heads are cells with their values, colored by head; a curve is a line.
+ * tensors with heads are drawn as cells with their values, colored by head; a curve is a line.
  *
  * Colors of squares are attributes; all other colors come from the style sheet of the page. */
 #include <math.h>

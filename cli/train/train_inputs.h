@@ -12,9 +12,9 @@ typedef struct train_form {
     int32_t mask; /* id of [MASK], encoders only */
 } train_form;
 
-/* Reads texts (`how` as --documents, or NULL) or maps token files, and completes the data. Truncated texts, and a
- * length reduced because the data are too short, are logged. The caller must free *data even after an error. Returns
- * an exit code and prints any error. */
+/* Reads texts (`how` as --documents, or NULL) or maps token files, and completes the data. Logs truncated texts, and
+ * a length reduced because the data are too short. The caller must free *data even after an error. Returns an exit
+ * code and prints any error. */
 int train_inputs_texts(const cli_session *s, const mha_train_data_options *options, const train_list *paths,
                        const char *how, mha_train_data **data);
 int train_inputs_ids(const cli_session *s, const mha_train_data_options *options, const train_list *paths,

@@ -88,7 +88,7 @@ void train_run_free_prompts(train_run *run);
 
 /* Sets the default start of gates added to a resumed run: the steps already taken (train_gates.c). */
 int train_run_join_gates(train_run *run);
-/* If the gates of the checkpoint are frozen, keeps their settings. */
+/* Keeps the settings of the gates if the gates of the checkpoint are frozen. */
 void train_run_keep_settled(train_run *run);
 /* Writes the gates of each layer to stdout or into an object; nothing without gates. */
 int train_run_put_gates(const train_run *run);

@@ -248,7 +248,7 @@ refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --steps x -o x
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --schedule linear -o x
 has err '--schedule must be one of cosine, constant'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --floor 1 -o x
-has err 'must be at most --rate'
+has err '--floor must be at most --rate'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 3 --warmup 4 -o x
 refused 2 train --from gpt2 -f text --length 17 -o x
 has err '--length must be at most the 16 tokens of the model'
