@@ -27,9 +27,9 @@ static const struct poptOption options[] = {
 /* The sequence and its description. */
 typedef struct sequence {
     mha_tokenizer *tokenizer; /* NULL if texts are ids and there is no tokenizer */
-    mha_encoding *encoding;   /* of a text */
-    int32_t *listed;          /* of --ids */
-    const int32_t *ids;       /* [count] one of the two */
+    mha_encoding *encoding;   /* encoding of a text */
+    int32_t *listed;          /* ids of --ids */
+    const int32_t *ids;       /* [count] ids of `encoding` or `listed` */
     int64_t count;
 } sequence;
 

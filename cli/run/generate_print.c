@@ -14,7 +14,7 @@ static void fail(generation *g, int code)
     if (g->code == CLI_DONE) g->code = code;
 }
 
-/* Formats into memory and writes it at once. */
+/* Formats a part of a text in memory and writes it in one call. */
 static void put(generation *g, void (*format)(generation *g, FILE *out, const generated *t), const generated *t)
 {
     char *text;
@@ -121,7 +121,7 @@ int generation_text(void *user, int64_t prompt, const char *text, size_t bytes)
     return go_on(g);
 }
 
-/* An empty continuation would look like a failure. */
+/* Logs why a continuation is empty, since empty output would look like a failure. */
 static void log_empty(const generation *g, int64_t prompt)
 {
     const generated *t = &g->list[prompt];

@@ -8,7 +8,7 @@
 typedef struct generated {
     const char *prompt; /* its text */
     size_t prompt_bytes;
-    char *text; /* its text so far */
+    char *text; /* text so far */
     size_t bytes, room;
     size_t shown; /* bytes already written to stdout */
     bool ended;
@@ -22,7 +22,7 @@ typedef struct generation {
     int64_t count;
     bool stream, echo; /* stream text to stdout; print the prompt first */
     int64_t at;        /* the first unfinished text, printed as it grows */
-    bool begun;        /* a part of text `at` is on stdout */
+    bool begun;        /* true if a part of text `at` is on stdout */
     int code;          /* exit code; any value but CLI_DONE stops the work */
     /* Token counts and times: `since` is the start of the current prefill, negative if none is running. */
     int64_t read, shared, made, prompts;

@@ -84,7 +84,7 @@ static void describe(FILE *out, const mha_model_info *info, const mha_model_atte
     const struct {
         bool is;
         const char *name;
-        int digits; /* field of the value; 0: the kind has no value */
+        int digits; /* field of the value; 0 if the kind has no value */
         double value;
     } parts[] = {{a->rotary, "rotary", 0, 0},
                  {a->qk_norm, "norms of q and k", 0, 0},

@@ -118,7 +118,7 @@ void tour_self_attention(tour *t)
 
 /* ---- the causal mask ---- */
 
-/* With all-zero queries the raw scores are 0, so the biased scores show the mask itself. */
+/* Shows the mask: with all-zero queries the raw scores are 0, so the biased scores are the mask. */
 static void show_mask(tour *t, const tour_head *given, const mha_attn_desc *desc)
 {
     tour_head h = *given;
@@ -135,7 +135,7 @@ static void show_mask(tour *t, const tour_head *given, const mha_attn_desc *desc
     tour_name_words(t, tour_show(t, "mask", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 }
 
-/* Masked keys and values may contain any value, even NaN. */
+/* Shows that masked keys and values may contain any value, even NaN. */
 static void show_unread(tour *t, const tour_head *given, const mha_attn_desc *desc)
 {
     tour_head h = *given;

@@ -59,7 +59,7 @@ static int read_descriptor(reading *r, const char *path, int fd)
 {
     static const char mark[] = {'\xEF', '\xBB', '\xBF'};
     static char block[1 << 16];
-    size_t kept = 0; /* bytes not passed on yet */
+    size_t kept = 0; /* bytes held back */
     bool first = true;
     for (;;) {
         mha_error error = {0};

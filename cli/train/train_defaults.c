@@ -51,7 +51,7 @@ static int check_word(const cli_session *s, const char *option, const char *text
 static const char *const schedules[] = {"cosine", "constant", NULL};
 static const char *const export_dtypes[] = {"bf16", "f16", "f32", NULL};
 static const char *const dtypes[] = {"f32", "bf16", NULL};
-static const char *const decays[] = {"matrices", "dense", "all", NULL}; /* as mha_train_decay */
+static const char *const decays[] = {"matrices", "dense", "all", NULL}; /* in the order of mha_train_decay */
 
 int train_settings_check(const cli_session *s, train_settings *t)
 {

@@ -22,7 +22,7 @@ static int create(const cli_session *s, const mha_train_data_options *options, m
     return mha_train_data_create(s->ctx, options, data, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
-/* Errors that concern all files name the first one. */
+/* Reports an error; errors that concern all files name the first file. */
 static int refuse(const cli_session *s, const char *name, const mha_error *error)
 {
     if (error->status != MHA_ERR_FORMAT) return cli_refuse(s, error);
