@@ -74,7 +74,7 @@ static int collect(void *user, const char *text, size_t bytes, int64_t line, boo
 static int refuse_empty(const text_reader *reader, const char *path)
 {
     const char *name = text_reader_name(path);
-    if (reader->blank == 0) return cli_error(reader->session, CLI_REFUSED, "%s: holds no text", name);
+    if (reader->blank == 0) return cli_error(reader->session, CLI_REFUSED, "%s: contains no text", name);
     return cli_error(reader->session, CLI_REFUSED, "%s: contains no text: every line is blank", name);
 }
 

@@ -238,7 +238,7 @@ void tour_head_pruning(tour *t)
              "[3, 4].");
     tour_show_trace(t, "logits", MHA_STEP_LOGITS);
 
-    tour_say(t, "The heads with the highest scores are kept", "mha_trace_chosen",
+    tour_say(t, "Heads with the highest scores", "mha_trace_chosen",
              "int(4 * (1 - 0.5)) = 2 heads are kept for each sequence, the highest score first; different sequences "
              "may keep different heads.");
     show_chosen(t, "chosen", x.batch);

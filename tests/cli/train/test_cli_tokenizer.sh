@@ -62,7 +62,7 @@ refused 2 "$MHA" tokenizer
 has err 'the first argument must be train'
 refused 2 "$MHA" tokenizer teach --vocab-size 290 -o x text
 refused 2 train --vocab-size 290 -o x
-has err 'no text'
+has err 'missing text: give one or more texts'
 refused 2 train --vocab-size 290 text
 has err 'missing -o FOLDER'
 refused 2 train -o x text

@@ -232,7 +232,7 @@ has err 'not a checkpoint file'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text
 has err 'missing -o FOLDER'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -o x
-has err 'no text'
+has err 'missing data: give texts with -f FILE'
 refused 2 train -f text -o x
 has err 'missing model'
 for bad in 'gpt2:2x3x16' 'gpt5:1x1x8' 'gpt2:1x1' 'gpt2:0x1x8' 'gpt2:1x1x8x9'; do

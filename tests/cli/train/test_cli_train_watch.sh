@@ -96,7 +96,7 @@ has err 'old was .old.old.4711'
 
 # What cannot be.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval other --eval-share 0.1 -o x
-has err 'exclude'
+has err '--eval and --eval-share are mutually exclusive'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval-share 1 -o x
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval nowhere -o x
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f other --length 16 --eval-share 0.9 -o x
