@@ -1,7 +1,7 @@
 /* cpu.c - detection of instruction sets: the CPU must support them, and the operating system must save their registers.
  *
- * Compiled for the baseline only, so that detection is safe on every CPU. The levels of one architecture form a chain:
- * a level is supported only if the previous one is.
+ * This file is compiled for baseline instructions only, so detection is safe on every CPU. The levels of an
+ * architecture form a chain: a level is supported only if the previous one is.
  */
 #define _GNU_SOURCE /* syscall */
 #include "base/cpu.h"
@@ -38,7 +38,8 @@ static bool has_all(uint64_t word, uint64_t wanted)
     return (word & wanted) == wanted;
 }
 
-/* Returns XCR0, the register sets that the operating system saves. Legal only if CPUID reports OSXSAVE. */
+/* Returns XCR0, which lists the register sets that the operating system saves. Allowed only if CPUID reports
+ * OSXSAVE. */
 static uint64_t saved_registers(void)
 {
     uint32_t low, high;
@@ -64,7 +65,7 @@ static bool has_fast_pairs(void)
     return __get_cpuid(0, &most, &letters[0], &letters[2], &letters[1]) && mha__cpu_pairs_pay((const char *)letters);
 }
 
-/* Bit numbers: Intel SDM volume 2A, CPUID; volume 1, 13.3 for XCR0. */
+/* Bit positions: Intel SDM volume 2A, CPUID; for XCR0, volume 1, section 13.3. */
 static unsigned detect(void)
 {
     enum { FMA = 1 << 12, OSXSAVE = 1 << 27, AVX = 1 << 28, F16C = 1 << 29 };          /* leaf 1, ecx */
@@ -98,7 +99,7 @@ static bool has_fast_pairs(void)
 static unsigned detect(void)
 {
 #if defined(__aarch64__)
-    return bit(MHA__SCALAR) | bit(MHA__NEON); /* NEON is part of the architecture */
+    return bit(MHA__SCALAR) | bit(MHA__NEON); /* NEON is part of the 64-bit ARM architecture */
 #else
     return bit(MHA__SCALAR);
 #endif
@@ -118,7 +119,7 @@ bool mha__cpu_favours(mha__isa isa)
 
 bool mha__cpu_has(mha__isa isa)
 {
-    static _Atomic unsigned cached; /* 0 until detected; concurrent callers detect the same value */
+    static _Atomic unsigned cached; /* 0 until detected; concurrent first calls store the same value */
     unsigned found = atomic_load_explicit(&cached, memory_order_relaxed);
     if (found == 0) {
         found = detect();

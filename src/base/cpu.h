@@ -17,14 +17,16 @@ typedef enum mha__isa {
 
 /* Returns "scalar", "neon", "avx2", "avx512", "avx512bf16" or "amx"; "unknown" for any other value. */
 const char *mha__isa_name(mha__isa isa);
-bool mha__cpu_has(mha__isa isa); /* by CPUID and XCR0 (for AMX also arch_prctl, once); cached after the first call */
+bool mha__cpu_has(mha__isa isa); /* Queries CPUID and XCR0, and once arch_prctl for AMX; caches the result of the first
+                                  * call. */
 
-/* Returns true if the products of bf16 pairs of AVX512BF16 are faster than f32 on CPUs of this vendor (the 12 letters
- * of CPUID). AMD CPUs compute them at twice the f32 rate (Zen 4, Zen 5). Intel CPUs were measured at half of it
- * (Sapphire Rapids), and other vendors are unknown, so there AVX512BF16 is used only if it is requested by name. */
+/* Returns true if bf16 pair products of AVX512BF16 are faster than f32 products on CPUs of this vendor (the 12 letters
+ * of CPUID). AMD CPUs run them at twice the f32 rate (Zen 4, Zen 5). Intel CPUs were measured at half the f32 rate
+ * (Sapphire Rapids), and other vendors are unknown, so on these CPUs AVX512BF16 is used only if it is requested by
+ * name. */
 bool mha__cpu_pairs_pay(const char *vendor);
 /* Returns false for a supported ISA that is slower than an older one. */
 bool mha__cpu_favours(mha__isa isa);
-mha__isa mha__cpu_best(void); /* the newest ISA that the CPU supports and that mha__cpu_favours */
+mha__isa mha__cpu_best(void); /* the newest supported ISA for which mha__cpu_favours returns true */
 
 #endif

@@ -12,7 +12,7 @@
 /* ---- the default context: exists until the process ends ---- */
 
 static mha_ctx *default_ctx;
-static mha_error default_error; /* the error of its creation */
+static mha_error default_error; /* the error of its creation, if that failed */
 
 static void make_default(void)
 {
@@ -31,13 +31,13 @@ mha_status mha__ctx_find(mha_ctx **ctx, mha_error *err)
 {
     *ctx = mha__ctx(*ctx);
     if (*ctx) return MHA_OK;
-    return mha__fail(err, default_error.status, "no default context: %s", default_error.message);
+    return mha__fail(err, default_error.status, "the default context could not be created: %s", default_error.message);
 }
 
 /* ---- memory ---- */
 
-/* True if the last allocation of this thread failed because no context exists. mha__no_memory must then not report a
- * lack of memory. */
+/* True if the last allocation of this thread failed because no context exists. mha__no_memory must then report the
+ * missing context instead. */
 static _Thread_local bool lacks_context;
 
 void *mha__alloc(mha_ctx *ctx, size_t bytes)
@@ -81,8 +81,8 @@ void mha_free(mha_ctx *ctx, void *memory)
 
 /* ---- parallel work ---- */
 
-/* Claims the workers for this call; fails while another call of this process holds them. If another thread forks during
- * a call, the child inherits `busy` with the pid of its parent, and ignores it. */
+/* Claims the workers for this call; fails while another call of this process has them. If another thread forks during a
+ * call, the child inherits `busy` with the process ID of its parent, and ignores it. */
 static bool claim(mha_ctx *ctx, long pid)
 {
     long holder = atomic_load_explicit(&ctx->busy, memory_order_relaxed);

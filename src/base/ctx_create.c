@@ -34,13 +34,13 @@ static const char *environment(const char *name)
 
 /* ---- threads ---- */
 
-/* Returns the number of CPUs that the calling thread may run on: a job restricted to two of 64 CPUs gets two
+/* Returns the number of CPUs that the calling thread may run on. A job restricted to 2 of 64 CPUs thus gets 2
  * threads. */
 static int cpus(void)
 {
     long count = 0;
 #ifdef __linux__
-    cpu_set_t small; /* 1024 CPUs; with more, the call fails with EINVAL */
+    cpu_set_t small; /* 1024 CPUs; with more CPUs, the call fails with EINVAL */
     if (sched_getaffinity(0, sizeof small, &small) == 0)
         count = CPU_COUNT(&small);
     else
@@ -59,7 +59,7 @@ static mha_status choose_threads(int option, int *threads, mha_error *err)
         *threads = option > 0 ? option : cpus();
         return MHA_OK;
     }
-    const size_t digits = strspn(text, "0123456789"); /* digits only: a sign, a blank or another base is rejected */
+    const size_t digits = strspn(text, "0123456789"); /* digits only: signs, blanks and other bases are rejected */
     const long value = digits <= 9 && text[digits] == '\0' ? strtol(text, NULL, 10) : 0;
     if (value < 1 || value > MAX_THREADS)
         return mha__fail(err, MHA_ERR_ARG, "MHA_THREADS must be a whole number from 1 to %d (got \"%s\")",
@@ -140,8 +140,8 @@ static void log_line(const mha_ctx *ctx, int level, const char *line)
     if (ctx->log) ctx->log(ctx->log_user, level, line);
 }
 
-/* The system may refuse to start some workers (a limit on processes). The context then uses fewer threads and logs a
- * warning. */
+/* The system may refuse to start some workers (for example at the process limit). The context then uses fewer threads
+ * and logs a warning. */
 static mha_status start_pool(mha_ctx *ctx, mha_error *err)
 {
     char line[80];

@@ -24,11 +24,11 @@ struct mha_ctx {
     _Atomic long busy; /* the process whose parallel call is running, 0 if none; see mha__parallel */
 };
 
-/* Memory of an existing context: what mha__alloc and mha__free, which accept NULL for the default context, are made of.
- * The default context is created with these. */
+/* Allocate and free memory of an existing context. mha__alloc and mha__free, which also accept NULL for the default
+ * context, call these functions; so does the creation of the default context. */
 static inline void *mha__ctx_alloc(const mha_ctx *ctx, size_t bytes)
 {
-    enum { ALIGNMENT = 64 }; /* a cache line, and the widest register */
+    enum { ALIGNMENT = 64 }; /* the size of a cache line and of the widest register */
     return bytes > 0 ? ctx->allocator.alloc(ctx->allocator.user, bytes, ALIGNMENT) : NULL;
 }
 

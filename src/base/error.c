@@ -1,4 +1,4 @@
-/* error.c - error messages that are safe to print on any terminal. */
+/* error.c - error messages that are safe to print to any terminal. */
 #include "base/error.h"
 
 #include "base/utf8.h"
@@ -12,7 +12,8 @@ static const char ellipsis[] = "...";
 mha_status mha__fail(mha_error *err, mha_status status, const char *format, ...)
 {
     if (!err) return status;
-    char text[sizeof err->message]; /* separate from err, because the arguments may include the previous message */
+    char text[sizeof err->message]; /* not err->message itself, because the arguments may include the previous
+                                     * message */
     va_list args;
     va_start(args, format);
     int length = vsnprintf(text, sizeof text, format, args);
@@ -21,7 +22,7 @@ mha_status mha__fail(mha_error *err, mha_status status, const char *format, ...)
         snprintf(text, sizeof text, "%s", mha_status_text(status));
     } else if ((size_t)length >= sizeof text) {
         size_t cut = sizeof text - sizeof ellipsis;
-        while (cut > 0 && ((unsigned char)text[cut] & 0xC0) == 0x80) /* not a character boundary */
+        while (cut > 0 && ((unsigned char)text[cut] & 0xC0) == 0x80) /* inside a UTF-8 character */
             cut--;
         memcpy(text + cut, ellipsis, sizeof ellipsis);
     }
@@ -30,8 +31,8 @@ mha_status mha__fail(mha_error *err, mha_status status, const char *format, ...)
     return status;
 }
 
-/* Returns true for characters that move the cursor, reorder text or break the line: control characters, the bidi
- * controls of Unicode's UAX #9, and the line and paragraph separators. */
+/* Returns true for characters that move the cursor, reorder text or break lines: control characters, the bidi controls
+ * of Unicode's UAX #9, and the line and paragraph separators. */
 static bool is_harmful(uint32_t code)
 {
     static const struct {
@@ -60,7 +61,7 @@ static size_t next_piece(const char *bytes, size_t n, char piece[8])
 const char *mha__quote(mha__quoted *q, const char *bytes, size_t n)
 {
     size_t used = 0;
-    size_t cut = 0; /* the last end of a piece that leaves room for the ellipsis */
+    size_t cut = 0; /* the last character end at which "..." still fits */
     for (size_t at = 0; bytes && at < n;) {
         char piece[8];
         at += next_piece(bytes + at, n - at, piece);

@@ -4,7 +4,7 @@
 
 #include "mha/types.h"
 
-/* Evaluates a call and returns its status from the enclosing function unless it is MHA_OK. */
+/* Evaluates a call. If its status is not MHA_OK, returns the status from the enclosing function. */
 #define MHA__TRY(expr)                         \
     do {                                       \
         mha_status mha__st = (expr);           \
@@ -12,16 +12,16 @@
     } while (0)
 
 /* Writes the formatted message to `err` (which may be NULL) and returns `status`. A message that is too long is
- * truncated between two characters and ends with "...". Text from outside must pass through mha__quote first. */
+ * truncated at a character boundary and ends with "...". Untrusted text must pass through mha__quote first. */
 mha_status mha__fail(mha_error *err, mha_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* A short buffer for mha__quote; one mha__fail call may use several. */
+/* A short buffer for mha__quote; a mha__fail call may use several. */
 typedef struct mha__quoted {
     char text[200];
 } mha__quoted;
 
-/* Makes bytes from outside safe to print. Control characters (C0, C1, DEL), bidi controls and invalid UTF-8 become \xNN
- * or \uNNNN; text that does not fit is truncated and ends with "...". Returns q->text:
+/* Makes untrusted bytes safe to print. Control characters (C0, C1, DEL), bidi controls and invalid UTF-8 become \xNN or
+ * \uNNNN; text that does not fit is truncated and ends with "...". Returns q->text:
  *     mha__quote(&(mha__quoted){0}, name, n) */
 const char *mha__quote(mha__quoted *q, const char *bytes, size_t n);
 

@@ -1,16 +1,16 @@
 /* pool.c - workers that execute the tasks of one call at a time.
  *
- * A call is described by one word, `state`: its serial number, whether it is open, and how many workers are inside. The
+ * One word, `state`, describes a call: its serial number, whether it is open, and how many workers are inside. The
  * caller stores the task, then opens the call. A worker that sees a new open call enters by adding one, takes task
  * indices from `next` until none remain, and leaves by subtracting one. The caller works too, then closes the call and
- * waits for the workers inside. A worker that wakes up too late finds the call closed, so nobody waits for a sleeping
- * worker.
+ * waits for the workers inside. A worker that wakes up too late finds the call closed, so the caller never waits for a
+ * sleeping worker.
  *
  * Invariant: task, arg and count change only while the call is closed and no worker is inside.
  *
- * Waiting is a short spin followed by sleep. A worker increments `sleepers` before it reads `state` a last time, and
- * the caller opens the call before it reads `sleepers`. Both are sequentially consistent, so at least one of the two
- * sees the other, and no wakeup is lost.
+ * Threads wait by spinning briefly, then sleeping. A worker increments `sleepers` before it reads `state` a last time,
+ * and the caller opens the call before it reads `sleepers`. Both are sequentially consistent, so at least one of the
+ * two sees the change of the other, and no wakeup is lost.
  */
 #include "base/pool.h"
 
@@ -21,21 +21,20 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A few microseconds, as one pause takes 40 to 140 cycles. This covers the gap between the calls of one forward
- * pass. */
+/* A few microseconds, as one pause takes 40 to 140 cycles. This covers the time between two calls of a forward pass. */
 enum { SPINS = 128 };
-/* Tasks keep their scratch memory in workspaces. The largest stack frame is a tile of a kernel, some tens of KiB. */
+/* Tasks keep their scratch memory in workspaces. The largest stack frame is that of a kernel tile, some tens of KiB. */
 enum { STACK_BYTES = 1 << 20 };
 enum { CACHE_LINE = 64 };
 
 #define INSIDE UINT64_C(0xFFFF) /* workers inside the call */
 #define OPEN UINT64_C(0x10000)
-#define SERIAL UINT64_C(0x20000) /* one increment of the serial number, which occupies the remaining bits */
+#define SERIAL UINT64_C(0x20000) /* one increment of the serial number, which occupies the bits above INSIDE and OPEN */
 
 typedef struct worker {
     mha__pool *pool;
     pthread_t thread;
-    int index; /* 1 or more; index 0 is the caller */
+    int index; /* 1 or more; the caller has index 0 */
 } worker;
 
 struct mha__pool {
@@ -44,12 +43,12 @@ struct mha__pool {
     _Alignas(CACHE_LINE) mha__task_fn task;
     void *arg;
     int64_t count;
-    long pid;    /* process that the workers belong to */
+    long pid;    /* the process that started the workers */
     int threads; /* maximum number of concurrent threads, including the caller */
     int running; /* workers started in this process */
     atomic_bool stop;
     atomic_int sleepers;
-    pthread_mutex_t lock; /* held only while falling asleep or waking others */
+    pthread_mutex_t lock; /* held only to fall asleep or to wake other threads */
     pthread_cond_t wake;  /* the workers sleep here */
     pthread_cond_t done;  /* the caller sleeps here */
     worker workers[];     /* threads - 1 entries */
@@ -69,7 +68,7 @@ static uint64_t serial_of(uint64_t state)
     return state / SERIAL;
 }
 
-/* Returns true if there is a call later than `seen`, or the pool is stopping. */
+/* Returns true if a call later than `seen` exists, or if the pool is stopping. */
 static bool is_news(mha__pool *pool, uint64_t seen)
 {
     return serial_of(atomic_load(&pool->state)) != seen || atomic_load(&pool->stop);
@@ -102,7 +101,7 @@ static void wake_workers(mha__pool *pool, int64_t wanted)
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* Enters the call if it is open. *seen becomes the serial number of the call in either case. */
+/* Enters the call if it is open. In either case, *seen becomes the serial number of the call. */
 static bool enter(mha__pool *pool, uint64_t *seen)
 {
     uint64_t state = atomic_load(&pool->state);
@@ -117,7 +116,7 @@ static void leave(mha__pool *pool)
 {
     uint64_t before = atomic_fetch_sub(&pool->state, 1);
     if ((before & OPEN) || (before & INSIDE) != 1) return;
-    pthread_mutex_lock(&pool->lock); /* the last worker to leave a closed call: the caller may be asleep */
+    pthread_mutex_lock(&pool->lock); /* the last worker has left a closed call: the caller may be asleep */
     pthread_cond_signal(&pool->done);
     pthread_mutex_unlock(&pool->lock);
 }
@@ -160,10 +159,9 @@ static void finish(mha__pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* Workers block the signals that are sent to the process, because their handlers belong to the threads of the
- * application. Signals raised by an instruction of the worker itself are not blocked. If a thread blocks such a signal,
- * the kernel kills the process without calling the handler (for example SIGBUS for a page of a truncated mapped
- * file). */
+/* Workers block signals sent to the process, because only the application's threads should run the handlers. Signals
+ * raised by an instruction of the worker itself are not blocked: the kernel kills a process whose thread blocks such a
+ * signal without calling the handler (for example SIGBUS for a page of a truncated mapped file). */
 static void block_sent_signals(sigset_t *before)
 {
     static const int raised[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
@@ -191,8 +189,8 @@ static void start_workers(mha__pool *pool)
     pthread_attr_destroy(&attr);
 }
 
-/* Resets a pool to have no workers. Also used in a child of fork(), where the locks are in the state in which a thread
- * of the parent left them. */
+/* Resets a pool to have no workers. Also used in a child of fork(), whose locks may have been copied while a thread of
+ * the parent held them. */
 static bool reset(mha__pool *pool, long pid)
 {
     atomic_init(&pool->state, 0);

@@ -1,4 +1,4 @@
-/* size.h - checked arithmetic for every size that comes from outside, without a second implementation elsewhere. */
+/* size.h - overflow-checked arithmetic for every size that comes from outside the library. */
 #ifndef MHA_BASE_SIZE_H
 #define MHA_BASE_SIZE_H
 
@@ -16,7 +16,7 @@ static inline bool mha__add(size_t a, size_t b, size_t *out)
     return !__builtin_add_overflow(a, b, out);
 }
 
-/* Computes the product of `n` dimensions and of `element` bytes. Returns false on overflow or if a dimension is
+/* Computes the product of `n` dimensions and the element size in bytes. Returns false on overflow or if a dimension is
  * negative. Multiplies from left to right, so [2^40, 2^40, 0] overflows. */
 static inline bool mha__bytes(const int64_t *extent, int n, size_t element, size_t *out)
 {
@@ -39,7 +39,7 @@ static inline int64_t mha__ceil_div(int64_t a, int64_t b)
 {
     return a / b + (a % b != 0);
 } /* a >= 0, b > 0 */
-/* Returns the least common multiple of a, b > 0, which must not overflow. */
+/* Returns the least common multiple of positive a and b, which must not overflow. */
 static inline int64_t mha__common_multiple(int64_t a, int64_t b)
 {
     int64_t divisor = a, rest = b;

@@ -1,4 +1,4 @@
-/* status.c - tables of the names of statuses and data types, and the version. Nothing here can fail. */
+/* status.c - names of statuses and data types, and the version. These functions cannot fail. */
 #include "mha/mha.h"
 
 #define TEXT_OF(x) #x
@@ -6,7 +6,7 @@
 
 static const struct {
     const char *name;
-    size_t size; /* bytes per element; 0 if the type has no element size */
+    size_t size; /* bytes per element; 0 if elements have no size of their own */
 } dtypes[] = {
     [MHA_DTYPE_DEFAULT] = {"default", 0},
     [MHA_F32] = {"f32", 4},
@@ -28,7 +28,7 @@ static const struct {
 
 static int known(mha_dtype dtype)
 {
-    return (size_t)dtype < sizeof dtypes / sizeof dtypes[0]; /* a negative value becomes a very large one */
+    return (size_t)dtype < sizeof dtypes / sizeof dtypes[0]; /* a negative value becomes a very large size_t */
 }
 
 const char *mha_dtype_name(mha_dtype dtype)

@@ -1,4 +1,4 @@
-/* struct_size.c - the version check of every public struct: reads exactly as many bytes as its `size` states. */
+/* struct_size.c - the version check of every public struct. Reads exactly as many bytes as the field `size` states. */
 #include "base/struct_size.h"
 
 #include "base/error.h"
@@ -16,10 +16,9 @@ mha_status mha__options_read(void *own, size_t own_size, const void *given, cons
         const unsigned char *bytes = given;
         for (size_t i = own_size; i < size; i++)
             if (bytes[i] != 0)
-                return mha__fail(
-                    err, MHA_ERR_UNSUPPORTED,
-                    "%s.size must be at most %zu where byte %zu is set, as this library has no field there (got %zu)",
-                    name, own_size, i, size);
+                return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                                 "%s.size must be at most %zu unless all later bytes are 0 (got %zu with byte %zu set)",
+                                 name, own_size, size, i);
         memcpy(own, given, size < own_size ? size : own_size);
     }
     memcpy(own, &own_size, sizeof own_size);

@@ -4,7 +4,8 @@
 
 int mha__utf8_read(const char *p, size_t n, uint32_t *code)
 {
-    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000}; /* by length: a smaller code point is overlong */
+    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000}; /* the smallest code point per length; lower code
+                                                                      * points would be overlong */
     const unsigned char *byte = (const unsigned char *)p;
     if (n == 0) return 0;
     if (byte[0] < 0x80) {
@@ -44,7 +45,7 @@ size_t mha__utf8_check(const char *p, size_t n)
     size_t at = 0;
     while (at < n) {
         uint32_t code;
-        if ((unsigned char)p[at] < 0x80) { /* the common case */
+        if ((unsigned char)p[at] < 0x80) { /* ASCII is the most frequent case */
             at++;
             continue;
         }

@@ -1,16 +1,16 @@
-/* fixed_sum.h - sums of doubles that do not depend on the order of their terms: each term is rounded to a multiple of
- * 2^-40, and the sum is exact. */
+/* fixed_sum.h - sums of doubles that do not depend on the order of their terms. Each term is rounded to a multiple of
+ * 2^-40, and the rounded terms are summed exactly. */
 #ifndef MHA_MATH_FIXED_SUM_H
 #define MHA_MATH_FIXED_SUM_H
 
 #include <math.h>
 #include <stdint.h>
 
-/* The sum is whole + fraction 2^-40, with fraction in [0, 2^40). Three integers, all zero at first; sums of sums are
- * sums of each integer, at most 2^22 of them before mha__fixed_carry. */
+/* The sum is whole + fraction 2^-40, with fraction in [0, 2^40). Initialize the three integers to zero. To combine
+ * sums, add each integer; at most 2^22 sums may be combined before mha__fixed_carry. */
 typedef struct mha__fixed {
     int64_t whole, fraction;
-    int64_t bad; /* terms that are not finite, or too large: the sum is NAN */
+    int64_t bad; /* number of terms that are not finite or too large; if positive, the sum is NAN */
 } mha__fixed;
 
 enum { MHA__FIXED_BITS = 40 };

@@ -1,6 +1,6 @@
-/* half.c - the 16-bit floating-point types. All rounding is done in integers, so the rounding mode and flush-to-zero of
- * the calling thread have no effect. NaN keeps its sign and the payload bits that fit. As with the instructions of the
- * CPU, an f16 NaN becomes quiet in both directions, a bf16 NaN only when narrowed. */
+/* half.c - the 16-bit floating-point types. All rounding uses integers, so the rounding mode and flush-to-zero of the
+ * calling thread have no effect. NaN keeps its sign and the payload bits that fit. As in CPU instructions, an f16 NaN
+ * becomes quiet in both directions, a bf16 NaN only when it is narrowed. */
 #include "math/half.h"
 
 #include <string.h>
@@ -61,7 +61,9 @@ uint16_t mha__f32_to_f16(float value)
     uint32_t magnitude = bits & 0x7FFFFFFF;
     uint32_t exponent = magnitude >> 23;
     if (magnitude > F32_INF) return (uint16_t)(sign | F16_INF | F16_QUIET | (magnitude >> 13 & 0x3FF));
-    if (magnitude >= 0x477FF000) return (uint16_t)(sign | F16_INF); /* 65520: halfway from the largest f16 to 2^16 */
+    if (magnitude >= 0x477FF000)
+        return (uint16_t)(sign | F16_INF); /* from 65520 on, halfway between the largest f16
+                                                                     * and 2^16 */
     if (exponent > 127 - 15) return (uint16_t)(sign | shift_round(magnitude - ((127u - 15) << 23), 13));
     if (exponent < 127 - 25) return (uint16_t)sign; /* below 2^-25, half of the smallest subnormal */
     uint32_t significand = (magnitude & 0x7FFFFF) | 0x800000;

@@ -1,4 +1,4 @@
-/* half.h - conversion between f32 and bf16 or f16, one element at a time. Kernels have vector forms. */
+/* half.h - conversion between f32 and bf16 or f16, one element at a time. src/kernel has vectorized versions. */
 #ifndef MHA_MATH_HALF_H
 #define MHA_MATH_HALF_H
 

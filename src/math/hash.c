@@ -10,7 +10,8 @@ uint64_t mha__hash(uint64_t h, const void *data, size_t bytes)
     const char *p = data;
     for (size_t at = 0; at < bytes; at += sizeof h) {
         const size_t left = bytes - at;
-        uint64_t word = left < sizeof h ? (uint64_t)left << 56 : 0; /* top byte of a partial word: its byte count */
+        uint64_t word = left < sizeof h ? (uint64_t)left << 56 : 0; /* the top byte of a partial word is its byte
+                                                                     * count */
         memcpy(&word, p + at, left < sizeof h ? left : sizeof h);
         word ^= h;
         h = mha__splitmix(&word);

@@ -1,5 +1,5 @@
-/* hash.h - a non-cryptographic hash: detects accidental, not malicious, differences of data. It identifies the weights,
- * tokens and labels that a state on disk belongs to. Files written by others are checked with SHA-256
+/* hash.h - a non-cryptographic hash, which detects accidental but not malicious changes of data. It identifies the
+ * weights, tokens and labels that a saved state belongs to. Files from other programs are checked with SHA-256
  * (io/files/sha256.h). */
 #ifndef MHA_MATH_HASH_H
 #define MHA_MATH_HASH_H
@@ -7,9 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns the hash of `data`, chained to the previous hash h (0 at first). Processes eight bytes at a time through
- * splitmix64, which takes a fraction of the time needed to read the weights of a model. The result depends on how data
- * is split into calls. */
+/* Returns the hash of `data`, chained to the previous hash h (0 at first). Hashes eight bytes at a time with
+ * splitmix64, in a fraction of the time that reading the weights of a model takes. The result depends on how data is
+ * divided among calls. */
 uint64_t mha__hash(uint64_t h, const void *data, size_t bytes);
 
 /* Prints h as 16 hexadecimal digits. */

@@ -18,7 +18,7 @@ double mha__dot(int64_t n, const double *a, const double *b)
     return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7])) + rest;
 }
 
-/* Subtracts from `row` its projections on the rows of an orthonormal basis. */
+/* Subtracts from `row` its projections onto the rows of an orthonormal basis. */
 static void take_out(int64_t count, int64_t width, const double *basis, double *row)
 {
     for (int64_t b = 0; b < count; b++, basis += width) {
@@ -37,7 +37,7 @@ int64_t mha__orthonormal_rows(int64_t count, int64_t width, double *x)
         if (r > rank) memmove(row, x + r * width, (size_t)width * sizeof *row);
         const double before = sqrt(mha__dot(width, row, row));
         take_out(rank, width, x, row);
-        take_out(rank, width, x, row); /* reorthogonalization: removes what rounding left in the first pass */
+        take_out(rank, width, x, row); /* reorthogonalization: removes the rounding error of the first pass */
         const double after = sqrt(mha__dot(width, row, row));
         if (!(after > nothing_new * before)) continue;
         for (int64_t i = 0; i < width; i++)

@@ -1,11 +1,10 @@
 /* linalg.h - linear algebra in double: products of columns, eigenvectors of a symmetric matrix, Cholesky, orthonormal
  * bases.
  *
- * An own implementation, because the rounding of a LAPACK depends on how it was built. Matrices are row-major and
- * contiguous unless a stride is given. The sizes alone fix the order of every computation, so results are bitwise
- * identical for any number of threads. `err` may be NULL; every function that returns a status may fail with
- * MHA_ERR_MEMORY. Speed on one core of a 2023 server, without vectors wider than SSE2: some 3e9 multiply-adds per
- * second.
+ * These functions replace LAPACK, whose rounding depends on how it was built. Matrices are row-major and contiguous
+ * unless a stride is given. The sizes alone determine the order of every computation, so results are bitwise identical
+ * for any number of threads. `err` may be NULL; every function that returns a status may fail with MHA_ERR_MEMORY.
+ * Speed on one core of a 2023 server, with SSE2 vectors only: about 3e9 multiply-adds per second.
  */
 #ifndef MHA_MATH_LINALG_H
 #define MHA_MATH_LINALG_H
@@ -19,35 +18,34 @@ typedef struct mha__columns {
     int64_t count; /* number of columns */
 } mha__columns;
 
-/* out [m, n] += X^T Y over `rows` rows of x [rows, m] and y [rows, n]. Each element is one chain over the rows that
- * continues from the content of out. Results are therefore bitwise identical if the rows are split over several
- * calls. */
+/* out [m, n] += X^T Y over `rows` rows of x [rows, m] and y [rows, n]. Terms are added to each element of out in the
+ * order of the rows. Results are therefore bitwise identical if the rows are divided among several calls. */
 mha_status mha__gram_cross(mha_ctx *ctx, int64_t rows, const mha__columns *x, const mha__columns *y, double *out,
                            mha_error *err);
-/* out [n, n] += X^T X at half the cost. The result is exactly symmetric, provided that out is symmetric before the
- * call. */
+/* out [n, n] += X^T X, at half the cost of mha__gram_cross. The result is exactly symmetric if out is symmetric before
+ * the call. */
 mha_status mha__gram(mha_ctx *ctx, int64_t rows, const mha__columns *x, double *out, mha_error *err);
 
-/* Computes the eigenvalues in ascending order, and their eigenvectors in the rows of vectors [n, n]: a = sum of
- * values[i] v_i v_i^T, v_i = vectors + i n, orthonormal. The sign of a vector is unspecified. Only the lower triangle
- * of a [n, n] is read; a is overwritten. The method is Householder reduction and implicit QL. Residual and loss of
- * orthogonality are of the order of n 2^-53 |a|. MHA_ERR_ARG if an element is not finite or too large, or if QL does
- * not converge. Time on one core: 0.1 s for n = 400, 6 s for n = 1600. */
+/* Computes the eigenvalues in ascending order and, in the rows of vectors [n, n], orthonormal eigenvectors: a = sum of
+ * values[i] v_i v_i^T, where v_i = vectors + i n. The sign of a vector is unspecified. Only the lower triangle of a [n,
+ * n] is read; a is overwritten. The method is Householder reduction and implicit QL. Residual and loss of orthogonality
+ * are of the order of n 2^-53 |a|. Returns MHA_ERR_ARG if an element is not finite or too large, or if QL does not
+ * converge. Time on one core: 0.1 s for n = 400, 6 s for n = 1600. */
 mha_status mha__symmetric_eigen(mha_ctx *ctx, int64_t n, double *a, double *values, double *vectors, mha_error *err);
 
-/* Factors a = L L^T. The lower triangle of a [n, n] is read and becomes L; the content of the upper triangle is then
- * undefined. MHA_ERR_ARG if a is not numerically positive definite: a pivot is at most n 2^-52 of its diagonal element,
- * or not finite. On this error, a is partially overwritten. */
+/* Factors a = L L^T. Reads the lower triangle of a [n, n] and replaces it with L; the upper triangle is then undefined.
+ * Returns MHA_ERR_ARG if a is not numerically positive definite: a pivot is at most n 2^-52 of its diagonal element, or
+ * not finite. On this error, a is partially overwritten. */
 mha_status mha__cholesky(mha_ctx *ctx, int64_t n, double *a, mha_error *err);
-/* b [n, columns] = (L L^T)^-1 b, for the L of mha__cholesky. Cannot fail. */
+/* Computes b [n, columns] = (L L^T)^-1 b, where l is the result of mha__cholesky. Cannot fail. */
 void mha__cholesky_solve(mha_ctx *ctx, int64_t n, const double *l, int64_t columns, double *b);
 
-/* Replaces the rows of x [count, width] by an orthonormal basis of their span, and returns the rank. The rows of the
- * basis come first; the remaining rows become 0. A row is skipped as linearly dependent if the norm of its new
- * component is at most 1e-12 of the row's norm. Gram-Schmidt with reorthogonalization. */
+/* Replaces the rows of x [count, width] with an orthonormal basis of their span, and returns the rank. The basis
+ * occupies the first rows; the remaining rows become 0. A row counts as linearly dependent if the norm of its new
+ * component is at most 1e-12 of the row's norm. The method is Gram-Schmidt with reorthogonalization. */
 int64_t mha__orthonormal_rows(int64_t count, int64_t width, double *x);
 
-/* Returns the sum of a[i] b[i], computed in eight independent chains for speed. */
+/* Returns the sum of a[i] b[i], computed as eight independent partial sums for speed. */
 double mha__dot(int64_t n, const double *a, const double *b);
 
 #endif

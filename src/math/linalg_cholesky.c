@@ -1,7 +1,7 @@
 /* linalg_cholesky.c - the factorization a = L L^T by blocks of columns, and the two triangular solves.
  *
- * Each block of columns is finished first: the square on the diagonal, then the rows below it, each independently. Its
- * product with itself is then subtracted from the part to its right, by the register tile. */
+ * Each step completes one block of columns: first the square on the diagonal, then the rows below it, which are
+ * independent. The register tile then subtracts the product of the block with itself from the columns to its right. */
 #include "math/linalg.h"
 
 #include <float.h>
@@ -43,7 +43,7 @@ static int64_t factor_square(const factor *f, const double *diagonal)
     return -1;
 }
 
-/* Finishes a panel of rows below the square. */
+/* Completes a panel of rows below the square. */
 static void finish_task(void *arg, int64_t panel, int worker)
 {
     (void)worker;
@@ -67,7 +67,7 @@ static void finish_task(void *arg, int64_t panel, int worker)
     }
 }
 
-/* Subtracts the product of the block from BLOCK rows below it, up to and including the tiles on the diagonal. */
+/* Subtracts the product of the block from BLOCK rows below it, up to the tiles on the diagonal, inclusive. */
 static void update_task(void *arg, int64_t task, int worker)
 {
     (void)worker;
@@ -117,7 +117,7 @@ typedef struct solve {
     double *b;
 } solve;
 
-/* row -= sum over k of factors[k stride] b[k], k from `from` to `to`, four rows of b at a time. */
+/* Subtracts from `row` the sum of factors[k stride] b[k] for k in [from, to), four rows of b at a time. */
 static void subtract(const solve *s, int64_t from, int64_t to, const double *factors, int64_t stride, int64_t column,
                      int64_t width, double *row)
 {
@@ -134,7 +134,7 @@ static void subtract(const solve *s, int64_t from, int64_t to, const double *fac
             row[c] -= factors[k * stride] * s->b[k * s->columns + column + c];
 }
 
-/* Solves some columns: forward substitution with L, then back substitution with its transpose. */
+/* Solves for some columns: forward substitution with L, then back substitution with L^T. */
 static void solve_task(void *arg, int64_t task, int worker)
 {
     (void)worker;

@@ -1,8 +1,8 @@
 /* linalg_eigen.c - eigenvectors of a symmetric matrix: Householder reduction (linalg_tridiagonal.c), then the QL method
  * with implicit shifts (Bowdler, Martin, Reinsch and Wilkinson 1968; Golub and Van Loan, chapter 8).
  *
- * QL works on the tridiagonal matrix alone. Its rotations are recorded, sweep after sweep, and applied to the vectors
- * once enough have accumulated. The columns of Q^T are independent, so tasks process blocks of columns that fit an L2
+ * QL works on the tridiagonal matrix alone. Its rotations are recorded for several sweeps and then applied to the
+ * vectors together. The columns of Q^T are independent, so each task processes a block of columns that fits in an L2
  * cache. */
 #include <float.h>
 #include <math.h>
@@ -15,7 +15,7 @@
 #include "math/linalg.h"
 #include "math/linalg_tridiagonal.h"
 
-enum { SWEEPS = 32, COLUMNS = 64, TRIES = 60 }; /* TRIES: maximum sweeps per eigenvalue; 2 on average */
+enum { SWEEPS = 32, COLUMNS = 64, TRIES = 60 }; /* TRIES: maximum sweeps per eigenvalue; the average is 2 */
 
 typedef struct sweep {
     int64_t last, count; /* rotations of rows (last, last + 1), (last - 1, last), ... */
@@ -24,8 +24,8 @@ typedef struct sweep {
 typedef struct ql {
     int64_t n;
     double *d, *e, *vectors;
-    double floor; /* an off-diagonal element up to this size counts as 0: the rounding error of the whole matrix */
-    double (*rotation)[2]; /* [SWEEPS * n] cosine and sine of each rotation */
+    double floor; /* off-diagonal elements up to this size count as 0; the size of the matrix's rounding error */
+    double (*rotation)[2]; /* [SWEEPS * n] cosine and sine per rotation */
     sweep sweeps[SWEEPS];
     int64_t sweep_count, rotation_count;
 } ql;
@@ -58,7 +58,7 @@ static void apply(mha_ctx *ctx, ql *q)
     q->sweep_count = q->rotation_count = 0;
 }
 
-/* Performs one sweep over rows l .. m, a block not coupled to other rows: chases the bulge of the shift upwards. */
+/* Performs one sweep over rows l to m, which are not coupled to other rows: chases the bulge of the shift upwards. */
 static void sweep_block(ql *q, int64_t l, int64_t m)
 {
     double *d = q->d, *e = q->e;
@@ -70,7 +70,7 @@ static void sweep_block(ql *q, int64_t l, int64_t m)
     for (int64_t i = m - 1; i >= l; i--) {
         const double f = s * e[i], b = c * e[i], r = hypot(f, g);
         e[i + 1] = r;
-        if (r == 0) { /* the block has split here */
+        if (r == 0) { /* the block splits here */
             d[i + 1] -= moved;
             e[m] = 0;
             return;
@@ -102,7 +102,7 @@ static int64_t block_end(const ql *q, int64_t l)
 }
 
 /* Returns an absolute threshold for off-diagonal elements. A threshold relative to the neighboring diagonal elements
- * alone may never be reached: in a rank-deficient matrix these elements are rounding errors too. */
+ * may never be reached: in a rank-deficient matrix, these are rounding errors too. */
 static double floor_of(const ql *q)
 {
     double most = 0;

@@ -1,7 +1,7 @@
 /* linalg_product.c - X^T Y and X^T X of f32 rows, in double.
  *
- * BLOCK_ROWS rows at a time are widened into panels (linalg_tile.h) shared by all tasks; each task computes one square
- * of out. */
+ * BLOCK_ROWS rows at a time are converted into panels (linalg_tile.h) that all tasks share. Each task computes one
+ * square of out. */
 #include "math/linalg.h"
 
 #include <stdbool.h>
@@ -10,10 +10,15 @@
 #include "base/size.h"
 #include "math/linalg_tile.h"
 
-enum { BLOCK_ROWS = 128, SQUARE = 48 }; /* 2 x 48 columns of panels, 96 KiB, share an L2 cache with out */
+enum {
+    BLOCK_ROWS = 128,
+    SQUARE = 48
+}; /* 2 panels of 48 columns take 96 KiB, so they fit in an L2 cache together with
+                                         * a square of out */
 
 typedef struct product {
-    const mha__columns *x, *y; /* equal for X^T X, of which only the squares of the lower triangle are computed */
+    const mha__columns *x, *y; /* the same matrix for X^T X, of which only the squares of the lower triangle are
+                                * computed */
     double *x_panels, *y_panels;
     int64_t first, rows; /* first row and row count of the current block */
     double *out;
@@ -41,7 +46,7 @@ static void widen_task(void *arg, int64_t i, int worker)
         widen_panel(p->y, p->first, p->rows, i - panels, p->y_panels);
 }
 
-/* Adds the square of out at (i, j): rows of out belong to columns of x, columns of out to columns of y. */
+/* Adds to the square of out at (i, j). Rows of out belong to columns of x, columns of out to columns of y. */
 static void add_square(const product *p, int64_t i, int64_t j)
 {
     const int64_t n = p->y->count, i_end = mha__min64(i + SQUARE, p->x->count), j_end = mha__min64(j + SQUARE, n);

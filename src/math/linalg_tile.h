@@ -1,7 +1,7 @@
 /* linalg_tile.h - the register tile of matrix products in double.
  *
- * Both operands are panels of TILE columns, [k][TILE], with zeros after the last column. Compiled for baseline
- * instructions only, so that the code runs on every CPU. */
+ * Both operands are panels [k][TILE] of TILE columns, padded with zeros. The code is compiled for baseline instructions
+ * only and therefore runs on every CPU. */
 #ifndef MHA_MATH_LINALG_TILE_H
 #define MHA_MATH_LINALG_TILE_H
 
@@ -9,7 +9,7 @@
 
 enum { MHA__TILE = 4 };
 
-/* Top left rows x columns of c += A^T B over k: each element continues from the content of c, k ascending. */
+/* Adds A^T B to the top left rows x columns of c. The terms of each element are added in ascending order of k. */
 static inline void mha__tile_add(int64_t k, const double *a, const double *b, int64_t rows, int64_t columns, double *c,
                                  int64_t c_row)
 {

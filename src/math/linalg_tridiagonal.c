@@ -1,9 +1,9 @@
 /* linalg_tridiagonal.c - Householder reduction of a symmetric matrix, and the product of its reflections.
  *
  * Reflection k is I - v v^T with |v|^2 = 2. It zeroes the elements of row k after the superdiagonal, and v is stored in
- * their place. The rest S of the matrix, rows and columns from k + 1 on, becomes S - v w^T - w v^T with w = p - (p . v
- * / 2) v, p = S v. This update is deferred until the next reflection is known, so that a single pass over S applies it
- * and computes the next p. S, which exceeds the caches, is thus read once per reflection. */
+ * their place. The trailing matrix S, rows and columns from k + 1 on, becomes S - v w^T - w v^T with w = p - (p . v /
+ * 2) v and p = S v. This update is deferred until the next reflection is known: a single pass over S then applies it
+ * and computes the next p. S exceeds the caches, and this way it is read only once per reflection. */
 #include "math/linalg_tridiagonal.h"
 
 #include <math.h>
@@ -18,7 +18,8 @@ enum { ROWS = 16 }; /* rows per task */
 typedef struct reduction {
     int64_t n, k;
     double *a, *q;
-    const double *v, *w; /* [n] of reflection k - 1, whose update is pending; NULL before the first reflection */
+    const double *v, *w; /* [n] vectors of reflection k - 1, whose update is pending; NULL before the first
+                          * reflection */
     double *p;           /* [n] */
 } reduction;
 
@@ -44,7 +45,7 @@ static void pass_task(void *arg, int64_t task, int worker)
     }
 }
 
-/* Turns x [count] into v and returns the reflected x[0]. A v of zeros is the identity. */
+/* Turns x [count] into v and returns the reflected x[0]. If v is zero, the reflection is the identity. */
 static double reflect(int64_t count, double *x)
 {
     double largest = 0;
@@ -52,9 +53,9 @@ static double reflect(int64_t count, double *x)
         largest = fmax(largest, fabs(x[i]));
     if (largest == 0) return 0;
     for (int64_t i = 0; i < count; i++)
-        x[i] /= largest; /* so that squares neither overflow nor underflow */
+        x[i] /= largest; /* prevents overflow and underflow of the squares */
     const double length = sqrt(mha__dot(count, x, x)), to = copysign(length, -x[0]);
-    /* |x - to e|^2 = 2 length (length + |x0|) */
+    /* |x - to e|^2 = 2 length (length + |x0|), where e is the first unit vector */
     const double scale = 1 / sqrt(length * (length + fabs(x[0])));
     x[0] -= to;
     for (int64_t i = 0; i < count; i++)
@@ -82,8 +83,8 @@ static void reduce(mha_ctx *ctx, reduction *r, double *d, double *e, double *v, 
     }
 }
 
-/* Computes rows of Q^T = ... H_1 H_0. Row i is that of the identity for the reflections from i on; only the earlier
- * ones are applied to it. */
+/* Computes rows of Q^T = ... H_1 H_0. Reflections i and later leave row i of the identity unchanged, so only the
+ * earlier ones are applied to it. */
 static void product_task(void *arg, int64_t task, int worker)
 {
     (void)worker;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-static const float MOST = 127; /* -128 is not used, which keeps the code symmetric */
+static const float MOST = 127; /* -128 is not used, so that the range is symmetric */
 
 static void round_block(const float *x, int64_t stride, int64_t n, mha__q8 *block)
 {
@@ -16,7 +16,7 @@ static void round_block(const float *x, int64_t stride, int64_t n, mha__q8 *bloc
         if (isnan(size)) break;
     }
     block->scale = mha__f32_to_f16(largest / MOST);
-    const float scale = mha__f16_to_f32(block->scale); /* the rounded scale, with which elements are dequantized */
+    const float scale = mha__f16_to_f32(block->scale); /* the rounded scale, which dequantization uses */
     const bool finite = isfinite(scale);
     if (!finite) block->scale = mha__f32_to_f16(NAN);
     for (int64_t i = 0; i < MHA__Q8_BLOCK; i++) {

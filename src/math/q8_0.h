@@ -11,13 +11,13 @@ typedef struct mha__q8 {
     int8_t q[MHA__Q8_BLOCK];
 } mha__q8;
 
-/* Rounds n elements, `stride` apart, to blocks: scale = largest magnitude / 127, and each element to the nearest
- * multiple of it. The error is at most about half of scale. A block with a NaN or Inf, or with a magnitude above 127
- * times the largest f16, becomes all NaN, so that invalid values are not hidden. */
+/* Quantizes n elements, `stride` apart. The scale is the largest magnitude / 127, and each element is rounded to the
+ * nearest multiple of the scale. The error is at most about half the scale. If a block contains NaN, Inf or a magnitude
+ * above 127 times the largest f16, the whole block becomes NaN, so that invalid values remain visible. */
 void mha__q8_round(const float *x, int64_t stride, int64_t n, mha__q8 *blocks);
 
-/* The unit that strides of a view count, an element or a block of q8_0: its size in bytes, and the number of units per
- * row of n elements. */
+/* The unit in which the strides of a view count, an element or a block of q8_0: its size in bytes, and the number of
+ * units in a row of n elements. */
 static inline size_t mha__element_size(mha_dtype dtype)
 {
     return dtype == MHA_Q8_0 ? sizeof(mha__q8) : mha_dtype_size(dtype);

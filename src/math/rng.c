@@ -1,5 +1,5 @@
-/* rng.c - the MT19937 engine, and the seeding of a stream. Like PyTorch, it refreshes all 624 words once all are used,
- * and at the first draw of a new stream. */
+/* rng.c - the MT19937 engine, and the seeding of a stream. Like PyTorch, it regenerates all 624 words when all have
+ * been used, and at the first draw of a new stream. */
 #include "math/rng_draws.h"
 
 #include "base/error.h"
@@ -24,7 +24,7 @@ static uint32_t refreshed(uint32_t here, uint32_t next, uint32_t far)
     return far ^ y >> 1 ^ ((y & 1) != 0 ? 0x9908B0DF : 0);
 }
 
-/* Refreshes in place, so the last words are computed from already refreshed first words. */
+/* Regenerates the words in place, so the last ones are computed from new first words. */
 static void refresh(uint32_t *s)
 {
     for (int k = 0; k < WORDS - SHIFT; k++)

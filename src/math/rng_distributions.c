@@ -1,5 +1,6 @@
-/* rng_distributions.c - all distributions except the normal one, which is in rng_normal.c. The fmaf calls correspond to
- * fused multiply-adds in PyTorch's vector kernels; -ffp-contract=off prevents the compiler from adding others. */
+/* rng_distributions.c - all distributions except the normal distribution, which is in rng_normal.c. The fmaf calls
+ * correspond to fused multiply-adds in PyTorch's vector kernels; -ffp-contract=off prevents the compiler from adding
+ * other ones. */
 #include "base/error.h"
 #include "math/rng_draws.h"
 #include <math.h>
@@ -21,7 +22,7 @@ mha_status mha_rng_rand_f64(mha_rng *rng, double *x, int64_t n, mha_error *err)
     return MHA_OK;
 }
 
-/* Rounding can yield the excluded upper bound, which becomes the lower bound, as in PyTorch. */
+/* Rounding can yield the excluded upper bound. Like PyTorch, this function then returns the lower bound. */
 static float below(float x, float low, float high)
 {
     return x >= high ? low : x;
@@ -78,7 +79,7 @@ mha_status mha_rng_randint(mha_rng *rng, int64_t low, int64_t high, int64_t *x, 
 
 mha_status mha_rng_randperm(mha_rng *rng, int64_t *x, int64_t n, mha_error *err)
 {
-    const int64_t most = UINT32_MAX / 20; /* from this size on PyTorch draws 64 bits and swaps in another way */
+    const int64_t most = UINT32_MAX / 20; /* from this size on, PyTorch draws 64 bits and uses another shuffle */
     MHA__TRY(mha__rng_check(rng, x, n, "mha_rng_randperm", err));
     if (n >= most)
         return mha__fail(err, MHA_ERR_ARG, "mha_rng_randperm: n must be at most %lld (got %lld)", (long long)(most - 1),
@@ -95,7 +96,7 @@ mha_status mha_rng_randperm(mha_rng *rng, int64_t *x, int64_t n, mha_error *err)
 
 /* ---- masks ---- */
 
-/* The stream of a mask. The generator of MKL computes x <- a x mod m and compares the float32 x / 2^31. */
+/* The random stream of a dropout mask. MKL's generator computes x <- a x mod m and compares the float32 x / 2^31. */
 typedef struct mask_stream {
     mha_rng *rng;
     bool mkl;
@@ -134,7 +135,7 @@ static mha_status check_mask(const mha_rng *rng, double p, mha_rng_route route, 
 mha_status mha_rng_bernoulli(mha_rng *rng, double p, mha_rng_route route, uint8_t *x, int64_t n, mha_error *err)
 {
     MHA__TRY(check_mask(rng, p, route, x, n, "mha_rng_bernoulli", err));
-    if (n == 0) return MHA_OK; /* like PyTorch, draws no seed for an empty tensor */
+    if (n == 0) return MHA_OK; /* like PyTorch, does not draw a seed for an empty tensor */
     mask_stream mask = mask_start(rng, p, route);
     for (int64_t i = 0; i < n; i++)
         x[i] = mask_next(&mask);
@@ -177,7 +178,7 @@ static mha_status check_weights(const float *weights, int64_t count, bool replac
         possible += weights[i] > 0;
     }
     if (possible == 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_rng_multinomial: weights must hold a positive weight (got none)");
+        return mha__fail(err, MHA_ERR_ARG, "mha_rng_multinomial: weights must contain a positive weight (got none)");
     if (!replacement && n > possible)
         return mha__fail(
             err, MHA_ERR_ARG,
@@ -186,7 +187,8 @@ static mha_status check_weights(const float *weights, int64_t count, bool replac
     return MHA_OK;
 }
 
-/* Samples with replacement: the first index whose cumulative fraction, a float32 sum, is not below a float64 draw. */
+/* Samples with replacement: selects the first index whose cumulative fraction, a float32 sum, is at least a float64
+ * draw. */
 static void choose_again(mha_rng *rng, const float *weights, int64_t count, float *share, int64_t *x, int64_t n)
 {
     float total = 0;
@@ -209,8 +211,8 @@ static void choose_again(mha_rng *rng, const float *weights, int64_t count, floa
     }
 }
 
-/* Samples without replacement: the n largest scores weight / exponential, in descending order. A selected score becomes
- * -1. */
+/* Samples without replacement: selects the n largest scores weight / exponential, in descending order. A selected score
+ * is set to -1. */
 static void choose_once(mha_rng *rng, const float *weights, int64_t count, float *score, int64_t *x, int64_t n)
 {
     for (int64_t i = 0; i < count; i++)
@@ -224,8 +226,8 @@ static void choose_once(mha_rng *rng, const float *weights, int64_t count, float
     }
 }
 
-/* Same as choose_once for n = 1. Computes a logarithm only if the score may be the largest so far: as -log1p(-u) >= u,
- * the score is at most weight / u. The factor leaves a margin for rounding. */
+/* Same as choose_once for n = 1. Computes a logarithm only if the score can be the largest so far: because -log1p(-u)
+ * >= u, the score is at most weight / u. The factor is a margin for rounding. */
 static int64_t choose_one(mha_rng *rng, const float *weights, int64_t count)
 {
     int64_t best = 0;

@@ -4,7 +4,7 @@
 
 #include "mha/rng.h"
 
-/* Returns 64 bits from two draws; the first is the high half. */
+/* Returns 64 bits from two draws, the high half first. */
 static inline uint64_t mha__rng_u64(mha_rng *rng)
 {
     const uint64_t high = mha_rng_next(rng);
@@ -21,7 +21,7 @@ static inline double mha__rng_unit64(mha_rng *rng)
     return (double)(mha__rng_u64(rng) & ((UINT64_C(1) << 53) - 1)) * 0x1p-53;
 }
 
-/* Returns the next output of splitmix64 (Steele, Lea and Flood 2014), for uses that need not match a stream of PyTorch.
+/* Returns the next output of splitmix64 (Steele, Lea and Flood 2014), for uses that need not match a PyTorch stream.
  * From state n * MHA__SPLITMIX, the output is a hash of n. */
 #define MHA__SPLITMIX UINT64_C(0x9E3779B97F4A7C15)
 static inline uint64_t mha__splitmix(uint64_t *state)
@@ -39,8 +39,8 @@ static inline uint64_t mha__splitmix_at(uint64_t seed, uint64_t n)
     return mha__splitmix(&state);
 }
 
-/* Returns the first word of Philox4x32-10 (Salmon et al. 2011) at a counter, with the low word of the key first, as in
- * the kernels. */
+/* Returns the first word of Philox4x32-10 (Salmon et al. 2011) for a counter and a key. The low word of the key comes
+ * first, as in the dropout kernels. */
 static inline uint32_t mha__philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3)
 {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
@@ -54,13 +54,13 @@ static inline uint32_t mha__philox(uint64_t key, uint32_t c0, uint32_t c1, uint3
     return c0;
 }
 
-/* Convert 16 uniform to normal numbers, like the vector kernels of PyTorch. mha__normal_avx2 requires a CPU with
- * MHA__AVX2; the results of both are bitwise identical. */
+/* Convert 16 uniform numbers to normal numbers, as PyTorch's vector kernels do. mha__normal_avx2 requires a CPU with
+ * MHA__AVX2; both functions give bitwise identical results. */
 void mha__normal_any(float *x, float mean, float std);
 void mha__normal_avx2(float *x, float mean, float std);
 
 /* Checks that rng is not NULL, that n >= 0, and that x is not NULL if n > 0. `call` is the name of the public function,
- * for the message. */
+ * used in the message. */
 mha_status mha__rng_check(const mha_rng *rng, const void *x, int64_t n, const char *call, mha_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* rng_layer_init.c - initializes layers like the constructors of PyTorch, with the same order of tensors and the same
+/* rng_layer_init.c - initializes layers like PyTorch's constructors, with the same order of tensors and the same
  * bounds. */
 #include "base/error.h"
 #include "base/size.h"
@@ -22,7 +22,7 @@ static mha_status fill_within(mha_rng *rng, double bound, float *x, int64_t n, m
     return mha_rng_uniform(rng, -bound, bound, x, n, err);
 }
 
-/* Return sqrt 3 times the standard deviation, in double and in PyTorch's order of operations. */
+/* Return sqrt(3) times the standard deviation, computed in double and in PyTorch's order of operations. */
 static double kaiming_bound(int64_t in, double a)
 {
     return sqrt(3.0) * (sqrt(2.0 / (1 + a * a)) / sqrt((double)in));

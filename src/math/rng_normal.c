@@ -1,9 +1,9 @@
 /* rng_normal.c - normal numbers by the Box-Muller method: two uniform numbers u1 and u2 give a pair, sqrt(-2 log(1 -
- * u1)) times cosine and sine of 2 pi u2.
+ * u1)) times the cosine and the sine of 2 pi u2.
  *
- * For fewer than 16 numbers PyTorch computes in double with the C library, otherwise in float32 in blocks of 16. Its
+ * For fewer than 16 numbers, PyTorch computes in double with the C library, otherwise in float32 in blocks of 16. Its
  * vector kernels compute logarithm, sine and cosine by single-precision polynomials (Moshier's Cephes library), with
- * fused multiply-adds where this file uses fmaf. Bitwise identical results depend on all of this. */
+ * fused multiply-adds where this file calls fmaf. Bitwise identical results require all of these details. */
 #include "base/cpu.h"
 #include "base/error.h"
 #include "math/rng_draws.h"
@@ -13,8 +13,8 @@
 enum { BLOCK = 16, HALF = BLOCK / 2 };
 static const double TWO_PI = 0x1.921fb54442d18p+2;
 
-/* The following functions process the 8 pairs of a block in loops that compilers vectorize. If fmaf is a function call,
- * it dominates the time, so the same code is also compiled for CPUs with an FMA instruction. */
+/* The following functions process the 8 pairs of a block in loops that compilers vectorize. A call of fmaf would
+ * dominate the time, so the same code is also compiled for CPUs with an FMA instruction. */
 #define INLINE static inline __attribute__((always_inline))
 
 /* ---- polynomials in float32 ---- */
@@ -30,8 +30,8 @@ INLINE float split(float x, int32_t *e)
     return x;
 }
 
-/* Returns log x for positive normal x. m is moved to [sqrt 1/2, sqrt 2), and log m is m - m^2 / 2 + m^3 P(m) in terms
- * of m - 1. log 2 is split into two parts, the first of which gives an exact product with e. */
+/* Returns log x for positive normal x. m is moved to [sqrt 1/2, sqrt 2), and log m = t - t^2 / 2 + t^3 P(t) with t = m
+ * - 1. log 2 is split into two parts, the first of which gives an exact product with e. */
 INLINE float vector_log(float x)
 {
     int32_t e;
@@ -50,8 +50,8 @@ INLINE float vector_log(float x)
     return (m + y) + n * 0.693359375F;
 }
 
-/* Computes sine and cosine of x in [0, 2 pi]. j is the index of the octant, rounded to the nearest even number; pi / 4
- * is split into three parts. */
+/* Computes the sine and cosine of x in [0, 2 pi]. j is the octant of x, rounded up to an even number; pi / 4 is split
+ * into three parts. */
 INLINE void vector_sincos(float x, float *sine, float *cosine)
 {
     const int32_t j = ((int32_t)(x * 1.27323954473516F) + 1) & ~1;
