@@ -1,17 +1,17 @@
 /* backward.h - the backward pass, shared by its files. The formulas are in mha/attn_grads.h.
  *
- * backward_plan.c    division of the work, and scratch memory
+ *   backward_plan.c          division of the work, and scratch memory
  *   backward_query_tile.c    opens a tile of queries: Q, dO, lse, D
- *   backward_panel.c   one panel of a tile and one block of keys: scores, P and dS
- *   backward_key_block.c   one tile and one block of keys: all panels, and their terms of dq, dk and dv
- *   backward_bf16.c   the same with products of bf16
- *   backward_tasks.c   the pass: tiles of a part of a head group, blocks of keys; dq
- *   backward_dk_dv.c    writes dk and dv, sums parts
- *   backward_bias.c    dbias
+ *   backward_panel.c         one panel of a tile and one block of keys: scores, P and dS
+ *   backward_key_block.c     one tile and one block of keys: all panels, and their terms of dq, dk and dv
+ *   backward_bf16.c          the bf16 version of backward_key_block.c
+ *   backward_tasks.c         the tasks: tiles of a part of a head group, blocks of keys; dq
+ *   backward_dk_dv.c         writes dk and dv; adds the parts
+ *   backward_bias.c          dbias
  *   backward_head_params.c   dslopes, dsinks, dgates
  *
- * A task is (batch, key/value head, part of the rows of its query heads). It sums dk and dv of all keys in its own
- * memory and processes its tiles in order, and for each tile the blocks of keys in order: five products per pair of
+ * A task is (batch, key/value head, part of the rows of its query heads). It accumulates dk and dv of all keys in its
+ * own memory. It processes its tiles in order, and for each tile the blocks of keys in order, with five products per
  * tile and block. The shape determines the order of every sum. */
 #ifndef MHA_ATTN_BACKWARD_BACKWARD_H
 #define MHA_ATTN_BACKWARD_BACKWARD_H
@@ -23,28 +23,28 @@ typedef struct mha__bwd_sums {
     double slope, sink, gate;
 } mha__bwd_sums;
 
-/* The memory of one worker. Rows of `q_stride` or `v_stride` elements are D or Dv elements, padded with zeros. "Spread"
- * is [KEY_BLOCK] rows of MHA__SPREAD elements, one per query of a tile. */
+/* The memory of one worker. Rows of `q_stride` or `v_stride` elements contain D or Dv elements, padded with zeros.
+ * "Spread" means [KEY_BLOCK] rows of MHA__SPREAD elements, one element per query of a tile. */
 enum {
     MHA__SPREAD = MHA__TILE_Q + 16
-}; /* not a power of two, so that a column does not map to few sets of the L1 cache */
+}; /* not a power of two, so that the elements of a column use many sets of the L1 cache */
 typedef struct mha__bwd_scratch {
     mha__scratch base;       /* masks; Q^T in panels */
     void *q, *dout;          /* Q and dO of the tile as right operands: panels [TILE_Q][nr], or pairs of them */
     void *dout_panels;       /* dO^T, like base.q */
-    void *k, *v;             /* K and V of the block as right operands; rows of the block, or of a tile being opened */
-    uint8_t *finite;         /* per block of keys: 0 if not checked yet, else FINITE or not */
-    void *dp, *capped;       /* panels: dO V^T; with softcap, scores before bias and masks */
+    void *k, *v;             /* right operands K and V of the block; also rows of a block or of a new tile */
+    uint8_t *finite;         /* per block of keys: 0 if not checked yet, otherwise whether all elements are finite */
+    void *dp, *capped;       /* panels: dO V^T; with softcap, the scores before bias and masks */
     void *w, *ds, *mask;     /* spread */
-    mha__pair_weights pairs; /* rows of TILE_Q or KEY_BLOCK; only with pairs */
-    void *lse, *inverse, *delta; /* per row of the tile; see softmax_back */
-    void *dots, *slopes;         /* per row: terms of dgates and dslopes */
+    mha__pair_weights pairs; /* rows of TILE_Q or KEY_BLOCK elements; only with pairs */
+    void *lse, *inverse, *delta; /* per row of the tile: inputs of softmax_back */
+    void *dots, *slopes;         /* per row: the terms of dgates and dslopes */
     void *taylor;                /* per row: row_taylor */
     void *dq;                    /* rows of the tile */
-    double *dbias;               /* [KEY_BLOCK][TILE_Q], with a bias only */
+    double *dbias;               /* [KEY_BLOCK][TILE_Q]; only with a bias */
 } mha__bwd_scratch;
 
-/* A block of keys. As left operands, K and V are used in place, with any strides. */
+/* A block of keys. As left operands, K and V are read in place, with any strides. */
 typedef struct mha__bwd_block {
     int64_t start;
     mha__run k, v;
@@ -62,26 +62,27 @@ typedef struct mha__bwd_tile {
     const mha__bwd_call *call;
     mha__bwd_scratch x;
     double gate;
-    bool finite;              /* Q and dO */
-    int64_t known_b, known_g; /* the batch and head that x.finite describes; -1 at first */
-    void *dk, *dv;            /* sums over all keys of the head, rows of q_stride and v_stride; NULL if not requested */
+    bool finite;              /* Q and dO contain finite elements only */
+    int64_t known_b, known_g; /* the batch and head that x.finite describes; initially -1 */
+    void *dk, *dv;            /* sums for all keys of the head, rows of q_stride and v_stride; NULL if not requested */
 } mha__bwd_tile;
 
 /* ---- backward_plan.c ---- */
 
-/* Fills plan->bwd from the rest of the plan. Returns MHA_ERR_ARG if the workspace does not fit in a byte count. */
+/* Fills plan->bwd from the other fields of the plan. Returns MHA_ERR_ARG if the workspace size overflows size_t. */
 mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err);
 void mha__bwd_carve(const mha__bwd_call *call, int worker, mha__bwd_scratch *x);
-/* Prepares a worker's memory for consecutive tiles of t->call; mha__tile_close releases their resources. */
+/* Prepares the memory of a worker for consecutive tiles of t->call. mha__tile_close releases the resources of a
+ * tile. */
 void mha__bwd_begin(mha__bwd_tile *t, int worker);
-/* Returns the number of parts of the rows of sequence b, and the tiles per part. */
+/* Returns the number of parts of the rows of sequence b. Stores the number of tiles per part in *tiles. */
 int64_t mha__bwd_parts(const mha__call *call, int64_t b, int64_t *tiles);
-/* Returns where the sums of a part begin: the rows of dk and dv in the workspace for key 0 of (b, g). `slot` is the
- * index of the task among those that run at the same time. */
+/* Returns the address of the sums of a part: the rows of dk and dv in the workspace for key 0 of (b, g). `slot` is the
+ * index of the task among the tasks that run at the same time. */
 void mha__bwd_sums_of(const mha__bwd_call *call, int64_t b, int64_t g, int64_t part, int64_t slot, void **dk,
                       void **dv);
 mha__bwd_sums *mha__bwd_head_sums(const mha__bwd_call *call, int64_t b, int64_t result, int64_t tile);
-/* Returns the call restricted to sequence b: `call`, or with packed sequences `own`. */
+/* Returns the call restricted to sequence b: `call` itself, or `own` if sequences are packed. */
 const mha__bwd_call *mha__bwd_place(const mha__bwd_call *call, int64_t b, mha__bwd_call *own);
 
 static inline int64_t mha__bwd_tiles(const mha__call *call, int64_t b)
@@ -91,69 +92,70 @@ static inline int64_t mha__bwd_tiles(const mha__call *call, int64_t b)
 
 /* ---- backward_query_tile.c ---- */
 
-/* Opens the tile of head h that begins at row `first`; `result` is the head's index in the outputs. Returns false if no
- * such row exists. */
+/* Opens the tile of head h that begins at row `first`; `result` is the index of the head in the outputs. Returns false
+ * if the sequence has no such row. */
 bool mha__bwd_open(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int64_t first);
 
 /* ---- backward_panel.c ---- */
 
-/* Computes the final scores of one panel and keys [first, end) of the block into base.s at their place in the block,
- * and softcapped ones into capped. Returns the address of the first. */
+/* Computes the final scores of one panel and keys [first, end) of the block. Stores them in base.s at the position of
+ * the keys in the block, and softcapped scores in `capped`. Returns the address of the first score. */
 void *mha__bwd_scores(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
                       int64_t end);
-/* Computes dO V^T into dp in the same way. */
+/* Computes dO V^T in `dp`, with the same arguments and layout as mha__bwd_scores. */
 void *mha__bwd_dp(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first, int64_t end);
-/* Returns the row data of a panel that softmax_back needs. */
+/* Returns the per-row inputs of softmax_back for a panel. */
 mha__softmax_back mha__bwd_rows_of(const mha__bwd_tile *t, const mha__panel *p);
-/* Adds the terms of `keys` keys to the panel's row_taylor, if requested. Must precede softmax_back, which may overwrite
- * the scores. */
+/* Adds the terms of `keys` keys to the panel's row_taylor, if requested. Call it before softmax_back, which may
+ * overwrite the scores. */
 void mha__bwd_taylor(const mha__bwd_tile *t, const mha__panel *p, int64_t keys, const mha__softmax_back *back);
-/* Computes the weights of one panel and keys [first, end) of the block into w and ds, as dbias needs them. */
+/* Computes the weights of one panel and keys [first, end) of the block in w and ds, the inputs of dbias. */
 void mha__bwd_panel(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
                     int64_t end);
-/* Completes a panel after dbias has read it: dslopes, and the derivative of softcap. */
+/* Completes a panel after dbias has read it: adds to dslopes and multiplies by the derivative of softcap. */
 void mha__bwd_finish_panel(const mha__bwd_tile *t, const mha__panel *p, int64_t start, int64_t first, int64_t end);
 
 /* ---- backward_key_block.c ---- */
 
-/* Rows of adjacent reals. */
+/* Rows of contiguous reals. */
 typedef struct mha__reals {
     const void *data;
     int64_t stride;
 } mha__reals;
-/* Returns rows of a view, the first at `from`: in place if they are adjacent reals, otherwise copied to rows of
- * `stride`. */
+/* Returns rows of a view, starting at `from`: in place if they are contiguous reals, otherwise copied to rows of
+ * `stride` elements. */
 mha__reals mha__bwd_read(const mha__kernels *k, const mha__stored *as, const void *from, const mha_cview *view,
                          int64_t rows, int64_t width, void *to, int64_t stride);
-/* Loads the block of keys at `start`, limited to the keys that the tile attends to. */
+/* Loads the block of keys at `start`, restricted to the keys that the tile attends to. */
 mha__bwd_block mha__bwd_load(const mha__bwd_tile *t, int64_t start);
-/* Processes all panels of a tile and a block, and their products. */
+/* Processes all panels of a tile and a block, and adds their products to dq, dk and dv. */
 void mha__bwd_pair(const mha__bwd_tile *t, int64_t start);
 
-/* ---- backward_bf16.c: where t.pairs is set ---- */
+/* ---- backward_bf16.c: used if t.pairs is set ---- */
 
-/* The bf16 pair kernels if the plan's backward pass uses them; else NULL. */
+/* Returns the bf16 pair kernels if the plan's backward pass uses them, otherwise NULL. */
 static inline const mha__pairs *mha__bwd_pairs(const mha_attn_plan *plan)
 {
     return plan->kernels->pairs_back ? plan->pairs : NULL;
 }
-/* Stores rows of Q or dO as both right operands of a tile: [d][query] in `panels`, [query][d] in `columns`. */
+/* Stores rows of Q or dO as two right operands of a tile: [d][query] in `panels` and [query][d] in `columns`. */
 void mha__bwd_pairs_rows(const mha__bwd_tile *t, const mha_cview *view, int64_t h, int64_t width, void *panels,
                          void *columns);
 /* Loads K and V of `keys` keys of the block. */
 void mha__bwd_pairs_load(const mha__bwd_tile *t, int64_t keys, mha__bwd_block *block);
-/* Computes the weights of one panel and keys [first, end) of the block into x.pairs. */
+/* Computes the weights of one panel and keys [first, end) of the block in x.pairs. */
 void mha__bwd_pairs_panel(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
                           int64_t end);
-/* Adds their terms to dq, dk and dv. */
+/* Adds the products of a run to dq, dk and dv. */
 void mha__bwd_pairs_products(const mha__bwd_tile *t, const mha__bwd_block *block, const mha__bwd_run *r, bool careful);
 
 /* ---- backward_dk_dv.c ---- */
 
-/* Writes rows of `width` reals times scale to the view's rows from `to` on, stored as `as`. Uses inverse and wide. */
+/* Writes `rows` rows of `width` reals times scale to a view, starting at row `to`, with storage type `as`. Overwrites
+ * `inverse` and `wide`. */
 void mha__bwd_write(const mha__kernels *k, const mha__stored *as, int64_t rows, int64_t width, const void *from,
                     int64_t stride, double scale, void *to, const mha_view *view, const mha__scratch *x);
-/* Writes keys [first, end) of (b, g) from the sums of part 0, or of the only part. */
+/* Writes dk and dv of keys [first, end) of (b, g) from the sums of part 0, or of the only part. */
 void mha__bwd_write_keys(const mha__bwd_call *call, int64_t b, int64_t g, int64_t first, int64_t end, int64_t slot,
                          const mha__scratch *x);
 int64_t mha__bwd_merges(const mha__bwd_call *call);
@@ -168,8 +170,8 @@ void mha__bwd_write_heads(const mha__bwd_call *call);
 /* Runs the whole backward pass. */
 mha_status mha__bwd_run_all(mha__bwd_call *call, mha_error *err);
 
-void mha__bwd_task(void *call, int64_t item, int worker);  /* items: plan->bwd.tasks */
-void mha__bwd_merge(void *call, int64_t item, int worker); /* items: mha__bwd_merges; one block of keys, all parts */
-void mha__bwd_bias(void *call, int64_t item, int worker);  /* items: mha__bwd_bias_tasks */
+void mha__bwd_task(void *call, int64_t item, int worker);  /* item: index below plan->bwd.tasks */
+void mha__bwd_merge(void *call, int64_t item, int worker); /* item: index of a block of keys; sums all parts */
+void mha__bwd_bias(void *call, int64_t item, int worker);  /* item: index below mha__bwd_bias_tasks */
 
 #endif

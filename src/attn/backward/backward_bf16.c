@@ -1,19 +1,19 @@
-/* backward_bf16.c - the backward pass of one tile and one block with products of bf16 (mha__pairs_back in kernel.h):
- * nothing is widened, P and dS are computed in reals and rounded to bf16 for
+/* backward_bf16.c - the backward pass of one tile and one block with bf16 products (mha__pairs_back in kernel.h). The
+ * operands are not widened. P and dS are computed in reals and rounded to bf16 for the products
  *
- * dV += W^T dO        dK += dS^T Q        dQ += dS K        W = gate P
+ *     dV += W^T dO        dK += dS^T Q        dQ += dS K        W = gate P
  *
  * These sums advance in steps of 32 queries from the start of the tile, and 32 keys from the start of the block.
  *
- * Elements of Q, dO and K that are not finite: their weights may be 0, and 0 * NaN is NaN. The products read 0 in their
- * place, and pairs of queries and keys that attend to each other add the true values. */
+ * Elements of Q, dO and K that are not finite may have weight 0, and 0 * NaN is NaN. The products read 0 in their
+ * place, and the true values are then added for the pairs of queries and keys that attend to each other. */
 #include "attn/backward/backward.h"
 
 #include "attn/mask/attention_dropout.h"
 #include "math/half.h"
 #include <math.h>
 
-enum { QUERIES_PANEL = MHA__TILE_Q / 2, KEYS_PANEL = MHA__KEY_BLOCK / 2 }; /* rows of pairs */
+enum { QUERIES_PANEL = MHA__TILE_Q / 2, KEYS_PANEL = MHA__KEY_BLOCK / 2 }; /* panel sizes in rows of pairs */
 
 void mha__bwd_pairs_rows(const mha__bwd_tile *t, const mha_cview *view, int64_t h, int64_t width, void *panels,
                          void *columns)
@@ -25,7 +25,8 @@ void mha__bwd_pairs_rows(const mha__bwd_tile *t, const mha_cview *view, int64_t 
                             QUERIES_PANEL * t->t.k->nr, columns);
 }
 
-/* Returns the operand in place if it consists of whole steps and whole pairs in adjacent rows; otherwise a copy. */
+/* Returns the operand in place if its rows are contiguous and consist of whole pairs and whole steps; otherwise a
+ * copy. */
 static mha__run left_operand(const mha__bwd_tile *t, const uint16_t *from, const mha_cview *view, int64_t keys,
                              int64_t width, void *copy)
 {
@@ -50,8 +51,8 @@ void mha__bwd_pairs_load(const mha__bwd_tile *t, int64_t keys, mha__bwd_block *b
     block->k_rows = (mha__value_run){t->x.k, nr / 2, KEYS_PANEL * nr};
 }
 
-/* True if weights follow directly from scores. Depends on the description only, so that requested outputs do not
- * affect the results. */
+/* True if weights are computed from scores in one step. Depends only on the description, so that requested outputs do
+ * not affect the results. */
 static bool is_plain(const mha_attn_desc *d)
 {
     return d->softcap == 0 && !mha__dropout_on(d) && !(d->inputs & (MHA_ATTN_SLOPES | MHA_ATTN_GATES));
@@ -80,8 +81,8 @@ void mha__bwd_pairs_panel(const mha__bwd_tile *t, const mha__panel *p, const mha
     back->round(from, to, p->rows.count, &rows, &w);
 }
 
-/* C [m][width] += A [m][n] B [n][width] for elements of B that are not finite. A holds weights, B rows of bf16 in
- * place. Masked pairs have -infinity in `mask`, of the shape of A. */
+/* C [m][width] += A [m][n] B [n][width], restricted to the elements of B that are not finite. A contains weights, B
+ * rows of bf16 in place. Masked pairs are -infinity in `mask`, which has the shape of A. */
 typedef struct not_finite {
     int64_t m, n, width;
     const uint16_t *a;
@@ -105,7 +106,7 @@ static void add_not_finite(const not_finite *x)
         }
 }
 
-/* The place of a run in the weights of its block, and in whole steps. */
+/* The keys of a run within its block: [first, end), and [from, to) extended to whole steps. */
 typedef struct cut {
     int64_t first, end, from, to;
 } cut;
@@ -121,7 +122,7 @@ static const float *mask_at(const mha__bwd_tile *t, const mha__bwd_run *r, int64
     return (const float *)t->x.mask + key * MHA__SPREAD + r->row;
 }
 
-/* Adds to dv or dk: W^T or dS^T times rows of dO or Q, of head h of a view and packed. */
+/* Adds W^T dO to dv, or dS^T Q to dk. The rows of dO or Q are those of head h of a view, and a packed copy of them. */
 static void add_over_queries(const mha__bwd_tile *t, const mha__bwd_run *r, int64_t start, const uint16_t *weights,
                              const mha_cview *view, int64_t h, int64_t width, const void *columns, bool careful,
                              float *sums, int64_t stride)
@@ -150,7 +151,7 @@ static void add_over_queries(const mha__bwd_tile *t, const mha__bwd_run *r, int6
     add_not_finite(&x);
 }
 
-/* Adds to dq. Rows after those of the tile are scratch memory with weight 0. */
+/* Adds dS K to dq. The rows after the end of the tile are scratch memory with weight 0. */
 static void add_over_keys(const mha__bwd_tile *t, const mha__bwd_run *r, const mha__bwd_block *block, bool careful)
 {
     const cut at = cut_of(t, r, block->start);

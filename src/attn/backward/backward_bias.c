@@ -1,11 +1,11 @@
-/* backward_bias.c - dbias. Axes of stride 0 (batch, heads, rows or keys) are summed over; the remaining axes are
- * divided into tasks. Each task owns a block of dbias and adds all of its terms in a fixed order. Scores and dO V^T are
- * computed again for this, and only the block is stored, in double. */
+/* backward_bias.c - dbias. Axes of stride 0 (batch, heads, rows or keys) are summed; the remaining axes are divided
+ * into tasks. Each task owns a block of dbias and adds all terms of the block in a fixed order. Scores and dO V^T are
+ * recomputed for this purpose, so only the block itself is stored, in double. */
 #include "attn/backward/backward.h"
 
 #include <string.h>
 
-/* Ranges [first, end) of each axis, the last two in tiles and blocks. */
+/* Ranges [first, end) of each axis: batch, heads, tiles of rows, blocks of keys. */
 typedef struct ranges {
     int64_t first[4], end[4];
 } ranges;
@@ -43,7 +43,7 @@ static ranges ranges_of(const mha__bwd_call *call, int64_t item)
     return r;
 }
 
-/* Adds one tile and one block. Panels are added at their lanes in the tile. */
+/* Adds the terms of one tile and one block, panel by panel. */
 static void add_block(mha__bwd_tile *t, int64_t start)
 {
     int64_t first, end;
@@ -58,7 +58,7 @@ static void add_block(mha__bwd_tile *t, int64_t start)
     }
 }
 
-/* Adds the tiles and blocks of the task for head `result` of the outputs. */
+/* Adds all tiles and blocks of the task for one head, which has index `result` in the outputs. */
 static void add_head(mha__bwd_tile *t, const ranges *r, int64_t b, int64_t h, int64_t result)
 {
     for (int64_t tile = r->first[2]; tile < r->end[2]; tile++)
@@ -67,7 +67,7 @@ static void add_head(mha__bwd_tile *t, const ranges *r, int64_t b, int64_t h, in
                 add_block(t, block * MHA__KEY_BLOCK);
 }
 
-/* Adds all heads of sequence b. */
+/* Adds the terms of all heads of sequence b. */
 static void add_sequence(mha__bwd_tile *t, const ranges *r, int64_t b)
 {
     const int32_t *list = t->call->call.args.head_list;
@@ -77,7 +77,7 @@ static void add_sequence(mha__bwd_tile *t, const ranges *r, int64_t b)
             if (!list || list[n] == h) add_head(t, r, b, h, n);
 }
 
-/* Sums all rows or keys of the block into row or key 0. */
+/* Sums all rows, or all keys, of the block into the first one. */
 static void fold(double *sums, bool rows, bool keys)
 {
     for (int64_t key = 0; key < MHA__KEY_BLOCK && rows; key++)

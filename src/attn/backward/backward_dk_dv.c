@@ -1,7 +1,7 @@
-/* backward_dk_dv.c - writes dk and dv, directly from a task's memory or summed over the parts of a head group. */
+/* backward_dk_dv.c - writes dk and dv, either from the memory of a task or summed over the parts of a head group. */
 #include "attn/backward/backward.h"
 
-/* Adds rows [first, end) of the sums of one part to those of part 0. */
+/* Adds rows [first, end) of the sums of one part to the sums of part 0. */
 static void add_rows(const mha__bwd_call *call, void *to, const void *from, int64_t first, int64_t end, int64_t stride)
 {
     const mha__kernels *k = call->call.plan->kernels;

@@ -1,10 +1,11 @@
-/* backward_head_params.c - dslopes, dsinks and dgates, from the sums of every tile and head. They are few, so one
- * thread adds them in one order. */
+/* backward_head_params.c - dslopes, dsinks and dgates, from the sums per tile and head. The sums are few, so one thread
+ * adds them in a fixed order. */
 #include "attn/backward/backward.h"
 
 #include <stddef.h>
 
-/* Of head h of sequence b: all results of that head, all tiles. `field` is one of mha__bwd_sums. */
+/* Sums one field of mha__bwd_sums over all tiles of head h of sequence b, and over all its entries in a list of
+ * heads. */
 static double sum_of(const mha__bwd_call *call, int64_t b, int64_t h, size_t field)
 {
     const mha_attn_plan *plan = call->call.plan;
@@ -17,7 +18,7 @@ static double sum_of(const mha__bwd_call *call, int64_t b, int64_t h, size_t fie
     return sum;
 }
 
-/* An axis of stride 0 is summed over. */
+/* Writes one value per head, summed over each axis of stride 0. */
 static void write(const mha__bwd_call *call, const mha_view *view, size_t field)
 {
     const mha_attn_desc *d = &call->call.plan->desc;

@@ -1,18 +1,18 @@
 /* backward_key_block.c - one tile of queries and one block of keys.
  *
- * Panel by panel S^T and dP^T = V dO^T are computed as in the forward pass, and converted to W^T and dS^T, in rows of
- * all queries of the tile. Then adjacent panels that attend to the same keys enter the products together:
+ * S^T and dP^T = V dO^T are computed panel by panel as in the forward pass, and converted to W^T and dS^T, with one row
+ * per key for all queries of the tile. Adjacent panels that attend to the same keys then form the products together:
  *
  *     dV += W^T dO        dK += dS^T Q        dQ += dS K
  *
- * A masked weight is an exact 0, and 0 * NaN would be NaN: where Q, dO, K or V hold NaN or Inf, the products skip
- * masked pairs one by one.
+ * A masked weight is an exact 0, and 0 * NaN would be NaN. If Q, dO, K or V contain NaN or Inf, the products therefore
+ * skip masked pairs one by one.
  */
 #include "attn/backward/backward.h"
 
 #include <string.h>
 
-enum { PANELS = 16 }; /* at most, in a tile: the narrowest panel has 8 lanes */
+enum { PANELS = 16 }; /* the maximum per tile: the narrowest panel has 8 lanes */
 
 enum { UNKNOWN, FINITE, NOT_FINITE };
 
@@ -27,8 +27,8 @@ mha__reals mha__bwd_read(const mha__kernels *k, const mha__stored *as, const voi
     return (mha__reals){to, stride};
 }
 
-/* True if K has contiguous, aligned rows of whole vectors and is thus a right operand in place. Wider rows would
- * compete for few sets of the L1 cache. */
+/* True if the rows of K are contiguous, aligned and consist of whole vectors, so that K is a right operand in place.
+ * Wider rows would compete for few sets of the L1 cache. */
 static bool is_right_operand(const mha__bwd_tile *t, const mha__run *k)
 {
     enum { ROW_MOST = 64 };
@@ -39,7 +39,7 @@ static bool is_right_operand(const mha__bwd_tile *t, const mha__run *k)
            (uintptr_t)k->data % vector == 0;
 }
 
-/* Checked once per block of a head. */
+/* Returns whether K and V of a block are finite. The elements are checked once per block of a head. */
 static bool is_finite(const mha__bwd_tile *t, int64_t start, int64_t keys)
 {
     const mha_attn_plan *plan = t->t.plan;
@@ -103,7 +103,7 @@ static void spread_mask(const mha__bwd_tile *t, const mha__panel *p, int64_t sta
               mha__tile_at(&t->t, x->mask, (first - start) * MHA__SPREAD + p->row), MHA__SPREAD, lanes);
 }
 
-/* C += A B, where A is W^T or dS^T, or dS if `across`. B begins at row `skip` of `b`. */
+/* C += A B. A is W^T or dS^T, or dS if `across` is set. B begins at row `skip` of `b`. */
 static void product(const mha__bwd_tile *t, const void *a, bool careful, bool across, const mha__bwd_run *r,
                     int64_t start, int64_t width, const mha__value_run *b, int64_t skip, void *c, int64_t stride)
 {

@@ -4,7 +4,7 @@
 #include "attn/mask/attention_dropout.h"
 #include <string.h>
 
-/* Computes a panel A B^T of keys [first, end) of the block, where A is its K or V. */
+/* Computes a panel A B^T for keys [first, end) of the block, where A is K or V of the block. */
 static void panel_product(const mha__bwd_tile *t, const mha__run *a, int64_t key, int64_t keys, int64_t width,
                           const void *b, int64_t lanes, double scale, void *to)
 {

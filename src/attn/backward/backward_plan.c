@@ -1,5 +1,5 @@
-/* backward_plan.c - the division of the backward pass and its memory: scratch memory of workers, then the sums for dk
- * and dv, then the sums per head. */
+/* backward_plan.c - the division of the backward pass into tasks, and its workspace: scratch memory of the workers,
+ * then the sums of dk and dv, then the sums per head. */
 #include "attn/backward/backward.h"
 
 #include "attn/forward/task_rows.h"
@@ -9,14 +9,15 @@
 #include <inttypes.h>
 
 /* Rows are divided into parts of at least PART_TILES tiles, so that few heads occupy many threads. Only the shape of
- * one sequence decides, so nothing else affects the rounding of results. Each part needs its own dk and dv of its head
- * in reals: with 16-bit k and v for every head, 4 copies would be twice the memory of q, k, v, out and their
- * gradients. */
+ * one sequence determines the division, and with it the rounding of results. Each part needs its own sums of dk and dv
+ * in reals. With 16-bit k and v and one key/value head per query head, 4 copies take twice the memory of q, k, v, out
+ * and their gradients. */
 enum { PART_TILES = 8, PARTS_MOST = 4, PARTS_MOST_SHORT = 3 };
 
-_Static_assert((int)MHA__KEY_BLOCK == (int)MHA__TILE_Q, "rows of keys and rows of queries have one stride");
+_Static_assert((int)MHA__KEY_BLOCK == (int)MHA__TILE_Q, "blocks of keys and tiles of queries must be equally large");
 
-/* Smaller passes run on the calling thread, as in cpu_engine.c; the backward pass has 2.5 times the operations. */
+/* Smaller passes run on the calling thread, as in cpu_engine.c. The limit is lower because the backward pass has 2.5
+ * times the operations. */
 static const double ALONE_FLOPS = 0.8e6;
 
 static int64_t cut(const mha_attn_plan *plan, int64_t tiles, int64_t *per_part)
@@ -31,7 +32,7 @@ int64_t mha__bwd_parts(const mha__call *call, int64_t b, int64_t *tiles)
     return cut(call->plan, call->plan->group * mha__bwd_tiles(call, b), tiles);
 }
 
-/* Lays out the memory; with base NULL only counts it. */
+/* Lays out the scratch memory of a worker from `base` on; if base is NULL, only counts the bytes. */
 static size_t carve(const mha_attn_plan *plan, char *base, mha__bwd_scratch *x)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -63,7 +64,8 @@ static size_t carve(const mha_attn_plan *plan, char *base, mha__bwd_scratch *x)
     return used;
 }
 
-/* Counts the rows of dk and dv in the workspace: all keys per part, or one head's keys per running task. */
+/* Counts the rows of the dk and dv sums in the workspace: all keys for each part, or the keys of one head for each
+ * running task. */
 static mha_status count_keys(mha_attn_plan *plan, mha_error *err)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -75,7 +77,7 @@ static mha_status count_keys(mha_attn_plan *plan, mha_error *err)
     if (!mha__bytes(extent, w->parts > 1 ? 4 : 2, 1, &rows) ||
         !mha__mul(rows, (size_t)(w->q_stride + w->v_stride) * plan->kernels->real_size, &bytes) || bytes > PTRDIFF_MAX)
         return mha__fail(err, MHA_ERR_ARG,
-                         "kv_len must leave the workspace of the backward pass countable in bytes (got %" PRId64 ")",
+                         "kv_len must be small enough for the workspace to fit the address space (got %" PRId64 ")",
                          d->kv_len);
     w->key_rows = (int64_t)rows;
     w->key_bytes = bytes;
@@ -94,7 +96,7 @@ mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err)
     w->parts = cut(plan, plan->group * mha__ceil_div(d->q_len, MHA__TILE_Q), &per_part);
     w->tasks = d->batch * d->kv_heads * w->parts;
     const bool alone = 2.5 * mha__plan_flops(plan) < ALONE_FLOPS || w->tasks <= 1;
-    w->workers = alone ? 1 : (int)mha__min64(w->tasks, mha__threads(plan->ctx)); /* bounds memory by the shape */
+    w->workers = alone ? 1 : (int)mha__min64(w->tasks, mha__threads(plan->ctx)); /* the shape limits the memory */
     w->slots = w->workers;
     w->worker_bytes = carve(plan, NULL, &scratch);
     MHA__TRY(count_keys(plan, err));
@@ -103,7 +105,7 @@ mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err)
     if (!mha__bytes(sums, w->head_sums ? 3 : 0, w->head_sums ? sizeof(mha__bwd_sums) : 0, &heads) ||
         !mha__mul(w->worker_bytes, (size_t)w->workers, &all) || !mha__add(all, w->key_bytes, &all) ||
         !mha__add(all, heads, &all))
-        return mha__fail(err, MHA_ERR_ARG, "the workspace must be countable in bytes (got %d threads)", w->workers);
+        return mha__fail(err, MHA_ERR_ARG, "the workspace must fit the address space (got %d threads)", w->workers);
     w->bytes = all;
     return MHA_OK;
 }

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Above this, the rounding of lse matters: half a unit in its last place is 2^-20 of p in f32. */
+/* Above this magnitude of lse, its rounding matters: half a unit in its last place changes p by 2^-20 in f32. */
 static const double LSE_LIMIT = 32;
 
 /* Returns the tile's rows of head h of a view. */
@@ -15,7 +15,7 @@ static mha__reals load(const mha__bwd_tile *t, const mha_cview *view, int64_t h,
     return mha__bwd_read(t->t.k, as, mha__at(view, as->size, r->b, h, r->first, 0), view, r->count, width, to, stride);
 }
 
-/* Loads Q as both right operands. Returns whether it is finite. */
+/* Loads Q as both right operands. Returns whether all elements are finite. */
 static bool load_queries(const mha__bwd_tile *t)
 {
     const mha__kernels *k = t->t.k;
@@ -29,7 +29,8 @@ static bool load_queries(const mha__bwd_tile *t)
     return k->finite(rows, D, q.data, q.stride);
 }
 
-/* Loads dO in the same way, and delta = rowsum(dO * O). The gate multiplies dO with reals, P with pairs. */
+/* Loads dO as both right operands, and computes delta = rowsum(dO * O). Gates multiply dO with real products, and P
+ * with pair products. */
 static bool load_dout(const mha__bwd_tile *t)
 {
     const mha__kernels *k = t->t.k;
@@ -62,7 +63,7 @@ static void load_rows(mha__bwd_tile *t)
     mha__bwd_pairs_rows(t, &t->call->grads.dout, t->t.rows.result, d->v_head_dim, x->dout_panels, x->dout);
 }
 
-/* Recomputes maximum and sum of rows whose lse is not precise enough. */
+/* Recomputes the maximum and sum of rows whose lse is not precise enough. */
 static void sum_again(mha__bwd_tile *t)
 {
     const mha__kernels *k = t->t.k;

@@ -1,11 +1,11 @@
-/* backward_tasks.c - the backward pass: a task processes the tiles of a part of a head group, one after another. */
+/* backward_tasks.c - the tasks of the backward pass. A task processes the tiles of a part of a head group in order. */
 #include "attn/backward/backward.h"
 
 #include "attn/plan/run_tasks.h"
 #include "base/error.h"
 #include <math.h>
 
-/* Sums rows in ascending order. */
+/* Sums over the rows of the tile, in ascending order. */
 static mha__bwd_sums sums_of(const mha__bwd_tile *t)
 {
     const uint32_t in = t->t.plan->desc.inputs;
@@ -22,7 +22,7 @@ static mha__bwd_sums sums_of(const mha__bwd_tile *t)
     return sums;
 }
 
-/* Writes row_taylor of a tile. Rows of the call that are not in the tile attend to no key and get zeros. */
+/* Writes row_taylor of a tile. Rows of the call that are not in the tile attend to no key and become zeros. */
 static void write_taylor(const mha__bwd_tile *t, int64_t b, int64_t result, int64_t first)
 {
     const size_t size = t->call->call.plan->kernels->real_size;
@@ -33,7 +33,7 @@ static void write_taylor(const mha__bwd_tile *t, int64_t b, int64_t result, int6
         mha__put_real(to, r * view->stride[2], size, r < t->t.rows.count ? mha__real_at(t->x.taylor, r, size) : 0);
 }
 
-/* Adds the terms of head h, which has index `result` in the outputs, to a tile. */
+/* Adds the gradient terms of one tile of head h, which has index `result` in the outputs. */
 static void add_head(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int64_t tile)
 {
     mha__bwd_sums sums = {0};
@@ -49,7 +49,8 @@ static void add_head(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int
     if (t->call->call.plan->bwd.head_sums) *mha__bwd_head_sums(t->call, b, result, tile) = sums;
 }
 
-/* Processes one tile of head h: every output of that head. A list of heads may contain it several times, or not at all.
+/* Processes one tile of head h for every index that the head has in the outputs. A list of heads may contain a head
+ * several times, or not at all.
  */
 static void attend_tile(mha__bwd_tile *t, int64_t b, int64_t h, int64_t tile)
 {

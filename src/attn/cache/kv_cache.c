@@ -10,10 +10,10 @@
 #include <string.h>
 
 enum { PAGE_SIZE = 128, PAGE_SIZE_MIN = 16 };
-static const size_t PAGE_BYTES_MAX = (size_t)1 << 40; /* larger than any page that could be allocated */
-static const int64_t LENGTH_MAX = INT64_C(1) << 60;   /* keeps sums and pages of lengths in range */
+static const size_t PAGE_BYTES_MAX = (size_t)1 << 40; /* larger than any page that can be allocated */
+static const int64_t LENGTH_MAX = INT64_C(1) << 60;   /* prevents overflow in sums of lengths and in page counts */
 
-/* ---- making ---- */
+/* ---- creation ---- */
 
 static mha_status bad_field(mha_error *err, const char *field, int64_t value, const char *want)
 {
@@ -34,9 +34,9 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
         return mha__fail(err, MHA_ERR_ARG, "dtype must be f32, f64, bf16, f16 or q8_0 (got %d (%s))", (int)d->dtype,
                          mha_dtype_name(d->dtype));
     if (d->page_size < PAGE_SIZE_MIN || (d->page_size & (d->page_size - 1)) != 0)
-        return bad_field(err, "page_size", d->page_size, "0 (128) or a power of two, 16 or more");
-    if (d->capacity < 0) return bad_field(err, "capacity", d->capacity, "0 (grows) or positive");
-    if (d->window < 0) return bad_field(err, "window", d->window, "0 (all) or positive");
+        return bad_field(err, "page_size", d->page_size, "0 (default 128) or a power of two of at least 16");
+    if (d->capacity < 0) return bad_field(err, "capacity", d->capacity, "0 (grow on demand) or positive");
+    if (d->window < 0) return bad_field(err, "window", d->window, "0 (keep all keys) or positive");
     if (d->keep_first < 0 || d->keep_first > LENGTH_MAX)
         return bad_field(err, "keep_first", d->keep_first, "from 0 to 2^60");
     if (d->keep_first > 0 && d->window == 0) return bad_field(err, "keep_first", d->keep_first, "0 without a window");
@@ -53,7 +53,7 @@ static mha_status page_bytes(const mha_cache_desc *d, int64_t width, size_t *byt
                      d->kv_heads, d->page_size, width, mha_dtype_name(d->dtype));
 }
 
-/* Fills in everything except pages and table, which are allocated with the first tokens or for `capacity`. */
+/* Initializes all fields except pages and table, which are allocated with the first tokens or for `capacity`. */
 static mha_status fill(mha_cache *c, mha_error *err)
 {
     const mha_cache_desc *d = &c->desc;
@@ -99,7 +99,7 @@ void mha_cache_free(mha_cache *c)
         mha__free(ctx, all[n]);
 }
 
-/* ---- asking ---- */
+/* ---- queries ---- */
 
 mha_status mha__cache_range(const mha_cache *c, int64_t sequence, int64_t *first, int64_t *end, mha_error *err)
 {
@@ -128,8 +128,8 @@ mha_status mha__cache_check_seen(const mha_cache *c, int64_t sequence, int64_t p
     const int64_t from = c->pinned * c->desc.page_size, to = c->sequences[sequence].dropped * c->desc.page_size;
     if (from >= to || mha__cache_first_seen(c, position) >= to) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
-                     "position must be one whose keys the window still holds (got %" PRId64 " of sequence %" PRId64
-                     ", whose keys %" PRId64 " to %" PRId64 " are gone)",
+                     "position must not require dropped keys (got %" PRId64 " of sequence %" PRId64
+                     ", whose keys %" PRId64 " to %" PRId64 " were dropped)",
                      position, sequence, from, to - 1);
 }
 
@@ -157,9 +157,9 @@ size_t mha_cache_bytes(const mha_cache *c)
            (size_t)c->desc.batch * (sizeof *c->sequences + 3 * sizeof *c->view + (size_t)c->width * sizeof *c->table);
 }
 
-/* ---- forgetting ---- */
+/* ---- truncation ---- */
 
-/* Releases logical pages from `page` on. */
+/* Releases the logical pages from `page` on. */
 static void forget_pages(mha_cache *c, int64_t sequence, int64_t page)
 {
     const int64_t end = mha__cache_pages_of(c, c->sequences[sequence].length);
@@ -170,7 +170,7 @@ static void forget_pages(mha_cache *c, int64_t sequence, int64_t page)
     }
 }
 
-/* `length` has been checked. Pages below the pinned ones are never dropped. */
+/* `length` has been checked. The pinned pages are never dropped. */
 static void shorten(mha_cache *c, int64_t sequence, int64_t length)
 {
     mha__sequence *s = &c->sequences[sequence];
@@ -188,7 +188,7 @@ static mha_status check_cut(const mha_cache *c, const char *name, int64_t sequen
                          c->desc.batch - 1, sequence);
     if (length < 0 || length > c->sequences[sequence].length)
         return mha__fail(err, MHA_ERR_ARG,
-                         "length must be from 0 to the %" PRId64 " of sequence %" PRId64 " (got %" PRId64 ")",
+                         "length must be from 0 to %" PRId64 ", the length of sequence %" PRId64 " (got %" PRId64 ")",
                          c->sequences[sequence].length, sequence, length);
     if (length <= c->pinned * c->desc.page_size) return MHA_OK;
     return mha__cache_check_seen(c, sequence, length, err);
@@ -206,7 +206,7 @@ mha_status mha_cache_fork(mha_cache *c, int64_t from, int64_t to, int64_t length
     MHA__TRY(check_cut(c, "from", from, length, err));
     if (to < 0 || to >= c->desc.batch || to == from)
         return mha__fail(err, MHA_ERR_ARG,
-                         "to must be below batch = %" PRId64 " and not from = %" PRId64 " (got %" PRId64 ")",
+                         "to must be below batch = %" PRId64 " and differ from from = %" PRId64 " (got %" PRId64 ")",
                          c->desc.batch, from, to);
     shorten(c, to, 0);
     for (int64_t page = 0; page < mha__cache_pages_of(c, length); page++) {

@@ -1,7 +1,7 @@
 /* kv_cache.h - the internals of a KV cache, shared by kv_cache*.c; the manual is mha/cache.h.
  *
- * A pool of physical pages with reference counts, and a table that maps each sequence's logical page n (its keys from n
- * * page_size on) to a physical page, or -1 if there is none.
+ * A cache is a pool of physical pages with reference counts, and a table that maps logical page n of a sequence (the
+ * keys from n * page_size on) to a physical page, or to -1.
  *
  * logical page   0 .. pinned .. dropped .. ceil(length / page_size) .. width
  *                    held    |   -1    |   held                |   -1
@@ -19,63 +19,63 @@ enum { MHA__PAGE_FREE = -1, MHA__PAGE_NONE = -1 };
 /* The state of one sequence. */
 typedef struct mha__sequence {
     int64_t length;
-    int64_t dropped; /* logical pages [pinned, dropped) were released; never below pinned */
-    bool copies;     /* during an append: its last page is shared and must be copied */
+    int64_t dropped; /* logical pages [pinned, dropped) were released; dropped >= pinned */
+    bool copies;     /* used during an append: the last page is shared and must be copied */
 } mha__sequence;
 
 struct mha_cache {
     mha_ctx *ctx;
     mha_cache_desc desc;      /* with all defaults filled in */
-    size_t k_bytes, v_bytes;  /* of a page */
-    int64_t pinned;           /* logical pages that hold the keep_first tokens */
+    size_t k_bytes, v_bytes;  /* bytes per page */
+    int64_t pinned;           /* logical pages that contain the keep_first tokens */
     mha__sequence *sequences; /* [batch] */
-    int64_t *view;            /* [3][batch] lengths, offsets and prefixes, as returned by mha_cache_bind */
+    int64_t *view;            /* [3][batch] lengths, offsets and prefixes; set by mha_cache_bind */
     int32_t *table;           /* [batch][width] */
     int64_t width;
     char *k, *v;         /* [pages] */
     int64_t *refs;       /* [pages] */
-    int32_t *free_pages; /* a stack */
+    int32_t *free_pages; /* stack of free pages */
     int64_t pages, free_count;
 };
 
 /* ---- kv_cache.c ---- */
 
-/* Returns the sequences [*first, *end) that `sequence` stands for. */
+/* Stores the sequences [*first, *end) that `sequence` stands for, which may be MHA_CACHE_ALL. */
 mha_status mha__cache_range(const mha_cache *cache, int64_t sequence, int64_t *first, int64_t *end, mha_error *err);
-/* Number of pages that hold `length` keys. */
+/* Returns the number of pages that contain `length` keys. */
 int64_t mha__cache_pages_of(const mha_cache *cache, int64_t length);
 static inline int32_t *mha__cache_entry(const mha_cache *c, int64_t sequence, int64_t page)
 {
     return &c->table[sequence * c->width + page];
 }
 
-/* First key that a row at `position` attends to through the window. */
+/* Returns the first key that a row at `position` attends to through the window. */
 int64_t mha__cache_first_seen(const mha_cache *cache, int64_t position);
-/* Returns MHA_ERR_ARG unless the cache holds every key that a row at `position`, after the pinned pages, and all later
- * rows may attend to. */
+/* Returns MHA_ERR_ARG if the cache has dropped a key after the pinned pages that a row at `position`, or a later row,
+ * may attend to. */
 mha_status mha__cache_check_seen(const mha_cache *cache, int64_t sequence, int64_t position, mha_error *err);
-/* Returns MHA_ERR_ARG if `count` more tokens would exceed the largest length. */
+/* Returns MHA_ERR_ARG if `count` more tokens would exceed the maximum length. */
 mha_status mha__cache_check_growth(const mha_cache *cache, int64_t sequence, int64_t count, mha_error *err);
 
 /* ---- kv_cache_pages.c ---- */
 
 /* Ensures that `count` pages are free, of which `coming` will be released first, and that the table has `width`
- * columns. On failure nothing visible has changed. */
+ * columns. On failure, the visible state is unchanged. */
 mha_status mha__cache_reserve(mha_cache *cache, int64_t count, int64_t coming, int64_t width, mha_error *err);
-int32_t mha__cache_take(mha_cache *cache);                 /* takes a reserved page */
+int32_t mha__cache_take(mha_cache *cache);                 /* takes a reserved page from the free stack */
 void mha__cache_give_back(mha_cache *cache, int32_t page); /* removes one reference */
 void mha__cache_recycle(mha_cache *cache, int32_t page);   /* pushes an unreferenced page onto the free stack */
 
 /* ---- kv_cache_write.c ---- */
 
-/* The type of new tokens: the stored type, but f32 for q8_0. */
+/* Returns the type of new tokens: f32 if q8_0 is stored, otherwise the stored type. */
 mha_dtype mha__cache_source(mha_dtype stored);
 /* True if elements of type `from` can be stored as `to`. */
 bool mha__cache_converts(mha_dtype from, mha_dtype to);
-/* False for a finite element that would become NaN, and with it the other 31 elements of its block. */
+/* Returns false for a finite element that would become NaN, together with the other 31 elements of its block. */
 bool mha__cache_holds(mha_dtype stored, float x);
-/* Writes tokens [0, count) of entry n of `view` to the keys of a sequence from `position` on, whose pages exist.
- * `width` is D or Dv, `pages` the cache's k or v. */
+/* Writes tokens [0, count) of entry n of `view` to a sequence, at the keys from `position` on, whose pages exist.
+ * `width` is D or Dv; `pages` is the cache's k or v. */
 void mha__cache_write(mha_cache *cache, int64_t sequence, int64_t position, int64_t count, const mha_cview *view,
                       mha_dtype dtype, int64_t n, int64_t width, char *pages);
 

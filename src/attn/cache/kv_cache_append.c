@@ -1,6 +1,6 @@
-/* kv_cache_append.c - appends tokens to a KV cache: first everything is checked, then all pages are counted and
- * reserved, and only then the cache changes. Pages behind the window are released before new ones are taken, so a
- * window needs constant memory as its sequence grows. */
+/* kv_cache_append.c - appends tokens to a KV cache. First everything is checked, then all pages are counted and
+ * reserved, and only then the cache is modified. Pages before the window are released before new pages are taken, so a
+ * windowed cache uses constant memory while its sequence grows. */
 #include "attn/cache/kv_cache.h"
 
 #include "attn/plan/operand.h"
@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* A checked append: sequences [first, end), strides filled in. */
+/* A checked append to sequences [first, end), with all strides filled in. */
 typedef struct addition {
     int64_t first, end;
     mha_cache_tokens tokens;
@@ -73,7 +73,8 @@ static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const m
     size_t bytes;
     if (tokens->count < 0 || !mha__bytes(extent, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
         return mha__fail(err, MHA_ERR_ARG,
-                         "tokens.count must be 0 or positive, and its keys countable in bytes (got %" PRId64 ")",
+                         "tokens.count must be 0 or positive, and its keys must fit the address space (got %" PRId64
+                         ")",
                          tokens->count);
     MHA__TRY(check_counts(c, a, err));
     MHA__TRY(bind_view(c, "k", a, c->desc.head_dim, &a->tokens.k, err));
@@ -82,14 +83,14 @@ static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const m
     return check_values(c, "v", a, c->desc.v_head_dim, &a->tokens.v, err);
 }
 
-/* Returns the end of the logical pages from `dropped` on that no appended row attends to. */
+/* Returns the end of the range of logical pages, starting at `dropped`, that no appended row attends to. */
 static int64_t droppable(const mha_cache *c, int64_t sequence)
 {
     const mha__sequence *s = &c->sequences[sequence];
     return mha__max64(s->dropped, mha__cache_first_seen(c, s->length) / c->desc.page_size);
 }
 
-/* Releases the pages of a sequence that leave its window. Returns how many become free. */
+/* Releases the pages of a sequence that leave its window. Returns the number of pages that become free. */
 static int64_t release_dropped(mha_cache *c, int64_t sequence)
 {
     int64_t freed = 0;
@@ -98,7 +99,8 @@ static int64_t release_dropped(mha_cache *c, int64_t sequence)
     return freed;
 }
 
-/* Marks the last page of a sequence for copying if other sequences share it. Returns the pages that the append takes.
+/* Marks the last page of a sequence for copying if other sequences share it. Returns the number of pages that the
+ * append takes.
  */
 static int64_t release_shared(mha_cache *c, int64_t sequence, int64_t count)
 {
@@ -146,8 +148,8 @@ static void take_pages(mha_cache *c, int64_t sequence, int64_t count)
         *mha__cache_entry(c, sequence, page) = mha__cache_take(c);
 }
 
-/* Dropped pages of all sequences are counted before shared last pages: a page to be copied then keeps a reference, so
- * that it is not reused before the copy. */
+/* The dropped pages of all sequences are counted before shared last pages. A page that must be copied then keeps a
+ * reference, so that it is not reused before the copy. */
 static mha_status reserve(mha_cache *c, const addition *a, mha_error *err)
 {
     int64_t need = 0, freed = 0, width = 0;
@@ -173,7 +175,8 @@ static void write_tokens(mha_cache *c, const addition *a, int64_t sequence)
     s->length += count;
 }
 
-/* Each step covers all sequences before the next step begins: a page is copied before its last owner writes to it. */
+/* Each step covers all sequences before the next step begins, so a page is copied before its last owner writes to
+ * it. */
 mha_status mha_cache_append(mha_cache *c, int64_t sequence, const mha_cache_tokens *tokens, mha_error *err)
 {
     addition a;

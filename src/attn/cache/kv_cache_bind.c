@@ -1,4 +1,4 @@
-/* kv_cache_bind.c - presents a KV cache as description and arguments of the operator. */
+/* kv_cache_bind.c - passes a KV cache to the operator, as a description and arguments. */
 #include "attn/cache/kv_cache.h"
 
 #include "base/error.h"
@@ -6,7 +6,7 @@
 #include "base/struct_size.h"
 #include <inttypes.h>
 
-/* The window of the call. The caller's window may be narrower, because then no key is missing. */
+/* Sets the window of the call. The caller's window may be narrower than the cache's, because then no key is missing. */
 static mha_status bind_window(const mha_cache *c, mha_attn_desc *desc, mha_error *err)
 {
     const int64_t left = c->desc.window - 1;
@@ -14,11 +14,11 @@ static mha_status bind_window(const mha_cache *c, mha_attn_desc *desc, mha_error
     if (!desc->window.on) desc->window = (mha_window){1, left, -1};
     if (desc->window.left >= 0 && desc->window.left <= left) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
-                     "window.left must be from 0 to %" PRId64 ", as far as the cache keeps keys (got %" PRId64 ")",
+                     "window.left must be from 0 to %" PRId64 ", the limit of the cache's window (got %" PRId64 ")",
                      left, desc->window.left);
 }
 
-/* Checks that the cache holds all keys that the last `rows` rows of a sequence attend to. */
+/* Checks that the cache contains all keys that the last `rows` rows of a sequence attend to. */
 static mha_status check_sequence(const mha_cache *c, int64_t b, int64_t rows, mha_error *err)
 {
     const mha_cache_desc *d = &c->desc;
@@ -31,26 +31,26 @@ static mha_status check_sequence(const mha_cache *c, int64_t b, int64_t rows, mh
     if (past < d->keep_first && rows > d->window)
         return mha__fail(err, MHA_ERR_ARG,
                          "rows of sequence %" PRId64 " from position %" PRId64 " must be at most window = %" PRId64
-                         " while it has fewer than keep_first = %" PRId64 " tokens (got %" PRId64 ")",
+                         " while the sequence has fewer than keep_first = %" PRId64 " tokens (got %" PRId64 ")",
                          b, past, d->window, d->keep_first, rows);
     return mha__cache_check_seen(c, b, past, err);
 }
 
-/* Number of rows of entry n of the call: from q_lens, packed queries, or q_len. */
+/* Returns the number of rows of entry n of the call, from q_lens, packed queries, or q_len. */
 static int64_t rows_of(const mha_attn_desc *desc, const int64_t *q_lens, const int64_t *cu, int64_t n)
 {
     return q_lens ? q_lens[n] : cu ? cu[n + 1] - cu[n] : desc->q_len;
 }
 
-/* Sequences [first, end) of the cache become entries 0, 1, ... of the call. */
+/* Checks the rows of a call in which sequences [first, end) of the cache become entries 0, 1, ... */
 static mha_status check_rows(const mha_cache *c, int64_t first, int64_t end, const mha_attn_desc *desc,
                              const int64_t *q_lens, const int64_t *cu, mha_error *err)
 {
     for (int64_t n = 0; n < end - first; n++) {
         if (cu && (cu[n] < 0 || cu[n + 1] < cu[n]))
             return mha__fail(err, MHA_ERR_ARG,
-                             "args.cu_seqlens_q[%" PRId64 "] and the next must ascend from 0 (got %" PRId64 ", %" PRId64
-                             ")",
+                             "args.cu_seqlens_q[%" PRId64 "] must be from 0 to the next entry (got %" PRId64
+                             ", next %" PRId64 ")",
                              n, cu[n], cu[n + 1]);
         const int64_t rows = rows_of(desc, q_lens, cu, n);
         if (rows < 0 || rows > desc->q_len)
@@ -62,8 +62,9 @@ static mha_status check_rows(const mha_cache *c, int64_t first, int64_t end, con
     return MHA_OK;
 }
 
-/* Writes the arrays that args will point to. Earlier bound calls may still read them, so this happens only when nothing
- * can fail any more. Returns the longest length. A sequence without tokens has length 0: its rows attend to no key. */
+/* Writes the arrays that args will point to. Earlier bound calls may still read these arrays, so they are written only
+ * after every check has passed. Returns the maximum length. A sequence without tokens gets length 0, so its rows attend
+ * to no key. */
 static int64_t view_rows(const mha_cache *c, int64_t first, int64_t end, const mha_attn_desc *desc,
                          const int64_t *q_lens, const int64_t *cu)
 {
@@ -106,7 +107,8 @@ static void fill(mha_cache *c, int64_t first, const int64_t *q_lens, mha_attn_ar
     args->q_lens = q_lens;
 }
 
-/* Both structs belong to the caller and may come from an older header, so copies are filled in and written back last.
+/* Both structs belong to the caller and may come from an older header, so copies are filled in and written back at the
+ * end.
  */
 mha_status mha_cache_bind(mha_cache *c, int64_t sequence, const int64_t *q_lens, mha_attn_desc *desc,
                           mha_attn_args *args, mha_error *err)

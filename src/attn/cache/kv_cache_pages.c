@@ -1,4 +1,4 @@
-/* kv_cache_pages.c - the pages of a KV cache: their memory, their references, and the table of the sequences. */
+/* kv_cache_pages.c - the memory and reference counts of the pages of a KV cache, and the page table. */
 #include "attn/cache/kv_cache.h"
 
 #include "base/error.h"
@@ -22,7 +22,7 @@ static void release(mha_ctx *ctx, const memory *m)
     mha__free(ctx, m->free_pages);
 }
 
-/* New memory is cleared, so that a partly filled page never saves data of other programs. */
+/* New memory is cleared, so that saving a partly filled page never exposes data of other programs. */
 static mha_status grow_pool(mha_cache *c, int64_t pages, mha_error *err)
 {
     const size_t count = (size_t)pages;
@@ -59,7 +59,8 @@ static mha_status reserve_pages(mha_cache *c, int64_t missing, mha_error *err)
                          " keys or more (got %" PRId64 ")",
                          c->pages + missing, c->desc.page_size, c->pages);
     if (wanted > INT32_MAX || !mha__mul((size_t)wanted, c->k_bytes + c->v_bytes, &bytes) || bytes > PTRDIFF_MAX)
-        return mha__fail(err, MHA_ERR_MEMORY, "pages of %zu bytes must be few enough to be addressed (got %" PRId64 ")",
+        return mha__fail(err, MHA_ERR_MEMORY,
+                         "the number of pages of %zu bytes must fit the address space (got %" PRId64 ")",
                          c->k_bytes + c->v_bytes, wanted);
     return grow_pool(c, wanted, err);
 }
@@ -70,8 +71,7 @@ static mha_status reserve_table(mha_cache *c, int64_t width, mha_error *err)
     size_t entries;
     if (!mha__mul((size_t)c->desc.batch, (size_t)wanted, &entries) || entries > PTRDIFF_MAX / sizeof *c->table)
         return mha__fail(err, MHA_ERR_MEMORY,
-                         "the page table must be small enough to be addressed (got %" PRId64 " times %" PRId64
-                         " pages)",
+                         "the page table must fit the address space (got %" PRId64 " times %" PRId64 " pages)",
                          c->desc.batch, wanted);
     int32_t *table = mha__alloc(c->ctx, entries * sizeof *table);
     if (!table) return mha__no_memory(err, entries * sizeof *table, "the page table of a KV cache");

@@ -1,5 +1,5 @@
-/* kv_cache_save.c - converts a KV cache to a list of tensors and back. Loaded tensors are untrusted: everything is
- * checked before anything is replaced. */
+/* kv_cache_save.c - converts a KV cache to a list of tensors and back. Loaded tensors are untrusted, so all of them are
+ * checked before the cache is modified. */
 #include "attn/cache/kv_cache.h"
 
 #include "base/error.h"
@@ -11,7 +11,7 @@
 enum { LENGTHS, PAGES, KEYS, VALUES };
 static const char *const names[MHA_CACHE_TENSORS] = {"lengths", "pages", "k", "v"};
 
-/* Blocks of q8_0 are stored as bytes, which any file format has. */
+/* q8_0 blocks are stored as bytes, a type that every file format has. */
 static mha_dtype kept_as(const mha_cache *c)
 {
     return c->desc.dtype == MHA_Q8_0 ? MHA_U8 : c->desc.dtype;
@@ -22,7 +22,7 @@ static int64_t kept_width(const mha_cache *c, int64_t width)
     return c->desc.dtype == MHA_Q8_0 ? elements * (int64_t)mha__element_size(MHA_Q8_0) : elements;
 }
 
-/* One more than the highest page that was ever used. */
+/* Returns one more than the index of the highest page that was ever used. */
 static int64_t pages_in_use(const mha_cache *c)
 {
     int64_t pages = c->pages;
@@ -48,9 +48,9 @@ void mha_cache_save(const mha_cache *c, mha_named_tensor t[MHA_CACHE_TENSORS])
         names[VALUES], kept_as(c), 4, {pages, d->kv_heads, d->page_size, kept_width(c, d->v_head_dim)}, c->v};
 }
 
-/* ---- back ---- */
+/* ---- loading ---- */
 
-/* Finds a tensor of the list; extents that are not negative must match. */
+/* Finds a tensor in the list. Dimensions of `want` that are not negative must match. */
 static mha_status find(const mha_named_tensor *tensors, int count, const mha_named_tensor *want,
                        const mha_named_tensor **found, mha_error *err)
 {
@@ -58,7 +58,7 @@ static mha_status find(const mha_named_tensor *tensors, int count, const mha_nam
     size_t bytes;
     for (int n = 0; n < count && !t; n++)
         if (tensors[n].name && strcmp(tensors[n].name, want->name) == 0) t = &tensors[n];
-    if (!t) return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\" must be given", want->name);
+    if (!t) return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\" must be present", want->name);
     if (t->dtype != want->dtype)
         return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": dtype must be %s (got %s)", want->name,
                          mha_dtype_name(want->dtype), mha_dtype_name(t->dtype));
@@ -71,8 +71,8 @@ static mha_status find(const mha_named_tensor *tensors, int count, const mha_nam
                              want->name, n, want->shape[n], t->shape[n]);
     if (!mha__bytes(t->shape, t->rank, mha_dtype_size(t->dtype), &bytes) || bytes > PTRDIFF_MAX ||
         (bytes > 0 && !t->data))
-        return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": data must be bytes of its shape (got %p)", want->name,
-                         t->data);
+        return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": data must not be NULL and must be addressable (got %p)",
+                         want->name, t->data);
     *found = t;
     return MHA_OK;
 }
@@ -90,7 +90,7 @@ static mha_status find_all(const mha_cache *c, const mha_named_tensor *tensors, 
         MHA__TRY(find(tensors, count, &want[n], &t[n], err));
     if (t[KEYS]->shape[0] == t[VALUES]->shape[0] && t[KEYS]->shape[0] <= INT32_MAX) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT,
-                     "tensors \"k\" and \"v\" must have equally many pages (got %" PRId64 " and %" PRId64 ")",
+                     "tensors \"k\" and \"v\" must have the same number of pages (got %" PRId64 " and %" PRId64 ")",
                      t[KEYS]->shape[0], t[VALUES]->shape[0]);
 }
 
@@ -108,8 +108,8 @@ static int32_t page_at(const mha_named_tensor *pages, int64_t b, int64_t n)
     return page;
 }
 
-/* Loads the table of a sequence: pages of "k" up to its length except those behind the window, then -1. Fills in the
- * sequence, its entries and the reference counts of `c`, whose table is as wide as the tensor. */
+/* Loads the table of a sequence: pages of "k" up to its length, with -1 for pages before the window and after the end.
+ * Fills in the sequence, its table entries and the reference counts of `c`, whose table is as wide as the tensor. */
 static mha_status load_sequence(mha_cache *c, int64_t b, const mha_named_tensor *const t[MHA_CACHE_TENSORS],
                                 mha_error *err)
 {
@@ -128,7 +128,7 @@ static mha_status load_sequence(mha_cache *c, int64_t b, const mha_named_tensor 
         if (n < held ? (page < 0 || page >= t[KEYS]->shape[0]) && !dropped : page != MHA__PAGE_NONE)
             return mha__fail(err, MHA_ERR_FORMAT,
                              "tensor \"pages\"[%" PRId64 ", %" PRId64
-                             "] must be a page, or -1 where none is held (got %" PRId32 ")",
+                             "] must be a page index, or -1 if no page is held (got %" PRId32 ")",
                              b, n, page);
         s->dropped += dropped;
         *mha__cache_entry(c, b, n) = page;
@@ -138,7 +138,7 @@ static mha_status load_sequence(mha_cache *c, int64_t b, const mha_named_tensor 
     return MHA_OK;
 }
 
-/* `c` is a new cache that has the pages. */
+/* `c` is a new cache that already has the pages. */
 static mha_status load(mha_cache *c, const mha_named_tensor *const t[MHA_CACHE_TENSORS], mha_error *err)
 {
     const int64_t pages = t[KEYS]->shape[0];
@@ -161,7 +161,7 @@ mha_status mha_cache_load(mha_cache *c, const mha_named_tensor *tensors, int cou
     mha_cache *new;
     if (!c) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");
     if (!tensors || count < 0)
-        return mha__fail(err, MHA_ERR_ARG, "tensors must not be NULL, and count 0 or positive (got %d)", count);
+        return mha__fail(err, MHA_ERR_ARG, "tensors must not be NULL and count must be 0 or positive (got %d)", count);
     MHA__TRY(find_all(c, tensors, count, t, err));
     MHA__TRY(mha_cache_create(c->ctx, &c->desc, &new, err));
     const mha_status status = load(new, t, err);

@@ -1,4 +1,4 @@
-/* kv_cache_write.c - converts the elements of new tokens into the pages of a KV cache. */
+/* kv_cache_write.c - converts new tokens to the stored type and writes them to the pages of a KV cache. */
 #include "attn/cache/kv_cache.h"
 
 #include "math/half.h"
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Converts `n` elements at distance `stride` to adjacent ones. */
+/* Converts `n` elements, `stride` apart, to contiguous elements. */
 typedef void (*convert_fn)(const void *from, int64_t stride, int64_t n, void *to);
 
 #define COPY(name, type)                                                    \
@@ -37,7 +37,7 @@ static void to_q8(const void *from, int64_t stride, int64_t n, void *to)
     mha__q8_round(from, stride, n, to);
 }
 
-/* 127 times the smallest f32 that rounds beyond the largest f16. */
+/* 127 times the smallest f32 that is rounded to a value above the largest f16. */
 static const float Q8_END = 127 * 65520.0F;
 
 bool mha__cache_holds(mha_dtype stored, float x)

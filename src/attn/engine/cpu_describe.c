@@ -1,4 +1,4 @@
-/* cpu_describe.c - describes a plan: a list of facts, printed as sentences or as JSON. */
+/* cpu_describe.c - describes a plan as sentences or as JSON. */
 #include "attn/engine/cpu_engine.h"
 #include "attn/forward/forward_tiled.h"
 #include "attn/plan/map_lists.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A text buffer. When it is full, only the length grows, as with snprintf. */
+/* A text buffer. When it is full, only `length` increases, as in snprintf. */
 typedef struct text {
     char *to;
     size_t capacity, length;
@@ -33,8 +33,8 @@ typedef struct path {
 static const char *why_not(const mha_attn_plan *plan, mha__isa isa)
 {
     if (plan->desc.dtype == MHA_F64) return "f64 runs on the scalar kernels only";
-    if (!mha__cpu_has(isa)) return "this CPU or operating system lacks it";
-    if (!mha__cpu_favours(isa)) return "not faster than avx512 on this CPU: used only if requested";
+    if (!mha__cpu_has(isa)) return "this CPU or operating system does not support it";
+    if (!mha__cpu_favours(isa)) return "not faster than avx512 on this CPU; used only on request";
     return "newer than the context allows";
 }
 
@@ -49,14 +49,14 @@ static const char *why_not_pairs(const mha_attn_plan *plan)
     return plan->kernels->pairs ? "q, k and v are not all bf16" : "this ISA has no bf16 products";
 }
 
-/* Returns which tiles have so few rows that the few-query kernels handle them; NULL without such kernels. */
+/* Returns which tiles have few enough rows for the few-query kernels; NULL if the plan has no such kernels. */
 static const char *few_tiles(const mha_attn_plan *plan)
 {
     const int64_t longest = plan->packed ? plan->desc.max_q_len : plan->rows, last = plan->rows % MHA__TILE_Q;
     if (plan->few == 0) return NULL;
     if (longest <= plan->few) return "all";
-    if (plan->packed) return "those of short sequences";
-    return last >= 1 && last <= plan->few ? "the last of each head" : "none";
+    if (plan->packed) return "the tiles of short sequences";
+    return last >= 1 && last <= plan->few ? "the last tile of each head" : "none";
 }
 
 static bool is_few(const mha_attn_plan *plan)
@@ -73,16 +73,16 @@ static const char *why_not_few(const mha_attn_plan *plan)
 {
     if (plan->few > 0) return "too many rows in a tile";
     if (plan->one_block) return "fwd_one_block handles all tiles";
-    return plan->pairs ? "pairs of bf16 are multiplied in tiles" : "this ISA has no kernels for few rows";
+    return plan->pairs ? "bf16 pairs are multiplied in tiles" : "this ISA has no kernels for few rows";
 }
 
-/* Returns what fwd_few requires of the arguments, which the description alone does not determine. */
+/* Returns the arguments that fwd_few requires. The description alone does not determine them. */
 static const char *few_needs(const mha_attn_plan *plan)
 {
     return plan->pairs ? "stride[3] = 1 of k and v, and blocks without masked keys" : "stride[3] = 1 of k and v";
 }
 
-static const char few_otherwise[] = "fwd_tiled, in 2 to 14 times the time";
+static const char few_otherwise[] = "fwd_tiled, which takes 2 to 14 times as long";
 
 /* The types that the kernels multiply. */
 static const char *products(const mha_attn_plan *plan)
@@ -107,15 +107,15 @@ static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
     if (!is_few(plan)) paths[n++] = (path){"fwd_few", why_not_few(plan)};
     if (!plan->folded) paths[n++] = (path){"heads of a group as one tile", plan->unfolded};
     if (plan->parts == 1)
-        paths[n++] =
-            (path){"keys in parts", plan->desc.kv_len <= MHA_ATTN_CHUNK ? "too few keys" : "tiles or rows enough"};
+        paths[n++] = (path){"split-KV", plan->desc.kv_len <= MHA_ATTN_CHUNK ? "too few keys" : "enough tiles or rows"};
     if (plan->workers == 1)
-        paths[n++] =
-            (path){"threads", mha__threads(plan->ctx) == 1 ? "the context has one" : "too little work for more"};
+        paths[n++] = (path){"threads", mha__threads(plan->ctx) == 1 ? "the context has one thread"
+                                                                    : "too little work for more than one"};
     return n;
 }
 
-/* Bytes of all inputs with one element per query and key. Strides belong to a call, so broadcasting is ignored. */
+/* Returns the bytes of all inputs with one element per query and key. Strides are known only for a call, so
+ * broadcasting is ignored. */
 static double mask_bytes(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -129,10 +129,12 @@ static double mask_bytes(const mha_attn_plan *plan)
     return rows * width;
 }
 
-/* Bytes written besides out. `queries` counts rows over all heads, `keys` counts keys over all heads. */
+/* Returns the bytes of all outputs except out. `queries` is the number of rows of all heads, `keys` the number of keys
+ * of all heads. */
 static double result_bytes(const mha_attn_plan *plan, double queries, double keys)
 {
-    enum { REALS = 3 }; /* reals per row: entropy, maximum, distance; plus one key index, as for each top key */
+    /* reals per row: entropy, maximum, distance; a key index is added for the maximum and for each top key */
+    enum { REALS = 3 };
     const mha_attn_desc *d = &plan->desc;
     const double real = (double)plan->kernels->real_size, key = sizeof(int64_t);
     const double in_map = real * ((d->outputs & MHA_ATTN_PROBS) != 0) + real * ((d->outputs & MHA_ATTN_SCORES) != 0);
@@ -145,7 +147,7 @@ static double result_bytes(const mha_attn_plan *plan, double queries, double key
     return bytes;
 }
 
-/* Bytes read and written, each counted once. */
+/* Returns the bytes read and written, each byte counted once. */
 static double bytes_of(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -180,10 +182,10 @@ static void sentences_of_outputs(text *t, const mha_attn_desc *d)
         if (row->shape[1] == MHA__DIM_MAPPED_HEADS)
             say(t, " [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]", map[0], map[1], map[2], map[3]);
     }
-    say(t, again ? "; the scores of their rows are computed once more\n" : "\n");
+    say(t, again ? "; the scores of these rows are computed a second time\n" : "\n");
 }
 
-/* Excludes the operations for dbias. */
+/* Returns the operations of the backward pass, without those for dbias. */
 static double backward_flops(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -196,8 +198,8 @@ static void backward_sentence(text *t, const mha_attn_plan *plan)
     const mha__bwd_plan *w = &plan->bwd;
     if (!(plan->desc.outputs & MHA_ATTN_GRADS)) return;
     say(t,
-        "backward: bwd_tiled, %" PRId64 " task%s of a head group's rows in %" PRId64
-        " part%s on up to %d thread%s, %.4g operations\n",
+        "backward: bwd_tiled, %" PRId64 " task%s, rows of a head group in %" PRId64
+        " part%s, on up to %d thread%s, %.4g operations\n",
         w->tasks, plural(w->tasks), w->parts, plural(w->parts), w->workers, plural(w->workers), backward_flops(plan));
 }
 
@@ -219,14 +221,14 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
     say(t, "kernel: %s, %s (keys and values %s), %s\n", kernel_name(plan), mha_dtype_name(plan->desc.dtype),
         mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
     if (plan->few > 0 && strcmp(few_tiles(plan), "none") != 0)
-        say(t, "few rows: tiles of up to %d (here %s) go to fwd_few, which needs %s; otherwise %s\n", plan->few,
+        say(t, "few rows: fwd_few computes tiles of up to %d rows (here %s) and requires %s; otherwise %s\n", plan->few,
             few_tiles(plan), few_needs(plan), few_otherwise);
     say(t, "products: %s, weights rounded to %s, sums in %s\n", products(plan), weights(plan),
         plan->desc.dtype == MHA_F64 ? "f64" : "f32");
     say(t, "tiles: %d queries by %d keys, registers %d by %d, partial results merged every %d keys\n", MHA__TILE_Q,
         MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA_ATTN_CHUNK);
     say(t, "work: %" PRId64 " tile%s%s in %" PRId64 " part%s of the keys on up to %d thread%s\n", plan->tasks,
-        plural(plan->tasks), plan->folded ? ", each of all heads of a group," : "", plan->parts, plural(plan->parts),
+        plural(plan->tasks), plan->folded ? ", each with all heads of a group," : "", plan->parts, plural(plan->parts),
         plan->workers, plural(plan->workers));
     say(t, "workspace: %zu bytes\n", mha_attn_plan_workspace(plan));
     say(t, "cost: %.4g operations if nothing is masked, %.4g bytes read and written\n", mha__plan_flops(plan),

@@ -12,18 +12,19 @@
 #include "base/error.h"
 #include "base/size.h"
 
-/* Calls with fewer operations run on the calling thread. This is about 10 us of one core, the cost of waking a sleeping
- * thread. */
+/* Calls with fewer operations run on the calling thread. These take about 10 us of one core, as long as waking a
+ * sleeping thread. */
 static const double ALONE_FLOPS = 2e6;
 
-/* In a plan with gradients, workers beyond this number get forward scratch memory only if the backward pass needs as
- * much anyway. This bounds the memory of training by the shape, not by the number of threads. */
+/* In a plan with gradients, only this many workers are guaranteed forward scratch memory. More workers get it only if
+ * the backward pass needs as much memory anyway. The shape thus limits the memory of training, not the number of
+ * threads. */
 enum { WORKERS_FREE = 64 };
 
-/* Folding treats the queries of all heads of a group as rows of one tile: K and V are read once per group, and more
- * lanes are filled. It requires that nothing differs per head. With more than one query, heads and rows have no common
- * stride, which masks, biases and maps would need. With few keys, which are not divided into parts, folding must leave
- * enough tiles for several threads. The decision follows from the shape alone. */
+/* Folding treats the queries of all heads of a group as rows of one tile. K and V are then read once per group, and
+ * more lanes are filled. No input or output may differ per head: with more than one query, heads and rows have no
+ * common stride, which masks, biases and maps would need. If keys are too few to be divided into parts, folding must
+ * leave enough tiles for several threads. Only the shape determines the decision. */
 static const char *why_unfolded(const mha_attn_plan *plan)
 {
     enum { QUERIES_MOST = 16, TILES_LEAST = 8 };
@@ -33,18 +34,18 @@ static const char *why_unfolded(const mha_attn_plan *plan)
     const uint32_t outputs = one ? MHA_ATTN_PROBS | MHA_ATTN_SCORES : 0;
     if (d->heads == d->kv_heads) return "each head has its own keys";
     if (d->q_len < 1 || d->q_len > QUERIES_MOST || (!one && d->q_len * (d->heads / d->kv_heads) > MHA__TILE_Q))
-        return "not 1 to 16 queries per head, or more of a group than a tile has rows";
+        return "requires 1 to 16 queries per head, and at most one tile of rows per group";
     if ((d->inputs & ~inputs) || (d->outputs & ~(outputs | MHA_ATTN_LSE | MHA_ATTN_PARTIAL)) || d->dropout != 0)
         return "an input or output is per head";
-    if (!one && d->kv_len <= MHA__KEY_BLOCK) return "few keys, which stay in cache while the heads take turns";
+    if (!one && d->kv_len <= MHA__KEY_BLOCK) return "few keys, which stay cached from one head to the next";
     if (!one && d->kv_len <= MHA_ATTN_CHUNK && d->batch * d->kv_heads < TILES_LEAST &&
         mha__plan_flops(plan) >= ALONE_FLOPS)
         return "too few tiles for several threads";
     return NULL;
 }
 
-/* With few rows and few tiles, the keys are divided into at most PARTS_MOST parts. The division follows from the shape
- * alone, never from the number of threads. */
+/* If rows and tiles are few, the keys are divided into at most PARTS_MOST parts. Only the shape determines the
+ * division, never the number of threads. */
 static void cut_keys(mha_attn_plan *plan)
 {
     enum { PARTS_MOST = 64, TASKS_ENOUGH = 64, ROWS_MOST = 16 };
@@ -66,7 +67,7 @@ static bool few_of_pairs(const mha_attn_plan *plan)
     return plan->pairs->few_scores && plan->desc.head_dim % 2 == 0 && mha__pairs_raw(plan);
 }
 
-/* Returns how many workers' forward scratch memory fits in `bytes`. */
+/* Returns the number of workers whose forward scratch memory fits in `bytes`. */
 static int64_t room_for(const mha_attn_plan *plan, size_t bytes)
 {
     const size_t parts = plan->part_bytes * (size_t)(plan->tasks * plan->parts);
@@ -104,7 +105,7 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->few = plan->one_block || (plan->pairs && !few_of_pairs(plan)) ? 0 : plan->kernels->few;
     plan->worker_bytes = plan->one_block ? mha__fwd_one_block_bytes(plan) : mha__scratch_carve(plan, NULL, &scratch);
     if (!mha__mul(plan->worker_bytes, (size_t)plan->workers, &bytes))
-        return mha__fail(err, MHA_ERR_ARG, "the workspace must be countable in bytes (got %d threads)", plan->workers);
+        return mha__fail(err, MHA_ERR_ARG, "the workspace must fit the address space (got %d threads)", plan->workers);
     if (!(d->outputs & MHA_ATTN_GRADS)) return MHA_OK;
     MHA__TRY(mha__bwd_lay_out(plan, err));
     plan->workers = (int)mha__min64(plan->workers, mha__max64(WORKERS_FREE, room_for(plan, plan->bwd.bytes)));

@@ -1,8 +1,8 @@
 /* attn_merge.c - mha_attn_merge: merges the results of calls over disjoint keys into the result over all keys.
  *
  * A result (out, lse) equals a partial result of chunk_merge.h with maximum lse and sum 1, so the same kernel merges
- * it: the larger maximum becomes the base, and an empty result has no effect. Rows are merged a few at a time on the
- * stack, parts in the given order. */
+ * it. The larger maximum becomes the base, and an empty result has no effect. A few rows at a time are merged on the
+ * stack, with the parts in the given order. */
 #include "attn/forward/merge_sizes.h"
 #include "attn/plan/operand_table.h"
 #include "base/error.h"
@@ -11,10 +11,10 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* Of a partial result on the stack. */
+/* The size of a partial result on the stack. */
 enum { ELEMENTS = MHA__MERGE_ROWS * 512 };
 
-/* A partial result of up to MHA__MERGE_ROWS rows, fewer if rows are wide; aligned for f32 and f64. */
+/* A partial result of up to MHA__MERGE_ROWS rows, or fewer if rows are wide; aligned for f32 and f64. */
 typedef struct few_rows {
     double max[MHA__MERGE_VECTOR], sum[MHA__MERGE_VECTOR], o[ELEMENTS];
 } few_rows;
@@ -26,7 +26,7 @@ typedef struct merging {
     mha_view out, lse; /* with all strides filled in */
 } merging;
 
-/* Loads rows [first, first + rows) of a part. A row that saw no key is not read. */
+/* Loads rows [first, first + rows) of a part. A row that attends to no key is not read. */
 static void take(const merging *m, const mha_attn_part *part, int64_t b, int64_t h, int64_t first, int64_t rows,
                  const mha__partial *to)
 {
@@ -84,7 +84,7 @@ static mha_status check(const mha_attn_merge_args *a, mha_error *err)
                      mha_dtype_name(a->dtype));
 }
 
-/* A result must not overlap a part, but may be exactly the same view as in one. `where` is the index of that part. */
+/* Checks that a result does not overlap part `where`, unless it is exactly the same view. */
 static mha_status check_apart(const merging *m, const mha__operand result[2], int64_t where, const mha_attn_part *part,
                               mha_error *err)
 {

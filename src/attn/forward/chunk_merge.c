@@ -1,4 +1,4 @@
-/* chunk_merge.c - see chunk_merge.h. The left neighbor is always the destination, because the order of the two operands
+/* chunk_merge.c - see chunk_merge.h. The left sibling is always the destination, because the order of the operands
  * affects the rounding. */
 #include "attn/forward/chunk_merge.h"
 
@@ -9,7 +9,7 @@ static void swap(mha__partial *a, mha__partial *b)
     *b = t;
 }
 
-/* Merges level[l] and level[levels], its right neighbor, into level[levels]. */
+/* Merges level[l] and level[levels], its right sibling, into level[levels]. */
 static void take_left(mha__merge_stack *s, int l)
 {
     s->kernels->merge(s->rows, s->dv, s->o_stride, &s->level[s->levels], &s->level[l]);

@@ -1,6 +1,7 @@
 /* forward_single_block.c - the forward pass of short sequences: all keys form one block, and only intervals of keys
- * restrict the keys that rows attend to. One kernel call per panel of queries computes everything: with 16 keys, more
- * time would be spent between kernels than in them. Results are bitwise identical to forward_tiled.c. */
+ * restrict the keys that rows attend to. One kernel call per panel of queries computes the result. With several kernels
+ * and 16 keys, the calls would take more time than the computation. Results are bitwise identical to
+ * forward_tiled.c. */
 #include "attn/forward/forward_tiled.h"
 
 #include "attn/forward/query_tile.h"
@@ -19,9 +20,9 @@ const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan)
     if (d->kv_len == 0) return "kv_len is 0";
     if (d->max_kv_len > MHA__KEY_BLOCK) return "more keys than one block holds";
     if (plan->q.widen || plan->kv.widen) return "16-bit and q8_0 types are not supported";
-    if (plan->rows > 0 && plan->rows <= plan->kernels->few) return "fwd_few handles so few rows";
+    if (plan->rows > 0 && plan->rows <= plan->kernels->few) return "fwd_few is used for so few rows";
     if ((d->inputs & ~inputs) || (d->outputs & ~outputs) || d->softcap != 0 || d->dropout != 0)
-        return "supports lengths, lists of heads, masks of whole heads and lse only";
+        return "only lengths, lists of heads, masks of whole heads and lse are supported";
     return NULL;
 }
 
@@ -31,8 +32,8 @@ size_t mha__fwd_one_block_bytes(const mha_attn_plan *plan)
     return (size_t)((d->head_dim + MHA__KEY_BLOCK + d->v_head_dim) * plan->kernels->nr) * plan->kernels->real_size;
 }
 
-/* Describes the tile's first row and the first key. The fields are written one by one and the struct is never copied: a
- * copy right after partial writes stalls until all of them have finished. */
+/* Describes the first row of the tile and the first key. The fields are written one by one, and the struct is never
+ * copied, because a copy right after partial writes stalls until they complete. */
 static void open_tile(const mha__call *call, const mha__rows *r, int worker, mha__one_block *x)
 {
     const mha_attn_plan *plan = call->plan;
@@ -67,10 +68,10 @@ static void choose_keys(const mha__rows *r, const mha__span *tile, size_t size, 
     x->v = (const char *)x->v + (own.lo - x->first) * x->v_row * (int64_t)size;
     x->first = own.lo;
     x->keys = own.hi - own.lo;
-    if (x->keys == 0) x->feed = NULL; /* without keys the products have no steps */
+    if (x->keys == 0) x->feed = NULL; /* without keys, the products have no steps to prefetch in */
 }
 
-/* Advances to the rows of the next panel. */
+/* Advances x to the rows of the next panel. */
 static void go_on(mha__rows *r, size_t size, mha__one_block *x)
 {
     const int64_t rows = r->count;
@@ -80,7 +81,7 @@ static void go_on(mha__rows *r, size_t size, mha__one_block *x)
     if (x->lse) x->lse = (char *)x->lse + rows * x->lse_row * (int64_t)size;
 }
 
-/* Handles a head that the block mask excludes: its rows attend to no key. */
+/* If the block mask excludes the whole head, sets empty intervals: the rows attend to no key. */
 static void leave_out(const mha__call *call, const mha__rows *r, int64_t *hi)
 {
     int64_t first = 0, end = call->plan->desc.block_k;

@@ -1,14 +1,14 @@
-/* forward_tiled.c - the forward pass of one tile of queries: blocks of keys with online softmax, chunks of blocks
- * merged in a tree.
+/* forward_tiled.c - the forward pass of one tile of queries: online softmax over blocks of keys, which form chunks that
+ * are merged in a tree.
  *
- * For each block of keys and each panel of queries (nr of them, one per lane):
+ * For each block of keys and each panel of nr queries, one query per lane:
  *
  *     S^T = scale K Q^T  ->  cap, bias, masks  ->  P^T = exp(S^T - max)  ->  O = O * alpha + P V
  *
- * Blocks and chunks begin at multiples of their length, and a masked key adds an exact zero, so a row is bitwise
- * identical whichever other rows share its tile. Keys that no row of a panel attends to are skipped one by one.
+ * Blocks and chunks begin at multiples of their length, and a masked key adds an exact zero. A row is therefore bitwise
+ * identical, whatever other rows are in its tile. Keys that no row of a panel attends to are skipped one by one.
  *
- * A masked key's weight is 0, and 0 * NaN would be NaN: if the result of a tile is not finite, the tile is computed
+ * A masked key's weight is 0, and 0 * NaN would be NaN. If the result of a tile is not finite, the tile is computed
  * again with the masked keys of V skipped one by one (`careful`). Finite data never incurs this cost.
  */
 #include "attn/forward/forward_tiled.h"
@@ -19,7 +19,7 @@
 #include "attn/stats/attention_stats.h"
 #include <string.h>
 
-/* Adds one panel and the keys of one block to `into`. */
+/* Adds the terms of one panel and one block of keys to `into`. */
 static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, mha__feed *feed,
                          const mha__partial *into)
 {
@@ -40,7 +40,7 @@ static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, m
     mha__block_add_values(t, &p, b, first, end, rows.o, feed);
 }
 
-/* Computes one chunk of keys into an empty partial result. */
+/* Computes one chunk of keys in `into`, an empty partial result. */
 static void attend_chunk(const mha__tile *t, int64_t chunk, const mha__partial *into)
 {
     const int64_t end = mha__min64((chunk + 1) * MHA_ATTN_CHUNK, t->span.hi);
@@ -72,7 +72,7 @@ static mha__merge_stack empty_stack(mha__tile *t)
     return stack;
 }
 
-/* Computes chunks [first, end), at least one. The result is in scratch memory. */
+/* Computes chunks [first, end), at least one. The result is stored in scratch memory. */
 static mha__partial attend_chunks(mha__tile *t, int64_t first, int64_t end)
 {
     mha__merge_stack stack = empty_stack(t);
@@ -94,7 +94,7 @@ static mha__partial part_of(const mha__tile *t, int64_t part)
     return p;
 }
 
-/* Bitwise identical to computing all chunks in turn, because parts are subtrees. */
+/* Merges the parts. The result is bitwise identical to attend_chunks, because parts are subtrees. */
 static mha__partial merge_parts(mha__tile *t, int64_t first, int64_t end)
 {
     mha__merge_stack stack = empty_stack(t);
@@ -107,7 +107,7 @@ static mha__partial merge_parts(mha__tile *t, int64_t first, int64_t end)
     return stack.level[stack.levels];
 }
 
-/* First and end of the chunks that a tile needs. A tile that attends to no key still has one empty chunk. */
+/* The chunks [first_chunk, end_chunk) that a tile needs. A tile that attends to no key still has one empty chunk. */
 static int64_t first_chunk(const mha__tile *t)
 {
     return t->span.lo / MHA_ATTN_CHUNK;
@@ -118,14 +118,15 @@ static int64_t end_chunk(const mha__tile *t)
     return mha__max64(first_chunk(t) + 1, mha__ceil_div(t->span.hi, MHA_ATTN_CHUNK));
 }
 
-/* Consecutive rows of one head in a tile: all of them, or q_len where the heads of a group are folded. */
+/* Returns the number of consecutive rows of one head in a tile: all rows, or q_len if the heads of a group are
+ * folded. */
 static int64_t rows_per_head(const mha__tile *t)
 {
     const mha_attn_plan *plan = t->plan;
     return plan->folded && plan->desc.q_len > 1 ? plan->desc.q_len : t->rows.count;
 }
 
-/* Called before the sink is added: the sink belongs to the row, not to one shard of its keys. */
+/* Must be called before the sink is added: the sink belongs to the row, not to one shard of its keys. */
 static void write_partial(const mha__tile *t, const mha__partial *from)
 {
     const mha_view *view = &t->call->args.partial;
@@ -142,7 +143,7 @@ static void write_partial(const mha__tile *t, const mha__partial *from)
     }
 }
 
-/* All keys. */
+/* Computes the partial result of the tile over all keys. */
 static mha__partial attend(mha__tile *t)
 {
     const mha__partial result = (t->merged ? merge_parts : attend_chunks)(t, first_chunk(t), end_chunk(t));
@@ -153,7 +154,7 @@ static mha__partial attend(mha__tile *t)
     return result;
 }
 
-/* Writes rows [first, first + rows) of the tile, all of one head, to out and to lse unless it is NULL. Returns false if
+/* Writes rows [first, first + rows) of the tile, all from one head, to out and, if requested, to lse. Returns false if
  * out is not finite. */
 static bool write_rows(const mha__tile *t, const mha__partial *result, int64_t first, int64_t rows, void *out,
                        void *lse)
@@ -175,7 +176,7 @@ static bool write_rows(const mha__tile *t, const mha__partial *result, int64_t f
     return finite;
 }
 
-/* Writes all rows, head by head. Returns false if out is not finite. */
+/* Writes all rows of the tile, head by head. Returns false if out is not finite. */
 static bool finish(const mha__tile *t, const mha__partial *result)
 {
     const mha_attn_plan *plan = t->plan;
@@ -224,7 +225,7 @@ void mha__fwd_tile(void *call, int64_t task, int worker)
         t.careful = true;
         t.merged = false;
         mha__scratch_carve(t.plan, mha__tile_scratch(call, worker),
-                           &t.scratch); /* the merge has overwritten scratch with parts */
+                           &t.scratch); /* the merge has overwritten the scratch memory with parts */
         result = attend(&t);
         finish(&t, &result);
     }
@@ -243,7 +244,7 @@ void mha__fwd_head(void *arg, int64_t head, int worker)
     mha__scratch_carve(plan, call->workspace + (size_t)worker * plan->worker_bytes, &scratch);
     const bool receives = mha__stats_receives(call);
     if (receives) mha__stats_open_head(call, &scratch);
-    for (int64_t n = plan->tiles - 1; n >= 0; n--) /* tasks are numbered from the last rows: see task_rows.c */
+    for (int64_t n = plan->tiles - 1; n >= 0; n--) /* tasks are numbered from the last rows on: see task_rows.c */
         mha__fwd_tile(arg, head * plan->tiles + n, worker);
     if (receives) mha__stats_close_head(call, &scratch, head);
 }

@@ -4,8 +4,8 @@
 
 #include "attn/plan/plan.h"
 
-/* Computes part `item % plan->parts` of the keys for task `item / plan->parts`. With parts, all of them must finish
- * before the first mha__fwd_tile, which merges them. */
+/* Computes part `item % plan->parts` of the keys for task `item / plan->parts`. If a plan has several parts, all of
+ * them must be complete before the first mha__fwd_tile, which merges them. */
 void mha__fwd_part(void *call, int64_t item, int worker);
 
 /* Computes task `task` of [0, plan->tasks): MHA__TILE_Q rows of one batch and grid head, in the scratch memory of
@@ -16,12 +16,13 @@ void mha__fwd_tile(void *call, int64_t task, int worker);
  * attention_stats.h. */
 void mha__fwd_head(void *call, int64_t head, int worker);
 
-/* ---- forward_single_block.c: in place of mha__fwd_tile where a plan is `one_block` ---- */
+/* ---- forward_single_block.c: replaces mha__fwd_tile if plan->one_block is set ---- */
 
-/* Returns why a plan cannot use the single-block path, or NULL if it can. Uses desc, kernels, rows and storage types.
+/* Returns why a plan cannot use the single-block path, or NULL if it can. Requires desc, kernels, rows and storage
+ * types.
  */
 const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan);
-/* Scratch memory per worker of that path. */
+/* Returns the scratch memory per worker of the single-block path in bytes. */
 size_t mha__fwd_one_block_bytes(const mha_attn_plan *plan);
 void mha__fwd_one_block(void *call, int64_t task, int worker);
 

@@ -22,7 +22,7 @@ mha_status mha__merge_check_sizes(const mha__merge_sizes *s, mha_error *err)
     MHA__TRY(mha__attn_check_width("v_head_dim", s->v_head_dim, false, err));
     if (!mha__bytes(all, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
         return mha__fail(err, MHA_ERR_ARG,
-                         "batch * heads * q_len * v_head_dim must be countable in bytes (got %" PRId64 " * %" PRId64
+                         "batch * heads * q_len * v_head_dim must fit the address space (got %" PRId64 " * %" PRId64
                          " * %" PRId64 " * %" PRId64 ")",
                          s->batch, s->heads, s->q_len, s->v_head_dim);
     return s->count == 0 || s->parts ? MHA_OK : mha__fail(err, MHA_ERR_ARG, "parts must not be NULL");

@@ -1,7 +1,7 @@
-/* partial_merge.c - mha_attn_merge_partials: merges the partial results of adjacent shards of keys into the output of
- * one call over all keys, bitwise.
+/* partial_merge.c - mha_attn_merge_partials: merges the partial results of adjacent shards of keys. The output is
+ * bitwise identical to one call over all keys.
  *
- * A call keeps each row as (max, sum, o) and merges chunks in the tree of chunk_merge.h. A shard that is a subtree has
+ * A call stores each row as (max, sum, o) and merges chunks in the tree of chunk_merge.h. A shard that is a subtree has
  * already performed the merges within this subtree, in the same order. Pushing its result at the level of the subtree
  * continues the same tree. Merging normalized outputs (attn_merge.c) would round once more per shard.
  */
@@ -17,7 +17,7 @@
 typedef struct joining {
     mha_attn_merge_partials_args a; /* with all strides filled in */
     const mha__kernels *k;
-    mha__stored as; /* how out is stored */
+    mha__stored as; /* the storage type of out */
     mha__merge_stack stack;
     mha__partial level[MHA__LEVELS + 2];
     void *inverse, *wide;
@@ -42,11 +42,11 @@ static mha_status check_sizes(const mha_attn_merge_partials_args *a, mha_error *
     return mha__attn_check_dtype("dtype", a->dtype, false, err);
 }
 
-/* Each part must be one subtree and begin where the previous part ends. Only the last part may be short: a part after a
- * short one would be merged at the wrong place of the tree. */
+/* Each part must be one subtree and begin at the end of the previous part. Only the last part may be short: a part
+ * after a short one would be merged at the wrong position in the tree. */
 static mha_status check_tree(const mha_attn_merge_partials_args *a, mha_error *err)
 {
-    static const int64_t most = INT64_C(1) << 60; /* as desc.shard */
+    static const int64_t most = INT64_C(1) << 60; /* the limit of desc.shard */
     for (int64_t n = 0; n < a->count; n++) {
         const mha_attn_partial *p = &a->parts[n];
         const bool valid = p->key >= 0 && p->key <= most && p->kv_len >= 1 && p->kv_len <= most;
@@ -59,14 +59,14 @@ static mha_status check_tree(const mha_attn_merge_partials_args *a, mha_error *e
                              n, n < a->count - 1 ? "whole " : "", MHA_ATTN_CHUNK, p->kv_len, p->key);
         if (n > 0 && p->key != p[-1].key + p[-1].kv_len)
             return mha__fail(err, MHA_ERR_ARG,
-                             "parts[%" PRId64 "].key must be the end of the part before it, %" PRId64 " (got %" PRId64
+                             "parts[%" PRId64 "].key must be the end of the previous part, %" PRId64 " (got %" PRId64
                              ")",
                              n, p[-1].key + p[-1].kv_len, p->key);
     }
     return MHA_OK;
 }
 
-/* The rows of part n with their strides. */
+/* Returns the rows of part n with all strides filled in. */
 static mha_status bind_part(const joining *j, int64_t n, mha_cview *rows, mha_error *err)
 {
     const mha_attn_merge_partials_args *a = &j->a;
@@ -98,7 +98,7 @@ static mha_status bind_per_head(const joining *j, const char *name, mha_cview *v
     return MHA_OK;
 }
 
-/* out and lse. */
+/* Checks out and lse and fills in their strides. */
 static mha_status bind_results(joining *j, mha_error *err)
 {
     mha_attn_merge_partials_args *a = &j->a;
@@ -122,7 +122,8 @@ static bool same_view(const mha_view *a, const mha_cview *b)
     return a->data == b->data && memcmp(a->stride, b->stride, sizeof a->stride) == 0;
 }
 
-/* `partial` is written row by row after the parts have been read, so it may be one of them; no other overlap. */
+/* `partial` is written row by row after the parts have been read, so it may be exactly one of them. Other overlaps are
+ * errors. */
 static mha_status bind_partial(joining *j, mha_error *err)
 {
     mha_attn_merge_partials_args *a = &j->a;
@@ -141,8 +142,8 @@ static mha_status bind_partial(joining *j, mha_error *err)
         mha__operand part = {"rows", {0}, {extent[0], extent[1], extent[2], extent[3]}, false};
         MHA__TRY(bind_part(j, n, &part.view, err));
         if (!same_view(&a->partial, &part.view) && mha__operand_meet(&result, size, &part, size))
-            return mha__fail(err, MHA_ERR_ARG, "partial must not overlap parts[%" PRId64 "].rows; it may be exactly it",
-                             n);
+            return mha__fail(err, MHA_ERR_ARG,
+                             "partial must not overlap parts[%" PRId64 "].rows, unless it is exactly the same view", n);
     }
     return MHA_OK;
 }
@@ -187,7 +188,7 @@ static void take(const joining *j, const mha_cview *from, int64_t b, int64_t h, 
     }
 }
 
-/* The same final steps as at the end of a call. */
+/* Applies the same final steps as the end of a call. */
 static void write_rows(const joining *j, const mha__partial *p, int64_t b, int64_t h, int64_t first)
 {
     const mha_attn_merge_partials_args *a = &j->a;
@@ -238,7 +239,7 @@ static void merge_rows(joining *j, int64_t b, int64_t h, int64_t first)
     if (j->a.out.data) write_rows(j, &s->level[s->levels], b, h, first);
 }
 
-/* Lays out one partial result per level of the tree in `base`; with `base` NULL only counts the bytes. */
+/* Lays out one partial result per level of the tree from `base` on; if `base` is NULL, only counts the bytes. */
 static size_t lay_out(joining *j, char *base)
 {
     const size_t size = j->k->real_size, lanes = MHA__MERGE_VECTOR * size,

@@ -1,8 +1,8 @@
-/* probability_rows.c - passes rows of probabilities to a visitor, one panel after another, without storing them.
+/* probability_rows.c - passes rows of probabilities to a callback, one panel after another, without storing all rows.
  *
- * As for maps and statistics, scores are computed again once the maximum and sum of every row are known. Panels are
- * transposed into rows, which must be complete before they are shown. So a panel processes all keys before the next one
- * begins; maps and statistics process all panels per block of keys. */
+ * As for maps and statistics, scores are recomputed once the maximum and sum of every row are known. Panels are
+ * transposed into rows, which must be complete before they are passed on. A panel therefore processes all keys before
+ * the next panel begins, whereas maps and statistics process all panels of each block of keys. */
 #include "attn/forward/query_tile.h"
 #include "attn/stats/attention_stats.h"
 #include "attn/stats/requested_maps.h"
@@ -17,7 +17,8 @@ static void clear(const mha__tile *t, int64_t lanes, int64_t keys, int64_t first
         memset(mha__tile_at(t, t->scratch.shown, i * keys + first), 0, (size_t)(end - first) * t->k->real_size);
 }
 
-/* Computes the block of keys that begins at `start`, at most `keys` in total, into the rows. */
+/* Computes the block of keys that begins at `start` and stores its probabilities in the rows, which have `keys` keys in
+ * total. */
 static void fill_block(const mha__tile *t, const mha__panel *p, int64_t start, int64_t keys, const mha__partial *result)
 {
     const int64_t end = mha__min64(start + MHA__KEY_BLOCK, keys), lanes = p->rows.count;
@@ -37,7 +38,7 @@ static void fill_block(const mha__tile *t, const mha__panel *p, int64_t start, i
     clear(t, lanes, keys, to, end);
 }
 
-/* ---- showing ---- */
+/* ---- calls of the callback ---- */
 
 typedef struct row_numbers {
     double entropy[LANES], largest[LANES], distance[LANES];
@@ -74,7 +75,7 @@ static void show(const mha__tile *t, const mha__panel *p, int64_t lane, int64_t 
     visitor->rows(visitor->user, &rows);
 }
 
-/* Shows the existing rows of a panel, in runs of requested rows. */
+/* Passes the existing rows of a panel to the callback, in runs of requested rows. */
 static void show_panel(const mha__tile *t, const mha__panel *p, const mha__partial *result)
 {
     const int64_t keys = mha__mask_keys(t->call, p->rows.b);

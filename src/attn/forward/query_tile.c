@@ -9,12 +9,12 @@ char *mha__tile_scratch(const mha__call *call, int worker)
     return call->workspace + (size_t)worker * call->plan->worker_bytes;
 }
 
-/* Stacks the queries of several heads. `from` is the first query of the first head. */
+/* Stacks the queries of several heads. `from` is the address of the first query of the first head. */
 static void fold_queries(const mha__tile *t, const char *from)
 {
     const int64_t *stride = t->call->args.q.stride, head = mha__folded_stride(t->plan, stride);
     const int64_t each = t->plan->desc.q_len, d = t->plan->desc.head_dim, size = (int64_t)t->plan->q.size;
-    const int64_t run = stride[3] == 1 ? d : 1; /* adjacent elements */
+    const int64_t run = stride[3] == 1 ? d : 1; /* number of contiguous elements */
     char *to = t->scratch.folded;
     for (int64_t r = 0; r < t->rows.count; r++) {
         const char *row = from + (r / each * head + r % each * stride[2]) * size;

@@ -2,12 +2,12 @@
  *
  *   query_tile.c       opens a tile: its rows, masks, packed Q
  *   tile_key_block.c   one block of keys: location of K and V, scores, P V
- *   tile_bf16.c        the same with products of bf16
- *   tile_decode.c      the same for a few queries
+ *   tile_bf16.c        one block of keys with bf16 products
+ *   tile_decode.c      one block of keys for a few queries
  *   tile_prefetch.c    prefetching while a block is computed
  *   tile_outputs.c     probabilities, statistics and scores
  *   probability_rows.c rows of probabilities passed to a callback
- *   forward_tiled.c    the pass itself: blocks, chunks, parts
+ *   forward_tiled.c    the forward pass: blocks, chunks, parts
  */
 #ifndef MHA_ATTN_FORWARD_QUERY_TILE_H
 #define MHA_ATTN_FORWARD_QUERY_TILE_H
@@ -20,18 +20,18 @@
 
 typedef struct mha__tile {
     const mha__call *call; /* the caller's call, or `own` */
-    mha__call own;         /* with packed sequences: the call restricted to one sequence */
+    mha__call own;         /* if sequences are packed: the call restricted to one sequence */
     const mha_attn_plan *plan;
     const mha__kernels *k;
-    const mha__pairs *pairs; /* plan->pairs; in the backward pass mha__bwd_pairs */
+    const mha__pairs *pairs; /* plan->pairs; in the backward pass the result of mha__bwd_pairs */
     mha__scratch scratch;
-    mha__rows rows; /* all of them */
+    mha__rows rows; /* all rows of the tile */
     mha__span span;
     int64_t kv_head, task;
-    int64_t end; /* end of the keys that this work item reads */
+    int64_t end; /* the end of the keys that this work item reads */
     bool careful;
-    bool merged; /* the parts of the keys are computed, only their merge remains */
-    bool raw;    /* scores are scaled only when they become weights, which saves one pass */
+    bool merged; /* the parts of the keys are complete and only need to be merged */
+    bool raw;    /* scores are scaled only when they are converted to weights, which saves one pass */
 } mha__tile;
 
 /* V in kernel layout: panel p of key j begins at data + p * panel + j * row. */
@@ -40,8 +40,8 @@ typedef struct mha__value_run {
     int64_t row, panel;
 } mha__value_run;
 
-/* A block of keys from `start` on. K as reals, or with few rows as 16-bit values in place. k.data is NULL if all keys
- * are in dropped pages. */
+/* A block of keys from `start` on. K is stored as reals, or for few rows as 16-bit values in place. k.data is NULL if
+ * all keys are in dropped pages. */
 typedef struct mha__block {
     int64_t start;
     mha__run k;
@@ -61,14 +61,14 @@ static inline void *mha__tile_at(const mha__tile *t, void *base, int64_t element
     return (char *)base + element * (int64_t)t->k->real_size;
 }
 
-/* Reals per packed query. Pairs are half as large and pad head_dim to whole steps. */
+/* Returns the reals per packed query. Pairs are half as large and pad head_dim to whole steps. */
 static inline int64_t mha__tile_depth(const mha__tile *t)
 {
     const int64_t d = t->plan->desc.head_dim;
     return t->pairs ? mha__round_up(d, t->pairs->step) / 2 : d;
 }
 
-/* The slope, sink or gate of the tile's head. */
+/* Returns the slope, sink or gate of the tile's head. */
 static inline double mha__tile_per_head(const mha__tile *t, const mha_cview *view)
 {
     return mha__per_head(t->call, view, t->rows.b, t->rows.h);
@@ -77,7 +77,8 @@ static inline double mha__tile_per_head(const mha__tile *t, const mha_cview *vie
 /* ---- query_tile.c ---- */
 
 char *mha__tile_scratch(const mha__call *call, int worker);
-/* Packs Q before anything is written, so out may be the same view as q. Returns false if there is nothing to compute.
+/* Opens a tile. Packs Q before any output is written, so out may be the same view as q. Returns false if nothing needs
+ * to be computed.
  */
 bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worker);
 /* Must be called once for every opened tile. */
@@ -87,61 +88,65 @@ mha__panel mha__tile_panel(const mha__tile *t, int64_t row);
 
 /* ---- tile_key_block.c ---- */
 
-/* K in place; 16-bit values are converted to reals in scratch memory. */
+/* Returns K in place; 16-bit values are converted to reals in scratch memory. */
 mha__run mha__block_keys(const mha__tile *t, int64_t start, int64_t keys);
 mha__value_run mha__block_values(const mha__tile *t, int64_t start, int64_t keys);
-/* Computes the products of keys [first, end) of a block into `s`, scaled unless `raw`, softcapped with `cap`. Returns
- * whether scratch.top still holds their maxima. */
+/* Computes the products of keys [first, end) of a block in `s`: scaled unless `raw`, softcapped if `cap` is set.
+ * Returns whether scratch.top still contains their maxima. */
 bool mha__block_products(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                          bool cap, void *s, mha__feed *feed);
-/* Computes the final scores of keys [first, end) of a block into `s`, and their maxima into scratch.top. */
+/* Computes the final scores of keys [first, end) of a block in `s`, and their maxima in scratch.top. */
 void mha__block_scores(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                        void *s, mha__feed *feed);
-/* O = O * alpha + P V for keys [first, end). */
+/* Computes O = O * alpha + P V for keys [first, end). */
 void mha__block_add_values(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                            void *o, mha__feed *feed);
 
-/* ---- tile_bf16.c: where the plan has pairs ---- */
+/* ---- tile_bf16.c: used if the plan has pairs ---- */
 
-/* True if scores of a plan may be `raw`: masks only set them to -infinity before they become weights. */
+/* True if the scores of a plan may be `raw`: the masks only set scores to -infinity before they become weights. */
 bool mha__pairs_raw(const mha_attn_plan *plan);
 mha__run mha__pairs_keys(const mha__tile *t, int64_t start, int64_t keys);
 mha__value_run mha__pairs_values(const mha__tile *t, int64_t start, int64_t keys);
-/* Softmax and P V for keys [first, end) of a block, whose scores are in scratch.s at their place in the block. */
+/* Computes softmax and P V for keys [first, end) of a block. The scores are in scratch.s at the position of the keys in
+ * the block. */
 void mha__pairs_attend(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                        const mha__partial *into);
 
 /* ---- tile_decode.c ---- */
 
-/* True if the functions below process a block of keys: with so few rows, reading K and V dominates. */
+/* True if the following functions process a block of keys. They are used for few rows, where reading K and V dominates
+ * the time. */
 bool mha__tile_is_few(const mha__tile *t);
-/* Adds one block of keys to `into`. Returns false without effect for a block with masked keys in products of bf16,
- * which the functions for any number of queries process. */
+/* Adds one block of keys to `into`. Returns false without any effect if the plan has pairs and keys of the block are
+ * masked; the functions for any number of queries then process the block. */
 bool mha__few_attend(const mha__tile *t, int64_t start, const mha__partial *into);
-/* Computes the products of keys [first, end) as a panel, scaled unless `raw`. */
+/* Computes the products of keys [first, end) as a panel, scaled unless `raw` is set. */
 void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, void *s);
 
 /* ---- tile_prefetch.c ---- */
 
-/* What to prefetch while the block at `start` is computed. */
+/* Returns the memory to prefetch while the block at `start` is computed. */
 mha__feed mha__tile_ahead(const mha__tile *t, int64_t start);
-/* True if the keys and values of a head are too few for prefetching to pay. */
+/* True if the keys and values of a head are too few for prefetching to pay off. */
 bool mha__is_scant(const mha_attn_plan *plan);
-/* What to prefetch during the last products of a task: its output rows, and the first data of the next task. */
+/* Adds the memory to prefetch during the last products of a task: its output rows, and the first data of the next
+ * task. */
 void mha__task_ahead(const mha__call *call, const mha__rows *rows, int64_t task, mha__feed *feed);
-/* What to prefetch while a few queries read block `start` of k or v of the call, `width` elements per key. */
+/* Returns the memory to prefetch while a few queries read the block at `start` of k or v of the call, with `width`
+ * elements per key. */
 mha__pieces mha__few_ahead(const mha__tile *t, const mha_cview *view, int64_t width, int64_t start);
 
-/* ---- tile_outputs.c: scores computed again once maximum and sum of every row are known ---- */
+/* ---- tile_outputs.c: recomputes scores once the maximum and sum of every row are known ---- */
 
-/* Adds to the statistics and writes probs, including masked entries. */
+/* Adds to the statistics and writes probs, including the masked entries. */
 void mha__tile_probabilities(const mha__tile *t, const mha__partial *result);
 /* Writes scores at the requested stage. */
 void mha__tile_write_scores(const mha__tile *t, const mha__partial *result);
 
 /* ---- probability_rows.c ---- */
 
-/* Shows the requested rows of the tile to the visitor of the call. */
+/* Passes the requested rows of the tile to the callback of the call. */
 void mha__tile_show_rows(const mha__tile *t, const mha__partial *result);
 
 #endif

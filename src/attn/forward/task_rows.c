@@ -1,11 +1,12 @@
 /* task_rows.c - see task_rows.h. A plan counts tasks before lengths are known: packed sequence b begins at tile cu[b] /
- * MHA__TILE_Q + b. This gives every sequence enough tiles, some sequences one too many, and needs no table. */
+ * MHA__TILE_Q + b. This formula needs no table and gives every sequence enough tiles, and some sequences one tile too
+ * many. */
 #include "attn/forward/task_rows.h"
 
 #include "attn/stats/attention_stats.h"
 #include "base/size.h"
 
-/* Returns the sequence that tile `number` belongs to, and the tile's first row in it. */
+/* Returns the sequence of tile `number`. Stores the first row of the tile within the sequence in *first. */
 static int64_t sequence_of(const mha__call *call, int64_t number, int64_t *first)
 {
     const int64_t *cu = call->args.cu_seqlens_q;

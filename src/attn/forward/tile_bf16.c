@@ -1,10 +1,10 @@
-/* tile_bf16.c - one block of keys and a tile of queries with products of bf16 (mha__pairs in kernel.h). Nothing is
- * widened; scores are reals, so that all masks apply; weights are rounded to bf16.
+/* tile_bf16.c - one block of keys and a tile of queries with bf16 products (mha__pairs in kernel.h). The operands are
+ * not widened. Scores are reals, so all masks can be applied; weights are rounded to bf16.
  *
  * Product steps begin at absolute keys, as blocks do, so a row is bitwise identical in every tile.
  *
- * Values that are not finite: their weight may be 0, and 0 * NaN is NaN. A tile whose result is not finite is computed
- * again (`careful`) with such values replaced by 0, and adds them to the rows that attend to them. */
+ * Values that are not finite may have weight 0, and 0 * NaN is NaN. A tile whose result is not finite is computed again
+ * (`careful`): such values are replaced with 0, then added to the rows that attend to them. */
 #include "attn/forward/query_tile.h"
 
 #include "attn/mask/attention_dropout.h"
@@ -20,7 +20,7 @@ bool mha__pairs_raw(const mha_attn_plan *plan)
            d->scale >= (double)FLT_MIN && d->scale <= (double)FLT_MAX;
 }
 
-/* The factor of scores that `attend` still has to apply. */
+/* Returns the factor that `attend` must still apply to scores. */
 static double scale_left(const mha__tile *t)
 {
     return t->raw ? t->plan->desc.scale : 1;
@@ -38,13 +38,13 @@ static mha__run values_run(const mha__tile *t, int64_t start, int64_t keys)
                          t->scratch.gathered_v);
 }
 
-/* True if rows consist of whole pairs, as left operands must. */
+/* True if rows consist of whole pairs, as left operands require. */
 static bool begins_on_pairs(const mha__run *run)
 {
     return run->col == 1 && run->row % 2 == 0 && (uintptr_t)run->data % (2 * sizeof(uint16_t)) == 0;
 }
 
-/* K is used in place if head_dim is a multiple of the step and rows are adjacent or read only once. (Rows a few KiB
+/* K is used in place if head_dim is a multiple of the step and rows are contiguous or read only once. (Rows a few KiB
  * apart compete for few sets of the L1 cache.) */
 mha__run mha__pairs_keys(const mha__tile *t, int64_t start, int64_t keys)
 {
@@ -70,7 +70,8 @@ mha__value_run mha__pairs_values(const mha__tile *t, int64_t start, int64_t keys
     return (mha__value_run){t->scratch.v, t->k->nr, panel_of_values(t)};
 }
 
-/* Adds a value that is not finite to the rows that attend to it. `weights`: s holds weights, otherwise scores. */
+/* Adds a value that is not finite to the rows that attend to it. If `weights` is set, s contains weights, otherwise
+ * scores. */
 static void add_value(const mha__tile *t, const mha__panel *p, int64_t key, bool weights, double value, int64_t column,
                       const mha__partial *into)
 {
@@ -101,7 +102,7 @@ static void add_values_not_finite(const mha__tile *t, const mha__panel *p, const
         }
 }
 
-/* With dropout, weights are needed as reals first. */
+/* With dropout, weights must first be computed as reals. */
 static void attend_dropped(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                            const mha__partial *into)
 {

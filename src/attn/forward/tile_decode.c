@@ -1,8 +1,8 @@
 /* tile_decode.c - one block of keys and a few queries, as in token generation. K and V are read once, in place and in
- * the stored type, page by page if paged.
+ * the stored type, page by page if they are paged.
  *
- * In most blocks nothing is masked or added: scores stay in a strip (kernel.h) from the product to the weights. Other
- * blocks become a panel, which is processed like any other. */
+ * Most blocks have no masks, biases or other changes of scores. Their scores stay in a strip (kernel.h) from the
+ * product to the weights. The scores of other blocks are converted to a panel, which is processed as usual. */
 #include "attn/forward/query_tile.h"
 #include "attn/mask/attention_dropout.h"
 
@@ -35,7 +35,7 @@ void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, i
     t->k->few_panel(end - first, p->rows.count, t->scratch.strip, s);
 }
 
-/* Converts the strip to weights in a panel. */
+/* Computes weights from the scores of a strip and stores them in a panel. */
 static void weigh_panel(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, const mha__partial *into)
 {
     const mha_attn_desc *d = &t->plan->desc;
@@ -57,7 +57,7 @@ static bool is_plain(const mha__tile *t, const mha__panel *p, const mha__pieces 
            mha__mask_is_open(t->call, &p->span, first, end);
 }
 
-/* The same with products of bf16, if the block is plain and begins with a whole pair of keys. */
+/* Processes a block with bf16 products, if it is plain and begins with a whole pair of keys. */
 static bool attend_pairs(const mha__tile *t, int64_t start, const mha__panel *p, int64_t first, int64_t end,
                          const mha__partial *into)
 {

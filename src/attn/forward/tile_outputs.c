@@ -1,5 +1,5 @@
-/* tile_outputs.c - writes the other outputs of a tile: probabilities, statistics and scores. They are computed again
- * once the maximum and sum of every row are known, so that nothing of size Lq x Lk is stored internally. */
+/* tile_outputs.c - writes the other outputs of a tile: probabilities, statistics and scores. They are recomputed once
+ * the maximum and sum of every row are known, so that no intermediate result has size Lq x Lk. */
 #include "attn/forward/query_tile.h"
 
 #include "attn/stats/attention_stats.h"
@@ -11,7 +11,7 @@ static bool wants_probs(const mha__tile *t, const mha__rows *rows)
     return (t->plan->desc.outputs & MHA_ATTN_PROBS) && mha__maps_want(t->call, rows);
 }
 
-/* Adds the probabilities of one panel and one block of keys to the statistics and writes them to probs, including
+/* Adds the probabilities of one panel and one block of keys to the statistics, and writes them to probs, including the
  * masked entries. */
 static void panel_probabilities(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t keys,
                                 const mha__partial *result)
@@ -35,7 +35,7 @@ static void panel_probabilities(const mha__tile *t, const mha__panel *p, const m
     if (map) mha__maps_write(t->call, &t->call->args.probs, &p->rows, b->start, keys, t->scratch.s);
 }
 
-/* Computes scores again with the final maximum and sum. Keys that the tile does not attend to are not read. */
+/* Recomputes scores with the final maximum and sum. Keys that the tile does not attend to are not read. */
 void mha__tile_probabilities(const mha__tile *t, const mha__partial *result)
 {
     const int64_t Lk = mha__keys_of(t->call, t->rows.b);
@@ -56,12 +56,12 @@ void mha__tile_probabilities(const mha__tile *t, const mha__partial *result)
     if (stats) mha__stats_close_tile(t->call, &t->scratch, &t->rows, result);
 }
 
-/* ---- scores, written out ---- */
+/* ---- the output `scores` ---- */
 
 enum { LANES = 64 }; /* lanes of the widest panel */
 
-/* Computes into scratch.s, from zeros, one panel and one block of `keys` keys at a stage after masking. Masked entries
- * stay 0 or become -infinity. */
+/* Computes one panel and one block of `keys` keys at a stage after masking, in scratch.s. Masked entries stay 0 or
+ * become -infinity. */
 static void masked_stage(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t keys, mha_scores stage,
                          const mha__partial *result)
 {
@@ -81,7 +81,7 @@ static void masked_stage(const mha__tile *t, const mha__panel *p, const mha__blo
     t->k->interval(keys, lanes, b->start, lo, hi, t->scratch.s);
 }
 
-/* The same at a stage before masking, where only lengths apply. */
+/* Same as masked_stage for a stage before masking, where only lengths apply. */
 static void plain_stage(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t keys, mha_scores stage)
 {
     const int64_t lanes = p->rows.count, queries = mha__mask_queries(t->call, t->rows.b);
@@ -96,7 +96,7 @@ static void plain_stage(const mha__tile *t, const mha__panel *p, const mha__bloc
     t->k->interval(keys, lanes, b->start, lo, hi, t->scratch.s);
 }
 
-/* Writes every entry, including masked ones. Keys that are not needed are not read. */
+/* Writes every entry, including the masked ones. Keys that are not needed are not read. */
 void mha__tile_write_scores(const mha__tile *t, const mha__partial *result)
 {
     const mha_scores stage = t->plan->desc.scores;

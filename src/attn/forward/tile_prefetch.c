@@ -1,34 +1,34 @@
-/* tile_prefetch.c - selects the memory to prefetch while a block is computed. Most of this data is read by one core
- * only, and soon: a batch of short sequences, which exceeds every cache, becomes a sixth faster. */
+/* tile_prefetch.c - selects the memory to prefetch while a block is computed. Most of this data is read soon, and by
+ * one core only. A batch of short sequences that exceeds every cache becomes a sixth faster. */
 #include "attn/forward/query_tile.h"
 
 #include "math/q8_0.h"
 
-/* In bytes. HELD: keys and values of a head up to this size are assumed to stay in the core's cache from one task to
- * the next. SCANT: below this size prefetching does not pay. */
+/* Sizes in bytes. HELD: keys and values of a head up to this size are assumed to stay in the core's cache from one task
+ * to the next. SCANT: below this size, prefetching does not pay off. */
 enum { HELD = 512 << 10, SCANT = 4 << 10 };
 
-/* Identifies the keys and values that a task reads. */
+/* Returns a number that identifies the keys and values of a task. */
 static int64_t reads(const mha_attn_plan *plan, int64_t task)
 {
     return task / (plan->tiles * plan->group);
 }
 
-/* Bytes of the keys and values of a head. */
+/* Returns the bytes of the keys and values of a head. */
 static int64_t bytes_of_head(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
     return mha__element_count(d->kv_dtype, d->head_dim + d->v_head_dim) * d->kv_len * (int64_t)plan->kv.size;
 }
 
-/* True if the previous task of this thread has most likely read the same keys and values, and they are still cached. */
+/* True if the previous task of this thread most likely read the same keys and values, so that they are still cached. */
 static bool is_held(const mha__tile *t)
 {
     const int64_t before = t->task - t->plan->workers;
     return bytes_of_head(t->plan) <= HELD && before >= 0 && reads(t->plan, before) == reads(t->plan, t->task);
 }
 
-/* Adds rows [first, end) of a head, at most one block. */
+/* Adds rows [first, end) of a head, at most one block of rows. */
 static void add(mha__feed *feed, const mha_cview *v, const mha__stored *as, int64_t b, int64_t h, int64_t first,
                 int64_t end, int64_t width)
 {
@@ -41,7 +41,8 @@ static void add(mha__feed *feed, const mha_cview *v, const mha__stored *as, int6
     feed->lines += s->rows * mha__ceil_div(s->bytes, MHA__LINE);
 }
 
-/* Adds the first queries, keys and values of the next task of this thread; tasks are assigned in turn. */
+/* Adds the first queries, keys and values of the next task of this thread. Threads are assumed to take tasks in
+ * turn. */
 static void add_next_task(mha__feed *feed, const mha__call *call, int64_t task)
 {
     const mha_attn_plan *plan = call->plan;
@@ -75,7 +76,7 @@ void mha__task_ahead(const mha__call *call, const mha__rows *rows, int64_t task,
     add_next_task(feed, call, task);
 }
 
-/* A few queries finish before later data could arrive, so only the values of this block are prefetched. */
+/* A few queries finish before data of later blocks could arrive, so only the values of this block are prefetched. */
 static void add_values(mha__feed *feed, const mha__tile *t, int64_t start)
 {
     add(feed, &t->call->args.v, &t->plan->kv, t->rows.b, t->kv_head, start, t->span.hi, t->plan->desc.v_head_dim);
@@ -90,8 +91,8 @@ static void add_next_block(mha__feed *feed, const mha__tile *t, int64_t start)
     add(feed, &a->v, &t->plan->kv, t->rows.b, t->kv_head, next, t->span.hi, d->v_head_dim);
 }
 
-/* Adds the keys and values of the next block; at the last block, the output rows and the first data of the next task.
- * Pages are left to the hardware prefetcher. */
+/* Adds the keys and values of the next block. For the last block, adds the output rows and the first data of the next
+ * task. For pages, the hardware prefetcher is sufficient. */
 mha__feed mha__tile_ahead(const mha__tile *t, int64_t start)
 {
     const mha_attn_plan *plan = t->plan;
@@ -114,11 +115,11 @@ mha__feed mha__tile_ahead(const mha__tile *t, int64_t start)
 /* Distance in bytes at which a prefetch arrives in time. */
 enum { DISTANCE = 32 << 10 };
 
-/* Determines the work item that most likely follows on this thread; items are assigned in turn. */
+/* Determines the work item that most likely follows on this thread. Threads are assumed to take items in turn. */
 static bool next_item(const mha__tile *t, int64_t *b, int64_t *g, int64_t *start)
 {
     const mha_attn_plan *plan = t->plan;
-    const int64_t keys = MHA_ATTN_CHUNK * plan->part_chunks; /* of a part */
+    const int64_t keys = MHA_ATTN_CHUNK * plan->part_chunks; /* keys per part */
     int64_t task = t->task + plan->workers, part = 0;
     if (plan->parts > 1 && !t->merged)
         mha__item_split(plan, mha__item_of(plan, t->task, (t->end - 1) / keys) + plan->workers, &task, &part);

@@ -1,5 +1,5 @@
-/* attention_dropout.c - see attention_dropout.h. Sampled or given, dropout of a panel first becomes a mask of 0 and
- * -infinity. */
+/* attention_dropout.c - see attention_dropout.h. Whether dropout is sampled or given, it first becomes a mask of 0 and
+ * -infinity for the panel. */
 #include "attn/mask/attention_dropout.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ double mha__dropout_mask(const mha__call *call, const mha__scratch *scratch, con
         const void *from = mha__at(keep, 1, rows->b, rows->h, rows->first, first);
         k->pack_keep(lanes, keys, from, keep->stride[2], keep->stride[3], scratch->extra);
     } else {
-        const mha_shard *of = &d->shard; /* counters are those of the whole call, so that shards sample the same mask */
+        const mha_shard *of = &d->shard; /* counters refer to the whole call, so that shards sample the same mask */
         const mha__draw draw = {call->args.dropout_seed,        (uint32_t)(of->batch + rows->b),
                                 (uint32_t)(of->head + rows->h), (uint32_t)(of->row + rows->first),
                                 (uint32_t)(of->key + first),    (uint64_t)ceil(d->dropout * 0x1p32)};

@@ -11,8 +11,8 @@ static inline bool mha__dropout_on(const mha_attn_desc *resolved)
     return resolved->dropout > 0 || (resolved->inputs & MHA_ATTN_DROPOUT_KEEP);
 }
 
-/* Fills `extra` of the scratch memory with -infinity for dropped weights of keys [first, end), otherwise 0. Returns the
- * factor of the kept weights. */
+/* Sets `extra` of the scratch memory to -infinity for dropped weights of keys [first, end), and to 0 for kept weights.
+ * Returns the factor of the kept weights. */
 double mha__dropout_mask(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, int64_t first,
                          int64_t end);
 /* Drops and scales weights in a panel `s` whose rows are keys [first, end). Uses `extra` of the scratch memory. */

@@ -1,5 +1,5 @@
 /* block_mask.c - see block_mask.h. A mask block has few bytes, so they are tested directly. A mask of single scores is
- * written only for a panel in which a key is masked for some rows only. */
+ * written only for panels in which a key is masked for some rows but not for all. */
 #include "attn/mask/block_mask.h"
 
 #include "base/size.h"
@@ -10,7 +10,7 @@ static bool kept(const mha__call *call, const mha__rows *rows, int64_t row_block
     return *(const uint8_t *)mha__at(&call->args.block_keep, 1, rows->b, rows->h, row_block, key_block) != 0;
 }
 
-/* True if some row has `state` in the mask for this block of keys. */
+/* True if any row has `state` in the mask for this block of keys. */
 static bool some_row(const mha__call *call, const mha__rows *rows, int64_t key_block, bool state)
 {
     const int64_t size = call->plan->desc.block_q, last = (rows->first + rows->count - 1) / size;
@@ -28,7 +28,7 @@ void mha__blocks_narrow(const mha__call *call, const mha__rows *rows, int64_t *f
         *end = mha__max64(*first, (*end - 1) / size * size);
 }
 
-/* Writes the mask of one block of rows: a byte per key of [first, end). */
+/* Writes the mask of one block of rows: one byte per key of [first, end). */
 static void write_row(const mha__call *call, const mha__rows *rows, int64_t row_block, int64_t first, int64_t end,
                       uint8_t *bytes)
 {

@@ -1,10 +1,11 @@
-/* block_mask.h - the block mask: skips keys masked for every row, and masks the others. */
+/* block_mask.h - the block mask: skips keys that are masked for every row, and masks single scores of the other
+ * keys. */
 #ifndef MHA_ATTN_MASK_BLOCK_MASK_H
 #define MHA_ATTN_MASK_BLOCK_MASK_H
 
 #include "attn/mask/mask.h"
 
-/* Narrows keys [*first, *end) at both ends by mask blocks that are masked for every row. */
+/* Shrinks keys [*first, *end) at both ends by the mask blocks that are masked for every row. */
 void mha__blocks_narrow(const mha__call *call, const mha__rows *rows, int64_t *first, int64_t *end);
 
 /* Sets masked entries of a panel `s` of keys [first, end) to -infinity. Uses `extra` and `bytes` of the scratch memory.

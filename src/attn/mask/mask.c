@@ -6,7 +6,8 @@
 #include "attn/plan/kv_fetch.h"
 #include "base/size.h"
 
-/* Offsets and windows may be any int64. Positions beyond FAR act as infinite, and sums of a few of them stay in range.
+/* Offsets and windows may be any int64. Positions beyond FAR act as infinite, and sums of a few such values do not
+ * overflow.
  */
 static const int64_t FAR = INT64_C(1) << 60;
 

@@ -5,44 +5,46 @@
 
 #include "attn/plan/scratch.h"
 
-/* Rows of one head, and the keys they attend to. */
+/* Rows of one head, and the intervals of keys that they attend to. */
 typedef struct mha__rows {
     int64_t b, h, first, count;
-    int64_t result;         /* head index in the outputs: h, unless there is a list of heads */
-    int64_t position;       /* position of row `first` among the keys; 0 if positions do not matter */
+    int64_t result;         /* index of the head in the outputs: h, unless a list of heads is given */
+    int64_t position;       /* position of row `first` among the keys; 0 if positions are not used */
     const int64_t *lo, *hi; /* row r attends to keys in [lo[r], hi[r]) and in its prefix; an empty interval is [0, 0) */
-    const int64_t *prefix;  /* [0, prefix[r]): the same for all existing rows, else 0; in the interval, or before it */
+    const int64_t *prefix;  /* [0, prefix[r]): in the interval, or before it; equal for existing rows, else 0 */
 } mha__rows;
 
-/* The keys that rows of a tile attend to: from the first to the last key of any row, and the part common to all rows.
+/* The keys that the rows of a tile attend to: from the first to the last key of any row, and the keys common to all
+ * rows.
  */
 typedef struct mha__span {
     int64_t lo, hi;               /* empty if lo = hi */
-    int64_t prefix, band;         /* no row attends to [prefix, band), if not empty */
-    int64_t common_lo, common_hi; /* every row attends to [common_lo, common_hi), if not empty */
+    int64_t prefix, band;         /* if not empty, no row attends to [prefix, band) */
+    int64_t common_lo, common_hi; /* if not empty, every row attends to [common_lo, common_hi) */
 } mha__span;
 
-/* Number of existing rows and keys of batch b. */
+/* Return the number of existing rows and keys of batch b. */
 int64_t mha__mask_queries(const mha__call *call, int64_t b);
 int64_t mha__mask_keys(const mha__call *call, int64_t b);
-/* Position of row i of batch b minus i; 0 if positions do not matter. */
+/* Returns the position of row i of batch b, minus i; 0 if positions are not used. */
 int64_t mha__mask_offset(const mha__call *call, int64_t b);
-/* Fills lo, hi and prefix of `count` rows of batch b from row `first` on. */
+/* Fills lo, hi and prefix for `count` rows of batch b, starting at row `first`. */
 void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_t count, int64_t *lo, int64_t *hi,
                          int64_t *prefix);
 mha__span mha__mask_span(const mha__rows *rows);
-/* The same for all rows of a tile; computed once if they attend to the same keys. */
+/* Same as mha__mask_intervals for all rows of a tile; computed once if the rows attend to the same keys. */
 mha__span mha__mask_tile(const mha__call *call, const mha__rows *rows);
 
-/* Returns the keys [*first, *end) of the block at `start` that need work; false if no row attends to any. */
+/* Stores the keys [*first, *end) of the block at `start` that need work. Returns false if no row attends to any key of
+ * the block. */
 bool mha__mask_block(const mha__call *call, const mha__rows *rows, const mha__span *span, int64_t start, int64_t *first,
                      int64_t *end);
 
-/* True if mask.c changes no score of these keys; dropped pages aside. */
+/* True if mask.c changes no score of these keys. Dropped pages are ignored. */
 bool mha__mask_is_open(const mha__call *call, const mha__span *span, int64_t first, int64_t end);
 
 /* Applies slopes, bias, keep, block mask, intervals and dropped pages to a panel `s` whose rows are keys [first, end),
- * one lane per row. Uses `extra` and `bytes` of the scratch memory. Returns false if nothing changed. */
+ * with one lane per row. Uses `extra` and `bytes` of the scratch memory. Returns false if no score was changed. */
 bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, const mha__span *span,
                      int64_t first, int64_t end, void *s);
 

@@ -23,7 +23,7 @@ int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *a, mha__inp
     return count;
 }
 
-/* All-zero strides mean a contiguous view, unless the operand broadcasts. */
+/* All-zero strides mean a contiguous view, unless the operand may be broadcast. */
 static mha_status bind_input(const mha_attn_plan *plan, const mha__operand_row *row, mha_attn_args *a, mha_error *err)
 {
     MHA__TRY(mha__operand_check_flag(plan, row, a, err));
@@ -43,8 +43,8 @@ static mha_status bind_inputs(const mha_attn_plan *plan, mha_attn_args *a, mha_e
     return MHA_OK;
 }
 
-/* With folding, the heads of a group become rows of one head in every view that has heads and rows. With more than one
- * query, the rows of each head keep their stride, and heads are mha__folded_stride apart. */
+/* Folding turns the heads of a group into rows of one head in every view that has heads and rows. With more than one
+ * query, the rows of each head keep their stride, and the heads are mha__folded_stride apart. */
 static void fold(const mha_attn_desc *d, mha_attn_args *a)
 {
     int64_t *strides[] = {a->q.stride,      a->out.stride,  a->lse.stride,  a->probs.stride,
@@ -71,8 +71,8 @@ static int list_results(const mha_attn_plan *plan, mha_attn_args *a, mha_attn_st
     return count;
 }
 
-/* An output must not overlap an input or another output. Only out may equal q, unless a list of heads gives it another
- * shape. */
+/* An output must not overlap an input or another output. Only out may equal q, unless a list of heads gives it a
+ * different shape. */
 static mha_status check_apart(const mha_attn_plan *plan, const mha_attn_args *a, const mha__result list[], int count,
                               mha_error *err)
 {
@@ -81,7 +81,7 @@ static mha_status check_apart(const mha_attn_plan *plan, const mha_attn_args *a,
     mha__operand out[RESULTS];
     const int inputs = mha__attn_inputs(plan, a, in);
     for (int x = 0; x < count; x++) {
-        const char *const more = x == 0 ? "; it may be exactly q, nothing else" : "";
+        const char *const more = x == 0 ? "; the only permitted overlap is exactly q" : "";
         out[x] = mha__operand_of(list[x].name, list[x].view, list[x].extent);
         for (int y = 0; y < inputs; y++) {
             if (x == 0 && y == 0 && !listed && mha__operand_same(&out[x], &in[y].operand)) continue;
@@ -110,7 +110,7 @@ static mha_status bind_results(const mha_attn_plan *plan, mha__call *call, mha_e
 
 /* ---- pages ---- */
 
-/* Each entry that a key within the lengths uses must be a page or -1. */
+/* Each entry of the block table that a key within the lengths uses must be a page or -1. */
 static mha_status check_block_table(const mha_attn_desc *d, const mha_attn_args *a, mha_error *err)
 {
     for (int64_t b = 0; b < d->batch; b++) {
@@ -130,7 +130,7 @@ static mha_status check_block_table(const mha_attn_desc *d, const mha_attn_args 
 mha_status mha__attn_check_workspace(const void *workspace, size_t bytes, size_t need, mha_error *err)
 {
     if (need > 0 && !workspace)
-        return mha__fail(err, MHA_ERR_ARG, "workspace must not be NULL where %zu bytes are needed", need);
+        return mha__fail(err, MHA_ERR_ARG, "workspace must not be NULL if %zu bytes are required", need);
     if (bytes < need) return mha__fail(err, MHA_ERR_ARG, "workspace_bytes must be at least %zu (got %zu)", need, bytes);
     if (need > 0 && (uintptr_t)workspace % WORKSPACE_ALIGN != 0)
         return mha__fail(err, MHA_ERR_ARG, "workspace must be aligned to %d bytes (got %p)", (int)WORKSPACE_ALIGN,

@@ -7,7 +7,7 @@
 
 enum { READ = MHA__GRAD_INPUT_ROWS, WRITTEN = MHA__GRAD_ROWS };
 
-/* An operand of the backward pass and the size of its elements in bytes. A NULL pointer means that the call omits it.
+/* An operand of the backward pass and its element size in bytes. The pointer is NULL if the call omits the operand.
  */
 typedef struct entry {
     mha__operand operand;
@@ -28,7 +28,7 @@ static mha_status bind_read(const mha_attn_plan *plan, mha_attn_grads *g, entry 
     return MHA_OK;
 }
 
-/* A gradient that may broadcast is summed over each axis of stride 0, so this axis has one element. Other gradients
+/* A gradient that may be broadcast is summed over each axis of stride 0, so this axis has one element. Other gradients
  * have one element per index. */
 static mha_status bind_gradient(const mha_attn_plan *plan, const mha__operand_row *row, mha_attn_grads *g, entry *e,
                                 mha_error *err)
@@ -79,7 +79,7 @@ static mha_status check_overlaps(const mha_attn_plan *plan, const mha_attn_args 
                 return overlaps(w, &written[i].operand, err);
     }
     if (mha__operand_meet(&read[1].operand, plan->q.size, &inputs[0].operand, inputs[0].size))
-        return mha__fail(err, MHA_ERR_ARG, "grads.out must not overlap q, which forward has overwritten there");
+        return mha__fail(err, MHA_ERR_ARG, "grads.out must not overlap q, because the forward pass overwrites it");
     return MHA_OK;
 }
 

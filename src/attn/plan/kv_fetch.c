@@ -86,7 +86,7 @@ mha__pieces mha__keys_pieces(const mha__call *call, const mha_cview *view, int64
 
 bool mha__pages_mask(const mha__call *call, int64_t b, int64_t first, int64_t end, int64_t lanes, void *s)
 {
-    static const int64_t nowhere[64]; /* an empty interval per lane */
+    static const int64_t nowhere[64]; /* the empty interval of each lane */
     const mha__kernels *k = call->plan->kernels;
     bool changed = false;
     if (!(call->plan->desc.inputs & MHA_ATTN_BLOCK_TABLE)) return false;

@@ -1,11 +1,11 @@
-/* lengths.c - checks the lengths of a call, its packing and its list of heads. Part of params.h. */
+/* lengths.c - checks the lengths of a call, its packed sequences and its list of heads. Declared in params.h. */
 #include "attn/plan/params.h"
 
 #include "base/error.h"
 #include "base/size.h"
 #include <inttypes.h>
 
-/* Each length must not exceed its sequence: the difference of `cu`, or `longest` without it. */
+/* Each length must not exceed that of its sequence: the difference of two `cu` entries, or `longest` if cu is NULL. */
 static mha_status check_lengths(const char *name, const int64_t *lens, int64_t count, const int64_t *cu,
                                 int64_t longest, mha_error *err)
 {
@@ -26,7 +26,7 @@ static mha_status check_packing(const char *name, const int64_t *cu, int64_t cou
     for (int64_t b = 0; b < count; b++)
         if (cu[b + 1] < cu[b])
             return mha__fail(err, MHA_ERR_ARG,
-                             "%s[%" PRId64 "] must not be below the %" PRId64 " before it (got %" PRId64 ")", name,
+                             "%s[%" PRId64 "] must be at least the previous entry, %" PRId64 " (got %" PRId64 ")", name,
                              b + 1, cu[b], cu[b + 1]);
     for (int64_t b = 0; b < count; b++)
         if (cu[b + 1] - cu[b] > longest)
@@ -34,7 +34,7 @@ static mha_status check_packing(const char *name, const int64_t *cu, int64_t cou
                              "%s[%" PRId64 "] must end a sequence of at most %s = %" PRId64 " (got %" PRId64 ")", name,
                              b + 1, limit, longest, cu[b + 1]);
     if (cu[count] == total) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "%s[%" PRId64 "] must be the length of all, %" PRId64 " (got %" PRId64 ")", name,
+    return mha__fail(err, MHA_ERR_ARG, "%s[%" PRId64 "] must be the total length, %" PRId64 " (got %" PRId64 ")", name,
                      count, total, cu[count]);
 }
 
@@ -56,7 +56,7 @@ static mha_status check_align(const mha__call *call, mha_error *err)
         const int64_t keys = a->kv_lens ? a->kv_lens[b] : mha__keys_of(call, b);
         if (queries != keys)
             return mha__fail(err, MHA_ERR_ARG,
-                             "align must be set where causal, window or slopes meet sequence %" PRId64 " of %" PRId64
+                             "align must be set for causal, window or slopes with sequence %" PRId64 " of %" PRId64
                              " queries and %" PRId64 " keys (got MHA_ALIGN_UNSET)",
                              b, queries, keys);
     }
@@ -76,7 +76,7 @@ mha_status mha__bind_lengths(mha__call *call, mha_error *err)
         MHA__TRY(check_packing("cu_seqlens_k", cu_k, B, d->kv_len, "max_kv_len", d->max_kv_len, err));
     if (in & MHA_ATTN_Q_LENS) MHA__TRY(check_lengths("q_lens", a->q_lens, B, cu_q, d->q_len, err));
     if (in & MHA_ATTN_KV_LENS) MHA__TRY(check_lengths("kv_lens", a->kv_lens, B, cu_k, d->kv_len, err));
-    /* The total number of keys is unknown to a shard of keys. */
+    /* a shard of keys does not know the total number of keys */
     const int64_t keys = d->outputs & MHA_ATTN_PARTIAL ? INT64_MAX : d->shard.key + d->max_kv_len;
     if (in & MHA_ATTN_PREFIX_LENS) MHA__TRY(check_lengths("prefix_lens", a->prefix_lens, B, NULL, keys, err));
     if (in & MHA_ATTN_HEAD_LIST) MHA__TRY(check_head_list(d, a->head_list, err));

@@ -1,7 +1,8 @@
-/* machine_peak.c - measures the machine's peak: the best of many short runs of the two loops of
+/* machine_peak.c - measures the peak rates of the machine: the best of many short runs of the two loops of
  * kernel/rows/peak_loops.inc on all threads of a context.
  *
- * Each run is one call of the thread pool, like a call of the operator. The best run is one without interruption. */
+ * Each run is one call of the thread pool, like a call of the operator. The best run is one that was not
+ * interrupted. */
 #include "mha/machine_peak.h"
 
 #include "base/clock.h"
@@ -13,9 +14,9 @@
 
 enum {
     RUNS_LEAST = 5,
-    READ_ALIGN = 512, /* the read kernel reads 8 vectors per step, each of at most 64 bytes */
+    READ_ALIGN = 512, /* the read kernel reads 8 vectors of at most 64 bytes per step */
     READ_LEAST = 4096,
-    SLICES = 8 /* slices of memory per thread, so that a thread that wakes up late reads less */
+    SLICES = 8 /* slices of memory per thread, so that a thread that wakes up late takes fewer */
 };
 static const double TOTAL_SECONDS = 0.1, FMA_SECONDS = 0.004;
 
@@ -23,7 +24,7 @@ typedef struct run {
     const mha__kernels *kernels;
     int64_t steps; /* multiply-add steps */
     const char *memory;
-    int64_t bytes, slice; /* to read */
+    int64_t bytes, slice; /* bytes to read, in total and per slice */
 } run;
 
 static double seconds_of(mha_ctx *ctx, int64_t count, mha__task_fn task, run *r, clockid_t clock)
@@ -42,7 +43,7 @@ static double best_of(mha_ctx *ctx, int64_t count, mha__task_fn task, run *r)
         const double seconds = seconds_of(ctx, count, task, r, clock);
         best = seconds < best ? seconds : best;
     }
-    return best > 0 ? best : 1e-9; /* the clock may be coarse */
+    return best > 0 ? best : 1e-9; /* a coarse clock may measure 0 */
 }
 
 static void multiply_add(void *arg, int64_t i, int worker)

@@ -27,7 +27,7 @@ static mha_status check_heads(const mha__call *call, mha_error *err)
 static mha_status check_rows(const mha__call *call, mha_error *err)
 {
     const mha_attn_desc *d = &call->plan->desc;
-    if (d->max_q_len == 0) return MHA_OK; /* nothing is written, so any entries are valid */
+    if (d->max_q_len == 0) return MHA_OK; /* no map is written, so every entry is valid */
     for (int64_t b = 0; b < d->batch; b++)
         for (int64_t n = 0; n < d->map_rows; n++) {
             const int64_t row = mha__map_row(call, b, n);

@@ -4,13 +4,13 @@
 
 #include "attn/plan/plan.h"
 
-/* The shape of probs and scores. */
+/* Returns the shape of probs and scores in `extent`. */
 void mha__maps_extent(const mha_attn_desc *resolved, int64_t extent[4]);
 
 /* Checks the entries of map_heads and map_rows. */
 mha_status mha__maps_check(const mha__call *call, mha_error *err);
 
-/* Entry n of map_rows for batch b. */
+/* Returns entry n of map_rows for batch b. */
 static inline int64_t mha__map_row(const mha__call *call, int64_t b, int64_t n)
 {
     return *(const int64_t *)mha__at(&call->args.map_rows, sizeof(int64_t), b, n, 0, 0);

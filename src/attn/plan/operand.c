@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Keeps differences and sums of two addresses in range. */
+/* prevents overflow in differences and sums of two addresses */
 static const uintptr_t REACH_MAX = (uintptr_t)1 << 61;
 
 static bool all_zero(const int64_t stride[4])
@@ -28,7 +28,7 @@ static bool is_empty(const int64_t *extent, int dims)
     return false;
 }
 
-/* Lists the axes with more than one element, sorted by stride. */
+/* Lists the axes with more than one element, sorted by stride, and returns their number. */
 static int sorted_axes(const mha_view *view, const int64_t *extent, int dims, int axes[4])
 {
     int count = 0;
@@ -42,8 +42,9 @@ static int sorted_axes(const mha_view *view, const int64_t *extent, int dims, in
     return count;
 }
 
-/* Two elements of an output must not share an address: each stride must exceed the extent of all smaller ones. This
- * also refuses rows that interleave without touching. An empty output has no elements, so its strides are free. */
+/* Elements of an output must not share an address: each stride must exceed the extent of all axes with smaller strides.
+ * This rule also rejects rows that interleave without touching. An empty output has no elements, so any strides are
+ * valid. */
 static mha_status check_output(const char *name, const mha_view *view, const int64_t extent[4], int dims,
                                mha_error *err)
 {
@@ -98,15 +99,15 @@ bool mha__operand_bytes(const mha__operand *o, size_t size, uintptr_t *begin, ui
     return *begin <= data && data < *end && *end - *begin <= REACH_MAX;
 }
 
-/* Each element must be at an aligned address, at a distance that fits in a byte count. (An element of q8_0 is a block
- * of 34 bytes that begins with a 16-bit element, so the lowest set bit of a size is its alignment.) */
+/* Each element must have an aligned address, and its distance must not overflow a byte count. (A q8_0 element is a
+ * block of 34 bytes that begins with a 16-bit element, so the lowest set bit of a size is its alignment.) */
 mha_status mha__operand_place(const mha__operand *o, size_t size, mha_error *err)
 {
     uintptr_t begin, end;
     if (is_empty(o->extent, 4)) return MHA_OK;
     if ((uintptr_t)o->view.data % (size & -size) != 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s.data must be aligned to %zu bytes, as its elements are (got %p)",
-                         o->name, size & -size, o->view.data);
+        return mha__fail(err, MHA_ERR_ARG, "%s.data must be aligned to %zu bytes, like its elements (got %p)", o->name,
+                         size & -size, o->view.data);
     if (mha__operand_bytes(o, size, &begin, &end)) return MHA_OK;
     const int64_t *s = o->view.stride;
     return mha__fail(err, MHA_ERR_ARG,

@@ -1,4 +1,4 @@
-/* operand.h - single views of a call: fills in strides, checks pointers, detects overlaps. */
+/* operand.h - checks of the single views of a call: fills in strides, checks pointers, detects overlaps. */
 #ifndef MHA_ATTN_PLAN_OPERAND_H
 #define MHA_ATTN_PLAN_OPERAND_H
 
@@ -14,15 +14,17 @@ typedef struct mha__operand {
 
 /* Returns an output view as an operand. */
 mha__operand mha__operand_of(const char *name, const mha_view *view, const int64_t extent[4]);
-/* Refuses NULL and fills in the strides of a contiguous view. */
+/* Rejects NULL and fills in the strides of a contiguous view. */
 mha_status mha__operand_bind(mha__operand *o, mha_error *err);
-/* Checks that each element can be loaded: its address is aligned, and its distance fits in a byte count. */
+/* Checks that each element can be loaded: its address must be aligned, and its distance must not overflow a byte
+ * count. */
 mha_status mha__operand_place(const mha__operand *o, size_t size, mha_error *err);
 bool mha__operand_is_empty(const mha__operand *o);
-/* Computes the byte range [begin, end) of a non-empty operand. Returns false if the strides reach too far. */
+/* Computes the byte range [begin, end) of a non-empty operand. Returns false if the strides exceed the address
+ * space. */
 bool mha__operand_bytes(const mha__operand *o, size_t size, uintptr_t *begin, uintptr_t *end);
-/* True if two operands that passed mha__operand_place share a byte. Exact, except that strides with little in common
- * may be reported as overlapping (overlap.c). Fast if the byte ranges are disjoint. */
+/* True if two operands that passed mha__operand_place share a byte. Exact, except that views whose strides have no
+ * common pattern may be reported as overlapping (overlap.c). Fast if the byte ranges are disjoint. */
 bool mha__operand_meet(const mha__operand *x, size_t x_size, const mha__operand *y, size_t y_size);
 /* True if both operands have the same elements at the same indices. */
 bool mha__operand_same(const mha__operand *x, const mha__operand *y);
@@ -36,8 +38,8 @@ typedef struct mha__result {
     size_t size;
 } mha__result;
 
-/* mha__operand_bind and mha__operand_place for a view of this shape. An output is also refused if elements overlap
- * along its first `dims` axes. */
+/* Call mha__operand_bind and mha__operand_place for a view of this shape. An output is also rejected if elements
+ * overlap along its first `dims` axes. */
 mha_status mha__bind_input(const char *name, mha_cview *view, const int64_t extent[4], size_t size, mha_error *err);
 mha_status mha__bind_output(const char *name, mha_view *view, const int64_t extent[4], int dims, size_t size,
                             mha_error *err);

@@ -155,13 +155,13 @@ size_t mha__element_bytes(const mha_attn_plan *plan, mha__element element)
     }
 }
 
-/* Number of blocks along an axis; 0 if the description has no block size. */
+/* Returns the number of blocks along an axis; 0 if the description has no block size. */
 static int64_t blocks(int64_t length, int64_t size)
 {
     return size > 0 ? mha__ceil_div(length, size) : 0;
 }
 
-/* Dimensions of k and v in memory and of the maps that a call writes. */
+/* Returns the dimensions of k and v as stored, and of the maps that a call writes. */
 static int64_t stored_dimension(const mha_attn_plan *plan, mha__dimension dimension)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -289,7 +289,7 @@ mha_status mha__operand_check_flag(const mha_attn_plan *plan, const mha__operand
 {
     const mha_attn_desc *d = &plan->desc;
     const void *data = mha__operand_data(row, from);
-    if (!row->flag_name || !data == !is_flagged(d, row)) return MHA_OK; /* first: most rows of most calls */
+    if (!row->flag_name || !data == !is_flagged(d, row)) return MHA_OK; /* the most frequent case */
     const char *in = row->facts & MHA__BY_ALIGN ? "align" : row->facts & MHA__IS_RESULT ? "outputs" : "inputs";
     if (data)
         return mha__fail(err, MHA_ERR_ARG, "%s must be NULL without %s in desc.%s (got %p)", row->name, row->flag_name,

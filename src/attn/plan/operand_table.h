@@ -1,7 +1,7 @@
-/* operand_table.h - one row per operand of a call: flag, field, shape, element type and facts that the plan needs.
+/* operand_table.h - one row per operand of a call: flag, field, shape, element type and properties that the plan needs.
  *
  * Validation, binding, folding, the single-block path, the fast path of unmasked blocks, the gradients and
- * mha_attn_plan_describe use these rows. A new mask is one row here and one step in mask/mask.c. */
+ * mha_attn_plan_describe use these rows. A new mask is one row in this table and one step in mask/mask.c. */
 #ifndef MHA_ATTN_PLAN_OPERAND_TABLE_H
 #define MHA_ATTN_PLAN_OPERAND_TABLE_H
 
@@ -15,8 +15,8 @@ typedef enum mha__dimension {
     MHA__DIM_ENDS,        /* B + 1 */
     MHA__DIM_ROW_BATCH,   /* B, or 1 if the rows of all sequences are packed */
     MHA__DIM_KEY_BATCH,   /* B, or 1 if the keys of all sequences are packed */
-    MHA__DIM_STORES,      /* number of pages; without pages 1 if packed, else B */
-    MHA__DIM_STORED_KEYS, /* page_size, or Lk without pages */
+    MHA__DIM_STORES,      /* number of pages; if keys are not paged, 1 if packed, otherwise B */
+    MHA__DIM_STORED_KEYS, /* page_size; if keys are not paged, Lk */
     MHA__DIM_HEADS,       /* H */
     MHA__DIM_KV_HEADS,    /* Hkv */
     MHA__DIM_LISTED_HEADS,
@@ -62,14 +62,14 @@ enum {
     MHA__FOLDS = 1 << 6,        /* identical for all heads of a group, whose queries may then share a tile */
     MHA__FOLDS_ONE = 1 << 7,    /* per head, but one stride spans all heads if each has one query */
     MHA__SINGLE_BLOCK = 1 << 8, /* the single-block kernel supports it */
-    MHA__PER_HEAD_SUM = 1 << 9, /* its gradient is one sum per head */
+    MHA__PER_HEAD_SUM = 1 << 9, /* its gradient has one sum per head */
     MHA__IS_RESULT = 1 << 10,   /* the flag is one of desc.outputs */
 };
 
 typedef struct mha__operand_row {
-    const char *name; /* as in error messages */
+    const char *name; /* the name in error messages */
     size_t field;     /* offset in mha_attn_args, mha_attn_stats or mha_attn_grads */
-    uint32_t flag;    /* in desc.inputs or desc.outputs; 0 = none */
+    uint32_t flag;    /* a flag of desc.inputs or desc.outputs; 0 = none */
     const char *flag_name;
     mha__element element;
     mha__dimension shape[4];
@@ -93,7 +93,7 @@ extern const mha__operand_row mha__stats_rows[MHA__STATS_ROWS];           /* out
 extern const mha__operand_row mha__grad_input_rows[MHA__GRAD_INPUT_ROWS]; /* inputs in mha_attn_grads */
 extern const mha__operand_row mha__grad_rows[MHA__GRAD_ROWS];             /* outputs in mha_attn_grads */
 
-/* Returns the flags of desc.inputs whose rows have all `facts`; with 0, every flag. */
+/* Returns the flags of desc.inputs whose rows have all of `facts`; if facts is 0, all flags. */
 uint32_t mha__inputs_with(uint32_t facts);
 /* Returns every flag of desc.outputs that has a row. */
 uint32_t mha__output_flags(void);
@@ -104,15 +104,15 @@ const char *mha__input_flag_name(uint32_t flag);
 mha__stored mha__operand_stored(const mha__kernels *kernels, mha_dtype dtype);
 size_t mha__element_bytes(const mha_attn_plan *plan, mha__element element);
 int64_t mha__dimension_of(const mha_attn_plan *plan, mha__dimension dimension);
-/* Returns the operand of a row whose field lies in struct `from`. */
+/* Returns the operand of a row whose field is in struct `from`. */
 mha__operand mha__operand_at(const mha_attn_plan *plan, const mha__operand_row *row, const void *from);
-/* Returns the same as an output. */
+/* Returns the operand of a row as an output. */
 mha__result mha__result_at(const mha_attn_plan *plan, const mha__operand_row *row, void *from);
 /* Returns the pointer in the field of a row. */
 const void *mha__operand_data(const mha__operand_row *row, const void *from);
 /* True if the flag of a row is set and calls of this description read or write the operand. */
 bool mha__operand_is_used(const mha_attn_desc *desc, const mha__operand_row *row);
-/* Refuses a pointer without its flag, and NULL with it. */
+/* Rejects a pointer without its flag, and NULL with its flag. */
 mha_status mha__operand_check_flag(const mha_attn_plan *plan, const mha__operand_row *row, const void *from,
                                    mha_error *err);
 

@@ -1,19 +1,20 @@
 /* overlap.c - decides whether two views share a byte.
  *
- * A view is a box: its elements begin at begin + sum of n_i * stride_i, 0 <= n_i < count_i. Split both boxes along the
- * longest stride of either into copies of a smaller box. Only pairs of copies whose byte ranges meet matter, and such
- * pairs differ only in the number of strides between the copies. So the question for two boxes reduces to a few pairs
- * of smaller boxes, one per distance, down to two elements. Views with equal strides, such as packed rows, need one or
- * two distances per axis, whatever their lengths. */
+ * A view is a box: its elements begin at begin + sum of n_i * stride_i, 0 <= n_i < count_i. Both boxes are split along
+ * the longest stride of either into copies of a smaller box. Only pairs of copies whose byte ranges overlap matter, and
+ * such pairs differ only in the number of strides between the copies. The problem for two boxes thus reduces to a few
+ * pairs of smaller boxes, one per distance, and finally to two elements. Views with equal strides, such as packed rows,
+ * need one or two distances per axis, for any lengths. */
 #include "attn/plan/operand.h"
 
 #include "base/size.h"
 #include <stdlib.h>
 
-/* STEPS: after this many pairs of boxes, views whose strides have little in common are reported as overlapping. */
+/* STEPS: after this many pairs of boxes, views whose strides have no common pattern are reported as overlapping. */
 enum { AXES = 4, STEPS = 1 << 14 };
 
-/* Axes in bytes, by descending stride. span[n]: length from the first to after the last byte of axes n and later. */
+/* Axes in bytes, in order of descending stride. span[n] is the length of axes n and later, from the first to the last
+ * byte. */
 typedef struct box {
     int axes;
     int64_t stride[AXES], count[AXES], span[AXES + 1];
@@ -40,7 +41,7 @@ static box box_of(const mha__operand *o, size_t size)
     return b;
 }
 
-/* floor(x / by) for a positive `by`. */
+/* Returns floor(x / by) for a positive `by`. */
 static int64_t floor_div(int64_t x, int64_t by)
 {
     return x / by - (x % by < 0);
@@ -54,7 +55,7 @@ static bool boxes_meet(const box *x, int m, const box *y, int n, int64_t distanc
     const int64_t x_stride = m < x->axes ? x->stride[m] : 0, y_stride = n < y->axes ? y->stride[n] : 0;
     const int64_t stride = mha__max64(x_stride, y_stride);
     const int of_x = x_stride == stride, of_y = y_stride == stride;
-    /* the copy of x is `k` strides after the copy of y */
+    /* `k` is the number of strides from the copy of y to the copy of x */
     const int64_t least = of_y ? 1 - y->count[n] : 0, most = of_x ? x->count[m] - 1 : 0;
     const int64_t first = mha__max64(least, floor_div(distance - x->span[m + of_x], stride) + 1);
     const int64_t last = mha__min64(most, -floor_div(-(distance + y->span[n + of_y]), stride) - 1);
@@ -69,7 +70,7 @@ bool mha__operand_meet(const mha__operand *x, size_t x_size, const mha__operand 
     int steps = 0;
     if (mha__operand_is_empty(x) || mha__operand_is_empty(y)) return false;
     if (!mha__operand_bytes(x, x_size, &x_begin, &x_end) || !mha__operand_bytes(y, y_size, &y_begin, &y_end))
-        return true; /* refused by mha__operand_place */
+        return true; /* mha__operand_place rejects such operands */
     if (x_begin >= y_end || y_begin >= x_end) return false;
     const box a = box_of(x, x_size), b = box_of(y, y_size);
     return boxes_meet(&a, 0, &b, 0, (int64_t)y_begin - (int64_t)x_begin, &steps);

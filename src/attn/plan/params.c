@@ -1,4 +1,4 @@
-/* params.c - checks a description and fills in its defaults. Later code does not check again.
+/* params.c - checks a description and fills in its defaults. Later code does not repeat the checks.
  *
  * Invalid descriptions are detected before unsupported ones, so MHA_ERR_UNSUPPORTED implies that the description is
  * valid. */
@@ -21,7 +21,7 @@ static mha_status bad_int(mha_error *err, const char *field, int64_t value, cons
 
 /* ---- sizes ---- */
 
-_Static_assert((int)MHA_HEAD_DIM_MAX == (int)MHA__ROW_MAX, "kernels have room for the widest head");
+_Static_assert((int)MHA_HEAD_DIM_MAX == (int)MHA__ROW_MAX, "kernels must support the largest head_dim");
 
 mha_status mha__attn_check_width(const char *field, int64_t width, bool zero, mha_error *err)
 {
@@ -54,7 +54,7 @@ static mha_status check_longest(const mha_attn_desc *d, mha_error *err)
     return MHA_OK;
 }
 
-/* The size of a tensor must fit in a byte count. `names` lists its axes for the message. */
+/* The size of a tensor in bytes must not overflow. `names` lists its axes for the message. */
 static mha_status check_bytes(const char *names, const int64_t extent[4], mha_error *err)
 {
     size_t bytes;
@@ -65,7 +65,8 @@ static mha_status check_bytes(const char *names, const int64_t extent[4], mha_er
                      names, PTRDIFF_MAX, extent[0], extent[1], extent[2], extent[3]);
 }
 
-/* Masks and biases are checked at their broadcast shape, like probabilities, although they are never stored in it. */
+/* Masks and biases are checked at their broadcast shape, like probabilities, although they are never stored in this
+ * shape. */
 static mha_status check_products(const mha_attn_desc *d, mha_error *err)
 {
     const int64_t widest = mha__max64(d->head_dim, d->v_head_dim), rows = mha__max64(d->q_len, 1);
@@ -83,9 +84,9 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
     return mapped ? check_bytes("batch * heads * q_len * kv_len of probs or scores", map, err) : MHA_OK;
 }
 
-/* ---- numbers ---- */
+/* ---- real parameters ---- */
 
-/* True if x is finite in the kernels' type: f64 if `wide`, else f32. */
+/* True if x is finite in the kernels' type: f64 if `wide` is set, otherwise f32. */
 static bool is_finite(double x, bool wide)
 {
     return wide ? isfinite(x) : isfinite((float)x);
@@ -99,7 +100,7 @@ static mha_status check_numbers(const mha_attn_desc *d, mha_error *err)
     if (!is_finite(d->softcap, wide) || d->softcap < 0)
         return mha__fail(err, MHA_ERR_ARG, "softcap must be 0 (off) or positive and finite (got %g)", d->softcap);
     if (d->softcap > 0 &&
-        !is_finite(1 / d->softcap, wide)) /* scores are multiplied by its reciprocal, and a score may be 0 */
+        !is_finite(1 / d->softcap, wide)) /* scores are multiplied by the reciprocal, and a score may be 0 */
         return mha__fail(err, MHA_ERR_ARG, "softcap must be 0 or large enough for a finite 1 / softcap%s (got %g)",
                          wide ? "" : " in f32", d->softcap);
     if (!(d->dropout >= 0 && d->dropout <= 1))
@@ -128,8 +129,8 @@ static mha_status check_masks(const mha_attn_desc *d, mha_error *err)
     const bool comparable = !(d->inputs & MHA_ATTN_CU_SEQLENS) || !(d->inputs & MHA_ATTN_BLOCK_TABLE);
     if (d->align == MHA_ALIGN_UNSET && mha__attn_positional(d) && d->q_len != d->kv_len && comparable)
         return mha__fail(err, MHA_ERR_ARG,
-                         "align must be set where causal, window or slopes meet q_len = %" PRId64
-                         " and kv_len = %" PRId64 " (got MHA_ALIGN_UNSET)",
+                         "align must be set for causal, window or slopes with q_len = %" PRId64 " and kv_len = %" PRId64
+                         " (got MHA_ALIGN_UNSET)",
                          d->q_len, d->kv_len);
     const int64_t keys = d->max_kv_len ? d->max_kv_len : d->kv_len;
     if (d->keep_keys < 0 || d->keep_keys > keys)
@@ -151,8 +152,8 @@ mha_status mha__attn_check_dtype(const char *field, mha_dtype dtype, bool cache,
 static mha_status check_flags(const char *field, uint32_t value, uint32_t known, mha_error *err)
 {
     if ((value & ~known) == 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "%s must be a sum of flags without 0x%" PRIx32 " (got 0x%" PRIx32 ")", field,
-                     value & ~known, value);
+    return mha__fail(err, MHA_ERR_ARG, "%s must be a combination of flags without 0x%" PRIx32 " (got 0x%" PRIx32 ")",
+                     field, value & ~known, value);
 }
 
 /* Size fields that belong to an input must be 0 without its flag. */
@@ -188,7 +189,7 @@ static mha_status check_pages(const mha_attn_desc *d, mha_error *err)
 {
     if (!(d->inputs & MHA_ATTN_BLOCK_TABLE)) return MHA_OK;
     if (d->page_size < PAGE_SIZE_MIN || (d->page_size & (d->page_size - 1)) != 0)
-        return bad_int(err, "page_size", d->page_size, "a power of two, 16 or more");
+        return bad_int(err, "page_size", d->page_size, "a power of two of at least 16");
     if (d->pages < 0 || d->pages > INT32_MAX) return bad_int(err, "pages", d->pages, "from 0 to 2147483647");
     return MHA_OK;
 }
@@ -208,7 +209,7 @@ static mha_status check_head_list(const mha_attn_desc *d, mha_error *err)
                      d->listed_heads);
 }
 
-/* A list of heads or rows of maps requires an output that has maps. */
+/* A list of heads or rows for maps requires an output that has maps. */
 static mha_status check_map_list(const char *field, int64_t entries, uint32_t flag, const mha_attn_desc *d,
                                  mha_error *err)
 {
@@ -223,8 +224,8 @@ static mha_status check_map_list(const char *field, int64_t entries, uint32_t fl
                      field, entries);
 }
 
-/* The limit is far below overflow in sums of positions. MHA_ALIGN_BOTTOM_RIGHT and an unset align derive offsets from
- * the lengths of the whole call, which are unknown to a shard. */
+/* The limit prevents overflow in sums of positions. MHA_ALIGN_BOTTOM_RIGHT and an unset align derive offsets from the
+ * lengths of the whole call, which a shard does not know. */
 static mha_status check_shard(const mha_attn_desc *d, mha_error *err)
 {
     static const int64_t most = INT64_C(1) << 60;
@@ -244,7 +245,7 @@ static mha_status check_shard(const mha_attn_desc *d, mha_error *err)
                    "MHA_ALIGN_TOP_LEFT or MHA_ALIGN_OFFSETS with shard.row or shard.key");
 }
 
-/* A partial result enters the merge tree as one subtree, so its keys must be exactly one. */
+/* A partial result enters the merge tree as one subtree, so its keys must form exactly one subtree. */
 static mha_status check_partial(const mha_attn_desc *d, mha_error *err)
 {
     if (!(d->outputs & MHA_ATTN_PARTIAL) || mha__chunk_level(d->shard.key, d->kv_len) >= 0) return MHA_OK;
@@ -279,12 +280,12 @@ static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- what is not supported ---- */
+/* ---- unsupported descriptions ---- */
 
-/* `d` has its default types filled in. */
+/* `d` already has its default types filled in. */
 static mha_status check_supported(const mha_attn_desc *d, mha_error *err)
 {
-    static const char pair[] = "%s must be f64 exactly where dtype is (got %s with dtype %s)";
+    static const char pair[] = "%s must be f64 if and only if dtype is f64 (got %s with dtype %s)";
     if ((d->kv_dtype == MHA_F64) != (d->dtype == MHA_F64))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, pair, "kv_dtype", mha_dtype_name(d->kv_dtype),
                          mha_dtype_name(d->dtype));
@@ -295,11 +296,11 @@ static mha_status check_supported(const mha_attn_desc *d, mha_error *err)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "kv_dtype must be a floating type with MHA_ATTN_GRADS (got q8_0)");
     if ((d->outputs & MHA_ATTN_PARTIAL) && (d->inputs & MHA_ATTN_CU_SEQLENS))
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "inputs must be without MHA_ATTN_CU_SEQLENS with MHA_ATTN_PARTIAL (got 0x%" PRIx32 ")",
+                         "inputs must not contain MHA_ATTN_CU_SEQLENS with MHA_ATTN_PARTIAL (got 0x%" PRIx32 ")",
                          d->inputs);
     if ((d->outputs & MHA_ATTN_GRADS) && (d->inputs & MHA_ATTN_BLOCK_TABLE))
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "inputs must be without MHA_ATTN_BLOCK_TABLE with MHA_ATTN_GRADS (got 0x%" PRIx32 ")",
+                         "inputs must not contain MHA_ATTN_BLOCK_TABLE with MHA_ATTN_GRADS (got 0x%" PRIx32 ")",
                          d->inputs);
     return MHA_OK;
 }

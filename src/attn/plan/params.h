@@ -1,4 +1,4 @@
-/* params.h - checks descriptions and arguments, and fills in their defaults. No other file does. */
+/* params.h - checks of descriptions and arguments, which also fill in defaults. No other file checks them. */
 #ifndef MHA_ATTN_PLAN_PARAMS_H
 #define MHA_ATTN_PLAN_PARAMS_H
 
@@ -10,13 +10,13 @@
  * description, otherwise MHA_ERR_UNSUPPORTED for one that is not supported. */
 mha_status mha__attn_resolve(const mha_attn_desc *desc, mha_attn_desc *resolved, mha_error *err);
 
-/* Returns MHA_ERR_ARG naming the field unless `width` is 1 to MHA_HEAD_DIM_MAX, or 0 if `zero` is set. */
+/* Returns MHA_ERR_ARG with the field name unless `width` is from 1 to MHA_HEAD_DIM_MAX, or 0 if `zero` is set. */
 mha_status mha__attn_check_width(const char *field, int64_t width, bool zero, mha_error *err);
 
-/* Returns MHA_ERR_ARG naming the field unless `dtype` is the default, a floating type, or q8_0 with `cache`. */
+/* Returns MHA_ERR_ARG with the field name unless `dtype` is the default, a floating type, or q8_0 if `cache` is set. */
 mha_status mha__attn_check_dtype(const char *field, mha_dtype dtype, bool cache, mha_error *err);
 
-/* True if positions decide which keys a row attends to. */
+/* True if the keys that a row attends to depend on its position. */
 bool mha__attn_positional(const mha_attn_desc *resolved);
 
 /* Checks the arguments of a call and copies them with all strides filled in. The plan needs a workspace of `need`
@@ -24,19 +24,19 @@ bool mha__attn_positional(const mha_attn_desc *resolved);
 mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace, size_t workspace_bytes,
                           size_t need, mha__call *call, mha_error *err);
 
-/* The same for a call of the backward pass. */
+/* Same as mha__attn_bind for a call of the backward pass. */
 mha_status mha__attn_bind_grads(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
                                 void *workspace, size_t workspace_bytes, size_t need, mha__bwd_call *call,
                                 mha_error *err);
 
-/* The checks that forward and backward share: all inputs except gradients, and the workspace. */
+/* Performs the checks that forward and backward share: all inputs except gradients, and the workspace. */
 mha_status mha__attn_bind_inputs(const mha_attn_plan *plan, const mha_attn_args *args, mha__call *call, mha_error *err);
 mha_status mha__attn_check_workspace(const void *workspace, size_t bytes, size_t need, mha_error *err);
 
 /* Checks lengths, packing and the list of heads (lengths.c). */
 mha_status mha__bind_lengths(mha__call *call, mha_error *err);
 
-/* Lists the inputs of a call: q, k, v, then those that its description names. Returns their number. */
+/* Lists the inputs of a call: q, k, v, then the inputs that its description names. Returns their number. */
 typedef struct mha__input {
     mha__operand operand;
     size_t size;

@@ -6,8 +6,9 @@
 #include "kernel/kernel.h"
 #include "mha/attn_grads.h"
 
-/* Sizes that determine the order of sums, and with it the rounding of results: they never change with threads, batch or
- * lengths. Only MHA__LEVELS is a mere limit. MHA_ATTN_CHUNK (attn.h) is one of them, a multiple of MHA__KEY_BLOCK. */
+/* Sizes that determine the order of sums, and with it the rounding of results. They never depend on threads, batch or
+ * lengths. MHA_ATTN_CHUNK (attn.h), a multiple of MHA__KEY_BLOCK, is another such size. Only MHA__LEVELS is just a
+ * limit. */
 enum {
     MHA__TILE_Q = 128, /* queries per task; a multiple of every kernel's nr */
     MHA__LEVELS = 54   /* levels of the merge tree: enough for 2^63 / MHA_ATTN_CHUNK leaves */
@@ -18,8 +19,8 @@ typedef struct mha__stored {
     mha_dtype dtype;
     size_t size; /* bytes per element, or per block of q8_0 */
     int type;    /* an mha__half for kernels that read the stored type directly; -1 for the kernels' real */
-    /* mha__kernels.widen and narrow for this type. Both NULL for the kernels' real; narrow also NULL for q8_0, which is
-     * only read. */
+    /* mha__kernels.widen and narrow for this type. Both are NULL if it is the kernels' real; narrow is also NULL for
+     * q8_0, which is only read. */
     void (*widen)(int64_t rows, int64_t n, const void *src, int64_t row_stride, int64_t col_stride, void *dst,
                   int64_t dst_stride);
     void (*narrow)(int64_t rows, int64_t n, const void *src, int64_t src_stride, void *dst, int64_t row_stride,
@@ -28,12 +29,12 @@ typedef struct mha__stored {
 
 /* The division and memory of the backward pass; see backward_plan.c. */
 typedef struct mha__bwd_plan {
-    int64_t tasks, parts;       /* tasks: (batch, key/value head, part of the rows); parts per key/value head */
-    int workers;                /* workers with scratch memory: at most one per thread and per task */
-    int64_t slots;              /* tasks that hold dk and dv sums at the same time, if parts is 1 */
-    bool head_sums;             /* dslopes, dsinks or dgates need one sum per head */
-    int64_t q_stride, v_stride; /* row strides for D and Dv elements, rounded up to whole panels */
-    int64_t key_rows;           /* rows of the dk and dv sums */
+    int64_t tasks, parts; /* number of tasks (batch, key/value head, part of the rows); parts per key/value head */
+    int workers;          /* workers with scratch memory: at most one per thread and per task */
+    int64_t slots;        /* tasks that hold dk and dv sums at the same time, if parts is 1 */
+    bool head_sums;       /* whether dslopes, dsinks or dgates need one sum per head */
+    int64_t q_stride, v_stride;            /* row strides for D and Dv elements, rounded up to whole panels */
+    int64_t key_rows;                      /* rows of the dk and dv sums */
     size_t worker_bytes, key_bytes, bytes; /* bytes per worker, of the dk and dv sums, and in total */
 } mha__bwd_plan;
 
@@ -46,22 +47,22 @@ struct mha_attn_plan {
     const mha__kernels *kernels;
     const mha__pairs *pairs; /* the bf16 pair kernels if q, k and v are bf16, else NULL */
     mha__stored q, kv, bias; /* storage types; out is stored like q */
-    int few;                 /* tiles of at most this many rows use the few-query kernels */
+    int few;                 /* tiles of up to this many rows use the few-query kernels */
     bool folded;             /* the queries of all heads of a group are the rows of one tile */
-    const char *unfolded;    /* why they are not; NULL if folded */
-    int64_t heads, rows;     /* of the tile grid: computed heads and q_len; if folded, kv_heads and rows of a group */
-    int64_t group;           /* grid heads per key/value head, if all heads are computed */
-    int64_t tiles;       /* tiles of rows per batch and head; for packed sequences, at most this many for all of them */
-    int64_t tasks;       /* tiles times grid heads, times batch unless sequences are packed */
-    int64_t parts;       /* parts of the keys, each a separate task; 1 if there are enough tiles */
-    int64_t part_chunks; /* chunks per part: a power of two, so that a part is a subtree of the merge tree */
-    size_t part_bytes;   /* bytes of the partial result of one part */
-    int64_t together;    /* consecutive heads that process the same part: those of a group */
-    bool one_block;      /* all keys form one block, and one kernel call computes a tile: forward_single_block.c */
-    int workers;         /* threads that may take part; 1 if the work is too small to wake others */
-    int levels;          /* partial results that may wait to be merged */
-    int64_t o_stride;    /* row stride of a partial result: Dv rounded up to whole panels */
-    bool packed;         /* rows of all sequences are packed; keys too, unless they are in pages */
+    const char *unfolded;    /* why the queries are not folded; NULL if they are */
+    int64_t heads, rows;     /* tile grid: computed heads and q_len; if folded, kv_heads and rows per group */
+    int64_t group;           /* grid heads per key/value head if all heads are computed */
+    int64_t tiles;           /* tiles per batch and head; for packed sequences, the maximum for all of them */
+    int64_t tasks;           /* tiles times grid heads, times batch unless sequences are packed */
+    int64_t parts;           /* parts of the keys, each a separate task; 1 if there are enough tiles */
+    int64_t part_chunks;     /* chunks per part: a power of two, so that a part is a subtree of the merge tree */
+    size_t part_bytes;       /* bytes of the partial result of one part */
+    int64_t together;        /* number of consecutive heads that process the same part: the heads of a group */
+    bool one_block;          /* all keys form one block, and one kernel call computes a tile: forward_single_block.c */
+    int workers;             /* maximum number of threads used; 1 if the work is too small to wake other threads */
+    int levels;              /* maximum number of partial results that wait to be merged */
+    int64_t o_stride;        /* row stride of a partial result: Dv rounded up to whole panels */
+    bool packed;             /* the rows of all sequences are packed; so are the keys, unless they are paged */
     bool packed_keys;
     bool positional;     /* causal or windowed: rows have positions */
     bool scored;         /* an input changes single scores or masks single keys */
@@ -84,13 +85,14 @@ typedef struct mha__bwd_call {
     mha_attn_grads grads; /* with all strides filled in */
 } mha__bwd_call;
 
-/* Number of keys whose received mass is summed at once for one head: those of all sequences if they share a head. */
+/* Returns the number of keys whose received mass is summed at once for one head: the keys of all sequences if they
+ * share a head. */
 static inline int64_t mha__received_keys(const mha_attn_plan *plan)
 {
     return plan->desc.kv_len * (plan->packed && !plan->packed_keys ? plan->desc.batch : 1);
 }
 
-/* Number of rows and keys of sequence b, before q_lens and kv_lens apply. */
+/* Return the number of rows and keys of sequence b, before q_lens and kv_lens apply. */
 static inline int64_t mha__rows_of(const mha__call *call, int64_t b)
 {
     const int64_t *cu = call->args.cu_seqlens_q;
@@ -108,13 +110,14 @@ static inline int64_t mha__query_of(const mha_attn_plan *plan, int64_t row)
     return plan->folded ? row % plan->desc.q_len : row;
 }
 
-/* Distance between the heads of a folded group in a view of the call, in elements; see bind_args.c. */
+/* Returns the distance between the heads of a folded group in a view of the call, in elements; see bind_args.c. */
 static inline int64_t mha__folded_stride(const mha_attn_plan *plan, const int64_t stride[4])
 {
     return stride[1] / (plan->desc.heads / plan->desc.kv_heads);
 }
 
-/* Returns the level of the subtree of the merge tree that begins at `key` and holds `keys` keys; -1 if none does. */
+/* Returns the level of the subtree of the merge tree that covers exactly the `keys` keys from `key` on; -1 if there is
+ * none. */
 static inline int mha__chunk_level(int64_t key, int64_t keys)
 {
     int level = 0;
@@ -123,8 +126,8 @@ static inline int mha__chunk_level(int64_t key, int64_t keys)
     return key % MHA_ATTN_CHUNK || key / MHA_ATTN_CHUNK % (INT64_C(1) << level) ? -1 : level;
 }
 
-/* With parts, a work item is one part of one task. Heads of a group take the same part consecutively, so that the
- * second head finds its keys in the cache. */
+/* If a plan has parts, a work item is one part of one task. The heads of a group process the same part consecutively,
+ * so that the second head finds its keys in the cache. */
 static inline void mha__item_split(const mha_attn_plan *plan, int64_t item, int64_t *task, int64_t *part)
 {
     const int64_t heads = plan->together, items = plan->parts * heads, within = item % items;
@@ -137,7 +140,7 @@ static inline int64_t mha__item_of(const mha_attn_plan *plan, int64_t task, int6
     return (task / heads * plan->parts + part) * heads + task % heads;
 }
 
-/* Operations without masking; for packed sequences, assuming equal lengths. */
+/* Returns the operations without masking; for packed sequences, assumes equal lengths. */
 static inline double mha__plan_flops(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -146,7 +149,7 @@ static inline double mha__plan_flops(const mha_attn_plan *plan)
            (double)(d->head_dim + d->v_head_dim);
 }
 
-/* Address of element [b, h, i, j] of a view. */
+/* Returns the address of element [b, h, i, j] of a view. */
 static inline const void *mha__at(const mha_cview *v, size_t size, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     const int64_t element = b * v->stride[0] + h * v->stride[1] + i * v->stride[2] + j * v->stride[3];
@@ -158,7 +161,7 @@ static inline void *mha__at_out(const mha_view *v, size_t size, int64_t b, int64
     return (char *)v->data + element * (int64_t)size;
 }
 
-/* Restricts a packed view to the sequence that begins `rows` rows after its start. Absent views stay absent. */
+/* Restricts a packed view to the sequence that begins at row `rows` of the view. Absent views stay absent. */
 static inline void mha__skip_rows(mha_cview *view, size_t size, int64_t rows)
 {
     if (view->data) view->data = mha__at(view, size, 0, 0, rows, 0);
@@ -170,7 +173,7 @@ static inline void mha__skip_rows_out(mha_view *view, size_t size, int64_t rows)
     view->stride[0] = 0;
 }
 
-/* Element n of an array of f32 or f64 (`size` bytes each). */
+/* Returns element n of an array of f32 or f64 (`size` bytes each). */
 static inline double mha__real_at(const void *reals, int64_t n, size_t size)
 {
     return size == sizeof(double) ? ((const double *)reals)[n] : (double)((const float *)reals)[n];
@@ -183,7 +186,7 @@ static inline void mha__put_real(void *reals, int64_t n, size_t size, double val
         ((float *)reals)[n] = (float)value;
 }
 
-/* The slope, sink or gate of head h of sequence b. */
+/* Returns the slope, sink or gate of head h of sequence b. */
 static inline double mha__per_head(const mha__call *call, const mha_cview *view, int64_t b, int64_t h)
 {
     const size_t size = call->plan->kernels->real_size;

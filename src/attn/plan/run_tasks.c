@@ -13,7 +13,7 @@ typedef struct shared_tasks {
     int64_t count;
     _Atomic int64_t next;
     const char *caller;
-    mha_status status; /* written by the caller's thread only, as *err is */
+    mha_status status; /* written only by the caller's thread, like *err */
     mha_error *err;
 } shared_tasks;
 

@@ -1,4 +1,5 @@
-/* scratch.c - one function both counts and lays out the scratch memory, so that the two cannot differ. */
+/* scratch.c - the layout of scratch memory. The same function counts the bytes and assigns the addresses, so that the
+ * two always agree. */
 #include "attn/plan/scratch.h"
 
 #include "attn/plan/kv_fetch.h"
@@ -30,7 +31,7 @@ size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *s
     const int64_t nr = plan->kernels->nr, panel = MHA__KEY_BLOCK * nr;
     const int64_t gathered = mha__pages_gathered(&plan->desc) ? MHA__KEY_BLOCK : 0;
     size_t used = 0;
-    /* Pairs of bf16 pad head_dim to a multiple of the step, so a small head_dim takes more bytes than as floats. */
+    /* Pairs of bf16 pad head_dim to a multiple of the step, so a small head_dim can take more bytes than f32 would. */
     const int64_t depth = plan->pairs ? mha__round_up(d->head_dim, plan->pairs->step) : d->head_dim;
     scratch->q = mha__carve(base, &used, depth * MHA__TILE_Q, size);
     scratch->folded =

@@ -1,7 +1,7 @@
-/* scratch.h - the scratch memory of a worker. The workspace of a call holds plan->workers such areas.
+/* scratch.h - the scratch memory of a worker. The workspace of a call contains plan->workers such areas.
  *
- * q         Q^T of the tile: tile / nr panels [D][nr]
- *   folded    Q of the heads of a group, stacked, with more than one query
+ *   q         Q^T of the tile: tile / nr panels [D][nr]
+ *   folded    Q of the heads of a group, stacked, if they have more than one query
  *   s         S^T of one block: a panel [MHA__KEY_BLOCK][nr]
  *   extra     bias or keep of that block, same shape
  *   wide      the block of K, rows of Q or rows of the result as reals (16-bit types only)
@@ -16,17 +16,17 @@
  *   lo, hi, prefix        keys that each row may attend to (mask.h)
  *   moments, row_sums, top_keys, received   for statistics and on_rows only: 5 elements per lane; sums per row of the
  *             tile; the list [TILE_Q][top_keys] of each row; one element per key
- *   shown     a panel of rows of probabilities, consecutive: nr rows of max_kv_len (on_rows only)
- *   partial   the current chunk and those that wait to be merged: max, sum and o, levels + 1 times
+ *   shown     a panel of rows of probabilities, contiguous: nr rows of max_kv_len (on_rows only)
+ *   partial   the current chunk and the chunks that wait to be merged: max, sum and o, levels + 1 times
  *
- * Every piece begins on a cache line. */
+ * Every area begins on a cache line. */
 #ifndef MHA_ATTN_PLAN_SCRATCH_H
 #define MHA_ATTN_PLAN_SCRATCH_H
 
 #include "attn/plan/plan.h"
 #include "base/size.h"
 
-/* The statistics of one row over the keys so far; see mha__moments. */
+/* The statistics of one row over the keys processed so far; see mha__moments. */
 typedef struct mha__row_sums {
     double total, depth, reach, peak;
     int64_t where;
@@ -51,8 +51,8 @@ typedef struct mha__scratch {
     mha__partial partial[MHA__LEVELS + 1];
 } mha__scratch;
 
-/* Reserves `count` elements of `size` bytes from the next cache line on; with `base` NULL only adds to `used`. Sizes
- * are bounded by MHA_HEAD_DIM_MAX and the constants of plan.h. */
+/* Reserves `count` elements of `size` bytes, starting at the next cache line; if `base` is NULL, only adds to `used`.
+ * MHA_HEAD_DIM_MAX and the constants of plan.h limit the sizes. */
 static inline void *mha__carve(char *base, size_t *used, int64_t count, size_t size)
 {
     enum { LINE = 64 };
@@ -61,12 +61,12 @@ static inline void *mha__carve(char *base, size_t *used, int64_t count, size_t s
     return piece;
 }
 
-/* Lays out all pieces from `base` on and returns their size in bytes; with base NULL only counts. Uses kernels, levels,
- * o_stride and desc of the plan. */
+/* Lays out all areas from `base` on and returns their size in bytes; if base is NULL, only counts the bytes. Uses
+ * kernels, levels, o_stride and desc of the plan. */
 size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *scratch);
 
-/* The same for the partial result of one part of the keys. The workspace holds one per task and part, after the scratch
- * memory of the workers. */
+/* Same as mha__scratch_carve for the partial result of one part of the keys. The workspace contains one per task and
+ * part, after the scratch memory of the workers. */
 size_t mha__part_carve(const mha_attn_plan *plan, char *base, mha__partial *part);
 
 #endif

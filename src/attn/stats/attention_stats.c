@@ -1,5 +1,5 @@
-/* attention_stats.c - see attention_stats.h. Sums within a block use the type of the problem; sums over blocks and rows
- * use double. */
+/* attention_stats.c - see attention_stats.h. Sums within a block have the type of the kernels; sums over blocks and
+ * rows are double. */
 #include "attn/stats/attention_stats.h"
 
 #include "attn/plan/operand_table.h"
@@ -62,7 +62,8 @@ void mha__stats_open_tile(const mha__call *call, const mha__scratch *scratch, co
         scratch->top_keys[n] = (mha__top_key){0, -1};
 }
 
-/* Inserts a key into a row's list, greatest probability first, after equal ones; the last entry drops out. */
+/* Inserts a key into a row's list in descending order of probability, after equal entries; the last entry is
+ * dropped. */
 static void insert_key(mha__top_key *list, int64_t count, double prob, int64_t key)
 {
     int64_t n = count - 1;
@@ -80,7 +81,7 @@ static void add_top(const mha__kernels *k, mha__top_key *list, int64_t count, in
         insert_key(list, count, mha__real_at(s, j * k->nr + lane, k->real_size), first + j);
 }
 
-/* Adds the panel's sums to those of its rows. */
+/* Adds the sums of a panel to the sums of its rows. */
 static void add_panel(const mha__call *call, const mha__scratch *x, int64_t rows, int64_t row, int64_t start,
                       int64_t first, int64_t keys, const void *s)
 {
@@ -116,7 +117,7 @@ void mha__stats_receive(const mha__call *call, const mha__scratch *x, int64_t fi
     if (call->stats.received.data) call->plan->kernels->mass(keys, lanes, probs, x->received + call->first_key + first);
 }
 
-/* - sum of p ln p = sum of p (max - s) + ln(sum) * sum of p. With a sink, the p sum to less than 1. */
+/* The entropy - sum of p ln p equals sum of p (max - s) + ln(sum) * sum of p. With a sink, the sum of p is below 1. */
 double mha__stats_entropy(const mha__row_sums *sums, double sum)
 {
     static const double BITS_PER_NAT = 1.4426950408889634;

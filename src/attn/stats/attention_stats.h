@@ -1,9 +1,9 @@
 /* attention_stats.h - statistics of rows and keys from the tiles of the forward pass, in memory that grows with L.
  *
- * Once the maximum and sum of a tile's rows are final, its scores are computed again, block by block. Each panel is
- * summed here as it becomes probabilities. The sums of a row run over its keys in ascending order, block by block, so
- * they do not depend on the tile. The mass that a key receives is summed over all rows of a head; if it is
- * requested, a task is a whole head with its tiles in order. */
+ * Once the maximum and sum of a tile's rows are final, its scores are recomputed block by block. This module sums each
+ * panel when it becomes probabilities. The sums of a row add its keys in ascending order, block by block, so they do
+ * not depend on the tile. The mass that a key receives is summed over all rows of a head. If it is requested, a task is
+ * therefore a whole head, with its tiles in order. */
 #ifndef MHA_ATTN_STATS_ATTENTION_STATS_H
 #define MHA_ATTN_STATS_ATTENTION_STATS_H
 
@@ -19,21 +19,22 @@ bool mha__stats_receives(const mha__call *call);
 void mha__stats_open_head(const mha__call *call, const mha__scratch *scratch);
 void mha__stats_close_head(const mha__call *call, const mha__scratch *scratch, int64_t head);
 
-/* Begin and end the sums over one tile. `result` is the partial result of `rows`; inverse is in scratch memory. */
+/* Begin and end the sums over one tile. `result` is the partial result of `rows`; 1 / sum is in `inverse` of the
+ * scratch memory. */
 void mha__stats_open_tile(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows);
 void mha__stats_close_tile(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows,
                            const mha__partial *result);
 
-/* Processes one panel of the tile, its rows from `row` on, for keys [first, first + keys) of the block at `start`:
- * converts the scores in s to probabilities, as kernels->probs does, and adds them to the sums of their rows. */
+/* Processes one panel of the tile, starting at row `row`, for keys [first, first + keys) of the block at `start`.
+ * Converts the scores in s to probabilities, as kernels->probs does, and adds them to the sums of their rows. */
 void mha__stats_panel(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, int64_t row,
                       int64_t start, int64_t first, int64_t keys, const void *max, void *s);
 
-/* Adds a panel of probabilities to the mass received by its keys. */
+/* Adds a panel of probabilities to the received mass of its keys. */
 void mha__stats_receive(const mha__call *call, const mha__scratch *scratch, int64_t first, int64_t keys, int64_t lanes,
                         const void *probs);
 
-/* Returns the entropy of a row with these sums, in bits. `sum` is the sum of its weights before normalization. */
+/* Returns the entropy in bits of a row with these sums. `sum` is the sum of its weights before normalization. */
 double mha__stats_entropy(const mha__row_sums *sums, double sum);
 
 #endif

@@ -1,12 +1,12 @@
-/* requested_maps.c - see requested_maps.h. Lists are short and are searched linearly. Heads and rows that they omit are
- * never computed. */
+/* requested_maps.c - see requested_maps.h. Lists are short, so they are searched linearly. Heads and rows that are not
+ * listed are never computed. */
 #include "attn/stats/requested_maps.h"
 
 #include "attn/plan/map_lists.h"
 
 enum { LISTS = MHA_ATTN_MAP_HEADS | MHA_ATTN_MAP_ROWS };
 
-/* Number of heads in the maps, and the head of out that map head n shows. */
+/* Return the number of heads in the maps, and the head of out that head n of the maps corresponds to. */
 static int64_t heads_of(const mha__call *call)
 {
     const mha_attn_desc *d = &call->plan->desc;
@@ -18,7 +18,7 @@ static int64_t head_of(const mha__call *call, int64_t n)
     return call->plan->desc.inputs & MHA_ATTN_MAP_HEADS ? call->args.map_heads[n] : n;
 }
 
-/* Index of map row `n` among `rows`; -1 if it is not one of them. */
+/* Returns the index of map row `n` within `rows`; -1 if `rows` does not contain it. */
 static int64_t lane_of(const mha__call *call, const mha__rows *rows, int64_t n)
 {
     const int64_t entry = mha__map_row(call, rows->b, n);
@@ -45,7 +45,7 @@ bool mha__maps_want_row(const mha__call *call, const mha__rows *rows, int64_t la
     return mha__maps_want(call, &one);
 }
 
-/* Writes to head `head` of the map. */
+/* Writes a panel to head `head` of the map. */
 static void write_head(const mha__call *call, const mha_view *map, const mha__rows *rows, int64_t head, int64_t start,
                        int64_t keys, const void *s)
 {

@@ -8,10 +8,10 @@
 /* True if a map of any of these rows is requested. */
 bool mha__maps_want(const mha__call *call, const mha__rows *rows);
 
-/* True if a map of row `lane` of them is requested. */
+/* True if a map of row `lane` of `rows` is requested. */
 bool mha__maps_want_row(const mha__call *call, const mha__rows *rows, int64_t lane);
 
-/* Writes a panel `s` of the rows, keys [start, start + keys), to its places in `map`. */
+/* Writes a panel `s` of `rows` and keys [start, start + keys) to its positions in `map`. */
 void mha__maps_write(const mha__call *call, const mha_view *map, const mha__rows *rows, int64_t start, int64_t keys,
                      const void *s);
 

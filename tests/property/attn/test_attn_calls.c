@@ -199,7 +199,7 @@ static const bad_call bad_calls[] = {
     {"lse must not overlap v", "v", lse_is_v},
     {"probs must not overlap q", "q", probs_are_q},
     {"probs must not overlap lse", "lse", probs_are_lse},
-    {"out must not overlap k; it may be exactly q, nothing else", "k", out_is_k},
+    {"out must not overlap k; the only permitted overlap is exactly q", "k", out_is_k},
     {"out must not overlap v", "v", out_is_v},
     {"out", "q", out_is_part_of_q},
     {"out.stride[0]", "0", out_broadcasts},
@@ -554,7 +554,7 @@ static void test_describe_wording(void **state)
     d.q_len = 128;
     d.outputs = MHA_ATTN_GRADS;
     check_said(ctx, &d, 0, "1 tile in 1 part", "tiles in");
-    check_said(ctx, &d, 0, "1 task of a head group's rows in 1 part on up to 1 thread,", "tasks");
+    check_said(ctx, &d, 0, "1 task, rows of a head group in 1 part, on up to 1 thread,", "tasks");
     mha_ctx_free(ctx);
 }
 
@@ -596,15 +596,15 @@ static void test_describe_few(void **state)
         check_said(ctx, &d, 0, "not taken: fwd_few: too many rows in a tile\n", "kernel: fwd_few");
         check_said(ctx, &d, 1, "\"tiles\": \"none\", \"needs\": \"stride[3] = 1 of k and v\"", "fwd_few\", \"few");
         d.q_len = 129;
-        check_said(ctx, &d, 0, "(here the last of each head)", "kernel: fwd_few");
+        check_said(ctx, &d, 0, "(here the last tile of each head)", "kernel: fwd_few");
         d.q_len = few, d.kv_heads = 2;
-        check_said(ctx, &d, 0, "4 tiles, each of all heads of a group,", "not taken: heads of a group as one tile");
+        check_said(ctx, &d, 0, "4 tiles, each with all heads of a group,", "not taken: heads of a group as one tile");
         d.kv_heads = d.heads;
         d.dtype = MHA_F64, d.q_len = 1;
         check_said(ctx, &d, 0, "not taken: fwd_few: this ISA has no kernels for few rows\n", "few rows: ");
         d.dtype = MHA_F32, d.inputs = MHA_ATTN_CU_SEQLENS;
         d.q_len = d.kv_len = 200;
-        check_said(ctx, &d, 0, "(here those of short sequences)", "kernel: fwd_few");
+        check_said(ctx, &d, 0, "(here the tiles of short sequences)", "kernel: fwd_few");
         d.max_q_len = few;
         check_said(ctx, &d, 0, "(here all)", "kernel: fwd_tiled");
     }

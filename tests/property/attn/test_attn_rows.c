@@ -296,7 +296,7 @@ static void test_described(void **state)
     mha_attn_plan_describe(plan, 1, text, sizeof text);
     assert_non_null(strstr(text, "\"on_rows\": true"));
     mha_attn_plan_describe(plan, 0, text, sizeof text);
-    assert_non_null(strstr(text, "written: out, on_rows; the scores of their rows are computed once more"));
+    assert_non_null(strstr(text, "written: out, on_rows; the scores of these rows are computed a second time"));
     mha_attn_plan_free(plan);
 }
 

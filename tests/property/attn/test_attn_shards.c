@@ -323,7 +323,7 @@ static void test_refused_partial(void **state)
     a.count = 1;
     a.partial.data = rows[0] + 1;
     assert_int_equal(mha_attn_merge_partials(NULL, &a, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "partial must not overlap parts[0].rows; it may be exactly it");
+    assert_string_equal(err.message, "partial must not overlap parts[0].rows, unless it is exactly the same view");
     a.partial.data = out;
     a.out.data = out + 2;
     assert_int_equal(mha_attn_merge_partials(NULL, &a, &err), MHA_ERR_ARG);
@@ -347,7 +347,7 @@ static void test_refused_parts(void **state)
                  "parts[0] must be one whole subtree of 1024-key chunks (got 3072 keys from key 0); see "
                  "mha_attn_subtree");
     refuse_parts((mha_attn_partial[]){{at, 0, 1024}, {at, 2048, 10}}, 2,
-                 "parts[1].key must be the end of the part before it, 1024 (got 2048)");
+                 "parts[1].key must be the end of the previous part, 1024 (got 2048)");
     refuse_parts((mha_attn_partial[]){{at, 0, INT64_MAX}}, 1,
                  "parts[0] must be one subtree of 1024-key chunks (got 9223372036854775807 keys from key 0); see "
                  "mha_attn_subtree");
