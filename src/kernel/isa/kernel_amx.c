@@ -1,5 +1,5 @@
-/* kernel_amx.c - attention and the dense product on bf16 with AMX tiles. All other functions are those of
- * kernel_avx512.c, which also defines the table. Empty on other architectures. */
+/* kernel_amx.c - attention and the dense product on bf16 with AMX tiles. kernel_avx512.c contains all other functions
+ * and defines the table. Empty on other architectures. */
 #if defined(__x86_64__)
 #define MHA_SUFFIX f32_amx
 #include "kernel/common.inc"

@@ -1,5 +1,5 @@
-/* kernel_avx512.c - the f32 kernels, compiled for AVX-512 F, BW, DQ and VL. Also defines the tables of the levels
- * above, which add their own products of bf16 pairs. Empty on other architectures. */
+/* kernel_avx512.c - the f32 kernels, compiled for AVX-512 F, BW, DQ and VL. Also defines the tables of avx512bf16 and
+ * amx, which add their own products of bf16 pairs. Empty on other architectures. */
 #if defined(__x86_64__)
 #define MHA_SUFFIX f32_avx512
 #define MHA_ISA_NAME "avx512"

@@ -1,5 +1,5 @@
-/* kernel_avx512bf16.c - attention and the dense product on bf16 by VDPBF16PS. All other functions are those of
- * kernel_avx512.c, which also defines the table. Empty on other architectures. */
+/* kernel_avx512bf16.c - attention and the dense product on bf16 by VDPBF16PS. kernel_avx512.c contains all other
+ * functions and defines the table. Empty on other architectures. */
 #if defined(__x86_64__)
 #define MHA_SUFFIX f32_avx512bf16
 #include "kernel/common.inc"
@@ -12,7 +12,7 @@
 #endif
 #include "kernel/simd/simd_avx512.h"
 
-/* Returns c + a b on pairs of bf16. Inline assembly, because clang 16 crashes on the intrinsic with a broadcast
+/* Returns c + a b on pairs of bf16. Uses inline assembly, because clang 16 crashes on the intrinsic with a broadcast
  * operand. */
 static MHA_INLINE vf v_fma_pairs(vf a, vf b, vf c)
 {

@@ -1,4 +1,4 @@
-/* kernel_scalar_f64.c - the f64 kernels in plain C, for any CPU: the reference that `mha verify` compares with. */
+/* kernel_scalar_f64.c - the f64 kernels in plain C, for any CPU; the reference for the comparisons of `mha verify`. */
 #define MHA_DOUBLE
 #define MHA_SUFFIX f64_scalar
 #define MHA_ISA_NAME "scalar"

@@ -1,11 +1,12 @@
-/* simd_avx2.h - the vector operations on AVX2 with FMA: 8 floats. simd_scalar.h describes each operation. */
+/* simd_avx2.h - the vector operations on AVX2 with FMA: 8 floats. See simd_scalar.h for the description of each
+ * operation. */
 #ifndef MHA_KERNEL_SIMD_SIMD_AVX2_H
 #define MHA_KERNEL_SIMD_SIMD_AVX2_H
 
 typedef float real;
 typedef __m256 vf;
 typedef __m256 vm;
-/* 12 accumulators, 2 vectors of B and a broadcast of A leave 1 of the 16 registers. */
+/* 12 accumulators, 2 vectors of B and a broadcast of A leave 1 of the 16 registers free. */
 enum { VL = 8, NV = 2, NR = NV * VL, MR = 6 };
 #define FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #define FOR_VECS(X, r) X(r, 1) X(r, 2)
@@ -22,7 +23,7 @@ static MHA_INLINE void v_store(real *p, vf x)
 {
     _mm256_storeu_ps(p, x);
 }
-/* Returns a mask with all ones in the first n of 8 lanes. */
+/* Returns a mask whose first n of 8 lanes are all ones. */
 static MHA_INLINE __m256i v_first(int n)
 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -134,8 +135,8 @@ static MHA_INLINE vf v_split(vf x, vf *e)
 #define MHA_EXP_TABLE
 enum { EXP_BITS = 3 };
 static const float EXP_SQUARE = 0.50006479f, EXP_CUBIC = 0.166642979f;
-/* The integer part of n is added to the exponent bits. The addition also adds the last three bits of n, which are
- * therefore subtracted from each table entry beforehand. The result for x far below 0 or NaN does not matter. */
+/* The integer part of n is added to the exponent bits. The addition also adds the last three bits of n, which each
+ * table entry therefore compensates by subtraction. The result does not matter if x is far below 0 or NaN. */
 static MHA_INLINE vf v_exp2(vf index, vf n)
 {
     const __m256i table = _mm256_setr_epi32(0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a,
@@ -148,7 +149,7 @@ static MHA_INLINE vf v_fma_unless_below(vf a, vf b, vf c, vf x, real low)
 {
     return _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(low), _CMP_LT_OQ), _mm256_fmadd_ps(a, b, c));
 }
-/* Each word is in a lane of 64 bits, whose upper half is arbitrary because the multiplication ignores it. */
+/* Each word is in a 64-bit lane, whose upper half is arbitrary because multiplications ignore it. */
 typedef struct vw {
     __m256i even, odd;
 } vw;

@@ -1,11 +1,12 @@
-/* simd_avx512.h - the vector operations on AVX-512 F, BW, DQ, VL: 16 floats. simd_scalar.h describes each operation. */
+/* simd_avx512.h - the vector operations on AVX-512 F, BW, DQ, VL: 16 floats. See simd_scalar.h for the description of
+ * each operation. */
 #ifndef MHA_KERNEL_SIMD_SIMD_AVX512_H
 #define MHA_KERNEL_SIMD_SIMD_AVX512_H
 
 typedef float real;
 typedef __m512 vf;
 typedef __mmask16 vm;
-/* 24 accumulators, 2 vectors of B and a broadcast of A leave 5 of the 32 registers. */
+/* 24 accumulators, 2 vectors of B and a broadcast of A leave 5 of the 32 registers free. */
 enum { VL = 16, NV = 2, NR = NV * VL, MR = 12 };
 #define FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 #define FOR_VECS(X, r) X(r, 1) X(r, 2)
@@ -143,7 +144,7 @@ static MHA_INLINE vf v_fma_unless_below(vf a, vf b, vf c, vf x, real low)
 {
     return _mm512_maskz_fmadd_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(low), _CMP_NLT_UQ), a, b, c);
 }
-/* Each word is in a lane of 64 bits, whose upper half is arbitrary because the multiplication ignores it. */
+/* Each word is in a 64-bit lane, whose upper half is arbitrary because multiplications ignore it. */
 typedef struct vw {
     __m512i even, odd;
 } vw;
@@ -227,7 +228,7 @@ static MHA_INLINE void v_transpose4(vf *r)
     r[2] = _mm512_shuffle_ps(b, d, 0x44);
     r[3] = _mm512_shuffle_ps(b, d, 0xee);
 }
-/* Loads and stores combine rows i, 4 + i, 8 + i and 12 + i in one register, which takes half the shuffles of
+/* Loads and stores combine rows i, 4 + i, 8 + i and 12 + i in one register, which requires half the shuffles of
  * v_transpose. */
 static MHA_INLINE void v_load_columns(const real *p, int64_t stride, vf *r)
 {

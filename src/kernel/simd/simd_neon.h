@@ -1,4 +1,5 @@
-/* simd_neon.h - the vector operations on NEON of 64-bit ARM: 4 floats. simd_scalar.h describes each operation. */
+/* simd_neon.h - the vector operations on NEON of 64-bit ARM: 4 floats. See simd_scalar.h for the description of each
+ * operation. */
 #ifndef MHA_KERNEL_SIMD_SIMD_NEON_H
 #define MHA_KERNEL_SIMD_SIMD_NEON_H
 
@@ -7,7 +8,7 @@
 typedef float real;
 typedef float32x4_t vf;
 typedef uint32x4_t vm;
-/* 24 accumulators, 4 vectors of B and a broadcast of A leave 3 of the 32 registers. */
+/* 24 accumulators, 4 vectors of B and a broadcast of A leave 3 of the 32 registers free. */
 enum { VL = 4, NV = 4, NR = NV * VL, MR = 6 };
 #define FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #define FOR_VECS(X, r) X(r, 1) X(r, 2) X(r, 3) X(r, 4)
@@ -133,7 +134,8 @@ static MHA_INLINE vf v_split(vf x, vf *e)
     *e = vcvtq_f32_s32(power);
     return vreinterpretq_f32_s32(vsubq_s32(bits, vshlq_n_s32(power, 23)));
 }
-/* Builds the power of two in the exponent bits. Its value for x < low or NaN does not matter, as p is NaN for NaN. */
+/* Builds the power of two in the exponent bits. Its value does not matter if x < low or x is NaN, because p is NaN if x
+ * is. */
 static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
 {
     int32x4_t exponent = vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127));
@@ -142,7 +144,7 @@ static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
 }
 typedef uint32x4_t vw;
 typedef struct vp {
-    uint32x4_t front, back; /* low and high words, alternating */
+    uint32x4_t front, back; /* low and high words in alternation */
 } vp;
 static MHA_INLINE vw w_set1(uint32_t x)
 {

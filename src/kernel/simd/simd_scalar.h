@@ -1,23 +1,23 @@
-/* simd_scalar.h - the vector operations in plain C, where a vector is one element: float, or double with MHA_DOUBLE.
+/* simd_scalar.h - the vector operations in plain C. A vector is one element: float, or double with MHA_DOUBLE.
  *
- * Every simd_*.h defines the same names. The bodies (*.inc) use nothing else, except those of bf16, which use AVX-512:
+ * Every simd_*.h defines the same names. The bodies (*.inc) use only these names; the bf16 bodies also use AVX-512:
  *   real, vf, vm      element, vector of VL elements, result of a comparison
  *   MR, NV            register tile of the product: MR rows of NV vectors; NR = NV * VL columns
  *   v_max(a, b)       b if either is NaN
  *   v_fma, v_fnma     a * b + c and c - a * b, fused if the ISA supports it (not here: fmaf of libm would take 50 ns)
  *   v_split           x = m 2^*e, m in [3/4, 3/2), of a normal x > 0; for x = 0, m and e are finite
- *   v_exp2_scale      p * 2^n for the exp of x <= 0: exactly 0 where x < low, for any p and n; NaN where x is NaN
+ *   v_exp2_scale      p * 2^n for the exp of x <= 0: exactly 0 if x < low, for any p and n; NaN if x is NaN
  *                     (p is NaN as well then)
  *   MHA_EXP_TABLE     defined if a table of 2^EXP_BITS powers fits a register; v_exp2_scale is then replaced by
  *                     v_exp2, 2^n from the table for n with EXP_BITS fraction bits, which are the last bits of
- *                     `index`; v_fma_unless_below, 0 where x < low; EXP_SQUARE and EXP_CUBIC (vector_math.inc)
+ *                     `index`; v_fma_unless_below, 0 if x < low; EXP_SQUARE and EXP_CUBIC (vector_math.inc)
  *   v_transpose       transposes VL vectors of VL elements in place
  *   v_load_columns, v_store_columns   4 columns of VL rows in memory to 4 vectors, and back (overwrites the vectors)
  *   vw, vp            VL words of 32 bits, and VL products of two words
  *   w_set1, w_from    x in every lane; x, x + 1 ... in the lanes
  *   w_mul, w_low, w_high   products, and their low and high halves
- *   w_mask            -inf where a word is at most `last`, else 0
- *   v_load_n          n < VL elements, followed by zeros; reads nothing after them
+ *   w_mask            -inf if a word is at most `last`, otherwise 0
+ *   v_load_n          n < VL elements, followed by zeros; does not read memory after the elements
  *   v_load_bf16 ...   VL 16-bit elements, converted as in math/half.h in any floating-point mode; not for double
  */
 #ifndef MHA_KERNEL_SIMD_SIMD_SCALAR_H
@@ -203,7 +203,7 @@ static MHA_INLINE vf v_split(vf x, vf *e)
 {
     int32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    const int32_t power = (bits - 0x3f400000) >> 23; /* an arithmetic shift in every supported compiler */
+    const int32_t power = (bits - 0x3f400000) >> 23; /* an arithmetic shift on every supported compiler */
     bits -= power * (1 << 23);
     *e = (float)power;
     memcpy(&x, &bits, sizeof x);
