@@ -8,7 +8,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors in files are little-endian and used in place");
 
-/* Holds an element of any type without loss: a float of at most 64 bits, or a signed or unsigned integer. */
+/* An element of any type, without loss: a float of at most 64 bits, or a signed or unsigned integer. */
 typedef struct number {
     enum { REAL, SIGNED, UNSIGNED } kind;
     union {

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A search takes at most this many steps per byte of text. The longest tokens in published files have about 100
+/* The search takes at most this many steps per byte of text. The longest tokens in published files have about 100
  * bytes. */
 enum { MAX_CONTENT_BYTES = 1024 };
 
@@ -79,7 +79,7 @@ mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, m
             mha__slice before = mha__slice_cut(in, done, begin);
             MHA__TRY(rest(t, pass, &before));
         }
-        /* If at < done, the text between them is white space that the previous token included, and is not processed
+        /* If at < done, the text between them is white space that belongs to the previous token, and is not processed
          * again. */
         done = token->rstrip ? strip_right(in, at > done ? at : done) : at;
         MHA__TRY(mha__pass_token(pass, in, token->id, begin, done));

@@ -3,8 +3,9 @@
  *   text --added tokens--> slice --normalizer--> slice --added tokens--> slice --pre-tokenizer--> words
  *        --model--> tokens
  *
- * A slice is a range of (possibly rewritten) UTF-8 that stores, for every byte, the character of the original text that
- * it came from. Token offsets are computed only from these positions, no matter how often the text was rewritten. */
+ * A slice is a range of (possibly rewritten) UTF-8. For every byte, it stores the character of the original text that
+ * the byte comes from. Token offsets are computed only from these positions, no matter how often the text was
+ * rewritten. */
 #ifndef MHA_TEXT_ENCODE_BUFFERS_H
 #define MHA_TEXT_ENCODE_BUFFERS_H
 
@@ -84,7 +85,7 @@ void mha__token_list_free(mha_ctx *ctx, mha__token_list *list);
 mha_status mha__items_grow(mha_ctx *ctx, void *items, size_t *room, size_t want, size_t size, mha_error *err);
 mha_status mha__pass_grow(mha__pass *pass, void *items, size_t *room, size_t want, size_t size);
 
-/* Grows scratch memory in the same way. */
+/* Grows scratch memory in the same way as mha__items_grow. */
 mha_status mha__work_grow(mha__pass *pass, mha__work *work, size_t want, size_t size);
 
 mha_status mha__pass_word(mha__pass *pass, size_t begin, size_t end); /* an empty word is ignored */
@@ -94,8 +95,8 @@ mha_status mha__pass_token(mha__pass *pass, const mha__slice *slice, int32_t id,
 /* Returns the offset, in the original text, of the source character of byte `at`. */
 uint32_t mha__pass_origin(const mha__pass *pass, const mha__slice *slice, size_t at);
 
-/* Append to pass->to: a character with original offset `from`; bytes that all have that offset; bytes of a slice with
- * their own offsets. Return MHA_ERR_UNSUPPORTED if the text would exceed its size limit. */
+/* Append to pass->to: a character with original offset `from`; bytes that all have the offset `from`; bytes of a slice
+ * with their own offsets. Return MHA_ERR_UNSUPPORTED if the text would exceed its size limit. */
 mha_status mha__pass_put(mha__pass *pass, uint32_t code, uint32_t from);
 mha_status mha__pass_put_bytes(mha__pass *pass, const char *bytes, size_t n, uint32_t from);
 mha_status mha__pass_copy(mha__pass *pass, const mha__slice *slice, size_t begin, size_t end);

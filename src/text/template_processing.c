@@ -61,7 +61,7 @@ static mha_status bert_token(const mha_tokenizer *t, const mha__json_obj *json, 
     return MHA_OK;
 }
 
-/* The second text has type id `second_type`. With `twice`, a second separator precedes it. */
+/* The second text has type id `second_type`. If `twice` is set, a second separator precedes it. */
 static mha_status load_pair(mha_tokenizer *t, const mha__json_obj *json, int32_t second_type, bool twice,
                             mha_error *err)
 {

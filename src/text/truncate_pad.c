@@ -5,7 +5,7 @@
 #include "base/size.h"
 #include <string.h>
 
-/* A file can request padding to a length; this bounds the memory for it. */
+/* A file can request padding to a fixed length; this limit bounds the memory for it. */
 enum { MAX_PADDED = 1 << 20 };
 
 /* ---- loading ---- */
@@ -87,7 +87,7 @@ mha_status mha__fit_resolve(const mha_tokenizer *t, const mha_encode_options *op
     return MHA_OK;
 }
 
-/* Truncates the longer text to the length of the shorter one, then both to half of the room (the second gets the odd
+/* Truncates the longer text to the length of the shorter one, then both to half of `room` (the second text gets the odd
  * token). */
 static void cut_longest(int64_t room, int64_t *first, int64_t *second)
 {

@@ -1,4 +1,4 @@
-/* unicode.h - the Unicode data of the tokenizers: classes, lower case, canonical decomposition of one character.
+/* unicode.h - the Unicode data of the tokenizers: classes, lower case and decomposition of one character.
  *
  * The reference library mixes three Unicode versions (version 8 for marks, 16 and later for lower case). Classes are
  * looked up in tables generated from that library (unicode_tables.c). utf8proc provides decompositions, combining

@@ -37,7 +37,7 @@ TWICE = "duplicate object key"  # which of two values counts differs from reader
 SAFETENSORS_WE_REFUSE = [
     (TWICE, "safetensors keeps the last of two tensors of one name"),
     (r"tensor \".*\": .* elements of .* are .* bytes, but data_offsets", "the first of two entries of one name, which it drops"),
-    ("too big integer", "a dimension of 2^63 and more fits its type, in a tensor without elements"),
+    (r"integer must be at most 2\^63 - 1", "a dimension of 2^63 and more fits its type, in a tensor without elements"),
 ]
 SAFETENSORS_WE_ACCEPT = []
 
@@ -49,7 +49,7 @@ TOKENIZER_WE_REFUSE = [
     (r"model\.unk_token must be a token", "it fails later, on the first text with an unknown word"),
     (r"post_processor\.(pair|single) must be a template", "a template without its texts loses them"),
     (r"must be null: ", "unsupported options that change tokens are never ignored"),
-    ("too big integer", "it reads such a number as a real, and takes it where nothing is read"),
+    (r"integer must be at most 2\^63 - 1", "it reads such a number as a real, and takes it where nothing is read"),
     (r"padding\.pad_id must be the id of a token", "it pads with an id that no row of a model belongs to"),
     (r"\.type must be a string", "of a decoder or normalizer that it cannot read it tries all kinds, and takes one that fits"),
     (r"\.type: .* is not supported", "unsupported kinds are refused by name"),

@@ -17,7 +17,7 @@ bool mha__entries_known(const char *name, const char *const *known);
 bool mha__entries_are(int dir, const char *name, DIR *entries);
 /* Renames an entry of `dir`. Returns 0, or an errno. */
 int mha__entries_rename(int dir, const char *from, const char *to);
-/* Removes the files listed by `entries` of the folder `name` in `dir`, and then the folder. Returns 0, or an errno if
+/* Removes the files listed by `entries` from the folder `name` in `dir`, and then the folder. Returns 0, or an errno if
  * the folder still exists. Another process may remove the same folder concurrently, so a missing entry counts as
  * removed. Allocates no memory. */
 int mha__entries_remove(int dir, const char *name, DIR *entries);

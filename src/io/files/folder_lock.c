@@ -35,7 +35,7 @@ static bool is_taken(int fd, int how)
     return flock(fd, how | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-/* Must exceed the time for which mha__folder_lock_held holds the lock during its check. */
+/* Must exceed the time for which mha__folder_lock_held holds the lock while it checks. */
 static const struct timespec a_moment = {.tv_nsec = 20 * 1000 * 1000};
 
 /* Opens and locks the file; on a file system without locks, only opens it. */

@@ -1,6 +1,6 @@
-/* folder_lock.h - a lock on .FOLDER.lock, which ensures a single writer for a folder that is replaced. The lock file is
- * next to the folder, because each checkpoint is a new folder of the same name. The process holds the lock until it
- * exits. The file is removed when the lock is released or, after a kill, by the next writer. */
+/* folder_lock.h - a lock on .FOLDER.lock, which ensures that a folder that is replaced has a single writer. The lock
+ * file is next to the folder, because each checkpoint is a new folder of the same name. The process holds the lock
+ * until it exits. The file is removed when the lock is released or, after a kill, by the next writer. */
 #ifndef MHA_IO_FILES_FOLDER_LOCK_H
 #define MHA_IO_FILES_FOLDER_LOCK_H
 

@@ -22,7 +22,7 @@ mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, i
 
 mha_status mha__in_folder(mha_status status, const char *folder, const char *name, mha_error *err)
 {
-    enum { TAIL = 160 }; /* a long folder name is shown by its last bytes, which distinguish it */
+    enum { TAIL = 160 }; /* for a long folder name, the last bytes are shown, because they distinguish it */
     if (status == MHA_OK || !err || !*folder || strncmp(err->message, name, strlen(name)) != 0) return status;
     size_t n = strlen(folder), skip = n > TAIL ? n - TAIL : 0;
     while (skip > 0 && skip < n && ((unsigned char)folder[skip] & 0xC0) == 0x80)
@@ -108,7 +108,7 @@ mha_status mha__source_open(mha__source *source, const char *folder, const char 
         status = mha__fail(err, MHA_ERR_IO, "%s: must be a regular file (got %s)", mha__quote(&q, name, strlen(name)),
                            mha__file_kind(st.st_mode));
     else if (st.st_size < 0 || (off_t)(size_t)st.st_size != st.st_size)
-        status = mha__fail(err, MHA_ERR_IO, "%s: too large for this machine", mha__quote(&q, name, strlen(name)));
+        status = mha__fail(err, MHA_ERR_IO, "%s: size must fit the address space", mha__quote(&q, name, strlen(name)));
     if (status != MHA_OK) {
         close(fd);
         return status;
@@ -142,7 +142,7 @@ mha_status mha__source_read(const mha__source *source, size_t offset, void *to, 
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return mha__fail_errno(err, "cannot read", source->name, errno);
         if (got == 0)
-            return mha__fail(err, MHA_ERR_IO, "%s: shrank while being read (%zu of %zu bytes)",
+            return mha__fail(err, MHA_ERR_IO, "%s: file must not shrink while it is read (got %zu of %zu bytes)",
                              mha__quote(&(mha__quoted){0}, source->name, strlen(source->name)), offset, source->size);
         p += got;
         n -= (size_t)got;

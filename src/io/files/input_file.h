@@ -1,4 +1,5 @@
-/* input_file.h - input files, opened safely: regular files only; the size is read once; a read is complete or fails. */
+/* input_file.h - opens input files safely. Only regular files are opened, the size is read once, and a read is complete
+ * or fails. */
 #ifndef MHA_IO_FILES_INPUT_FILE_H
 #define MHA_IO_FILES_INPUT_FILE_H
 
@@ -18,7 +19,7 @@ typedef struct mha__source {
  * MHA_ERR_IO. */
 mha_status mha__source_open(mha__source *source, const char *folder, const char *name, mha_error *err);
 void mha__source_close(mha__source *source);
-/* Returns false if no entry of that name exists. For optional files of a folder. Any other entry, such as a broken link
+/* Returns false if no entry of that name exists; for optional files of a folder. Any other entry, such as a broken link
  * or a FIFO, exists, and mha__source_open rejects it. */
 bool mha__source_exists(const char *folder, const char *name);
 
@@ -44,8 +45,8 @@ bool mha__bare_name(const char *name, size_t n);
 /* Returns true if `name` ends with `end`. */
 bool mha__name_ends(const char *name, const char *end);
 
-/* Identifies a known foreign format by the first bytes of a file: "a Git LFS pointer ..."; NULL if unknown. `n` bytes
- * are available; 16 are enough. */
+/* Identifies a known foreign format by the first bytes of a file, for example "a Git LFS pointer ..."; NULL if unknown.
+ * `n` bytes are available; 16 are enough. */
 const char *mha__foreign(const void *head, size_t n);
 
 /* Returns "a directory", "a fifo" and so on, for an st_mode other than a regular file. */

@@ -22,7 +22,7 @@ mha_status mha__outfile_begin(mha__outfile *file, const char *path, bool overwri
 mha_status mha__outfile_begin_in(mha__outfile *file, int dir, const char *folder, const char *name, mha_error *err);
 /* Writes bytes at `offset`; unwritten bytes are 0. */
 mha_status mha__outfile_put(mha__outfile *file, size_t offset, const void *data, size_t bytes, mha_error *err);
-/* Renames the file to its final name if `status` is MHA_OK, else removes it. Returns the resulting status. */
+/* Renames the file to its final name if `status` is MHA_OK, otherwise removes it. Returns the resulting status. */
 mha_status mha__outfile_end(mha__outfile *file, mha_status status, mha_error *err);
 
 /* Appends to the message in *err that the temporary file or folder `name` could not be removed; returns `status`. */

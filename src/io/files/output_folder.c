@@ -44,8 +44,8 @@ static mha_status split_path(mha__folder *f, const char *path, mha_error *err)
 
 /* ---- content of a folder ---- */
 
-/* Checks whether this entry of the existing folder may be removed. A missing entry passes, because another process may
- * be replacing the folder. */
+/* Checks whether this entry of the existing folder may be removed. A missing entry passes the check, because another
+ * process may be replacing the folder. */
 static mha_status look_at(mha__folder *f, int dir, const char *name, const char *const *known, mha_error *err)
 {
     struct stat st;
@@ -61,7 +61,7 @@ static mha_status look_at(mha__folder *f, int dir, const char *name, const char 
     return MHA_OK;
 }
 
-/* Checks the existing entry of that name; does not follow symbolic links. */
+/* Checks the existing entry of the final name; does not follow symbolic links. */
 static mha_status look(mha__folder *f, const char *const *known, mha_error *err)
 {
     struct stat st;
@@ -99,8 +99,8 @@ static bool is_leftover(const mha__folder *f, const char *entry, const char *kin
 
 /* A process that writes or replaces a folder holds a lock on it until it exits. A temporary folder that can be locked
  * was therefore left behind by a killed process. If NAME does not exist, a leftover .NAME.old.PID is the only remaining
- * copy and is kept: no other process can have removed NAME while the lock is held. A folder that has been renamed in
- * the meantime is a finished folder, not a leftover. A folder that cannot be removed stays. */
+ * copy and is kept; no other process can have removed NAME while the lock is held. A folder that has been renamed in
+ * the meantime is complete, not a leftover. A folder that cannot be removed remains. */
 static void remove_if_left(const mha__folder *f, const char *entry)
 {
     const bool old = is_leftover(f, entry, "old");
@@ -160,7 +160,7 @@ static void close_both(mha__folder *f)
     f->inside = f->dir = -1;
 }
 
-/* Opens the parent folder, and checks the existing entry of that name. */
+/* Opens the parent folder and checks the existing entry of the final name. */
 static mha_status open_parent(mha__folder *f, const char *path, bool overwrite, const char *const *known,
                               mha_error *err)
 {

@@ -1,8 +1,8 @@
-/* output_folder_replace.c - replaces an existing folder by a new one, and removes the old one (output_folder.h).
+/* output_folder_replace.c - replaces an existing folder with a new one, and removes the old one (output_folder.h).
  *
- * Invariant: a folder is removed only if it has been checked to contain nothing but files with known names. Between
- * the check and the exchange of names, another process may put another folder there, so the check is repeated after
- * the exchange. */
+ * Invariant: a folder is removed only if it has been checked to contain nothing but files with known names. Between the
+ * check and the exchange of names, another process may create another folder of this name, so the check is repeated
+ * after the exchange. */
 #include "io/files/output_folder_replace.h"
 #include "io/files/folder_entries.h"
 #include <errno.h>

@@ -1,11 +1,11 @@
 /* json.h - reads JSON input: parsed by the rules of json_scan.h, stored as a tree, and accessed by getters whose errors
  * name the key and the value.
  *
- * A tree is one block of context memory. It holds 16 bytes per value or key in file order, the text of the file, whose
- * strings are decoded in place, and a hash table of all keys. Finding a key takes constant time in an object of any
- * size. Duplicate keys in an object are an error (compared after decoding). A file of more than MHA__JSON_NODES values
- * and keys is rejected before any of them is stored. String values may contain NUL, so strings have a pointer and a
- * length. */
+ * A tree is one block of context memory. It contains 16 bytes per value or key in file order, the text of the file,
+ * whose strings are decoded in place, and a hash table of all keys. Finding a key takes constant time in an object of
+ * any size. Duplicate keys in an object (compared after decoding) are an error. A file of more than MHA__JSON_NODES
+ * values and keys is rejected before any of them is stored. String values may contain NUL, so strings have a pointer
+ * and a length. */
 #ifndef MHA_IO_JSON_JSON_H
 #define MHA_IO_JSON_JSON_H
 
@@ -74,7 +74,7 @@ typedef struct mha__json_obj {
  * from 1 to 2147483648 (got "24")". Strings and arrays are valid as long as the tree. */
 typedef enum mha__need { MHA__OPTIONAL = 0, MHA__REQUIRED } mha__need;
 
-bool mha__json_has(const mha__json_obj *o, const char *key); /* the key must be present and not null */
+bool mha__json_has(const mha__json_obj *o, const char *key); /* true if the key is present and not null */
 
 /* Reads an integer in min..max, written as an integer. */
 mha_status mha__json_int(const mha__json_obj *o, const char *key, mha__need need, int64_t min, int64_t max,

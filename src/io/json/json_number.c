@@ -1,8 +1,8 @@
 /* json_number.c - see json_number.h.
  *
- * Most numbers in files have few digits and a small exponent, so their digits and power of ten are exact doubles, and
- * one operation rounds once. All other numbers are converted by strtod. The decimal point depends on the locale, so the
- * text for strtod has none, and the one that snprintf writes is replaced. */
+ * Most numbers in files have few digits and a small exponent, so that the digits and the power of ten are exact doubles
+ * and a single operation gives the rounded result. All other numbers are converted by strtod. The decimal point depends
+ * on the locale, so the text for strtod has none, and the one that snprintf writes is replaced. */
 #include "io/json/json_number.h"
 #include <float.h>
 #include <stdio.h>
@@ -148,7 +148,7 @@ static void shorten_exponent(char *text)
     memmove(at, from, strlen(from) + 1);
 }
 
-/* Replaces the locale's decimal point, of any length, by '.'; appends ".0" if the number has none. */
+/* Replaces the locale's decimal point, of any length, with '.'; appends ".0" if the number has none. */
 static void plain_point(char *text)
 {
     char *at = text + strspn(text, "-0123456789"), *from = at;

@@ -68,14 +68,16 @@ static mha_status check_bytes(mha__json_scan *s)
     const char *foreign = mha__foreign(s->text, s->n);
     if (foreign) return mha__fail(s->err, MHA_ERR_FORMAT, "%s: %s", q.text, foreign);
     if ((s->flags & MHA__JSON_HEADER) && s->text[0] != '{')
-        return mha__fail(s->err, MHA_ERR_FORMAT, "%s: the header begins with byte 0x%02X, not with {", q.text,
+        return mha__fail(s->err, MHA_ERR_FORMAT, "%s: header must begin with { (got byte 0x%02X)", q.text,
                          (unsigned char)s->text[0]);
     const size_t good = mha__utf8_check(s->text, s->n);
     if (good < s->n)
-        return mha__fail(s->err, MHA_ERR_FORMAT, "%s: byte %zu (0x%02X) is not UTF-8", q.text, good,
-                         (unsigned char)s->text[good]);
+        return mha__fail(s->err, MHA_ERR_FORMAT, "%s: text must be UTF-8 (got 0x%02X at byte %zu)", q.text,
+                         (unsigned char)s->text[good], good);
     const char *nul = memchr(s->text, '\0', s->n);
-    if (nul) return mha__fail(s->err, MHA_ERR_FORMAT, "%s: byte %zu is NUL", q.text, (size_t)(nul - s->text));
+    if (nul)
+        return mha__fail(s->err, MHA_ERR_FORMAT, "%s: text must not contain NUL (got NUL at byte %zu)", q.text,
+                         (size_t)(nul - s->text));
     return MHA_OK;
 }
 
@@ -135,10 +137,10 @@ static mha_status scan_escape(mha__json_scan *s, mha__json_token *t)
 {
     uint32_t code = 0;
     const size_t n = read_escape(s->text + s->at, &code);
-    if (n == 0) return mha__json_scan_fail(s, s->at, "invalid escape in a string");
+    if (n == 0) return mha__json_scan_fail(s, s->at, "string must not contain an invalid escape");
     if ((code & 0xFFFFF800) == 0xD800)
-        return mha__json_scan_fail(s, s->at, "invalid Unicode: \\u%04X is a lone surrogate", (unsigned)code);
-    if (code == 0 && t->kind == MHA__JSON_KEY) return mha__json_scan_fail(s, s->at, "key contains NUL");
+        return mha__json_scan_fail(s, s->at, "string must not contain a lone surrogate (got \\u%04X)", (unsigned)code);
+    if (code == 0 && t->kind == MHA__JSON_KEY) return mha__json_scan_fail(s, s->at, "key must not contain NUL");
     t->escaped = true;
     t->bytes += utf8_bytes(code);
     s->at += n;
@@ -161,10 +163,11 @@ static mha_status scan_string(mha__json_scan *s, mha__json_token *t)
     t->n = s->at - begin;
     if (s->at >= s->n) return mha__json_scan_fail(s, t->at, "unterminated string");
     if (s->text[s->at] != '"')
-        return mha__json_scan_fail(s, s->at, "control character 0x%02X in a string", (unsigned char)s->text[s->at]);
+        return mha__json_scan_fail(s, s->at, "string must not contain control characters (got 0x%02X)",
+                                   (unsigned char)s->text[s->at]);
     s->at++;
     if (t->n > MHA__STRING_BYTES)
-        return mha__json_scan_fail(s, t->at, "string is longer than %zu bytes", MHA__STRING_BYTES);
+        return mha__json_scan_fail(s, t->at, "string must be at most %zu bytes (got %zu)", MHA__STRING_BYTES, t->n);
     return MHA_OK;
 }
 
@@ -212,13 +215,14 @@ static mha_status scan_number(mha__json_scan *s, mha__json_token *t)
     s->at += d.n;
     if (d.real) {
         t->real = mha__json_real_of(s->text + t->at, &d);
-        return isfinite(t->real) ? MHA_OK : mha__json_scan_fail(s, t->at, "real number overflow");
+        return isfinite(t->real) ? MHA_OK : mha__json_scan_fail(s, t->at, "real number must fit in a double");
     }
     const uint64_t most = (uint64_t)INT64_MAX + d.negative;
     if (d.cut || d.digits > most)
-        return mha__json_scan_fail(s, t->at, d.negative ? "too big negative integer" : "too big integer");
+        return mha__json_scan_fail(s, t->at,
+                                   d.negative ? "integer must be at least -2^63" : "integer must be at most 2^63 - 1");
     if (d.negative && d.digits == 0 && (s->flags & MHA__JSON_HEADER))
-        return mha__json_scan_fail(s, t->at, "-0 is not a size");
+        return mha__json_scan_fail(s, t->at, "size must not be -0");
     t->integer = (int64_t)(d.negative ? 0 - d.digits : d.digits);
     return MHA_OK;
 }
@@ -250,7 +254,7 @@ static mha_status open_container(mha__json_scan *s, mha__json_token *t)
 {
     const bool object = s->text[s->at] == '{';
     if (s->depth == MHA__JSON_DEPTH)
-        return mha__json_scan_fail(s, s->at, "nested deeper than %d levels", MHA__JSON_DEPTH);
+        return mha__json_scan_fail(s, s->at, "nesting must be at most %d levels deep", MHA__JSON_DEPTH);
     const uint64_t bit = (uint64_t)1 << s->depth++;
     s->objects = object ? s->objects | bit : s->objects & ~bit;
     s->state = object ? FIRST_KEY : FIRST_ITEM;

@@ -1,4 +1,4 @@
-/* json_scan.h - JSON as a stream of validated tokens, without memory besides the text.
+/* json_scan.h - reads JSON as a stream of validated tokens, without memory besides the text.
  *
  * Accepts RFC 8259 in UTF-8, without NaN, Infinity, lone surrogates, or NUL in a key. Limits: MHA__JSON_DEPTH levels,
  * strings of MHA__STRING_BYTES, 64-bit integers, reals in the range of a double. Does not detect duplicate keys: the

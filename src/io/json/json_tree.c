@@ -86,7 +86,7 @@ static mha_status count_nodes(mha__json_scan s, size_t *nodes, size_t *keys)
         *keys += t.kind == MHA__JSON_KEY;
         *nodes += t.kind < MHA__JSON_END;
         if (*nodes > MHA__JSON_NODES)
-            return mha__json_scan_fail(&s, t.at, "more than %zu values and keys", MHA__JSON_NODES);
+            return mha__json_scan_fail(&s, t.at, "file must contain at most %zu values and keys", MHA__JSON_NODES);
     } while (t.kind != MHA__JSON_DONE);
     return MHA_OK;
 }
@@ -103,7 +103,7 @@ static mha_status make_tree(mha_ctx *ctx, size_t n, size_t nodes, size_t keys, t
     return t->slots ? MHA_OK : mha__no_memory(err, slots * sizeof *t->slots, "the keys of a JSON file");
 }
 
-/* Decodes a string in place. The NUL replaces the closing quote, or comes before it. */
+/* Decodes a string in place. The final NUL overwrites the closing quote or an earlier byte. */
 static const char *keep_text(const mha__json_token *token, const mha__json_scan *s, char *text)
 {
     char *to = text + (token->text - s->text);
@@ -133,7 +133,7 @@ static mha__json node_of(const mha__json_token *token, const mha__json_scan *s, 
     return node;
 }
 
-/* `text` is the text being scanned. */
+/* Fills the tree. `text` is the text that `s` scans, and is modified. */
 static mha_status fill_tree(tree *t, mha__json_scan *s, char *text)
 {
     uint32_t open[MHA__JSON_DEPTH], count = 0;

@@ -30,7 +30,7 @@ const char *mha__npy_type(mha_dtype dtype)
     return NULL;
 }
 
-/* Kinds that numpy writes and this reader does not support, by their letter in descr. */
+/* Kinds of types that numpy writes and this reader does not support, by their letter in descr. */
 static const struct {
     char letter;
     const char *text;
@@ -213,7 +213,8 @@ static mha_status find_header(const reader *r, const mha__source *source, size_t
     *length = head[8] | (size_t)head[9] << 8;
     if (head[6] > 1) *length |= (size_t)head[10] << 16 | (size_t)head[11] << 24;
     if (*length > source->size - *begin)
-        return refuse(r, ".npy header length %zu, but only %zu bytes follow it", *length, source->size - *begin);
+        return refuse(r, ".npy header length must be at most the %zu bytes that follow (got %zu)",
+                      source->size - *begin, *length);
     if (*length > MHA__NPY_HEADER_BYTES)
         return refuse(r, ".npy header length must be at most %zu (got %zu)", MHA__NPY_HEADER_BYTES, *length);
     return MHA_OK;
@@ -224,7 +225,7 @@ static mha_status parse_file(reader *r, mha_ctx *ctx, const mha__source *source,
     size_t begin = 0, length = 0;
     MHA__TRY(find_header(r, source, &begin, &length));
     *data_begin = begin + length;
-    if (length == 0) return refuse(r, ".npy header length 0");
+    if (length == 0) return refuse(r, ".npy header length must be positive (got 0)");
     char *text = mha__alloc(ctx, length);
     if (!text) return mha__no_memory(r->err, length, "an .npy header");
     mha_status status = mha__source_read(source, begin, text, length, r->err);
@@ -239,16 +240,16 @@ static mha_status check_size(const reader *r, size_t have, mha_tensor *t)
 {
     size_t elements;
     if (!mha__bytes(r->shape, r->rank, 1, &elements) || !mha__mul(elements, mha_dtype_size(r->dtype), &t->bytes))
-        return refuse(r, "header: shape: the size overflows 64 bits");
+        return refuse(r, "header: shape: size must fit in 64 bits");
     if (t->bytes != have)
-        return refuse(r, "the shape requires %zu bytes of data, but the file has %zu", t->bytes, have);
+        return refuse(r, "data must be the %zu bytes that the shape requires (got %zu)", t->bytes, have);
     t->elements = (int64_t)elements; /* cannot overflow, because the file has that many bytes */
     return MHA_OK;
 }
 
 /* ---- conversion of order ---- */
 
-/* Copies into row-major, little-endian order. The index advances like an odometer, with the last dimension fastest;
+/* Copies the elements into row-major, little-endian order. The index advances with the last dimension fastest, and
  * `from` advances by the strides of the file, in elements. */
 static void reorder(const reader *r, const mha_tensor *t, const char *from, char *to)
 {

@@ -52,18 +52,19 @@ static mha_status check_length(const reader *r, const mha__source *source, size_
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--)
         n = n << 8 | head[i];
-    if (n == 0) return refuse(r, NULL, "header length 0");
+    if (n == 0) return refuse(r, NULL, "header length must be positive (got 0)");
     if (n > rest && rest > 0 && head[8] != '{')
         return refuse(
             r, NULL,
             "neither safetensors nor .npy (as safetensors, the header length would be %llu, but only %zu bytes follow)",
             (unsigned long long)n, rest);
     if (n > rest)
-        return refuse(r, NULL, "header length %llu, but only %zu bytes follow it", (unsigned long long)n, rest);
+        return refuse(r, NULL, "header length must be at most the %zu bytes that follow (got %llu)", rest,
+                      (unsigned long long)n);
     if (n > MHA__HEADER_BYTES)
         return refuse(r, NULL, "header length must be at most %zu (got %llu)", MHA__HEADER_BYTES,
                       (unsigned long long)n);
-    if (head[8] != '{') return refuse(r, NULL, "the header begins with byte 0x%02X, not with {", head[8]);
+    if (head[8] != '{') return refuse(r, NULL, "header must begin with { (got byte 0x%02X)", head[8]);
     *length = (size_t)n;
     return MHA_OK;
 }
@@ -136,7 +137,8 @@ static mha_status check_tiling(const reader *r)
         end += record->tensor.bytes; /* at most data_bytes, as read_offsets ensures */
     }
     if (end != r->data_bytes)
-        return refuse(r, NULL, "%zu bytes of data, but the tensors end at %zu", r->data_bytes, end);
+        return refuse(r, NULL, "data must end with the last tensor (got %zu bytes, tensors end at %zu)", r->data_bytes,
+                      end);
     return MHA_OK;
 }
 

@@ -174,9 +174,9 @@ static mha_status count_bytes(const reader *r, entry *e)
     size_t elements, bits;
     mha_tensor *t = &e->tensor;
     if (!mha__bytes(e->shape, t->rank, 1, &elements) || !mha__mul(elements, e->bits, &bits))
-        return refuse(r, true, "shape: size in %s overflows 64 bits", t->dtype_name);
+        return refuse(r, true, "shape: size in %s must fit in 64 bits", t->dtype_name);
     if (bits % 8 != 0)
-        return refuse(r, true, "shape: %zu elements of %s do not fill whole bytes", elements, t->dtype_name);
+        return refuse(r, true, "shape must fill whole bytes (got %zu elements of %s)", elements, t->dtype_name);
     t->elements = (int64_t)elements; /* fits, because a tensor below 2^64 bits has fewer than 2^62 elements */
     t->bytes = bits / 8;
     return MHA_OK;
@@ -188,7 +188,8 @@ static mha_status check_offsets(const reader *r, const entry *e)
     const unsigned long long begin = e->at[0], end = e->at[1];
     if (begin > end) return refuse(r, true, "data_offsets [%llu, %llu] must be in ascending order", begin, end);
     if (end > r->data_bytes)
-        return refuse(r, true, "data_offsets [%llu, %llu] end after the %zu bytes of data", begin, end, r->data_bytes);
+        return refuse(r, true, "data_offsets [%llu, %llu] must be within the %zu bytes of data", begin, end,
+                      r->data_bytes);
     if (end - begin != t->bytes)
         return refuse(r, true, "%lld elements of %s are %zu bytes, but data_offsets [%llu, %llu] span %llu",
                       (long long)t->elements, t->dtype_name, t->bytes, begin, end, end - begin);
@@ -244,7 +245,7 @@ static mha_status read_pair(reader *r, const mha__json_token *key)
                       mha__json_show_token(&q2, &t));
     const mha__metadata pair = {.key = keep_string(r, key), .value = keep_string(r, &t), .value_bytes = t.bytes};
     r->metadata++;
-    if (r->metadata > MHA__METADATA) return refuse(r, false, METADATA ": more than %zu pairs", MHA__METADATA);
+    if (r->metadata > MHA__METADATA) return refuse(r, false, METADATA " must have at most %zu pairs", MHA__METADATA);
     if (r->fill) r->file->metadata[r->file->metadata_count++] = pair;
     return MHA_OK;
 }
@@ -282,9 +283,9 @@ static mha_status walk(reader *r, size_t n)
         mha__json_decode(&t, r->name, shown);
         r->name[shown] = '\0';
         MHA__TRY(mha__json_token_is(&t, METADATA) ? read_metadata(r, &t) : read_entry(r, &t));
-        if (r->tensors > MHA__TENSORS) return refuse(r, false, "more than %zu tensors", MHA__TENSORS);
+        if (r->tensors > MHA__TENSORS) return refuse(r, false, "file must have at most %zu tensors", MHA__TENSORS);
         if (r->extents > MHA__EXTENTS)
-            return refuse(r, false, "more than %zu dimensions of all tensors together", MHA__EXTENTS);
+            return refuse(r, false, "all tensors together must have at most %zu dimensions", MHA__EXTENTS);
     }
 }
 

@@ -59,7 +59,7 @@ static mha_status list_map(const opening *o, listed *list, mha_error *err)
                              mha__quote(&shown, mha__json_as_text(i.key), mha__json_bytes(i.key)),
                              mha__json_show(&(mha__quoted){0}, i.value));
         if (!mha__bare_name(file, mha__json_bytes(i.value)))
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: weight_map: \"%s\" is not the name of a file in this folder",
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: weight_map must name files in this folder (got \"%s\")",
                              o->name.text, mha__quote(&shown, file, mha__json_bytes(i.value)));
         list[i.index] = (listed){.file = file, .number = (int32_t)i.index};
     }

@@ -176,8 +176,8 @@ static int byte_of(const char *token, size_t n)
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-/* If a run of bytes is not well-formed, each of its bytes becomes U+FFFD. A stream has already passed on complete
- * characters, so only the remaining bytes are replaced. */
+/* If a run of bytes is not well-formed, each of its bytes becomes U+FFFD. A stream has already passed on the complete
+ * characters, so only the remaining bytes become U+FFFD. */
 static mha_status flush_fallback(mha__decoding *d, int step, bool end)
 {
     mha__decode_state *state = &d->state[step];

@@ -1,6 +1,7 @@
-/* precompiled_charsmap.c - loads the replacements of SentencePiece, searches them, and applies them as a normalizer.
+/* precompiled_charsmap.c - loads the replacements of a SentencePiece model, searches them, and applies them as a
+ * normalizer.
  *
- * The trie has the layout of Darts-clone (S. Yata, https://github.com/s-yata/darts-clone): a 32-bit unit holds its
+ * The trie has the layout of Darts-clone (S. Yata, https://github.com/s-yata/darts-clone): a 32-bit unit contains its
  * label, the offset to its children, and whether one of them is a value. */
 #include "text/normalize/precompiled_charsmap.h"
 
@@ -62,8 +63,8 @@ mha_status mha__charsmap_load(const mha__json_obj *json, const char *text, size_
     *map = (mha__charsmap){blob + 4, trie / 4, (const char *)blob + 4 + trie, bytes - 4 - trie};
     size_t good = mha__utf8_check(map->text, map->n);
     if (good == map->n) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.precompiled_charsmap: byte %zu is not UTF-8", json->file, json->where,
-                     4 + trie + good);
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.precompiled_charsmap must be UTF-8 (got an invalid byte at %zu)",
+                     json->file, json->where, 4 + trie + good);
 }
 
 /* ---- searching ---- */

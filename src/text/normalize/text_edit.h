@@ -12,7 +12,7 @@
 
 enum { MHA__EDITS = 32 }; /* per stage; published files have up to 7 */
 
-/* How pieces that match a pattern are treated. */
+/* What happens to pieces that match a pattern. */
 typedef enum mha__cut_how {
     MHA__REMOVED,         /* they are dropped */
     MHA__ISOLATED,        /* each is a word */
@@ -62,8 +62,8 @@ typedef struct mha__edit_list {
     int count;
 } mha__edit_list;
 
-/* Runs all edits on *text and replaces it by the result, a view of one of `buffers` or the unchanged *text. The
- * result's words are in pass->words. */
+/* Runs all edits on *text and replaces it with the result, a view of one of `buffers` or the unchanged *text. The words
+ * of the result are in pass->words. */
 mha_status mha__edits_run(const mha__edit_list *list, mha__pass *pass, mha__aligned buffers[2], mha__slice *text);
 
 /* The run functions; each reads the settings of the same name. */

@@ -6,7 +6,7 @@
 
 #include <utf8proc.h>
 
-/* Characters below `first` never compose or decompose in this form. */
+/* Characters below `first` never compose or decompose in this normalization form. */
 static bool is_inert(const mha__edit *edit, const mha__slice *in)
 {
     unsigned char first = edit->form.compose && !edit->form.compatible ? 0xCC : 0x80; /* first byte of U+0300 */

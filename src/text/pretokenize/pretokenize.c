@@ -44,8 +44,7 @@ static mha_status load_split(mha_tokenizer *t, const mha__json_obj *json, void *
     return mha__edit_add(t, json, list, &edit, err);
 }
 
-/* Prepends a space, splits by the pattern of GPT-2, and replaces bytes by characters; the first two steps are
- * optional. */
+/* Prepends a space, splits by GPT-2's pattern, and replaces bytes with characters; the first two steps are optional. */
 static mha_status load_bytes(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
 {
     const mha__edit space = {.run = mha__edit_prefix, .rewrites = true, .prefix = {.text = " ", .n = 1, .once = true}};
@@ -63,7 +62,7 @@ static mha_status load_bytes(mha_tokenizer *t, const mha__json_obj *json, void *
     return mha__edit_add(t, json, list, &bytes, err);
 }
 
-/* Replaces each space by a visible character, prepends one, and splits before each. */
+/* Replaces each space with a visible character, prepends one, and splits before each of them. */
 static mha_status load_metaspace(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
 {
     mha__metaspace m;

@@ -1,8 +1,8 @@
 /* split_pattern.c - finds strings, classes of characters, and matches of the known regular expressions.
  *
  * Expressions are rewritten so that PCRE2 matches like the reference (Oniguruma with the tables of Unicode 16). White
- * space is listed explicitly, since PCRE2's \s includes U+180E. Letters and numbers newer than PCRE2's tables are
- * added. Everything else is as in the file: alternatives are ordered, quantifiers are greedy and backtrack. */
+ * space is listed explicitly, because PCRE2's \s includes U+180E. Letters and numbers newer than PCRE2's tables are
+ * added. All other parts are unchanged: alternatives are ordered, and quantifiers are greedy and backtrack. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/pretokenize/split_pattern.h"
 
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A search takes at most this many steps per byte of text. */
+/* The search takes at most this many steps per byte of text. */
 enum { MAX_STRING_BYTES = 256 };
 
 /* ---- the known expressions ---- */

@@ -1,9 +1,9 @@
 /* count_words.c - splits the bytes of a text into words, and counts the distinct words.
  *
  * A few MiB of text are collected and divided into pieces, which threads count in separate tables, so the sums do not
- * depend on the assignment of pieces to threads. Pieces end after a newline, or before a space that follows a visible
- * ASCII character. Neither the normalizer nor the pre-tokenizer looks across such a boundary, so a line has the same
- * words whether or not it is divided. */
+ * depend on which thread counts a piece. Pieces end after a newline, or before a space that follows a visible ASCII
+ * character. Neither the normalizer nor the pre-tokenizer looks across such a boundary, so dividing a line does not
+ * change its words. */
 #include "text/train/tokenizer_train.h"
 
 #include "base/ctx.h"

@@ -1,13 +1,13 @@
 /* merge_pairs.c - merges pairs until the vocabulary is full (Sennrich, Haddow and Birch 2016).
  *
- * Each distinct pair of adjacent tokens has a count. A heap holds, for each pair, the list of its positions and the
+ * Each distinct pair of adjacent tokens has a count. A heap contains, for each pair, the list of its positions and the
  * count at the time of insertion. The top pair is merged next; if its count has changed, it is reinserted with the new
  * count instead. A merge visits only the positions in the list and updates the counts of adjacent pairs. All merges
  * together therefore take O(n log n) steps for n characters in distinct words.
  *
  * A token is always formed from the same pair, because earlier merges never crossed the ends of its text and therefore
- * split it the same way everywhere. So all positions of a pair appear in a single merge, which creates the newer of its
- * two tokens, and a merged pair never appears again. */
+ * split this text the same way everywhere. All positions of a pair thus appear in a single merge, which creates the
+ * newer of its two tokens, and a merged pair never appears again. */
 #include "text/train/tokenizer_train.h"
 
 #include "base/ctx.h"

@@ -29,8 +29,8 @@ typedef struct mha__strings {
 /* A zero-initialized table with a context is empty and ready for use. */
 void mha__strings_free(mha__strings *strings);
 
-/* Adds `more` to the sum of a string; inserts a new string with the sum 0 first. *number (may be NULL) receives its
- * number. `p` must not point into the table. */
+/* Adds `more` to the sum of a string. A new string is inserted with the sum 0 first. *number (may be NULL) receives the
+ * number of the string. `p` must not point into the table. */
 mha_status mha__strings_add(mha__strings *strings, const char *p, size_t n, int64_t more, uint32_t *number,
                             mha_error *err);
 

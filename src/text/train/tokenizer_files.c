@@ -47,7 +47,7 @@ static const char lowercase_normalizer[] =
     "{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,"
     "\"strip_accents\":null,\"lowercase\":true}";
 
-/* The transformers names of the special tokens, in the order of their ids; a token may have several names. */
+/* The names of the special tokens in transformers, in the order of their ids; a token may have several names. */
 typedef struct role {
     const char *name, *token;
 } role;

@@ -56,7 +56,7 @@ static bool add_bytes(merging *m, const char *p, size_t n)
 }
 
 /* As in the reference, an unknown character is appended only before the next character that has its own token, so byte
- * tokens between them precede it. */
+ * tokens between the two characters precede it. */
 static void add_characters(const mha_tokenizer *t, merging *m, const char *p, size_t n)
 {
     size_t unknown = 0; /* bytes of the pending unknown character, 0 = none */
@@ -114,7 +114,7 @@ static candidate pop(merging *m)
     return top;
 }
 
-/* Appends the pair that begins with symbol `at` if it has a rank; *appended tells whether it did. */
+/* Appends the pair that begins with symbol `at` if it has a rank; *appended is true if it did. */
 static mha_status append_pair(merging *m, uint32_t at, bool *appended)
 {
     const symbol *s = symbols_of(m);

@@ -42,7 +42,7 @@ refused 3 "$MHA" info shards/two.json
 has err 'weight_map names another file'
 echo '{"weight_map": {"logits": "../weights"}}' >shards/out.json
 refused 3 "$MHA" info shards/out.json
-has err 'not the name of a file in this folder'
+has err 'weight_map must name files in this folder'
 
 # A bare file, by content and not by name.
 cp "$tiny/model.safetensors" weights

@@ -163,11 +163,12 @@ static void npy_headers(void **state)
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}}", 1, "the end"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)};import os", 1, "the end"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775808,)}", 1, "2^63 - 1"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775807,)}", 1, "overflows 64 bits"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296,4294967296,3)}", 1, "overflows 64 bits"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", 1, "requires 8 bytes of data, but the file has 12"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775807,)}", 1, "size must fit in 64 bits"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296,4294967296,3)}", 1, "size must fit in 64 bits"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", 1,
+         "data must be the 8 bytes that the shape requires (got 12)"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (4,)}", 1,
-         "requires 16 bytes of data, but the file has 12"},
+         "data must be the 16 bytes that the shape requires (got 12)"},
         {"{'descr': '<f4', 'fortran_order': 0, 'shape': (3,)}", 1, "True or False"},
         {"{'descr': '<f4', 'fortran_order': False}", 1, "shape is missing"},
         {"{}", 1, "descr is missing"},
@@ -190,7 +191,7 @@ static void npy_headers(void **state)
         {"{'descr': '<f4', 'fortran_order': False, 'shape': "
          "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,3)}",
          1, "shape must have at most 32 dimensions"},
-        {"", 1, "header length 0"},
+        {"", 1, "header length must be positive (got 0)"},
     };
     const char *folder = files_folder();
     const float data[3] = {1, 2, 3};

@@ -83,7 +83,8 @@ static const edit unigram_edits[] = {
      "tokenizer.json: normalizer.normalizers[0].precompiled_charsmap must contain a trie of whole 4-byte units within "
      "its 1 "
      "bytes (got 1)"},
-    {"normalizer/normalizers/0/precompiled_charsmap", "\"AAAAAP8=\"", "precompiled_charsmap: byte 4 is not UTF-8"},
+    {"normalizer/normalizers/0/precompiled_charsmap", "\"AAAAAP8=\"",
+     "precompiled_charsmap must be UTF-8 (got an invalid byte at 4)"},
     {"normalizer/normalizers/0/precompiled_charsmap", "\"AAAAAA==\"", NULL},
     {"normalizer/normalizers/2/pattern", "{\"Regex\":\" {3,}\"}",
      "normalizer.normalizers[2].pattern.Regex: the regular"},
