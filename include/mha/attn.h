@@ -55,8 +55,9 @@ typedef struct mha_window {
     int64_t left, right;
 } mha_window;
 
-/* The stage of args.scores. Raw and softcapped scores precede masks: every key within the lengths of its sequence has
- * one. A biased score is -infinity if the row may not attend to the key. Probabilities are those in args.probs. */
+/* The stage of args.scores. Raw and softcapped scores precede masks, so every key within the lengths of its sequence
+ * has them. A biased score is -infinity if the row may not attend to the key. The stage MHA_SCORES_PROBS gives the
+ * probabilities of args.probs. */
 typedef enum mha_scores {
     MHA_SCORES_RAW = 0,    /* scale * q k */
     MHA_SCORES_SOFTCAPPED, /* after softcap */
@@ -122,7 +123,7 @@ typedef struct mha_attn_desc {
     mha_align align;      /* see mha_align */
     mha_window window;    /* see mha_window */
     int64_t max_q_len;    /* Mq  0 = Lq; upper bound of rows per sequence; only with MHA_ATTN_CU_SEQLENS */
-    int64_t max_kv_len;   /* Mk  0 = Lk; the same for keys; not with MHA_ATTN_BLOCK_TABLE */
+    int64_t max_kv_len;   /* Mk  0 = Lk; upper bound of keys per sequence; not with MHA_ATTN_BLOCK_TABLE */
     int64_t keep_keys;    /* keys per row of args.keep, which has [B, H, Mq, keep_keys] bytes; later keys are masked.
                            * 0 = all Mk. To mask all keys, set kv_len or kv_lens to 0 instead */
     int64_t block_q, block_k; /* rows and keys per block of args.block_keep; 0 if unused */
@@ -200,7 +201,7 @@ typedef struct mha_attn_args {
     mha_cview q;                 /* [B, H,   Lq, D ] */
     mha_cview k;                 /* [B, Hkv, Lk, D ]   with block_table [pages, Hkv, page_size, D ] */
     mha_cview v;                 /* [B, Hkv, Lk, Dv]   with block_table [pages, Hkv, page_size, Dv] */
-    mha_view out;                /* [B, H,   Lq, Dv]  may be exactly q, nothing else may overlap */
+    mha_view out;                /* [B, H,   Lq, Dv]  may be exactly q; any other overlap is an error */
     mha_cview keep;              /* [B, H, Mq, keep_keys] of bytes; non-zero = visible; zero strides broadcast */
     mha_cview bias;              /* [B, H, Mq, Mk] of bias_dtype; zero strides broadcast */
     const int64_t *q_lens;       /* [B] 0..Lq; later rows attend to no key: out = 0, lse = -infinity or the sink */
@@ -215,8 +216,8 @@ typedef struct mha_attn_args {
                                   * row are skipped */
     mha_cview block_table;       /* [B, ceil(Lk / page_size)] of int32; see above. All-zero strides: contiguous */
     mha_cview slopes; /* [B, H] of f32, f64 for f64; zero strides broadcast; score -= slope * |i + offset - j| */
-    mha_cview sinks;  /* [B, H] likewise; exp(sink) is added to the denominator only */
-    mha_cview gates;  /* [B, H] likewise; out *= gate; lse and probs do not change */
+    mha_cview sinks;  /* [B, H] like slopes; exp(sink) is added to the denominator only */
+    mha_cview gates;  /* [B, H] like slopes; out *= gate; lse and probs do not change */
     const int32_t *head_list; /* [listed_heads] 0..H-1 */
     mha_cview dropout_keep;   /* [B, H, Mq, Mk] of bytes; 0 = dropped; replaces sampling; zero strides broadcast */
     uint64_t dropout_seed;
@@ -226,7 +227,7 @@ typedef struct mha_attn_args {
     mha_view probs;           /* [B, H, Mq, Mk] of f32, f64 for f64; before dropout; masked entries are 0 */
     mha_view scores;          /* [B, H, Mq, Mk] of f32, f64 for f64; -infinity (probabilities: 0) beyond the lengths */
     const mha_attn_stats *stats; /* see stats.h */
-    mha_attn_visitor on_rows;    /* likewise */
+    mha_attn_visitor on_rows;    /* see stats.h */
     mha_view partial;            /* [B, H, Lq, 2 + Dv] of f32, f64 for f64: maximum, sum, unnormalized output */
 } mha_attn_args;
 
@@ -237,7 +238,7 @@ typedef struct mha_attn_plan mha_attn_plan;
 MHA_API mha_status mha_attention(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args, mha_error *err);
 
 /* Checks the description, selects kernels and divides the work. Errors: MHA_ERR_ARG naming the field and its value;
- * MHA_ERR_UNSUPPORTED naming what is not supported; MHA_ERR_MEMORY. `ctx` must outlive the plan. */
+ * MHA_ERR_UNSUPPORTED naming the unsupported option; MHA_ERR_MEMORY. `ctx` must outlive the plan. */
 MHA_API mha_status mha_attn_plan_create(mha_ctx *ctx, const mha_attn_desc *desc, mha_attn_plan **out, mha_error *err);
 MHA_API void mha_attn_plan_free(mha_attn_plan *plan);
 
@@ -265,9 +266,9 @@ MHA_API size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char 
 
 /* Runs the plan. `workspace` has `workspace_bytes` bytes, at least mha_attn_plan_workspace(). Does not allocate, log or
  * lock (except that it wakes the threads of the pool, see ctx.h). Errors: MHA_ERR_ARG for a NULL pointer that the
- * description requires, a workspace that is too small or misaligned, or a length out of range, all before anything is
- * written; MHA_ERR_CANCELLED if the context's between_tiles cancels the call. Cost: about 2 B H Lq Lk (D + Dv)
- * operations; masked tiles are skipped. */
+ * description requires, a workspace that is too small or misaligned, or a length out of range; nothing has been written
+ * then. MHA_ERR_CANCELLED if the context's between_tiles cancels the call. Cost: about 2 B H Lq Lk (D + Dv) operations;
+ * masked tiles are skipped. */
 MHA_API mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace,
                                     size_t workspace_bytes, mha_error *err);
 
@@ -286,7 +287,7 @@ typedef struct mha_attn_merge_args {
     int64_t count;                           /* number of parts; 0 gives the result of rows that attend to no key */
     const mha_attn_part *parts;              /* [count] */
     mha_view out; /* [B, H, Lq, Dv]  may be exactly the out of a part, but not overlap otherwise */
-    mha_view lse; /* [B, H, Lq]  may be exactly the lse of a part, likewise; data NULL: not computed */
+    mha_view lse; /* [B, H, Lq]  may be exactly the lse of a part; data NULL: not computed */
 } mha_attn_merge_args;
 
 /* Merges results of the same rows over disjoint keys (shards, parts of a cache, a shared prefix) into the result over
@@ -305,9 +306,9 @@ MHA_API mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args,
 
 /* ---- partial results of shards of keys ---- */
 
-/* Keys per chunk. A call merges the results of its chunks in a binary tree: chunk c holds keys 1024 c to 1024 c +
- * 1023 of the whole, and a subtree holds 2^n chunks, the first of which is a multiple of 2^n. A partial result must
- * cover exactly one subtree; only the last one may have fewer keys. */
+/* Keys per chunk. A call merges the results of its chunks in a binary tree. Chunk c contains keys 1024 c to 1024 c +
+ * 1023 of the whole call, and a subtree contains 2^n chunks, the first of which is a multiple of 2^n. A partial result
+ * must cover exactly one subtree; only the last one may have fewer keys. */
 enum { MHA_ATTN_CHUNK = 1024 };
 
 /* Returns the number of keys of the largest subtree that begins at `key` and ends at or before `end`: the keys of one
@@ -328,7 +329,7 @@ typedef struct mha_attn_merge_partials_args {
     int64_t count;                           /* number of parts, at least 1 */
     const mha_attn_partial *parts;           /* [count] each begins at the key where the previous one ends */
     mha_cview sinks;                         /* [B, H] as in mha_attn_args; data NULL: none */
-    mha_cview gates;                         /* likewise */
+    mha_cview gates;                         /* [B, H] as in mha_attn_args; data NULL: none */
     mha_view out;                            /* [B, H, Lq, Dv]; data NULL with `partial`: not computed */
     mha_view lse;                            /* [B, H, Lq] (stride[3] unused); data NULL: not computed */
     mha_view partial; /* [B, H, Lq, 2 + Dv] the partial result of all parts; data NULL: not computed; may be exactly

@@ -47,18 +47,18 @@ extern "C" {
  * gradient; four zero strides sum over everything. Sums are accumulated in double. Computing dbias adds two matrix
  * products to the five of the pass. */
 typedef struct mha_attn_grads {
-    size_t size;    /* sizeof(mha_attn_grads) */
-    mha_cview dout; /* [B, H,   Lq, Dv] of desc.dtype: the gradient of out */
-    mha_cview out;  /* [B, H,   Lq, Dv] of desc.dtype: as written by mha_attn_forward */
-    mha_cview lse;  /* [B, H,   Lq] (stride[3] unused) of f32, f64 for f64: as written by mha_attn_forward */
-    mha_cview dlse; /* [B, H,   Lq] likewise: the gradient of lse; data NULL: zeros. Not read where lse is -infinity */
-    mha_view dq;    /* [B, H,   Lq, D ] of desc.dtype */
-    mha_view dk;    /* [B, Hkv, Lk, D ] of desc.kv_dtype */
-    mha_view dv;    /* [B, Hkv, Lk, Dv] of desc.kv_dtype */
-    mha_view dbias; /* [B, H, Lq, Lk], or packed [B, H, max_q_len, max_kv_len], of f32, f64 for f64 */
-    mha_view dslopes;    /* [B, H] of f32, f64 for f64; zero strides sum */
-    mha_view dsinks;     /* [B, H] likewise */
-    mha_view dgates;     /* [B, H] likewise */
+    size_t size;      /* sizeof(mha_attn_grads) */
+    mha_cview dout;   /* [B, H,   Lq, Dv] of desc.dtype: the gradient of out */
+    mha_cview out;    /* [B, H,   Lq, Dv] of desc.dtype: as written by mha_attn_forward */
+    mha_cview lse;    /* [B, H,   Lq] (stride[3] unused) of f32, f64 for f64: as written by mha_attn_forward */
+    mha_cview dlse;   /* [B, H,   Lq] like lse: the gradient of lse; data NULL: zeros. Not read if lse is -infinity */
+    mha_view dq;      /* [B, H,   Lq, D ] of desc.dtype */
+    mha_view dk;      /* [B, Hkv, Lk, D ] of desc.kv_dtype */
+    mha_view dv;      /* [B, Hkv, Lk, Dv] of desc.kv_dtype */
+    mha_view dbias;   /* [B, H, Lq, Lk], or packed [B, H, max_q_len, max_kv_len], of f32, f64 for f64 */
+    mha_view dslopes; /* [B, H] of f32, f64 for f64; zero strides sum */
+    mha_view dsinks;  /* [B, H] like dslopes */
+    mha_view dgates;  /* [B, H] like dslopes */
     mha_view row_taylor; /* [B, H, Lq] (stride[3] unused) of f32, f64 for f64; see below */
 } mha_attn_grads;
 

@@ -57,7 +57,7 @@ MHA_API void mha_cache_free(mha_cache *cache);
 
 /* ---- appending and removing tokens ---- */
 
-enum { MHA_CACHE_ALL = -1 }; /* all sequences instead of one */
+enum { MHA_CACHE_ALL = -1 }; /* for all sequences */
 
 /* Keys and values of new tokens for n sequences: B with MHA_CACHE_ALL, else 1. */
 typedef struct mha_cache_tokens {

@@ -40,11 +40,11 @@ typedef struct mha_cluster_options {
     int comm;
     /* Sizes of the grid (see mha_cluster_info); 0 = 1. tp * cp must divide the number of ranks. */
     int tp, cp;
-    double timeout; /* [s] longest silence of a peer that this rank waits for; 0 = MHA_CLUSTER_TIMEOUT */
+    double timeout; /* [s] how long this rank waits for a silent peer; 0 = MHA_CLUSTER_TIMEOUT */
     /* [bytes] maximum size of a message, because MPI counts are int; longer transfers are split. 0 = 2^30, the
      * maximum. */
     int64_t message_bytes;
-    double record_pause; /* [s] between records of a journal, see mha_cluster_work; 0 = 10 */
+    double record_pause; /* [s] interval between records of a journal (see mha_cluster_work); 0 = 10 */
 } mha_cluster_options;
 
 /* The position of this rank in the cluster. The ranks form a grid: groups of tp consecutive ranks share the heads of a
@@ -94,10 +94,10 @@ MHA_API mha_status mha_cluster_sum(mha_cluster *cluster, int64_t *values, int64_
 
 /* Collective. Creates a context for this rank; `options` as for mha_ctx_create. Results differ between ISAs, so if
  * ranks would use different ISAs, all ranks use the newest ISA that every rank's CPU and options permit. Rank 0 then
- * logs a warning that names this ISA and a host that lacks the newer one. With `mixed_isa` = 1, each rank uses its own
- * ISA. The context's between_tiles callback drives the transfers of this cluster, which must outlive the context, and
- * then calls options->between_tiles. If threads is 0 and MHA_THREADS is unset, ranks on one host that are not bound to
- * CPUs divide the CPUs among themselves. */
+ * logs a warning that names this ISA and a host that does not support a newer one. With `mixed_isa` = 1, each rank uses
+ * its own ISA. The context's between_tiles callback drives the transfers of this cluster, which must outlive the
+ * context, and then calls options->between_tiles. If threads is 0 and MHA_THREADS is unset, ranks on one host that are
+ * not bound to CPUs divide the CPUs among themselves. */
 MHA_API mha_status mha_cluster_ctx_create(mha_cluster *cluster, const mha_ctx_options *options, int mixed_isa,
                                           mha_ctx **out, mha_error *err);
 
@@ -156,12 +156,12 @@ typedef enum mha_cluster_mode { MHA_CLUSTER_RING = 0, MHA_CLUSTER_TREE, MHA_CLUS
 MHA_API mha_status mha_cluster_attention(mha_cluster *cluster, mha_ctx *ctx, mha_cluster_mode mode,
                                          const mha_attn_desc *desc, const mha_attn_args *args, mha_error *err);
 
-/* Runs the backward pass likewise: dout, out, lse, dlse, dq and dbias hold the rows of this rank (dbias with all keys),
- * dk and dv its keys. dlse must be passed on all ranks or on none. dq, dk, dv and dbias are bitwise identical to those
- * of one process that calls mha_attention_backward. For each KV head, all ranks receive the keys and rows of the whole
- * sequence and compute dq of their rows, and dk and dv of their keys: 7 products instead of 5. With dk or dv, keep and
- * bias must be the same for all rows (stride[2] = 0). MHA_ERR_UNSUPPORTED for dslopes, dsinks, dgates and
- * row_taylor. */
+/* Runs the backward pass of mha_cluster_attention: dout, out, lse, dlse, dq and dbias contain the rows of this rank
+ * (dbias with all keys), dk and dv its keys. dlse must be passed on all ranks or on none. dq, dk, dv and dbias are
+ * bitwise identical to those of one process that calls mha_attention_backward. For each KV head, all ranks receive the
+ * keys and rows of the whole sequence and compute dq of their rows, and dk and dv of their keys: 7 products instead of
+ * 5. With dk or dv, keep and bias must be the same for all rows (stride[2] = 0). MHA_ERR_UNSUPPORTED for dslopes,
+ * dsinks, dgates and row_taylor. */
 MHA_API mha_status mha_cluster_attention_backward(mha_cluster *cluster, mha_ctx *ctx, const mha_attn_desc *desc,
                                                   const mha_attn_args *args, const mha_attn_grads *grads,
                                                   mha_error *err);

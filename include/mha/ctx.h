@@ -46,7 +46,7 @@ typedef void (*mha_parallel_for_fn)(void *user, int64_t count, void (*task)(void
 
 typedef struct mha_ctx_options {
     size_t size;             /* sizeof(mha_ctx_options) */
-    int threads;             /* 0 = MHA_THREADS if set, else the CPUs this process may run on; at most 1024 */
+    int threads;             /* 0 = MHA_THREADS if set, otherwise all CPUs available to the process; at most 1024 */
     const char *isa;         /* newest ISA to use; NULL = MHA_ISA if set, else the best on this CPU (mha_isa_list) */
     mha_allocator allocator; /* zeros = malloc; otherwise set both functions */
     mha_log_fn log;          /* NULL = no logging */
@@ -61,9 +61,9 @@ typedef struct mha_ctx_options {
 
 /* Creates a context and starts its workers. `options` may be NULL. MHA_THREADS and MHA_ISA are read from the
  * environment here and nowhere else; an empty variable counts as unset, and a variable that an option overrides is
- * ignored. An unknown ISA, or one that this CPU lacks, is MHA_ERR_ARG; the message lists the supported names. The
- * default context is created by the first call that needs it. If that fails, for example because of an invalid
- * MHA_ISA, every call with a NULL context fails with the same message. */
+ * ignored. An ISA that is unknown, or that this CPU does not support, is MHA_ERR_ARG; the message lists the supported
+ * names. The default context is created by the first call that needs it. If that fails, for example because of an
+ * invalid MHA_ISA, every call with a NULL context fails with the same message. */
 MHA_API mha_status mha_ctx_create(const mha_ctx_options *options, mha_ctx **out, mha_error *err);
 /* Stops the workers and frees the context. Free all objects created with the context first. */
 MHA_API void mha_ctx_free(mha_ctx *ctx);

@@ -62,7 +62,7 @@ typedef struct mha_generate_options {
     int64_t stop_count;
     int no_cache;    /* 1 = recompute the whole sequence for every token: slow; same results without dynamic rotation */
     int64_t at_once; /* maximum number of prompts that run at once; 0 = 8. When one ends, the next starts */
-    mha_dtype cache_dtype; /* as in mha_model_cache_options */
+    mha_dtype cache_dtype; /* dtype of the caches, as in mha_model_cache_options */
     /* 0 = off; 1..64 = prompt lookup: number of tokens to speculate. They are the tokens that followed the previous
      * occurrence of the latest three (or two) tokens. They are verified in the pass of the next token, so the output is
      * the same, greedy or sampled; repetitive text is faster if the weights do not fit the CPU caches. Has no effect
@@ -83,13 +83,13 @@ typedef struct mha_generate_options {
 } mha_generate_options;
 
 /* Writes the new tokens of each prompt to out [count, max_new] and their number to lengths [count]. Reports progress as
- * "generate". Errors: MHA_ERR_ARG, including a prompt that leaves no room within learned max_positions, and stop or
- * on_text without a tokenizer; MHA_ERR_UNSUPPORTED for an encoder; MHA_ERR_MEMORY; MHA_ERR_NOT_FINITE if the largest
- * logit is NaN or infinite; MHA_ERR_CANCELLED. All prompts are checked before the first callback.
- * Cost: one forward pass over each prompt, in chunks, and one pass of one token per step. A prefix in common with a
- * running prompt, or with the last prompt of the same slot, is shared (mha_model_cache_fork) instead of processed
- * again. To sample several continuations of one prompt, pass it several times; it is processed once. Memory: at_once
- * caches for the longest prompt plus max_new tokens. */
+ * "generate". Errors: MHA_ERR_ARG, including a prompt that leaves no position for a new token within learned
+ * max_positions, and stop or on_text without a tokenizer; MHA_ERR_UNSUPPORTED for an encoder; MHA_ERR_MEMORY;
+ * MHA_ERR_NOT_FINITE if the largest logit is NaN or infinite; MHA_ERR_CANCELLED. All prompts are checked before the
+ * first callback. Cost: one forward pass over each prompt, in chunks, and one pass of one token per step. A prefix in
+ * common with a running prompt, or with the last prompt of the same slot, is shared (mha_model_cache_fork) instead of
+ * processed again. To sample several continuations of one prompt, pass it several times; it is processed once. Memory:
+ * at_once caches for the longest prompt plus max_new tokens. */
 MHA_API mha_status mha_model_generate(const mha_model *model, const mha_prompt *prompts, int64_t count,
                                       const mha_generate_options *options, int32_t *out, int64_t *lengths,
                                       mha_error *err);

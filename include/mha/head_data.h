@@ -1,8 +1,8 @@
 /* head_data.h - tokenized texts for measuring heads: created once, read by every measure.
  *
  * The tokens of all texts are kept in memory, at 9 bytes each. Texts run packed, longest first (in the given order if
- * equally long), so no time is spent on padding and a memory shortage shows at once. Results are bitwise identical for
- * any batch size.
+ * equally long), so no time is spent on padding, and a lack of memory is detected at the start. Results are bitwise
+ * identical for any batch size.
  *
  *     mha_head_data *data;
  *     mha_head_data_of_texts(model, texts, count, NULL, &data, &err);

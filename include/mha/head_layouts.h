@@ -86,8 +86,8 @@ MHA_API mha_status mha_plan_layouts(const mha_plan_options *options, mha_plan_ro
 
 /* Writes one row per variant, with options->heads query heads. GQA: a group size near 4, near 8 for a large model.
  * Operations and cache exclude heads that do not run: pruned heads, unselected heads and unselected experts. MoE: each
- * expert has its own q, k, v and an output projection to E, followed by one E -> E. Adaptive: a choice of three head
- * counts. */
+ * expert has its own q, k, v and an output projection to E, followed by one projection E -> E. Adaptive: selects one of
+ * three head counts. */
 MHA_API mha_status mha_plan_variants(const mha_plan_options *options, mha_plan_row rows[MHA_PLAN_VARIANTS],
                                      mha_error *err);
 

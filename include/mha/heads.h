@@ -110,7 +110,7 @@ typedef struct mha_heads_options {
     size_t size;
     int no_probe;       /* 1 = skip the two probe metrics and therefore the labels "induction" and "duplicate" */
     uint64_t seed;      /* seed of the probe texts */
-    int64_t max_tokens; /* for mha_heads_measure, as in mha_head_data_options; else 0 */
+    int64_t max_tokens; /* used by mha_heads_measure, as in mha_head_data_options; otherwise 0 */
     int keep_maps;      /* 1 = keep the maps of every layer; for a single text only */
     mha_head_probe probe;
     mha_head_thresholds thresholds;
@@ -150,7 +150,7 @@ enum {
 
 /* The maps of one text. */
 typedef struct mha_head_map {
-    int64_t tokens;          /* without padding */
+    int64_t tokens;          /* number of tokens, without padding */
     const float *p;          /* [layers, heads, tokens, tokens]: row = query; each element in 0..1 */
     const uint8_t *kinds;    /* [tokens] MHA_TOKEN_SPECIAL ...; NULL = all 0 */
     const int32_t *segments; /* [tokens] as in mha_head_data_options; NULL = none */
@@ -158,9 +158,9 @@ typedef struct mha_head_map {
 
 typedef struct mha_head_maps {
     size_t size;
-    int64_t layers, heads; /* of each layer */
+    int64_t layers, heads; /* number of layers, and of heads in each layer */
     int causal;            /* 1 = row i attends to keys 0 to i; weights of later keys are 0 */
-    int64_t count;         /* texts */
+    int64_t count;         /* number of texts */
     const mha_head_map *text;
     mha_head_thresholds thresholds;
 } mha_head_maps;

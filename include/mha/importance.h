@@ -114,7 +114,7 @@ typedef struct mha_importance_options {
     /* A token id or MHA_IGNORE for each token of the data, text by text: for MLM, or to exclude tokens from LM (entries
      * are at the predicted tokens). */
     const int32_t *labels;
-    uint64_t seed; /* of the probes */
+    uint64_t seed; /* seed of the probes */
     /* > 0: stop when the ranking has converged. After each group of texts (the texts of one loss; 64 texts without a
      * loss), the ranking by the even units is compared with the ranking by the odd units (texts, pairs, or the batches
      * of gradmag). When mha_importance_halves is at least this value after two successive groups, no more texts are
@@ -136,12 +136,13 @@ typedef struct mha_importance mha_importance;
  * the model or the data do not support, and for labels out of range; MHA_ERR_UNSUPPORTED for gradients of a model that
  * was opened in f16 or q8_0; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
  *
- * Cost, in forward passes: gate and Taylor forms 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E, of
- * decoders 1 + the vocabulary; confidence 1.5; loo_* H (layers + 1) / 2, since the layers below a head run only once.
- * PAIRS takes one more if a group has more than 1,024 tokens. Memory: what a pass with gradients stores for 1,024
- * tokens or one longer text (model_grads.h), 4 bytes for each dense weight; 8 bytes for each text of a group and head,
- * 16 E for each of its texts; with gradmag 4 bytes for each element of Wq, Wk, Wv and Wo; for the Jacobian of decoders
- * 8 bytes for 64 times the vocabulary. loo_* store no gradients, but 12 E bytes for each token of a group. */
+ * Cost, in forward passes: gate and Taylor forms 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E, for
+ * decoders 1 + the vocabulary size; confidence 1.5; loo_* H (layers + 1) / 2, because the layers below a head run only
+ * once. PAIRS takes one more pass if a group has more than 1,024 tokens. Memory: what a pass with gradients stores for
+ * 1,024 tokens or one longer text (model_grads.h), 4 bytes for each dense weight; 8 bytes for each text of a group and
+ * head, 16 E for each of its texts; with gradmag 4 bytes for each element of Wq, Wk, Wv and Wo; for the Jacobian of
+ * decoders 8 bytes for 64 times the vocabulary size. loo_* store no gradients, but 12 E bytes for each token of a
+ * group. */
 MHA_API mha_status mha_importance_measure(const mha_model *model, const mha_head_data *data,
                                           const mha_importance_options *options, mha_importance **out, mha_error *err);
 MHA_API void mha_importance_free(mha_importance *importance);

@@ -37,7 +37,7 @@ typedef struct mha_tensor {
     int rank;               /* 0..32; 0 is a scalar */
     const int64_t *shape;   /* [rank], each >= 0 */
     int64_t elements;       /* product of the shape */
-    const void *data;       /* never NULL, even without elements; MHA_BOOL: 0 or non-zero bytes */
+    const void *data;       /* never NULL, even if elements is 0; MHA_BOOL: 0 or non-zero bytes */
     size_t bytes;
 } mha_tensor;
 
@@ -74,9 +74,9 @@ MHA_API void mha_file_free(mha_file *file);
  * mha_file_open accepts.
  *
  * An index may only name files in its own folder, and must agree with them in both directions: every listed tensor is
- * in the named file, and every tensor of the files is listed (else MHA_ERR_FORMAT). The metadata are the union of those
- * of all shards; where they differ, the shard that the index names last takes precedence. Limits: index 128 MiB, 65536
- * files. Errors and options as for mha_file_open. */
+ * in the named file, and every tensor of the files is listed (otherwise MHA_ERR_FORMAT). The metadata are the union of
+ * the metadata of all shards; if values differ, the shard that the index names last takes precedence. Limits: index 128
+ * MiB, 65536 files. Errors and options are the same as for mha_file_open. */
 MHA_API mha_status mha_checkpoint_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **out,
                                        mha_error *err);
 
@@ -138,7 +138,7 @@ typedef struct mha_metadata {
 typedef struct mha_tensors_writer_options {
     size_t size;
     int overwrite;                /* 1 = replace an existing file */
-    const mha_metadata *metadata; /* of "__metadata__"; "format": "pt", which other tools expect, is added if absent */
+    const mha_metadata *metadata; /* for "__metadata__"; "format": "pt", which other tools expect, is added if absent */
     int64_t metadata_count;
 } mha_tensors_writer_options;
 
@@ -160,7 +160,8 @@ MHA_API mha_status mha_tensors_writer_finish(mha_tensors_writer *writer, mha_err
 /* Frees the writer and, unless it is finished, removes its temporary file. */
 MHA_API void mha_tensors_writer_free(mha_tensors_writer *writer);
 
-/* Writes the list as a safetensors file in one call. Errors: as above, and MHA_ERR_ARG for a tensor without data. */
+/* Writes the list as a safetensors file in one call. Errors: those of mha_tensors_writer_create, and MHA_ERR_ARG for a
+ * tensor without data. */
 MHA_API mha_status mha_tensors_write(mha_ctx *ctx, const char *path, const mha_named_tensor *list, int64_t count,
                                      int overwrite, mha_error *err);
 

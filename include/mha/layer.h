@@ -87,7 +87,7 @@ MHA_API mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_m
 MHA_API void mha_linear_free(mha_linear *linear);
 
 /* Computes y [rows, out] from x [rows, in]; rows >= 0, and the arrays must not overlap. Allocates nothing, except 2
- * bytes per element of x where x is rounded. Cost: 2 rows in out operations; with few rows, one read of the packed
+ * bytes per element of x if x is rounded. Cost: 2 rows in out operations; for few rows, one read of the packed
  * weights. */
 MHA_API mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t rows, float *y, mha_error *err);
 
@@ -115,7 +115,7 @@ typedef enum mha_norm_kind {
     MHA_NORM_RMS        /* x / sqrt(mean(x^2) + eps) * weight; Zhang & Sennrich 2019 */
 } mha_norm_kind;
 
-/* A norm over rows of a given width. Where the norm is optional, weight NULL = no norm. */
+/* A norm over rows of a given width. If the norm is optional, weight NULL = no norm. */
 typedef struct mha_norm {
     const float *weight, *bias; /* [width]; MHA_NORM_RMS has no bias */
     double eps;                 /* > 0 */
@@ -136,7 +136,7 @@ typedef struct mha_norm_gradient {
     float *dx;           /* [rows, width] may be exactly dy; NULL = not computed */
     int add;             /* 1 = accumulate into dx, which must not be dy; 0 = overwrite dx */
     float *dweight;      /* [width] accumulated; NULL = not computed */
-    float *dbias;        /* [width] likewise; for RMSNorm, which has no bias: the sum of dy */
+    float *dbias;        /* [width] accumulated; for RMSNorm, which has no bias: the sum of dy; NULL = not computed */
 } mha_norm_gradient;
 
 /* Sums are accumulated in double, in chunks that depend on the number of rows only. Allocates up to 64 width doubles
@@ -221,7 +221,7 @@ typedef struct mha_layer_choice {
     mha_selection selection; /* gate rule, and how W and b are trained (variants.h); not for MHA_CHOICE_EXPERTS */
     int64_t keep;            /* heads to keep, 1..H; not for options */
     mha_matrix score;        /* W, b [H, E], or [options, P]; required, copied; `packed` and `out` are not read */
-    mha_matrix hidden;       /* W', b' [P, E], for options; likewise; `out` = P */
+    mha_matrix hidden;       /* W', b' [P, E], only for options; required, copied; `out` = P */
     int64_t options[MHA_HEAD_OPTIONS]; /* [option_count] each divides H D; not with shared keys, rope, norms, slopes */
     int64_t option_count;
 } mha_layer_choice;

@@ -29,7 +29,7 @@ typedef struct mha_model mha_model;
 typedef struct mha_model_options {
     size_t size;
     int no_map;       /* 1 = copy the weights instead of mapping the file; the file may then change (io.h) */
-    int no_weights;   /* 1 = check everything, but do not pack weights: for mha info; forward is then MHA_ERR_ARG */
+    int no_weights;   /* 1 = check everything, but do not pack weights, as in `mha info`; forward is then MHA_ERR_ARG */
     int no_tokenizer; /* 1 = do not open tokenizer.json */
     /* Type of the packed dense weights, independent of the type in the file: f32 (default), bf16, f16 or q8_0
      * (layer.h). With bf16, attention also runs in bf16. Norms, sums and results stay f32. Relative error to f32 (root
@@ -42,8 +42,8 @@ typedef struct mha_model_options {
     const mha_named_tensor *tensors;
     int64_t tensor_count;
     const char *config_json; /* replaces the folder's config.json: NUL-terminated UTF-8 JSON; NULL = the file */
-    /* 1 = read no weights from the folder: `tensors` holds all that the model needs. The folder may then lack a
-     * tokenizer; with config_json it may be NULL. */
+    /* 1 = read no weights from the folder: `tensors` contains all tensors that the model needs. The folder may then
+     * lack a tokenizer; with config_json it may be NULL. */
     int memory_only;
 } mha_model_options;
 
@@ -80,7 +80,7 @@ typedef struct mha_model_info {
     int64_t vocab, max_positions, type_vocab;
     int64_t parameters;             /* elements of the weights that the model uses */
     int64_t bytes;                  /* size of these weights in the file, or as written by mha_model_save */
-    int64_t kv_bytes_per_token;     /* f32; 0 for encoders */
+    int64_t kv_bytes_per_token;     /* bytes of cached keys and values per token, in f32; 0 for encoders */
     const int64_t *heads_per_layer; /* [layers] smaller than `heads` in pruned layers; see below */
     int causal;                     /* 1 for decoders */
     mha_dtype dtype;                /* type of the stored weights */
@@ -227,7 +227,7 @@ typedef struct mha_model_head {
  * (starts) have [heads, starts[B]] in place of [B, heads, L] and [B, heads, K]. Rows and keys of masked tokens are
  * unspecified and do not contribute to other rows and keys. */
 typedef struct mha_model_stats {
-    int64_t layer, heads, keys;                        /* of this layer; K */
+    int64_t layer, heads, keys;                        /* the layer, the number of its heads, and K */
     const float *row_entropy, *row_max, *row_distance; /* [B, heads, L] in bits; in 0..1; in tokens */
     const int64_t *row_argmax;                         /* [B, heads, L] the key of row_max */
     const float *received;                             /* [B, heads, K] sum over the rows of this call */
@@ -246,13 +246,13 @@ typedef struct mha_model_stats {
  * Query head h reads key head h / (heads / kv_heads). Rows of masked tokens are unspecified. With a cache, k and v are
  * those of the tokens of this call, before they are stored. */
 typedef struct mha_model_activations {
-    int64_t layer, rows, heads, kv_heads, head_dim; /* of this layer */
+    int64_t layer, rows, heads, kv_heads, head_dim; /* the layer; sizes of the arrays below */
     const float *input;                             /* [rows, E] input of the projections, after the pre-norm */
     const float *q;                                 /* [rows, heads head_dim] normalized and rotated, `stride` apart */
-    const float *k, *v;                             /* [rows, kv_heads head_dim] likewise */
-    int64_t stride;                                 /* elements between rows of q, k or v */
-    const float *context;                           /* [rows, heads head_dim] input of the output projection */
-    const float *out; /* [rows, E] output projection, before the residual and later norms */
+    const float *k, *v;   /* [rows, kv_heads head_dim] `stride` apart; k is normalized and rotated */
+    int64_t stride;       /* elements between rows of q, k or v */
+    const float *context; /* [rows, heads head_dim] input of the output projection */
+    const float *out;     /* [rows, E] output projection, before the residual and later norms */
 } mha_model_activations;
 
 /* Requested outputs; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that at
@@ -263,7 +263,7 @@ typedef struct mha_model_output {
     size_t size;
     float *last_hidden; /* [B, L, E]; in decoders after the final norm */
     float *pooled;      /* [B, E] tanh pooler of BERT; MHA_ERR_UNSUPPORTED if the checkpoint has none */
-    float *logits;      /* [B, L, vocab]; MHA_ERR_UNSUPPORTED for a checkpoint without them */
+    float *logits;      /* [B, L, vocab]; MHA_ERR_UNSUPPORTED for a checkpoint without logits */
     float *last_logits; /* [B, vocab] logits of the next token, from the last real token of each sequence */
     /* x [B, L, E]: entry 0 is the embeddings (in BERT after their norm), entry n the output of layer n - 1; the last
      * entry is after the final norm. Every other entry n is the input of layer n. */

@@ -49,7 +49,7 @@ typedef struct mha_model_grads_options {
     int recompute;     /* 1 = keep only the input of each layer, and run the layer again in the backward pass */
     /* 1 = pack the dense weights of the layers for the backward pass once, at creation, instead of in each pass: 4
      * bytes per weight, 2 in bf16. Worthwhile for many short batches, or many backward passes per forward pass.
-     * Gradients are bitwise identical with and without it. */
+     * Gradients are bitwise identical whether or not it is set. */
     int pack;
     int attention_only; /* 1 = parameters of the attention layers only: projections, and norms of q and k */
 } mha_model_grads_options;

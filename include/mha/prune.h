@@ -99,13 +99,13 @@ typedef struct mha_prune_options {
      * the unpruned projection; W0: the weight after removal (and fill); mu: mean of the diagonal of X^T X. In double.
      * Evaluate on other texts: on these texts, the result looks better than it is. NULL = none. */
     const mha_head_data *refit;
-    double ridge; /* of the refit; 0 = 3. Small values such as 0.001 overfit the texts */
+    double ridge; /* ridge of the refit; 0 = 3. Small values such as 0.001 overfit the texts */
     /* 1 = keep the shapes of the unpruned model and set removed weights to 0, for programs that require the same number
      * of heads in all layers (transformers). The results are the same, but nothing is smaller or faster; "mha.heads" is
      * omitted. MHA_ERR_UNSUPPORTED for a model with "mha.kv_heads", "mha.feed_forward" or "mha.attention", which no
      * other program reads. */
     int compatible;
-    const char *chosen_by; /* for the record: a sentence on how the heads were chosen; NULL = none */
+    const char *chosen_by; /* a sentence on how the heads were chosen, for the record; NULL = none */
 } mha_prune_options;
 
 /* Creates the edit that removes the heads whose keep [layers, H] is 0: its config.json gets "mha.heads", the remaining

@@ -37,7 +37,7 @@ typedef struct mha_prune_search_options {
     const double *scores;
     const mha_head_data *learn;
     int per_layer;                  /* as in mha_prune_rule */
-    int64_t floor;                  /* likewise */
+    int64_t floor;                  /* as in mha_prune_rule */
     const mha_prune_options *prune; /* fill, refit and ridge of every pruning; NULL = none */
     double max_increase;            /* the limit, 0 or more; INFINITY = none */
     /* Called after each point; a non-zero return ends the search with MHA_ERR_CANCELLED. NULL = none. */

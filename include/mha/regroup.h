@@ -77,7 +77,7 @@ typedef struct mha_regroup_options {
     const mha_head_data *fit; /* texts for CLOSED, VALUES and the refit; about 3,000 tokens suffice. NULL with MEAN */
     int contiguous; /* 1 = keep the order of heads, as published; MEAN and the keys of VALUES always keep it */
     int uncentered; /* 1 = keys are not centered, as published */
-    double ridge;   /* of the refit; 0 = 0.3, or no refit with MEAN; < 0 = no refit, as published */
+    double ridge;   /* ridge of the refit; 0 = 0.3, or no refit with MEAN; < 0 = no refit, as published */
     /* 1 = shapes that transformers loads, with the same results: in BERT and GPT-2, rows are repeated for every head
      * that reads them, so nothing is smaller; in all other families, num_key_value_heads is the least common multiple
      * of N and M. MHA_ERR_UNSUPPORTED for layers of different head counts, and for "mha.feed_forward" or
@@ -87,7 +87,7 @@ typedef struct mha_regroup_options {
      * shared head, or the mean, weights each head by its score, but by at least a hundredth of the highest score of its
      * layer. NULL = equal weights */
     const double *scores;
-    const char *weighted_by; /* for the record: the source of the scores; NULL = none */
+    const char *weighted_by; /* the source of the scores, for the record; NULL = none */
 } mha_regroup_options;
 
 /* Creates the edit: its config.json gets num_key_value_heads if that expresses the result (and num_attention_heads, if

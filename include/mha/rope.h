@@ -30,7 +30,7 @@ extern "C" {
 typedef enum mha_rope_kind {
     MHA_ROPE_DEFAULT = 0,
     MHA_ROPE_LINEAR,  /* f / factor */
-    MHA_ROPE_DYNAMIC, /* theta grows with the longest position beyond max_positions */
+    MHA_ROPE_DYNAMIC, /* theta increases with the longest position beyond max_positions */
     MHA_ROPE_LLAMA3,  /* f / factor for long wavelengths, f for short ones, blended in between */
     MHA_ROPE_YARN,    /* f / factor and f blended by the number of rotations; a gain */
     MHA_ROPE_LONGROPE /* f / factors[i], by length; a gain */

@@ -35,7 +35,7 @@ typedef struct mha_attn_stats {
     mha_view row_distance; /* [B, H, Lq] sum of p |i + offset - j| */
     mha_view received;     /* [B, H, Lk] sum of p over the rows i; not written if Lq is 0 */
     mha_view top_prob;     /* [B, H, Lq, top_keys] largest p, descending; 0 after the last key */
-    mha_view top_key;      /* [B, H, Lq, top_keys] int64: keys of top_prob, ascending if equal; -1 after the last */
+    mha_view top_key;      /* [B, H, Lq, top_keys] int64: keys of top_prob, ascending if equal; -1 after the last key */
 } mha_attn_stats;
 
 /* Adjacent complete rows of one head: p[r][j] = p[r * stride + j] is bitwise identical to the MHA_ATTN_PROBS element of

@@ -84,7 +84,7 @@ MHA_API mha_status mha_tokenizer_decode(const mha_tokenizer *tokenizer, const in
                                         int skip_special, char **out, size_t *bytes, mha_error *err);
 MHA_API void mha_tokenizer_text_free(const mha_tokenizer *tokenizer, char *text);
 
-/* Incremental decoding, for ids that arrive one at a time while a model generates. */
+/* Incremental decoding, for ids that arrive one at a time during generation. */
 typedef struct mha_text_stream mha_text_stream;
 
 /* `skip_special` as in mha_tokenizer_decode. The tokenizer must outlive the stream. Errors: MHA_ERR_ARG,
@@ -102,7 +102,7 @@ MHA_API void mha_text_stream_free(mha_text_stream *stream);
  * MHA_ERR_MEMORY and MHA_ERR_UNSUPPORTED as above, after which the stream can only be freed. */
 MHA_API mha_status mha_text_stream_put(mha_text_stream *stream, int32_t id, const char **text, size_t *bytes,
                                        mha_error *err);
-/* Returns the text held back, after the last id. No id may be appended afterwards. */
+/* Returns the held-back text after the last id. No id may be appended afterwards. */
 MHA_API mha_status mha_text_stream_end(mha_text_stream *stream, const char **text, size_t *bytes, mha_error *err);
 
 /* Returns the number of ids, one more than the largest id in use. */

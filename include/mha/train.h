@@ -181,7 +181,7 @@ MHA_API const mha_model *mha_trainer_model(const mha_trainer *trainer);
 /* Returns the number of steps taken, including those before a resume. */
 MHA_API int64_t mha_trainer_step_count(const mha_trainer *trainer);
 /* Returns the trained and frozen tensors under their names in the checkpoint, in the order of mha_model_grads_list.
- * Their data are the weights themselves. After changing them, call mha_trainer_refresh before any other function. */
+ * Their data are the weights themselves. If you change them, call mha_trainer_refresh before any other function. */
 MHA_API const mha_named_tensor *mha_trainer_weights(const mha_trainer *trainer, int64_t *count);
 MHA_API mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err);
 
@@ -205,7 +205,7 @@ typedef struct mha_train_batch {
 } mha_train_batch;
 
 typedef struct mha_train_report {
-    int64_t step;   /* number of the step, from 1 */
+    int64_t step;   /* number of the step; the first step is 1 */
     int64_t labels; /* number of labels in the mean loss; real tokens if no term uses logits of a teacher */
     double loss;    /* loss in nats, with the weights before the step */
     double norm;    /* norm of the gradient before clipping; 0 if weights are not trained, as with gates.first */

@@ -34,7 +34,7 @@ typedef struct mha_train_data mha_train_data;
 
 typedef struct mha_train_data_options {
     size_t size;
-    int64_t length;                 /* tokens of a sequence; at least 2, for encoders 3 */
+    int64_t length;                 /* tokens per sequence; at least 2, for encoders 3 */
     int64_t vocab;                  /* token ids are 0 .. vocab - 1; 1 .. 2^31 */
     const mha_tokenizer *tokenizer; /* tokenizer of the texts, for mha_train_data_add_text; NULL = token files only */
     int causal;                     /* 1 = sequences for a decoder, 0 = for an encoder */
@@ -47,7 +47,7 @@ typedef struct mha_train_data_options {
 
 typedef struct mha_train_data_info {
     int64_t tokens, sequences;
-    int64_t length;    /* tokens of a sequence: as in the options, or less with `shorten` */
+    int64_t length;    /* tokens per sequence: as in the options, or fewer with `shorten` */
     int64_t texts;     /* number of texts, with texts_apart */
     int64_t truncated; /* number of texts longer than a sequence, with texts_apart */
     char digest[17];   /* digest of all token ids and the ends of texts and files; detects changed data */
@@ -112,14 +112,14 @@ MHA_API mha_status mha_train_mask_tokens(const mha_tokenizer *tokenizer, const m
 
 /* ---- digest ---- */
 
-/* A 64-bit hash (after Fowler, Noll and Vo) that tells whether two runs read the same data. It detects accidents, not
- * attacks. Plain data; initialize it with {0}. */
+/* A 64-bit hash (after Fowler, Noll and Vo) that shows whether two runs read the same data. It detects accidental, not
+ * malicious, changes. Plain data; initialize it with {0}. */
 typedef struct mha_train_digest {
     uint64_t lane[4]; /* internal; four independent lanes, hashed in parallel */
 } mha_train_digest;
 
-/* Adds bytes, in words of four. How the data are split into calls changes the digest, unless the size of every part but
- * the last is a multiple of 16 bytes. Does nothing if `digest` or `data` is NULL. */
+/* Adds bytes, in words of four. Dividing the data among calls changes the digest, unless the size of every part but the
+ * last is a multiple of 16 bytes. Does nothing if `digest` or `data` is NULL. */
 MHA_API void mha_train_digest_add(mha_train_digest *digest, const void *data, size_t bytes);
 /* Adds one integer, such as a length. `digest` may be NULL. */
 MHA_API void mha_train_digest_add_number(mha_train_digest *digest, uint64_t number);

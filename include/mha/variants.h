@@ -130,7 +130,7 @@ MHA_API mha_status mha_variant_forward(const mha_variant *layer, const mha_varia
 
 typedef enum mha_step {
     MHA_STEP_Q = 0,   /* [B, H, Lq, D] after projection and rotation; columns of skipped heads are unspecified */
-    MHA_STEP_K,       /* [B, Hkv, Lk, D] likewise, cached keys first: the key cache for the next call */
+    MHA_STEP_K,       /* [B, Hkv, Lk, D] like MHA_STEP_Q, cached keys first: the key cache for the next call */
     MHA_STEP_V,       /* [B, Hkv, Lk, D] */
     MHA_STEP_SCORES,  /* [B, n, Lq, Lk] with want_scores; n = H, or the computed heads, in the order of selection */
     MHA_STEP_WEIGHTS, /* [B, n, Lq, Lk] with want_weights */
@@ -168,7 +168,7 @@ typedef struct mha_variant_gradient {
     void *query, *key, *value;   /* overwritten, shaped as in the input; NULL = not computed. If key or value is NULL
                                     in the input, it must be NULL here: its gradient is added to that of its
                                     substitute */
-    void *past_key, *past_value; /* likewise; not written if P is 0 */
+    void *past_key, *past_value; /* gradients of past_key and past_value, as above; not written if P is 0 */
 } mha_variant_gradient;
 
 /* `input` and `trace` are those of the forward call, unchanged. Accumulates into mha_variant_gradients; parameters
