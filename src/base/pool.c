@@ -69,7 +69,7 @@ static uint64_t serial_of(uint64_t state)
 }
 
 /* Returns true if a call later than `seen` exists, or if the pool is stopping. */
-static bool is_news(mha__pool *pool, uint64_t seen)
+static bool has_new_call(mha__pool *pool, uint64_t seen)
 {
     return serial_of(atomic_load(&pool->state)) != seen || atomic_load(&pool->stop);
 }
@@ -77,12 +77,12 @@ static bool is_news(mha__pool *pool, uint64_t seen)
 static void wait_for_news(mha__pool *pool, uint64_t seen)
 {
     for (int i = 0; i < SPINS; i++) {
-        if (is_news(pool, seen)) return;
+        if (has_new_call(pool, seen)) return;
         pause_cpu();
     }
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_add(&pool->sleepers, 1);
-    while (!is_news(pool, seen))
+    while (!has_new_call(pool, seen))
         pthread_cond_wait(&pool->wake, &pool->lock);
     atomic_fetch_sub(&pool->sleepers, 1);
     pthread_mutex_unlock(&pool->lock);

@@ -19,7 +19,7 @@ double mha__dot(int64_t n, const double *a, const double *b)
 }
 
 /* Subtracts from `row` its projections onto the rows of an orthonormal basis. */
-static void take_out(int64_t count, int64_t width, const double *basis, double *row)
+static void subtract_projections(int64_t count, int64_t width, const double *basis, double *row)
 {
     for (int64_t b = 0; b < count; b++, basis += width) {
         const double part = mha__dot(width, row, basis);
@@ -36,8 +36,9 @@ int64_t mha__orthonormal_rows(int64_t count, int64_t width, double *x)
         double *row = x + rank * width;
         if (r > rank) memmove(row, x + r * width, (size_t)width * sizeof *row);
         const double before = sqrt(mha__dot(width, row, row));
-        take_out(rank, width, x, row);
-        take_out(rank, width, x, row); /* reorthogonalization: removes the rounding error of the first pass */
+        subtract_projections(rank, width, x, row);
+        subtract_projections(rank, width, x,
+                             row); /* reorthogonalization: removes the rounding error of the first pass */
         const double after = sqrt(mha__dot(width, row, row));
         if (!(after > nothing_new * before)) continue;
         for (int64_t i = 0; i < width; i++)

@@ -29,13 +29,13 @@ enum {
     MHA__SPREAD = MHA__TILE_Q + 16
 }; /* not a power of two, so that the elements of a column use many sets of the L1 cache */
 typedef struct mha__bwd_scratch {
-    mha__scratch base;       /* masks; Q^T in panels */
+    mha__scratch base;       /* forward scratch memory: masks, and Q^T in panels */
     void *q, *dout;          /* Q and dO of the tile as right operands: panels [TILE_Q][nr], or pairs of them */
     void *dout_panels;       /* dO^T, like base.q */
     void *k, *v;             /* right operands K and V of the block; also rows of a block or of a new tile */
     uint8_t *finite;         /* per block of keys: 0 if not checked yet, otherwise whether all elements are finite */
     void *dp, *capped;       /* panels: dO V^T; with softcap, the scores before bias and masks */
-    void *w, *ds, *mask;     /* spread */
+    void *w, *ds, *mask;     /* spread: weights, dS and mask */
     mha__pair_weights pairs; /* rows of TILE_Q or KEY_BLOCK elements; only with pairs */
     void *lse, *inverse, *delta; /* per row of the tile: inputs of softmax_back */
     void *dots, *slopes;         /* per row: the terms of dgates and dslopes */

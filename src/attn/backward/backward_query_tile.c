@@ -64,7 +64,7 @@ static void load_rows(mha__bwd_tile *t)
 }
 
 /* Recomputes the maximum and sum of rows whose lse is not precise enough. */
-static void sum_again(mha__bwd_tile *t)
+static void recompute_sums(mha__bwd_tile *t)
 {
     const mha__kernels *k = t->t.k;
     const mha_attn_plan *plan = t->t.plan;
@@ -103,7 +103,7 @@ static void load_lse(mha__bwd_tile *t)
     k->gather(1, n, mha__at(lse, size, r->b, r->result, r->first, 0), 0, lse->stride[2], x->lse, n, n);
     if (dlse->data)
         k->gather(1, n, mha__at(dlse, size, r->b, r->result, r->first, 0), 0, dlse->stride[2], x->dots, n, n);
-    if (k->anchor(r->count, x->lse, dlse->data ? x->dots : NULL, LSE_LIMIT, x->inverse, x->delta)) sum_again(t);
+    if (k->anchor(r->count, x->lse, dlse->data ? x->dots : NULL, LSE_LIMIT, x->inverse, x->delta)) recompute_sums(t);
 }
 
 bool mha__bwd_open(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int64_t first)

@@ -160,7 +160,7 @@ size_t mha_cache_bytes(const mha_cache *c)
 /* ---- truncation ---- */
 
 /* Releases the logical pages from `page` on. */
-static void forget_pages(mha_cache *c, int64_t sequence, int64_t page)
+static void release_pages(mha_cache *c, int64_t sequence, int64_t page)
 {
     const int64_t end = mha__cache_pages_of(c, c->sequences[sequence].length);
     for (; page < end; page++) {
@@ -174,13 +174,14 @@ static void forget_pages(mha_cache *c, int64_t sequence, int64_t page)
 static void shorten(mha_cache *c, int64_t sequence, int64_t length)
 {
     mha__sequence *s = &c->sequences[sequence];
-    forget_pages(c, sequence, mha__cache_pages_of(c, length));
+    release_pages(c, sequence, mha__cache_pages_of(c, length));
     s->length = length;
     if (length <= c->pinned * c->desc.page_size) s->dropped = c->pinned;
 }
 
 /* Checks that a sequence can be truncated to `length`. */
-static mha_status check_cut(const mha_cache *c, const char *name, int64_t sequence, int64_t length, mha_error *err)
+static mha_status check_truncation(const mha_cache *c, const char *name, int64_t sequence, int64_t length,
+                                   mha_error *err)
 {
     if (!c) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");
     if (sequence < 0 || sequence >= c->desc.batch)
@@ -196,14 +197,14 @@ static mha_status check_cut(const mha_cache *c, const char *name, int64_t sequen
 
 mha_status mha_cache_truncate(mha_cache *c, int64_t sequence, int64_t length, mha_error *err)
 {
-    MHA__TRY(check_cut(c, "sequence", sequence, length, err));
+    MHA__TRY(check_truncation(c, "sequence", sequence, length, err));
     shorten(c, sequence, length);
     return MHA_OK;
 }
 
 mha_status mha_cache_fork(mha_cache *c, int64_t from, int64_t to, int64_t length, mha_error *err)
 {
-    MHA__TRY(check_cut(c, "from", from, length, err));
+    MHA__TRY(check_truncation(c, "from", from, length, err));
     if (to < 0 || to >= c->desc.batch || to == from)
         return mha__fail(err, MHA_ERR_ARG,
                          "to must be below batch = %" PRId64 " and differ from from = %" PRId64 " (got %" PRId64 ")",

@@ -12,7 +12,7 @@ enum { LENGTHS, PAGES, KEYS, VALUES };
 static const char *const names[MHA_CACHE_TENSORS] = {"lengths", "pages", "k", "v"};
 
 /* q8_0 blocks are stored as bytes, a type that every file format has. */
-static mha_dtype kept_as(const mha_cache *c)
+static mha_dtype saved_dtype(const mha_cache *c)
 {
     return c->desc.dtype == MHA_Q8_0 ? MHA_U8 : c->desc.dtype;
 }
@@ -43,9 +43,9 @@ void mha_cache_save(const mha_cache *c, mha_named_tensor t[MHA_CACHE_TENSORS])
     t[LENGTHS] = (mha_named_tensor){names[LENGTHS], MHA_I64, 1, {d->batch}, c->view};
     t[PAGES] = (mha_named_tensor){names[PAGES], MHA_I32, 2, {d->batch, c->width}, c->table};
     t[KEYS] = (mha_named_tensor){
-        names[KEYS], kept_as(c), 4, {pages, d->kv_heads, d->page_size, kept_width(c, d->head_dim)}, c->k};
+        names[KEYS], saved_dtype(c), 4, {pages, d->kv_heads, d->page_size, kept_width(c, d->head_dim)}, c->k};
     t[VALUES] = (mha_named_tensor){
-        names[VALUES], kept_as(c), 4, {pages, d->kv_heads, d->page_size, kept_width(c, d->v_head_dim)}, c->v};
+        names[VALUES], saved_dtype(c), 4, {pages, d->kv_heads, d->page_size, kept_width(c, d->v_head_dim)}, c->v};
 }
 
 /* ---- loading ---- */
@@ -84,8 +84,8 @@ static mha_status find_all(const mha_cache *c, const mha_named_tensor *tensors, 
     const mha_named_tensor want[MHA_CACHE_TENSORS] = {
         {names[LENGTHS], MHA_I64, 1, {d->batch}, NULL},
         {names[PAGES], MHA_I32, 2, {d->batch, -1}, NULL},
-        {names[KEYS], kept_as(c), 4, {-1, d->kv_heads, d->page_size, kept_width(c, d->head_dim)}, NULL},
-        {names[VALUES], kept_as(c), 4, {-1, d->kv_heads, d->page_size, kept_width(c, d->v_head_dim)}, NULL}};
+        {names[KEYS], saved_dtype(c), 4, {-1, d->kv_heads, d->page_size, kept_width(c, d->head_dim)}, NULL},
+        {names[VALUES], saved_dtype(c), 4, {-1, d->kv_heads, d->page_size, kept_width(c, d->v_head_dim)}, NULL}};
     for (int n = 0; n < MHA_CACHE_TENSORS; n++)
         MHA__TRY(find(tensors, count, &want[n], &t[n], err));
     if (t[KEYS]->shape[0] == t[VALUES]->shape[0] && t[KEYS]->shape[0] <= INT32_MAX) return MHA_OK;

@@ -15,7 +15,7 @@ typedef struct text {
     size_t capacity, length;
 } text;
 
-static __attribute__((format(printf, 2, 3))) void say(text *t, const char *format, ...)
+static __attribute__((format(printf, 2, 3))) void append(text *t, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -172,17 +172,17 @@ static void sentences_of_outputs(text *t, const mha_attn_desc *d)
     int64_t map[4];
     mha__maps_extent(d, map);
     const bool again = d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_STATS | MHA_ATTN_SCORES | MHA_ATTN_ROWS);
-    say(t, "written: out");
+    append(t, "written: out");
     for (int n = 1; n < MHA__OUTPUT_ROWS; n++) {
         const mha__operand_row *row = &mha__output_rows[n];
         if (!mha__operand_is_used(d, row)) continue;
-        say(t, ", %s", row->name);
-        if (row->flag == MHA_ATTN_SCORES) say(t, " (%s)", scores_name(d));
-        if (row->flag == MHA_ATTN_STATS && d->top_keys) say(t, " (%" PRId64 " top keys)", d->top_keys);
+        append(t, ", %s", row->name);
+        if (row->flag == MHA_ATTN_SCORES) append(t, " (%s)", scores_name(d));
+        if (row->flag == MHA_ATTN_STATS && d->top_keys) append(t, " (%" PRId64 " top keys)", d->top_keys);
         if (row->shape[1] == MHA__DIM_MAPPED_HEADS)
-            say(t, " [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]", map[0], map[1], map[2], map[3]);
+            append(t, " [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]", map[0], map[1], map[2], map[3]);
     }
-    say(t, again ? "; the scores of these rows are computed a second time\n" : "\n");
+    append(t, again ? "; the scores of these rows are computed a second time\n" : "\n");
 }
 
 /* Returns the operations of the backward pass, without those for dbias. */
@@ -197,89 +197,91 @@ static void backward_sentence(text *t, const mha_attn_plan *plan)
 {
     const mha__bwd_plan *w = &plan->bwd;
     if (!(plan->desc.outputs & MHA_ATTN_GRADS)) return;
-    say(t,
-        "backward: bwd_tiled, %" PRId64 " task%s, rows of a head group in %" PRId64
-        " part%s, on up to %d thread%s, %.4g operations\n",
-        w->tasks, plural(w->tasks), w->parts, plural(w->parts), w->workers, plural(w->workers), backward_flops(plan));
+    append(t,
+           "backward: bwd_tiled, %" PRId64 " task%s, rows of a head group in %" PRId64
+           " part%s, on up to %d thread%s, %.4g operations\n",
+           w->tasks, plural(w->tasks), w->parts, plural(w->parts), w->workers, plural(w->workers),
+           backward_flops(plan));
 }
 
 static void backward_object(text *t, const mha_attn_plan *plan)
 {
     const mha__bwd_plan *w = &plan->bwd;
     if (!(plan->desc.outputs & MHA_ATTN_GRADS)) {
-        say(t, "\"backward\": null, ");
+        append(t, "\"backward\": null, ");
         return;
     }
-    say(t,
-        "\"backward\": {\"kernel\": \"bwd_tiled\", \"tasks\": %" PRId64 ", \"parts\": %" PRId64 ", \"threads\": %d, ",
-        w->tasks, w->parts, w->workers);
-    say(t, "\"flops\": %.0f}, ", backward_flops(plan));
+    append(t,
+           "\"backward\": {\"kernel\": \"bwd_tiled\", \"tasks\": %" PRId64 ", \"parts\": %" PRId64
+           ", \"threads\": %d, ",
+           w->tasks, w->parts, w->workers);
+    append(t, "\"flops\": %.0f}, ", backward_flops(plan));
 }
 
 static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int count)
 {
-    say(t, "kernel: %s, %s (keys and values %s), %s\n", kernel_name(plan), mha_dtype_name(plan->desc.dtype),
-        mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
+    append(t, "kernel: %s, %s (keys and values %s), %s\n", kernel_name(plan), mha_dtype_name(plan->desc.dtype),
+           mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
     if (plan->few > 0 && strcmp(few_tiles(plan), "none") != 0)
-        say(t, "few rows: fwd_few computes tiles of up to %d rows (here %s) and requires %s; otherwise %s\n", plan->few,
-            few_tiles(plan), few_needs(plan), few_otherwise);
-    say(t, "products: %s, weights rounded to %s, sums in %s\n", products(plan), weights(plan),
-        plan->desc.dtype == MHA_F64 ? "f64" : "f32");
-    say(t, "tiles: %d queries by %d keys, registers %d by %d, partial results merged every %d keys\n", MHA__TILE_Q,
-        MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA_ATTN_CHUNK);
-    say(t, "work: %" PRId64 " tile%s%s in %" PRId64 " part%s of the keys on up to %d thread%s\n", plan->tasks,
-        plural(plan->tasks), plan->folded ? ", each with all heads of a group," : "", plan->parts, plural(plan->parts),
-        plan->workers, plural(plan->workers));
-    say(t, "workspace: %zu bytes\n", mha_attn_plan_workspace(plan));
-    say(t, "cost: %.4g operations if nothing is masked, %.4g bytes read and written\n", mha__plan_flops(plan),
-        bytes_of(plan));
+        append(t, "few rows: fwd_few computes tiles of up to %d rows (here %s) and requires %s; otherwise %s\n",
+               plan->few, few_tiles(plan), few_needs(plan), few_otherwise);
+    append(t, "products: %s, weights rounded to %s, sums in %s\n", products(plan), weights(plan),
+           plan->desc.dtype == MHA_F64 ? "f64" : "f32");
+    append(t, "tiles: %d queries by %d keys, registers %d by %d, partial results merged every %d keys\n", MHA__TILE_Q,
+           MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA_ATTN_CHUNK);
+    append(t, "work: %" PRId64 " tile%s%s in %" PRId64 " part%s of the keys on up to %d thread%s\n", plan->tasks,
+           plural(plan->tasks), plan->folded ? ", each with all heads of a group," : "", plan->parts,
+           plural(plan->parts), plan->workers, plural(plan->workers));
+    append(t, "workspace: %zu bytes\n", mha_attn_plan_workspace(plan));
+    append(t, "cost: %.4g operations if nothing is masked, %.4g bytes read and written\n", mha__plan_flops(plan),
+           bytes_of(plan));
     sentences_of_outputs(t, &plan->desc);
     backward_sentence(t, plan);
     for (int i = 0; i < count; i++)
-        say(t, "not taken: %s: %s\n", paths[i].name, paths[i].reason);
+        append(t, "not taken: %s: %s\n", paths[i].name, paths[i].reason);
 }
 
 static void json_of_outputs(text *t, const mha_attn_desc *d)
 {
     int64_t map[4];
     mha__maps_extent(d, map);
-    say(t, "\"outputs\": {\"out\": true");
+    append(t, "\"outputs\": {\"out\": true");
     for (int n = 1; n < MHA__OUTPUT_ROWS; n++) {
         const mha__operand_row *row = &mha__output_rows[n];
         if (!mha__operand_is_used(d, row)) continue;
-        say(t, ", \"%s\": ", row->name);
+        append(t, ", \"%s\": ", row->name);
         if (row->shape[1] == MHA__DIM_MAPPED_HEADS)
-            say(t, "[%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]", map[0], map[1], map[2], map[3]);
+            append(t, "[%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]", map[0], map[1], map[2], map[3]);
         else
-            say(t, "true");
+            append(t, "true");
     }
-    if (d->outputs & MHA_ATTN_SCORES) say(t, ", \"stage\": \"%s\"", scores_name(d));
-    if (d->outputs & MHA_ATTN_STATS) say(t, ", \"top_keys\": %" PRId64, d->top_keys);
-    say(t, "}, ");
+    if (d->outputs & MHA_ATTN_SCORES) append(t, ", \"stage\": \"%s\"", scores_name(d));
+    if (d->outputs & MHA_ATTN_STATS) append(t, ", \"top_keys\": %" PRId64, d->top_keys);
+    append(t, "}, ");
 }
 
 static void json_object(text *t, const mha_attn_plan *plan, const path *paths, int count)
 {
-    say(t, "{\"kernel\": \"%s\", ", kernel_name(plan));
+    append(t, "{\"kernel\": \"%s\", ", kernel_name(plan));
     if (plan->few > 0)
-        say(t, "\"few\": {\"rows\": %d, \"tiles\": \"%s\", \"needs\": \"%s\", \"otherwise\": \"%s\"}, ", plan->few,
-            few_tiles(plan), few_needs(plan), few_otherwise);
+        append(t, "\"few\": {\"rows\": %d, \"tiles\": \"%s\", \"needs\": \"%s\", \"otherwise\": \"%s\"}, ", plan->few,
+               few_tiles(plan), few_needs(plan), few_otherwise);
     else
-        say(t, "\"few\": null, ");
-    say(t, "\"dtype\": \"%s\", \"kv_dtype\": \"%s\", \"isa\": \"%s\", ", mha_dtype_name(plan->desc.dtype),
-        mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
-    say(t, "\"products\": \"%s\", \"weights\": \"%s\", ", products(plan), weights(plan));
-    say(t, "\"tile_q\": %d, \"tile_k\": %d, \"register_rows\": %d, \"register_columns\": %d, \"chunk\": %d, ",
-        MHA__TILE_Q, MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA_ATTN_CHUNK);
-    say(t, "\"tasks\": %" PRId64 ", \"folded\": %s, \"parts\": %" PRId64 ", \"threads\": %d, \"workspace\": %zu, ",
-        plan->tasks, plan->folded ? "true" : "false", plan->parts, plan->workers, mha_attn_plan_workspace(plan));
-    say(t, "\"flops\": %.0f, \"bytes\": %.0f, ", mha__plan_flops(plan), bytes_of(plan));
+        append(t, "\"few\": null, ");
+    append(t, "\"dtype\": \"%s\", \"kv_dtype\": \"%s\", \"isa\": \"%s\", ", mha_dtype_name(plan->desc.dtype),
+           mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
+    append(t, "\"products\": \"%s\", \"weights\": \"%s\", ", products(plan), weights(plan));
+    append(t, "\"tile_q\": %d, \"tile_k\": %d, \"register_rows\": %d, \"register_columns\": %d, \"chunk\": %d, ",
+           MHA__TILE_Q, MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA_ATTN_CHUNK);
+    append(t, "\"tasks\": %" PRId64 ", \"folded\": %s, \"parts\": %" PRId64 ", \"threads\": %d, \"workspace\": %zu, ",
+           plan->tasks, plan->folded ? "true" : "false", plan->parts, plan->workers, mha_attn_plan_workspace(plan));
+    append(t, "\"flops\": %.0f, \"bytes\": %.0f, ", mha__plan_flops(plan), bytes_of(plan));
     json_of_outputs(t, &plan->desc);
     backward_object(t, plan);
-    say(t, "\"refused\": [");
+    append(t, "\"refused\": [");
     for (int i = 0; i < count; i++)
-        say(t, "%s{\"path\": \"%s\", \"reason\": \"%s\"}", i ? ", " : "", paths[i].name, paths[i].reason);
-    say(t, "]}");
+        append(t, "%s{\"path\": \"%s\", \"reason\": \"%s\"}", i ? ", " : "", paths[i].name, paths[i].reason);
+    append(t, "]}");
 }
 
 size_t mha__cpu_describe(const mha_attn_plan *plan, int json, char *to, size_t capacity)

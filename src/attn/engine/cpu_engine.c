@@ -46,7 +46,7 @@ static const char *why_unfolded(const mha_attn_plan *plan)
 
 /* If rows and tiles are few, the keys are divided into at most PARTS_MOST parts. Only the shape determines the
  * division, never the number of threads. */
-static void cut_keys(mha_attn_plan *plan)
+static void split_keys(mha_attn_plan *plan)
 {
     enum { PARTS_MOST = 64, TASKS_ENOUGH = 64, ROWS_MOST = 16 };
     const int64_t chunks = mha__ceil_div(plan->desc.kv_len, MHA_ATTN_CHUNK);
@@ -68,7 +68,7 @@ static bool few_of_pairs(const mha_attn_plan *plan)
 }
 
 /* Returns the number of workers whose forward scratch memory fits in `bytes`. */
-static int64_t room_for(const mha_attn_plan *plan, size_t bytes)
+static int64_t workers_within(const mha_attn_plan *plan, size_t bytes)
 {
     const size_t parts = plan->part_bytes * (size_t)(plan->tasks * plan->parts);
     return bytes > parts && plan->worker_bytes > 0 ? (int64_t)((bytes - parts) / plan->worker_bytes) : 0;
@@ -97,7 +97,7 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->levels = mha__merge_levels(d->kv_len);
     plan->weights = plan->pairs ? MHA_BF16 : d->dtype == MHA_F64 ? MHA_F64 : MHA_F32;
     plan->o_stride = mha__round_up(d->v_head_dim, plan->kernels->nr);
-    cut_keys(plan);
+    split_keys(plan);
     plan->workers = mha__plan_flops(plan) < ALONE_FLOPS || plan->tasks * plan->parts <= 1 ? 1 : mha__threads(plan->ctx);
     plan->positional = mha__attn_positional(d);
     plan->scored = (d->inputs & mha__inputs_with(MHA__ON_SCORES)) != 0;
@@ -108,7 +108,7 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "the workspace must fit the address space (got %d threads)", plan->workers);
     if (!(d->outputs & MHA_ATTN_GRADS)) return MHA_OK;
     MHA__TRY(mha__bwd_lay_out(plan, err));
-    plan->workers = (int)mha__min64(plan->workers, mha__max64(WORKERS_FREE, room_for(plan, plan->bwd.bytes)));
+    plan->workers = (int)mha__min64(plan->workers, mha__max64(WORKERS_FREE, workers_within(plan, plan->bwd.bytes)));
     return MHA_OK;
 }
 

@@ -10,7 +10,7 @@ static void swap(mha__partial *a, mha__partial *b)
 }
 
 /* Merges level[l] and level[levels], its right sibling, into level[levels]. */
-static void take_left(mha__merge_stack *s, int l)
+static void merge_left(mha__merge_stack *s, int l)
 {
     s->kernels->merge(s->rows, s->dv, s->o_stride, &s->level[s->levels], &s->level[l]);
     swap(&s->level[l], &s->level[s->levels]);
@@ -21,7 +21,7 @@ void mha__merge_push(mha__merge_stack *s, int64_t chunk, int level)
 {
     int l = level;
     for (; (uint64_t)chunk >> l & 1; l++)
-        if (s->held >> l & 1) take_left(s, l);
+        if (s->held >> l & 1) merge_left(s, l);
     swap(&s->level[l], &s->level[s->levels]);
     s->held |= UINT64_C(1) << l;
 }
@@ -34,5 +34,5 @@ void mha__merge_finish(mha__merge_stack *s)
     swap(&s->level[l], &s->level[s->levels]);
     s->held &= ~(UINT64_C(1) << l);
     for (l++; s->held >> l; l++)
-        if (s->held >> l & 1) take_left(s, l);
+        if (s->held >> l & 1) merge_left(s, l);
 }

@@ -72,7 +72,7 @@ static void choose_keys(const mha__rows *r, const mha__span *tile, size_t size, 
 }
 
 /* Advances x to the rows of the next panel. */
-static void go_on(mha__rows *r, size_t size, mha__one_block *x)
+static void advance_rows(mha__rows *r, size_t size, mha__one_block *x)
 {
     const int64_t rows = r->count;
     r->lo += rows, r->hi += rows, r->prefix += rows;
@@ -82,7 +82,7 @@ static void go_on(mha__rows *r, size_t size, mha__one_block *x)
 }
 
 /* If the block mask excludes the whole head, sets empty intervals: the rows attend to no key. */
-static void leave_out(const mha__call *call, const mha__rows *r, int64_t *hi)
+static void exclude_head(const mha__call *call, const mha__rows *r, int64_t *hi)
 {
     int64_t first = 0, end = call->plan->desc.block_k;
     if (!(call->plan->desc.inputs & MHA_ATTN_BLOCK_KEEP)) return;
@@ -100,7 +100,7 @@ void mha__fwd_one_block(void *arg, int64_t task, int worker)
     const mha__kernels *k = call->plan->kernels;
     if (r.count <= 0) return;
     mha__mask_intervals(call, r.b, r.first, r.count, lo, hi, prefix);
-    leave_out(call, &r, hi);
+    exclude_head(call, &r, hi);
     const mha__span span = mha__mask_tile(call, &r);
     mha__one_block x;
     mha__feed feed;
@@ -110,7 +110,7 @@ void mha__fwd_one_block(void *arg, int64_t task, int worker)
         mha__task_ahead(call, &r, task, &feed);
         x.feed = &feed;
     }
-    for (int64_t rows = r.count; rows > 0; rows -= r.count, go_on(&r, k->real_size, &x)) {
+    for (int64_t rows = r.count; rows > 0; rows -= r.count, advance_rows(&r, k->real_size, &x)) {
         x.rows = r.count = mha__min64(k->nr, rows);
         choose_keys(&r, &span, k->real_size, &x);
         k->one_block(&x);
