@@ -1,6 +1,6 @@
 /* attn_grads.h - the backward pass of the attention operator.
  *
- *     desc.outputs = MHA_ATTN_LSE | MHA_ATTN_GRADS;                      the plan then serves both passes
+ *     desc.outputs = MHA_ATTN_LSE | MHA_ATTN_GRADS;                      the plan then supports both passes
  *     mha_attn_forward(plan, &args, workspace, bytes, &err);             keep out and lse
  *     mha_attn_grads grads = { .size = sizeof grads, .dout.data = dout, .out.data = out, .lse.data = lse,
  *                              .dq.data = dq, .dk.data = dk, .dv.data = dv };
@@ -12,7 +12,7 @@
  *     dQ = scale dS' K     dK = scale dS'^T Q     dS' = dS * (1 - (s / softcap)^2)
  *     dslope = - sum of |i + offset - j| dS       dsink = - sum of exp(sink - lse) D       dgate = sum of W * (dO V^T)
  *
- * P is recomputed from q, k and lse, block by block; nothing of size L x L is stored except a dbias of that size.
+ * P is recomputed from q, k and lse, block by block; no array of size L x L is stored, unless dbias has this size.
  *
  * Guarantees, in addition to those of attn.h:
  *   - For a given ISA and build, results are bitwise identical for any thread count, batch size and position in the

@@ -228,7 +228,7 @@ typedef struct mha_model_head {
  * unspecified and do not contribute to other rows and keys. */
 typedef struct mha_model_stats {
     int64_t layer, heads, keys;                        /* the layer, the number of its heads, and K */
-    const float *row_entropy, *row_max, *row_distance; /* [B, heads, L] in bits; in 0..1; in tokens */
+    const float *row_entropy, *row_max, *row_distance; /* [B, heads, L] in bits, in 0..1, and in tokens */
     const int64_t *row_argmax;                         /* [B, heads, L] the key of row_max */
     const float *received;                             /* [B, heads, K] sum over the rows of this call */
     const float *top_prob;                             /* [B, heads, L, top_keys] largest p; NULL without top_keys */

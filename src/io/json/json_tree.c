@@ -22,7 +22,7 @@ struct mha__json {
         int64_t integer;
         double real;
         const char *text;
-        const tree *tree; /* set for an object */
+        const tree *tree; /* the tree that contains the object */
     } is;
 };
 

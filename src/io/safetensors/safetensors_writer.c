@@ -125,7 +125,7 @@ static mha_status keep_names(mha_tensors_writer *w, mha_error *err)
 /* The destination of the file. */
 typedef struct destination {
     const char *path;
-    const mha__folder *folder; /* NULL = `path` is a path; else a name in this folder */
+    const mha__folder *folder; /* NULL if `path` is a path; otherwise the folder in which `path` is a name */
     bool overwrite;
 } destination;
 
