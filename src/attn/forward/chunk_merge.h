@@ -1,7 +1,8 @@
 /* chunk_merge.h - merges partial results of chunks of keys in a binary tree that the chunk indices determine.
  *
  * Chunk c is leaf c of an infinite tree. A leaf that was not computed is empty, and merging an empty partial result has
- * no effect. Results therefore do not depend on which chunks a tile skips because none of its rows attends to them.
+ * no effect. The result of a row therefore does not depend on which chunks its tile skips, or on keys that only other
+ * rows of the tile attend to.
  *
  * The stack works like a binary counter: level l stores the result of 2^l chunks until their right sibling is
  * complete. */

@@ -116,8 +116,8 @@ static inline int64_t mha__folded_stride(const mha_attn_plan *plan, const int64_
     return stride[1] / (plan->desc.heads / plan->desc.kv_heads);
 }
 
-/* Returns the level of the subtree of the merge tree that covers exactly the `keys` keys from `key` on; -1 if there is
- * none. */
+/* Returns the level of the smallest subtree of the merge tree that begins at `key` and contains `keys` keys; -1 if no
+ * such subtree begins there. */
 static inline int mha__chunk_level(int64_t key, int64_t keys)
 {
     int level = 0;
