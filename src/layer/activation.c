@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* MHA__MAPS for MHA_ACT_NONE. */
+/* Returns MHA__MAPS for MHA_ACT_NONE. */
 static mha_status find_map(mha_activation activation, mha__map *map, mha_error *err)
 {
     static const mha__map maps[] = {[MHA_ACT_NONE] = MHA__MAPS,
@@ -32,7 +32,7 @@ mha_status mha__activation_find(mha_ctx *ctx, mha_activation activation, mha__ro
     return MHA_OK;
 }
 
-/* elements of a task: microseconds, so that a few rows do not wake the pool */
+/* elements per task: a few microseconds, so that small calls stay on the calling thread */
 #define NUMBERS_PER_TASK 16384
 
 typedef struct activation_job {
@@ -57,7 +57,7 @@ typedef struct softcap_job {
     float *x;
 } softcap_job;
 
-/* Whole panels in place; the remainder in a separate panel. */
+/* Processes whole panels in place, and the remaining elements in a separate panel. */
 static void softcap_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
@@ -96,7 +96,7 @@ void mha__softcap_backward(mha_ctx *ctx, double cap, int64_t count, const float 
     mha__parallel(ctx, mha__ceil_div(count, NUMBERS_PER_TASK), softcap_back_task, &job);
 }
 
-/* The number of elements of x; x must not be NULL, and the count must fit. */
+/* Computes the element count; fails if x is NULL or if the count overflows. */
 static mha_status count_numbers(int64_t rows, int64_t width, bool given, int64_t *count, mha_error *err)
 {
     size_t bytes;

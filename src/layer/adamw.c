@@ -1,4 +1,4 @@
-/* adamw.c - the arithmetic of the optimizer: passes over four arrays, bound by memory bandwidth. */
+/* adamw.c - the AdamW update and the sum of squares; both are limited by memory bandwidth. */
 #include "layer/adamw.h"
 #include "base/ctx.h"
 #include "base/size.h"
@@ -19,7 +19,7 @@ int64_t mha__squares_blocks(int64_t count)
     return mha__ceil_div(count, BLOCK);
 }
 
-/* Eight partial sums, so that additions overlap; joined in a fixed order. */
+/* Eight partial sums, so that additions overlap; they are added in a fixed order. */
 static void squares_task(void *arg, int64_t block, int worker)
 {
     (void)worker;
@@ -62,7 +62,8 @@ static void step_task(void *arg, int64_t block, int worker)
     const int64_t first = block * BLOCK, n = mha__min64(job->a->count - first, BLOCK);
     float *restrict weight = job->a->weight + first, *restrict gradient = job->a->gradient + first;
     float *restrict mean = job->a->mean + first, *restrict square = job->a->square + first;
-    const step_job j = *job; /* a copy stays in registers: the arrays are floats too and might alias the job */
+    const step_job j = *job; /* a local copy stays in registers: the compiler must assume that the float arrays alias
+                              * the job */
     for (int64_t i = 0; i < n; i++) {
         const float g = gradient[i] * j.scale;
         const float m = mean[i] + j.toward * (g - mean[i]);

@@ -1,28 +1,28 @@
-/* adamw.h - one AdamW step over a tensor, and the sum of squares that clipping needs. Blocks have a fixed size, so that
- * bits depend on the elements only. */
+/* adamw.h - one AdamW step over a tensor, and the sum of squares that clipping needs. Blocks have a fixed size, so
+ * results are bitwise identical for any thread count. */
 #ifndef MHA_LAYER_ADAMW_H
 #define MHA_LAYER_ADAMW_H
 
 #include "mha/ctx.h"
 
-/* Sum of x[n]^2 in double. `partial` is scratch of mha__squares_blocks(count) doubles. Not finite exactly if some x is
- * not finite: squares of f32 do not overflow a double. */
+/* Returns the sum of x[n]^2 in double. `partial` is scratch for mha__squares_blocks(count) doubles. The sum is finite
+ * if and only if every x is finite, since squares of f32 do not overflow a double. */
 int64_t mha__squares_blocks(int64_t count);
 double mha__squares(mha_ctx *ctx, int64_t count, const float *x, double *partial);
 
 /* Loshchilov & Hutter 2019, algorithm 2, in the order of PyTorch's AdamW, every value f32. With g = scale gradient:
  *
- * weight -= rate decay weight
+ *     weight -= rate decay weight
  *     mean   += (1 - beta1) (g - mean)
  *     square  = beta2 square + (1 - beta2) g^2
  *     weight -= rate / (1 - beta1^step) mean / (sqrt(square) / sqrt(1 - beta2^step) + eps)
  */
 typedef struct mha__adamw {
     int64_t count;
-    float *weight, *gradient, *mean, *square; /* gradient is set to 0 afterwards */
+    float *weight, *gradient, *mean, *square; /* the step sets the gradient to 0 afterwards */
     double scale;
     double rate, beta1, beta2, eps, decay;
-    int64_t step; /* from 1 */
+    int64_t step; /* number of the step, starting at 1 */
 } mha__adamw;
 void mha__adamw_run(mha_ctx *ctx, const mha__adamw *job);
 

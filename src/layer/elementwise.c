@@ -1,9 +1,9 @@
-/* elementwise.c - sums and products of two arrays, where branches join, and multiples of an array. */
+/* elementwise.c - element-wise sums and products of two arrays, and multiples of an array. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "layer/block/transformer_block.h"
 
-#define NUMBERS_PER_TASK 32768 /* elements of a task: a few microseconds */
+#define NUMBERS_PER_TASK 32768 /* elements per task: a few microseconds */
 
 typedef struct join_job {
     mha__joining how;

@@ -1,5 +1,5 @@
-/* embedding.c - rows of a table by token id, and their gradients. Ids are untrusted: all are checked before the first
- * is used. */
+/* embedding.c - rows of a table by token id, and their gradients. Ids are untrusted: all ids are checked before the
+ * first is used. */
 #include "base/error.h"
 #include "base/size.h"
 #include "mha/layer.h"

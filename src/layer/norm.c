@@ -1,5 +1,5 @@
-/* norm.c - LayerNorm and RMSNorm of a sum, since a residual joins at the norm. Rows are independent, so rows are the
- * tasks. */
+/* norm.c - LayerNorm and RMSNorm, optionally of a sum with a residual. Rows are independent, so each task processes a
+ * range of rows. */
 #include "layer/norm.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -7,7 +7,7 @@
 #include "kernel/kernel.h"
 #include <math.h>
 
-#define NUMBERS_PER_TASK 32768 /* elements: about 5 us, so that one sentence stays on the calling thread */
+#define NUMBERS_PER_TASK 32768 /* elements per task: about 5 us, so that one sentence stays on the calling thread */
 
 typedef struct norm_job {
     const mha__kernels *kernels;
@@ -17,7 +17,7 @@ typedef struct norm_job {
     int64_t groups, group_stride;
     const float *x, *residual;
     float *y;
-    uint16_t *rounded; /* laid out as y; or NULL */
+    uint16_t *rounded; /* bf16 copy of y in the same layout, or NULL */
 } norm_job;
 
 static void norm_row(const norm_job *job, const float *x, float *y)

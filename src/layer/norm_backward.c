@@ -1,9 +1,10 @@
 /* norm_backward.c - gradients of norms, row by row: dx from a kernel (kernel.h), and
  *
- * dw += sum over rows of dy z                 db += sum over rows of dy
+ *     dw += sum over rows of dy z
+ *     db += sum over rows of dy
  *
- * with z = (x - mean) / s or x / s. The number of rows alone determines how they are divided into at most PARTS parts.
- * Each part sums its own dw and db in double, and these sums are added in order. */
+ * with z = (x - mean) / s or x / s. The rows are divided into at most PARTS parts, which depend only on the number of
+ * rows. Each part sums its own dw and db in double, and the sums of all parts are added in order. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -12,7 +13,7 @@
 #include "layer/norm.h"
 
 #define PARTS 32
-#define NUMBERS_PER_PART 32768 /* elements of a part, at least: microseconds */
+#define NUMBERS_PER_PART 32768 /* minimum elements per part: some microseconds */
 
 typedef struct back_job {
     const mha__norm_back *p;
@@ -36,7 +37,7 @@ static void back_row(const back_job *job, const float *x, const float *dy, float
     const mha_norm *n = job->norm;
     const bool centred = n->kind == MHA_NORM_LAYER;
     const mha__norm_terms terms = job->kernels->norm_terms(x, p->width, (float)n->eps, centred);
-    if (sums) add_sums(p->width, terms, x, dy, sums); /* before dx, which may overwrite dy */
+    if (sums) add_sums(p->width, terms, x, dy, sums); /* computed before dx, which may overwrite dy */
     if (dx) job->kernels->norm_back(x, dy, p->width, n->weight, terms, centred, p->add, dx);
 }
 

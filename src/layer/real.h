@@ -1,4 +1,4 @@
-/* real.h - access to f32 or f64 elements, for loops too short to matter. */
+/* real.h - access to f32 or f64 elements, for short loops where the type check costs little. */
 #ifndef MHA_LAYER_REAL_H
 #define MHA_LAYER_REAL_H
 
@@ -10,7 +10,7 @@ static inline double mha__get(mha_dtype dtype, const void *x, int64_t i)
     return dtype == MHA_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
 }
 
-/* The value that an element of that dtype holds. */
+/* Returns the value rounded to the dtype. */
 static inline double mha__rounded(mha_dtype dtype, double value)
 {
     return dtype == MHA_F64 ? value : (double)(float)value;
@@ -24,7 +24,7 @@ static inline void mha__put(mha_dtype dtype, void *x, int64_t i, double value)
         ((float *)x)[i] = (float)value;
 }
 
-/* Rounds the value, then adds it. */
+/* Rounds the value to the dtype, then adds it to element i. */
 static inline void mha__add_to(mha_dtype dtype, void *x, int64_t i, double value)
 {
     if (dtype == MHA_F64)

@@ -1,5 +1,5 @@
-/* repack.h - new elements for existing layers: weights that training or pruning has changed, of the same shapes.
- * Nothing is allocated, so nothing fails. The layer must not run meanwhile. */
+/* repack.h - packs new elements into existing layers, for weights that training or pruning has changed; shapes stay the
+ * same. Nothing is allocated, so these functions cannot fail. The layer must not run meanwhile. */
 #ifndef MHA_LAYER_REPACK_H
 #define MHA_LAYER_REPACK_H
 

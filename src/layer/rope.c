@@ -7,7 +7,9 @@
 #include "mha/attn.h"
 #include <math.h>
 
-#define NUMBERS_PER_TASK 32768 /* elements of a task: a few microseconds, so that few rows stay on the calling thread */
+#define NUMBERS_PER_TASK \
+    32768 /* elements per task: a few microseconds, so that small calls stay on the calling
+                                * thread */
 #define MAX_PAIRS (MHA_HEAD_DIM_MAX / 2)
 static const double TWO_PI = 6.283185307179586;
 
@@ -42,7 +44,8 @@ static mha_status check_scale(const mha_rope_options *o, mha_error *err)
     }
     for (int64_t i = 0; o->kind == MHA_ROPE_LONGROPE && i < o->rotary_dim / 2; i++) {
         if (!o->short_by || !o->long_by)
-            return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: short_by and long_by must not be NULL");
+            return mha__fail(err, MHA_ERR_ARG,
+                             "mha_rope_options: short_by and long_by must not be NULL with MHA_ROPE_LONGROPE");
         MHA__TRY(want_positive("an entry of short_by", o->short_by[i], err));
         MHA__TRY(want_positive("an entry of long_by", o->long_by[i], err));
     }
@@ -61,16 +64,16 @@ static void fill_defaults(mha_rope_options *o)
         o->factor = fmax(1, (double)o->max_positions / (double)o->original_positions);
 }
 
-/* Fills in every default of the caller's options. */
+/* Checks the caller's options and fills in all defaults. */
 static mha_status resolve(mha_rope_options *o, const mha_rope_options *given, mha_error *err)
 {
     MHA__TRY(mha__options_read(o, sizeof *o, given, "mha_rope_options", err));
     fill_defaults(o);
     if (o->head_dim < 2 || o->head_dim > 2 * MAX_PAIRS)
-        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: head_dim must be 2 to %d (got %lld)", 2 * MAX_PAIRS,
+        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: head_dim must be from 2 to %d (got %lld)", 2 * MAX_PAIRS,
                          (long long)o->head_dim);
     if (o->rotary_dim < 2 || o->rotary_dim > o->head_dim || o->rotary_dim % 2)
-        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: rotary_dim must be even and 2..%lld (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: rotary_dim must be even and from 2 to %lld (got %lld)",
                          (long long)o->head_dim, (long long)o->rotary_dim);
     MHA__TRY(want_positive("theta", o->theta, err));
     if ((int)o->kind < MHA_ROPE_DEFAULT || o->kind > MHA_ROPE_LONGROPE)
@@ -90,7 +93,7 @@ static double llama3(const mha_rope_options *o, double f)
     return f * ((1 - t) / o->factor + t);
 }
 
-/* The pair that makes `turns` rotations over the original length. */
+/* Returns the pair that makes `turns` rotations over the original length. */
 static double yarn_pair(const mha_rope_options *o, double turns)
 {
     return (double)o->rotary_dim * log((double)o->original_positions / (turns * TWO_PI)) / (2 * log(o->theta));
@@ -151,7 +154,7 @@ mha_status mha_rope_frequencies(const mha_rope_options *options, int64_t length,
     MHA__TRY(resolve(&o, options, err));
     if (length < 0 || !f || !gain)
         return mha__fail(err, MHA_ERR_ARG, "rope: %s",
-                         length < 0 ? "length is negative" : "an output must not be NULL");
+                         length < 0 ? "length must not be negative" : "an output must not be NULL");
     frequencies(&o, length, f);
     *gain = gain_of(&o);
     return MHA_OK;
@@ -179,7 +182,7 @@ mha_status mha_rope_angles(const mha_rope_options *options, const int64_t *posit
     int64_t length = 0;
     MHA__TRY(resolve(&o, options, err));
     if (rows < 0 || (rows && (!cos_out || !sin_out)))
-        return mha__fail(err, MHA_ERR_ARG, "rope: cos and sin must not be NULL, and rows 0 or more (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "rope: cos and sin must not be NULL, and rows not negative (got %lld)",
                          (long long)rows);
     MHA__TRY(find_length(positions, rows, &length, err));
     frequencies(&o, length, f);
@@ -194,11 +197,11 @@ mha_status mha_rope_angles(const mha_rope_options *options, const int64_t *posit
     return MHA_OK;
 }
 
-/* ---- turning ---- */
+/* ---- rotation ---- */
 
 typedef struct turn_job {
     int64_t rows, heads, pairs, row_stride, head_stride, rows_per_task;
-    int64_t step, apart; /* distance from a pair to the next, and from x to y of one pair */
+    int64_t step, apart; /* offset from one pair to the next, and from x to y within a pair */
     const float *cos, *sin;
     float sign;
     float *x;
@@ -234,7 +237,7 @@ mha_status mha_rope_turn(mha_ctx *ctx, const mha_rope_options *options, const fl
     MHA__TRY(mha__ctx_find(&ctx, err));
     if (rows < 0 || heads < 1 || (rows && (!cos || !sin || !x)))
         return mha__fail(err, MHA_ERR_ARG,
-                         "rope: cos, sin and x must not be NULL, rows and heads 0 or more (got %lld and %lld)",
+                         "rope: cos, sin and x must not be NULL, and rows and heads not negative (got %lld, %lld)",
                          (long long)rows, (long long)heads);
     const int64_t pairs = o.rotary_dim / 2;
     turn_job job = {.rows = rows,

@@ -1,6 +1,6 @@
-/* row_dropout.c - see row_dropout.h. Masks are sampled as the operator samples those of probabilities, with columns and
- * rows in place of queries and keys. A task is a range of rows; a mask depends on its own row only, so the division
- * into tasks changes no bit. */
+/* row_dropout.c - see row_dropout.h. Masks are sampled as in the operator's dropout of probabilities, with columns and
+ * rows in place of queries and keys. A task is a range of rows. The mask of a row does not depend on other rows, so
+ * results are bitwise identical for any division into tasks. */
 #include "layer/row_dropout.h"
 #include "base/ctx.h"
 #include "base/size.h"
@@ -19,7 +19,7 @@ typedef struct drop_job {
     float *x;
 } drop_job;
 
-/* `count` <= TASK_ROWS rows of one sequence; the first is token `token`. */
+/* Processes `count` <= TASK_ROWS rows of one sequence, from token `token` on. */
 static void drop_tokens(const drop_job *job, int64_t sequence, int64_t token, int64_t count, float *x)
 {
     const double share = job->drop->share;
@@ -42,7 +42,7 @@ static void drop_tokens(const drop_job *job, int64_t sequence, int64_t token, in
     }
 }
 
-/* The sequence that a row belongs to, by binary search. */
+/* Finds the sequence that a row belongs to, by binary search. */
 static int64_t sequence_of(const mha_layer_input *in, int64_t row)
 {
     int64_t low = 0, high = in->sequences;

@@ -1,5 +1,5 @@
-/* attention_backward.c - the steps of attention_forward.c in reverse, from a call that recorded. Probabilities are not
- * stored: the operator recomputes them from q, k and the log-sum-exp of each row. */
+/* attention_backward.c - the backward pass of attention_forward.c, for a call that recorded its activations.
+ * Probabilities are not stored: the operator recomputes them from q, k and the log-sum-exp of each row. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/norm.h"
@@ -8,9 +8,9 @@
 #include "layer/selection/head_count_per_sequence.h"
 #include <string.h>
 
-/* ---- from y to the context ---- */
+/* ---- from the output to the context ---- */
 
-/* Backward pass of the output projection: the gradient of the context, or of the sum of experts. */
+/* Backward pass of the output projection: computes the gradient of the context, or of the sum of experts. */
 static mha_status output_back(const mha_attn_layer *l, const mha__attn_call *call, const mha__attn_slots *slots,
                               const mha__attn_trace *t, const mha__attn_scratch *s, const void *dy, mha_error *err)
 {
@@ -44,7 +44,8 @@ static mha_cview readable(mha_view view, const void *data)
     return own;
 }
 
-/* The gradients requested from the operator, laid out as the arguments; `projections`: dq, dk and dv too. */
+/* Sets the gradients that the operator computes, in the layout of the arguments; with `projections`, also dq, dk and
+ * dv. */
 static mha_attn_grads grads_of(const mha_attn_layer *l, const mha__attn_call *call, bool projections,
                                const mha_attn_args *args, const mha__attn_scratch *s)
 {
@@ -72,14 +73,14 @@ static mha_status operator_back(const mha_attn_layer *l, const mha__attn_call *c
     const mha_attn_grads grads = grads_of(l, call, projections, &args, s);
     if (!projections && !grads.dgates.data && !grads.row_taylor.data && !grads.dbias.data) return MHA_OK;
     if (!mha__attn_splits(l)) return mha_attn_backward(call->plan, &args, &grads, s->space, s->space_bytes, err);
-    if (!mha__experts_summed(l)) /* no sequence writes the rows of padding */
+    if (!mha__experts_summed(l)) /* the operator does not write rows of padding */
         memset(s->dqkv, 0, (size_t)at.elements * mha__attn_real(l));
     return mha__attn_split_run(l, call, t, &args, &grads, s->choice.dgates, err);
 }
 
 /* ---- from q, k and v to x ---- */
 
-/* Backward pass of the norm of the heads of q or k, whose columns begin at `first`. */
+/* Backward pass of the norm of the q or k heads, whose columns begin at `first`. */
 static mha_status norm_back(const mha_attn_layer *layer, const mha_norm *norm, const mha__grad_slot *slot, int64_t rows,
                             int64_t first, int64_t heads, const mha__attn_trace *trace, float *dqkv, mha_error *err)
 {
@@ -115,7 +116,7 @@ static mha_status prepare_back(const mha_attn_layer *layer, const mha__attn_call
     return MHA_OK;
 }
 
-/* One projection in the backward pass: its input and outputs. */
+/* One projection in the backward pass: its arrays and strides. */
 typedef struct projection {
     const mha__grad_slot *slot;
     int64_t rows, out;
@@ -123,7 +124,7 @@ typedef struct projection {
     char *dy;
     int64_t dy_stride;
     void *dx;
-    bool add; /* dx holds the gradient of an earlier projection */
+    bool add; /* dx already holds the gradient of an earlier projection */
 } projection;
 
 static mha_status project_back(const mha_attn_layer *l, const projection *p, mha_error *err)
@@ -140,8 +141,9 @@ static mha_status project_back(const mha_attn_layer *l, const projection *p, mha
     return mha__linear_backward(l->ctx, &g, err);
 }
 
-/* Head by head, for weights that only variants have: matrices of single heads, transposed; and for weights of heads
- * that a call may skip, whose gradients then stay as they are. Models read packed or fused matrices as a whole. */
+/* Processes one head at a time in two cases: the transposed per-head matrices of variants, and layers whose calls may
+ * skip heads, which leaves the gradients of those heads unchanged. Models process packed or fused matrices as a
+ * whole. */
 static mha_status heads_back(const mha_attn_layer *l, const mha__attn_call *call, const mha__attn_trace *t, void *dqkv,
                              const projection p[3], mha_error *err)
 {

@@ -1,4 +1,4 @@
-/* attention_call.c - description, plan and arguments of the operator for one call of an attention layer. */
+/* attention_call.c - the operator's description, plan and arguments for one call of an attention layer. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -18,8 +18,8 @@ mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given
     if (local->starts && (local->batch != 1 || local->sequences < 1 || local->lengths || local->keep.data ||
                           local->cache || local->rows))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_layer_input: starts must come with sequences >= 1, batch = 1 and without lengths, keep, "
-                         "rows and cache (got sequences %lld, batch %lld)",
+                         "mha_layer_input: starts must be NULL unless sequences >= 1, batch = 1, and lengths, keep, "
+                         "rows and cache are NULL (got sequences %lld, batch %lld)",
                          (long long)local->sequences, (long long)local->batch);
     if (local->context && (local->cache || local->probs || local->stats || local->on_rows || local->activations))
         return mha__fail(err, MHA_ERR_ARG,
@@ -42,7 +42,7 @@ int64_t mha__layer_sequence(const mha_layer_input *in)
     return in->batch == 1 ? in->sequence : MHA_CACHE_ALL;
 }
 
-/* Requests maps and statistics. Rows without keys are blocks of one row by all keys. */
+/* Requests maps and statistics. A row without keys is described as a masked block of one row by all keys. */
 static void describe_outputs(const mha_layer_input *in, mha_attn_desc *desc)
 {
     if (in->probs) desc->outputs |= MHA_ATTN_PROBS;
@@ -62,7 +62,8 @@ static void describe_outputs(const mha_layer_input *in, mha_attn_desc *desc)
     desc->block_k = in->length;
 }
 
-/* The masks and gates that the operator reads. A call with gradients always has gates, so that they have some too. */
+/* The masks and gates that the operator reads. A call with gradients always has gates, so that the gradients of gates
+ * are computed too. */
 static uint32_t inputs_of(const mha_attn_layer *layer, const mha__attn_call *call)
 {
     const mha_attn_layer_options *o = &layer->options;
@@ -142,7 +143,7 @@ bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
 
 /* ---- arguments ---- */
 
-/* Gates of 1, broadcast, for calls whose description has gates only for their gradients. */
+/* Returns broadcast gates of 1, for calls that have gates only to get their gradients. */
 static const void *no_gates(const mha_attn_layer *layer)
 {
     static const float one = 1;
@@ -150,7 +151,7 @@ static const void *no_gates(const mha_attn_layer *layer)
     return layer->options.dtype == MHA_F64 ? (const void *)&wide_one : &one;
 }
 
-/* Where the operator reads q, k and v and writes the context. */
+/* Sets the arrays where the operator reads q, k and v and writes the context. */
 static void bind_qkv(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_trace *t,
                      mha_attn_args *args)
 {

@@ -1,4 +1,4 @@
-/* attention_create.c - the attention layer of models: its options, checked, and its packed weights. */
+/* attention_create.c - creates the attention layer of a model: checks its options and packs its weights. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -28,8 +28,8 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
                          (long long)o->hidden, (long long)o->heads);
     if (!o->head_dim) o->head_dim = o->hidden / o->heads;
     if (o->head_dim < 1 || o->head_dim > MHA_HEAD_DIM_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: head_dim must be 1 to %d (got %lld)", MHA_HEAD_DIM_MAX,
-                         (long long)o->head_dim);
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: head_dim must be from 1 to %d (got %lld)",
+                         MHA_HEAD_DIM_MAX, (long long)o->head_dim);
     if (o->q_norm.weight) MHA__TRY(mha__norm_check("attention layer: q_norm", &o->q_norm, err));
     if (o->k_norm.weight) MHA__TRY(mha__norm_check("attention layer: k_norm", &o->k_norm, err));
     if (o->whole_norms && o->v_heads != o->kv_heads)
@@ -49,7 +49,7 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
 
 /* ---- options ---- */
 
-/* The layer's own copy of a norm. */
+/* Copies a norm's weights into the layer. */
 static mha_norm keep_norm(const mha_norm *norm, int64_t width, float *copy)
 {
     mha_norm own = *norm;
@@ -58,7 +58,7 @@ static mha_norm keep_norm(const mha_norm *norm, int64_t width, float *copy)
     return own;
 }
 
-/* Elements of the weights and biases of both norms. */
+/* Returns the number of elements in the weights and biases of both norms. */
 static int64_t norm_floats(const mha_attn_layer_options *o)
 {
     return 2 * (mha__attn_norm_width(o, o->heads) + mha__attn_norm_width(o, o->kv_heads));
@@ -96,7 +96,8 @@ static void keep_options(mha_attn_layer *l, const mha_attn_layer_options *o)
 
 /* ---- weights ---- */
 
-/* q, k, v and the output projection, with their shapes; `fused` if q, k and v are one matrix, in matrix[0]. */
+/* The matrices of q, k, v and the output projection, with their shapes. With `fused`, q, k and v are one matrix,
+ * matrix[0]. */
 typedef struct weights {
     mha_matrix matrix[3], o;
     bool fused;
@@ -121,7 +122,8 @@ static bool is_plain(const mha_matrix *m)
     return m->weight && !m->transposed && (m->packed == MHA_DTYPE_DEFAULT || m->packed == MHA_F32);
 }
 
-/* True if q, k and v are packed head by head: where heads are skipped, unless the weights are transposed or not f32. */
+/* Returns true if q, k and v are packed head by head: if calls skip heads, unless the weights are transposed or not
+ * f32. */
 static bool packs_heads(const mha_attn_layer *l, const weights *w)
 {
     bool plain = mha__heads_keep_some(&l->options) && l->options.dtype == MHA_F32 && is_plain(&w->o);
@@ -143,7 +145,7 @@ static mha_status pack_heads(mha_attn_layer *l, const weights *w, mha_error *err
     return mha__heads_pack(l, qkv, err);
 }
 
-/* Packs the projections; q, k and v become one linear layer, unless heads are skipped. */
+/* Packs the projections; q, k and v become one linear layer unless calls skip heads. */
 static mha_status create_projections(mha_attn_layer *l, const weights *w, mha_error *err)
 {
     if (packs_heads(l, w))
@@ -165,7 +167,7 @@ void mha__attn_layer_repack(mha_attn_layer *l, const mha_attn_layer_options *o)
 {
     const weights w = weights_of(l, o);
     if (l->head_part)
-        (void)pack_heads(l, &w, NULL); /* allocates nothing, as keep_choice */
+        (void)pack_heads(l, &w, NULL); /* like keep_choice, allocates nothing */
     else
         mha__linear_repack(l->project[0], w.matrix, w.fused ? 1 : 3);
     mha__linear_repack(l->o, &w.o, 1);
@@ -178,7 +180,7 @@ void mha__attn_layer_repack(mha_attn_layer *l, const mha_attn_layer_options *o)
 mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
                                  mha_error *err)
 {
-    if (!layer) return mha__fail(err, MHA_ERR_ARG, "attention layer: where to store it must not be NULL");
+    if (!layer) return mha__fail(err, MHA_ERR_ARG, "attention layer: the output pointer must not be NULL");
     *layer = NULL;
     mha_attn_layer_options o;
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_attn_layer_options", err));

@@ -1,8 +1,8 @@
-/* attention_forward.c - attention between two projections: one path for models and variants.
+/* attention_forward.c - the forward pass of the attention layer, for models and variants.
  *
  * Linear layers compute q, k and v of all heads into one buffer whose rows are [q of H heads | k of Hkv | v of Hkv]; if
  * k and v have different head counts, repeat_kv_heads.c repeats heads. The operator reads the buffer through strides
- * and writes [B, L, H, D], which the output projection reads. With a 16-bit dtype the projection writes 16 bit
+ * and writes [B, L, H, D], which the output projection reads. With a 16-bit dtype the projection writes 16-bit elements
  * directly; if heads are rotated, normalized or cached, the operator reads a 16-bit copy. */
 #include "base/ctx.h"
 #include "base/error.h"
@@ -14,7 +14,7 @@
 
 /* ---- memory ---- */
 
-/* True if no step reads q, k and v as f32. */
+/* Returns true if no step reads q, k and v as f32. */
 static bool rounds_at_once(const mha_attn_layer *l, const mha_layer_input *in)
 {
     const mha_attn_layer_options *o = &l->options;
@@ -37,21 +37,21 @@ static size_t past_elements(const mha_attn_layer *l, const mha__attn_call *call)
     return (size_t)(call->in->batch * keys * l->options.kv_heads * l->options.head_dim);
 }
 
-/* Takes qkv and the context in 16 bit, and as f32 where some step needs that. */
+/* Takes memory for qkv and the context in 16 bits, and in f32 if a step reads f32. */
 static void take_halves(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, mha__attn_trace *t)
 {
     const size_t out = mha__linear_left(l->o, mha__attn_rows(call)), context = context_elements(l, call);
     if (!rounds_at_once(l, call->in)) t->qkv = mha__take(arena, qkv_elements(l, call), sizeof(float));
     t->half = mha__take(arena, qkv_elements(l, call), sizeof *t->half);
     if (l->options.dtype == MHA_BF16 && mha__linear_takes_bf16(l->o) && !call->in->fills) {
-        t->mixed = mha__take(arena, 1, out); /* the output projection reads it as it is */
+        t->mixed = mha__take(arena, 1, out); /* the output projection reads this type directly */
         return;
     }
     t->context = mha__take(arena, context, sizeof(float));
     t->mixed = mha__take(arena, context, sizeof *t->mixed);
 }
 
-/* Takes what the backward pass and inspection read. */
+/* Takes memory for the arrays that the backward pass and observers read. */
 static void take_records(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, mha__attn_trace *t)
 {
     const mha_attn_layer_options *o = &l->options;
@@ -103,7 +103,7 @@ void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *l, const mh
     s->space = mha__take(arena, 1, space_bytes);
 }
 
-/* ---- from x to q, k and v ---- */
+/* ---- from the input to q, k and v ---- */
 
 /* Computes all heads of q, k and v. */
 static void project_all(const mha_attn_layer *l, const mha__attn_call *call, const void *const x[3], void *left,
@@ -133,13 +133,13 @@ static mha_status prepare(const mha_attn_layer *l, const mha__attn_call *call, v
     if (o->k_norm.weight) mha__norm_heads(l->ctx, &o->k_norm, rows, row, k_norms, k_width, k);
     if (!o->rope) return MHA_OK;
     if (!in->cos || !in->sin)
-        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s must not be NULL where the layer rotates",
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s must not be NULL for a layer with rope",
                          in->cos ? "sin" : "cos");
     /* q and k are adjacent, so their heads form one array */
     return mha_rope_turn(l->ctx, o->rope, in->cos, in->sin, rows, o->heads + o->kv_heads, q, row, D, 0, err);
 }
 
-/* Appends the keys and values of this call to the cache, and binds all cached ones to the operator. */
+/* Appends the keys and values of this call to the cache, and passes all cached keys and values to the operator. */
 static mha_status through_cache(const mha_attn_layer *l, const mha_layer_input *in, mha_attn_args *args, mha_error *err)
 {
     mha_attn_desc desc = {.size = sizeof desc, .heads = l->options.heads, .q_len = in->length, .causal = 1};
@@ -150,7 +150,7 @@ static mha_status through_cache(const mha_attn_layer *l, const mha_layer_input *
     return mha_cache_bind(in->cache, mha__layer_sequence(in), in->lengths, &desc, args, err);
 }
 
-/* Binds q, k and v in 16 bit; cached k and v are bound already. */
+/* Passes q, k and v to the operator in 16 bits; cached k and v are already set. */
 static void bind_halves(const mha_attn_layer *l, const mha__attn_call *call, const mha__attn_trace *t,
                         mha_attn_args *args)
 {
@@ -162,7 +162,7 @@ static void bind_halves(const mha_attn_layer *l, const mha__attn_call *call, con
     args->v.data = at.v;
 }
 
-/* Computes q, k and v as the operator reads them. */
+/* Computes q, k and v in the form that the operator reads. */
 static mha_status project(const mha_attn_layer *l, const mha__attn_call *call, const void *x, const mha__attn_trace *t,
                           void *left, mha_attn_args *args, mha_error *err)
 {

@@ -1,5 +1,5 @@
-/* past_keys.c - keys and values that a call is given instead of a cache. A variant has gradients of them and may be
- * f64, so they are arrays [B, Hkv, P, D] of the caller, not a mha_cache. */
+/* past_keys.c - past keys and values that the caller passes instead of a cache. Variants compute their gradients and
+ * may be f64, so they are arrays [B, Hkv, P, D] of the caller, not an mha_cache. */
 #include "layer/attention/attention_layer.h"
 #include <string.h>
 
@@ -8,7 +8,7 @@ static void copy(bool join, char *all, char *part, size_t bytes)
     if (part) memcpy(join ? all : part, join ? part : all, bytes);
 }
 
-/* Copies all [B, Hkv, P + Ln, D] from past [B, Hkv, P, D] and from rows of k or v, or back. */
+/* Copies past [B, Hkv, P, D] and the rows of k or v to all [B, Hkv, P + Ln, D], or back. */
 static void move(const mha_attn_layer *l, const mha__attn_call *call, bool join, char *fresh, int64_t row, char *all,
                  char *past)
 {

@@ -1,11 +1,11 @@
-/* repeat_kv_heads.c - k and v with different head counts. The operator requires one count for both, so heads are
- * repeated after the projection; weights and products stay small. */
+/* repeat_kv_heads.c - supports k and v with different head counts. The operator requires one count for both, so heads
+ * are repeated after the projection; weights and matrix products keep their size. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "layer/attention/attention_layer.h"
 #include <string.h>
 
-#define SHARE_ROWS 32 /* of a task */
+#define SHARE_ROWS 32 /* rows per task */
 
 typedef struct share_job {
     const mha_attn_layer *layer;
@@ -14,8 +14,8 @@ typedef struct share_job {
     float *qkv;
 } share_job;
 
-/* Expands the `count` heads of one row at `from` to `copies` heads at `to`. `to` is not before `from`, so the last head
- * is copied first. */
+/* Copies each of the `count` heads at `from`, in one row, `copies` times to `to`. `to` does not precede `from`, so the
+ * last head is copied first. */
 static void spread(int64_t count, int64_t copies, int64_t width, const float *from, float *to)
 {
     for (int64_t n = copies - 1; n >= 0; n--) {
@@ -24,7 +24,7 @@ static void spread(int64_t count, int64_t copies, int64_t width, const float *fr
     }
 }
 
-/* Sums the copies of each head in ascending order. `to` is not after `from`. */
+/* Sums the copies of each head in ascending order; `to` does not follow `from`. */
 static void gather(int64_t count, int64_t copies, int64_t width, const float *from, float *to)
 {
     const int64_t each = copies / count;

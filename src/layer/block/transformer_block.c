@@ -1,9 +1,9 @@
-/* transformer_block.c - one transformer layer of any family: attention and feed-forward, each with a residual and a
- * norm; or attention alone.
+/* transformer_block.c - a transformer block: attention and feed-forward, each with a residual connection and a norm; or
+ * attention alone.
  *
- * Every step after attention runs on MHA__CHUNK_ROWS rows before the next chunk starts: each step finds its input in
- * the cache, and the workspace does not grow with the number of rows. `branch` holds the branch output that is added to
- * x. Where linear layers multiply bf16, each step writes bf16 for the next one. */
+ * The steps after attention process one chunk of MHA__CHUNK_ROWS rows at a time. So the input of each step is still
+ * cached, and the workspace does not grow with the number of rows. `branch` is the output of a branch before it is
+ * added to x. If linear layers multiply bf16, each step writes bf16 for the next step. */
 #include "layer/block/transformer_block.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -25,7 +25,7 @@ static bool feeds(const mha_block_options *o)
     return o->intermediate || o->up.weight || o->down.weight || o->gate.weight;
 }
 
-/* Checks the options that post-norm blocks lack. */
+/* Checks the options that require pre_norm. */
 static mha_status check_pre_norm(const mha_block_options *o, mha_error *err)
 {
     const char *name = o->attn_out_norm.weight    ? "attn_out_norm"
@@ -78,7 +78,7 @@ static mha_status create_parts(mha_block *b, const mha_block_options *o, mha_err
 
 mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_block **block, mha_error *err)
 {
-    if (!block) return mha__fail(err, MHA_ERR_ARG, "block: where to store it must not be NULL");
+    if (!block) return mha__fail(err, MHA_ERR_ARG, "block: the output pointer must not be NULL");
     *block = NULL;
     mha_block_options o;
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_block_options", err));
@@ -118,22 +118,22 @@ void mha_block_free(mha_block *block)
 
 typedef struct workspace {
     float *branch; /* [chunk, E] branch output that is added to x */
-    float *normed; /* [B L, E] branch input with pre-norm; feed-forward uses one chunk of it */
+    float *normed; /* [B L, E] branch input with pre-norm; feed-forward uses one chunk */
     float *wide;   /* [chunk, I]; bf16 if `down` reads bf16 (rounds_middle) */
     float *gated;  /* [chunk, I]; NULL without a gate */
     void *left;    /* rounded input of the linear layers of a chunk; `up` and `gate` read it first */
-    void *attn;    /* of the attention layer */
+    void *attn;    /* workspace of the attention layer */
     mha__attn_trace trace;
     mha__attn_scratch scratch;
 } workspace;
 
-/* True if `up` writes the bf16 that `down` multiplies. */
+/* Returns true if `up` writes bf16 directly for `down`. */
 static bool rounds_middle(const mha_block *b)
 {
     return !b->gate && mha__linear_takes_bf16(b->down);
 }
 
-/* Workspace of feed-forward. */
+/* Places the arrays of feed-forward in the workspace. */
 static void lay_out_feed(mha__arena *arena, const mha_block *b, size_t wide, workspace *w)
 {
     const size_t left = mha__linear_left(b->up, (int64_t)wide), down = mha__linear_left(b->down, (int64_t)wide);
@@ -177,7 +177,7 @@ static void norm(const mha_block *b, int which, int64_t rows, const float *x, co
     mha__norm_rows(b->ctx, &b->norm[which], rows, b->hidden, x, residual, y, rounded);
 }
 
-/* Where the norm before feed-forward writes its result as bf16; NULL if a later step reads f32, or there is no norm. */
+/* Returns where the norm before feed-forward writes bf16; NULL if a later step reads f32 or the norm is absent. */
 static uint16_t *rounded_input(const mha_block *b, const workspace *w)
 {
     return b->up && b->norm[mha__block_feed_norm(b)].weight && mha__linear_takes_bf16(b->up) &&
@@ -186,7 +186,7 @@ static uint16_t *rounded_input(const mha_block *b, const workspace *w)
                : NULL;
 }
 
-/* For one chunk: y = down(act(up(x))) or y = down(act(gate(x)) * up(x)). */
+/* Computes y = down(act(up(x))) or y = down(act(gate(x)) * up(x)) for one chunk. */
 static void feed_forward(const mha_block *b, const workspace *w, int64_t rows, const float *x, float *y)
 {
     mha__linear_call in = {.x = rounded_input(b, w) ? NULL : x, .rows = rows, .y = w->wide, .left = w->left};
@@ -205,7 +205,7 @@ static void feed_forward(const mha_block *b, const workspace *w, int64_t rows, c
     mha__linear_run(b->down, &out);
 }
 
-/* Attention up to the context; the output projection follows per chunk. */
+/* Computes attention up to the context; the output projection is applied later, chunk by chunk. */
 static mha_status attend(const mha_block *b, const mha__attn_call *call, const workspace *w, const float *x,
                          mha_error *err)
 {
@@ -232,7 +232,7 @@ static mha_status post_norm(const mha_block *b, const mha__attn_call *call, cons
     return MHA_OK;
 }
 
-/* x += branch, after the branch's output norm and factor, if the block has them. */
+/* Applies the output norm and the residual factor of the branch, if present, and adds the branch to x. */
 static void join(const mha_block *b, const workspace *w, int out_norm, int64_t rows, float *x)
 {
     if (b->norm[out_norm].weight) norm(b, out_norm, rows, w->branch, NULL, w->branch, NULL);
@@ -240,7 +240,7 @@ static void join(const mha_block *b, const workspace *w, int out_norm, int64_t r
     mha__join(b->ctx, MHA__ADD, rows * b->hidden, w->branch, x);
 }
 
-/* Computes the feed-forward input of a chunk in `normed`. */
+/* Computes the feed-forward input of a chunk and stores it in `normed`. */
 static void feed_input(const mha_block *b, const workspace *w, int64_t rows, const float *x)
 {
     const int which = mha__block_feed_norm(b);
@@ -268,7 +268,8 @@ static mha_status pre_norm(const mha_block *b, const mha__attn_call *call, const
     return MHA_OK;
 }
 
-/* Lays out the workspace of `in`; the rest of it becomes the workspace of `inner`, the attention layer's input. */
+/* Divides the workspace of `in`; the part that the block does not use becomes the workspace of `inner`, the input of
+ * the attention layer. */
 static mha_status place(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, workspace *w,
                         mha_layer_input *inner, mha_error *err)
 {

@@ -1,4 +1,4 @@
-/* transformer_block.h - the struct of a block, shared with its backward pass. */
+/* transformer_block.h - the struct of a transformer block, and its functions for models and for the backward pass. */
 #ifndef MHA_LAYER_BLOCK_TRANSFORMER_BLOCK_H
 #define MHA_LAYER_BLOCK_TRANSFORMER_BLOCK_H
 
@@ -12,40 +12,40 @@ struct mha_block {
     mha_ctx *ctx;
     int64_t hidden, intermediate;
     bool pre_norm, parallel;
-    float residual_scale; /* 1 = none */
+    float residual_scale; /* factor of both branches; 1 = none */
     mha_attn_layer *attn;
     mha_linear *gate, *up, *down; /* NULL in a block without feed-forward; gate is NULL without a gated activation */
     mha_activation activation;
-    mha_norm norm[MHA__BLOCK_NORMS]; /* weights and biases are stored in `norms` */
+    mha_norm norm[MHA__BLOCK_NORMS]; /* weights and biases point into `norms` */
     float norms[];                   /* [2 MHA__BLOCK_NORMS, E] */
 };
 
-/* Copies the norms of the options into the block. */
+/* Copies the norms from the options into the block. */
 void mha__block_keep_norms(mha_block *block, const mha_block_options *options);
 
-/* The norm of the feed-forward input: without mlp_norm, a parallel block reads the result of attn_norm. */
+/* Returns the norm of the feed-forward input: a parallel block without mlp_norm reads the output of attn_norm. */
 static inline int mha__block_feed_norm(const mha_block *block)
 {
     return block->parallel && !block->norm[MHA__BLOCK_MLP_NORM].weight ? MHA__BLOCK_ATTN_NORM : MHA__BLOCK_MLP_NORM;
 }
 
-/* What model needs to run blocks with one plan of the operator: the attention layer, the bytes of a call, and a call
- * that allocates nothing, in place on x. */
+/* Functions with which a model runs several blocks on one operator plan: the attention layer of a block, the workspace
+ * bytes of a call, and a call that updates x in place and allocates nothing. */
 const mha_attn_layer *mha__block_attn(const mha_block *block);
 mha_status mha__block_bytes(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, size_t *bytes,
                             mha_error *err);
 mha_status mha__block_run(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, float *x,
                           mha_error *err);
-/* Runs the block's attention up to the output projection, for the maps, statistics or activations that `in` requests.
- */
+/* Runs the block's attention without the output projection, to get the maps, statistics or activations that `in`
+ * requests. */
 mha_status mha__block_attend(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in,
                              const float *x, mha_error *err);
 
 typedef enum mha__joining { MHA__ADD, MHA__MULTIPLY } mha__joining;
 
-/* x += y or x *= y, element by element. */
+/* Computes x += y or x *= y, element by element. */
 void mha__join(mha_ctx *ctx, mha__joining how, int64_t count, const float *y, float *x);
-/* x *= factor. */
+/* Computes x *= factor. */
 void mha__scale(mha_ctx *ctx, float factor, int64_t count, float *x);
 
 #endif

@@ -1,5 +1,5 @@
-/* transformer_block_backward.c - a block's forward pass with a trace, and its backward pass. What is fast to recompute
- * is not stored: norm outputs, and everything after the activation. */
+/* transformer_block_backward.c - a block's forward pass with a trace, and its backward pass. Values that are fast to
+ * recompute are not stored: outputs of norms, and everything after the activation. */
 #include "layer/block/transformer_block_backward.h"
 #include "base/error.h"
 #include "layer/linear/linear.h"
@@ -7,7 +7,7 @@
 
 /* ---- memory ---- */
 
-/* Trace of feed-forward. */
+/* Places the trace of feed-forward in the arena. */
 static void trace_feed(mha__arena *arena, const mha_block *b, size_t rows, bool learns, mha__block_trace *t)
 {
     const size_t width = (size_t)b->hidden * sizeof(float), wide = (size_t)b->intermediate * sizeof(float);
@@ -60,7 +60,7 @@ static mha_status norm(const mha__block_call *c, int which, const float *x, floa
     return mha_norm_forward(c->block->ctx, &c->block->norm[which], rows_of(c), c->block->hidden, x, NULL, y, err);
 }
 
-/* The input of a branch in a pre-norm block: the norm of x in `normed`, or x itself without a norm. */
+/* Returns the input of a branch in a pre-norm block: the norm of x in `normed`, or x without a norm. */
 static mha_status branch_input(const mha__block_call *c, int which, const float *x, const float **input, mha_error *err)
 {
     *input = c->block->norm[which].weight ? c->scratch.normed : x;
@@ -82,7 +82,7 @@ static void drop(const mha__block_call *c, const mha__drop *of, float *x)
     mha__drop_rows(c->block->ctx, of, c->attn.in, c->block->hidden, x);
 }
 
-/* The input of `down` from the stored up and gate: act(up), or act(gate) * up. `gated` NULL: not needed. */
+/* Computes the input of `down` from the stored up and gate: act(up), or act(gate) * up. `gated` NULL: not needed. */
 static mha_status middle_of(const mha_block *b, int64_t rows, const float *up, const float *gate, float *wide,
                             float *gated, mha_error *err)
 {
@@ -99,13 +99,13 @@ static mha_status middle_of(const mha_block *b, int64_t rows, const float *up, c
 static mha_status keep_slopes(const mha__block_call *c, int64_t rows, float *up, mha_error *err)
 {
     const mha_block *b = c->block;
-    float *ones = c->scratch.dwide; /* scratch that is not used yet */
+    float *ones = c->scratch.dwide; /* scratch that is free at this point */
     for (int64_t i = 0; i < rows * b->intermediate; i++)
         ones[i] = 1;
     return mha_activation_backward(b->ctx, b->activation, rows, b->intermediate, up, ones, up, err);
 }
 
-/* Feed-forward with a trace; `y` NULL: the output is not needed. */
+/* Runs feed-forward with a trace; `y` NULL: the output is not needed. */
 static mha_status feed_keep(const mha__block_call *c, const float *x, float *y, mha_error *err)
 {
     const mha_block *b = c->block;
@@ -147,7 +147,7 @@ static mha_status keep_post_norm(const mha__block_call *c, float *x, mha_error *
     return c->again ? MHA_OK : norm(c, MHA__BLOCK_MLP_NORM, t->mlp_branch, x, err);
 }
 
-/* x += branch, multiplied by the block's factor. */
+/* Multiplies the branch by the residual factor and adds it to x. */
 static void join(const mha__block_call *c, const mha__drop *of, float *x)
 {
     const int64_t count = rows_of(c) * c->block->hidden;
@@ -156,13 +156,13 @@ static void join(const mha__block_call *c, const mha__drop *of, float *x)
     add(c, c->scratch.branch, x);
 }
 
-/* The input of the norm before feed-forward in a pre-norm block. */
+/* Returns the input of the norm before feed-forward in a pre-norm block. */
 static const float *feed_source(const mha__block_call *c)
 {
     return c->block->parallel ? c->trace.x : c->trace.middle;
 }
 
-/* The feed-forward half of a pre-norm block. */
+/* Runs the feed-forward part of a pre-norm block. */
 static mha_status keep_feed_pre_norm(const mha__block_call *c, float *x, mha_error *err)
 {
     const mha__block_trace *t = &c->trace;
@@ -196,7 +196,7 @@ mha_status mha__block_keep(const mha__block_call *call, float *x, mha_error *err
 
 /* ---- backward ---- */
 
-/* dx = or += the gradient of a norm's input. */
+/* Sets dx to the gradient of a norm's input, or adds the gradient to dx. */
 static mha_status norm_back(const mha__block_call *c, const mha__block_slots *slots, int which, const float *x,
                             const float *dy, bool add_dx, float *dx, mha_error *err)
 {
@@ -238,7 +238,8 @@ static mha_status feed_back_chunk(const mha__block_call *c, const mha__block_slo
             MHA__TRY(mha_activation_backward(b->ctx, b->activation, rows, I, up, s->dwide, s->dwide, err));
         return dense_back(b, &slots->up, rows, E, I, x, s->dwide, false, dx, err);
     }
-    mha__join(b->ctx, MHA__MULTIPLY, count, s->dwide, s->other); /* the gradient of up is multiplied by act(gate) */
+    mha__join(b->ctx, MHA__MULTIPLY, count, s->dwide, s->other); /* product rule: the gradient of up is multiplied by
+                                                                  * act(gate) */
     MHA__TRY(dense_back(b, &slots->up, rows, E, I, x, s->other, false, dx, err));
     mha__join(b->ctx, MHA__MULTIPLY, count, up, s->dwide);
     MHA__TRY(mha_activation_backward(b->ctx, b->activation, rows, I, gate, s->dwide, s->dwide, err));
@@ -260,7 +261,8 @@ static mha_status attend_back(const mha__block_call *c, const mha__block_slots *
     return mha__attn_back(c->block->attn, &c->attn, &slots->attn, x, &c->trace.attn, &c->scratch.attn, dy, &grads, err);
 }
 
-/* The gradient of a branch: the gradient of the sum, or a copy in `outer` that dropout and the factor change. */
+/* Returns the gradient of a branch: the gradient of the sum, or a copy in `outer` after dropout and the residual
+ * factor. */
 static const float *branch_back(const mha__block_call *c, const mha__drop *of, const float *dx)
 {
     const float factor = c->block->residual_scale;
@@ -271,7 +273,7 @@ static const float *branch_back(const mha__block_call *c, const mha__drop *of, c
     return c->scratch.outer;
 }
 
-/* dx += the gradient of a branch's input in a pre-norm block, from its gradient in `branch`. */
+/* Backpropagates `branch`, the gradient of a branch's input in a pre-norm block, through the norm and adds it to dx. */
 static mha_status input_back(const mha__block_call *c, const mha__block_slots *slots, int which, const float *x,
                              float *dx, mha_error *err)
 {
@@ -280,13 +282,13 @@ static mha_status input_back(const mha__block_call *c, const mha__block_slots *s
     return MHA_OK;
 }
 
-/* Only gradients of feed-forward weights read the input of feed-forward. */
+/* The input of feed-forward is only needed for gradients of feed-forward weights. */
 static bool feed_learns(const mha__block_slots *slots)
 {
     return slots->up.dweight || slots->gate.dweight;
 }
 
-/* dx: from the block's output to the attention output, in a post-norm block with feed-forward. */
+/* Backpropagates dx through the feed-forward part of a post-norm block. */
 static mha_status feed_back_post_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx,
                                       mha_error *err)
 {
@@ -312,7 +314,7 @@ static mha_status back_post_norm(const mha__block_call *c, const mha__block_slot
     return MHA_OK;
 }
 
-/* *dy becomes the gradient of the outer norm's input, in `outer`; unchanged without an outer norm. */
+/* Sets *dy to the gradient of the output norm's input, in `outer`; leaves *dy unchanged without that norm. */
 static mha_status outer_norm_back(const mha__block_call *c, const mha__block_slots *slots, int which,
                                   const float *branch, const float **dy, mha_error *err)
 {
@@ -322,7 +324,7 @@ static mha_status outer_norm_back(const mha__block_call *c, const mha__block_slo
     return norm_back(c, slots, which, branch, from, false, c->scratch.outer, err);
 }
 
-/* *sum becomes the gradient of the block's output, which a parallel block saves before dx changes. */
+/* Sets *sum to the gradient of the block's output, which a parallel block saves before dx changes. */
 static mha_status feed_back_pre_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx,
                                      const float **sum, mha_error *err)
 {

@@ -11,16 +11,16 @@ typedef struct mha__block_slots {
     mha__grad_slot up, gate, down;
 } mha__block_slots;
 
-/* What the forward pass stores; rows = B L. A norm's input includes the residual. */
+/* The activations that the forward pass stores; rows = B L. Inputs of norms include the residual. */
 typedef struct mha__block_trace {
     float *x; /* [rows, E] block input; NULL if the backward pass does not read it */
-    /* [rows, E] post-norm: input of attn_norm. pre-norm: input of mlp_norm; NULL in a parallel block, where that is x,
-     * and without feed-forward, as are mlp_branch and up */
+    /* [rows, E] post-norm: input of attn_norm. pre-norm: input of mlp_norm; NULL in a parallel block, where it equals
+     * x. NULL without feed-forward, like mlp_branch and up */
     float *middle;
     float *attn_branch; /* [rows, E] input of attn_out_norm; NULL without that norm */
     float *mlp_branch;  /* [rows, E] input of mlp_out_norm or, with post-norm, of mlp_norm; else NULL */
     float *up, *gate;   /* [rows, I] before the activation; gate is NULL without a gated activation */
-    /* up holds the activation's derivative, so that repeated backward passes need not compute it again */
+    /* up holds the activation's derivative, so repeated backward passes do not recompute it */
     bool slopes;
     mha__attn_trace attn;
 } mha__block_trace;
@@ -29,16 +29,16 @@ typedef struct mha__block_scratch {
     float *branch, *normed; /* [rows, E] */
     float *outer;           /* [rows, E] gradient of a branch, if it differs from the gradient of the sum; else NULL */
     float *wide, *other, *dwide; /* [chunk, I] */
-    void *left;                  /* rounded input of `up` and `gate`, where they round */
+    void *left;                  /* rounded input of `up` and `gate`, if they round it */
     mha__attn_scratch attn;
 } mha__block_scratch;
 
-/* One call: the arguments that both directions share. */
+/* One call: the arguments of both passes. */
 typedef struct mha__block_call {
     const mha_block *block;
     mha__attn_call attn;
     mha__drop attn_drop, mlp_drop; /* dropout of each branch before the residual is added */
-    bool again;                    /* forward: recompute the trace only; the output is not needed */
+    bool again;                    /* the forward pass recomputes the trace only; its output is not needed */
     /* the gradients of the block input and of the norm before the projections are not needed: the backward pass
      * stops at the projections, or at the heads if the projections are frozen */
     bool ends;
@@ -46,7 +46,8 @@ typedef struct mha__block_call {
     mha__block_scratch scratch;
 } mha__block_call;
 
-/* `learns`: the backward pass computes weight gradients. `drops`: some call drops branches. */
+/* Places the arrays of a call in the arena. `learns`: the backward pass computes weight gradients. `drops`: some call
+ * applies dropout to branches. */
 void mha__block_trace_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in, bool learns,
                            mha__block_trace *trace);
 void mha__block_scratch_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in, bool drops,
@@ -55,7 +56,8 @@ void mha__block_scratch_take(mha__arena *arena, const mha_block *block, const mh
 /* Updates x [rows, E] and fills the trace. In f32 without dropout, x is bitwise identical to mha__block_run. With
  * `again`, x is undefined afterwards. */
 mha_status mha__block_keep(const mha__block_call *call, float *x, mha_error *err);
-/* dx [rows, E]: on entry the gradient of the output, on return the gradient of the input; undefined with `ends`. */
+/* dx [rows, E] is the gradient of the output on entry, and the gradient of the input on return; undefined with
+ * `ends`. */
 mha_status mha__block_back(const mha__block_call *call, const mha__block_slots *slots, float *dx, mha_error *err);
 
 #endif

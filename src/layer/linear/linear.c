@@ -1,14 +1,14 @@
 /* linear.c - y = act(x W^T + b) on packed weights.
  *
- * At creation the output columns are divided into blocks of whole panels of one matrix, about BLOCK_WEIGHTS elements
- * each, so that a block stays in the level-2 cache while rows stream past it. A task is one block of rows by one block
- * of columns and owns that rectangle of y: it starts from the bias, adds the product and applies the activation. All
- * boundaries follow from the shape, never from the thread count. A product continues the sum that y holds (kernel.h),
- * so an element's bits depend only on its row of x, its row of W and the order k = 0 .. in-1.
+ * At creation, the output columns are divided into blocks: whole panels of one matrix, about BLOCK_WEIGHTS elements. A
+ * block stays in the level-2 cache while rows stream past it. A task computes one rectangle of y, a block of rows by a
+ * block of columns: it starts from the bias, adds the product and applies the activation. All boundaries depend on the
+ * shape, never on the thread count. A product continues the sum in y (kernel.h) in the order k = 0 .. in-1. The bits of
+ * an element depend only on its row of x and its row of W.
  *
- * A call may skip whole matrices of a stack or read some of the inputs: this is how pruned heads cost nothing. With few
- * rows the time is that of reading the packed weights once, in order; 8-bit and 16-bit weights read fewer bytes. Tiles
- * multiply bf16 by bf16, so x is rounded first. */
+ * A call may skip whole matrices of a stack or read only some inputs, so pruned heads cost no time. With few rows, the
+ * time is one sequential read of the packed weights, which is shorter for 8-bit and 16-bit weights. Tiles multiply bf16
+ * by bf16, so x is rounded first. */
 #include "layer/linear/linear.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -18,28 +18,28 @@
 #include <string.h>
 
 #define BLOCK_WEIGHTS 65536 /* 256 KiB of f32: a quarter of the smallest level-2 cache we tune for */
-#define BLOCK_ROWS 128      /* rows of a task: x takes a few hundred KiB next to the weights */
+#define BLOCK_ROWS 128      /* rows per task: x takes a few hundred KiB of the cache in addition to the weights */
 /* with tiles: these rows stay in the level-1 cache while all weights of a task stream past */
 #define TILE_ROWS 32
-#define TILE_BLOCKS 4      /* column blocks of a task with tiles: a quarter of the level-2 cache */
+#define TILE_BLOCKS 4      /* column blocks per task with tiles: a quarter of the level-2 cache */
 #define ROWS_TOGETHER 512  /* rows that stay in the level-2 cache while all weights stream past */
-#define STRIP 64           /* columns computed before they are rounded: whole panels */
-#define LEFT_ROWS 64       /* rows of a task that rounds x */
-#define MAX_SIZE INT32_MAX /* limit of in, out and the part count: the product of any two fits in int64_t */
-#define MAX_PARTS 64       /* limit of the public stack */
+#define STRIP 64           /* columns computed before rounding, whole panels */
+#define LEFT_ROWS 64       /* rows per task that rounds x */
+#define MAX_SIZE INT32_MAX /* limit of in, out and the number of parts: the product of any two fits in int64_t */
+#define MAX_PARTS 64       /* maximum number of matrices in mha_linear_create_stack */
 
 /* The right operand of one product: columns [column, column + columns) of y, all from one part. */
 typedef struct column_block {
     int64_t column, columns;
-    int64_t part, part_row; /* the part and its first row */
+    int64_t part, part_row; /* index of the part, and the first row of its matrix */
     char *panels;
 } column_block;
 
 struct mha_linear {
     mha_ctx *ctx;
     const mha__kernels *kernels;
-    const mha__dense *dense; /* functions of a weight type of fewer bytes; NULL for f32 and f64 */
-    mha__row_fn activation;  /* or NULL */
+    const mha__dense *dense; /* functions for weights of a smaller type; NULL for f32 and f64 */
+    mha__row_fn activation;  /* NULL without an activation */
     int64_t in, out, blocks;
     char *bias; /* [out]; NULL if no part has a bias */
     column_block *block;
@@ -54,14 +54,14 @@ static const mha__dense *dense_of(const mha__kernels *kernels, mha_dtype dtype)
     return dtype == MHA_BF16 || dtype == MHA_F16 || dtype == MHA_Q8_0 ? kernels->dense[types[dtype]] : NULL;
 }
 
-/* Bytes from one panel to the next. */
+/* Returns the bytes from one panel to the next. */
 static int64_t panel_bytes(const mha__kernels *kernels, const mha__dense *dense, int64_t in)
 {
     return dense ? mha__ceil_div(in, dense->block) * dense->block_bytes
                  : in * kernels->nr * (int64_t)kernels->real_size;
 }
 
-/* Columns of a block: whole panels, at least one. */
+/* Returns the columns per block: whole panels, at least one. */
 static int64_t block_width(const mha__kernels *kernels, int64_t in)
 {
     return mha__max64(1, BLOCK_WEIGHTS / in / kernels->nr) * kernels->nr;
@@ -80,7 +80,7 @@ static mha_status check_parts(int64_t in, const mha__matrix *parts, int64_t coun
     return MHA_OK;
 }
 
-/* Lays out the object, its bias, its blocks and their panels in the arena; fills them in once memory is allocated. */
+/* Places the object, its bias, its blocks and their panels in the arena, and fills them once memory is allocated. */
 static mha_linear *lay_out(mha__arena *arena, const mha__kernels *kernels, const mha__dense *dense, int64_t in,
                            const mha__matrix *parts, int64_t count)
 {
@@ -182,10 +182,10 @@ mha_status mha__linear_keep(mha_ctx *ctx, mha_dtype dtype, int64_t in, const mha
 mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *parts, int64_t count,
                                    mha_activation activation, mha_linear **linear, mha_error *err)
 {
-    if (!linear) return mha__fail(err, MHA_ERR_ARG, "linear: where to store it must not be NULL");
+    if (!linear) return mha__fail(err, MHA_ERR_ARG, "linear: the output pointer must not be NULL");
     *linear = NULL;
     if (!parts || count < 1 || count > MAX_PARTS)
-        return mha__fail(err, MHA_ERR_ARG, "linear: number of matrices must be from 1 to %d (got %lld)", MAX_PARTS,
+        return mha__fail(err, MHA_ERR_ARG, "linear: count must be from 1 to %d (got %lld)", MAX_PARTS,
                          parts ? (long long)count : 0);
     mha__matrix inner[MAX_PARTS];
     const mha_dtype packed = parts[0].packed == MHA_DTYPE_DEFAULT ? MHA_F32 : parts[0].packed;
@@ -195,7 +195,7 @@ mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *p
     for (int64_t p = 0; p < count; p++) {
         if (parts[p].packed != parts[0].packed)
             return mha__fail(err, MHA_ERR_ARG,
-                             "linear: packed must be the same for all matrices of a stack (got %s, %s)",
+                             "linear: packed must be the same for all matrices of a stack (got %s and %s)",
                              mha_dtype_name(packed), mha_dtype_name(parts[p].packed));
         inner[p] = (mha__matrix){parts[p].weight, parts[p].bias, parts[p].transposed != 0, parts[p].out};
     }
@@ -221,8 +221,8 @@ typedef struct forward_job {
     const mha__linear_call *call;
     int64_t x_stride, y_stride, depth;
     int64_t left_stride;                        /* row stride of rounded x */
-    int64_t task_rows, row_blocks, task_blocks; /* rows of a task, row blocks, column blocks of a task */
-    int64_t height;                             /* rows that stream past the blocks of a task at a time */
+    int64_t task_rows, row_blocks, task_blocks; /* rows per task, row blocks, column blocks per task */
+    int64_t height;                             /* rows that are multiplied by all blocks of a task at a time */
 } forward_job;
 
 static void left_task(void *arg, int64_t i, int worker)
@@ -234,8 +234,8 @@ static void left_task(void *arg, int64_t i, int worker)
                              (uint16_t *)job->call->left + first * job->left_stride);
 }
 
-/* First row and first column block of task i. ROWS_TOGETHER rows visit all columns before the next rows start; within
- * them, row blocks come first, so that a thread reuses its blocks of weights. */
+/* Computes the first row and the first column block of task i. ROWS_TOGETHER rows are multiplied by all columns before
+ * the next rows start; among these tasks, row blocks vary fastest, so that a thread reuses its weights. */
 static void find_task(const forward_job *job, int64_t i, int64_t *row, int64_t *block)
 {
     const int64_t together = ROWS_TOGETHER / job->task_rows;
@@ -246,8 +246,8 @@ static void find_task(const forward_job *job, int64_t i, int64_t *row, int64_t *
     *block = i / rows * job->task_blocks;
 }
 
-/* A rectangle of y: `rows` rows from `first`, `columns` columns from `column` of block b, in scratch memory or in
- * place. */
+/* A rectangle of y, in place or in scratch memory: `rows` rows from `first`, `columns` columns from `column` of block
+ * b. */
 typedef struct piece {
     const column_block *b;
     int64_t first, rows, column, columns;
@@ -255,7 +255,7 @@ typedef struct piece {
     int64_t stride;
 } piece;
 
-/* The product with weights of the type of x; continues the bias or the sum that y holds. */
+/* Computes the product with weights of the type of x; continues the bias or the sum in y. */
 static void multiply(const forward_job *job, const piece *p)
 {
     const mha_linear *l = job->linear;
@@ -270,7 +270,7 @@ static void multiply(const forward_job *job, const piece *p)
                         l->in * l->kernels->nr, p->y, p->stride, from_bias || job->call->accumulate);
 }
 
-/* The product with weights of fewer bytes. */
+/* Computes the product with weights of a smaller type. */
 static void multiply_packed(const forward_job *job, const piece *p)
 {
     const mha_linear *l = job->linear;
@@ -295,7 +295,7 @@ static void compute(const forward_job *job, const piece *p)
         l->activation((float *)(void *)p->y + r * p->stride, p->columns);
 }
 
-/* Rows of a block; columns wait in the level-1 cache until they are rounded. */
+/* Computes rows of a block; columns stay in the level-1 cache until they are rounded. */
 static void compute_rows(const forward_job *job, const column_block *b, int64_t first, int64_t rows)
 {
     const mha_linear *l = job->linear;

@@ -1,5 +1,5 @@
-/* linear.h - linear layers inside the library: f32 and f64, single parts of a stack, some of the inputs; and the matrix
- * product that gradients are made of. */
+/* linear.h - internal functions of linear layers: f32 and f64, calls on parts of a stack or of the inputs, and the
+ * matrix product that computes gradients. */
 #ifndef MHA_LAYER_LINEAR_LINEAR_H
 #define MHA_LAYER_LINEAR_LINEAR_H
 
@@ -7,48 +7,48 @@
 #include "mha/layer.h"
 #include <stdbool.h>
 
-/* A matrix and its bias as in mha_matrix, f32 or f64. */
+/* A matrix and its bias, as in mha_matrix but f32 or f64. */
 typedef struct mha__matrix {
     const void *weight, *bias;
     bool transposed;
     int64_t out;
 } mha__matrix;
 
-/* mha_linear_create_stack for f32 and f64; activations require f32. `dtype` f64 means f64 weights; any other dtype is
- * the type that f32 weights are packed as. */
+/* Like mha_linear_create_stack, but for f32 and f64; activations require f32. `dtype` f64 means f64 weights; any other
+ * dtype is the type that f32 weights are packed as. */
 mha_status mha__linear_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, const mha__matrix *parts, int64_t count,
                               mha_activation activation, mha_linear **linear, mha_error *err);
-/* Packs new elements of the same shapes, for example weights that training has changed. */
+/* Packs new elements in the same shapes, for example weights that training has updated. */
 void mha__linear_pack(mha_linear *linear, const mha__matrix *parts);
-/* mha__linear_create without an activation, or mha__linear_pack if *linear exists, which never fails. */
+/* Runs mha__linear_create without an activation or, if *linear exists, mha__linear_pack, which never fails. */
 mha_status mha__linear_keep(mha_ctx *ctx, mha_dtype dtype, int64_t in, const mha__matrix *parts, int64_t count,
                             mha_linear **linear, mha_error *err);
 
-/* One product y = x W^T + b. Fields that are 0 have the plain meaning. */
+/* One product y = x W^T + b. A field that is 0 takes its default. */
 typedef struct mha__linear_call {
     const void *x;
-    int64_t x_stride; /* 0 = depth */
+    int64_t x_stride; /* row stride of x; 0 = depth */
     int64_t rows;
     void *y;
-    int64_t y_stride;     /* 0 = out of all parts */
-    int64_t y_first;      /* column of the whole output that `y` points to, for calls that store some of the parts */
-    const uint8_t *parts; /* [count]: parts to compute; the columns of other parts are not written; NULL = all */
+    int64_t y_stride;     /* row stride of y; 0 = columns of all parts */
+    int64_t y_first;      /* column of the full output that `y` points to, for calls that store only some parts */
+    const uint8_t *parts; /* [count] parts to compute; columns of other parts are not written; NULL = all */
     int64_t first, depth; /* x holds inputs [first, first + depth) of W; depth 0 = all */
-    bool accumulate;      /* y += x W^T, without the bias */
+    bool accumulate;      /* compute y += x W^T, without the bias */
     bool linear;          /* skip the activation */
-    /* y is bf16 or f16, rounded last; requires an f32 layer without `accumulate`; 0 = the type of x */
+    /* type of y if bf16 or f16, rounded last; requires an f32 layer without `accumulate`; 0 = the type of x */
     mha_dtype rounded;
-    void *left; /* mha__linear_left bytes for rounded x, 64-byte aligned; with x NULL it already holds x */
+    void *left; /* mha__linear_left bytes for rounded x, 64-byte aligned; if x is NULL, it already contains rounded x */
 } mha__linear_call;
 /* `first` and `depth` require weights of the type of x. */
 void mha__linear_run(const mha_linear *linear, const mha__linear_call *call);
-/* Bytes of `left` for a call of that many rows, often 0; SIZE_MAX if they exceed a size_t. */
+/* Returns the bytes of `left` for a call with that many rows, often 0; SIZE_MAX if they exceed a size_t. */
 size_t mha__linear_left(const mha_linear *linear, int64_t rows);
-/* True if rounded x is rows of `in` contiguous bf16. */
+/* Returns true if rounded x is stored as rows of `in` contiguous bf16 elements. */
 bool mha__linear_takes_bf16(const mha_linear *linear);
 
-/* C [m, n] = or += A [m, k] B [k, n]; each element is one sum over k in order. Strides of A and B are free. bf16: A, B
- * and C are f32; A and B are rounded to bf16 where the kernels multiply bf16 pairs (kernel.h). */
+/* Computes C [m, n] = or += A [m, k] B [k, n]; each element is one sum over k in ascending order. A and B may have any
+ * strides. bf16: A, B and C are f32; A and B are rounded to bf16 where the kernels multiply bf16 pairs (kernel.h). */
 typedef struct mha__matmul {
     mha_dtype dtype;
     int64_t m, n, k;
@@ -60,50 +60,50 @@ typedef struct mha__matmul {
     int64_t c_row;
     bool accumulate;
 } mha__matmul;
-/* A stretch is what is packed of an operand at a time, so that it is still cached when it is read. Length of a stretch
- * along k: a multiple of LEAST whatever the width, since each stretch reads C again. */
+/* A stretch is the part of an operand that is packed at a time, so that it is still cached when it is read. Returns the
+ * length of a stretch along k, a multiple of LEAST for any width, since each stretch reads C again. */
 static inline int64_t mha__matmul_most_k(const mha__matmul *p)
 {
     enum { NUMBERS = 1 << 20, LEAST = 768 };
     return mha__min64(p->k, mha__max64(1, NUMBERS / mha__max64(1, p->n) / LEAST) * LEAST);
 }
-/* Rows of A in a stretch, a multiple of `whole`. */
+/* Returns the rows of A in a stretch, a multiple of `whole`. */
 static inline int64_t mha__matmul_most_rows(int64_t most_k, int64_t whole)
 {
     enum { NUMBERS = 1 << 20 };
     return mha__round_up(mha__max64(1, NUMBERS / mha__max64(1, most_k)), whole);
 }
 
-/* Packs B, and copies A unless its columns are contiguous. One allocation. */
+/* Packs B, and copies A unless its columns are contiguous; allocates memory once. */
 mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *job, mha_error *err);
-/* The same product in bf16 pairs; requires kernels with `left`. */
+/* Computes the same product with bf16 pairs; requires kernels with `left`. */
 mha_status mha__matmul_pairs(mha_ctx *ctx, const mha__matmul *job, mha_error *err);
 
 /* One matrix or norm in the backward pass: its weights, and where its gradients are accumulated. */
 typedef struct mha__grad_slot {
-    mha_dtype dtype;    /* type a matrix is multiplied in: f32, bf16 or f64 */
-    const void *weight; /* matrix [out, in], or [in, out] when transposed; read for dx only */
+    mha_dtype dtype;    /* type in which the matrix is multiplied: f32, bf16 or f64 */
+    const void *weight; /* matrix [out, in], or [in, out] if transposed; only read for dx */
     bool transposed;
-    /* the whole matrix from mha__linear_back_create, read instead of `weight`; NULL = not packed */
+    /* matrix from mha__linear_back_create, which is read instead of `weight`; NULL = not packed */
     const mha_linear *packed;
-    void *dweight, *dbias; /* accumulated; NULL = not wanted */
+    void *dweight, *dbias; /* gradients, accumulated; NULL = not wanted */
 } mha__grad_slot;
 
-/* Gradients of y = x W^T + b for one matrix. With bf16 all arrays are f32 and the layer is packed in bf16: dx is
- * rounded as y is, and dweight as in mha__matmul. Strides of 0 mean contiguous rows. */
+/* Gradients of y = x W^T + b for one matrix. With bf16, all arrays are f32 and the layer is packed in bf16: the product
+ * for dx is rounded like the product for y, and dweight as in mha__matmul. Strides of 0 mean contiguous rows. */
 typedef struct mha__linear_grad {
     mha__grad_slot slot;
     int64_t rows, in, out;
     const void *x, *dy;
     int64_t x_stride, dy_stride;
-    void *dx; /* NULL = not wanted; accumulated with add_dx */
+    void *dx; /* NULL = not wanted; if add_dx is set, the gradient is added */
     int64_t dx_stride;
     bool add_dx;
 } mha__linear_grad;
 mha_status mha__linear_backward(mha_ctx *ctx, const mha__linear_grad *grad, mha_error *err);
 
-/* Packs a matrix [out, in] (or [in, out] when transposed) for dx = dy W, for repeated backward passes. In f32, dx is
- * bitwise identical to the unpacked product; in bf16 it is rounded as y of such a layer is. */
+/* Packs a matrix [out, in] (or [in, out] if transposed) for dx = dy W in repeated backward passes. In f32, dx is
+ * bitwise identical to the unpacked product; in bf16, it is rounded like y of a bf16 layer. */
 mha_status mha__linear_back_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, int64_t out, const float *weight,
                                    bool transposed, mha_linear **packed, mha_error *err);
 

@@ -1,9 +1,9 @@
 /* linear_backward.c - gradients of y = x W^T + b:  dx = dy W,  dW += dy^T x,  db += column sums of dy.
  *
- * Both products pack their right operand, and transpose a left operand whose rows are not contiguous, one stretch of k
- * and of rows at a time: packed elements are still cached when they are read, and memory does not grow with the matrix.
- * Each stretch adds to C, so every element is one sum over the outputs or over the rows, and its bits depend only on
- * the shape. */
+ * Both products pack their right operand, and transpose a left operand whose rows are not contiguous. They process one
+ * stretch of k and of rows at a time. So packed elements are still cached when they are read, and memory does not grow
+ * with the matrix. Each stretch adds to C, so every element is one sum over the outputs or the rows, and its bits
+ * depend only on the shape. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -12,21 +12,21 @@
 #include "layer/linear/linear.h"
 #include <string.h>
 
-#define BLOCK_NUMBERS 65536 /* of the packed operand: they stay in the level-2 cache while rows stream past */
-#define BLOCK_TILES 16      /* rows of a task, in register tiles */
-#define TURN_K 64           /* depth of a panel that is transposed in the level-1 cache, ... */
-#define TURN_WIDTH 64       /* ... and the width of the widest panel */
+#define BLOCK_NUMBERS 65536 /* elements of the packed operand, which stay in the level-2 cache while rows stream past */
+#define BLOCK_TILES 16      /* rows per task, in register tiles */
+#define TURN_K 64           /* depth of a panel that is transposed in the level-1 cache */
+#define TURN_WIDTH 64       /* width of the widest panel */
 
 typedef struct matmul_job {
     const mha__matmul *p;
     const mha__kernels *kernels;
     int64_t most_k, most_rows; /* limits of a stretch */
     int64_t k, depth;          /* this stretch of k: first index and length */
-    int64_t row, rows;         /* these rows */
-    int64_t width;             /* columns of a block, whole panels */
+    int64_t row, rows;         /* this stretch of rows */
+    int64_t width;             /* columns per block, whole panels */
     int64_t column_blocks, row_blocks;
     char *panels, *turned;
-    const char *a; /* left operand from element (row, k) */
+    const char *a; /* left operand, from element (row, k) on */
     int64_t a_row;
 } matmul_job;
 
@@ -54,7 +54,7 @@ static void pack_task(void *arg, int64_t i, int worker)
         job->kernels->pack_cols(job->depth, columns, b, p->b_row, p->b_col, panels);
 }
 
-/* Makes nr rows of A contiguous, through a panel. */
+/* Copies nr rows of A to contiguous memory, by transposing a panel. */
 static void turn_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
@@ -71,7 +71,8 @@ static void turn_task(void *arg, int64_t i, int worker)
     }
 }
 
-/* A tile of rows visits all columns of the block before the next tile: C is read and written along its rows. */
+/* Multiplies a tile of rows by all columns of the block before the next tile, so that C is read and written along its
+ * rows. */
 static void product_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
@@ -99,7 +100,7 @@ static void run_rows(mha_ctx *ctx, matmul_job *job)
     mha__parallel(ctx, job->row_blocks * job->column_blocks, product_task, job);
 }
 
-/* At least one stretch, since the product for k = 0 is 0. */
+/* There is at least one stretch, since the product for k = 0 is 0. */
 static void run_stretches(mha_ctx *ctx, matmul_job *job)
 {
     const mha__matmul *p = job->p;
@@ -148,7 +149,7 @@ static void add_bias_gradient(const mha__linear_grad *g)
         }
 }
 
-/* Row stride of weight and dweight. */
+/* Returns the row stride of weight and dweight. */
 static int64_t weight_row(const mha__linear_grad *g)
 {
     return g->slot.transposed ? g->out : g->in;
@@ -158,11 +159,11 @@ static mha_status add_weight_gradient(mha_ctx *ctx, const mha__linear_grad *g, m
 {
     mha__matmul p = {
         .dtype = g->slot.dtype, .k = g->rows, .c = g->slot.dweight, .c_row = weight_row(g), .accumulate = true};
-    if (g->slot.transposed) { /* dW [in, out] += x^T dy */
+    if (g->slot.transposed) { /* computes dW [in, out] += x^T dy */
         p.m = g->in, p.n = g->out;
         p.a = g->x, p.a_row = 1, p.a_col = g->x_stride;
         p.b = g->dy, p.b_row = g->dy_stride, p.b_col = 1;
-    } else { /* dW [out, in] += dy^T x */
+    } else { /* computes dW [out, in] += dy^T x */
         p.m = g->out, p.n = g->in;
         p.a = g->dy, p.a_row = 1, p.a_col = g->dy_stride;
         p.b = g->x, p.b_row = g->x_stride, p.b_col = 1;
@@ -212,7 +213,7 @@ static mha_status find_packed_dx(mha_ctx *ctx, const mha__linear_grad *g, const 
     return MHA_OK;
 }
 
-/* Kernels that multiply bf16 pairs round the weights as every other operand; other kernels read packed weights. */
+/* Kernels that multiply bf16 pairs round the weights like any other operand; the other kernels read packed weights. */
 static mha_status find_rounded_dx(mha_ctx *ctx, const mha__linear_grad *g, mha_error *err)
 {
     mha_linear *packed = NULL;
@@ -255,8 +256,8 @@ mha_status mha_linear_backward(mha_ctx *ctx, const mha_linear_gradient *given, m
     if ((g.rows && !g.dy) || (g.dx && !g.matrix.weight) || (g.rows && g.dweight && !g.x))
         return mha__fail(err, MHA_ERR_ARG, "mha_linear_gradient: %s must not be NULL",
                          g.rows && !g.dy            ? "dy"
-                         : g.dx && !g.matrix.weight ? "matrix.weight, which dx needs,"
-                                                    : "x, which dweight needs,");
+                         : g.dx && !g.matrix.weight ? "matrix.weight, which dx requires,"
+                                                    : "x, which dweight requires,");
     if (!g.rows) return MHA_OK;
     return mha__linear_backward(ctx,
                                 &(mha__linear_grad){.slot = {.dtype = MHA_F32,

@@ -1,7 +1,7 @@
-/* matmul_bf16.c - C = or += A B of f32 elements rounded to bf16, for kernels that multiply bf16 pairs: gradients of
- * linear layers in bf16. Both operands are rounded and packed one stretch of k and of rows at a time and read while
- * they are still cached. Sums are f32 and continue C, so each element is one sum over k in steps (kernel.h), and its
- * bits depend only on the shape. */
+/* matmul_bf16.c - C = or += A B with f32 elements rounded to bf16, on kernels that multiply bf16 pairs; computes
+ * gradients of bf16 linear layers. Both operands are rounded and packed one stretch of k and of rows at a time, and
+ * read while they are still cached. Sums are f32 and continue C, so each element is one sum over k in steps (kernel.h),
+ * and its bits depend only on the shape. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -10,8 +10,8 @@
 #include "layer/linear/linear.h"
 
 #define BLOCK_NUMBERS 131072 /* elements of a block of the right operand: 256 KiB, which stay in the level-2 cache */
-#define BLOCK_ROWS 64        /* rows of the left operand in a task */
-#define COPY_ROWS 16         /* one cache line, where rows are contiguous along k */
+#define BLOCK_ROWS 64        /* rows of the left operand per task */
+#define COPY_ROWS 16         /* one cache line, if rows are contiguous along k */
 #define COPY_STEP 64         /* whole steps of k */
 
 typedef struct pairs_job {
@@ -20,15 +20,15 @@ typedef struct pairs_job {
     const mha__dense *dense;
     int64_t most_k, most_rows;  /* limits of a stretch */
     int64_t k, depth;           /* this stretch of k: first index and length */
-    int64_t row, rows;          /* these rows */
+    int64_t row, rows;          /* this stretch of rows */
     int64_t a_row, panel_bytes; /* strides of the packed operands */
-    int64_t width;              /* columns of a block, whole panels */
+    int64_t width;              /* columns per block, whole panels */
     int64_t column_blocks, row_blocks;
     uint16_t *a;
     char *panels;
 } pairs_job;
 
-/* Rounds rows [i COPY_ROWS, (i + 1) COPY_ROWS) of A; if its columns are not contiguous, through a small buffer. */
+/* Rounds rows [i COPY_ROWS, (i + 1) COPY_ROWS) of A, through a small buffer if its columns are not contiguous. */
 static void left_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
@@ -77,7 +77,7 @@ static void product_task(void *arg, int64_t i, int worker)
     if (job->dense->close) job->dense->close();
 }
 
-/* At least one stretch, since the product for k = 0 is 0. */
+/* There is at least one stretch, since the product for k = 0 is 0. */
 static void run_stretches(mha_ctx *ctx, pairs_job *job)
 {
     const mha__matmul *p = job->p;

@@ -1,9 +1,11 @@
-/* contrastive_loss.c - see contrastive_loss.h. A task is one row of S or of its transpose; it alone writes the sums of
- * that row, so no bit depends on the thread count:
+/* contrastive_loss.c - see contrastive_loss.h. A task is one row of S or of its transpose, and only this task writes
+ * the sums of that row. So results are bitwise identical for any thread count:
  *
- * lse_i = log sum_j exp(S_ij)      lse'_j = log sum_i exp(S_ij)      loss = sum (lse_i + lse'_i - 2 S_ii) / (2 N)
- *     dS_ij = (exp(S_ij - lse_i) + exp(S_ij - lse'_j) - 2 [i = j]) / (2 N)     de_i = scale sum_j dS_ij e_j
- */
+ *     lse_i  = log sum_j exp(S_ij)
+ *     lse'_j = log sum_i exp(S_ij)
+ *     loss   = sum (lse_i + lse'_i - 2 S_ii) / (2 N)
+ *     dS_ij  = (exp(S_ij - lse_i) + exp(S_ij - lse'_j) - 2 [i = j]) / (2 N)
+ *     de_i   = scale sum_j dS_ij e_j */
 #include "layer/loss/contrastive_loss.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -16,12 +18,12 @@ typedef struct job {
     const double *e;
     int64_t pairs, width;
     double scale;
-    double *lse;   /* [2 N] */
-    double *right; /* [2 N] S_ii */
+    double *lse;   /* [2 N] log-sum-exp of each row */
+    double *right; /* [2 N] diagonal S_ii */
     double *de;
 } job;
 
-/* The vectors that the columns of row r belong to: row r is one text, its columns are all texts of the other side. */
+/* Returns the vectors of the columns of row r: a row is one text, and its columns are all texts of the other side. */
 static const double *others(const job *j, int64_t row)
 {
     return j->e + (row < j->pairs ? j->pairs * j->width : 0);

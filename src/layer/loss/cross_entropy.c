@@ -1,5 +1,5 @@
-/* cross_entropy.c - cross entropy over the vocabulary, and its gradient: softmax minus one-hot. Rows are tasks; their
- * losses are added in order. */
+/* cross_entropy.c - cross entropy over the vocabulary, and its gradient: softmax minus one-hot. Each row is one task;
+ * the losses are added in order. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -9,17 +9,17 @@
 #include <math.h>
 #include <string.h>
 
-#define NUMBERS_PER_TASK 8192 /* some tens of microseconds of exponentials */
+#define NUMBERS_PER_TASK 8192 /* elements per task: some tens of microseconds of exponentials */
 
 typedef struct loss_job {
     const mha_cross_entropy_args *a;
     const mha__kernels *kernels;
     double scale;
     int64_t rows_per_task;
-    double *loss; /* [rows] */
+    double *loss; /* [rows] loss of each row */
 } loss_job;
 
-/* dx may be x: the exponentials replace the logits and are scaled once their sum is known. */
+/* Processes one row. dx may be x: the exponentials replace the logits, and are scaled when their sum is known. */
 static double loss_row(const mha__kernels *kernels, const float *x, int64_t n, int32_t label, double scale, float *dx)
 {
     const double wanted = (double)x[label];
@@ -66,7 +66,7 @@ static mha_status read_args(mha_cross_entropy_args *a, const mha_cross_entropy_a
     *counted = 0;
     for (int64_t r = 0; r < a->rows; r++) {
         if (a->labels[r] != MHA_IGNORE && (a->labels[r] < 0 || a->labels[r] >= a->classes))
-            return mha__fail(err, MHA_ERR_ARG, "label %lld must be from 0 to %lld or %d (got %d)", (long long)r,
+            return mha__fail(err, MHA_ERR_ARG, "label %lld must be from 0 to %lld, or %d (got %d)", (long long)r,
                              (long long)a->classes - 1, MHA_IGNORE, (int)a->labels[r]);
         *counted += a->labels[r] != MHA_IGNORE;
     }

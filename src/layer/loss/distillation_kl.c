@@ -1,5 +1,5 @@
-/* distillation_kl.c - compares a row of logits with a row of the teacher's logits, a strip of both at a time: no
- * temporary has the size of the vocabulary. Rows are tasks; their losses are added in order. */
+/* distillation_kl.c - compares a row of logits with a row of the teacher's logits. Both are read one strip at a time,
+ * so no temporary array has the size of the vocabulary. Each row is one task; the losses are added in order. */
 #include "layer/loss/distillation_kl.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -7,26 +7,26 @@
 #include "layer/loss/logits_softmax.h"
 #include <math.h>
 
-#define NUMBERS_PER_TASK 8192 /* some tens of microseconds of exponentials */
+#define NUMBERS_PER_TASK 8192 /* elements per task: some tens of microseconds of exponentials */
 enum { STRIP = 1024 };
 
 typedef struct divergence_job {
     const mha__divergence *a;
     const mha__kernels *kernels;
     int64_t rows_per_task;
-    double *loss; /* [rows] */
+    double *loss; /* [rows] loss of each row */
 } divergence_job;
 
 /* A softmax with temperature. */
 typedef struct softmax {
     const float *x;
-    float inverse; /* 1 / T */
-    float most;    /* of x */
-    double sum;    /* of exp((x - most) / T) */
+    float inverse; /* 1 / temperature */
+    float most;    /* maximum of x */
+    double sum;    /* sum of exp((x - most) / T) */
 } softmax;
 
-/* (x - most) / T of columns [first, first + count). The difference comes first: x / T may be in the thousands, where
- * rounding is coarse. */
+/* Computes (x - most) / T of columns [first, first + count). It subtracts before it divides, since x / T may be in the
+ * thousands, where rounding is coarse. */
 static void cool(const softmax *s, int64_t first, int64_t count, float *to)
 {
     for (int64_t i = 0; i < count; i++)
@@ -47,8 +47,8 @@ static softmax softmax_of(const divergence_job *job, const float *x)
     return s;
 }
 
-/* With u = log(p / q): p expm1(-u), which is q - p, and p (expm1(-u) + u). Near u = 0 the difference would consist of
- * rounding errors of p and q, so the series is used; farther out the difference is accurate. */
+/* With u = log(p / q): p expm1(-u), which is q - p, and p (expm1(-u) + u). Near u = 0, the difference q - p would
+ * consist of rounding errors, so the series is used; for larger u, the difference is accurate. */
 typedef struct term {
     double slope, loss;
 } term;
@@ -61,8 +61,9 @@ static term term_of(double p, double q, double u)
     return (term){p * (bend - u), p * bend};
 }
 
-/* Sum over a strip of p (expm1(-u) + u). All terms are >= 0, and since p and q both sum to 1, the total equals the sum
- * of p u. Adds to dlogits. `apart` is u of elements that are the maximum of both rows. */
+/* Returns the sum of p (expm1(-u) + u) over a strip, and adds the gradient to dlogits. All terms are >= 0. Since p and
+ * q both sum to 1, the total over all strips equals the sum of p u. `apart` is u of an element that is the maximum of
+ * both rows. */
 static double compare(const divergence_job *job, const softmax *own, const softmax *teacher, double apart,
                       int64_t first, float *dlogits)
 {

@@ -1,5 +1,6 @@
-/* sentence_vector.c - see sentence_vector.h. With m the mean over n rows, e = m / |m|:  dh = (de - e (e . de)) / (|m|
- * n). */
+/* sentence_vector.c - see sentence_vector.h. With the mean m over n rows and e = m / |m|:
+ *
+ *     dh = (de - e (e . de)) / (|m| n) */
 #include "layer/loss/sentence_vector.h"
 #include "math/linalg.h"
 #include <math.h>

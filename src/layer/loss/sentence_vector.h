@@ -4,10 +4,11 @@
 
 #include <stdint.h>
 
-/* e [width] from the rows of one text; returns the length of the mean before normalization. A zero mean stays zero. */
+/* Computes e [width] from the rows of one text; returns the norm of the mean before normalization. A zero mean stays
+ * zero. */
 double mha__unit(const float *hidden, int64_t rows, int64_t width, double *e);
 
-/* out [rows, width] = the gradient of every row from de, the gradient of e; all rows are equal. */
+/* Computes out [rows, width], the gradient of every row, from de, the gradient of e; all rows are equal. */
 void mha__unit_back(const double *e, double length, const double *de, int64_t rows, int64_t width, float *out);
 
 #endif

@@ -1,8 +1,9 @@
 /* computed_heads.c - see computed_heads.h.
  *
- * A task of the projections is one head of q, k or v with all sequences that need it: its weights stay in the cache
- * while rows stream past, and adjacent sequences that both need it form one product. A task of the output is one
- * sequence: each run of kept heads is a range of the depth. Skipping zeros of a sum changes no bit. */
+ * A task of the projections is one head of q, k or v for all sequences that need it. The weights of the head stay in
+ * the cache while rows stream past, and adjacent sequences that need the head form one product. A task of the output
+ * projection is one sequence, where each run of kept heads is a range of the depth. Skipping zeros in a sum does not
+ * change the result. */
 #include "layer/selection/computed_heads.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -15,7 +16,7 @@ bool mha__heads_keep_some(const mha_attn_layer_options *o)
     return (o->choice.of == MHA_CHOICE_EXPERTS || o->choice.of == MHA_CHOICE_HEADS) && o->choice.keep < o->heads;
 }
 
-/* Head counts of the projections. */
+/* Returns the head counts of the projections. */
 static int64_t count_of(const mha_attn_layer *l, int p)
 {
     return p == 0 ? l->options.heads : p == 1 ? l->k_heads : l->v_heads;
@@ -70,10 +71,10 @@ void mha__heads_describe(const mha_attn_layer *layer, const mha__attn_call *call
 typedef struct head_job {
     const mha_attn_layer *layer;
     const mha__attn_call *call;
-    const uint8_t *kept; /* [sequences, H]; NULL = all */
+    const uint8_t *kept; /* [sequences, H] nonzero = computed; NULL = all */
     int p;
     int64_t first, count;
-    char *y;     /* the first column of the projection */
+    char *y;     /* first column of the head's outputs */
     int64_t row; /* elements from one row of y to the next */
 } head_job;
 
@@ -107,14 +108,14 @@ static int64_t row_of(const head_job *job, int64_t sequence)
                                           : mha__layer_first_row(job->call->in, sequence);
 }
 
-/* Adjacent sequences that all need the head, or all do not. */
+/* Adjacent sequences that all need the head, or of which none does. */
 typedef struct stretch {
-    int64_t next; /* sequence after the stretch */
+    int64_t next; /* first sequence after the stretch */
     int64_t row, rows;
     bool needed;
 } stretch;
 
-/* Goes to the stretch that begins at s->next; false after the last one. */
+/* Advances to the stretch that begins at s->next; returns false after the last stretch. */
 static bool next_stretch(const head_job *job, stretch *s)
 {
     const int64_t sequences = mha__layer_sequences(job->call->in), n = s->next;
@@ -169,7 +170,7 @@ void mha__heads_project(const mha_attn_layer *layer, const mha__attn_call *call,
     mha__parallel(layer->ctx, count_of(layer, 0) + count_of(layer, 1) + count_of(layer, 2), project_task, &job);
 }
 
-/* dy of head h in a stretch, with the weights of the head. */
+/* Computes dx and the weight gradient of head h from its dy in a stretch. */
 static mha__linear_grad grad_of(const head_job *job, const stretch *s, const mha__grad_slot *slot, int64_t h)
 {
     const mha_attn_layer *l = job->layer;
@@ -209,7 +210,7 @@ mha_status mha__heads_project_back(const mha_attn_layer *layer, const mha__attn_
 
 bool mha__heads_output_skips(const mha_attn_layer *layer, const mha_layer_input *in)
 {
-    /* the published experts are summed before their output projection, which then reads all columns */
+    /* in published variants, experts are summed before the output projection, which then reads all columns */
     if (layer->as_published && layer->options.choice.of == MHA_CHOICE_EXPERTS) return false;
     return layer->head_part && mha__heads_keep_some(&layer->options) && !in->context && !in->fills;
 }
@@ -217,7 +218,7 @@ bool mha__heads_output_skips(const mha_attn_layer *layer, const mha_layer_input 
 typedef struct output_job {
     const mha_attn_layer *layer;
     const mha_layer_input *in;
-    const int32_t *list; /* [sequences, H]: the kept heads, in the order of their sum */
+    const int32_t *list; /* [sequences, H] kept heads, in the order of summation */
     const char *context;
     int64_t first, rows;
     char *y;
@@ -238,7 +239,7 @@ static void output_task(void *arg, int64_t n, int worker)
                              .rows = end - first,
                              .y = job->y + (size_t)((first - job->first) * job->layer->out) * real};
     if (first >= end) return;
-    if (!o->choice.keep) mha__linear_run(job->layer->o, &call); /* the context is 0, y the bias */
+    if (!o->choice.keep) mha__linear_run(job->layer->o, &call); /* no head is kept: y is the bias */
     for (int64_t i = 0, next; i < o->choice.keep; i = next) {
         for (next = i + 1; next < o->choice.keep && list[next] == list[next - 1] + 1;)
             next++;

@@ -1,17 +1,17 @@
-/* expert_output.c - see expert_output.h. Experts are packed one by one: those that no sequence keeps are not read, and
- * their gradients stay as they are. */
+/* expert_output.c - see expert_output.h. Each expert is packed separately. The weights of experts that no sequence
+ * keeps are not read, and their gradients stay unchanged. */
 #include "layer/selection/expert_output.h"
 #include "base/error.h"
 #include <string.h>
 
 /* One kept expert of one sequence. */
 typedef struct expert {
-    int64_t next;                 /* counts kept experts of all sequences */
-    int64_t e, i, n, first, rows; /* e is number i in the list of sequence n */
+    int64_t next;                 /* index among the kept experts of all sequences */
+    int64_t e, i, n, first, rows; /* expert e is entry i in the list of sequence n */
     double gate;
 } expert;
 
-/* Goes to kept expert x->next, sequence by sequence; false after the last one. */
+/* Advances to kept expert x->next, sequence by sequence; returns false after the last expert. */
 static bool next_expert(const mha_attn_layer *l, const mha_layer_input *in, const mha__chosen *chosen, expert *x)
 {
     const int64_t experts = l->options.heads, keep = l->options.choice.keep;
@@ -25,7 +25,7 @@ static bool next_expert(const mha_attn_layer *l, const mha_layer_input *in, cons
     return true;
 }
 
-/* Where the columns of an expert begin in the context. */
+/* Returns where the columns of an expert begin in the context. */
 static int64_t columns_of(const mha_attn_layer *l, const expert *x)
 {
     return x->first * mha__context_width(l) + x->i * l->options.head_dim;

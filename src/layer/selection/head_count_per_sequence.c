@@ -14,10 +14,8 @@ mha_status mha__attn_split_check(const mha_layer_input *in, mha_error *err)
                        : in->keep.data && in->keep.stride[1] ? "masks"
                                                              : NULL;
     if (!what) return MHA_OK;
-    return mha__fail(
-        err, MHA_ERR_UNSUPPORTED,
-        "attention layer: %s of single heads must not be requested where the number of heads varies per sequence",
-        what);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                     "attention layer: per-head %s must not be set if the head count varies per sequence", what);
 }
 
 int64_t mha__attn_most_heads(const mha_attn_layer *layer)
@@ -29,7 +27,7 @@ int64_t mha__attn_most_heads(const mha_attn_layer *layer)
     return most;
 }
 
-/* The call of all sequences. */
+/* The call for all sequences. */
 typedef struct whole {
     const mha_attn_layer *layer;
     const mha__attn_call *call;
@@ -43,7 +41,7 @@ typedef struct whole {
 /* One sequence as a call of the operator. */
 typedef struct part {
     int64_t first, length, heads, head_dim;
-    int64_t first_key; /* row of k and v */
+    int64_t first_key; /* first row of k and v */
     int64_t place;     /* index of its option, or of its first expert, in [sequences, S] */
     mha_attn_desc desc;
     mha_attn_args args;
@@ -52,7 +50,7 @@ typedef struct part {
     size_t bytes;
 } part;
 
-/* Restricts a view of all rows to the rows of one sequence from `first`, with the head width of that sequence. */
+/* Restricts a view of all rows to one sequence, whose rows begin at `first`, with the head width of that sequence. */
 static mha_cview cut(const part *p, size_t size, int64_t first, mha_cview view)
 {
     if (view.data) view.data = (const char *)view.data + (size_t)(first * view.stride[2]) * size;
@@ -69,7 +67,7 @@ static mha_view cut_own(const part *p, size_t size, int64_t first, mha_view view
     return view;
 }
 
-/* A mask of all sequences from sequence n on. */
+/* Returns the view of a mask from sequence n on. */
 static mha_cview from(mha_cview mask, int64_t n, size_t size)
 {
     if (mask.data) mask.data = (const char *)mask.data + (size_t)(n * mask.stride[0]) * size;
@@ -93,7 +91,7 @@ static void find(const whole *w, int64_t n, part *p)
     p->head_dim = l->options.heads * l->options.head_dim / p->heads;
 }
 
-/* [heads, rows, columns] of one sequence in memory for the greatest head count. */
+/* Returns the view [heads, rows, columns] of one sequence in memory laid out for the greatest head count. */
 static mha_view result(const whole *w, const part *p, void *all, int64_t columns)
 {
     const int64_t at = p->first * mha__attn_most_heads(w->layer) * columns;
@@ -122,7 +120,7 @@ static void bind(const whole *w, int64_t n, part *p)
     p->args.lse.stride[2] = 1;
 }
 
-/* Derives the call of sequence n from the whole call, all but the plan. */
+/* Derives the call of sequence n, except its plan, from the whole call. */
 static mha_status begin(const whole *w, int64_t n, part *p, mha_error *err)
 {
     find(w, n, p);

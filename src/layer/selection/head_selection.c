@@ -1,4 +1,4 @@
-/* head_selection.c - heads that an attention layer selects per sequence, by scores of the mean token. */
+/* head_selection.c - selects the heads of an attention layer per sequence, by scores of the mean token. */
 #include "layer/selection/head_selection.h"
 #include "base/ctx.h"
 #include "layer/selection/computed_heads.h"
@@ -37,7 +37,7 @@ double mha__call_gate(const mha_layer_input *in, int64_t n, int64_t h)
                           : 1;
 }
 
-/* `rounded` has room for x and y. */
+/* Computes y = W x + b. `rounded` is scratch for x and y in the dtype; unused without s->linear. */
 static void predict(mha_dtype dtype, const mha__scorer *s, const double *x, double *y, char *rounded)
 {
     char *found = s->linear ? rounded + (size_t)s->in * mha_dtype_size(dtype) : NULL;
@@ -59,7 +59,7 @@ static void find_scores(const choice_job *job, int64_t n)
     mha__attn_mean(l, job->in, job->x, n, mean);
     predict(dtype, &l->hidden, mean, hidden, rounded);
     for (int64_t p = 0; p < P; p++)
-        hidden[p] = hidden[p] < 0 ? 0 : hidden[p]; /* keeps NaN */
+        hidden[p] = hidden[p] < 0 ? 0 : hidden[p]; /* written so that NaN is kept */
     predict(dtype, &l->score, P ? hidden : mean, job->chosen->score + n * S, rounded);
 }
 

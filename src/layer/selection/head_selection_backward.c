@@ -1,5 +1,4 @@
-/* head_selection_backward.c - from the gradients of the gates to those of the scores, of the scorer's weights, and of
- * the mean token. */
+/* head_selection_backward.c - backpropagates from the gates to the scores, the scorer's weights and the mean token. */
 #include "base/ctx.h"
 #include "layer/selection/head_selection.h"
 #include "layer/selection/selection_gates.h"
@@ -22,13 +21,13 @@ typedef struct back_job {
     const mha_layer_input *in;
     const mha__chosen *chosen;
     const mha__choice_grads *grads;
-    /* of one linear map: */
+    /* arrays of the linear map in progress */
     const mha__scorer *scorer;
     const double *x, *dy;
     void *dweight, *dbias;
 } back_job;
 
-/* dx = W^T dy. */
+/* Computes dx = W^T dy. */
 static void predict_back(const mha__scorer *s, const double *dy, double *dx)
 {
     memset(dx, 0, (size_t)s->in * sizeof *dx);
@@ -37,7 +36,7 @@ static void predict_back(const mha__scorer *s, const double *dy, double *dx)
             dx[i] += dy[o] * s->weight[o * s->in + i];
 }
 
-/* Gradients of the scores of sequence n. */
+/* Computes the gradients of the scores of sequence n. */
 static void find_dscore(const back_job *job, int64_t n, double *dscore)
 {
     const mha__chosen *k = job->chosen;

@@ -5,10 +5,10 @@
 
 static mha_status refuse(const char *why, mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "attention layer: a choice with %s", why);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "attention layer: choice does not support %s", why);
 }
 
-/* Options that refer to single heads are refused if the head count varies per sequence. */
+/* Rejects options that refer to single heads, because the head count varies per sequence. */
 static mha_status check_split(const mha_attn_layer_options *o, mha_error *err)
 {
     const mha_layer_choice *c = &o->choice;
@@ -20,15 +20,14 @@ static mha_status check_split(const mha_attn_layer_options *o, mha_error *err)
             o->heads * o->head_dim / c->options[n] > MHA_HEAD_DIM_MAX)
             return mha__fail(
                 err, MHA_ERR_ARG,
-                "attention layer: choice.options[%lld] is %lld, which does not cut %lld columns into heads "
-                "of 1..%d",
-                (long long)n, (long long)c->options[n], (long long)(o->heads * o->head_dim), MHA_HEAD_DIM_MAX);
+                "attention layer: choice.options[%lld] must divide %lld columns into heads of width 1 to %d (got %lld)",
+                (long long)n, (long long)(o->heads * o->head_dim), MHA_HEAD_DIM_MAX, (long long)c->options[n]);
     if (!c->hidden.weight || !c->hidden.bias || c->hidden.transposed || c->hidden.out < 1 || c->hidden.out > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG,
                          "attention layer: choice.hidden must have a weight [out, hidden] and a bias");
     if (o->kv_heads != o->heads || o->v_heads != o->heads) return refuse("shared keys or values", err);
     if (o->rope || o->q_norm.weight || o->k_norm.weight) return refuse("rotation or norms of heads", err);
-    return o->slopes ? refuse("slopes of heads", err) : MHA_OK;
+    return o->slopes ? refuse("ALiBi slopes", err) : MHA_OK;
 }
 
 mha_status mha__attn_choice_check(const mha_attn_layer_options *o, mha_error *err)
@@ -45,10 +44,10 @@ mha_status mha__attn_choice_check(const mha_attn_layer_options *o, mha_error *er
                          (int)c->selection);
     if (!c->score.weight || !c->score.bias || c->score.transposed)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.score must have a weight and a bias");
-    if (o->causal) return refuse("causal: it would tell a token of later ones", err);
+    if (o->causal) return refuse("causal attention: the mean token would reveal later tokens", err);
     if (c->of == MHA_CHOICE_OPTIONS) return check_split(o, err);
     if (c->keep < 1 || c->keep > o->heads)
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.keep must be from 1 to heads %lld (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.keep must be from 1 to heads = %lld (got %lld)",
                          (long long)o->heads, (long long)c->keep);
     return MHA_OK;
 }

@@ -1,4 +1,5 @@
-/* mean_token.c - the mean token of each sequence, by which heads are selected; forward and backward. */
+/* mean_token.c - computes the mean token of each sequence, which determines the selected heads; forward and
+ * backward. */
 #include "base/ctx.h"
 #include "layer/selection/head_selection.h"
 #include <string.h>
@@ -31,7 +32,7 @@ static int64_t count_real(const mha_layer_input *in, int64_t n)
     return count;
 }
 
-/* to [width] += row r of x. */
+/* Adds row r of x to the array `to` [width]. */
 static void add_row(mha_dtype dtype, const void *x, int64_t r, int64_t width, double *to)
 {
     if (dtype == MHA_F64)

@@ -10,7 +10,7 @@ bool mha__choice_learns(const mha_layer_choice *c)
     return c->of == MHA_CHOICE_EXPERTS || c->selection != MHA_SELECTION_HARD;
 }
 
-/* The score that trained gate i belongs to. */
+/* Returns the index of the score that trained gate i belongs to. */
 static int64_t place(const mha_layer_choice *c, const int32_t *list, int64_t i)
 {
     return c->of == MHA_CHOICE_OPTIONS ? i : list[i];
@@ -66,8 +66,8 @@ static bool goes_before(const double *score, int32_t one, int32_t other)
     return x > y || (!(x < y) && one < other);
 }
 
-/* list[0, count) is a heap with the lowest rank on top, except that list[at] may be too high: moves it down to its
- * place. */
+/* Sifts down list[at]: list[0, count) is a heap with the lowest rank at the root, except that list[at] may rank too
+ * high for its place. */
 static void sink(const double *score, int32_t *list, int64_t at, int64_t count)
 {
     for (int64_t child = 2 * at + 1; child < count; at = child, child = 2 * at + 1) {
@@ -79,8 +79,8 @@ static void sink(const double *score, int32_t *list, int64_t at, int64_t count)
     }
 }
 
-/* Keeps a heap of the best scores so far with the worst of them on top, where a better one replaces it; then sorts it
- * in place. */
+/* Keeps a heap of the greatest scores found, with the lowest of them at the root, where a greater score replaces it;
+ * then sorts the heap in place. */
 void mha__score_best(int64_t count, const double *score, int64_t keep, int32_t *list)
 {
     for (int32_t c = 0; c < keep; c++)

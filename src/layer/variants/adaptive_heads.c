@@ -1,5 +1,5 @@
-/* adaptive_heads.c - a predictor selects per sample how many heads d_model is split into. The projections do not depend
- * on the head count: a head is a range of their columns. */
+/* adaptive_heads.c - for each sample, a predictor selects the number of heads that d_model is split into. The
+ * projections do not depend on the head count, because a head is a range of their columns. */
 #include "layer/variants/variant.h"
 #include <stdio.h>
 

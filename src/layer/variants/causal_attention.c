@@ -1,4 +1,4 @@
-/* causal_attention.c - one head in which token i attends to tokens 0..i, with dropout of the weights. */
+/* causal_attention.c - one head in which token i attends to tokens 0..i, with dropout of the attention weights. */
 #include "layer/variants/variant.h"
 
 mha_status mha_causal_attention_create(mha_ctx *ctx, const mha_causal_attention_options *options, mha_variant **layer,

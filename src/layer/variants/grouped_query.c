@@ -1,4 +1,4 @@
-/* grouped_query.c - several query heads share one key/value head (GQA), or all of them do (MQA). */
+/* grouped_query.c - several query heads (GQA) or all query heads (MQA) share one key/value head. */
 #include "layer/variants/variant.h"
 
 mha_status mha_grouped_query_create(mha_ctx *ctx, const mha_grouped_query_options *options, mha_variant **layer,

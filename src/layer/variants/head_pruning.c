@@ -1,4 +1,5 @@
-/* head_pruning.c - each sample keeps the heads that a predictor scores highest; the other heads are not computed. */
+/* head_pruning.c - a predictor scores the heads for each sample, and only the heads with the highest scores are
+ * computed. */
 #include "layer/variants/variant.h"
 
 static void name_all(mha_variant *v)

@@ -1,4 +1,5 @@
-/* llama_attention.c - LLaMA attention: no biases, grouped heads, rotary positions, past keys and values. */
+/* llama_attention.c - LLaMA attention: no biases, grouped-query heads, rotary position embedding, past keys and
+ * values. */
 #include "layer/variants/variant.h"
 
 static mha_status read_rope(mha_variant *v, const mha_rope_options *rope, mha_error *err)
@@ -15,7 +16,8 @@ static mha_status read_rope(mha_variant *v, const mha_rope_options *rope, mha_er
     own->size = sizeof *own;
     own->head_dim = D;
     if (!own->rotary_dim) own->rotary_dim = D;
-    if (mha_rope_frequencies(own, 1, frequencies, &gain, &inner) == MHA_OK) return MHA_OK; /* checks the options */
+    if (mha_rope_frequencies(own, 1, frequencies, &gain, &inner) == MHA_OK)
+        return MHA_OK; /* only to check the options */
     return mha__fail(err, inner.status, "%s: %s", v->name, inner.message);
 }
 

@@ -1,5 +1,5 @@
-/* moe_heads.c - a mixture of experts: each expert is a head, and a router selects top_k experts per sample.
- * For the operator, experts are heads with gates; a call skips those that are not selected. */
+/* moe_heads.c - a mixture of experts: each expert is a head, and a router selects top_k experts per sample. For the
+ * operator, experts are heads with gates; a call skips experts that are not selected. */
 #include "layer/variants/variant.h"
 
 static void name_all(mha_variant *v)
@@ -21,17 +21,17 @@ static mha_status check_experts(const mha_variant *v, const mha_moe_heads_option
         return mha__fail(err, MHA_ERR_ARG, "%s: num_experts must be from 1 to 4096 (got %lld)", v->name,
                          (long long)experts);
     if (keep < 1 || keep > experts)
-        return mha__fail(err, MHA_ERR_ARG, "%s: top_k must be from 1 to num_experts %lld (got %lld)", v->name,
+        return mha__fail(err, MHA_ERR_ARG, "%s: top_k must be from 1 to num_experts = %lld (got %lld)", v->name,
                          (long long)experts, (long long)keep);
     if ((int)o->expert_output < MHA_EXPERT_PROJECT || o->expert_output > MHA_EXPERT_PLAIN)
         return mha__fail(err, MHA_ERR_ARG, "%s: expert_output must be a value of mha_expert_output (got %d)", v->name,
                          (int)o->expert_output);
     if (o->expert_output == MHA_EXPERT_SLOT && experts != o->num_heads)
         return mha__fail(err, MHA_ERR_ARG,
-                         "%s: num_experts must equal num_heads = %lld with expert_output slot (got %lld)", v->name,
+                         "%s: num_experts must be num_heads = %lld with expert_output slot (got %lld)", v->name,
                          (long long)o->num_heads, (long long)experts);
     if (o->expert_output == MHA_EXPERT_PLAIN && o->num_heads != 1)
-        return mha__fail(err, MHA_ERR_ARG, "%s: expert_output is plain, so num_heads must be 1, not %lld", v->name,
+        return mha__fail(err, MHA_ERR_ARG, "%s: num_heads must be 1 with expert_output plain (got %lld)", v->name,
                          (long long)o->num_heads);
     return MHA_OK;
 }

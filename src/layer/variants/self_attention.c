@@ -1,4 +1,4 @@
-/* self_attention.c - single-head self-attention:  softmax(q k^T / sqrt(d_out)) v. */
+/* self_attention.c - self-attention with one head: softmax(q k^T / sqrt(d_out)) v. */
 #include "layer/variants/variant.h"
 
 static void name_all(mha_variant *v)

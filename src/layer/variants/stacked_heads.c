@@ -1,7 +1,7 @@
 /* stacked_heads.c - a list of causal heads with separate matrices; the output is the concatenated heads.
  *
- * The matrices of all heads form one packed projection, so the list is as fast as one matrix. Only the names, the order
- * of initialization and the order of dropout are those of a list. */
+ * The matrices of all heads form one packed projection, so the list is as fast as one matrix. Only the parameter names
+ * and the order of initialization and dropout follow the list. */
 #include "layer/variants/variant.h"
 
 static void name_all(mha_variant *v)

@@ -1,4 +1,4 @@
-/* variant.c - the object of mha/variants.h: checks that constructors share, shapes and names of its parameters. */
+/* variant.c - the object of mha/variants.h: checks for all constructors, and the shapes and names of parameters. */
 #include "layer/variants/variant.h"
 #include "base/ctx.h"
 #include <math.h>
@@ -6,11 +6,11 @@
 
 #define MAX_WIDTH (1 << 24) /* keeps every parameter count below overflow, even with 4,096 experts */
 
-/* ---- checks that constructors share ---- */
+/* ---- checks for all constructors ---- */
 
 mha_status mha__check_layer(mha_variant **layer, mha_error *err)
 {
-    if (!layer) return mha__fail(err, MHA_ERR_ARG, "attention layer: where to store it must not be NULL");
+    if (!layer) return mha__fail(err, MHA_ERR_ARG, "attention layer: the output pointer must not be NULL");
     *layer = NULL;
     return MHA_OK;
 }

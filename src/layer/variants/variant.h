@@ -1,12 +1,12 @@
-/* variant.h - a published variant of attention (mha/variants.h): the options of one attention layer, the names of its
- * parameters, and what it accepts as input.
+/* variant.h - a published variant of attention (mha/variants.h): the options of an attention layer, the names of its
+ * parameters, and the inputs that it accepts.
  *
  * A constructor fills in a mha_variant (options of the layer, masks, projections) and names its parameters in the order
- * of their initialization; mha__variant_create makes the object. Then, for each call:
+ * of their initialization; mha__variant_create creates the object. The work of each call is divided as follows:
  *
- * variant_input.c   checks the input and converts masks to views for the operator
- * variant_run.c     describes the call to the layer (attention/attention_layer.h), forward and backward
- * variant_trace.c   what a call shows of the layer's steps */
+ *     variant_input.c   checks the input and converts masks to views for the operator
+ *     variant_run.c     describes the call to the layer (attention/attention_layer.h), forward and backward
+ *     variant_trace.c   the intermediate results that a call returns */
 #ifndef MHA_LAYER_VARIANTS_VARIANT_H
 #define MHA_LAYER_VARIANTS_VARIANT_H
 
@@ -15,56 +15,58 @@
 #include "layer/attention/attention_layer.h"
 #include "mha/variants.h"
 
-/* ---- what a variant is ---- */
+/* ---- the variant ---- */
 
-/* The matrix of one projection, [out, in]; or a list of matrices, one for each head. The list is contiguous, so that it
- * is one matrix, unless it is plain. */
+/* The matrix of one projection, [out, in], or a list of matrices, one per head. Unless `plain` is set, the list is
+ * contiguous and thus also one matrix. */
 typedef struct mha__dense {
     int64_t in, out; /* out is the sum over all matrices; 0 = the variant does not have this projection */
-    int tensors;     /* matrices in the list; 0 = 1 */
+    int tensors;     /* matrices in the list; 0 = a single matrix */
     bool bias;
-    bool plain;            /* each stored as [in, out / tensors], used as x @ w, initialized uniformly from [0, 1) */
-    char *weight, *biases; /* values; NULL before mha_variant_init */
+    bool plain;            /* matrices are stored as [in, out / tensors], used as x @ w, and initialized uniformly in
+                            * [0, 1) */
+    char *weight, *biases; /* elements; NULL before mha_variant_init */
     char *dweight, *dbiases;
 } mha__dense;
 
 enum { MHA__Q, MHA__K, MHA__V, MHA__EXPERT_O, MHA__O, MHA__CHOICE, MHA__CHOICE_HIDDEN, MHA__DENSES };
 
-/* A parameter's name and initialization; and which matrix of a projection, or its bias, it is. */
+/* A parameter: its name, its initialization, and which matrix or bias of a projection it is. */
 typedef struct mha__parameter {
     char name[56];
-    int64_t fan_in; /* 0 = uniform in [0, 1) */
+    int64_t fan_in; /* inputs, for the bound of initialization; 0 = uniform in [0, 1) */
     int dense, tensor;
     bool bias;
 } mha__parameter;
 
 struct mha_variant {
     const char *name; /* for messages, for example "causal attention" */
-    /* Its options without matrices. If the head count varies: those of a single head of width d_model. */
+    /* The layer, with options but without matrices; if the head count varies, with the options of one head of width
+     * d_model. */
     mha_attn_layer layer;
-    bool self; /* accepts no key and value */
+    bool self; /* self-attention: key and value must be NULL */
     int64_t context_length;
     bool takes_dropout;
     double dropout;
-    bool dropout_by_head; /* masks are sampled head by head, each over the batch */
+    bool dropout_by_head; /* masks are sampled head by head, each for the whole batch */
     bool takes_past;
     mha__dense dense[MHA__DENSES];
-    bool packed; /* parameters were packed: the layer can run */
+    bool packed; /* parameters were packed, so the layer can run */
     /* parameters in the order of initialization */
     int parameters;
     mha__parameter *parameter;            /* NULL while parameters are counted */
-    mha_named_tensor *values, *gradients; /* with the same names */
+    mha_named_tensor *values, *gradients; /* lists with the same names */
     void *value_memory, *gradient_memory;
 };
 
-/* Heads, experts or options to select from; 0 without a selector. */
+/* Returns the number of heads, experts or options to select from; 0 without a selector. */
 static inline int64_t mha__choices(const mha_variant *v)
 {
     const mha_layer_choice *c = &v->layer.options.choice;
     return c->of == MHA_CHOICE_OPTIONS ? c->option_count : c->of ? v->layer.options.heads : 0;
 }
 
-/* True if q, k and v are packed, and have their gradients computed, head by head. */
+/* Returns true if q, k and v are packed, and their gradients computed, head by head. */
 static inline bool mha__by_head(const mha_variant *v)
 {
     const mha_choice of = v->layer.options.choice.of;
@@ -78,26 +80,26 @@ void mha__name_matrix(mha_variant *v, int dense, int t, const char *format, int6
  * initialization. */
 mha_status mha__variant_create(mha_ctx *ctx, mha_variant *v, void (*name_all)(mha_variant *v), mha_variant **layer,
                                mha_error *err);
-/* Sets the shapes of q, k, v and, if asked for, o from the options of the layer. */
+/* Sets the shapes of q, k, v and, with `output`, of o from the options of the layer. */
 void mha__usual_dense(mha_variant *v, bool bias, bool output);
-/* Names q_proj, k_proj, v_proj and, if the variant has it, o_proj. */
+/* Names q_proj, k_proj, v_proj and, if present, o_proj. */
 void mha__name_usual(mha_variant *v);
 
-/* Checks that constructors share; `v` must have its name. */
+/* Checks for all constructors; v->name must be set. */
 mha_status mha__check_layer(mha_variant **layer, mha_error *err);
 mha_status mha__check_width(const mha_variant *v, const char *field, int64_t width, mha_error *err);
-/* The head count in `field` must divide the width in `of`. */
+/* Checks that the head count in `field` divides the width in `of`. */
 mha_status mha__check_heads(const mha_variant *v, const char *field, int64_t heads, const char *of, int64_t width,
                             mha_error *err);
-/* Checks num_heads and `width`, which messages call `field`; sets heads, kv_heads and head_dim. */
+/* Checks num_heads and `width`, which is named `field` in messages; sets heads, kv_heads and head_dim. */
 mha_status mha__split_heads(mha_variant *v, int64_t heads, const char *field, int64_t width, mha_error *err);
-/* kv_heads (0 = heads) must divide heads. */
+/* Checks that kv_heads (0 = heads) divides heads, and sets it. */
 mha_status mha__share_heads(mha_variant *v, int64_t kv_heads, mha_error *err);
 mha_status mha__check_dropout(const mha_variant *v, mha_error *err); /* also checks context_length */
 mha_status mha__check_scale(mha_variant *v, mha_scale_rule rule, mha_error *err);
 mha_status mha__check_selection(const mha_variant *v, mha_error *err);
 
-/* ---- what a call is ---- */
+/* ---- one call ---- */
 
 enum { MHA__STEPS = MHA_STEP_GATES + 1 };
 
@@ -105,44 +107,47 @@ struct mha_trace {
     mha_ctx *ctx;
     char *memory;
     size_t capacity;
-    const mha_variant *layer; /* layer of the last forward call, only compared; NULL = none, or the call failed */
+    const mha_variant *layer; /* layer of the last forward call, only compared with; NULL before the first call or after
+                               * a failed call */
     int64_t B, Lq, Ln, P, Lk; /* Ln tokens of key, P past tokens; Lk = P + Ln */
-    /* the call of the layer and what it recorded */
+    /* the call of the layer, and the activations that it recorded */
     mha_layer_input in;
     mha__attn_call call;
     mha__attn_trace steps;
-    int64_t *positions; /* [B Lq] */
-    float *cos, *sin;   /* [B Lq, R / 2] */
-    /* keep masks every key of some row; it is then a copy that opens the row, and q of that row is 0 */
+    int64_t *positions; /* [B Lq] positions of the queries */
+    float *cos, *sin;   /* [B Lq, R / 2] angles, where R is the rotary width */
+    /* true if keep masks every key of some row: a copy of keep then unmasks the row, and q of the row is 0 */
     bool opens_rows;
-    bool drops, draws; /* weights are dropped; the mask is sampled by this layer */
+    bool drops, draws; /* dropout is applied; the layer samples the mask */
     int64_t keep_shape[4];
     uint8_t *keep_memory, *drop_memory, *empty; /* empty [keep_shape[0], keep_shape[1], Lq]: rows without a key */
     char *bias_memory;
-    /* what is shown, which may be asked for after the layer is freed */
+    /* results of mha_trace_step, which may be read after the layer is freed */
     mha_step_view step[MHA__STEPS];
     int64_t flops;
-    int64_t n;           /* heads computed per sample, at most */
+    int64_t n;           /* maximum number of heads computed per sample */
     int64_t width;       /* columns of the context of computed heads */
-    int64_t chosen;      /* selected per sample */
-    const int32_t *list; /* [B, choices] of which the first `chosen`; NULL without a selector */
+    int64_t chosen;      /* number selected per sample */
+    const int32_t *list; /* [B, choices] the first `chosen` entries are selected; NULL without a selector */
     int64_t choices;
-    int64_t *heads; /* [B] head count of each sample with MHA_CHOICE_OPTIONS; NULL: every sample has n */
-    char *logits;   /* [B, choices] */
+    int64_t *heads; /* [B] head count of each sample with MHA_CHOICE_OPTIONS; NULL = n heads for every sample */
+    char *logits;   /* [B, choices] scores */
     char *gate;     /* [B, chosen] gate of each selected choice */
-    /* of selected heads, in the order of selection: [B Lq, n D], [B, n, Lq, Lk] */
+    /* results of selected heads, in the order of selection: context [B Lq, n D], weights and scores [B, n, Lq, Lk] */
     char *context, *weights, *scores;
 };
 
-/* variant_input.c */
+/* defined in variant_input.c */
 mha_status mha__variant_input(const mha_variant *v, mha_variant_input *local, const mha_variant_input *given,
                               mha_error *err);
-/* Called before, during and after the allocation of the trace: masks of t->in and t->call in the operator's form. */
+/* Convert the masks of t->in and t->call to the operator's form: called before, during and after the allocation of the
+ * trace. */
 void mha__look_at_masks(const mha_variant *v, const mha_variant_input *in, mha_trace *t);
 void mha__place_masks(const mha_variant *v, const mha_variant_input *in, mha__arena *arena, mha_trace *t);
 mha_status mha__fill_masks(const mha_variant *v, const mha_variant_input *in, mha_trace *t, mha_error *err);
 
-/* variant_trace.c: takes the arrays of what mha_trace_step returns, and fills them in at the end of a forward call. */
+/* variant_trace.c: takes memory for the arrays that mha_trace_step returns, and fills them at the end of a forward
+ * call. */
 void mha__place_steps(const mha_variant *v, mha__arena *arena, mha_trace *t);
 void mha__show_steps(const mha_variant *v, mha_trace *t);
 

@@ -1,8 +1,8 @@
 /* variant_input.c - checks a layer's input and converts its masks to the operator's form.
  *
  * The operator returns 0 for a row without keys. The published code sets such a row to -1e9 everywhere, so that all
- * keys have equal weight. Both agree if the row's q is 0, its mask open and its bias 0: then every score is 0. Since
- * that q is constant, no gradient reaches the scores, as with the published fill. */
+ * keys have equal weight. Both agree if q of the row is 0, no key is masked, and the bias is 0: then every score is 0.
+ * Since this q is constant, no gradient reaches the scores, as with the published fill. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "layer/variants/variant.h"
@@ -48,35 +48,38 @@ static mha_status check_operands(const mha_variant *v, const mha_variant_input *
 {
     if (!in->query) return refuse(v, "query", "must not be NULL", err);
     if (v->self && (in->key || in->value))
-        return refuse(v, in->key ? "key" : "value", "is given: it takes x alone", err);
-    if (v->self && in->kv_len != in->q_len) return refuse(v, "kv_len", "is given: it takes x alone", err);
+        return refuse(v, in->key ? "key" : "value", "must be NULL: the layer reads only query", err);
+    if (v->self && in->kv_len != in->q_len)
+        return refuse(v, "kv_len", "must be 0 or q_len: the layer reads only query", err);
     if (!in->key && in->kv_len != in->q_len) return refuse(v, "key", "must not be NULL unless kv_len is q_len", err);
     if (in->positions && !v->layer.options.rope)
-        return refuse(v, "positions", "are given, but nothing is rotated", err);
-    if (in->past_len && !v->takes_past) return refuse(v, "past_len", "is given, but past tokens are not taken", err);
+        return refuse(v, "positions", "must be NULL for a layer without rotation", err);
+    if (in->past_len && !v->takes_past)
+        return refuse(v, "past_len", "must be 0: the layer does not accept past tokens", err);
     if (in->past_len && (!in->past_key || !in->past_value))
         return refuse(v, in->past_key ? "past_value" : "past_key", "must not be NULL unless past_len is 0", err);
     if ((in->past_key || in->past_value) && !v->takes_past)
-        return refuse(v, in->past_key ? "past_key" : "past_value", "is given, but past tokens are not taken", err);
-    if (in->blocked.data && in->additive.data) return refuse(v, "blocked", "and additive are both given", err);
+        return refuse(v, in->past_key ? "past_key" : "past_value",
+                      "must be NULL: the layer does not accept past tokens", err);
+    if (in->blocked.data && in->additive.data) return refuse(v, "blocked", "must be NULL with additive", err);
     for (int64_t r = 0; in->positions && r < in->batch * in->q_len; r++)
-        if (in->positions[r] < 0) return refuse(v, "positions", "hold a negative number", err);
+        if (in->positions[r] < 0) return refuse(v, "positions", "must not be negative", err);
     return MHA_OK;
 }
 
-/* Dropout applies to training only; the same input without training is valid. */
+/* Checks the dropout fields, which are ignored without `training`. */
 static mha_status check_dropout(const mha_variant *v, const mha_variant_input *in, mha_error *err)
 {
     if (!in->training) return MHA_OK;
-    if (in->rng && !v->takes_dropout) return refuse(v, "rng", "is given, but this layer has no dropout", err);
+    if (in->rng && !v->takes_dropout) return refuse(v, "rng", "must be NULL for a layer without dropout", err);
     if (in->dropout_keep && !v->takes_dropout)
-        return refuse(v, "dropout_keep", "is given, but this layer has no dropout", err);
-    if (in->dropout_keep && v->dropout == 0) return refuse(v, "dropout_keep", "is given, but dropout is 0", err);
-    if (in->dropout_keep && in->rng) return refuse(v, "dropout_keep", "and rng are both given", err);
+        return refuse(v, "dropout_keep", "must be NULL for a layer without dropout", err);
+    if (in->dropout_keep && v->dropout == 0) return refuse(v, "dropout_keep", "must be NULL with dropout = 0", err);
+    if (in->dropout_keep && in->rng) return refuse(v, "dropout_keep", "must be NULL with rng", err);
     return MHA_OK;
 }
 
-/* The shape of a mask as [batch, heads, q, k]; 1 for a missing dimension. */
+/* Computes the shape of a mask as [batch, heads, q, k]; a missing dimension is 1. */
 static void mask_shape(const mha_mask *m, int64_t shape[4])
 {
     shape[0] = m->rank >= 3 ? m->shape[0] : 1;
@@ -92,7 +95,7 @@ static mha_status check_mask(const mha_variant *v, const mha_variant_input *in, 
     if (m->rank < 2 || m->rank > 4)
         return mha__fail(err, MHA_ERR_ARG, "%s: rank of %s must be from 2 to 4 (got %d)", v->name, field, m->rank);
     int64_t shape[4];
-    /* 1 if the head count varies */
+    /* `heads` is 1 if the head count varies */
     const int64_t want[4] = {in->batch, v->layer.options.heads, in->q_len, in->past_len + in->kv_len};
     mask_shape(m, shape);
     bool fits = shape[3] == want[3];
@@ -104,11 +107,11 @@ static mha_status check_mask(const mha_variant *v, const mha_variant_input *in, 
     for (int n = 0; n < m->rank; n++)
         length +=
             snprintf(text + length, sizeof text - (size_t)length, "%s%lld", n ? ", " : "", (long long)m->shape[n]);
-    return mha__fail(
-        err, MHA_ERR_ARG,
-        "%s: shape of %s must be [q, k], [batch, q, k] or [batch, heads, q, k] with batch = %lld, heads = %lld, "
-        "q = %lld or 1 each, and k = %lld (got [%s])",
-        v->name, field, (long long)want[0], (long long)want[1], (long long)want[2], (long long)want[3], text);
+    return mha__fail(err, MHA_ERR_ARG,
+                     "%s: shape of %s must be [q, k], [batch, q, k] or [batch, heads, q, k] with batch = %lld, heads = "
+                     "%lld, q = %lld or 1 each, and k = %lld (got [%s])",
+                     v->name, field, (long long)want[0], (long long)want[1], (long long)want[2], (long long)want[3],
+                     text);
 }
 
 mha_status mha__variant_input(const mha_variant *v, mha_variant_input *in, const mha_variant_input *given,
@@ -117,7 +120,7 @@ mha_status mha__variant_input(const mha_variant *v, mha_variant_input *in, const
     if (!v) return mha__fail(err, MHA_ERR_ARG, "attention layer must not be NULL");
     MHA__TRY(mha__options_read(in, sizeof *in, given, "mha_variant_input", err));
     if (!v->packed)
-        return refuse(v, "its parameters", "were neither drawn (mha_variant_init) nor packed (mha_variant_update)",
+        return refuse(v, "parameters", "must be initialized (mha_variant_init) or packed (mha_variant_update) first",
                       err);
     MHA__TRY(check_sizes(v, in, err));
     MHA__TRY(check_operands(v, in, err));
@@ -138,7 +141,7 @@ static mha_cview mask_view(const void *data, const int64_t shape[4])
     return (mha_cview){data, {shape[0] == 1 ? 0 : b, shape[1] == 1 ? 0 : h, shape[2] == 1 ? 0 : q, 1}};
 }
 
-/* The number of keys that row i may attend to without masks: all, or those up to its own position. */
+/* Returns the number of keys that row i may attend to before masks: all keys, or the keys up to its own position. */
 static int64_t visible(const mha_variant *v, const mha_variant_input *in, int64_t i)
 {
     const int64_t keys = in->past_len + in->kv_len;
@@ -153,7 +156,7 @@ static bool row_is_empty(const mha_cview *keep, int64_t b, int64_t h, int64_t i,
     return true;
 }
 
-/* True if some row of the keep mask has no key. */
+/* Returns true if the keep mask masks every key of some row. */
 static bool any_row_empty(const mha_variant *v, const mha_variant_input *in, const int64_t shape[4],
                           const mha_cview *keep)
 {
@@ -164,14 +167,15 @@ static bool any_row_empty(const mha_variant *v, const mha_variant_input *in, con
     return false;
 }
 
-/* The mask that is added to the scores, and its factor; data NULL = none. */
+/* Returns the mask that is added to the scores, and its factor; data NULL = none. */
 static const mha_mask *added(const mha_variant_input *in, double *factor)
 {
     *factor = in->blocked.data ? -1e10 : 1;
     return in->blocked.data ? &in->blocked : &in->additive;
 }
 
-/* The shape of a copy of the additive mask; one row per query if rows are opened. False if no copy is needed. */
+/* Computes the shape of the copy of the additive mask, with one row per query if rows are unmasked. Returns false if no
+ * copy is needed. */
 static bool bias_shape(const mha_variant_input *in, const mha_trace *t, int64_t shape[4])
 {
     double factor;
@@ -212,7 +216,7 @@ void mha__look_at_masks(const mha_variant *v, const mha_variant_input *in, mha_t
 
 /* ---- contents ---- */
 
-/* Copies keep with one row per query, opens rows without keys, and records which they are. */
+/* Copies keep with one row per query, unmasks rows without keys, and records these rows. */
 static void open_rows(const mha_variant *v, const mha_variant_input *in, mha_trace *t)
 {
     const int64_t Lk = t->Lk;
@@ -233,15 +237,15 @@ static void open_rows(const mha_variant *v, const mha_variant_input *in, mha_tra
     t->in.keep = mask_view(t->keep_memory, t->keep_shape);
 }
 
-/* Marks the rows of (b, h) without keys, [Lq]. */
+/* Returns the marks [Lq] of the rows without keys of (b, h). */
 static const uint8_t *empty_rows(const mha_trace *t, int64_t b, int64_t h)
 {
     const int64_t *shape = t->keep_shape;
     return t->empty + ((shape[0] == 1 ? 0 : b) * shape[1] + (shape[1] == 1 ? 0 : h)) * t->Lq;
 }
 
-/* One row of the additive mask in the layer's dtype: in f32 a 1 of `blocked` absorbs the score, as in the published
- * code. */
+/* Fills one row of the additive mask in the layer's dtype. In f32, the sum of a score and a 1 of `blocked` times the
+ * factor loses the score, as in the published code. */
 static void fill_bias_row(const mha_variant *v, const mha_mask *m, double factor, int64_t from, int64_t count,
                           char *row)
 {

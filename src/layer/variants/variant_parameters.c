@@ -30,9 +30,9 @@ const mha_named_tensor *mha_variant_gradients(const mha_variant *v, int64_t *cou
     return v ? v->gradients : NULL;
 }
 
-/* ---- their memory ---- */
+/* ---- memory ---- */
 
-/* Takes the matrix and the bias of each projection; a list of matrices is contiguous. */
+/* Takes memory for the matrix and the bias of each projection; a list of matrices is contiguous. */
 static void lay_out_dense(const mha_variant *v, mha__arena *arena, char *weight[MHA__DENSES], char *bias[MHA__DENSES])
 {
     const size_t real = mha__attn_real(&v->layer);
@@ -42,7 +42,7 @@ static void lay_out_dense(const mha_variant *v, mha__arena *arena, char *weight[
     }
 }
 
-/* Allocates all elements of a list of tensors at once, zero. */
+/* Allocates all elements of a list of tensors at once, set to zero. */
 static mha_status allocate(const mha_variant *v, mha_named_tensor *list, char *weight[MHA__DENSES],
                            char *bias[MHA__DENSES], void **memory, const char *what, mha_error *err)
 {
@@ -97,9 +97,9 @@ mha_status mha_variant_zero_gradients(mha_variant *v, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- drawing ---- */
+/* ---- initialization ---- */
 
-/* Widens in place: float32 elements at the start of the array become doubles. */
+/* Converts the float32 elements at the start of the array to double, in place. */
 static void widen(double *wide, int64_t count)
 {
     for (int64_t i = count - 1; i >= 0; i--) {
@@ -118,14 +118,15 @@ static mha_status draw(mha_variant *v, mha_rng *rng, mha_error *err)
             MHA__TRY(mha_rng_rand(rng, x, count, err));
         else if (v->values[n].rank == 2)
             MHA__TRY(mha_rng_linear(rng, fan_in, v->values[n].shape[0], x, NULL, err));
-        else /* a bias has the same bound as its weight */
+        else /* a bias has the same bound as its matrix */
             MHA__TRY(mha_rng_uniform(rng, -1 / sqrt((double)fan_in), 1 / sqrt((double)fan_in), x, count, err));
         if (v->layer.options.dtype == MHA_F64) widen(v->values[n].data, count);
     }
     return MHA_OK;
 }
 
-/* Wider heads can be described and counted, but the operator does not support them. */
+/* Rejects wide heads before they run: a variant with wider heads can be created and counted, but the operator does not
+ * support them. */
 static mha_status check_head_width(const mha_variant *v, mha_error *err)
 {
     const mha_attn_layer_options *o = &v->layer.options;
@@ -155,7 +156,7 @@ static mha__matrix matrix_of(const mha_variant *v, int dense)
     return (mha__matrix){.weight = d->weight, .bias = d->biases, .transposed = d->plain, .out = d->out};
 }
 
-/* Packs q, k and v head by head where calls skip heads, and lists of plain matrices, which are not one matrix. */
+/* Packs q, k and v; head by head if calls skip heads, or for lists of plain matrices, which are not one matrix. */
 static mha_status pack_inputs(mha_variant *v, mha_error *err)
 {
     mha_attn_layer *l = &v->layer;
@@ -172,7 +173,7 @@ static mha_status pack_experts(mha_variant *v, mha_error *err)
     const mha__matrix all = matrix_of(v, MHA__EXPERT_O);
     const size_t real = mha__attn_real(l);
     const int64_t E = l->options.hidden, D = l->options.head_dim, experts = l->options.heads;
-    mha__matrix *expert = l->head_part; /* the list of heads, which are packed by now */
+    mha__matrix *expert = l->head_part; /* reuses the list of head matrices, which are already packed */
     for (int64_t e = 0; e < experts; e++)
         expert[e] = (mha__matrix){.weight = (const char *)all.weight + (size_t)(e * E * D) * real, .out = E};
     l->expert_bias = all.bias;
@@ -183,7 +184,7 @@ mha_status mha_variant_update(mha_variant *v, mha_error *err)
 {
     if (!v) return mha__fail(err, MHA_ERR_ARG, "attention layer must not be NULL");
     if (!v->value_memory)
-        return mha__fail(err, MHA_ERR_ARG, "%s: mha_variant_init must precede mha_variant_update", v->name);
+        return mha__fail(err, MHA_ERR_ARG, "%s: mha_variant_init must be called before mha_variant_update", v->name);
     mha_attn_layer *l = &v->layer;
     const mha__matrix o = matrix_of(v, MHA__O), score = matrix_of(v, MHA__CHOICE);
     const mha__matrix hidden = matrix_of(v, MHA__CHOICE_HIDDEN);

@@ -1,4 +1,4 @@
-/* variant_run.c - a variant is run: its call described to the attention layer, forward and backward. */
+/* variant_run.c - runs a variant: describes its call to the attention layer, forward and backward. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "layer/selection/head_count_per_sequence.h"
@@ -26,7 +26,7 @@ static void begin(mha_trace *t, const mha_variant *v, const mha_variant_input *i
     mha__look_at_masks(v, in, t);
 }
 
-/* Points the call at the caller's arrays. */
+/* Sets the pointers of the call to the caller's arrays. */
 static void bind(const mha_variant_input *in, const mha_layer_input *own, mha__attn_call *call)
 {
     call->in = own;
@@ -49,7 +49,7 @@ static void lay_out(mha__arena *arena, const mha_variant *v, const mha_variant_i
     mha__place_masks(v, in, arena, t);
 }
 
-/* Samples with fewer heads do not write the remaining maps. */
+/* Clears the maps, because samples with fewer heads do not write all of them. */
 static void clear_maps(const mha_variant *v, const mha_trace *t, void *maps)
 {
     if (maps && mha__attn_splits(&v->layer))
@@ -88,7 +88,7 @@ static mha_status find_angles(const mha_variant *v, const mha_variant_input *in,
     return mha_rope_angles(&v->layer.rope, t->positions, rows, t->cos, t->sin, err);
 }
 
-/* Creates the plan of a call, unless each sample has its own. Freed with mha_attn_plan_free. */
+/* Creates the plan of a call, unless each sample has its own plan. Free with mha_attn_plan_free. */
 static mha_status plan(const mha_variant *v, mha__attn_call *call, mha_attn_plan **plan, mha_error *err)
 {
     if (mha__attn_splits(&v->layer)) return MHA_OK;
@@ -190,12 +190,12 @@ static mha_status check_gradient(const mha_variant *v, const mha_variant_input *
     const int64_t kv_len = given->kv_len ? given->kv_len : given->q_len;
     if (!trace || trace->layer != v || trace->B != given->batch || trace->Lq != given->q_len || trace->Ln != kv_len ||
         trace->P != given->past_len)
-        return mha__fail(err, MHA_ERR_ARG, "%s: trace must be that of a forward call with this input", v->name);
+        return mha__fail(err, MHA_ERR_ARG, "%s: trace must be from a forward call with the same input", v->name);
     if (!g->output) return mha__fail(err, MHA_ERR_ARG, "%s: the gradient of the output must not be NULL", v->name);
     if (g->key && !given->key)
-        return mha__fail(err, MHA_ERR_ARG, "%s: gradient of key must be NULL where the input has no key", v->name);
+        return mha__fail(err, MHA_ERR_ARG, "%s: gradient of key must be NULL if key of the input is NULL", v->name);
     if (g->value && !given->value)
-        return mha__fail(err, MHA_ERR_ARG, "%s: gradient of value must be NULL where the input has no value", v->name);
+        return mha__fail(err, MHA_ERR_ARG, "%s: gradient of value must be NULL if value of the input is NULL", v->name);
     if ((g->past_key || g->past_value) && !v->takes_past)
         return mha__fail(err, MHA_ERR_ARG, "%s: gradient of past_%s must be NULL without past tokens", v->name,
                          g->past_key ? "key" : "value");
@@ -215,7 +215,7 @@ mha_status mha_variant_backward(mha_variant *v, const mha_variant_input *input, 
     if (!v->gradient_memory) MHA__TRY(mha_variant_zero_gradients(v, err));
     mha__attn_call call = trace->call;
     mha__attn_trace steps = trace->steps;
-    steps.probs = steps.scores = NULL; /* of the forward call only */
+    steps.probs = steps.scores = NULL; /* outputs of the forward call only */
     call.outputs = MHA__ATTN_BOTH;
     call.scores = 0;
     bind(&in, &trace->in, &call);

@@ -1,4 +1,4 @@
-/* variant_trace.c - the intermediate results of a forward call: of heads, those that a sample selected, in the order of
+/* variant_trace.c - the intermediate results of a forward call; only the heads that a sample selected, in the order of
  * selection. */
 #include "base/ctx.h"
 #include "layer/selection/head_count_per_sequence.h"
@@ -7,7 +7,7 @@
 
 mha_status mha_trace_create(mha_ctx *ctx, mha_trace **trace, mha_error *err)
 {
-    if (!trace) return mha__fail(err, MHA_ERR_ARG, "trace: where to store it must not be NULL");
+    if (!trace) return mha__fail(err, MHA_ERR_ARG, "trace: the output pointer must not be NULL");
     *trace = NULL;
     MHA__TRY(mha__ctx_find(&ctx, err));
     mha_trace *t = mha__calloc(ctx, 1, sizeof *t);
@@ -24,9 +24,9 @@ void mha_trace_free(mha_trace *trace)
     mha__free(trace->ctx, trace);
 }
 
-/* ---- what is selected ---- */
+/* ---- selected heads ---- */
 
-/* True if samples compute some of the heads: experts, or heads that are not pruned. */
+/* Returns true if samples compute only some heads: selected experts, or heads that are not pruned. */
 static bool selects_heads(const mha_variant *v)
 {
     const mha_choice of = v->layer.options.choice.of;
@@ -51,7 +51,7 @@ void mha__place_steps(const mha_variant *v, mha__arena *arena, mha_trace *t)
     if (t->call.outputs & MHA_ATTN_SCORES) t->scores = mha__take(arena, rows, (size_t)(t->n * t->Lk) * real);
 }
 
-/* Copies the selected of `choices` arrays of `bytes`, for each of `rows` rows of each sample. */
+/* Copies the selected ones of `choices` arrays of `bytes` bytes, for each of the `rows` rows of each sample. */
 static void gather(const mha_trace *t, int64_t rows, size_t bytes, const char *all, char *to)
 {
     for (int64_t r = 0; to && r < t->B * rows; r++)
@@ -81,7 +81,7 @@ static void show_selection(const mha_variant *v, mha_trace *t)
 
 /* ---- operations ---- */
 
-/* Products of a projection for `rows` rows, of which skipped heads compute nothing. */
+/* Returns the multiply-adds of a projection for `rows` rows; skipped heads count 0. */
 static int64_t products(const mha_variant *v, const mha_trace *t, int dense, int64_t rows)
 {
     const mha__dense *d = &v->dense[dense];
@@ -104,7 +104,7 @@ static int64_t count_flops(const mha_variant *v, const mha_trace *t)
 
 /* ---- steps ---- */
 
-/* [batch, heads, L, D] in rows of `width` elements. */
+/* Returns the view [batch, heads, L, D] of heads stored in rows of `width` elements. */
 static mha_step_view heads_view(const char *data, int64_t B, int64_t heads, int64_t L, int64_t D, int64_t width)
 {
     return (mha_step_view){data, 4, {B, heads, L, D}, {L * width, D, width, 1}};

@@ -1,4 +1,5 @@
-/* weight_split.c - causal attention with several heads: one matrix for all heads, split after the projection. */
+/* weight_split.c - causal attention with several heads: q, k and v each have one matrix for all heads, and are split
+ * after the projection. */
 #include "layer/variants/variant.h"
 
 mha_status mha_weight_split_create(mha_ctx *ctx, const mha_weight_split_options *options, mha_variant **layer,

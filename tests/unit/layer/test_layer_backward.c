@@ -224,7 +224,7 @@ static void test_public_face(void **state)
     assert_non_null(strstr(err.message, "rows must not be negative, and in and matrix.out at least 1 (got -1"));
     g.rows = 1, g.x = NULL;
     assert_int_equal(mha_linear_backward(NULL, &g, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "x, which dweight needs"));
+    assert_non_null(strstr(err.message, "x, which dweight requires"));
     g.dweight = NULL;
     assert_int_equal(mha_linear_backward(NULL, &g, NULL), MHA_OK);
     g.matrix.weight = NULL;

@@ -49,7 +49,7 @@ static void test_no_options(void **state)
     status = mha_adaptive_heads_create(NULL, NULL, &layer, &err);
     says(status, layer, "mha_adaptive_heads_options must not be NULL");
     const mha_standard_mha_options o = {.size = sizeof o, .d_model = 8, .num_heads = 2};
-    says(mha_standard_mha_create(NULL, &o, NULL, &err), NULL, "attention layer: where to store it must not be NULL");
+    says(mha_standard_mha_create(NULL, &o, NULL, &err), NULL, "attention layer: the output pointer must not be NULL");
 }
 
 static void test_heads_that_do_not_divide(void **state)
@@ -79,7 +79,7 @@ static void test_heads_that_do_not_divide(void **state)
             "LLaMA attention: num_kv_heads must divide num_heads = 4 (got 3)", .hidden_size = 8, .num_heads = 4,
             .num_kv_heads = 3);
     REFUSED(mha_llama_attention_create, mha_llama_attention_options,
-            "LLaMA attention: mha_rope_options: rotary_dim must be even and 2..4 (got 3)", .hidden_size = 8,
+            "LLaMA attention: mha_rope_options: rotary_dim must be even and from 2 to 4 (got 3)", .hidden_size = 8,
             .num_heads = 2, .rotary = 1, .rope.rotary_dim = 3);
     REFUSED(mha_llama_attention_create, mha_llama_attention_options,
             "LLaMA attention: head_dim must be even with rotary (got 3)", .hidden_size = 6, .num_heads = 2,
@@ -94,13 +94,13 @@ static void test_choices(void **state)
     (void)state;
     REFUSED(mha_moe_heads_create, mha_moe_heads_options, "MoE heads: num_experts must be from 1 to 4096 (got 5000)",
             .d_model = 8, .num_heads = 4, .num_experts = 5000);
-    REFUSED(mha_moe_heads_create, mha_moe_heads_options, "MoE heads: top_k must be from 1 to num_experts 4 (got 5)",
+    REFUSED(mha_moe_heads_create, mha_moe_heads_options, "MoE heads: top_k must be from 1 to num_experts = 4 (got 5)",
             .d_model = 8, .num_heads = 4, .top_k = 5);
     REFUSED(mha_moe_heads_create, mha_moe_heads_options,
-            "MoE heads: num_experts must equal num_heads = 4 with expert_output slot (got 6)", .d_model = 8,
+            "MoE heads: num_experts must be num_heads = 4 with expert_output slot (got 6)", .d_model = 8,
             .num_heads = 4, .num_experts = 6, .expert_output = MHA_EXPERT_SLOT);
     REFUSED(mha_moe_heads_create, mha_moe_heads_options,
-            "MoE heads: expert_output is plain, so num_heads must be 1, not 4", .d_model = 8, .num_heads = 4,
+            "MoE heads: num_heads must be 1 with expert_output plain (got 4)", .d_model = 8, .num_heads = 4,
             .expert_output = MHA_EXPERT_PLAIN);
     REFUSED(mha_head_pruning_create, mha_head_pruning_options,
             "head pruning: prune_ratio must be from 0 to 1 (got 1.1)", .d_model = 8, .num_heads = 4,

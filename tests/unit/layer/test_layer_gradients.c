@@ -228,7 +228,7 @@ static void test_accumulation(void **state)
     p->in.q_len = LQ - 1;
     assert_int_equal(mha_variant_backward(p->layer, &p->in, p->trace, &g, &trial_error), MHA_ERR_ARG);
     assert_string_equal(trial_error.message,
-                        "multi-head attention: trace must be that of a forward call with this input");
+                        "multi-head attention: trace must be from a forward call with the same input");
     trial_drop(p);
 }
 

@@ -47,13 +47,13 @@ static void test_too_many_tokens(void **state)
     in.q_len = 5;
     assert_int_equal(mha_variant_forward(layer, &in, y, NULL, &err), MHA_OK);
     in.key = x;
-    call_refused(layer, &in, "causal attention: key is given: it takes x alone");
+    call_refused(layer, &in, "causal attention: key must be NULL: the layer reads only query");
     in.key = NULL, in.past_len = 1;
     call_refused(layer, &in, "causal attention: number of tokens must be at most context_length = 5 (got 6)");
     in.q_len = 4;
-    call_refused(layer, &in, "causal attention: past_len is given, but past tokens are not taken");
+    call_refused(layer, &in, "causal attention: past_len must be 0: the layer does not accept past tokens");
     in.past_len = 0, in.positions = (const int64_t *)x;
-    call_refused(layer, &in, "causal attention: positions are given, but nothing is rotated");
+    call_refused(layer, &in, "causal attention: positions must be NULL for a layer without rotation");
     in.positions = NULL, in.query = NULL;
     call_refused(layer, &in, "causal attention: query must not be NULL");
     in.batch = INT64_MAX / 8;
@@ -74,9 +74,9 @@ static void test_sizes(void **state)
     in.kv_len = 3, in.past_len = -2;
     call_refused(layer, &in, "multi-head attention: past_len must be from 0 to 2147483647 (got -2)");
     in.past_len = 0, in.past_value = x;
-    call_refused(layer, &in, "multi-head attention: past_value is given, but past tokens are not taken");
+    call_refused(layer, &in, "multi-head attention: past_value must be NULL: the layer does not accept past tokens");
     in.past_key = x;
-    call_refused(layer, &in, "multi-head attention: past_key is given, but past tokens are not taken");
+    call_refused(layer, &in, "multi-head attention: past_key must be NULL: the layer does not accept past tokens");
     mha_variant_free(layer);
 }
 
@@ -89,16 +89,16 @@ static void test_dropout(void **state)
     mha_rng rng;
     mha_rng_manual_seed(&rng, 1);
     mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = 3, .query = x, .training = 1, .rng = &rng};
-    call_refused(layers[0], &in, "multi-head attention: rng is given, but this layer has no dropout");
+    call_refused(layers[0], &in, "multi-head attention: rng must be NULL for a layer without dropout");
     assert_int_equal(mha_variant_forward(layers[1], &in, y, NULL, &err), MHA_OK); /* a dropout of 0 */
     in.rng = NULL, in.dropout_keep = keep;
-    call_refused(layers[0], &in, "multi-head attention: dropout_keep is given, but this layer has no dropout");
-    call_refused(layers[1], &in, "causal attention: dropout_keep is given, but dropout is 0");
+    call_refused(layers[0], &in, "multi-head attention: dropout_keep must be NULL for a layer without dropout");
+    call_refused(layers[1], &in, "causal attention: dropout_keep must be NULL with dropout = 0");
     const mha_causal_attention_options o = {.size = sizeof o, .d_in = 4, .d_out = 4, .dropout = 0.5};
     assert_int_equal(mha_causal_attention_create(NULL, &o, &dropping, &err), MHA_OK);
     assert_int_equal(mha_variant_init(dropping, &rng, &err), MHA_OK);
     in.rng = &rng;
-    call_refused(dropping, &in, "causal attention: dropout_keep and rng are both given");
+    call_refused(dropping, &in, "causal attention: dropout_keep must be NULL with rng");
     in.training = 0;
     assert_int_equal(mha_variant_forward(layers[0], &in, y, NULL, &err), MHA_OK);
     assert_int_equal(mha_variant_forward(dropping, &in, y, NULL, &err), MHA_OK);
@@ -164,7 +164,7 @@ static void test_mask_shapes(void **state)
     call_refused(layer, &in, "multi-head attention: batch and length must fit in memory (got 1, 4294967294)");
     in.batch = 2, in.q_len = 3, in.kv_len = 5;
     in.additive = in.blocked = (mha_mask){x, 2, {3, 5}};
-    call_refused(layer, &in, "multi-head attention: blocked and additive are both given");
+    call_refused(layer, &in, "multi-head attention: blocked must be NULL with additive");
     in.additive = (mha_mask){0};
     in.blocked = (mha_mask){x, 3, {2, 1, 4}};
     call_refused(layer, &in,
@@ -208,11 +208,11 @@ static void test_before_init(void **state)
     const mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = 1, .query = x};
     assert_int_equal(mha_standard_mha_create(NULL, &o, &layer, &err), MHA_OK);
     assert_int_equal(mha_variant_parameter_count(layer), 4 * 2048 * 2048 + 4 * 2048);
-    call_refused(layer, &in,
-                 "multi-head attention: its parameters were neither drawn (mha_variant_init) nor packed "
-                 "(mha_variant_update)");
+    call_refused(
+        layer, &in,
+        "multi-head attention: parameters must be initialized (mha_variant_init) or packed (mha_variant_update) first");
     assert_int_equal(mha_variant_update(layer, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "multi-head attention: mha_variant_init must precede mha_variant_update");
+    assert_string_equal(err.message, "multi-head attention: mha_variant_init must be called before mha_variant_update");
     assert_int_equal(mha_variant_init(layer, NULL, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "multi-head attention: head width must be at most 1024 (got 2048)");
     mha_variant_free(layer);
@@ -262,10 +262,10 @@ static void test_gradient_of_nothing(void **state)
     assert_int_equal(mha_trace_create(NULL, &trace, &err), MHA_OK);
     assert_int_equal(mha_variant_forward(layer, &in, y, trace, &err), MHA_OK);
     assert_int_equal(mha_variant_backward(layer, &in, trace, &key, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "multi-head attention: gradient of key must be NULL where the input has no key");
+    assert_string_equal(err.message, "multi-head attention: gradient of key must be NULL if key of the input is NULL");
     assert_int_equal(mha_variant_backward(layer, &in, trace, &value, &err), MHA_ERR_ARG);
     assert_string_equal(err.message,
-                        "multi-head attention: gradient of value must be NULL where the input has no value");
+                        "multi-head attention: gradient of value must be NULL if value of the input is NULL");
     const mha_variant_gradient past = {.size = sizeof past, .output = y, .past_key = dx};
     assert_int_equal(mha_variant_backward(layer, &in, trace, &past, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "multi-head attention: gradient of past_key must be NULL without past tokens");

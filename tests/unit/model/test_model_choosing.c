@@ -314,9 +314,8 @@ static void test_nothing_of_single_heads_of_a_layer(void **state)
     for (int n = 0; n < 3; n++) {
         mha_error err = {0};
         assert_int_equal(mha_attn_layer_forward(layer, &in[n], x, y, &err), MHA_ERR_UNSUPPORTED);
-        assert_non_null(
-            strstr(err.message, "of single heads must not be requested where the number of heads varies per sequence"));
-        assert_int_equal(strncmp(err.message + strlen("attention layer: "), what[n], strlen(what[n])), 0);
+        assert_non_null(strstr(err.message, "must not be set if the head count varies per sequence"));
+        assert_int_equal(strncmp(err.message + strlen("attention layer: per-head "), what[n], strlen(what[n])), 0);
     }
     mha_attn_layer_free(layer);
 }
@@ -422,9 +421,9 @@ static void test_wrong_layers(void **state)
                                          .choice = {.of = MHA_CHOICE_EXPERTS, .keep = 2, .score = m}};
     mha_attn_layer_options wrong[5];
     static const char *const messages[] = {
-        "attention layer: choice.keep must be from 1 to heads 4 (got 0)",
+        "attention layer: choice.keep must be from 1 to heads = 4 (got 0)",
         "attention layer: choice.score must have a weight and a bias",
-        "attention layer: a choice with causal: it would tell a token of later ones",
+        "attention layer: choice does not support causal attention: the mean token would reveal later tokens",
         "attention layer: choice.of must be a value of mha_choice (got 7)",
         "attention layer: choice.selection must be a value of mha_selection (got 9)",
     };
