@@ -1,4 +1,5 @@
-/* model_create.c - creates a model: initializes the tensors of its config at random, and opens them from memory. */
+/* model_create.c - creates a model: initializes the tensors that its config requires at random, and opens the model
+ * from memory. */
 #include "mha/model_create.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -21,7 +22,7 @@ typedef struct creation {
     mha_rng rng;
 } creation;
 
-/* Returns false for parts that a new checkpoint is saved without: tied tensors are stored under one name, and a pooler
+/* Returns false for parts that a new checkpoint does not contain: tied tensors are stored under one name, and a pooler
  * belongs to another task. */
 static bool is_made(const mha__config *c, mha__role role)
 {
@@ -83,12 +84,12 @@ static mha_status walk(mha__arena *arena, creation *n, const mha__config *c, mha
     return MHA_OK;
 }
 
-/* Checks the padding row. Opening a model ignores an invalid row, but here it would have to be set to 0. */
+/* Checks the padding row. Opening a model ignores an invalid row, but creating a model sets the row to 0. */
 static mha_status check_padding(const mha__config *c, mha_error *err)
 {
     if (c->padding >= -1 && c->padding < c->vocab) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "config.json: pad_token_id is %lld, no row of a vocabulary of %lld",
-                     (long long)c->padding, (long long)c->vocab);
+    return mha__fail(err, MHA_ERR_FORMAT, "config.json: pad_token_id must be from -1 to %lld (got %lld)",
+                     (long long)c->vocab - 1, (long long)c->padding);
 }
 
 static mha_status read_range(mha_ctx *ctx, const char *text, double *range, mha_error *err)

@@ -1,7 +1,7 @@
 /* model_open.c - opens a model from a folder.
  *
- * The config is read first, then tokenizer and weights, which are checked against the config before they are used.
- * Dense weights are packed layer by layer, so that converted tensors exist for one layer at a time only. */
+ * The config is read first, then the tokenizer and the weights, which are checked against the config. Dense weights are
+ * packed layer by layer, so converted tensors exist for only one layer at a time. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -83,7 +83,7 @@ static mha_model_attention attention_of(const mha__config *c, int64_t layer)
                                  .head_option_count = a->choice.option_count};
 }
 
-/* Fills the per-layer information, which is known once the tensors are read. */
+/* Fills in the information per layer, after the tensors have been read. */
 static void fill_layers(mha_model *m)
 {
     const mha__config *c = &m->config;
@@ -125,8 +125,8 @@ mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_model_opti
     *out = NULL;
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_options", err));
     if (!folder && !(o.memory_only && o.config_json))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_open: folder must not be NULL%s",
-                         o.memory_only ? ", and so is config_json" : "");
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_open: folder%s must not be NULL",
+                         o.memory_only ? " or config_json" : "");
     if (!folder) folder = "";
     if (o.dtype && o.dtype != MHA_F32 && o.dtype != MHA_BF16 && o.dtype != MHA_F16 && o.dtype != MHA_Q8_0)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_options: dtype must be f32, bf16, f16 or q8_0 (got %s)",

@@ -1,5 +1,4 @@
-/* model_struct.h - the fields of an open model. Filled by model_open.c, read by model_forward.c and
- * text_embedding.c. */
+/* model_struct.h - the fields of an open model. They are filled in by model_open.c. */
 #ifndef MHA_MODEL_STRUCT_H
 #define MHA_MODEL_STRUCT_H
 
@@ -11,31 +10,31 @@ struct mha_model {
     mha_ctx *given; /* context as the caller passed it */
     mha__config config;
     mha_model_info info;
-    int64_t *heads_per_layer; /* [4, layers], referenced by info: query heads, and: */
+    int64_t *heads_per_layer; /* [4, layers] referenced by info: the head counts below */
     int64_t *key_heads_per_layer, *value_heads_per_layer, *feed_forward_per_layer;
     mha_model_attention *attention_per_layer; /* [layers] */
-    int32_t *head_numbers; /* [layers, H] head numbers in the unpruned model; unset after a layer's last head */
+    int32_t *head_numbers; /* [layers, H] head numbers in the unpruned model; -1 after a layer's last head */
     float *slopes;         /* [layers, H] ALiBi slopes of the heads of each layer; NULL if no layer has ALiBi */
     char *config_text;
-    mha_tokenizer *tokenizer;                     /* or NULL */
+    mha_tokenizer *tokenizer;                     /* NULL if opened without one */
     mha__shards shards;                           /* embedding tables and outer norms are used in place */
-    mha__weights outer;                           /* outer tensors that had to be converted */
+    mha__weights outer;                           /* converted tensors outside the layers */
     bool packed;                                  /* false = opened with no_weights; the fields below are not set */
-    mha_matrix words, positions, types, relative; /* weight NULL = the family has none */
+    mha_matrix words, positions, types, relative; /* weight NULL = the family lacks this table */
     mha_norm embed_norm, final_norm, lm_norm;
-    mha__role lm_bias;                       /* which of the two names of the output bias is used */
-    mha_linear *pooler, *lm_dense, *lm_head; /* or NULL */
+    mha__role lm_bias;                       /* role of the output bias, which has two possible names */
+    mha_linear *pooler, *lm_dense, *lm_head; /* NULL if the checkpoint lacks the part */
     mha_block **block;                       /* [layers] */
-    void *own;                               /* tensors in memory owned by the model (model_create.c); otherwise NULL */
+    void *own;                               /* memory of a created model's tensors (model_create.c), or NULL */
 };
 
-/* Returns a norm of the model, made of the tensors that weights.h found. */
+/* Returns a norm of the model from the tensors of its role. */
 mha_norm mha__model_norm(const mha__config *config, mha__role role, const mha_matrix *part);
-/* Fills m->head_numbers from the text of the config. */
+/* Fills m->head_numbers from the text of config.json. */
 mha_status mha__model_number_heads(mha_model *model, mha_error *err);
 /* Fills m->slopes from the config and m->head_numbers, if a layer has ALiBi. */
 mha_status mha__model_slopes(mha_model *model, mha_error *err);
-/* Finds all tensors outside the layers and builds the parts that use them. */
+/* Finds all tensors outside the layers, and builds the parts that use them. */
 mha_status mha__model_take_outer(mha_model *model, mha_error *err);
 /* Returns false for roles whose tensors may be in the file but are not used by this model: output heads that are not
  * supported, or tied. Valid after mha__model_take_outer. */
@@ -47,12 +46,12 @@ mha_status mha__model_create_block(mha_model *model, int64_t layer, mha_error *e
 /* Packs a layer again from the tensors that the model was opened with, after their data have changed. No other thread
  * may run the model meanwhile. The block keeps its address; after a failure it is unchanged. */
 mha_status mha__model_repack(mha_model *model, int64_t layer, mha_error *err);
-/* Packs the whole model again. Fails only if tensors must be converted (weights.h) and memory is exhausted; some parts
- * then hold the old elements, and some the new. */
+/* Packs all weights of the model again. Fails only if tensors must be converted (weights.h) and memory is exhausted;
+ * some parts then have the old elements, and some the new elements. */
 mha_status mha__model_refresh(mha_model *model, mha_error *err);
 
-/* Returns MHA_ERR_UNSUPPORTED, which says that `what` is not available, if a layer varies its number of heads per
- * text. `what` NULL = not requested, always MHA_OK. */
+/* Returns MHA_ERR_UNSUPPORTED with a message that names `what` if the head count of a layer varies per text. `what`
+ * NULL = not requested: returns MHA_OK. */
 mha_status mha__model_single_heads(const mha_model *model, const char *what, mha_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* original_heads.c - the head numbers before heads were removed or reordered: "mha.heads", read once. */
+/* original_heads.c - reads the head numbers before heads were removed or reordered, from "mha.heads". */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "io/json/json.h"
@@ -26,5 +26,5 @@ mha_status mha__model_number_heads(mha_model *m, mha_error *err)
     m->head_numbers = mha__calloc(m->ctx, count, sizeof *m->head_numbers);
     if (m->head_numbers) read_numbers(m, mha__json_get(root, "mha.heads"));
     mha__json_free(root);
-    return m->head_numbers ? MHA_OK : mha__no_memory(err, count * sizeof *m->head_numbers, "the numbers of heads");
+    return m->head_numbers ? MHA_OK : mha__no_memory(err, count * sizeof *m->head_numbers, "the head numbers");
 }

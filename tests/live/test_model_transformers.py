@@ -181,7 +181,7 @@ class OddCheckpoints(unittest.TestCase):
         self.change(folder, lambda c: c["rope_parameters"].update(rope_type="linear", factor=2.0))
         with self.assertRaises(RuntimeError):
             AutoModelForCausalLM.from_pretrained(folder)(torch.tensor(self.IDS))
-        with self.assertRaisesRegex(ValueError, "partial_rotary_factor is 0.5"):
+        with self.assertRaisesRegex(ValueError, "partial_rotary_factor must be 1"):
             mha.Model(folder)
 
     def test_saved_without_a_head(self):

@@ -1,4 +1,4 @@
-/* backward_weights.c - dense weights of the layers, packed once for all backward passes. */
+/* backward_weights.c - packs the dense weights of all layers once for repeated backward passes. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/linear/linear.h"
@@ -10,10 +10,10 @@ static bool is_dense(mha__role role)
            role == MHA__GATE || role == MHA__UP || role == MHA__DOWN;
 }
 
-/* The part of a tensor that holds a role's weight. */
+/* The part of a tensor that contains the weight of a role. */
 typedef struct weight_rows {
     mha__role stored;
-    int64_t rows, columns, first; /* `first` element */
+    int64_t rows, columns, first; /* elements [first, first + rows * columns) */
 } weight_rows;
 
 static weight_rows rows_of(const mha_model_grads *g, mha__role role, const mha_tensor *both, const mha_tensor *tensor)
@@ -46,7 +46,7 @@ mha_status mha__grads_pack(mha_model_grads *g, mha_error *err)
     g->packed = mha__calloc(g->ctx, count, sizeof(mha_linear *));
     if (!g->packed) return mha__no_memory(err, count * sizeof(mha_linear *), "the weights of the backward pass");
     for (int64_t n = 0; n < (int64_t)count; n++) {
-        mha__weights weights = g->model->outer; /* a copy with its own list of converted tensors */
+        mha__weights weights = g->model->outer; /* a copy that has its own list of converted tensors */
         weights.converted_count = 0;
         const mha__role role = (mha__role)(n % MHA__ROLES);
         const mha_status status = is_dense(role) ? pack(g, role, n / MHA__ROLES, &weights, err) : MHA_OK;

@@ -1,5 +1,5 @@
 /* model_backward.c - backpropagates from the gradient of the last hidden states to the embeddings. The weights of a
- * layer are read in the mapped file. Weights that are not float32 there are converted while the layer is processed. */
+ * layer are read from the mapped file. Weights that are not float32 are converted while the layer is processed. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -13,10 +13,10 @@
 typedef struct place {
     mha__role role;
     mha__grad_slot *slot;
-    bool dense; /* the backward pass reads the weight */
+    bool dense; /* true if the backward pass reads the weight */
 } place;
 
-/* Gate and up that are the rows of one tensor. */
+/* Gate and up, stored as the rows of one tensor. */
 static mha_status split_gate_up(const mha_model_grads *g, int64_t layer, mha__weights *weights, mha__block_slots *s,
                                 mha_error *err)
 {
@@ -62,11 +62,11 @@ static mha_status find_slots(const mha_model_grads *g, int64_t layer, mha__weigh
     return split_gate_up(g, layer, weights, s, err);
 }
 
-/* ---- rows that are stored head by head ---- */
+/* ---- q, k and v stored head by head ---- */
 
-/* The gradient of q, k and v in the order of attention, while a layer is processed. */
+/* The gradient of q, k and v while a layer is processed: all rows of q, then of k, then of v. */
 typedef struct ordered {
-    float *memory; /* [3 H D, E], then [3 H D]; NULL if the rows are stored in this order */
+    float *memory; /* weight [3 H D, E], then bias [3 H D]; NULL if the checkpoint has this order */
     mha__grad_slot stored;
 } ordered;
 
@@ -78,7 +78,7 @@ static void copy_rows(const mha_model_grads *g, int64_t layer, ordered *o, mha__
     if (from->dbias) mha__rows_by_head(c, layer, 1, from->dbias, to->dbias, back);
 }
 
-/* Gives the slot a copy of the gradient so far, in the order of attention. */
+/* Points the slot to a copy of the gradient accumulated so far, with all rows of q first. */
 static mha_status order_rows(const mha_model_grads *g, int64_t layer, mha__grad_slot *slot, ordered *o, mha_error *err)
 {
     const mha__config *c = &g->model->config;
@@ -107,11 +107,11 @@ static mha_status show(const mha_model_grads *g, int64_t layer, const mha__block
                                               .dcontext = call->scratch.attn.dcontext,
                                               .row_taylor = row_taylor};
     if (!wanted->on_context || !wanted->on_context(wanted->user, &shown)) return MHA_OK;
-    return mha__fail(err, MHA_ERR_CANCELLED, "stopped by on_context at %lld", (long long)layer);
+    return mha__fail(err, MHA_ERR_CANCELLED, "stopped by on_context at layer %lld", (long long)layer);
 }
 
-/* `row_taylor` [heads, rows] has room for any layer, or is NULL. `ends`: the backward pass stops inside this layer's
- * attention. */
+/* Backpropagates through one layer. `row_taylor` [heads, rows] is large enough for any layer, or NULL. `ends`: the
+ * backward pass stops in the attention of this layer. */
 static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_gradient *wanted, float *row_taylor,
                              bool ends, mha_error *err)
 {
@@ -161,8 +161,8 @@ static mha_status outer_norm_back(const mha_model_grads *g, mha__role role, cons
     return mha_norm_backward(g->ctx, norm, &gradient, err);
 }
 
-/* Zeros in saved.dx the rows of the padding token: its word embedding gets no gradient, as nn.Embedding does with
- * padding_idx, and neither does its position if positions count from it. */
+/* Sets the rows of the padding token in saved.dx to zero: its word embedding gets no gradient, like padding_idx of
+ * nn.Embedding, nor does its position if positions are counted from it. */
 static void clear_padding(const mha_model_grads *g, int64_t rows)
 {
     const mha__config *c = &g->model->config;
@@ -219,7 +219,7 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     const size_t gates = (size_t)(c->layers * g->batch.sequences * c->heads) * sizeof *wanted->gates;
     const size_t taylor = (size_t)(c->heads * g->batch.in.batch * g->batch.in.length) * sizeof(float);
     const bool whole = mha__grads_parameters(g) && !g->attention_only;
-    const bool ends = !whole && !wanted->embeddings; /* the pass stops in the first layer's attention */
+    const bool ends = !whole && !wanted->embeddings; /* the pass stops in the attention of the first layer */
     MHA__TRY(mha__model_single_heads(m, wanted->gates ? "gradients" : wanted->on_context ? "contexts" : NULL, err));
     float *row_taylor = wanted->taylor ? mha__alloc(g->ctx, taylor) : NULL;
     if (wanted->taylor && !row_taylor) return mha__no_memory(err, taylor, "row_taylor");
@@ -268,7 +268,7 @@ mha_status mha_model_grads_backward(mha_model_grads *g, const mha_model_gradient
     mha_model_gradient given;
     if (!g || !g->ready)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_backward: %s",
-                         g ? "no forward call" : "grads must not be NULL");
+                         g ? "mha_model_grads_forward must be called first" : "grads must not be NULL");
     MHA__TRY(mha__options_read(&given, sizeof given, gradient, "mha_model_gradient", err));
     MHA__TRY(mha__grads_check(&given, err));
     MHA__TRY(mha__head_check(g->model, given.pooled != NULL, given.logits || given.last_logits, err));

@@ -1,11 +1,11 @@
-/* model_grads.c - the list of gradients: one for each tensor that the model uses, under its name in the checkpoint. */
+/* model_grads.c - the list of gradients: one gradient per tensor that the model uses, named as in the checkpoint. */
 #include "model/backward/model_grads.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
 #include <string.h>
 
-/* ---- list of parameters ---- */
+/* ---- the list of parameters ---- */
 
 static int64_t *numbers_of(const mha_model_grads *g, mha__role role, int64_t layer)
 {
@@ -55,7 +55,7 @@ mha_status mha__grads_weight(mha__weights *weights, mha__role role, int64_t laye
     return MHA_OK;
 }
 
-/* ---- creating and freeing ---- */
+/* ---- create and free ---- */
 
 static mha_status create_list(mha_model_grads *g, bool parameters, mha_error *err)
 {
@@ -63,7 +63,7 @@ static mha_status create_list(mha_model_grads *g, bool parameters, mha_error *er
     g->slots = mha__calloc(g->ctx, slots, sizeof *g->slots);
     if (!g->slots) return mha__no_memory(err, slots * sizeof *g->slots, "the list of gradients");
     for (size_t n = 0; n < slots; n++)
-        g->slots[n] = -1; /* no gradient; some entries never have a tensor */
+        g->slots[n] = -1; /* no gradient, also for entries that never have a tensor */
     walk(g);
     if (!parameters) {
         g->count = 0;
@@ -117,8 +117,8 @@ void mha_model_grads_free(mha_model_grads *grads)
     mha__free(grads->ctx, grads);
 }
 
-/* The room is reserved once for calls whose need grows step by step: fresh pages are slow because the kernel clears
- * them, and untouched pages cost nothing. */
+/* Grows the buffer by at least half, because calls may need more memory step by step. Fresh pages are slow, since the
+ * operating system clears them; untouched pages cost nothing. */
 mha_status mha__grads_room(mha_model_grads *g, mha__room *room, size_t bytes, const char *what, mha_error *err)
 {
     const size_t half_more = room->bytes + room->bytes / 2, all = bytes > half_more ? bytes : half_more;

@@ -11,11 +11,11 @@
 typedef struct mha__saved_activations {
     float *sum;              /* [rows, E] embeddings before their norm; NULL if the model has no such norm */
     float *x, *last;         /* [rows, E] output of the last layer; output of the final norm (x itself without one) */
-    mha__block_trace *trace; /* [layers]; with recompute, all share one place, except x */
-    mha__block_scratch *scratch; /* [layers], overlapping: only the scratch of one layer is used at a time */
-    float *dx;                   /* [rows, E] */
+    mha__block_trace *trace; /* [layers]; with recompute, all traces overlap, except x */
+    mha__block_scratch *scratch; /* [layers] overlapping: only one layer is processed at a time */
+    float *dx;                   /* [rows, E] gradient of x */
     float *dbias; /* [H, M, M] gradient of a layer's biases by relative position; NULL if the model has none */
-    float *again; /* [rows, E] with recompute: the state that a layer is run again on */
+    float *again; /* [rows, E] with recompute: input from which a layer is recomputed */
 } mha__saved_activations;
 
 /* A buffer that is reused from call to call. */
@@ -29,7 +29,7 @@ struct mha_model_grads {
     const mha_model *model;
     bool recompute, attention_only;
     bool resting;                            /* parameters currently get no gradients; see mha__grads_rest */
-    mha_model_dropout dropout, next_dropout; /* of the last forward call, and of the next one */
+    mha_model_dropout dropout, next_dropout; /* dropout of the last and of the next forward call */
 
     mha_named_tensor *list; /* [count] */
     int64_t count;
@@ -44,14 +44,14 @@ struct mha_model_grads {
     mha__saved_activations saved;
     mha__room pass;      /* memory of batch and saved */
     mha__room head;      /* memory of a chunk of logits */
-    mha_attn_plan *plan; /* of the layer `planned` and of all layers with the same shape */
+    mha_attn_plan *plan; /* plan of the layer `planned` and of all layers with the same shape */
     const mha_attn_layer *planned;
 };
 
 /* Returns where the gradients of a role are accumulated; `layer` is -1 for parts outside the layers. The fields are
  * NULL if the role has no gradient. */
 mha__grad_slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer);
-/* Fetches the weight that the backward pass through a matrix reads (mha__weights_again). */
+/* Fetches the weight of a matrix for the backward pass (mha__weights_again). */
 mha_status mha__grads_weight(mha__weights *weights, mha__role role, int64_t layer, mha__grad_slot *slot,
                              mha_error *err);
 
@@ -61,8 +61,7 @@ static inline bool mha__grads_parameters(const mha_model_grads *g)
     return g->list && !g->resting;
 }
 
-/* Stops computing gradients of parameters, as with no_parameters, or resumes it; takes effect at the next forward
- * call. */
+/* Turns gradients of parameters off, as with no_parameters, or on again; takes effect at the next forward call. */
 static inline void mha__grads_rest(mha_model_grads *g, bool rest)
 {
     g->resting = rest;
@@ -77,16 +76,16 @@ void mha__grads_unpack(mha_model_grads *g);
 
 /* Sites of dropout, in the numbering of mha/model_grads.h. */
 typedef enum mha__drop_site { MHA__DROP_EMBEDDINGS, MHA__DROP_PROBS, MHA__DROP_ATTN, MHA__DROP_MLP } mha__drop_site;
-/* Returns the probability and the key of a site. */
+/* Returns the dropout probability and the key of a site. */
 mha__drop mha__grads_drop(const mha_model_grads *g, int64_t layer, mha__drop_site site);
 
-/* Fills the call of one layer: plan and trace. `dgates` is [layers, B, H] or NULL. */
+/* Fills in the call of one layer with its plan and trace. `dgates` is [layers, B, H] or NULL. */
 mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha__block_call *call, mha_error *err);
 
 /* Rejects requests that mha__grads_down does not support. */
 mha_status mha__grads_check(const mha_model_gradient *wanted, mha_error *err);
-/* Backpropagates from the gradient of the final norm's output, in saved.dx, to the embeddings. Reads which outputs
- * `wanted` requests, but none of the gradients in it. */
+/* Backpropagates from the gradient of the final norm's output, in saved.dx, to the embeddings. Reads from `wanted`
+ * which outputs are requested, but not the gradients. */
 mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted, mha_error *err);
 
 /* Returns true if the row holds a real token, not a masked one. */
@@ -99,13 +98,14 @@ static inline bool mha__grads_real(const mha_model_grads *g, int64_t row)
 
 /* Denominators of the means in a loss. */
 typedef struct mha__units {
-    int64_t labels, tokens, texts; /* labels: also the number of rows of logits that count */
+    int64_t labels, tokens, texts; /* labels is also the number of rows of logits in the loss */
 } mha__units;
 
-/* The teacher's states for the current pass, and the weight of one row of logits, one row of states and one text. */
+/* The teacher's states for the current pass, and the weights in the loss of one row of logits, one row of states and
+ * one text. */
 typedef struct mha__teaching {
     const mha_model *teacher;
-    const float *hidden; /* [B, L, E of the teacher] its last hidden states */
+    const float *hidden; /* [B, L, E of the teacher] last hidden states */
     double of_logits, temperature, of_hidden, of_text;
     mha_pool pool;
 } mha__teaching;
@@ -120,15 +120,16 @@ static inline bool mha__distill_logits(const mha_model_distill *d)
 
 /* Runs the teacher on the same tokens and stores its last hidden states. */
 mha_status mha__teacher_run(const mha_model *teacher, const mha_model_input *input, float *hidden, mha_error *err);
-/* Computes the teacher's logits of the given rows; x and room are [count, E of the teacher]. */
+/* Computes the teacher's logits of the given rows; x and room are scratch [count, E of the teacher]. */
 mha_status mha__teacher_logits(const mha__teaching *t, const int64_t *rows, int64_t count, float *x, float *room,
                                float *logits, mha_error *err);
-/* Computes the terms on hidden states: adds to *loss and, with `learn`, to saved.dx. */
+/* Computes the loss terms on hidden states and texts; adds them to *loss and, with `learn`, their gradient to
+ * saved.dx. */
 mha_status mha__teach_states(mha_model_grads *g, const mha__teaching *t, bool learn, double *loss, mha_error *err);
-/* Counts the real tokens, and the texts that contain one. */
+/* Counts the real tokens, and the texts that contain a real token. */
 void mha__count_states(const mha_model_grads *g, mha__units *units);
 
-/* Counts each unit in a batch without running a pass; the next forward call reads the batch again. */
+/* Counts the units in a batch without running a pass; the next forward call reads the batch again. */
 mha_status mha__grads_units(mha_model_grads *g, const mha_model_input *input, const int32_t *labels, mha__units *units,
                             mha_error *err);
 
@@ -137,18 +138,19 @@ mha_status mha__grads_units(mha_model_grads *g, const mha_model_input *input, co
 /* Inputs: labels with a scale, a teacher, or both; or the gradient of all logits. */
 typedef struct mha__head_job {
     const int64_t *rows;   /* [count] */
-    const int32_t *labels; /* [count], with: */
+    const int32_t *labels; /* [count] */
     double scale;
     const mha__teaching *teaching; /* the teacher whose distributions are the targets */
-    const float *dlogits;          /* [B, L, vocab], or, with `chosen`, [count, vocab]; without labels and teacher */
+    const float *dlogits;          /* [B, L, vocab] or, with `chosen`, [count, vocab]; only without labels and
+                                    * teacher */
     bool chosen;
     bool loss_only; /* with labels or a teacher: no gradients are accumulated */
     int64_t count;
 } mha__head_job;
 
-/* Adds to saved.dx at these rows, and adds the loss to *loss. */
+/* Adds the gradient of the selected rows to saved.dx, and the loss to *loss. */
 mha_status mha__grads_head(mha_model_grads *g, const mha__head_job *job, double *loss, mha_error *err);
-/* Backpropagates through the pooler: dpooled [B, E]. */
+/* Backpropagates dpooled [B, E] through the pooler. */
 mha_status mha__grads_pooler(mha_model_grads *g, const float *dpooled, mha_error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* model_loss.c - forward pass, loss and backward pass: cross entropy, and the terms of a teacher. Only rows that count
- * pass through the output head. */
+/* model_loss.c - forward pass, loss and backward pass, where the loss is cross entropy and the terms of a teacher. Only
+ * rows with a label or a target pass through the output head. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -36,7 +36,7 @@ static mha_status choose_rows(const mha_model_grads *g, const int32_t *labels, i
         if (row + 1 == end) b++;
         if (all ? !mha__grads_real(g, row) : label == MHA_IGNORE) continue;
         if (label < 0 || label >= vocab)
-            return mha__fail(err, MHA_ERR_ARG, "the label of token %lld must be from 0 to %lld or %d (got %d)",
+            return mha__fail(err, MHA_ERR_ARG, "the label of token %lld must be from 0 to %lld, or %d (got %d)",
                              (long long)row, (long long)vocab - 1, MHA_IGNORE, (int)label);
         if (rows) rows[*count] = row, chosen[*count] = label;
         (*count)++;
@@ -71,9 +71,9 @@ typedef struct lesson {
     mha_model_distill d;
     mha__units units;
     mha__teaching teaching;
-    int64_t *rows;   /* [B L] */
-    int32_t *labels; /* [B L] */
-    float *hidden;   /* [B L, E of the teacher] */
+    int64_t *rows;   /* [B L] selected rows */
+    int32_t *labels; /* [B L] their labels */
+    float *hidden;   /* [B L, E of the teacher] the teacher's last hidden states */
 } lesson;
 
 /* Returns the weight of one unit of a term. */
@@ -83,7 +83,7 @@ static double share(const lesson *l, double weight, int64_t units)
     return weight * (l->args->scale != 0 ? l->args->scale : 1 / (double)units);
 }
 
-/* Returns true if a term is a mean over nothing. */
+/* Returns true if a term is a mean over zero units. */
 static bool is_empty(const lesson *l)
 {
     return l->args->scale == 0 && ((mha__distill_logits(&l->d) && !l->units.labels) ||

@@ -1,8 +1,7 @@
 /* pooler_logits_backward.c - backpropagates from logits and pooler to the last hidden states, and computes the loss.
  *
- * Rows pass through the output head in chunks, so that logits exist for one chunk only. Products continue the
- * summation chains that they add to, so gradients are bitwise independent of the chunk size. The loss is summed over
- * chunks in order. */
+ * Rows pass through the output head in chunks, so that logits exist for one chunk only. Products continue the sums in
+ * their output, so gradients are bitwise independent of the chunk size. The losses of chunks are added in order. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -21,15 +20,15 @@ typedef struct chunk {
     int64_t rows;
     float *x;       /* [rows, E] last hidden states */
     float *plain;   /* [rows, E] BERT: output of dense before its activation */
-    float *dense;   /* [rows, E] the same after its activation */
+    float *dense;   /* [rows, E] BERT: output of dense after its activation */
     float *input;   /* [rows, E] input of the output matrix: x, or the norm of `dense` */
-    float *dinput;  /* [rows, E] */
-    float *logits;  /* [rows, V] */
-    float *dlogits; /* [rows, V] aliases `logits` if these are not read again: uncapped and without a teacher */
-    float *teacher_x, *teacher_room; /* [rows, E of the teacher] */
+    float *dinput;  /* [rows, E] gradient of `input` */
+    float *logits;  /* [rows, V] logits of the model */
+    float *dlogits; /* [rows, V] equal to `logits` if they are not read again: uncapped and without a teacher */
+    float *teacher_x, *teacher_room; /* [rows, E of the teacher] selected states, and scratch */
     float *teacher;                  /* [rows, V] the teacher's logits */
-    void *left;                      /* saved rounded input of BERT's dense, if it rounds its input */
-    mha__grad_slot head, first;      /* gradients of the output matrix, and of BERT's dense */
+    void *left;                      /* rounded input of BERT's dense, if it rounds its input */
+    mha__grad_slot head, first;      /* slots of the output matrix and of BERT's dense */
 } chunk;
 
 /* Divides the rows into chunks of about the same size. */
@@ -59,7 +58,7 @@ static void lay_out(mha__arena *arena, const mha_model *m, const mha__teaching *
 
 /* ---- one chunk ---- */
 
-/* Backpropagates through y = x W^T + b, where W reads the width of the model. */
+/* Backpropagates through y = x W^T + b, where the input of W has the width of the model. */
 static mha_status dense_back(const mha_model_grads *g, const mha__grad_slot *slot, int64_t rows, int64_t out,
                              const float *x, const float *dy, float *dx, mha_error *err)
 {
@@ -141,7 +140,7 @@ static mha_status find_dlogits(const chunk *c, const mha__head_job *job, int64_t
     return MHA_OK;
 }
 
-/* Backpropagates through BERT's norm and dense: from dinput to the gradient of x, which overwrites `dense`. */
+/* Backpropagates dinput through BERT's norm and dense to the gradient of x, which overwrites `dense`. */
 static mha_status transform_back(const chunk *c, mha_error *err)
 {
     const mha_model *m = c->g->model;
@@ -182,7 +181,7 @@ static mha_status run_chunk(const chunk *c, const mha__head_job *job, int64_t fi
 
 /* ---- all chunks ---- */
 
-/* Finds weights and gradients of the two matrices. A tied output matrix is the word embeddings. */
+/* Finds the weights and gradients of both matrices. A tied output matrix is the word embeddings. */
 static mha_status find_slots(const mha_model_grads *g, mha__weights *weights, chunk *c, mha_error *err)
 {
     const mha__role role = g->model->config.tied ? MHA__WORDS : MHA__LM_HEAD;
@@ -223,7 +222,7 @@ mha_status mha__grads_head(mha_model_grads *g, const mha__head_job *job, double 
 
 /* ---- pooler ---- */
 
-/* pooled = tanh(W x + b) of each sequence's first row. */
+/* Backpropagates through pooled = tanh(W x + b), where x is the first row of each sequence. */
 static mha_status pooler_back(mha_model_grads *g, const mha__grad_slot *slot, const float *dpooled, float *room,
                               mha_error *err)
 {

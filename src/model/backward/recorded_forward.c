@@ -10,7 +10,7 @@
 
 /* ---- plans ---- */
 
-/* Makes g->plan the plan of this layer. The previous plan is reused while layers have the same shape. */
+/* Sets g->plan to the plan of this layer; reuses the previous plan if the shapes are the same. */
 static mha_status plan_layer(mha_model_grads *g, int64_t layer, mha_error *err)
 {
     const mha_attn_layer *attn = mha__block_attn(g->model->block[layer]);
@@ -77,7 +77,8 @@ static void take_traces(mha__arena *arena, mha_model_grads *g)
     }
 }
 
-/* Arrays whose size does not depend on a layer's head count come first, and so lie at the same place for all layers. */
+/* Arrays whose size does not depend on the head count come first, so that their addresses are the same for all
+ * layers. */
 static void take_scratch(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
 {
     const mha_model *m = g->model;
@@ -116,7 +117,7 @@ static void lay_out(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
 static mha_status find_space(mha_model_grads *g, size_t *bytes, mha_error *err)
 {
     *bytes = 0;
-    mha_attn_plan_free(g->plan); /* the plan of another batch */
+    mha_attn_plan_free(g->plan); /* the plan belongs to another batch */
     g->plan = NULL;
     for (int64_t layer = 0; layer < g->model->config.layers; layer++) {
         MHA__TRY(plan_layer(g, layer, err));
@@ -160,7 +161,7 @@ static mha_status check_output(const mha_model *m, const mha_model_output *out, 
                                               : NULL;
     if (other)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "mha_model_grads_forward: %s must be NULL; it serves mha_model_forward only", other);
+                         "mha_model_grads_forward: %s must be NULL: only mha_model_forward supports it", other);
     return mha__head_check(m, out->pooled != NULL, out->logits || out->last_logits, err);
 }
 
@@ -188,7 +189,7 @@ static mha_status serve_last(const mha_model_grads *g, float *logits, mha_error 
 {
     const mha_model *m = g->model;
     const int64_t width = m->config.hidden;
-    float *last = g->saved.dx; /* not in use yet */
+    float *last = g->saved.dx; /* free at this point */
     const float *input = last;
     for (int64_t b = 0; b < g->batch.sequences; b++)
         memcpy(last + b * width, g->saved.last + mha__batch_last(&g->batch, b) * width, (size_t)width * sizeof *last);

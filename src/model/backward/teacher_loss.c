@@ -1,5 +1,5 @@
-/* teacher_loss.c - the comparison of a model with its teacher: the teacher's last hidden states, and the loss terms
- * that need no logits. Sums are in double, in row order. */
+/* teacher_loss.c - compares a model with its teacher: the teacher's last hidden states, and the loss terms that need no
+ * logits. Sums are double, in row order. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -19,8 +19,8 @@ static mha_status check_weights(const mha_model_distill *d, mha_error *err)
         if (!(value[n] >= 0 && isfinite(value[n])))
             return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: %s must be 0 or more (got %g)", name[n], value[n]);
     if (!(d->temperature >= MHA__COOLEST && d->temperature <= MHA__HOTTEST))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: temperature must be in [%g, %g] (got %g)", MHA__COOLEST,
-                         MHA__HOTTEST, d->temperature);
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: temperature must be from %g to %g (got %g)",
+                         MHA__COOLEST, MHA__HOTTEST, d->temperature);
     if (d->pool != MHA_POOL_MEAN && d->pool != MHA_POOL_CLS)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: pool must be a value of mha_pool (got %d)",
                          (int)d->pool);
@@ -36,13 +36,11 @@ static mha_status check_pair(const mha_model *m, const mha_model *teacher, const
         return mha__fail(err, MHA_ERR_ARG, "vocabulary of the teacher must have %lld tokens (got %lld)",
                          (long long)own->vocab, (long long)other->vocab);
     if ((d->hidden != 0 || d->text != 0) && other->hidden != own->hidden)
-        return mha__fail(err, MHA_ERR_ARG,
-                         "hidden_size of the teacher must be %lld to compare hidden states or texts (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "hidden_size of the teacher must be %lld with hidden or text (got %lld)",
                          (long long)own->hidden, (long long)other->hidden);
     if (d->logits == 0) return MHA_OK;
     if (!teacher->lm_head)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "teacher must have logits to compare labels; hidden and text need none");
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "teacher must have logits unless the weight of logits is 0");
     if (teacher->info.causal == m->info.causal) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "teacher must be %s like the model (got %s)",
                      m->info.causal ? "a decoder" : "an encoder", teacher->info.causal ? "a decoder" : "an encoder");
@@ -52,7 +50,9 @@ mha_status mha__distill_read(const mha_model *m, const mha_model *teacher, mha_m
 {
     const bool given = d->labels != 0 || d->logits != 0 || d->hidden != 0 || d->text != 0;
     if (!teacher && (given || d->temperature != 0))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: teacher must not be NULL with weights of its losses");
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "mha_model_distill: teacher must not be NULL with labels, logits, hidden, text or temperature");
     if (!teacher)
         *d = (mha_model_distill){.labels = 1};
     else if (!given && m->lm_head && teacher->lm_head)
@@ -72,7 +72,7 @@ mha_status mha__teacher_run(const mha_model *teacher, const mha_model_input *inp
     mha_model_input in;
     const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
     MHA__TRY(mha__options_read(&in, sizeof in, input, "mha_model_input", err));
-    in.gates = NULL; /* they apply to the heads of the model, not of the teacher */
+    in.gates = NULL; /* these fields refer to heads of the model, not of the teacher */
     return mha_model_forward(teacher, &in, &output, err);
 }
 
@@ -162,7 +162,7 @@ static double apart(int64_t width, const double *u, double *v, double *along)
     return square / 2;
 }
 
-/* `room` [2, E]. */
+/* `room` is scratch [2, E]. */
 static double compare_text(mha_model_grads *g, const mha__teaching *t, int64_t text, bool learn, double *room)
 {
     const int64_t width = g->model->config.hidden;

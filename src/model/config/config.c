@@ -1,4 +1,4 @@
-/* config.c - reads config.json, and is the only place that validates it.
+/* config.c - reads and validates config.json; no other code validates dimensions.
  *
  * The table of a family lists the keys, their valid values and their defaults. Unknown keys are ignored, including
  * keys that name code to execute. The spellings of transformers 4.x and 5.x use the same table. */
@@ -82,8 +82,8 @@ static mha_status check_only(const mha__json_obj *root, const mha__config_key *k
     }
 }
 
-/* Reads the index of a row of the vocabulary, whose size is known. An index outside of it is kept: transformers opens
- * such checkpoints too. */
+/* Reads the index of a row of the vocabulary, whose size is known. An index outside the vocabulary is accepted, as in
+ * transformers. */
 static mha_status read_row(const mha__json_obj *root, const mha__config_key *key, int64_t vocab, int64_t *row,
                            mha_error *err)
 {
@@ -112,7 +112,7 @@ static mha_status read_key(const mha__json_obj *root, const mha__config_key *key
         return mha__json_int(root, key->key, MHA__OPTIONAL, 0, key->max, field, err);
     case MHA__KEY_ROW:
         return read_row(root, key, config->vocab, field, err);
-    case MHA__KEY_POSITIVE: /* the value is used as a float */
+    case MHA__KEY_POSITIVE: /* checked as a float, which is the type in use */
     case MHA__KEY_POSITIVE_OR_OFF:
         *(double *)field = initial;
         return mha__json_number(root, key->key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, field, err);
@@ -130,7 +130,7 @@ static mha_status read_key(const mha__json_obj *root, const mha__config_key *key
     }
 }
 
-/* ---- the whole config ---- */
+/* ---- the config ---- */
 
 static mha_status find_family(const mha__json_obj *root, const mha__family **family, mha_error *err)
 {
@@ -144,7 +144,7 @@ static mha_status find_family(const mha__json_obj *root, const mha__family **fam
                      mha__quote(&(mha__quoted){0}, type, strlen(type)), names);
 }
 
-/* Computes the number of tokens that the position table serves, and its rows. */
+/* Computes the rows of the position table, and the number of tokens that it supports. */
 static mha_status derive_positions(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     const mha__position_rule rule = c->family->position_rule;
@@ -167,11 +167,11 @@ static mha_status derive_scales(const mha__json_obj *root, mha__config *c, mha_e
     c->embed_scale = c->family->embed_scaled ? sqrtf((float)c->hidden) : (float)embed;
     c->logit_scale = (float)scale;
     if (scale >= FLT_MIN && scale <= FLT_MAX) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: logits_scaling must be a number whose inverse is a float (got %g)",
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: logits_scaling must have an inverse in the range of float (got %g)",
                      root->file, divisor);
 }
 
-/* Checks that the family can have different head counts in its layers, where the config asks for them. */
+/* Checks that the family supports different head counts per layer, if the config has them. */
 static mha_status check_heads(const mha__json_obj *root, const mha__config *c, mha_error *err)
 {
     const mha__family *f = c->family;
@@ -208,16 +208,15 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
                          (long long)c->heads, (long long)c->kv_heads);
     if (c->head_dim > MHA_HEAD_DIM_MAX)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "%s: a head is %lld wide (hidden_size %lld, num_attention_heads %lld); %d is the maximum",
-                         root->file, (long long)c->head_dim, (long long)c->hidden, (long long)c->heads,
-                         MHA_HEAD_DIM_MAX);
+                         "%s: head_dim must be at most %d (got %lld; hidden_size %lld, num_attention_heads %lld)",
+                         root->file, MHA_HEAD_DIM_MAX, (long long)c->head_dim, (long long)c->hidden,
+                         (long long)c->heads);
     c->final_normed = c->pre_norm && !c->no_final_norm;
     if (c->family->exact_head) c->head_activation = MHA_ACT_GELU;
     if (!c->head_activation) c->head_activation = c->activation;
     if (c->embed_width && c->embed_width != c->hidden)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "%s: word_embed_proj_dim is %lld; only hidden_size = %lld is supported", root->file,
-                         (long long)c->embed_width, (long long)c->hidden);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: word_embed_proj_dim must be hidden_size = %lld (got %lld)",
+                         root->file, (long long)c->hidden, (long long)c->embed_width);
     if (c->buckets && c->buckets < MHA__RELATIVE_BUCKETS)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: relative_attention_num_buckets must be at least %d (got %lld)",
                          root->file, MHA__RELATIVE_BUCKETS, (long long)c->buckets);
@@ -246,7 +245,7 @@ mha__layer_widths mha__config_widths(const mha__config *c, int64_t layer)
     return w;
 }
 
-/* Finds a key under the name that the file uses for it. */
+/* Finds a key under any of its names. */
 static mha_status find_key(const mha__json_obj *root, const mha__family *family, const mha__config_key *key,
                            mha__config_key *found, mha_error *err)
 {
@@ -257,7 +256,7 @@ static mha_status find_key(const mha__json_obj *root, const mha__family *family,
         found->key = alias;
         if (mha__json_has(root, key->key) &&
             !mha__json_equal(mha__json_get(root->json, key->key), mha__json_get(root->json, alias)))
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s and %s, two names of the same key, must be equal", root->file,
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s and %s, names of the same key, must be equal", root->file,
                              key->key, alias);
     }
     return MHA_OK;

@@ -1,5 +1,5 @@
-/* config.h - the validated content of config.json. Code after this header neither reads JSON nor validates a dimension
- * again. */
+/* config.h - the validated content of config.json. Code that uses this header neither reads JSON nor validates
+ * dimensions again. */
 #ifndef MHA_MODEL_CONFIG_CONFIG_H
 #define MHA_MODEL_CONFIG_CONFIG_H
 
@@ -10,16 +10,17 @@
 
 struct mha__family;
 
-enum { MHA__RELATIVE_BUCKETS = 32 }; /* rows that the rule of MPNet uses; a table may have more */
+enum { MHA__RELATIVE_BUCKETS = 32 }; /* rows that MPNet's rule uses; a table may have more */
 enum { MHA__EOS = 64 };              /* maximum number of end-of-text tokens; a longer list is rejected */
 
 /* How a layer selects heads for each text. */
 typedef struct mha__layer_choice {
     mha_choice of;
     mha_selection selection;
-    int64_t top_k;                     /* for MHA_CHOICE_EXPERTS */
-    double prune_ratio;                /* for MHA_CHOICE_HEADS */
-    int64_t options[MHA_HEAD_OPTIONS]; /* for MHA_CHOICE_OPTIONS: [option_count], and the width of the scored vector */
+    int64_t top_k;                     /* number of experts, with MHA_CHOICE_EXPERTS */
+    double prune_ratio;                /* fraction of heads to prune, with MHA_CHOICE_HEADS */
+    int64_t options[MHA_HEAD_OPTIONS]; /* with MHA_CHOICE_OPTIONS: [option_count] head counts, and the width of the
+                                        * scored vector */
     int64_t option_count, width;
 } mha__layer_choice;
 
@@ -29,7 +30,7 @@ typedef struct mha__layer_attention {
     double scale;   /* scale of scores; 0 = 1 / sqrt(head_dim) */
     double softcap; /* cap of scores; 0 = off */
     bool turned;    /* q and k are rotated (RoPE) */
-    bool local;     /* by the rotation of sliding layers */
+    bool local;     /* rotation is that of sliding layers (local_rope) */
     bool normed;    /* q and k are normalized per head */
     bool alibi;
     mha__layer_choice choice;
@@ -40,61 +41,61 @@ typedef struct mha__layer_attention {
 typedef struct mha__config {
     const struct mha__family *family;
     int64_t vocab, max_positions, type_vocab;
-    int64_t embed_width;   /* of the word embeddings, where a family has a key for it; 0 = hidden */
+    int64_t embed_width;   /* width of the word embeddings, if the family has a key for it; 0 = hidden */
     int64_t buckets;       /* rows of the table of relative positions; 0 = none */
-    int64_t position_rows; /* of the position table, >= max_positions */
-    int64_t padding;       /* row of the word embeddings that gets no gradient as an input (nn.Embedding's padding_idx);
-                        none if -1 or outside the table */
+    int64_t position_rows; /* rows of the position table, >= max_positions */
+    int64_t padding;       /* row of the word embeddings that gets no gradient from inputs (nn.Embedding's padding_idx);
+                            * -1 or outside the table = none */
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate;
-    int64_t original_heads; /* head count of the unpruned model, >= heads; the numbers in "mha.heads" are below it */
-    int32_t layer_heads[MHA__LAYERS], layer_kv_heads[MHA__LAYERS]; /* fewer than heads, kv_heads in pruned layers */
-    /* Head counts of the tensors of a layer; the operator and the cache read layer_kv_heads, their least common
-     * multiple. */
+    int64_t original_heads; /* head count of the unpruned model, >= heads; limit of the numbers in "mha.heads" */
+    int32_t layer_heads[MHA__LAYERS], layer_kv_heads[MHA__LAYERS]; /* in pruned layers below heads and kv_heads */
+    /* Head counts of k and v in the tensors of a layer; the operator and the cache use their least common multiple,
+     * layer_kv_heads. */
     int32_t layer_k_heads[MHA__LAYERS], layer_v_heads[MHA__LAYERS];
-    bool unturned[MHA__LAYERS];       /* layer that does not rotate, unless it has a setting of its own */
-    bool attention_only[MHA__LAYERS]; /* layer without feed-forward part and without the norms around it */
+    bool unturned[MHA__LAYERS];       /* layer without rotation, unless "mha.attention" sets it */
+    bool attention_only[MHA__LAYERS]; /* layer without feed-forward and its norms */
     double eps;
-    mha_activation activation, head_activation; /* of feed-forward; before the output matrix */
+    mha_activation activation, head_activation; /* activation of feed-forward; activation before the output matrix */
     bool pre_norm, parallel, no_final_norm, final_normed;
     bool attn_bias, mlp_bias;         /* biases of the projections, in families where they are optional */
     bool tied;                        /* the output matrix is the word embeddings */
-    bool scaled, inverse_layer_scale; /* GPT-2: scores are divided by sqrt(head_dim); and by layer + 1 */
-    double query_scalar;              /* Gemma-2: scores are divided by its square root instead; 0 = head_dim */
-    double softcap, logit_cap;        /* cap of scores, unless a layer has its own, and of logits; 0 = off */
-    double attention_multiplier;      /* Granite: scale of scores; 0 = as above */
-    double embed_multiplier, residual_multiplier, logit_divisor, logit_multiplier; /* 0 = 1 */
+    bool scaled, inverse_layer_scale; /* GPT-2: scores are divided by sqrt(head_dim); by layer + 1 */
+    double query_scalar;              /* Gemma-2: scores are divided by the square root of this; 0 = head_dim */
+    double softcap, logit_cap;        /* cap of scores (default of layers); cap of logits; 0 = off */
+    double attention_multiplier;      /* Granite: scale of scores; 0 = use query_scalar */
+    double embed_multiplier, residual_multiplier, logit_divisor, logit_multiplier; /* 0 = the factor is 1 */
     float embed_scale, logit_scale; /* factors of embeddings and logits, from the keys above */
-    mha_rope_options rope;          /* head_dim 0 = no rotation; points to the lists below */
-    mha_rope_options local_rope;    /* of sliding layers, where these differ; likewise without lists */
-    double short_by[MHA_HEAD_DIM_MAX / 2], long_by[MHA_HEAD_DIM_MAX / 2]; /* [rotary_dim / 2] */
+    mha_rope_options rope;          /* rotation; head_dim 0 = none; points to short_by and long_by */
+    mha_rope_options local_rope;    /* rotation of sliding layers, if it differs; without lists */
+    double short_by[MHA_HEAD_DIM_MAX / 2], long_by[MHA_HEAD_DIM_MAX / 2]; /* [rotary_dim / 2] factors of longrope */
     int64_t window;                                                       /* window of sliding layers */
-    int64_t local_keys;  /* ModernBERT: keys of a sliding layer on both sides together, from which `window` follows */
+    int64_t local_keys;  /* ModernBERT: keys of a sliding layer on both sides together; determines `window` */
     bool windowed;       /* the window is in use */
     int64_t full_layers; /* Qwen: leading layers without a window */
-    int64_t window_pattern, rope_interval; /* every n-th layer is full; does not rotate */
+    int64_t window_pattern, rope_interval; /* every n-th layer has no window; no rotation */
     mha__layer_attention attention[MHA__LAYERS];
-    const char *own_key;   /* key that only this project supports and that changes what layers compute; or NULL */
+    const char *own_key;   /* key of this project that changes what layers compute; NULL = none */
     int32_t eos[MHA__EOS]; /* end-of-text tokens */
     int64_t eos_count;
 } mha__config;
 
-/* Type and range of a key of config.json. null counts as absent, and an absent key takes the default. */
+/* Type and range of a key in config.json. A key that is null counts as absent, and an absent key takes its default. */
 typedef enum mha__key_kind {
-    MHA__KEY_DIM,             /* integer in 1..max, to an int64_t; required if it has no default */
-    MHA__KEY_MAYBE_DIM,       /* the same, but the default may be 0 */
-    MHA__KEY_DIM_OR_OFF,      /* the same, but null is 0, not the default */
-    MHA__KEY_COUNT,           /* integer in 0..max, to an int64_t */
-    MHA__KEY_ROW,             /* integer, to an int64_t: row of embeddings, negative from their end; null = -1 = none */
-    MHA__KEY_POSITIVE,        /* finite number > 0, to a double */
-    MHA__KEY_POSITIVE_OR_OFF, /* finite number > 0, to a double; null is 0 */
-    MHA__KEY_FIXED,           /* no key: a double that is always `initial` */
-    MHA__KEY_BOOL,            /* to a bool; the default is `initial` */
-    MHA__KEY_ACTIVATION,      /* name of an activation, to an mha_activation; the default is `text` */
-    MHA__KEY_ACTIVATION_IF,   /* the same without a default: an absent key leaves the field unchanged */
+    MHA__KEY_DIM,             /* integer in 1..max, stored as int64_t; required if it has no default */
+    MHA__KEY_MAYBE_DIM,       /* like DIM, but the default may be 0 */
+    MHA__KEY_DIM_OR_OFF,      /* like DIM, but null is 0, not the default */
+    MHA__KEY_COUNT,           /* integer in 0..max, stored as int64_t */
+    MHA__KEY_ROW,             /* row of the embeddings, stored as int64_t; negative = from the end; null = -1 = none */
+    MHA__KEY_POSITIVE,        /* finite number > 0, stored as double */
+    MHA__KEY_POSITIVE_OR_OFF, /* finite number > 0, stored as double; null is 0 */
+    MHA__KEY_FIXED,           /* not a key: a double that is always `initial` */
+    MHA__KEY_BOOL,            /* bool; the default is `initial` */
+    MHA__KEY_ACTIVATION,      /* name of an activation, stored as mha_activation; the default is `text` */
+    MHA__KEY_ACTIVATION_IF,   /* like ACTIVATION, but an absent key does not change the field */
     MHA__KEY_ONLY_TEXT,       /* `text` is the only supported value */
     MHA__KEY_ONLY_FALSE,      /* false is the only supported value */
-    MHA__KEY_ONLY_TRUE,       /* true is the only supported value, or absence, but not null */
-    MHA__KEY_ONLY_EMPTY       /* an empty object is the only supported value, or absence */
+    MHA__KEY_ONLY_TRUE,       /* must be true or absent; null is rejected */
+    MHA__KEY_ONLY_EMPTY       /* must be an empty object or absent */
 } mha__key_kind;
 
 typedef struct mha__config_key {
@@ -108,9 +109,9 @@ typedef struct mha__config_key {
 
 /* Dimensions of tensors that differ between layers. */
 typedef struct mha__layer_widths {
-    int64_t q, k, v, qkv;   /* rows of the projections: query, key and value heads, and all of these */
+    int64_t q, k, v, qkv;   /* rows of the projections of q, k and v, and of all three */
     int64_t gate_up;        /* rows of gate and up in one tensor */
-    int64_t scores, scored; /* of a layer that selects heads: number of scores, and width of the scored vector */
+    int64_t scores, scored; /* layer that selects heads: number of scores, and width of the scored vector */
 } mha__layer_widths;
 
 mha__layer_widths mha__config_widths(const mha__config *config, int64_t layer);
@@ -119,9 +120,9 @@ int64_t mha__config_choosing(const mha__config *config);
 /* Returns the number of heads of a layer that each text uses: all, if the layer does not select. */
 int64_t mha__config_kept(const mha__config *config, int64_t layer);
 
-/* Reads and validates `folder`/config.json, or the text `given` instead (NULL = none). *text (free with mha__free)
- * gets its content, NUL-terminated, without a byte order mark. Errors: MHA_ERR_FORMAT for an invalid value,
- * MHA_ERR_UNSUPPORTED for an unsupported one; both name key and value, and the folder if there is one. */
+/* Reads and validates `folder`/config.json, or the text `given` if it is not NULL. Stores the content in *text (free
+ * with mha__free), NUL-terminated, without a byte order mark. Errors: MHA_ERR_FORMAT for an invalid value,
+ * MHA_ERR_UNSUPPORTED for an unsupported one; both name the key, its value and the folder, if any. */
 mha_status mha__config_read(mha_ctx *ctx, const char *folder, const char *given, mha__config *config, char **text,
                             mha_error *err);
 

@@ -1,5 +1,5 @@
-/* config_eos.c - the tokens that end a text: from generation_config.json, else config.json, else the family's
- * default. */
+/* config_eos.c - reads the end-of-text tokens from generation_config.json, else from config.json, else uses the
+ * family's default. */
 #include "base/error.h"
 #include "io/files/input_file.h"
 #include "model/config/config_layers.h"
@@ -8,7 +8,7 @@
 #define FILE_NAME "generation_config.json"
 #define KEY "eos_token_id"
 
-/* Returns false if the value is not a token. */
+/* Adds a token; returns false if the value is not a token. */
 static bool add(const mha__json *value, mha__config *c)
 {
     const int64_t id = mha__json_as_int(value);
@@ -26,10 +26,10 @@ static mha_status take(const mha__json_obj *o, mha__config *c, bool *found, mha_
     if (!mha__json_is(value, MHA__JSON_ARRAY))
         return add(value, c) ? MHA_OK : mha__json_refuse(o, KEY, "a token or a list of tokens", err);
     if (mha__json_size(value) > MHA__EOS)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s: %zu tokens; the maximum is %d", o->file, KEY,
-                         mha__json_size(value), MHA__EOS);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s must have at most %d tokens (got %zu)", o->file, KEY,
+                         MHA__EOS, mha__json_size(value));
     for (size_t i = 0; i < mha__json_size(value); i++)
-        if (!add(mha__json_item(value, i), c)) return mha__json_refuse_item(o, KEY, i, "a token, 0 or more", err);
+        if (!add(mha__json_item(value, i), c)) return mha__json_refuse_item(o, KEY, i, "a token id of at least 0", err);
     return MHA_OK;
 }
 

@@ -1,4 +1,5 @@
-/* config_layers.c - heads, windows and rotation layer by layer, in the spellings of transformers 4.x and 5.x. */
+/* config_layers.c - reads the heads, windows and rotation of each layer, in the key names of transformers 4.x and
+ * 5.x. */
 #include "model/config/config_layers.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -16,7 +17,8 @@ mha_status mha__config_count(const mha__json_obj *o, const char *key, const mha_
 
 /* ---- layers without rotation ---- */
 
-/* Reads which layers rotate: 1 in no_rope_layers, or all but every no_rope_layer_interval-th. */
+/* Reads which layers have rotation: 1 in no_rope_layers; without that key, all layers except every
+ * no_rope_layer_interval-th. */
 mha_status mha__config_turned(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     static const char *const key = "no_rope_layers";
@@ -55,15 +57,15 @@ static mha_status read_any_order(const mha__json_obj *root, const mha__json *lis
         seen[head / 8] |= (uint8_t)(1u << (head % 8));
     }
     if (mha__json_size(list) == 0)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld] must hold a head (got an empty array)", root->file,
-                         (long long)layer);
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld] must have at least one head (got an empty array)",
+                         root->file, (long long)layer);
     c->layer_heads[layer] = (int32_t)mha__json_size(list);
     return MHA_OK;
 }
 
-/* Reads the head list of one layer: ascending, and in whole groups, because the operator assigns the same number of
- * query heads to every key head. With "mha.kv_heads", groups follow the order of the list, which may then be arbitrary.
- */
+/* Reads the head list of one layer: ascending and in whole groups, because the operator requires the same number of
+ * query heads for every key head. With "mha.kv_heads", groups follow the order of the list, which may then be
+ * arbitrary. */
 static mha_status read_heads(const mha__json_obj *root, const mha__json *list, int64_t layer, mha__config *c,
                              mha_error *err)
 {
@@ -80,7 +82,7 @@ static mha_status read_heads(const mha__json_obj *root, const mha__json *list, i
     }
     if (count == 0 || count % group)
         return mha__fail(err, MHA_ERR_FORMAT,
-                         "%s: mha.heads[%lld] must hold whole groups of %lld heads (got %lld heads)", root->file,
+                         "%s: mha.heads[%lld] must have whole groups of %lld heads (got %lld heads)", root->file,
                          (long long)layer, (long long)group, (long long)count);
     c->layer_heads[layer] = (int32_t)count;
     c->layer_kv_heads[layer] = (int32_t)(count / group);
@@ -125,8 +127,8 @@ static mha_status read_shared(const mha__json_obj *root, mha__config *c, mha_err
     return MHA_OK;
 }
 
-/* If all layers of a pruned model have the same shape, num_attention_heads is the number of remaining heads, and this
- * key the original number. */
+/* Reads the original number of heads. If all layers of a pruned model have the same shape, num_attention_heads is the
+ * number of remaining heads. */
 static mha_status read_original(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     static const char *const key = "mha.original_heads";
@@ -145,7 +147,7 @@ static mha_status check_list(const mha__json_obj *root, const mha__json *list, i
         return mha__json_refuse_item(root, "mha.heads", (size_t)layer, "a list of heads", err);
     if ((int64_t)mha__json_size(list) <= c->heads) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT,
-                     "%s: mha.heads[%lld] must hold at most num_attention_heads = %lld heads (got %zu)", root->file,
+                     "%s: mha.heads[%lld] must have at most num_attention_heads = %lld heads (got %zu)", root->file,
                      (long long)layer, (long long)c->heads, mha__json_size(list));
 }
 
@@ -156,7 +158,7 @@ mha_status mha__config_heads(const mha__json_obj *root, mha__config *c, mha_erro
     MHA__TRY(mha__json_array(root, "mha.heads", MHA__OPTIONAL, &lists, err));
     if (lists) MHA__TRY(mha__config_count(root, "mha.heads", lists, c->layers, "one list per layer", err));
     if (!lists && c->original_heads != c->heads)
-        return mha__json_refuse(root, "mha.original_heads", "\"mha.heads\" beside it", err);
+        return mha__json_refuse(root, "mha.original_heads", "absent without \"mha.heads\"", err);
     for (int64_t layer = 0; layer < c->layers; layer++) {
         const mha__json *list = mha__json_item(lists, (size_t)layer);
         c->layer_heads[layer] = (int32_t)c->heads;

@@ -1,5 +1,5 @@
-/* config_layers.h - settings that span several config keys: rotation, heads, window and parts of each layer, and the
- * end-of-text tokens. */
+/* config_layers.h - settings that depend on several config keys: rotation, heads, window and parts of each layer, and
+ * the end-of-text tokens. */
 #ifndef MHA_MODEL_CONFIG_CONFIG_LAYERS_H
 #define MHA_MODEL_CONFIG_CONFIG_LAYERS_H
 
@@ -10,14 +10,14 @@
  * must be set. */
 mha_status mha__config_rope(const mha__json_obj *root, mha__config *config, mha_error *err);
 
-/* Fills the head counts of each layer: from "mha.heads", the kept original heads of each layer, or all heads; and the
- * numbers of key and value heads from "mha.kv_heads". */
+/* Fills the head counts of each layer: query heads from "mha.heads", the list of original heads that each layer keeps
+ * (default: all), and key and value heads from "mha.kv_heads". */
 mha_status mha__config_heads(const mha__json_obj *root, mha__config *config, mha_error *err);
 
 /* Fills config->unturned, the layers without rotation. */
 mha_status mha__config_turned(const mha__json_obj *root, mha__config *config, mha_error *err);
 
-/* Fills the windows of config->attention from layer_types, or by the family's rule. */
+/* Fills the windows of config->attention from layer_types or, if absent, by the family's rule. */
 mha_status mha__config_windows(const mha__json_obj *root, mha__config *config, mha_error *err);
 
 /* Fills config->attention from the family's keys (windows must be set), then overrides it from "mha.attention". */

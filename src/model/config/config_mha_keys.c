@@ -1,5 +1,5 @@
-/* config_mha_keys.c - the keys of config.json that are specific to this project: the parts of each layer, and how its
- * attention differs from the family's. */
+/* config_mha_keys.c - reads the config.json keys of this project: the parts of each layer, and the attention options
+ * that differ from the family's. */
 #include "base/error.h"
 #include "io/json/json.h"
 #include "model/config/config_layers.h"
@@ -47,7 +47,7 @@ static mha_status read_entry(const mha__json_obj *entry, mha__config *c, int64_t
     mha__layer_attention *a = &c->attention[layer];
     MHA__TRY(mha__json_only(entry, keys,
                             "adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, rotary, scale, softcap and "
-                            "window, and for head counts mha.heads and mha.kv_heads",
+                            "window; head counts are in mha.heads and mha.kv_heads",
                             err));
     if (mha__json_is(mha__json_get(entry->json, "window"), MHA__JSON_NULL)) a->window = 0;
     MHA__TRY(mha__json_dim(entry, "window", MHA__OPTIONAL, MHA__DIM, &a->window, err));
@@ -59,7 +59,7 @@ static mha_status read_entry(const mha__json_obj *entry, mha__config *c, int64_t
     return mha__config_choice(entry, c, layer, err);
 }
 
-/* 0 = 1 / sqrt(head_dim). */
+/* Returns the default scale of scores; 0 = 1 / sqrt(head_dim). */
 static double scale_of(const mha__config *c, int64_t layer)
 {
     if (c->attention_multiplier != 0) return c->attention_multiplier;

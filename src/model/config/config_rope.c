@@ -1,4 +1,4 @@
-/* config_rope.c - rotation of q and k, in the spellings of transformers 4.x and 5.x. */
+/* config_rope.c - reads the rotation of q and k, in the key names of transformers 4.x and 5.x. */
 #include "base/error.h"
 #include "model/config/config_layers.h"
 #include "model/config/family.h"
@@ -17,7 +17,7 @@ static mha_status read_kind(const mha__json_obj *rope, mha_rope_kind *kind, mha_
 {
     const char *name = "default";
     *kind = MHA_ROPE_DEFAULT;
-    MHA__TRY(mha__json_string(rope, "type", MHA__OPTIONAL, &name, NULL, err)); /* the older spelling */
+    MHA__TRY(mha__json_string(rope, "type", MHA__OPTIONAL, &name, NULL, err)); /* the name of older versions */
     MHA__TRY(mha__json_string(rope, "rope_type", MHA__OPTIONAL, &name, NULL, err));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].name, name) == 0) {
@@ -56,13 +56,12 @@ static mha_status read_factor(const mha__json_obj *rope, mha_rope_options *o, mh
     return mha__json_number(rope, "factor", need, 1, FLT_MAX, &o->factor, err);
 }
 
-/* Checks the frequency factors of LLaMA 3, which scales between two wavelengths. 0 stands for absence, which means 1
- * and 4. */
+/* Checks the frequency factors of LLaMA 3, which bound the scaled wavelengths. 0 = absent; the defaults are 1 and 4. */
 static mha_status check_band(const mha__json_obj *rope, const mha_rope_options *o, mha_error *err)
 {
     const double low = o->low_freq != 0 ? o->low_freq : 1, high = o->high_freq != 0 ? o->high_freq : 4;
     if (o->kind != MHA_ROPE_LLAMA3 || low < high) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.low_freq_factor must be below high_freq_factor %g (got %g)",
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.low_freq_factor must be below high_freq_factor = %g (got %g)",
                      rope->file, rope->where, high, low);
 }
 
@@ -75,7 +74,8 @@ static mha_status read_scaling(const mha__json_obj *root, const mha__json_obj *r
     o->max_positions = o->original_positions = c->max_positions;
     MHA__TRY(read_factor(rope, o, err));
     MHA__TRY(mha__json_dim(rope, original, MHA__OPTIONAL, MHA__DIM, &o->original_positions, err));
-    MHA__TRY(mha__json_dim(root, original, MHA__OPTIONAL, MHA__DIM, &o->original_positions, err)); /* this key wins */
+    /* the top-level key takes precedence */
+    MHA__TRY(mha__json_dim(root, original, MHA__OPTIONAL, MHA__DIM, &o->original_positions, err));
     MHA__TRY(positive(rope, "low_freq_factor", &o->low_freq, err));
     MHA__TRY(positive(rope, "high_freq_factor", &o->high_freq, err));
     MHA__TRY(check_band(rope, o, err));
@@ -107,23 +107,22 @@ static mha_status read_part(const mha__json_obj *root, const mha__json_obj *rope
     MHA__TRY(mha__json_number(rope, "partial_rotary_factor", MHA__OPTIONAL, 0, 1, &part, err));
     if (f->rotary_part == 0 && part != 1 && o->kind != MHA_ROPE_DEFAULT)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "%s: partial_rotary_factor is %g with a scaled rotation; models of type %s rotate whole heads",
-                         root->file, part, f->name);
-    o->rotary_dim = c->head_dim; /* transformers ignores the factor of unscaled rotation in other families */
+                         "%s: partial_rotary_factor must be 1 with scaled rotation in a model of type %s (got %g)",
+                         root->file, f->name, part);
+    o->rotary_dim = c->head_dim; /* as in transformers, other families ignore the factor of unscaled rotation */
     if (f->rotary_part != 0) o->rotary_dim = (int64_t)((double)c->head_dim * part);
     if (o->rotary_dim >= 2 && o->rotary_dim % 2 == 0) return MHA_OK;
     if (f->rotary_part == 0)
         return mha__fail(
             err, MHA_ERR_FORMAT,
-            "%s: a head is %lld wide (head_dim, or hidden_size / num_attention_heads); rotation requires an "
-            "even width",
-            root->file, (long long)c->head_dim);
+            "%s: head_dim must be even for rotation (got %lld; default: hidden_size / num_attention_heads)", root->file,
+            (long long)c->head_dim);
     return mha__fail(err, MHA_ERR_FORMAT,
                      "%s: partial_rotary_factor must select an even number of the %lld dimensions of a head (got %g)",
                      root->file, (long long)c->head_dim, part);
 }
 
-/* Reads one rotation from `rope`, which may be the whole config; `key` is the older name of its base, or NULL. */
+/* Reads one rotation from `rope`, which may be the whole config; `key` is the older name of rope_theta, or NULL. */
 static mha_status read_rotation(const mha__json_obj *root, const mha__json_obj *rope, const char *key, double theta,
                                 mha__config *c, mha_rope_options *o, mha_error *err)
 {
@@ -140,8 +139,8 @@ static mha_status read_rotation(const mha__json_obj *root, const mha__json_obj *
     return mha__fail(err, MHA_ERR_FORMAT, "%s: rotary embedding: %s", root->file, why.message);
 }
 
-/* Reads the rotations of full and of sliding layers: an object for each (5.x), or keys of their own (4.x), where a
- * scaling belongs to the full layers. */
+/* Reads the rotations of full and of sliding layers: one object per layer type (5.x), or separate keys (4.x), where
+ * scaling only applies to full layers. */
 static mha_status read_two(const mha__json_obj *root, const mha__json_obj *rope, mha__config *c, mha_error *err)
 {
     static const mha__json_obj nothing = {0};
@@ -171,15 +170,14 @@ mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error
     MHA__TRY(mha__json_object(root, "rope_scaling", MHA__OPTIONAL, &rope, err));
     if (rope.json && mha__json_has(root, "rope_parameters") &&
         !mha__json_equal(rope.json, mha__json_get(root->json, "rope_parameters")))
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: rope_scaling and rope_parameters are both given, and differ",
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: rope_scaling and rope_parameters must be equal if both are given",
                          root->file);
     if (mha__json_has(root, "rope_parameters"))
         MHA__TRY(mha__json_object(root, "rope_parameters", MHA__OPTIONAL, &rope, err));
     if (!rope.json) rope = *root; /* 4.x without scaling: rope_theta is a top-level key */
     if (f->local_theta != 0) return read_two(root, &rope, c, err);
     if (mha__json_has(&rope, "full_attention") || mha__json_has(&rope, "sliding_attention"))
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s for each kind of layer are not supported", root->file,
-                         rope.where);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s must not be given per layer type", root->file, rope.where);
     return read_rotation(root, &rope, f->theta_key ? f->theta_key : "rope_theta", f->theta != 0 ? f->theta : 10000, c,
                          &c->rope, err);
 }

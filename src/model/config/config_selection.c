@@ -1,5 +1,5 @@
-/* config_selection.c - layers that select heads for each text: the entries "moe_heads", "head_pruning" and
- * "adaptive_heads" of "mha.attention", with the names of variants.h. */
+/* config_selection.c - layers that select heads for each text: reads the entries "moe_heads", "head_pruning" and
+ * "adaptive_heads" of "mha.attention". Names are those of variants.h. */
 #include "base/error.h"
 #include "base/size.h"
 #include "model/config/config_layers.h"
@@ -12,17 +12,16 @@ static const char *const names[] = {
 
 static mha_status refuse_decoder(const mha__json_obj *entry, const char *key, const mha__config *c, mha_error *err)
 {
-    return mha__fail(
-        err, MHA_ERR_UNSUPPORTED,
-        "%s: %s.%s: heads are chosen by the mean of all tokens, which in a model of type %s would reveal later tokens; "
-        "only encoders (bert) support this",
-        entry->file, entry->where, key, c->family->name);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                     "%s: %s.%s must be absent in a decoder, where the mean token, which selects heads, would reveal "
+                     "later tokens (got model_type %s)",
+                     entry->file, entry->where, key, c->family->name);
 }
 
 static mha_status read_selection(const mha__json_obj *o, mha__layer_choice *c, mha_error *err)
 {
     static const char *const selections[] = {"hard", "soft", "straight_through", NULL};
-    int selection = MHA_SELECTION_SOFT; /* the published form (hard) has no gradient to train the selector */
+    int selection = MHA_SELECTION_SOFT; /* the default of the variants (hard) has no gradient to train the selector */
     MHA__TRY(mha__json_choice(o, "selection", MHA__OPTIONAL, selections, "\"hard\", \"soft\" or \"straight_through\"",
                               &selection, err));
     c->selection = (mha_selection)selection;
@@ -48,7 +47,7 @@ static mha_status read_pruning(const mha__json_obj *o, int64_t heads, mha__layer
     MHA__TRY(mha__json_only(o, keys, "prune_ratio and selection", err));
     MHA__TRY(mha__json_number(o, "prune_ratio", MHA__REQUIRED, 0, 1, &c->prune_ratio, err));
     if (left_of(heads, c->prune_ratio) < 1)
-        return mha__json_refuse(o, "prune_ratio", "a fraction that leaves at least one head", err);
+        return mha__json_refuse(o, "prune_ratio", "a fraction that keeps at least one head", err);
     return read_selection(o, c, err);
 }
 
@@ -61,13 +60,13 @@ static mha_status read_options(const mha__json_obj *o, int64_t columns, mha__lay
     MHA__TRY(mha__json_array(o, "head_options", MHA__REQUIRED, &list, err));
     c->option_count = (int64_t)mha__json_size(list);
     if (c->option_count < 1 || c->option_count > MHA_HEAD_OPTIONS)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.head_options must hold 1 to %d head counts (got %lld)", o->file,
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.head_options must have 1 to %d head counts (got %lld)", o->file,
                          o->where, MHA_HEAD_OPTIONS, (long long)c->option_count);
     for (size_t n = 0; n < (size_t)c->option_count; n++) {
         const mha__json *item = mha__json_item(list, n);
         const int64_t heads = mha__json_as_int(item);
         char want[128];
-        snprintf(want, sizeof want, "a head count that splits %lld columns into heads of width 1 to %d",
+        snprintf(want, sizeof want, "a head count that divides %lld columns into heads of width 1 to %d",
                  (long long)columns, MHA_HEAD_DIM_MAX);
         if (heads < 1 || columns % heads || columns / heads > MHA_HEAD_DIM_MAX)
             return mha__json_refuse_item(o, "head_options", n, want, err);
@@ -87,7 +86,7 @@ static mha_status read_one(const mha__json_obj *o, int64_t heads, int64_t head_d
     return read_options(o, heads * head_dim, choice, err);
 }
 
-/* Rejects per-head settings with adaptive_heads: if the head count varies, heads are only slices of the columns. */
+/* Rejects per-head settings with adaptive_heads: with a varying head count, a head is only a range of columns. */
 static mha_status check_split(const mha__json_obj *entry, const mha__config *c, int64_t layer, mha_error *err)
 {
     const mha__layer_attention *a = &c->attention[layer];
@@ -99,7 +98,8 @@ static mha_status check_split(const mha__json_obj *entry, const mha__config *c, 
                        : shares    ? "shared keys"
                                    : NULL;
     if (a->choice.of != MHA_CHOICE_OPTIONS || !what) return MHA_OK;
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s: adaptive_heads with %s", entry->file, entry->where, what);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s: adaptive_heads must not be combined with %s", entry->file,
+                     entry->where, what);
 }
 
 mha_status mha__config_choice(const mha__json_obj *entry, mha__config *c, int64_t layer, mha_error *err)
@@ -112,7 +112,7 @@ mha_status mha__config_choice(const mha__json_obj *entry, mha__config *c, int64_
         if (!o.json) continue;
         if (c->family->causal) return refuse_decoder(entry, names[of], c, err);
         if (choice->of)
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s: %s and %s exclude each other", entry->file, entry->where,
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s: %s and %s must not both be set", entry->file, entry->where,
                              names[of], names[choice->of]);
         snprintf(where, sizeof where, "%s.%s", entry->where, names[of]);
         o.where = where;

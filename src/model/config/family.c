@@ -1,6 +1,6 @@
-/* family.c - the list of model families. Each family_*.c has the tables of families that resemble each other.
+/* family.c - the list of model families. Each family_*.c contains the tables of similar families.
  *
- * To add a family, add its keys, its parts and a row to the list of one of these files. */
+ * To add a family, add its keys, its parts and an entry in the list of one of these files. */
 #include "model/config/family_tables.h"
 #include <stdio.h>
 #include <string.h>

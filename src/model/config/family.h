@@ -1,11 +1,11 @@
-/* family.h - the differences between model families: config keys and tensor names, as tables without code. */
+/* family.h - describes a model family by tables of config keys and tensor names. */
 #ifndef MHA_MODEL_CONFIG_FAMILY_H
 #define MHA_MODEL_CONFIG_FAMILY_H
 
 #include "model/config/config.h"
 #include <stdbool.h>
 
-/* The parts of a model. The first group exists once per model, the second once per layer. */
+/* The parts of a model. The first group exists once per model, the second in each layer. */
 typedef enum mha__role {
     MHA__WORDS,
     MHA__POSITIONS,
@@ -14,10 +14,10 @@ typedef enum mha__role {
     MHA__RELATIVE, /* biases of scores by relative position */
     MHA__POOLER,
     MHA__FINAL_NORM,
-    MHA__LM_DENSE, /* BERT: dense and norm before the output matrix */
+    MHA__LM_DENSE, /* BERT: dense layer and norm before the output matrix */
     MHA__LM_NORM,
     MHA__LM_BIAS,
-    MHA__LM_TIED_BIAS, /* alternative name if the two are one parameter */
+    MHA__LM_TIED_BIAS, /* alternative name if both biases are one parameter */
     MHA__LM_HEAD,
     MHA__QUERY,
     MHA__KEY,
@@ -25,7 +25,7 @@ typedef enum mha__role {
     MHA__QKV, /* or q, k and v in one tensor */
     MHA__QUERY_NORM,
     MHA__KEY_NORM,
-    MHA__HEAD_CHOICE, /* scores of heads, in layers that select heads; for options, the layer before the scores */
+    MHA__HEAD_CHOICE, /* head scores, in layers that select heads; with options, the layer before the scores */
     MHA__HEAD_CHOICE_HIDDEN,
     MHA__ATTN_OUT,
     MHA__ATTN_NORM,
@@ -49,7 +49,7 @@ typedef enum mha__part_kind {
     MHA__PART_NORM,       /* NAME.weight [rows], NAME.bias [rows]; or NAME.gamma, NAME.beta */
     MHA__PART_NORM_ONLY,  /* LayerNorm without a bias: NAME.weight [rows] */
     MHA__PART_RMS,        /* NAME.weight [rows] */
-    MHA__PART_RMS_1,      /* the same, stored as the difference from 1 */
+    MHA__PART_RMS_1,      /* NAME.weight [rows], stored as the difference from 1 */
     MHA__PART_VECTOR      /* NAME [rows] */
 } mha__part_kind;
 
@@ -58,62 +58,62 @@ typedef enum mha__part_kind {
 #define MHA__PART_WIDTH(name) (sizeof(mha__config) + offsetof(mha__layer_widths, name))
 
 typedef struct mha__part {
-    const char *name; /* without prefix, layer and suffix; a name with a leading "/" takes no prefix */
+    const char *name; /* name without prefix, layer and suffix; a leading "/" = no prefix */
     mha__part_kind kind;
     size_t rows, columns; /* offsets of int64_t in mha__config, or MHA__PART_WIDTH per layer */
     bool optional;
     size_t bias;    /* for PART_LINEAR: offset in mha__config of a bool, true if it has a bias; 0 = always */
     size_t only_if; /* offset in mha__config of a bool, true if the model has the part; 0 = always */
     bool not_first; /* the first layer lacks the part */
-    bool per_head;  /* of QKV: rows are q, k and v of the first head, then of the second ... (GPT-NeoX) */
+    bool per_head;  /* QKV: rows are q, k and v of the first head, then of the second ... (GPT-NeoX) */
 } mha__part;
 
-/* Layers with the window if layer_types is absent. */
+/* Which layers have the window if layer_types is absent. */
 typedef enum mha__window_rule {
     MHA__WINDOW_NONE = 0,
     MHA__WINDOW_ALL,
-    MHA__WINDOW_EVEN,     /* 0, 2, 4 ... */
-    MHA__WINDOW_LATER,    /* from max_window_layers on, if use_sliding_window is set */
+    MHA__WINDOW_EVEN,     /* layers 0, 2, 4 ... */
+    MHA__WINDOW_LATER,    /* layers from max_window_layers on, if use_sliding_window is set */
     MHA__WINDOW_UNTURNED, /* layers without rotation, if use_sliding_window is set */
-    MHA__WINDOW_PATTERN,  /* all but every window_pattern-th */
-    MHA__WINDOW_BETWEEN   /* the same, but counting starts with a full layer */
+    MHA__WINDOW_PATTERN,  /* all layers except every window_pattern-th */
+    MHA__WINDOW_BETWEEN   /* as PATTERN, but layer 0 has no window */
 } mha__window_rule;
 
-/* Row of the position table of a token, if the caller gives no positions. */
+/* The row of the position table for a token, if the caller passes no positions. */
 typedef enum mha__position_rule {
-    MHA__POSITIONS_PLAIN = 0, /* its index */
+    MHA__POSITIONS_PLAIN = 0, /* index of the token */
     MHA__POSITIONS_AFTER_PAD, /* pad_token_id + its number among the tokens that are not padding, from 1; a padding
                                    token gets pad_token_id (RoBERTa) */
-    MHA__POSITIONS_FROM_2     /* its index + 2 (OPT) */
+    MHA__POSITIONS_FROM_2     /* index of the token + 2 (OPT) */
 } mha__position_rule;
 
 typedef struct mha__family {
     const char *name;                     /* model_type */
-    const mha__config_key *common, *keys; /* read in this order, so a family's own default wins */
+    const mha__config_key *common, *keys; /* read in this order, so a family's own defaults take precedence */
     int common_count, key_count;
     const char *const (*aliases)[2]; /* pairs of a key in `keys` and its alternative name, ending with NULL; or NULL */
-    const char *const *prefixes;     /* of all tensor names, tried in this order, ending with NULL */
+    const char *const *prefixes;     /* prefixes of tensor names, tried in this order, ending with NULL */
     const char *layer;               /* prefix of layer n: PREFIX LAYER n "." NAME */
     const mha__part *parts;          /* [MHA__ROLES] */
     bool pre_norm, causal, rotary;
     bool head_keys;    /* config.json has num_key_value_heads and head_dim */
-    bool normed;       /* q and k are normalized per head, unless "mha.attention" says otherwise */
+    bool normed;       /* q and k are normalized per head, unless "mha.attention" sets qk_norm */
     bool embed_scaled; /* embeddings are multiplied by sqrt(hidden) */
-    bool parallel;     /* both branches read the block's input, unless a key says otherwise */
+    bool parallel;     /* both branches read the block's input; default of a key, if any */
     bool alibi;
     bool whole_norms; /* norms of q and k are over all heads together */
-    bool exact_head;  /* the activation before the output matrix is GELU, whatever hidden_act is */
+    bool exact_head;  /* the activation before the output matrix is GELU, regardless of hidden_act */
     bool rope_list;   /* no_rope_layers lists the layers that rotate */
     mha__window_rule window_rule;
     mha__position_rule position_rule;
-    /* Rotation: pairs of neighbors; default of partial_rotary_factor, whose older name is partial_key (0 = whole heads,
-     * and the key is ignored); default and older names of rope_theta. With local_theta, sliding layers have a rotation
-     * of their own. */
+    /* Rotation: whether pairs are adjacent; default of partial_rotary_factor, with older name partial_key (0 = whole
+     * heads, and the key is ignored); default and older names of rope_theta. With local_theta, sliding layers have a
+     * separate rotation. */
     bool interleaved;
-    bool drops_cache; /* generation computes cached keys again where a longer text changes the frequencies */
+    bool drops_cache; /* generation recomputes cached keys when a longer text changes the frequencies */
     double rotary_part, theta, local_theta;
     const char *partial_key, *theta_key, *local_theta_key;
-    int32_t eos; /* end token if no file names one; 0 = none */
+    int32_t eos; /* end-of-text token if no file defines one; 0 = none */
 } mha__family;
 
 /* Returns NULL if `model_type` is not supported. */

@@ -1,4 +1,4 @@
-/* family_bert.c - encoders after BERT: post-norm, learned positions. */
+/* family_bert.c - encoders derived from BERT: post-norm, learned positions. */
 #include "model/config/family_tables.h"
 
 /* ---- BERT: post-norm encoder, learned positions, token types ---- */

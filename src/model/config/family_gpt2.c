@@ -63,7 +63,7 @@ static const mha__config_key opt_keys[] = {
     {"do_layer_norm_before", MHA__KEY_BOOL, FIELD(pre_norm), 1, 0, NULL},
     {"_remove_final_layer_norm", MHA__KEY_BOOL, FIELD(no_final_norm), 0, 0, NULL},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
-    {"enable_bias", MHA__KEY_BOOL, FIELD(mlp_bias), 1, 0, NULL}, /* of all matrices */
+    {"enable_bias", MHA__KEY_BOOL, FIELD(mlp_bias), 1, 0, NULL}, /* biases of all matrices */
     {"layer_norm_elementwise_affine", MHA__KEY_ONLY_TRUE, 0, 0, 0, NULL},
     NOT_QUANTIZED,
 };

@@ -1,4 +1,4 @@
-/* family_llama.c - decoders after LLaMA: pre-norm, RMSNorm, rotation, SwiGLU. */
+/* family_llama.c - decoders derived from LLaMA: pre-norm, RMSNorm, rotation, SwiGLU. */
 #include "model/config/family_tables.h"
 
 /* ---- LLaMA and related families: pre-norm decoders, RMSNorm, rotation, SwiGLU ---- */
@@ -54,7 +54,8 @@ static const mha__config_key gemma2_keys[] = {
     {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 4, MHA__HEADS, NULL},
     {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 0, MHA__DIM, NULL},
     {"head_dim", MHA__KEY_DIM_OR_OFF, FIELD(head_dim), 256, MHA__DIM, NULL},
-    {"hidden_activation", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_pytorch_tanh"}, /* not hidden_act */
+    {"hidden_activation", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0,
+     "gelu_pytorch_tanh"}, /* hidden_act is ignored */
     {"use_bidirectional_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
     {"query_pre_attn_scalar", MHA__KEY_POSITIVE, FIELD(query_scalar), 256, 0, NULL},
@@ -68,7 +69,7 @@ static const mha__config_key gemma_keys[] = {
     {"head_dim", MHA__KEY_DIM_OR_OFF, FIELD(head_dim), 256, MHA__DIM, NULL},
     {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 0, MHA__DIM, NULL},
     {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_pytorch_tanh"},
-    {"hidden_activation", MHA__KEY_ACTIVATION_IF, FIELD(activation), 0, 0, NULL}, /* wins where it is given */
+    {"hidden_activation", MHA__KEY_ACTIVATION_IF, FIELD(activation), 0, 0, NULL}, /* takes precedence if present */
     {"use_bidirectional_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
@@ -79,7 +80,8 @@ static const mha__config_key gemma3_keys[] = {
     {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 4, MHA__HEADS, NULL},
     {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 0, MHA__DIM, NULL},
     {"head_dim", MHA__KEY_DIM_OR_OFF, FIELD(head_dim), 256, MHA__DIM, NULL},
-    {"hidden_activation", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_pytorch_tanh"}, /* not hidden_act */
+    {"hidden_activation", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0,
+     "gelu_pytorch_tanh"}, /* hidden_act is ignored */
     {"use_bidirectional_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
     {"query_pre_attn_scalar", MHA__KEY_POSITIVE, FIELD(query_scalar), 256, 0, NULL},
@@ -91,7 +93,7 @@ static const mha__config_key gemma3_keys[] = {
 };
 
 static const char *const gemma3_aliases[][2] = {
-    {"_sliding_window_pattern", "sliding_window_pattern"}, /* 4.x */
+    {"_sliding_window_pattern", "sliding_window_pattern"}, /* name in transformers 4.x */
     {NULL, NULL},
 };
 
@@ -135,8 +137,8 @@ static const mha__config_key smollm3_keys[] = {
 
 static const char *const llama_prefixes[] = {"model.", "", NULL};
 
-/* The parts outside the layers, and the projections of attention: `norm` is the kind of norm, `qkv` and `o` say whether
- * these projections have biases. */
+/* The parts outside the layers, and the projections of attention: `norm` is the kind of norm; `qkv` and `o` define
+ * whether these projections have biases. */
 #define LLAMA_OUTER(norm)                                                    \
     [MHA__WORDS] = {AS(TABLE, "embed_tokens", FIELD(vocab), FIELD(hidden))}, \
     [MHA__FINAL_NORM] = {AS(norm, "norm", FIELD(hidden), 0)},                \
@@ -179,7 +181,7 @@ static const mha__part gemma2_parts[MHA__ROLES] = {
     NORM_OF(MHA__MLP_NORM, RMS_1, "pre_feedforward_layernorm"),
     NORM_OF(MHA__MLP_OUT_NORM, RMS_1, "post_feedforward_layernorm"),
 };
-/* No norms before the branches, and norms of all heads of q and of k together. */
+/* No norms before the branches; q and k are normalized over all heads together. */
 static const mha__part olmo2_parts[MHA__ROLES] = {
     LLAMA_OUTER(RMS),
     LLAMA_ATTENTION(FIELD(attn_bias), FIELD(attn_bias)),

@@ -41,7 +41,7 @@ static const mha__part nomic_parts[MHA__ROLES] = {
     [MHA__MLP_NORM] = {AS(NORM, "norm2", FIELD(hidden), 0)},
 };
 
-/* ---- ModernBERT: pre-norm without biases, two of three layers attend to a window ---- */
+/* ---- ModernBERT: pre-norm without biases, two of every three layers attend to a window ---- */
 
 static const mha__config_key modernbert_keys[] = {
     {"vocab_size", MHA__KEY_DIM, FIELD(vocab), 50368, MHA__DIM, NULL},
@@ -80,7 +80,8 @@ static const mha__part modernbert_parts[MHA__ROLES] = {
     [MHA__QUERY_NORM] = {AS(RMS, "attn.q_norm", FIELD(head_dim), 0)},
     [MHA__KEY_NORM] = {AS(RMS, "attn.k_norm", FIELD(head_dim), 0)},
     [MHA__ATTN_OUT] = {AS(TABLE, "attn.Wo", FIELD(hidden), WIDTH(q))},
-    [MHA__ATTN_NORM] = {AS(NORM_ONLY, "attn_norm", FIELD(hidden), 0), .not_first = true}, /* embeddings.norm serves */
+    [MHA__ATTN_NORM] = {AS(NORM_ONLY, "attn_norm", FIELD(hidden), 0),
+                        .not_first = true}, /* embeddings.norm is used instead */
     [MHA__GATE_UP] = {AS(TABLE, "mlp.Wi", WIDTH(gate_up), FIELD(hidden))},
     [MHA__DOWN] = {AS(TABLE, "mlp.Wo", FIELD(hidden), FIELD(intermediate))},
     [MHA__MLP_NORM] = {AS(NORM_ONLY, "mlp_norm", FIELD(hidden), 0)},

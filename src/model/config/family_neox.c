@@ -1,7 +1,7 @@
 /* family_neox.c - decoders whose attention and feed-forward run in parallel: GPT-NeoX, Phi, Cohere. */
 #include "model/config/family_tables.h"
 
-/* ---- GPT-NeoX and Pythia: q, k and v of a head side by side, part of each head rotates ---- */
+/* ---- GPT-NeoX and Pythia: q, k and v interleaved per head, partial rotation ---- */
 
 static const mha__config_key neox_keys[] = {
     {"vocab_size", MHA__KEY_DIM, FIELD(vocab), 50432, MHA__DIM, NULL},

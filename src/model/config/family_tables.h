@@ -1,7 +1,7 @@
-/* family_tables.h - shorthands of the tables in family_*.c, and the lists that these files define.
+/* family_tables.h - shorthand macros for the tables in family_*.c, and the lists that these files define.
  *
- * Defaults are those of transformers for a missing key. Tensors that no table names are ignored: pre-training heads,
- * and buffers such as embeddings.position_ids. */
+ * Defaults of missing keys are those of transformers. Tensors that no table names are ignored: pre-training heads, and
+ * buffers such as embeddings.position_ids. */
 #ifndef MHA_MODEL_CONFIG_FAMILY_TABLES_H
 #define MHA_MODEL_CONFIG_FAMILY_TABLES_H
 
@@ -23,7 +23,7 @@ typedef struct mha__family_list {
 extern const mha__family_list mha__families_bert, mha__families_modernbert, mha__families_gpt2, mha__families_neox,
     mha__families_llama;
 
-/* Keys that every family rejects unless they are empty. */
+/* Keys that every family rejects unless they are absent or empty. */
 #define NOT_QUANTIZED                                            \
     {"quantization_config", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL}, \
     {                                                            \

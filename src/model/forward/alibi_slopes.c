@@ -1,5 +1,5 @@
-/* alibi_slopes.c - slopes of ALiBi (Press et al. 2022), by the head number in the unpruned model: removing or
- * reordering heads does not change the slopes of the others. */
+/* alibi_slopes.c - computes ALiBi slopes (Press et al. 2022) from the head number in the unpruned model, so removing or
+ * reordering heads does not change the slopes of other heads. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "model/model_struct.h"

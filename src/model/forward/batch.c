@@ -1,7 +1,7 @@
 /* batch.c - checks token ids and prepares the input of the first layer.
  *
- * Padding at the end of a sequence becomes a length; any other mask becomes the operator's keep mask, with bitwise
- * identical results. */
+ * Padding at the end of a sequence is passed to the operator as a length, and any other mask as a keep mask; results
+ * are bitwise identical. */
 #include "model/forward/batch.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -37,12 +37,13 @@ static int64_t past_of(const mha__batch *p, int64_t b)
     return mha_model_cache_length(p->in.cache, p->in.batch == 1 ? p->in.sequence : b);
 }
 
-/* Checks that every sequence has room for its new tokens, so that no layer fails after others have stored theirs. */
+/* Checks that every sequence of the cache has space for its new tokens, so that no layer fails after earlier layers
+ * have stored their keys. */
 static mha_status check_cache(const mha_model *m, const mha__batch *p, int64_t most, mha_error *err)
 {
     const mha_model_cache *c = p->in.cache;
     if (!c) return MHA_OK;
-    if (c->model != m) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: cache must be one of this model");
+    if (c->model != m) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: cache must be a cache of this model");
     if (p->in.batch == 1 && (p->in.sequence < 0 || p->in.sequence >= c->batch))
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_model_input: sequence must be below the cache's %lld sequences (got %lld)",
@@ -89,29 +90,28 @@ static mha_status read_starts(mha__batch *p, int64_t most, mha_error *err)
     return MHA_OK;
 }
 
-/* Checks the hidden states and the layer that the pass starts from. */
+/* Checks the hidden states and the first layer of the pass. */
 static mha_status check_hidden(const mha_model *m, const mha_model_input *in, mha_error *err)
 {
     if (!in->hidden && in->first_layer != 0)
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_input: hidden must not be NULL with first_layer = %lld: it holds the states",
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: hidden must not be NULL with first_layer = %lld",
                          (long long)in->first_layer);
     if (in->first_layer < 0 || in->first_layer >= m->config.layers)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: first_layer must be from 0 to %lld (got %lld)",
                          (long long)m->config.layers - 1, (long long)in->first_layer);
     if (in->context && (!in->hidden || in->cache))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: context %s",
-                         in->cache ? "with a cache" : "without hidden");
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: context must be NULL %s",
+                         in->cache ? "with cache" : "without hidden");
     if (in->cache && in->first_layer > 0)
-        return mha__fail(
-            err, MHA_ERR_ARG,
-            "mha_model_input: first_layer must be 0 with cache, whose lower layers would lack these tokens (got %lld)",
-            (long long)in->first_layer);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_input: first_layer must be 0 with cache, since lower layers would not cache the "
+                         "tokens (got %lld)",
+                         (long long)in->first_layer);
     if (!in->ids && !in->hidden) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids must not be NULL");
     return MHA_OK;
 }
 
-/* Checks the token types. A model without a type table has one type, 0, which tokenizers assign to every token of a
+/* Checks the token types. A model without a type table has only type 0, which tokenizers assign to every token of a
  * text. */
 static mha_status check_types(const mha_model *m, const mha_model_input *in, mha_error *err)
 {
@@ -207,7 +207,7 @@ int64_t mha__batch_map_keys(const mha__batch *p)
     return past + mha__batch_map_rows(p);
 }
 
-/* Fills the biases, unless they are those of a layer with the same heads. */
+/* Fills the biases of the layer, unless they were filled for a layer with the same heads. */
 static void turn_bias(mha__batch *p, const mha_model *m, int64_t layer)
 {
     const size_t bytes = (size_t)m->config.heads * sizeof *m->head_numbers;
@@ -231,7 +231,7 @@ void mha__batch_turn(mha__batch *p, const mha_model *m, int64_t layer)
     if (p->in.gates) p->layer.gates = (mha_cview){p->in.gates + layer * p->sequences * heads, {heads, 1}};
 }
 
-/* Positions of the tokens from `first` to `end` that count from the padding token (MHA__POSITIONS_AFTER_PAD). */
+/* Computes the positions of tokens [first, end), counted from the padding token (MHA__POSITIONS_AFTER_PAD). */
 static void count_real(const mha_model *m, mha__batch *p, int64_t first, int64_t end)
 {
     const int64_t pad = m->config.padding;
@@ -240,14 +240,14 @@ static void count_real(const mha_model *m, mha__batch *p, int64_t first, int64_t
         p->positions[i] = p->in.ids[i] == pad ? (int32_t)pad : ++next;
 }
 
-/* Positions of the tokens of a sequence: those of the caller, or by the family's rule. */
+/* Computes the positions of the tokens of a sequence: from the caller, or by the family's rule. */
 static void fill_sequence(const mha_model *m, mha__batch *p, int64_t b)
 {
     const int64_t L = p->in.length, past = past_of(p, b), first = mha__batch_first(p, b);
     const int64_t end = p->in.starts ? p->in.starts[b + 1] : first + L;
     const mha__position_rule rule = m->config.family->position_rule;
     for (int64_t i = first; i < end; i++) {
-        const bool padding = p->in.cache && i - first >= p->lengths[b]; /* which may lie past the end */
+        const bool padding = p->in.cache && i - first >= p->lengths[b]; /* the position may exceed the table */
         p->positions[i] = p->in.positions ? p->in.positions[i] : padding ? 0 : (int32_t)(past + i - first);
         if (rule == MHA__POSITIONS_FROM_2) p->positions[i] += 2;
     }
@@ -265,7 +265,7 @@ static void fill_positions(const mha_model *m, mha__batch *p)
 }
 
 /* Computes the angles of one rotation, for each sequence separately: rotation that depends on the length uses the
- * length of that sequence. */
+ * length of the sequence. */
 static mha_status fill_angles(const mha__batch *p, const mha_rope_options *rope, float *cos, float *sin, mha_error *err)
 {
     const int64_t L = p->in.length, pairs = rope->rotary_dim / 2;

@@ -1,5 +1,5 @@
-/* batch.h - a validated batch of token ids, with positions, lengths and angles. Shared by the plain forward pass and
- * the one that is recorded for the backward pass. */
+/* batch.h - a validated batch of token ids, with positions, lengths and angles. Used by the plain forward pass and by
+ * the forward pass that records activations. */
 #ifndef MHA_MODEL_FORWARD_BATCH_H
 #define MHA_MODEL_FORWARD_BATCH_H
 
@@ -7,20 +7,20 @@
 #include "model/model_struct.h"
 
 typedef struct mha__batch {
-    mha_model_input in;    /* with packed sequences: batch is 1, length the total */
-    int64_t sequences;     /* B, as in the caller's input */
+    mha_model_input in;    /* with packed sequences: batch is 1, length the total length */
+    int64_t sequences;     /* number of sequences in the caller's input */
     mha_layer_input layer; /* input of every block */
     bool right_padded;     /* each row of the mask is ones followed by zeros */
-    int32_t *positions;    /* [B L] */
+    int32_t *positions;    /* [B L] positions of the tokens */
     int64_t *turns;        /* [L] positions of one sequence, for rotation */
     int32_t *zeros;        /* [B L] token types if the caller gives none */
-    int64_t *lengths;      /* [B] */
-    const float *relative; /* the model's table of relative positions, or NULL; then also no bias: */
-    float *bias;           /* [H, M, M] of the layer bias_layer; M is mha__batch_map_rows */
-    int64_t bias_layer;    /* -1 = not filled */
+    int64_t *lengths;      /* [B] number of tokens without padding */
+    const float *relative; /* the model's table of relative positions; if NULL, bias is unused */
+    float *bias;           /* [H, M, M] biases of the layer bias_layer; M is mha__batch_map_rows */
+    int64_t bias_layer;    /* -1 = `bias` is not filled */
     struct {
-        float *cos, *sin; /* [B L, rotary_dim / 2] */
-    } angles[2];          /* of config.rope and of config.local_rope; NULL if no layer has the rotation */
+        float *cos, *sin; /* [B L, rotary_dim / 2] factors of each rotated pair */
+    } angles[2];          /* angles of config.rope and of config.local_rope; NULL if no layer has this rotation */
 } mha__batch;
 
 /* Copies the caller's struct and checks everything except the ids. */
@@ -38,11 +38,11 @@ mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err
  * input of the embedding norm, or of the first layer if there is none. Checks the ids. */
 mha_status mha__batch_embed(const mha_model *m, const mha__batch *batch, float *x, mha_error *err);
 
-/* Rows of one attention map, and its keys (model.h). */
+/* Return the number of rows and of keys in one attention map (model.h). */
 int64_t mha__batch_map_rows(const mha__batch *batch);
 int64_t mha__batch_map_keys(const mha__batch *batch);
 
-/* The row of a sequence's first token, and of its last real token; the first if it has no real token. */
+/* Return the row of a sequence's first token, and of its last real token (the first token if none is real). */
 int64_t mha__batch_first(const mha__batch *batch, int64_t b);
 int64_t mha__batch_last(const mha__batch *batch, int64_t b);
 

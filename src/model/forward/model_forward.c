@@ -20,9 +20,9 @@ typedef struct pass {
     float *first;        /* [B, E] one row per sequence: the first for the pooler, or the last for logits */
     float *final;        /* [rows, E] input of the output matrix, if it is not x */
     void *block;         /* the blocks' workspace */
-    mha_attn_plan *plan; /* of the layer `planned` and of all layers with the same shape */
+    mha_attn_plan *plan; /* plan of the layer `planned` and of all layers with the same shape */
     const mha_attn_layer *planned;
-    int64_t planned_maps; /* number of its heads whose maps are requested */
+    int64_t planned_maps; /* number of heads of that layer whose maps are requested */
 } pass;
 
 /* ---- memory ---- */
@@ -40,8 +40,8 @@ static void lay_out(mha__arena *arena, const mha_model *m, pass *p, size_t block
     p->block = mha__take(arena, 1, block_bytes);
 }
 
-/* Sets the pass to this layer, and makes p->plan its operator plan. The previous plan is reused while layers have the
- * same shape and the same number of requested maps, so most models need one plan. */
+/* Sets the pass to this layer, and p->plan to its operator plan. The previous plan is reused while layers have the same
+ * shape and the same number of requested maps, so most models need one plan. */
 static mha_status turn(const mha_model *m, pass *p, int64_t layer, mha_error *err)
 {
     const mha_attn_layer *attn = mha__block_attn(m->block[layer]);

@@ -1,4 +1,4 @@
-/* observers.c - see observers.h. Maps, statistics and activations are held for one layer at a time, in memory of the
+/* observers.c - see observers.h. Maps, statistics and activations are stored for one layer at a time, in memory of the
  * pass. */
 #include "model/forward/observers.h"
 #include "base/error.h"
@@ -6,7 +6,7 @@
 
 mha_status mha__taps_stopped(mha_error *err, const char *callback, int64_t entry)
 {
-    return mha__fail(err, MHA_ERR_CANCELLED, "stopped by %s at %lld", callback, (long long)entry);
+    return mha__fail(err, MHA_ERR_CANCELLED, "stopped by %s at layer %lld", callback, (long long)entry);
 }
 
 /* Returns true if an output uses the lists of heads and rows. */
@@ -47,8 +47,8 @@ static mha_status check_list(const mha_model *m, const mha_model_output *out, mh
                              (long long)n, (int)h->head, (int)h->layer);
         if (n > 0 && h->layer < h[-1].layer)
             return mha__fail(err, MHA_ERR_ARG,
-                             "mha_model_output: map_heads[%lld] must not be of an earlier layer than its predecessor "
-                             "(got layer %d after %d)",
+                             "mha_model_output: map_heads[%lld] must not be in an earlier layer than the entry before "
+                             "it (got layer %d after %d)",
                              (long long)n, (int)h->layer, (int)h[-1].layer);
     }
     return MHA_OK;
@@ -68,8 +68,8 @@ static mha_status check_rows(const mha__batch *batch, const mha_model_output *ou
             const int64_t row = out->map_rows[b * out->map_row_count + n];
             if (row < -rows || row >= rows)
                 return mha__fail(err, MHA_ERR_ARG,
-                                 "mha_model_output: map_rows has row %lld for sequence %lld, must be from %lld to %lld",
-                                 (long long)row, (long long)b, (long long)-rows, (long long)rows - 1);
+                                 "mha_model_output: map_rows of sequence %lld must be from %lld to %lld (got %lld)",
+                                 (long long)b, (long long)-rows, (long long)rows - 1, (long long)row);
         }
     return MHA_OK;
 }
@@ -79,11 +79,12 @@ mha_status mha__taps_read(const mha_model *m, const mha__batch *batch, const mha
 {
     *taps = (mha__taps){.out = out, .rows = mha__batch_map_rows(batch), .keys = mha__batch_map_keys(batch)};
     if (batch->in.context && (shows_maps(out) || out->on_stats || out->on_activations))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_output: %s must not be requested with context, which replaces attention",
-                         out->on_stats         ? "on_stats"
-                         : out->on_activations ? "on_activations"
-                                               : "maps or rows");
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "mha_model_output: %s must not be requested with context, which replaces the output of attention",
+            out->on_stats         ? "on_stats"
+            : out->on_activations ? "on_activations"
+                                  : "maps or rows");
     MHA__TRY(check_list(m, out, err));
     MHA__TRY(check_rows(batch, out, taps->rows, err));
     if (out->map_rows) taps->rows = out->map_row_count;
@@ -192,7 +193,7 @@ void mha__taps_turn(mha__taps *taps, const mha_model *m, mha__batch *batch, int6
     for (int64_t n = 0; taps->heads && n < taps->count; n++)
         taps->heads[taps->first + n] = out->map_heads[taps->first + n].head;
     if (!taps->probs) return;
-    if (batch->in.starts || out->map_rows) /* elements beyond a shorter sequence are not written */
+    if (batch->in.starts || out->map_rows) /* the operator does not write elements past the end of a shorter sequence */
         memset(taps->probs, 0,
                (size_t)(batch->sequences * taps->count * taps->rows * taps->keys) * sizeof *taps->probs);
 }

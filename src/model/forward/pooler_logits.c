@@ -1,4 +1,4 @@
-/* pooler_logits.c - pooler and logits. */
+/* pooler_logits.c - computes the pooler output and the logits. */
 #include "model/forward/pooler_logits.h"
 #include "base/error.h"
 #include "layer/activation.h"

@@ -7,11 +7,12 @@
 /* Returns MHA_ERR_UNSUPPORTED if the checkpoint lacks a requested part. */
 mha_status mha__head_check(const mha_model *m, bool pooled, bool logits, mha_error *err);
 
-/* Computes pooled [B, E] from x [B, L, E]; `first` has room for [B, E]. */
+/* Computes pooled [B, E] from x [B, L, E]; `first` is scratch [B, E]. */
 mha_status mha__head_pool(const mha_model *m, const mha__batch *batch, const float *x, float *first, float *pooled,
                           mha_error *err);
 
-/* Computes the input of the output matrix: x [rows, E] itself, or, after BERT's dense and norm, `room` [rows, E]. */
+/* Computes the input of the output matrix: returns x [rows, E], or, with BERT's dense and norm, their output in `room`
+ * [rows, E]. */
 mha_status mha__head_input(const mha_model *m, int64_t rows, const float *x, float *room, const float **input,
                            mha_error *err);
 mha_status mha__head_logits(const mha_model *m, int64_t rows, const float *input, float *logits, mha_error *err);

@@ -1,4 +1,4 @@
-/* relative_bias.c - biases by relative position. Pruned layers use the columns of their remaining heads. */
+/* relative_bias.c - biases of scores by relative position. Pruned layers use the columns of their remaining heads. */
 #include "model/forward/relative_bias.h"
 
 int64_t mha__relative_bucket(int64_t distance)
@@ -12,7 +12,7 @@ int64_t mha__relative_bucket(int64_t distance)
     return side + EXACT + range;
 }
 
-/* The column of the table of a layer's head. */
+/* Returns the table column of a head in a layer. */
 static int64_t column(const mha_model *m, int64_t layer, int64_t head)
 {
     return m->head_numbers[layer * m->config.heads + head];

@@ -4,8 +4,9 @@
 
 #include "model/model_struct.h"
 
-/* The row of the table for a key at `distance` = key - query: half of the rows serve each sign, with single distances
- * below 8, then ranges that grow by the square root of 2 up to a distance of 91; one row serves all greater ones. */
+/* Returns the table row for a key at `distance` = key - query. Each sign has half of the rows: one row per distance
+ * below 8, then ranges that grow by a factor of the square root of 2 up to distance 91, and one row for all greater
+ * distances. */
 int64_t mha__relative_bucket(int64_t distance);
 
 /* Fills bias [H, M, M] for the heads of a layer; M is the length of the longest sequence. */

@@ -9,8 +9,8 @@ void mha__selected_heads_begin(const mha_model *m, mha__batch *batch, int64_t la
     batch->layer.kept = kept && chooses ? kept + layer * batch->sequences * m->config.heads : NULL;
 }
 
-/* Moves the rows of a layer to their places. The layer has written dense rows of its own head count; rows are moved
- * from the last to the first because source and destination overlap. */
+/* Moves the rows of a layer to their final positions. The layer has written contiguous rows of its own head count. Rows
+ * are moved from last to first, because source and destination overlap. */
 static void spread(const mha_model *m, int64_t sequences, int64_t layer, uint8_t *rows)
 {
     const int64_t H = m->config.heads, own = m->config.layer_heads[layer];

@@ -1,7 +1,7 @@
 /* text_embedding.c - computes one vector per text.
  *
  * Texts are read WINDOW at a time and run in packed batches, so that no padding is computed. The vector of a text does
- * not depend on the other texts: rows and sums only depend on its own tokens. */
+ * not depend on other texts, since rows and sums depend only on its own tokens. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define WINDOW 256        /* texts in memory at a time */
-#define BATCH_TOKENS 2048 /* or one longer text; keeps the activations of a layer close to the size of the caches */
+#define BATCH_TOKENS 2048 /* tokens per batch, or one longer text; the activations then nearly fit in the caches */
 
 /* ---- pooling ---- */
 

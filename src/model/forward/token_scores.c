@@ -1,4 +1,4 @@
-/* token_scores.c - the probability of each token of a text, given the preceding tokens. */
+/* token_scores.c - computes the log-probability of each token of a text, given the preceding tokens. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"

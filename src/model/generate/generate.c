@@ -1,10 +1,10 @@
-/* generate.c - continues a list of prompts, several at a time. Each slot of the cache runs one prompt; when that
- * prompt ends, the next one takes the slot. A prompt is prefilled by itself; then all slots advance together by one
- * token.
+/* generate.c - continues a list of prompts, several at a time. Each slot of the cache runs one prompt; when that prompt
+ * ends, the next one takes the slot. Each prompt is prefilled separately; then all slots advance together by one token
+ * per step.
  *
  * The slot of a finished prompt keeps its keys. A prompt that shares a prefix with the tokens of a slot reuses the
- * cached prefix. This is bitwise identical to prefilling it, because a row of the cache only depends on the tokens up
- * to it. */
+ * cached prefix. This is bitwise identical to prefilling it, because a row of the cache depends only on the tokens up
+ * to this row. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -27,9 +27,9 @@ static int64_t alike(const mha__generation *g, const mha__slot *s, const mha_pro
     return n;
 }
 
-/* Fills the cache of slot `to` with the longest cached prefix of the prompt in any slot, and returns its length. At
- * least the last token is left to prefill, since its logits are needed. A slot with a window may have freed part of
- * the prefix; then nothing is shared. */
+/* Fills the cache of slot `to` with the longest cached prefix of the prompt in any slot; returns the length of the
+ * prefix. At least the last token is left to prefill, since its logits are needed. If a window has freed part of the
+ * prefix, nothing is shared. */
 static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
 {
     int64_t most = 0, from = to;
@@ -81,7 +81,7 @@ static mha_status begin(mha__generation *g, int64_t n, mha_error *err)
 
 /* ---- the loop ---- */
 
-/* Without a cache, runs the whole sequence of each slot again. */
+/* Recomputes the whole sequence of each slot, for generation without a cache. */
 static mha_status step_again(mha__generation *g, mha_error *err)
 {
     for (int64_t n = 0; n < g->slots; n++) {

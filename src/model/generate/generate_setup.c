@@ -95,8 +95,8 @@ mha_status mha__generation_check(mha__generation *g, mha_error *err)
 
 /* ---- memory ---- */
 
-/* Returns true if speculation is possible. Rejected guesses are truncated from the cache, but a window may have freed
- * keys that the rows before them attend to. */
+/* Returns true if speculation is possible. Rejected guesses are truncated from the cache, but with a window, keys that
+ * earlier rows attend to may have been freed. */
 static bool may_guess(const mha__generation *g)
 {
     const mha__config *c = &g->model->config;

@@ -31,7 +31,7 @@ static int64_t row_length(const mha__generation *g, mha__slot *s)
     return 1 + guess(s, mha__min64(left, s->ahead));
 }
 
-/* Fills step and mask with rows of equal length; *all is true if nothing is masked. */
+/* Fills `step` and `mask` with rows of equal length; *all is set to true if nothing is masked. */
 static int64_t fill_rows(mha__generation *g, bool *all)
 {
     int64_t most = 1;
@@ -52,7 +52,7 @@ static int64_t fill_rows(mha__generation *g, bool *all)
     return most;
 }
 
-/* Samples from one row of logits after the other until a guess is wrong, and truncates the wrong guesses. */
+/* Samples from the rows of logits in order until a guess is wrong, and truncates the wrong guesses from the cache. */
 static mha_status take_row(mha__generation *g, mha__slot *s, float *logits, mha_error *err)
 {
     const int64_t guesses = s->row - 1, begin = s->length;

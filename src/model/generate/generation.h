@@ -6,9 +6,10 @@
 #include "model/forward/model_cache.h"
 #include "model/generate/stop_strings.h"
 
-/* One active prompt. `ids` and the cache of the slot remain after its end: the next prompt may share a prefix. */
+/* One slot and its active prompt. `ids` and the cache of the slot are kept after the prompt ends, because the next
+ * prompt may share a prefix. */
 typedef struct mha__slot {
-    int64_t prompt; /* -1 = idle */
+    int64_t prompt; /* index of the prompt; -1 = idle */
     int64_t length; /* number of ids in use, guesses excluded */
     int32_t *ids;   /* the prompt and its generated tokens, followed by guesses */
     int64_t ahead;  /* number of tokens to guess */
@@ -22,20 +23,20 @@ typedef struct mha__generation {
     const mha_prompt *prompts;
     mha_generate_options o;
     int64_t count, next;    /* number of prompts, and the first that has not started */
-    int64_t done;           /* tokens generated, plus those that were not needed by prompts that ended early */
-    int32_t *out;           /* [count, max_new] */
-    int64_t *lengths;       /* [count] */
-    int64_t slots, room;    /* room: capacity of ids in a slot */
+    int64_t done;           /* tokens generated, plus unused tokens of prompts that ended early */
+    int32_t *out;           /* [count, max_new] generated tokens */
+    int64_t *lengths;       /* [count] number of generated tokens */
+    int64_t slots, room;    /* room is the capacity of ids in a slot */
     mha__slot *slot;        /* [slots] */
-    int32_t *ids;           /* [slots, room] */
+    int32_t *ids;           /* [slots, room] memory of the ids of all slots */
     int32_t *step;          /* [slots, 1 + lookup] the last token of each slot, followed by guesses */
-    uint8_t *mask;          /* the same shape: 1 = a token, 0 = padding */
+    uint8_t *mask;          /* shape of `step`: 1 = a token, 0 = padding */
     float *logits;          /* [slots, 1 + lookup, vocab] */
-    float *probs, *work;    /* [vocab] each */
-    mha_model_cache *cache; /* NULL = no cache: the whole sequence runs again for every token */
+    float *probs, *work;    /* [vocab] each, scratch of sampling */
+    mha_model_cache *cache; /* NULL = no cache: every token recomputes the whole sequence */
 } mha__generation;
 
-/* Performs all checks of the options, and finalizes o.eos. */
+/* Checks all options, and sets o.eos. */
 mha_status mha__generation_check(mha__generation *g, mha_error *err);
 /* Allocates memory that mha__generation_release frees, also after a failure. */
 mha_status mha__generation_allocate(mha__generation *g, mha_error *err);

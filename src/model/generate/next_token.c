@@ -34,10 +34,10 @@ mha_status mha__generation_choose(mha__generation *g, mha__slot *s, float *logit
     MHA__TRY(mha__sampling_run(g->model->ctx, &g->o.sampling, s->ids, s->length, vocab, logits, err));
     *id = greatest(logits, vocab);
     if (isnan(logits[*id]) || logits[*id] > FLT_MAX)
-        return mha__fail(err, MHA_ERR_NOT_FINITE, "no token can be chosen: the greatest logit is %g",
+        return mha__fail(err, MHA_ERR_NOT_FINITE, "greatest logit must be finite to choose a token (got %g)",
                          (double)logits[*id]);
     if (logits[*id] < -FLT_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "sampling options must leave a token to choose (got none of %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "sampling options must keep at least one token (got 0 of %lld)",
                          (long long)vocab);
     return g->o.sampling.temperature > 0 ? draw(g, s, logits, id, err) : MHA_OK;
 }

@@ -47,7 +47,7 @@ static void penalize(double penalty, const int32_t *ids, int64_t count, int64_t 
     }
 }
 
-/* Masks every token x for which the last n - 1 tokens followed by x have occurred before. */
+/* Masks every token x for which the last n - 1 tokens, followed by x, occurred earlier in the text. */
 static void forbid_repeats(int64_t n, const int32_t *ids, int64_t count, float *logits)
 {
     const int32_t *end = ids + count - (n - 1);
@@ -55,9 +55,9 @@ static void forbid_repeats(int64_t n, const int32_t *ids, int64_t count, float *
         if (memcmp(ids + i, end, (size_t)(n - 1) * sizeof *ids) == 0) logits[ids[i + n - 1]] = -INFINITY;
 }
 
-/* ---- filters: the threshold of a logit. Only the kept logits are sorted: a few of 100,000 ---- */
+/* ---- filters: each one is a threshold of logits. Only the kept logits are sorted, a few of 100,000 ---- */
 
-/* The finite logits: a max-heap of the remaining ones, followed by the extracted ones in ascending order. */
+/* The finite logits: a max-heap of the remaining logits, followed by the extracted logits in ascending order. */
 typedef struct ranking {
     float *x;
     int64_t n, taken;
@@ -98,8 +98,8 @@ static float nth(ranking *r, int64_t k)
     return r->x[r->n - 1 - k];
 }
 
-/* Returns how many of the n greatest logits (all, or n already extracted) are needed to reach the fraction p of their
- * total probability. */
+/* Returns how many of the n greatest logits (all logits, or n extracted ones) are required to reach the fraction p of
+ * their total probability. */
 static int64_t count_top_p(double p, ranking *r, int64_t n)
 {
     const double top = (double)nth(r, 0);

@@ -1,9 +1,9 @@
-/* stop_strings.c - stop strings in streamed text: text that may be the beginning of a stop string is held back until
- * that is decided.
+/* stop_strings.c - stop strings in streamed text: text that may be the beginning of a stop string is withheld until the
+ * following text decides it.
  *
- * Text is matched byte by byte, so the result does not depend on token boundaries. Text ends at the stop string that
- * is complete first; if several are complete at the same byte, the longest counts. Stop strings are whole characters,
- * so the text is cut between characters. */
+ * Text is matched byte by byte, so the result does not depend on token boundaries. The text ends before the stop string
+ * that is completed first; if several are completed at the same byte, before the longest. Stop strings consist of whole
+ * characters, so no character is split. */
 #include "model/generate/stop_strings.h"
 #include "base/ctx.h"
 #include "base/error.h"

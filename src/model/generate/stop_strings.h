@@ -12,7 +12,7 @@ typedef struct mha__writer {
     const char *const *stop; /* [stop_count] */
     int64_t stop_count;
     mha_text_stream *stream;
-    char *text;        /* [room] text that has not been passed on, after the text passed on last */
+    char *text;        /* [room] the text passed on last, followed by text not yet passed on */
     size_t room, sure; /* sure: bytes of `text` that are final, valid until the next call */
     size_t bytes;      /* length of `text` */
     bool stopped;      /* a stop string was found */
@@ -20,10 +20,10 @@ typedef struct mha__writer {
 
 /* Starts a text that continues the prompt's text; may be called again. */
 mha_status mha__writer_begin(mha__writer *w, const mha_prompt *prompt, mha_error *err);
-/* Appends the next token. text[0 .. sure) is final afterwards. An id without a token has no text (a model may have
- * more rows than its tokenizer). */
+/* Appends the next token. text[0 .. sure) is final afterwards. An id without a token has no text (a model may have more
+ * ids than its tokenizer). */
 mha_status mha__writer_put(mha__writer *w, int32_t id, mha_error *err);
-/* Ends the text after the last token: text that was held back becomes final. */
+/* Ends the text after the last token: withheld text becomes final. */
 mha_status mha__writer_end(mha__writer *w, mha_error *err);
 void mha__writer_free(mha__writer *w);
 

@@ -1,14 +1,14 @@
-/* checkpoint_folder.h - saves a checkpoint folder with further files, also atomically. */
+/* checkpoint_folder.h - saves a checkpoint folder with additional files in one atomic step. */
 #ifndef MHA_MODEL_WEIGHTS_CHECKPOINT_FOLDER_H
 #define MHA_MODEL_WEIGHTS_CHECKPOINT_FOLDER_H
 
 #include "io/files/output_folder.h"
 #include "mha/model_save.h"
 
-/* Names of all files that a checkpoint may contain, in the form of mha__folder_begin. */
+/* The names of all files that a checkpoint may contain, in the form that mha__folder_begin requires. */
 extern const char *const mha__model_files[];
 
-/* Writes further files into the folder. Their names must begin with "training.", so that the folder may be replaced
+/* Writes additional files into the folder. Their names must begin with "training.", so that the folder may be replaced
  * later. */
 typedef mha_status (*mha__save_more)(const void *user, mha__folder *folder, mha_error *err);
 

@@ -1,5 +1,5 @@
-/* layer_weights.c - builds the blocks of a model from the family's tables and the tensors of a layer, and packs a
- * block again after its tensors have changed. */
+/* layer_weights.c - builds the blocks of a model from the family's tables and the tensors of each layer. Packs a block
+ * again after its tensors have changed. */
 #include "base/error.h"
 #include "layer/repack.h"
 #include "model/model_struct.h"
@@ -84,7 +84,7 @@ static mha_block_options block_of(const mha_model *m, int64_t layer, const mha_m
 /* Finds the parts of a layer; converted tensors are kept in `weights`. */
 static mha_status take_parts(mha__weights *weights, int64_t layer, mha_matrix *part, mha_error *err)
 {
-    weights->converted_count = 0; /* the copy has the same file and prefix, but its own converted tensors */
+    weights->converted_count = 0; /* a copy with the same file and prefix, but with its own converted tensors */
     for (int role = MHA__FIRST_OF_LAYER; role < MHA__ROLES; role++)
         MHA__TRY(mha__weights_part(weights, role, layer, &part[role], err));
     if (!part[MHA__GATE_UP].weight) return MHA_OK;
@@ -131,8 +131,7 @@ mha_status mha__model_single_heads(const mha_model *m, const char *what, mha_err
     for (int64_t l = 0; what && l < m->config.layers; l++)
         if (m->config.attention[l].choice.of == MHA_CHOICE_OPTIONS)
             return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                             "%s of single heads must not be requested where a layer selects heads per text (got "
-                             "adaptive_heads in layer %lld)",
-                             what, (long long)l);
+                             "per-head %s must not be requested for a model with adaptive_heads (got layer %lld)", what,
+                             (long long)l);
     return MHA_OK;
 }

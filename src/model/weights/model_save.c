@@ -1,5 +1,5 @@
-/* model_save.c - saves a model to a folder: config, weights, tokenizer. The folder is opened as a check before it gets
- * its name. */
+/* model_save.c - saves a model to a folder: config, weights, tokenizer. The folder is opened as a check before it is
+ * renamed to its final name. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -14,8 +14,8 @@
 
 #define WEIGHTS "model.safetensors"
 
-/* Files that a checkpoint may contain, so that a folder of them may be replaced. The first are stored next to config
- * and weights, and are copied with them. */
+/* The files that a checkpoint may contain; a folder with only such files may be replaced. The first names are
+ * companions of config and weights, and are copied with them. */
 enum { COMPANIONS = 10 };
 const char *const mha__model_files[] = {"tokenizer.json",
                                         "tokenizer_config.json",
@@ -50,8 +50,8 @@ static const char *config_name(mha_dtype dtype)
     return dtype == MHA_F32 ? "float32" : dtype == MHA_BF16 ? "bfloat16" : "float16";
 }
 
-/* Changes the key of the storage type in the text, in either spelling, or adds it; other keys keep their order and
- * value. */
+/* Sets the storage type in the text: changes its key, under either name, or adds the key. Other keys keep their order
+ * and value. */
 static mha_status change_dtype(mha_ctx *ctx, const char *text, mha_dtype dtype, char **changed, mha_error *err)
 {
     static const char *const keys[] = {"torch_dtype", "dtype"};
@@ -127,7 +127,7 @@ static void add_file(saving *s, const mha_file *file)
     }
 }
 
-/* Adds tensors in memory, of the model or of this call, whose names the files do not contain. */
+/* Adds tensors in memory, from the model or the caller, that the files do not contain. */
 static void add_new(saving *s)
 {
     const mha__shards *shards = &s->m->shards;
@@ -156,10 +156,10 @@ static mha_status list_tensors(saving *s, mha_error *err)
 
 /* ---- tokenizer files ---- */
 
-/* Fails because the model has a tokenizer whose files are missing, and would be saved without it. */
+/* Fails because the tokenizer files of the model are missing, so that the model would be saved without a tokenizer. */
 static mha_status tokenizer_gone(const char *folder, mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_IO, "%s/" MHA__TOKENIZER_FILE ": the file of the model's tokenizer is gone",
+    return mha__fail(err, MHA_ERR_IO, "%s/" MHA__TOKENIZER_FILE ": the tokenizer file of the model is missing",
                      mha__quote(&(mha__quoted){0}, folder, strlen(folder)));
 }
 
@@ -181,7 +181,7 @@ static mha_status copy_companions(const saving *s, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- the whole folder ---- */
+/* ---- the folder ---- */
 
 /* Checks that the written folder opens as a model, without running it. */
 static mha_status check(const saving *s, mha_error *err)

@@ -21,7 +21,8 @@ static mha_status take_linear(mha_model *m, mha__role role, mha_activation activ
     return mha_linear_create_stack(m->ctx, m->config.hidden, &part, 1, activation, linear, err);
 }
 
-/* Finds tied weights. transformers does not tie them if the file holds an output matrix with different elements. */
+/* Finds tied weights. Like transformers, does not tie them if the file contains an output matrix with different
+ * elements. */
 static void find_tied(mha_model *m)
 {
     const mha_tensor *words = mha__weights_tensor(&m->outer, MHA__WORDS, -1, false);
@@ -36,8 +37,9 @@ static bool is_stored(const mha_model *m, mha__role role)
     return mha__weights_tensor(&m->outer, role, -1, false) != NULL;
 }
 
-/* Finds what an encoder has between its last layer and the output matrix: if the first part exists, all of them must.
- * The decoder's own bias is used if it is stored; transformers uses its other name only if the weights are tied. */
+/* Finds the parts of an encoder between its last layer and the output matrix: if the first part exists, all parts must
+ * exist. The bias is read under the decoder's name if stored; as in transformers, its other name is used only if the
+ * weights are tied. */
 static mha_status take_transform(mha_model *m, mha_matrix *bias, mha_error *err)
 {
     if (m->config.tied && !is_stored(m, MHA__LM_BIAS)) m->lm_bias = MHA__LM_TIED_BIAS;
@@ -48,8 +50,8 @@ static mha_status take_transform(mha_model *m, mha_matrix *bias, mha_error *err)
     return mha__weights_part(&m->outer, m->lm_bias, -1, bias, err);
 }
 
-/* Logits come from the word embeddings, or from a separate matrix. An encoder has logits only with the parts before
- * the matrix; a decoder that was saved without its head, as transformers saves LlamaModel, has none. */
+/* Logits come from the word embeddings, or from a separate matrix. An encoder has logits only if the parts before the
+ * matrix exist. A decoder that was saved without its head, like LlamaModel of transformers, has no logits. */
 static mha_status take_head(mha_model *m, mha_error *err)
 {
     const mha__config *c = &m->config;
@@ -117,7 +119,7 @@ static void adopt(mha_model *m, const mha__weights *weights, const mha_matrix *p
 mha_status mha__model_refresh(mha_model *m, mha_error *err)
 {
     mha_matrix part[MHA__FIRST_OF_LAYER] = {0};
-    mha__weights weights = m->outer; /* a copy with its own list of converted tensors */
+    mha__weights weights = m->outer; /* a copy that has its own list of converted tensors */
     weights.converted_count = 0;
     mha_status status = MHA_OK;
     for (int role = 0; role < MHA__FIRST_OF_LAYER && status == MHA_OK; role++)

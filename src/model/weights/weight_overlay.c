@@ -1,4 +1,4 @@
-/* weight_overlay.c - the weights of a folder, some of them replaced by tensors in memory. */
+/* weight_overlay.c - the weights of a folder, with some tensors replaced by tensors in memory. */
 #include "model/weights/weight_overlay.h"
 #include "base/ctx.h"
 #include "base/error.h"

@@ -7,12 +7,12 @@
 typedef struct mha__shards {
     mha_ctx *ctx;
     mha_file *file;      /* one handle for all shards */
-    mha_tensor *instead; /* [instead_count] sorted by name; they replace tensors of the file */
+    mha_tensor *instead; /* [instead_count] tensors that replace those of the file, sorted by name */
     int64_t instead_count;
-    int64_t (*shapes)[4]; /* [instead_count] */
+    int64_t (*shapes)[4]; /* [instead_count] memory of the shapes of `instead` */
 } mha__shards;
 
-/* Errors as mha_checkpoint_open. */
+/* Opens the weights of a folder; errors as in mha_checkpoint_open. */
 mha_status mha__shards_open(mha_ctx *ctx, const char *folder, const mha_file_options *options, mha__shards *shards,
                             mha_error *err);
 /* Opens a folder whose weights are all in memory, represented by a file without tensors. */
@@ -20,11 +20,11 @@ mha_status mha__shards_none(mha_ctx *ctx, const char *folder, mha__shards *shard
 void mha__shards_close(mha__shards *shards);
 
 /* Adds the caller's tensors, which take precedence over those of the file; their names and data are used in place.
- * MHA_ERR_ARG for a tensor without name or data, of a wrong type, or named twice. */
+ * Returns MHA_ERR_ARG for a tensor without name or data, with a wrong type, or with the name of another tensor. */
 mha_status mha__shards_replace(mha__shards *shards, const mha_named_tensor *tensors, int64_t count, mha_error *err);
 
-/* Writes the folder that the weights were opened from, without a trailing slash; "" if there is none. MHA_ERR_IO for a
- * name longer than `capacity`. */
+/* Writes the folder that the weights were opened from, without a trailing slash; "" if there is none. Returns
+ * MHA_ERR_IO if the name exceeds `capacity`. */
 mha_status mha__shards_folder(const mha__shards *shards, char *folder, size_t capacity, mha_error *err);
 
 /* Returns NULL if no tensor has that name. */

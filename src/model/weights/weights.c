@@ -15,7 +15,7 @@ typedef struct wanted {
     int64_t shape[2];
 } wanted;
 
-/* `offset` as in mha__part. */
+/* Returns a dimension from its offset (mha__part). */
 static int64_t dimension(const mha__config *config, int64_t layer, size_t offset)
 {
     int64_t value;
@@ -28,7 +28,7 @@ static int64_t dimension(const mha__config *config, int64_t layer, size_t offset
     return value;
 }
 
-/* The bool at an offset in the config; true for offset 0. */
+/* Returns the bool at an offset in the config; true for offset 0. */
 static bool flag_of(const mha__config *config, size_t offset)
 {
     bool flag = true;
@@ -36,7 +36,7 @@ static bool flag_of(const mha__config *config, size_t offset)
     return flag;
 }
 
-/* Returns true if the model has such a part. */
+/* Returns true if the model has the part. */
 static bool exists(const mha__config *c, mha__role role, int64_t layer)
 {
     const mha__part *part = &c->family->parts[role];
@@ -205,7 +205,7 @@ bool mha__tensor_each(const mha__config *c, mha__tensor_step *s)
     return s->layer < c->layers;
 }
 
-/* ---- rows of one head after the other ---- */
+/* ---- rows stored head by head ---- */
 
 bool mha__weights_per_head(const mha__config *c, mha__role role)
 {
@@ -227,7 +227,8 @@ static mha_status order_rows(mha__weights *w, mha__role role, int64_t layer, int
                              mha_error *err)
 {
     const mha__config *c = w->config;
-    if (w->check_only || !mha__weights_per_head(c, role) || !*rows) return MHA_OK; /* also outside the layers */
+    if (w->check_only || !mha__weights_per_head(c, role) || !*rows)
+        return MHA_OK; /* a role outside the layers is never stored head by head */
     const size_t bytes = 3 * (size_t)(c->layer_heads[layer] * c->head_dim * width) * sizeof(float);
     float *copy = mha__alloc(w->ctx, bytes);
     if (!copy) return mha__no_memory(err, bytes, "the rows of q, k and v");
@@ -255,7 +256,7 @@ void mha__weights_rest(const mha__weights *w, mha__role role, int64_t layer)
     if (tensor) mha__data_rest(w->shards->file, tensor);
 }
 
-/* The bias of a LayerNorm that has none. */
+/* Makes a zero bias for a LayerNorm without a bias. */
 static mha_status add_zeros(mha__weights *w, int64_t count, const float **bias, mha_error *err)
 {
     const size_t bytes = (size_t)count * sizeof(float);

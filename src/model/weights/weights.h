@@ -1,5 +1,5 @@
-/* weights.h - the tensors of a checkpoint by role: found by the family's names, and checked against the config before
- * use. */
+/* weights.h - the tensors of a checkpoint by role: finds them under the family's names, and checks them against the
+ * config before use. */
 #ifndef MHA_MODEL_WEIGHTS_WEIGHTS_H
 #define MHA_MODEL_WEIGHTS_WEIGHTS_H
 
@@ -10,8 +10,7 @@
  * tensors, each of them converted and reordered. */
 #define MHA__MAX_CONVERTED (4 * MHA__ROLES)
 
-/* Longer than any prefix + layer + name + suffix of a family table; a longer name would be truncated, and then not
- * found. */
+/* Longer than any prefix + layer + name + suffix of a family table; a longer name would be truncated and not found. */
 #define MHA__TENSOR_NAME 160
 
 typedef struct mha__weights {
@@ -37,8 +36,10 @@ void mha__weights_begin(mha__weights *weights);
  * tensor. */
 mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t layer, mha_matrix *part, mha_error *err);
 
-/* Iterator over the tensors of a model: weight and bias of each role, those outside the layers (layer -1) first, then
- * layer by layer:    for (mha__tensor_step s = {0}; mha__tensor_each(config, &s);) */
+/* Iterator over the tensors of a model: weight and bias of each role, first outside the layers (layer -1), then layer
+ * by layer:
+ *
+ *     for (mha__tensor_step s = {0}; mha__tensor_each(config, &s);) */
 typedef struct mha__tensor_step {
     int64_t layer;
     mha__role role;
@@ -54,18 +55,18 @@ const mha_tensor *mha__weights_tensor(const mha__weights *weights, mha__role rol
 mha_status mha__weights_again(mha__weights *weights, mha__role role, int64_t layer, const float **weight,
                               mha_error *err);
 
-/* True if the rows of the role are stored head by head (mha__part). mha__weights_part and _again return them in the
- * order of attention: all of q, then k, then v. */
+/* Returns true if the rows of the role are stored head by head (mha__part). mha__weights_part and mha__weights_again
+ * return them with all rows of q first, then k, then v. */
 bool mha__weights_per_head(const mha__config *config, mha__role role);
-/* Copies such rows [3 H D, width] to the order of attention, or back to the stored order. */
+/* Copies such rows [3 H D, width] to the order q, k, v, or back to the stored order. */
 void mha__rows_by_head(const mha__config *config, int64_t layer, int64_t width, const float *from, float *to,
                        bool back);
 
 /* Releases the file pages of a role's weight, after the weight has been packed. */
 void mha__weights_rest(const mha__weights *weights, mha__role role, int64_t layer);
 
-/* Writes the name and shape of the tensor that a new checkpoint of the config has for a role's weight, or its bias;
- * returns false if the family has none. `name` has MHA__TENSOR_NAME bytes. */
+/* Writes the name and shape that a role's weight, or its bias, has in a new checkpoint of the config; returns false if
+ * the family lacks it. `name` has MHA__TENSOR_NAME bytes. */
 bool mha__weights_expected(const mha__config *config, mha__role role, int64_t layer, bool bias, char *name,
                            mha_named_tensor *tensor);
 

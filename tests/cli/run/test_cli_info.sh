@@ -80,7 +80,7 @@ cp "$here"/tests/golden/data/models/gemma2-tiny/model.safetensors "$here"/tests/
 sed 's/"rope_parameters"/"rope_scaling": {"rope_type": "linear", "factor": 4.0}, &/' \
     "$here/tests/golden/data/models/gemma2-tiny/config.json" >two/config.json
 refused 3 "$MHA" info two
-has err 'rope_scaling and rope_parameters are both given, and differ'
+has err 'rope_scaling and rope_parameters must be equal if both are given'
 mkfifo fifo
 refused 3 "$MHA" info fifo
 refused 2 "$MHA" info a b

@@ -181,7 +181,7 @@ static void test_refusals(void **state)
     mha_error err;
     feed(&f, cache, 0, 30);
     refused(&other, (mha_model_input){.batch = 1, .length = 1, .ids = f.ids, .cache = cache},
-            "cache must be one of this model");
+            "cache must be a cache of this model");
     refused(&f, (mha_model_input){.batch = 2, .length = 1, .ids = f.ids, .cache = cache}, "1 sequences");
     refused(&f, (mha_model_input){.batch = 1, .length = 1, .ids = f.ids, .cache = cache, .sequence = 1},
             "sequence must be below the cache's 1 sequences (got 1)");

@@ -525,7 +525,7 @@ static void what_cannot_be_asked_for(void **state)
         {1, NULL, NULL, false, "hidden must not be NULL with first_layer = 1"},
         {-1, x, NULL, false, "first_layer must be from 0 to 3 (got -1)"},
         {4, x, NULL, false, "first_layer must be from 0 to 3 (got 4)"},
-        {2, x, cache, false, "first_layer must be 0 with cache, whose lower layers would lack these tokens (got 2)"},
+        {2, x, cache, false, "first_layer must be 0 with cache, since lower layers would not cache the tokens (got 2)"},
         {0, NULL, NULL, true, "ids must not be NULL"},
     };
     for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
@@ -540,15 +540,16 @@ static void what_cannot_be_asked_for(void **state)
     mha_model_input changed = inner_input(INNER_PLAIN);
     changed.context = x;
     assert_int_equal(mha_model_forward(model, &changed, NULL, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "mha_model_input: context without hidden");
+    assert_string_equal(err.message, "mha_model_input: context must be NULL without hidden");
     changed.hidden = x;
     const mha_model_input in = inner_input(INNER_PLAIN);
     const mha_model_output out = {.size = sizeof out, .on_activations = stop_second};
     assert_int_equal(mha_model_forward(model, &changed, &out, &err), MHA_ERR_ARG);
     assert_string_equal(
-        err.message, "mha_model_output: on_activations must not be requested with context, which replaces attention");
+        err.message,
+        "mha_model_output: on_activations must not be requested with context, which replaces the output of attention");
     assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_CANCELLED);
-    assert_string_equal(err.message, "stopped by on_activations at 1");
+    assert_string_equal(err.message, "stopped by on_activations at layer 1");
     mha_model_cache_free(cache);
     mha_model_free(model);
     free(x);

@@ -185,30 +185,29 @@ static void test_wrong_configs(void **state)
                   "config.json: mha.attention[1].head_pruning.prune_ratio must be a number from 0 to 1 (got nothing)");
     expect_config(
         choosing_config("{\"head_pruning\":{\"prune_ratio\":1}}", 1), MHA_ERR_FORMAT,
-        "config.json: mha.attention.head_pruning.prune_ratio must be a fraction that leaves at least one head (got 1)");
+        "config.json: mha.attention.head_pruning.prune_ratio must be a fraction that keeps at least one head (got 1)");
     expect_config(choosing_config("{\"head_pruning\":{\"prune_ratio\":0.5,\"selection\":\"best\"}}", 1), MHA_ERR_FORMAT,
                   "config.json: mha.attention.head_pruning.selection must be \"hard\", \"soft\" or "
                   "\"straight_through\" (got \"best\")");
     expect_config(choosing_config("{\"moe_heads\":{},\"head_pruning\":{\"prune_ratio\":0.5}}", 1), MHA_ERR_FORMAT,
-                  "config.json: mha.attention: head_pruning and moe_heads exclude each other");
+                  "config.json: mha.attention: head_pruning and moe_heads must not both be set");
     expect_config(choosing_config("{\"adaptive_heads\":{}}", 1), MHA_ERR_FORMAT,
                   "config.json: mha.attention.adaptive_heads.head_options must be an array (got nothing)");
     expect_config(choosing_config("{\"adaptive_heads\":{\"head_options\":[]}}", 1), MHA_ERR_FORMAT,
-                  "config.json: mha.attention.adaptive_heads.head_options must hold 1 to 16 head counts (got 0)");
+                  "config.json: mha.attention.adaptive_heads.head_options must have 1 to 16 head counts (got 0)");
     expect_config(choosing_config("{\"adaptive_heads\":{\"head_options\":[2,3]}}", 1), MHA_ERR_FORMAT,
-                  "config.json: mha.attention.adaptive_heads.head_options[1] must be a head count that splits 16 "
+                  "config.json: mha.attention.adaptive_heads.head_options[1] must be a head count that divides 16 "
                   "columns into heads of width 1 to 1024 (got 3)");
     expect_config(choosing_config("{\"alibi\":true,\"adaptive_heads\":{\"head_options\":[2,4]}}", 1),
-                  MHA_ERR_UNSUPPORTED, "config.json: mha.attention: adaptive_heads with alibi");
+                  MHA_ERR_UNSUPPORTED, "config.json: mha.attention: adaptive_heads must not be combined with alibi");
     expect_config(choosing_config("{\"moe_heads\":{\"top_k\":3}},\"mha.heads\":[[0,2]]", 1), MHA_ERR_FORMAT,
                   "config.json: mha.attention.moe_heads.top_k must be an integer from 1 to 2 (got 3)");
     expect_config(
         choosing_config("{\"adaptive_heads\":{\"head_options\":[2]}},\"mha.kv_heads\":{\"keys\":2,\"values\":2}", 1),
-        MHA_ERR_UNSUPPORTED, "config.json: mha.attention: adaptive_heads with shared keys");
-    expect_config(
-        "{\"model_type\":\"gpt2\",\"mha.attention\":{\"moe_heads\":{}}}", MHA_ERR_UNSUPPORTED,
-        "config.json: mha.attention.moe_heads: heads are chosen by the mean of all tokens, which in a model of "
-        "type gpt2 would reveal later tokens; only encoders (bert) support this");
+        MHA_ERR_UNSUPPORTED, "config.json: mha.attention: adaptive_heads must not be combined with shared keys");
+    expect_config("{\"model_type\":\"gpt2\",\"mha.attention\":{\"moe_heads\":{}}}", MHA_ERR_UNSUPPORTED,
+                  "config.json: mha.attention.moe_heads must be absent in a decoder, where the mean token, which "
+                  "selects heads, would reveal later tokens (got model_type gpt2)");
 }
 
 /* But in a layer beside it that has all of them heads may go. */
@@ -257,10 +256,8 @@ static int ignore(void *user, int64_t layer, int64_t heads, const float *probs)
 static void expect_refused(mha_status status, const mha_error *err, const char *what)
 {
     char want[160];
-    snprintf(
-        want, sizeof want,
-        "%s of single heads must not be requested where a layer selects heads per text (got adaptive_heads in layer 1)",
-        what);
+    snprintf(want, sizeof want, "per-head %s must not be requested for a model with adaptive_heads (got layer 1)",
+             what);
     assert_int_equal(status, MHA_ERR_UNSUPPORTED);
     assert_string_equal(err->message, want);
 }

@@ -296,7 +296,7 @@ static void what_cannot_be_asked_for(void **state)
     gradient.on_context = stop_second;
     gradient.user = &second;
     assert_int_equal(mha_model_grads_backward(grads, &gradient, &err), MHA_ERR_CANCELLED);
-    assert_string_equal(err.message, "stopped by on_context at 1");
+    assert_string_equal(err.message, "stopped by on_context at layer 1");
     const mha_model_input filled = inner_input(INNER_FILLED);
     assert_int_equal(mha_model_grads_forward(grads, &filled, NULL, &err), MHA_ERR_UNSUPPORTED);
     assert_string_equal(err.message, "mha_model_grads_forward: fills must not be set");

@@ -590,7 +590,8 @@ static void test_refusals(void **state)
             "dtype of the model must be f32 or bf16 for gradients (got f16)");
     mha_model_free(half);
     refused(mha_model_grads_create(NULL, NULL, &none, &err), MHA_ERR_ARG, &err, "model must not be NULL");
-    refused(mha_model_grads_backward(grads, NULL, &err), MHA_ERR_ARG, &err, "no forward call");
+    refused(mha_model_grads_backward(grads, NULL, &err), MHA_ERR_ARG, &err,
+            "mha_model_grads_forward must be called first");
     mha_model_output out = {.size = sizeof out, .on_hidden = refuse_hidden};
     refused(mha_model_grads_forward(grads, &input, &out, &err), MHA_ERR_UNSUPPORTED, &err, "on_hidden");
     out = (mha_model_output){.size = sizeof out, .pooled = x};
@@ -604,7 +605,8 @@ static void test_refusals(void **state)
     ids[2] = -1;
     refused(mha_model_grads_forward(grads, &input, NULL, &err), MHA_ERR_ARG, &err,
             "token id 2 must be from 0 to 639 (got -1)");
-    refused(mha_model_grads_backward(grads, NULL, &err), MHA_ERR_ARG, &err, "no forward call");
+    refused(mha_model_grads_backward(grads, NULL, &err), MHA_ERR_ARG, &err,
+            "mha_model_grads_forward must be called first");
     mha_model_cache *cache = NULL;
     const mha_model_cache_options o = {.size = sizeof o, .batch = B, .tokens = 2 * L};
     assert_int_equal(mha_model_cache_create(model, &o, &cache, NULL), MHA_OK);

@@ -502,13 +502,13 @@ static void test_refusals(void **state)
         {"\"mha.attention\":[{},\"gqa\",{}]",
          "mha.attention[1] must be an object, or null for the default of the family (got \"gqa\")", MHA_ERR_FORMAT},
         {"\"mha.attention\":[{},{},{\"moe_heads\":{}}]",
-         "mha.attention[2].moe_heads: heads are chosen by the mean of all tokens, which in a model of type gpt2 would "
-         "reveal later tokens; only encoders (bert) support this",
+         "mha.attention[2].moe_heads must be absent in a decoder, where the mean token, which selects heads, would "
+         "reveal later tokens (got model_type gpt2)",
          MHA_ERR_UNSUPPORTED},
         {"\"mha.attention\":{\"heads\":4}",
          "mha.attention.heads: unknown key (known: adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, rotary, "
          "scale, "
-         "softcap and window, and for head counts mha.heads and mha.kv_heads)",
+         "softcap and window; head counts are in mha.heads and mha.kv_heads)",
          MHA_ERR_FORMAT},
         {"\"mha.attention\":[{\"window\":0},{},{}]",
          "mha.attention[0].window must be an integer from 1 to 2147483648 (got 0)", MHA_ERR_FORMAT},

@@ -46,7 +46,7 @@ static void test_lists(void **state)
         {"0", "mha.heads[0][65535] must be distinct head numbers (got 0"},
         {"65536", "mha.heads[0][65535] must be distinct head numbers (got 65536"},
         {"[]", "mha.heads[0][65535] must be distinct head numbers (got an array"},
-        {"65535, 1", "mha.heads[0] must hold at most num_attention_heads = 65536 heads (got 65537)"},
+        {"65535, 1", "mha.heads[0] must have at most num_attention_heads = 65536 heads (got 65537)"},
     };
     char *keys = malloc((size_t)1 << 20);
     assert_non_null(keys);

@@ -63,7 +63,7 @@ static void test_refused_configs(void **state)
         {"hidden_size", "9223372036854775807", MHA_ERR_FORMAT, "hidden_size"},
         {"hidden_size", "64", MHA_ERR_FORMAT, "config.json requires [600, 64]"},
         {"hidden_size", "null", MHA_ERR_FORMAT, "[600, 768]"},
-        {"hidden_size", "8192", MHA_ERR_UNSUPPORTED, "2048 wide"},
+        {"hidden_size", "8192", MHA_ERR_UNSUPPORTED, "head_dim must be at most 1024 (got 2048"},
         {"intermediate_size", "113", MHA_ERR_FORMAT, "[112, 48], but config.json requires [113, 48]"},
         {"intermediate_size", "4294967336", MHA_ERR_FORMAT, "intermediate_size"},
         {"vocab_size", "601", MHA_ERR_FORMAT, "embeddings.word_embeddings.weight"},
@@ -90,7 +90,7 @@ static void test_refused_configs(void **state)
         {"model_type", "\"llama\"", MHA_ERR_FORMAT, "\"model.embed_tokens.weight\" is missing"},
         {"model_type", "\"\\u001b[31m\"", MHA_ERR_UNSUPPORTED, "model_type \"\\x1B[31m\""},
         {"eos_token_id", "-1", MHA_ERR_FORMAT, "config.json: eos_token_id must be a token or a list of tokens (got -1"},
-        {"eos_token_id", "[3, \"x\"]", MHA_ERR_FORMAT, "eos_token_id[1] must be a token, 0 or more (got \"x\""},
+        {"eos_token_id", "[3, \"x\"]", MHA_ERR_FORMAT, "eos_token_id[1] must be a token id of at least 0 (got \"x\""},
         {"model_type", "[1]", MHA_ERR_FORMAT, "model_type"},
         {"model_type", NULL, MHA_ERR_FORMAT, "model_type"},
     };
@@ -107,7 +107,8 @@ static void test_refused_generation(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"{\"eos_token_id\": [1, 2.5]}", "generation_config.json: eos_token_id[1] must be a token, 0 or more (got 2.5"},
+        {"{\"eos_token_id\": [1, 2.5]}",
+         "generation_config.json: eos_token_id[1] must be a token id of at least 0 (got 2.5"},
         {"{\"eos_token_id\": {}}",
          "generation_config.json: eos_token_id must be a token or a list of tokens (got an object"},
         {"{\"eos_token_id\": ", "generation_config.json: line 1"},
@@ -156,8 +157,8 @@ static void test_refused_lists(void **state)
         {"\"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 0.5}",
          "rope_scaling.factor must be a number from 1"},
         {"\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 5}",
-         "rope_parameters.low_freq_factor must be below high_freq_factor 4 (got 5"},
-        {"\"head_dim\": 7", "config.json: a head is 7 wide"},
+         "rope_parameters.low_freq_factor must be below high_freq_factor = 4 (got 5"},
+        {"\"head_dim\": 7", "config.json: head_dim must be even for rotation (got 7"},
     };
     const char *folder = files_folder();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -207,7 +208,7 @@ static void test_names_of_gpt2(void **state)
     mha_model_free(model);
     json_object_set_new(config, "n_head", json_integer(2 * heads));
     assert_int_equal(json_dump_file(config, files_path(folder, "config.json"), 0), 0);
-    refused(folder, MHA_ERR_FORMAT, "n_head and num_attention_heads, two names of the same key, must be equal");
+    refused(folder, MHA_ERR_FORMAT, "n_head and num_attention_heads, names of the same key, must be equal");
     json_decref(config);
     files_remove(folder);
 }
@@ -226,7 +227,7 @@ static void test_many_ends(void **state)
     mha_model_free(case_model(NULL, folder, QUICK));
     strcpy(list + end, ",7]");
     write_config(folder, "eos_token_id", list);
-    refused(folder, MHA_ERR_UNSUPPORTED, "config.json: eos_token_id: 65 tokens; the maximum is 64");
+    refused(folder, MHA_ERR_UNSUPPORTED, "config.json: eos_token_id must have at most 64 tokens (got 65)");
     files_remove(folder);
 }
 

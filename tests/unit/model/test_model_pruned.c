@@ -285,7 +285,7 @@ static void test_refused_lists(void **state)
     refused(folder, "[[0, 0], [0, 1, 2, 3], [3]]", "mha.heads[0][1] must be ascending head numbers (got 0");
     refused(folder, "[[0, 4], [0, 1, 2, 3], [3]]", "mha.heads[0][1] must be ascending head numbers (got 4");
     refused(folder, "[[0, \"2\"], [0, 1, 2, 3], [3]]", "mha.heads[0][1] must be ascending head numbers (got \"2\"");
-    refused(folder, "[[0, 2], [0, 1, 2, 3], []]", "mha.heads[2] must hold whole groups of 1 heads (got 0 heads)");
+    refused(folder, "[[0, 2], [0, 1, 2, 3], []]", "mha.heads[2] must have whole groups of 1 heads (got 0 heads)");
     refused(folder, "[[0, 2], [0, 1, 2, 3], [2, 3]]", "config.json requires [24, 48]");
     refused(folder, "{}", "mha.heads");
     refused(folder, NULL, "query.weight\" has shape [24, 48], but config.json requires [48, 48]");

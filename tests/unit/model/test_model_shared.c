@@ -324,12 +324,12 @@ static void test_refused_numbers(void **state)
     refused_of(folder, 5, NULL, NULL, "mha.original_heads must be at least num_attention_heads (got 5");
     refused_of(folder, -1, NULL, NULL, "mha.original_heads");
     refused_of(folder, 65537, NULL, NULL, "mha.original_heads");
-    refused_of(folder, 8, NULL, NULL, "mha.original_heads must be \"mha.heads\" beside it (got 8");
+    refused_of(folder, 8, NULL, NULL, "mha.original_heads must be absent without \"mha.heads\" (got 8");
     refused_of(folder, 8, "[[0, 1], [7, 8]]", NULL, "mha.heads[1][1] must be ascending head numbers (got 8");
     refused_of(folder, 8, "[[0, 1], [0, 1, 2, 3, 4, 5, 6]]", NULL,
-               "mha.heads[1] must hold at most num_attention_heads = 6 heads (got 7)");
+               "mha.heads[1] must have at most num_attention_heads = 6 heads (got 7)");
     refused_of(folder, 8, "[[0, 1], [6, 5, 4, 3, 2, 1, 0]]", "{\"keys\": 1, \"values\": 1}",
-               "mha.heads[1] must hold at most num_attention_heads = 6 heads (got 7)");
+               "mha.heads[1] must have at most num_attention_heads = 6 heads (got 7)");
     refused_of(folder, 8, "[[0, 1], [7, 8]]", "{\"keys\": 1, \"values\": 1}",
                "mha.heads[1][1] must be distinct head numbers (got 8");
     files_remove(folder);
@@ -353,7 +353,7 @@ static void test_refused(void **state)
             "mha.heads[1][1] must be distinct head numbers (got 3");
     refused(folder, "[[0, 1, 2], [3, 6]]", "{\"keys\": 1, \"values\": 1}", "got 6");
     refused(folder, "[[0, 1, 2], []]", "{\"keys\": 1, \"values\": 1}",
-            "mha.heads[1] must hold a head (got an empty array)");
+            "mha.heads[1] must have at least one head (got an empty array)");
     refused(folder, "[[5, 1, 2], [3, 4]]", "{\"keys\": 2, \"values\": 1}", "divides the 3 heads of layer 0");
     refused(folder, NULL, "{\"keys\": 2, \"values\": 2}", "config.json requires [16, 48]");
     files_remove(folder);

@@ -573,8 +573,8 @@ static void what_cannot_be_asked_for(void **state)
         int maps;
         const char *sentence;
     } other[] = {
-        {{0, 0, L}, 1, 1, "map_rows has row 23 for sequence 2, must be from -23 to 22"},
-        {{0, -L - 1, 0}, 1, 1, "map_rows has row -24 for sequence 1"},
+        {{0, 0, L}, 1, 1, "map_rows of sequence 2 must be from -23 to 22 (got 23)"},
+        {{0, -L - 1, 0}, 1, 1, "map_rows of sequence 1 must be from -23 to 22 (got -24)"},
         {{0}, 0, 1, "must be set together (got 0, given, given)"},
         {{0}, 1, 0, "must be set together (got 1, given, NULL)"},
     };
@@ -603,7 +603,7 @@ static void a_callback_stops_the_pass(void **state)
     const mha_model_input in = input_of(PLAIN);
     const mha_model_output out = {.size = sizeof out, .on_stats = stop_second};
     assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_CANCELLED);
-    assert_string_equal(err.message, "stopped by on_stats at 1");
+    assert_string_equal(err.message, "stopped by on_stats at layer 1");
     mha_model_free(model);
 }
 

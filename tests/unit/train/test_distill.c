@@ -484,7 +484,7 @@ static void test_refusals(void **state)
     const mha_model_distill none = {0}, states = {.hidden = 1}, text = {.text = 1}, logits = {.logits = 1};
     expect_refused(gpt2, words, none, MHA_ERR_ARG, "vocabulary of the teacher must have 50 tokens (got 51)");
     expect_refused(gpt2, wide, states, MHA_ERR_ARG,
-                   "hidden_size of the teacher must be 16 to compare hidden states or texts (got 32)");
+                   "hidden_size of the teacher must be 16 with hidden or text (got 32)");
     expect_refused(gpt2, wide, text, MHA_ERR_ARG, "hidden_size of the teacher must be 16");
     expect_refused(gpt2, bert, logits, MHA_ERR_ARG, "teacher must be a decoder like the model (got an encoder)");
     expect_refused(gpt2, empty, none, MHA_ERR_ARG, "teacher must have weights");
@@ -496,11 +496,11 @@ static void test_refusals(void **state)
     expect_refused(gpt2, gpt2, (mha_model_distill){.hidden = -1}, MHA_ERR_ARG, "hidden must be 0 or more (got -1)");
     expect_refused(gpt2, gpt2, (mha_model_distill){.text = NAN}, MHA_ERR_ARG, "text must be 0 or more (got nan)");
     expect_refused(gpt2, gpt2, (mha_model_distill){.temperature = -2}, MHA_ERR_ARG,
-                   "temperature must be in [0.001, 1000] (got -2");
+                   "temperature must be from 0.001 to 1000 (got -2");
     expect_refused(gpt2, gpt2, (mha_model_distill){.temperature = 1001}, MHA_ERR_ARG,
-                   "temperature must be in [0.001, 1000] (got 1001)");
+                   "temperature must be from 0.001 to 1000 (got 1001)");
     expect_refused(gpt2, gpt2, (mha_model_distill){.temperature = 9e-4}, MHA_ERR_ARG,
-                   "temperature must be in [0.001, 1000] (got 0.0009)");
+                   "temperature must be from 0.001 to 1000 (got 0.0009)");
     expect_refused(gpt2, gpt2, (mha_model_distill){.pool = (mha_pool)9}, MHA_ERR_ARG,
                    "pool must be a value of mha_pool (got 9)");
     const mha_train_options o = {.size = sizeof o, .teacher = wide}; /* logits alone may come from a wider one */
