@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -100,6 +101,11 @@ int cli_open_at(int dir, const char *path, int flags, mode_t mode)
         const int fd = openat(dir, path, flags, mode);
         if (fd >= 0 || errno != EINTR) return fd;
     }
+}
+
+const char *cli_file_kind(mode_t mode)
+{
+    return S_ISDIR(mode) ? "a directory" : S_ISFIFO(mode) ? "a fifo" : "a special file";
 }
 
 /* ---- progress ---- */

@@ -23,6 +23,8 @@ int cli_stopped(void);
 
 /* Calls openat again after a signal that does not end the program. */
 int cli_open_at(int dir, const char *path, int flags, mode_t mode);
+/* Returns "a directory", "a fifo" or "a special file", for an st_mode other than a regular file. */
+const char *cli_file_kind(mode_t mode);
 
 /* Shows progress of long work outside the library: `done` of `total` steps of `what`. */
 void cli_progress(const char *what, int64_t done, int64_t total);

@@ -72,10 +72,11 @@ int text_reader_open(const cli_session *session, const char *path, int *fd)
     }
     *fd = cli_open_at(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
     if (*fd < 0) return refuse(session, path, strerror(errno));
-    struct stat st;
+    struct stat st = {0};
     if (fstat(*fd, &st) == 0 && S_ISREG(st.st_mode)) return CLI_DONE;
     close(*fd);
-    return refuse(session, path, "not a regular file; texts from a pipe are read with -f -");
+    return cli_error(session, CLI_REFUSED, "%s: must be a regular file (got %s)%s", text_reader_name(path),
+                     cli_file_kind(st.st_mode), S_ISFIFO(st.st_mode) ? "; read a pipe with -f -" : "");
 }
 
 bool text_reader_piped(void)

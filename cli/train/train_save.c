@@ -140,7 +140,8 @@ int train_run_load(train_run *run)
     const char *path = train_run_path(run->s, SETTINGS);
     struct stat st; /* opening a FIFO would wait for its writer */
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return cli_error(run->s, CLI_REFUSED, "%s: not a regular file", cli_shown(path));
+        return cli_error(run->s, CLI_REFUSED, "%s: must be a regular file (got %s)", cli_shown(path),
+                         cli_file_kind(st.st_mode));
     int code = cli_json_read(run->s, path, &run->was);
     if (code != CLI_DONE) return code;
     code = train_settings_take(run->s, path, json_object_get(run->was, "settings"), &run->t);

@@ -82,7 +82,7 @@ has err 'text must contain words to train on'
 refused 2 train --vocab-size 290 --special '' -o x text
 refused 3 train --vocab-size 290 -o x -f nowhere
 refused 3 train --vocab-size 290 -o x -f .
-has err 'not a regular file'
+has err '.: must be a regular file (got a directory)'
 printf 'one\ntwo \377\n' >broken
 refused 3 train --vocab-size 290 -o x -f one broken
 has err 'broken: line 2: text must be UTF-8 (got 0xFF at byte 4)'

@@ -111,7 +111,7 @@ for name in training.json training.jsonl; do
     mkfifo piped/$name
     refused 3 timeout -k 1 10 "$MHA" train --resume -o piped --steps 5
     case $name in
-    training.json) has err 'piped/training.json: not a regular file' ;;
+    training.json) has err 'piped/training.json: must be a regular file (got a fifo)' ;;
     *) has err 'piped/training.jsonl: must be a regular file (got a fifo)' ;;
     esac
 done
