@@ -15,17 +15,21 @@
 
 /* ---- errors of the library ---- */
 
+/* Returns the advice at the end of a message, "; set FIELD to 1 ...", or NULL if it has none. */
+static const char *find_advice(const char *message)
+{
+    const char *advice = NULL;
+    for (const char *next = message; (next = strstr(next, "; set ")); next++)
+        advice = next;
+    return advice && strstr(advice, "overwrite to 1") ? advice : NULL;
+}
+
 int train_run_refuse(const cli_session *s, const mha_error *error)
 {
-    static const struct {
-        const char *fields, *options;
-    } ends[] = {{"; resume or overwrite must be 1", ": --resume continues it, --force starts over"},
-                {"; set overwrite to 1 to replace it", "; --force replaces it"}};
-    for (size_t n = 0; n < sizeof ends / sizeof *ends; n++)
-        if (cli_ends(error->message, ends[n].fields))
-            return cli_usage(s, "%.*s%s", (int)(strlen(error->message) - strlen(ends[n].fields)), error->message,
-                             ends[n].options);
-    return cli_fail(s, error);
+    const char *advice = find_advice(error->message);
+    if (!advice) return cli_fail(s, error);
+    return cli_usage(s, "%.*s; %s", (int)(advice - error->message), error->message,
+                     strstr(advice, "resume") ? "--resume continues it, --force starts over" : "--force replaces it");
 }
 
 /* ---- places ---- */

@@ -10,7 +10,7 @@
 typedef struct search {
     const mha_model_input *input;
     int64_t rows, width;
-    int64_t entry; /* index as in on_hidden; -1 = none yet */
+    int64_t entry; /* index as in on_hidden; -1 = none found yet */
 } search;
 
 static bool all_finite(const float *x, int64_t count)
@@ -30,7 +30,7 @@ static int look(void *user, int64_t entry, const float *x)
     return 0;
 }
 
-/* "embeddings", "layer 3", or "logits" if all hidden states are finite. */
+/* Names the first non-finite result: the logits if all hidden states are finite. */
 static mha_status find_place(const mha_trainer *t, const mha_model_input *in, char *place, size_t capacity,
                              mha_error *err)
 {
@@ -41,15 +41,15 @@ static mha_status find_place(const mha_trainer *t, const mha_model_input *in, ch
     const mha_model_output output = {.size = sizeof output, .on_hidden = look, .user = &s};
     MHA__TRY(mha_model_forward(t->model, in, &output, err));
     if (s.entry < 0)
-        snprintf(place, capacity, t->o.teacher ? "the logits, or the teacher's answer, are" : "the logits are");
+        snprintf(place, capacity, t->o.teacher ? "the logits, or the teacher's output" : "the logits");
     else if (s.entry == 0)
-        snprintf(place, capacity, "the embeddings are");
+        snprintf(place, capacity, "the embeddings");
     else
-        snprintf(place, capacity, "the output of layer %lld is", (long long)s.entry - 1);
+        snprintf(place, capacity, "the output of layer %lld", (long long)s.entry - 1);
     return MHA_OK;
 }
 
-/* The name of the first non-finite weight, or NULL. */
+/* Returns the name of the first tensor with a non-finite weight, or NULL. */
 static const char *find_weight(const mha_trainer *t)
 {
     for (int64_t n = 0; n < t->count; n++)
@@ -61,7 +61,7 @@ mha_status mha__train_check_weights(const mha_trainer *t, mha_error *err)
 {
     const char *name = find_weight(t);
     if (!name) return MHA_OK;
-    return mha__fail(err, MHA_ERR_NOT_FINITE, "step %lld: the tensor \"%s\" holds a number that is not finite",
+    return mha__fail(err, MHA_ERR_NOT_FINITE, "step %lld: the tensor \"%s\" contains a value that is not finite",
                      (long long)t->step, mha__quote(&(mha__quoted){0}, name, strlen(name)));
 }
 
@@ -73,9 +73,9 @@ mha_status mha__train_bad_loss(const mha_trainer *t, const mha_train_batch *batc
     mha__quoted q = {0};
     MHA__TRY(find_place(t, batch->input, place, sizeof place, err));
     return mha__fail(err, MHA_ERR_NOT_FINITE,
-                     "step %lld: the loss of batch %lld is %g; %s the first that is not finite; %s%s%s",
+                     "step %lld: the loss of batch %lld is %g; the first non-finite result is %s; %s%s%s",
                      (long long)t->step + 1, (long long)number + 1, isnan(loss) ? fabs(loss) : loss, place,
-                     name ? "nor is the tensor \"" : "all weights are finite",
+                     name ? "the first non-finite weight is in the tensor \"" : "all weights are finite",
                      name ? mha__quote(&q, name, strlen(name)) : "", name ? "\"" : "");
 }
 

@@ -11,12 +11,12 @@ static double or_default(double value, double usual)
     return value != 0 ? value : usual;
 }
 
-/* min < value < max; an end is allowed if its flag is set. */
+/* Checks min < value < max; with_min and with_max also allow the limits. */
 static mha_status check(const char *name, double value, double min, bool with_min, double max, bool with_max,
                         mha_error *err)
 {
     const bool above = with_min ? value >= min : value > min, below = with_max ? value <= max : value < max;
-    if (above && below) return MHA_OK; /* NaN fails both */
+    if (above && below) return MHA_OK; /* NaN fails both comparisons */
     return mha__fail(err, MHA_ERR_ARG, "mha_train_options: %s must be in %s%g, %g%s (got %g)", name,
                      with_min ? "[" : "(", min, max, with_max ? "]" : ")", value);
 }
@@ -43,7 +43,7 @@ mha_status mha__train_options(mha_train_options *o, const mha_train_options *giv
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: dtype must be f32 or bf16 (got %s)",
                          mha_dtype_name(o->dtype));
     if (o->decays < MHA_DECAY_MATRICES || o->decays > MHA_DECAY_ALL)
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: decays must be one of mha_train_decay (got %d)",
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: decays must be a value of mha_train_decay (got %d)",
                          (int)o->decays);
     if (o->warmup < 0 || o->steps < 0 || (o->steps && o->warmup > o->steps))
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: warmup must be from 0 to steps (got %lld, %lld)",

@@ -1,8 +1,8 @@
 /* train_step.c - one step: gradients of all batches, their norm, and the update of every tensor.
  *
  * Gradients are accumulated as sums over labels. The factor that turns them into means and the factor that clips their
- * norm are one product, applied by the update; so the number of labels need not be known in advance. Only the terms of
- * a teacher are means over different counts (labels, tokens, texts), which are counted first. */
+ * norm are one product, applied by the update, so the number of labels need not be known in advance. Only the terms of
+ * a teacher are means over different units (labels, tokens, texts), which are counted first. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/adamw.h"
@@ -15,7 +15,7 @@
 typedef struct gathered {
     double loss; /* sum over labels */
     int64_t labels;
-    double mean;               /* factor that turns both sums into means: 1 / labels; 1 with a teacher */
+    double mean;               /* factor from sums of losses and gradients to means: 1 / labels; 1 with a teacher */
     mha_model_distill distill; /* with a teacher: weight per label, per token, per text */
 } gathered;
 
@@ -28,7 +28,7 @@ static mha_status check_batches(const mha_trainer *t, const mha_train_batch *bat
     return MHA_OK;
 }
 
-/* Dropout of this batch in the next step. */
+/* Returns the dropout of batch `number` in the next step. */
 static mha_model_dropout dropout_of(const mha_trainer *t, int64_t number)
 {
     const mha_train_dropout *d = &t->o.dropout;
@@ -71,13 +71,13 @@ static mha_status share_weight(double *weight, int64_t units, const char *what, 
 {
     if (*weight == 0) return MHA_OK;
     if (!units)
-        return mha__fail(err, MHA_ERR_ARG, "batches must contain a %s that counts (got none in %lld)", what,
+        return mha__fail(err, MHA_ERR_ARG, "batches must contain at least one %s for the loss (got none in %lld)", what,
                          (long long)batches);
     *weight /= (double)units;
     return MHA_OK;
 }
 
-/* Weights of the teacher's terms: one over the number of labels, tokens and texts of all batches. */
+/* Divides the weights of the teacher's terms by the number of labels, tokens or texts of all batches. */
 static mha_status share_terms(mha_trainer *t, const mha_train_batch *batches, int64_t count, mha_model_distill *d,
                               mha_error *err)
 {
@@ -105,7 +105,7 @@ static mha_status gather(mha_trainer *t, const mha_train_batch *batches, int64_t
     return MHA_OK;
 }
 
-/* The norm of all trained gradients, as sums over labels. */
+/* Computes the norm of all trained gradients, which are still sums over labels. */
 static mha_status find_length(const mha_trainer *t, double *length, mha_error *err)
 {
     double squares = 0;
@@ -119,7 +119,7 @@ static mha_status find_length(const mha_trainer *t, double *length, mha_error *e
     return t->gates ? mha__gates_check(t, err) : MHA_OK;
 }
 
-/* Updates the weights and zeroes the gradients. While gates are trained alone there are no weight gradients. */
+/* Updates the weights and zeroes the gradients. While only gates are trained, there are no weight gradients. */
 static void update(mha_trainer *t, double rate, double scale)
 {
     const mha_train_options *o = &t->o;

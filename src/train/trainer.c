@@ -14,7 +14,7 @@
 
 /* ---- parameters ---- */
 
-/* Embedding tables of tokens, positions and types. */
+/* Returns true for the embedding tables of tokens, positions and token types. */
 static bool is_table(mha__role role)
 {
     return role == MHA__WORDS || role == MHA__POSITIONS || role == MHA__TYPES;
@@ -32,12 +32,12 @@ static bool is_frozen(const mha_train_options *o, const char *name)
     return false;
 }
 
-/* Two allocations: moments are not touched before they are needed, and until then take no physical memory. */
+/* Two allocations: the moments take no physical memory until they are first written. */
 typedef struct blocks {
     mha__arena own, moments;
 } blocks;
 
-/* Adds a moment under its name in a state file. */
+/* Adds a moment, named as in a state file. */
 static float *add_moment(blocks *b, mha_named_tensor *to, const mha_tensor *tensor, const char *prefix)
 {
     const size_t bytes = strlen(prefix) + strlen(tensor->name) + 1;
@@ -50,8 +50,7 @@ static float *add_moment(blocks *b, mha_named_tensor *to, const mha_tensor *tens
     return data;
 }
 
-/* False for weights that no term of the loss depends on: they have no gradient, and weight decay must not shrink them.
- */
+/* Returns false for weights that do not affect the loss: they have no gradient, and must not be decayed. */
 static bool is_reached(const mha_train_options *o, mha__role role)
 {
     const bool of_logits = role == MHA__LM_DENSE || role == MHA__LM_NORM || role == MHA__LM_BIAS ||
@@ -105,9 +104,9 @@ static mha_status copy_weights(mha_trainer *t, const mha_model *m, mha_error *er
     take_lists(&b.own, t, count, longest);
     const size_t bytes = b.own.overflow || b.moments.overflow ? SIZE_MAX : b.own.used;
     b.own.base = t->memory = bytes == SIZE_MAX ? NULL : mha__calloc(t->ctx, 1, bytes);
-    if (!b.own.base) return mha__no_memory(err, bytes, "weights that learn");
+    if (!b.own.base) return mha__no_memory(err, bytes, "the trained weights");
     b.moments.base = t->moments = mha__alloc(t->ctx, b.moments.used);
-    if (!b.moments.base) return mha__no_memory(err, b.moments.used, "moments of weights");
+    if (!b.moments.base) return mha__no_memory(err, b.moments.used, "the moments of the weights");
     b.own.used = b.moments.used = 0;
     take_lists(&b.own, t, count, longest);
     MHA__TRY(walk(&b, t, m, err));
@@ -137,13 +136,13 @@ static mha_status check_frozen(const mha_trainer *t, mha_error *err)
     for (int64_t p = 0; p < t->count; p++)
         all &= is_frozen(&t->o, t->list[p].name);
     if (all && !t->o.gates.penalty)
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: frozen must leave a tensor to train");
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: frozen must leave at least one tensor to train");
     return MHA_OK;
 }
 
 /* ---- object ---- */
 
-/* The model opened on the copies must use all of them and nothing else. */
+/* Checks that the model opened on the copies uses all of them and no other tensors. */
 static mha_status check_opened(const mha_trainer *t, mha_error *err)
 {
     int64_t count = 0;
@@ -154,7 +153,7 @@ static mha_status check_opened(const mha_trainer *t, mha_error *err)
     }
     if (same && count == t->count) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT,
-                     "the folder has changed since the model was opened: its tensors are not those of the model");
+                     "the folder has changed since the model was opened: its tensors no longer match the model");
 }
 
 static mha_status open_over(mha_trainer *t, const mha_model *m, mha_error *err)

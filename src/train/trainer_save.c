@@ -1,5 +1,5 @@
-/* trainer_save.c - a trainer as a checkpoint folder, and back: the model, the moments, the step, and a digest that ties
- * the state to its weights. */
+/* trainer_save.c - saves a trainer as a checkpoint folder, and resumes from it: the model, the moments, the step, and a
+ * digest that ties the state to its weights. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -23,7 +23,7 @@
 #define WEIGHTS "mha.train.weights"
 #define GATES "mha.train.gates"
 
-/* ---- which weights ---- */
+/* ---- digest of the weights ---- */
 
 static void mark_weights(const mha_trainer *t, char mark[24])
 {
@@ -38,10 +38,10 @@ static void mark_weights(const mha_trainer *t, char mark[24])
 /* ---- save ---- */
 
 /* What the folder contains in addition to the model. */
-typedef struct beside {
+typedef struct extras {
     const mha_trainer *trainer;
     const mha_trainer_save_options *o;
-} beside;
+} extras;
 
 static const char *kind_of(const mha_trainer *t)
 {
@@ -76,9 +76,9 @@ static mha_status write_state(const mha_trainer *t, const mha__folder *folder, m
     return status;
 }
 
-static mha_status write_beside(const void *user, mha__folder *folder, mha_error *err)
+static mha_status write_extras(const void *user, mha__folder *folder, mha_error *err)
 {
-    const beside *b = user;
+    const extras *b = user;
     if (b->o->aside) MHA__TRY(mha__folder_aside(folder, b->o->aside, mha__model_files, err));
     if (!b->o->model_only) MHA__TRY(write_state(b->trainer, folder, err));
     for (int64_t n = 0; n < b->o->file_count; n++)
@@ -99,8 +99,11 @@ static mha_status check_file(const mha_trainer_save_options *o, int64_t n, mha_e
 {
     const mha_train_file *file = &o->files[n];
     if (!is_name(file->name))
-        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: files[%lld] must be a name after \"" PREFIX "\"",
-                         (long long)n);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_trainer_save_options: files[%lld].name must be \"" PREFIX "NAME\", not a path or \"" STATE
+                         "\" (got %s)",
+                         (long long)n,
+                         file->name ? mha__quote(&(mha__quoted){0}, file->name, strlen(file->name)) : "NULL");
     if (file->bytes && !file->data)
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_trainer_save_options: files[%lld]: data must not be NULL with bytes = %zu", (long long)n,
@@ -108,7 +111,7 @@ static mha_status check_file(const mha_trainer_save_options *o, int64_t n, mha_e
     for (int64_t other = 0; other < n; other++)
         if (strcmp(o->files[other].name, file->name) == 0)
             return mha__fail(err, MHA_ERR_ARG,
-                             "mha_trainer_save_options: names of files[%lld] and files[%lld] must differ",
+                             "mha_trainer_save_options: the names of files[%lld] and files[%lld] must differ",
                              (long long)other, (long long)n);
     return MHA_OK;
 }
@@ -124,7 +127,7 @@ static mha_status check_files(const mha_trainer_save_options *o, mha_error *err)
     return MHA_OK;
 }
 
-/* If the file holds one parameter under two names, the second tensor follows the trained one. */
+/* If the checkpoint stores one parameter under two names, lists the second name with the trained values. */
 static void add_twin(const mha_trainer *t, mha__role learns, mha__role twin, mha_named_tensor *list, int64_t *count)
 {
     const mha_tensor *own = mha__weights_tensor(&t->model->outer, learns, -1, false);
@@ -163,7 +166,7 @@ mha_status mha_trainer_save(const mha_trainer *t, const char *folder, const mha_
                                          .overwrite = o.overwrite,
                                          .tensors = twins,
                                          .count = list_twins(t, twins)};
-    return mha__model_save_with(t->model, folder, &save, write_beside, &(beside){t, &o}, err);
+    return mha__model_save_with(t->model, folder, &save, write_extras, &(extras){t, &o}, err);
 }
 
 /* ---- resume ---- */
@@ -184,8 +187,9 @@ static mha_status read_step(const mha_file *file, int64_t *step, mha_error *err)
     errno = 0;
     *step = strtoll(value, &end, 10);
     if (end != value && !*end && !errno && *step >= 0 && *step < INT64_MAX) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: " STEP " is not a number of steps",
-                     mha__quote(&(mha__quoted){0}, path, strlen(path)));
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: " STEP " must be a number of steps (got \"%s\")",
+                     mha__quote(&(mha__quoted){0}, path, strlen(path)),
+                     mha__quote(&(mha__quoted){0}, value, strlen(value)));
 }
 
 /* Moments belong to the weights they were accumulated with: with other weights, the next steps would be arbitrary. */
@@ -196,14 +200,12 @@ static mha_status check_weights(const mha_trainer *t, const mha_file *file, mha_
     MHA__TRY(need(file, WEIGHTS, &theirs, err));
     mark_weights(t, mine);
     if (strcmp(mine, theirs) == 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT,
-                     "%s: the state belongs to other weights: " WEIGHTS
-                     " is %.16s, that of the weights in the folder is %s; they have changed since",
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: " WEIGHTS " must match the weights in the folder (got %.16s, not %s)",
                      mha__quote(&(mha__quoted){0}, path, strlen(path)),
                      mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
 }
 
-/* A mean must be finite, and a square also not negative: the update divides by its root. */
+/* A mean must be finite; a square must also not be negative, because the update divides by its root. */
 static mha_status check_moments(const mha_trainer *t, const mha_file *file, mha_error *err)
 {
     mha__quoted q[2] = {0};
@@ -214,19 +216,20 @@ static mha_status check_moments(const mha_trainer *t, const mha_file *file, mha_
         while (i < t->parameter[n / 2].count && x[i] >= least && x[i] <= FLT_MAX)
             i++;
         if (i == t->parameter[n / 2].count) continue;
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: the tensor \"%s\" holds %g, which no moment can be",
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: elements of the tensor \"%s\" must be finite%s (got %g)",
                          mha__quote(&q[0], path, strlen(path)),
-                         mha__quote(&q[1], t->state[n].name, strlen(t->state[n].name)), (double)x[i]);
+                         mha__quote(&q[1], t->state[n].name, strlen(t->state[n].name)),
+                         n % 2 ? " and not negative" : "", (double)x[i]);
     }
     return MHA_OK;
 }
 
 /* A state without gates leaves the trainer's gates open; steps must remain to train them. */
-static mha_status join_in(const mha_trainer *t, mha_error *err)
+static mha_status check_gates_end(const mha_trainer *t, mha_error *err)
 {
     const int64_t end = t->gates->o.end;
     if (!end || end > t->step) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "gates.end must be after step %lld, where the gates begin (got %lld)",
+    return mha__fail(err, MHA_ERR_ARG, "gates.end must be above %lld, the step at which the gates begin (got %lld)",
                      (long long)t->step, (long long)end);
 }
 
@@ -235,10 +238,10 @@ static mha_status read_gates(mha_trainer *t, const mha_file *file, mha_error *er
     const char *kind = mha__metadata_find(file, GATES, NULL), *path = mha_file_path(file);
     mha__quoted q[2] = {0};
     if (!t->gates) return MHA_OK;
-    if (!kind) return join_in(t, err);
+    if (!kind) return check_gates_end(t, err);
     if (strcmp(kind, kind_of(t)) != 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s has gates of the kind \"%s\", which do not go on as \"%s\"",
-                         mha__quote(&q[0], path, strlen(path)), mha__quote(&q[1], kind, strlen(kind)), kind_of(t));
+        return mha__fail(err, MHA_ERR_ARG, "gates.penalty must be \"%s\", as in %s (got \"%s\")",
+                         mha__quote(&q[1], kind, strlen(kind)), mha__quote(&q[0], path, strlen(path)), kind_of(t));
     MHA__TRY(mha_tensors_read(file, t->gates->state, t->gates->state_count, err));
     return mha__gates_resume(t, err);
 }

@@ -18,7 +18,7 @@ static mha_status put_ids(mha_train_data *d, const int32_t *ids, int64_t count, 
     return MHA_OK;
 }
 
-/* With texts_apart, records the end of a text, which is one sequence. */
+/* With texts_apart, each text is one sequence: records where it ends. */
 static mha_status put_end(mha_train_data *d, mha_error *err)
 {
     mha__token_run *to = &d->text;

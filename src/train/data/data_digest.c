@@ -1,4 +1,5 @@
-/* data_digest.c - the digest of training data. Four lanes, because one chain of multiplications would wait for each. */
+/* data_digest.c - the digest of training data. Four independent lanes: in a single chain, each multiplication would
+ * wait for the previous one. */
 #include "mha/train_data.h"
 
 #include <inttypes.h>

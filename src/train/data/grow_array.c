@@ -16,7 +16,7 @@ mha_status mha__grow_array(mha_ctx *ctx, void *array, int64_t used, int64_t more
     const int64_t wanted = fits ? 2 * (used + more) + FIRST_ROOM : 0;
     if (fits && mha__bytes(&wanted, 1, size, &bytes)) larger = mha__alloc(ctx, bytes);
     if (!larger) return mha__no_memory(err, bytes, what);
-    memcpy(&old, array, sizeof old); /* a pointer of any type */
+    memcpy(&old, array, sizeof old); /* *array is a pointer of any type */
     if (used) memcpy(larger, old, (size_t)used * size);
     mha__free(ctx, old);
     memcpy(array, &larger, sizeof larger);

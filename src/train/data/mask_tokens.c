@@ -3,7 +3,7 @@
 #include "base/struct_size.h"
 #include "train/data/seeded_draws.h"
 
-/* Uniform in 0 .. n - 1, n <= 2^32. */
+/* Returns a uniform random integer in 0 .. n - 1; n must be at most 2^32. */
 static int64_t below(uint64_t *state, int64_t n)
 {
     return (int64_t)(((mha__splitmix(state) >> 32) * (uint64_t)n) >> 32);
@@ -26,15 +26,15 @@ static mha_status check(const mha_train_mask_options *o, mha_error *err)
 {
     const int64_t most = INT64_C(1) << 31;
     if (o->length < 1) return refuse("length must be at least 1", o->length, err);
-    if (o->vocab < 1 || o->vocab > most) return refuse("vocab must be in 1..2^31", o->vocab, err);
+    if (o->vocab < 1 || o->vocab > most) return refuse("vocab must be from 1 to 2^31", o->vocab, err);
     if (o->mask < 0 || o->mask >= o->vocab) return refuse("mask must be a token id below vocab", o->mask, err);
-    if (o->fraction > 0 && o->fraction <= 1) return MHA_OK; /* NaN is neither */
+    if (o->fraction > 0 && o->fraction <= 1) return MHA_OK; /* NaN fails both comparisons */
     return mha__fail(err, MHA_ERR_ARG, "mha_train_mask_tokens: fraction must be in (0, 1] (got %g)", o->fraction);
 }
 
 /* ---- selection ---- */
 
-/* Every set of `wanted` of the `left` tokens is equally likely (Knuth, volume 2, algorithm S). */
+/* Selects `wanted` of `left` tokens; every such subset is equally likely (Knuth, volume 2, algorithm S). */
 static void select_tokens(const mha_tokenizer *tokenizer, const mha_train_mask_options *o, uint64_t *state,
                           int64_t left, int64_t wanted, int32_t *ids, int32_t *labels)
 {
@@ -55,7 +55,7 @@ mha_status mha_train_mask_tokens(const mha_tokenizer *tokenizer, const mha_train
     int64_t left = 0;
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_train_mask_options", err));
     if (!tokenizer || !ids || !labels)
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_mask_tokens: %s must be given (got NULL)",
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_mask_tokens: %s must not be NULL",
                          !tokenizer ? "tokenizer"
                          : !ids     ? "ids"
                                     : "labels");

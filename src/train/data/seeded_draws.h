@@ -5,10 +5,10 @@
 #include "math/rng_draws.h"
 #include "mha/train_data.h"
 
-/* Purposes: order and masks of one seed and index must be independent. */
+/* Separate purposes make the order and the masks of the same seed and index independent. */
 enum { MHA__DRAWS_ORDER = 1, MHA__DRAWS_MASKS };
 
-/* The splitmix64 state to start from. */
+/* Returns the initial splitmix64 state. */
 static inline uint64_t mha__seeded_state(uint64_t seed, uint64_t purpose, int64_t index)
 {
     uint64_t state = seed;

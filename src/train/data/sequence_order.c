@@ -2,7 +2,7 @@
 #include "train/data/seeded_draws.h"
 
 enum { ROUNDS = 4 };
-#define MOST_SEQUENCES (INT64_C(1) << 60) /* 2^60 = 4^30: shifts below stay within 64 bits */
+#define MOST_SEQUENCES (INT64_C(1) << 60) /* 2^60 = 4^30: the shifts below fit in 64 bits */
 
 static uint64_t feistel(const uint64_t key[ROUNDS], int half, uint64_t x)
 {

@@ -5,7 +5,7 @@
 #include "train/data/train_data_struct.h"
 #include <string.h>
 
-/* The header of llm.c: 256 integers of 32 bits, of which the first three are magic, version and number of tokens. */
+/* The header of llm.c: 256 32-bit integers; the first three are the magic number, the version and the token count. */
 enum { HEADER = 1024, MAGIC = 20240520, VERSION = 1 };
 
 static mha_status refuse(const char *path, const char *why, mha_error *err)
@@ -31,7 +31,7 @@ static mha_status open_npy(const mha_train_data *d, const char *path, mha__token
     return MHA_OK;
 }
 
-/* Returns the size of the header in bytes, 0 without a header, or -1 for a header that does not match the file. */
+/* Returns the size of the header in bytes, 0 if there is no header, or -1 if the header does not match the file. */
 static int64_t header_bytes(const char *data, size_t bytes)
 {
     int32_t head[3];
@@ -47,11 +47,11 @@ static mha_status open_bin(const mha_train_data *d, const char *path, mha__token
     const char *data;
     size_t bytes;
     MHA__TRY(mha__file_open_bytes(d->ctx, path, d->o.no_map != 0, &run->file, &data, &bytes, err));
-    if (bytes == 0) return refuse(path, "holds no tokens", err);
+    if (bytes == 0) return refuse(path, "must contain at least one token (got an empty file)", err);
     const int64_t header = header_bytes(data, bytes);
-    if (header < 0) return refuse(path, "the llm.c header must be of version 1 and count the tokens of the file", err);
+    if (header < 0) return refuse(path, "the llm.c header must have version 1 and the token count of the file", err);
     if ((bytes - (size_t)header) % 2)
-        return refuse(path, "ids must have 16 bits each (got an odd number of bytes)", err);
+        return refuse(path, "ids must be 16-bit integers (got an odd number of bytes)", err);
     run->ids = data + header;
     run->count = (int64_t)(bytes - (size_t)header) / 2;
     run->dtype = MHA_U16;
@@ -65,7 +65,7 @@ mha_status mha_train_data_add_file(mha_train_data *d, const char *path, mha_erro
     if (d->finished) return mha__fail(err, MHA_ERR_ARG, "mha_train_data_add_file: data must not be finished");
     const bool npy = mha__name_ends(path, ".npy");
     if (!npy && !mha__name_ends(path, ".bin"))
-        return refuse(path, "the name must end in .npy, or in .bin for ids of 16 bits", err);
+        return refuse(path, "the file name must end in .npy, or in .bin for 16-bit ids", err);
     mha__token_run run = {0};
     mha_status status = npy ? open_npy(d, path, &run, err) : open_bin(d, path, &run, err);
     if (status == MHA_OK) status = mha__train_data_append(d, &run, path, err);

@@ -7,7 +7,7 @@
 #include "train/data/train_data_struct.h"
 #include <string.h>
 
-/* Reads ids from a position on; an id that does not fit in int32_t becomes -1. */
+/* Reads `count` ids from index `from` on; an id that does not fit in int32_t becomes -1. */
 static void read_ids(const mha__token_run *run, int64_t from, int64_t count, int32_t *ids)
 {
     const size_t size = mha_dtype_size(run->dtype);
@@ -45,14 +45,15 @@ static mha_status refuse_id(const mha_train_data *d, const mha__token_run *run, 
     int64_t whole = id;
     mha__quoted q;
     if (run->dtype == MHA_I64) memcpy(&whole, (const char *)run->ids + at * 8, 8);
-    return mha__fail(err, MHA_ERR_FORMAT, "%s%stoken %lld must be below the model's vocab_size %lld (got %lld)",
+    return mha__fail(err, MHA_ERR_FORMAT,
+                     "%s%stoken %lld must be at least 0 and below the model's vocab_size %lld (got %lld)",
                      name ? mha__quote(&q, name, strlen(name)) : "", name ? ": " : "", (long long)at,
                      (long long)d->o.vocab, (long long)whole);
 }
 
 static mha_status check_ids(mha_train_data *d, const mha__token_run *run, const char *name, mha_error *err)
 {
-    enum { BLOCK = 4096 }; /* ids; a multiple of 16 bytes, as the digest requires */
+    enum { BLOCK = 4096 }; /* in ids; a multiple of 16 bytes, as the digest requires */
     int32_t ids[BLOCK];
     for (int64_t at = 0; at < run->count; at += BLOCK) {
         const int64_t count = mha__min64(BLOCK, run->count - at);
@@ -62,7 +63,7 @@ static mha_status check_ids(mha_train_data *d, const mha__token_run *run, const 
         mha_train_digest_add(&d->digest, ids, (size_t)count * sizeof *ids);
         MHA__TRY(mha__progress(d->ctx, "check tokens", at + count, run->count, err));
     }
-    mha_train_digest_add_number(&d->digest, ~(uint64_t)run->count); /* the digest covers where runs end */
+    mha_train_digest_add_number(&d->digest, ~(uint64_t)run->count); /* the digest also covers the ends of runs */
     return MHA_OK;
 }
 
@@ -104,9 +105,9 @@ static mha_status refuse(const char *rule, int64_t value, mha_error *err)
 static mha_status check(const mha_train_data_options *o, mha_error *err)
 {
     const int64_t most = INT64_C(1) << 31;
-    if (o->vocab < 1 || o->vocab > most) return refuse("vocab must be in 1..2^31", o->vocab, err);
+    if (o->vocab < 1 || o->vocab > most) return refuse("vocab must be from 1 to 2^31", o->vocab, err);
     if (o->causal && o->texts_apart) return refuse("texts_apart must be 0 with causal", o->texts_apart, err);
-    if (o->length < 2 || o->length > MHA__SEQUENCE) return refuse("length must be in 2..2^40", o->length, err);
+    if (o->length < 2 || o->length > MHA__SEQUENCE) return refuse("length must be from 2 to 2^40", o->length, err);
     if (o->causal) return MHA_OK;
     if (o->length < 3) return refuse("length must be at least 3 for an encoder", o->length, err);
     if (o->first < 0 || o->first >= o->vocab) return refuse("first must be a token id below vocab", o->first, err);
@@ -138,10 +139,10 @@ static mha_status refuse_short(const mha_train_data *d, int64_t least, mha_error
                      (long long)d->info.tokens);
 }
 
-/* The longest run becomes a sequence, and so does every run of its length. */
+/* Shortens the sequences to the longest run; each run of that length is then one sequence. */
 static mha_status shorten(mha_train_data *d, mha_error *err)
 {
-    const int64_t least = d->o.causal ? 2 : 1; /* fewest tokens of a sequence that can be trained on */
+    const int64_t least = d->o.causal ? 2 : 1; /* minimum tokens of a sequence for training */
     int64_t most = 0;
     for (int64_t n = 0; n < d->runs; n++)
         most = mha__max64(most, d->run[n].count);

@@ -6,7 +6,7 @@
 #include "mha/train_data.h"
 #include <stdbool.h>
 
-/* Consecutive tokens: those of all texts, or of a token file. */
+/* Consecutive tokens: the tokens of all texts, or of one token file. */
 typedef struct mha__token_run {
     const void *ids; /* [count], possibly misaligned */
     int64_t count, sequences;
@@ -21,16 +21,16 @@ struct mha_train_data {
     mha_train_data_options o;
     mha__token_run *run; /* [runs] */
     int64_t runs, room;
-    mha__token_run text;          /* collects texts; becomes a run at the end */
-    int64_t text_room, ends_room; /* capacity of its tokens and ends */
+    mha__token_run text;          /* collects texts; appended to `run` when the data are finished */
+    int64_t text_room, ends_room; /* capacity of text.memory and text.ends */
     bool inside;                  /* a part of the current text has already been added */
     bool finished;
     mha_train_digest digest;
     mha_train_data_info info;
 };
 
-/* Checks the ids of a complete run, adds them to the digest and appends the run. The data take ownership of the run.
- * `name` is the file in error messages, NULL for texts. */
+/* Checks the ids of a complete run, adds them to the digest, appends the run to the data and takes ownership of it.
+ * `name` is the file name for error messages; NULL for texts. */
 mha_status mha__train_data_append(mha_train_data *data, mha__token_run *run, const char *name, mha_error *err);
 void mha__token_run_free(mha_ctx *ctx, mha__token_run *run);
 

@@ -13,8 +13,8 @@ mha_status mha__gates_take(mha_trainer *t, const mha_train_batch *batch, bool le
     if (!g) return MHA_OK;
     MHA__TRY(mha__options_need(&own->input, sizeof own->input, batch->input, "mha_model_input", err));
     if (own->input.gates)
-        return mha__fail(err, MHA_ERR_ARG, "gates of a batch must be NULL where the trainer has its own");
-    if (!learn || own->input.batch < 1) return MHA_OK; /* the pass refuses a batch without sequences */
+        return mha__fail(err, MHA_ERR_ARG, "gates of a batch must be NULL if the trainer trains gates");
+    if (!learn || own->input.batch < 1) return MHA_OK; /* the forward pass rejects a batch without sequences */
     size_t bytes = 0;
     const int64_t extent[] = {3, g->layers, own->input.batch, g->heads};
     const bool fits = mha__bytes(extent, 4, sizeof(float), &bytes);

@@ -1,4 +1,4 @@
-/* gates_state.c - the gates as they are now: expected number of open heads, and the gates that the model holds. */
+/* gates_state.c - the current gates: the expected number of open heads, and the gates multiplied into the model. */
 #include "train/gates/trainer_gates.h"
 
 static double open_part(const mha__gates *g, double value)

@@ -1,4 +1,4 @@
-/* gates_step.c - one step of the gates: sample, penalize, update with Adam, steer towards a head count, and freeze. */
+/* gates_step.c - one step of the gates: sample, penalize, update with Adam, control the head count, and freeze. */
 #include "base/error.h"
 #include "math/rng_draws.h"
 #include "train/trainer.h"
@@ -6,11 +6,11 @@
 #include <string.h>
 
 static const double settled_open = 32; /* log-alpha of a frozen open gate; a frozen closed gate has its negative */
-/* range of log-alpha while gates are trained: from either end it can still return */
+/* range of log-alpha during training: a gate at either limit can still change */
 static const double least = -6, most = 4;
-static const double least_open = 0.01; /* least value of an L1 gate that is frozen open; a closed gate is 0 */
+static const double least_open = 0.01; /* minimum of an L1 gate that is frozen open; a closed gate is 0 */
 
-/* ---- how much the penalty pulls ---- */
+/* ---- strength of the penalty ---- */
 
 static double penalty(const mha__gates *g)
 {
@@ -20,20 +20,20 @@ static double penalty(const mha__gates *g)
     return sum;
 }
 
-/* Fraction of the ramp completed at a step, 0..1. */
+/* Returns the completed fraction of the ramp at a step, 0..1. */
 static double share(const mha__gates *g, int64_t step)
 {
     return g->o.ramp ? fmin(1, (double)(step - g->o.start) / (double)g->o.ramp) : 1;
 }
 
-/* Number of gates that should be open at a step. */
+/* Returns the target number of open gates at a step. */
 static double target_of(const mha__gates *g, int64_t step)
 {
     return (double)g->total + share(g, step) * (double)(g->o.heads - g->total);
 }
 
-/* Penalty strength of L1 gates: proportional and integral control of its logarithm, since suitable strengths span
- * powers of ten. */
+/* Returns the penalty strength. For a target head count, its logarithm is under proportional-integral control, because
+ * suitable strengths span powers of ten. */
 static double find_strength(mha__gates *g, int64_t step, double open)
 {
     static const double now = 2, from_now_on = 0.05, weakest = 1e-8, strongest = 1e3;
@@ -66,7 +66,7 @@ mha_status mha__gates_begin(mha_trainer *t, mha_error *err)
     return mha__gates_lift(t, err);
 }
 
-/* One of 2^32 values inside (0, 1), both ends excluded. */
+/* Returns one of 2^32 evenly spaced values in the open interval (0, 1). */
 static double uniform(uint64_t key, int64_t sequence, int64_t layer, int64_t head)
 {
     const uint64_t n = (uint64_t)sequence;
@@ -74,7 +74,7 @@ static double uniform(uint64_t key, int64_t sequence, int64_t layer, int64_t hea
     return ((double)x + 0.5) * 0x1p-32;
 }
 
-/* Samples one gate and its derivative. */
+/* Samples one gate; *slope is its derivative with respect to `value`. */
 static double draw(const mha__gates *g, int64_t at, bool moves, uint64_t key, int64_t sequence, double *slope)
 {
     *slope = moves ? 1 : 0;
@@ -82,7 +82,7 @@ static double draw(const mha__gates *g, int64_t at, bool moves, uint64_t key, in
     if (g->o.penalty == MHA_GATES_L1) return g->value[at];
     const double u = uniform(key, sequence, at / g->heads, at % g->heads),
                  gate = mha__gate_drawn(g->value[at], u, slope);
-    if (mha__gates_priced(g)) *slope /= u * (1 - u); /* derivative by u, whose logit is added to log-alpha */
+    if (mha__gates_priced(g)) *slope /= u * (1 - u); /* with respect to u, not log-alpha */
     return gate;
 }
 
@@ -111,7 +111,7 @@ mha_status mha__gates_check(const mha_trainer *t, mha_error *err)
     return MHA_OK;
 }
 
-/* Gradient of strength times penalty. */
+/* Returns the gradient of strength times penalty. */
 static double pull(const mha__gates *g, double strength, double value)
 {
     const double open = mha__gate_open(value);
@@ -135,15 +135,15 @@ static void move(const mha_trainer *t, mha__gates *g, double scale, double stren
     }
 }
 
-/* ---- settling ---- */
+/* ---- freezing ---- */
 
-/* Ties at the end of the range go to the gate that the loss pushes up more. */
+/* Ties, which are frequent at the limits of the range, go to the gate with the lower mean gradient. */
 static bool is_better(const mha__gates *g, int64_t a, int64_t b)
 {
     return g->value[a] > g->value[b] || (g->value[a] == g->value[b] && g->mean[a] < g->mean[b]);
 }
 
-/* The best head of a layer (-1: of all layers) that is not chosen yet; ties go to the first. */
+/* Returns the best head of a layer (-1 = all layers) that is not chosen yet; ties go to the first. */
 static int64_t best(const mha__gates *g, int64_t layer, const float *chosen)
 {
     int64_t found = -1;
@@ -166,7 +166,7 @@ static double settled_value(const mha__gates *g, double value, bool open)
     return open ? fmax(value, least_open) : 0;
 }
 
-/* Resets Adam, whose means contain the penalty. */
+/* Freezes the gates, and resets the moments of Adam, which include the penalty. */
 static void settle(mha__gates *g)
 {
     const size_t cells = (size_t)(g->layers * g->heads);

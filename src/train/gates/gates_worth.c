@@ -1,19 +1,19 @@
-/* gates_worth.c - L0 gates with a target head count: a gate opens as far as its head's worth exceeds the price of a
- * head.
+/* gates_worth.c - L0 gates with a target head count: the more a head's worth exceeds the price of a head, the further
+ * its gate opens.
  *
  * A hard concrete gate z is a function of its log-alpha a and of u, uniform in (0, 1). The mean of dL/dz dz/du over
  * samples equals the change of the loss from z = 0 to z = 1, whatever a is. So every sample estimates, without an extra
- * pass, how much the loss would rise if the gate closed while the other gates stay as sampled: the head's worth. No
- * descent is needed then: a follows from worth and price, and the price from the target head count. */
+ * pass, how much the loss would rise if the gate closed while the other gates stay as sampled: the head's worth.
+ * Gradient descent is not needed: a follows from worth and price, and the price from the target head count. */
 #include "train/trainer.h"
 #include <math.h>
 
 static const double memory = 0.9; /* decay of the running mean of worth */
 /* width of a gate's transition, in units of the price: smaller values need less worth to open */
 static const double blur = 0.25;
-/* range of log-alpha while gates are trained: it can still return, and closed gates are still sampled */
+/* range of log-alpha during training: a gate can still change, and nearly closed gates are still sampled open */
 static const double lowest = -4, highest = 2.5;
-static const double closed = -32; /* for good */
+static const double closed = -32; /* log-alpha of a permanently closed gate */
 static const int64_t wait = 10;   /* steps until worth is accurate enough to set a price or close a gate */
 
 bool mha__gates_priced(const mha__gates *g)
@@ -26,7 +26,7 @@ static bool is_open(const mha__gates *g, int64_t at)
     return at % g->heads < g->layer[at / g->heads].heads && g->value[at] > closed;
 }
 
-/* Open gates of one layer, or of all layers (-1). */
+/* Returns the number of open gates of one layer, or of all layers (-1). */
 static int64_t count_open(const mha__gates *g, int64_t layer)
 {
     int64_t open = 0;
@@ -35,7 +35,7 @@ static int64_t count_open(const mha__gates *g, int64_t layer)
     return open;
 }
 
-/* The open gate of least worth that is not the last one of its layer; ties go to the last. */
+/* Returns the open gate with the least worth, except for the only open gate of a layer; ties go to the last gate. */
 static int64_t find_least(const mha__gates *g)
 {
     int64_t least = -1;
@@ -45,7 +45,8 @@ static int64_t find_least(const mha__gates *g)
     return least;
 }
 
-/* Closes gates beyond the target one by one, so that the others are then measured without them. */
+/* Closes the gates with the least worth until the target is reached; later steps measure the other gates without
+ * them. */
 static void close_beyond(mha__gates *g, double target)
 {
     for (int64_t open = count_open(g, -1); open > g->o.heads && (double)open - target > 1 - 1e-9; open--) {

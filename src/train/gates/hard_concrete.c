@@ -1,5 +1,5 @@
-/* hard_concrete.c - hard concrete gates: a stretched logistic clamped to 0..1, so that 0 and 1 have nonzero probability
- * and values between them pass a gradient (Louizos, Welling, Kingma 2018, with their constants). */
+/* hard_concrete.c - hard concrete gates: a stretched logistic clamped to 0..1, so that 0 and 1 have nonzero
+ * probability, and the values in between have a gradient (Louizos, Welling, Kingma 2018, with their constants). */
 #include "train/gates/trainer_gates.h"
 #include <math.h>
 

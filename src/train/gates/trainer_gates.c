@@ -30,25 +30,27 @@ mha_status mha__gates_options(mha_train_gates *o, mha_error *err)
 {
     static const mha_train_gates none = {0};
     if (o->penalty < MHA_GATES_NONE || o->penalty > MHA_GATES_L1)
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.penalty must be one of mha_gates_penalty (got %d)",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_train_options: gates.penalty must be a value of mha_gates_penalty (got %d)",
                          (int)o->penalty);
     if (o->penalty == MHA_GATES_NONE)
         return o->strength == none.strength && o->rate == none.rate && o->initial == none.initial && !o->start &&
                        !o->ramp && !o->end && !o->heads && !o->only && !o->first
                    ? MHA_OK
                    : mha__fail(err, MHA_ERR_ARG,
-                               "mha_train_options: other fields of gates must be 0 without gates.penalty");
+                               "mha_train_options: the other fields of gates must be 0 without gates.penalty");
     if (o->start < 0 || o->ramp < 0 || (o->end && o->end <= o->start))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_train_options: gates.start and ramp must not be negative, and end be 0 or after start "
-                         "(got %lld, %lld, %lld)",
-                         (long long)o->start, (long long)o->ramp, (long long)o->end);
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "mha_train_options: gates.start and gates.ramp must be at least 0, gates.end 0 or above gates.start "
+            "(got %lld, %lld, %lld)",
+            (long long)o->start, (long long)o->ramp, (long long)o->end);
     if (o->first && (o->only || !o->end))
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.first %s",
-                         o->only ? "and gates.only exclude one another" : "needs an end");
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.first must be 0 %s gates.%s",
+                         o->only ? "with" : "without", o->only ? "only" : "end");
     if (o->penalty == MHA_GATES_L0 && o->heads && (o->strength != 0 || o->rate != 0))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_train_options: gates.%s must be 0 for L0 gates with a target of heads (got %g)",
+                         "mha_train_options: gates.%s must be 0 for L0 gates with a target head count (got %g)",
                          o->rate != 0 ? "rate" : "strength", o->rate != 0 ? o->rate : o->strength);
     if (o->strength == 0) o->strength = 0.01;
     if (o->rate == 0) o->rate = 0.1;
@@ -59,7 +61,7 @@ mha_status mha__gates_options(mha_train_gates *o, mha_error *err)
 
 /* ---- create ---- */
 
-/* Adds a tensor to the state; returns NULL while measuring. */
+/* Adds a tensor to the state; returns NULL in the pass that only measures the arena. */
 static void *add_state(mha__arena *arena, mha__gates *g, const char *name, mha_named_tensor shape)
 {
     size_t count = 1;
@@ -158,14 +160,16 @@ mha_status mha__gates_resume(mha_trainer *t, mha_error *err)
     for (int n = 0; n < MHA__GATES_CONTROL; n++)
         good &= isfinite(g->control[n]) != 0;
     good &= g->control[MHA__GATES_TAKEN] >= 0;
-    if (!good) return mha__fail(err, MHA_ERR_FORMAT, "the gates of the state hold a number that they cannot have");
+    if (!good)
+        return mha__fail(err, MHA_ERR_FORMAT,
+                         "the state of the gates must be finite, with no negative squares or steps");
     mha__gates_show(g);
     return MHA_OK;
 }
 
-/* ---- the model with and without ---- */
+/* ---- the model with and without gates ---- */
 
-/* A product with 0 is +0, whatever the sign. */
+/* If the gate is 0, every product is +0, even for negative weights. */
 static void multiply(const float *from, float gate, int64_t count, float *to)
 {
     for (int64_t i = 0; i < count; i++)

@@ -1,7 +1,7 @@
 /* trainer_gates.h - trained head gates of a trainer. The public part is mha_train_gates in mha/train.h.
  *
- * During a step the model holds the trained output projections, and the gates are an input of the pass. Between steps
- * the model holds the products of projections and gates, so that running or saving it uses the trained result. */
+ * During a step, the model holds the trained output projections, and the gates are an input of the forward pass.
+ * Between steps, the model holds the products of projections and gates, so that it can be run and saved as usual. */
 #ifndef MHA_TRAIN_GATES_TRAINER_GATES_H
 #define MHA_TRAIN_GATES_TRAINER_GATES_H
 
@@ -10,7 +10,7 @@
 
 struct mha_trainer;
 
-/* Numbers in the state of the gates. */
+/* Indices into mha__gates.control. */
 enum { MHA__GATES_BASE, MHA__GATES_TAKEN, MHA__GATES_SETTLED, MHA__GATES_CONTROL };
 
 /* A trained output projection, and the tensor in the trainer's list that holds its product with the gates. */
@@ -27,10 +27,10 @@ typedef struct mha__gates {
     int64_t layers, heads, total;
     double *value, *mean, *square;
     double *control;   /* [MHA__GATES_CONTROL] log of the base strength, steps taken (0 once frozen), 1 = frozen */
-    double *gradient;  /* gradient of the loss by `value`, summed over labels */
+    double *gradient;  /* gradient of the loss with respect to `value`, summed over labels */
     int64_t drawn;     /* sequences of this step whose gates have been sampled */
     float *chosen;     /* scratch: heads to keep */
-    float *shown;      /* gates in the model's products */
+    float *shown;      /* the gates that are multiplied into the model */
     mha__gated *layer; /* [layers] */
     mha_named_tensor *state; /* [state_count] */
     int64_t state_count;
@@ -38,26 +38,26 @@ typedef struct mha__gates {
     void *memory;
 } mha__gates;
 
-/* Fills in defaults and refuses values out of range. */
+/* Fills in defaults and rejects values out of range. */
 mha_status mha__gates_options(mha_train_gates *o, mha_error *err);
 
 /* Creates t->gates from t->o.gates, all open. The model must be open. */
 mha_status mha__gates_create(struct mha_trainer *t, mha_error *err);
 
-/* Checks the state after it was read; MHA_ERR_FORMAT. The model must hold the products. */
+/* Checks the state after reading it. Errors: MHA_ERR_FORMAT. The model must hold the products. */
 mha_status mha__gates_resume(struct mha_trainer *t, mha_error *err);
 
-/* Puts the trained projections into the model for the next step. mha__gates_end must follow, after a failure too. */
+/* Copies the trained projections into the model for the next step. Call mha__gates_end afterwards, even on failure. */
 mha_status mha__gates_begin(struct mha_trainer *t, mha_error *err);
-/* MHA_ERR_NOT_FINITE if a gradient is not finite. */
+/* Returns MHA_ERR_NOT_FINITE if the gradient of a gate is not finite. */
 mha_status mha__gates_check(const struct mha_trainer *t, mha_error *err);
 /* Updates the gates after step t->step; `scale` turns the summed gradient into a mean. Fills in the gate fields of the
  * report. */
 void mha__gates_update(struct mha_trainer *t, double scale, mha_train_report *report);
-/* Puts the products back into the model, which must then be packed again. */
+/* Writes the products into the model, which must then be repacked. */
 void mha__gates_end(struct mha_trainer *t);
 
-/* True once no gate changes any more; true if the layer of gate `at` has that head. */
+/* The first returns true once the set of open gates is final; the second, if the layer of gate `at` has that head. */
 static inline bool mha__gates_settled(const mha__gates *g)
 {
     return g->control[MHA__GATES_SETTLED] != 0;
@@ -68,17 +68,17 @@ static inline bool mha__gates_has(const mha__gates *g, int64_t at)
     return at % g->heads < g->layer[at / g->heads].heads;
 }
 
-/* Steps of the functions above: puts the trained projections into the model; updates `shown` from the state; true once
- * the gates have taken a step (before that they are 1); expected number of open heads. */
+/* Parts of the functions above: copy the trained projections into the model; update `shown` from the state; return true
+ * once the gates have taken a step (until then, all gates are 1); return the expected number of open heads. */
 mha_status mha__gates_lift(struct mha_trainer *t, mha_error *err);
 void mha__gates_show(mha__gates *g);
 bool mha__gates_begun(const mha__gates *g);
 double mha__gates_expected(const mha__gates *g);
 
-/* True for L0 gates with a target head count. `mean` is then the running mean of `gradient`, which is by u instead of
- * `value`: the change of the loss when a gate opens. */
+/* Returns true for L0 gates with a target head count. `gradient` is then the derivative with respect to u instead of
+ * `value`; `mean` is its running mean, the change of the loss when a gate opens. */
 bool mha__gates_priced(const mha__gates *g);
-/* One step of priced gates towards `target` open gates. Returns the price of a head in nats; 0 until there is one. */
+/* Moves priced gates one step towards `target` open gates. Returns the price of a head in nats; 0 until it is known. */
 double mha__gates_move_priced(mha__gates *g, double target, double scale);
 
 /* Samples the gates of the next `batch` sequences of the step. */
@@ -86,14 +86,14 @@ void mha__gates_draw(struct mha_trainer *t, int64_t batch, float *gates, float *
 
 /* ---- batches ---- */
 
-/* A training batch with the gates of this step; without gates, or for evaluation, the batch itself. */
+/* A training batch with the gates of this step; without gates, or for evaluation, the unchanged batch. */
 typedef struct mha__gates_batch {
     mha_train_batch batch;
     mha_model_input input;
-    float *gates, *slopes, *dgates; /* [layers, B, H]; slopes: derivatives of the gates by `value` */
+    float *gates, *slopes, *dgates; /* [layers, B, H]; slopes: derivatives of the gates with respect to `value` */
 } mha__gates_batch;
 
-/* Refuses a batch that has gates. */
+/* Fails if the batch already has gates. */
 mha_status mha__gates_take(struct mha_trainer *t, const mha_train_batch *batch, bool learn, mha__gates_batch *own,
                            mha_error *err);
 /* Adds dgates to the gradient and frees the batch. */
@@ -101,8 +101,8 @@ void mha__gates_give(struct mha_trainer *t, mha__gates_batch *own);
 
 /* ---- formulas ---- */
 
-/* For a hard concrete gate with log-alpha a: P(z > 0); the gate without sampling; and the gate for u with its
- * derivative by a. */
+/* For a hard concrete gate z with log-alpha a: P(z > 0); z without sampling; z for u, and its derivative with respect
+ * to a. */
 double mha__gate_open(double a);
 double mha__gate_mean(double a);
 double mha__gate_drawn(double a, double u, double *slope);

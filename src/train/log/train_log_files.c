@@ -1,5 +1,5 @@
-/* train_log_files.c - the files of a log, which get each record as it is added. They are written in place: a temporary
- * file that a killed run left would make the next run fail. */
+/* train_log_files.c - appends each record of a log to its files. The files are written in place: a temporary file left
+ * by a killed run would make the next run fail. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/files/input_file.h"
@@ -44,8 +44,8 @@ mha_status mha__log_append(mha_train_log *log, int64_t from, mha_error *err)
 
 /* ---- open ---- */
 
-/* Is the file the beginning of the text, or does it begin with the text? An empty text is not the beginning of a file
- * that has content. */
+/* Sets *same to true if the file begins with the text, or the text with the file. An empty text only matches an empty
+ * file. */
 static mha_status agrees(const mha__log_file *file, int64_t size, const mha__log_text *text, bool *same, mha_error *err)
 {
     char part[4096];
@@ -61,7 +61,7 @@ static mha_status agrees(const mha__log_file *file, int64_t size, const mha__log
     return MHA_OK;
 }
 
-/* Makes the text the content of the file, whose beginning is kept if it is that of the text. */
+/* Makes the text the content of the file; a beginning of the text that is already in the file is not rewritten. */
 static mha_status fill(const mha__log_file *file, int64_t size, const mha__log_text *text, bool overwrite,
                        mha_error *err)
 {
@@ -73,7 +73,7 @@ static mha_status fill(const mha__log_file *file, int64_t size, const mha__log_t
                          mha__quote(&q, file->path, strlen(file->path)));
     const int64_t kept = same ? mha__min64(size, text->bytes) : 0;
     if (kept != size && ftruncate(file->fd, kept) != 0)
-        return mha__fail_errno(err, "cannot be the log", file->path, errno);
+        return mha__fail_errno(err, "cannot truncate the log", file->path, errno);
     return kept == text->bytes ? MHA_OK : write_all(file, text->text + kept, text->bytes - kept, err);
 }
 
@@ -83,10 +83,11 @@ static mha_status open_file(mha__log_file *file, int64_t *size, mha_error *err)
     mha__quoted q;
     file->fd = mha__open_at(AT_FDCWD, file->path,
                             O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666);
-    if (file->fd < 0 || fstat(file->fd, &st) != 0) return mha__fail_errno(err, "cannot be the log", file->path, errno);
+    if (file->fd < 0 || fstat(file->fd, &st) != 0)
+        return mha__fail_errno(err, "cannot open the log", file->path, errno);
     *size = st.st_size;
     if (S_ISREG(st.st_mode)) return MHA_OK;
-    return mha__fail(err, MHA_ERR_IO, "%s: cannot be the log: it is %s, not a regular file",
+    return mha__fail(err, MHA_ERR_IO, "%s: the log must be a regular file (got %s)",
                      mha__quote(&q, file->path, strlen(file->path)), mha__file_kind(st.st_mode));
 }
 
@@ -107,7 +108,7 @@ static void close_file(mha__log_file *file)
     file->fd = -1;
 }
 
-/* The file of that path, now closed, or one that is not in use; NULL if all are. */
+/* Returns the log's file with this path, after closing it, or an unused file; NULL if all are in use. */
 static mha__log_file *find_file(mha_train_log *log, const char *path)
 {
     mha__log_file *free = NULL;
@@ -124,9 +125,10 @@ mha_status mha_train_log_write_to(mha_train_log *log, const char *path, int over
     if (!log || !path)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_log_write_to: %s must not be NULL", log ? "path" : "log");
     mha__log_file *file = find_file(log, path);
-    if (!file) return mha__fail(err, MHA_ERR_ARG, "mha_train_log_write_to: a log has at most %d files", MHA__LOG_FILES);
+    if (!file)
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_log_write_to: log must have at most %d files", MHA__LOG_FILES);
     const size_t bytes = strlen(path) + 1;
-    if (bytes > sizeof file->path) return mha__fail_errno(err, "cannot be the log", path, ENAMETOOLONG);
+    if (bytes > sizeof file->path) return mha__fail_errno(err, "cannot open the log", path, ENAMETOOLONG);
     memcpy(file->path, path, bytes);
     file->csv = mha__name_ends(path, ".csv");
     const mha_status status = begin(log, file, overwrite != 0, err);

@@ -1,4 +1,4 @@
-/* train_log_lines.c - a record as a line of JSON or CSV, and back. */
+/* train_log_lines.c - writes a record as a line of JSON or CSV, and parses a line of JSON. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/json/json_number.h"
@@ -12,15 +12,15 @@
 #include <string.h>
 
 enum { DIGITS = 9 };                          /* significant digits of real numbers */
-static const int64_t MOST = INT64_C(1) << 62; /* of whole numbers: adding to them cannot overflow */
+static const int64_t MOST = INT64_C(1) << 62; /* of integers: adding to them cannot overflow */
 
-/* The numbers of a record, in the order of the lines. */
+/* The numeric fields of a record, in the order in which they are written. */
 static const struct column {
     const char *key;
     size_t field;
     mha__need need;
     bool whole;
-    double least; /* of a real number */
+    double least; /* minimum of a real number */
 } columns[] = {
     {"step", offsetof(mha_train_record, step), MHA__REQUIRED, true, 0},
     {"loss", offsetof(mha_train_record, loss), MHA__OPTIONAL, false, -DBL_MAX},
@@ -131,7 +131,7 @@ mha_status mha__log_json(mha_ctx *ctx, const mha_train_record *r, mha__log_text 
     if (r->sample_count) put_samples(&w, r);
     mha__json_close(&w, '}');
     MHA__TRY(mha__json_written(&w, "a line of the log", &line, &bytes, err));
-    line[bytes] = '\n'; /* instead of its NUL */
+    line[bytes] = '\n'; /* replaces the NUL */
     const mha_status status = put(ctx, to, line, bytes + 1, err);
     mha__free(ctx, line);
     return status;

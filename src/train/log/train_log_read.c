@@ -14,7 +14,7 @@ typedef struct line_reader {
     size_t at; /* offset of the next byte to read */
     char *text;
     int64_t begin, end, room;
-    int64_t number; /* of the line */
+    int64_t number; /* of the last line read */
 } line_reader;
 
 /* Reads more of the file, after dropping the lines that have been read. */
@@ -31,8 +31,8 @@ static mha_status read_more(line_reader *r, mha_error *err)
     return MHA_OK;
 }
 
-/* Reads the next line, with its newline; *bytes is 0 at the end of the file. A longer line is divided after
- * MHA__LOG_LINE bytes, which then do not parse. */
+/* Reads the next line, with its newline; *bytes is 0 at the end of the file. A line of more than MHA__LOG_LINE bytes is
+ * divided, so that parsing it fails. */
 static mha_status next_line(line_reader *r, char **line, size_t *bytes, mha_error *err)
 {
     const char *newline = NULL;
@@ -51,7 +51,7 @@ static mha_status next_line(line_reader *r, char **line, size_t *bytes, mha_erro
     return MHA_OK;
 }
 
-/* Parses a line in place: for the parser, a NUL replaces the byte after it for a moment. */
+/* Parses a line in place; a NUL temporarily replaces the byte after the line. */
 static mha_status parse(line_reader *r, char *line, size_t bytes, int64_t first, int64_t last, mha__log_parsed *parsed,
                         mha_error *err)
 {
@@ -79,7 +79,7 @@ static mha_status push_line(mha_train_log *log, line_reader *r, char *line, size
     return status;
 }
 
-/* Lines up to that of `step`; any bytes may follow it. */
+/* Reads the lines up to the record of `step`; any bytes may follow it. */
 static mha_status read_lines(mha_train_log *log, line_reader *r, int64_t step, mha_error *err)
 {
     const int64_t last = step < 0 ? INT64_C(1) << 62 : step;

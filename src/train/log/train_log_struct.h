@@ -8,9 +8,9 @@
 #include <limits.h>
 #include <stdbool.h>
 
-enum { MHA__LOG_LINE = 8 << 20, MHA__LOG_FILES = 2 }; /* bytes of the longest line; files of a log */
+enum { MHA__LOG_LINE = 8 << 20, MHA__LOG_FILES = 2 }; /* maximum bytes of a line; maximum files of a log */
 
-/* Text that grows; freed with mha__free. */
+/* A growing text; free `text` with mha__free. */
 typedef struct mha__log_text {
     char *text;
     int64_t bytes, room;
@@ -31,28 +31,29 @@ struct mha_train_log {
 };
 
 /* Appends a record and its line, which may lack the newline; copies the samples. Errors: MHA_ERR_MEMORY; the log is
- * unchanged then. */
+ * then unchanged. */
 mha_status mha__log_push(mha_train_log *log, const mha_train_record *record, const char *line, size_t bytes,
                          mha_error *err);
 
 /* ---- lines (train_log_lines.c) ---- */
 
-/* Checks a record from a caller, which follows step `last`, -1 = none. */
+/* Checks a record from a caller; its step must be above `last`. */
 mha_status mha__log_check(const mha_train_record *record, int64_t last, mha_error *err);
-/* Appends a record as a JSON line, or records `from` .. count - 1 as lines of CSV, after
- * the title if `title`. */
+/* The first appends a record as a JSON line; the second appends the records from .. count - 1 as CSV lines, after a
+ * header line if `title` is set. */
 mha_status mha__log_json(mha_ctx *ctx, const mha_train_record *record, mha__log_text *to, mha_error *err);
 mha_status mha__log_csv(const mha_train_log *log, int64_t from, bool title, mha__log_text *to, mha_error *err);
 
-/* A line of a file. Its samples, and their texts, belong to `tree`. */
+/* A parsed line of a file; the texts of its samples are in `tree`. */
 typedef struct mha__log_parsed {
     mha_train_record record;
     mha_train_sample *samples;
     const mha__json *tree;
 } mha__log_parsed;
 
-/* Parses line[0 .. bytes), which a NUL follows, as the record of a step in `first` .. `last`. Error messages begin with
- * `where`. Free the result in any case; its tree is NULL if the line is not JSON. */
+/* Parses line[0 .. bytes), which must be followed by a NUL, as the record of a step in `first` .. `last`. Error
+ * messages begin with `where`. The result must be freed even after a failure; its tree is NULL if the line is not
+ * JSON. */
 mha_status mha__log_parse(mha_ctx *ctx, const char *where, const char *line, size_t bytes, int64_t first, int64_t last,
                           mha__log_parsed *parsed, mha_error *err);
 void mha__log_parsed_free(mha_ctx *ctx, mha__log_parsed *parsed);

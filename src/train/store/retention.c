@@ -1,6 +1,6 @@
-/* retention.c - checkpoints next to the run's folder. Kept ones are FOLDER.step-STEP: a replaced checkpoint is renamed
- * instead of removed, so keeping it writes no data. .FOLDER.old.PID is left by a process that was killed between two
- * renames, on file systems that cannot exchange two folders; it is then the only checkpoint. */
+/* retention.c - checkpoints next to the run's folder. A kept checkpoint is named FOLDER.step-STEP: when it is replaced,
+ * it is renamed instead of removed, so keeping it writes no data. .FOLDER.old.PID is left by a process that was killed
+ * between two renames, on file systems that cannot exchange two folders; it is then the only checkpoint. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -26,9 +26,9 @@ void mha__store_path(const mha_train_store *s, const char *name, char path[PATH_
     snprintf(path, PATH_MAX, "%.*s%s", (int)(s->name - s->folder), s->folder, name);
 }
 
-/* ---- names with a number ---- */
+/* ---- numbered names ---- */
 
-/* Returns the number that follows `start` in a name, or -1 for any other name. */
+/* Returns the number that follows `start` in a name, or -1 if the name does not have this form. */
 static int64_t number_after(const char *entry, const char *start)
 {
     const size_t n = strlen(start);
@@ -72,7 +72,7 @@ static mha_status list_numbered(const mha_train_store *s, const char *start, num
     return status;
 }
 
-/* ---- which folder is a checkpoint ---- */
+/* ---- steps of checkpoints ---- */
 
 /* Returns the step of the state in an entry of the parent folder; -1 if there is no state, or it cannot be read. */
 static int64_t step_of(const mha_train_store *s, const char *entry, mha_error *err)
@@ -120,7 +120,7 @@ static mha_status list_kept(const mha_train_store *s, number_list *list, mha_err
     return list_numbered(s, start, list, err);
 }
 
-/* ---- keeping ---- */
+/* ---- kept checkpoints ---- */
 
 /* Removes a checkpoint. It is renamed first: if the process is killed, a temporary folder remains, which the next save
  * removes. Returns 0 or an errno. */
@@ -148,7 +148,7 @@ static void only_kept(mha_train_store *s, number_list *list)
         if (is_kept(s, entry, step))
             list->number[count++] = step;
         else if (step > s->logged)
-            mha__log(s->ctx, 0, "keeping %s: a training run continued in it, or it contains other files",
+            mha__log(s->ctx, 0, "not removing %s: a training run used it, or it contains other files",
                      mha__quote(&q, entry, strlen(entry)));
         s->logged = mha__max64(s->logged, step);
     }
@@ -204,12 +204,12 @@ mha_status mha__retention_name(mha_train_store *s, char entry[NAME_MAX + 1], con
         return MHA_OK;
     }
     const mha_status status = list_kept(s, &list, err);
-    if (status == MHA_OK) only_kept(s, &list); /* logs this folder and earlier ones */
+    if (status == MHA_OK) only_kept(s, &list); /* logs the folders that are not kept checkpoints */
     mha__free(s->ctx, list.number);
     return status;
 }
 
-/* ---- what a kill leaves aside ---- */
+/* ---- checkpoint of a killed run ---- */
 
 /* Finds the .FOLDER.old.NUMBER with the most steps; *found is false if there is none. */
 static mha_status find_old(const mha_train_store *s, char old[NAME_MAX + 32], bool *found, mha_error *err)
@@ -236,7 +236,7 @@ static mha_status restore(const mha_train_store *s, const char *old, mha_error *
     mha__quoted q1, q2;
     const int failed = mha__entries_rename(s->parent, old, s->name);
     if (failed) return mha__fail_errno(err, "cannot rename", old, failed);
-    mha__log(s->ctx, 0, "%s was %s: its run was killed while it put a new one in its place",
+    mha__log(s->ctx, 0, "restored %s from %s: the training run was killed while replacing its checkpoint",
              mha__quote(&q1, s->name, strlen(s->name)), mha__quote(&q2, old, strlen(old)));
     return MHA_OK;
 }
@@ -251,6 +251,6 @@ mha_status mha__retention_restore(const mha_train_store *s, mha_error *err)
     MHA__TRY(find_old(s, old, &found, err));
     if (!found || (s->overwrite && !s->resume)) return MHA_OK;
     if (s->resume) return restore(s, old, err);
-    return mha__fail(err, MHA_ERR_ARG, "%s was left by a killed run of %s; resume or overwrite must be 1",
+    return mha__fail(err, MHA_ERR_ARG, "%s was left by a killed run of %s; set resume or overwrite to 1",
                      mha__quote(&q1, old, strlen(old)), mha__quote(&q2, s->name, strlen(s->name)));
 }

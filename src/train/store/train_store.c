@@ -24,8 +24,9 @@ static mha_status take_folder(mha_train_store *s, const char *folder, mha_error 
     const char *slash = n < sizeof s->folder ? strrchr(s->folder, '/') : NULL;
     s->name = slash ? slash + 1 : s->folder;
     if (n < sizeof s->folder && *s->name && strlen(s->name) <= NAME_BYTES) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "%s: the name of the folder must have 1 to %d bytes",
-                     mha__quote(&q, folder, strlen(folder)), NAME_BYTES);
+    return mha__fail(err, MHA_ERR_ARG,
+                     "mha_train_store_open: the last component of folder must have 1 to %d bytes (got \"%s\")",
+                     NAME_BYTES, mha__quote(&q, folder, strlen(folder)));
 }
 
 static mha_status open_parent(mha_train_store *s, mha_error *err)
@@ -40,7 +41,7 @@ static mha_status lock(mha_train_store *s, mha_error *err)
 {
     mha__quoted q;
     if (mha__folder_lock_take(s->parent, s->name, &s->lock)) return MHA_OK;
-    return mha__fail(err, MHA_ERR_IO, "%s: another training run is writing it",
+    return mha__fail(err, MHA_ERR_IO, "%s: another training run is writing to it",
                      mha__quote(&q, s->folder, strlen(s->folder)));
 }
 

@@ -21,7 +21,7 @@ struct mha_train_store {
 /* Writes the path of entry `name` of the parent folder. */
 void mha__store_path(const mha_train_store *store, const char *name, char path[PATH_MAX]);
 
-/* Chooses the name for the checkpoint that the next save replaces; *name is NULL if it is not kept. */
+/* Chooses the name for the checkpoint that the next save replaces; *name is NULL if that checkpoint is not kept. */
 mha_status mha__retention_name(mha_train_store *store, char entry[NAME_MAX + 1], const char **name, mha_error *err);
 /* Removes all kept checkpoints except the newest `most`. */
 mha_status mha__retention_leave(mha_train_store *store, int64_t most, mha_error *err);

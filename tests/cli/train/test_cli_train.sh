@@ -305,13 +305,13 @@ same ids/model.safetensors llmc/model.safetensors 'the header of llm.c'
 expect 0 train -q --shape gpt2:1x1x8 --vocab 50 --tokens ids.npy --length 16 --steps 3 -o npy
 same ids/model.safetensors npy/model.safetensors '.npy'
 refused 3 train --shape gpt2:1x1x8 --vocab 43 --tokens ids.bin --length 16 --steps 3 -o x
-has err 'ids.bin: token 7 must be below the model'\''s vocab_size 43 (got 49)'
+has err 'ids.bin: token 7 must be at least 0 and below the model'\''s vocab_size 43 (got 49)'
 head -c 399 ids.bin >odd.bin
 refused 3 train --shape gpt2:1x1x8 --vocab 50 --tokens odd.bin --length 16 -o x
 has err 'odd number of bytes'
 head -c 1400 llmc.bin >cut.bin
 refused 3 train --shape gpt2:1x1x8 --vocab 50 --tokens cut.bin --length 16 -o x
-has err 'the llm.c header must be of version 1'
+has err 'the llm.c header must have version 1'
 : >none.bin
 refused 3 train --shape gpt2:1x1x8 --vocab 50 --tokens none.bin --length 16 -o x
 refused 3 train --shape gpt2:1x1x8 --vocab 50 --tokens text --length 16 -o x

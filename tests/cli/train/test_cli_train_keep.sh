@@ -106,7 +106,7 @@ expect 0 train --resume -o R --steps 10
 # A last step that makes the weights no numbers is no success, and does not replace the last good checkpoint.
 refused 1 train --shape llama:2x2x16 --tokenizer bpe -f text --length 16 --rate 1e6 --clip 0 --floor 0 --schedule constant --steps 3 \
     -o apart
-has err 'step 4: the loss of batch 1 is nan; the output of layer 0'
+has err 'step 4: the loss of batch 1 is nan; the first non-finite result is the output of layer 0'
 expect 0 "$MHA" generate -m apart -n 4 'the number'
 
 # One training at a time for a folder; what a kill leaves keeps nobody away.
@@ -114,9 +114,9 @@ expect 0 "$MHA" generate -m apart -n 4 'the number'
 victim=$!
 while [ ! -s busy/training.jsonl ]; do sleep 0.01; done
 refused 1 train --resume -o ./busy/ --steps 3
-has err 'another training run is writing it'
+has err 'another training run is writing to it'
 refused 1 new --steps 3 -o busy --force
-has err 'another training run is writing it'
+has err 'another training run is writing to it'
 kill -KILL $victim
 wait $victim 2>/dev/null
 [ -e .busy.lock ] || fail 'no lock lies beside the folder'
@@ -144,8 +144,8 @@ expect 0 new --steps 3 --save-every 1 --keep 2 -o row
 expect 0 train --resume -o row.step-1 --steps 2 --keep 0
 touch row.step-2/notes.txt
 expect 0 "$MHA" train -t 1 --resume -o row --steps 6
-has err 'keeping row.step-1'
-has err 'keeping row.step-2'
+has err 'not removing row.step-1'
+has err 'not removing row.step-2'
 [ "$(wc -l <row.step-1/training.jsonl)" -ge 3 ] || fail 'the training in row.step-1 is gone'
 for name in notes.txt model.safetensors; do [ -e row.step-2/$name ] || fail "row.step-2 has lost $name"; done
 [ "$(echo row.step-*)" = 'row.step-1 row.step-2 row.step-4 row.step-5' ] || fail "kept: $(echo row.step-*)"
@@ -177,7 +177,7 @@ expect 0 new --steps 2 --save-every 1 --keep 1 -o told
 mkdir told.step-2
 touch told.step-2/mine
 expect 0 "$MHA" train -t 1 --resume -o told --steps 3
-[ "$(grep -c 'keeping told.step-2' err)" = 1 ] || fail "not said once: $(cat err)"
+[ "$(grep -c 'not removing told.step-2' err)" = 1 ] || fail "not said once: $(cat err)"
 [ "$(echo told.step-2/*)" = told.step-2/mine ] || fail "told.step-2 holds $(echo told.step-2/*)"
 
 # A slash behind a name changes nothing; a name has room for what is put behind it.
@@ -217,7 +217,7 @@ refused 2 new --steps 3 -o twice
 has err '--resume continues it'
 [ ! -e twice ] || fail 'begun anew beside a training'
 expect 0 "$MHA" train -t 1 --resume -o twice --steps 6
-has err 'twice was .twice.old.7:'
+has err 'restored twice from .twice.old.7:'
 has_not err 'step 4 of 6'
 [ "$(wc -l <twice/training.jsonl)" = 7 ] || fail 'the later one of two was not taken'
 leftovers=$(find . -name '.twice.*')

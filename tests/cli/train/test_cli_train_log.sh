@@ -52,7 +52,7 @@ echo 'not a log' >log.csv
 ln -s log.csv link.csv
 refused 2 train -q --resume -o copied --steps 5 --log log.csv
 refused 1 train -q --resume -o copied --steps 5 --log link.csv --force
-has err 'link.csv: cannot be the log'
+has err 'link.csv: cannot open the log'
 mkfifo fifo.csv
 refused 1 train -q --resume -o copied --steps 5 --log fifo.csv --force
 has log.csv 'not a log'
@@ -68,7 +68,7 @@ mv linked/training.jsonl elsewhere
 cp elsewhere before
 ln -s ../elsewhere linked/training.jsonl
 expect 0 train --resume -o linked --steps 6
-has err 'linked/training.jsonl: cannot be the log: Too many levels of symbolic links; steps are logged again from the next checkpoint'
+has err 'linked/training.jsonl: cannot open the log: Too many levels of symbolic links; steps are logged again from the next checkpoint'
 same elsewhere before "another's file"
 lines linked/training.jsonl 7 'with the next checkpoint'
 

@@ -84,7 +84,7 @@ same flag/training.json before.json 'a refusal has changed the settings'
 
 # Learning nothing, ids without their option, and a length that cuts other sequences.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe --length 16 -f text --freeze '*' -o x
-has err 'frozen must leave a tensor to train'
+has err 'frozen must leave at least one tensor to train'
 refused 2 train --shape gpt2:1x1x8 --vocab 50 --length 16 --tokens a.bin b.bin -o x
 has err 'each file of ids requires its own --tokens'
 refused 3 train --resume --length 8 --steps 9 -o flag

@@ -91,7 +91,7 @@ expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps
 # Killed between two renames, where a file system cannot exchange folders: the one checkpoint that there is gets its name back.
 mv old .old.old.4711
 expect 0 train --resume --steps 3 -o old/
-has err 'old was .old.old.4711'
+has err 'restored old from .old.old.4711'
 { [ ! -e .old.old.4711 ] && [ "$(wc -l <old/training.jsonl)" = 4 ]; } || fail 'what was left was not taken up'
 
 # What cannot be.

@@ -510,7 +510,7 @@ static void test_refusals(void **state)
     const mha_model_input input = {.size = sizeof input, .batch = 1, .length = 1, .ids = &id};
     const mha_train_batch batch = {.input = &input};
     assert_int_equal(mha_trainer_step(t, &batch, 1, NULL, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "batches must contain a label that counts (got none in 1)");
+    assert_string_equal(err.message, "batches must contain at least one label for the loss (got none in 1)");
     mha_trainer_free(t);
     mha_model_free(gpt2), mha_model_free(wide), mha_model_free(words), mha_model_free(bert);
     mha_model_free(headless), mha_model_free(empty);

@@ -442,7 +442,7 @@ static void test_gates_come_and_go(void **state)
     mha_trainer_free(t);
     const mha_train_options late = {.size = sizeof late, .gates = {MHA_GATES_L0, .end = 1}};
     assert_int_equal(mha_trainer_resume(NULL, place, &late, &none, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "gates.end must be after step 1, where the gates begin (got 1)");
+    assert_string_equal(err.message, "gates.end must be above 1, the step at which the gates begin (got 1)");
     t = resume(place, &with);
     assert_int_equal(mha_trainer_gates(t, NULL, NULL), t->gates->total);
     train_on(t, B, L);
@@ -454,7 +454,7 @@ static void test_gates_come_and_go(void **state)
             assert_true(largest_column(t, l, h) == 0);
     assert_memory_equal(plain->list[3].data, t->list[3].data, (size_t)t->parameter[3].count * sizeof(float));
     assert_int_equal(mha_trainer_resume(NULL, place, &other, &none, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "gates of the kind \"l0\", which do not go on as \"l1\""));
+    assert_non_null(strstr(err.message, "gates.penalty must be \"l0\", as in "));
     mha_trainer_free(t);
     mha_trainer_free(plain);
     files_remove(place);
@@ -687,20 +687,21 @@ static void test_refusals(void **state)
 {
     (void)state;
     expect_refused((mha_train_gates){.penalty = (mha_gates_penalty)3},
-                   "gates.penalty must be one of mha_gates_penalty (got 3)");
-    expect_refused((mha_train_gates){.heads = 3}, "other fields of gates must be 0 without gates.penalty");
+                   "gates.penalty must be a value of mha_gates_penalty (got 3)");
+    expect_refused((mha_train_gates){.heads = 3}, "the other fields of gates must be 0 without gates.penalty");
     expect_refused((mha_train_gates){MHA_GATES_L0, .strength = -1}, "gates.strength must be in (0, 1000] (got -1");
     expect_refused((mha_train_gates){MHA_GATES_L0, .rate = NAN}, "gates.rate must be in (0, 1000] (got nan)");
     expect_refused((mha_train_gates){MHA_GATES_L0, .initial = 6.5}, "gates.initial must be in [-6, 4] (got 6.5)");
     expect_refused((mha_train_gates){MHA_GATES_L1, .initial = -1}, "gates.initial must be above 0 (got -1");
     expect_refused((mha_train_gates){MHA_GATES_L0, .start = 5, .end = 5},
-                   "gates.start and ramp must not be negative, and end be 0 or after start (got 5, 0, 5)");
-    expect_refused((mha_train_gates){MHA_GATES_L0, .first = 1}, "gates.first needs an end");
-    expect_refused((mha_train_gates){MHA_GATES_L0, .end = 5, .only = 1, .first = 1}, "first and gates.only exclude");
+                   "gates.start and gates.ramp must be at least 0, gates.end 0 or above gates.start (got 5, 0, 5)");
+    expect_refused((mha_train_gates){MHA_GATES_L0, .first = 1}, "gates.first must be 0 without gates.end");
+    expect_refused((mha_train_gates){MHA_GATES_L0, .end = 5, .only = 1, .first = 1},
+                   "gates.first must be 0 with gates.only");
     expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 4, .rate = 0.5},
-                   "gates.rate must be 0 for L0 gates with a target of heads (got 0.5)");
+                   "gates.rate must be 0 for L0 gates with a target head count (got 0.5)");
     expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 4, .strength = 2},
-                   "gates.strength must be 0 for L0 gates with a target of heads (got 2)");
+                   "gates.strength must be 0 for L0 gates with a target head count (got 2)");
     expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 1},
                    "gates.heads must be from 2, one per layer, to the 8 heads of the model (got 1)");
     expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 9},
@@ -712,7 +713,7 @@ static void test_refusals(void **state)
     mha_error err = {0};
     mha_trainer *t = trainer_of(TINYLM, (mha_train_gates){.penalty = MHA_GATES_L0});
     assert_int_equal(mha_trainer_step(t, &batch, 1, NULL, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "gates of a batch must be NULL where the trainer has its own");
+    assert_string_equal(err.message, "gates of a batch must be NULL if the trainer trains gates");
     assert_int_equal(mha_trainer_loss(t, &batch, 1, NULL, NULL, &err), MHA_ERR_ARG);
     mha_trainer_free(t);
 }
@@ -729,7 +730,7 @@ static void test_states_that_are_refused(void **state)
     assert_int_equal(mha_trainer_save(t, place, NULL, NULL), MHA_OK);
     assert_int_equal(mha_trainer_resume(NULL, place, &o, &out, &err), MHA_ERR_FORMAT);
     assert_null(out);
-    assert_non_null(strstr(err.message, "hold a number that they cannot have"));
+    assert_non_null(strstr(err.message, "the state of the gates must be finite"));
     mha_trainer_free(t);
     files_remove(place);
 }

@@ -188,7 +188,7 @@ static void test_replaced_file(void **state)
     expect_file(csv, CSV);
     mha_error err = {0};
     assert_int_equal(mha_train_log_write_to(log, fresh, 0, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "mha_train_log_write_to: a log has at most 2 files");
+    assert_string_equal(err.message, "mha_train_log_write_to: log must have at most 2 files");
     mha_train_log_free(log);
     files_remove(folder);
 }
@@ -213,7 +213,7 @@ static void test_files_of_others(void **state)
     files_write(path, "step,loss\n0,1\n", 14);
     expect_file_refused(path, 0, MHA_ERR_ARG, "a.csv is not a log of this run; set overwrite to 1 to replace it");
     assert_int_equal(symlink(path, link), 0);
-    expect_file_refused(link, 1, MHA_ERR_IO, "link.csv: cannot be the log");
+    expect_file_refused(link, 1, MHA_ERR_IO, "link.csv: cannot open the log");
     expect_file(path, "step,loss\n0,1\n");
     TRY(mha_train_log_create(NULL, &log, &err));
     assert_int_equal(mha_train_log_write_to(log, path, 0, NULL), MHA_ERR_ARG); /* an empty log neither */
@@ -224,8 +224,8 @@ static void test_files_of_others(void **state)
     expect_file_refused(path, 0, MHA_OK, "");
     expect_file(path, CSV);
     assert_int_equal(mkfifo(fifo, 0600), 0);
-    expect_file_refused(fifo, 1, MHA_ERR_IO, "fifo: cannot be the log: it is a fifo, not a regular file");
-    expect_file_refused(folder, 1, MHA_ERR_IO, "cannot be the log: Is a directory");
+    expect_file_refused(fifo, 1, MHA_ERR_IO, "fifo: the log must be a regular file (got a fifo)");
+    expect_file_refused(folder, 1, MHA_ERR_IO, "cannot open the log: Is a directory");
     files_remove(folder);
 }
 

@@ -152,12 +152,13 @@ static void test_files_refused(void **state)
 {
     const char *path = files_path(*state, "ids.bin");
     write_bin(path, VOCAB - 2, 4);
-    expect_refusal(path, MHA_ERR_FORMAT, "ids.bin: token 2 must be below the model's vocab_size 60 (got 60)");
+    expect_refusal(path, MHA_ERR_FORMAT,
+                   "ids.bin: token 2 must be at least 0 and below the model's vocab_size 60 (got 60)");
     files_write(path, "abc", 3);
-    expect_refusal(path, MHA_ERR_FORMAT, "ids must have 16 bits each");
+    expect_refusal(path, MHA_ERR_FORMAT, "ids must be 16-bit integers");
     files_write(path, "", 0);
-    expect_refusal(path, MHA_ERR_FORMAT, "holds no tokens");
-    expect_refusal("ids.txt", MHA_ERR_FORMAT, "the name must end in .npy");
+    expect_refusal(path, MHA_ERR_FORMAT, "must contain at least one token (got an empty file)");
+    expect_refusal("ids.txt", MHA_ERR_FORMAT, "the file name must end in .npy");
     expect_refusal("absent.bin", MHA_ERR_IO, "absent.bin");
 }
 
@@ -237,10 +238,10 @@ static void test_options_refused(void **state)
 {
     (void)state;
     mha_train_data_options o = decoder(1);
-    expect_bad(o, "length must be in 2..2^40 (got 1)");
+    expect_bad(o, "length must be from 2 to 2^40 (got 1)");
     o.length = 2;
     o.vocab = 0;
-    expect_bad(o, "vocab must be in 1..2^31 (got 0)");
+    expect_bad(o, "vocab must be from 1 to 2^31 (got 0)");
     o = decoder(2);
     o.texts_apart = 1;
     expect_bad(o, "texts_apart must be 0 with causal");

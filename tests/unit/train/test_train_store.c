@@ -224,14 +224,14 @@ static void test_one_run_at_a_time(void **state)
     const char *folder = files_folder();
     char *run = strdup(files_path(folder, "run")), long_name[300];
     mha_train_store *store = open_store(run, 0, 0);
-    expect_refused(run, MHA_ERR_IO, "run: another training run is writing it");
+    expect_refused(run, MHA_ERR_IO, "run: another training run is writing to it");
     TRY(mha_train_store_close(store, &err));
     TRY(mha_train_store_close(NULL, &err));
     expect_refused(files_path(folder, "absent/run"), MHA_ERR_IO, "absent/run: cannot write");
     memset(long_name, 'a', sizeof long_name);
     long_name[224] = '\0';
-    expect_refused(long_name, MHA_ERR_ARG, "the name of the folder must have 1 to 223 bytes");
-    expect_refused("/", MHA_ERR_ARG, "the name of the folder must have 1 to 223 bytes");
+    expect_refused(long_name, MHA_ERR_ARG, "the last component of folder must have 1 to 223 bytes");
+    expect_refused("/", MHA_ERR_ARG, "the last component of folder must have 1 to 223 bytes");
     free(run);
     files_remove(folder);
 }
