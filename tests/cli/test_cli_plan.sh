@@ -62,17 +62,17 @@ advice() {
 }
 advice --d-model 7
 has out 'Recommended: mha, 1 head, 1 for keys and values'
-has advice 'which a single head cannot share; attention'
+has advice 'and a single head cannot share it; attention'
 grep -q 'the row' advice && fail 'a row is named that one head cannot have'
 advice --d-model 7 --heads 7
-has advice 'worth a trial (the row mqa)'
+has advice 'worth trying (row mqa)'
 advice --d-model 768 --heads 4 --prune 0.75 --parameters 50000000
-has advice ' Pruning to 1 of 4 heads by measured importance takes 75 % of these parameters away.'
+has advice ' Pruning to 1 of 4 heads by measured importance removes 75 % of these parameters.'
 advice --d-model 768 --parameters 99999999
 has advice '99.9 million parameters, less than 100 million.'
 has advice ' Light pruning to 9 of 12 heads'
 advice --d-model 768 --layers 65536 --parameters 99999999
-has advice 'But attention alone would have 154 billion parameters in 65536 layers: these numbers contradict each other.'
+has advice 'But attention alone would have 154 billion parameters in 65536 layers: these values contradict each other.'
 
 # ---- the clock ----
 expect 0 "$MHA" plan --d-model 32 --heads 4 --layers 1 --seq 8 --dtype bf16 --measure --seconds 0.001 --json -t 1

@@ -47,7 +47,7 @@ static int64_t length_of(const mha__packer *p, int64_t place)
     return length;
 }
 
-/* A merge sort: stable, and needs no more room than `starts`. */
+/* Sorts by length, longest first, with a stable merge sort; `room` is scratch for count / 2 elements. */
 static void sort(const mha__packer *p, int64_t *order, int64_t *room, int64_t count)
 {
     const int64_t half = count / 2;

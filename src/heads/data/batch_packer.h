@@ -26,7 +26,7 @@ typedef struct mha__packed {
     int64_t tokens;
 } mha__packed;
 
-/* Allocates room for groups of at most `texts` texts. Free with mha__packer_free, also after a failure. */
+/* Allocates memory for groups of at most `texts` texts. Free with mha__packer_free, also after a failure. */
 mha_status mha__packer_create(mha_ctx *ctx, const mha_head_data *data, int64_t texts, int64_t most, mha__packer *packer,
                               mha_error *err);
 void mha__packer_free(mha_ctx *ctx, mha__packer *packer);

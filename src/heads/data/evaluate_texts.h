@@ -26,16 +26,16 @@ mha_status mha__outcome_create(const mha_model *model, const mha_head_data *data
                                mha_error *err);
 void mha__outcome_free(mha__outcome *outcome);
 
-/* Runs all texts. gates [layers, H] apply to every text, NULL = ones; fills as in mha_model_input. The sums of a text
- * do not depend on the other texts. Reports progress as `what`; NULL = none. */
+/* Runs all texts. gates [layers, H] apply to every text, NULL = all gates are 1; fills: as in mha_model_input. The sums
+ * of a text do not depend on the other texts. Reports progress as `what`; NULL = none. */
 mha_status mha__outcome_run(mha__outcome *outcome, const float *gates, const float *fills, const char *what,
                             mha_error *err);
 
 /* Advances the start of the runs by one layer: runs all texts through that layer and stores its output in `stream`,
- * which must be allocated. Not for the last layer. */
+ * which must be allocated. Must not be called at the last layer. */
 mha_status mha__outcome_advance(mha__outcome *outcome, const float *gates, const float *fills, mha_error *err);
 
-/* Returns the cosine of two vectors; 1 if both are zero, 0 if one is. */
+/* Returns the cosine of two vectors; 1 if both are zero, 0 if only one is. */
 double mha__cosine(int64_t width, const double *a, const double *b);
 
 #endif

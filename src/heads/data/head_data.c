@@ -26,7 +26,7 @@ struct mha_head_data {
     int64_t *place;                  /* [count] the position of each text */
     int64_t *starts;                 /* [count + 1] first token of each position */
     int64_t *first;                  /* [count + 1] position of the first text of each batch */
-    int64_t *batch_starts;           /* [2 count] starts of each batch, from 0, one more than it has texts */
+    int64_t *batch_starts; /* [2 count] for each batch, the starts of its texts from 0, then its token count */
 };
 
 /* ---- processing order ---- */
@@ -157,12 +157,13 @@ static mha_status check(const mha_model *model, int64_t count, const void *given
 {
     if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", model ? "out" : "model");
     if (count < 1 || !given)
-        return mha__fail(err, MHA_ERR_ARG, "mha_head_data: count must be at least 1, with texts or ids (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_head_data: count must be at least 1, and texts or ids not NULL (got %lld)",
                          (long long)count);
     if (options->max_tokens < 0)
-        return mha__fail(err, MHA_ERR_ARG, "max_tokens must be 0 or more (got %lld)", (long long)options->max_tokens);
+        return mha__fail(err, MHA_ERR_ARG, "max_tokens must be at least 0 (got %lld)", (long long)options->max_tokens);
     if (options->batch_tokens < 0)
-        return mha__fail(err, MHA_ERR_ARG, "batch_tokens must be 0 or more (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "batch_tokens must be at least 0 (got %lld)",
                          (long long)options->batch_tokens);
     if (options->special_count < 0 || (options->special_count > 0 && !options->special))
         return mha__fail(err, MHA_ERR_ARG, "special_count must be the number of entries of special (got %lld)",

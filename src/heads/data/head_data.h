@@ -1,14 +1,14 @@
-/* head_data.h - internals of texts as tokens: the batches that measures run. Public side: mha/head_data.h. */
+/* head_data.h - internals of tokenized texts: the batches that measures run. Public side: mha/head_data.h. */
 #ifndef MHA_HEADS_DATA_HEAD_DATA_H
 #define MHA_HEADS_DATA_HEAD_DATA_H
 
 #include "heads/data/special_tokens.h"
 #include "mha/head_data.h"
 
-/* Returns the number of batches. The longest texts come first, ties in the given order; the division depends on
- * lengths and batch_tokens only. */
+/* Returns the number of batches. The longest texts come first, ties in the given order; the division into batches
+ * depends only on lengths and batch_tokens. */
 int64_t mha__head_data_batches(const mha_head_data *data);
-/* Maxima for buffers: tokens of a batch, tokens of a text, texts of a batch. */
+/* Return maximum sizes for buffers: tokens of a batch, tokens of a text, texts of a batch. */
 int64_t mha__head_data_batch_tokens(const mha_head_data *data);
 int64_t mha__head_data_longest(const mha_head_data *data);
 int64_t mha__head_data_batch_texts(const mha_head_data *data);
@@ -19,7 +19,7 @@ int64_t mha__head_data_batch_texts(const mha_head_data *data);
 mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
                                 mha_error *err);
 
-/* Returns the kind (MHA_TOKEN_SPECIAL ...) of each token of a text; and their token types. */
+/* The first returns the kind (MHA_TOKEN_SPECIAL ...) of each token of a text; the second, the token types. */
 const uint8_t *mha__head_data_kinds(const mha_head_data *data, int64_t text);
 const int32_t *mha__head_data_types(const mha_head_data *data, int64_t text);
 

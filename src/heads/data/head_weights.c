@@ -28,7 +28,7 @@ mha__head_part mha__head_part_of(const mha_model *m, int64_t layer, mha__project
 
 enum { CHAINS = 8 }; /* independent partial sums hide the latency of the addition */
 
-/* The part as `count` lines of adjacent elements, in either orientation. */
+/* A part as `count` lines of adjacent elements, which are its rows or its columns. */
 typedef struct lines {
     int64_t count, length, stride;
 } lines;

@@ -16,7 +16,7 @@ typedef struct mha__head_part {
 /* `head` is a query head of the layer; for k and v, the part is that of the key or value head that it reads. */
 mha__head_part mha__head_part_of(const mha_model *model, int64_t layer, mha__projection which, int64_t head);
 
-/* Sums over a part, of tensors with its layout: of |a|, and of a b. */
+/* Return the sum of |a| over a part, and of the products a b; a and b have the layout of the part's tensor. */
 double mha__head_part_abs(const mha__head_part *part, const float *a);
 double mha__head_part_dot(const mha__head_part *part, const float *a, const float *b);
 

@@ -18,8 +18,9 @@
 #include "math/hash.h"
 #include "model/model_struct.h"
 
-enum { ASKED = 32 };                          /* maximum tokens for the fingerprint of a model */
-static const double PAUSE = 1, PATIENCE = 20; /* minimum seconds between writes; minimum ratio to the time of a write */
+enum { ASKED = 32 }; /* maximum tokens for the fingerprint of a model */
+/* minimum pause between writes [s], and its minimum ratio to the duration of a write */
+static const double PAUSE = 1, PATIENCE = 20;
 static const char FORMAT[] = "mha.state.1";
 
 /* ---- fingerprints ---- */
@@ -84,11 +85,11 @@ static mha_status check_same(const mha__state *s, const mha_file *file, const ch
     const char *theirs = mha__metadata_find(file, key, NULL);
     if (theirs && strcmp(theirs, mine) == 0) return MHA_OK;
     if (!theirs || strcmp(key, "format") == 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s: file must be a measuring state of heads", s->of.path);
+        return mha__fail(err, MHA_ERR_ARG, "%s: must be a state file of head measures", s->of.path);
     if (strcmp(key, "options") == 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s: state must be of a run with the same options (got %s, not \"%s\")",
+        return mha__fail(err, MHA_ERR_ARG, "%s: state must be from a run with the same options (got %s, not \"%s\")",
                          s->of.path, mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
-    return mha__fail(err, MHA_ERR_ARG, "%s: state must be of a run with the same model and data (got %s)", s->of.path,
+    return mha__fail(err, MHA_ERR_ARG, "%s: state must be from a run with the same model and data (got %s)", s->of.path,
                      strcmp(key, "model") == 0 ? "another model (or on another ISA)" : "other data");
 }
 
@@ -98,8 +99,8 @@ static mha_status read_done(const mha__state *s, const mha_file *file, int64_t *
     char *end = NULL;
     *done = text ? strtoll(text, &end, 10) : -1;
     if (text && end != text && *end == 0 && *done >= 0 && *done <= s->of.steps) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: \"done\" of its metadata is no number from 0 to %lld", s->of.path,
-                     (long long)s->of.steps);
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: \"done\" in the metadata must be from 0 to %lld (got %s)", s->of.path,
+                     (long long)s->of.steps, text ? mha__quote(&(mha__quoted){0}, text, strlen(text)) : "nothing");
 }
 
 /* Checks the data first, because the model's fingerprint depends on them. */

@@ -21,8 +21,8 @@
 /* Identifies a measure and its state file. The strings must outlive the state. */
 typedef struct mha__state_of {
     const char *path;    /* NULL = no file is read or written */
-    const char *options; /* everything that the sums depend on besides model and data, as text: "heads, probe seed 0" */
-    int64_t steps;       /* total; the last step always writes the state */
+    const char *options; /* all that the sums depend on besides model and data, as text: "heads, probe seed 0" */
+    int64_t steps;       /* total number of steps; the last one always writes the state */
 } mha__state_of;
 
 typedef struct mha__state {
@@ -36,14 +36,14 @@ typedef struct mha__state {
 
 /* If the file exists, fills `sums`, [count] of f64 (or i64) in the caller's memory, and sets *done to the number of
  * finished steps. Otherwise, leaves the sums unchanged and sets *done to 0. The list and its memory must outlive the
- * state. Errors: MHA_ERR_ARG for the state of another measure, saying what differs; MHA_ERR_FORMAT and MHA_ERR_IO,
+ * state. Errors: MHA_ERR_ARG for the state of another measure, naming the difference; MHA_ERR_FORMAT and MHA_ERR_IO,
  * naming the file. Cost: with a path, one read of the weights and one forward pass over a few tokens, for the model's
  * fingerprint. */
 mha_status mha__state_open(mha__state *state, const mha_model *model, const mha_head_data *data,
                            const mha__state_of *of, const mha_named_tensor *sums, int64_t count, int64_t *done,
                            mha_error *err);
 
-/* Computes the fingerprints alone: fills `model` and `data` of a state that stores nothing. */
+/* Only computes the fingerprints: fills `model` and `data` of a state that stores nothing. */
 mha_status mha__state_mark(mha__state *state, const mha_model *model, const mha_head_data *data, mha_error *err);
 
 /* Must be called after each step. Writes the file if it is due: at most once per second, less often if writing is

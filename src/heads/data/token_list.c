@@ -42,7 +42,7 @@ static mha_status make_room(mha__gather *g, int64_t used, int64_t more, bool seg
     return MHA_OK;
 }
 
-/* One text. types and segments may be NULL: types 0, no segments. */
+/* One text. If types is NULL, all types are 0; if segments is NULL, the text has none. */
 typedef struct piece {
     const int32_t *ids, *types, *segments;
     int64_t length;
@@ -53,15 +53,16 @@ static mha_status check_ids(const mha__gather *g, const mha_model *model, int64_
     const mha_model_info *info = mha_model_describe(model);
     const long long number = (long long)text + 1, count = (long long)g->count;
     if (p->length < 1)
-        return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld must have a token (got none)", number, count);
+        return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld must have at least one token (got none)", number, count);
     for (int64_t i = 0; i < p->length; i++) {
         if (p->ids[i] < 0 || p->ids[i] >= info->vocab)
             return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld: token %lld must be from 0 to %lld (got %d)", number,
                              count, (long long)i, (long long)info->vocab - 1, (int)p->ids[i]);
         if (p->types && (p->types[i] < 0 || p->types[i] >= info->type_vocab))
-            return mha__fail(err, MHA_ERR_ARG,
-                             "text %lld of %lld: the segment of token %lld must be 0 to %lld, a token type (got %d)",
-                             number, count, (long long)i, (long long)info->type_vocab - 1, (int)p->types[i]);
+            return mha__fail(
+                err, MHA_ERR_ARG,
+                "text %lld of %lld: the segment of token %lld must be a token type from 0 to %lld (got %d)", number,
+                count, (long long)i, (long long)info->type_vocab - 1, (int)p->types[i]);
     }
     return MHA_OK;
 }
@@ -116,11 +117,11 @@ mha_status mha__gather_ids(mha__gather *g, const mha_model *model, const int32_t
 {
     const bool typed = mha_model_describe(model)->type_vocab > 1;
     MHA__TRY(make_starts(g, err));
-    if (starts[0] != 0) return mha__fail(err, MHA_ERR_ARG, "starts[0] = %lld: must be 0", (long long)starts[0]);
+    if (starts[0] != 0) return mha__fail(err, MHA_ERR_ARG, "starts[0] must be 0 (got %lld)", (long long)starts[0]);
     for (int64_t i = 0; i < g->count; i++) {
         if (starts[i + 1] <= starts[i])
-            return mha__fail(err, MHA_ERR_ARG, "starts[%lld] = %lld: must be more than %lld before it",
-                             (long long)i + 1, (long long)starts[i + 1], (long long)starts[i]);
+            return mha__fail(err, MHA_ERR_ARG, "starts[%lld] must be above %lld, the previous start (got %lld)",
+                             (long long)i + 1, (long long)starts[i], (long long)starts[i + 1]);
         const int64_t length = starts[i + 1] - starts[i];
         const int32_t *segments = options->segments ? options->segments + starts[i] : NULL;
         const piece p = {.ids = ids + starts[i],

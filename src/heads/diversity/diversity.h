@@ -22,17 +22,17 @@ static inline int64_t mha__diversity_width(const mha_diversity *d, int64_t layer
     return d->first[layer + 1] - d->first[layer];
 }
 
-/* ---- sums: one array, so that it can be stored and read back ---- */
+/* ---- sums: one array, so that it can be saved and resumed ---- */
 
 enum { MHA__HALVED = 2 };
 
 typedef struct mha__diversity_sums {
     double *all;
     int64_t count;
-    double *js, *clark;          /* [N, N] for mha__mixtures; or NULL */
-    double *dot;                 /* [H, H] per layer: products of maps; or NULL */
-    double *mass;                /* [N] over each head's rows: sum / number of keys */
-    double *even;                /* [1] the same for uniform weights: 1 / number of keys */
+    double *js, *clark; /* [N, N] for mha__mixtures; or NULL */
+    double *dot;        /* [H, H] per layer: products of maps; or NULL */
+    double *mass;       /* [N] for each head: sum of its weights, each divided by the number of keys in its row */
+    double *even;       /* [1] the same for uniform weights: sum over rows of 1 / number of keys */
     double *gram[MHA__HALVED];   /* [H D, H D] per layer: products of contexts, per half of the tokens; or NULL */
     double *column[MHA__HALVED]; /* [H D] per layer: their column sums */
     double *tokens;              /* [MHA__HALVED] number of tokens */
@@ -62,18 +62,18 @@ typedef struct mha__held_maps {
 void mha__held_maps_take(const mha__held_maps *held, int64_t layer, const float *probs);
 mha_status mha__held_maps_add(const mha__held_maps *held, const mha__diversity_sums *sums, mha_error *err);
 
-/* Computes the values. MHA_ERR_ARG names a head whose maps are not finite. */
+/* Computes the values of maps. Errors: MHA_ERR_ARG, naming a head whose maps are not finite. */
 mha_status mha__diversity_of_maps(mha_diversity *d, const mha__diversity_sums *sums, mha_error *err);
 
 /* ---- outputs (diversity_outputs.c) ---- */
 
 /* Adds the contexts of packed texts: text texts[b] has rows starts[b] .. starts[b + 1] of a->context. `buffer` has
- * room for all rows. */
+ * space for all rows. */
 mha_status mha__diversity_add_contexts(const mha_diversity *d, const mha__diversity_sums *sums,
                                        const mha_model_activations *a, const int64_t *texts, int64_t count,
                                        const int64_t *starts, float *buffer, mha_error *err);
 
-/* Computes the values of outputs, and those of weights. */
+/* Compute the values of outputs, and the values of weights. */
 mha_status mha__diversity_of_outputs(const mha_model *model, mha_diversity *d, const mha__diversity_sums *sums,
                                      mha_error *err);
 

@@ -2,7 +2,7 @@
  *
  * The maps of some texts are held for all heads of all layers, as contiguous rows. All values follow from sums over
  * their elements: the divergences from sums of (p + q) log2 (p + q) (js_mixtures.h), the cosines from products.
- * Centering subtracts a term from each product that follows from the row sums. */
+ * Centering subtracts from each product a term that follows from the row sums. */
 #include <math.h>
 #include <string.h>
 
@@ -131,8 +131,7 @@ static mha_status divergences(const mha_diversity *d, const double *sums, double
     return MHA_OK;
 }
 
-/* Returns the cosine from a product and both squares; NAN if a square is negligible compared with the square it was
- * computed from. */
+/* Returns the cosine from a product and both squares; NAN if a square is 0: centering sets negligible squares to 0. */
 static double cosine(double product, double a, double b)
 {
     return a > 0 && b > 0 ? fmax(-1, fmin(1, product / sqrt(a * b))) : NAN;
@@ -140,7 +139,7 @@ static double cosine(double product, double a, double b)
 
 /* Returns the product of the centered maps p - 1 / keys: the term to subtract from all products of a layer follows
  * from the row sums. A square within rounding error becomes 0. */
-static double centred(const mha__diversity_sums *sums, int64_t a, int64_t b, double dot)
+static double centered(const mha__diversity_sums *sums, int64_t a, int64_t b, double dot)
 {
     const double rest = dot - (sums->mass[a] + sums->mass[b]) + *sums->even;
     return a == b && rest < 1e-12 * dot ? 0 : rest;
@@ -160,8 +159,8 @@ static mha_status cosines(mha_diversity *d, const mha__diversity_sums *sums, mha
             if (d->value[MHA_DIVERSITY_COSINE]) d->value[MHA_DIVERSITY_COSINE][at] = cosine(dot[i], aa, bb);
             if (d->value[MHA_DIVERSITY_COSINE_CENTRED])
                 d->value[MHA_DIVERSITY_COSINE_CENTRED][at] =
-                    cosine(centred(sums, first + a, first + b, dot[i]), centred(sums, first + a, first + a, aa),
-                           centred(sums, first + b, first + b, bb));
+                    cosine(centered(sums, first + a, first + b, dot[i]), centered(sums, first + a, first + a, aa),
+                           centered(sums, first + b, first + b, bb));
         }
         dot += heads * heads;
     }

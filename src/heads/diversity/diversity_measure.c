@@ -28,8 +28,8 @@ typedef struct run {
     const mha_model *model;
     const mha_head_data *data;
     mha_diversity *d;
-    mha_diversity_options options; /* bits and rows resolved to actual values */
-    int64_t tokens, done;          /* of all texts, and of those already processed */
+    mha_diversity_options options; /* defaults filled in */
+    int64_t tokens, done;          /* of all texts, and of the texts already processed */
     mha__diversity_sums sums;
     int64_t room;       /* elements of one head's maps that may be held */
     int64_t *before;    /* [texts] number of tokens before each text, in the given order */
@@ -77,7 +77,7 @@ static void add_row(run *r, int64_t text, int64_t slot, int64_t row)
     r->held.stride += keys;
 }
 
-/* Runs the texts for the rows in the list: the rows `wanted` of a single text, or all rows. */
+/* Runs the texts for the listed rows: the rows `wanted` of a single text, or all rows. */
 static mha_status pass(run *r, const mha_model_input *input, const int64_t *wanted, int64_t wanted_count, bool outputs,
                        mha_error *err)
 {
@@ -319,7 +319,7 @@ static mha_status check(const mha_model *model, const mha_head_data *data, const
         return mha__fail(err, MHA_ERR_ARG, "mha_diversity_options: what must be a set of the bits %#x (got %#x)",
                          (unsigned)ALL, (unsigned)options->what);
     if (options->max_rows < 0)
-        return mha__fail(err, MHA_ERR_ARG, "max_rows must be 0 or more (got %lld)", (long long)options->max_rows);
+        return mha__fail(err, MHA_ERR_ARG, "max_rows must be at least 0 (got %lld)", (long long)options->max_rows);
     return MHA_OK;
 }
 

@@ -77,7 +77,8 @@ static void sort(int64_t count, mha_head_merge *merges)
     }
 }
 
-/* Renumbers clusters: merges refer to a cluster by one of its heads, and get the numbers of the tree here. */
+/* Renumbers clusters: merges refer to a cluster by one of its heads before, and by its number in the tree
+ * afterwards. */
 static void name_clusters(const clustering *c, mha_head_merge *merges)
 {
     for (int64_t i = 0; i < 2 * c->n; i++)

@@ -1,9 +1,9 @@
 /* unique_output.c - computes the part of each head's output that the other heads of its layer do not predict.
  *
- * The columns of head h are regressed on those of all other heads, o, with a ridge: let P = (fit + l)^-1, of all
- * heads. By block inversion, the coefficients are -P_oh P_hh^-1, so the residual is the combination P_:h P_hh^-1 of
- * all columns, and one inverse serves all heads. Its square on the products `test` is trace(P_hh^-1 S P_hh^-1) with S
- * = (P test P)_hh. */
+ * The columns of head h are regressed on the columns of all other heads, o, with a ridge l. Let P = (fit + l)^-1 over
+ * all heads. By block inversion, the coefficients are -P_oh P_hh^-1, so the residual is the combination P_:h P_hh^-1 of
+ * all columns, and one inverse serves all heads. Its square on the products `test` is trace(P_hh^-1 S P_hh^-1) with S =
+ * (P test P)_hh. */
 #include <string.h>
 
 #include "base/ctx.h"

@@ -32,7 +32,8 @@ static const char *find_broken_rule(const mha_model_info *info)
     }
     const bool derived = strcmp(family, "bert") == 0 || strcmp(family, "gpt2") == 0;
     if (derived && keys != heads) return "each head must have its own keys and values";
-    if (derived && heads * info->head_dim != info->hidden) return "heads must be hidden size / heads wide";
+    if (derived && heads * info->head_dim != info->hidden)
+        return "head_dim must be the hidden size divided by the number of heads";
     const bool divides = strcmp(family, "llama") == 0 || strcmp(family, "gemma2") == 0;
     return divides && info->hidden % heads ? "the hidden size must be a multiple of the number of heads" : NULL;
 }

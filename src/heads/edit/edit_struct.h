@@ -28,7 +28,7 @@ struct mha_model_edit {
     char *entry;        /* JSON: the record entry of this edit */
 };
 
-/* Creates an edit without changes, with room for all attention tensors. */
+/* Creates an edit without changes, with space for all attention tensors. */
 mha_status mha__edit_create(const mha_model *model, mha_model_edit **out, mha_error *err);
 /* Stores the edit in *out if `status` is MHA_OK, else frees it. */
 mha_status mha__edit_finish(mha_model_edit *edit, mha_status status, mha_model_edit **out);
@@ -36,7 +36,7 @@ mha_status mha__edit_finish(mha_model_edit *edit, mha_status status, mha_model_e
 mha_status mha__edit_new_tensor(mha_model_edit *edit, const char *name, int rank, const int64_t *shape, float **data,
                                 mha_error *err);
 
-/* Refuses to remove or regroup heads of a model whose norms run over all heads of a layer together. */
+/* Returns an error for a model whose norms run over all heads of a layer: its heads cannot be removed or regrouped. */
 mha_status mha__edit_check_norms(const mha_model *model, mha_error *err);
 /* Checks shared by both edits. Errors, in this order: `compatible` with a key that only this project supports (NULL =
  * none); a layer that selects heads for each text; texts for a model without weights; scores [H] of a layer that are
@@ -54,8 +54,8 @@ mha_status mha__edit_refit(mha_model_edit *edit, const mha_head_data *data, doub
 /* ---- edit_record.c ---- */
 
 void mha__record_text(mha__json_writer *w, const char *key, const char *value);
-/* Writes the fields at the end of every entry, and stores the entry: the refit with `ridge` on `refit` (NULL =
- * none). */
+/* Writes the last fields of an entry, which describe the refit with `ridge` on `refit` (NULL = none); stores the
+ * entry. */
 mha_status mha__record_end(mha_model_edit *edit, mha__json_writer *w, const mha_head_data *refit, double ridge,
                            bool compatible, mha_error *err);
 /* Writes edit->config with the finished record. */

@@ -12,7 +12,7 @@ int64_t mha__group(const mha_model *m, int64_t layer)
     return m->config.layer_heads[layer] * mha__common_multiple(keys, values) / (keys * values);
 }
 
-/* Writes their numbers in the unpruned model: "4, 5". */
+/* Writes the numbers of `count` heads in the unpruned model: "4, 5". */
 static void name_heads(const mha_model *m, int64_t layer, int64_t first, int64_t count, char *text, size_t room)
 {
     size_t used = 0;

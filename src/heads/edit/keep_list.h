@@ -6,11 +6,11 @@
 #include "mha/prune.h"
 #include "model/model_struct.h"
 
-/* Returns the number of query heads that are removed or kept together: those of one key head and one value head. If
- * the counts of key and value heads differ, the group spans the fewest whole key heads and value heads. */
+/* Returns the number of query heads that are removed or kept together: the query heads of one key head and one value
+ * head. If the counts of key and value heads differ, the group spans the fewest whole key heads and value heads. */
 int64_t mha__group(const mha_model *model, int64_t layer);
 
-/* MHA_ERR_ARG for a layer without a kept head, and for a group that is kept in part. */
+/* Returns MHA_ERR_ARG for a layer without a kept head, and for a group of which only some heads are kept. */
 mha_status mha__keep_check(const mha_model *model, const uint8_t *keep, mha_error *err);
 
 /* Returns false for a layer that selects heads for each text: removing a head would change its selection. */
@@ -22,7 +22,7 @@ int64_t mha__keep_count(const mha_model *model, const uint8_t *keep, int64_t lay
 /* Writes the original numbers of the heads whose keep equals `which`: [[0, 2], ...] */
 void mha__keep_write(mha__json_writer *w, const mha_model *model, const uint8_t *keep, bool which);
 
-/* Number of heads of a layer, and of the key and value heads that they read. */
+/* The number of heads of a layer, and of the key and value heads that they read. */
 typedef struct mha__head_count {
     int64_t heads, keys, values;
 } mha__head_count;
@@ -31,19 +31,19 @@ typedef mha__head_count (*mha__head_count_fn)(const void *user, int64_t layer);
 /* Returns true if the standard keys of the family can express these counts: equal in all layers, with as many key
  * heads as value heads. */
 bool mha__heads_are_plain(const mha__config *config, mha__head_count_fn count, const void *user);
-/* Writes such counts as members of config.json. */
+/* Writes these counts as members of config.json. */
 void mha__plain_heads_write(mha__json_writer *w, const mha__config *config, const mha__head_count *count);
 /* Writes the counts of the unpruned model; "mha.original_heads" must be removed. */
 void mha__original_heads_write(mha__json_writer *w, const mha__config *config);
 
-/* MHA_ERR_ARG for an invalid rule. */
+/* Returns MHA_ERR_ARG for an invalid rule. */
 mha_status mha__prune_check_rule(const mha_prune_rule *rule, mha_error *err);
 /* Returns the number of heads that the rule removes from a layer, in whole groups; with -1, from all layers, possibly
  * a fraction. */
 double mha__prune_wanted(const mha_model *model, const mha_prune_rule *rule, int64_t layer);
 /* Returns true if one more group of `size` heads should be removed: `wanted` heads in total, `gone` so far. */
 bool mha__prune_takes(const mha_prune_rule *rule, double wanted, int64_t gone, int64_t size);
-/* MHA_ERR_ARG if the rule requires more heads than the `gone` heads that could be removed. */
+/* Returns MHA_ERR_ARG if the rule removes more than the `gone` heads that could be removed. */
 mha_status mha__prune_short(const mha_prune_rule *rule, int64_t gone, int64_t layer, mha_error *err);
 
 #endif

@@ -12,7 +12,7 @@ typedef struct summing {
     double *sums; /* [layers, H, head_dim] */
 } summing;
 
-/* Each element is one chain of sums over the rows of all batches, in order. */
+/* Sums each element over the rows of all batches in order, so that batches do not change the result. */
 static int on_activations(void *user, const mha_model_activations *a)
 {
     const summing *s = user;

@@ -16,9 +16,7 @@ mha_status mha__edit_check_compatible(const char *key, mha_error *err)
 {
     if (!key) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "compatible: config.json has %s, which no other program reads: there is nothing to be compatible "
-                     "with",
-                     key);
+                     "compatible must be 0 for a model with %s in config.json, which other programs do not read", key);
 }
 
 mha_status mha__edit_check_norms(const mha_model *m, mha_error *err)
@@ -26,8 +24,7 @@ mha_status mha__edit_check_norms(const mha_model *m, mha_error *err)
     for (int64_t l = 0; l < m->config.layers; l++)
         if (m->config.family->whole_norms && m->config.attention[l].normed)
             return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                             "heads of %s must stay as they are: a norm runs over all heads of a layer together, so "
-                             "each head depends on the others",
+                             "heads of %s must not be removed or regrouped: a norm runs over all heads of a layer",
                              m->info.family);
     return MHA_OK;
 }
@@ -36,7 +33,7 @@ mha_status mha__edit_check_selection(const mha_model *m, int64_t layer, mha_erro
 {
     if (m->config.attention[layer].choice.of == MHA_CHOICE_NONE) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "layer %lld selects its heads for each text: with other heads it would make another selection",
+                     "heads of layer %lld must not be removed or regrouped: the layer selects its heads for each text",
                      (long long)layer);
 }
 
@@ -127,7 +124,7 @@ static bool is_listed(const mha_model_edit *e, const char *name)
     return false;
 }
 
-/* Lists the changed tensors, and those that the source model was given in memory. */
+/* Lists the changed tensors, and the tensors that were passed to the source model in memory. */
 static int64_t list_all(const mha_model_edit *e, mha_named_tensor *all)
 {
     const mha__shards *shards = &e->model->shards;

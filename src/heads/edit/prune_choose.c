@@ -18,7 +18,7 @@ typedef struct group {
     int64_t layer, first; /* first: the group's first head */
 } group;
 
-/* Lowest score first; ties: the last group first. */
+/* Compares scores: the lowest first; on ties, the last group first. */
 static int by_score(const void *a, const void *b)
 {
     const group *x = a, *y = b;
@@ -43,7 +43,7 @@ static mha_status list_groups(const mha_model *m, const double *scores, int64_t 
     return MHA_OK;
 }
 
-/* 0.07 * 100 exceeds 7 only because of the binary rounding of the ratio, which must not remove an additional head. */
+/* 0.07 * 100 exceeds 7 only because of binary rounding, which must not remove an additional head. */
 static const double binary_error = 4e-16;
 
 /* Returns the number of heads to remove from one layer, rounded up to whole groups. */
@@ -93,11 +93,12 @@ mha_status mha__prune_short(const mha_prune_rule *rule, int64_t gone, int64_t la
 {
     if (!rule->count || gone >= rule->count) return MHA_OK;
     if (layer < 0)
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_prune_rule: count must be at most %lld, above the floor of each layer (got %lld)",
-                         (long long)gone, (long long)rule->count);
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "mha_prune_rule: count must be at most %lld, the heads above the floor of each layer (got %lld)",
+            (long long)gone, (long long)rule->count);
     return mha__fail(err, MHA_ERR_ARG,
-                     "mha_prune_rule: count must be at most %lld in layer %lld, above its floor (got %lld)",
+                     "mha_prune_rule: count must be at most %lld, the heads above the floor of layer %lld (got %lld)",
                      (long long)gone, (long long)layer, (long long)rule->count);
 }
 

@@ -24,10 +24,10 @@ typedef struct joint {
     uint8_t *keep;        /* [layers, H] */
     int32_t *order;       /* [layers, H] or NULL */
     int32_t gone;         /* number of removed heads */
-    float *gates;         /* [layers, H] the same as factors */
+    float *gates;         /* [layers, H] `keep` as gates, 1 or 0 */
     double *means;        /* [layers, H, D]; NULL = the output of removed heads is 0 */
     float *fills;         /* [layers, H, D] means of the removed heads */
-    float *whole, *now;   /* [cells] output for the texts of the source; and of the current model */
+    float *whole, *now;   /* [cells] outputs of the source and of the current model for the texts */
     float *moved;         /* [groups, cells] the shift caused by removing each group */
     int64_t *slot;        /* [layers, H] index of the group that begins with a head; -1 for other heads */
     int64_t groups;
@@ -53,7 +53,7 @@ static void set(joint *j, int64_t first, bool on)
     }
 }
 
-/* Copies the output of the last run. */
+/* Copies the output of the last run: normalized embeddings, or losses. */
 static void read(const joint *j, float *to)
 {
     for (int64_t i = 0; i < j->cells; i += j->width) {

@@ -8,13 +8,13 @@
 #include "heads/edit/prune_model.h"
 #include <string.h>
 
-/* One layer during the cut. */
+/* A layer from which heads are being removed. */
 typedef struct cutting {
     const mha__prune_job *p;
     int64_t layer;
     int64_t *heads; /* [count] index in the source of each head of the result, -1 = none */
     int64_t count;
-    int64_t *rows; /* room for any list of rows */
+    int64_t *rows; /* scratch, large enough for any list of rows */
     bool changed;  /* the layer differs from the source */
 } cutting;
 
@@ -53,7 +53,7 @@ static int64_t append_rows(const cutting *c, int64_t step, int64_t base, int64_t
     return rows;
 }
 
-/* Lists the rows of the kept heads where q, k and v of a head are side by side. */
+/* Lists the rows of the kept heads if q, k and v of each head are adjacent. */
 static int64_t append_groups(const cutting *c)
 {
     const int64_t rows = 3 * c->p->model->config.head_dim;

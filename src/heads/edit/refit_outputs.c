@@ -26,11 +26,11 @@ typedef struct refit {
 
 /* ---- one layer of one batch ---- */
 
-/* The hidden states of one model through the current layer. */
+/* A forward pass of one model through the current layer. */
 typedef struct pass {
     const refit *r;
     const mha_model *model;
-    float *stream; /* of the batch: read from the second layer on, written with `onward` */
+    float *stream; /* hidden states of the batch: read from the second layer on, written with `onward` */
     bool onward;   /* write the output of the layer to the stream */
     bool wanted;   /* observe the activations */
     bool stopped;  /* stopped by our callback: the later layers are not needed */

@@ -18,7 +18,8 @@ static void multiply(int64_t m, int64_t k, int64_t n, const double *a, const dou
 
 /* ---- roots ---- */
 
-/* root = sum of sqrt(value) v v^T, back = sum of v v^T / sqrt(value). Damping keeps the values away from 0. */
+/* For eigenpairs (value, v): root = sum of sqrt(value) v v^T, back = sum of v v^T / sqrt(value). Damping keeps the
+ * values above 0. */
 static void compose(int64_t D, const double *values, const double *vectors, double *root, double *back)
 {
     for (int64_t n = 0; n < D; n++) {

@@ -9,9 +9,9 @@ typedef struct search {
     int32_t *order;
 } search;
 
-/* Cost of the heads of `unit` at the position `at`, with the other heads of that group except those of the unit at
- * `without`. The mean over partners, so that large groups have no larger weight. */
-static double beside(const search *s, int64_t unit, int64_t at, int64_t without)
+/* Returns the cost of `unit` at position `at`: of its heads with the other heads of that group, except the unit at
+ * `without`. The costs are averaged over these other heads, so that large groups have no larger weight. */
+static double cost_at(const search *s, int64_t unit, int64_t at, int64_t without)
 {
     double sum = 0;
     for (int n = 0; n < 2; n++) {
@@ -29,7 +29,7 @@ static double beside(const search *s, int64_t unit, int64_t at, int64_t without)
 /* Returns the change of cost if two units are exchanged; 0 if both are in the same group. */
 static double change(const search *s, int64_t a, int64_t b)
 {
-    return beside(s, a, b, a) + beside(s, b, a, b) - beside(s, a, a, b) - beside(s, b, b, a);
+    return cost_at(s, a, b, a) + cost_at(s, b, a, b) - cost_at(s, a, a, b) - cost_at(s, b, b, a);
 }
 
 static void exchange(const search *s, int64_t a, int64_t b)
@@ -41,7 +41,7 @@ static void exchange(const search *s, int64_t a, int64_t b)
     }
 }
 
-/* Makes the best exchange; returns false if none exceeds the rounding error. */
+/* Makes the best exchange; returns false if no gain exceeds the rounding error. */
 static bool improve(const search *s)
 {
     double best = -1e-12;

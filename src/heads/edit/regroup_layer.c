@@ -10,9 +10,9 @@
 typedef struct side {
     const mha__regroup_job *job;
     const mha__projections *from, *to;
-    mha__shared shared;   /* cost, for the closed form */
+    mha__shared shared;   /* cost of sharing, for the closed form */
     bool keys, closed;    /* closed: fitted in closed form */
-    int64_t had, wanted;  /* heads */
+    int64_t had, wanted;  /* head counts of the source and of the result */
     double *maps, *backs; /* [H / wanted, D, D] */
 } side;
 

@@ -30,7 +30,7 @@ void mha__projections_free(mha_ctx *ctx, mha__projections *p);
 mha_status mha__projections_list(mha_model_edit *edit, int64_t layer, const mha__projections *from, int64_t copies,
                                  mha_error *err);
 
-/* Sums over all tokens, of the heads as the operator reads them. NULL = not requested. */
+/* Sums over all tokens of products of the heads' elements, as the operator reads them. NULL = not requested. */
 typedef struct mha__moments {
     int64_t tokens;
     double **queries, **keys, **values; /* [layers]: [H, D, D], [Hkv D, Hkv D], [Hkv D, Hkv D] */
@@ -44,7 +44,7 @@ void mha__moments_free(mha_ctx *ctx, mha__moments *m, int64_t layers);
 /* The keys or the values of a layer, with the cost of sharing them. */
 typedef struct mha__shared {
     mha_ctx *ctx;
-    int64_t heads, head_dim, stored; /* H, D, Hkv of: */
+    int64_t heads, head_dim, stored; /* H, D, Hkv */
     double *gram;                    /* [Hkv D, Hkv D] products of the heads' elements over tokens */
     double *root, *back;             /* [H, D, D] S_h and its inverse */
 } mha__shared;
@@ -55,7 +55,7 @@ void mha__shared_free(mha__shared *s);
 /* Computes the shared head of the `count` listed heads: maps [count, D, D] P_h^T S_h, and backs P_h^T S_h^-1. */
 mha_status mha__shared_fit(const mha__shared *s, const int32_t *heads, int64_t count, double *maps, double *backs,
                            mha_error *err);
-/* cost [H, H] += for each pair, the loss when D directions represent both heads, as a fraction of the total of all
+/* Adds to cost [H, H], for each pair, the loss if D directions represent both heads, as a fraction of the total of all
  * heads. */
 mha_status mha__shared_pairs(const mha__shared *s, double *cost, mha_error *err);
 
@@ -63,7 +63,7 @@ mha_status mha__shared_pairs(const mha__shared *s, double *cost, mha_error *err)
  * [heads, heads] (NULL = none). Units of `unit` neighbors stay together. */
 void mha__order_find(int64_t heads, int64_t unit, const int64_t counts[2], double *const costs[2], int32_t *order);
 
-/* One call of mha_regroup. */
+/* The state of one call of mha_regroup. */
 typedef struct mha__regroup {
     const mha_model *model;
     mha_regroup_options o;
@@ -79,16 +79,17 @@ typedef struct mha__regroup {
 mha_status mha__regroup_check(mha__regroup *r, mha_error *err);
 /* Computes the weights of heads from their scores. */
 mha_status mha__regroup_weigh(mha__regroup *r, mha_error *err);
-/* Returns the key (or value) heads of a layer of the result, if `asked` are requested; 0 = unchanged. */
+/* Returns the number of key (or value) heads of a layer of the result; `asked` = 0 keeps the `had` heads of the
+ * source. */
 int64_t mha__regroup_count(int64_t asked, int32_t had);
-/* Returns true if any layer gets fewer keys (or values). */
+/* Returns true if the result has fewer key (or value) heads in any layer. */
 bool mha__regroup_shrinks(const mha__regroup *r, bool keys);
-/* Returns the number of key heads and value heads that `compatible` stores; 0 without it. */
+/* Returns the number of key heads and of value heads that are stored with `compatible`; 0 without `compatible`. */
 int64_t mha__regroup_copies(const mha__regroup *r, int64_t layer);
 /* Writes config and record of the result. */
 mha_status mha__regroup_config(mha__regroup *r, mha_error *err);
 
-/* One layer. */
+/* The regrouping of one layer. */
 typedef struct mha__regroup_job {
     const mha_model *model;
     const mha_regroup_options *o;

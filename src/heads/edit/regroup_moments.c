@@ -9,7 +9,7 @@ typedef struct summing {
     const mha_model *model;
     const mha__moments *m;
     mha_status status;
-    mha_error failure; /* cause of status: stopping the pass would replace the message */
+    mha_error failure; /* the error that set `status`; stopping the pass would overwrite it */
 } summing;
 
 static mha_status add_keys(summing *s, const mha_model_activations *a)

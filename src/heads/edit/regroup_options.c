@@ -68,8 +68,8 @@ static mha_status check_count(const mha_model *m, const char *name, int64_t coun
             return mha__fail(err, MHA_ERR_ARG, "%s must divide the %d heads of layer %lld (got %lld)", name,
                              (int)m->config.layer_heads[l], (long long)l, (long long)count);
         if (count > had[l])
-            return mha__fail(err, MHA_ERR_ARG, "%s must be at most the %d of layer %lld (got %lld)", name, (int)had[l],
-                             (long long)l, (long long)count);
+            return mha__fail(err, MHA_ERR_ARG, "%s must be at most the %d heads of layer %lld (got %lld)", name,
+                             (int)had[l], (long long)l, (long long)count);
     }
     return MHA_OK;
 }
@@ -81,9 +81,8 @@ static mha_status check_keys(const mha__regroup *r, mha_error *err)
     if (r->o.method != MHA_REGROUP_CLOSED || !mha__regroup_shrinks(r, true) || (!has_rotation(m) && !has_head_norms(m)))
         return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "keys of %s have no closed form: they are %s after the projection, which a map of keys would have "
-                     "to commute with; \"values\" takes the mean of keys and the closed form for values, and fewer "
-                     "value heads alone leave the keys unchanged",
+                     "mha_regroup_options: method must not be \"closed\" for the keys of %s, which are %s after the "
+                     "projection; use \"values\", or reduce only value_heads",
                      m->info.family, has_head_norms(m) ? "normalized and rotated" : "rotated");
 }
 
@@ -101,17 +100,17 @@ static mha_status check_shapes(const mha__regroup *r, mha_error *err)
         MHA__TRY(mha__edit_check_selection(r->model, l, err));
     for (int64_t l = 0; l < c->layers && r->o.compatible; l++)
         if (c->layer_heads[l] != c->heads)
-            return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                             "compatible: all layers must have %lld heads, as transformers requires (got %d in layer "
-                             "%lld)",
-                             (long long)c->heads, (int)c->layer_heads[l], (long long)l);
+            return mha__fail(
+                err, MHA_ERR_UNSUPPORTED,
+                "compatible must be 0 unless all layers have %lld heads, as in transformers (got %d in layer %lld)",
+                (long long)c->heads, (int)c->layer_heads[l], (long long)l);
     return MHA_OK;
 }
 
 static mha_status check_options(const mha_regroup_options *o, mha_error *err)
 {
     if (!is_method(o->method))
-        return mha__fail(err, MHA_ERR_ARG, "mha_regroup_options: method must be an mha_regroup_method (got %d)",
+        return mha__fail(err, MHA_ERR_ARG, "mha_regroup_options: method must be a value of mha_regroup_method (got %d)",
                          (int)o->method);
     if (!o->key_heads && !o->value_heads)
         return mha__fail(err, MHA_ERR_ARG, "mha_regroup_options: key_heads or value_heads must be above 0 (got 0, 0)");
@@ -127,8 +126,8 @@ static mha_status check_fit(mha__regroup *r, mha_error *err)
     if (o->ridge == 0) o->ridge = mean ? -1 : default_ridge;
     if (o->fit) return mha__edit_check_weights(r->model, err);
     if (mean && o->ridge < 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "mha_regroup_options: fit must be texts for \"%s\"%s (got NULL)",
-                     methods[o->method].key, mean ? " with a refit" : "");
+    return mha__fail(err, MHA_ERR_ARG, "mha_regroup_options: fit must not be NULL for \"%s\"%s", methods[o->method].key,
+                     mean ? " with a refit" : "");
 }
 
 mha_status mha__regroup_check(mha__regroup *r, mha_error *err)

@@ -54,7 +54,7 @@ void mha__ablation_free(mha__ablation *a)
 
 /* ---- one batch ---- */
 
-/* What to copy from a pass, which then stops. */
+/* The results to copy from a forward pass, which then stops. */
 typedef struct taker {
     float *hidden; /* entry `entry` of the hidden states */
     float *context;

@@ -10,7 +10,7 @@
 #include "heads/data/batch_packer.h"
 #include "mha/importance.h"
 
-/* What is compared with the whole model, per text. */
+/* The value that is compared with the whole model, per text. */
 typedef enum mha__ablation_measure {
     MHA__ABLATION_DISTANCE, /* 1 - cos of text embeddings */
     MHA__ABLATION_TOKENS,   /* sum of the cross entropy of labels, or of the tokens themselves */
@@ -40,14 +40,14 @@ typedef struct mha__ablation {
     float *last;         /* [most, E] */
     float *logits;       /* [chunk, vocab] */
     float *room;         /* [chunk, E] */
-    double *unit, *full; /* [texts, E] text embeddings, and those of the whole model */
+    double *unit, *full; /* [texts, E] text embeddings, and the text embeddings of the whole model */
     double *value;       /* [texts] result of the last evaluation */
     double *whole;       /* [texts] result of the whole model */
     int64_t terms;       /* number of labels in the last evaluation */
     void *memory;
 } mha__ablation;
 
-/* Allocates room for groups of `texts` texts with `tokens` tokens; the fields above `text` must be set. `two`: with
+/* Allocates memory for groups of `texts` texts with `tokens` tokens; the fields above `text` must be set. `two`: with
  * `other`. Free with mha__ablation_free, also after a failure. */
 mha_status mha__ablation_create(mha__ablation *a, int64_t texts, int64_t tokens, bool two, mha_error *err);
 void mha__ablation_free(mha__ablation *a);

@@ -35,7 +35,7 @@ static mha_status begin(mha__importance_job *s, bool two, mha__ablation *a, mha_
     MHA__TRY(mha__ablation_create(a, s->texts, tokens, two, err));
     MHA__TRY(mha__ablation_begin(a, s->text, s->texts, err));
     if (a->measure != MHA__ABLATION_TOKENS || a->terms > 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld must have a token that counts in the loss",
+    return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld must have at least one token in the loss",
                      (long long)s->first + 1, (long long)(s->first + s->count));
 }
 

@@ -1,4 +1,5 @@
-/* importance_loss.c - the loss of a group of texts, forward and backward, in batches that share it. */
+/* importance_loss.c - computes the loss of a group of texts and its gradient; all batches of the group share one mean
+ * loss. */
 #include "base/error.h"
 #include "heads/importance/importance_run.h"
 #include "layer/loss/contrastive_loss.h"
@@ -32,7 +33,7 @@ static mha_status tokens_loss(mha__importance_job *s, double *loss, mha_error *e
     for (int64_t n = 0; n < s->texts; n++)
         terms += terms_of(s, s->text[n]);
     if (!terms)
-        return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld must have a token that counts in the loss",
+        return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld must have at least one token in the loss",
                          (long long)s->first + 1, (long long)(s->first + s->count));
     mha__packer_begin(&s->packer, s->text, s->texts);
     while (mha__packer_next(&s->packer, &batch)) {

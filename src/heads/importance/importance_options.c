@@ -14,19 +14,19 @@ static mha_status check_numbers(const mha_importance_options *o, mha_error *err)
     if ((unsigned)o->by >= MHA_IMPORTANCE_SCORES || (unsigned)o->loss > MHA_LOSS_PAIRS)
         return mha__fail(
             err, MHA_ERR_ARG,
-            "mha_importance_options: by must be an mha_importance_score, loss an mha_head_loss (got %d, %d)",
+            "mha_importance_options: by must be a value of mha_importance_score, loss of mha_head_loss (got %d, %d)",
             (int)o->by, (int)o->loss);
     if (!isfinite(o->loss_scale) || o->loss_scale < 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: loss_scale must be at least 0 (got %g)",
                          o->loss_scale);
     if (o->probes < 0 || o->probes > MOST_PROBES)
-        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: probes must be 0 to %d (got %d)", MOST_PROBES,
+        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: probes must be from 0 to %d (got %d)", MOST_PROBES,
                          o->probes);
     if (o->batch_texts < 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: batch_texts must be at least 0 (got %lld)",
                          (long long)o->batch_texts);
     if (!(o->settle >= 0 && o->settle <= 1))
-        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: settle must be 0 to 1 (got %g)", o->settle);
+        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: settle must be from 0 to 1 (got %g)", o->settle);
     return MHA_OK;
 }
 
@@ -49,7 +49,7 @@ static mha_status check_loss(const mha_model_info *info, const mha_head_data *da
     if (o->loss == MHA_LOSS_NONE)
         return mha__fail(
             err, MHA_ERR_ARG,
-            "%s must have a loss: from pairs, from labels or of a decoder with logits; jacobian_probe requires none",
+            "%s must have a loss: from pairs, from labels, or of a decoder with logits; jacobian_probe needs no loss",
             mha_importance_score_key(o->by));
     if (o->loss == MHA_LOSS_PAIRS) {
         if (count % 2 || count < 4)

@@ -38,7 +38,8 @@ static void warn_saturated(const mha__importance_job *s, mha_importance *out)
     out->loss = s->loss / (double)s->groups;
     out->saturated = out->loss < SATURATED;
     if (out->saturated)
-        mha__log(s->ctx, 0, "the loss is %.3g, below %g: its small gradient ranks heads badly%s", out->loss, SATURATED,
+        mha__log(s->ctx, 0, "the loss is %.3g, below %g: its gradient is too small to rank heads reliably%s", out->loss,
+                 SATURATED,
                  mha__importance_of_pairs(s) ? "; use harder pairs, larger batches or a smaller loss_scale" : "");
 }
 

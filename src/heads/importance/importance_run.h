@@ -49,7 +49,7 @@ struct mha__importance_job {
     int64_t total;                  /* layers H */
     int64_t units, per_group;       /* number of units in the data, and per group */
 
-    int64_t first, count; /* of the current group: its first unit, and its size */
+    int64_t first, count; /* first unit and size of the current group */
     int64_t texts;        /* texts in the group: count, or 2 count */
     int64_t *text;        /* [texts] indices into the data: the units, or all a, then all b */
     int64_t done;         /* number of texts in earlier groups */
@@ -64,9 +64,9 @@ struct mha__importance_job {
     float *hidden;  /* [tokens, E] last hidden states of a batch, and their gradient */
     double *unit;   /* [texts, E] text embeddings */
     double *dunit;  /* [texts, E] their gradient */
-    double *length; /* [texts] norms */
+    double *length; /* [texts] norms of the text embeddings */
     double *means;  /* [layers, H, D] for ablation; NULL = not used */
-    void *memory;   /* the allocation of these arrays */
+    void *memory;   /* owns these arrays */
 
     float *logits;     /* [B, vocab] decoders: probabilities of the token after each text */
     float *dlogits;    /* [B, vocab] */
@@ -74,9 +74,9 @@ struct mha__importance_job {
 
     const mha__packed *batch;  /* current batch */
     double *forms[MHA__FORMS]; /* [total] */
-    double identity;           /* maximum difference of forms so far, relative to the largest gradient */
+    double identity;           /* maximum difference between forms so far, relative to the largest gradient */
 
-    bool before, settled;   /* converged by the group before the last, and by the last */
+    bool before, settled;   /* converged after the second-to-last group, and after the last one */
     double kept[MHA__KEPT]; /* contents of the state file besides the arrays of the tally */
 
     mha__tally tally;
@@ -98,7 +98,7 @@ static inline double mha__importance_gate(const mha__importance_job *s, const mh
     return (double)s->gates[(n / H * batch->input.batch + b) * H + n % H];
 }
 
-/* True if e of the Jacobian is the log-probabilities of the next token: for decoders with logits. */
+/* Returns true if e of the Jacobian is the log-probabilities of the next token: for decoders with logits. */
 static inline bool mha__jacobian_of_logits(const mha__importance_job *s)
 {
     const bool jacobian = s->options.by == MHA_IMPORTANCE_JACOBIAN || s->options.by == MHA_IMPORTANCE_JACOBIAN_PROBE;

@@ -38,8 +38,9 @@ static mha_status restore(mha__importance_job *s, mha_error *err)
     mha__tally *t = &s->tally;
     const double *kept = s->kept;
     if (!is_count(kept[0], s->units) || !is_count(kept[6], s->units))
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: \"kept\" has %g texts and %g groups, of %lld texts",
-                         s->options.state, kept[0], kept[6], (long long)s->units);
+        return mha__fail(err, MHA_ERR_FORMAT,
+                         "%s: \"kept\" must have counts of texts and groups up to %lld (got %g and %g)",
+                         s->options.state, (long long)s->units, kept[0], kept[6]);
     t->units = (int64_t)kept[0];
     t->weight = kept[1];
     t->weight_square = kept[2];

@@ -95,7 +95,7 @@ static mha_status add_forms(mha__importance_job *s, int64_t layer, int64_t head,
     return of_bias(s, &v, layer, &s->forms[MHA__FORM_VALUE][n], err);
 }
 
-/* Processes all heads of a layer; the pages of the file that were read for them are released until the next group. */
+/* Processes all heads of a layer; the file pages read for the layer are then released. */
 static mha_status add_layer(mha__importance_job *s, int64_t layer, mha_error *err)
 {
     mha_status status = MHA_OK;

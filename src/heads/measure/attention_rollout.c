@@ -63,7 +63,7 @@ mha_status mha_head_rollout(const mha_model *model, const mha_head_data *data, i
     mha_model_input input = {.size = sizeof input, .batch = 1};
     input.ids = mha_head_data_ids(data, text, &input.length);
     if (!input.ids)
-        return mha__fail(err, MHA_ERR_ARG, "mha_head_rollout: text must be 0 to %lld (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "mha_head_rollout: text must be from 0 to %lld (got %lld)",
                          (long long)mha_head_data_count(data) - 1, (long long)text);
     input.type_ids = mha__head_data_types(data, text);
     mha_ctx *ctx = mha_model_ctx(model);

@@ -32,7 +32,7 @@ mha_status mha__head_thresholds_read(const mha_head_thresholds *given, mha_head_
 
 /* ---- rules ---- */
 
-/* The targets; the label is that of the target with the largest weight, on ties the earlier one. */
+/* The labels of targets. The target with the largest weight decides; on ties, the first one. */
 static const struct {
     mha_head_metric score;
     mha_head_label label;
@@ -53,7 +53,7 @@ static bool single_label(const mha__head_stats *s, double limit, mha_head_label 
     return best >= limit;
 }
 
-/* The remaining rules: one metric, one threshold. */
+/* Applies the remaining rules, each with one metric and one threshold. */
 static mha_head_label shape_label(const mha__head_stats *s, const mha_head_thresholds *limits)
 {
     const struct {

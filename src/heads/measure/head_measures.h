@@ -20,12 +20,12 @@ struct mha_heads {
 mha_status mha__heads_create(mha_ctx *ctx, int64_t layers, const int64_t *counts, int64_t longest, mha_heads **out,
                              mha_error *err);
 
-/* Turn the sums of what positions receive into means. rows [longest] counts the rows of all texts that attend to each
- * position; it must be zeros initially. The first function adds a text of `tokens` tokens. */
+/* Turn the sums of the weights that positions receive into means. rows [longest] counts the rows of all texts that
+ * attend to each position, initially 0. The first function adds a text of `tokens` tokens. */
 void mha__heads_seen_rows(int64_t tokens, bool causal, double *rows);
 void mha__heads_average(mha_heads *heads, const double *rows);
 
-/* Adds batch `batch` of the data to the sums; see measure_batch.c. Created once for all batches. */
+/* A pass adds batches of the data to the sums; see measure_batch.c. It is created once for all batches. */
 typedef struct mha__heads_pass mha__heads_pass;
 mha_status mha__heads_pass_create(const mha_model *model, const mha_head_data *data, mha_heads *heads,
                                   mha__head_sums *sums, mha__heads_pass **out, mha_error *err);

@@ -34,7 +34,7 @@ static int64_t seen_by(const mha__head_text *t, int64_t i)
 
 /* ---- sums over one row ---- */
 
-enum { LANES = 8, STRETCH = 128 }; /* float within a stretch, double over stretches */
+enum { LANES = 8, STRETCH = 128 }; /* sums are float within a stretch, double over stretches */
 
 static double sum_lanes(const float lanes[LANES])
 {
@@ -148,7 +148,7 @@ static void put(mha__head_stats *s, mha_head_metric metric, double value)
     s->over[metric] += 1;
 }
 
-/* One row: the operator's statistics of it, and its position. */
+/* One row: its statistics from the operator, and its position. */
 typedef struct row {
     const float *p;
     int64_t i, seen, key; /* key: index of the largest weight; -1 if the row contains NAN */
@@ -209,7 +209,7 @@ static void add_lines(const mha__head_lines *l, const mha__head_text *t, const r
     if (content) add_to(l->diagonal + t->n - 1 - r->i, r->p, r->seen);
 }
 
-/* The number of content rows that attend to key j, and of those whose diagonal d is inside the map. */
+/* Return the number of content rows that attend to key j, and of content rows that diagonal d crosses. */
 static int64_t column_rows(const mha__head_text *t, int64_t j)
 {
     return t->content[t->n] - (t->causal ? t->content[j] : 0);

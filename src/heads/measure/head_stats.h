@@ -35,8 +35,8 @@ typedef struct mha__head_lines {
     double *diagonal;         /* [2n - 1] over content rows */
 } mha__head_lines;
 
-/* The number of doubles for the lines of a text of n tokens; and the lines in such an array at `memory`, which the
- * caller sets to 0. */
+/* Return the number of doubles for the lines of a text of n tokens; and the lines in an array of that size at `memory`,
+ * which the caller must zero. */
 static inline size_t mha__head_lines_doubles(int64_t n)
 {
     return (size_t)(4 * n);

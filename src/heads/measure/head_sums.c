@@ -8,7 +8,7 @@
 
 enum { NUMBERS = 2 * MHA_HEAD_METRICS, WORDS = sizeof(mha__fixed) / sizeof(int64_t) };
 
-/* Largest unit exponent with which the sum of what one position receives from `tokens` rows, each at most 1, fits. */
+/* Returns the maximum number of fraction bits with which the sum of `tokens` weights, each at most 1, fits. */
 static int unit_bits(int64_t tokens)
 {
     int bits = MHA__FIXED_BITS;
@@ -54,7 +54,7 @@ void mha__head_sums_add(mha__head_sums *sums, int64_t head, mha__head_stats *sta
         mha__fixed_add(&to[MHA_HEAD_METRICS + m], stats->over[m]);
     }
     for (int64_t j = 0; j < n; j++) {
-        const bool fits = received[j] >= 0 && received[j] <= 2 * (double)n; /* weights are rounded, but not by that */
+        const bool fits = received[j] >= 0 && received[j] <= 2 * (double)n; /* rounding cannot double a sum */
         if (fits) positions[j] += (int64_t)nearbyint(received[j] * units);
         finite = finite && fits;
     }

@@ -68,7 +68,7 @@ static mha_status run_batches(const mha_head_data *data, mha__heads_pass *pass, 
 
 static const char SUMS[] = "statistics of heads, in units of 2^-40";
 
-/* All batches, resumed from the file of options->state, if it exists. */
+/* Measures all batches, resuming from the file options->state if it exists. */
 static mha_status sum_alone(const mha_model *model, const mha_head_data *data, const mha_heads_options *options,
                             mha__heads_pass *pass, mha__head_sums *sums, mha_error *err)
 {
@@ -81,7 +81,7 @@ static mha_status sum_alone(const mha_model *model, const mha_head_data *data, c
     return run_batches(data, pass, &state, done, err);
 }
 
-/* The batches that `work` gives this process. */
+/* Measures the batches that `work` assigns to this process. */
 static mha_status share_batches(mha_ctx *ctx, const mha_head_data *data, const mha_work *work, mha__heads_pass *pass,
                                 mha__head_sums *sums, mha_error *err)
 {
@@ -92,7 +92,7 @@ static mha_status share_batches(mha_ctx *ctx, const mha_head_data *data, const m
         MHA__TRY(work->next(work->user, &step, err));
         if (step < 0) return mha__progress(ctx, WORK, all, all, err);
         if (step < counted || step >= mha__head_data_batches(data))
-            return mha__fail(err, MHA_ERR_ARG, "mha_work: next must give a step from %lld to %lld (got %lld)",
+            return mha__fail(err, MHA_ERR_ARG, "mha_work: next must return a step from %lld to %lld (got %lld)",
                              (long long)counted, (long long)mha__head_data_batches(data) - 1, (long long)step);
         for (; counted <= step; counted++)
             tokens += tokens_of(data, counted);
@@ -120,7 +120,7 @@ static mha_status sum_shared(const mha_model *model, const mha_head_data *data, 
     return work->total(work->user, sums->values, err);
 }
 
-/* Sums over all texts. */
+/* Computes the sums over all texts. */
 static mha_status measure_texts(const mha_model *model, const mha_head_data *data, const mha_heads_options *options,
                                 mha_heads *heads, mha_error *err)
 {
@@ -141,7 +141,7 @@ static mha_status measure_texts(const mha_model *model, const mha_head_data *dat
 static mha_status average_received(const mha_model *model, const mha_head_data *data, mha_heads *heads, mha_error *err)
 {
     double *rows = mha__calloc(heads->ctx, (size_t)heads->longest, sizeof *rows);
-    if (!rows) return mha__no_memory(err, (size_t)heads->longest * sizeof *rows, "rows that see a position");
+    if (!rows) return mha__no_memory(err, (size_t)heads->longest * sizeof *rows, "rows that attend to a position");
     for (int64_t text = 0; text < mha_head_data_count(data); text++) {
         int64_t n;
         mha_head_data_ids(data, text, &n);
@@ -158,7 +158,8 @@ static mha_status check(const mha_model *model, int64_t count, const mha_heads_o
 {
     if (!model) return mha__fail(err, MHA_ERR_ARG, "model must not be NULL");
     if (options->keep_maps && count != 1)
-        return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: keep_maps must have one text (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_heads_options: keep_maps must be 0 unless there is one text (got %lld texts)",
                          (long long)count);
     if (options->keep_maps && options->state)
         return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: state must be NULL with keep_maps");
@@ -170,7 +171,7 @@ static mha_status check(const mha_model *model, int64_t count, const mha_heads_o
     return MHA_OK;
 }
 
-/* `text`: the text whose tokens are stored with the maps; NULL if only the data are known. */
+/* `text` is the text whose tokens are stored with the maps; NULL if only its tokens are known. */
 static mha_status measure(const mha_model *model, const mha_head_data *data, const char *text,
                           const mha_heads_options *options, mha_heads *heads, mha_error *err)
 {

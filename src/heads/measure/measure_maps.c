@@ -1,4 +1,4 @@
-/* measure_maps.c - measures heads from maps that the caller holds: adds their rows to the same sums as rows of the
+/* measure_maps.c - measures heads from maps that the caller provides: adds their rows to the same sums as rows of the
  * operator. */
 #include <math.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "heads/measure/head_measures.h"
 #include "layer/arena.h"
 
-/* Buffers for one text, as long as the longest. */
+/* Buffers for one text, large enough for the longest. */
 typedef struct given {
     const mha_head_maps *maps;
     mha_heads *heads;
@@ -57,7 +57,8 @@ static int64_t fill_row(const float *p, int64_t n, int64_t seen, int64_t i, row_
 static mha_status refuse(const given *g, int64_t text, int64_t head, int64_t i, int64_t j, float value, mha_error *err)
 {
     return mha__fail(err, MHA_ERR_ARG,
-                     "maps: text %lld, layer %lld, head %lld, query %lld, key %lld must be from 0 to 1%s (got %g)",
+                     "mha_head_maps: the weight of text %lld, layer %lld, head %lld, query %lld, key %lld must be from "
+                     "0 to 1%s (got %g)",
                      (long long)text, (long long)(head / g->maps->heads), (long long)(head % g->maps->heads),
                      (long long)i, (long long)j, g->maps->causal ? ", and 0 for later keys" : "", (double)value);
 }
@@ -109,7 +110,7 @@ static mha_status add_all(given *g, mha_error *err)
     const int64_t longest = g->heads->longest;
     lay_out(&arena, longest, g);
     arena.base = arena.overflow ? NULL : mha__calloc(g->heads->ctx, 1, arena.used);
-    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a text of given maps");
+    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the buffers of a text");
     void *memory = arena.base;
     arena.used = 0;
     lay_out(&arena, longest, g);
@@ -129,8 +130,8 @@ static mha_status check(const mha_head_maps *maps, int64_t *longest, mha_error *
 {
     enum { MOST = 1 << 20 }; /* maximum layers, and heads per layer */
     if (maps->layers < 1 || maps->layers > MOST || maps->heads < 1 || maps->heads > MOST)
-        return mha__fail(err, MHA_ERR_ARG, "maps: layers and heads must be from 1 to %d (got %lld and %lld)", MOST,
-                         (long long)maps->layers, (long long)maps->heads);
+        return mha__fail(err, MHA_ERR_ARG, "mha_head_maps: layers and heads must be from 1 to %d (got %lld and %lld)",
+                         MOST, (long long)maps->layers, (long long)maps->heads);
     if (maps->count < 1 || !maps->text)
         return mha__fail(err, MHA_ERR_ARG, "mha_head_maps: count must be at least 1 and text not NULL (got %lld%s)",
                          (long long)maps->count, maps->text ? "" : ", NULL");
@@ -140,8 +141,10 @@ static mha_status check(const mha_head_maps *maps, int64_t *longest, mha_error *
         const int64_t extent[] = {maps->layers, maps->heads, map->tokens, map->tokens};
         size_t bytes;
         if (map->tokens < 1 || !map->p || map->tokens > INT32_MAX || !mha__bytes(extent, 4, sizeof(float), &bytes))
-            return mha__fail(err, MHA_ERR_ARG, "maps: text %lld must have 1 token or more, and p (got %lld tokens%s)",
-                             (long long)n, (long long)map->tokens, map->p ? "" : ", NULL");
+            return mha__fail(
+                err, MHA_ERR_ARG,
+                "mha_head_maps: text %lld must have at least 1 token, and p must not be NULL (got %lld tokens%s)",
+                (long long)n, (long long)map->tokens, map->p ? "" : ", NULL");
         *longest = mha__max64(*longest, map->tokens);
     }
     return MHA_OK;

@@ -56,12 +56,11 @@ static void say_cache(const mha_plan_options *m, const mha_plan_row rows[MHA_PLA
     const mha_plan_row *mha = &rows[MHA_PLAN_MHA];
     say(a, " Its cache for %lld tokens takes %s", (long long)m->seq * m->batch, bytes(&cache, mha->kv_bytes));
     if (m->heads == 1)
-        say(a, ", which a single head cannot share");
+        say(a, ", and a single head cannot share it");
     else if (mha->kv_bytes / (int64_t)sizeof(float) < m->parameters)
         say(a, ", so sharing keys and values saves little and may cost quality");
     else
-        say(a,
-            ", more than the parameters: sharing keys and values may cost quality, but is worth a trial (the row %s)",
+        say(a, ", more than the parameters: sharing keys and values may cost quality, but is worth trying (row %s)",
             mha_plan_variant_key(rows[MHA_PLAN_GQA].left_out ? MHA_PLAN_MQA : MHA_PLAN_GQA));
 }
 
@@ -73,13 +72,13 @@ static void advise_small(const mha_plan_options *m, const mha_plan_row rows[MHA_
     say(a, "The model is small: %s parameters, less than 100 million.", number(&parameters, m->parameters));
     say_cache(m, rows, a);
     if (share > 1) {
-        say(a, ". But attention alone would have %s parameters in %lld layers: these numbers contradict each other.",
+        say(a, ". But attention alone would have %s parameters in %lld layers: these values contradict each other.",
             number(&parameters, (int64_t)attention), (long long)m->layers);
         return;
     }
     say(a, "; attention has %.0f %% of the parameters.", 100 * share);
     if (!pruned->left_out)
-        say(a, " %s to %lld of %lld heads by measured importance takes %.3g %% of these parameters away.",
+        say(a, " %s to %lld of %lld heads by measured importance removes %.3g %% of these parameters.",
             pruned->reduction <= LIGHT ? "Light pruning" : "Pruning", (long long)pruned->heads, (long long)mha->heads,
             100 * pruned->reduction);
 }
@@ -91,16 +90,16 @@ static void advise_shared(const mha_plan_options *m, const mha_plan_row *mha, co
     amount parameters, before, after;
     const bool large = m->parameters > MHA__PLAN_LARGE;
     say(a,
-        "The model is %s: %s parameters, %s 10 billion. With %lld query heads for each key/value head the "
-        "cache for %lld tokens takes %s instead of %s, which every decoded token reads, and the "
-        "projections %.3g %% fewer parameters, at almost the same quality.",
+        "The model is %s: %s parameters, %s 10 billion. With %lld query heads per key/value head, the "
+        "cache for %lld tokens, which every decoded token reads, takes %s instead of %s. The projections "
+        "have %.3g %% fewer parameters, and the quality is almost the same.",
         large ? "large" : "medium", number(&parameters, m->parameters), large ? "more than" : "from 100 million to",
         (long long)shared->kv_groups, (long long)m->seq * m->batch, bytes(&after, shared->kv_bytes),
         bytes(&before, mha->kv_bytes), 100 * shared->reduction);
     if (!large) return;
     a->experts = m->experts;
     a->top_k = m->top_k;
-    say(a, " At this size add experts (the row moe): more parameters for the same operations per token.");
+    say(a, " At this size, add experts (row moe) for more parameters at the same operations per token.");
 }
 
 mha_status mha_plan_advise(const mha_plan_options *options, mha_plan_advice *advice, mha_error *err)

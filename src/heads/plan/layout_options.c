@@ -34,10 +34,10 @@ static mha_status resolve_rest(mha_plan_options *o, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "dtype must be f32, bf16 or f16 (got %s)", mha_dtype_name(o->dtype));
     if (o->parameters == 0) o->parameters = o->layers * 12 * o->d_model * o->d_model + o->vocab * o->d_model;
     if (o->parameters < 1)
-        return mha__fail(err, MHA_ERR_ARG, "parameters must be 1 or more (got %lld)", (long long)o->parameters);
+        return mha__fail(err, MHA_ERR_ARG, "parameters must be at least 1 (got %lld)", (long long)o->parameters);
     if (o->prune == 0) o->prune = 0.25;
     if (!(o->prune > 0 && o->prune < 1))
-        return mha__fail(err, MHA_ERR_ARG, "prune must be a fraction above 0 and below 1 (got %g)", o->prune);
+        return mha__fail(err, MHA_ERR_ARG, "prune must be above 0 and below 1 (got %g)", o->prune);
     return MHA_OK;
 }
 

@@ -1,5 +1,4 @@
-/* layout_table.c - computes the cost of a head layout: parameters, operations, cache; and the two tables of such
- * rows. */
+/* layout_table.c - computes the cost of a head layout: parameters, operations, cache; and the tables of all layouts. */
 #include "heads/plan/layout_table.h"
 
 #include "base/error.h"
@@ -159,7 +158,7 @@ static mha_status adaptive_row(const mha_plan_options *model, mha_plan_row *row,
 {
     enum { HIDDEN = 128, CHOICES = 3 }; /* hidden width and number of options of the predictor, as published */
     const int64_t E = model->d_model;
-    row->left_out = has_divisors(E, CHOICES) ? NULL : "it needs three head counts that divide d_model";
+    row->left_out = has_divisors(E, CHOICES) ? NULL : "d_model must have at least three divisors";
     if (row->left_out) return MHA_OK;
     plain(model, model->heads, model->heads, row);
     row->weights.extra = E * HIDDEN + HIDDEN * CHOICES;

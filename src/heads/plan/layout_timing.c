@@ -182,7 +182,7 @@ mha_status mha_plan_measure(mha_ctx *ctx, const mha_plan_options *options, mha_p
     if (row->refused)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_plan_measure: head_dim %lld: %s", (long long)row->head_dim,
                          row->refused);
-    if (!(seconds >= 0)) return mha__fail(err, MHA_ERR_ARG, "seconds must be 0 or more (got %g)", seconds);
+    if (!(seconds >= 0)) return mha__fail(err, MHA_ERR_ARG, "seconds must be at least 0 (got %g)", seconds);
     MHA__TRY(mha__ctx_find(&ctx, err));
     double best[2];
     for (int decode = 0; decode < 2; decode++) {

@@ -88,7 +88,7 @@ breaks() { # SENTENCE MODEL HEADS
 }
 breaks 'all layers must have the same number of heads' builtin 0.0
 breaks 'the hidden size must be a multiple of the number of heads' builtin 0.0,1.0
-breaks 'heads must be hidden size / heads wide' "$tiny" 0.0,1.0,2.0
+breaks 'head_dim must be the hidden size divided by the number of heads' "$tiny" 0.0,1.0,2.0
 expect 0 "$MHA" prune --heads 0.0,0.1,0.2,0.3,1.0,1.1,1.2,1.3 -o ratio --force
 has_not err transformers
 

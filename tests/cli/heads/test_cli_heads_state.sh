@@ -66,13 +66,13 @@ expect 0 run -f few --by jacobian_probe --state one
 expect 0 run -f few --by confidence --state one
 [ -s one.confidence ] || fail 'no one.confidence'
 refused 2 run -f few --by jacobian_probe --probes 5 --state one
-has err 'one.jacobian_probe: state must be of a run with the same options (got jacobian_probe'
+has err 'one.jacobian_probe: state must be from a run with the same options (got jacobian_probe'
 refused 2 run -f few --by jacobian_probe --seed 5 --state one
-has err 'state must be of a run with the same options'
+has err 'state must be from a run with the same options'
 refused 2 run -f half --by jacobian_probe --state one
-has err 'one.statistics: state must be of a run with the same model and data (got other data)'
+has err 'one.statistics: state must be from a run with the same model and data (got other data)'
 refused 2 "$MHA" heads -m "$data/models/bert-tiny" --json -t 1 'keep' --state one
-has err 'one.statistics: state must be of a run with the same model and data (got'
+has err 'one.statistics: state must be from a run with the same model and data (got'
 refused 2 "$MHA" heads -m "$tiny" --dtype bf16 --json -t 1 -f few --state one
 has err 'another model'
 printf 'no state' >one.statistics

@@ -209,17 +209,17 @@ static void hostile(void **state)
                   one[] = {0, 1};
     const mha_head_data_options plain = {0};
     char sentence[128];
-    refused(model, ids, good, 0, plain, "mha_head_data: count must be at least 1, with texts or ids (got 0)");
-    refused(model, ids, good, -3, plain, "mha_head_data: count must be at least 1, with texts or ids (got -3)");
-    refused(model, NULL, good, 2, plain, "mha_head_data: count must be at least 1, with texts or ids (got 2)");
-    refused(model, ids, NULL, 2, plain, "mha_head_data: count must be at least 1, with texts or ids (got 2)");
+    refused(model, ids, good, 0, plain, "mha_head_data: count must be at least 1, and texts or ids not NULL (got 0)");
+    refused(model, ids, good, -3, plain, "mha_head_data: count must be at least 1, and texts or ids not NULL (got -3)");
+    refused(model, NULL, good, 2, plain, "mha_head_data: count must be at least 1, and texts or ids not NULL (got 2)");
+    refused(model, ids, NULL, 2, plain, "mha_head_data: count must be at least 1, and texts or ids not NULL (got 2)");
     refused(NULL, ids, good, 2, plain, "model must not be NULL");
-    refused(model, ids, late, 1, plain, "starts[0] = 1: must be 0");
-    refused(model, ids, back, 2, plain, "starts[2] = 2: must be more than 3 before it");
-    refused(model, ids, empty, 2, plain, "starts[2] = 2: must be more than 2 before it");
-    refused(model, ids, good, 2, (mha_head_data_options){.max_tokens = -1}, "max_tokens must be 0 or more (got -1)");
+    refused(model, ids, late, 1, plain, "starts[0] must be 0 (got 1)");
+    refused(model, ids, back, 2, plain, "starts[2] must be above 3, the previous start (got 2)");
+    refused(model, ids, empty, 2, plain, "starts[2] must be above 2, the previous start (got 2)");
+    refused(model, ids, good, 2, (mha_head_data_options){.max_tokens = -1}, "max_tokens must be at least 0 (got -1)");
     refused(model, ids, good, 2, (mha_head_data_options){.batch_tokens = -1},
-            "batch_tokens must be 0 or more (got -1)");
+            "batch_tokens must be at least 0 (got -1)");
     refused(model, ids, good, 2, (mha_head_data_options){.special_count = 1},
             "special_count must be the number of entries of special (got 1)");
     const long long last = (long long)mha_model_describe(model)->vocab - 1;
@@ -252,7 +252,7 @@ static void a_text_without_tokens(void **state)
     mha_error err = {0};
     const char *const two[] = {"the", ""};
     assert_int_equal(mha_head_data_of_texts(model, two, 2, NULL, &data, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "text 2 of 2 must have a token (got none)");
+    assert_string_equal(err.message, "text 2 of 2 must have at least one token (got none)");
     mha_model_free(model);
     (void)state;
 }

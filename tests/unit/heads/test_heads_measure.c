@@ -345,7 +345,7 @@ static void wrong_use(void **state)
         const char *sentence;
     } wrong[] = {
         {{.max_tokens = 5}, "mha_heads_options: max_tokens must be 0 for data (got 5)"},
-        {{.keep_maps = 1}, "mha_heads_options: keep_maps must have one text (got 60)"},
+        {{.keep_maps = 1}, "mha_heads_options: keep_maps must be 0 unless there is one text (got 60 texts)"},
         {{.thresholds = {.local = -1}}, "mha_head_thresholds: local must be at least 0 (got -1)"},
         {{.thresholds = {.sink = (double)NAN}}, "mha_head_thresholds: sink must be at least 0 (got nan)"},
         {{.probe = {.first = ids, .first_count = 9}}, "probe.first_count must be from 0 to 8 (got 9)"},

@@ -195,11 +195,11 @@ static void refusals(void **state)
     assert_int_equal(mha_heads_of_maps(NULL, &good, NULL, &err), MHA_ERR_ARG);
     refused(even, 1, "text 0, layer 0, head 0, query 0, key 1 must be from 0 to 1, and 0 for later keys (got 0.5)");
     refused((float[]){0.5F, 0.5F, NAN, 1}, 0,
-            "maps: text 0, layer 0, head 0, query 1, key 0 must be from 0 to 1 (got nan)");
+            "mha_head_maps: the weight of text 0, layer 0, head 0, query 1, key 0 must be from 0 to 1 (got nan)");
     refused((float[]){0.5F, 0.5F, 0, 1.5F}, 0,
-            "maps: text 0, layer 0, head 0, query 1, key 1 must be from 0 to 1 (got 1.5)");
+            "mha_head_maps: the weight of text 0, layer 0, head 0, query 1, key 1 must be from 0 to 1 (got 1.5)");
     refused((float[]){-0.5F, 0.5F, 0, 1}, 0,
-            "maps: text 0, layer 0, head 0, query 0, key 0 must be from 0 to 1 (got -0.5)");
+            "mha_head_maps: the weight of text 0, layer 0, head 0, query 0, key 0 must be from 0 to 1 (got -0.5)");
 }
 
 static void no_memory(void **state)

@@ -418,15 +418,15 @@ static void test_refused(void **state)
     refused(bert, REGROUP(.value_heads = -1, .fit = data), MHA_ERR_ARG,
             "value_heads must divide the 6 heads of layer 0 (got -1)");
     refused(llama, REGROUP(.value_heads = 4, .fit = tokens), MHA_ERR_ARG,
-            "value_heads must be at most the 2 of layer 0 (got 4)");
-    refused(bert, REGROUP(.key_heads = 3), MHA_ERR_ARG, "fit must be texts");
-    refused(bert, REGROUP(.key_heads = 3, .method = MHA_REGROUP_MEAN, .ridge = 1), MHA_ERR_ARG, "fit must be texts");
+            "value_heads must be at most the 2 heads of layer 0 (got 4)");
+    refused(bert, REGROUP(.key_heads = 3), MHA_ERR_ARG, "fit must not be NULL");
+    refused(bert, REGROUP(.key_heads = 3, .method = MHA_REGROUP_MEAN, .ridge = 1), MHA_ERR_ARG, "fit must not be NULL");
     refused(bert, REGROUP(.key_heads = 3, .fit = data, .ridge = NAN), MHA_ERR_ARG, "ridge must be finite (got nan)");
     refused(bert, REGROUP(.key_heads = 3, .method = (mha_regroup_method)9), MHA_ERR_ARG,
-            "method must be an mha_regroup_method (got 9)");
+            "method must be a value of mha_regroup_method (got 9)");
     refused(llama, REGROUP(.key_heads = 1, .fit = tokens), MHA_ERR_UNSUPPORTED,
-            "they are rotated after the projection");
-    refused(qwen, REGROUP(.key_heads = 1, .fit = tokens), MHA_ERR_UNSUPPORTED, "they are normalized and rotated");
+            "which are rotated after the projection");
+    refused(qwen, REGROUP(.key_heads = 1, .fit = tokens), MHA_ERR_UNSUPPORTED, "which are normalized and rotated");
     double odd[2 * HEADS] = {0};
     odd[HEADS + 2] = NAN;
     refused(bert, REGROUP(.key_heads = 3, .method = MHA_REGROUP_MEAN, .scores = odd), MHA_ERR_ARG,

@@ -209,7 +209,7 @@ static void another_word(void **state)
     release(r);
     words[stored->elements - 1] += 1;
     refused(path, &weights, BATCH,
-            "state must be of a run with the same model and data (got another model (or on another ISA))");
+            "state must be from a run with the same model and data (got another model (or on another ISA))");
     free(words);
     mha_file_free(file);
     files_remove(folder);
@@ -226,19 +226,19 @@ static void what_is_refused(void **state)
     snprintf(other, sizeof other, "%s/model.safetensors", weights);
     release(whole(path));
     refused(path, &(mha_model_options){.size = sizeof(mha_model_options), .dtype = MHA_F16}, BATCH,
-            "state must be of a run with the same model and data (got another model (or on another ISA))");
-    refused(path, NULL, BATCH + 1, "state must be of a run with the same model and data (got other data)");
-    refused(other, NULL, BATCH, "file must be a measuring state of heads");
+            "state must be from a run with the same model and data (got another model (or on another ISA))");
+    refused(path, NULL, BATCH + 1, "state must be from a run with the same model and data (got other data)");
+    refused(other, NULL, BATCH, "must be a state file of head measures");
     char *bytes = files_read(path, &n), *at = NULL;
     for (size_t i = 0; i + sizeof key < n && !at; i++)
         if (memcmp(bytes + i, key, sizeof key - 1) == 0) at = bytes + i;
     assert_non_null(at);
     memcpy(at + 11, "Statistics", 10);
     files_write(path, bytes, n);
-    refused(
-        path, NULL, BATCH,
-        "state must be of a run with the same options (got Statistics of heads, in units of 2^-40, not \"statistics of "
-        "heads, in units of 2^-40\")");
+    refused(path, NULL, BATCH,
+            "state must be from a run with the same options (got Statistics of heads, in units of 2^-40, not "
+            "\"statistics of "
+            "heads, in units of 2^-40\")");
     free(bytes);
     files_remove(folder);
 }
@@ -269,7 +269,7 @@ static void broken_files(void **state)
     for (size_t i = 0; i + sizeof key < n; i++)
         if (memcmp(bytes + i, key, sizeof key - 1) == 0) bytes[i + sizeof key - 1] = '9';
     files_write(path, bytes, n);
-    broken("\"done\" of its metadata is no number from 0 to ");
+    broken("\"done\" in the metadata must be from 0 to ");
     free(bytes);
     files_remove(folder);
 }

@@ -153,7 +153,7 @@ static void test_refusals(void **state)
     mha_work work = {&t, begin, same_step, add, total};
     mha_heads_options options = {.size = sizeof options, .work = &work};
     assert_int_equal(mha_heads_measure_data(model, data, &options, &heads, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "mha_work: next must give a step from 2 to "));
+    assert_non_null(strstr(err.message, "mha_work: next must return a step from 2 to "));
     free(t.sums);
     work.total = NULL;
     assert_int_equal(mha_heads_measure_data(model, data, &options, &heads, &err), MHA_ERR_ARG);

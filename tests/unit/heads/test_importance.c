@@ -239,7 +239,7 @@ static void broken_state(void **state)
     for (size_t n = 0; n < sizeof no_counts / sizeof *no_counts; n++) {
         memcpy(whole + bytes - behind, &no_counts[n], sizeof(double));
         files_write(file, whole, bytes);
-        refused(model, data, o, MHA_ERR_FORMAT, "\"kept\" has");
+        refused(model, data, o, MHA_ERR_FORMAT, "\"kept\" must have counts");
     }
     free(whole);
     files_remove(folder);

@@ -222,7 +222,8 @@ static void test_heads_stay_and_are_not_regrouped(void **state)
     memset(keep, 1, sizeof keep);
     keep[1] = 0;
     assert_int_equal(mha_prune(model, keep, NULL, &edit, &err), MHA_ERR_UNSUPPORTED);
-    const char refused[] = "layer 0 selects its heads for each text: with other heads it would make another selection";
+    const char refused[] =
+        "heads of layer 0 must not be removed or regrouped: the layer selects its heads for each text";
     assert_string_equal(err.message, refused);
     assert_int_equal(mha_regroup(model, &r, &edit, &err), MHA_ERR_UNSUPPORTED);
     assert_string_equal(err.message, refused);
