@@ -158,7 +158,7 @@ static mha_status make_buffers(ring *g, mha_error *err)
         bytes = part_bytes(g->s, rank) > bytes ? part_bytes(g->s, rank) : bytes;
     g->held = malloc(bytes);
     g->coming = malloc(bytes);
-    if (!g->held || !g->coming) return mha__cluster_no_memory(g->s->cluster, err, bytes, "keys under way");
+    if (!g->held || !g->coming) return mha__cluster_no_memory(g->s->cluster, err, bytes, "keys in transfer");
     pack_own(g);
     return MHA_OK;
 }

@@ -17,7 +17,7 @@ mha_status mha_cluster_broadcast(mha_cluster *cluster, int rank, void *data, siz
     if (rank < 0 || rank >= ranks)
         return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "rank must be from 0 to %d (got %d)", ranks - 1, rank);
     if (!data && bytes > 0) return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "data must not be NULL");
-    const int me = (cluster->info.rank - rank + ranks) % ranks; /* the sender is 0 */
+    const int me = (cluster->info.rank - rank + ranks) % ranks; /* this rank's number when rank `rank` counts as 0 */
     int bit = 1;
     while (bit < ranks && !(me & bit))
         bit *= 2;

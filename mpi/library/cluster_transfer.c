@@ -28,7 +28,7 @@ static mha_status make_room(mha_cluster *c, mha_error *err)
     int *finished = realloc(c->finished, (size_t)more * sizeof *finished);
     if (finished) c->finished = finished;
     if (!requests || !messages || !finished)
-        return mha__cluster_no_memory(c, err, (size_t)more * sizeof *requests, "messages under way");
+        return mha__cluster_no_memory(c, err, (size_t)more * sizeof *requests, "pending messages");
     c->capacity = more;
     return MHA_OK;
 }

@@ -12,7 +12,7 @@
 #include "work_journal.h"
 
 enum { ASK_TAG = 8, ANSWER_TAG = 9 };
-static const double PATIENCE = 1.5; /* other ranks wait longer than rank 0, whose message can name the missing rank */
+static const double PATIENCE = 1.5; /* other ranks wait longer than rank 0, which can name the missing rank */
 
 /* Requests and reports that a rank sends to rank 0. */
 enum { WANTS_STEP, HAS_FINISHED, HAS_FAILED };

@@ -102,7 +102,7 @@ static void fill_description(mha__shared_call *s)
     s->real_size = d->dtype == MHA_F64 ? sizeof(double) : sizeof(float);
 }
 
-/* Four strides of 0 stand for a contiguous view. */
+/* All four strides 0: a contiguous view. */
 static void fill_strides(int64_t stride[4], int64_t heads, int64_t rows, int64_t width)
 {
     if (stride[0] || stride[1] || stride[2] || stride[3]) return;
@@ -234,7 +234,7 @@ static void *moved_out(const mha_view *view, size_t size, int64_t h, int64_t row
     return (void *)mha__moved(&as, size, 0, h, row, 0);
 }
 
-/* Clips the length of each sequence to a range. */
+/* Clips the length of each sequence to a range of rows or keys. */
 static void cut_lengths(int64_t *to, const int64_t *whole, const mha__range *range, int64_t batch)
 {
     for (int64_t b = 0; b < batch; b++)

@@ -31,7 +31,7 @@ mha_status mha__shared_call_open(mha__shared_call *call, mha_cluster *cluster, m
                                  const mha_attn_args *args, mha_error *err);
 void mha__shared_call_free(mha__shared_call *call);
 
-/* Return the part of any rank; the cluster rank of a cp rank; chunk n of a part; the length of a part. */
+/* Return the part of a cp rank (keys, rows), its rank in the cluster, chunk n of a part, and the length of a part. */
 mha_cluster_part mha__keys_of(const mha__shared_call *call, int cp_rank);
 mha_cluster_part mha__rows_of(const mha__shared_call *call, int cp_rank);
 int mha__peer(const mha__shared_call *call, int cp_rank);
@@ -50,7 +50,7 @@ void mha__shard_head(const mha__shared_call *call, int64_t g, mha_attn_desc *des
 
 /* Returns view->data advanced to an element; NULL stays NULL. */
 const void *mha__moved(const mha_cview *view, size_t size, int64_t b, int64_t h, int64_t row, int64_t column);
-/* Copy [B, heads, length, width] of a view, starting at head h and row `row`, to contiguous memory and back. */
+/* Copy [B, heads, length, width] of a view, from head h and row `row` on, to contiguous memory, and back. */
 void mha__pack(void *to, const mha_cview *from, size_t size, const int64_t shape[4], int64_t h, int64_t row);
 void mha__unpack(const mha_view *to, const void *from, size_t size, const int64_t shape[4], int64_t h, int64_t row);
 

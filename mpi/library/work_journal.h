@@ -15,7 +15,7 @@ typedef struct mha__journal {
     int fd; /* -1 = closed */
 } mha__journal;
 
-/* Writes the name of the journal of `rank` to `path`; returns false if it does not fit. */
+/* Writes the file name of the journal of `rank` to `path`; returns false if it does not fit. */
 bool mha__journal_name(const char *state, int rank, char *path, size_t capacity);
 
 /* Reads a journal: adds its results to `sums` [info->values], and 1 to steps[n] for each step n that it contains. With

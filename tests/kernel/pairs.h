@@ -1,5 +1,5 @@
-/* pairs.h - what the tests of products of bf16 pairs share: rows of bf16, a block of keys with a panel of queries, and
- * results under way. */
+/* pairs.h - helpers of the tests for products of bf16 pairs: rows of bf16, a block of keys with a panel of queries, and
+ * partial results. */
 #ifndef TEST_KERNEL_PAIRS_H
 #define TEST_KERNEL_PAIRS_H
 
@@ -9,7 +9,7 @@
 
 enum { AROUND = 64, NAN16 = 0x7FC0, PAD = 3 };
 
-/* Rows of bf16 with unused columns between them; NaN there and on both sides. */
+/* Rows of bf16 with unused columns between them; unused columns and both margins are NaN. */
 typedef struct rows {
     uint16_t *memory, *data;
     int64_t stride;
@@ -44,7 +44,7 @@ static inline int64_t whole(const mha__kernels *k, int64_t d)
 typedef struct block {
     const mha__kernels *k;
     int64_t keys, d, lanes;
-    rows q, key, packed; /* packed: keys in whole steps, which scores may read */
+    rows q, key, packed; /* packed: the keys padded to whole steps, which the score kernels may read */
     array queries, s, top;
 } block;
 
@@ -92,7 +92,7 @@ static inline void attended_free(attended *a)
     array_free(&a->o);
 }
 
-/* Runs a test on every table with pairs, if it is not NULL; returns how many there are. */
+/* Runs a test on every kernel table with pair products, if `test` is not NULL; returns the number of such tables. */
 static inline int each(void (*test)(const mha__kernels *))
 {
     const mha__kernels *list[TABLES];

@@ -1,7 +1,7 @@
-/* table.h - what the kernel tests share: every table of this CPU in turn, and arrays of its `real` between guards.
+/* table.h - helpers of the kernel tests: every kernel table of this CPU, and arrays of its type `real` between guards.
  *
- * Inputs are surrounded by NaN, so that a number read from outside shows in the result; outputs by a finite canary,
- * so that a stray write shows even when NaN is written. */
+ * Inputs are surrounded by NaN, so that an element read out of bounds shows in the result; outputs are surrounded by a
+ * finite canary, so that a stray write shows even if it writes NaN. */
 #ifndef TEST_KERNEL_TABLE_H
 #define TEST_KERNEL_TABLE_H
 
@@ -16,7 +16,7 @@
 #define OUTPUT (-12345.0)
 enum { TABLES = MHA__ISAS + 1, GUARD = 96 };
 
-/* The tables of this CPU, f64 first; returns how many. */
+/* Lists the kernel tables of this CPU, f64 first; returns their number. */
 static inline int tables(const mha__kernels *list[TABLES])
 {
     int n = 0;
@@ -58,7 +58,8 @@ static inline double get_at(const mha__kernels *k, const void *base, int64_t i)
     return k->real_size == sizeof(double) ? ((const double *)base)[i] : (double)((const float *)base)[i];
 }
 
-/* n numbers, all of them `guard`, as are GUARD numbers on both sides. The data is `shift` numbers off a cache line. */
+/* An array of n elements set to `guard`, with GUARD guard elements on both sides. The data begins `shift` elements
+ * after a cache line. */
 static inline array array_make(const mha__kernels *k, int64_t n, int shift, double guard)
 {
     array a = {k, NULL, NULL, n, guard};
@@ -87,14 +88,14 @@ static inline void put(array *a, int64_t i, double x)
     put_at(a->k, a->data, i, x);
 }
 
-/* Random numbers around 0, as the table's type holds them. */
+/* Fills the array with random numbers around 0, rounded to the table's type. */
 static inline void fill(array *a, rng *r)
 {
     for (int64_t i = 0; i < a->n; i++)
         put(a, i, rng_normal(r));
 }
 
-/* True if nothing outside [0, n) was written; only for a finite guard. */
+/* True if no element outside [0, n) was written. The guard must be finite. */
 static inline bool guards_intact(const array *a)
 {
     for (int64_t i = 1; i <= 64; i++)

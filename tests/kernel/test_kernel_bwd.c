@@ -1,7 +1,7 @@
-/* test_kernel_bwd.c - what the backward pass is made of, on every table, against the formula in double. */
+/* test_kernel_bwd.c - the steps of the backward pass in every kernel table, compared with the formula in double. */
 #include "kernel/table.h"
 
-enum { STRIDE = 144 }; /* of spread rows */
+enum { STRIDE = 144 }; /* row stride of strided matrices */
 
 /* ---- rows ---- */
 
@@ -12,7 +12,7 @@ static void check_rows(const mha__kernels *t, int64_t rows, int64_t n, rng *r)
     array other = array_make(t, rows * stride, 1, INPUT), dots = array_make(t, rows, 0, OUTPUT);
     fill(&from, r);
     fill(&other, r);
-    if (rows * n > 0) put(&other, 0, 0); /* passes over what stands beside it */
+    if (rows * n > 0) put(&other, 0, 0); /* values outside the matrix are skipped */
     t->gather(rows, n, from.data, n * col, col, to.data, stride, width);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < stride; c++) {
@@ -31,7 +31,7 @@ static void check_rows(const mha__kernels *t, int64_t rows, int64_t n, rng *r)
         assert_true(fabs(get(&dots, i) - want) <= (double)(n + 1) * rounding(t) * size);
     }
     assert_true(guards_intact(&dots));
-    for (int64_t at = 0; at < rows * n; at += 1 + rows * n / 5) { /* one number is not finite */
+    for (int64_t at = 0; at < rows * n; at += 1 + rows * n / 5) { /* one element is not finite */
         const int64_t place = at / n * stride + at % n;
         put(&to, 0, 1);
         put(&to, place, at % 2 ? INFINITY : NAN);
@@ -66,7 +66,7 @@ static void test_rows(void **state)
         }
 }
 
-/* Rows of every kind: ordinary, empty, and far beyond the limit on either side. */
+/* Tests ordinary rows, empty rows, and rows far above and far below the limit. */
 static void test_anchor(void **state)
 {
     (void)state;
@@ -99,7 +99,7 @@ static void test_anchor(void **state)
 
 /* ---- P and dS ---- */
 
-/* Everything that one panel needs, some of it masked, with NaN in dp there; some dropped. */
+/* The operands of one panel. Masked entries have NaN in dp; some entries are dropped. */
 typedef struct panel {
     int64_t keys, lanes;
     array s, dp, dropped, lse, inverse, delta, dots, w, ds;
@@ -178,7 +178,7 @@ static void check_back(const mha__kernels *t, int64_t lanes, bool drops, bool ga
         assert_true(fabs(get(&taylor, i) - sums[i]) <= 100 * rounding(t) * (1 + sums[i]));
         if (gates) assert_true(fabs(get(&p.dots, i) - dots[i]) <= 100 * rounding(t) * (1 + fabs(dots[i])));
     }
-    for (int64_t j = 0; j < p.keys; j++) /* whole vectors, but nothing behind them */
+    for (int64_t j = 0; j < p.keys; j++) /* whole vectors, with nothing after the last one */
         for (int64_t i = (lanes + t->vl - 1) / t->vl * t->vl; i < STRIDE; i++)
             assert_true(get(&p.w, j * STRIDE + i) == OUTPUT && get(&p.ds, j * STRIDE + i) == OUTPUT);
     assert_true(guards_intact(&taylor));
@@ -243,8 +243,8 @@ static void test_undone(void **state)
 
 /* ---- products ---- */
 
-/* C += A B with A read along or across, B in panels; then once more with pairs passed over, of which A is 0 and B may
- * be NaN. */
+/* C += A B with A row-major or column-major and B in panels. Repeated with skipped pairs, where A is 0 and B may be
+ * NaN. */
 static void check_product(const mha__kernels *t, int64_t m, int64_t n, int64_t k, bool across, rng *r)
 {
     const int64_t c_row = (n + t->nr - 1) / t->nr * t->nr, panel = k * t->nr + 7, b_panels = c_row / t->nr;
@@ -278,7 +278,7 @@ static void check_product(const mha__kernels *t, int64_t m, int64_t n, int64_t k
     array_free(&a), array_free(&mask), array_free(&b), array_free(&c), array_free(&masked), array_free(&before);
 }
 
-/* A hidden pair is not read, a visible one is. */
+/* A masked pair is not read, a visible pair is. */
 static void check_hidden(const mha__kernels *t)
 {
     array a = array_make(t, 2, 0, INPUT), mask = array_make(t, 2, 0, INPUT), b = array_make(t, 2 * t->nr, 0, NAN);

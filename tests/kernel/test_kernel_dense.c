@@ -1,8 +1,9 @@
-/* test_kernel_dense.c - the dense product on weights of fewer bytes. The truth, to the bit, is f32: the product of
- * test_kernel_product.c on the rounded weights, or sums of pairs by fmaf in the order that kernel.h promises; where the
- * CPU decides the order, within its rounding. At every edge of tiles and blocks, NaN around what is read, a canary
- * around what is written.
- */
+/* test_kernel_dense.c - the dense product with weights in shorter types.
+ *
+ * The expected value is computed in f32: the product of test_kernel_product.c on the rounded weights, or sums of pairs
+ * by fmaf in the order that kernel.h specifies. Results must be bitwise identical, except where the CPU chooses the
+ * order of additions: there they must agree within rounding. Tested at every edge of tiles and blocks, with NaN around
+ * the inputs and a canary around the outputs. */
 #include "kernel/table.h"
 #include "math/half.h"
 #include "math/q8_0.h"
@@ -27,7 +28,7 @@ static int64_t blocks_of(const problem *p)
     return (p->depth + p->d->block - 1) / p->d->block;
 }
 
-/* One row of weights as the type holds it. */
+/* Rounds one row of weights to a type. */
 static void round_row(int type, int64_t n, const float *from, float *to)
 {
     for (int64_t i = 0; i < n; i += MHA__Q8_BLOCK) {
@@ -60,7 +61,7 @@ static void *panels_make(const problem *p, bool transposed)
     return memory;
 }
 
-/* What the kernel multiplies: A itself, or its rows as bf16, behind which NaN lies. */
+/* The left operand: A itself, or its rows in bf16, followed by NaN. */
 static uint16_t *left_make(const problem *p)
 {
     if (!p->d->left) return NULL;
@@ -100,7 +101,7 @@ static void problem_free(problem *p)
     free(p->left);
 }
 
-/* Rows [first, first + m) and columns [column, column + n) of p->c. */
+/* Computes rows [first, first + m) and columns [column, column + n) of p->c. */
 static void run_part(problem *p, begin from, int64_t first, int64_t m, int64_t column, int64_t n)
 {
     const int64_t row = p->left ? blocks_of(p) * p->d->block : p->lda;
@@ -130,8 +131,8 @@ static float left_number(const problem *p, int64_t i, int64_t kk)
     return p->left ? mha__bf16_to_f32(mha__f32_to_bf16(x)) : x;
 }
 
-/* By steps: total + (even + odd), and *slack stays 0. By vectors of pairs it is the CPU that decides which number of a
- * pair is added first, and whether it rounds between: the exact sum then, give or take *slack. */
+/* By steps: total + (even + odd), and *slack stays 0. With vectors of pairs, the CPU chooses which element of a pair is
+ * added first and whether it rounds in between; the result is then the exact sum, and *slack its tolerance. */
 static double in_pairs(const problem *p, int64_t i, int64_t j, float begin, double *slack)
 {
     float total = begin;
@@ -150,7 +151,7 @@ static double in_pairs(const problem *p, int64_t i, int64_t j, float begin, doub
     return p->d->by_steps ? (double)total : exact;
 }
 
-/* C of the f32 product on the rounded weights. */
+/* Returns C of the f32 product on the rounded weights. */
 static array in_reals(const problem *p, begin from)
 {
     const int64_t panels = (p->n + p->k->nr - 1) / p->k->nr;
@@ -169,7 +170,7 @@ static void check_number(const problem *p, begin from, int64_t at, double truth,
 {
     const double c = get(&p->c, at);
     if (!(c == truth || fabs(c - truth) <= slack))
-        fail_msg("%s %s: %lldx%lldx%lld, begin %d, c[%lld][%lld] = %.9g, truth %.9g", p->k->isa, type_names[p->type],
+        fail_msg("%s %s: %lldx%lldx%lld, begin %d, c[%lld][%lld] = %.9g, want %.9g", p->k->isa, type_names[p->type],
                  (long long)p->m, (long long)p->n, (long long)p->depth, (int)from, (long long)(at / p->ldc),
                  (long long)(at % p->ldc), c, truth);
 }
@@ -188,7 +189,7 @@ static void check(const problem *p, begin from)
     array_free(&truth);
 }
 
-/* Every table of f32 with every type. */
+/* Calls `body` for every f32 table and every weight type. */
 static void for_each(void (*body)(const mha__kernels *k, int type, rng *r), uint64_t seed)
 {
     const mha__kernels *list[TABLES];
@@ -223,7 +224,7 @@ static void lengths(const mha__kernels *k, int type, rng *r)
             }
 }
 
-/* One row at a time, and panel by panel, has the bits of all at once. */
+/* Computing row by row or panel by panel is bitwise identical to one call. */
 static void cuts(const mha__kernels *k, int type, rng *r)
 {
     problem p = problem_make(k, type, 37, 3 * k->nr - 3, 333, r);
@@ -251,7 +252,8 @@ static void transposed(const mha__kernels *k, int type, rng *r)
     problem_free(&p);
 }
 
-/* NaN in one row of A stays there; in one weight, in its column (its block of q8_0 is NaN altogether). */
+/* A NaN in a row of A affects only that row; a NaN weight affects only its column (in q8_0 the whole block becomes
+ * NaN). */
 static void poison(const mha__kernels *k, int type, rng *r)
 {
     problem p = problem_make(k, type, 19, k->nr + 2, 40, r);

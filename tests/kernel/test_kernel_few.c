@@ -1,5 +1,7 @@
-/* test_kernel_few.c - the functions for few queries: the bits of scores, softmax and values on the same numbers as
- * reals, for every stored type, lengths past two vectors, strides, pieces of any size and dropped ones. */
+/* test_kernel_few.c - the functions for decode (few queries): on every stored type, scores, softmax and values are
+ * bitwise identical to those on the same values converted to reals.
+ *
+ * Tested with lengths beyond two vectors, strides, and pieces of any size, some dropped. */
 #include "base/size.h"
 #include "kernel/table.h"
 #include "math/half.h"
@@ -7,7 +9,8 @@
 
 enum { KEYS_MOST = MHA__KEY_BLOCK, WIDTH_MOST = 150, ROW_GAP = 6 };
 
-/* Rows of one stored type with gaps between them, in pieces, and the same as reals. Gaps are NaN in any type. */
+/* Rows of one stored type in pieces, with gaps between the rows, and the same values as reals. The gaps are NaN in
+ * every type. */
 typedef struct stored {
     char *memory;
     array real;
@@ -41,7 +44,7 @@ static void store_row(int type, int64_t width, const float *from, char *to, arra
     }
 }
 
-/* Cuts at random; a dropped piece has weights of 0 and any scores, so its rows are 0 in `real`. */
+/* Splits the rows at random. A dropped piece has weights of 0 and arbitrary scores, so its rows are 0 in `real`. */
 static stored stored_make(const mha__kernels *t, int type, int64_t keys, int64_t width, bool dropped, rng *r)
 {
     const int64_t size = type < 0 ? 4 : type == MHA__Q8 ? (int64_t)sizeof(mha__q8) : 2;
@@ -113,13 +116,13 @@ static void work_free(work *w)
     }
 }
 
-/* Bit patterns of numbers [i, i + n) and [j, j + n). */
+/* Compares the bits of elements [i, i + n) of a and [j, j + n) of b. */
 static bool same_numbers(const array *a, int64_t i, const array *b, int64_t j, int64_t n)
 {
     return memcmp(at_number(a, i), at_number(b, j), (size_t)n * a->k->real_size) == 0;
 }
 
-/* K to weights, as a strip and as a panel. */
+/* Computes weights from K, as a strip and as a panel. */
 static void check_scores(const mha__kernels *t, int type, const stored *k, work *w)
 {
     const int64_t keys = k->keys, nr = t->nr;
@@ -137,7 +140,7 @@ static void check_scores(const mha__kernels *t, int type, const stored *k, work 
             assert_true(get(&w->s, key * nr + r) == get(&w->strip, r * MHA__STRIP + key));
 }
 
-/* Weights to O: from a strip with sums, and from a panel without. */
+/* Computes O from weights: from a strip with sums, and from a panel without sums. */
 static void check_values(const mha__kernels *t, int type, const stored *v, work *w)
 {
     const int64_t keys = v->keys, dv = v->width, nr = t->nr;
@@ -183,7 +186,7 @@ static void test_bits_of_the_tile(void **state)
                           rng_range(&r, 1, WIDTH_MOST), &r);
 }
 
-/* Every number of keys and every width once. */
+/* Tests every key count and every width. */
 static void test_lengths(void **state)
 {
     (void)state;
@@ -194,7 +197,7 @@ static void test_lengths(void **state)
             check(list[n], (int)(i % 4) - 1, rng_range(&r, 1, list[n]->few), i, i, KEYS_MOST + 1 - i, &r);
 }
 
-/* Dropped keys have a weight of 0, and nothing is read for them. */
+/* Dropped keys have a weight of 0, and their rows are not read. */
 static void test_dropped_pieces(void **state)
 {
     (void)state;
@@ -218,7 +221,7 @@ static void test_dropped_pieces(void **state)
             for (int64_t lane = 0; lane < w.lanes; lane++)
                 put(&w.alpha, lane, 0.5), put(&w.alpha, t->nr + lane, 0.5);
             double sum[64];
-            for (int64_t lane = 0; lane < w.lanes; lane++) { /* exact: quarters */
+            for (int64_t lane = 0; lane < w.lanes; lane++) { /* exact: multiples of 1/4 */
                 sum[lane] = 0.5 * get(&w.sum, lane);
                 for (int64_t key = 0; key < keys; key++)
                     sum[lane] += get(&w.s, key * t->nr + lane);

@@ -1,5 +1,5 @@
-/* test_kernel_half.c - 16-bit numbers to floats and back: every pattern and rounding boundary, any strides and tails,
- * against math/half.h. */
+/* test_kernel_half.c - conversion of 16-bit floats to f32 and back, compared with math/half.h: every bit pattern, every
+ * rounding boundary, any strides and tails. */
 #include "kernel/table.h"
 #include "math/half.h"
 #include <fenv.h>
@@ -40,13 +40,14 @@ static void check_widen(const mha__kernels *t, int type)
     t->widen[type](1, PATTERNS, from, 0, 1, to, 0);
     for (int i = 0; i < PATTERNS; i++)
         if (bits_of(to[i]) != bits_of(widened(type, (uint16_t)i)))
-            fail_msg("%s: pattern %04x becomes %08x, not %08x", t->isa, i, bits_of(to[i]),
+            fail_msg("%s: pattern %04x must become %08x (got %08x)", t->isa, i, bits_of(to[i]),
                      bits_of(widened(type, (uint16_t)i)));
     free(from);
     free(to);
 }
 
-/* What lies around every 16-bit number: itself, halfway to the next, and one float on either side of both. */
+/* Tests the values around every 16-bit float: the float itself, the midpoint to the next one, and the two f32 neighbors
+ * of both. */
 static void check_narrow(const mha__kernels *t, int type)
 {
     enum { AROUND = 6 };
@@ -63,7 +64,7 @@ static void check_narrow(const mha__kernels *t, int type)
     t->narrow[type](1, PATTERNS * AROUND, from, 0, to, 0, 1);
     for (int i = 0; i < PATTERNS * AROUND; i++)
         if (to[i] != narrowed(type, from[i]))
-            fail_msg("%s: %08x becomes %04x, not %04x", t->isa, bits_of(from[i]), to[i], narrowed(type, from[i]));
+            fail_msg("%s: %08x must become %04x (got %04x)", t->isa, bits_of(from[i]), to[i], narrowed(type, from[i]));
     free(from);
     free(to);
 }
@@ -82,7 +83,7 @@ static void test_patterns(void **state)
         }
 }
 
-/* Rows x n numbers through strides there and back; what lies between them stays. */
+/* Converts rows x n elements through strides and back; the elements between the rows must stay unchanged. */
 static void check_strides(const mha__kernels *t, int type, int64_t n, rng *r)
 {
     enum { ROWS = 3, ROOM = 1024 };

@@ -1,12 +1,12 @@
-/* test_kernel_math.c - exp (in probs), tanh and erfc (in GELU) against libm in double, within the error bounds that
- * vector_math.inc states; and the rows of a layer. */
+/* test_kernel_math.c - exp (in probs), tanh and erfc (in GELU) compared with libm in double, within the error bounds
+ * that vector_math.inc states; and the functions on rows of a layer. */
 #include "kernel/table.h"
 #include <float.h>
 
 enum { COUNT = 4096 };
 static float x[COUNT], y[COUNT];
 
-/* Error in units in the last place of the truth. */
+/* The error in units in the last place of the exact value. */
 static double ulps(double got, double truth)
 {
     int exponent;
@@ -15,7 +15,7 @@ static double ulps(double got, double truth)
     return fabs(got - truth) / ldexp(1, exponent - 24);
 }
 
-/* y = exp(x) of `count` elements: probabilities with a maximum of 0 and a sum of 1. */
+/* Computes y = exp(x) of `count` elements, as probabilities with a maximum of 0 and a sum of 1. */
 static void take_exp(const mha__kernels *t, int64_t count)
 {
     static const float zeros[MHA__KEY_BLOCK];
@@ -41,7 +41,8 @@ static void take_gelu(const mha__kernels *t, int64_t count)
 
 typedef void (*function)(const mha__kernels *t, int64_t count);
 
-/* Calls `check` with y = take(x), x full of numbers from `low` to `high`, even and at random, for each f32 table. */
+/* For each f32 table: fills x with evenly spaced and random numbers from `low` to `high`, sets y = take(x), and calls
+ * `check`. */
 static void for_numbers(double low, double high, function take, void (*check)(const mha__kernels *t))
 {
     const mha__kernels *list[TABLES];
@@ -56,7 +57,7 @@ static void for_numbers(double low, double high, function take, void (*check)(co
     }
 }
 
-/* x86 takes ln 2 as one float, which is off by 2.7e-9 of it. */
+/* x86 stores ln 2 as one float, with a relative error of 2.7e-9. */
 static bool has_table(const mha__kernels *t)
 {
     return strcmp(t->isa, "scalar") != 0 && strcmp(t->isa, "neon") != 0;
@@ -68,7 +69,7 @@ static void check_exp(const mha__kernels *t)
         const double truth = exp((double)x[i]);
         const double most = 1.5 + (has_table(t) ? 2.7e-9 * 0x1p24 * fabs((double)x[i]) : 0);
         if (truth < FLT_MIN ? y[i] != 0 && ulps((double)y[i], truth) > most : ulps((double)y[i], truth) > most)
-            fail_msg("%s: exp(%.9g) = %.9g, truth %.9g", t->isa, (double)x[i], (double)y[i], truth);
+            fail_msg("%s: exp(%.9g) = %.9g, want %.9g", t->isa, (double)x[i], (double)y[i], truth);
         assert_true(y[i] == 0 || y[i] >= FLT_MIN);
     }
 }
@@ -85,7 +86,7 @@ static void check_tanh(const mha__kernels *t)
 {
     for (int i = 0; i < COUNT; i++)
         if (ulps((double)y[i], tanh((double)x[i])) > 2.5)
-            fail_msg("%s: tanh(%.9g) = %.9g, truth %.9g", t->isa, (double)x[i], (double)y[i], tanh((double)x[i]));
+            fail_msg("%s: tanh(%.9g) = %.9g, want %.9g", t->isa, (double)x[i], (double)y[i], tanh((double)x[i]));
 }
 
 static void test_tanh(void **state)
@@ -96,19 +97,20 @@ static void test_tanh(void **state)
     for_numbers(-1e-3, 1e-3, take_tanh, check_tanh);
 }
 
-/* Without a fused multiply-add the rounding of u^2 shows: see vector_math.inc. So does the error of exp(-u^2). */
+/* Without a fused multiply-add, the rounding error of u^2 adds to the result (see vector_math.inc), and so does the
+ * error of exp(-u^2). */
 static double erfc_error(const mha__kernels *t, double u)
 {
     return 5e-7 + (strcmp(t->isa, "scalar") == 0 ? 6e-8 : has_table(t) ? 2.7e-9 : 0) * u * u;
 }
 
-/* gelu(x) = x / 2 erfc(-x / sqrt 2): for x < 0 it shows the relative error of erfc. */
+/* gelu(x) = x / 2 erfc(-x / sqrt 2), so for x < 0 the relative error of gelu is that of erfc. */
 static void check_erfc(const mha__kernels *t)
 {
     for (int i = 0; i < COUNT; i++) {
         const double u = -(double)x[i] * sqrt(0.5), truth = 0.5 * (double)x[i] * erfc(u);
         if (!(fabs((double)y[i] - truth) <= (2e-7 + erfc_error(t, u)) * fabs(truth) + 1e-35))
-            fail_msg("%s: gelu(%.9g) = %.9g, truth %.9g", t->isa, (double)x[i], (double)y[i], truth);
+            fail_msg("%s: gelu(%.9g) = %.9g, want %.9g", t->isa, (double)x[i], (double)y[i], truth);
     }
 }
 
@@ -137,8 +139,8 @@ static void test_special_values(void **state)
     }
 }
 
-/* For every tail; nothing beyond is touched. GELU keeps relative accuracy on the negative side, where 1 + erf would
- * cancel. */
+/* Tests every tail; elements after the end must stay unchanged. GELU keeps its relative accuracy for negative x, where
+ * 1 + erf would cancel. */
 static void test_gelu(void **state)
 {
     (void)state;
@@ -171,7 +173,7 @@ static void test_gelu(void **state)
     }
 }
 
-/* A number of a row is what the same number gives alone, forward and back, in every place of every tail. */
+/* An element's result does not depend on its position in the row or tail, in both the forward and the backward pass. */
 static void check_map(const mha__kernels *t, int map, int64_t n, rng *r)
 {
     array y = array_make(t, n, 1, OUTPUT), x = array_make(t, n, 2, INPUT), dy = array_make(t, n, 3, INPUT);
@@ -248,7 +250,7 @@ static void check_rms_norm(const mha__kernels *t, int64_t n, rng *r)
     array_free(&in), array_free(&w), array_free(&y);
 }
 
-/* Against the formula; over dy and added to dx: the same numbers. */
+/* Compares with the formula; writing over dy and adding to dx must give the same values. */
 static void check_norm_back(const mha__kernels *t, int64_t n, bool centred, rng *r)
 {
     array in = array_make(t, n, (int)rng_range(r, 0, 3), INPUT), w = array_make(t, n, 1, INPUT);

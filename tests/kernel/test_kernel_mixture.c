@@ -1,7 +1,7 @@
-/* test_kernel_mixture.c - sum of (p + q) log2(p + q) of every f32 table against libm in double. */
+/* test_kernel_mixture.c - sum of (p + q) log2(p + q) in every f32 table, compared with libm in double. */
 #include "kernel/table.h"
 
-/* Every length past some vectors, at any offset; NaN around the numbers. */
+/* Tests every length up to several vectors, at any offset, with NaN around the elements. */
 static void sums_are_right(void **state)
 {
     (void)state;
@@ -28,7 +28,7 @@ static void sums_are_right(void **state)
     }
 }
 
-/* From the least number to 2, each on its own. Near 1, where the logarithm is small, the error is relative to x. */
+/* Tests single terms from the smallest number to 2. Near 1, where the logarithm is small, the error is relative to x. */
 static void terms_are_right(void **state)
 {
     (void)state;
@@ -46,7 +46,7 @@ static void terms_are_right(void **state)
         const float nothing[2] = {0, 0}, lost[2] = {0.5F, NAN}, whole[2] = {0.5F, 1};
         assert_true(list[t]->mixture(2, nothing, nothing) == 0);
         assert_true(isnan(list[t]->mixture(2, lost, nothing)));
-        assert_true(list[t]->mixture(2, whole, nothing) == -0.5); /* whole powers of 2 are exact */
+        assert_true(list[t]->mixture(2, whole, nothing) == -0.5); /* integer powers of 2 are exact */
     }
 }
 

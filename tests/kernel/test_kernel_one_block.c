@@ -1,9 +1,9 @@
-/* test_kernel_one_block.c - a panel of queries and one block of keys in one call: the bits that the steps give one by
- * one, for any sizes, strides and intervals, with NaN where nobody may look. */
+/* test_kernel_one_block.c - one call for a panel of queries and one block of keys is bitwise identical to the separate
+ * steps, for any sizes, strides and intervals. Elements that must not be read are NaN. */
 #include "base/size.h"
 #include "kernel/table.h"
 
-/* A matrix in an array: rows of adjacent numbers, or columns. */
+/* A matrix in an array, with contiguous rows or contiguous columns. */
 typedef struct matrix {
     array a;
     int64_t row, col;
@@ -33,7 +33,8 @@ typedef struct one {
     int64_t lo[64], hi[64];
 } one;
 
-/* Sizes at random. Intervals count from `first`; some rows see nothing, and what no row sees is NaN. */
+/* Chooses random sizes. Intervals are relative to `first`. Some rows attend to no keys, and keys that no row attends to
+ * are NaN. */
 static one one_make(const mha__kernels *t, rng *r)
 {
     one p = {.t = t,
@@ -72,7 +73,7 @@ static bool sees(const one *p, int64_t row, int64_t key)
     return p->lo[row] <= p->x.first + key && p->x.first + key < p->hi[row];
 }
 
-/* The same in single steps: out [rows][dv], then lse [rows]. */
+/* Computes the same results by the separate steps: out [rows][dv], then lse [rows]. */
 static array step_by_step(const one *p)
 {
     const mha__kernels *t = p->t;
@@ -100,13 +101,13 @@ static array step_by_step(const one *p)
     return result;
 }
 
-/* The same bits, or both NaN: which of several NaN comes out is nobody's promise. */
+/* Bitwise identical, or both NaN: the bits of a NaN result are unspecified. */
 static bool same_number(const mha__kernels *t, const void *x, const void *y)
 {
     return memcmp(x, y, t->real_size) == 0 || (isnan(get_at(t, x, 0)) && isnan(get_at(t, y, 0)));
 }
 
-/* In one call, into strides of their own or over q. */
+/* Runs one call that writes to separate strided memory or over q. */
 static void check(one *p, bool over_q, rng *r)
 {
     const mha__kernels *t = p->t;
@@ -176,7 +177,7 @@ static void test_out_is_q(void **state)
     for_tables(run_over_q, 100);
 }
 
-/* Keys that some rows do not see, and keys that nobody sees, are NaN or Inf: only the rows that see them notice. */
+/* Keys that some or all rows do not attend to are NaN or Inf: only the rows that attend to them may change. */
 static void run_poison(const mha__kernels *t, rng *r)
 {
     one p = one_make(t, r);
@@ -191,7 +192,7 @@ static void run_poison(const mha__kernels *t, rng *r)
         for (int64_t c = 0; c < p.x.dv; c++)
             put(&p.v.a, j * p.v.row + c * p.v.col, rng_chance(r, 0.5) ? (double)NAN : (double)INFINITY);
     }
-    if (p.x.keys > 0) /* of one key a single number, seen by some rows perhaps */
+    if (p.x.keys > 0) /* sets one element of one key, which some rows may attend to */
         put(&p.v.a, rng_range(r, 0, p.x.keys - 1) * p.v.row, (double)INFINITY);
     check(&p, false, r);
     one_free(&p);

@@ -1,7 +1,8 @@
-/* test_kernel_pack.c - rows to panels and back, for every tail and any stride, reading and writing nothing else. */
+/* test_kernel_pack.c - copying rows to panels and back, for every tail and any stride, without reading or writing other
+ * elements. */
 #include "kernel/table.h"
 
-/* A matrix [rows][cols] somewhere in an array, under strides of any sign and order. */
+/* A matrix [rows][cols] inside an array, with strides of any sign and order. */
 typedef struct matrix {
     array a;
     int64_t rows, cols, row, col, first;
@@ -85,7 +86,7 @@ static void check_unpack(const mha__kernels *t, int64_t lanes, int64_t keys, rng
     array_free(&dst.a);
 }
 
-/* Bytes beyond the mask are not read: it lies at the very end of its memory, which the address sanitizer watches. */
+/* Bytes after the mask must not be read: the mask ends where its memory ends, which the address sanitizer checks. */
 static void check_pack_keep(const mha__kernels *t, int64_t lanes, int64_t keys, rng *r)
 {
     const bool broadcast = rng_chance(r, 0.3), across = rng_chance(r, 0.7);

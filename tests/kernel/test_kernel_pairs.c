@@ -1,6 +1,6 @@
-/* test_kernel_pairs.c - products of bf16 pairs against doubles: every edge of keys, lanes and head dimensions, NaN
- * around what is read and a canary around what is written; exp over its range; the same bits however a product is cut.
- */
+/* test_kernel_pairs.c - products of bf16 pairs compared with doubles: every edge of keys, lanes and head dimensions,
+ * with NaN around the inputs and a canary around the outputs; exp over its range; bitwise identical results however a
+ * product is split. */
 #include "kernel/pairs.h"
 
 static void check_scores(const block *b, double scale)
@@ -46,7 +46,7 @@ static void scores_of(const mha__kernels *k)
     k->pairs->close();
 }
 
-/* A score's bits do not depend on how many keys and lanes it is computed with. */
+/* The bits of a score do not depend on the number of keys and lanes in the call. */
 static void bits_of_scores(const mha__kernels *k)
 {
     block b = block_make(k, 77, 80, 32), part = block_make(k, 77, 80, 32);
@@ -92,7 +92,7 @@ static void check_lane(const mha__kernels *k, const attended *a, const array *s,
     }
 }
 
-/* Keys [first, end) of a block; rows of the panel around them hold NaN. */
+/* Attends to keys [first, end) of a block; the other rows of the panel hold NaN. */
 static void attend_of(const mha__kernels *k, int64_t first, int64_t end, int64_t lanes, int64_t dv)
 {
     rng r = rng_make(3, (uint64_t)(first + 1000 * end + 7 * lanes));
@@ -129,7 +129,7 @@ static void values_of(const mha__kernels *k)
                   some_lanes[n / COUNT(cuts) % COUNT(some_lanes)], some_widths[n / COUNT(cuts) / COUNT(some_lanes)]);
 }
 
-/* exp as sums show it: one key, whose maximum is said to be 0. */
+/* Measures exp through the sums: one key, with a given maximum of 0. */
 static void exp_of(const mha__kernels *k)
 {
     const int64_t panel = MHA__KEY_BLOCK / 2 * k->nr, lanes = k->nr;
@@ -145,19 +145,19 @@ static void exp_of(const mha__kernels *k)
                          &(mha__partial){a.max.data, a.sum.data, a.o.data}, a.stride);
         for (int64_t lane = 0; lane < lanes; lane++) {
             const double x = get(&s, lane), error = fabs(get(&a.sum, lane) / exp(x) - 1);
-            worst = fmax(worst, error - fabs(x) * 0x1p-23); /* of the exponent */
+            worst = fmax(worst, error - fabs(x) * 0x1p-23); /* minus the rounding error of the exponent */
         }
         attended_free(&a);
     }
     k->pairs->close();
-    printf("%s: exp within %.2g\n", k->isa, worst);
+    printf("%s: largest error of exp: %.2g\n", k->isa, worst);
     assert_true(worst < 2e-7);
     array_free(&s);
     array_free(&top);
     array_free(&packed);
 }
 
-/* Scores of -inf weigh nothing, NaN spoils its own lane alone, and a column that sees nothing stays as it is. */
+/* A score of -inf has a weight of 0, NaN affects only its own lane, and a lane without keys stays unchanged. */
 static void special_scores(const mha__kernels *k)
 {
     const int64_t panel = MHA__KEY_BLOCK / 2 * k->nr;
@@ -165,7 +165,7 @@ static void special_scores(const mha__kernels *k)
     array s = array_make(k, MHA__KEY_BLOCK * k->nr, 0, -INFINITY), top = array_make(k, k->nr, 0, -INFINITY);
     array packed = array_make(k, panel, 0, OUTPUT);
     attended a = attended_make(k, 4, 4);
-    put(&s, 3 * k->nr, 2.5); /* lane 0 sees key 3; lane 1 nothing; lane 2 has a NaN; lane 3 a +inf */
+    put(&s, 3 * k->nr, 2.5); /* lane 0 attends to key 3; lane 1 to no key; lane 2 has a NaN; lane 3 has +inf */
     put(&s, 5 * k->nr + 2, (double)NAN);
     put(&s, 6 * k->nr + 3, INFINITY);
     put(&top, 0, 2.5);
@@ -190,7 +190,7 @@ static void special_scores(const mha__kernels *k)
     array_free(&packed);
 }
 
-/* Any strides give what adjacent numbers give; `clean` takes NaN and Inf for 0. */
+/* Any strides give the same result as contiguous elements; `clean` replaces NaN and Inf by 0. */
 static void packing_of(const mha__kernels *k)
 {
     enum { KEYS = 45, DV = 70 };

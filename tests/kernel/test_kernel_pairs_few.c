@@ -1,11 +1,10 @@
-/* test_kernel_pairs_few.c - a few queries on products of bf16 pairs: K and V where they lie, in pieces, give the bits
- * of packed ones; NaN around what is read, a canary around what is written.
- */
+/* test_kernel_pairs_few.c - decode with products of bf16 pairs: reading K and V in place and in pieces is bitwise
+ * identical to reading packed K and V. NaN surrounds the inputs, a canary the outputs. */
 #include "kernel/pairs.h"
 
 #define COUNT(list) (sizeof list / sizeof *list)
 
-/* Keys [first, end) in pieces, as pages are: 32 keys, and the rest. */
+/* Splits keys [first, end) into pieces of 32 keys, like pages, and a remainder. */
 static mha__pieces pieces_of(const rows *r, int64_t width, int64_t first, int64_t end)
 {
     mha__pieces p = {.stride = r->stride * (int64_t)sizeof *r->data, .bytes = width * (int64_t)sizeof *r->data};
@@ -16,7 +15,7 @@ static mha__pieces pieces_of(const rows *r, int64_t width, int64_t first, int64_
     return p;
 }
 
-/* Scores and results have the bits of a panel, where rows lie and however they are cut. */
+/* Scores and results are bitwise identical to those of a panel, for any position and any split of the rows. */
 static void few_of(const mha__kernels *k, int64_t first, int64_t end, int64_t lanes, int64_t d, int64_t dv)
 {
     const int64_t keys = end - first, panel = MHA__KEY_BLOCK / 2 * k->nr;
@@ -34,7 +33,7 @@ static void few_of(const mha__kernels *k, int64_t first, int64_t end, int64_t la
     for (int64_t i = 0; i < keys * lanes; i++)
         assert_true(get(&strip, i % lanes * MHA__STRIP + i / lanes) ==
                     get(&s, (first + i / lanes) * k->nr + i % lanes));
-    for (int round = 0; round < 2; round++) { /* the second goes on from the first */
+    for (int round = 0; round < 2; round++) { /* the second round continues from the results of the first */
         k->pairs->attend(first, end, lanes, dv, 0.125, b.top.data, s.data, packed.data, panel,
                          &(mha__partial){want.max.data, want.sum.data, want.o.data}, want.stride);
         k->pairs->few_scores(&of_k, d, b.queries.data, lanes, 1, strip.data, &of_v);
@@ -53,7 +52,7 @@ static void few_of(const mha__kernels *k, int64_t first, int64_t end, int64_t la
     array_free(&packed), array_free(&s), array_free(&strip);
 }
 
-static int tested; /* tables with such functions */
+static int tested; /* number of tables with decode functions for pairs */
 
 static void few_of_all(const mha__kernels *k)
 {
@@ -79,6 +78,6 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_few)};
     if (mha__cpu_has(MHA__AVX512BF16)) return cmocka_run_group_tests(tests, NULL, NULL);
-    printf("skipped: no ISA of this CPU has such functions\n");
+    printf("skipped: no ISA of this CPU has decode functions for bf16 pairs\n");
     return 77;
 }

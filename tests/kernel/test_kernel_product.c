@@ -1,5 +1,5 @@
-/* test_kernel_product.c - the products of the register tile: against double at every edge of the tile, and the
- * promise that a number's bits depend on its own row, column and inner length alone. */
+/* test_kernel_product.c - the products of the register tile: compared with double at every edge of the tile, and
+ * bit-exact: an element depends only on its own row, column and inner length. */
 #include "kernel/table.h"
 
 typedef struct dense {
@@ -7,7 +7,7 @@ typedef struct dense {
     array a, w, panels, c;
 } dense;
 
-/* A with gaps between its rows, W packed, C with gaps too; everything else is guard. */
+/* Makes A with gaps between its rows, W packed, and C with gaps; all other elements are guards. */
 static dense dense_make(const mha__kernels *t, int64_t m, int64_t n, int64_t k, rng *r)
 {
     dense d = {m, n, k, k + 3, n + 5, {0}, {0}, {0}, {0}};
@@ -38,7 +38,7 @@ static void run(const mha__kernels *t, dense *d, bool accumulate)
     t->product(d->m, d->n, d->k, d->a.data, d->lda, d->panels.data, d->k * t->nr, d->c.data, d->ldc, accumulate);
 }
 
-/* |error| of a chain of k roundings is at most k * u * sum |a w|; the gaps between rows of C are untouched. */
+/* The error of a chain of k roundings is at most k * u * sum |a w|; the gaps between rows of C must stay unchanged. */
 static void check_dense(const mha__kernels *t, const dense *d, double begin)
 {
     for (int64_t i = 0; i < d->m; i++)
@@ -55,7 +55,7 @@ static void check_dense(const mha__kernels *t, const dense *d, double begin)
                 size += fabs(term);
             }
             if (!(fabs(got - truth) <= ((double)d->k + 2) * rounding(t) * size))
-                fail_msg("%s %s: %lldx%lldx%lld, c[%lld][%lld] = %.9g, truth %.9g", t->isa, type_of(t), (long long)d->m,
+                fail_msg("%s %s: %lldx%lldx%lld, c[%lld][%lld] = %.9g, want %.9g", t->isa, type_of(t), (long long)d->m,
                          (long long)d->n, (long long)d->k, (long long)i, (long long)j, got, truth);
         }
     assert_true(guards_intact(&d->c));
@@ -78,7 +78,7 @@ static void test_dense_at_every_edge(void **state)
     }
 }
 
-/* k = 0 gives 0; a k longer than the product's own blocks continues the chain. */
+/* k = 0 gives 0; if k exceeds the product's block length, the chain continues in the next block. */
 static void test_dense_lengths(void **state)
 {
     (void)state;
@@ -118,7 +118,7 @@ static void test_dense_accumulates(void **state)
     }
 }
 
-/* The same bits whether rows, columns or the inner length are computed at once or in pieces. */
+/* Results are bitwise identical whether rows, columns or the inner length are computed at once or in pieces. */
 static void test_bits_do_not_depend_on_cuts(void **state)
 {
     (void)state;
@@ -145,7 +145,7 @@ static void test_bits_do_not_depend_on_cuts(void **state)
     }
 }
 
-/* scores = scale * K Q^T with K under any strides, and the maxima down the columns. */
+/* scores = scale * K Q^T with K in any strides, and the maxima of the columns. */
 static void test_scores(void **state)
 {
     (void)state;
@@ -187,7 +187,7 @@ static void test_scores(void **state)
     }
 }
 
-/* o = o * alpha + P V, for V in panels and V as it lies; values_masked gives the same bits while V is finite. */
+/* o = o * alpha + P V, with V packed in panels or read in place; values_masked is bitwise identical if V is finite. */
 static void test_values(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
-/* test_kernel_softmax.c - the steps between the two products: masks, online softmax, merging, output. */
+/* test_kernel_softmax.c - the steps between the two products: masks, online softmax, merging and output. */
 #include "kernel/table.h"
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* A panel of random scores, some of them -inf, some lanes all -inf. Lanes beyond are NaN. */
+/* A panel of random scores; some scores are -inf, and some lanes have only -inf. Unused lanes are NaN. */
 static array random_scores(const mha__kernels *t, int64_t keys, int64_t lanes, rng *r)
 {
     array s = array_make(t, keys * t->nr, 0, INPUT);
@@ -19,7 +19,7 @@ typedef struct state {
     array top, max, sum, alpha;
 } state;
 
-/* Whole vectors are computed, so lanes beyond the last one used may change; none of them matters. */
+/* Whole vectors are computed, so unused lanes may change; their values are not checked. */
 static state state_make(const mha__kernels *t)
 {
     state s = {array_make(t, t->nr, 0, 0), array_make(t, t->nr, 0, -INFINITY), array_make(t, t->nr, 0, 0),
@@ -32,7 +32,7 @@ static void state_free(state *s)
     array_free(&s->top), array_free(&s->max), array_free(&s->sum), array_free(&s->alpha);
 }
 
-/* Two blocks one after the other, against the formula over both. */
+/* Runs two successive blocks and compares with the formula over both. */
 static void check_softmax(const mha__kernels *t, int64_t lanes, rng *r)
 {
     const int64_t keys[2] = {rng_range(r, 1, MHA__KEY_BLOCK), rng_range(r, 1, MHA__KEY_BLOCK)};
@@ -77,7 +77,7 @@ static void check_softmax(const mha__kernels *t, int64_t lanes, rng *r)
     state_free(&x);
 }
 
-/* A block of nothing but -inf changes no bit of what was there. */
+/* A block that contains only -inf leaves the state bitwise unchanged. */
 static void check_masked_block(const mha__kernels *t, rng *r)
 {
     state x = state_make(t);
@@ -110,7 +110,7 @@ static void test_softmax(void **state)
     }
 }
 
-/* NaN and +inf make NaN of their own lane's sum and leave the others alone. */
+/* NaN and +inf make the sum of their own lane NaN and do not affect other lanes. */
 static void test_softmax_not_finite(void **state_)
 {
     (void)state_;
@@ -245,7 +245,7 @@ static void partial_fill(const mha__kernels *t, partial *p, int64_t rows, int64_
 {
     (void)t;
     for (int64_t i = 0; i < rows; i++) {
-        if (rng_chance(r, 0.2)) continue; /* a row that has seen nothing */
+        if (rng_chance(r, 0.2)) continue; /* a row that has attended to no keys */
         put(&p->max, i, 5 * rng_normal(r));
         put(&p->sum, i, 1 + 10 * rng_uniform(r));
         for (int64_t c = 0; c < dv; c++)
@@ -260,7 +260,7 @@ static void copy(const partial *from, partial *to)
     memcpy(to->o.data, from->o.data, (size_t)from->o.n * from->o.k->real_size);
 }
 
-/* What both mean: output row and log of the whole sum, which merging must not change. */
+/* The output row and the logarithm of the total sum that both states represent; merging must not change them. */
 static void check_merge(const mha__kernels *t, int64_t rows, rng *r)
 {
     const int64_t dv = rng_range(r, 1, 40), stride = (dv + t->nr - 1) / t->nr * t->nr;
@@ -286,8 +286,8 @@ static void check_merge(const mha__kernels *t, int64_t rows, rng *r)
         }
     }
     copy(&a, &same);
-    t->merge(rows, dv, stride, &empty.view, &same.view); /* nothing into a */
-    t->merge(rows, dv, stride, &a.view, &empty.view);    /* a into nothing */
+    t->merge(rows, dv, stride, &empty.view, &same.view); /* merges an empty state into a */
+    t->merge(rows, dv, stride, &a.view, &empty.view);    /* merges a into an empty state */
     for (int64_t i = 0; i < rows; i++) {
         assert_true(get(&same.sum, i) == get(&a.sum, i) && get(&empty.sum, i) == get(&a.sum, i));
         assert_true(get(&same.max, i) == get(&a.max, i) && get(&empty.max, i) == get(&a.max, i));
@@ -309,7 +309,7 @@ static void test_merge(void **state)
             check_merge(list[n], rows, &r);
 }
 
-/* Every tail of dv, contiguous and strided rows; false when and only when something is not finite. */
+/* Tests every tail of dv, contiguous and strided rows. The result is false exactly if an element is not finite. */
 static void check_output(const mha__kernels *t, int64_t rows, int64_t dv, rng *r)
 {
     const int64_t stride = (dv + t->nr - 1) / t->nr * t->nr, col = rng_chance(r, 0.5) ? 1 : 2, row = dv * col + 1;
@@ -357,7 +357,7 @@ static void test_output(void **state)
                 check_output(list[n], rows, dv, &r);
 }
 
-/* Rows that are as wide as they are long, the last of which ends where memory ends: a caller's own gradient. */
+/* Rows as wide as their stride, the last of which ends where the memory ends, as in a caller's gradient. */
 static void test_output_at_the_end(void **state)
 {
     (void)state;

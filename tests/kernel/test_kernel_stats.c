@@ -1,10 +1,10 @@
-/* test_kernel_stats.c - what the statistics are made of, on every table: each number against the formula in double, the
- * probabilities to the bit. */
+/* test_kernel_stats.c - the steps of the statistics in every kernel table: each element compared with the formula in
+ * double, probabilities bitwise. */
 #include "kernel/table.h"
 
 enum { MOMENTS = 5 };
 
-/* Scores of which some are masked and some equal, with the maximum and 1 / sum of each lane. */
+/* Fills scores, some masked and some equal, and the maximum and 1 / sum of each lane. */
 static void fill_scores(const mha__kernels *t, int64_t keys, array *s, array *max, array *inverse, rng *r)
 {
     for (int64_t i = 0; i < t->nr; i++) {
@@ -21,7 +21,7 @@ static void fill_scores(const mha__kernels *t, int64_t keys, array *s, array *ma
     }
 }
 
-/* Lane i of what `moments` gave, from the probabilities it left. */
+/* Compares lane i of the result of `moments` with the probabilities that it wrote. */
 static void check_lane(const mha__kernels *t, int64_t keys, int64_t i, int64_t position, int64_t first,
                        const array *scores, const array *p, double max, const array *m)
 {
@@ -76,7 +76,7 @@ static void test_moments(void **state)
             check_moments(list[n], lanes, &r);
 }
 
-/* Lanes that are not in use hold NaN and are not counted. */
+/* Unused lanes hold NaN and are not counted. */
 static void check_mass(const mha__kernels *t, int64_t lanes, rng *r)
 {
     enum { KEYS = 9 };

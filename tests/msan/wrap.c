@@ -1,7 +1,9 @@
-/* wrap.c - the memory sanitizer sees what instrumented code writes; PCRE2, utf8proc and jansson come from packages
- * and are not instrumented. The linker sends the calls that write into memory through here (--wrap), where their
- * results are marked as written. (Tests that read JSON files with jansson itself are left out by the preset msan: no
- * wrapper reaches what its own frames hold.) */
+/* wrap.c - the memory sanitizer tracks only writes of instrumented code, and the packaged PCRE2, utf8proc and jansson
+ * are not instrumented.
+ *
+ * With --wrap, the linker redirects their calls that write memory to this file, which marks the results as initialized.
+ * (The preset msan excludes tests that read JSON files with jansson itself: no wrapper can mark jansson's own stack
+ * frames.) */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <jansson.h>
 #include <pcre2.h>
@@ -65,7 +67,7 @@ utf8proc_ssize_t __wrap_utf8proc_iterate(const utf8proc_uint8_t *text, utf8proc_
     return taken;
 }
 
-/* The macros of jansson read its objects: memory that counts as written from the beginning. */
+/* The macros of jansson read its objects directly, so their memory is marked as initialized from the start. */
 static void *written_memory(size_t size)
 {
     return calloc(1, size);

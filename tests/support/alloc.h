@@ -1,4 +1,4 @@
-/* alloc.h - an allocator for contexts that counts, and fails on demand. */
+/* alloc.h - an allocator for contexts that counts its calls and fails on demand. */
 #ifndef TEST_ALLOC_H
 #define TEST_ALLOC_H
 
@@ -6,12 +6,12 @@
 #include <stdatomic.h>
 
 typedef struct counting {
-    atomic_long calls;  /* successful and failed */
-    atomic_long live;   /* allocated and not yet freed */
-    atomic_long budget; /* calls that succeed before the next ones fail; negative = all succeed */
+    atomic_long calls;  /* calls, successful or failed */
+    atomic_long live;   /* allocations not yet freed */
+    atomic_long budget; /* calls that succeed before all further calls fail; negative = all succeed */
 } counting;
 
-/* The allocator that counts into `c`, which the caller zeroes (and sets the budget of). */
+/* Returns an allocator that counts into `c`. The caller zeroes `c` and sets its budget. */
 mha_allocator counting_allocator(counting *c);
 
 #endif

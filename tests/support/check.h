@@ -1,4 +1,4 @@
-/* check.h - cmocka with the headers that it wants to see first, and what is asked of sentences. */
+/* check.h - cmocka with the headers that must precede it, and checks of messages. */
 #ifndef TEST_CHECK_H
 #define TEST_CHECK_H
 
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-/* True if `word` stands in `text` as a number or name of its own: "1" does not count inside "-1", "0.1" or "16". */
+/* Returns true if `word` occurs in `text` as a separate number or name: "1" does not match inside "-1", "0.1" or "16". */
 bool check_has_word(const char *text, const char *word);
 
 #endif

@@ -1,4 +1,4 @@
-/* isas.h - a context for each ISA that the tests run, made before and freed after a group of tests. */
+/* isas.h - a context for each tested ISA, created before and freed after a group of tests. */
 #ifndef TEST_ISAS_H
 #define TEST_ISAS_H
 
@@ -7,7 +7,7 @@
 extern mha_ctx *isa_contexts[PROBLEM_ISAS];
 extern int isa_count;
 
-/* For cmocka_run_group_tests: contexts of one thread, of two and of three. */
+/* For cmocka_run_group_tests: create contexts with one, two and three threads. */
 int isa_setup(void **state);
 int isa_setup_two(void **state);
 int isa_setup_three(void **state);

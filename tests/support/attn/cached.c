@@ -22,7 +22,7 @@ mha_cache *cached_create(mha_ctx *ctx, const mha_cache_desc *desc)
 
 /* ---- tokens ---- */
 
-/* Integers of at most 127, and 127 itself in every block of 32: the scale of q8_0 is 1 then. */
+/* Integers from -127 to 127, with 127 in every block of 32, so that the scale of q8_0 is 1. */
 double cached_element(const mha_cache_desc *desc, int64_t id, int64_t g, int64_t d, bool value)
 {
     if (desc->dtype == MHA_Q8_0 && d % Q8_NUMBERS == 0) return 127;
@@ -79,7 +79,7 @@ int64_t cached_pinned(const cached_model *m)
     return (m->desc.keep_first + m->desc.page_size - 1) / m->desc.page_size * m->desc.page_size;
 }
 
-/* A page goes when the first of the new rows sees none of its keys. */
+/* A page is freed once the first of the new rows attends to none of its keys. */
 void cached_note(cached_model *m, int64_t b, int64_t count, int64_t first)
 {
     const int64_t size = m->desc.page_size;
@@ -113,7 +113,7 @@ bool cached_seen(const cached_model *m, int64_t b, int64_t position)
     return true;
 }
 
-/* ---- one held against the other ---- */
+/* ---- comparison with the naive copy ---- */
 
 /* The bits of an integer from -127 to 127. */
 static uint16_t small_half(double x, int fraction)
@@ -124,7 +124,7 @@ static uint16_t small_half(double x, int fraction)
     return *at;
 }
 
-/* Whether element d of a row of a page has these bits; a zero may have either sign. */
+/* True if element d of a row of a page has the expected bits; a zero may have either sign. */
 static bool is_stored(const mha_named_tensor *t, const mha_cache_desc *desc, int64_t row, int64_t d, double x)
 {
     const char *at = (const char *)t->data + (size_t)(row * t->shape[3]) * mha_dtype_size(t->dtype);
@@ -156,22 +156,22 @@ static bool holds_token(const mha_named_tensor *t, const mha_cache_desc *desc, i
     return true;
 }
 
-/* One sequence; `used` marks the pages that it holds. */
+/* Checks one sequence; `used` marks its pages. */
 static const char *broken_sequence(const mha_named_tensor *t, const cached_model *m, int64_t b, bool *used)
 {
     const int64_t size = m->desc.page_size, width = t[1].shape[1], length = m->length[b];
     const int32_t *pages = width > 0 ? (const int32_t *)t[1].data + b * width : NULL;
-    if (((const int64_t *)t[0].data)[b] != length) return "the length that is saved is the sequence's";
-    if (width * size < length) return "the table reaches as far as the sequence";
+    if (((const int64_t *)t[0].data)[b] != length) return "the saved length must be the length of the sequence";
+    if (width * size < length) return "the table must cover the sequence";
     for (int64_t n = 0; n < width; n++) {
         const bool wanted = n * size < length && !m->gone[b][n];
-        if (pages[n] < -1 || pages[n] >= t[2].shape[0]) return "an entry of the table is -1 or a page";
-        if ((pages[n] >= 0) != wanted) return "a page is held if it has tokens within the window, and only then";
+        if (pages[n] < -1 || pages[n] >= t[2].shape[0]) return "a table entry must be -1 or a page";
+        if ((pages[n] >= 0) != wanted) return "a page must be held exactly if it has tokens within the window";
         if (wanted) used[pages[n]] = true;
     }
     for (int64_t j = 0; j < length; j++)
         if (!m->gone[b][j / size] && !holds_token(t, &m->desc, pages[j / size], j % size, m->id[b][j]))
-            return "a token has the numbers that it was given";
+            return "a token must have its original values";
     return NULL;
 }
 
@@ -182,15 +182,15 @@ const char *cached_broken(const mha_cache *cache, const cached_model *m)
     const char *law = NULL;
     mha_cache_save(cache, t);
     bool *used = calloc((size_t)t[2].shape[0] + 1, sizeof *used);
-    if (!used) return "there is memory for the test";
+    if (!used) return "out of memory for the test";
     for (int64_t b = 0; b < m->desc.batch && !law; b++) {
-        if (mha_cache_length(cache, b) != m->length[b]) law = "a sequence has the length of its tokens";
+        if (mha_cache_length(cache, b) != m->length[b]) law = "a sequence must have the length of its tokens";
         if (!law) law = broken_sequence(t, m, b, used);
     }
     for (int64_t page = 0; page < t[2].shape[0]; page++)
         pages += used[page];
     free(used);
-    return law || mha_cache_pages(cache) == pages ? law : "pages in use are those that sequences hold";
+    return law || mha_cache_pages(cache) == pages ? law : "the pages in use must be those of the sequences";
 }
 
 void cached_holds(const mha_cache *cache, const cached_model *m)

@@ -1,4 +1,4 @@
-/* cached.h - a small KV cache whose tokens say which ones they are, and a naive copy of what it should hold. */
+/* cached.h - a small KV cache whose elements encode their token, and a naive copy of its expected contents. */
 #ifndef TEST_CACHED_H
 #define TEST_CACHED_H
 
@@ -9,24 +9,24 @@
 enum { CACHED_B = 3, CACHED_HKV = 2, CACHED_D = 5, CACHED_DV = 3 };
 enum { CACHED_B_MOST = 4, CACHED_MOST = 400, CACHED_PAGE_LEAST = 16 };
 
-/* A description with these numbers and pages of 16 keys. */
+/* The default description of these tests, with pages of 16 keys. */
 extern const mha_cache_desc cached_plain;
 
-/* Fails the running test if it cannot. */
+/* Creates a cache; fails the running test on an error. */
 mha_cache *cached_create(mha_ctx *ctx, const mha_cache_desc *desc);
-/* n * count tokens, f32, to a cache of this description, as [n][count][Hkv][D], so strides are not contiguous; entry m
- * begins with token first + m * count. */
+/* Appends n * count f32 tokens, stored as [n][count][Hkv][D], so strides are not contiguous. Entry m begins with token
+ * first + m * count. */
 mha_status cached_append(mha_cache *cache, const mha_cache_desc *desc, int64_t sequence, int64_t n, int64_t count,
                          const int64_t *counts, int64_t first, mha_error *err);
-/* Keys (or values) of such tokens, of any type and layout, f32 being what q8_0 is made of. */
+/* Makes the keys (or values) of such tokens in any type and layout; for q8_0 in f32, from which q8_0 is quantized. */
 void cached_tokens(tensor *t, const mha_cache_desc *desc, bool value, const int64_t shape[2], mha_dtype dtype,
                    const tensor_layout *layout, int64_t first);
-/* Element d of head g of the key (or value) of a token: exact in every type. */
+/* Element d of head g of the key (or value) of a token; exact in every type. */
 double cached_element(const mha_cache_desc *desc, int64_t id, int64_t g, int64_t d, bool value);
 
-/* What the cache should hold: the tokens of each sequence, and which of its pages may have been given back. */
+/* The expected contents of a cache: the tokens of each sequence, and which of its pages may have been freed. */
 typedef struct cached_model {
-    mha_cache_desc desc; /* no field is left to its default */
+    mha_cache_desc desc; /* the complete description, with the defaults filled in */
     int64_t length[CACHED_B_MOST], id[CACHED_B_MOST][CACHED_MOST];
     bool gone[CACHED_B_MOST][CACHED_MOST / CACHED_PAGE_LEAST];
 } cached_model;
@@ -35,15 +35,16 @@ void cached_start(cached_model *m, const mha_cache_desc *desc);
 void cached_note(cached_model *m, int64_t b, int64_t count, int64_t first);
 void cached_note_fork(cached_model *m, int64_t from, int64_t to, int64_t length);
 void cached_note_length(cached_model *m, int64_t b, int64_t length);
-/* Whether every key is there that rows from `position` on may see, themselves included, unless keep_first has it. */
+/* True if every key that rows from `position` on may attend to is present, including their own keys; keys of keep_first
+ * do not count. */
 bool cached_seen(const cached_model *m, int64_t b, int64_t position);
-/* Keys that keep_first holds, in whole pages. */
+/* The number of keys that keep_first retains, in whole pages. */
 int64_t cached_pinned(const cached_model *m);
 
-/* NULL, or the law that is broken: every token is where the table says, with the bits it was given, unless its page
- * fell out of the window; and no page is held without need. */
+/* Returns NULL, or the invariant that is violated: every token is where the table says and has its original bits,
+ * unless its page left the window, and no page is held unnecessarily. */
 const char *cached_broken(const mha_cache *cache, const cached_model *m);
-/* Fails the running test where it is. */
+/* The same, but fails the running test on a violation. */
 void cached_holds(const mha_cache *cache, const cached_model *m);
 
 #endif

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* One call: entries 0 .. n - 1 are sequences first .. first + n - 1; q and out are [n, H, most, width], or, packed,
- * [1, H, total, width]. */
+/* One call: entries 0 .. n - 1 are sequences first .. first + n - 1; q and out are [n, H, most, width], or [1, H,
+ * total, width] if packed. */
 typedef struct call {
     const cached_model *m;
     int64_t first, n, heads, group, most, rows[CACHED_B_MOST], cu[CACHED_B_MOST + 1];
@@ -14,10 +14,11 @@ typedef struct call {
 
 static double query_element(int64_t place)
 {
-    return (double)((int64_t)((uint64_t)(place + 1) * 0xD1B54A32D192ED03u >> 58) - 32) / 256; /* products stay small */
+    return (double)((int64_t)((uint64_t)(place + 1) * 0xD1B54A32D192ED03u >> 58) - 32) /
+           256; /* small factors keep the products small */
 }
 
-/* Whether the bind may take it: every sequence has the rows, and every key that they see is there. */
+/* True if the bind must succeed: every sequence has the rows, and all keys that they attend to are present. */
 static bool may_bind(const call *c)
 {
     const mha_cache_desc *d = &c->m->desc;
@@ -45,7 +46,7 @@ static bool sees(const mha_cache_desc *d, int64_t position, int64_t j)
     return j <= position && (d->window == 0 || j < d->keep_first || j > position - d->window);
 }
 
-/* Row i of entry n: near the truth, whose numbers are at most 127. */
+/* True if row i of entry n is close to the expected value, whose elements are at most 127. */
 static bool row_is_near(const call *c, int64_t n, int64_t h, int64_t i)
 {
     const cached_model *m = c->m;
@@ -107,12 +108,12 @@ static const char *run(mha_ctx *ctx, mha_cache *cache, const call *c, cached_row
     }
     const int64_t sequence = c->n == c->m->desc.batch ? MHA_CACHE_ALL : c->first;
     *status = mha_cache_bind(cache, sequence, way == CACHED_ROWS_BY_LENGTHS ? c->rows : NULL, &d, &a, &err);
-    if ((*status == MHA_OK) != may_bind(c)) return "a bind is refused where a row would miss a key, and only there";
-    if (*status != MHA_OK) return *status == MHA_ERR_ARG ? NULL : "a refused bind is MHA_ERR_ARG";
+    if ((*status == MHA_OK) != may_bind(c)) return "a bind must fail exactly if a row would miss a key";
+    if (*status != MHA_OK) return *status == MHA_ERR_ARG ? NULL : "a failed bind must return MHA_ERR_ARG";
     *status = mha_attention(ctx, &d, &a, &err);
     if (*status == MHA_ERR_MEMORY) return NULL;
-    if (*status != MHA_OK) return "what a bind filled in, the operator takes";
-    return all_near(c) ? NULL : "attention over the cache is attention over its tokens";
+    if (*status != MHA_OK) return "the operator must accept what a bind fills in";
+    return all_near(c) ? NULL : "attention over the cache must equal attention over its tokens";
 }
 
 const char *cached_attend(mha_ctx *ctx, mha_cache *cache, const cached_model *m, int64_t sequence, cached_rows way,

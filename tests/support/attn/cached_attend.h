@@ -1,5 +1,4 @@
-/* cached_attend.h - the operator on a KV cache, held against attention in double over the tokens that a naive copy
- * says the cache has. */
+/* cached_attend.h - the operator on a KV cache, compared with attention in double over the tokens of the naive copy. */
 #ifndef TEST_CACHED_ATTEND_H
 #define TEST_CACHED_ATTEND_H
 
@@ -7,7 +6,7 @@
 
 enum { CACHED_ROWS_MOST = 24 };
 
-/* How the rows of a call are given. */
+/* How a call specifies its rows. */
 typedef enum cached_rows {
     CACHED_ROWS_ALIKE,
     CACHED_ROWS_BY_LENGTHS,
@@ -15,9 +14,9 @@ typedef enum cached_rows {
     CACHED_ROWS_WAYS
 } cached_rows;
 
-/* rows[n] rows of each entry n of the call, on `sequence` or MHA_CACHE_ALL; `group` query heads to a key/value head.
- * MHA_CACHE_ALL with CACHED_ROWS_ALIKE reads rows[0]. Writes the status of the bind. Returns NULL, or the law that is
- * broken. */
+/* Attends with rows[n] rows for each entry n of the call, on `sequence` or MHA_CACHE_ALL, with `group` query heads per
+ * key/value head. MHA_CACHE_ALL with CACHED_ROWS_ALIKE reads rows[0]. Writes the status of the bind. Returns NULL, or
+ * the violated invariant. */
 const char *cached_attend(mha_ctx *ctx, mha_cache *cache, const cached_model *m, int64_t sequence, cached_rows way,
                           const int64_t *rows, int64_t group, mha_status *status);
 

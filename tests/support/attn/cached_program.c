@@ -1,4 +1,4 @@
-/* cached_program.c - see cached_program.h. A byte that is missing reads as 0. */
+/* cached_program.c - see cached_program.h. Bytes past the end of the program read as 0. */
 #include "support/attn/cached_program.h"
 
 #include "support/alloc.h"
@@ -17,7 +17,7 @@ typedef struct run {
     cached_model model;
     int64_t next_id;
     bool starved;
-    mha_status status; /* of the operation at work */
+    mha_status status; /* of the current operation */
 } run;
 
 static int64_t below(run *r, int64_t limit)
@@ -42,7 +42,7 @@ static void make_desc(run *r, mha_cache_desc *d)
 
 /* ---- appending ---- */
 
-/* Where `capacity` ends, an append is refused; but not where all sequences would fit without sharing a page. */
+/* Beyond `capacity`, an append fails, unless all sequences would fit even without shared pages. */
 static bool must_fit(const run *r, const int64_t *counts, int64_t first, int64_t n)
 {
     cached_model m = r->model;
@@ -99,8 +99,9 @@ static const char *append(run *r, int64_t sequence)
         cached_note(&r->model, first + m, counts[m], r->next_id + m * count);
     r->next_id += n * count;
     if (r->status == MHA_OK || (r->status == MHA_ERR_MEMORY && r->starved)) return NULL;
-    if (r->status != MHA_ERR_MEMORY || r->model.desc.capacity == 0) return "an append succeeds while there is memory";
-    return must_fit(r, counts, first, n) ? "a cache is full where its pages are used up, and only there" : NULL;
+    if (r->status != MHA_ERR_MEMORY || r->model.desc.capacity == 0)
+        return "an append must succeed while memory is available";
+    return must_fit(r, counts, first, n) ? "a cache must be full exactly when its pages are used up" : NULL;
 }
 
 static const char *append_one(run *r)
@@ -115,16 +116,16 @@ static const char *append_all(run *r)
 
 /* ---- forgetting ---- */
 
-/* NULL if what became of a cut to `length` is right. */
+/* Returns NULL if truncating to `length` had the expected effect. */
 static const char *check_cut(const run *r, int64_t b, int64_t length)
 {
     const bool may =
         length <= r->model.length[b] && (length <= cached_pinned(&r->model) || cached_seen(&r->model, b, length));
-    if ((r->status == MHA_OK) != may) return "a cut is refused where the next row would miss a key, and only there";
-    return may || r->status == MHA_ERR_ARG ? NULL : "a refused cut is MHA_ERR_ARG";
+    if ((r->status == MHA_OK) != may) return "truncation must fail exactly if the next row would miss a key";
+    return may || r->status == MHA_ERR_ARG ? NULL : "a failed truncation must return MHA_ERR_ARG";
 }
 
-/* A length that is there, or, rarely, one more. */
+/* A valid length or, rarely, one more. */
 static int64_t some_length(run *r, int64_t b)
 {
     const int64_t from_end = below(r, below(r, 4) ? 24 : 256) - 1;
@@ -147,7 +148,7 @@ static const char *fork_one(run *r)
     const int64_t from = below(r, r->model.desc.batch), to = below(r, r->model.desc.batch);
     const int64_t length = some_length(r, from);
     r->status = mha_cache_fork(r->cache, from, to, length, &err);
-    if (from == to) return r->status == MHA_ERR_ARG ? NULL : "a sequence is not forked to itself";
+    if (from == to) return r->status == MHA_ERR_ARG ? NULL : "a fork of a sequence to itself must return MHA_ERR_ARG";
     const char *law = check_cut(r, from, length);
     if (r->status == MHA_OK) cached_note_fork(&r->model, from, to, length);
     return law;
@@ -156,17 +157,17 @@ static const char *fork_one(run *r)
 static const char *clear(run *r)
 {
     mha_error err = {0};
-    const int64_t b = below(r, r->model.desc.batch + 2) - 1; /* all, one, or one too many */
+    const int64_t b = below(r, r->model.desc.batch + 2) - 1; /* all sequences, one, or one past the last */
     r->status = mha_cache_clear(r->cache, b, &err);
-    if (b == r->model.desc.batch) return r->status == MHA_ERR_ARG ? NULL : "clear takes a sequence that is there";
+    if (b == r->model.desc.batch) return r->status == MHA_ERR_ARG ? NULL : "clear must fail for a missing sequence";
     for (int64_t n = 0; n < r->model.desc.batch; n++)
         if (b == MHA_CACHE_ALL || b == n) cached_note_length(&r->model, n, 0);
-    return r->status == MHA_OK ? NULL : "clear succeeds";
+    return r->status == MHA_OK ? NULL : "clear must succeed";
 }
 
 /* ---- saving and loading ---- */
 
-/* The tensors of the cache in memory of their own, off any alignment. */
+/* Copies the tensors of the cache to separate, unaligned memory. */
 static void copy_tensors(const mha_cache *cache, mha_named_tensor t[MHA_CACHE_TENSORS], char *memory[MHA_CACHE_TENSORS])
 {
     mha_cache_save(cache, t);
@@ -181,7 +182,7 @@ static void copy_tensors(const mha_cache *cache, mha_named_tensor t[MHA_CACHE_TE
     }
 }
 
-/* A few bytes of "lengths" and "pages" become others. Returns whether any did. */
+/* Changes a few bytes of "lengths" and "pages". Returns true if any byte changed. */
 static bool spoil(run *r, const mha_named_tensor t[MHA_CACHE_TENSORS], char *memory[MHA_CACHE_TENSORS])
 {
     const size_t sizes[] = {(size_t)t[0].shape[0] * sizeof(int64_t),
@@ -195,18 +196,19 @@ static bool spoil(run *r, const mha_named_tensor t[MHA_CACHE_TENSORS], char *mem
     return any;
 }
 
-/* Whatever was loaded can be appended to, and emptied. */
+/* A loaded cache must accept appends and be clearable. */
 static const char *use_up(run *r, mha_cache *cache)
 {
     mha_error err = {0};
     const mha_status status =
         cached_append(cache, &r->model.desc, MHA_CACHE_ALL, r->model.desc.batch, 3, NULL, r->next_id, &err);
-    if (status != MHA_OK && status != MHA_ERR_MEMORY && status != MHA_ERR_ARG) return "an append ends in its statuses";
-    if (mha_cache_clear(cache, MHA_CACHE_ALL, &err) != MHA_OK) return "clear succeeds";
-    return mha_cache_pages(cache) == 0 ? NULL : "an empty cache holds no pages";
+    if (status != MHA_OK && status != MHA_ERR_MEMORY && status != MHA_ERR_ARG)
+        return "an append must return one of its documented statuses";
+    if (mha_cache_clear(cache, MHA_CACHE_ALL, &err) != MHA_OK) return "clear must succeed";
+    return mha_cache_pages(cache) == 0 ? NULL : "an empty cache must hold no pages";
 }
 
-/* The copy takes the place of the cache, unless its tensors were spoiled. */
+/* The loaded copy replaces the cache, unless its tensors were corrupted. */
 static const char *load_copy(run *r, const mha_named_tensor t[MHA_CACHE_TENSORS], bool spoiled)
 {
     mha_error err = {0};
@@ -222,7 +224,7 @@ static const char *load_copy(run *r, const mha_named_tensor t[MHA_CACHE_TENSORS]
     if (spoiled)
         law = copy && r->model.desc.dtype != MHA_F64 ? use_up(r, copy) : NULL;
     else if (!r->starved || r->status != MHA_ERR_MEMORY)
-        law = "what was saved can be loaded";
+        law = "a saved cache must load";
     mha_cache_free(copy);
     return law;
 }
@@ -251,7 +253,7 @@ static const char *attend(run *r)
         if (rows[n] > r->model.length[first + n] && below(r, 4)) rows[n] = r->model.length[first + n];
     }
     const char *law = cached_attend(r->ctx, r->cache, &r->model, sequence, way, rows, group, &r->status);
-    if (!law && r->status == MHA_ERR_MEMORY && !r->starved) return "attention succeeds while there is memory";
+    if (!law && r->status == MHA_ERR_MEMORY && !r->starved) return "attention must succeed while memory is available";
     return law;
 }
 
@@ -260,7 +262,7 @@ static const char *attend(run *r)
 static const char *(*const operations[])(run *) = {append_one, append_all, truncate_one, fork_one,
                                                    clear,      reload,     attend};
 
-/* Appends, forks and calls of the operator come more often than the rest. */
+/* Appends, forks and operator calls are more frequent than other operations. */
 static cached_operation choose(run *r)
 {
     static const cached_operation often[] = {CACHED_APPEND_ONE, CACHED_APPEND_ALL, CACHED_APPEND_ALL,
@@ -294,13 +296,13 @@ static const char *start(run *r)
     atomic_store(&r->memory.budget, -1);
     make_desc(r, &d);
     cached_start(&r->model, &d);
-    if (mha_ctx_create(&options, &r->ctx, &err) != MHA_OK) return "a context is made";
-    return mha_cache_create(r->ctx, &d, &r->cache, &err) == MHA_OK ? NULL : "a cache is made";
+    if (mha_ctx_create(&options, &r->ctx, &err) != MHA_OK) return "mha_ctx_create must succeed";
+    return mha_cache_create(r->ctx, &d, &r->cache, &err) == MHA_OK ? NULL : "mha_cache_create must succeed";
 }
 
 const char *cached_program(const uint8_t *bytes, size_t n, cached_tally *tally)
 {
-    static run r; /* as large as the naive copy */
+    static run r; /* static, because it is as large as the naive copy */
     memset(&r, 0, sizeof r);
     r.bytes = bytes, r.end = bytes + n, r.next_id = 1;
     const char *law = start(&r);
@@ -308,5 +310,5 @@ const char *cached_program(const uint8_t *bytes, size_t n, cached_tally *tally)
         law = step(&r, tally);
     mha_cache_free(r.cache);
     mha_ctx_free(r.ctx);
-    return law || atomic_load(&r.memory.live) == 0 ? law : "all memory is given back";
+    return law || atomic_load(&r.memory.live) == 0 ? law : "all memory must be freed";
 }

@@ -1,6 +1,8 @@
-/* cached_program.h - bytes as a program of operations on a KV cache: made in any way, appended to, forked, truncated,
- * saved and loaded, read by the operator, with memory that runs out. After each operation the cache is held against a
- * naive copy. A unit test writes such programs at random; a fuzz target is given them. */
+/* cached_program.h - interprets bytes as a program of operations on a KV cache: create, append, fork, truncate, save,
+ * load and attend, also when memory runs out.
+ *
+ * After each operation, the cache is compared with a naive copy. A unit test generates random programs; a fuzz target
+ * passes its input. */
 #ifndef TEST_CACHED_PROGRAM_H
 #define TEST_CACHED_PROGRAM_H
 
@@ -15,16 +17,16 @@ typedef enum cached_operation {
     CACHED_CLEAR,
     CACHED_RELOAD,
     CACHED_ATTEND,
-    CACHED_STARVE, /* the next operation finds memory for a few allocations only */
+    CACHED_STARVE, /* the next operation can make only a few allocations */
     CACHED_OPERATIONS
 } cached_operation;
 
-/* How often each was done, refused, and ended without memory. */
+/* How often each operation succeeded, failed, and ran out of memory. */
 typedef struct cached_tally {
     int64_t done[CACHED_OPERATIONS], refused[CACHED_OPERATIONS], starved[CACHED_OPERATIONS];
 } cached_tally;
 
-/* NULL, or the law that is broken. `tally` is added to. */
+/* Returns NULL, or the violated invariant. Adds to `tally`. */
 const char *cached_program(const uint8_t *bytes, size_t n, cached_tally *tally);
 
 #endif

@@ -57,7 +57,7 @@ void gradients_random(gradients *g, const problem *p, uint64_t seed, uint64_t nu
         tensor_layout *l = &at.result[n];
         *l = tensor_layout_random(&r, false);
         if (n < DBIAS || n == ROW_TAYLOR) continue;
-        l->unspecified = false; /* there, all-zero strides sum */
+        l->unspecified = false; /* here, all-zero strides would sum */
         for (int axis = 0; axis < 4; axis++)
             l->repeat[axis] = rng_chance(&r, 0.3);
     }
@@ -87,7 +87,7 @@ void gradients_free(gradients *g)
         tensor_free(&g->result[n]);
 }
 
-enum { GUARD = 256 }; /* bytes before and behind the workspace; a multiple of 64 */
+enum { GUARD = 256 }; /* bytes before and after the workspace; a multiple of 64 */
 
 static bool intact(const uint8_t *memory, size_t bytes)
 {
@@ -96,7 +96,7 @@ static bool intact(const uint8_t *memory, size_t bytes)
     return true;
 }
 
-/* With a workspace of NaN (all bits set) between guards. */
+/* Runs with a workspace of NaN (all bits set) between guards. */
 static bool run(const mha_attn_plan *plan, problem *p, gradients *g, char *why, size_t capacity)
 {
     mha_error err = {0};

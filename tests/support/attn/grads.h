@@ -1,51 +1,55 @@
-/* grads.h - the backward pass of a problem: gradients made, run, and the same from the formula, row by row. */
+/* grads.h - the backward pass of a problem: allocates the gradients, runs it, and computes the expected gradients from
+ * the formula, row by row. */
 #ifndef TEST_GRADS_H
 #define TEST_GRADS_H
 
 #include "mha/attn_grads.h"
 #include "support/attn/problem.h"
 
-/* Which gradient each tensor of `result` is, and what else is written. */
+/* The gradient in each tensor of `result`, and the other outputs. */
 enum { DQ, DK, DV, DBIAS, DSLOPES, DSINKS, DGATES, GRADS, ROW_TAYLOR = GRADS, RESULTS };
 
 typedef struct gradients {
-    mha_attn_grads args;    /* filled by gradients_bind from the tensors; out and lse are those of the problem */
-    tensor dout, dlse;      /* dlse without memory: none */
-    tensor result[RESULTS]; /* those without memory are not wanted */
+    mha_attn_grads args;    /* filled from the tensors by gradients_bind; out and lse come from the problem */
+    tensor dout, dlse;      /* dlse without memory: no dlse */
+    tensor result[RESULTS]; /* results without memory are not computed */
 } gradients;
 
-/* Layouts of all; zero is contiguous. `repeat` in dbias, dslopes, dsinks and dgates sums over that axis. */
+/* The layouts of all tensors; zero is contiguous. With `repeat` in dbias, dslopes, dsinks and dgates, the gradient is
+ * summed over that axis. */
 typedef struct gradients_layouts {
     tensor_layout dout, dlse, result[RESULTS];
     bool with_dlse;
 } gradients_layouts;
 
-/* Memory for the gradients of everything that the problem has, dout (and dlse) filled from the seed. The problem wants
- * lse. `layouts` may be NULL. Free with gradients_free. */
+/* Allocates the gradients of all inputs of the problem and fills dout (and dlse) from the seed. The problem must have
+ * lse as an output. `layouts` may be NULL. Free with gradients_free. */
 void gradients_make(gradients *g, const problem *p, const gradients_layouts *layouts, uint64_t seed);
-/* The same in random layouts, with random sums, and sometimes without some results. */
+/* Like gradients_make, with random layouts and sums, and sometimes without some results. */
 void gradients_random(gradients *g, const problem *p, uint64_t seed, uint64_t number);
-/* Points args at the tensors again, after one of them or of the problem's was changed. */
+/* Updates args after a tensor of the gradients or of the problem has changed. */
 void gradients_bind(gradients *g, const problem *p);
 void gradients_free(gradients *g);
 
-/* Forward and backward with one plan and a guarded workspace. False with a sentence in why[capacity]. */
+/* Runs forward and backward pass with one plan and a guarded workspace. Returns false with a message in why[capacity]
+ * on failure. */
 bool gradients_try(mha_ctx *ctx, problem *p, gradients *g, char *why, size_t capacity);
-/* Fails the running test instead. */
+/* Like gradients_try, but fails the running test on failure. */
 void gradients_run(mha_ctx *ctx, problem *p, gradients *g);
 
-/* The formula, from q, k, v, dout, dlse and from out and lse as they stand in the problem: `sum` in one type wider than
- * the problem's, or in the problem's own; `floor`, the rounding of each number, for the wider one only. */
+/* The gradients by the formula, from q, k, v, dout, dlse, and the out and lse stored in the problem. `sum` is computed
+ * in the next wider type, or in the problem's type; `floor`, the rounding error of each element, only in the wider
+ * type. */
 typedef struct gradients_truth {
     double *sum[RESULTS], *floor[RESULTS];
 } gradients_truth;
 void gradients_ref(const problem *p, const gradients *g, bool wide, gradients_truth *truth);
 void gradients_ref_free(gradients_truth *truth);
-/* Where element (b, h, i, j) of a result lies in `sum`. */
+/* Returns the index of element (b, h, i, j) of a result in `sum`. */
 size_t gradients_index(const tensor *t, int64_t b, int64_t h, int64_t i, int64_t j);
 
-/* False with a sentence if a gradient is further from `wide` than twice the worst error of `plain` and twice the floor
- * allow. `worst`, if not NULL, receives the largest error in units of its limit. */
+/* Returns false with a message if the error of a gradient, relative to `wide`, exceeds twice the largest error of
+ * `plain` plus twice the floor. `worst`, if not NULL, receives the largest error as a fraction of its limit. */
 bool gradients_near(const gradients *g, const gradients_truth *wide, const gradients_truth *plain, double *worst,
                     char *why, size_t capacity);
 bool gradients_same_bits(const gradients *x, const gradients *y);

@@ -1,5 +1,5 @@
-/* guarded.c - see guarded.h. The pages are mapped once, as making and freeing mappings costs more than a small call of
- * what is tested. */
+/* guarded.c - see guarded.h. The pages are mapped once, because mapping takes longer than a small call of the tested
+ * functions. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MAP_NORESERVE */
 #include "support/attn/guarded.h"
 
@@ -12,7 +12,7 @@
 enum { FILL = 0xA5, BESIDE = 64 };
 
 typedef struct slot {
-    char *begin, *end; /* between its guard pages */
+    char *begin, *end; /* the usable memory between its guard pages */
     char *taken;
     size_t bytes;
 } slot;
@@ -34,7 +34,8 @@ void guarded_reset(void)
     used = 0;
 }
 
-/* What is filled: the memory, and as many bytes beside it as there are before the guard pages. */
+/* Returns the start of the filled range: the taken memory plus up to the same number of bytes before it, within the
+ * guard pages. */
 static char *fill_begin(const slot *s)
 {
     return s->taken - s->begin > BESIDE ? s->taken - BESIDE : s->begin;

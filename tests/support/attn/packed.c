@@ -17,7 +17,8 @@ static int64_t keys_of(const problem *p, int64_t b)
 
 /* ---- making ---- */
 
-/* Sequences of lens[b], or of anything from there to `longest`, if `flag` is among the inputs; else of `longest`. */
+/* Sets the lengths of sequences to lens[b] or, if `flag` is among the inputs, to a random value from lens[b] to
+ * `longest`; without lengths, all are `longest`. */
 static void cut(problem *p, uint32_t flag, const int64_t *lens, int64_t longest, int64_t *cu, rng *r)
 {
     const bool given = p->desc.inputs & flag, exact = rng_chance(r, 0.5);
@@ -27,7 +28,7 @@ static void cut(problem *p, uint32_t flag, const int64_t *lens, int64_t longest,
         cu[b + 1] = cu[b] + (!given ? longest : exact ? lens[b] : rng_range(r, lens[b], longest));
 }
 
-/* `t` [B, heads, L, width] becomes [1, heads, all of cu, width]. */
+/* Changes `t` from [B, heads, L, width] to [1, heads, all of cu, width]. */
 static void pack(tensor *t, const int64_t *cu, double guard)
 {
     tensor all;
@@ -73,7 +74,7 @@ void packed_make(problem *p, uint64_t seed)
 typedef struct place {
     const char *name;
     const tensor *packed, *padded;
-    const int64_t *cu; /* where sequences begin; NULL: side by side in both */
+    const int64_t *cu; /* where sequences begin; NULL: not packed */
 } place;
 
 static bool same(double a, double b)
@@ -81,7 +82,7 @@ static bool same(double a, double b)
     return a == b ? signbit(a) == signbit(b) : isnan(a) && isnan(b);
 }
 
-/* Rows `l` of sequence b; of the numbers of a row the first `width` are there, the others must be untouched. */
+/* Compares row `l` of sequence b: the first `width` elements must be equal, the others must be unwritten. */
 static bool same_row(const place *at, int64_t b, int64_t l, int64_t width, char *why, size_t capacity)
 {
     for (int64_t h = 0; h < at->packed->dim[1]; h++)
@@ -130,7 +131,7 @@ bool packed_same(const problem *packed, const problem *padded, char *why, size_t
     for (int n = 0; n < PROBLEM_STATS; n++) {
         const int64_t *cu = n != RECEIVED ? packed->cu_q : paged ? NULL : packed->cu_k;
         const place at = {names[n], &packed->stats[n], &padded->stats[n], cu};
-        if (n == RECEIVED && packed->desc.q_len == 0) continue; /* not written where there are no rows at all */
+        if (n == RECEIVED && packed->desc.q_len == 0) continue; /* not written without any rows */
         if (!same_sequences(packed, &at, why, capacity)) return false;
     }
     return true;

@@ -27,7 +27,7 @@ static double always_nan(void *arg)
     return NAN;
 }
 
-/* `dense` [B, Hkv, Lk, width] becomes [pages, Hkv, page_size, width]. */
+/* Changes `dense` [B, Hkv, Lk, width] to [pages, Hkv, page_size, width]. */
 static void into_pages(problem *p, tensor *dense)
 {
     static const tensor_layout plain;

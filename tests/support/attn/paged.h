@@ -1,14 +1,13 @@
-/* paged.h - keys and values of a problem moved into pages, in any order, with NaN wherever no key lies. */
+/* paged.h - moves keys and values of a problem into pages in random order, with NaN in all unused positions. */
 #ifndef TEST_PAGED_H
 #define TEST_PAGED_H
 
 #include "support/attn/problem.h"
 
-/* The same problem with k and v in pages of `page_size` keys, shuffled, three pages more than are needed. Unused pages,
- * and what lies behind the keys of a sequence (its length, or Lk), hold NaN; table entries behind it are out of
- * range. */
+/* Moves k and v into pages of `page_size` keys, shuffled, with three spare pages. Unused pages, and positions after the
+ * keys of a sequence (its length, or Lk), hold NaN; table entries after the keys are out of range. */
 void paged_make(problem *p, int64_t page_size, uint64_t seed);
-/* Drops page `page` of entry b: the table says -1, the page holds NaN. */
+/* Drops page `page` of entry b: its table entry becomes -1, its elements NaN. */
 void paged_drop(problem *p, int64_t b, int64_t page);
 
 #endif

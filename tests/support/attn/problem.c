@@ -23,7 +23,7 @@ static double next_bias(void *arg)
     return rng_chance(arg, 0.1) ? -INFINITY : 2 * rng_normal(arg);
 }
 
-/* 1, 1/2 ... 1/128, as the usual series, and sometimes negative. */
+/* The usual series 1, 1/2 ... 1/128, sometimes with negative signs. */
 static double next_slope(void *arg)
 {
     double slope = ldexp(1, -(int)rng_range(arg, 0, 7));
@@ -50,7 +50,7 @@ static void random_lengths(problem *p, rng *r)
     }
 }
 
-/* Each argument draws from a stream of its own, so that one can be left out without changing the others. */
+/* Each argument has its own random stream, so that removing one does not change the others. */
 static void make_input(tensor *t, mha_dtype dtype, const int64_t dim[4], const tensor_layout *layout, uint64_t seed,
                        uint64_t stream, double (*next)(void *))
 {
@@ -78,7 +78,7 @@ static mha_dtype stored(mha_dtype given, mha_dtype otherwise)
     return given == MHA_DTYPE_DEFAULT ? otherwise : given;
 }
 
-/* Elements of a row of keys or values: of q8_0 it is made of blocks. */
+/* Stored elements of a row of keys or values; in q8_0 an element is a block. */
 static int64_t elements(mha_dtype dtype, int64_t width)
 {
     return dtype == MHA_Q8_0 ? blocks_of(width, Q8_NUMBERS) : width;
@@ -170,7 +170,7 @@ void problem_free(problem *p)
 
 /* ---- random descriptions ---- */
 
-/* Lengths around the sizes at which vectors, tiles and chunks end, or anything. */
+/* A random length, often near the sizes at which vectors, tiles and chunks end. */
 static int64_t random_length(rng *r)
 {
     static const int64_t edges[] = {0,  1,  2,   3,   7,   8,   15,  16,  17,   31,   32,   33,   63,
@@ -195,7 +195,7 @@ static void random_sizes(mha_attn_desc *d, rng *r)
     d->kv_len = rng_chance(r, 0.3) ? d->q_len : random_length(r);
     d->head_dim = random_width(r);
     d->v_head_dim = rng_chance(r, 0.7) ? 0 : random_width(r);
-    /* Bounds the work of a case by cutting batches, then rows. */
+    /* Bounds the work of a case by reducing batches, then rows. */
     while (d->batch * d->heads * d->q_len * d->kv_len * d->head_dim > 400000 && d->batch > 1)
         d->batch--;
     while (d->batch * d->heads * d->q_len * d->kv_len * d->head_dim > 400000 && d->q_len > 1)
@@ -247,13 +247,13 @@ static problem_layouts random_layouts(rng *r)
     at.block_keep = tensor_layout_random(r, true);
     at.dropout_keep = tensor_layout_random(r, true);
     at.dropout_keep.unspecified = false;
-    /* there, all-zero strides broadcast */
+    /* here, all-zero strides would broadcast */
     at.block_keep.unspecified = at.keep.unspecified = at.bias.unspecified = false;
     at.slopes.unspecified = at.sinks.unspecified = at.gates.unspecified = false;
     return at;
 }
 
-/* Some problems get their keys in pages, a few of them dropped. From a stream of its own. */
+/* Gives some problems paged keys and drops a few pages. Uses its own random stream. */
 static void random_pages(problem *p, uint64_t seed, uint64_t number)
 {
     rng r = rng_make(seed, number ^ UINT64_C(1) << 63);
@@ -275,7 +275,8 @@ static void random_types(mha_attn_desc *d, rng *r)
     if (rng_chance(r, 0.3)) d->bias_dtype = narrow[rng_range(r, 1, 3)];
 }
 
-/* A quarter of the problems wants statistics, most of these also what they are made of. From a stream of its own. */
+/* Requests statistics for a quarter of the problems, mostly with the probabilities they are computed from. Uses its own
+ * random stream. */
 static void random_statistics(mha_attn_desc *d, problem_layouts *at, uint64_t seed, uint64_t number)
 {
     rng r = rng_make(seed, number ^ UINT64_C(1) << 62);
@@ -286,7 +287,7 @@ static void random_statistics(mha_attn_desc *d, problem_layouts *at, uint64_t se
     at->stats = tensor_layout_random(&r, false);
 }
 
-/* `outputs`: 0 for random ones. */
+/* outputs: 0 for random outputs */
 static void random_problem(problem *p, uint32_t outputs, uint64_t seed, uint64_t number)
 {
     rng r = rng_make(seed, number);
@@ -346,9 +347,9 @@ const char *problem_text(const problem *p, char *text, size_t capacity)
 
 /* ---- running ---- */
 
-enum { WORKSPACE_GUARD = 256 }; /* bytes before and behind; a multiple of 64 */
+enum { WORKSPACE_GUARD = 256 }; /* bytes before and after the workspace; a multiple of 64 */
 
-/* The workspace of a plan: NaN (all bits set) inside, 0xA5 around. */
+/* Allocates the workspace of a plan: NaN (all bits set) inside, 0xA5 around. */
 static uint8_t *guarded_workspace(size_t bytes)
 {
     size_t total = bytes + 2 * WORKSPACE_GUARD;
@@ -415,11 +416,11 @@ static double error_of(double got, double want)
     return isnan(error) ? INFINITY : error;
 }
 
-/* The limits of one output. */
+/* The error limits of one output. */
 typedef struct yardstick {
     const char *name;
     const tensor *got;
-    const double *truth, *plain, *floor, *more; /* more: added to floor, or NULL */
+    const double *truth, *plain, *floor, *more; /* more: added to floor; may be NULL */
 } yardstick;
 
 static bool near(const yardstick *y, double *worst, char *why, size_t capacity)
@@ -468,7 +469,7 @@ bool problem_same_bits(const problem *a, const problem *b)
     return true;
 }
 
-/* Threads meet in the same places whatever the ISA, so under the thread sanitizer, which is slow, one is enough. */
+/* Threads synchronize at the same points on every ISA, so one ISA is enough under the slow thread sanitizer. */
 static const char *only_isa(const char *const *names, int listed)
 {
     const char *wanted = getenv("MHA_ISA");
@@ -491,10 +492,10 @@ int problem_contexts(mha_ctx *ctx[PROBLEM_ISAS], int threads)
         mha_ctx_options options = {.size = sizeof options, .threads = threads, .isa = names[n]};
         if (only && strcmp(only, names[n]) != 0) continue;
         if (mha_ctx_create(&options, &ctx[count], &err) != MHA_OK)
-            fail_msg("context for %s: %s", names[n], err.message);
+            fail_msg("cannot create a context for %s: %s", names[n], err.message);
         assert_string_equal(mha_ctx_isa(ctx[count++]), names[n]);
     }
-    if (count == 0) fail_msg("MHA_ISA=%s is no ISA of this machine", only);
+    if (count == 0) fail_msg("MHA_ISA must be an ISA of this machine (got %s)", only);
     return count;
 }
 

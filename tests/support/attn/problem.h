@@ -1,4 +1,5 @@
-/* problem.h - a description with its data: made at random or to order, run on a context, compared with the truth. */
+/* problem.h - an operator description with its data, random or given: runs it on a context and compares the results
+ * with a reference. */
 #ifndef TEST_PROBLEM_H
 #define TEST_PROBLEM_H
 
@@ -8,63 +9,63 @@
 
 enum { PROBLEM_ISAS = 8, PROBLEM_BATCH = 8, PROBLEM_HEADS = 16 };
 
-/* Guards (tensor.h). */
+/* The guard value of inputs (see tensor.h). */
 #define TEST_POISON ((double)NAN)
 #define TEST_CANARY (-12345.0)
 
-/* Which statistic each tensor of `stats` is. */
+/* The statistic in each tensor of `stats`. */
 enum { ROW_ENTROPY, ROW_MAX, ROW_ARGMAX, ROW_DISTANCE, RECEIVED, TOP_PROB, TOP_KEY, PROBLEM_STATS };
 
-/* Layouts of all arguments; zero is contiguous. */
+/* The layouts of all arguments; zero is contiguous. */
 typedef struct problem_layouts {
     tensor_layout q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates, block_keep, dropout_keep, scores, stats;
 } problem_layouts;
 
 typedef struct problem {
     mha_attn_desc desc;
-    mha_attn_args args; /* filled by problem_bind from the tensors and lengths */
+    mha_attn_args args; /* filled from the tensors and lengths by problem_bind */
     tensor q, k, v, out, keep, bias, lse, probs, slopes, sinks, gates, block_keep, dropout_keep, scores;
     tensor stats[PROBLEM_STATS];
     mha_attn_stats stats_views;
     int64_t q_lens[PROBLEM_BATCH], kv_lens[PROBLEM_BATCH], offsets[PROBLEM_BATCH], prefix_lens[PROBLEM_BATCH];
-    int64_t cu_q[PROBLEM_BATCH + 1], cu_k[PROBLEM_BATCH + 1]; /* of packed sequences: see packed.h */
+    int64_t cu_q[PROBLEM_BATCH + 1], cu_k[PROBLEM_BATCH + 1]; /* of packed sequences (see packed.h) */
     uint64_t dropout_seed;
     int32_t head_list[PROBLEM_HEADS];
-    int32_t *table; /* [batch][table_width], with k and v in pages: see paged.h */
+    int32_t *table; /* [batch][table_width] if k and v are paged (see paged.h) */
     int64_t table_width;
-    bool short_weights; /* the plan that ran last rounds weights to bf16, by its own word */
+    bool short_weights; /* whether the last plan that ran reports weights rounded to bf16 */
 } problem;
 
-/* Memory for everything `desc` names, inputs filled from the seed: the same numbers in every layout. Lengths and
- * offsets are random too. `layouts` may be NULL. Free with problem_free. */
+/* Allocates all tensors that `desc` requires and fills the inputs from the seed, with the same values in every layout.
+ * Lengths and offsets are random too. `layouts` may be NULL. Free with problem_free. */
 void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *layouts, uint64_t seed);
-/* A random description with random data in random layouts; the pair (seed, number) fixes it. */
+/* Makes a random description with random data in random layouts; the pair (seed, number) determines all of them. */
 void problem_random(problem *p, uint64_t seed, uint64_t number);
-/* The same without pages and q8_0, and with just these outputs. */
+/* Like problem_random, without pages and q8_0, and with the given outputs. */
 void problem_random_for(problem *p, uint32_t outputs, uint64_t seed, uint64_t number);
-/* Points args at the tensors and lengths again, after one of them was changed. */
+/* Updates args after a tensor or length has changed. */
 void problem_bind(problem *p);
 void problem_free(problem *p);
 
-/* One line for people: sizes and features. Returns `text`. */
+/* Formats sizes and features as one line. Returns `text`. */
 const char *problem_text(const problem *p, char *text, size_t capacity);
 
-/* Plans, allocates exactly the workspace that the plan names between two guards, fills it with NaN, runs, and checks
- * the guards of workspace and outputs. Fails the running test with `err` or a sentence if anything goes wrong. */
+/* Plans the call, allocates exactly the planned workspace between two guards, fills it with NaN, runs the call, and
+ * checks the guards of workspace and outputs. Fails the running test with a message on any error. */
 void problem_run(mha_ctx *ctx, problem *p);
-/* The same, for those who expect a failure: returns false with a sentence in why[capacity] instead. */
+/* Like problem_run, but returns false with a message in why[capacity] on failure. */
 bool problem_try(mha_ctx *ctx, problem *p, char *why, size_t capacity);
 
-/* False, with a sentence in why[capacity], if an output is further from the truth than ref.h allows. `worst`, if not
- * NULL, receives the largest error in units of its limit. */
+/* Returns false, with a message in why[capacity], if the error of an output exceeds the limit that ref.h defines.
+ * `worst`, if not NULL, receives the largest error as a fraction of its limit. */
 bool problem_near(const problem *p, const ref_result *truth, const ref_result *plain, double *worst, char *why,
                   size_t capacity);
 
-/* All outputs have the same bits in both. */
+/* Returns true if all outputs are bitwise identical. */
 bool problem_same_bits(const problem *a, const problem *b);
 
-/* Contexts for every ISA of this machine, oldest first, or for the one that MHA_ISA names; returns how many. Fails the
- * running test if one cannot be made. */
+/* Creates a context for every ISA of this machine, oldest first, or only for the one that MHA_ISA names; returns their
+ * number. Fails the running test if a context cannot be created. */
 int problem_contexts(mha_ctx *ctx[PROBLEM_ISAS], int threads);
 void problem_contexts_free(mha_ctx *ctx[PROBLEM_ISAS], int count);
 

@@ -31,13 +31,13 @@ mha_attn_stats statistics_views(const problem *p)
                             .top_key = tensor_view(&p->stats[TOP_KEY])};
 }
 
-/* One row of probabilities, or column. */
+/* A row or a column of probabilities. */
 typedef struct line {
     const problem *p;
     int64_t b, h, i;
-    /* Relative error of a sum. Within a block of keys it is one chain, each addition of which errs by half a unit of a
-     * partial sum that is half the sum on average: with nearly equal terms all to the same side. A few units for the
-     * terms, and for the sum over the blocks, in double. */
+    /* The relative error of a sum. Within a block of keys, the sum is one chain. Each addition errs by half a unit in
+     * the last place of a partial sum, which averages half the total; nearly equal terms all round in the same
+     * direction. Added to this are a few units for the terms and for the sum over the blocks in double. */
     double few;
     char *why;
     size_t capacity;
@@ -52,7 +52,8 @@ static bool close_to(const line *at, const char *name, int stat, double want, do
     return false;
 }
 
-/* The list of the greatest by repeated search: each the greatest, and of equals the lowest, behind the one before. */
+/* Finds the top keys by repeated search: each time the largest probability and, among equal ones, the lowest key after
+ * the previous one. */
 static bool top_is_right(const line *at, bool nan)
 {
     const problem *p = at->p;
@@ -79,7 +80,7 @@ static bool top_is_right(const line *at, bool nan)
     return true;
 }
 
-/* Sums of non-negative terms may be off by `few`; each logarithm by the rounding of its p. */
+/* Sums of non-negative terms may have the relative error `few`, and each logarithm the rounding error of its p. */
 static bool row_is_right(const line *at)
 {
     const problem *p = at->p;

@@ -58,7 +58,7 @@ static double take(const tensor *t, size_t at)
     }
 }
 
-/* Sets strides and where element (0, 0, 0, 0) lies; returns the elements that the tensor spans. */
+/* Sets the strides and the index of element (0, 0, 0, 0); returns the number of elements that the tensor spans. */
 static size_t lay_out(tensor *t, const tensor_layout *layout)
 {
     static const int plain[4] = {0, 1, 2, 3};
@@ -81,7 +81,7 @@ static size_t offset(const tensor *t, int64_t b, int64_t h, int64_t l, int64_t d
     return t->start + (size_t)(b * t->stride[0] + h * t->stride[1] + l * t->stride[2] + d * t->stride[3]);
 }
 
-/* Visits every element in the order of the indices. */
+/* Visits every element in index order. */
 #define FOR_EACH(t, b, h, l, d)                       \
     for (int64_t b = 0; b < (t)->dim[0]; b++)         \
         for (int64_t h = 0; h < (t)->dim[1]; h++)     \
@@ -155,7 +155,7 @@ bool tensor_same_bits(const tensor *a, const tensor *b)
     return true;
 }
 
-/* What a guard reads as. */
+/* A guard value converted to the tensor's type and back. */
 static double as_stored(mha_dtype dtype, double value)
 {
     uint64_t element[Q8_BYTES / sizeof(uint64_t) + 1] = {0};

@@ -100,7 +100,7 @@ static double *find(const choosing_naive *d, const char *name)
     snprintf(full, sizeof full, "bert.%s", name);
     for (int n = 0; n < d->count; n++)
         if (strcmp(d->name[n], full) == 0) return d->value[n];
-    fail_msg("no tensor %s", full);
+    fail_msg("checkpoint must have tensor %s", full);
     return NULL;
 }
 
@@ -132,7 +132,7 @@ static void linear(const choosing_naive *d, const char *name, int out, int in, c
     }
 }
 
-/* The scores of a text; how many there are. */
+/* Computes the scores of a text; returns their number. */
 static int find_scores(const choosing_naive *d, const mha_model_input *in, int b, double x[L][E],
                        double score[CHOOSING_SCORES])
 {
@@ -154,7 +154,7 @@ static int find_scores(const choosing_naive *d, const mha_model_input *in, int b
     return 3;
 }
 
-/* Into how many heads a text is cut, and their gates. */
+/* Returns the number of heads that a text uses, and computes their gates. */
 static int choose(const choosing *c, int scores, const double *score, double *gate)
 {
     double soft[CHOOSING_SCORES], sum = 0;
@@ -177,11 +177,11 @@ static int choose(const choosing *c, int scores, const double *score, double *ga
     return heads;
 }
 
-/* One head of row i: the weighted values of real tokens. */
+/* Computes one head of row i: the weighted values of unmasked tokens. */
 static void attend(const choosing *c, const mha_model_input *in, int b, int i, int h, int D, double q[L][E],
                    double k[L][E], double v[L][E], double gate, double *context)
 {
-    const bool other = strstr(c->entry, "window") != NULL; /* the one case with a window and a scale */
+    const bool other = strstr(c->entry, "window") != NULL; /* the only case with a window and a scale */
     double p[L], sum = 0;
     for (int j = 0; j < L; j++) {
         double s = 0;

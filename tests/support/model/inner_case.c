@@ -42,7 +42,7 @@ mha_model_input inner_input(int kind)
     for (int n = 0; n < GATES; n++)
         gates[n] = (float)(n % 5) / 4;
     for (size_t n = 0; n < sizeof fills / sizeof *fills; n++)
-        fills[n] = (float)(n % 11) / 8 - 0.5f; /* exact in 16 bit */
+        fills[n] = (float)(n % 11) / 8 - 0.5f; /* exact in 16-bit types */
     if (kind == INNER_PADDED || kind == INNER_HOLES || kind == INNER_LEFT) in.mask = mask;
     if (kind == INNER_PACKED) in.starts = starts;
     if (kind == INNER_GATED || kind == INNER_FILLED) in.gates = gates;

@@ -1,4 +1,4 @@
-/* layer_trial.h - a layer in double with its inputs and a loss, for what is asked of gradients. */
+/* layer_trial.h - a layer in double with its inputs and a loss, for gradient tests. */
 #ifndef TEST_TRIAL_H
 #define TEST_TRIAL_H
 
@@ -9,7 +9,7 @@ enum { B = 2, LQ = 4, LK = 5, TRIAL_MOST = 8192 };
 
 extern mha_error trial_error;
 
-/* A layer with its input and a weight for each number of its output: the loss is their product. */
+/* A layer, its input, and one weight per output element: the loss is their dot product. */
 typedef struct trial {
     const char *name;
     mha_variant *layer;
@@ -18,20 +18,20 @@ typedef struct trial {
     double query[TRIAL_MOST], key[TRIAL_MOST], value[TRIAL_MOST], past_key[TRIAL_MOST], past_value[TRIAL_MOST],
         output[TRIAL_MOST], weight[TRIAL_MOST];
     mha_trace *trace;
-    double step, limit; /* of differences */
-    int64_t samples;    /* elements of a tensor that differences are taken of, about; 0 = all */
+    double step, limit; /* of finite differences */
+    int64_t samples;    /* approximate number of elements per tensor that are tested by finite differences; 0 = all */
 } trial;
 
 void trial_draw(mha_rng *rng, double *x, int64_t n);
-/* Takes the layer; `cross` gives key and value of their own. */
+/* Takes ownership of the layer; with `cross`, key and value differ from the query. */
 trial *trial_make(const char *name, mha_status status, mha_variant *layer, int64_t d_in, int64_t d_out, bool cross);
 void trial_drop(trial *p);
-/* Gates are f32 in the operator: differences must be wider than their rounding. */
+/* Increases the step: gates are f32 in the operator, so differences must exceed their rounding errors. */
 void trial_soft_gates(trial *p);
-/* Runs the layer: the sum of its output times the weights. */
+/* Runs the layer; returns the sum of its outputs times the weights. */
 double trial_loss(trial *p);
 int64_t trial_elements(const mha_named_tensor *t);
-/* The gradient of a parameter. */
+/* Returns the gradient of a parameter. */
 const double *trial_gradient(const trial *p, const char *name, int64_t *count);
 
 /* TRIAL(standard_mha, 4, 4, true, .d_model = 4, ...) declares `p`. */

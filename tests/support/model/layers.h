@@ -1,4 +1,4 @@
-/* layers.h - layers for tests: drawn from one seed, with the same inputs, run without a word where that succeeds. */
+/* layers.h - layers for tests: initialized from one seed, with shared inputs; runs must succeed without a message. */
 #ifndef TEST_LAYERS_H
 #define TEST_LAYERS_H
 
@@ -9,10 +9,10 @@ enum { B = 3, LQ = 5, LK = 7, E = 24, LAYER_MOST = B * LK * E };
 extern mha_error err;
 extern float query[LAYER_MOST], key[LAYER_MOST], value[LAYER_MOST], out[LAYER_MOST], other[LAYER_MOST];
 
-/* Fills query, key and value: a set-up for cmocka. */
+/* Fills query, key and value; a setup function for cmocka. */
 int layer_inputs(void **state);
 
-/* The layer that was made, with parameters; fails the test if it was not. */
+/* Returns the new layer with its parameters; fails the test if it was not created. */
 mha_variant *layer_drawn(mha_status status, mha_variant **made);
 /* LAYER(layer, standard_mha, .d_model = E, .num_heads = 4) declares `layer`. */
 #define LAYER(name, kind, ...)                                                 \
@@ -24,7 +24,7 @@ mha_variant *layer_drawn(mha_status status, mha_variant **made);
 
 mha_trace *layer_trace(void);
 void layer_run(const mha_variant *layer, const mha_variant_input *in, float *y, mha_trace *trace);
-/* B samples of LQ queries and LK keys. */
+/* Returns an input of B samples with LQ queries and LK keys. */
 mha_variant_input layer_cross(void);
 const mha_named_tensor *layer_parameter(const mha_variant *layer, const char *name);
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #ifndef MHA_TEST_DATA
-#define MHA_TEST_DATA "tests/golden/data" /* tests run in the root of the project */
+#define MHA_TEST_DATA "tests/golden/data" /* tests run in the root of the source tree */
 #endif
 
 static const char *place(const char *path)
@@ -51,7 +51,7 @@ mha_file *case_file(const char *path)
 static const mha_tensor *find(const mha_file *file, const char *name)
 {
     const mha_tensor *tensor = mha_file_find(file, name);
-    if (!tensor) fail_msg("no tensor %s", name);
+    if (!tensor) fail_msg("file must have tensor %s", name);
     return tensor;
 }
 
@@ -145,7 +145,7 @@ double case_near(const char *what, const float *a, const float *b, int64_t count
     for (int64_t i = 0; i < count; i++) {
         const double error = fabs((double)a[i] - (double)b[i]);
         if (!(error <= limit))
-            fail_msg("%s[%lld] is %.9g, want %.9g within %g", what, (long long)i, (double)a[i], (double)b[i], limit);
+            fail_msg("%s[%lld] = %.9g, want %.9g within %g", what, (long long)i, (double)a[i], (double)b[i], limit);
         if (error > worst) worst = error;
     }
     return worst;

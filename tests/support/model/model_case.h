@@ -5,39 +5,39 @@
 #include "mha/io.h"
 #include "mha/model.h"
 
-/* Opens a folder below MHA_TEST_DATA, or any folder when it begins with '/'; fails the running test with the
- * sentence. */
+/* Opens a folder below MHA_TEST_DATA, or any folder whose path begins with '/'; fails the running test with the error
+ * message. */
 mha_model *case_model(mha_ctx *ctx, const char *folder, const mha_model_options *options);
 mha_file *case_file(const char *path);
-/* The real all-MiniLM-L6-v2: $MHA_MINILM, else the cache folder that `./run fetch minilm` fills; NULL if it is not
- * there. */
+/* The folder of the original all-MiniLM-L6-v2: $MHA_MINILM, else the cache folder that `./run fetch minilm` fills; NULL
+ * if it does not exist. */
 const char *case_minilm(void);
 
-/* A tensor of a golden file in malloc's memory; fails the running test if it is missing. */
+/* Returns a tensor of a golden file in memory from malloc; fails the running test if it is missing. */
 float *case_floats(const mha_file *file, const char *name);
 int32_t *case_ints(const mha_file *file, const char *name);
 int64_t case_extent(const mha_file *file, const char *name, int axis);
 
-/* A fresh folder (support/files.h) with config.json, model.safetensors and, if there is one, tokenizer.json of `folder`
- * in it. */
+/* Creates a folder (support/files.h) with copies of config.json, model.safetensors and, if present, tokenizer.json of
+ * `folder`. */
 const char *case_copy(const char *folder);
 
-/* mha_model_create of a config with every allocation failing in turn: refused, and nothing kept. */
+/* Calls mha_model_create with each allocation failing in turn: it must fail and free all memory. */
 void case_create_without_memory(const char *config_json);
 
-/* One forward pass, everything kept. Arrays from malloc; free with case_run_free. */
+/* Everything that one forward pass returns. Arrays from malloc; free with case_run_free. */
 typedef struct case_run {
     int64_t cells, maps; /* B L E; B H L L */
     int64_t layers;
     float *hidden;      /* [layers + 1, B, L, E] */
     float *attn;        /* [layers, B, H, L, L] */
     float *last_hidden; /* [B, L, E] */
-    float *pooled;      /* [B, E], NULL unless asked for */
+    float *pooled;      /* [B, E]; NULL unless requested */
 } case_run;
 void case_forward(const mha_model *model, const mha_model_input *input, int want_pooled, case_run *run);
 void case_run_free(case_run *run);
 
-/* Fails the running test unless |a - b| <= limit everywhere. Returns the worst. */
+/* Fails the running test unless |a - b| <= limit for all elements. Returns the largest difference. */
 double case_near(const char *what, const float *a, const float *b, int64_t count, double limit);
 
 #endif

@@ -1,11 +1,11 @@
-/* save_edit.h - pruned and regrouped models, written to a folder in one step. A failure ends the test. */
+/* save_edit.h - writes pruned and regrouped models to a folder in one call. A failure ends the test. */
 #ifndef TESTS_SUPPORT_MODEL_SAVE_EDIT_H
 #define TESTS_SUPPORT_MODEL_SAVE_EDIT_H
 
 #include "mha/prune.h"
 #include "mha/regroup.h"
 
-/* They replace what the folder holds. */
+/* Both functions replace the contents of the folder. */
 void save_pruned(const mha_model *model, const uint8_t *keep, const mha_prune_options *options, const char *folder);
 void save_regrouped(const mha_model *model, const mha_regroup_options *options, const char *folder);
 

@@ -6,15 +6,15 @@
 
 enum { SOME_TEXTS = 10, SOME_LONGEST = 12 };
 
-/* What some_data made last: text t is some_ids[some_starts[t]] and on. */
+/* The output of the last some_data call: text t begins at some_ids[some_starts[t]]. */
 extern int32_t some_ids[SOME_TEXTS * SOME_LONGEST];
 extern int64_t some_starts[SOME_TEXTS + 1];
 
-/* A folder below MHA_TEST_DATA, without its tokenizer. */
+/* Opens a folder below MHA_TEST_DATA, without its tokenizer. */
 mha_model *some_model(mha_ctx *ctx, const char *folder);
-/* Texts of 3 to 12 tokens, in no order of length. */
+/* Makes texts of 3 to 12 tokens, not sorted by length. */
 mha_head_data *some_data(const mha_model *model);
-/* Fails the running test with the sentence; fills options.size. */
+/* Fills options.size; fails the running test with the error message. */
 mha_importance *some_importance(const mha_model *model, const mha_head_data *data, mha_importance_options options);
 
 #endif

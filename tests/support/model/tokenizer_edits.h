@@ -1,4 +1,4 @@
-/* tokenizer_edits.h - a tokenizer.json with one value changed: what the loader says of it. */
+/* tokenizer_edits.h - opens a tokenizer.json with one changed value and checks the error message. */
 #ifndef TEST_EDITS_H
 #define TEST_EDITS_H
 
@@ -7,18 +7,18 @@
 #include <stddef.h>
 
 typedef struct edit {
-    const char *path, *value; /* "added_tokens/0/id"; JSON text, NULL removes */
-    const char *sentence;     /* what the refusal must hold; NULL = accepted */
+    const char *path, *value; /* a path such as "added_tokens/0/id"; JSON text, NULL removes */
+    const char *sentence;     /* text that the error message must contain; NULL = accepted */
 } edit;
 
-/* The file of folder `name` in data/tokenizer. */
+/* Loads the file of folder `name` in data/tokenizer. */
 json_t *edits_load(const char *name);
 void edits_put(json_t *json, const char *path, const char *value);
 
-/* The tokenizer of a file. */
+/* Opens a tokenizer from the file's JSON. */
 mha_status edits_open(const json_t *json, mha_tokenizer **out, mha_error *err);
 
-/* Opens that file with each edit in turn; fails the test where the loader does not say what it should. */
+/* Opens the file with each edit in turn; fails the test unless the loader gives the expected result. */
 void edits_check(const char *name, const edit *list, size_t count);
 
 #endif

@@ -1,23 +1,23 @@
-/* train_case.h - texts to learn from, and trainers of small models. */
+/* train_case.h - training texts, and trainers of small models. */
 #ifndef TEST_TRAIN_CASE_H
 #define TEST_TRAIN_CASE_H
 
 #include "mha/train.h"
 
-/* The texts that bench/train_torch.py trains on: of 8 tokens below 61, 7 follow from the one before. */
+/* The training texts of bench/train_torch.py: of 8 tokens below 61, 7 are determined by the previous token. */
 void train_sequence(int64_t number, int64_t length, int32_t *ids);
-/* ids [batch, length] of a step, from 1 on. */
+/* Fills ids [batch, length] of a step; the first step is 1. */
 void train_texts(int64_t step, int64_t batch, int64_t length, int32_t *ids);
 
-/* A trainer of a folder below MHA_TEST_DATA; fails the running test with the sentence. */
+/* Creates a trainer for a folder below MHA_TEST_DATA; fails the running test with the error message. */
 mha_trainer *train_case(mha_ctx *ctx, const char *folder, const mha_train_options *options);
-/* One step on train_texts of the next step; encoders are asked for every third token. */
+/* Runs one step on the train_texts of the next step; for encoders, every third token is a label. */
 mha_train_report train_on(mha_trainer *trainer, int64_t batch, int64_t length);
-/* All weights in one array from malloc. */
+/* Returns all weights in one array from malloc. */
 float *train_weights(const mha_trainer *trainer, int64_t *count);
 /* Adds `by` times its gradient to every weight. */
 void train_shift(mha_trainer *trainer, float by);
-/* Fails unless both have the same weights, to the bit. */
+/* Fails unless both trainers have bitwise identical weights. */
 void train_expect_alike(const mha_trainer *a, const mha_trainer *b);
 
 /* Laws of every training of a folder: steps have the same bits for 1 to 3 threads and with recompute; and one that was
