@@ -1,7 +1,7 @@
 #!/bin/sh
-# The NEON kernels under qemu: the kernel tests, the tests of the random generator, and those property tests whose results depend on
-# the kernels, built for 64-bit ARM with the small cmocka.h in this folder. Refusals, flags, memory and maps do not depend on the
-# instruction set and run on the host only, because emulation is slow. `backward` compares the gradients.
+# Tests the NEON kernels under qemu: the kernel tests, the test of the random generator, and the property tests whose results depend on
+# the kernels, built for 64-bit ARM with the small cmocka.h of this folder. Tests of error messages, flags, memory and maps do not depend
+# on the ISA; they run only on the host, because emulation is slow. `backward` compares the gradients.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -11,7 +11,7 @@ command -v "$cross" >/dev/null 2>&1 || skip "$cross is not installed"
 command -v qemu-aarch64 >/dev/null 2>&1 || skip "qemu-aarch64 is not installed"
 root=${MHA_CROSS_ROOT:-/usr/aarch64-linux-gnu}
 
-# compile STANDARD OUTPUT FILE...
+# Compiles FILE... to OUTPUT: compile STANDARD OUTPUT FILE...
 compile() {
     standard=$1
     output=$2
@@ -35,7 +35,7 @@ for name in laws merge stats bits poison edges pages packed rows random backward
 done
 for test in "$here"/tests/kernel/test_*.c; do
     case $test in
-    *pairs*.c) wanted=77 ;; # of products of bf16 pairs, which this CPU has not
+    *pairs*.c) wanted=77 ;; # this CPU has no products of bf16 pairs
     *) wanted=0 ;;
     esac
     compile gnu11 kernel_test "$test" objects/*.o || exit 1

@@ -231,7 +231,7 @@ static void check_undone(const mha__kernels *t, int64_t lanes, rng *r)
     array_free(&ds), array_free(&before), array_free(&capped), array_free(&sums);
 }
 
-static void test_undone(void **state)
+static void test_undo(void **state)
 {
     (void)state;
     const mha__kernels *list[TABLES];
@@ -311,7 +311,7 @@ static void test_products(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_anchor),
-                                              cmocka_unit_test(test_softmax_back), cmocka_unit_test(test_undone),
+                                              cmocka_unit_test(test_softmax_back), cmocka_unit_test(test_undo),
                                               cmocka_unit_test(test_products)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

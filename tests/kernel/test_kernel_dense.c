@@ -281,7 +281,7 @@ static void test_lengths(void **state)
     for_each(lengths, 2);
 }
 
-static void test_bits_do_not_depend_on_cuts(void **state)
+static void test_bits_do_not_depend_on_the_division(void **state)
 {
     (void)state;
     for_each(cuts, 3);
@@ -304,7 +304,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_edges),
         cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_bits_do_not_depend_on_cuts),
+        cmocka_unit_test(test_bits_do_not_depend_on_the_division),
         cmocka_unit_test(test_transposed_weights),
         cmocka_unit_test(test_poison_stays_in_its_row),
     };

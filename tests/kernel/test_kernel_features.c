@@ -113,8 +113,8 @@ static void test_gate(void **state)
     }
 }
 
-/* The first words of the published test vectors of Philox4x32-10 (Random123, kat_vectors): an entry is dropped unless
- * its probability exceeds its word. */
+/* The first words of the published test vectors of Philox4x32-10 (Random123, kat_vectors): an entry is dropped if
+ * `dropped` exceeds its word. */
 static void test_draw(void **state)
 {
     (void)state;

@@ -28,7 +28,8 @@ static void sums_are_right(void **state)
     }
 }
 
-/* Tests single terms from the smallest number to 2. Near 1, where the logarithm is small, the error is relative to x. */
+/* Tests single terms from the smallest number to 2. Near 1, where the logarithm is small, the error is relative to
+ * x. */
 static void terms_are_right(void **state)
 {
     (void)state;

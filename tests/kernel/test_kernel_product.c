@@ -119,7 +119,7 @@ static void test_dense_accumulates(void **state)
 }
 
 /* Results are bitwise identical whether rows, columns or the inner length are computed at once or in pieces. */
-static void test_bits_do_not_depend_on_cuts(void **state)
+static void test_bits_do_not_depend_on_the_division(void **state)
 {
     (void)state;
     const mha__kernels *list[TABLES];
@@ -244,7 +244,7 @@ int main(void)
         cmocka_unit_test(test_dense_at_every_edge),
         cmocka_unit_test(test_dense_lengths),
         cmocka_unit_test(test_dense_accumulates),
-        cmocka_unit_test(test_bits_do_not_depend_on_cuts),
+        cmocka_unit_test(test_bits_do_not_depend_on_the_division),
         cmocka_unit_test(test_scores),
         cmocka_unit_test(test_values),
     };

@@ -10,7 +10,8 @@
 
 #include <cmocka.h>
 
-/* Returns true if `word` occurs in `text` as a separate number or name: "1" does not match inside "-1", "0.1" or "16". */
+/* Returns true if `word` occurs in `text` as a separate number or name: "1" does not match inside "-1", "0.1" or
+ * "16". */
 bool check_has_word(const char *text, const char *word);
 
 #endif

@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-/* Creates an empty folder below $TMPDIR or /tmp; aborts the test on failure. The name is valid until the program ends. */
+/* Creates an empty folder below $TMPDIR or /tmp; aborts the test on failure. The name is valid until the program
+ * ends. */
 const char *files_folder(void);
 /* Removes the folder's files (not folders inside it) and the folder. */
 void files_remove(const char *folder);

@@ -1,4 +1,4 @@
-/* rng.h - repeatable random numbers for tests: SplitMix64, so that (seed, stream) alone fixes every value. */
+/* rng.h - reproducible random numbers for tests (SplitMix64): every value depends only on (seed, stream). */
 #ifndef TEST_RNG_H
 #define TEST_RNG_H
 
@@ -17,7 +17,7 @@ static inline uint64_t rng_next(rng *r)
     return z ^ (z >> 31);
 }
 
-/* Streams of one seed are unrelated to each other. */
+/* Different streams of a seed are independent. */
 static inline rng rng_make(uint64_t seed, uint64_t stream)
 {
     rng r = {seed};
@@ -30,7 +30,7 @@ static inline double rng_uniform(rng *r) /* [0, 1) */
     return (double)(rng_next(r) >> 11) * 0x1p-53;
 }
 
-static inline int64_t rng_range(rng *r, int64_t low, int64_t high) /* both included */
+static inline int64_t rng_range(rng *r, int64_t low, int64_t high) /* low and high are included */
 {
     return low + (int64_t)(rng_next(r) % (uint64_t)(high - low + 1));
 }
@@ -40,8 +40,8 @@ static inline bool rng_chance(rng *r, double p)
     return rng_uniform(r) < p;
 }
 
-/* Mean 0, variance 1, within 3.47: the sum of four uniform numbers. A true normal number costs two calls of libm, and
- * the tests draw so many that most of their time went there. */
+/* Mean 0, variance 1, absolute value at most 3.47: the sum of four uniform numbers. A true normal number requires two
+ * calls of libm, which dominated the run time of the tests. */
 static inline double rng_normal(rng *r)
 {
     const uint64_t bits = rng_next(r);

@@ -1,8 +1,7 @@
-/* sha256.c - SHA-256 as FIPS 180-4 writes it down (sha256.h).
+/* sha256.c - SHA-256 as specified in FIPS 180-4 (see sha256.h).
  *
- * The constants are not listed but computed: the first 32 bits of the fractions of the cube roots (K) and square roots
- * (the initial state) of the first primes, in integers, so that they cannot be mistyped.
- */
+ * The constants are computed with integers: the first 32 bits of the fractional parts of the cube roots (K) and square
+ * roots (the initial state) of the first primes. A table could contain typing errors. */
 #include "support/sha256.h"
 
 #include <stdint.h>
@@ -11,8 +10,8 @@
 
 __extension__ typedef unsigned __int128 wide;
 
-/* floor(2^32 * prime^(1/power)) mod 2^32. The root is the largest x with x^power <= prime * 2^(32 power), found bit by
- * bit; for cubes the numbers have 105 bits. */
+/* Returns floor(2^32 * prime^(1/power)) mod 2^32. The root is the largest x with x^power <= prime * 2^(32 power), found
+ * bit by bit; intermediate values for cubes have 105 bits. */
 static uint32_t root_fraction(unsigned prime, int power)
 {
     wide goal = (wide)prime << 32 * power, root = 0;

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* The digest of `n` bytes as 64 lower-case hexadecimal digits, terminated. */
+/* Writes the digest of `n` bytes as 64 lower-case hexadecimal digits, NUL-terminated. */
 void sha256_hex(const void *bytes, size_t n, char hex[65]);
 
 #endif

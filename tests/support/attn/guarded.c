@@ -34,8 +34,7 @@ void guarded_reset(void)
     used = 0;
 }
 
-/* Returns the start of the filled range: the taken memory plus up to the same number of bytes before it, within the
- * guard pages. */
+/* Returns the start of the bytes to fill: the taken memory and up to BESIDE bytes before it, within the guard pages. */
 static char *fill_begin(const slot *s)
 {
     return s->taken - s->begin > BESIDE ? s->taken - BESIDE : s->begin;

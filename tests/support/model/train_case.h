@@ -20,8 +20,8 @@ void train_shift(mha_trainer *trainer, float by);
 /* Fails unless both trainers have bitwise identical weights. */
 void train_expect_alike(const mha_trainer *a, const mha_trainer *b);
 
-/* Laws of every training of a folder: steps have the same bits for 1 to 3 threads and with recompute; and one that was
- * saved and resumed ends as one that was not. */
+/* Checks every kind of training run of a folder: steps are bitwise identical with 1 to 3 threads and with
+ * recomputation, and a run that was saved and resumed is identical to an uninterrupted run. */
 void train_check_threads(const char *folder, const mha_train_options *options, int64_t batch, int64_t length);
 void train_check_resume(const char *folder, const mha_train_options *options, int64_t batch, int64_t length);
 

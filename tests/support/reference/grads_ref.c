@@ -1,11 +1,12 @@
-/* grads_ref.c - the formula of the gradients, see grads.h: the three instances of grads_ref.inc, and comparing. */
+/* grads_ref.c - the formula of the gradients (see grads.h): the three instances of grads_ref.inc, and the
+ * comparison. */
 #include "support/attn/grads.h"
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Batch, query head, key/value head, row, number of the result. */
+/* Batch, query head, key/value head, row, head index in the results. */
 typedef struct place {
     int64_t b, h, g, i, n;
 } place;
@@ -44,7 +45,7 @@ size_t gradients_index(const tensor *t, int64_t b, int64_t h, int64_t i, int64_t
 #undef EXP
 #undef TANH
 
-/* In double as the truth for f32 problems, and as the plain code for f64 problems (which asks for no floors). */
+/* In double: the reference for f32 problems, and the plain code for f64 problems (without floors). */
 #define SUFFIX f64
 #define REAL double
 #define EXP exp

@@ -1,5 +1,5 @@
-/* half.h - bf16, f16 and q8_0 by their definition, in doubles. bf16 and f16: sign, exponent and `fraction` bits (7 and
- * 10) of 16 bits; q8_0: an f16 and 32 int8 that it scales. Nothing here is shared with src/. */
+/* half.h - bf16, f16 and q8_0 by their definitions, in doubles. bf16 and f16 have 16 bits: sign, exponent and
+ * `fraction` bits (7 and 10). A q8_0 block has an f16 scale and 32 int8 values. Shares no code with src/. */
 #ifndef TEST_HALF_H
 #define TEST_HALF_H
 
@@ -19,7 +19,7 @@ static inline double half_value(uint16_t bits, int fraction)
     return sign * ldexp(digits + (1 << fraction), exponent - bias - fraction);
 }
 
-/* To the nearest, ties to even. */
+/* Rounds to nearest, ties to even. */
 static inline uint16_t half_bits(double x, int fraction)
 {
     int bias = (1 << (14 - fraction)) - 1, infinity = (2 * bias + 1) << fraction;
@@ -36,7 +36,7 @@ static inline uint16_t half_bits(double x, int fraction)
 
 enum { Q8_NUMBERS = 32, Q8_BYTES = 34 };
 
-/* Number n of a block. */
+/* Returns element n of a block. */
 static inline double q8_value(const void *block, int n)
 {
     uint16_t scale;
@@ -44,7 +44,7 @@ static inline double q8_value(const void *block, int n)
     return half_value(scale, F16_FRACTION) * ((const int8_t *)block)[sizeof scale + (size_t)n];
 }
 
-/* A block about as large as `x`: its scale is x / 64, and its 32 numbers follow from that scale. */
+/* Makes a block of about the magnitude of `x`: its scale is x / 64, and its 32 elements are derived from that scale. */
 static inline void q8_make(void *block, double x)
 {
     const uint16_t scale = half_bits(x / 64, F16_FRACTION);

@@ -1,26 +1,26 @@
-/* layer_ref.h - the layers straight from their formulas in double: the truth of the layer tests. Shares nothing with
- * src/. */
+/* layer_ref.h - the layers computed directly from their formulas in double: the reference of the layer tests. Shares no
+ * code with src/. */
 #ifndef TEST_LAYER_REF_H
 #define TEST_LAYER_REF_H
 
 #include "mha/layer.h"
 #include "support/rng.h"
 
-/* `count` normal numbers times `scale`, plus `shift`, in malloc's memory. */
+/* Returns `count` normal random numbers times `scale` plus `shift`, allocated by malloc. */
 float *random_floats(uint64_t seed, uint64_t stream, int64_t count, double scale, double shift);
 
-/* y [rows, out] = x [rows, in] W^T + b; `m` as in layer.h, with its `out` set. y may not be x. */
+/* y [rows, out] = x [rows, in] W^T + b; `m` as in layer.h, with `out` set. y must not be x. */
 void ref_linear(const double *x, int64_t rows, int64_t in, const mha_matrix *m, double *y);
-/* In place. */
+/* Normalizes x in place. */
 void ref_layer_norm(double *x, int64_t rows, int64_t width, const float *weight, const float *bias, double eps);
 void ref_activation(mha_activation activation, double *x, int64_t count);
-/* As mha_attn_layer_forward; probs [B, H, L, L] or NULL. */
+/* Like mha_attn_layer_forward; probs [B, H, L, L] or NULL. */
 void ref_attention(const mha_attn_layer_options *o, const mha_layer_input *input, const double *x, double *y,
                    double *probs);
-/* As mha_block_forward. */
+/* Like mha_block_forward. */
 void ref_block(const mha_block_options *o, const mha_layer_input *input, double *x, double *probs);
 
-/* A description with random weights of about the size that trained ones have; freed with random_block_free. */
+/* Makes a block with random weights of about the magnitude of trained weights; free with random_block_free. */
 mha_block_options random_block(uint64_t seed, int64_t hidden, int64_t heads, int64_t kv_heads, int64_t head_dim,
                                int64_t intermediate);
 void random_block_free(mha_block_options *o);

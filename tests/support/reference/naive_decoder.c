@@ -36,7 +36,7 @@ void naive_free(naive_decoder *d)
     free(d->weights);
 }
 
-/* NULL if there is none. */
+/* Returns NULL if there is no such weight. */
 static const double *find(const naive_decoder *d, const char *name)
 {
     for (int64_t n = 0; n < d->count; n++)
@@ -58,7 +58,7 @@ static double *zeros(int count)
     return calloc((size_t)count, sizeof(double));
 }
 
-/* The sum of x[i] w[i stride]. */
+/* Returns the sum of x[i] w[i stride]. */
 static double dot(const double *x, const double *w, int stride, int count)
 {
     double sum = 0;
@@ -72,7 +72,7 @@ static double *linear(const naive_decoder *d, int layer, const char *name, int r
 {
     const double *w = part(d, layer, name, ".weight"), *b = part(d, layer, name, ".bias");
     double *y = zeros(rows * out);
-    if (!w) fail_msg("no weight of %s in layer %d", name, layer);
+    if (!w) fail_msg("checkpoint must have the weight of %s in layer %d", name, layer);
     for (int r = 0; r < rows; r++)
         for (int o = 0; o < out; o++)
             y[r * out + o] = (b ? b[o] : 0) + dot(x + r * in, w + (d->gpt2 ? o : o * in), d->gpt2 ? out : 1, in);
@@ -108,7 +108,7 @@ static void add(int count, double *x, double *branch)
 
 /* ---- attention ---- */
 
-/* Pairs (i, i + D/2) by position / 10000^(2i/D). */
+/* Rotates pairs (i, i + D/2) by position / 10000^(2i/D). */
 static void turn(const naive_decoder *d, int position, double *head)
 {
     const int half = d->head_dim / 2;
@@ -126,7 +126,7 @@ typedef struct attention {
     double *q, *k, *v; /* [length, heads, head_dim] */
 } attention;
 
-/* The columns `first` .. of rows as an array of their own. */
+/* Copies columns from `first` on to a new array. */
 static double *columns(const double *x, int rows, int stride, int first, int count)
 {
     double *y = zeros(rows * count);
@@ -152,7 +152,7 @@ static void project(attention *a, const double *x)
     free(all);
 }
 
-/* Norm, then rotation, of each head. */
+/* Normalizes, then rotates each head. */
 static void prepare(const attention *a, const char *norm, int heads, double *x)
 {
     const naive_decoder *d = a->d;
@@ -164,7 +164,7 @@ static void prepare(const attention *a, const char *norm, int heads, double *x)
     }
 }
 
-/* The score of row i and key j. */
+/* Returns the score of row i and key j. */
 static double score(const attention *a, int head, int i, int j)
 {
     const int D = a->d->head_dim;
@@ -176,7 +176,7 @@ static double score(const attention *a, int head, int i, int j)
     return a->l->alibi ? sum - pow(2, -8.0 * (number + 1) / a->d->heads) * (i - j) : sum;
 }
 
-/* The weights of row i of a head. */
+/* Computes the attention weights of row i of a head. */
 static void row_of(const attention *a, int head, int i, double *p)
 {
     const int first = a->l->window > 0 && i >= a->l->window ? i - a->l->window + 1 : 0;
@@ -214,15 +214,15 @@ static double *attend(const naive_decoder *d, int layer, int L, const double *x)
     return y;
 }
 
-/* ---- the feed-forward part ---- */
+/* ---- the feed-forward network ---- */
 
-/* Its width is that of the stored tensor. */
+/* Returns the width of the feed-forward network, from the shape of the stored tensor. */
 static int width_of(const naive_decoder *d, int layer)
 {
     const double *w = part(d, layer, d->gpt2 ? "mlp.c_fc" : "mlp.up_proj", ".weight");
     for (int64_t n = 0; n < d->count; n++)
         if (d->weights[n].data == w && w) return (int)d->weights[n].shape[d->gpt2 ? 1 : 0];
-    fail_msg("no feed-forward part in layer %d", layer);
+    fail_msg("checkpoint must have a feed-forward network in layer %d", layer);
     return 0;
 }
 
@@ -241,7 +241,7 @@ static double *feed(const naive_decoder *d, int layer, int L, const double *x)
     return y;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole decoder ---- */
 
 static double *embed(const naive_decoder *d, const int32_t *ids, int L)
 {

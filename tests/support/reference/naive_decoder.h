@@ -1,5 +1,5 @@
-/* naive_decoder.h - a whole decoder straight from its formulas in double: the expected values of layers that a config
- * composes. Shares nothing with src/ and reads no config: the caller describes each layer again. */
+/* naive_decoder.h - a whole decoder computed directly from its formulas in double: the expected values for layers that
+ * a config composes. Shares no code with src/ and does not read a config: the caller describes each layer again. */
 #ifndef TEST_NAIVE_H
 #define TEST_NAIVE_H
 
@@ -11,32 +11,33 @@ enum { NAIVE_LAYERS = 4, NAIVE_HEADS = 4 };
 typedef enum naive_turning { TURN_BY_FAMILY = 0, TURN, TURN_NOT } naive_turning;
 
 typedef struct naive_layer {
-    int heads, k_heads, v_heads; /* 0 = as the decoder has it */
-    int number[NAIVE_HEADS];     /* with `heads`: which of the decoder's each is */
-    bool alone;                  /* attention without a feed-forward part */
-    int window;                  /* keys that a row sees, itself included; 0 = all */
-    double scale, softcap;       /* 0 = 1 / sqrt(head_dim), none */
+    int heads, k_heads, v_heads; /* 0 = same as the decoder */
+    int number[NAIVE_HEADS];     /* with `heads`: the decoder's number of each head */
+    bool alone;                  /* attention without a feed-forward network */
+    int window;                  /* keys to which a row attends, including its own; 0 = all */
+    double scale, softcap;       /* 0 = 1 / sqrt(head_dim); 0 = no softcap */
     naive_turning turning;
-    bool normed, alibi; /* RMSNorm of each head of q and k; slopes 2^(-8 (h + 1) / heads) */
+    bool normed, alibi; /* RMSNorm of each head of q and k; ALiBi slopes 2^(-8 (h + 1) / heads) */
 } naive_layer;
 
 typedef struct naive_decoder {
-    bool gpt2; /* LayerNorm, learned positions, tanh-GELU, tied; else RMSNorm, rotation, SwiGLU, lm_head */
+    /* LayerNorm, learned positions, tanh-GELU, tied embeddings; else RMSNorm, rotary embeddings, SwiGLU, lm_head */
+    bool gpt2;
     int vocab, hidden, layers, heads, kv_heads, head_dim;
     double eps;
     naive_layer layer[NAIVE_LAYERS];
-    /* [count] weights in double under their names in the checkpoint: `data` is of doubles */
+    /* [count] weights under their checkpoint names; `data` points to doubles */
     mha_named_tensor *weights;
     int64_t count;
 } naive_decoder;
 
-/* Copies the weights, f32, into doubles; naive_free frees them. */
+/* Converts the f32 weights to doubles; free with naive_free. */
 void naive_take(naive_decoder *decoder, const mha_named_tensor *weights, int64_t count);
 void naive_free(naive_decoder *decoder);
 
-/* logits [length, vocab] of one sequence. */
+/* Computes logits [length, vocab] of one sequence. */
 void naive_logits(const naive_decoder *decoder, const int32_t *ids, int length, double *logits);
-/* Mean over sequences [batch, length] of the cross entropy of every next token. */
+/* Returns the mean cross-entropy of all next tokens over sequences [batch, length]. */
 double naive_loss(const naive_decoder *decoder, const int32_t *ids, int batch, int length);
 
 #endif

@@ -1,4 +1,4 @@
-/* ref.c - see ref.h. Views, visibility and the three instances of ref.inc. */
+/* ref.c - see ref.h. Views, visibility, and the three instances of ref.inc. */
 #include "support/reference/ref.h"
 #include "support/reference/half.h"
 #include <float.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A view with its strides resolved and its element type; of pages, if there is a table. */
+/* A view with its strides and element type resolved; paged if it has a table. */
 typedef struct reader {
     const char *data;
     int64_t stride[4];
@@ -15,7 +15,7 @@ typedef struct reader {
     int64_t page_size;
 } reader;
 
-/* What the defaults of a description stand for. */
+/* A description with its defaults resolved. */
 typedef struct problem_view {
     const mha_attn_desc *desc;
     const mha_attn_args *args;
@@ -96,7 +96,7 @@ static problem_view resolve(const mha_attn_desc *desc, const mha_attn_args *args
     return p;
 }
 
-/* Position of row 0 of sequence b among the keys. */
+/* Returns the position of row 0 of sequence b among the keys. */
 static int64_t offset_of(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t rows, int64_t keys)
 {
     switch (desc->align) {
@@ -125,13 +125,13 @@ double ref_distance(const mha_attn_desc *desc, const mha_attn_args *args, int64_
     return fabs((double)i + (double)offset - (double)j);
 }
 
-/* How many heads the results have. */
+/* Returns the number of heads in the results. */
 static int64_t results_of(const mha_attn_desc *desc)
 {
     return desc->inputs & MHA_ATTN_HEAD_LIST ? desc->listed_heads : desc->heads;
 }
 
-/* Slope, sink or gate of a head. */
+/* Returns the slope, sink or gate of a head. */
 static double per_head(const mha_attn_desc *desc, const mha_cview *view, int64_t b, int64_t h)
 {
     const int64_t n = b * view->stride[0] + h * view->stride[1];
@@ -144,7 +144,7 @@ static bool byte_at(const mha_cview *v, int64_t b, int64_t h, int64_t i, int64_t
     return ((const uint8_t *)v->data)[b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]] != 0;
 }
 
-/* Philox4x32-10: the first of its four words. */
+/* Philox4x32-10; returns the first of its four words. */
 static uint32_t philox(uint64_t seed, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3)
 {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -160,7 +160,7 @@ static uint32_t philox(uint64_t seed, uint32_t c0, uint32_t c1, uint32_t c2, uin
     return c0;
 }
 
-/* What dropout multiplies a probability by. */
+/* Returns the factor by which dropout multiplies a probability. */
 static double dropout_factor(const mha_attn_desc *desc, const mha_attn_args *args, const row_at *at, int64_t j)
 {
     bool kept = true;
@@ -193,7 +193,7 @@ static bool kept(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b
     return j < described && byte_at(&args->keep, b, h, i, j);
 }
 
-/* Row and key exist, whatever the masks say. */
+/* Returns true if the row and the key exist, ignoring masks. */
 static bool exists(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t i, int64_t j)
 {
     if (i >= rows_of(desc, args, b) || j >= keys_of(desc, args, b)) return false;
@@ -234,7 +234,7 @@ bool ref_visible(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b
 #undef LOG
 #undef TANH
 
-/* In double as the truth for f32 problems, and as the plain code for f64 problems (which asks for no floors). */
+/* In double: the reference for f32 problems, and the plain code for f64 problems (without floors). */
 #define SUFFIX f64
 #define REAL double
 #define EXP exp

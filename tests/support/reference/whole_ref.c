@@ -1,4 +1,4 @@
-/* whole_ref.c - see whole_ref.h. Plain loops, nothing clever. */
+/* whole_ref.c - see whole_ref.h. Plain loops without optimizations. */
 #include "support/reference/whole_ref.h"
 #include "mha/layer.h"
 #include "support/check.h"
@@ -43,7 +43,7 @@ static bool is_family(const whole_model *w, const char *name)
     return strcmp(w->info->family, name) == 0;
 }
 
-/* A matrix, a table or a norm; weight NULL: there is none. */
+/* A matrix, an embedding table or a norm; weight is NULL if the model has no such tensor. */
 typedef struct part {
     const double *weight, *bias;
     int64_t rows, columns;
@@ -60,7 +60,7 @@ static const double *find(const whole_model *w, const char *name, int64_t *rows,
     return NULL;
 }
 
-/* `layer` -1: a part that exists once. A name that begins with '/' has no prefix. */
+/* layer: -1 for a tensor outside the layers. A name that begins with '/' gets no prefix. */
 static part part_of(const whole_model *w, int64_t layer, const char *name)
 {
     const bool gpt2 = is_family(w, "gpt2"), bert = is_family(w, "bert");
@@ -82,7 +82,7 @@ static part part_of(const whole_model *w, int64_t layer, const char *name)
 
 /* ---- steps ---- */
 
-/* A run through the model: memory that is given back layer by layer. */
+/* The state of one run through the model; memory is freed after each layer. */
 typedef struct run {
     const whole_model *w;
     const whole_input *in;
@@ -97,7 +97,7 @@ static double *take(run *r, int64_t count)
     return x;
 }
 
-/* y = x W^T + b; GPT-2's layers have W^T itself. Returns the width of y. */
+/* y = x W^T + b; GPT-2 stores W^T. Returns the width of y. */
 static int64_t linear(const part *p, bool conv, int64_t rows, const double *x, double *y)
 {
     const int64_t in = conv ? p->rows : p->columns, out = conv ? p->columns : p->rows;
@@ -111,7 +111,7 @@ static int64_t linear(const part *p, bool conv, int64_t rows, const double *x, d
     return out;
 }
 
-/* LayerNorm with a bias; RMSNorm without, of Gemma with 1 + weight. y may be x. */
+/* LayerNorm with a bias, or RMSNorm without; Gemma uses 1 + weight. y may be x. */
 static void norm(const whole_model *w, const part *p, int64_t rows, const double *x, double *y)
 {
     const int64_t n = p->rows;
@@ -127,7 +127,7 @@ static void norm(const whole_model *w, const part *p, int64_t rows, const double
     }
 }
 
-/* Pairs (i, i + D / 2) of each head turn by position times theta^(-2 i / D). */
+/* Rotates pairs (i, i + D / 2) of each head by position times theta^(-2 i / D). */
 static void rotate(const whole_model *w, int64_t rows, int64_t heads, double *x)
 {
     const int64_t D = w->info->head_dim, half = D / 2;
@@ -147,7 +147,7 @@ static bool sees(const run *r, int64_t layer, int64_t i, int64_t j)
     return r->in->mask[j] && !(r->w->info->causal && j > i) && !(window && i - j >= window);
 }
 
-/* The weights of one row of one head. */
+/* Computes the attention weights of one row of one head. */
 static void weights_of(const run *r, int64_t layer, int64_t i, const double *q, const double *k, int64_t stride,
                        double *p)
 {
@@ -166,7 +166,7 @@ static void weights_of(const run *r, int64_t layer, int64_t i, const double *q, 
         p[j] /= sum;
 }
 
-/* Rows of q, k and v are `q_stride` and `stride` apart. */
+/* Rows of q are `q_stride` elements apart, rows of k and v `stride` elements. */
 static void attend(run *r, int64_t layer, int64_t heads, int64_t kv_heads, const double *q, int64_t q_stride,
                    const double *k, const double *v, int64_t stride, double *context)
 {
@@ -187,7 +187,7 @@ static void attend(run *r, int64_t layer, int64_t heads, int64_t kv_heads, const
 
 /* ---- layers ---- */
 
-/* What attention adds, of x behind its norm. */
+/* Returns the output of the attention block for the normalized x. */
 static double *attention(run *r, int64_t layer, const double *x)
 {
     const whole_model *w = r->w;
@@ -215,7 +215,7 @@ static double *attention(run *r, int64_t layer, const double *x)
     return y;
 }
 
-/* What the feed-forward part adds; NULL where the layer has none. */
+/* Returns the output of the feed-forward block; NULL if the layer has none. */
 static double *feed_forward(run *r, int64_t layer, const double *x)
 {
     const whole_model *w = r->w;
@@ -243,7 +243,7 @@ static void add(double *x, const double *y, int64_t count)
         x[i] += y[i];
 }
 
-/* x += branch(before(x)), the branch through `after`; or, of BERT, x = after(x + branch(x)). */
+/* x += branch(before(x)), with `after` applied to the branch; for BERT, x = after(x + branch(x)). */
 static void residual(run *r, int64_t layer, double *(*branch)(run *r, int64_t layer, const double *x),
                      const char *before, const char *after, double *x)
 {
@@ -280,7 +280,7 @@ static void run_layer(run *r, int64_t layer, double *x)
     r->used = mark;
 }
 
-/* ---- the ends ---- */
+/* ---- embeddings, logits and loss ---- */
 
 static part words_of(const whole_model *w)
 {
@@ -307,7 +307,7 @@ static void embed(run *r, double *x)
     if (after.weight) norm(w, &after, r->in->length, x, x);
 }
 
-/* Logits of all rows, from the last states. */
+/* Computes the logits of all rows from the last hidden states. */
 static double *logits_of(run *r, double *x)
 {
     const whole_model *w = r->w;

@@ -1,32 +1,31 @@
-/* whole_ref.h - whole models and their loss straight from the formulas in double: the truth that gradients of whole
- * models are compared with. Shares nothing with src/; knows GPT-2, LLaMA and Qwen3, Gemma-2, and BERT with its MLM
- * head. */
+/* whole_ref.h - whole models and their loss computed directly from the formulas in double: the reference for gradients
+ * of whole models. Shares no code with src/; supports GPT-2, LLaMA and Qwen3, Gemma-2, and BERT with its MLM head. */
 #ifndef TEST_WHOLE_REF_H
 #define TEST_WHOLE_REF_H
 
 #include "mha/io.h"
 #include "mha/model.h"
 
-/* The numbers that shapes do not tell. 0 = what the family has without them. */
+/* The parameters that tensor shapes do not determine. 0 = the family's default. */
 typedef struct whole_config {
     double eps;
-    double theta;               /* base of rotation */
+    double theta;               /* base of the rotary embeddings */
     double attn_cap, logit_cap; /* Gemma-2 */
-    double query_scalar;        /* scores are divided by its root; 0 = head_dim */
-    int64_t window;             /* tokens that a row sees, of every second layer from the first on; 0 = all */
+    double query_scalar;        /* scores are divided by its square root; 0 = head_dim */
+    int64_t window;             /* window of every second layer, beginning with the first [tokens]; 0 = all */
 } whole_config;
 
-/* Weights in double, which may be changed, under the names and shapes of `list`. */
+/* Mutable weights in double, with the names and shapes of `list`. */
 typedef struct whole_model {
     const mha_model_info *info;
     whole_config config;
-    const mha_named_tensor *list; /* [count] f32, of the model */
+    const mha_named_tensor *list; /* [count] f32 weights of the model */
     int64_t count;
     double **value; /* [count] */
     double *room;
 } whole_model;
 
-/* `model` and `list` outlive it. */
+/* `model` and `list` must outlive the result. */
 whole_model whole_open(const mha_model *model, const whole_config *config, const mha_named_tensor *list, int64_t count);
 void whole_free(whole_model *w);
 int64_t whole_elements(const mha_named_tensor *tensor);
@@ -34,14 +33,14 @@ int64_t whole_elements(const mha_named_tensor *tensor);
 /* One sequence. */
 typedef struct whole_input {
     int64_t length;
-    const int32_t *ids, *types; /* [L]; types NULL = 0 */
+    const int32_t *ids, *types; /* [L]; types: NULL = 0 */
     const uint8_t *mask;        /* [L] */
-    const int32_t *labels;      /* [L] as in mha_model_loss_args, not NULL */
+    const int32_t *labels;      /* [L] as in mha_model_loss_args; must not be NULL */
     const double *gates;        /* [layers, H] */
-    const double *shift;        /* [L, E] added to each token's row of the table of words */
+    const double *shift;        /* [L, E] added to each token's row of the word embedding table */
 } whole_input;
 
-/* The sum of cross entropies; adds the labels that counted to *counted. */
+/* Returns the sum of the cross-entropies; adds the number of labels used to *counted. */
 double whole_loss(const whole_model *w, const whole_input *in, int64_t *counted);
 
 #endif

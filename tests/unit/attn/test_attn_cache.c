@@ -1,6 +1,5 @@
-/* test_attn_cache.c - the KV cache as a container: what it holds, what it refuses, and what happens when memory runs
- * out. Any sequence of changes is in test_attn_cache_programs.c, the laws that tie it to the operator in
- * tests/property. */
+/* test_attn_cache.c - the KV cache as a container: its contents, its error messages, and running out of memory.
+ * test_attn_cache_programs.c tests random sequences of operations; tests/property tests the cache with the operator. */
 #include "support/alloc.h"
 #include "support/attn/cached.h"
 #include "support/check.h"
@@ -12,8 +11,8 @@
 
 /* ---- memory ---- */
 
-/* A window costs its pages, however long the sequence; in the steady state nothing is allocated but the table, which
- * doubles. */
+/* With a window, memory is bounded by the pages of the window, however long the sequence. In the steady state, only the
+ * table is reallocated, which doubles. */
 static void test_window_memory(void **state)
 {
     (void)state;
@@ -31,9 +30,10 @@ static void test_window_memory(void **state)
     const long calls = atomic_load(&c.calls);
     for (int64_t n = 0; n < 16 * 60; n++) {
         assert_int_equal(cached_append(cache, &cached_plain, MHA_CACHE_ALL, CACHED_B, 1, NULL, n, &err), MHA_OK);
-        assert_true(mha_cache_pages(cache) <= CACHED_B * (1 + 4)); /* keep_first, and 40 keys in up to 4 pages */
+        /* one page for keep_first, and 40 keys in up to 4 pages */
+        assert_true(mha_cache_pages(cache) <= CACHED_B * (1 + 4));
     }
-    assert_true(atomic_load(&c.calls) - calls <= 4 + 8); /* 4 to 64 entries, and one growth of the pool */
+    assert_true(atomic_load(&c.calls) - calls <= 4 + 8); /* growth from 4 to 64 entries, and one growth of the pool */
     mha_cache_free(cache);
     mha_ctx_free(ctx);
     assert_int_equal(atomic_load(&c.live), 0);
@@ -50,19 +50,19 @@ static void test_sharing(void **state)
     cached_note(&m, 0, 40, 100);
     assert_int_equal(mha_cache_fork(cache, 0, 1, 40, &err), MHA_OK);
     cached_note_fork(&m, 0, 1, 40);
-    assert_int_equal(mha_cache_pages(cache), 3); /* all shared */
+    assert_int_equal(mha_cache_pages(cache), 3); /* all pages are shared */
     assert_int_equal(
         cached_append(cache, &cached_plain, MHA_CACHE_ALL, CACHED_B, 1, (const int64_t[]){1, 1, 0}, 200, &err), MHA_OK);
     cached_note(&m, 0, 1, 200);
     cached_note(&m, 1, 1, 201);
-    assert_int_equal(mha_cache_pages(cache), 4); /* one of the two copied the last page */
+    assert_int_equal(mha_cache_pages(cache), 4); /* one of the two sequences has copied the last page */
     cached_holds(cache, &m);
     mha_cache_free(cache);
 }
 
-/* A page that one sequence shares as its last page and another drops in the same append stays until it is copied,
- * however the sequences are numbered. */
-static void test_dropped_while_shared(void **state)
+/* A page that is the last page of one sequence and is dropped by another in the same append remains until it is copied,
+ * regardless of the order of the sequences. */
+static void test_page_dropped_while_shared(void **state)
 {
     (void)state;
     static const int64_t orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
@@ -91,7 +91,7 @@ static void test_dropped_while_shared(void **state)
     }
 }
 
-/* All that can be seen of a cache, as one piece of memory. */
+/* Copies everything observable of a cache to one block of memory. */
 static char *snapshot(const mha_cache *cache, size_t *bytes)
 {
     mha_cache_tensor t[MHA_CACHE_TENSORS]; /* the other name of mha_named_tensor */
@@ -104,16 +104,16 @@ static char *snapshot(const mha_cache *cache, size_t *bytes)
     assert_non_null(all);
     *bytes = 0;
     for (int n = 0; n < MHA_CACHE_TENSORS; n++) {
-        if (n == 1) continue; /* its width may have grown; cached_holds looks at it */
+        if (n == 1) continue; /* the width of the table may have grown; cached_holds checks it */
         memcpy(all + *bytes, t[n].data ? t[n].data : "", t[n].data ? sizes[n] : 0);
         *bytes += sizes[n];
     }
     return all;
 }
 
-/* Appends with a budget of 0, 1, 2 ... allocations until one succeeds: a failure is MHA_ERR_MEMORY and changes
- * nothing. */
-static void test_starving(void **state)
+/* Appends with a budget of 0, 1, 2 ... allocations until one append succeeds: a failure must return MHA_ERR_MEMORY and
+ * change nothing. */
+static void test_running_out_of_memory(void **state)
 {
     (void)state;
     static cached_model m;
@@ -162,7 +162,7 @@ static void test_starving(void **state)
         free(before);
         if (status == MHA_OK) break;
     }
-    assert_true(failures >= 4); /* table, k, v, counts, stack */
+    assert_true(failures >= 4); /* allocations: table, k, v, counts, stack */
     for (int64_t b = 0; b < CACHED_B; b++)
         cached_note(&m, b, 100, 1000 + 100 * b);
     cached_holds(cache, &m);
@@ -325,7 +325,7 @@ static void test_bad_changes(void **state)
     assert_int_equal(mha_cache_append(NULL, 0, &good, &err), MHA_ERR_ARG);
     assert_int_equal(mha_cache_truncate(cache, 1, 101, &err), MHA_ERR_ARG);
     assert_int_equal(mha_cache_truncate(cache, MHA_CACHE_ALL, 0, &err), MHA_ERR_ARG);
-    assert_int_equal(mha_cache_truncate(cache, 1, 50, &err), MHA_ERR_ARG); /* behind the window */
+    assert_int_equal(mha_cache_truncate(cache, 1, 50, &err), MHA_ERR_ARG); /* before the window */
     assert_true(check_has_word(err.message, "50"));
     assert_int_equal(mha_cache_fork(cache, 1, 1, 100, &err), MHA_ERR_ARG);
     assert_int_equal(mha_cache_fork(cache, 1, CACHED_B, 100, &err), MHA_ERR_ARG);
@@ -337,7 +337,8 @@ static void test_bad_changes(void **state)
     mha_cache_free(cache);
 }
 
-/* Numbers that a block of q8_0 cannot hold are named, and nothing changes; NaN and infinity are not among them. */
+/* Values too large for a q8_0 block are named in the error, and the cache stays unchanged; NaN and infinity are
+ * accepted. */
 static void test_too_large_for_q8(void **state)
 {
     (void)state;
@@ -366,7 +367,7 @@ static void test_too_large_for_q8(void **state)
     mha_cache_save(cache, t);
     const int32_t page = ((const int32_t *)t[1].data)[0];
     const uint8_t *block = (const uint8_t *)t[2].data + page * t[2].shape[1] * t[2].shape[2] * t[2].shape[3];
-    assert_int_equal(block[0] | block[1] << 8, 0x7BFF); /* 65504, the largest of f16 */
+    assert_int_equal(block[0] | block[1] << 8, 0x7BFF); /* 65504, the largest f16 number */
     assert_int_equal((int8_t)block[2], -127);
     mha_cache_free(cache);
 }
@@ -375,8 +376,8 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_window_memory),
                                               cmocka_unit_test(test_sharing),
-                                              cmocka_unit_test(test_dropped_while_shared),
-                                              cmocka_unit_test(test_starving),
+                                              cmocka_unit_test(test_page_dropped_while_shared),
+                                              cmocka_unit_test(test_running_out_of_memory),
                                               cmocka_unit_test(test_capacity),
                                               cmocka_unit_test(test_types),
                                               cmocka_unit_test(test_bad_descriptions),

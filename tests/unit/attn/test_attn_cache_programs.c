@@ -1,7 +1,7 @@
-/* test_attn_cache_programs.c - any program of operations on a KV cache leaves in it what a naive copy has. The programs
- * are random; tests/fuzz/targets/fuzz_cache.c searches for more.
+/* test_attn_cache_programs.c - after any program of operations, a KV cache has the contents of a naive copy. The
+ * programs are random; tests/fuzz/targets/fuzz_cache.c searches for further ones.
  *
- *     test_attn_cache_programs [--seed S] [--cases N] [--case K] */
+ * test_attn_cache_programs [--seed S] [--cases N] [--case K] */
 #include "support/attn/cached_program.h"
 #include "support/check.h"
 #include "support/random_cases.h"
@@ -23,12 +23,12 @@ static void test_random_programs(void **state)
             bytes[n] = (uint8_t)rng_next(&r);
         const char *law = cached_program(bytes, BYTES, &tally);
         if (law)
-            fail_msg("broken: %s; again: test_attn_cache_programs --seed %llu --case %llu", law,
+            fail_msg("violated: %s; to repeat: test_attn_cache_programs --seed %llu --case %llu", law,
                      (unsigned long long)wanted.seed, (unsigned long long)number);
     }
 }
 
-/* The programs reach what they are for: every operation is done, and refused and without memory where it can be. */
+/* The programs cover all cases: every operation succeeds, fails and runs out of memory, where that is possible. */
 static void test_programs_reach_everything(void **state)
 {
     (void)state;

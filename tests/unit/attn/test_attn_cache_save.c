@@ -1,5 +1,5 @@
-/* test_attn_cache_save.c - what is not a saved KV cache. That one comes back whole is checked by
- * test_attn_cache_programs.c. */
+/* test_attn_cache_save.c - loading a KV cache fails for invalid tensors. test_attn_cache_programs.c tests that a saved
+ * cache is restored completely. */
 #include "support/attn/cached.h"
 #include "support/check.h"
 #include <string.h>
@@ -71,7 +71,7 @@ static void low_page(mha_named_tensor *t, int64_t *lengths, int32_t *pages)
     pages[0] = INT32_MIN;
 }
 
-static void test_spoiled_tensors(void **state)
+static void test_corrupted_tensors(void **state)
 {
     (void)state;
     static const spoiled all[] = {
@@ -110,6 +110,6 @@ static void test_spoiled_tensors(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_spoiled_tensors)};
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_corrupted_tensors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_attn_device_data.c - arguments are checked without reading or writing data, which may lie in the memory of a
- * device: every data pointer is to pages that nobody may touch, and a call that must fail fails with its sentence. */
+/* test_attn_device_data.c - arguments are checked without reading or writing data, which may be in device memory: every
+ * data pointer is to inaccessible pages, and an invalid call must fail with its error message. */
 #include "mha/attn_grads.h"
 #include "support/check.h"
 #include <string.h>
@@ -57,7 +57,7 @@ static mha_attn_plan *plan_of(void **workspace, size_t *bytes)
     return plan;
 }
 
-static void forward_is_refused_unread(void **state)
+static void forward_errors_do_not_access_data(void **state)
 {
     void *workspace;
     size_t bytes;
@@ -65,14 +65,14 @@ static void forward_is_refused_unread(void **state)
     mha_attn_plan *plan = plan_of(&workspace, &bytes);
     mha_attn_args a = args_of();
     (void)state;
-    a.lse = a.out; /* the last check */
+    a.lse = a.out; /* checked last */
     assert_int_equal(mha_attn_forward(plan, &a, workspace, bytes, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "lse must not overlap out");
     mha_free(NULL, workspace);
     mha_attn_plan_free(plan);
 }
 
-static void backward_is_refused_unread(void **state)
+static void backward_errors_do_not_access_data(void **state)
 {
     void *workspace;
     size_t bytes;
@@ -91,8 +91,8 @@ static void backward_is_refused_unread(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_is_refused_unread),
-        cmocka_unit_test(backward_is_refused_unread),
+        cmocka_unit_test(forward_errors_do_not_access_data),
+        cmocka_unit_test(backward_errors_do_not_access_data),
     };
     untouchable = mmap(NULL, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (untouchable == MAP_FAILED) return 1;

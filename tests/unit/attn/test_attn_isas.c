@@ -1,5 +1,5 @@
-/* test_attn_isas.c - which kernels a plan takes: those of the ISA that was named, bf16 by pairs where they have such
- * products; and for each ISA not taken a reason in words. */
+/* test_attn_isas.c - kernel selection of a plan: kernels of the requested ISA, bf16 by pairs where the ISA has such
+ * products, and for each ISA that is not selected a reason. */
 #include "base/cpu.h"
 #include "mha/attn.h"
 #include "mha/ctx.h"
@@ -16,7 +16,7 @@ static mha_ctx *context(const char *isa)
     return ctx;
 }
 
-/* What a plan of that type says. */
+/* Writes the description of a plan of that type to `text`. */
 static void describe(mha_ctx *ctx, mha_dtype dtype, int json, char text[4096])
 {
     const mha_attn_desc d = {.size = sizeof d,
@@ -35,7 +35,7 @@ static void describe(mha_ctx *ctx, mha_dtype dtype, int json, char text[4096])
 
 static void assert_says(const char *text, const char *words)
 {
-    if (!strstr(text, words)) fail_msg("does not say %s: %s", words, text);
+    if (!strstr(text, words)) fail_msg("text must contain %s (got %s)", words, text);
 }
 
 static const char *reason(mha__isa isa)

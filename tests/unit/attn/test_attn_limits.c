@@ -1,5 +1,5 @@
-/* test_attn_limits.c - mha/machine_peak.h: the figures are rates of this machine, the refusals name the value. How
- * fast is not asked. */
+/* test_attn_limits.c - mha/machine_peak.h: the figures are plausible rates of this machine, and the error messages name
+ * the value. Speed is not tested. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,13 +21,13 @@ static mha_ctx *context(int threads, const char *isa)
     return ctx;
 }
 
-/* A machine does more than 1e6 and less than 1e15 of anything in a second, on every ISA and with idle threads. */
+/* On every ISA and with idle threads, rates are between 1e6 and 1e15 per second. */
 static void test_rates(void **state)
 {
     (void)state;
     const char *names[16];
     const int count = mha_isa_list(names, 16);
-    char *memory = calloc(1, BYTES + 4); /* it need not be aligned to vectors */
+    char *memory = calloc(1, BYTES + 4); /* memory need not be aligned to vectors */
     assert_non_null(memory);
     for (int i = 0; i < count; i++) {
         mha_ctx *ctx = context(1 + i % 3, names[i]);
@@ -41,7 +41,7 @@ static void test_rates(void **state)
     free(memory);
 }
 
-/* The default context serves NULL; a footprint that is no multiple of anything is fine (the sanitizers watch its
+/* NULL selects the default context; the footprint need not be a multiple of a power of two (the sanitizers check its
  * end). */
 static void test_odd_bytes(void **state)
 {

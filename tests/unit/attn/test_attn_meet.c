@@ -1,4 +1,5 @@
-/* test_attn_meet.c - whether two views overlap: against their bytes marked one by one, and the layouts that matter. */
+/* test_attn_meet.c - whether two views overlap: compared with marking their bytes one by one, and tested for common
+ * layouts. */
 #include "attn/plan/operand.h"
 #include "support/check.h"
 #include "support/rng.h"
@@ -6,7 +7,7 @@
 
 enum { MEMORY = 1 << 14, MIDDLE = MEMORY / 2, CASES = 100000 };
 
-/* Marks the bytes of a view in `marks`, or counts those of them that are marked. */
+/* Marks the bytes of a view in `marks`, or counts its bytes that are marked. */
 static int64_t visit(const mha__operand *o, size_t size, const char *memory, char *marks, bool mark)
 {
     int64_t met = 0;
@@ -57,11 +58,11 @@ static void test_against_marks(void **state)
         assert_int_equal(mha__operand_meet(&y, y_size, &x, x_size), want);
         meeting += want;
     }
-    print_message("%d pairs, %d of them meet\n", CASES, (int)meeting);
+    print_message("%d pairs, %d of them overlap\n", CASES, (int)meeting);
     assert_true(meeting > CASES / 10 && meeting < CASES * 9 / 10);
 }
 
-/* Columns [from, from + heads * 64) of packed rows [2, 1000, 768] as [B, H, L, 64], of which `rows` rows. */
+/* Columns [from, from + heads * 64) of packed rows [2, 1000, 768] as a view [B, H, L, 64] with L = `rows`. */
 static mha__operand columns(float *packed, int64_t from, int64_t heads, int64_t rows)
 {
     return (mha__operand){"columns", {packed + from, {768000, 64, 768, 1}}, {2, heads, rows, 64}, false};
@@ -85,13 +86,14 @@ static void test_packed_rows(void **state)
     assert_true(mha__operand_meet(&heads_first, sizeof(float), &k, sizeof(float)));
 }
 
-/* Strides that share nothing are decided while that takes few steps, and refused where it would take many. */
-static void test_unlike_strides(void **state)
+/* Strides without a common divisor are decided exactly if that takes few steps, and otherwise count as overlapping. */
+static void test_unrelated_strides(void **state)
 {
     (void)state;
     static float memory[16000000];
     mha__operand x = {"x", {memory, {0, 0, 0, 6}}, {1, 1, 1, 1000}, false};
-    mha__operand y = {"y", {memory + 1, {0, 0, 0, 10}}, {1, 1, 1, 1000}, false}; /* odd places, and x has even ones */
+    /* odd positions; x has the even ones */
+    mha__operand y = {"y", {memory + 1, {0, 0, 0, 10}}, {1, 1, 1, 1000}, false};
     assert_false(mha__operand_meet(&x, sizeof *memory, &y, sizeof *memory));
     x.extent[3] = y.extent[3] = 1000000;
     assert_true(mha__operand_meet(&x, sizeof *memory, &y, sizeof *memory));
@@ -102,6 +104,6 @@ static void test_unlike_strides(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_marks), cmocka_unit_test(test_packed_rows),
-                                       cmocka_unit_test(test_unlike_strides)};
+                                       cmocka_unit_test(test_unrelated_strides)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_base_ctx.c - options, environment, ISA caps, memory, talk; what happens when memory or the environment is bad.
- */
+/* test_base_ctx.c - contexts: options, environment variables, ISA limits, memory and log messages, and failures of
+ * memory or environment. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static mha_ctx *create(const mha_ctx_options *given)
     return ctx;
 }
 
-/* Creation must fail as described, with a sentence that holds `words`, and store NULL. */
+/* Creating a context must return `want` with a message that contains `words`, and store NULL. */
 static void refuse(const mha_ctx_options *given, mha_status want, const char *words)
 {
     mha_error err = {0};
@@ -39,7 +39,7 @@ static void refuse(const mha_ctx_options *given, mha_status want, const char *wo
     assert_int_equal(mha_ctx_create(given, &ctx, &err), want);
     assert_int_equal(err.status, want);
     assert_null(ctx);
-    if (!strstr(err.message, words)) fail_msg("\"%s\" does not say \"%s\"", err.message, words);
+    if (!strstr(err.message, words)) fail_msg("\"%s\" must contain \"%s\"", err.message, words);
     assert_int_equal(mha_ctx_create(given, &ctx, NULL), want);
 }
 
@@ -75,7 +75,7 @@ static void options_of_every_version(void **state)
     assert_int_equal(mha__options_read(&own, sizeof own, &newer, "example", &err), MHA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "example.size must be at most 24 "));
 
-    newer.known.size = offsetof(example, second); /* an older caller: what lies behind is not read */
+    newer.known.size = offsetof(example, second); /* an older caller: bytes after its struct are not read */
     assert_int_equal(mha__options_read(&own, sizeof own, &newer, "example", &err), MHA_OK);
     assert_true(own.size == sizeof own && own.first == 1 && own.second == 0);
 
@@ -119,7 +119,7 @@ static void threads_come_from_option_then_environment(void **state)
         setenv("MHA_THREADS", bad[i], 1);
         refuse(&given, MHA_ERR_ARG, "MHA_THREADS must be a whole number from 1 to 1024 (got \"");
     }
-    given.threads = 2; /* what is overridden is not looked at */
+    given.threads = 2; /* overridden variables are not read */
     ctx = create(&given);
     assert_int_equal(mha_ctx_threads(ctx), 2);
     mha_ctx_free(ctx);
@@ -144,7 +144,7 @@ static void isa_list_begins_with_scalar(void **state)
     assert_string_equal(one[1], "untouched");
 }
 
-static void every_isa_of_the_cpu_is_a_cap(void **state)
+static void every_isa_of_the_cpu_can_be_the_limit(void **state)
 {
     const char *names[MAX_ISAS];
     int count = mha_isa_list(names, MAX_ISAS);
@@ -166,7 +166,7 @@ static void every_isa_of_the_cpu_is_a_cap(void **state)
     }
 }
 
-static void unknown_and_absent_isas_are_refused(void **state)
+static void unknown_and_missing_isas_are_rejected(void **state)
 {
     mha_ctx_options given = options();
     (void)state;
@@ -206,8 +206,8 @@ static void isa_levels_form_chains(void **state)
 #endif
 }
 
-/* Products of bf16 pairs are taken unasked on AMD alone; with tiles the question does not arise. */
-static void slow_isas_are_not_taken_unasked(void **state)
+/* avx512bf16 is selected by default only on AMD; every other supported ISA is selected by default. */
+static void slow_isas_are_not_the_default(void **state)
 {
     (void)state;
     assert_true(mha__cpu_pairs_pay("AuthenticAMD"));
@@ -230,7 +230,7 @@ static void slow_isas_are_not_taken_unasked(void **state)
 
 typedef struct counter {
     int made, live;
-    int fail_at; /* which allocation fails, from 1; 0 = none */
+    int fail_at; /* the number of the allocation that fails, from 1; 0 = none */
 } counter;
 
 static void *counting_alloc(void *user, size_t bytes, size_t align)
@@ -280,13 +280,13 @@ static void memory_is_aligned_counted_and_returned(void **state)
     assert_null(mha__calloc(ctx, SIZE_MAX / 2, 3));
     assert_null(mha__calloc(ctx, 0, 8));
     mha_free(ctx, NULL);
-    assert_int_equal(c.made, made); /* none of these asked for anything */
+    assert_int_equal(c.made, made); /* none of these calls allocated memory */
     assert_int_equal(c.live, before);
     mha_ctx_free(ctx);
     assert_int_equal(c.live, 0);
 }
 
-static void every_failing_allocation_is_clean(void **state)
+static void each_allocation_failing_in_turn(void **state)
 {
     counter c = {0};
     mha_ctx_options given = counted(&c);
@@ -308,7 +308,7 @@ static void every_failing_allocation_is_clean(void **state)
     assert_string_equal(err.message, "out of memory: 123 bytes for a thing");
 }
 
-static void default_memory_says_no_to_the_impossible(void **state)
+static void impossible_sizes_fail_in_the_default_allocator(void **state)
 {
     (void)state;
     assert_null(mha_alloc(NULL, SIZE_MAX));
@@ -345,7 +345,7 @@ static void log_lines_reach_the_callback(void **state)
     assert_int_equal(l.level, 1);
     assert_string_equal(l.line, "layer 3 has 12 heads");
     mha__log(ctx, 0, "%02000d", 7);
-    assert_in_range(strlen(l.line), 500, 1999); /* a long line is cut, not lost */
+    assert_in_range(strlen(l.line), 500, 1999); /* a long line is truncated, not dropped */
     mha_ctx_free(ctx);
     mha__log(NULL, 0, "nobody listens");
 }
@@ -373,7 +373,7 @@ static void progress_can_cancel(void **state)
     assert_int_equal(mha__progress(NULL, "layers", 2, 6, &err), MHA_OK);
 }
 
-/* ---- the default context, in a child each, since a process has one only ---- */
+/* ---- the default context; each test runs in a child, because a process has only one ---- */
 
 static bool default_works(void)
 {
@@ -395,7 +395,7 @@ static bool default_fails_with_a_sentence(void)
     mha_error err = {0};
     mha_ctx *ctx = NULL;
     int calls = 0;
-    mha__parallel(NULL, 5, nothing, &calls); /* what cannot fail must still not crash */
+    mha__parallel(NULL, 5, nothing, &calls); /* a function that cannot fail must not crash either */
     mha_free(NULL, NULL);
     return mha__ctx_find(&ctx, &err) == MHA_ERR_ARG && !ctx && strstr(err.message, "MHA_ISA \"nonsense\"") &&
            !mha__ctx(NULL) && !mha_alloc(NULL, 8) && calls == 5 && mha_ctx_threads(NULL) == 1;
@@ -427,19 +427,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(default_context_reads_the_environment_once,
-                               clear_environment), /* first: none exists yet */
+                               clear_environment), /* must be first, before a default context exists */
         cmocka_unit_test(options_of_every_version),
         cmocka_unit_test_setup(bad_options_are_refused, clear_environment),
         cmocka_unit_test_setup_teardown(threads_come_from_option_then_environment, clear_environment,
                                         clear_environment),
         cmocka_unit_test(isa_list_begins_with_scalar),
-        cmocka_unit_test_setup(every_isa_of_the_cpu_is_a_cap, clear_environment),
-        cmocka_unit_test_setup_teardown(unknown_and_absent_isas_are_refused, clear_environment, clear_environment),
+        cmocka_unit_test_setup(every_isa_of_the_cpu_can_be_the_limit, clear_environment),
+        cmocka_unit_test_setup_teardown(unknown_and_missing_isas_are_rejected, clear_environment, clear_environment),
         cmocka_unit_test(isa_levels_form_chains),
-        cmocka_unit_test(slow_isas_are_not_taken_unasked),
+        cmocka_unit_test(slow_isas_are_not_the_default),
         cmocka_unit_test_setup(memory_is_aligned_counted_and_returned, clear_environment),
-        cmocka_unit_test_setup(every_failing_allocation_is_clean, clear_environment),
-        cmocka_unit_test(default_memory_says_no_to_the_impossible),
+        cmocka_unit_test_setup(each_allocation_failing_in_turn, clear_environment),
+        cmocka_unit_test(impossible_sizes_fail_in_the_default_allocator),
         cmocka_unit_test(log_lines_reach_the_callback),
         cmocka_unit_test(progress_can_cancel),
     };

@@ -1,5 +1,5 @@
-/* test_base_default.c - where MHA_ISA names no instruction set, there is no default context: whatever needs one says
- * so, and not that memory ran out. */
+/* test_base_default.c - if MHA_ISA is not an instruction set, there is no default context: functions that require one
+ * must report this, not a lack of memory. */
 #include "mha/mha.h"
 #include "support/check.h"
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static void test_files(void **state)
     want("tensors", mha_tensors_write(NULL, "/dev/null", &named, 1, 1, &err));
 }
 
-/* VARIANT(kind, options...) is refused when it is made, or when it gets its parameters. */
+/* VARIANT(kind, options...) must fail when the variant is created or gets its parameters. */
 #define VARIANT(kind, ...)                                              \
     do {                                                                \
         const mha_##kind##_options o = {.size = sizeof o, __VA_ARGS__}; \

@@ -1,4 +1,5 @@
-/* test_base_error.c - sentences: cut at a character, and safe for a terminal whatever a file held. */
+/* test_base_error.c - messages are truncated between characters, and are safe to print on a terminal whatever a file
+ * contains. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,7 @@ enum { MESSAGE = sizeof((mha_error *)0)->message, QUOTED = sizeof((mha__quoted *
 
 /* ---- mha__fail ---- */
 
-static void fail_fills_status_and_sentence(void **state)
+static void fail_fills_status_and_message(void **state)
 {
     mha_error err = {0};
     (void)state;
@@ -26,7 +27,7 @@ static void fail_fills_status_and_sentence(void **state)
     assert_int_equal(mha__fail(NULL, MHA_ERR_IO, "%s", "nobody listens"), MHA_ERR_IO);
 }
 
-static void fail_may_quote_the_sentence_before(void **state)
+static void fail_may_quote_the_previous_message(void **state)
 {
     mha_error err = {0};
     (void)state;
@@ -35,7 +36,7 @@ static void fail_may_quote_the_sentence_before(void **state)
     assert_string_equal(err.message, "outer: inner");
 }
 
-/* A text of `n` bytes: `lead` one-byte letters, then characters of `width` bytes. */
+/* Returns a text of `n` bytes: `lead` one-byte letters, then characters of `width` bytes. */
 static char *text_of(size_t n, size_t lead, int width)
 {
     static const char *const character[] = {"", "a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80"};
@@ -48,7 +49,7 @@ static char *text_of(size_t n, size_t lead, int width)
     return text;
 }
 
-static void fail_cuts_at_a_character(void **state)
+static void fail_truncates_between_characters(void **state)
 {
     (void)state;
     for (int width = 1; width <= 4; width++) {
@@ -63,7 +64,7 @@ static void fail_cuts_at_a_character(void **state)
                 if (whole < MESSAGE) {
                     assert_string_equal(err.message, text);
                 } else {
-                    assert_true(length >= MESSAGE - 1 - 3); /* no more is lost than one character */
+                    assert_true(length >= MESSAGE - 1 - 3); /* at most one character is lost */
                     assert_memory_equal(err.message, text, length - 3);
                     assert_string_equal(err.message + length - 3, "...");
                 }
@@ -75,7 +76,7 @@ static void fail_cuts_at_a_character(void **state)
 
 /* ---- mha__quote ---- */
 
-static void quote_shows_what_is_harmless_and_escapes_the_rest(void **state)
+static void quote_keeps_printable_and_escapes_other_characters(void **state)
 {
     static const struct {
         const char *bytes;
@@ -92,7 +93,7 @@ static void quote_shows_what_is_harmless_and_escapes_the_rest(void **state)
         {"\x7F", 1, "\\x7F"},
         {"\xC2\x9B"
          "31m",
-         5, "\\u009B31m"}, /* CSI as a C1 control */
+         5, "\\u009B31m"}, /* CSI as a C1 control character */
         {"\xE2\x80\xAE"
          "gpj.exe",
          10, "\\u202Egpj.exe"},                                           /* right-to-left override */
@@ -116,7 +117,7 @@ static void quote_shows_what_is_harmless_and_escapes_the_rest(void **state)
     }
 }
 
-static void quote_cuts_at_a_piece(void **state)
+static void quote_truncates_between_escapes(void **state)
 {
     (void)state;
     for (int width = 1; width <= 4; width++) {
@@ -142,7 +143,7 @@ static void quote_cuts_at_a_piece(void **state)
     memset(controls, 1, sizeof controls);
     mha__quoted q;
     mha__quote(&q, controls, sizeof controls);
-    assert_int_equal(strlen(q.text), (QUOTED - 4) / 4 * 4 + 3); /* whole escapes only */
+    assert_int_equal(strlen(q.text), (QUOTED - 4) / 4 * 4 + 3); /* complete escapes only */
 }
 
 static void quote_of_every_byte_pair_is_safe(void **state)
@@ -163,7 +164,7 @@ static void quote_of_every_byte_pair_is_safe(void **state)
 
 /* ---- UTF-8 ---- */
 
-/* Every code point there and back; what lies between is not written by anyone. */
+/* Encodes and decodes every code point; surrogates cannot be encoded. */
 static void utf8_reads_what_it_writes(void **state)
 {
     (void)state;
@@ -173,11 +174,12 @@ static void utf8_reads_what_it_writes(void **state)
         uint32_t back = UINT32_MAX;
         int length = mha__utf8_write(code, bytes);
         if (mha__utf8_read(bytes, sizeof bytes, &back) != length || back != code) fail_msg("U+%04X", (unsigned)code);
-        if (mha__utf8_read(bytes, (size_t)length - 1, &back) != 0) fail_msg("U+%04X cut off", (unsigned)code);
+        if (mha__utf8_read(bytes, (size_t)length - 1, &back) != 0)
+            fail_msg("U+%04X must be invalid if truncated", (unsigned)code);
     }
 }
 
-/* The table of well-formed sequences of the Unicode standard (table 3-7), as the reference for every two-byte start. */
+/* Table 3-7 of the Unicode standard (well-formed byte sequences), the reference for every two-byte start. */
 static bool may_follow(unsigned first, unsigned second)
 {
     static const struct {
@@ -219,11 +221,11 @@ static void utf8_check_finds_the_first_bad_byte(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fail_fills_status_and_sentence),
-        cmocka_unit_test(fail_may_quote_the_sentence_before),
-        cmocka_unit_test(fail_cuts_at_a_character),
-        cmocka_unit_test(quote_shows_what_is_harmless_and_escapes_the_rest),
-        cmocka_unit_test(quote_cuts_at_a_piece),
+        cmocka_unit_test(fail_fills_status_and_message),
+        cmocka_unit_test(fail_may_quote_the_previous_message),
+        cmocka_unit_test(fail_truncates_between_characters),
+        cmocka_unit_test(quote_keeps_printable_and_escapes_other_characters),
+        cmocka_unit_test(quote_truncates_between_escapes),
         cmocka_unit_test(quote_of_every_byte_pair_is_safe),
         cmocka_unit_test(utf8_reads_what_it_writes),
         cmocka_unit_test(utf8_refuses_what_is_not_well_formed),

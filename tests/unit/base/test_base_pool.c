@@ -1,5 +1,5 @@
-/* test_base_pool.c - parallel work: each task exactly once, whoever calls, from however many threads, before and after
- * fork(). */
+/* test_base_pool.c - parallel work: each task runs exactly once, from any thread and any number of threads, before and
+ * after fork(). */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,9 +43,9 @@ static mha_ctx *create(int threads)
     return ctx;
 }
 
-/* One parallel call: `hits` is plain memory, since each task has its own and the call's end makes it visible; `inside`
- * tells whether a worker number is ever used by two tasks at once. cmocka's checks belong to the test's own thread, so
- * faults are counted. */
+/* One parallel call. `hits` is not atomic: each task has its own element, and the end of the call makes it visible.
+ * `inside` detects a worker number that two tasks use at the same time. cmocka's assertions work only on the thread of
+ * the test, so faults are counted. */
 typedef struct job {
     mha_ctx *ctx;
     int64_t count;
@@ -66,7 +66,7 @@ static void run_task(void *arg, int64_t i, int worker)
     atomic_fetch_sub(&j->inside[worker], 1);
 }
 
-/* Runs `count` tasks `rounds` times; true if each ran that often and nothing was wrong. */
+/* Runs `count` tasks `rounds` times; returns true if each task ran exactly that often without a fault. */
 static bool run_job(mha_ctx *ctx, int64_t count, int rounds, void (*extra)(job *, int64_t))
 {
     job *j = calloc(1, sizeof *j);
@@ -98,7 +98,7 @@ static void each_task_runs_once(void **state)
     assert_true(run_job(NULL, MOST, 1, NULL)); /* the default context */
 }
 
-static void creating_and_freeing_leaves_nothing(void **state)
+static void creating_and_freeing_leaks_nothing(void **state)
 {
     (void)state;
     for (int i = 0; i < ROUNDS; i++) {
@@ -108,11 +108,11 @@ static void creating_and_freeing_leaves_nothing(void **state)
     }
 }
 
-/* ---- sleeping workers wake up, and all threads take part ---- */
+/* ---- sleeping workers wake up, and all threads run tasks ---- */
 
 static pthread_barrier_t meeting;
 
-/* Nobody gets on until every thread has a task: a worker that is not woken up hangs the test. */
+/* Waits until every thread has a task: a worker that does not wake up hangs the test. */
 static void meet(job *j, int64_t i)
 {
     (void)j;
@@ -124,7 +124,8 @@ static bool all_meet(mha_ctx *ctx)
 {
     int threads = mha_ctx_threads(ctx);
     if (pthread_barrier_init(&meeting, NULL, (unsigned)threads) != 0) return false;
-    bool ok = run_job(ctx, threads, 1, meet) && run_job(ctx, threads, 3, meet); /* from sleep, then at once */
+    /* once after a sleep, then without a pause */
+    bool ok = run_job(ctx, threads, 1, meet) && run_job(ctx, threads, 3, meet);
     pthread_barrier_destroy(&meeting);
     return ok;
 }
@@ -136,7 +137,7 @@ static void every_worker_wakes_up(void **state)
         mha_ctx *ctx = create(threads);
         for (int i = 0; i < ROUNDS; i++) {
             assert_true(all_meet(ctx));
-            usleep(300); /* long enough to fall asleep */
+            usleep(300); /* long enough for the workers to fall asleep */
         }
         mha_ctx_free(ctx);
     }
@@ -150,7 +151,7 @@ static void nested(job *j, int64_t i)
     if (!run_job(j->ctx, 10, 1, NULL)) atomic_fetch_add(&j->faults, 1);
 }
 
-static void nested_calls_run_where_they_are(void **state)
+static void nested_calls_run_on_the_calling_thread(void **state)
 {
     mha_ctx *ctx = create(3);
     (void)state;
@@ -171,7 +172,7 @@ static void *call_often(void *arg)
     return NULL;
 }
 
-/* `n` threads, thread i on contexts[i % kinds]. */
+/* Starts `n` threads; thread i uses contexts[i % kinds]. */
 static void call_from_threads(int n, mha_ctx *const *contexts, int kinds)
 {
     caller callers[8] = {0};
@@ -185,7 +186,7 @@ static void call_from_threads(int n, mha_ctx *const *contexts, int kinds)
     }
 }
 
-static void contexts_and_callers_do_not_meet(void **state)
+static void concurrent_contexts_and_callers(void **state)
 {
     mha_ctx *contexts[2] = {create(3), create(2)};
     (void)state;
@@ -221,9 +222,9 @@ static void own_parallel_for_is_used(void **state)
     assert_int_equal(mha_ctx_threads(own.ctx), 4);
     assert_true(run_job(own.ctx, 100, 2, NULL));
     assert_int_equal(own.calls, 2);
-    assert_true(run_job(own.ctx, 1, 1, NULL)); /* one task needs no pool */
+    assert_true(run_job(own.ctx, 1, 1, NULL)); /* one task requires no pool */
     assert_int_equal(own.calls, 2);
-    assert_true(run_job(own.ctx, 5, 1, nested)); /* a nested call does not reach it */
+    assert_true(run_job(own.ctx, 5, 1, nested)); /* a nested call must not use the caller's pool */
     assert_int_equal(own.calls, 3);
     mha_ctx_free(own.ctx);
 }
@@ -244,7 +245,7 @@ static bool exits_with_0(pid_t child)
     return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* Runs `what` on ctx in a child, which then frees the context and exits. */
+/* Runs `what` on ctx in a child process, which then frees the context and exits. */
 static bool in_child(mha_ctx *ctx, bool (*what)(mha_ctx *))
 {
     pid_t child = fork();
@@ -267,12 +268,12 @@ static bool grandchild_meets(mha_ctx *ctx)
     return all_meet(ctx) && in_child(ctx, all_meet) && all_meet(ctx);
 }
 
-static void children_get_workers_of_their_own(void **state)
+static void child_processes_have_their_own_workers(void **state)
 {
     (void)state;
     skip_under_thread_sanitizer();
     mha_ctx *ctx = create(3);
-    assert_true(in_child(ctx, all_meet)); /* before the first call */
+    assert_true(in_child(ctx, all_meet)); /* before the first parallel call */
     assert_true(all_meet(ctx));
     assert_true(in_child(ctx, all_meet)); /* and after it */
     assert_true(in_child(ctx, nothing));
@@ -287,8 +288,8 @@ static void wait_for_fork(job *j, int64_t i)
 {
     (void)j;
     if (i != 0) return;
-    pthread_barrier_wait(&forked); /* the call has begun ... */
-    pthread_barrier_wait(&forked); /* ... and goes on when the fork is done */
+    pthread_barrier_wait(&forked); /* the parallel call has begun */
+    pthread_barrier_wait(&forked); /* it continues after the fork */
 }
 
 static void *call_across_fork(void *arg)
@@ -298,7 +299,7 @@ static void *call_across_fork(void *arg)
     return NULL;
 }
 
-/* What the child inherits is a pool in the middle of a call that no thread of it will ever end. */
+/* The child inherits a pool in the middle of a call that none of the child's threads will finish. */
 static void fork_in_the_middle_of_a_call(void **state)
 {
     (void)state;
@@ -316,14 +317,14 @@ static void fork_in_the_middle_of_a_call(void **state)
     mha_ctx_free(other.ctx);
 }
 
-/* ---- the process around us ---- */
+/* ---- limits of the process ---- */
 
 static void count_warning(void *user, int level, const char *message)
 {
     if (level == 0 && strstr(message, "of 1024 threads could be started")) ++*(int *)user;
 }
 
-/* In 200 MiB of address space there is no room for the stacks of 1024 threads. */
+/* An address space of 200 MiB is too small for the stacks of 1024 threads. */
 static bool fewer_threads_will_do(mha_ctx *unused)
 {
     mha_ctx *ctx = NULL;
@@ -337,7 +338,7 @@ static bool fewer_threads_will_do(mha_ctx *unused)
     return ok;
 }
 
-static void a_system_that_refuses_threads(void **state)
+static void threads_that_cannot_be_started(void **state)
 {
     (void)state;
 #if defined(THREAD_SANITIZER) || defined(ADDRESS_SANITIZER)
@@ -368,7 +369,7 @@ static void threads_follow_the_affinity(void **state)
     mha_ctx_free(ctx);
 #else
     (void)state;
-    puts("skipped: CPU affinity is only looked at on Linux");
+    puts("skipped: CPU affinity is only supported on Linux");
     skip();
 #endif
 }
@@ -377,14 +378,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_task_runs_once),
-        cmocka_unit_test(creating_and_freeing_leaves_nothing),
+        cmocka_unit_test(creating_and_freeing_leaks_nothing),
         cmocka_unit_test(every_worker_wakes_up),
-        cmocka_unit_test(nested_calls_run_where_they_are),
-        cmocka_unit_test(contexts_and_callers_do_not_meet),
+        cmocka_unit_test(nested_calls_run_on_the_calling_thread),
+        cmocka_unit_test(concurrent_contexts_and_callers),
         cmocka_unit_test(own_parallel_for_is_used),
-        cmocka_unit_test(children_get_workers_of_their_own),
+        cmocka_unit_test(child_processes_have_their_own_workers),
         cmocka_unit_test(fork_in_the_middle_of_a_call),
-        cmocka_unit_test(a_system_that_refuses_threads),
+        cmocka_unit_test(threads_that_cannot_be_started),
         cmocka_unit_test(threads_follow_the_affinity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* test_base_pool_signals.c - which signals reach a worker: those that its own instructions raise, and no others. */
+/* test_base_pool_signals.c - workers receive only the signals that their own instructions raise. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +42,7 @@ static void count_task(void *arg, int64_t i, int worker)
     atomic_fetch_add((atomic_int *)arg, 1);
 }
 
-static void workers_take_no_signals(void **state)
+static void workers_receive_no_process_signals(void **state)
 {
     sigset_t usr1, before, pending;
     atomic_int tasks = 0;
@@ -56,11 +56,11 @@ static void workers_take_no_signals(void **state)
     mha__parallel(ctx, TASKS, count_task, &tasks);
     assert_int_equal(atomic_load(&tasks), TASKS);
     sigpending(&pending);
-    assert_true(sigismember(&pending, SIGUSR1)); /* nobody took it */
+    assert_true(sigismember(&pending, SIGUSR1)); /* no thread handled it */
     assert_int_equal(signals, 0);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     assert_int_equal(signals, 1);
-    assert_false(sigismember(&before, SIGUSR1)); /* and our own mask is as it was before create */
+    assert_false(sigismember(&before, SIGUSR1)); /* create restored this thread's signal mask */
     mha_ctx_free(ctx);
 }
 
@@ -70,7 +70,7 @@ static size_t page;
 static atomic_int lost;
 static pthread_barrier_t meeting;
 
-/* Puts a page of zeros where the file ends by now, so that the instruction succeeds. */
+/* Maps a page of zeros past the end of the shortened file, so that the instruction succeeds. */
 static void replace_page(int number, siginfo_t *info, void *context)
 {
     (void)number, (void)context;
@@ -86,7 +86,7 @@ static void read_page(void *arg, int64_t i, int worker)
     if (((volatile const char *)arg)[(size_t)i * page] != 0) atomic_fetch_add(&lost, TASKS);
 }
 
-static void workers_take_the_signals_that_they_raise(void **state)
+static void workers_receive_the_signals_that_they_raise(void **state)
 {
     (void)state;
     page = (size_t)sysconf(_SC_PAGESIZE);
@@ -113,8 +113,8 @@ static void workers_take_the_signals_that_they_raise(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_take_no_signals),
-        cmocka_unit_test(workers_take_the_signals_that_they_raise),
+        cmocka_unit_test(workers_receive_no_process_signals),
+        cmocka_unit_test(workers_receive_the_signals_that_they_raise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_base_size.c - sizes from outside: every overflow is seen. */
+/* test_base_size.c - size computations from external values: every overflow is detected. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 #include "base/size.h"
 
-static void products_and_sums_see_overflow(void **state)
+static void products_and_sums_detect_overflow(void **state)
 {
     size_t out = 0;
     (void)state;
@@ -34,7 +34,7 @@ static void bytes_of_a_shape(void **state)
     assert_false(mha__bytes((const int64_t[]){INT64_C(1) << 40, INT64_C(1) << 40}, 2, 4, &out));
     assert_false(mha__bytes((const int64_t[]){INT64_C(1) << 62}, 1, 4, &out));
     assert_true(mha__bytes((const int64_t[]){INT64_C(1) << 62}, 1, 2, &out) && out == (size_t)1 << 63);
-    /* Left to right: a zero behind an overflow does not hide it, a zero before it does. */
+    /* Evaluated from left to right: a zero after an overflow does not hide it, a zero before it does. */
     assert_false(mha__bytes((const int64_t[]){INT64_C(1) << 40, INT64_C(1) << 40, 0}, 3, 1, &out));
     assert_true(mha__bytes((const int64_t[]){0, INT64_C(1) << 40, INT64_C(1) << 40}, 3, 1, &out) && out == 0);
 }
@@ -46,14 +46,14 @@ static void small_helpers(void **state)
     assert_true(mha__max64(-3, 2) == 2 && mha__max64(2, -3) == 2);
     assert_true(mha__ceil_div(0, 5) == 0 && mha__ceil_div(1, 5) == 1 && mha__ceil_div(5, 5) == 1);
     assert_true(mha__ceil_div(6, 5) == 2);
-    assert_true(mha__ceil_div(INT64_MAX, 2) == INT64_MAX / 2 + 1); /* no overflow on the way */
+    assert_true(mha__ceil_div(INT64_MAX, 2) == INT64_MAX / 2 + 1); /* no intermediate overflow */
     assert_true(mha__round_up(0, 16) == 0 && mha__round_up(1, 16) == 16 && mha__round_up(32, 16) == 32);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_and_sums_see_overflow),
+        cmocka_unit_test(products_and_sums_detect_overflow),
         cmocka_unit_test(bytes_of_a_shape),
         cmocka_unit_test(small_helpers),
     };

@@ -1,4 +1,5 @@
-/* test_heads_data.c - texts as tokens: the order of running, cuts, kinds of tokens, hostile input, lack of memory. */
+/* test_heads_data.c - texts as tokens: order of evaluation, truncation, token kinds, invalid input, running out of
+ * memory. */
 #include "support/check.h"
 
 #include <stdbool.h>
@@ -29,7 +30,7 @@ static int64_t length_of(const mha_head_data *data, int64_t text)
     return length;
 }
 
-/* Tokens are found by the number of their text, and are those of the tokenizer. */
+/* Tokens are returned by text number and equal the tokenizer's output. */
 static void texts_keep_their_numbers(void **state)
 {
     mha_model *model = case_model(NULL, "models/bert-tiny", NULL);
@@ -54,7 +55,8 @@ static void texts_keep_their_numbers(void **state)
     (void)state;
 }
 
-/* Every text once, the longest first, equals in their order, no batch longer than asked but for one long text. */
+/* Every text occurs once, longest first, equal lengths in their original order. No batch exceeds the limit, except for
+ * a single long text. */
 static void check_batches(const mha_head_data *data, int64_t limit)
 {
     int64_t seen = 0, last_length = INT64_MAX, last_text = -1, most = 0, most_texts = 0;
@@ -99,7 +101,7 @@ static void batches(void **state)
     (void)state;
 }
 
-/* Many texts of random lengths, as ids. */
+/* Tests many texts of random lengths, given as ids. */
 static void many_ids(void **state)
 {
     enum { COUNT = 500, MOST = 40 };
@@ -160,7 +162,7 @@ static void on_log(void *user, int level, const char *message)
     if (level == 0) snprintf(user, 1024, "%s", message);
 }
 
-/* A cut at the model's maximum is a warning, one that was asked for is none. */
+/* Truncation to the model's maximum logs a warning; truncation to max_tokens does not. */
 static void cuts(void **state)
 {
     char heard[1024] = "";
@@ -186,7 +188,7 @@ static void cuts(void **state)
     (void)state;
 }
 
-/* ---- what is refused ---- */
+/* ---- errors ---- */
 
 static void refused(const mha_model *model, const int32_t *ids, const int64_t *starts, int64_t count,
                     mha_head_data_options options, const char *sentence)
@@ -244,7 +246,7 @@ static void hostile(void **state)
     (void)state;
 }
 
-/* GPT-2 puts nothing around a text, so an empty one has no tokens. */
+/* GPT-2 adds no special tokens, so an empty text has no tokens. */
 static void a_text_without_tokens(void **state)
 {
     mha_model *model = case_model(NULL, "models/gpt2-tiny", NULL);
@@ -257,7 +259,7 @@ static void a_text_without_tokens(void **state)
     (void)state;
 }
 
-/* Every allocation fails in turn: a status, and nothing left behind. */
+/* Each allocation fails in turn: the call returns an error and frees all memory. */
 static void no_memory(void **state)
 {
     counting memory = {.budget = -1};

@@ -1,6 +1,5 @@
-/* test_heads_diversity.c - every measure of how much alike heads are, against its formula written out in double over
- * the maps and contexts that the model shows, for an encoder, a decoder, and one whose projection is stored the other
- * way round. */
+/* test_heads_diversity.c - every measure of head similarity, compared with its formula in double over the model's maps
+ * and contexts: for an encoder, a decoder, and a model whose projection is stored transposed. */
 #include "support/check.h"
 
 #include <math.h>
@@ -16,7 +15,7 @@
 #include "support/rng.h"
 
 enum { TEXTS = 7, VOCAB = 60 };
-/* One longer than the stretch of 64 tokens that goes to one half. */
+/* One text is longer than 64 tokens, the unit in which texts are assigned to halves. */
 static const int64_t lengths[TEXTS] = {9, 80, 2, 31, 9, 1, 17};
 
 static mha_head_data *draw_data(const mha_model *model, const int64_t *n, int64_t count, int64_t batch_tokens)
@@ -54,9 +53,9 @@ static mha_model *open_model(mha_ctx *ctx, const char *folder)
 
 /* ---- the formulas ---- */
 
-/* All maps of one text, [N, n, n], and contexts of all texts, [layers][tokens, W]. */
+/* All maps of one text, [N, n, n], and the contexts of all texts, [layers][tokens, W]. */
 typedef struct seen {
-    int64_t first[65], layers, width, tokens, at; /* heads before a layer; of contexts */
+    int64_t first[65], layers, width, tokens, at; /* first: heads before a layer; width: of contexts */
     int64_t n;
     double *maps;
     double *contexts[64];
@@ -90,7 +89,7 @@ static seen see(const mha_model *model, const mha_head_data *data)
     return s;
 }
 
-/* Entropy in bits of (p + q) / 2. */
+/* Returns the entropy of (p + q) / 2 in bits. */
 static double entropy(int64_t n, const double *p, const double *q)
 {
     double sum = 0;
@@ -131,7 +130,7 @@ static void add_row(pairs *want, const seen *s, int64_t row, int64_t keys)
         }
 }
 
-/* Runs text by text; sums over rows of maps. */
+/* Runs each text and sums over the rows of the maps. */
 static pairs see_texts(const mha_model *model, const mha_head_data *data, seen *s)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -189,7 +188,7 @@ static void check_maps(const mha_diversity *d, const seen *s, const pairs *want)
     }
 }
 
-/* ---- outputs, with X [tokens, E] written out ---- */
+/* ---- outputs, with X [tokens, E] computed explicitly ---- */
 
 typedef struct outputs {
     int64_t heads, D, E, tokens;
@@ -199,7 +198,8 @@ typedef struct outputs {
     int *half; /* [tokens] */
 } outputs;
 
-/* What head h adds, columns centred over the rows of a half (-1: all); rows of the other half are 0. */
+/* Returns the output of head h, columns centered over the rows of a half (-1: all rows); rows of the other half are
+ * 0. */
 static double *added(const outputs *o, int64_t h, int half)
 {
     double *x = calloc((size_t)(o->tokens * o->E), sizeof *x);
@@ -234,7 +234,7 @@ static double overlap(const outputs *o, const double *x, const double *y)
     return sum;
 }
 
-/* to [tokens, (H - 1) E] the outputs of all heads but h. */
+/* Returns [tokens, (H - 1) E]: the outputs of all heads except h. */
 static double *others(const outputs *o, int64_t h, int half)
 {
     const int64_t wide = (o->heads - 1) * o->E;
@@ -250,7 +250,7 @@ static double *others(const outputs *o, int64_t h, int half)
     return to;
 }
 
-/* What ridge regression of head h on all others, fitted on one half, leaves over in the other. */
+/* Fits a ridge regression of head h on all other heads in one half; returns the residual in the other half. */
 static double left_over(const outputs *o, int64_t h, int fit, double *all)
 {
     const int64_t wide = (o->heads - 1) * o->E, E = o->E;
@@ -306,7 +306,7 @@ static void check_layer(const mha_diversity *d, const outputs *o, int64_t layer)
     }
 }
 
-/* |P_a P_b|_F^2 of the projections P = W (W^T W)^-1 W^T, for whatever basis. */
+/* |P_a P_b|_F^2 of the projections P = W (W^T W)^-1 W^T; independent of the basis. */
 static double shared(const outputs *o, int64_t a, int64_t b)
 {
     const int64_t heads[2] = {a, b}, D = o->D, E = o->E, width = o->heads * D;

@@ -1,5 +1,6 @@
-/* test_heads_diversity_laws.c - what holds of likeness without a reference: bits for any threads, batches and stops,
- * texts in several passes, chosen rows, heads that give nothing, refusals, lack of memory. */
+/* test_heads_diversity_laws.c - properties of the similarity measures that need no reference: bitwise identical results
+ * for any threads, batches and interruptions; texts in several passes; selected rows; heads with zero output; errors;
+ * running out of memory. */
 #include "support/check.h"
 
 #include <math.h>
@@ -52,7 +53,7 @@ static mha_diversity *measure(const mha_model *model, const mha_head_data *data,
     return d;
 }
 
-/* Pair number i of the heads of all layers, all of which have the same number. */
+/* Pair number i of all heads; all layers have the same head count. */
 typedef struct pair {
     int64_t la, a, lb, b;
 } pair;
@@ -68,7 +69,7 @@ static double value_at(const mha_diversity *d, mha_diversity_kind what, pair p)
     return mha_diversity_value(d, what, p.la, p.a, p.lb, p.b);
 }
 
-/* All values, the map and the clusters, bit for bit (NAN equals NAN). */
+/* Compares all values, the map and the clusters bitwise (NAN equals NAN). */
 static bool equal(const mha_model *model, const mha_diversity *x, const mha_diversity *y)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -162,7 +163,8 @@ static void ranges(void **state)
     mha_model_free(model);
 }
 
-/* What is asked for alone has the bits that it has among the others; the rest is NAN. */
+/* A measure requested alone is bitwise identical to the same measure requested with all others; other measures are
+ * NAN. */
 static void single_measures(void **state)
 {
     (void)state;
@@ -215,7 +217,7 @@ static void chosen_rows(void **state)
     mha_model_free(model);
 }
 
-/* The decoder, told that it takes 1800 tokens. */
+/* Opens the decoder with a maximum of 1800 tokens. */
 static mha_model *long_model(void)
 {
     static const char from[] = "\"max_position_embeddings\": 64", to[] = "\"max_position_embeddings\": 1800";
@@ -243,7 +245,7 @@ static mha_model *long_model(void)
 
 enum { LONG = 1800 };
 
-/* The maps of head 0 of layer 0 and of the last head of the last layer. */
+/* Keeps the maps of head 0 of layer 0 and of the last head of the last layer. */
 static int keep_two(void *user, int64_t layer, int64_t heads, const float *probs)
 {
     float *kept = user;
@@ -258,7 +260,7 @@ static double plogp(double x)
     return x > 0 ? x * log2(x) : 0;
 }
 
-/* 8 heads of 1800 x 1800 numbers are more than is held: the text runs in two passes. */
+/* 8 heads of 1800 x 1800 elements exceed the memory limit, so the text runs in two passes. */
 static void a_long_text_runs_in_passes(void **state)
 {
     (void)state;
@@ -326,7 +328,7 @@ static void stopped_and_resumed(void **state)
     assert_int_equal(stops, 6);
     assert_true(equal(model, d, want));
     mha_diversity_free(d);
-    how.max_rows = 7; /* the state is that of all rows */
+    how.max_rows = 7; /* the state file was written for all rows */
     assert_int_equal(mha_diversity_measure(model, data, &how, &d, NULL), MHA_ERR_ARG);
     files_remove(folder);
     mha_diversity_free(want);
@@ -335,9 +337,9 @@ static void stopped_and_resumed(void **state)
     mha_ctx_free(ctx);
 }
 
-/* ---- layers of fewer heads ---- */
+/* ---- layers with fewer heads ---- */
 
-/* What pruning leaves of the first layer, and of all weights, is as alike as it was. */
+/* The similarity of the remaining heads does not change when heads of the first layer are pruned. */
 static void pruned_layers(void **state)
 {
     (void)state;
@@ -374,9 +376,9 @@ static void pruned_layers(void **state)
     mha_model_free(whole);
 }
 
-/* ---- heads that give nothing, and what is not finite ---- */
+/* ---- heads with zero output, and non-finite values ---- */
 
-/* A tensor of the encoder's first layer with `columns` of its rows set to x: [48, 48], D = 12. */
+/* Returns a weight of the encoder's first layer, [48, 48], D = 12, with a block of elements set to x. */
 static float *changed(const char *name, int64_t first_row, int64_t rows, int64_t first, int64_t columns, float x)
 {
     mha_file *file = case_file("models/bert-tiny/model.safetensors");
@@ -388,7 +390,7 @@ static float *changed(const char *name, int64_t first_row, int64_t rows, int64_t
     return w;
 }
 
-static void a_head_that_gives_nothing(void **state)
+static void a_head_with_zero_output(void **state)
 {
     (void)state;
     static const char name[] = "encoder.layer.0.attention.output.dense.weight";
@@ -411,7 +413,7 @@ static void a_head_that_gives_nothing(void **state)
     free(w);
 }
 
-static void what_is_not_finite_is_named(void **state)
+static void non_finite_values_are_named(void **state)
 {
     (void)state;
     static const char *const names[] = {"encoder.layer.0.attention.self.query.weight",
@@ -434,8 +436,8 @@ static void what_is_not_finite_is_named(void **state)
     }
 }
 
-/* One text of less than a stretch is all in one half. */
-static void unique_wants_two_halves(void **state)
+/* A text shorter than 64 tokens falls into one half. */
+static void unique_requires_two_halves(void **state)
 {
     (void)state;
     mha_model *model = open_model(NULL, encoder, NULL, 0);
@@ -448,7 +450,7 @@ static void unique_wants_two_halves(void **state)
     mha_model_free(model);
 }
 
-/* ---- wrong use ---- */
+/* ---- invalid arguments ---- */
 
 static void refusals(void **state)
 {
@@ -541,9 +543,9 @@ int main(void)
         cmocka_unit_test(a_long_text_runs_in_passes),
         cmocka_unit_test(stopped_and_resumed),
         cmocka_unit_test(pruned_layers),
-        cmocka_unit_test(a_head_that_gives_nothing),
-        cmocka_unit_test(what_is_not_finite_is_named),
-        cmocka_unit_test(unique_wants_two_halves),
+        cmocka_unit_test(a_head_with_zero_output),
+        cmocka_unit_test(non_finite_values_are_named),
+        cmocka_unit_test(unique_requires_two_halves),
         cmocka_unit_test(refusals),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(rollouts_share_out_everything),

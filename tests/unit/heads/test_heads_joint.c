@@ -1,4 +1,5 @@
-/* test_heads_joint.c - heads chosen together, fills where there is no bias, models compared: beside plain passes. */
+/* test_heads_joint.c - joint selection of heads, fills without a bias, and model comparison: compared with separate
+ * forward passes. */
 #include "mha/compare_models.h"
 #include "mha/generate.h"
 #include "mha/prune.h"
@@ -32,7 +33,8 @@ static mha_head_data *data_of(const mha_model *model)
     return data;
 }
 
-/* What a model with one group of heads off loses, from plain passes: 1 - cos of the texts' mean states. */
+/* Computes the loss of a model with one group of heads disabled from separate forward passes: 1 - cos of the texts'
+ * mean states. */
 static void mean_states(const mha_model *model, const mha_head_data *data, const float *gates, double *out)
 {
     const int64_t E = mha_model_describe(model)->hidden;
@@ -65,8 +67,8 @@ static double distance(int64_t E, const double *a, const double *b)
     return sum / TEXTS;
 }
 
-/* One head, with no other gone, is the one whose removal changes least; in a round for each, so is the second, with the
- * first gone. */
+/* The first head selected is the one whose removal changes the output least. With one head per round, the second is
+ * selected likewise, with the first removed. */
 static void test_greedy_one_by_one(void **state)
 {
     (void)state;
@@ -108,7 +110,7 @@ static void test_greedy_one_by_one(void **state)
     mha_model_free(model);
 }
 
-/* Heads of each layer that a rule removes. */
+/* Checks the number of heads that a rule removes from each layer. */
 static void expect_gone(const mha_model *model, const mha_prune_rule *rule, int64_t all, int64_t each)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -130,12 +132,13 @@ static void expect_gone(const mha_model *model, const mha_prune_rule *rule, int6
 
 #define RULE(...) (&(mha_prune_rule){.size = sizeof(mha_prune_rule), __VA_ARGS__})
 
-/* A ratio is one of the model's heads, to the nearest head or group; only with per_layer it is one of each layer. */
+/* A ratio is relative to all heads of the model, rounded to the nearest head or group; with per_layer, it is relative
+ * to each layer. */
 static void test_amounts(void **state)
 {
     (void)state;
     mha_model *bert = open_bare("models/bert-tiny");    /* 12 heads */
-    mha_model *gemma = open_bare("models/gemma2-tiny"); /* 16, in groups of 2 */
+    mha_model *gemma = open_bare("models/gemma2-tiny"); /* 16 heads, in groups of 2 */
     expect_gone(bert, RULE(.ratio = 0.1), 1, -1);
     expect_gone(bert, RULE(.ratio = 0.2), 2, -1);
     expect_gone(bert, RULE(.ratio = 0.3), 4, -1);
@@ -149,8 +152,8 @@ static void test_amounts(void **state)
     mha_model_free(gemma);
 }
 
-/* A decoder's heads go by the loss of next tokens; those that share keys together. */
-/* A count and the same heads as a ratio, in as many rounds: the same heads go, in the same order. */
+/* A decoder's heads are ranked by the loss of next tokens; heads that share keys are removed together. */
+/* A count and the equivalent ratio remove the same heads in the same order, given the same number of rounds. */
 static void test_count_and_ratio(void **state)
 {
     (void)state;
@@ -208,7 +211,7 @@ static void test_decoders(void **state)
     }
 }
 
-/* The loss is that of mha_model_score, and a model is as near as can be to itself. */
+/* The loss equals that of mha_model_score, and a model compared with itself has no difference. */
 static void test_compare(void **state)
 {
     (void)state;
@@ -250,7 +253,7 @@ static int add_contexts(void *user, const mha_model_activations *a)
     return 0;
 }
 
-/* The last states of text 0. */
+/* Computes the last hidden states of text 0. */
 static void last_states(const mha_model *model, const mha_head_data *data, const float *gates, const float *fills,
                         float *x)
 {
@@ -262,7 +265,8 @@ static void last_states(const mha_model *model, const mha_head_data *data, const
     assert_int_equal(mha_model_forward(model, &input, &output, NULL), MHA_OK);
 }
 
-/* A model of which heads 0 and 1 of layer 0 are filled is the whole one with the heads' means in their place. */
+/* If heads 0 and 1 of layer 0 are removed with a fill, the model equals the original with those heads' outputs replaced
+ * by their means. */
 static void check_filled(const mha_model *model, const mha_head_data *data, const mha_model *filled)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -283,7 +287,7 @@ static void check_filled(const mha_model *model, const mha_head_data *data, cons
     case_near(info->family, got, want, 7 * info->hidden, 2e-5);
 }
 
-/* A fill needs a bias: the configs of some families can have one, those of others cannot. */
+/* A fill requires a bias: only the configs of some families can add one. */
 static void test_fill_without_bias(void **state)
 {
     (void)state;
@@ -312,15 +316,15 @@ static void test_fill_without_bias(void **state)
                                 refit = {.size = sizeof refit, .refit = data};
         assert_int_equal(mha_prune(model, keep, &options, &edit, &err), MHA_ERR_UNSUPPORTED);
         assert_non_null(strstr(err.message, "have no bias"));
-        assert_int_equal(mha_prune(model, keep, &refit, &edit, &err), MHA_OK); /* it needs none */
+        assert_int_equal(mha_prune(model, keep, &refit, &edit, &err), MHA_OK); /* this edit needs no bias */
         mha_model_edit_free(edit);
         mha_head_data_free(data);
         mha_model_free(model);
     }
 }
 
-/* Of a regrouped model, whose heads share keys and values in different numbers, whole ones of both go; what is written
- * has the bits of gates of 0, and is read again. */
+/* In a regrouped model, key and value heads have different group sizes. Heads are removed in whole groups of both; the
+ * written model is bitwise identical to gates of 0, and can be read again. */
 static void test_regrouped(void **state)
 {
     (void)state;
@@ -360,7 +364,7 @@ static void test_regrouped(void **state)
     files_remove(folder);
 }
 
-/* Texts of one token say nothing about a decoder. */
+/* Texts of one token have no next token to predict. */
 static void test_nothing_to_predict(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_heads_measure.c - measuring a tiny model: pooling over texts, batches, threads, numbers beside maps, segments,
- * thresholds, the probe's seed, cancelling, lack of memory. */
+/* test_heads_measure.c - measuring the heads of a tiny model: pooling over texts, batches, threads, scores and maps,
+ * segments, thresholds, the probe's seed, cancellation, running out of memory. */
 #include "support/check.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ static mha_heads *measure(const mha_model *model, const char *const *some, int64
     return heads;
 }
 
-/* Every score of every head of both, bit for bit (NAN equals NAN). */
+/* Compares every score of every head bitwise (NAN equals NAN). */
 static bool equal(const mha_heads *a, const mha_heads *b)
 {
     for (int64_t l = 0; l < mha_heads_layers(a); l++)
@@ -64,7 +64,7 @@ static void threads_change_nothing(void **state)
     mha_model_free(plain);
 }
 
-/* Together is the mean over rows: texts of n and m tokens weigh n and m. */
+/* Scores of several texts are means over rows: texts of n and m tokens have weights n and m. */
 static void texts_pool_by_rows(void **state)
 {
     (void)state;
@@ -103,7 +103,7 @@ static void seeds(void **state)
     mha_model_free(model);
 }
 
-static void cut_and_out_of_range(void **state)
+static void truncated_and_out_of_range(void **state)
 {
     (void)state;
     mha_model *model = open_model(NULL);
@@ -125,8 +125,8 @@ static void on_log(void *user, int level, const char *message)
     if (level == 0) snprintf(user, 1024, "%s", message);
 }
 
-/* A cut at the model's maximum is a warning, one that was asked for is none; a bad text is named. */
-static void cuts_and_refusals_name_the_text(void **state)
+/* Truncation to the model's maximum logs a warning, truncation to max_tokens does not; errors name the text. */
+static void truncation_and_errors_name_the_text(void **state)
 {
     (void)state;
     char text[120 * 4 + 1] = "", heard[1024] = "";
@@ -155,7 +155,7 @@ static void cuts_and_refusals_name_the_text(void **state)
 
 /* ---- data ---- */
 
-/* Ids of random texts, long enough together to wake threads. */
+/* Ids of random texts, enough tokens in total for several threads. */
 static mha_head_data *random_data(const mha_model *model, int64_t batch_tokens, const int32_t *segments)
 {
     enum { COUNT = 60, MOST = 96, VOCAB = 500 };
@@ -182,7 +182,7 @@ static mha_heads *measure_data(const mha_model *model, const mha_head_data *data
     return heads;
 }
 
-/* Neither batches nor threads change a bit, of the scores and of what positions receive. */
+/* Batches and threads change no bit of the scores and of `received`. */
 static void batches_and_threads_change_nothing(void **state)
 {
     (void)state;
@@ -211,7 +211,7 @@ static void batches_and_threads_change_nothing(void **state)
     mha_model_free(plain);
 }
 
-/* Data know no text: the ids alone are kept with the maps, which are those of the text. */
+/* With data instead of text, the maps are kept with ids only; they are bitwise identical to those of the text. */
 static void maps_of_data(void **state)
 {
     (void)state;
@@ -235,8 +235,8 @@ static void maps_of_data(void **state)
     mha_model_free(model);
 }
 
-/* The numbers of one text, from its kept maps: every metric that a map alone decides. */
-static void numbers_are_those_of_the_maps(void **state)
+/* Recomputes from the kept maps of one text every metric that depends only on the maps. */
+static void scores_are_those_of_the_maps(void **state)
 {
     (void)state;
     mha_model *model = open_model(NULL);
@@ -292,7 +292,7 @@ static void numbers_are_those_of_the_maps(void **state)
     mha_model_free(model);
 }
 
-/* One segment is everything: nothing beyond its share. Two: what lies inside, less the share. */
+/* One segment contains everything: its excess is 0. With two: the mass inside, less the expected fraction. */
 static void segments(void **state)
 {
     (void)state;
@@ -393,7 +393,7 @@ static void cancelled(void **state)
     mha_ctx_free(ctx);
 }
 
-/* Every allocation fails in turn: a status, nothing left behind, and the model still usable. */
+/* Each allocation fails in turn: the call returns an error, frees all memory, and the model remains usable. */
 static void no_memory(void **state)
 {
     (void)state;
@@ -432,10 +432,10 @@ int main(void)
         cmocka_unit_test(texts_pool_by_rows),
         cmocka_unit_test(seeds),
         cmocka_unit_test(maps_of_data),
-        cmocka_unit_test(cut_and_out_of_range),
-        cmocka_unit_test(cuts_and_refusals_name_the_text),
+        cmocka_unit_test(truncated_and_out_of_range),
+        cmocka_unit_test(truncation_and_errors_name_the_text),
         cmocka_unit_test(batches_and_threads_change_nothing),
-        cmocka_unit_test(numbers_are_those_of_the_maps),
+        cmocka_unit_test(scores_are_those_of_the_maps),
         cmocka_unit_test(segments),
         cmocka_unit_test(thresholds),
         cmocka_unit_test(wrong_use),

@@ -1,7 +1,8 @@
-/* test_heads_memory.c - what measuring a long text takes beside the weights: 12 layers of 12 heads with random weights,
- * 4,096 tokens, of which full maps would be 9.7 GB. Heads are narrow, so that it is quick; what the width adds to a
- * pass is known (x, q, k, v and a chunk of the feed-forward part), what heads and length do is what could get out of
- * hand. */
+/* test_heads_memory.c - memory in addition to the weights while measuring a long text: 12 layers of 12 heads with
+ * random weights and 4,096 tokens, whose full maps would take 9.7 GB.
+ *
+ * The heads are narrow to save time: the memory per unit of width is known (x, q, k, v and a chunk of the feed-forward
+ * network), while the memory per head and per token could grow unexpectedly. */
 #include "support/check.h"
 #include "support/files.h"
 #include "support/rng.h"
@@ -16,7 +17,7 @@
 
 enum { LAYERS = 12, HEADS = 12, DIM = 4, WIDTH = HEADS * DIM, INNER = 64, VOCAB = 64, TOKENS = 4096 };
 
-/* ---- an allocator that knows how much is in use ---- */
+/* ---- an allocator that tracks the memory in use ---- */
 
 typedef struct metered {
     atomic_llong now, most;
@@ -133,7 +134,7 @@ static long long measure(const char *folder, int64_t tokens)
     return atomic_load(&meter.most) - weights;
 }
 
-/* Far below 200 MB, and four times as long takes no more than four times as much. */
+/* The memory stays far below 200 MB, and four times the length takes at most four times the memory. */
 static void long_texts(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_heads_of_maps.c - maps that the caller holds: the numbers of the model that gave them, of several texts and with
- * segments; what is refused; lack of memory. */
+/* test_heads_of_maps.c - scores from the caller's maps equal the scores of the model that computed the maps, for
+ * several texts and with segments; errors; running out of memory. */
 #include "support/check.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 
 enum { TEXTS = 3, MOST_TOKENS = 16 };
 
-/* ---- what a model says of its own maps ---- */
+/* ---- scores of the model and of its own maps ---- */
 
 typedef struct texts {
     int32_t ids[TEXTS * MOST_TOKENS], segments[TEXTS * MOST_TOKENS];
@@ -22,7 +22,7 @@ typedef struct texts {
     mha_head_map map[TEXTS];
 } texts;
 
-/* Texts of 5, 9 and 7 tokens; the first token of each counts as special. */
+/* Makes texts of 5, 9 and 7 tokens; the first token of each is special. */
 static void make_texts(texts *t, int64_t vocab)
 {
     static const int64_t lengths[TEXTS] = {5, 9, 7};
@@ -71,7 +71,7 @@ static void keep_maps(const mha_model *model, texts *t, int64_t text)
     mha_head_data_free(data);
 }
 
-/* The kernel's entropy is of numbers before they are rounded to floats; the rest is the same arithmetic. */
+/* The kernel computes the entropy before rounding the maps to f32; all other scores use the same arithmetic. */
 static void near(double got, double want)
 {
     if (isnan(want) ? !isnan(got) : !(fabs(got - want) <= 2e-6)) fail_msg("got %.9g, want %.9g", got, want);
@@ -137,7 +137,7 @@ static void of_a_decoder(void **state)
     as_the_model_measures("models/gpt2-tiny");
 }
 
-/* ---- thresholds, refusals ---- */
+/* ---- thresholds and errors ---- */
 
 static const float even[4] = {0.5F, 0.5F, 0.5F, 0.5F}, back[4] = {1, 0, 1, 0};
 
@@ -174,7 +174,7 @@ static void refused(const float *p, int causal, const char *word)
     mha_error err = {0};
     assert_int_equal(of(NULL, p, causal, 0, &heads, &err), MHA_ERR_ARG);
     assert_null(heads);
-    if (!strstr(err.message, word)) fail_msg("no \"%s\" in: %s", word, err.message);
+    if (!strstr(err.message, word)) fail_msg("message must contain \"%s\" (got %s)", word, err.message);
 }
 
 static void refusals(void **state)

@@ -1,5 +1,5 @@
-/* test_heads_plan.c - head plans: defaults, operations and cache by hand, what is left out, advice, the measurement,
- * refusals. The tables themselves are compared in tests/golden/test_plan_tables.c. */
+/* test_heads_plan.c - head plans: defaults, operations and cache sizes calculated by hand, excluded rows, advice, the
+ * measurement, errors. tests/golden/test_plan_tables.c compares the tables. */
 #include "mha/head_layouts.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -27,7 +27,7 @@ static void test_defaults(void **state)
     }
 }
 
-/* E = 8, 4 heads of 2, 3 layers, 5 sequences of 7 tokens, by hand. */
+/* E = 8, 4 heads of width 2, 3 layers, 5 sequences of 7 tokens, calculated by hand. */
 static void test_costs(void **state)
 {
     (void)state;
@@ -69,8 +69,8 @@ static void test_costs(void **state)
     }
 }
 
-/* What a model cannot have is a row with the reason. */
-static void test_left_out(void **state)
+/* A layout that a model cannot have is a row with the reason. */
+static void test_excluded_layouts(void **state)
 {
     (void)state;
     mha_plan_options model = {.size = sizeof model, .d_model = 7, .heads = 1};
@@ -121,14 +121,14 @@ static void test_advice(void **state)
     assert_non_null(strstr(a.reason, "experts"));
     assert_int_equal(a.experts, 56);
     assert_int_equal(a.top_k, 2);
-    a = advice_of(7, 100000000); /* no groups of 7 but all */
+    a = advice_of(7, 100000000); /* 7 heads have no divisor except 1 and 7 */
     assert_int_equal(a.variant, MHA_PLAN_MQA);
     assert_int_equal(a.kv_heads, 1);
     assert_int_equal(advice_of(1, INT64_MAX).variant, MHA_PLAN_MHA);
     assert_int_equal(advice_of(1, 1).variant, MHA_PLAN_MHA);
 }
 
-/* A small model's cache is called small beside its parameters only if it is. */
+/* The advice calls a small model's cache small compared with the parameters only if it is. */
 static void test_advice_on_the_cache(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void test_advice_on_the_cache(void **state)
     assert_int_equal(a.variant, MHA_PLAN_MHA);
 }
 
-/* Rows of each kind take time; the cache may have any of its types. */
+/* Each kind of row takes time; the cache may have any of its types. */
 static void test_measure(void **state)
 {
     (void)state;
@@ -164,7 +164,7 @@ static void test_measure(void **state)
     }
 }
 
-/* Every allocation of a measurement failed in turn. */
+/* Each allocation of a measurement fails in turn. */
 static void test_starvation(void **state)
 {
     (void)state;
@@ -196,7 +196,7 @@ static void said(const mha_plan_options *model, const char *word, const char *va
     int count;
     assert_int_equal(mha_plan_layouts(model, rows, &count, &e), MHA_ERR_ARG);
     if (!strstr(e.message, word) || !check_has_word(e.message, value))
-        fail_msg("\"%s\" lacks %s or %s", e.message, word, value);
+        fail_msg("\"%s\" must contain %s and %s", e.message, word, value);
     assert_int_equal(mha_plan_variants(model, rows, NULL), MHA_ERR_ARG);
     assert_int_equal(mha_plan_advise(model, &(mha_plan_advice){0}, NULL), MHA_ERR_ARG);
 }
@@ -238,7 +238,7 @@ static void test_measure_refusals(void **state)
     assert_int_equal(mha_plan_measure(NULL, MODEL(.d_model = 0), &rows[0], 0, &e), MHA_ERR_ARG);
     assert_non_null(strstr(e.message, "d_model"));
     assert_int_equal(mha_plan_measure(NULL, model, &rows[0], NAN, &e), MHA_ERR_ARG);
-    for (int i = 0; i < count; i++) { /* one head of 1536 */
+    for (int i = 0; i < count; i++) { /* one head of width 1536 */
         assert_true((rows[i].refused != NULL) == (rows[i].heads == 1));
         if (rows[i].heads > 1) continue;
         assert_int_equal(mha_plan_measure(NULL, model, &rows[i], 0, &e), MHA_ERR_UNSUPPORTED);
@@ -252,7 +252,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_costs),
-        cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_excluded_layouts),
         cmocka_unit_test(test_advice),
         cmocka_unit_test(test_advice_on_the_cache),
         cmocka_unit_test(test_measure),

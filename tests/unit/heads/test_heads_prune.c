@@ -1,5 +1,4 @@
-/* test_heads_prune.c - heads chosen and removed for real, in every family. The truth is the whole model with gates of
- * 0. */
+/* test_heads_prune.c - heads selected and removed in every family. The reference is the whole model with gates of 0. */
 #include "mha/prune.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -34,7 +33,7 @@ static int64_t group_of(const mha_model *model)
     return info->heads / info->kv_heads;
 }
 
-/* The last states of a few tokens, from malloc. */
+/* Computes the last hidden states of a few tokens, in memory from malloc. */
 static float *states(const mha_model *model, const float *gates)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -51,12 +50,13 @@ static float *states(const mha_model *model, const float *gates)
 
 static void expect_same(const char *what, float *got, float *want, int64_t hidden)
 {
-    if (memcmp(got, want, (size_t)(L * hidden) * sizeof *got) != 0) fail_msg("%s: other bits", what);
+    if (memcmp(got, want, (size_t)(L * hidden) * sizeof *got) != 0)
+        fail_msg("%s: states must be bitwise identical", what);
     free(got);
     free(want);
 }
 
-/* Some groups of every layer but the last go; of layer 0 the first. */
+/* Removes some groups of every layer except the last; in layer 0 the first group. */
 static void some(const mha_model *model, uint8_t *keep, float *gates)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -114,7 +114,7 @@ static json_t *config_of(const mha_model *model)
     return json_loads(mha_model_config_json(model), 0, NULL);
 }
 
-/* Pruned twice is pruned at once, and speaks of heads by their first numbers all the time. */
+/* Pruning twice equals pruning at once, and heads keep their original numbers. */
 static void test_pruned_again(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void test_pruned_again(void **state)
     sha256_hex(weights, bytes, hex);
     assert_string_equal(json_string_value(json_object_get(json_object_get(last, "from"), "model.safetensors")), hex);
     free(weights);
-    /* The shapes of the unpruned model come back, with zeros. */
+    /* the shapes of the unpruned model are restored, with zeros */
     save_pruned(twice, (uint8_t[12]){1, 1, 0, 0, 1, 1, 1, 1, 1}, PRUNE(.compatible = 1), whole);
     mha_model *zeroed = open_bare(NULL, whole);
     assert_int_equal(mha_model_describe(zeroed)->parameters, mha_model_describe(model)->parameters);
@@ -175,7 +175,7 @@ static int64_t count_in(const json_t *config, const char *key)
     return (int64_t)json_integer_value(json_object_get(config, key));
 }
 
-/* The same number of groups of every layer: the first of the even ones, the last of the odd ones. */
+/* Removes the same number of groups from every layer: the first of even layers, the last of odd layers. */
 static void alike(const mha_model *model, uint8_t *keep, float *gates)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -187,9 +187,10 @@ static void alike(const mha_model *model, uint8_t *keep, float *gates)
     }
 }
 
-/* What is left of a model that lost as many heads of every layer is in the keys of its family, where it has them; the
- * numbers of the heads are kept all the same, and a pruning of it is that of the whole model. */
-static void test_layers_alike(void **state)
+/* If every layer loses the same number of heads, the pruned model uses the standard config keys of its family, where
+ * they exist. The original head numbers are still stored, and pruning it again is recorded relative to the whole
+ * model. */
+static void test_equal_head_counts(void **state)
 {
     (void)state;
     const char *folder = files_folder();
@@ -232,7 +233,7 @@ static void test_layers_alike(void **state)
     files_remove(folder);
 }
 
-/* Every shard of the source has its digest. */
+/* The record has a digest of every shard of the source. */
 static void test_record_of_shards(void **state)
 {
     (void)state;
@@ -272,7 +273,7 @@ static void test_record_of_shards(void **state)
     files_remove(folder);
 }
 
-static void test_what_cannot_be(void **state)
+static void test_impossible_requests(void **state)
 {
     (void)state;
     const uint8_t none[12] = {1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1},
@@ -300,7 +301,7 @@ static void test_what_cannot_be(void **state)
     mha_model_free(gemma);
 }
 
-/* With any allocation failing there is an error and nothing left. */
+/* Each allocation fails in turn: the call returns an error and frees all memory. */
 static void test_without_memory(void **state)
 {
     (void)state;
@@ -315,7 +316,7 @@ static void test_without_memory(void **state)
     mha_model *model = open_bare(ctx, "models/bert-tiny");
     const long live = count.live;
     int failed = 0;
-    count.budget = 0; /* the numbers of heads take none */
+    count.budget = 0; /* the list of head numbers is not allocated */
     assert_int_equal(mha_head_number(model, 0, 1), 1);
     assert_int_equal(mha_head_place(model, 2, 3), 3);
     for (long budget = 0;; budget++) {
@@ -361,15 +362,15 @@ static void test_choice(void **state)
     (void)state;
     static const double scores[12] = {5, 1, 1, 9, .1, .2, .3, .4, 7, 7, 7, 7};
     mha_model *model = open_bare(NULL, "models/bert-tiny");
-    /* ceil(4 0.3) = 2 of each layer; of equal scores the lower head stays */
+    /* ceil(4 0.3) = 2 heads of each layer are removed; of equal scores, the lower head stays */
     expect_keep(model, scores, RULE(.ratio = 0.3, .per_layer = 1), "100100111100");
     expect_keep(model, scores, RULE(.ratio = 0.25, .per_layer = 1), "110101111110");
     expect_keep(model, scores, RULE(.ratio = 1, .per_layer = 1), "000100011000");
     expect_keep(model, scores, RULE(.ratio = 1, .per_layer = 1, .floor = 3), "110101111110");
     expect_keep(model, scores, RULE(.ratio = 0), "111111111111");
     expect_keep(model, scores, RULE(.ratio = 0.25), "111100011111");
-    expect_keep(model, scores, RULE(.count = 6), "000100011111"); /* layer 1 gives 3 */
-    /* of the model's 12 heads the nearest number: 3.6 are 4, 3.48 are 3, 0.4 are none, and 1.5 are 2 */
+    expect_keep(model, scores, RULE(.count = 6), "000100011111"); /* layer 1 loses 3 heads */
+    /* ratios of the model's 12 heads are rounded: 3.6 to 4, 3.48 to 3, 0.4 to 0, and 1.5 to 2 */
     expect_keep(model, scores, RULE(.ratio = 0.3), "110100011111");
     expect_keep(model, scores, RULE(.ratio = 0.29), "111100011111");
     expect_keep(model, scores, RULE(.ratio = 0.03), "111111111111");
@@ -391,7 +392,7 @@ static void test_choice(void **state)
     mha_model_free(model);
 }
 
-/* Two query heads share a key head: they go together, by their mean. */
+/* Two query heads share a key head: they are removed together, by their mean score. */
 static void test_choice_of_groups(void **state)
 {
     (void)state;
@@ -401,14 +402,14 @@ static void test_choice_of_groups(void **state)
     expect_keep(model, scores, RULE(.count = 1), "1111111111110011");
     expect_keep(model, scores, RULE(.count = 4), "1111001111110011");
     expect_keep(model, scores, RULE(.count = 5), "1100001111110011");
-    expect_keep(model, scores, RULE(.ratio = 0.3), "1111001111110011"); /* 4.8 of 16: nearer to 4 than to 6 */
+    expect_keep(model, scores, RULE(.ratio = 0.3), "1111001111110011"); /* 4.8 of 16 is nearer to 4 than to 6 */
     expect_keep(model, scores, RULE(.ratio = 0.32), "1100001111110011");
     expect_keep(model, scores, RULE(.ratio = 0.05), "1111111111111111");
     mha_model_free(model);
 }
 
-/* A layer that has fewer heads already: places behind its last one are neither read nor kept. */
-static void test_choice_of_what_is_left(void **state)
+/* In a layer that already has fewer heads, entries after its last head are neither read nor kept. */
+static void test_choice_in_a_pruned_layer(void **state)
 {
     (void)state;
     static const uint8_t first[12] = {0, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 1};
@@ -432,13 +433,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_removed_is_gated_off),
         cmocka_unit_test(test_pruned_again),
-        cmocka_unit_test(test_layers_alike),
+        cmocka_unit_test(test_equal_head_counts),
         cmocka_unit_test(test_record_of_shards),
-        cmocka_unit_test(test_what_cannot_be),
+        cmocka_unit_test(test_impossible_requests),
         cmocka_unit_test(test_without_memory),
         cmocka_unit_test(test_choice),
         cmocka_unit_test(test_choice_of_groups),
-        cmocka_unit_test(test_choice_of_what_is_left),
+        cmocka_unit_test(test_choice_in_a_pruned_layer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

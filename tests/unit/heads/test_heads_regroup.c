@@ -1,5 +1,5 @@
-/* test_heads_regroup.c - heads that share keys and values, in every family: exact where a group has no more directions
- * than a head is wide, the same numbers in shapes that transformers loads, and refusals. */
+/* test_heads_regroup.c - heads that share keys and values, in every family: exact if a group has no more directions
+ * than the width of a head, the same model in shapes that transformers loads, and errors. */
 #include "mha/compare_models.h"
 #include "mha/regroup.h"
 #include "support/alloc.h"
@@ -23,7 +23,7 @@ static mha_model *open_bare(mha_ctx *ctx, const char *folder)
     return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
 }
 
-/* Texts of tokens that come from nowhere, the same every time. */
+/* Makes texts of random tokens, the same in every run. */
 static mha_head_data *data_of(const mha_model *model)
 {
     int32_t ids[TEXTS * LONGEST];
@@ -42,7 +42,7 @@ static mha_head_data *data_of(const mha_model *model)
     return data;
 }
 
-/* The last states of a few tokens, from malloc. */
+/* Computes the last hidden states of a few tokens, in memory from malloc. */
 static float *states(const mha_model *model)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -73,7 +73,7 @@ static mha_model *open_result(const mha_model_edit *edit)
     return model;
 }
 
-static const char *folder; /* of all that is written */
+static const char *folder; /* for all written models */
 
 static mha_model *save_and_open(const mha_model *model, const mha_regroup_options *o)
 {
@@ -81,10 +81,11 @@ static mha_model *save_and_open(const mha_model *model, const mha_regroup_option
     return open_bare(NULL, folder);
 }
 
-/* ---- models whose heads say the same in other words ---- */
+/* ---- models whose heads are equal up to a change of basis ---- */
 
-/* A copy whose key and value heads are those of the first head of each group of two, each turned by a matrix of its own
- * with the inverse in what reads it: a mean would destroy them, and one head has room for both. */
+/* Makes a copy whose key and value heads are those of the first head of each group of two, each multiplied by a
+ * different matrix, with the inverse in the weights that read it. A mean would destroy the heads, but one head can
+ * represent both. */
 static mha_model *turned(const char *key, const char *value, const char *query, const char *out, int64_t layers,
                          int64_t heads, int64_t D, int64_t E)
 {
@@ -101,7 +102,7 @@ static mha_model *turned(const char *key, const char *value, const char *query, 
             for (int64_t h = 0; h < heads; h++)
                 for (int64_t i = 0; i < D; i++)
                     for (int64_t e = 0; e < E; e++) {
-                        /* number i of an odd head is number (i + 3) % D of the even one, twice as large */
+                        /* element i of an odd head is element (i + 3) % D of the even head, times 2 */
                         const bool odd = h % 2 == 1;
                         const int64_t j = odd ? (i + 3) % D : i, shared = odd ? h - 1 : h;
                         const float size = odd ? 2 : 1;
@@ -114,7 +115,7 @@ static mha_model *turned(const char *key, const char *value, const char *query, 
             count++;
             free(from);
         }
-    /* biases: a shared head has one, so none here */
+    /* a shared head has only one bias, so biases are 0 here */
     static float zeros[64];
     for (int64_t l = 0; l < layers; l++)
         for (int p = 1; p < 3; p++) {
@@ -133,9 +134,9 @@ static mha_model *turned(const char *key, const char *value, const char *query, 
     return made;
 }
 
-/* Two heads with one set of directions: the closed form loses nothing, whatever the order, and the refit adds nothing.
- * The mean does lose. */
-static void test_exact_where_rank_allows(void **state)
+/* Two heads with one set of directions: the closed form is exact in any order, and the refit changes nothing. The mean
+ * is not exact. */
+static void test_exact_if_rank_permits(void **state)
 {
     (void)state;
     mha_model *model = turned("attention.self.key", "attention.self.value", "attention.self.query",
@@ -189,8 +190,8 @@ static const place places[] = {
     {"families/qwen2-window", 1, 0, MHA_REGROUP_VALUES}, {"families/qwen3", 1, 1, MHA_REGROUP_VALUES},
 };
 
-/* Stored or in memory, in shapes of its own or repeated rows: the same model, smaller than before, and nearer to the
- * first with a refit than without, on the texts of the fit. */
+/* Saved or in memory, in smaller shapes or with repeated rows: the same model, smaller than before, and on the texts of
+ * the fit closer to the original with a refit than without. */
 static void test_every_family(void **state)
 {
     (void)state;
@@ -239,8 +240,9 @@ static double cosine_of(const mha_model *model, const mha_head_data *data, const
     return c.mean_cosine;
 }
 
-/* On the texts that it is fitted on each step is nearer: mean, closed, refitted. A regrouped model may be regrouped. */
-static void test_steps_help(void **state)
+/* On the texts of the fit, each method is closer to the original than the previous one: mean, closed form, refit. A
+ * regrouped model can be regrouped again. */
+static void test_each_method_improves(void **state)
 {
     (void)state;
     mha_model *model = open_bare(NULL, "models/bert-mlm-tiny");
@@ -264,14 +266,14 @@ static void test_steps_help(void **state)
 
 enum { HEADS = 6, WIDTH = 48, HEAD = 8 }; /* of bert-mlm-tiny */
 
-/* A tensor of layer 0 that the edit changes. */
+/* Returns a tensor of layer 0 that the edit changes. */
 static const float *tensor_of(const mha_model_edit *edit, const char *name)
 {
     int64_t count;
     const mha_named_tensor *list = mha_model_edit_tensors(edit, &count);
     for (int64_t n = 0; n < count; n++)
         if (strstr(list[n].name, "layer.0.") && strstr(list[n].name, name)) return list[n].data;
-    fail_msg("no tensor %s", name);
+    fail_msg("edit must have tensor %s", name);
     return NULL;
 }
 
@@ -285,7 +287,7 @@ static float *original(const char *name)
     return x;
 }
 
-/* Scores that are all the same change no bit; those of two heads are their parts of the mean. */
+/* Equal scores change no bit; with different scores, the mean is weighted by them. */
 static void test_weighted_mean(void **state)
 {
     (void)state;
@@ -324,7 +326,7 @@ static void test_weighted_mean(void **state)
     mha_model_free(model);
 }
 
-/* Square of what Wo_h Wv_h of head h loses, of layer 0; heads share values in pairs and stand as before. */
+/* Returns the squared error of Wo_h Wv_h of head h of layer 0; heads share values in pairs and keep their order. */
 static double loss_of(const mha_model_edit *edit, int head)
 {
     const float *value = tensor_of(edit, "attention.self.value.weight");
@@ -346,14 +348,14 @@ static double loss_of(const mha_model_edit *edit, int head)
     return sum;
 }
 
-/* In closed form a head of a high score loses less, and the one that it shares with more. */
+/* In the closed form, a head with a high score has a smaller error, and the head that shares with it a larger one. */
 static void test_weighted_closed(void **state)
 {
     (void)state;
     mha_model *model = open_bare(NULL, "models/bert-mlm-tiny");
     mha_head_data *data = data_of(model);
     double scores[2 * HEADS], lost[3][2];
-    for (int high = 0; high < 3; high++) { /* the first head of a pair, the second, neither */
+    for (int high = 0; high < 3; high++) { /* a high score for the first head of a pair, the second head, or neither */
         for (int n = 0; n < 2 * HEADS; n++)
             scores[n] = high == 2 || n % 2 == high ? 1 : 0.05;
         mha_model_edit *made = regroup(model, REGROUP(.value_heads = 3, .fit = data, .scores = scores, PUBLISHED));
@@ -361,15 +363,15 @@ static void test_weighted_closed(void **state)
             lost[high][head] = loss_of(made, head);
         mha_model_edit_free(made);
     }
-    print_message("lost of head 0: %.3f, %.3f, %.3f; of head 1: %.3f, %.3f, %.3f\n", lost[0][0], lost[2][0], lost[1][0],
-                  lost[1][1], lost[2][1], lost[0][1]);
+    print_message("error of head 0: %.3f, %.3f, %.3f; of head 1: %.3f, %.3f, %.3f\n", lost[0][0], lost[2][0],
+                  lost[1][0], lost[1][1], lost[2][1], lost[0][1]);
     assert_true(lost[0][0] < lost[2][0] && lost[2][0] < lost[1][0]);
     assert_true(lost[1][1] < lost[2][1] && lost[2][1] < lost[0][1]);
     mha_head_data_free(data);
     mha_model_free(model);
 }
 
-/* The same bits with any number of threads, and of any cut into batches that the data has. */
+/* Results are bitwise identical with any number of threads and any division of the data into batches. */
 static void test_threads(void **state)
 {
     (void)state;
@@ -403,7 +405,7 @@ static void refused(const mha_model *model, const mha_regroup_options *o, mha_st
     mha_error err = {0};
     assert_int_equal(mha_regroup(model, o, &edit, &err), status);
     assert_null(edit);
-    if (!strstr(err.message, part)) fail_msg("want \"%s\" in \"%s\"", part, err.message);
+    if (!strstr(err.message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err.message);
 }
 
 static void test_refused(void **state)
@@ -443,7 +445,7 @@ static void test_refused(void **state)
 
 /* ---- memory ---- */
 
-/* With any allocation failing there is an error and nothing left. */
+/* Each allocation fails in turn: the call returns an error and frees all memory. */
 static void test_every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -477,9 +479,9 @@ static void test_every_allocation_may_fail(void **state)
 int main(void)
 {
     folder = files_folder();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_exact_where_rank_allows),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_exact_if_rank_permits),
                                        cmocka_unit_test(test_every_family),
-                                       cmocka_unit_test(test_steps_help),
+                                       cmocka_unit_test(test_each_method_improves),
                                        cmocka_unit_test(test_weighted_mean),
                                        cmocka_unit_test(test_weighted_closed),
                                        cmocka_unit_test(test_threads),

@@ -1,5 +1,5 @@
-/* test_heads_state.c - a measurement that is stopped, or killed, and goes on from its file ends with the bits of one
- * that was not; files of something else are refused. */
+/* test_heads_state.c - a measurement that was stopped or killed and resumes from its state file is bitwise identical to
+ * an uninterrupted one; state files of other measurements are rejected. */
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/model_case.h"
@@ -20,12 +20,12 @@ enum { TEXTS = 120, MOST = 40, VOCAB = 500, BATCH = 200 };
 static int32_t ids[TEXTS * MOST];
 static int64_t starts[TEXTS + 1];
 
-/* ---- a context that stops, or kills, at some share of the tokens ---- */
+/* ---- a context that stops or kills the run at some fraction of the tokens ---- */
 
 typedef struct stop {
-    double at; /* share of the work; 0 = never */
+    double at; /* fraction of the work; 0 = never */
     bool kill;
-    double begun; /* share that was done when the work began; -1 = not yet */
+    double begun; /* fraction already done when the work began; -1 = not yet begun */
 } stop;
 
 static int on_progress(void *user, const char *what, int64_t done, int64_t total)
@@ -62,7 +62,7 @@ static mha_head_data *make_data(const mha_model *model, int64_t batch_tokens)
     return data;
 }
 
-/* One measurement, and what it needs. */
+/* One measurement and its inputs. */
 typedef struct run {
     stop stop;
     mha_ctx *ctx;
@@ -95,7 +95,7 @@ static void release(run *r)
     free(r);
 }
 
-/* To the end. */
+/* Runs a measurement to its end. */
 static run *whole(const char *state)
 {
     run *r = measure((stop){0}, NULL, state, BATCH);
@@ -121,7 +121,7 @@ static void same(const mha_heads *a, const mha_heads *b)
 
 static char path[512];
 
-static void cancelled_runs_go_on(void **state)
+static void cancelled_runs_resume(void **state)
 {
     (void)state;
     const char *folder = files_folder();
@@ -130,13 +130,13 @@ static void cancelled_runs_go_on(void **state)
     for (int n = 1; n <= 4; n++) {
         run *r = measure((stop){.at = 0.2 * n}, NULL, path, BATCH);
         assert_int_equal(r->status, MHA_ERR_CANCELLED);
-        assert_true(n == 1 ? r->stop.begun == 0 : r->stop.begun >= 0.2 * (n - 1)); /* nothing is done twice */
+        assert_true(n == 1 ? r->stop.begun == 0 : r->stop.begun >= 0.2 * (n - 1)); /* no work is repeated */
         release(r);
     }
     run *got = whole(path), *again = whole(path);
     assert_true(got->stop.begun >= 0.8);
     same(got->heads, want->heads);
-    assert_true(again->stop.begun == 1); /* all is there: nothing but the probe texts is run */
+    assert_true(again->stop.begun == 1); /* the file contains all results, so only the probe texts are run */
     same(again->heads, want->heads);
     release(again);
     release(got);
@@ -145,8 +145,8 @@ static void cancelled_runs_go_on(void **state)
     files_remove(folder);
 }
 
-/* Children are killed in the middle, on their way from the file that they have left some steps before. */
-static void killed_runs_go_on(void **state)
+/* Child processes are killed midway, each after resuming from the state file of the previous child. */
+static void killed_runs_resume(void **state)
 {
     (void)state;
     const char *folder = files_folder();
@@ -172,7 +172,7 @@ static void killed_runs_go_on(void **state)
     files_remove(folder);
 }
 
-/* Refused with this sentence behind the path, and the file is left alone. */
+/* The call must fail with this message after the path, and leave the file unchanged. */
 static void refused(const char *file, const mha_model_options *weights, int64_t batch_tokens, const char *sentence)
 {
     size_t before, after;
@@ -188,8 +188,8 @@ static void refused(const char *file, const mha_model_options *weights, int64_t 
     release(r);
 }
 
-/* A model that answers alike on these texts and is another: the row of a word that none of them has. */
-static void another_word(void **state)
+/* A different model with the same outputs on these texts: it differs in the embedding of a word that does not occur. */
+static void a_model_with_another_embedding(void **state)
 {
     (void)state;
     const char *folder = files_folder(), name[] = "embeddings.word_embeddings.weight";
@@ -215,7 +215,7 @@ static void another_word(void **state)
     files_remove(folder);
 }
 
-static void what_is_refused(void **state)
+static void rejected_arguments(void **state)
 {
     (void)state;
     static const char key[] = "\"options\":\"statistics of heads, ", weights[] = MHA_TEST_DATA "/models/bert-tiny";
@@ -252,7 +252,7 @@ static void broken(const char *said)
     release(r);
 }
 
-/* Cut short, or with a number of steps that there is not. */
+/* Files that are truncated, or that have an impossible number of steps. */
 static void broken_files(void **state)
 {
     (void)state;
@@ -277,8 +277,11 @@ static void broken_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cancelled_runs_go_on), cmocka_unit_test(killed_runs_go_on), cmocka_unit_test(another_word),
-        cmocka_unit_test(what_is_refused),      cmocka_unit_test(broken_files),
+        cmocka_unit_test(cancelled_runs_resume),
+        cmocka_unit_test(killed_runs_resume),
+        cmocka_unit_test(a_model_with_another_embedding),
+        cmocka_unit_test(rejected_arguments),
+        cmocka_unit_test(broken_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_heads_stats.c - the numbers of one head, without a model: small maps by hand, and the ideal patterns of
- * golden/heads whose labels are known by construction. */
+/* test_heads_stats.c - the scores of one head without a model: small maps calculated by hand, and the ideal patterns of
+ * golden/heads, whose labels are known by construction. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { N = 24 };
 
-/* ---- a map, shown as the operator shows it ---- */
+/* ---- a map, passed to the callbacks as the operator does ---- */
 
 typedef struct row_numbers {
     double entropy, largest, distance;
@@ -33,7 +33,7 @@ static row_numbers numbers_of(const float *p, int64_t n, int64_t i)
     return r;
 }
 
-/* Rows `rows` at a time, to `show`. */
+/* Passes `rows` rows of the map at a time to `show`. */
 static void each_rows(int64_t n, int64_t rows, const float *map, void (*show)(void *user, const mha_attn_rows *rows),
                       void *user)
 {
@@ -136,7 +136,7 @@ static void near(double got, double want)
     if (!(fabs(got - want) <= 1e-6)) fail_msg("got %.9g, want %.9g", got, want);
 }
 
-/* Two tokens that look at each other half the time. */
+/* Two tokens that each attend to both tokens with probability 1/2. */
 static void by_hand(void **state)
 {
     (void)state;
@@ -153,12 +153,13 @@ static void by_hand(void **state)
     near(mha__head_stats_value(&s, MHA_HEAD_NEXT), 0.25);
     near(mha__head_stats_value(&s, MHA_HEAD_SEP), 0.25);
     near(mha__head_stats_value(&s, MHA_HEAD_BROAD), 1.5 / log2(3));
-    near(mha__head_stats_value(&s, MHA_HEAD_VERTICAL), 1); /* one content row explains itself */
+    near(mha__head_stats_value(&s, MHA_HEAD_VERTICAL), 1); /* a single content row explains all of its variance */
     assert_true(isnan(mha__head_stats_value(&s, MHA_HEAD_DUP_PROBE)));
-    assert_int_equal(label_of(&s), MHA_LABEL_PREV); /* prev and first are equal: the earlier rule */
+    assert_int_equal(label_of(&s), MHA_LABEL_PREV); /* prev and first are equal: the earlier rule applies */
 }
 
-/* A causal head that looks evenly at everything it may: the normalised entropy is 1, and row 0 has none. */
+/* A causal head that attends uniformly to all visible keys: the normalized entropy is 1; row 0 has no normalized
+ * entropy. */
 static void causal_even(void **state)
 {
     (void)state;
@@ -173,7 +174,7 @@ static void causal_even(void **state)
     assert_int_equal(label_of(&s), MHA_LABEL_BROAD);
 }
 
-/* Means are over rows of all texts together, not means of means. */
+/* Means are over the rows of all texts together; they are not means of per-text means. */
 static void texts_pool_by_rows(void **state)
 {
     (void)state;
@@ -185,7 +186,7 @@ static void texts_pool_by_rows(void **state)
     near(mha__head_stats_value(&s, MHA_HEAD_SELF), 1.0 / 3);
 }
 
-/* [first] a b a b [last]: perfect copying and perfect induction, and what the probe says of each. */
+/* [first] a b a b [last]: perfect copying and perfect induction, and the probe scores of both. */
 static void probes(void **state)
 {
     (void)state;
@@ -225,16 +226,16 @@ static void golden_patterns(void **state)
     assert_int_equal(mha_tensor_read(mha_file_find(file, "labels"), MHA_I64, labels, &err), MHA_OK);
     for (int m = 0; m < MAPS; m++) {
         mha__head_stats s = measure(N, kind, false, maps + m * N * N);
-        for (int k = 0; k < SCORES - 2; k++) /* the two probe scores need a probe text */
+        for (int k = 0; k < SCORES - 2; k++) /* the two probe scores require a probe text */
             near(mha__head_stats_value(&s, golden_order[k]), (double)scores[k * MAPS + m]);
         assert_int_equal(label_of(&s), golden_labels[labels[m]]);
     }
     mha_file_free(file);
 }
 
-/* The maps of a small causal model on token 0 and 15 random tokens twice, so that each text is its own probe. Limits:
- * abs_tolerance of the reference's index.json, ten times a float32 run's error. */
-static void golden_causal(void **state)
+/* The maps of a small causal model on token 0 and 15 random tokens twice, so that each text is its own probe. The
+ * limits are abs_tolerance of the reference's index.json, ten times the error of an f32 run. */
+static void golden_causal_model(void **state)
 {
     (void)state;
     enum { TEXTS = 4, HEADS = 8, LENGTH = 31, PERIOD = 15, SCORES = 12 };
@@ -265,7 +266,7 @@ static void golden_causal(void **state)
     mha_file_free(file);
 }
 
-/* A row with NaN makes what it enters NaN, and nothing else. */
+/* A row with NaN makes only the scores that depend on it NaN. */
 static void not_a_number(void **state)
 {
     (void)state;
@@ -291,7 +292,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_hand),      cmocka_unit_test(causal_even),     cmocka_unit_test(texts_pool_by_rows),
-        cmocka_unit_test(probes),       cmocka_unit_test(golden_patterns), cmocka_unit_test(golden_causal),
+        cmocka_unit_test(probes),       cmocka_unit_test(golden_patterns), cmocka_unit_test(golden_causal_model),
         cmocka_unit_test(not_a_number), cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_heads_work.c - a measurement whose steps several calls share: each takes some of them in any division, and the
- * sums of all give bitwise what one call gives. What a faulty callback gives is refused. */
+/* test_heads_work.c - a measurement whose steps are divided among several calls: for any division, the sums of all
+ * calls are bitwise identical to one call. Invalid results of a callback are rejected. */
 #include "support/check.h"
 #include "support/model/model_case.h"
 #include "support/rng.h"
@@ -16,14 +16,13 @@ static int64_t starts[TEXTS + 1];
 static mha_model *model;
 static mha_head_data *data;
 
-/* Processes that make their calls one after the other: process `me` of `count` takes the steps n with n % count == me.
- */
+/* Processes that make their calls one after another: process `me` of `count` takes the steps n with n % count == me. */
 typedef struct turns {
     int me, count;
     int64_t next, steps, values, added;
     int64_t *sums;
     char state[32];
-    const char *fails; /* the callback that fails */
+    const char *fails; /* the name of the callback that fails */
 } turns;
 
 static mha_status fail_in(const turns *t, const char *name, mha_error *err)
@@ -112,7 +111,7 @@ static void test_shared(void **state)
     for (int count = 1; count <= 4; count++) {
         turns t = {.count = count};
         mha_heads *last = NULL;
-        for (int me = count - 1; me >= 0; me--) { /* in an order that is not that of the texts */
+        for (int me = count - 1; me >= 0; me--) { /* in a different order than the texts */
             t.me = me;
             mha_heads_free(last);
             last = measure(&t, MHA_OK, NULL);

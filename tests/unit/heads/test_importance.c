@@ -1,5 +1,5 @@
-/* test_importance.c - scores of heads on small models: against what they are made of, whatever threads and batches;
- * what is refused; intervals and halves. */
+/* test_importance.c - head scores of small models: compared with their components, for any threads and batches; errors;
+ * intervals and halves. */
 #include "heads/importance/importance_intervals.h"
 #include "mha/importance.h"
 #include "mha/model_grads.h"
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what the scores are made of ---- */
+/* ---- the components of the scores ---- */
 
-/* The Jacobian of a decoder, by differences of log-probabilities. */
+/* The Jacobian of a decoder from differences of log-probabilities. */
 static void jacobian_of_a_decoder(void **state)
 {
     (void)state;
@@ -97,7 +97,7 @@ static void reference_values(void **state)
     mha_model_free(model);
 }
 
-/* ---- the same whatever runs it ---- */
+/* ---- the same result for any threads and batches ---- */
 
 static void threads_change_no_bit(void **state)
 {
@@ -145,7 +145,7 @@ static void settles(void **state)
     mha_importance *early = some_importance(
                        model, data, (mha_importance_options){.by = MHA_IMPORTANCE_JACOBIAN_PROBE, .settle = 0.1}),
                    *all = some_importance(model, data, (mha_importance_options){.by = MHA_IMPORTANCE_JACOBIAN_PROBE});
-    assert_int_equal(mha_importance_texts_used(early), 128); /* two groups of 64 agree */
+    assert_int_equal(mha_importance_texts_used(early), 128); /* two groups of 64 texts agree */
     assert_int_equal(mha_importance_texts_used(all), MANY);
     assert_true(mha_importance_halves(early) >= 0.1);
     mha_importance_free(early);
@@ -154,7 +154,7 @@ static void settles(void **state)
     mha_model_free(model);
 }
 
-/* ---- stopped, and gone on with ---- */
+/* ---- stopped and resumed ---- */
 
 static int stop_at_third(void *user, const char *what, int64_t done, int64_t total)
 {
@@ -173,7 +173,7 @@ static void same(const mha_importance *got, const mha_importance *want)
     assert_int_equal(mha_importance_texts_used(got), SOME_TEXTS);
 }
 
-static void resumed_has_the_same_bits(void **state)
+static void resumed_runs_are_bitwise_identical(void **state)
 {
     (void)state;
     static const mha_importance_score by[] = {MHA_IMPORTANCE_GRADMAG, MHA_IMPORTANCE_GATE, MHA_IMPORTANCE_LOO_LOSS,
@@ -192,7 +192,7 @@ static void resumed_has_the_same_bits(void **state)
         assert_int_equal(files_count(folder), 1);
         mha_importance *got = some_importance(model, data, o), *again = some_importance(model, data, o);
         same(got, want);
-        same(again, want); /* all of it from the file */
+        same(again, want); /* all results come from the file */
         o.seed = 1;
         assert_int_equal(mha_importance_measure(model, data, &o, &i, NULL), MHA_ERR_ARG);
         assert_int_equal(files_count(folder), 1);
@@ -217,11 +217,11 @@ static void refused(const mha_model *model, const mha_head_data *data, mha_impor
     o.size = sizeof o;
     assert_int_equal(mha_importance_measure(model, data, &o, &i, &err), status);
     assert_null(i);
-    if (!strstr(err.message, word)) fail_msg("no \"%s\" in: %s", word, err.message);
+    if (!strstr(err.message, word)) fail_msg("message must contain \"%s\" (got %s)", word, err.message);
 }
 
-/* A state whose counts are no counts: the first of "kept", which is followed by the sums alone, is how many texts there
- * were. */
+/* A state with invalid counts: the first number of "kept", which is followed only by the sums, is the number of
+ * texts. */
 static void broken_state(void **state)
 {
     (void)state;
@@ -327,7 +327,7 @@ static void spearman_by_hand(void **state)
     const double a[6] = {1, 2, 3, 4, 5, (double)NAN}, b[6] = {10, 20, 20, 90, 40, 7}, down[6] = {5, 4, 3, 2, 1, 0};
     double r = 0;
     assert_int_equal(mha__spearman(NULL, a, b, 6, &r, NULL), MHA_OK);
-    assert_true(fabs(r - 8.5 / sqrt(95)) < 1e-12); /* ranks 0 1.5 1.5 4 3, without the last */
+    assert_true(fabs(r - 8.5 / sqrt(95)) < 1e-12); /* ranks 0 1.5 1.5 4 3, without the last head */
     assert_int_equal(mha__spearman(NULL, a, down, 6, &r, NULL), MHA_OK);
     assert_true(r == -1);
     assert_int_equal(mha__spearman(NULL, a, a + 5, 1, &r, NULL), MHA_OK);
@@ -341,7 +341,7 @@ int main(void)
         cmocka_unit_test(reference_values),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(settles),
-        cmocka_unit_test(resumed_has_the_same_bits),
+        cmocka_unit_test(resumed_runs_are_bitwise_identical),
         cmocka_unit_test(broken_state),
         cmocka_unit_test(refusals),
         cmocka_unit_test(no_memory),

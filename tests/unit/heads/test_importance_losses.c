@@ -1,5 +1,5 @@
 /* test_importance_losses.c - scores by a loss: gradients and changes of the mean loss of next tokens, of masked words
- * and of pairs, each against the loss itself. */
+ * and of pairs, each compared with the loss itself. */
 #include "mha/importance.h"
 #include "mha/model_grads.h"
 #include "support/check.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The mean loss of all texts at once, whose gradients are known to test_model_grads.c; dgates [layers, SOME_TEXTS, H]
+/* Returns the mean loss of all texts at once, whose gradients test_model_grads.c tests. dgates [layers, SOME_TEXTS, H]
  * may be NULL, and so may gates of that shape. */
 static double mean_loss(const mha_model *model, const int32_t *labels, const float *gates, float *dgates)
 {
@@ -76,7 +76,7 @@ static void gates_are_gradients_of_the_mean_loss(void **state)
 
 /* ---- masked words ---- */
 
-/* Every third token is asked for, whatever stands there. */
+/* Makes every third token a label, whatever its id. */
 static void ask_for_tokens(int32_t *labels, int32_t vocab)
 {
     for (int n = 0; n < SOME_TEXTS * SOME_LONGEST; n++)
@@ -94,7 +94,7 @@ static void gates_of_masked_words(void **state)
     gates_of(mlm, MHA_LOSS_AUTO, labels);
 }
 
-/* The loss with a head's gates at 0, less the loss. */
+/* The loss with the gates of one head at 0, minus the loss of the whole model. */
 static void masked_words_without_a_head(void **state)
 {
     (void)state;
@@ -124,7 +124,7 @@ static void masked_words_without_a_head(void **state)
 
 /* ---- pairs ---- */
 
-/* Unit-length means of last hidden states, [SOME_TEXTS, width]. */
+/* Computes the unit-norm means of the last hidden states, [SOME_TEXTS, width]. */
 static double *vectors_of(const mha_model *model, const float *gates)
 {
     const int64_t width = mha_model_describe(model)->hidden;
@@ -167,7 +167,7 @@ static double pairs_loss(const mha_model *model, const float *gates)
     return loss;
 }
 
-/* Gates [layers, SOME_TEXTS, H] of a model without heads a and b. */
+/* Fills gates [layers, SOME_TEXTS, H] of a model without heads a and b. */
 static void without(float *gates, int64_t layers, int64_t H, int64_t a, int64_t b)
 {
     for (int64_t g = 0; g < layers * SOME_TEXTS * H; g++) {

@@ -1,4 +1,4 @@
-/* test_io_checkpoint.c - shards and their index as one file: what is in it, what an index may not say. */
+/* test_io_checkpoint.c - shards and their index as one file: its contents, and rules for an index. */
 #include "mha/io.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -12,7 +12,7 @@
 
 static mha_error err;
 
-/* A shard with one number per name of `names`: its letter. */
+/* Writes a shard with one element per name in `names`: the letter of the name. */
 static void write_shard(const char *folder, const char *file, const char *names, const mha_metadata *meta, int pairs)
 {
     enum { MOST = 8 };
@@ -67,7 +67,7 @@ static void expect_letters(const mha_file *file, const char *letters)
     assert_null(mha_file_find(file, "e"));
 }
 
-/* The folder, its index by either kind of path: mapped and copied. */
+/* Opens the folder and its index by either kind of path, mapped and copied. */
 static void shards_are_one_file(void **state)
 {
     (void)state;
@@ -83,7 +83,7 @@ static void shards_are_one_file(void **state)
         expect_letters(file, "abcd");
         assert_string_equal(mha_file_format(file), "safetensors");
         assert_string_equal(mha_file_path(file), n % 3 == 0 ? files_path(folder, INDEX) : names[n % 3]);
-        const char *want[][2] = {{"format", "pt"}, {"who", "1"}, {"x", "y"}}; /* "1" is named behind "2" */
+        const char *want[][2] = {{"format", "pt"}, {"who", "1"}, {"x", "y"}}; /* "1" is listed after "2" */
         assert_int_equal(mha_file_metadata_count(file), 3);
         for (int i = 0; i < 3; i++) {
             assert_int_equal(mha_file_metadata(file, i, &key, &value, NULL), MHA_OK);
@@ -96,7 +96,7 @@ static void shards_are_one_file(void **state)
     files_remove(folder);
 }
 
-/* A whole file goes before the index; a file is itself. */
+/* A single file takes precedence over an index; a file path opens that file. */
 static void whole_files(void **state)
 {
     (void)state;
@@ -115,7 +115,7 @@ static void whole_files(void **state)
     files_remove(folder);
 }
 
-static void what_an_index_may_not_say(void **state)
+static void invalid_indexes(void **state)
 {
     (void)state;
     const struct {
@@ -147,7 +147,7 @@ static void what_an_index_may_not_say(void **state)
     files_remove(folder);
 }
 
-static void what_is_missing(void **state)
+static void missing_tensors(void **state)
 {
     (void)state;
     const char *folder = shards(GOOD);
@@ -190,11 +190,8 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shards_are_one_file),
-        cmocka_unit_test(whole_files),
-        cmocka_unit_test(what_an_index_may_not_say),
-        cmocka_unit_test(what_is_missing),
-        cmocka_unit_test(no_memory),
+        cmocka_unit_test(shards_are_one_file), cmocka_unit_test(whole_files), cmocka_unit_test(invalid_indexes),
+        cmocka_unit_test(missing_tensors),     cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

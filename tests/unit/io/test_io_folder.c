@@ -1,6 +1,7 @@
-/* test_io_folder.c - a folder that is replaced while other processes replace or remove it: what they do is done here,
- * by functions of the C library that this program brings: flock, with which the folder to be replaced is locked before
- * the names change, and openat, with which it is opened once more afterwards. */
+/* test_io_folder.c - replacing a folder while other processes replace or remove it.
+ *
+ * This program defines two C library functions that imitate the other processes: flock, which locks the folder to be
+ * replaced before the names change, and openat, which opens it again afterwards. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,10 +23,12 @@
 static const char *const known[] = {"a", "b", NULL};
 static const char *folder;
 
-/* The others: they move the folder x to gone, and `incoming` to x; then one removes what begins with ".x.tmp.". */
+/* The other processes: they move the folder x to `gone`, and `incoming` to x; then one removes names that begin with
+ * ".x.tmp.". */
 static const char *incoming;
 static bool removes;
-/* And while the temporary folder of x is about to be locked: they remove it, and make a file of its name. */
+/* If true, another process removes the temporary folder of x right before it is locked, and creates a file of its
+ * name. */
 static bool takes_the_name;
 
 static void must(bool good, const char *what)
@@ -86,14 +89,14 @@ static void holds(const char *name, const char *file, const char *text)
     size_t n;
     snprintf(path, sizeof path, "%s/%s/%s", folder, name, file);
     char *got = files_read(path, &n);
-    if (!got) fail_msg("%s is not there", path);
+    if (!got) fail_msg("%s must exist", path);
     assert_string_equal(got, text);
     free(got);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     assert_int_equal(files_count(path), 1);
 }
 
-/* The folder x, with "old" in the file a, is replaced by one with "new", while `other` takes its place. */
+/* Replaces the folder x, with "old" in file a, by one with "new", while `other` takes its place. */
 static mha_status replace(const char *other, bool removed, const char *aside, mha_error *err)
 {
     char path[400];
@@ -137,7 +140,7 @@ static void test_alone(void **state)
     assert_int_equal(files_count(folder), 1);
 }
 
-/* Another checkpoint has taken the place: it goes, as the first one would have. */
+/* Another checkpoint has taken the place: it is removed like the original one. */
 static void test_another(void **state)
 {
     (void)state;
@@ -149,7 +152,7 @@ static void test_another(void **state)
     assert_int_equal(files_count(folder), 2);
 }
 
-/* A third process has removed it: that is what was wanted. */
+/* Another process has removed the folder: the replacement succeeds. */
 static void test_removed(void **state)
 {
     (void)state;
@@ -160,7 +163,7 @@ static void test_removed(void **state)
     assert_int_equal(files_count(folder), 2);
 }
 
-/* A folder of somebody's own has taken the place: it stays, and nothing is written. */
+/* A folder that is not a checkpoint has taken the place: it stays, and nothing is written. */
 static void test_foreign(void **state)
 {
     (void)state;
@@ -173,7 +176,7 @@ static void test_foreign(void **state)
     assert_int_equal(files_count(folder), 2);
 }
 
-/* With a name aside nothing is removed, so it may hold anything. */
+/* With a backup name nothing is removed, so the folder may contain any files. */
 static void test_foreign_aside(void **state)
 {
     (void)state;
@@ -185,7 +188,8 @@ static void test_foreign_aside(void **state)
     assert_int_equal(files_count(folder), 3);
 }
 
-/* The second try cannot make the folder: it fails once, and closes what the first one had opened once. */
+/* The second attempt cannot create the folder: it fails with one error, and closes each descriptor of the first attempt
+ * once. */
 static void test_name_taken(void **state)
 {
     (void)state;

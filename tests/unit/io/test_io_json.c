@@ -1,4 +1,4 @@
-/* test_io_json.c - JSON from outside: what is taken, what is refused, and that the sentence says where and why. */
+/* test_io_json.c - JSON from outside: accepted and rejected texts; messages state the position and the reason. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ static void test_refused(void **state)
         const char *text;
         size_t n;
         unsigned flags;
-        const char *says; /* part of the sentence */
+        const char *says; /* text that the message must contain */
     } cases[] = {
         {TEXT(""), 0, "empty"},
         {TEXT(" "), 0, "line 1"},
@@ -95,13 +95,13 @@ static void test_refused(void **state)
         mha_error err;
         assert_int_equal(parse(cases[i].text, cases[i].n, cases[i].flags, &err), MHA_ERR_FORMAT);
         if (!strstr(err.message, "some.json") || !strstr(err.message, cases[i].says))
-            fail_msg("case %zu: \"%s\" does not say \"%s\"", i, err.message, cases[i].says);
+            fail_msg("case %zu: \"%s\" must contain \"%s\"", i, err.message, cases[i].says);
         for (const char *p = err.message; *p; p++)
             assert_true((unsigned char)*p >= 32 && *p != 127);
     }
 }
 
-static void test_taken(void **state)
+static void test_accepted_values(void **state)
 {
     (void)state;
     static const struct {
@@ -123,7 +123,7 @@ static void test_taken(void **state)
     }
 }
 
-/* {"a":[[...]]} with `depth` levels in all; closed or not. */
+/* Parses {"a":[[...]]} with `depth` levels in all, closed or not. */
 static mha_status parse_nested(int depth, int closed, mha_error *err)
 {
     char *text = malloc((size_t)depth * 2 + 16);
@@ -252,7 +252,7 @@ static void test_show_long(void **state)
     memcpy(text + 306, "\"}", 3);
     assert_int_equal(mha__json_parse(NULL, "c.json", text, strlen(text), 0, &root, &err), MHA_OK);
     mha__json_show(&q, mha__json_get(root, "a"));
-    assert_int_equal(strlen(q.text), 99 + 5); /* cut before the character, not in it */
+    assert_int_equal(strlen(q.text), 99 + 5); /* truncated before the character, not inside it */
     assert_string_equal(q.text + 96, "aaaa...\"");
     mha__json_free(root);
 }
@@ -276,8 +276,8 @@ static void test_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),      cmocka_unit_test(test_taken),   cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_string_limit), cmocka_unit_test(test_getters), cmocka_unit_test(test_show_long),
+        cmocka_unit_test(test_refused),      cmocka_unit_test(test_accepted_values), cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_string_limit), cmocka_unit_test(test_getters),         cmocka_unit_test(test_show_long),
         cmocka_unit_test(test_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* test_io_json_memory.c - JSON when memory is short, and how much of it JSON may take. */
+/* test_io_json_memory.c - JSON when memory runs out, and the memory limits of the parser. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 
 static const char text[] = "{\"a\":[1,2.5,\"x\\u00e9y\"],\"o\":{\"k\":null,\"l\":[true,false]},\"s\":\"\\\"\\n\"}";
 
-/* Something that allocates in `ctx`; what it made is freed. */
+/* A function that allocates in `ctx` and frees its results. */
 typedef mha_status (*work_fn)(mha_ctx *ctx, mha_error *err);
 
 static mha_status parse(mha_ctx *ctx, mha_error *err)
@@ -29,7 +29,7 @@ static mha_status parse(mha_ctx *ctx, mha_error *err)
     return status;
 }
 
-/* Grows several times. */
+/* Writes enough to grow the buffer several times. */
 static mha_status write_much(mha_ctx *ctx, mha_error *err)
 {
     mha__json_writer w = {.ctx = ctx, .indent = 2};
@@ -100,7 +100,7 @@ static void write_files(void)
     files_write(files_path(folder, "model.safetensors.index.json"), index, strlen(index));
 }
 
-/* Each allocation fails in turn: out of memory is what is said, never a syntax error, and nothing is left. */
+/* Each allocation fails in turn: the error is lack of memory, not a syntax error, and all memory is freed. */
 static void test_every_allocation(void **state)
 {
     (void)state;
@@ -131,7 +131,7 @@ static void test_every_allocation(void **state)
 
 /* ---- bounds ---- */
 
-/* {"a":[ITEM,ITEM,...]} with `count` items; *n gets its length. */
+/* Returns {"a":[ITEM,ITEM,...]} with `count` items; *n receives its length. */
 static char *list_of(const char *item, size_t count, size_t *n)
 {
     const size_t bytes = strlen(item);
@@ -165,7 +165,7 @@ static void test_node_limit(void **state)
     }
 }
 
-/* A header is refused at its first wrong value, before any table is made. */
+/* A header is rejected at its first wrong value, before any table is allocated. */
 static void test_header_stream(void **state)
 {
     (void)state;
@@ -187,14 +187,14 @@ static void test_header_stream(void **state)
     assert_int_equal(mha_file_open(ctx, files_path(folder, "x.safetensors"), NULL, &file, &err), MHA_ERR_FORMAT);
     assert_non_null(
         strstr(err.message, "tensor \"a\": entry must be an object with dtype, shape and data_offsets (got an array)"));
-    assert_int_equal(memory.calls - calls, 3); /* the handle, its path, the text of the header */
+    assert_int_equal(memory.calls - calls, 3); /* the handle, its path, and the text of the header */
     mha_ctx_free(ctx);
     free(whole);
     free(list);
     files_remove(folder);
 }
 
-/* Many keys, and finding all of them, takes time in proportion. */
+/* The time for parsing and looking up many keys grows linearly. */
 static void test_many_keys(void **state)
 {
     (void)state;

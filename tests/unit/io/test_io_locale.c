@@ -1,8 +1,8 @@
-/* test_io_locale.c - a caller with a locale of its own: a decimal comma (de_DE), one of two bytes (ps_AF), and the
- * dotless i (tr_TR). Numbers are read and written, and a model is opened and saved, with the same bytes as in the
- * C locale.
+/* test_io_locale.c - locales of the caller: a decimal comma (de_DE), a two-byte decimal separator (ps_AF), and the
+ * dotless i (tr_TR). Numbers are read and written, and a model is opened and saved, with the same bytes as in the C
+ * locale.
  *
- * The locales are made by localedef in a folder of this test. */
+ * localedef makes the locales in a temporary folder. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +40,7 @@ static int make_locales(void **state)
         snprintf(line, sizeof line, "localedef -c -i %s -f UTF-8 %s/%s.UTF-8 >%s/log 2>&1", names[i], folder, names[i],
                  folder);
         if (system(line) == 0) continue;
-        printf("skipped: localedef, or the locale %s that it would make, is not there\n", names[i]);
+        printf("skipped: localedef cannot make the locale %s\n", names[i]);
         run("rm -rf %s %s", folder, saved);
         exit(77);
     }
@@ -59,11 +59,11 @@ static void enter(size_t i)
 {
     char name[32];
     snprintf(name, sizeof name, "%s.UTF-8", names[i]);
-    if (!setlocale(LC_ALL, name)) fail_msg("setlocale does not find %s in %s", name, folder);
+    if (!setlocale(LC_ALL, name)) fail_msg("setlocale must find %s in %s", name, folder);
     assert_string_not_equal(localeconv()->decimal_point, ".");
 }
 
-/* What is written of what was read, by the tree and by a sentence. */
+/* Returns numbers after reading and writing, by the JSON tree and by a message. */
 static char *numbers(void)
 {
     static const char text[] = "{\"n\":[0,-0,9223372036854775807,2.0,0.1,1e-12,1E+5,1e22,-2.5e-5,123456789.123456789,"

@@ -1,4 +1,4 @@
-/* test_io_npy.c - .npy out: the bytes that numpy.save writes, every type and rank there and back, refusals. */
+/* test_io_npy.c - writing .npy files: the bytes of numpy.save, round trips of every type and rank, and errors. */
 #include "mha/io.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -45,7 +45,7 @@ static void as_numpy_writes_it(void **state)
     files_remove(folder);
 }
 
-static void there_and_back(void **state)
+static void round_trip(void **state)
 {
     (void)state;
     static const mha_dtype types[] = {MHA_BOOL, MHA_U8,  MHA_I8,  MHA_U16, MHA_I16, MHA_F16,
@@ -80,7 +80,7 @@ static void there_and_back(void **state)
     files_remove(folder);
 }
 
-static void what_cannot_be_written(void **state)
+static void unwritable_tensors(void **state)
 {
     (void)state;
     static const int64_t shape[] = {2, -1}, large[] = {INT64_MAX / 4};
@@ -122,7 +122,7 @@ static void what_cannot_be_written(void **state)
     files_remove(folder);
 }
 
-/* In a child, since limits stay. */
+/* In a child process, because the limit cannot be raised again. */
 static void full_disk(void **state)
 {
     (void)state;
@@ -156,8 +156,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_numpy_writes_it),
-        cmocka_unit_test(there_and_back),
-        cmocka_unit_test(what_cannot_be_written),
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(unwritable_tensors),
         cmocka_unit_test(full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* test_io_sha256.c - SHA-256 against the vectors of the standard, and against the tests' own implementation. */
+/* test_io_sha256.c - SHA-256 compared with the test vectors of the standard and with the tests' own implementation. */
 #include "base/ctx.h"
 #include "io/files/sha256.h"
 #include "support/check.h"
@@ -17,7 +17,7 @@ static void expect(const char *what, const void *bytes, size_t n, const char *wa
     if (strcmp(hex, want) != 0) fail_msg("%s: want %s, got %s", what, want, hex);
 }
 
-/* NIST, "Examples with intermediate values"; the last two are those of its long messages. */
+/* NIST, "Examples with intermediate values"; the last two are its long messages. */
 static void test_vectors_of_the_standard(void **state)
 {
     (void)state;
@@ -28,7 +28,7 @@ static void test_vectors_of_the_standard(void **state)
     expect("nothing", "", 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     expect("one block", "abc", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     expect("two blocks", two, strlen(two), "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-    expect("four words more", four, strlen(four), "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1");
+    expect("four more words", four, strlen(four), "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1");
     char *a = malloc(1000000);
     memset(a, 'a', 1000000);
     expect("a million a", a, 1000000, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
@@ -59,7 +59,7 @@ static void test_pieces(void **state)
 static void test_a_file(void **state)
 {
     (void)state;
-    const size_t n = ((size_t)1 << 20) + 12345; /* more than is read at once */
+    const size_t n = ((size_t)1 << 20) + 12345; /* more than one read buffer */
     const char *folder = files_folder(), *path = files_path(folder, "x");
     char want[65], hex[MHA__SHA256_HEX];
     unsigned char *bytes = malloc(n);

@@ -1,4 +1,5 @@
-/* test_io_source.c - opening what is not a plain file, bare names, limits, and files that are something else. */
+/* test_io_source.c - opening paths that are not regular files, bare file names, size limits, and files of other
+ * formats. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -124,7 +125,7 @@ static void whole_files(void **state)
     files_remove(folder);
 }
 
-/* 4 GiB as config and 256 GiB as weights cost nothing to refuse. */
+/* A config of 4 GiB and weights of 256 GiB are rejected without reading them. */
 static void sparse_files(void **state)
 {
     (void)state;
@@ -139,14 +140,14 @@ static void sparse_files(void **state)
                          MHA_ERR_FORMAT);
         assert_string_equal(err.message, "config.json: must be at most 16777216 bytes (got 4294967296)");
     } else {
-        print_message("skipped: a sparse file of 4 GiB: none can be made here\n");
+        print_message("skipped: cannot create a sparse file of 4 GiB\n");
     }
     if (truncate(path, (off_t)1 << 38) == 0) {
         mha_file *file = NULL;
         assert_int_equal(mha_file_open(NULL, path, NULL, &file, &err), MHA_ERR_FORMAT);
         assert_non_null(strstr(err.message, "header length must be positive (got 0)"));
     } else {
-        print_message("skipped: a sparse file of 256 GiB: none can be made here\n");
+        print_message("skipped: cannot create a sparse file of 256 GiB\n");
     }
     files_remove(folder);
 }
@@ -181,7 +182,7 @@ static void foreign_files(void **state)
     files_remove(folder);
 }
 
-/* A header of 0x280 bytes makes a safetensors file begin like a pickle. */
+/* With a header of 0x280 bytes, a safetensors file begins like a pickle. */
 static void pickle_or_safetensors(void **state)
 {
     (void)state;
@@ -208,8 +209,8 @@ static void arguments(void **state)
     mha_file_free(NULL);
 }
 
-/* What io.h says of a file that becomes shorter while it is open: mapped, reading ends the process (here a child);
- * copied, nothing happens. */
+/* A file that is truncated while open, as specified in io.h: if mapped, reading ends the process (here a child); if
+ * copied, reads still succeed. */
 static void shortened_while_open(void **state)
 {
     (void)state;
@@ -229,7 +230,7 @@ static void shortened_while_open(void **state)
         assert_int_equal(truncate(path, 0), 0);
         const pid_t child = fork();
         if (child == 0) {
-            signal(SIGBUS, SIG_DFL); /* a sanitizer may have taken it */
+            signal(SIGBUS, SIG_DFL); /* a sanitizer may have installed a handler */
             const volatile char *data = mha_file_tensor(file, 0)->data;
             _exit(data[BYTES - 1] == 7 ? 0 : 1);
         }

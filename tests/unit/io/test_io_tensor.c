@@ -1,4 +1,5 @@
-/* test_io_tensor.c - values out of tensors: every type, every conversion, .npy in every order, and no memory. */
+/* test_io_tensor.c - reading tensor values: every type, every conversion, .npy files in every order, and running out of
+ * memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,7 +53,7 @@ static void conversions(void **state)
         {MHA_F64, "\0\0\0\0\0\0\360\77\0\0\0\0\0\0\0\300", {1, -2}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char place[17], same[16]; /* odd on purpose: nothing may load it directly */
+        char place[17], same[16]; /* unaligned, so that values cannot be loaded directly */
         mha_tensor t = tensor_of(cases[i].dtype, place + 1, 2);
         memcpy(place + 1, cases[i].bytes, t.bytes);
         float f[2];
@@ -72,7 +73,7 @@ static void conversions(void **state)
     }
 }
 
-/* Rounded once: through a double, 2^62 + 2^38 + 1 would round to even first and lose its tail. */
+/* Integers are rounded once: through a double, 2^62 + 2^38 + 1 would first round to even and lose its last bits. */
 static void integers_round_once(void **state)
 {
     (void)state;
@@ -87,7 +88,7 @@ static void integers_round_once(void **state)
     assert_true(f == 0x1p62f + 0x1p39f);
 }
 
-static void what_cannot_be_read(void **state)
+static void unreadable_values(void **state)
 {
     (void)state;
     const uint64_t u[2] = {7, (uint64_t)1 << 63};
@@ -216,8 +217,8 @@ static void npy_headers(void **state)
     files_remove(folder);
 }
 
-/* One array of shape (2, 3, 4) whose element [i][j][k] is 100 i + 10 j + k, in both orders of dimensions and of
- * bytes. */
+/* One array of shape (2, 3, 4) whose element [i][j][k] is 100 i + 10 j + k, in both dimension orders and byte
+ * orders. */
 static void npy_orders(void **state)
 {
     (void)state;
@@ -269,7 +270,7 @@ static void npy_without_elements(void **state)
 /* ---- starvation ---- */
 
 typedef struct starving {
-    long calls, live, budget; /* the call after `budget` fails, alone */
+    long calls, live, budget; /* only the call after `budget` calls fails */
 } starving;
 
 static void *starving_alloc(void *user, size_t bytes, size_t align)
@@ -305,11 +306,11 @@ static void starve(const char *path, int no_map, int want_calls)
         s.budget = failing;
         status = mha_file_open(ctx, path, &how, &file, &err);
         assert_true((status == MHA_OK) == (file != NULL));
-        if (status != MHA_OK && !*err.message) fail_msg("no sentence");
+        if (status != MHA_OK && !*err.message) fail_msg("message must not be empty");
         mha_file_free(file);
         assert_int_equal(s.live, before);
     }
-    assert_int_equal(status, MHA_OK); /* once no call was left to fail */
+    assert_int_equal(status, MHA_OK); /* `budget` exceeds the number of calls */
     assert_int_equal(failing - 1, want_calls);
     s.budget = -1;
     mha_ctx_free(ctx);
@@ -325,8 +326,8 @@ static void every_allocation_may_fail(void **state)
     starve(safe, 1, 8); /* and the data */
     const char *npy =
         write_npy(folder, 1, "{'descr': '>f4', 'fortran_order': True, 'shape': (1, 3), }\n", "123456789012", 12);
-    starve(npy, 0, 7); /* the file, its path, the header, record, shape, strings; the data in order */
-    starve(npy, 1, 8); /* and the data as they are */
+    starve(npy, 0, 7); /* the file, its path, the header, record, shape, strings, and the reordered data */
+    starve(npy, 1, 8); /* and the original data */
     files_remove(folder);
 }
 
@@ -334,7 +335,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conversions),          cmocka_unit_test(integers_round_once),
-        cmocka_unit_test(what_cannot_be_read),  cmocka_unit_test(alignment),
+        cmocka_unit_test(unreadable_values),    cmocka_unit_test(alignment),
         cmocka_unit_test(npy_headers),          cmocka_unit_test(npy_orders),
         cmocka_unit_test(npy_without_elements), cmocka_unit_test(every_allocation_may_fail),
     };

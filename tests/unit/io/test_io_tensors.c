@@ -1,4 +1,4 @@
-/* test_io_tensors.c - lists of named tensors: written, read back, and every way in which a list or file is wrong. */
+/* test_io_tensors.c - lists of named tensors: written, read back, and every error of a list or file. */
 #include "mha/io.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -25,7 +25,7 @@ static const char *written(const char *folder)
     return path;
 }
 
-static void test_there_and_back(void **state)
+static void test_round_trip(void **state)
 {
     (void)state;
     const char *folder = files_folder(), *path = written(folder);
@@ -51,7 +51,8 @@ static void test_there_and_back(void **state)
     files_remove(folder);
 }
 
-/* The header is padded to a multiple of 8 and the largest elements come first, so that all are aligned. */
+/* The header is padded to a multiple of 8 bytes and the tensors with the largest elements come first, so that all are
+ * aligned. */
 static void test_bytes(void **state)
 {
     (void)state;
@@ -67,7 +68,7 @@ static void test_bytes(void **state)
     files_remove(folder);
 }
 
-static void test_what_cannot_be_written(void **state)
+static void test_unwritable_tensors(void **state)
 {
     (void)state;
     const char *folder = files_folder(), *path = files_path(folder, "x");
@@ -97,7 +98,7 @@ static void test_what_cannot_be_written(void **state)
     files_remove(folder);
 }
 
-static void test_what_cannot_be_read(void **state)
+static void test_unreadable_files(void **state)
 {
     (void)state;
     const char *folder = files_folder();
@@ -118,7 +119,7 @@ static void test_what_cannot_be_read(void **state)
         snprintf(sentence, sizeof sentence, "%s: %s", mha_file_path(file), wrong[n].sentence);
         assert_int_equal(mha_tensors_read(file, list, 2, &err), MHA_ERR_FORMAT);
         assert_string_equal(err.message, sentence);
-        assert_true(room[0] == 9); /* nothing has been filled */
+        assert_true(room[0] == 9); /* the buffer is unchanged */
     }
     mha_file_free(file);
     files_remove(folder);
@@ -127,10 +128,10 @@ static void test_what_cannot_be_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_there_and_back),
+        cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_what_cannot_be_written),
-        cmocka_unit_test(test_what_cannot_be_read),
+        cmocka_unit_test(test_unwritable_tensors),
+        cmocka_unit_test(test_unreadable_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_io_write.c - writing whole files: old or new at every instant, never through a link, nothing left behind. */
+/* test_io_write.c - writing whole files: the old or the new content at every instant, never through a link, no
+ * temporary files left. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +36,7 @@ static void expect_failure(const char *path, int overwrite, mha_status status, c
     if (!strstr(err.message, path) || !strstr(err.message, says)) fail_msg("%s", err.message);
 }
 
-static void new_old_and_forced(void **state)
+static void existing_files_and_overwrite(void **state)
 {
     (void)state;
     const char *folder = files_folder(), *path = files_path(folder, "out.svg");
@@ -60,7 +61,7 @@ static void permissions(void **state)
     assert_int_equal(mha_file_write(path, "1", 1, 0, NULL), MHA_OK);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0640);
-    assert_int_equal(chmod(path, 0604), 0); /* a replaced file keeps its own */
+    assert_int_equal(chmod(path, 0604), 0); /* a replaced file keeps its mode */
     assert_int_equal(mha_file_write(path, "2", 1, 1, NULL), MHA_OK);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0604);
@@ -82,7 +83,7 @@ static void relative_names(void **state)
     files_remove(folder);
 }
 
-static void what_is_no_regular_file(void **state)
+static void irregular_files(void **state)
 {
     (void)state;
     const char *folder = files_folder(), *link = files_path(folder, "link"), *victim = files_path(folder, "victim");
@@ -94,13 +95,13 @@ static void what_is_no_regular_file(void **state)
         expect_failure("/dev/full", overwrite, MHA_ERR_IO, "it is a character device");
     }
     expect_content(victim, "old");
-    unlink(victim); /* now the link dangles: still nothing is made behind it */
+    unlink(victim); /* the link dangles: its target must still not be created */
     expect_failure(link, 1, MHA_ERR_IO, "it is a symbolic link");
     assert_int_equal(files_count(folder), 1);
     files_remove(folder);
 }
 
-static void names_that_cannot_be(void **state)
+static void invalid_names(void **state)
 {
     (void)state;
     const char *folder = files_folder();
@@ -121,8 +122,8 @@ static void names_that_cannot_be(void **state)
     files_remove(folder);
 }
 
-/* What a killed run left, or a link that somebody put there, is neither followed nor removed. */
-static void occupied_temporary(void **state)
+/* A temporary file of a killed run, or a link of its name, is neither followed nor removed. */
+static void existing_temporary_file(void **state)
 {
     (void)state;
     const char *folder = files_folder(), *path = files_path(folder, "x"), *victim = files_path(folder, "victim");
@@ -141,8 +142,8 @@ static void occupied_temporary(void **state)
     files_remove(folder);
 }
 
-/* A limit on the file size stands for a full disk: the write comes back short, then fails. In a child, since limits
- * stay. */
+/* A limit on the file size acts like a full disk: one write is short, the next fails. In a child process, because the
+ * limit cannot be raised again. */
 static void full_disk(void **state)
 {
     (void)state;
@@ -157,7 +158,7 @@ static void full_disk(void **state)
         int bad = setrlimit(RLIMIT_FSIZE, &limit) != 0;
         bad |= mha_file_write(path, data, sizeof data, 1, &err) != MHA_ERR_IO;
         bad |= strstr(err.message, "File too large") == NULL;
-        bad |= mha_file_write(path, "new", 3, 1, &err) != MHA_OK; /* small enough: fine again */
+        bad |= mha_file_write(path, "new", 3, 1, &err) != MHA_OK; /* small enough to succeed again */
         _exit(bad);
     }
     int status = -1;
@@ -168,12 +169,12 @@ static void full_disk(void **state)
     files_remove(folder);
 }
 
-static void forbidden_folder(void **state)
+static void folder_without_permission(void **state)
 {
     (void)state;
     const char *folder = files_folder();
     if (geteuid() == 0) {
-        print_message("skipped: a folder without permission: root may write everywhere\n");
+        print_message("skipped: permissions do not restrict root\n");
     } else {
         assert_int_equal(chmod(folder, 0500), 0);
         expect_failure(files_path(folder, "x"), 0, MHA_ERR_IO, "Permission denied");
@@ -182,7 +183,7 @@ static void forbidden_folder(void **state)
     files_remove(folder);
 }
 
-/* Two processes, one name: both finish, and the file is whole, one or the other. */
+/* Two processes write one name: both succeed, and the file has the complete content of one of them. */
 static void two_writers(void **state)
 {
     (void)state;
@@ -217,14 +218,14 @@ static void two_writers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(new_old_and_forced),
+        cmocka_unit_test(existing_files_and_overwrite),
         cmocka_unit_test(permissions),
         cmocka_unit_test(relative_names),
-        cmocka_unit_test(what_is_no_regular_file),
-        cmocka_unit_test(names_that_cannot_be),
-        cmocka_unit_test(occupied_temporary),
+        cmocka_unit_test(irregular_files),
+        cmocka_unit_test(invalid_names),
+        cmocka_unit_test(existing_temporary_file),
         cmocka_unit_test(full_disk),
-        cmocka_unit_test(forbidden_folder),
+        cmocka_unit_test(folder_without_permission),
         cmocka_unit_test(two_writers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

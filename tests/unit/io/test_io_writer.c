@@ -1,5 +1,5 @@
-/* test_io_writer.c - safetensors files in pieces: every type there and back, one layout whatever the order, nothing
- * left behind where it goes wrong. */
+/* test_io_writer.c - safetensors files in pieces: round trips of every type, one layout for any order, and no temporary
+ * files left after errors. */
 #include "mha/io.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -14,7 +14,7 @@
 
 static mha_error err;
 
-/* Four elements of every type that files hold; their bytes count up, so that each tensor's are its own. */
+/* Four elements of every type that files can store; consecutive bytes, so that each tensor is different. */
 enum { KINDS = 15, ELEMENTS = 4, BYTES_MOST = ELEMENTS * 8 };
 static const int64_t shape[] = {2, 1, 2};
 static const struct {
@@ -46,7 +46,7 @@ static const char *bytes_of(int kind)
     return bytes[kind];
 }
 
-/* Writes all kinds, the list turned round by `turn`, a piece of every tensor in turn. */
+/* Writes all kinds, with the list rotated by `turn`, one piece of each tensor in turn. */
 static void write_all(const char *path, int turn, size_t piece)
 {
     mha_tensor list[KINDS];
@@ -123,7 +123,7 @@ static void one_layout(void **state)
     files_remove(folder);
 }
 
-/* Nothing, and tensors without elements, are a file too; a format of one's own stays. */
+/* No tensors, or tensors without elements, are a valid file; a "format" given by the caller is kept. */
 static void empty(void **state)
 {
     (void)state;
@@ -175,7 +175,7 @@ static void wrong_byte_counts(void **state)
     files_remove(folder);
 }
 
-static void what_cannot_be_listed(void **state)
+static void unlistable_files(void **state)
 {
     (void)state;
     static const int64_t huge[] = {INT64_MAX, 2}, negative[] = {3, -1}, odd[] = {3}, most[] = {INT64_MAX / 4};
@@ -221,7 +221,7 @@ static void what_cannot_be_listed(void **state)
     files_remove(folder);
 }
 
-static void what_metadata_cannot_be(void **state)
+static void invalid_metadata(void **state)
 {
     (void)state;
     const char *folder = files_folder(), *path = files_path(folder, "x");
@@ -244,7 +244,7 @@ static void what_metadata_cannot_be(void **state)
     files_remove(folder);
 }
 
-/* ---- what mha_file_open would refuse is not written ---- */
+/* ---- files that mha_file_open would reject are not written ---- */
 
 static void refused(const mha_tensor *list, int64_t count, const mha_metadata *pairs, int64_t pair_count,
                     const char *sentence)
@@ -266,12 +266,12 @@ static void too_many_pairs(void **state)
     enum { PAIRS = 1 << 18 };
     mha_metadata *pairs = calloc(PAIRS, sizeof *pairs);
     for (int n = 0; n < PAIRS; n++)
-        pairs[n] = (mha_metadata){"same", "", 0}; /* counted before keys are compared */
+        pairs[n] = (mha_metadata){"same", "", 0}; /* the number of pairs is checked before their keys */
     refused(NULL, 0, pairs, PAIRS, "metadata to write: metadata_count must be at most 262143 (got 262144)");
     free(pairs);
 }
 
-/* A newline becomes two bytes, another control character six. */
+/* A newline is written as two bytes, any other control character as six. */
 static void too_long_a_string(void **state)
 {
     (void)state;
@@ -306,7 +306,7 @@ static void too_many_dimensions(void **state)
     free(list);
 }
 
-/* ---- what goes wrong on the way ---- */
+/* ---- errors while writing ---- */
 
 static void expect_old(const char *path)
 {
@@ -317,7 +317,7 @@ static void expect_old(const char *path)
     free(bytes);
 }
 
-static void given_up(void **state)
+static void cancelled_by_the_caller(void **state)
 {
     (void)state;
     const char *folder = files_folder(), *path = files_path(folder, "x");
@@ -335,8 +335,8 @@ static void given_up(void **state)
     files_remove(folder);
 }
 
-/* In a child, since limits stay. A limit below the header stops the creation, one above it a piece; with the limit gone
- * the same piece goes on. */
+/* In a child process, because the limit cannot be raised again. A limit below the header fails the creation, a limit
+ * above it a piece; after the limit is removed, the same piece succeeds. */
 static void full_disk(void **state)
 {
     (void)state;
@@ -388,7 +388,7 @@ static void killed(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status));
     expect_old(path);
-    write_all(path, 0, BYTES_MOST); /* another process is not in the way of what was left */
+    write_all(path, 0, BYTES_MOST); /* temporary files of a killed process do not block later runs */
     files_remove(folder);
 }
 
@@ -412,7 +412,8 @@ static void no_memory(void **state)
         assert_int_equal(memory.live, live);
         assert_int_equal(files_count(folder), status == MHA_OK);
     }
-    assert_int_equal(n, 7); /* the list, the writer, its order, that of metadata, header and names; then it works */
+    /* allocations: the list, the writer, its order, that of the metadata, header and names; the next call succeeds */
+    assert_int_equal(n, 7);
     mha_ctx_free(ctx);
     files_remove(folder);
 }
@@ -424,10 +425,10 @@ int main(void)
         cmocka_unit_test(one_layout),
         cmocka_unit_test(empty),
         cmocka_unit_test(wrong_byte_counts),
-        cmocka_unit_test(given_up),
-        cmocka_unit_test(what_cannot_be_listed),
+        cmocka_unit_test(cancelled_by_the_caller),
+        cmocka_unit_test(unlistable_files),
         cmocka_unit_test(full_disk),
-        cmocka_unit_test(what_metadata_cannot_be),
+        cmocka_unit_test(invalid_metadata),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(killed),
         cmocka_unit_test(too_many_pairs),

@@ -1,5 +1,5 @@
-/* test_layer_backward.c - gradients of linear layers and embeddings against loops in double, for both types, both ways
- * to store a weight, and every way to leave something out. */
+/* test_layer_backward.c - gradients of linear layers and embeddings, compared with loops in double: for both types,
+ * both storage orders of a weight, and any combination of absent arguments. */
 #include "layer/linear/linear.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -10,7 +10,7 @@
 
 enum { MOST = 40 * 70 };
 
-/* Numbers of either type behind one face. */
+/* Elements of either type, accessed through the same functions. */
 typedef struct numbers {
     mha_dtype dtype;
     double wide[MOST];
@@ -40,7 +40,7 @@ static void near(const numbers *got, int64_t i, double want, double size, const 
 {
     const double limit = (got->dtype == MHA_F64 ? 0x1p-52 : 0x1p-23) * 80 * (size + 1e-30);
     if (!(fabs(at(got, i) - want) <= limit))
-        fail_msg("%s[%d] is %.9g, want %.9g, limit %g", what, (int)i, at(got, i), want, limit);
+        fail_msg("%s[%d] = %.9g, want %.9g, limit %g", what, (int)i, at(got, i), want, limit);
 }
 
 typedef struct shape {
@@ -66,7 +66,7 @@ static void check_dx(const shape *s, const numbers *w, const numbers *dy, const 
         }
 }
 
-/* dweight and dbias began with the numbers of `before`. */
+/* dweight and dbias are added to the elements of `before`. */
 static void check_dw(const shape *s, const numbers *x, const numbers *dy, const numbers *before, const numbers *dw,
                      const numbers *db)
 {
@@ -129,7 +129,7 @@ static void test_against_double(void **state)
             }
 }
 
-/* A product so long or high that its operands are packed in stretches: both ways round. */
+/* A product so large that its operands are packed in blocks, with and without transposition. */
 static void check_product(int64_t m, int64_t n, int64_t k, bool turned)
 {
     float *a = random_floats(7, 1, m * k, 1, 0), *b = random_floats(7, 2, k * n, 1, 0);
@@ -156,22 +156,22 @@ static void check_product(int64_t m, int64_t n, int64_t k, bool turned)
                 size += fabs(term);
             }
             if (!(fabs((double)c[i * n + j] - sum) <= 0x1p-20 * size))
-                fail_msg("c[%d, %d] is %.9g, want %.9g", (int)i, (int)j, (double)c[i * n + j], sum);
+                fail_msg("c[%d, %d] = %.9g, want %.9g", (int)i, (int)j, (double)c[i * n + j], sum);
         }
     free(a);
     free(b);
     free(c);
 }
 
-static void test_stretches(void **state)
+static void test_blocks_of_operands(void **state)
 {
     (void)state;
-    check_product(3, 1400, 1600, false); /* of k: 768 at a time */
+    check_product(3, 1400, 1600, false); /* blocks of 768 in k */
     check_product(3, 1400, 1600, true);
-    check_product(1500, 5, 800, true); /* of rows: 1312 at a time where panels are 32 wide */
+    check_product(1500, 5, 800, true); /* blocks of 1312 rows if panels are 32 wide */
 }
 
-/* A linear layer in double, some of its parts and some of its inputs. */
+/* A linear layer in double that computes only some of its outputs, from some of its inputs. */
 static void test_parts_and_inputs(void **state)
 {
     (void)state;
@@ -205,7 +205,7 @@ static void test_parts_and_inputs(void **state)
     mha_linear_free(linear);
 }
 
-static void test_public_face(void **state)
+static void test_public_header(void **state)
 {
     (void)state;
     const float w[6] = {1, 2, 3, 4, 5, 6}, x[3] = {1, 0, -1}, dy[2] = {2, 3};
@@ -248,7 +248,7 @@ static void test_embedding(void **state)
     assert_memory_equal(dtable, want, sizeof want);
 }
 
-/* Without memory the call fails with a sentence and leaves nothing behind. */
+/* If memory runs out, the call fails with a message and frees all its memory. */
 static void test_starvation(void **state)
 {
     (void)state;
@@ -273,8 +273,8 @@ static void test_starvation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_double),   cmocka_unit_test(test_stretches),
-        cmocka_unit_test(test_parts_and_inputs), cmocka_unit_test(test_public_face),
+        cmocka_unit_test(test_against_double),   cmocka_unit_test(test_blocks_of_operands),
+        cmocka_unit_test(test_parts_and_inputs), cmocka_unit_test(test_public_header),
         cmocka_unit_test(test_embedding),        cmocka_unit_test(test_starvation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* test_layer_block.c - attention layer and block against double; padding, neighbours and threads change no bit. */
+/* test_layer_block.c - attention layer and block compared with double; padding, other sequences and threads change no
+ * bit. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/reference/layer_ref.h"
@@ -36,9 +37,9 @@ static void check(const shape *s, const mha_layer_input *in, mha_block_options *
     mha_block *block = create(NULL, o);
     run(block, &with_probs, x);
     ref_block(o, in, truth, true_probs);
-    if (!(worst_error(x, truth, count) <= 2e-5)) fail_msg("x off by %g", worst_error(x, truth, count));
+    if (!(worst_error(x, truth, count) <= 2e-5)) fail_msg("error of x: %g", worst_error(x, truth, count));
     if (!(worst_error(probs, true_probs, maps) <= 5e-6))
-        fail_msg("probs off by %g", worst_error(probs, true_probs, maps));
+        fail_msg("error of probs: %g", worst_error(probs, true_probs, maps));
     mha_block_free(block);
     free(x);
     free(probs);
@@ -68,7 +69,7 @@ static void test_close_to_double(void **state)
         }
 }
 
-/* Pre-norm blocks without a norm, parallel ones with one and two norms, and a factor of the branches. */
+/* Pre-norm blocks without a norm, parallel blocks with one and two norms, and a residual scale. */
 static void test_residuals(void **state)
 {
     (void)state;
@@ -101,7 +102,7 @@ static void test_masks(void **state)
     random_block_free(&o);
 }
 
-/* Sequences of several lengths, padded with garbage: each gives the bits that it gives alone. */
+/* Sequences of several lengths, padded with garbage: each result is bitwise identical to that of the sequence alone. */
 static void test_padding_changes_no_bit(void **state)
 {
     (void)state;
@@ -197,7 +198,7 @@ static void refused(const mha_block_options *o, mha_status status, const char *p
     mha_error err = {0};
     assert_int_equal(mha_block_create(NULL, o, &block, &err), status);
     assert_null(block);
-    if (!strstr(err.message, part)) fail_msg("want \"%s\" in \"%s\"", part, err.message);
+    if (!strstr(err.message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err.message);
 }
 
 #define REFUSED(field, value, status, part) \
@@ -232,7 +233,8 @@ static void test_refusals(void **state)
     random_block_free((mha_block_options *)&good);
 }
 
-/* Every allocation of creation and of a forward call fails in turn: a status, nothing lost, and then it works. */
+/* Each allocation of creation and of a forward call fails in turn: the call returns an error, leaks no memory, and
+ * succeeds afterwards. */
 static void test_no_memory(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_layer_constructors.c - what the constructors of the attention layers refuse, each with a sentence that names the
- * field and its value. Calls: test_layer_refusals.c. */
+/* test_layer_constructors.c - invalid options of the constructors of attention layers: each error message names the
+ * field and its value. test_layer_refusals.c tests calls. */
 #include "mha/mha.h"
 #include "support/check.h"
 
@@ -118,7 +118,7 @@ static void test_choices(void **state)
             .d_model = 8, .head_option_count = 2);
 }
 
-/* Two experts for each sample are the default, where there are two. */
+/* The default is two experts per sample, or one if there is only one. */
 static void test_one_expert(void **state)
 {
     (void)state;

@@ -1,12 +1,12 @@
-/* test_layer_gradients.c - the gradients of every layer against differences of its outputs, in double: of all inputs,
- * all parameters, and of selectors whose choice has soft gates. */
+/* test_layer_gradients.c - the gradients of every layer compared with finite differences of its outputs, in double: of
+ * all inputs, all parameters, and of selectors with soft gates. */
 #include "support/check.h"
 #include "support/model/layer_trial.h"
 #include <math.h>
 #include <string.h>
 
-/* dx against (trial_loss(x + h) - trial_loss(x - h)) / 2h for the elements of x, or samples of them; `parameter`
- * repacks the layer. */
+/* Compares dx with (trial_loss(x + h) - trial_loss(x - h)) / 2h for all elements of x, or samples of them; with
+ * `parameter`, updates the layer after each change. */
 static void against_differences(trial *p, const char *what, double *x, const double *dx, int64_t count, bool parameter)
 {
     const double h = p->step;
@@ -22,7 +22,7 @@ static void against_differences(trial *p, const char *what, double *x, const dou
         x[n] = before;
         const double want = (side[1] - side[0]) / (2 * h);
         if (!(fabs(dx[n] - want) <= p->limit * (1 + fabs(want))))
-            fail_msg("%s: gradient of %s[%d] is %.10g, differences say %.10g", p->name, what, (int)n, dx[n], want);
+            fail_msg("%s: gradient of %s[%d] = %.10g, want %.10g by differences", p->name, what, (int)n, dx[n], want);
     }
     if (parameter) assert_int_equal(mha_variant_update(p->layer, &trial_error), MHA_OK);
 }
@@ -45,7 +45,7 @@ static void check(trial *p)
     against_differences(p, "query", p->query, dq, B * p->in.q_len * p->d_in, false);
     if (p->in.key) against_differences(p, "key", p->key, dk, B * LK * p->d_in, false);
     if (p->in.value) against_differences(p, "value", p->value, dv, B * LK * p->d_in, false);
-    const int64_t past = B * p->in.past_len * 4; /* of two key/value heads, two wide */
+    const int64_t past = B * p->in.past_len * 4; /* two key/value heads of width 2 */
     if (p->in.past_len) against_differences(p, "past_key", p->past_key, dpk, past, false);
     if (p->in.past_len) against_differences(p, "past_value", p->past_value, dpv, past, false);
     const mha_named_tensor *list = mha_variant_parameters(p->layer, &count);
@@ -64,7 +64,7 @@ static void test_self_attention(void **state)
     }
 }
 
-/* With a mask of dropout that is given, so that every call drops the same weights. */
+/* With a given dropout mask, so that every call drops the same weights. */
 static void test_causal_attention(void **state)
 {
     (void)state;
@@ -106,7 +106,7 @@ static void test_qkv_attention(void **state)
     trial_drop(p);
 }
 
-/* Key alone given: value stands for it too. And a row that keep leaves without a key. */
+/* If only key is given, it is also the value. In addition, `keep` masks all keys of one row. */
 static void test_standard_mha(void **state)
 {
     (void)state;
@@ -159,14 +159,14 @@ static void test_moe_heads(void **state)
         check(p);
         trial_drop(p);
     }
-    /* far more experts than a sample keeps: their context is not stored */
+    /* many more experts than a sample uses: contexts of unused experts are not stored */
     TRIAL(moe_heads, 4, 4, true, .d_model = 4, .num_heads = 2, .num_experts = 40, .top_k = 2);
     trial_soft_gates(p);
     check(p);
     trial_drop(p);
 }
 
-/* Heads of 768, as the documents' single head and experts of one head have them. */
+/* Heads of width 768, as in the documents' single-head layer and in experts with one head. */
 static void test_wide_heads(void **state)
 {
     (void)state;
@@ -185,7 +185,7 @@ static void test_wide_heads(void **state)
     trial_drop(p);
 }
 
-/* The published form has no gradient for the predictor; differences agree as long as the choice stays the same. */
+/* In the published form, the predictor has no gradient; differences agree as long as the selection does not change. */
 static void test_head_pruning(void **state)
 {
     (void)state;
@@ -211,7 +211,7 @@ static void test_adaptive_heads(void **state)
     }
 }
 
-/* Gradients add up from call to call until they are cleared, and a trace of another call is refused. */
+/* Gradients accumulate over calls until they are cleared; a trace of a different call is rejected. */
 static void test_accumulation(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_layer_linear.c - linear layers against double; and the promise that a row's bits depend on that row alone. */
+/* test_layer_linear.c - linear layers compared with double; the bits of a row depend only on that row. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/reference/layer_ref.h"
@@ -18,7 +18,7 @@ static mha_ctx *context(int threads)
     return ctx;
 }
 
-/* y of `linear` between two guards that must survive; free with malloc's free. */
+/* Computes y of `linear` between two guards, which must stay unchanged; free with free(). */
 static float *forward(const mha_linear *linear, const float *x, int64_t rows, int64_t out)
 {
     const int64_t count = rows * out;
@@ -50,7 +50,7 @@ static void assert_near(const float *y, const float *x, int64_t rows, int64_t in
             const double error = fabs((double)y[r * m->out + o] - sum),
                          limit = (double)(in + 1) * 0x1p-24 * size + 1e-30;
             if (!(error <= limit))
-                fail_msg("rows %d in %d out %d: y[%d][%d] off by %g, limit %g", (int)rows, (int)in, (int)m->out, (int)r,
+                fail_msg("rows %d in %d out %d: y[%d][%d]: error %g, limit %g", (int)rows, (int)in, (int)m->out, (int)r,
                          (int)o, error, limit);
         }
 }
@@ -81,7 +81,7 @@ static void test_close_to_double(void **state)
         for (size_t i = 0; i < 6; i++)
             for (size_t o = 0; o < 6; o++)
                 check_shape(ctx, rows[r], sizes[i], sizes[o], (r + i + o) % 2, (i + o) % 3 == 0);
-    check_shape(ctx, 130, 1537, 70, true, false); /* several slices of k */
+    check_shape(ctx, 130, 1537, 70, true, false); /* several blocks of k */
     check_shape(ctx, 3, 513, 1000, true, true);
     mha_ctx_free(ctx);
 }

@@ -1,6 +1,6 @@
-/* test_layer_packed.c - linear layers with weights in fewer bytes: their error against double, bounded by the rounding
- * of weights (and of inputs, on tiles); a row's bits, which depend on that row alone; and results in 16 bit.
- */
+/* test_layer_packed.c - linear layers with weights in shorter types: the error compared with double is bounded by the
+ * rounding of the weights (and of the inputs, on ISAs with tiles); the bits of a row depend only on that row; results
+ * can be stored in 16-bit types. */
 #include "layer/linear/linear.h"
 #include "math/half.h"
 #include "support/alloc.h"
@@ -43,8 +43,8 @@ static double weight_at(const mha_matrix *m, int64_t in, int64_t o, int64_t k)
     return (double)m->weight[m->transposed ? k * m->out + o : o * in + k];
 }
 
-/* How far a weight may be off: half a unit in its last place; of q8_0 half a step, 1/127 of the largest of its block,
- * and a little for the step itself. Where x is rounded too, it is off by as much again. */
+/* The largest error of a weight: half a unit in its last place. For q8_0: half a step, 1/127 of the largest element of
+ * its block, plus the rounding of the step. If x is rounded too, its error is added. */
 static double rounding_error(mha_dtype type, bool x_too, const mha_matrix *m, int64_t in, int64_t o, int64_t k)
 {
     double largest = 0;
@@ -71,7 +71,7 @@ static void check_error(mha_dtype type, const mha_linear *linear, const float *y
             limit += (double)(in + 2) * 0x1p-24 * size * 1.01;
             const double error = fabs((double)y[r * m->out + o] - sum);
             if (!(error <= limit))
-                fail_msg("%s, rows %d in %d out %d: y[%d][%d] off by %g, limit %g", mha_dtype_name(type), (int)rows,
+                fail_msg("%s, rows %d in %d out %d: y[%d][%d]: error %g, limit %g", mha_dtype_name(type), (int)rows,
                          (int)in, (int)m->out, (int)r, (int)o, error, limit);
         }
 }
@@ -97,7 +97,7 @@ static void test_error_is_that_of_rounding(void **state)
     mha_ctx_free(ctx);
 }
 
-/* Whatever the number of rows and of threads, and in a stack. */
+/* The bits of a row do not depend on the number of rows or threads, or on the stack of weights. */
 static void test_bits_of_a_row(void **state)
 {
     (void)state;
@@ -130,7 +130,7 @@ static void test_bits_of_a_row(void **state)
     free(x), free(w), free(b);
 }
 
-/* Columns [first, out) of `rows` rows are y rounded; all else is as it was, 0x5a5a. */
+/* Columns [first, out) of `rows` rows must be y rounded; all other elements must still be 0x5a5a. */
 static void check_rounded(mha_dtype to, const uint16_t *halves, int64_t stride, int64_t most, const float *y,
                           int64_t rows, int64_t first, int64_t out)
 {
@@ -143,7 +143,7 @@ static void check_rounded(mha_dtype to, const uint16_t *halves, int64_t stride, 
         }
 }
 
-/* A result that is wanted in 16 bit is the one in reals, rounded; activation, parts and strides are as ever. */
+/* A 16-bit result equals the f32 result, rounded; activation, parts and strides are unaffected. */
 static void test_rounded_results(void **state)
 {
     (void)state;
@@ -191,7 +191,7 @@ static void test_refusals(void **state)
     assert_null(linear);
 }
 
-/* What the forward pass allocates, if anything, may be refused; y is then what it was. */
+/* Any allocation of the forward pass may fail; y then stays unchanged. */
 static void test_no_memory(void **state)
 {
     (void)state;

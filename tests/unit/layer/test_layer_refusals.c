@@ -1,5 +1,5 @@
-/* test_layer_refusals.c - what calls of the attention layers refuse, each with a sentence that names the field and its
- * value; and what they must not refuse. Constructors: test_layer_constructors.c. */
+/* test_layer_refusals.c - invalid calls of the attention layers: each error message names the field and its value; and
+ * calls that must succeed. test_layer_constructors.c tests the constructors. */
 #include "mha/mha.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -80,7 +80,7 @@ static void test_sizes(void **state)
     mha_variant_free(layer);
 }
 
-/* Options of dropout where there is none, and two sources of one mask. */
+/* Dropout arguments of layers without dropout, and two sources of one mask. */
 static void test_dropout(void **state)
 {
     (void)state;
@@ -90,7 +90,7 @@ static void test_dropout(void **state)
     mha_rng_manual_seed(&rng, 1);
     mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = 3, .query = x, .training = 1, .rng = &rng};
     call_refused(layers[0], &in, "multi-head attention: rng must be NULL for a layer without dropout");
-    assert_int_equal(mha_variant_forward(layers[1], &in, y, NULL, &err), MHA_OK); /* a dropout of 0 */
+    assert_int_equal(mha_variant_forward(layers[1], &in, y, NULL, &err), MHA_OK); /* dropout = 0 */
     in.rng = NULL, in.dropout_keep = keep;
     call_refused(layers[0], &in, "multi-head attention: dropout_keep must be NULL for a layer without dropout");
     call_refused(layers[1], &in, "causal attention: dropout_keep must be NULL with dropout = 0");
@@ -107,7 +107,7 @@ static void test_dropout(void **state)
     mha_variant_free(dropping);
 }
 
-/* Parameters that are to be loaded begin at 0, also those of a layer that was drawn before. */
+/* Parameters without a generator are initialized to 0, even if the layer was initialized randomly before. */
 static void test_init_without_a_generator(void **state)
 {
     (void)state;
@@ -128,7 +128,7 @@ static void test_mask_shapes(void **state)
     static const uint8_t keep[512] = {1};
     static const struct {
         mha_mask mask;
-        const char *shape; /* in the refusal; NULL = accepted */
+        const char *shape; /* in the error message; NULL = accepted */
     } masks[] = {
         {{keep, 2, {3, 5}}, NULL},
         {{keep, 2, {1, 5}}, NULL},
@@ -160,7 +160,7 @@ static void test_mask_shapes(void **state)
     in.keep = (mha_mask){keep, 1, {5}};
     call_refused(layer, &in, "multi-head attention: rank of keep must be from 2 to 4 (got 1)");
     in.keep = (mha_mask){0};
-    in.batch = 1, in.q_len = in.kv_len = INT32_MAX; /* squared, with room for a number each */
+    in.batch = 1, in.q_len = in.kv_len = INT32_MAX; /* q_len * kv_len scores do not fit in memory */
     call_refused(layer, &in, "multi-head attention: batch and length must fit in memory (got 1, 4294967294)");
     in.batch = 2, in.q_len = 3, in.kv_len = 5;
     in.additive = in.blocked = (mha_mask){x, 2, {3, 5}};
@@ -178,7 +178,7 @@ static void test_mask_shapes(void **state)
     mha_variant_free(layer);
 }
 
-/* Samples with different numbers of heads cannot share a mask for each head; one for all is taken. */
+/* Samples with different head counts cannot share a mask per head; one mask for all heads is accepted. */
 static void test_mask_of_adaptive_heads(void **state)
 {
     (void)state;
@@ -219,7 +219,7 @@ static void test_before_init(void **state)
     mha_variant_free(NULL);
 }
 
-/* A ratio that keeps no head is allowed: the output is the bias of o_proj. */
+/* A ratio that keeps no head is valid: the output is the bias of o_proj. */
 static void test_no_head_left(void **state)
 {
     (void)state;
@@ -244,7 +244,7 @@ static void test_no_head_left(void **state)
     mha_variant_free(layer);
 }
 
-/* A gradient that nothing would write is refused, not left as it was. */
+/* Requesting a gradient of an absent input is an error; the buffer is not silently left unchanged. */
 static void test_gradient_of_nothing(void **state)
 {
     (void)state;
@@ -273,7 +273,7 @@ static void test_gradient_of_nothing(void **state)
     mha_variant_free(layer);
 }
 
-/* Every allocation fails once; each failure is a sentence and leaves nothing behind. */
+/* Each allocation fails once: the call fails with a message and frees all its memory. */
 static void test_starvation(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_layer_rows.c - the layers that work row by row: normalisation, activations, embedding. */
+/* test_layer_rows.c - the layers that work row by row: normalization, activations, embedding. */
 #include "support/check.h"
 #include "support/reference/layer_ref.h"
 #include <math.h>
@@ -14,15 +14,16 @@ static void check_norm(int64_t rows, int64_t width, bool with_residual, double s
     float *y = malloc((size_t)(rows * width) * sizeof *y);
     double *truth = to_doubles(x, rows * width);
     for (int64_t i = 0; with_residual && i < rows * width; i++)
-        truth[i] = (double)(x[i] + res[i]); /* the rounding of the sum itself is not at issue */
+        truth[i] = (double)(x[i] + res[i]); /* rounding of the sum itself is excluded */
     ref_layer_norm(truth, rows, width, w, b, 1e-5);
     assert_int_equal(mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, rows, width, x,
                                       with_residual ? res : NULL, y, NULL),
                      MHA_OK);
-    /* Values near 1..4. A large mean costs its own digits, and so does a small deviation, as two numbers may have. */
+    /* Values are about 1 to 4. A large mean cancels digits, and so does a small deviation, which is possible with only
+     * two elements. */
     const double limit = (width > 2 ? 4e-6 : 4e-5) * (1 + fabs(shift));
     if (!(worst_error(y, truth, rows * width) <= limit))
-        fail_msg("rows %d width %d: off by %g", (int)rows, (int)width, worst_error(y, truth, rows * width));
+        fail_msg("rows %d width %d: error %g", (int)rows, (int)width, worst_error(y, truth, rows * width));
     /* in place, over x and over the residual */
     assert_int_equal(mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, rows, width, x,
                                       with_residual ? res : NULL, x, NULL),
@@ -35,7 +36,7 @@ static void check_norm(int64_t rows, int64_t width, bool with_residual, double s
             mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, rows, width, x, res, res, NULL), MHA_OK);
         assert_memory_equal(res, y, (size_t)(rows * width) * sizeof *x);
     }
-    /* a row alone */
+    /* a single row */
     assert_int_equal(mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, 1, width, y + (rows - 1) * width,
                                       NULL, x, NULL),
                      MHA_OK);
@@ -104,12 +105,12 @@ static void check_activation(mha_activation activation, double relative)
     ref_activation(activation, truth, N);
     assert_int_equal(mha_activation_forward(NULL, activation, 1, N, y, NULL), MHA_OK);
     for (int i = 0; i < N; i++) {
-        /* of the argument too: the far negative side cancels */
+        /* relative to the argument too: large negative arguments cancel */
         const double limit = relative * (fabs((double)x[i]) + fabs(truth[i]) + 1e-3);
         if (!(fabs((double)y[i] - truth[i]) <= limit))
-            fail_msg("activation %d of %g is %.9g, want %.9g", (int)activation, (double)x[i], (double)y[i], truth[i]);
+            fail_msg("activation %d of %g = %.9g, want %.9g", (int)activation, (double)x[i], (double)y[i], truth[i]);
     }
-    for (int i = 0; i < N; i += 97) { /* a number's result depends on itself alone */
+    for (int i = 0; i < N; i += 97) { /* the result of an element depends only on that element */
         float one = x[i];
         assert_int_equal(mha_activation_forward(NULL, activation, 1, 1, &one, NULL), MHA_OK);
         assert_memory_equal(&one, &y[i], sizeof one);
@@ -139,7 +140,8 @@ static void test_activations(void **state)
     assert_int_equal(mha_activation_forward(NULL, MHA_ACT_RELU, 1, 3, NULL, &err), MHA_ERR_ARG);
 }
 
-/* The slope against a quotient of differences of the truth, over more numbers than one task has; a row alone. */
+/* Compares the derivative with finite differences of the reference, over more elements than one task computes, and for
+ * a single row. */
 static void check_activation_slope(mha_activation activation)
 {
     enum { N = 20011 };
@@ -156,7 +158,7 @@ static void check_activation_slope(mha_activation activation)
     for (int i = 0; i < N; i++) {
         const double want = (above[i] - below[i]) / (2 * step) / 2;
         if (!(fabs((double)dx[i] - want) <= 1e-6))
-            fail_msg("slope of activation %d at %g is %.9g, want %.9g", (int)activation, (double)x[i],
+            fail_msg("derivative of activation %d at %g = %.9g, want %.9g", (int)activation, (double)x[i],
                      2 * (double)dx[i], 2 * want);
     }
     for (int i = 0; i < N; i += 97) {

@@ -1,4 +1,5 @@
-/* test_layer_rows_back.c - gradients of norms against differences in double, and cross entropy against its formula. */
+/* test_layer_rows_back.c - gradients of norms compared with finite differences in double, and cross-entropy compared
+ * with its formula. */
 #include "base/ctx.h"
 #include "layer/norm.h"
 #include "support/alloc.h"
@@ -12,7 +13,7 @@
 
 enum { MOST_WIDTH = 97 };
 
-/* One row of a norm in double. */
+/* Computes one row of a norm in double. */
 static void norm_row(const mha_norm *norm, int64_t width, const double *x, double *y)
 {
     double mean = 0, square = 0;
@@ -24,7 +25,7 @@ static void norm_row(const mha_norm *norm, int64_t width, const double *x, doubl
         y[i] = (x[i] - mean) / sqrt(square + norm->eps) * (double)norm->weight[i];
 }
 
-/* The derivative of sum(dy y) by x[at], from both sides. */
+/* The derivative of sum(dy y) with respect to x[at], by central differences. */
 static double slope(const mha_norm *norm, int64_t width, const float *x, const float *dy, int64_t at)
 {
     const double step = 1e-5;
@@ -53,7 +54,7 @@ static void check_norm(mha_norm_kind kind, int64_t rows, int64_t width)
         for (int64_t i = 0; i < width; i++) {
             const double want = slope(&norm, width, x + r * width, dy + r * width, i);
             if (!(fabs((double)dx[r * width + i] - want) < 2e-6 * (1 + fabs(want))))
-                fail_msg("dx[%d, %d] is %.9g, want %.9g", (int)r, (int)i, (double)dx[r * width + i], want);
+                fail_msg("dx[%d, %d] = %.9g, want %.9g", (int)r, (int)i, (double)dx[r * width + i], want);
         }
     for (int64_t i = 0; i < width; i++) {
         double sum = (double)was[i], bias = (double)bias_was[i], y[MOST_WIDTH], row[MOST_WIDTH];
@@ -67,7 +68,7 @@ static void check_norm(mha_norm_kind kind, int64_t rows, int64_t width)
         assert_true(fabs((double)dweight[i] - sum) < 1e-6 * (double)rows);
         assert_true(fabs((double)dbias[i] - bias) < 1e-6 * (double)rows);
     }
-    /* dx over dy, and added to: the same numbers */
+    /* writing dx over dy, and adding it to a buffer, give the same elements */
     float *sum = random_floats(1, 7, rows * width, 1, 0), *before = random_floats(1, 7, rows * width, 1, 0);
     g.dx = sum, g.add = 1, g.dweight = g.dbias = NULL;
     assert_int_equal(mha_norm_backward(NULL, &norm, &g, NULL), MHA_OK);
@@ -88,11 +89,12 @@ static void test_norms(void **state)
         check_norm((mha_norm_kind)kind, 1, 1);
         check_norm((mha_norm_kind)kind, 3, 7);
         check_norm((mha_norm_kind)kind, 5, MOST_WIDTH);
-        check_norm((mha_norm_kind)kind, 1200, 64); /* several parts */
+        check_norm((mha_norm_kind)kind, 1200, 64); /* several tasks */
     }
 }
 
-/* Heads inside wider rows: the gradients of each as if it were a row, and nothing else touched. */
+/* Heads inside wider rows: the gradient of each head equals that of a separate row, and other elements stay
+ * unchanged. */
 static void test_norm_of_heads(void **state)
 {
     (void)state;
@@ -134,7 +136,7 @@ static void test_norm_of_heads(void **state)
     free(weight);
 }
 
-/* ---- cross entropy ---- */
+/* ---- cross-entropy ---- */
 
 static void check_loss(int64_t rows, int64_t classes, int ignored)
 {
@@ -162,7 +164,7 @@ static void check_loss(int64_t rows, int64_t classes, int ignored)
         if (labels[r] != MHA_IGNORE) want += log(sum) - (double)logits[r * classes + labels[r]];
     }
     assert_true(fabs(loss - want / (double)counted) < 1e-6 * (1 + fabs(loss)));
-    args.scale = 0.5, args.dlogits = logits; /* the sum, and in place */
+    args.scale = 0.5, args.dlogits = logits; /* the sum, and dlogits in place */
     double half = 0;
     assert_int_equal(mha_cross_entropy(NULL, &args, &half, NULL, NULL), MHA_OK);
     assert_true(fabs(half - 0.5 * want) < 1e-6 * (1 + fabs(half)));
@@ -182,7 +184,7 @@ static void test_cross_entropy(void **state)
     check_loss(3, 20011, 0);
 }
 
-/* Rows that do not count are not looked at, and extremes neither overflow nor vanish. */
+/* Ignored rows are not read, and extreme logits neither overflow nor underflow. */
 static void test_cross_entropy_extremes(void **state)
 {
     (void)state;
@@ -201,7 +203,7 @@ static void test_cross_entropy_extremes(void **state)
     assert_int_equal(mha_cross_entropy(NULL, &args, &loss, NULL, NULL), MHA_OK);
 }
 
-/* ---- bits, refusals, memory ---- */
+/* ---- bitwise identity, errors, memory ---- */
 
 static void test_threads_change_no_bit(void **state)
 {
@@ -238,7 +240,7 @@ static void test_threads_change_no_bit(void **state)
 static void refused(mha_status status, const mha_error *err, const char *part)
 {
     assert_int_equal(status, MHA_ERR_ARG);
-    if (!strstr(err->message, part)) fail_msg("want \"%s\" in \"%s\"", part, err->message);
+    if (!strstr(err->message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err->message);
 }
 
 static void test_refusals(void **state)

@@ -1,12 +1,11 @@
-/* test_layer_selection.c - straight-through gates: outputs and other gradients are those of the published form, and the
- * predictor's are worked out by hand. */
+/* test_layer_selection.c - straight-through gates: outputs and all other gradients equal those of the published form,
+ * and the predictor's gradients equal values derived by hand. */
 #include "support/check.h"
 #include "support/model/layer_trial.h"
 #include <math.h>
 
-/* Output as of the hard form, to the bit; gradients of the projections too. The predictor's are those that the gate
- * would have at 1: with loss linear in the gates, d loss / d gate = the loss that this head's share of the output
- * makes. */
+/* The output and the gradients of the projections are bitwise identical to the hard form. The predictor's gradients are
+ * those for gates of 1: the loss is linear in the gates, so d loss / d gate is the head's contribution to the loss. */
 static void compare_straight_through(trial *hard, trial *through, const char *predictor)
 {
     static double dq[2][TRIAL_MOST];
@@ -33,8 +32,8 @@ static void compare_straight_through(trial *hard, trial *through, const char *pr
     assert_true(sum[0] == 0 && sum[1] > 1e-6);
 }
 
-/* d loss / d score of head h = sigmoid' times what h adds to the loss: the loss with h kept less the loss of o_proj's
- * bias and the other heads. With one head kept of two that is loss - bias. */
+/* d loss / d score of head h = sigmoid' times the head's contribution to the loss: the loss with h, minus the loss of
+ * o_proj's bias and the other heads. With one of two heads kept, the contribution is loss - bias. */
 static void test_straight_through_pruning(void **state)
 {
     (void)state;

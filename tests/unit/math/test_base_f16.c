@@ -1,8 +1,7 @@
-/* test_base_f16.c - the half-width types against their definition, written with ldexp and a search.
+/* test_base_f16.c - the 16-bit types compared with their definition, implemented with ldexp and a search.
  *
- * Widening is tested on all 65536 patterns. Narrowing is tested at each of the 65536 values, at the exact middle
- * between each and the next, and one float to either side of both; between these points rounding cannot change.
- */
+ * Widening is tested for all 65536 patterns. Narrowing is tested at each of the 65536 values, at the midpoint between
+ * each and the next, and at the f32 neighbors of both; rounding cannot change between these points. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,8 +41,8 @@ static bool is_nan_pattern(const half_type *t, uint16_t bits)
     return (bits & 0x7FFF) > infinity_of(t);
 }
 
-/* IEEE 754: (-1)^s * 1.f * 2^(e - bias), or 0.f * 2^(1 - bias) when e is 0. With `unbounded`, the exponent of infinity
- * counts as one more exponent, which gives the power of two at which rounding overflows. */
+/* IEEE 754: (-1)^s * 1.f * 2^(e - bias), or 0.f * 2^(1 - bias) if e is 0. With `unbounded`, the exponent of infinity
+ * counts as an ordinary exponent; this gives the power of two from which rounding overflows. */
 static double value_of(const half_type *t, uint16_t bits, bool unbounded)
 {
     int bias = (1 << (t->exponent_bits - 1)) - 1;
@@ -64,7 +63,7 @@ static void widening_is_exact(const half_type *t)
         double want = value_of(t, bits, false);
         bool ok = is_nan_pattern(t, bits) ? isnan(got) : (double)got == want;
         ok = ok && (bits_of(got) >> 31) == (uint32_t)bits >> 15;
-        if (!ok) fail_msg("%s %04X is %a, want %a", t->name, bits, (double)got, want);
+        if (!ok) fail_msg("%s %04X = %a, want %a", t->name, bits, (double)got, want);
     }
 }
 
@@ -75,25 +74,25 @@ static void round_trip_is_exact(const half_type *t)
         uint16_t bits = (uint16_t)pattern;
         uint16_t want = is_nan_pattern(t, bits) ? (uint16_t)(bits | quiet) : bits;
         if (t->narrow(t->widen(bits)) != want)
-            fail_msg("%s %04X comes back as %04X", t->name, bits, t->narrow(t->widen(bits)));
+            fail_msg("%s %04X must survive a round trip (got %04X)", t->name, bits, t->narrow(t->widen(bits)));
     }
 }
 
 static void expect(const half_type *t, float value, uint16_t want)
 {
     uint16_t got = t->narrow(value);
-    if (got != want) fail_msg("%s of %a is %04X, want %04X", t->name, (double)value, got, want);
+    if (got != want) fail_msg("%s of %a = %04X, want %04X", t->name, (double)value, got, want);
     got = t->narrow(-value);
-    if (got != (want | 0x8000)) fail_msg("%s of %a is %04X, want %04X", t->name, -(double)value, got, want | 0x8000);
+    if (got != (want | 0x8000)) fail_msg("%s of %a = %04X, want %04X", t->name, -(double)value, got, want | 0x8000);
 }
 
-/* All finite magnitudes in ascending order have ascending patterns, and infinity follows. */
+/* Ascending finite magnitudes have ascending patterns, followed by infinity. */
 static void narrowing_is_to_nearest_even(const half_type *t)
 {
     for (uint16_t low = 0; low < infinity_of(t); low++) {
         uint16_t high = (uint16_t)(low + 1);
         double middle = (value_of(t, low, true) + value_of(t, high, true)) / 2;
-        float at = (float)middle; /* exact: one more bit than the half type has */
+        float at = (float)middle; /* exact: f32 has more bits than the 16-bit type */
         assert_true((double)at == middle);
         expect(t, (float)value_of(t, low, true), low);
         expect(t, nextafterf(at, 0), low);
@@ -107,7 +106,8 @@ static void narrowing_is_to_nearest_even(const half_type *t)
 
 static void nan_stays_nan(const half_type *t)
 {
-    for (uint32_t payload = 1; payload < 0x800000; payload = payload * 2 + 1) { /* signalling and quiet, any length */
+    /* signaling and quiet NaN with payloads of any length */
+    for (uint32_t payload = 1; payload < 0x800000; payload = payload * 2 + 1) {
         for (uint32_t sign = 0; sign < 2; sign++) {
             uint32_t bits = sign << 31 | 0x7F800000 | payload;
             float value;

@@ -1,6 +1,6 @@
-/* test_base_linalg.c - eigenvectors, Cholesky, products and bases: known answers, residuals, and refusals.
+/* test_base_linalg.c - eigenvectors, Cholesky, products and bases: known results, residuals, and errors.
  *
- * Sizes go past every block: 4 columns of a tile, 48 of a square, 64 of a task, 128 rows. */
+ * Sizes exceed every block: 4 columns of a tile, 48 of a square, 64 of a task, 128 rows. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static double uniform(rng *draw)
     return 2 * rng_uniform(draw) - 1;
 }
 
-/* Numbers in [-1, 1); `scale` falls from row to row where graded, down to 1e-9 of the first. */
+/* Returns a symmetric matrix with elements in [-1, 1). With `graded`, rows are scaled down to 1e-9 of the first. */
 static double *symmetric(int64_t n, uint64_t seed, bool graded)
 {
     rng draw = rng_make(seed, 0);
@@ -46,7 +46,7 @@ static double *symmetric(int64_t n, uint64_t seed, bool graded)
     return a;
 }
 
-/* X^T X of a few more rows than columns. */
+/* Returns X^T X; X has a few more rows than columns. */
 static double *definite(int64_t n, uint64_t seed)
 {
     rng draw = rng_make(seed, 0);
@@ -63,7 +63,7 @@ static double *definite(int64_t n, uint64_t seed)
 
 /* ---- eigenvectors ---- */
 
-/* Largest of |A v - value v|, and of |V V^T - I|. */
+/* Checks the largest of |A v - value v|, and of |V V^T - I|. */
 static void check_eigen(const double *a, const double *values, const double *vectors, int64_t n, double size)
 {
     const double limit = 4 * (double)n * DBL_EPSILON;
@@ -84,7 +84,7 @@ static void solve_eigen(const double *a, int64_t n, double size)
     double *copy = numbers(n * n, sizeof *copy), *values = numbers(n, sizeof *values);
     double *vectors = numbers(n * n, sizeof *vectors);
     memcpy(copy, a, (size_t)(n * n) * sizeof *a);
-    for (int64_t i = 0; i < n; i++) /* what is above the diagonal is not read */
+    for (int64_t i = 0; i < n; i++) /* elements above the diagonal are not read */
         for (int64_t j = i + 1; j < n; j++)
             copy[i * n + j] = NAN;
     assert_int_equal(mha__symmetric_eigen(NULL, n, copy, values, vectors, NULL), MHA_OK);
@@ -107,7 +107,7 @@ static void eigen_residuals(void **state)
         }
 }
 
-/* Equal values, many of them 0, and blocks that do not meet. */
+/* Equal eigenvalues, many of them 0, and blocks without a common row or column. */
 static void eigen_of_special_matrices(void **state)
 {
     (void)state;
@@ -136,7 +136,7 @@ static void eigen_of_special_matrices(void **state)
         free(all[i]);
 }
 
-/* Products of few rows whose sizes fall by powers of ten: most of the matrix is what rounding leaves. */
+/* Products of few rows whose magnitudes fall by powers of ten: most eigenvalues are rounding errors. */
 static void eigen_of_missing_rank(void **state)
 {
     (void)state;
@@ -155,7 +155,8 @@ static void eigen_of_missing_rank(void **state)
     free(all);
 }
 
-/* The second differences of n points with fixed ends: 2 - 2 cos(pi k / (n + 1)), and sines. */
+/* The second differences of n points with fixed ends: the eigenvalues are 2 - 2 cos(pi k / (n + 1)), the vectors are
+ * sines. */
 static void eigen_known_answer(void **state)
 {
     (void)state;
@@ -252,13 +253,13 @@ static void cholesky_refuses_what_is_not_definite(void **state)
             assert_true(check_has_word(err.message, bad ? "53" : "0"));
             free(a);
         }
-    double singular[9] = {1, 0, 0, 1. / 3, 1. / 9, 0, 0.1, 0.1 / 3, 1}; /* its second row is a third of the first */
+    double singular[9] = {1, 0, 0, 1. / 3, 1. / 9, 0, 0.1, 0.1 / 3, 1}; /* the second row is a third of the first */
     assert_int_equal(mha__cholesky(NULL, 3, singular, NULL), MHA_ERR_ARG);
 }
 
 /* ---- products ---- */
 
-/* Columns with any strides, and every number as a chain over the rows. */
+/* Columns with any strides; every element is computed as one chain over the rows. */
 static void products_are_chains(void **state)
 {
     (void)state;
@@ -269,11 +270,11 @@ static void products_are_chains(void **state)
         data[i] = (float)uniform(&draw);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         const int64_t rows = sizes[s][0], m = sizes[s][1], n = sizes[s][2];
-        const mha__columns x = {data, 150, 1, m}, y = {data + 100, 1, 300, n}; /* y lies column by column */
+        const mha__columns x = {data, 150, 1, m}, y = {data + 100, 1, 300, n}; /* y is stored column by column */
         double *got = numbers(m * n, sizeof *got), *square = numbers(m * m, sizeof *square);
         for (int64_t i = 0; i < m * n; i++)
             got[i] = 0.5;
-        const int64_t half = rows / 2; /* two calls, no multiple of the block */
+        const int64_t half = rows / 2; /* two calls whose row counts are not multiples of the block */
         const mha__columns x2 = {x.data + half * x.row, x.row, x.column, m};
         const mha__columns y2 = {y.data + half * y.row, y.row, y.column, n};
         assert_int_equal(mha__gram_cross(NULL, half, &x, &y, got, NULL), MHA_OK);
@@ -312,7 +313,7 @@ static void basis_of_dependent_rows(void **state)
             x[r][i] = uniform(&draw);
         x[2][i] = 3 * x[0][i] - x[1][i];
         x[4][i] = 0;
-        x[5][i] = x[3][i] + 1e-9 * x[5][i]; /* nearly the same, which is not the same */
+        x[5][i] = x[3][i] + 1e-9 * x[5][i]; /* nearly equal, but not equal */
         for (int r = 0; r < COUNT; r++)
             before[r][i] = x[r][i];
     }
@@ -320,7 +321,7 @@ static void basis_of_dependent_rows(void **state)
     for (int r = 0; r < COUNT; r++)
         for (int s = 0; s < COUNT; s++)
             assert_true(fabs(mha__dot(WIDTH, x[r], x[s]) - (r == s && r < 5)) < 1e-14);
-    for (int r = 0; r < COUNT; r++) { /* the rows lie in what the basis spans */
+    for (int r = 0; r < COUNT; r++) { /* the rows are in the span of the basis */
         double left[WIDTH];
         memcpy(left, before[r], sizeof left);
         for (int b = 0; b < 5; b++) {
@@ -332,7 +333,7 @@ static void basis_of_dependent_rows(void **state)
     }
 }
 
-/* ---- for all of them ---- */
+/* ---- all tests ---- */
 
 typedef struct results {
     double values[MOST], vectors[MOST * MOST], factor[MOST * MOST], solved[MOST * 70], product[MOST * MOST];

@@ -1,5 +1,5 @@
-/* test_base_rng.c - what the header of the generator promises beside the recorded numbers: long streams (digests of
- * PyTorch's bytes), what a call takes from the stream, laws, refusals. */
+/* test_base_rng.c - the generator beyond its recorded values: long streams (digests of PyTorch's bytes), how far each
+ * call advances the stream, invariants, errors. */
 #include "base/cpu.h"
 #include "math/rng_draws.h"
 #include "support/check.h"
@@ -18,7 +18,8 @@ static void same_digest(const void *x, size_t bytes, const char *want)
     assert_string_equal(hex, want);
 }
 
-/* One stream of PyTorch 2.13, torch.manual_seed(7), call after call; a wrong count in one shows in all that follow. */
+/* One stream of PyTorch 2.13 after torch.manual_seed(7), one call after another; if one call consumes a wrong count,
+ * all later calls differ. */
 static void test_stream(void **state)
 {
     (void)state;
@@ -63,7 +64,7 @@ static void test_stream(void **state)
     free(whole);
 }
 
-/* The form for AVX2 and the one for any CPU; also the least and the greatest uniform number there are. */
+/* The AVX2 version and the portable version, including the smallest and the largest possible uniform number. */
 static void test_both_forms(void **state)
 {
     (void)state;
@@ -82,7 +83,7 @@ static void test_both_forms(void **state)
     }
 }
 
-/* A copy is a place in the stream: words, spare number and choice of kernels. */
+/* A copy continues the stream at the same place: words, spare number and choice of kernels. */
 static void test_copy(void **state)
 {
     (void)state;
@@ -97,11 +98,11 @@ static void test_copy(void **state)
     assert_int_equal(mha_rng_randn(&copy, again, 7, NULL), MHA_OK);
     assert_int_equal(mha_rng_randn(&copy, again + 7, 33, NULL), MHA_OK);
     assert_memory_equal(first, again, sizeof first);
-    mha_rng_manual_seed(&rng, 3); /* forgets the spare number */
+    mha_rng_manual_seed(&rng, 3); /* discards the spare number */
     assert_true(!rng.has_spare && rng.kernels == MHA_RNG_VECTOR);
 }
 
-/* Only the low 32 bits of a seed count. */
+/* Only the low 32 bits of a seed are used. */
 static void test_seed(void **state)
 {
     (void)state;
@@ -134,7 +135,8 @@ static void test_integers(void **state)
         assert_int_equal(seen[i], 1);
 }
 
-/* p = 0 and p = 1 draw nothing in dropout, but do as a Bernoulli mask; what is dropped is multiplied by 0. */
+/* With p = 0 or p = 1, dropout consumes no random numbers, but a Bernoulli mask does; dropped elements are multiplied
+ * by 0. */
 static void test_dropout(void **state)
 {
     (void)state;
@@ -162,7 +164,7 @@ static void test_dropout(void **state)
     }
 }
 
-/* Between neighbours of float32 half of the sums round to the upper one, which is no number of the range. */
+/* Between two adjacent f32 numbers, half of the sums round to the upper bound, which is outside the range. */
 static void test_narrow_uniform(void **state)
 {
     (void)state;
@@ -177,8 +179,8 @@ static void test_narrow_uniform(void **state)
     }
 }
 
-/* The two ways in which PyTorch reaches the bounds of a Linear give the same float32: the bias of a layer whose weight
- * is drawn from the same place is that weight. */
+/* Both formulas that PyTorch uses for the bounds of a Linear give the same f32 value: a bias generated from the same
+ * place of the stream equals the weight. */
 static void test_linear_bound(void **state)
 {
     (void)state;
@@ -210,8 +212,9 @@ static void test_padding_row(void **state)
     assert_true(mha_rng_next(&a) == mha_rng_next(&b));
 }
 
-/* A weight of 0 is never chosen, whatever the draws. */
-/* One index takes a way of its own: it is the first of two, and the generator goes on from the same place. */
+/* A weight of 0 is never selected, whatever the random numbers. */
+/* A single index uses a separate code path: it equals the first of two indices, and leaves the generator at the same
+ * place. */
 static void test_multinomial_one(void **state)
 {
     (void)state;
@@ -222,7 +225,7 @@ static void test_multinomial_one(void **state)
     for (int trial = 0; trial < 300; trial++) {
         int64_t x[1], want[2];
         assert_int_equal(mha_rng_rand(&rng, weights, COUNT, NULL), MHA_OK);
-        for (int i = 0; i < COUNT; i++) /* from nearly alike to a few great ones, many of them zero */
+        for (int i = 0; i < COUNT; i++) /* from nearly equal weights to a few large ones, many of them zero */
             weights[i] = i % 3 == trial % 4 ? 0 : powf(weights[i], (float)(trial % 30));
         one = two = rng;
         assert_int_equal(mha_rng_multinomial(&one, weights, COUNT, trial % 2, work, x, 1, NULL), MHA_OK);
@@ -249,7 +252,7 @@ static void test_multinomial_zero(void **state)
     }
 }
 
-/* A refused call says what is wrong, with the values, and takes nothing from the stream. */
+/* A call that fails names the rule and the values, and does not advance the stream. */
 static mha_rng g;
 static float f[64];
 static int64_t w[64];
@@ -262,7 +265,7 @@ static void said(mha_status status, const char *word, const char *value)
     assert_int_equal(status, MHA_ERR_ARG);
     assert_int_equal(e.status, MHA_ERR_ARG);
     if (!strstr(e.message, word) || !check_has_word(e.message, value))
-        fail_msg("\"%s\" lacks %s or %s", e.message, word, value);
+        fail_msg("\"%s\" must contain %s and %s", e.message, word, value);
     mha_rng_manual_seed(&untouched, 1);
     assert_int_equal(g.used, untouched.used);
     assert_memory_equal(g.state, untouched.state, sizeof g.state);
@@ -310,7 +313,7 @@ static void test_refusals(void **state)
     said(mha_rng_multihead(&g, 0, f, NULL, f, NULL, &e), "width = 0", "0");
     said(mha_rng_multihead(&g, INT64_MAX / 2, f, NULL, f, NULL, &e), "width", "4611686018427387903");
     said(mha_rng_multihead(&g, 2, f, f, f, NULL, &e), "out_bias", "NULL");
-    assert_int_equal(mha_rng_rand(&g, NULL, 0, &e), MHA_OK); /* nothing asked for, nothing refused */
+    assert_int_equal(mha_rng_rand(&g, NULL, 0, &e), MHA_OK); /* n = 0 accepts NULL */
 }
 
 int main(void)

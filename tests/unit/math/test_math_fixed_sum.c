@@ -1,4 +1,5 @@
-/* test_math_fixed_sum.c - sums in units of 2^-40: any order and any division give the same bits, close to the truth. */
+/* test_math_fixed_sum.c - sums in units of 2^-40: bitwise identical in any order and any division, and close to the
+ * exact value. */
 #include "math/fixed_sum.h"
 #include "support/check.h"
 #include "support/rng.h"
@@ -23,7 +24,7 @@ static void shuffle(rng *r)
     }
 }
 
-/* In `parts` sums, which are then added integer by integer. */
+/* Computes `parts` sums and adds them as integers. */
 static mha__fixed sum_in(int parts)
 {
     mha__fixed part[8] = {{0}}, all = {0};

@@ -1,5 +1,5 @@
-/* test_model_activations.c - what attention holds between its projections, fills, and passes that begin at a layer: in
- * every family, with every mask, packed, pruned, in 16 bit, from a cache. The truth is the formula in double. */
+/* test_model_activations.c - activations inside attention, fills, and passes that begin at a layer: in every family,
+ * with every mask, packed, pruned, in 16-bit types, with a cache. The reference is the formula in double. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/model/inner_case.h"
@@ -12,11 +12,11 @@ enum { B = INNER_B, L = INNER_L, TOKENS = B * L, LAYERS = INNER_LAYERS, H = INNE
 
 static mha_error err;
 
-/* ---- one pass, all that it shows kept ---- */
+/* ---- one forward pass with copies of everything passed to its callbacks ---- */
 
 typedef struct seen {
     int64_t width, rows, calls, next;
-    mha_model_activations a[LAYERS]; /* with copies */
+    mha_model_activations a[LAYERS]; /* copies */
     float *hidden[LAYERS + 1], *last;
 } seen;
 
@@ -68,14 +68,14 @@ static void release(seen *s)
     free(s->last);
 }
 
-/* Rows of real tokens are the same, to the bit. */
+/* Rows of unmasked tokens must be bitwise identical. */
 static void same_rows(const mha_model_input *in, const float *a, const float *b, int64_t width)
 {
     for (int64_t r = 0; r < inner_rows(in); r++)
         if (inner_is_real(in, r)) assert_memory_equal(a + r * width, b + r * width, (size_t)width * sizeof *a);
 }
 
-/* ---- the values ---- */
+/* ---- values of the activations ---- */
 
 typedef struct expectation {
     const inner_family *f;
@@ -87,7 +87,7 @@ typedef struct expectation {
 static void near(const expectation *e, const char *what, int64_t row, double got, double want)
 {
     if (!(fabs(got - want) <= e->limit * (1 + fabs(want))))
-        fail_msg("%s, layer %d, row %d: %s is %.9g, want %.9g", e->f->folder, (int)e->a->layer, (int)row, what, got,
+        fail_msg("%s, layer %d, row %d: %s = %.9g, want %.9g", e->f->folder, (int)e->a->layer, (int)row, what, got,
                  want);
 }
 
@@ -173,8 +173,9 @@ static void values_are_those_of_the_formula(void **state)
     }
 }
 
-/* A post-norm layer reads its input as it is, and q is a product of that. */
-static void the_input_is_what_queries_are_made_of(void **state)
+/* In a post-norm layer, the input passed to on_activations is the unchanged input of the layer, and q is its
+ * projection. */
+static void queries_are_projections_of_the_input(void **state)
 {
     (void)state;
     mha_model *model = inner_open(NULL, INNER_ENCODER, MHA_DTYPE_DEFAULT);
@@ -200,7 +201,7 @@ static void the_input_is_what_queries_are_made_of(void **state)
     mha_model_free(model);
 }
 
-/* In 16 bit: what is shown was rounded to that, and q k v give the context within that rounding. */
+/* In 16-bit types: the activations are rounded to the type, and q, k, v give the context within rounding. */
 static void activations_in_sixteen_bits(void **state)
 {
     (void)state;
@@ -232,7 +233,7 @@ static void activations_in_sixteen_bits(void **state)
 
 /* ---- fills ---- */
 
-/* The same by hand: without head 1 of layer 1, and Wo m in the output bias. */
+/* The same result by hand: head 1 of layer 1 removed, and Wo m added to the output bias. */
 static void a_gate_of_0_and_a_fill_are_mean_ablation(void **state)
 {
     (void)state;
@@ -277,7 +278,7 @@ static void a_gate_of_0_and_a_fill_are_mean_ablation(void **state)
 
 /* ---- passes that begin at a layer ---- */
 
-static void begins_with_the_bits_of_the_whole(void **state)
+static void an_early_stop_gives_the_first_texts(void **state)
 {
     (void)state;
     for (int m = 0; m < INNER_FAMILIES; m++) {
@@ -290,7 +291,7 @@ static void begins_with_the_bits_of_the_whole(void **state)
                 in.first_layer = first;
                 in.hidden = whole.hidden[first];
                 in.ids = NULL;
-                for (int64_t r = 0; r < whole.rows; r++) /* nobody reads these */
+                for (int64_t r = 0; r < whole.rows; r++) /* these elements must not be read */
                     for (int64_t i = 0; !inner_is_real(&in, r) && i < whole.width; i++)
                         whole.hidden[first][r * whole.width + i] = NAN;
                 seen part = run(model, &in, true);
@@ -310,8 +311,9 @@ static void begins_with_the_bits_of_the_whole(void **state)
     }
 }
 
-/* A layer whose context is given goes on from there: with the one that it had, to the same bits, also in 16 bit. */
-static void a_context_takes_the_place_of_attention(void **state)
+/* A layer whose context is given continues from it: given its own context, the result is bitwise identical, also in
+ * 16-bit types. */
+static void a_given_context_replaces_attention(void **state)
 {
     (void)state;
     static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16};
@@ -333,7 +335,7 @@ static void a_context_takes_the_place_of_attention(void **state)
         }
 }
 
-static void logits_and_places_in_a_pass_that_begins_later(void **state)
+static void logits_of_a_pass_from_a_later_layer(void **state)
 {
     (void)state;
     mha_model *model = inner_open(NULL, INNER_SLIDING, MHA_DTYPE_DEFAULT);
@@ -347,7 +349,7 @@ static void logits_and_places_in_a_pass_that_begins_later(void **state)
     in.first_layer = 2;
     in.hidden = whole.hidden[2];
     const mha_model_output part = {
-        .size = sizeof part, .logits = got, .last_hidden = whole.hidden[2]}; /* its own place */
+        .size = sizeof part, .logits = got, .last_hidden = whole.hidden[2]}; /* its own buffer */
     assert_int_equal(mha_model_forward(model, &in, &part, &err), MHA_OK);
     assert_memory_equal(got, want, (size_t)(TOKENS * vocab) * sizeof *want);
     assert_memory_equal(whole.hidden[2], whole.last, (size_t)(TOKENS * whole.width) * sizeof *want);
@@ -359,7 +361,7 @@ static void logits_and_places_in_a_pass_that_begins_later(void **state)
 
 /* ---- pruned layers ---- */
 
-/* config.json of the encoder, whose layer 1 has its first `heads` heads alone. */
+/* Returns the encoder's config.json with only the first `heads` heads in layer 1. */
 static char *pruned_config(int heads)
 {
     const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1};
@@ -376,7 +378,7 @@ static char *pruned_config(int heads)
     return config;
 }
 
-/* The first `heads` heads of layer 1 alone, as tensors in memory. */
+/* Returns a model from tensors in memory with only the first `heads` heads of layer 1. */
 static mha_model *pruned(int heads, float *data)
 {
     enum { D = 12, E = 48, TENSORS = 7 };
@@ -408,8 +410,9 @@ static mha_model *pruned(int heads, float *data)
     return model;
 }
 
-/* Gates and fills of a layer are those of its first heads; the truth is the whole layer with the others at 0. */
-static void pruned_layers_show_the_heads_they_have(void **state)
+/* Gates and fills of a pruned layer apply to its remaining heads; the reference is the whole layer with gates of 0 for
+ * the removed heads. */
+static void pruned_layers_have_only_remaining_heads(void **state)
 {
     (void)state;
     enum { D = 12, E = 48, KEPT = 2 };
@@ -443,8 +446,8 @@ static void pruned_layers_show_the_heads_they_have(void **state)
 
 /* ---- with a cache ---- */
 
-/* A text in pieces shows the rows of the whole. */
-static void pieces_show_the_rows_of_the_whole(void **state)
+/* A text processed in pieces gives the same activation rows as the whole text. */
+static void pieces_give_the_rows_of_the_whole_text(void **state)
 {
     (void)state;
     static const int64_t cuts[] = {0, 13, L - 1, L};
@@ -475,7 +478,7 @@ static void pieces_show_the_rows_of_the_whole(void **state)
     }
 }
 
-/* ---- threads, memory, refusals ---- */
+/* ---- threads, memory, errors ---- */
 
 static void threads_change_no_bit(void **state)
 {
@@ -507,7 +510,7 @@ static int stop_second(void *user, const mha_model_activations *a)
     return a->layer == 1;
 }
 
-static void what_cannot_be_asked_for(void **state)
+static void invalid_requests(void **state)
 {
     (void)state;
     float *x = calloc(TOKENS * WIDEST, sizeof *x);
@@ -555,8 +558,8 @@ static void what_cannot_be_asked_for(void **state)
     free(x);
 }
 
-/* A pass allocates as often as without, and fails whole where memory ends. */
-static void memory_ends(void **state)
+/* Callbacks add no allocations, and a pass that runs out of memory fails as a whole. */
+static void running_out_of_memory(void **state)
 {
     (void)state;
     counting memory = {.budget = -1};
@@ -591,17 +594,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_those_of_the_formula),
-        cmocka_unit_test(the_input_is_what_queries_are_made_of),
+        cmocka_unit_test(queries_are_projections_of_the_input),
         cmocka_unit_test(activations_in_sixteen_bits),
         cmocka_unit_test(a_gate_of_0_and_a_fill_are_mean_ablation),
-        cmocka_unit_test(begins_with_the_bits_of_the_whole),
-        cmocka_unit_test(a_context_takes_the_place_of_attention),
-        cmocka_unit_test(logits_and_places_in_a_pass_that_begins_later),
-        cmocka_unit_test(pruned_layers_show_the_heads_they_have),
-        cmocka_unit_test(pieces_show_the_rows_of_the_whole),
+        cmocka_unit_test(an_early_stop_gives_the_first_texts),
+        cmocka_unit_test(a_given_context_replaces_attention),
+        cmocka_unit_test(logits_of_a_pass_from_a_later_layer),
+        cmocka_unit_test(pruned_layers_have_only_remaining_heads),
+        cmocka_unit_test(pieces_give_the_rows_of_the_whole_text),
         cmocka_unit_test(threads_change_no_bit),
-        cmocka_unit_test(what_cannot_be_asked_for),
-        cmocka_unit_test(memory_ends),
+        cmocka_unit_test(invalid_requests),
+        cmocka_unit_test(running_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* test_model_choice.c - encoders whose layers choose heads for each text: against their formulas in double, gradients
- * against differences of these, and against the variants that choose (variants.h). */
+/* test_model_choice.c - encoders whose layers choose heads per text: compared with their formulas in double, gradients
+ * compared with finite differences of the formulas, and results compared with the variants that choose heads
+ * (variants.h). */
 #include "mha/model_grads.h"
 #include "mha/rng.h"
 #include "support/check.h"
@@ -14,7 +15,7 @@ enum { B = CHOOSING_B, L = CHOOSING_L, E = CHOOSING_E, H = CHOOSING_H, D = E / H
 
 /* ---- states ---- */
 
-/* What the tests differentiate: states of real tokens, each with a weight. */
+/* The tested loss: a weighted sum of the states of unmasked tokens. */
 static float weight_of(const mha_model_input *in, int n)
 {
     return in->mask[n / E] ? (float)sin(1 + n) : 0;
@@ -31,7 +32,7 @@ static double loss_of(const choosing_naive *d, const mha_model_input *in)
     return sum;
 }
 
-static void test_states_as_the_formulas_give_them(void **state)
+static void test_states_against_the_formulas(void **state)
 {
     (void)state;
     for (int n = 0; n < 2 * choosing_count; n++) {
@@ -47,7 +48,7 @@ static void test_states_as_the_formulas_give_them(void **state)
             for (int k = 0; k < L * E; k++)
                 if (in.mask[b * L + k / E]) worst = fmax(worst, fabs(x[k / E][k % E] - (double)hidden[b * L * E + k]));
         }
-        if (!(worst < 2e-5)) fail_msg("%s: off by %g", choosing_cases[n / 2].entry, worst);
+        if (!(worst < 2e-5)) fail_msg("%s: error %g", choosing_cases[n / 2].entry, worst);
         choosing_free(&d);
         mha_model_free(model);
     }
@@ -75,7 +76,7 @@ static int64_t size_of(const mha_named_tensor *t)
     return t->shape[0] * (t->rank == 2 ? t->shape[1] : 1);
 }
 
-/* Some numbers of a tensor; all of the scores. */
+/* Checks some elements of a tensor, or all elements of the scores. */
 static void check_tensor(choosing_naive *d, const mha_model_input *in, const mha_named_tensor *t, double *values)
 {
     const double step = 1e-6;
@@ -106,7 +107,7 @@ static void test_gradients_against_differences(void **state)
         mha_model_grads *grads = backward(model, &in, n / 2 % 2, NULL);
         const mha_named_tensor *list = mha_model_grads_list(grads, &count);
         for (int64_t t = 0; t < count; t++) {
-            /* straight through it is no gradient of the function, but of the next test's */
+            /* a straight-through gradient is not the derivative of the function; the next test checks it */
             if (strstr(list[t].name, "cls.") || c->through) continue;
             assert_string_equal(list[t].name, d.name[t]);
             check_tensor(&d, &in, &list[t], d.value[t]);
@@ -127,7 +128,7 @@ static const float *gradient_of(const mha_model_grads *grads, const char *part)
     return NULL;
 }
 
-/* What text b adds to the loss with its gates times `scale`. */
+/* Returns the contribution of text b to the loss, with its gates times `scale`. */
 static double text_loss(choosing_naive *d, const mha_model_input *in, int b, double scale, double *score)
 {
     double x[L][E], sum = 0;
@@ -139,7 +140,7 @@ static double text_loss(choosing_naive *d, const mha_model_input *in, int b, dou
     return sum;
 }
 
-/* Pruning: what a head adds to the loss at a gate of 1, times the slope of the sigmoid. */
+/* Pruning: a head's contribution to the loss for a gate of 1, times the derivative of the sigmoid. */
 static void want_of_heads(choosing_naive *d, const mha_model_input *in, const float *dgates, double *want)
 {
     double score[CHOOSING_SCORES];
@@ -152,7 +153,7 @@ static void want_of_heads(choosing_naive *d, const mha_model_input *in, const fl
     }
 }
 
-/* Options: what all heads of a text add, times the slope of the softmax. */
+/* Options: the contribution of all heads of a text, times the derivative of the softmax. */
 static void want_of_options(choosing_naive *d, const mha_model_input *in, double *want)
 {
     for (int b = 0; b < B; b++) {
@@ -195,8 +196,8 @@ static void test_straight_through(void **state)
     }
 }
 
-/* Gates of the caller multiply: those of 1 change no bit, those of 0 leave nothing, and their gradient is that of the
- * product. */
+/* Gates of the caller are factors: gates of 1 change no bit, gates of 0 give no contribution, and their gradient is
+ * that of the product. */
 static void test_gates_of_the_call(void **state)
 {
     (void)state;
@@ -220,7 +221,7 @@ static void test_gates_of_the_call(void **state)
     }
 }
 
-/* ---- the variants that choose ---- */
+/* ---- the variants that choose heads ---- */
 
 static void copy_named(const mha_named_tensor *list, int64_t count, const char *name, float *to)
 {
@@ -229,10 +230,10 @@ static void copy_named(const mha_named_tensor *list, int64_t count, const char *
             memcpy(to, list[n].data, (size_t)size_of(&list[n]) * sizeof *to);
             return;
         }
-    fail_msg("no parameter %s", name);
+    fail_msg("layer must have parameter %s", name);
 }
 
-/* One matrix of the variant, with its bias; an expert's is `of` rows of it. */
+/* Returns one matrix of the variant with its bias; an expert's matrix is `of` rows of it. */
 static mha_matrix take(const mha_variant *variant, const char *format, int parts, int of, int in, float *room)
 {
     int64_t count;
@@ -298,7 +299,7 @@ static void compare_options(mha_rng *rng, mha_selection selection)
     compare_with(variant, &choice, "head_predictor.2", false);
 }
 
-static void test_as_the_variants(void **state)
+static void test_against_the_variants(void **state)
 {
     (void)state;
     mha_variant *variant = NULL;
@@ -329,11 +330,11 @@ static void test_as_the_variants(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_states_as_the_formulas_give_them),
+        cmocka_unit_test(test_states_against_the_formulas),
         cmocka_unit_test(test_gradients_against_differences),
         cmocka_unit_test(test_straight_through),
         cmocka_unit_test(test_gates_of_the_call),
-        cmocka_unit_test(test_as_the_variants),
+        cmocka_unit_test(test_against_the_variants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

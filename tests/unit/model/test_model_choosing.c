@@ -1,4 +1,4 @@
-/* test_model_choosing.c - what a model whose layers choose heads for each text is able to, and what is refused. */
+/* test_model_choosing.c - supported and rejected operations of a model whose layers choose heads per text. */
 #include "mha/model_create.h"
 #include "mha/model_grads.h"
 #include "mha/model_save.h"
@@ -20,7 +20,7 @@ static const char two_layers[] = "[{\"moe_heads\":{\"top_k\":2}},{\"head_pruning
 static const char three_layers[] =
     "[{\"moe_heads\":{}},{\"adaptive_heads\":{\"head_options\":[1,4,8]}},{\"head_pruning\":{\"prune_ratio\":0.5}}]";
 
-/* The same bits one text behind the other, and for any number of threads. */
+/* Packed texts and any number of threads give bitwise identical results. */
 static void test_same_bits_packed_and_threaded(void **state)
 {
     (void)state;
@@ -56,9 +56,9 @@ static int see(void *user, const mha_model_stats *stats)
     return 0;
 }
 
-/* A layer that keeps every head next to one that keeps some: the result is that of computing all heads, which
- * statistics request. */
-static void test_all_heads_beside_some(void **state)
+/* A layer that keeps every head, and one that keeps some heads: results are the same when all heads are computed, as
+ * statistics require. */
+static void test_all_heads_with_statistics(void **state)
 {
     (void)state;
     static const char *const layers[] = {"[{\"moe_heads\":{\"top_k\":4}},{\"moe_heads\":{\"top_k\":2}}]",
@@ -82,7 +82,7 @@ static const char mlm[] =
     "\"num_hidden_layers\":3,\"mha.attention\":[{\"moe_heads\":{}},{\"head_pruning\":{\"prune_ratio\":0.5}},"
     "{\"adaptive_heads\":{\"head_options\":[2,1,4,8]}}]}";
 
-/* Learns to fill in masked tokens, its scores with it; is saved, and opened as it was. */
+/* Training predicts masked tokens and changes the scores; a saved model opens with the same weights. */
 static void test_learns_and_is_saved(void **state)
 {
     (void)state;
@@ -123,7 +123,7 @@ static void test_learns_and_is_saved(void **state)
     files_remove(folder);
 }
 
-static void test_says_what_it_is(void **state)
+static void test_descriptions(void **state)
 {
     (void)state;
     mha_model *model = choosing_model(NULL, choosing_config(two_layers, 2));
@@ -136,7 +136,7 @@ static void test_says_what_it_is(void **state)
     mha_model_free(model);
 }
 
-/* In bf16 and in 8 bits; scores are float32 in all. */
+/* In bf16 and in 8 bits; scores are f32 in all types. */
 static void test_other_types(void **state)
 {
     (void)state;
@@ -161,7 +161,7 @@ static void test_other_types(void **state)
     files_remove(folder);
 }
 
-/* ---- what is refused ---- */
+/* ---- errors ---- */
 
 static void expect_config(const char *config, mha_status status, const char *message)
 {
@@ -210,7 +210,7 @@ static void test_wrong_configs(void **state)
                   "selects heads, would reveal later tokens (got model_type gpt2)");
 }
 
-/* But in a layer beside it that has all of them heads may go. */
+/* Heads of another layer, which does not choose heads, can be removed. */
 static void test_heads_stay_and_are_not_regrouped(void **state)
 {
     (void)state;
@@ -229,7 +229,7 @@ static void test_heads_stay_and_are_not_regrouped(void **state)
     assert_string_equal(err.message, refused);
     double scores[2 * H] = {0};
     for (int h = 0; h < H; h++)
-        scores[H + h] = 1 + (h != 2); /* those of layer 0 are lowest, and stay */
+        scores[H + h] = 1 + (h != 2); /* the scores of layer 0 are lowest, but its heads stay */
     const mha_prune_rule rule = {.size = sizeof rule, .count = 1};
     assert_int_equal(mha_prune_choose(model, scores, &rule, keep, &err), MHA_OK);
     assert_int_equal(keep[0] + keep[1] + keep[2] + keep[3], H);
@@ -263,8 +263,8 @@ static void expect_refused(mha_status status, const mha_error *err, const char *
     assert_string_equal(err->message, want);
 }
 
-/* Where the number of heads changes, nothing of single ones is to be had. */
-static void test_nothing_of_single_heads(void **state)
+/* If the head count varies, nothing per head can be requested. */
+static void test_no_single_heads_if_head_count_varies(void **state)
 {
     (void)state;
     float gates[3 * B * H] = {0}, fills[3 * E] = {0};
@@ -287,8 +287,8 @@ static void test_nothing_of_single_heads(void **state)
     mha_model_free(model);
 }
 
-/* The layer itself refuses it as well. */
-static void test_nothing_of_single_heads_of_a_layer(void **state)
+/* The layer itself rejects it too. */
+static void test_no_single_heads_of_such_a_layer(void **state)
 {
     (void)state;
     static const float weight[E * E] = {0}, gates[B * H] = {0};
@@ -318,8 +318,8 @@ static void test_nothing_of_single_heads_of_a_layer(void **state)
     mha_attn_layer_free(layer);
 }
 
-/* Which heads a text has got; those of a layer that has fewer, too. */
-static void test_says_which_heads_a_text_gets(void **state)
+/* Reports which heads a text uses, also in a layer with fewer heads. */
+static void test_reports_the_heads_of_a_text(void **state)
 {
     (void)state;
     static const char layers[] = "[{\"moe_heads\":{\"top_k\":1}},null,{\"head_pruning\":{\"prune_ratio\":0.25}}]";
@@ -345,8 +345,8 @@ static void test_says_which_heads_a_text_gets(void **state)
     mha_model_free(model);
 }
 
-/* A score that is no number is not hidden, neither by the ReLU nor by the choice. */
-static void test_damage_is_seen(void **state)
+/* A NaN score is not hidden by the ReLU or by the selection. */
+static void test_nan_scores_are_not_hidden(void **state)
 {
     (void)state;
     for (int n = 0; n < choosing_count; n++) {
@@ -370,7 +370,7 @@ static void test_damage_is_seen(void **state)
     }
 }
 
-/* Forward and back, with every allocation failing in turn. */
+/* Forward and backward pass with each allocation failing in turn. */
 static void test_passes_without_memory(void **state)
 {
     (void)state;
@@ -452,16 +452,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits_packed_and_threaded),
-        cmocka_unit_test(test_all_heads_beside_some),
+        cmocka_unit_test(test_all_heads_with_statistics),
         cmocka_unit_test(test_learns_and_is_saved),
-        cmocka_unit_test(test_says_what_it_is),
+        cmocka_unit_test(test_descriptions),
         cmocka_unit_test(test_other_types),
         cmocka_unit_test(test_wrong_configs),
         cmocka_unit_test(test_heads_stay_and_are_not_regrouped),
-        cmocka_unit_test(test_nothing_of_single_heads),
-        cmocka_unit_test(test_nothing_of_single_heads_of_a_layer),
-        cmocka_unit_test(test_says_which_heads_a_text_gets),
-        cmocka_unit_test(test_damage_is_seen),
+        cmocka_unit_test(test_no_single_heads_if_head_count_varies),
+        cmocka_unit_test(test_no_single_heads_of_such_a_layer),
+        cmocka_unit_test(test_reports_the_heads_of_a_text),
+        cmocka_unit_test(test_nan_scores_are_not_hidden),
         cmocka_unit_test(test_passes_without_memory),
         cmocka_unit_test(test_wrong_layers),
         cmocka_unit_test(test_every_allocation_may_fail),

@@ -1,5 +1,7 @@
-/* test_model_context.c - what the way back shows of each layer's heads: context and its gradient, and what single
- * weights are worth. The truth is the formula in double, and that four first-order forms are one number. */
+/* test_model_context.c - callbacks of the backward pass: the context of each layer's heads and its gradient, and
+ * first-order scores of single weights.
+ *
+ * The reference is the formula in double; in addition, four first-order formulas must give one value. */
 #include "mha/model_grads.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -13,11 +15,11 @@ enum { B = INNER_B, TOKENS = B * INNER_L, LAYERS = INNER_LAYERS, H = INNER_H, GA
 
 static mha_error err;
 
-/* ---- one way back, all that it shows kept ---- */
+/* ---- one backward pass with copies of everything passed to its callbacks ---- */
 
 typedef struct seen {
     int64_t next, shown;
-    mha_model_context_gradient g[LAYERS]; /* with copies */
+    mha_model_context_gradient g[LAYERS]; /* copies */
     float gates[GATES];
     float *embeddings;
 } seen;
@@ -59,7 +61,7 @@ static mha_model_grads *create(const mha_model *model, int no_parameters, int re
     return grads;
 }
 
-/* The gradient of sum(last_hidden * r). */
+/* Computes the gradient of sum(last_hidden * r). */
 static seen run(const mha_model *model, mha_model_grads *grads, const mha_model_input *in, bool shown, int taylor)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -95,7 +97,8 @@ static void near(const char *what, int64_t layer, int64_t n, double got, double 
         fail_msg("%s of layer %d, %d: %.9g, want %.9g", what, (int)layer, (int)n, got, want);
 }
 
-/* Rows of head h: row_taylor is the formula's. Adds, for each sequence, <context, dcontext> and the sum of p dL/dp. */
+/* Compares row_taylor of head h with the formula. Adds, for each sequence, <context, dcontext> and the sum of p
+ * dL/dp. */
 static void check_head(const inner_family *f, const mha_model_input *in, const mha_model_activations *a,
                        const mha_model_context_gradient *g, int64_t h, double dots[B], double sums[B], double sizes[B])
 {
@@ -178,9 +181,9 @@ static void values_are_those_of_the_formula(void **state)
     }
 }
 
-/* ---- nothing else changes ---- */
+/* ---- no other results change ---- */
 
-static void being_watched_changes_no_bit(void **state)
+static void callbacks_change_no_bit(void **state)
 {
     (void)state;
     for (int m = 0; m < INNER_FAMILIES; m++)
@@ -238,9 +241,9 @@ static void threads_change_no_bit(void **state)
     release(&first);
 }
 
-/* ---- with the usual loss ---- */
+/* ---- with the model's own loss ---- */
 
-static void the_loss_shows_the_same(void **state)
+static void the_loss_call_gives_the_same_contexts(void **state)
 {
     (void)state;
     mha_model *model = inner_open(NULL, INNER_DECODER, MHA_DTYPE_DEFAULT);
@@ -272,7 +275,7 @@ static void the_loss_shows_the_same(void **state)
     mha_model_free(model);
 }
 
-/* ---- refusals and memory ---- */
+/* ---- errors and memory ---- */
 
 static int stop_second(void *user, const mha_model_context_gradient *g)
 {
@@ -280,7 +283,7 @@ static int stop_second(void *user, const mha_model_context_gradient *g)
     return g->layer == *at;
 }
 
-static void what_cannot_be_asked_for(void **state)
+static void invalid_requests(void **state)
 {
     (void)state;
     mha_model *model = inner_open(NULL, INNER_DECODER, MHA_DTYPE_DEFAULT);
@@ -338,10 +341,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_those_of_the_formula),
 
-        cmocka_unit_test(being_watched_changes_no_bit),
+        cmocka_unit_test(callbacks_change_no_bit),
         cmocka_unit_test(threads_change_no_bit),
-        cmocka_unit_test(the_loss_shows_the_same),
-        cmocka_unit_test(what_cannot_be_asked_for),
+        cmocka_unit_test(the_loss_call_gives_the_same_contexts),
+        cmocka_unit_test(invalid_requests),
         cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

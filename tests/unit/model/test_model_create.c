@@ -1,5 +1,5 @@
-/* test_model_create.c - new models: the tensors that transformers would store, numbers as published, and all that a
- * model from a folder can do. */
+/* test_model_create.c - new models: the tensors that transformers would store, the published parameter counts, and
+ * every operation that a loaded model supports. */
 #include "mha/generate.h"
 #include "mha/model_create.h"
 #include "mha/model_save.h"
@@ -55,9 +55,9 @@ static float *logits_of(const mha_model *model)
     return logits;
 }
 
-/* ---- names and numbers ---- */
+/* ---- names and counts ---- */
 
-/* Every tensor that these checkpoints of transformers hold, in its shape. */
+/* The tensors have the names and shapes of these checkpoints of transformers. */
 static void test_tensors_are_those_of_transformers(void **state)
 {
     (void)state;
@@ -80,7 +80,7 @@ static void test_tensors_are_those_of_transformers(void **state)
     }
 }
 
-/* A head of the greatest width has as many factors of rotation as there is room for, and the next one is refused. */
+/* The widest head that has rotary embeddings fills the table of factors; the next width is rejected. */
 static void test_the_widest_head_is_rotated(void **state)
 {
     (void)state;
@@ -104,7 +104,7 @@ static void test_the_widest_head_is_rotated(void **state)
     }
 }
 
-/* Mean and deviation of a tensor. */
+/* Computes mean and standard deviation of a tensor. */
 static void moments(const mha_model *model, const char *name, double *mean, double *deviation)
 {
     const mha_tensor *t = mha__shards_find(&model->shards, name);
@@ -124,10 +124,10 @@ static void expect_moments(const mha_model *model, const char *name, double mean
     double m, d;
     moments(model, name, &m, &d);
     if (fabs(m - mean) > 0.06 * deviation || fabs(d - deviation) > 0.04 * deviation)
-        fail_msg("%s: mean %g, deviation %g, not %g and %g", name, m, d, mean, deviation);
+        fail_msg("%s: mean %g, deviation %g, want %g and %g", name, m, d, mean, deviation);
 }
 
-static void test_numbers_as_published(void **state)
+static void test_published_parameter_counts(void **state)
 {
     (void)state;
     mha_model *gpt2 = create(NULL,
@@ -156,7 +156,7 @@ static void test_numbers_as_published(void **state)
     mha_model_free(gemma);
 }
 
-static void test_a_seed_is_a_model(void **state)
+static void test_a_seed_determines_the_model(void **state)
 {
     (void)state;
     mha_model *m[] = {create(NULL, configs[0], 3), create(NULL, configs[0], 3), create(NULL, configs[0], 4)};
@@ -171,7 +171,7 @@ static void test_a_seed_is_a_model(void **state)
     }
 }
 
-/* ---- what can be done with one ---- */
+/* ---- operations on a new model ---- */
 
 static void test_saved_and_opened(void **state)
 {
@@ -192,7 +192,7 @@ static void test_saved_and_opened(void **state)
     }
 }
 
-static void test_a_tokenizer_goes_along(void **state)
+static void test_the_tokenizer_is_saved(void **state)
 {
     (void)state;
     const char *folder = files_folder();
@@ -216,8 +216,9 @@ static void test_a_tokenizer_goes_along(void **state)
     files_remove(out);
 }
 
-/* A folder that was given and has none is a mistake; a tokenizer that is gone is not saved as none. */
-static void test_a_tokenizer_that_is_not_there(void **state)
+/* A given folder without a tokenizer is an error. A model whose tokenizer file has disappeared is not saved without
+ * it. */
+static void test_missing_tokenizer(void **state)
 {
     (void)state;
     const char *folder = files_folder(), *out = files_folder();
@@ -278,7 +279,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(err.message, "tensor \"transformer.wte.weight\" is missing"));
 }
 
-/* A config with one key more. */
+/* Adds a key to a config. */
 static const char *with_padding(const char *config, int64_t row)
 {
     static char text[1024];
@@ -286,8 +287,9 @@ static const char *with_padding(const char *config, int64_t row)
     return text;
 }
 
-/* A config that lies in no file has no folder in its sentences; generation_config.json, which lies in one, has. */
-static void test_where_a_mistake_lies(void **state)
+/* Messages about a config from memory do not name a folder; messages about generation_config.json, which is in a
+ * folder, do. */
+static void test_errors_name_the_file(void **state)
 {
     (void)state;
     char want[300];
@@ -312,8 +314,8 @@ static void test_where_a_mistake_lies(void **state)
     free(text);
 }
 
-/* GPT-2 has no row of padding, whatever the key says. */
-static void test_the_row_of_padding(void **state)
+/* GPT-2 has no padding row, whatever the config says. */
+static void test_padding_row_is_initialized(void **state)
 {
     (void)state;
     static const int64_t outside[] = {64, 128004, -65, -128004};
@@ -335,7 +337,7 @@ static void test_the_row_of_padding(void **state)
             const mha_named_tensor *words = NULL;
             mha_trainer *t = NULL;
             assert_int_equal(mha_trainer_create(model, NULL, &t, NULL), MHA_OK);
-            words = mha_trainer_weights(t, NULL); /* the first */
+            words = mha_trainer_weights(t, NULL); /* the first tensor */
             const float *x = (const float *)words->data + (row < 0 ? 0 : 63) * 32;
             assert_int_equal(words->shape[0], 64);
             for (int i = 0; i < 32; i++)
@@ -346,7 +348,7 @@ static void test_the_row_of_padding(void **state)
     }
 }
 
-/* Checkpoints with such a key exist, and run: no token reads the row. */
+/* Checkpoints whose pad_token_id has no row exist and can be used: no token reads the row. */
 static void test_a_stored_model_may_lack_the_row(void **state)
 {
     (void)state;
@@ -374,14 +376,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_widest_head_is_rotated),
         cmocka_unit_test(test_tensors_are_those_of_transformers),
-        cmocka_unit_test(test_numbers_as_published),
-        cmocka_unit_test(test_a_seed_is_a_model),
+        cmocka_unit_test(test_published_parameter_counts),
+        cmocka_unit_test(test_a_seed_determines_the_model),
         cmocka_unit_test(test_saved_and_opened),
-        cmocka_unit_test(test_a_tokenizer_goes_along),
-        cmocka_unit_test(test_a_tokenizer_that_is_not_there),
+        cmocka_unit_test(test_the_tokenizer_is_saved),
+        cmocka_unit_test(test_missing_tokenizer),
         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_where_a_mistake_lies),
-        cmocka_unit_test(test_the_row_of_padding),
+        cmocka_unit_test(test_errors_name_the_file),
+        cmocka_unit_test(test_padding_row_is_initialized),
         cmocka_unit_test(test_a_stored_model_may_lack_the_row),
         cmocka_unit_test(test_every_allocation_may_fail),
     };

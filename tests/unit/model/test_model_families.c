@@ -1,6 +1,6 @@
-/* test_model_families.c - what further families add to config and weights: refused keys, positions that count from the
- * padding token, pruning, saving, and every allocation failing in turn. Recorded results are compared by
- * tests/golden/verify/test_verify_models.sh, gradients of single options by test_model_grads.c. */
+/* test_model_families.c - further model families: rejected config keys, positions counted from the padding token,
+ * pruning, saving, and each allocation failing in turn. tests/golden/verify/test_verify_models.sh compares recorded
+ * results, test_model_grads.c tests gradients of single options. */
 #include "mha/model_create.h"
 #include "mha/model_grads.h"
 #include "mha/model_save.h"
@@ -25,7 +25,7 @@ static mha_model *open_model(mha_ctx *ctx, const char *folder)
     return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
 }
 
-/* [L, V] of the tokens; from malloc. */
+/* Returns logits [L, V] of the tokens, in memory from malloc. */
 static float *logits_of(const mha_model *model, const int32_t *tokens, int64_t count, const float *gates)
 {
     float *logits = malloc((size_t)(count * mha_model_describe(model)->vocab) * sizeof *logits);
@@ -36,9 +36,9 @@ static float *logits_of(const mha_model *model, const int32_t *tokens, int64_t c
     return logits;
 }
 
-/* ---- refused configs ---- */
+/* ---- rejected configs ---- */
 
-/* The folder with one key replaced; JSON `value`, NULL removes the key. */
+/* Opens the folder with one key replaced by JSON `value` (NULL removes the key), which must fail. */
 static void refuse(const char *family, const char *key, const char *value, mha_status status, const char *part)
 {
     char folder[64];
@@ -56,7 +56,7 @@ static void refuse(const char *family, const char *key, const char *value, mha_s
     mha_error err = {0};
     const mha_status got = mha_model_open(NULL, copy, &o, &model, &err);
     if (got != status || !strstr(err.message, part))
-        fail_msg("%s, %s = %s: status %d, \"%s\", want %d, \"%s\"", family, key, value ? value : "absent", (int)got,
+        fail_msg("%s, %s = %s: got status %d, \"%s\", want %d, \"%s\"", family, key, value ? value : "absent", (int)got,
                  err.message, (int)status, part);
     assert_null(model);
     files_remove(copy);
@@ -128,7 +128,7 @@ static void test_refused_configs(void **state)
 
 /* ---- missing tensors ---- */
 
-/* Changes the first letter of a tensor's name, so that it is not found. */
+/* Changes the first letter of a tensor's name, so that the tensor is missing. */
 static void lose(const char *family, const char *name)
 {
     char folder[64], want[200];
@@ -147,7 +147,7 @@ static void lose(const char *family, const char *name)
     mha_model *model = NULL;
     mha_error err = {0};
     assert_int_equal(mha_model_open(NULL, copy, &o, &model, &err), MHA_ERR_FORMAT);
-    if (!strstr(err.message, want)) fail_msg("want \"%s\" in \"%s\"", want, err.message);
+    if (!strstr(err.message, want)) fail_msg("message must contain \"%s\" (got \"%s\")", want, err.message);
     files_remove(copy);
 }
 
@@ -167,7 +167,7 @@ static void test_missing_tensors(void **state)
 
 /* ---- positions ---- */
 
-/* Positions count from the padding token: 66 rows serve 64 tokens, and OPT has two rows more than tokens. */
+/* Positions count from the padding token: 66 rows are enough for 64 tokens, and OPT has two more rows than tokens. */
 static void test_most_tokens(void **state)
 {
     (void)state;
@@ -188,7 +188,7 @@ static void test_most_tokens(void **state)
     }
 }
 
-/* A text of its own gives the bits that it gives beside others, packed or padded; RoBERTa counts anew in each. */
+/* A text is bitwise identical alone, packed and padded; RoBERTa's positions restart in each text. */
 static void test_packed_and_padded(void **state)
 {
     (void)state;
@@ -215,8 +215,7 @@ static void test_packed_and_padded(void **state)
 
 /* ---- removed heads ---- */
 
-/* A model without some heads computes what the whole one computes with their gates closed, and so does its saved
- * copy. */
+/* A model with removed heads computes the same as the whole model with their gates at 0, and so does its saved copy. */
 static void check_pruned(const char *folder)
 {
     enum { MOST = 64 };
@@ -294,7 +293,7 @@ static void test_refused_edits(void **state)
 
 /* ---- new models ---- */
 
-/* A new model of the config: gains are 1, so its loss is about that of guessing. */
+/* A new model has gains of 1, so its loss is about that of random guessing. */
 static void check_created(const char *folder)
 {
     const mha_model_create_options o = {.size = sizeof o, .seed = 3};
@@ -329,7 +328,7 @@ static void test_created(void **state)
 
 /* ---- memory ---- */
 
-/* Opening a model and a step of training: every allocation fails in turn. */
+/* Opening a model and a training step, with each allocation failing in turn. */
 static void check_memory(const char *folder)
 {
     const char *copy = case_copy(folder);

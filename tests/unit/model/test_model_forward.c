@@ -1,5 +1,5 @@
-/* test_model_forward.c - what a forward pass and an embedding promise beside being right: bits, callbacks, refusals,
- * memory. */
+/* test_model_forward.c - properties of forward passes and embeddings besides correct values: bitwise identity,
+ * callbacks, errors, memory. */
 #include "mha/generate.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -67,7 +67,7 @@ static void test_threads_change_no_bit(void **state)
     case_run_free(&first);
 }
 
-static void test_a_batch_is_its_sequences(void **state)
+static void test_a_batch_equals_its_sequences(void **state)
 {
     (void)state;
     mha_model *model = case_model(NULL, TINY, NULL);
@@ -98,7 +98,7 @@ static void test_a_batch_is_its_sequences(void **state)
     mha_model_free(model);
 }
 
-/* Gates of each sequence, one behind another as alone, and not the same as without them. */
+/* Gates per sequence: packed results equal those of each sequence alone, and differ from those without gates. */
 static void test_packed_gates(void **state)
 {
     (void)state;
@@ -139,7 +139,7 @@ static void test_packed_gates(void **state)
     mha_model_free(model);
 }
 
-/* A token masked in the middle: nothing of it arrives anywhere, and rows of attention still sum to 1. */
+/* A token masked in the middle has no effect on other tokens, and attention rows still sum to 1. */
 static void test_mask_with_a_hole(void **state)
 {
     (void)state;
@@ -236,10 +236,10 @@ static void refused(const mha_model *model, const mha_model_input *input, const 
     float hidden[L * E];
     const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
     assert_int_equal(mha_model_forward(model, input, &output, &err), MHA_ERR_ARG);
-    if (!strstr(err.message, part)) fail_msg("want \"%s\" in \"%s\"", part, err.message);
+    if (!strstr(err.message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err.message);
 }
 
-/* What a decoder is not: a model with token types, or one whose keys are stored as f64. */
+/* Options that a decoder does not support: token types, and f64 keys in the cache. */
 static void test_refused_by_a_decoder(void **state)
 {
     (void)state;
@@ -250,7 +250,7 @@ static void test_refused_by_a_decoder(void **state)
     mha_error err = {0};
     mha_model_input in = {.size = sizeof in, .batch = 1, .length = 3, .ids = some, .type_ids = kinds};
     const mha_model_output none = {.size = sizeof none};
-    assert_int_equal(mha_model_forward(model, &in, &none, &err), MHA_OK); /* as a tokenizer gives them */
+    assert_int_equal(mha_model_forward(model, &in, &none, &err), MHA_OK); /* type ids as a tokenizer returns them */
     kinds[2] = 1;
     refused(model, &in, "type_ids[2] must be 0: gpt2 has no token types (got 1)");
 
@@ -278,7 +278,7 @@ static void test_refusals(void **state)
     const uint8_t padded[3] = {1, 1, 0};
     mha_model_input in = {.size = sizeof in, .batch = 1, .length = 3, .ids = bad_ids};
     refused(model, &in, "token id 2 must be from 0 to 599 (got 600");
-    in.mask = padded; /* also under the mask */
+    in.mask = padded; /* masked tokens are checked too */
     refused(model, &in, "token id 2 must be from 0 to 599 (got 600");
     bad_ids[2] = -1;
     refused(model, &in, "token id 2 must be from 0 to 599 (got -1)");
@@ -314,7 +314,7 @@ static void test_refusals(void **state)
 
 /* ---- embedding ---- */
 
-enum { TEXTS = 300 }; /* more than are held at a time */
+enum { TEXTS = 300 }; /* more texts than one batch holds */
 
 static void make_texts(char texts[TEXTS][200], const char *list[TEXTS])
 {
@@ -356,7 +356,7 @@ static void test_embed_ignores_neighbours(void **state)
     mha_model_free(model);
 }
 
-/* Pooling from the hidden states of the same tokens. */
+/* Pooling equals pooling of the hidden states of the same tokens. */
 static void test_pooling(void **state)
 {
     (void)state;
@@ -385,7 +385,7 @@ static void test_pooling(void **state)
     mha_model_free(model);
 }
 
-/* Keeps the last warning of a context. */
+/* Stores the last warning of a context. */
 typedef struct listener {
     int warnings;
     char last[1024];
@@ -399,7 +399,7 @@ static void on_log(void *user, int level, const char *message)
     snprintf(l->last, sizeof l->last, "%s", message);
 }
 
-/* 200 words are cut at the model's 96 tokens: not refused, but not in silence. */
+/* 200 words are truncated to the model's 96 tokens, with a warning. */
 static void test_embed_cuts_long_texts(void **state)
 {
     (void)state;
@@ -463,7 +463,7 @@ static void test_embed_progress(void **state)
 
 /* ---- starvation ---- */
 
-/* Every allocation of forward and embed fails in turn; the model stays usable. */
+/* Each allocation of forward and embed fails in turn; the model remains usable. */
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -495,7 +495,7 @@ static void test_no_memory(void **state)
     memory.budget = -1;
     const long before = memory.calls;
     assert_int_equal(mha_model_forward(model, &input, NULL, NULL), MHA_OK);
-    assert_int_equal(memory.calls - before, 2); /* a plan and the pass, for all layers */
+    assert_int_equal(memory.calls - before, 2); /* one for the plan and one for the pass, for all layers */
     mha_model_free(model);
     mha_ctx_free(ctx);
     assert_int_equal(memory.live, 0);
@@ -506,7 +506,7 @@ int main(void)
     make_batch();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads_change_no_bit),
-        cmocka_unit_test(test_a_batch_is_its_sequences),
+        cmocka_unit_test(test_a_batch_equals_its_sequences),
         cmocka_unit_test(test_mask_with_a_hole),
         cmocka_unit_test(test_missing_types_are_zero),
         cmocka_unit_test(test_callbacks_stop_the_pass),

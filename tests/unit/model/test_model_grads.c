@@ -1,5 +1,5 @@
-/* test_model_grads.c - the way back through whole models: laws, differences, bits. Recorded gradients are compared by
- * tests/golden/verify/test_verify_models.sh. */
+/* test_model_grads.c - gradients of whole models: invariants, finite differences, bitwise identity.
+ * tests/golden/verify/test_verify_models.sh compares recorded gradients. */
 #include "mha/model_grads.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -21,7 +21,7 @@ enum { FAMILIES = sizeof families / sizeof *families };
 static int32_t ids[B * L], labels[B * L];
 static uint8_t mask[B * L];
 
-/* Two sequences, the second one shorter, or with holes. */
+/* Two sequences, the second one shorter or with masked tokens inside. */
 static mha_model_input input_of(const mha_model *model, bool holes)
 {
     const int32_t vocab = (int32_t)mha_model_describe(model)->vocab;
@@ -65,11 +65,11 @@ static const mha_named_tensor *tensor_of(const mha_model_grads *grads, const cha
     const mha_named_tensor *list = mha_model_grads_list(grads, &count);
     for (int64_t n = 0; n < count; n++)
         if (strcmp(list[n].name, name) == 0) return &list[n];
-    fail_msg("no gradient \"%s\"", name);
+    fail_msg("gradients must include \"%s\"", name);
     return NULL;
 }
 
-/* All gradients in one array; their number. */
+/* Copies all gradients to one array; returns their number. */
 static int64_t gather(const mha_model_grads *grads, float *to)
 {
     int64_t count = 0, total = 0;
@@ -94,7 +94,7 @@ static float *all_of(const mha_model_grads *grads, int64_t *count)
 
 /* ---- forward ---- */
 
-static void test_forward_has_the_bits_of_the_model(void **state)
+static void test_forward_is_bitwise_identical(void **state)
 {
     (void)state;
     for (int f = 0; f < FAMILIES; f++)
@@ -132,7 +132,7 @@ static void test_forward_has_the_bits_of_the_model(void **state)
 
 /* ---- gates ---- */
 
-/* The central difference of the loss in one gate. */
+/* The central difference of the loss with respect to one gate. */
 static double difference(mha_model_grads *grads, const mha_model_input *input, float *gates, int64_t n, float step)
 {
     const float was = gates[n];
@@ -144,7 +144,7 @@ static double difference(mha_model_grads *grads, const mha_model_input *input, f
     return (up - down) / (2 * (double)step);
 }
 
-/* Against differences of the loss, with gates that are not 1; per sequence and head. */
+/* Compared with finite differences of the loss, with gates other than 1, per sequence and head. */
 static void test_gates_against_differences(void **state)
 {
     (void)state;
@@ -163,7 +163,7 @@ static void test_gates_against_differences(void **state)
             const double near = difference(grads, &input, gates, n, 0x1p-6f);
             const double want = (4 * near - difference(grads, &input, gates, n, 0x1p-5f)) / 3; /* of fourth order */
             if (!(fabs((double)dgates[n] - want) < 2e-3 * largest))
-                fail_msg("%s: gate %d has %g, want %g", families[f], (int)n, (double)dgates[n], want);
+                fail_msg("%s: gradient of gate %d = %g, want %g", families[f], (int)n, (double)dgates[n], want);
         }
         assert_true(largest > 1e-3);
         free(gates);
@@ -173,7 +173,7 @@ static void test_gates_against_differences(void **state)
     }
 }
 
-/* The sum of a gate's gradient over sequences is <Wo_h, dWo_h>, since a head's output enters through Wo alone. */
+/* Summed over sequences, a gate's gradient is <Wo_h, dWo_h>, because a head's output is only multiplied by Wo. */
 static void test_gates_agree_with_the_output_projection(void **state)
 {
     (void)state;
@@ -238,8 +238,8 @@ static void test_threads_and_recomputation_change_no_bit(void **state)
     }
 }
 
-/* What stands under the mask reaches nothing, and padding is not there. */
-/* Weights packed for the way back, and parameters that nobody wants, change no bit of what is left. */
+/* Masked tokens have no effect, and padding changes nothing. */
+/* Packing weights for the backward pass, and omitting parameters, change no bit of the other gradients. */
 static void test_packed_weights_and_parts_change_no_bit(void **state)
 {
     (void)state;
@@ -277,7 +277,7 @@ static void test_packed_weights_and_parts_change_no_bit(void **state)
     }
 }
 
-static void test_masked_tokens_reach_nothing(void **state)
+static void test_masked_tokens_have_no_effect(void **state)
 {
     (void)state;
     for (int f = 0; f < FAMILIES; f++)
@@ -302,7 +302,7 @@ static void test_masked_tokens_reach_nothing(void **state)
         }
 }
 
-/* Sequences one behind another have the loss and the gradients of a padded batch. */
+/* Packed sequences have the same loss and gradients as a padded batch. */
 static void test_packed_is_padded(void **state)
 {
     (void)state;
@@ -320,7 +320,7 @@ static void test_packed_is_padded(void **state)
             mha_model_grads_zero(grads);
             loss[n] = loss_of(grads, &input, NULL, dgates[n]);
             all[n] = all_of(grads, &count);
-            input.mask = NULL, input.starts = starts; /* the second one ends where its padding begins */
+            input.mask = NULL, input.starts = starts; /* the second sequence ends where its padding begins */
         }
         assert_true(loss[0] == loss[1]);
         assert_memory_equal(dgates[0], dgates[1], (size_t)gates * sizeof(float));
@@ -334,7 +334,7 @@ static void test_packed_is_padded(void **state)
     }
 }
 
-/* Calls add up until they are cleared; a larger batch and a smaller one use the same memory. */
+/* Gradients accumulate until they are cleared; batches of different sizes use the same memory. */
 static void test_gradients_add_up(void **state)
 {
     (void)state;
@@ -365,9 +365,9 @@ static void test_gradients_add_up(void **state)
     mha_model_free(model);
 }
 
-/* ---- gradients of one's own ---- */
+/* ---- gradients of the caller's loss ---- */
 
-/* The loss, taken apart by hand: the same logits, gradient and bits as in one call. */
+/* The loss computed step by step: logits, gradients and loss are bitwise identical to one call. */
 static void test_steps_are_the_loss(void **state)
 {
     (void)state;
@@ -409,8 +409,8 @@ static void test_steps_are_the_loss(void **state)
     }
 }
 
-/* f = <c, last hidden> + <d, pooled>: gates against differences, twice from one forward call, and the table of words
- * has the sum of what its rows have as embeddings. */
+/* f = <c, last hidden> + <d, pooled>: gates are compared with finite differences, two backward calls use one forward
+ * call, and the gradient of the word embeddings is the sum over the rows of the input embeddings. */
 static void test_states_and_pooler(void **state)
 {
     (void)state;
@@ -449,7 +449,7 @@ static void test_states_and_pooler(void **state)
         gates[n] = 1;
         const double want = (f[1] - f[0]) * 0x1p5;
         if (!(fabs((double)dgates[n] - want) < 3e-3 * (1 + fabs(want))))
-            fail_msg("gate %d has %g, want %g", n, (double)dgates[n], want);
+            fail_msg("gradient of gate %d = %g, want %g", n, (double)dgates[n], want);
     }
     free(c);
     free(d);
@@ -460,7 +460,7 @@ static void test_states_and_pooler(void **state)
 
 /* ---- training ---- */
 
-/* A copy of every parameter, which the model reads in place of its file. */
+/* Copies every parameter; the model reads the copies instead of its file. */
 static mha_named_tensor *copy_parameters(const mha_model_grads *grads, const mha_file *file, int64_t *count)
 {
     const mha_named_tensor *list = mha_model_grads_list(grads, count);
@@ -484,7 +484,7 @@ static void descend(const mha_named_tensor *own, const mha_named_tensor *gradien
     }
 }
 
-/* Steps down the gradient, each on a model opened with the weights of the one before: the loss falls every time. */
+/* Gradient descent, each step on a model opened with the weights of the previous step: the loss falls every time. */
 static void test_descent(void **state)
 {
     (void)state;
@@ -534,7 +534,7 @@ static void test_labels(void **state)
     int64_t counted = 0, count = 0;
     mha_model_loss_args args = {.size = sizeof args};
     assert_int_equal(mha_model_grads_loss(grads, &input, &args, &loss, &counted, NULL), MHA_OK);
-    assert_int_equal(counted, L - 1 + 8 - 1); /* the ids of real tokens, but the first of each sequence */
+    assert_int_equal(counted, L - 1 + 8 - 1); /* the unmasked tokens, except the first of each sequence */
     for (int n = 0; n < B * L; n++)
         labels[n] = mask[n] ? ids[n] : MHA_IGNORE;
     args.labels = labels;
@@ -557,12 +557,12 @@ static void test_labels(void **state)
     mha_model_free(model);
 }
 
-/* ---- refusals, memory ---- */
+/* ---- errors and memory ---- */
 
 static void refused(mha_status got, mha_status want, const mha_error *err, const char *part)
 {
     assert_int_equal(got, want);
-    if (!strstr(err->message, part)) fail_msg("want \"%s\" in \"%s\"", part, err->message);
+    if (!strstr(err->message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err->message);
 }
 
 static int refuse_hidden(void *user, int64_t entry, const float *x)
@@ -621,7 +621,7 @@ static void test_refusals(void **state)
     mha_model_free(empty);
 }
 
-/* Every allocation fails in turn; nothing is lost, and the next call works. */
+/* Each allocation fails in turn: no memory is leaked, and the next call succeeds. */
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -656,12 +656,12 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward_has_the_bits_of_the_model),
+        cmocka_unit_test(test_forward_is_bitwise_identical),
         cmocka_unit_test(test_gates_against_differences),
         cmocka_unit_test(test_gates_agree_with_the_output_projection),
         cmocka_unit_test(test_threads_and_recomputation_change_no_bit),
         cmocka_unit_test(test_packed_weights_and_parts_change_no_bit),
-        cmocka_unit_test(test_masked_tokens_reach_nothing),
+        cmocka_unit_test(test_masked_tokens_have_no_effect),
         cmocka_unit_test(test_packed_is_padded),
         cmocka_unit_test(test_gradients_add_up),
         cmocka_unit_test(test_steps_are_the_loss),

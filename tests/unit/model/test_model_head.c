@@ -1,4 +1,4 @@
-/* test_model_head.c - BERT's logits: which tensors make them, and what is said when one of these is missing. */
+/* test_model_head.c - BERT's logits: the tensors that compute them, and the error message if one is missing. */
 #include "mha/model_grads.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -20,7 +20,7 @@ static void set_key(const char *folder, const char *key, json_t *value)
     json_decref(config);
 }
 
-/* Changes a letter of a tensor's name, so that it is not found. */
+/* Changes a letter of a tensor's name, so that the tensor is missing. */
 static void lose(const char *folder, const char *name)
 {
     const char *path = files_path(folder, "model.safetensors");
@@ -40,7 +40,7 @@ static mha_model_options options_of(const mha_named_tensor *tensors, int count)
         .size = sizeof(mha_model_options), .no_tokenizer = 1, .tensors = tensors, .tensor_count = count};
 }
 
-/* [L, VOCAB] of a fixed sequence; from malloc. */
+/* Returns logits [L, VOCAB] of a fixed sequence, in memory from malloc. */
 static float *logits_of(const mha_model *model)
 {
     static const int32_t ids[L] = {2, 489, 3};
@@ -51,7 +51,8 @@ static float *logits_of(const mha_model *model)
     return logits;
 }
 
-/* A decoder's bias of its own goes before the one that it would be tied to, in logits and in the list of gradients. */
+/* The decoder's own bias takes precedence over the bias that it would be tied to, in logits and in the list of
+ * gradients. */
 static void test_the_bias_is_the_decoders(void **state)
 {
     (void)state;
@@ -93,11 +94,11 @@ static void refused(const char *folder, const char *name)
         o.no_weights = light;
         snprintf(want, sizeof want, "model.safetensors: tensor \"%s\" is missing", name);
         assert_int_equal(mha_model_open(NULL, folder, &o, &model, &err), MHA_ERR_FORMAT);
-        if (!strstr(err.message, want)) fail_msg("want \"%s\" in \"%s\"", want, err.message);
+        if (!strstr(err.message, want)) fail_msg("message must contain \"%s\" (got \"%s\")", want, err.message);
     }
 }
 
-static void test_no_part_is_made_up(void **state)
+static void test_parts_contain_no_replacement(void **state)
 {
     (void)state;
     const char *folder = case_copy(TINY);
@@ -114,7 +115,7 @@ static void test_no_part_is_made_up(void **state)
     files_remove(folder);
 }
 
-/* Without its first part there is no head, whatever else is stored. */
+/* Without its first tensor there is no MLM head, whatever else is stored. */
 static void test_no_head(void **state)
 {
     (void)state;
@@ -127,9 +128,9 @@ static void test_no_head(void **state)
     files_remove(folder);
 }
 
-/* ---- the row of padding, seen from the states, so that the tied head adds nothing ---- */
+/* ---- the padding row, in gradients of the states, to which the tied head does not contribute ---- */
 
-/* The greatest number of a row of the gradient of words, where all three ids are of that row. */
+/* Returns the largest element of a row of the word embedding gradient, if all three ids are of that row. */
 static float row_gradient(const char *folder, int32_t id)
 {
     const int32_t ids[L] = {id, id, id};
@@ -146,7 +147,7 @@ static float row_gradient(const char *folder, int32_t id)
     assert_int_equal(mha_model_grads_forward(grads, &input, NULL, NULL), MHA_OK);
     assert_int_equal(mha_model_grads_backward(grads, &gradient, NULL), MHA_OK);
     int64_t count = 0;
-    const mha_named_tensor *words = mha_model_grads_list(grads, &count); /* words come first */
+    const mha_named_tensor *words = mha_model_grads_list(grads, &count); /* the word embeddings are the first tensor */
     for (int64_t i = 0; i < width; i++) {
         const float x = ((const float *)words->data)[id * width + i];
         most = x > most ? x : most;
@@ -162,7 +163,7 @@ static void test_the_row_of_padding_gets_no_gradient(void **state)
     (void)state;
     static const struct {
         const char *family;
-        int pad, missing; /* rows that do not learn with pad_token_id 5, and without that key; -1 = none */
+        int pad, missing; /* rows without a gradient, with pad_token_id 5 and without that key; -1 = none */
     } cases[] = {{TINY, 5, 0}, {"models/gemma2-tiny", 5, 0}, {"models/gpt2-tiny", -1, -1}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         const char *folder = case_copy(cases[c].family);
@@ -186,7 +187,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_bias_is_the_decoders),
-        cmocka_unit_test(test_no_part_is_made_up),
+        cmocka_unit_test(test_parts_contain_no_replacement),
         cmocka_unit_test(test_no_head),
         cmocka_unit_test(test_the_row_of_padding_gets_no_gradient),
     };

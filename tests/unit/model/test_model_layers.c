@@ -1,5 +1,6 @@
-/* test_model_layers.c - layers that the project's own keys of config.json compose: against a whole decoder in double
- * straight from the formulas, its gradients against differences of that; and all that such a model must be able to. */
+/* test_model_layers.c - layers composed by the project's own keys of config.json: compared with a whole decoder in
+ * double computed directly from the formulas, gradients compared with finite differences of that decoder; and every
+ * operation that such a model must support. */
 #include "mha/generate.h"
 #include "mha/heads.h"
 #include "mha/model_create.h"
@@ -24,7 +25,7 @@ enum { B = 2, L = 12, V = 64, LAYERS = 3, HEADS = 4 };
     "\"max_position_embeddings\":48,\"intermediate_size\":40,\"n_inner\":40,\"initializer_range\":0.2,\"rms_norm_" \
     "eps\":1e-5,"
 
-/* What a config adds to a family, and what that means in each layer. */
+/* Keys that a config adds to a family, and their meaning in each layer. */
 typedef struct composed {
     const char *keys;
     naive_layer layer[LAYERS];
@@ -86,7 +87,7 @@ static mha_trainer *teach(const mha_model *model)
     return trainer;
 }
 
-/* What the test says of a case, with the weights of its model. */
+/* Returns the decoder that a case describes, with the weights of its model. */
 static naive_decoder naive_of(const composed *c, bool gpt2, const mha_model *model)
 {
     naive_decoder d = {gpt2, V, 32, LAYERS, HEADS, HEADS, 8, 1e-5, {{0}}, NULL, 0};
@@ -105,7 +106,7 @@ static void texts(int32_t *ids)
         ids[n] = (7 + 31 * n + n * n) % V;
 }
 
-/* logits [B, L, V] from malloc; `gates` [layers, B, H] or NULL. */
+/* Returns logits [B, L, V] from malloc; `gates` [layers, B, H] or NULL. */
 static float *logits_of(const mha_model *model, const float *gates)
 {
     int32_t ids[B * L];
@@ -120,7 +121,7 @@ static float *logits_of(const mha_model *model, const float *gates)
 
 static void expect_same(const float *a, const float *b, int64_t count, const char *what)
 {
-    if (memcmp(a, b, (size_t)count * sizeof *a) != 0) fail_msg("%s: other bits", what);
+    if (memcmp(a, b, (size_t)count * sizeof *a) != 0) fail_msg("%s: must be bitwise identical", what);
 }
 
 /* ---- numbers ---- */
@@ -137,12 +138,12 @@ static void check_logits(const composed *c, bool gpt2, const mha_model *model)
         for (int i = 0; i < L * V; i++)
             worst = fmax(worst, fabs(want[i] - (double)got[b * L * V + i]));
     }
-    if (!(worst < 2e-5)) fail_msg("%s: logits off by %g", config_of(c, gpt2), worst);
+    if (!(worst < 2e-5)) fail_msg("%s: error of the logits: %g", config_of(c, gpt2), worst);
     free(want), free(got);
     naive_free(&d);
 }
 
-static void test_logits_as_the_formulas_give_them(void **state)
+static void test_logits_against_the_formulas(void **state)
 {
     (void)state;
     for (int n = 0; n < 2 * CASES; n++) {
@@ -152,7 +153,7 @@ static void test_logits_as_the_formulas_give_them(void **state)
     }
 }
 
-/* A few numbers of each tensor, their gradient against differences of the loss in double. */
+/* Compares the gradients of a few elements of each tensor with finite differences of the loss in double. */
 static void check_gradients(const composed *c, bool gpt2, const mha_model *model, int recompute)
 {
     const double step = 1e-5;
@@ -202,10 +203,10 @@ static void test_gradients_against_differences(void **state)
     }
 }
 
-/* ---- every way to run ---- */
+/* ---- packed, cached and threaded passes ---- */
 
-/* One sequence behind the other, and each through a cache token by token. */
-static void test_packed_and_cached_have_the_bits_of_the_whole(void **state)
+/* Packed sequences, and each sequence through a cache token by token. */
+static void test_packed_and_cached_are_bitwise_identical(void **state)
 {
     (void)state;
     const int64_t starts[] = {0, L, 2 * L};
@@ -233,7 +234,7 @@ static void test_packed_and_cached_have_the_bits_of_the_whole(void **state)
     }
 }
 
-/* Greedy, with a cache and by reading everything again for each token. */
+/* Greedy, with a cache and by recomputing the whole text for each token. */
 static void test_generates(void **state)
 {
     (void)state;
@@ -253,7 +254,7 @@ static void test_generates(void **state)
     }
 }
 
-/* ---- learning, saving ---- */
+/* ---- training and saving ---- */
 
 static int64_t stored(const char *folder, const char *word)
 {
@@ -293,7 +294,8 @@ static void test_learns_and_is_saved(void **state)
         if (mha_trainer_resume(NULL, folder, &o, &resumed, &err) != MHA_OK) fail_msg("%s", err.message);
         const double next = train_on(trainer, 8, 24).loss;
         assert_true(next == train_on(resumed, 8, 24).loss);
-        if (!(next < first - 1)) fail_msg("%s: loss %g, then %g", config_of(&cases[n / 2], n % 2), first, next);
+        if (!(next < first - 1))
+            fail_msg("%s: loss must fall by 1 (got %g, then %g)", config_of(&cases[n / 2], n % 2), first, next);
         free(a), free(b);
         mha_trainer_free(trainer), mha_trainer_free(resumed);
         mha_model_free(model), mha_model_free(opened);
@@ -301,8 +303,8 @@ static void test_learns_and_is_saved(void **state)
     }
 }
 
-/* Rounded weights lose little, wherever a layer ends. */
-static void test_opened_in_fewer_bits(void **state)
+/* Rounding the weights changes the results little, for any composition of layers. */
+static void test_opened_in_shorter_types(void **state)
 {
     (void)state;
     static const mha_dtype types[] = {MHA_BF16, MHA_F16, MHA_Q8_0};
@@ -310,7 +312,7 @@ static void test_opened_in_fewer_bits(void **state)
         const char *config = config_of(&cases[n / 6], n / 3 % 2);
         mha_model_options o = {.size = sizeof o, .dtype = types[n % 3], .memory_only = 1, .config_json = config};
         mha_model *model = create(NULL, config), *rounded = NULL;
-        mha_trainer *trainer = teach(model); /* lists its weights */
+        mha_trainer *trainer = teach(model); /* used to list the weights */
         o.tensors = mha_trainer_weights(trainer, &o.tensor_count);
         assert_int_equal(mha_model_open(NULL, NULL, &o, &rounded, NULL), MHA_OK);
         float *want = logits_of(model, NULL), *got = logits_of(rounded, NULL);
@@ -320,14 +322,14 @@ static void test_opened_in_fewer_bits(void **state)
             errors += pow((double)(want[i] - got[i]), 2);
         }
         if (!(errors > 0 && errors < 0.0025 * squares))
-            fail_msg("%s in %s: off by %g of %g", config, mha_dtype_name(types[n % 3]), sqrt(errors), sqrt(squares));
+            fail_msg("%s in %s: error %g of %g", config, mha_dtype_name(types[n % 3]), sqrt(errors), sqrt(squares));
         free(want), free(got);
         mha_model_free(rounded), mha_model_free(model);
         mha_trainer_free(trainer);
     }
 }
 
-/* Products in bf16, dropout everywhere, layers run again on the way back. */
+/* Products in bf16, dropout everywhere, and recomputation in the backward pass. */
 static void test_learns_with_every_option(void **state)
 {
     (void)state;
@@ -345,7 +347,8 @@ static void test_learns_with_every_option(void **state)
         for (int step = 1; step < 10; step++)
             train_on(trainer, 8, 24);
         const double last = train_on(trainer, 8, 24).loss;
-        if (!(last < first - 0.8)) fail_msg("%s: loss %g, then %g", config_of(&cases[n / 2], n % 2), first, last);
+        if (!(last < first - 0.8))
+            fail_msg("%s: loss must fall by 0.8 (got %g, then %g)", config_of(&cases[n / 2], n % 2), first, last);
         mha_trainer_free(trainer);
         mha_model_free(model);
     }
@@ -377,7 +380,7 @@ static void test_heads_are_measured(void **state)
     }
 }
 
-/* Every layer but the last loses its first group of heads; the truth is gates of 0. */
+/* Every layer except the last loses its first group of heads; the reference uses gates of 0. */
 static void test_heads_are_pruned(void **state)
 {
     (void)state;
@@ -408,8 +411,8 @@ static void test_heads_are_pruned(void **state)
     }
 }
 
-/* No other program knows these layers. */
-static void test_nothing_to_be_compatible_with(void **state)
+/* Other programs do not support these layers, so compatible checkpoints are rejected. */
+static void test_compatible_is_rejected(void **state)
 {
     (void)state;
     static const char *const keys[] = {"mha.feed_forward", "mha.attention"};
@@ -429,7 +432,7 @@ static void test_nothing_to_be_compatible_with(void **state)
     }
 }
 
-/* An encoder's window reaches as far to the right as to the left; the other layer sees all. */
+/* An encoder's window extends equally far to the right and to the left; the other layer attends to all tokens. */
 static int look_at_window(void *user, int64_t layer, int64_t heads, const float *p)
 {
     const int64_t window = layer == 1 ? 3 : L;
@@ -458,7 +461,8 @@ static void test_an_encoder_has_a_window(void **state)
 
 /* ---- every family ---- */
 
-/* What the keys mean is the same in all: encoders, norms behind a branch, windows and norms of q and k of their own. */
+/* The keys have the same meaning in all families: encoders, norms after a branch, and families with their own windows
+ * and norms of q and k. */
 static void test_other_families_learn(void **state)
 {
     (void)state;
@@ -474,7 +478,7 @@ static void test_other_families_learn(void **state)
         for (int step = 1; step < 10; step++)
             train_on(trainer, 8, 24);
         const double last = train_on(trainer, 8, 24).loss;
-        if (!(last < first - 0.4)) fail_msg("%s: loss %g, then %g", types[t], first, last);
+        if (!(last < first - 0.4)) fail_msg("%s: loss must fall by 0.4 (got %g, then %g)", types[t], first, last);
         mha_trainer_free(trainer);
         mha_model_free(model);
     }
@@ -543,16 +547,16 @@ static void test_every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logits_as_the_formulas_give_them),
+        cmocka_unit_test(test_logits_against_the_formulas),
         cmocka_unit_test(test_gradients_against_differences),
-        cmocka_unit_test(test_packed_and_cached_have_the_bits_of_the_whole),
+        cmocka_unit_test(test_packed_and_cached_are_bitwise_identical),
         cmocka_unit_test(test_generates),
         cmocka_unit_test(test_learns_and_is_saved),
         cmocka_unit_test(test_learns_with_every_option),
-        cmocka_unit_test(test_opened_in_fewer_bits),
+        cmocka_unit_test(test_opened_in_shorter_types),
         cmocka_unit_test(test_heads_are_measured),
         cmocka_unit_test(test_heads_are_pruned),
-        cmocka_unit_test(test_nothing_to_be_compatible_with),
+        cmocka_unit_test(test_compatible_is_rejected),
         cmocka_unit_test(test_an_encoder_has_a_window),
         cmocka_unit_test(test_other_families_learn),
         cmocka_unit_test(test_refusals),

@@ -1,4 +1,4 @@
-/* test_model_many_heads.c - configs with as many heads as the limits allow, and more. */
+/* test_model_many_heads.c - configs with the maximum number of heads, and more. */
 #include "io/input_limits.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Opens a llama config without weights; returns the status, with its sentence in `err`. */
+/* Opens a llama config without weights; returns the status, and the message in `err`. */
 static mha_status open_config(const char *keys, mha_error *err)
 {
     static const char head[] = "{\"model_type\": \"llama\", \"vocab_size\": 8, \"hidden_size\": 8, \"head_dim\": 2, "
@@ -26,7 +26,7 @@ static mha_status open_config(const char *keys, mha_error *err)
     return status;
 }
 
-/* "mha.heads" of one layer: count heads, then `last`; appends to `text`. */
+/* Appends "mha.heads" of one layer to `text`: count heads, then `last`. */
 static size_t write_list(char *text, int count, const char *last)
 {
     size_t n = (size_t)sprintf(text, "\"mha.heads\": [[");
@@ -35,14 +35,15 @@ static size_t write_list(char *text, int count, const char *last)
     return n + (size_t)sprintf(text + n, "%s]]", last);
 }
 
-/* Lists in any order of as many heads as there may be. Each entry is looked at once: this took seconds. */
+/* Lists of the maximum number of heads, in any order. Each entry is checked in constant time; this took seconds
+ * before. */
 static void test_lists(void **state)
 {
     (void)state;
     static const struct {
         const char *last, *says;
     } cases[] = {
-        {"65535", "model.safetensors"}, /* the config is fine, weights there are none */
+        {"65535", "model.safetensors"}, /* the config is valid, but there are no weights */
         {"0", "mha.heads[0][65535] must be distinct head numbers (got 0"},
         {"65536", "mha.heads[0][65535] must be distinct head numbers (got 65536"},
         {"[]", "mha.heads[0][65535] must be distinct head numbers (got an array"},
@@ -58,7 +59,8 @@ static void test_lists(void **state)
                                    MHA__HEADS);
         n += write_list(keys + n, MHA__HEADS - 1, cases[i].last);
         assert_int_equal(open_config(keys, &err), i ? MHA_ERR_FORMAT : MHA_ERR_IO);
-        if (!strstr(err.message, cases[i].says)) fail_msg("want \"%s\" in \"%s\"", cases[i].says, err.message);
+        if (!strstr(err.message, cases[i].says))
+            fail_msg("message must contain \"%s\" (got \"%s\")", cases[i].says, err.message);
     }
     free(keys);
 }

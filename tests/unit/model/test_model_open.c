@@ -1,4 +1,4 @@
-/* test_model_open.c - what a checkpoint folder must be to be opened, and what is said when it is not. */
+/* test_model_open.c - opening checkpoint folders: requirements, and the error messages. */
 #include "math/half.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -20,12 +20,12 @@ static void refused(const char *folder, mha_status status, const char *part)
     assert_int_equal(mha_model_open(NULL, folder, QUICK, &model, &err), status);
     assert_null(model);
     assert_int_equal(err.status, status);
-    if (!strstr(err.message, part)) fail_msg("want \"%s\" in \"%s\"", part, err.message);
+    if (!strstr(err.message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err.message);
 }
 
 /* ---- config.json ---- */
 
-/* config.json of the tiny model with `key` set to a piece of JSON (NULL: the key is removed). */
+/* Writes config.json of the tiny model with `key` set to a piece of JSON (NULL removes the key). */
 static void write_config(const char *folder, const char *key, const char *value)
 {
     json_t *config = json_load_file(files_path(MHA_TEST_DATA "/" TINY, "config.json"), 0, NULL);
@@ -102,7 +102,7 @@ static void test_refused_configs(void **state)
     files_remove(folder);
 }
 
-/* generation_config.json, where there is one, goes before config.json; a refusal says which of them, and where. */
+/* generation_config.json, if present, takes precedence over config.json; an error names the file and the key. */
 static void test_refused_generation(void **state)
 {
     (void)state;
@@ -123,7 +123,7 @@ static void test_refused_generation(void **state)
     files_remove(folder);
 }
 
-/* config.json of a small decoder without weights: `type`, and any further keys. */
+/* Writes config.json of a small decoder without weights: `type`, and further keys. */
 static void write_decoder(const char *folder, const char *type, const char *keys)
 {
     char config[1024];
@@ -136,7 +136,7 @@ static void write_decoder(const char *folder, const char *type, const char *keys
     files_write(files_path(folder, "config.json"), config, (size_t)n);
 }
 
-/* Lists with an entry for each layer or each pair of dimensions, and the numbers of a scaled rotation. */
+/* Lists with an entry per layer or per pair of dimensions, and the parameters of scaled rotary embeddings. */
 static void test_refused_lists(void **state)
 {
     (void)state;
@@ -189,7 +189,7 @@ static void test_refused_decoders(void **state)
     files_remove(folder);
 }
 
-/* GPT-2's own names of four keys, and those of the other families. */
+/* GPT-2's own names of four keys, and the names of other families. */
 static void test_names_of_gpt2(void **state)
 {
     (void)state;
@@ -213,8 +213,8 @@ static void test_names_of_gpt2(void **state)
     files_remove(folder);
 }
 
-/* A list of tokens that end a text is taken whole or not at all. */
-static void test_many_ends(void **state)
+/* A list of eos tokens is either accepted completely or rejected. */
+static void test_many_eos_tokens(void **state)
 {
     (void)state;
     const char *folder = case_copy(TINY);
@@ -276,7 +276,7 @@ static void test_config_text(void **state)
     free(with_mark);
 }
 
-/* ---- the corpus of hostile configs: all but the controls are of families that are not built, or broken ---- */
+/* ---- the corpus of hostile configs: except for the controls, all are broken or of unsupported families ---- */
 
 static void install(const char *folder, const char *from, const char *name)
 {
@@ -357,7 +357,8 @@ static uint16_t half_bits(edit how, float x)
     return how == TO_BF16 || how == ROUNDED_BF16 ? mha__f32_to_bf16(x) : mha__f32_to_f16(x);
 }
 
-/* The tiny model's weights in another type, rounded to it, one byte off their alignment, or with one name changed. */
+/* Writes the tiny model's weights in another type, rounded to it, one byte off their alignment, or with one name
+ * changed. */
 static void write_weights(const char *folder, edit how)
 {
     static const char *const types[] = {"F32", "BF16", "F16", "F32", "F32", "F32", "F64", "F32"};
@@ -391,7 +392,7 @@ static void write_weights(const char *folder, edit how)
         at += bytes;
     }
     used += (size_t)sprintf(header + used, "}");
-    while (used % 8) /* spaces up to the data, as the format allows */
+    while (used % 8) /* pads with spaces before the data, as the format allows */
         header[used++] = ' ';
     const uint64_t n = used - 8;
     memcpy(header, &n, 8);
@@ -403,7 +404,7 @@ static void write_weights(const char *folder, edit how)
     free(data);
 }
 
-/* The last hidden state of a fixed sequence; from malloc. */
+/* Returns the last hidden state of a fixed sequence, from malloc. */
 static float *hidden_of(const char *folder, mha_dtype dtype, const mha_model_options *options)
 {
     static const int32_t ids[9] = {2, 489, 152, 255, 30, 259, 237, 141, 3};
@@ -447,7 +448,7 @@ static void test_stored_types(void **state)
     files_remove(folder);
 }
 
-/* ---- what is known of an open model ---- */
+/* ---- mha_model_info ---- */
 
 static void test_info(void **state)
 {
@@ -466,7 +467,7 @@ static void test_info(void **state)
         assert_int_equal(info->vocab, 600);
         assert_int_equal(info->max_positions, 96);
         assert_int_equal(info->type_vocab, 2);
-        assert_int_equal(info->parameters, 97488); /* golden: index.json */
+        assert_int_equal(info->parameters, 97488); /* from the golden index.json */
         assert_int_equal(info->bytes, 4 * 97488);
         assert_int_equal(info->kv_bytes_per_token, 0);
         assert_int_equal(info->causal, 0);
@@ -488,7 +489,7 @@ static void test_info(void **state)
 
 /* ---- starvation ---- */
 
-/* Every allocation of opening fails in turn. */
+/* Opening a model with each allocation failing in turn. */
 static void starve(const char *folder, int least)
 {
     counting memory = {.budget = -1};
@@ -530,7 +531,7 @@ int main(void)
         cmocka_unit_test(test_refused_lists),
         cmocka_unit_test(test_refused_decoders),
         cmocka_unit_test(test_names_of_gpt2),
-        cmocka_unit_test(test_many_ends),
+        cmocka_unit_test(test_many_eos_tokens),
         cmocka_unit_test(test_accepted_configs),
         cmocka_unit_test(test_config_text),
         cmocka_unit_test(test_hostile_configs),

@@ -1,5 +1,5 @@
-/* test_model_pruned.c - checkpoints whose layers have fewer heads than their config says. The truth is the whole
- * checkpoint with the columns of the output projection zeroed that belong to the removed heads. */
+/* test_model_pruned.c - checkpoints whose layers have fewer heads than the config's head count. The reference is the
+ * whole checkpoint with the removed heads' columns of the output projection set to 0. */
 #include "mha/model_grads.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -12,12 +12,12 @@
 enum { H = 4, D = 12, E = 48, LAYERS = 3, L = 20, VOCAB = 600 };
 static const char *const tiny = "models/bert-tiny";
 
-/* Which heads each layer keeps: layer 1 keeps all. */
+/* The heads that each layer keeps: layer 1 keeps all. */
 static const bool kept[LAYERS][H] = {{true, false, true, false}, {true, true, true, true}, {false, false, false, true}};
 
 typedef enum role { OTHER, ROWS, ROW_BIAS, COLUMNS } role;
 
-/* What pruning does to a tensor, and in which layer. */
+/* Returns the effect of pruning on a tensor, and the tensor's layer. */
 static role role_of(const char *name, int *layer)
 {
     const char *at = strstr(name, "encoder.layer.");
@@ -27,7 +27,8 @@ static role role_of(const char *name, int *layer)
     return strstr(name, ".weight") ? ROWS : ROW_BIAS;
 }
 
-/* Copies [rows, columns] floats, leaving out (or zeroing, `whole`) what belongs to removed heads. Returns how many. */
+/* Copies [rows, columns] floats without the parts of removed heads (with `whole`: sets these parts to 0). Returns the
+ * number of floats. */
 static int64_t write_part(const float *from, int64_t rows, int64_t columns, role r, int layer, bool whole, float *to)
 {
     int64_t n = 0;
@@ -39,7 +40,7 @@ static int64_t write_part(const float *from, int64_t rows, int64_t columns, role
     return n;
 }
 
-/* The checkpoint with its heads removed, or (`whole`) without effect. */
+/* Writes the checkpoint with its heads removed or, with `whole`, without their effect. */
 static void write_weights(const char *folder, bool whole)
 {
     mha_file *file = case_file("models/bert-tiny/model.safetensors");
@@ -130,12 +131,13 @@ static void test_fewer_heads(void **state)
 
 /* ---- gates ---- */
 
-/* A model, the gradients of <ones, last states> and of its gates; heads off by gates where `off`. */
+/* A model, and the gradients of <ones, last states> with respect to weights and gates; with `off`, heads are disabled
+ * by gates. */
 typedef struct taught {
     mha_model *model;
     mha_model_grads *grads;
     float hidden[L * E], dgates[LAYERS * H];
-    /* What on_context showed of each layer, and how many heads that was. */
+    /* The arguments of on_context for each layer, and the number of heads. */
     int64_t heads[LAYERS];
     float context[LAYERS][L * H * D], dcontext[LAYERS][L * H * D], taylor[LAYERS][H * L];
 } taught;
@@ -188,8 +190,8 @@ static void let_go(taught *t)
     free(t);
 }
 
-/* A head that is gated off is as good as removed: for the states, for the gradients of everything that both have, and
- * for the gates of the heads that are left. */
+/* A head with a gate of 0 is equivalent to a removed head: for the states, for the gradients of all tensors of both
+ * models, and for the gates of the remaining heads. */
 static void test_gates_and_pruning_agree(void **state)
 {
     (void)state;
@@ -224,7 +226,7 @@ static void test_gates_and_pruning_agree(void **state)
     files_remove(folder);
 }
 
-/* The sum over rows of <context, dcontext> of the head that stands at `place`. */
+/* Returns the sum over rows of <context, dcontext> of the head at index `place`. */
 static double along(const taught *t, int layer, int64_t place)
 {
     double sum = 0;
@@ -235,8 +237,8 @@ static double along(const taught *t, int layer, int64_t place)
     return sum;
 }
 
-/* on_context shows the heads that a layer has, in their order: what the whole model shows of them. */
-static void test_contexts_of_what_is_left(void **state)
+/* on_context receives the remaining heads of a layer, in order, with the values of the whole model. */
+static void test_contexts_of_remaining_heads(void **state)
 {
     (void)state;
     const char *folder = case_copy(tiny);
@@ -271,7 +273,7 @@ static void refused(const char *folder, const char *list, const char *part)
     mha_error err = {0};
     set_list(folder, list);
     assert_int_equal(mha_model_open(NULL, folder, NULL, &model, &err), MHA_ERR_FORMAT);
-    if (!strstr(err.message, part)) fail_msg("want \"%s\" in \"%s\"", part, err.message);
+    if (!strstr(err.message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err.message);
 }
 
 static void test_refused_lists(void **state)
@@ -292,7 +294,7 @@ static void test_refused_lists(void **state)
     files_remove(folder);
 }
 
-/* The width of a head says how many rows a projection has; another number of heads does not make up for it. */
+/* head_dim determines the rows of a projection; a different head count does not compensate. */
 static void test_refused_width(void **state)
 {
     (void)state;
@@ -313,7 +315,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_fewer_heads),
                                        cmocka_unit_test(test_gates_and_pruning_agree),
-                                       cmocka_unit_test(test_contexts_of_what_is_left),
+                                       cmocka_unit_test(test_contexts_of_remaining_heads),
                                        cmocka_unit_test(test_refused_lists), cmocka_unit_test(test_refused_width)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

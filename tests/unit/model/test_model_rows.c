@@ -1,5 +1,5 @@
-/* test_model_rows.c - rows of probabilities that a pass shows: those of the maps, to the bit, with padding, holes,
- * packed, from a cache, of chosen heads, and on several threads; nothing else changes by a bit. */
+/* test_model_rows.c - rows of probabilities passed to on_rows: bitwise identical to the maps, with padding, masked
+ * tokens, packed sequences, a cache, selected heads, and several threads; no other result changes by a bit. */
 #include "support/check.h"
 #include "support/model/model_case.h"
 #include "support/rng.h"
@@ -14,13 +14,13 @@ static int32_t ids[TOKENS];
 static uint8_t mask[TOKENS];
 static const int64_t starts[B + 1] = {0, 11, 12, 12 + L};
 
-/* ---- one pass ---- */
+/* ---- one forward pass ---- */
 
 typedef struct seen {
-    int64_t sequences, rows, keys;         /* of a map; of packed sequences the longest */
-    float *maps[LAYERS];                   /* [sequences, H, rows, keys] as on_attention gives them */
-    float shown[LAYERS][B][H][MOST][MOST]; /* as on_rows */
-    int64_t lengths[LAYERS][B][H];         /* rows shown */
+    int64_t sequences, rows, keys;         /* of a map; packed sequences: of the longest */
+    float *maps[LAYERS];                   /* [sequences, H, rows, keys] as passed to on_attention */
+    float shown[LAYERS][B][H][MOST][MOST]; /* as passed to on_rows */
+    int64_t lengths[LAYERS][B][H];         /* number of rows passed */
     int64_t row_keys[B];
     float *hidden;
 } seen;
@@ -70,7 +70,7 @@ static void release(seen *s)
     free(s);
 }
 
-/* `lengths` rows of each sequence and head are those of the map, `keys` long. */
+/* The first `lengths` rows of each sequence and head must equal those of the map, with `keys` keys. */
 static void check_rows(const seen *s, int64_t layers, const int64_t lengths[B], const int64_t keys[B])
 {
     for (int64_t b = 0; b < s->sequences; b++) {
@@ -126,7 +126,7 @@ static void rows_are_those_of_maps(void **state)
     }
 }
 
-/* Rows of the second half see the keys of the first. */
+/* Rows of the second half attend to the keys of the first half. */
 static void rows_from_a_cache(void **state)
 {
     (void)state;
@@ -148,7 +148,7 @@ static void rows_from_a_cache(void **state)
     }
 }
 
-/* Without on_attention; a layer that the list does not name shows nothing. */
+/* Without on_attention; no rows are passed for layers that the list does not name. */
 static void rows_of_chosen_heads(void **state)
 {
     static const mha_model_head list[] = {{0, 3}, {2, 2}, {2, 0}, {2, 2}};
@@ -175,7 +175,7 @@ static void rows_of_chosen_heads(void **state)
     mha_model_free(model);
 }
 
-/* Each head of a sequence is shown by one thread after the other: the same rows, and none lost. */
+/* Rows of one head of a sequence are passed by one thread at a time: the same rows, and none missing. */
 static void threads_change_nothing(void **state)
 {
     (void)state;

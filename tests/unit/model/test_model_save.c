@@ -1,4 +1,5 @@
-/* test_model_save.c - a model into a folder: the same model comes out; what was there stays whole, whatever happens. */
+/* test_model_save.c - saving a model to a folder: the saved model is the same, and existing files stay intact if saving
+ * fails. */
 #include "mha/model_save.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -20,7 +21,7 @@
 #define SAVE(...) (&(mha_model_save_options){.size = sizeof(mha_model_save_options), __VA_ARGS__})
 static const char *const tiny = "models/gpt2-tiny";
 
-/* FOLDER/NAME in `room`, for names that are needed for long. */
+/* FOLDER/NAME in `room`, for names with a longer lifetime. */
 typedef struct room {
     char text[400];
 } room;
@@ -46,10 +47,10 @@ static void not_saved(const mha_model *model, const char *folder, const mha_mode
 {
     mha_error err = {0};
     assert_int_equal(mha_model_save(model, folder, options, &err), status);
-    if (!strstr(err.message, part)) fail_msg("want \"%s\" in \"%s\"", part, err.message);
+    if (!strstr(err.message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err.message);
 }
 
-/* The last states of a few tokens: what a model is. */
+/* Returns a hash of the last hidden states of a few tokens, which identifies a model. */
 static uint64_t print_of(const mha_model *model)
 {
     const int32_t ids[6] = {1, 2, 3, 50, 60, 70};
@@ -73,7 +74,7 @@ static uint64_t print_in(const char *folder)
     return print;
 }
 
-/* Names of the entries of a folder but those, one after another; NULL when there are none. */
+/* Returns the names of the entries of a folder except `but`; NULL if there are none. */
 static char *others_in(const char *folder, const char *but)
 {
     static char names[1000];
@@ -96,7 +97,7 @@ static void expect_same_bytes(const char *a, const char *b)
     free(y);
 }
 
-/* ---- what is written ---- */
+/* ---- saved files ---- */
 
 static void test_the_same_model_comes_out(void **state)
 {
@@ -136,7 +137,7 @@ static void test_the_same_model_comes_out(void **state)
     files_remove(folder);
 }
 
-/* transformers 5 takes a checkpoint that does not say its type for float32. */
+/* transformers 5 treats a checkpoint without a dtype as f32. */
 static void test_a_config_without_a_type(void **state)
 {
     (void)state;
@@ -188,7 +189,7 @@ static void test_other_types(void **state)
     files_remove(folder);
 }
 
-/* Tensors of one's own take the place of those stored; others join; what does not fit is refused. */
+/* Tensors of the caller replace stored ones or are added; tensors that do not fit are rejected. */
 static void test_replaced_tensors(void **state)
 {
     (void)state;
@@ -226,7 +227,7 @@ static void test_replaced_tensors(void **state)
     files_remove(folder);
 }
 
-/* A model whose tensors were replaced at opening: it computes with them, and saves them. */
+/* A model whose tensors were replaced on opening uses the replacements, and saves them. */
 static void test_replaced_at_opening(void **state)
 {
     (void)state;
@@ -263,7 +264,7 @@ static void test_replaced_at_opening(void **state)
     files_remove(folder);
 }
 
-/* The key of pruned models, and any key that nobody knows, stays. */
+/* The keys of pruned models, and unknown keys, are preserved. */
 static void test_keys_stay(void **state)
 {
     (void)state;
@@ -301,16 +302,16 @@ static void test_keys_stay(void **state)
     files_remove(copy);
 }
 
-/* ---- what is there ---- */
+/* ---- existing files ---- */
 
-static void test_what_is_there(void **state)
+static void test_existing_folders(void **state)
 {
     (void)state;
     room at_out, at_link;
     const char *folder = files_folder(), *out = place(&at_out, folder, "out"), *link = place(&at_link, folder, "link");
     mha_model *model = open_in(NULL, tiny);
     assert_int_equal(mkdir(out, 0755), 0);
-    save(model, out, NULL); /* an empty folder is taken */
+    save(model, out, NULL); /* an empty folder is accepted */
     not_saved(model, out, NULL, MHA_ERR_IO, "it contains");
     files_write(files_path(out, "diary.txt"), "dear", 4);
     not_saved(model, out, SAVE(.overwrite = 1), MHA_ERR_IO, "diary.txt, which is not a checkpoint file");
@@ -336,8 +337,8 @@ static void test_what_is_there(void **state)
     files_remove(folder);
 }
 
-/* A model written over the folder that it came from: its mapped weights stay what they are. */
-static void test_over_its_own_folder(void **state)
+/* A model saved over the folder that it was opened from: its mapped weights stay unchanged. */
+static void test_saving_over_the_source_folder(void **state)
 {
     (void)state;
     const char *copy = case_copy(tiny);
@@ -349,9 +350,9 @@ static void test_over_its_own_folder(void **state)
     files_remove(copy);
 }
 
-/* ---- what goes wrong ---- */
+/* ---- errors ---- */
 
-/* A limit on the size of files stands for a full disk. In a child, since limits stay. */
+/* A limit on the file size acts like a full disk. In a child process, because the limit cannot be raised again. */
 static void test_full_disk(void **state)
 {
     (void)state;
@@ -391,8 +392,8 @@ static int die_at(void *user, const char *what, int64_t done, int64_t total)
     return 0;
 }
 
-/* Killed in the middle of a write: the old folder, or none, and never half of one. A later run with another number is
- * not in the way of what was left. */
+/* Killed during a write: the old folder remains, or none, but never an incomplete one. Temporary files of the killed
+ * process do not block a later process. */
 static void test_killed(void **state)
 {
     (void)state;
@@ -431,9 +432,9 @@ static void test_killed(void **state)
     files_remove(folder);
 }
 
-/* A kill between two renames leaves the old folder under another name: all there is where the name is not there, in use
- * where it is locked, and else in the way. */
-static void test_left_aside(void **state)
+/* A process killed between two renames leaves the old folder under another name. The next save keeps this
+ * folder if the original name does not exist or the folder is locked, and otherwise removes it. */
+static void test_old_folder_of_a_killed_process(void **state)
 {
     (void)state;
     room at_out, at_old;
@@ -455,8 +456,8 @@ static void test_left_aside(void **state)
     files_remove(folder);
 }
 
-/* What a save would say is said without one, and nothing changes. */
-static void test_asked_before(void **state)
+/* The check without saving reports the same errors as a save, and changes nothing. */
+static void test_save_check(void **state)
 {
     (void)state;
     mha_error err = {0};
@@ -502,7 +503,7 @@ static void test_cancelled(void **state)
     files_remove(folder);
 }
 
-/* As another user where this one may write everywhere. */
+/* Runs as another user if this user may write everywhere. */
 static void test_no_permission(void **state)
 {
     (void)state;
@@ -527,7 +528,7 @@ static void test_no_permission(void **state)
     files_remove(folder);
 }
 
-/* Every allocation fails in turn; nothing is lost, in memory or on the disk. */
+/* Each allocation fails in turn: no memory is leaked, and no file is lost. */
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -566,12 +567,12 @@ int main(void)
         cmocka_unit_test(test_replaced_tensors),
         cmocka_unit_test(test_replaced_at_opening),
         cmocka_unit_test(test_keys_stay),
-        cmocka_unit_test(test_what_is_there),
-        cmocka_unit_test(test_over_its_own_folder),
+        cmocka_unit_test(test_existing_folders),
+        cmocka_unit_test(test_saving_over_the_source_folder),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_left_aside),
-        cmocka_unit_test(test_asked_before),
+        cmocka_unit_test(test_old_folder_of_a_killed_process),
+        cmocka_unit_test(test_save_check),
         cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_no_permission),
         cmocka_unit_test(test_no_memory),

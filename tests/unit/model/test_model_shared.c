@@ -1,5 +1,7 @@
-/* test_model_shared.c - checkpoints with fewer heads of keys and of values than their config can say ("mha.kv_heads").
- * The truth is the same checkpoint with the rows of each such head repeated, one copy for every head that reads it. */
+/* test_model_shared.c - checkpoints with fewer key heads and value heads than the family's config keys can express
+ * ("mha.kv_heads").
+ *
+ * The reference is the same checkpoint with the rows of each such head repeated for every query head that reads it. */
 #include "mha/model_grads.h"
 #include "mha/model_save.h"
 #include "support/check.h"
@@ -13,12 +15,13 @@
 
 enum { TENSORS = 64, L = 13 };
 
-/* A family's checkpoint, and where its keys and values are: one tensor for both, stored [inputs, outputs], or two. */
+/* A family's checkpoint, and the location of its keys and values: one tensor for both, stored [inputs, outputs], or two
+ * tensors. */
 typedef struct family {
-    const char *folder, *key, *value; /* formats of the layer */
+    const char *folder, *key, *value; /* key, value: name formats per layer */
     bool fused;
     int heads, kv_heads, head_dim, hidden, vocab;
-    int keys, values; /* that are left */
+    int keys, values; /* remaining key and value heads */
     bool bias;
 } family;
 
@@ -42,8 +45,8 @@ enum { LAYERS = 2 };
 
 /* ---- the two checkpoints ---- */
 
-/* The rows of `count` heads that stand for `all` stored ones, each in copies that make `copies`; `first` is their first
- * row in the tensor. Returns how many rows. */
+/* Lists the rows of `count` heads that represent `all` stored heads, each repeated so that there are `copies` heads;
+ * `first` is the first row of the heads in the tensor. Returns the number of rows. */
 static int list_rows(const family *f, int first, int all, int count, int copies, int *rows)
 {
     int n = 0;
@@ -53,7 +56,7 @@ static int list_rows(const family *f, int first, int all, int count, int copies,
     return n;
 }
 
-/* Rows of the key tensor (or the fused one), or of the value tensor. */
+/* Lists the rows of the key tensor (or the fused tensor), or of the value tensor. */
 static int rows_of(const family *f, bool values, bool wide, int *rows)
 {
     const int width = f->heads * f->head_dim, kv = f->kv_heads * f->head_dim;
@@ -66,7 +69,7 @@ static int rows_of(const family *f, bool values, bool wide, int *rows)
     return n;
 }
 
-/* Some rows of a stored tensor, as it is stored. */
+/* Returns some rows of a stored tensor in its storage order. */
 static mha_named_tensor pick(const family *f, const mha_file *file, const char *name, const int *rows, int count)
 {
     float *all = case_floats(file, name);
@@ -117,7 +120,7 @@ static mha_model *open_plain(const char *folder)
     return case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
 }
 
-/* Saves one of the two and opens it again; the mapped file outlives its name. */
+/* Saves one of the two models and opens it again; the mapped file stays valid after its name is removed. */
 static mha_model *make(const family *f, bool wide)
 {
     char path[256];
@@ -145,7 +148,7 @@ static mha_model *make(const family *f, bool wide)
     return model;
 }
 
-/* ---- what both say ---- */
+/* ---- comparison of the two models ---- */
 
 typedef struct said {
     mha_model_grads *grads;
@@ -180,7 +183,7 @@ static said *say(const family *f, const mha_model *model)
     return s;
 }
 
-/* Sums the gradients of the copies in a wide tensor into those of the heads that they are copies of. */
+/* Sums the gradients of repeated heads in a wide tensor into those of the original heads. */
 static void sum_copies(const family *f, const mha_named_tensor *wide, bool values, const mha_named_tensor *narrow,
                        float *sum)
 {
@@ -234,7 +237,7 @@ static void compare_gradients(const family *f, const said *narrow, const said *w
     assert_int_equal(summed, LAYERS * (f->fused ? 1 : 2) * (f->bias ? 2 : 1));
 }
 
-static void test_repeated_rows_say_the_same(void **state)
+static void test_repeated_rows_are_equivalent(void **state)
 {
     (void)state;
     for (size_t n = 0; n < sizeof families / sizeof *families; n++) {
@@ -261,7 +264,7 @@ static void test_repeated_rows_say_the_same(void **state)
 
 /* ---- the cache ---- */
 
-/* In pieces through a cache, to the bit; and the bytes of a token are those that the cache holds. */
+/* In pieces through a cache: bitwise identical; the bytes per token are those of the cache. */
 static void test_cache(void **state)
 {
     (void)state;
@@ -308,7 +311,7 @@ static void refused_of(const char *folder, int original, const char *heads, cons
     assert_int_equal(json_dump_file(config, files_path(folder, "config.json"), 0), 0);
     json_decref(config);
     assert_int_equal(mha_model_open(NULL, folder, NULL, &model, &err), MHA_ERR_FORMAT);
-    if (!strstr(err.message, part)) fail_msg("want \"%s\" in \"%s\"", part, err.message);
+    if (!strstr(err.message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err.message);
 }
 
 static void refused(const char *folder, const char *heads, const char *shared, const char *part)
@@ -316,7 +319,7 @@ static void refused(const char *folder, const char *heads, const char *shared, c
     refused_of(folder, 0, heads, shared, part);
 }
 
-/* "mha.original_heads" bounds the numbers of heads, and num_attention_heads how many there are. */
+/* "mha.original_heads" limits the head numbers, and num_attention_heads the head count. */
 static void test_refused_numbers(void **state)
 {
     (void)state;
@@ -361,7 +364,8 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_repeated_rows_say_the_same), cmocka_unit_test(test_cache),
-                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_refused_numbers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_repeated_rows_are_equivalent),
+                                       cmocka_unit_test(test_cache), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_refused_numbers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

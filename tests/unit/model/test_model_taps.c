@@ -1,5 +1,6 @@
-/* test_model_taps.c - what a pass shows of its attention: chosen maps are those of the whole, statistics those of the
- * maps, and nothing else changes by a bit; with padding, holes, packed, from a cache, with gates, in 16 bit. */
+/* test_model_taps.c - attention data passed to the callbacks of a pass: selected maps are bitwise identical to all
+ * maps, statistics agree with the maps, and no other result changes by a bit; with padding, masked tokens, packed
+ * sequences, a cache, gates, and 16-bit types. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/model/model_case.h"
@@ -22,14 +23,14 @@ static void make_ids(void)
         ids[n] = (int32_t)rng_range(&r, 0, VOCAB - 1);
 }
 
-/* ---- one pass, all that it shows kept ---- */
+/* ---- one forward pass with copies of everything passed to its callbacks ---- */
 
 typedef struct seen {
     int64_t sequences, rows, keys; /* of a map */
     int64_t all;                   /* rows of all sequences */
     int64_t layers, heads;
     int calls[LAYERS], stats_calls;
-    float *maps[LAYERS]; /* [sequences, chosen, rows, keys] */
+    float *maps[LAYERS]; /* [sequences, selected heads, rows, keys] */
     float *entropy[LAYERS], *max[LAYERS], *distance[LAYERS], *received[LAYERS], *top_prob[LAYERS];
     int64_t *argmax[LAYERS], *top_key[LAYERS];
     float *hidden; /* [all, E] */
@@ -67,9 +68,9 @@ static int keep_stats(void *user, const mha_model_stats *t)
     return 0;
 }
 
-enum { MAPS = 1, STATS = 2, ALONE = 4 }; /* ALONE: no last states, so the last layer ends at its attention */
+enum { MAPS = 1, STATS = 2, ALONE = 4 }; /* ALONE: no last hidden states, so the last layer stops after its attention */
 
-/* Sizes of what this input makes. */
+/* Computes the shapes of the results for this input. */
 static seen shape_of(const mha_model *model, const mha_model_input *in)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -124,9 +125,9 @@ static void same(const void *a, const void *b, int64_t count, size_t size)
     assert_memory_equal(a, b, (size_t)count * size);
 }
 
-/* ---- statistics are those of the maps ---- */
+/* ---- statistics agree with the maps ---- */
 
-/* Row i of sequence b among all rows of the statistics of one head; and how far its numbers may be off. */
+/* Row i of sequence b among all rows of the statistics of one head, and the error limit of its values. */
 typedef struct expectation {
     const mha_model_input *in;
     const seen *s;
@@ -171,7 +172,7 @@ static void check_row(const expectation *e, int64_t layer, int64_t b, int64_t h,
         const double top = (double)s->top_prob[layer][at * TOP + k];
         near(e, "top key", key < 0 ? 0 : (double)p[key], top);
         if (k == 0) near(e, "top probability", top, max);
-        int64_t above = 0; /* no other key is greater */
+        int64_t above = 0; /* no other key has a larger probability */
         for (int64_t j = 0; j < s->keys; j++)
             above += (double)p[j] > top + e->limit;
         assert_true(above <= k);
@@ -202,7 +203,7 @@ static void check_stats(const mha_model_input *in, const seen *s, const int64_t 
             }
 }
 
-/* Rows of real tokens are the same, to the bit. */
+/* Rows of unmasked tokens must be bitwise identical. */
 static void same_hidden(const mha_model *model, const mha_model_input *in, const seen *a, const seen *b)
 {
     const int64_t width = mha_model_describe(model)->hidden;
@@ -211,7 +212,7 @@ static void same_hidden(const mha_model *model, const mha_model_input *in, const
             same(a->hidden + n * width, b->hidden + n * width, width, sizeof(float));
 }
 
-/* The kinds of input that there are beside a cache. */
+/* The kinds of input, apart from those with a cache. */
 enum { PLAIN, PADDED, HOLES, LEFT, PACKED, GATED, INPUTS };
 static uint8_t mask[TOKENS];
 static float gates[LAYERS * B * H];
@@ -245,7 +246,7 @@ static void stats_are_those_of_maps(void **state)
             check_stats(&in, &both, NULL, 2e-6);
             same_hidden(model, &in, &both, &plain);
             same_hidden(model, &in, &stats, &plain);
-            for (int64_t n = 0; n < both.layers; n++) /* and without the maps the statistics are the same */
+            for (int64_t n = 0; n < both.layers; n++) /* without the maps, the statistics are the same */
                 for (int64_t row = 0; row < both.all * both.heads; row++)
                     assert_true(both.entropy[n][row] == stats.entropy[n][row] &&
                                 both.argmax[n][row] == stats.argmax[n][row]);
@@ -257,7 +258,7 @@ static void stats_are_those_of_maps(void **state)
     }
 }
 
-/* Attention in 16 bit: the statistics are of the probabilities that it has. */
+/* Attention in 16-bit types: the statistics are those of its rounded probabilities. */
 static void stats_in_sixteen_bits(void **state)
 {
     (void)state;
@@ -274,9 +275,9 @@ static void stats_in_sixteen_bits(void **state)
     }
 }
 
-/* ---- chosen heads ---- */
+/* ---- selected heads ---- */
 
-static void chosen_heads_are_those_of_the_whole(void **state)
+static void selected_heads_equal_all_heads(void **state)
 {
     (void)state;
     static const mha_model_head list[] = {{0, 3}, {0, 1}, {2, 0}, {2, 2}, {2, 0}};
@@ -305,8 +306,8 @@ static void chosen_heads_are_those_of_the_whole(void **state)
     }
 }
 
-/* Rows counted from either end, twice, and such as a short sequence does not have. */
-static void chosen_rows_are_those_of_the_whole(void **state)
+/* Rows counted from either end, duplicate rows, and rows that a short sequence does not have. */
+static void selected_rows_equal_all_rows(void **state)
 {
     (void)state;
     enum { ROWS = 5 };
@@ -347,8 +348,8 @@ static void chosen_rows_are_those_of_the_whole(void **state)
     }
 }
 
-/* What a sequence shows does not depend on the others: packed and padded as alone. */
-static void a_batch_shows_its_sequences(void **state)
+/* The maps of a sequence do not depend on the other sequences of the batch, packed or padded. */
+static void maps_do_not_depend_on_the_batch(void **state)
 {
     (void)state;
     for (int m = 0; m < MODELS; m++) {
@@ -382,8 +383,9 @@ static void a_batch_shows_its_sequences(void **state)
 
 /* ---- with a cache ---- */
 
-/* A prompt in two pieces and a token: rows of the maps are those of the whole at once, statistics those of the maps. */
-static void a_cache_shows_the_rows_of_the_whole(void **state)
+/* A prompt in two pieces and one more token: rows of the maps equal those of a single pass, statistics agree with the
+ * maps. */
+static void cached_passes_give_the_same_rows(void **state)
 {
     (void)state;
     static const int64_t cuts[] = {0, 13, L - 1, L};
@@ -459,7 +461,7 @@ static void caches_of_every_type(void **state)
         }
 }
 
-/* ---- threads, memory, refusals ---- */
+/* ---- threads, memory, errors ---- */
 
 static void threads_change_no_bit(void **state)
 {
@@ -506,7 +508,7 @@ static int finite_stats(void *user, const mha_model_stats *s)
     return 0;
 }
 
-/* Maps of this text would take 4 MiB for each head. */
+/* The maps of this text would take 4 MiB per head. */
 static void statistics_of_a_long_text_need_no_maps(void **state)
 {
     (void)state;
@@ -535,7 +537,7 @@ static void statistics_of_a_long_text_need_no_maps(void **state)
     free(text);
 }
 
-static void what_cannot_be_asked_for(void **state)
+static void invalid_requests(void **state)
 {
     (void)state;
     mha_model *model = case_model(NULL, models[ENCODER], NULL);
@@ -640,8 +642,8 @@ static void no_memory(void **state)
     mha_ctx_free(ctx);
 }
 
-/* What lies behind the last layer's attention is not computed where nobody asks for it. */
-static void attention_alone_is_that_of_the_whole(void **state)
+/* The last layer's feed-forward network is not computed if no result requires it. */
+static void attention_without_last_hidden_is_the_same(void **state)
 {
     (void)state;
     const mha_model_input in = {.size = sizeof in, .batch = B, .length = L, .ids = ids};
@@ -666,15 +668,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stats_are_those_of_maps),
         cmocka_unit_test(stats_in_sixteen_bits),
-        cmocka_unit_test(chosen_heads_are_those_of_the_whole),
-        cmocka_unit_test(attention_alone_is_that_of_the_whole),
-        cmocka_unit_test(chosen_rows_are_those_of_the_whole),
-        cmocka_unit_test(a_batch_shows_its_sequences),
-        cmocka_unit_test(a_cache_shows_the_rows_of_the_whole),
+        cmocka_unit_test(selected_heads_equal_all_heads),
+        cmocka_unit_test(attention_without_last_hidden_is_the_same),
+        cmocka_unit_test(selected_rows_equal_all_rows),
+        cmocka_unit_test(maps_do_not_depend_on_the_batch),
+        cmocka_unit_test(cached_passes_give_the_same_rows),
         cmocka_unit_test(caches_of_every_type),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(statistics_of_a_long_text_need_no_maps),
-        cmocka_unit_test(what_cannot_be_asked_for),
+        cmocka_unit_test(invalid_requests),
         cmocka_unit_test(a_callback_stops_the_pass),
         cmocka_unit_test(no_memory),
     };

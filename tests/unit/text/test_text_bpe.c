@@ -1,6 +1,5 @@
-/* test_text_bpe.c - what the parts of BPE and Unigram files refuse and take; texts and files made to be slow; the
- * table of pairs; every allocation failing. What tokens come out is compared with the reference in tests/golden and
- * tests/live. */
+/* test_text_bpe.c - parts of BPE and Unigram files: rejected and accepted values, worst-case texts and files, the table
+ * of pairs, each allocation failing in turn. tests/golden and tests/live compare tokens with the reference. */
 #include "support/alloc.h"
 #include "support/model/tokenizer_edits.h"
 #include "text/tokenizer.h"
@@ -13,7 +12,7 @@
 
 #include <cmocka.h>
 
-/* Of bpe-first: SentencePiece-like, with Replace and Strip in its decoder. */
+/* Edits of bpe-first, which is like a SentencePiece model, with Replace and Strip in its decoder. */
 static const edit bpe_edits[] = {
     {"model/merges/0", "\"\\u2581 t\"",
      "model.merges[1] must be \"a b\", two tokens with one space between (got [\"h\", \"e\"]"},
@@ -32,7 +31,7 @@ static const edit bpe_edits[] = {
     {"model/end_of_word_suffix", "\"\"", NULL},
     {"model/unk_token", "\"?!\"", "model.unk_token must be a token of model.vocab (got \"?!\""},
     {"model/byte_fallback", "1", "model.byte_fallback must be true or false (got 1"},
-    {"model/type", NULL, NULL}, /* a file from before types were written */
+    {"model/type", NULL, NULL}, /* a file from before the type key existed */
     {"pre_tokenizer/replacement", "\"ab\"", "pre_tokenizer.replacement must be one character (got \"ab\""},
     {"pre_tokenizer/replacement", "\"\"", "pre_tokenizer.replacement must be one character"},
     {"pre_tokenizer/prepend_scheme", "\"last\"",
@@ -97,7 +96,7 @@ static void test_edits(void **state)
     edits_check("unigram", unigram_edits, sizeof unigram_edits / sizeof unigram_edits[0]);
 }
 
-/* More steps than any file has are refused, and so are two templates. */
+/* More steps than the limit, and two templates, are rejected. */
 static void test_sequences(void **state)
 {
     (void)state;
@@ -118,7 +117,7 @@ static void test_sequences(void **state)
                 1);
 }
 
-/* ---- texts that would be slow if any step were quadratic ---- */
+/* ---- texts on which any quadratic step would be slow ---- */
 
 static mha_tokenizer *open_folder(mha_ctx *ctx, const char *name)
 {
@@ -186,7 +185,8 @@ static void test_hostile_texts(void **state)
 
 /* ---- the table of pairs ---- */
 
-/* A file without a vocabulary opens, as in the reference; text would vanish without a word, and is refused. */
+/* A file without a vocabulary opens, as in the reference; encoding text is an error, because the text would silently
+ * vanish. */
 static void test_empty_vocabulary(void **state)
 {
     (void)state;
@@ -209,7 +209,7 @@ static void test_pairs(void **state)
     assert_int_equal(mha__pairs_get(&pairs, 0, 0), -1);
     for (uint32_t i = 0; i < 20000; i++)
         assert_int_equal(mha__pairs_put(&pairs, i % 100, i / 100, i, NULL), MHA_OK);
-    assert_int_equal(mha__pairs_put(&pairs, 7, 3, 9, NULL), MHA_OK); /* in the place of 307 */
+    assert_int_equal(mha__pairs_put(&pairs, 7, 3, 9, NULL), MHA_OK); /* stored in the slot of 307 */
     for (uint32_t i = 0; i < 20000; i++)
         assert_int_equal(mha__pairs_get(&pairs, i % 100, i / 100), i == 307 ? 9 : i);
     assert_int_equal(mha__pairs_get(&pairs, 100, 0), -1);
@@ -217,7 +217,7 @@ static void test_pairs(void **state)
     mha__pairs_free(&pairs);
 }
 
-/* Keys whose products with the hash's multiplier end in the same bits: its inverse times a high number. */
+/* Keys whose products with the hash's multiplier end in the same bits: its inverse times a number in the high bits. */
 static void test_colliding_pairs(void **state)
 {
     (void)state;
@@ -238,7 +238,7 @@ static void test_colliding_pairs(void **state)
     mha__pairs_free(&pairs);
 }
 
-/* ---- every allocation failing ---- */
+/* ---- each allocation failing in turn ---- */
 
 static mha_status use_all(mha_ctx *ctx, const char *name, const char *text)
 {

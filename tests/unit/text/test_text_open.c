@@ -1,5 +1,5 @@
-/* test_text_open.c - opening tokenizer.json: what each part refuses and by which sentence, what it takes, every
- * allocation failing. */
+/* test_text_open.c - opening tokenizer.json: the error message of each invalid part, accepted values, each allocation
+ * failing in turn. */
 #include "support/alloc.h"
 #include "support/files.h"
 #include "support/model/tokenizer_edits.h"
@@ -16,7 +16,7 @@
 #define BASE "small-template"
 
 static const edit edits[] = {
-    /* kinds are refused by name */
+    /* unsupported types are named */
     {"model/type", "\"WordLevel\"", "model.type: \"WordLevel\" is not supported (supported: WordPiece, BPE, Unigram)"},
     {"normalizer", "{\"type\":\"Nmt\"}", "normalizer.type: \"Nmt\" is not supported (supported: BertNormalizer, NFC,"},
     {"pre_tokenizer/type", "\"Whitespace\"", "pre_tokenizer.type: \"Whitespace\" is not supported"},
@@ -87,7 +87,7 @@ static const edit edits[] = {
     {"post_processor", "{\"type\":\"BertProcessing\",\"cls\":[\"[CLS]\",2]}",
      "post_processor.sep must be [token, id] with an id in the vocabulary (got nothing)"},
 
-    /* stored limits */
+    /* stored truncation and padding */
     {"truncation/max_length", "-1", "truncation.max_length must be an integer from 0"},
     {"truncation/strategy", "\"longest_first\"", "truncation.strategy must be \"LongestFirst\", \"OnlyFirst\" or"},
     {"truncation/direction", "\"Up\"", "truncation.direction must be \"Right\" or \"Left\" (got \"Up\""},
@@ -125,7 +125,8 @@ static void test_long_and_double_added_tokens(void **state)
     json_decref(json);
 }
 
-/* Work stays linear in the file and in the text: 100,000 added tokens, one of which is a space that swallows spaces. */
+/* Time stays linear in the file and in the text: 100,000 added tokens, one of which is a space that strips adjacent
+ * spaces. */
 static void test_many_added_tokens(void **state)
 {
     (void)state;
@@ -150,7 +151,8 @@ static void test_many_added_tokens(void **state)
     memset(text, ' ', SPACES);
     mha_encode_options o = {.size = sizeof o, .no_special = 1};
     assert_int_equal(mha_tokenizer_encode(t, text, SPACES, NULL, 0, &o, &e, NULL), MHA_OK);
-    assert_int_equal(e->count, SPACES); /* as in the reference, each is found, however much the one before swallowed */
+    /* as in the reference, each space is found, even if the previous token stripped it */
+    assert_int_equal(e->count, SPACES);
     assert_int_equal(e->end[0], SPACES);
     assert_int_equal(e->end[SPACES - 1], SPACES);
     mha_encoding_free(e);
@@ -159,7 +161,7 @@ static void test_many_added_tokens(void **state)
     json_decref(json);
 }
 
-/* A vocabulary may leave ids out; they have no token. */
+/* A vocabulary may skip ids; skipped ids have no token. */
 static void test_look_up(void **state)
 {
     (void)state;
@@ -214,7 +216,8 @@ static void test_no_file(void **state)
     assert_int_equal(mha_tokenizer_open(NULL, folder, NULL, NULL), MHA_ERR_ARG);
 }
 
-/* data/hostile/tokenizer. An id past the model's rows (tok-09) is the model's to refuse: a tokenizer knows no rows. */
+/* data/hostile/tokenizer. An id beyond the model's embedding rows (tok-09) is rejected by the model, because a
+ * tokenizer does not know the number of rows. */
 static void test_hostile(void **state)
 {
     (void)state;
@@ -266,7 +269,7 @@ static void test_hostile(void **state)
     files_remove(folder);
 }
 
-/* A normalizer that triples the text again and again is stopped by the size, not by the memory of the machine. */
+/* A normalizer that repeatedly triples the text is stopped by a size limit before it exhausts the memory. */
 static void test_growth(void **state)
 {
     (void)state;

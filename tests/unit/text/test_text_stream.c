@@ -1,4 +1,5 @@
-/* test_text_stream.c - decoding id by id: whole characters only, nothing lost, arguments, every allocation failing. */
+/* test_text_stream.c - decoding id by id: complete characters only, no text lost, arguments, each allocation failing in
+ * turn. */
 #include "mha/text.h"
 #include "support/alloc.h"
 
@@ -20,7 +21,8 @@ static mha_tokenizer *open_folder(mha_ctx *ctx, const char *name)
     return t;
 }
 
-/* Feeds tokens by name, a space between them; the parts that come out, "|" between them, the end's part last. */
+/* Feeds tokens, separated by spaces, to a stream; returns the decoded parts separated by "|", the part of the stream's
+ * end last. */
 static const char *parts_of(const char *folder, const char *tokens, int skip_special)
 {
     static char parts[512];
@@ -53,7 +55,7 @@ static const char *parts_of(const char *folder, const char *tokens, int skip_spe
 static void test_bytes(void **state)
 {
     (void)state;
-    /* in the file's letters: U+00E6 is byte E6, U+0139 is 97, U+00A5 is A5, U+0120 a space */
+    /* in byte-level letters: U+00E6 is byte E6, U+0139 is 97, U+00A5 is A5, U+0120 is a space */
     assert_string_equal(parts_of("gpt2-tiny", "\xC3\xA6 \xC4\xB9 \xC2\xA5 a", 0), "||" NI "|a|");
     assert_string_equal(parts_of("gpt2-tiny", "a \xC3\xA6 \xC4\xB9", 0), "a|||" BAD);
     assert_string_equal(parts_of("gpt2-tiny", "\xC3\xA6 a \xC4\xB9 b", 0), "|" BAD "a|" BAD "|b|");
@@ -103,7 +105,7 @@ static void test_arguments(void **state)
     mha_tokenizer_free(t);
 }
 
-/* Any ids: every part is well-formed, and all parts are the text of the whole list. */
+/* For any ids, every part is valid UTF-8, and the concatenated parts equal the decoded list. */
 static void test_random_ids(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_text_train.c - training: the same result for every cut of the text and every number of threads, what is refused
- * and by which sentence, the written folder, every allocation failing. */
+/* test_text_train.c - training tokenizers: the same result for any division of the text and any number of threads,
+ * error messages, the saved folder, each allocation failing in turn. */
 #include "mha/text_train.h"
 #include "support/alloc.h"
 #include "support/files.h"
@@ -51,7 +51,7 @@ static void check_same(const mha_tokenizer *a, const mha_tokenizer *b)
         assert_string_equal(mha_tokenizer_token(a, i), mha_tokenizer_token(b, i));
 }
 
-/* ---- cuts and threads ---- */
+/* ---- division of the text, and threads ---- */
 
 static void check_cuts(const mha_tokenizer_train_options *o)
 {
@@ -79,8 +79,8 @@ static void test_cuts(void **state)
     check_cuts(&wordpiece);
 }
 
-/* A text of `bytes` bytes with a newline behind one piece in `line` (0 = never), white space of many kinds, and words
- * of several scripts. */
+/* Returns a text of `bytes` bytes with many kinds of whitespace and words of several scripts; one in `line` pieces ends
+ * with a newline (0 = never). */
 static char *make_text(size_t bytes, unsigned line)
 {
     static const char *const pieces[] = {"word",
@@ -120,7 +120,7 @@ static char *make_text(size_t bytes, unsigned line)
     return text;
 }
 
-/* The words that the whole line gives, without any cut. */
+/* Counts the words of the whole line without dividing it. */
 static void count_whole(const mha_tokenizer *start, const char *text, size_t n, mha__strings *words)
 {
     mha_error err = {0};
@@ -136,7 +136,7 @@ static void count_whole(const mha_tokenizer *start, const char *text, size_t n, 
     mha__pass_free(&pass);
 }
 
-/* One line that is read in many pieces has the words of the line. */
+/* A line that is read in many pieces has the same words as the whole line. */
 static void check_long_line(const mha_tokenizer_train_options *o)
 {
     mha_tokenizer_trainer *t = create(NULL, o);
@@ -187,7 +187,7 @@ static void check_threads(const mha_tokenizer_train_options *o)
             continue;
         }
         mha_tokenizer_free(first);
-        first = tokenizer; /* its context lives on */
+        first = tokenizer; /* keeps its context alive */
     }
     mha_ctx *ctx = first->ctx;
     mha_tokenizer_free(first);
@@ -239,7 +239,8 @@ static void test_options(void **state)
     mha_tokenizer_trainer_free(NULL);
 }
 
-/* Puts the text, runs, and expects the sentence from one of both; afterwards the trainer takes nothing more. */
+/* Passes the text and runs; one of the two calls must fail with this message, and the trainer then rejects further
+ * calls. */
 static void check_refused(const mha_tokenizer_train_options *o, const char *text, size_t n, mha_status want,
                           const char *sentence)
 {
@@ -248,7 +249,7 @@ static void check_refused(const mha_tokenizer_train_options *o, const char *text
     mha_status status = mha_tokenizer_trainer_put(t, text, n, &err);
     if (status == MHA_OK) status = mha_tokenizer_trainer_run(t, NULL, &err);
     assert_int_equal(status, want);
-    if (!strstr(err.message, sentence)) fail_msg("want %s, got %s", sentence, err.message);
+    if (!strstr(err.message, sentence)) fail_msg("message must contain %s (got %s)", sentence, err.message);
     assert_int_equal(mha_tokenizer_trainer_put(t, "a", 1, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "has failed and can only be freed"));
     mha_tokenizer_trainer_free(t);
@@ -322,9 +323,10 @@ static void test_cancelled(void **state)
     free(text);
 }
 
-/* ---- what is learned ---- */
+/* ---- trained vocabularies ---- */
 
-/* NUL is a byte to BPE and nothing to WordPiece; special tokens come first, each once, and are never cut. */
+/* NUL is an ordinary byte for BPE and is ignored by WordPiece. Special tokens come first, each once, and are never
+ * split. */
 static void test_specials(void **state)
 {
     (void)state;
@@ -351,9 +353,9 @@ static void test_specials(void **state)
     mha_tokenizer_trainer_free(t);
 }
 
-/* A word of a million characters takes a second; and no two merges make the same token, on which merge_pairs.c
- * relies. */
-static void test_word_without_end(void **state)
+/* Training on one word of a million characters takes a second. Different merges never produce the same token, which
+ * merge_pairs.c requires. */
+static void test_very_long_word(void **state)
 {
     (void)state;
     enum { LONG = 1000000 };
@@ -378,7 +380,7 @@ static void test_word_without_end(void **state)
     free(text);
 }
 
-/* ---- the folder ---- */
+/* ---- the saved folder ---- */
 
 static void check_folder(const mha_tokenizer_train_options *o, int files)
 {
@@ -397,7 +399,8 @@ static void check_folder(const mha_tokenizer_train_options *o, int files)
     assert_int_equal(mha_tokenizer_open(NULL, folder, &opened, &err), MHA_OK);
     check_same(tokenizer, opened);
     files_write(files_path(folder, "mine.txt"), "x", 1);
-    assert_int_equal(mha_tokenizer_trainer_save(t, folder, 1, &err), MHA_ERR_IO); /* a stranger's file is in it */
+    /* the folder contains a file of another program */
+    assert_int_equal(mha_tokenizer_trainer_save(t, folder, 1, &err), MHA_ERR_IO);
     assert_int_equal(files_count(parent), 1);
     mha_tokenizer_free(opened);
     mha_tokenizer_free(tokenizer);
@@ -472,7 +475,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuts),      cmocka_unit_test(test_long_line),  cmocka_unit_test(test_threads),
         cmocka_unit_test(test_options),   cmocka_unit_test(test_texts),      cmocka_unit_test(test_order_of_calls),
-        cmocka_unit_test(test_cancelled), cmocka_unit_test(test_specials),   cmocka_unit_test(test_word_without_end),
+        cmocka_unit_test(test_cancelled), cmocka_unit_test(test_specials),   cmocka_unit_test(test_very_long_word),
         cmocka_unit_test(test_folder),    cmocka_unit_test(test_starvation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

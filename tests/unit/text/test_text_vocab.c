@@ -1,4 +1,4 @@
-/* test_text_vocab.c - the hash table of the vocabularies: finding, longest starts, prefixes, keys made to collide. */
+/* test_text_vocab.c - the hash table of vocabularies: lookup, longest match, prefixes, colliding keys. */
 #include "text/vocabulary/vocab.h"
 
 #include <setjmp.h>
@@ -50,8 +50,8 @@ static void test_empty(void **state)
     assert_int_equal(mha__vocab_create(NULL, 1, SIZE_MAX, NULL, &v, NULL), MHA_ERR_UNSUPPORTED);
 }
 
-/* The first of two equal keys stays; NUL is a byte like any other. */
-static void test_twice_and_nul(void **state)
+/* Of two equal keys, the first is kept; NUL is an ordinary byte. */
+static void test_duplicate_keys_and_nul(void **state)
 {
     (void)state;
     mha__vocab v;
@@ -89,13 +89,13 @@ static void test_longest(void **state)
     check_longest(&v, "", "", -1, 0);
     check_longest(&v, "##", "bc", 4, 1);
     check_longest(&v, "##", "bcd", 5, 3);
-    check_longest(&v, "##", "x", -1, 0); /* "##" itself covers nothing of the text */
+    check_longest(&v, "##", "x", -1, 0); /* the prefix "##" itself matches no text */
     check_longest(&v, "", "ééé", 7, 4);
     check_longest(&v, "a much longer prefix than any key", "b", -1, 0);
     mha__vocab_free(&v);
 }
 
-/* FNV-1a as vocab.c folds it: the test looks for keys that fall into one slot. */
+/* FNV-1a folded as in vocab.c, to find keys of the same slot. */
 static uint32_t slot_of(const char *key, uint32_t mask)
 {
     uint64_t hash = 0xCBF29CE484222325u;
@@ -123,7 +123,7 @@ static void test_collisions_are_refused(void **state)
     }
     assert_int_equal(status, MHA_ERR_FORMAT);
     assert_non_null(strstr(err.message, "same hash"));
-    assert_true(added > 50 && added < 200); /* n (n - 1) / 2 looks against 16 n + 1024 */
+    assert_true(added > 50 && added < 200); /* n (n - 1) / 2 probes exceed 16 n + 1024 */
     mha__vocab_free(&v);
 }
 
@@ -132,7 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_find),
         cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_twice_and_nul),
+        cmocka_unit_test(test_duplicate_keys_and_nul),
         cmocka_unit_test(test_longest),
         cmocka_unit_test(test_collisions_are_refused),
     };

@@ -1,6 +1,6 @@
-/* test_distill.c - learning from a teacher: the divergence against doubles, its gradient against differences, a model
- * that is its own teacher, repaired models, and the laws of a step. Values beside PyTorch's:
- * tests/live/test_distill_torch.py. */
+/* test_distill.c - distillation: the divergence compared with doubles, its gradient compared with finite differences, a
+ * model that is its own teacher, recovery of pruned models, and invariants of a step. tests/live/test_distill_torch.py
+ * compares values with PyTorch. */
 #include "layer/loss/distillation_kl.h"
 #include "mha/model_create.h"
 #include "mha/prune.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define GPT2 "models/gpt2-tiny"
-#define BERT "models/bert-tiny" /* without logits */
+#define BERT "models/bert-tiny" /* has no logits */
 
 static const char *const folders[] = {GPT2, "families/llama-f32", "models/gemma2-tiny", "models/bert-mlm-tiny", BERT};
 enum { FOLDERS = sizeof folders / sizeof *folders, B = 3, L = 12 };
@@ -24,7 +24,7 @@ enum { FOLDERS = sizeof folders / sizeof *folders, B = 3, L = 12 };
 static int32_t ids[B * L], labels[B * L];
 static uint8_t mask[B * L];
 
-/* Three texts, of which the second ends early. */
+/* Three texts; the second is shorter. */
 static mha_model_input input_of(void)
 {
     train_texts(1, B, L, ids);
@@ -40,7 +40,7 @@ static mha_model *open_folder(mha_ctx *ctx, const char *folder)
     return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
 }
 
-/* A model without two of its heads: the last ones of the first layer, whole groups where keys are shared. */
+/* A model without two of its heads: the last heads of the first layer, or a whole group if keys are shared. */
 typedef struct pruned {
     mha_model_edit *made;
     mha_model *model;
@@ -88,7 +88,7 @@ static mha_train_report step(mha_trainer *t, const mha_model_input *input)
     return report;
 }
 
-/* All terms that a model has, each with another weight. */
+/* Returns all loss terms that the model supports, each with a different weight. */
 static mha_model_distill all_terms(const mha_model *m, double of_labels)
 {
     mha_model_distill d = {.hidden = 0.7, .text = 1.3};
@@ -96,7 +96,7 @@ static mha_model_distill all_terms(const mha_model *m, double of_labels)
     return d;
 }
 
-/* ---- one row against doubles ---- */
+/* ---- one row, compared with doubles ---- */
 
 static double softmax_at(const float *x, int n, double temperature, double *p)
 {
@@ -143,14 +143,14 @@ static void test_divergence_against_doubles(void **state)
     free(p), free(q);
 }
 
-/* Two rows at a temperature that leaves little of what they differ in, or leaves one class alone. */
+/* Two rows at a temperature so high that their difference nearly vanishes, or so low that one class remains. */
 static void expect_divergence(const float *x, const float *y, int width, double T)
 {
     double *p = malloc((size_t)width * sizeof *p), *q = malloc((size_t)width * sizeof *q);
     float *dx = calloc((size_t)width, sizeof *dx);
     const mha__divergence d = {
         .rows = 1, .classes = width, .logits = x, .teacher = y, .temperature = T, .scale = 1, .dlogits = dx};
-    const double tiny = 1e-15 * T * T; /* what rounding leaves of the sum here */
+    const double tiny = 1e-15 * T * T; /* rounding error of the sum */
     double loss = 0, want = 0, most = 0, off = 0;
     assert_int_equal(mha__divergence_run(NULL, &d, &loss, NULL), MHA_OK);
     const double apart = softmax_at(x, width, T, q) - softmax_at(y, width, T, p);
@@ -161,9 +161,8 @@ static void expect_divergence(const float *x, const float *y, int width, double 
         off = fmax(off, fabs((double)dx[i] - slope));
     }
     if (!(loss >= 0) || fabs(loss - want) > 1e-4 * want + tiny)
-        fail_msg("T = %g, %d classes: %.9g, not %.9g", T, width, loss, want);
-    if (off > 1e-3 * most + 1e-8 * T)
-        fail_msg("T = %g, %d classes: the gradient is off by %g of %g", T, width, off, most);
+        fail_msg("T = %g, %d classes: %.9g, want %.9g", T, width, loss, want);
+    if (off > 1e-3 * most + 1e-8 * T) fail_msg("T = %g, %d classes: error %g of the gradient %g", T, width, off, most);
     free(p), free(q), free(dx);
 }
 
@@ -182,9 +181,9 @@ static void test_divergence_at_the_limits_of_temperature(void **state)
     }
 }
 
-/* ---- its own teacher ---- */
+/* ---- a model that is its own teacher ---- */
 
-static void test_who_is_like_the_teacher_learns_nothing(void **state)
+static void test_a_copy_of_the_teacher_has_no_gradient(void **state)
 {
     (void)state;
     const mha_model_input input = input_of();
@@ -205,14 +204,15 @@ static void test_who_is_like_the_teacher_learns_nothing(void **state)
             const mha_named_tensor *g = mha_model_grads_list(grads, &count);
             for (int64_t n = 0; n < count; n++)
                 for (int64_t i = 0; i < g[n].shape[0] * (g[n].rank > 1 ? g[n].shape[1] : 1); i++)
-                    if (((const float *)g[n].data)[i] != 0) fail_msg("%s of %s learns", g[n].name, folders[f]);
+                    if (((const float *)g[n].data)[i] != 0)
+                        fail_msg("gradient of %s of %s must be 0", g[n].name, folders[f]);
             mha_model_grads_free(grads);
             mha_model_free(model);
         }
 }
 
-/* The teacher does not see gates: they are of the model's heads. */
-static void test_gates_are_the_models(void **state)
+/* Gates apply to the student's heads only, not to the teacher's. */
+static void test_gates_apply_to_the_student_only(void **state)
 {
     (void)state;
     mha_model_input input = input_of();
@@ -238,7 +238,7 @@ static void test_gates_are_the_models(void **state)
 
 /* ---- gradient ---- */
 
-/* Along the gradient the loss rises by its length, for each term and for all. */
+/* Along the gradient, the loss rises by the gradient's norm: for each term, and for all terms together. */
 static void test_gradient_against_differences(void **state)
 {
     (void)state;
@@ -270,7 +270,7 @@ static void test_gradient_against_differences(void **state)
         }
         const double slope = (loss[0] - loss[1]) / (2 * by);
         if (!(fabs(slope - norm) < 5e-3 * norm))
-            fail_msg("%s, terms %d: slope %g, gradient %g", folders[n / 4], n % 4, slope, norm);
+            fail_msg("%s, terms %d: difference quotient %g, gradient %g", folders[n / 4], n % 4, slope, norm);
         mha_trainer_free(t);
         release(&p);
         mha_model_free(teacher);
@@ -279,14 +279,15 @@ static void test_gradient_against_differences(void **state)
 
 /* ---- repair ---- */
 
-/* What was lost with two heads comes back; tensors that the loss does not reach stay, whatever the decay. */
+/* Distillation recovers what the removal of two heads lost. Tensors without a gradient stay unchanged, whatever the
+ * weight decay. */
 static void test_a_pruned_model_recovers(void **state)
 {
     (void)state;
     const mha_model_input input = input_of();
     const mha_model_distill terms[] = {{.hidden = 1}, {.logits = 1}, {.text = 1}};
     for (int n = 0; n < FOLDERS * 3; n++) {
-        if (n % 3 == 1 && n / 3 == FOLDERS - 1) continue; /* it has no logits */
+        if (n % 3 == 1 && n / 3 == FOLDERS - 1) continue; /* the last model has no logits */
         mha_model *teacher = open_folder(NULL, folders[n / 3]);
         const mha_train_options o = {
             .size = sizeof o, .rate = 3e-3, .decay = 0.01, .teacher = teacher, .distill = terms[n % 3]};
@@ -296,7 +297,7 @@ static void test_a_pruned_model_recovers(void **state)
         for (int k = 0; k < 60; k++)
             step(t, &input);
         const double left = step(t, &input).loss;
-        print_message("%s, term %d: apart %.3g, and %.3g afterwards\n", folders[n / 3], n % 3, lost, left);
+        print_message("%s, term %d: distance %.3g before, %.3g after\n", folders[n / 3], n % 3, lost, left);
         assert_true(left < 0.5 * lost);
         for (int64_t k = 0; k < t->count; k++) {
             const mha__role role = t->parameter[k].role;
@@ -330,7 +331,7 @@ static void test_usual_terms(void **state)
 
 /* ---- a step ---- */
 
-static void test_batches_of_a_step_are_one(void **state)
+static void test_batches_of_a_step_are_summed(void **state)
 {
     (void)state;
     const mha_model_input whole = input_of();
@@ -345,7 +346,7 @@ static void test_batches_of_a_step_are_one(void **state)
             int64_t starts[] = {0, L, L + 7, 2 * L + 7};
             int32_t packed[2 * L + 7], of_packed[2 * L + 7];
             mha_train_batch batch[2] = {batch_of(t, &part[0]), batch_of(t, &part[1])};
-            if (n == 1) { /* one text, then two */
+            if (n == 1) { /* batches of one text and of two texts */
                 part[0].batch = 1, part[1].batch = 2;
                 part[1].ids += L, part[1].mask += L;
                 if (batch[1].labels) batch[1].labels += L;
@@ -370,7 +371,7 @@ static void test_batches_of_a_step_are_one(void **state)
     }
 }
 
-/* Also with recomputation, and for one that was saved halfway. */
+/* Results are bitwise identical, also with recomputation and for a run that was saved halfway. */
 static void test_bits(void **state)
 {
     (void)state;
@@ -415,7 +416,7 @@ static void test_bits(void **state)
     files_remove(folder);
 }
 
-/* A mean over no label: no loss, and nothing learned from the states, which alone would have one. */
+/* The mean over no labels is no loss. No training takes place, although the hidden states alone would have a loss. */
 static void test_no_label_is_no_loss(void **state)
 {
     (void)state;
@@ -447,7 +448,7 @@ static void test_no_label_is_no_loss(void **state)
     mha_model_free(model);
 }
 
-/* ---- refusals, memory ---- */
+/* ---- errors and memory ---- */
 
 static void expect_refused(const mha_model *m, const mha_model *teacher, mha_model_distill d, mha_status want,
                            const char *part)
@@ -456,7 +457,7 @@ static void expect_refused(const mha_model *m, const mha_model *teacher, mha_mod
     mha_error err = {0};
     const mha_train_options o = {.size = sizeof o, .teacher = teacher, .distill = d};
     assert_int_equal(mha_trainer_create(m, &o, &t, &err), want);
-    if (!strstr(err.message, part)) fail_msg("\"%s\" is not in \"%s\"", part, err.message);
+    if (!strstr(err.message, part)) fail_msg("\"%s\" must be in \"%s\"", part, err.message);
     assert_null(t);
 }
 
@@ -503,7 +504,8 @@ static void test_refusals(void **state)
                    "temperature must be from 0.001 to 1000 (got 0.0009)");
     expect_refused(gpt2, gpt2, (mha_model_distill){.pool = (mha_pool)9}, MHA_ERR_ARG,
                    "pool must be a value of mha_pool (got 9)");
-    const mha_train_options o = {.size = sizeof o, .teacher = wide}; /* logits alone may come from a wider one */
+    /* distillation of logits alone permits a wider teacher */
+    const mha_train_options o = {.size = sizeof o, .teacher = wide};
     mha_trainer *t = trainer_of(gpt2, &o);
     mha_error err = {0};
     int32_t id = 1;
@@ -516,7 +518,7 @@ static void test_refusals(void **state)
     mha_model_free(headless), mha_model_free(empty);
 }
 
-/* Every allocation of a step fails in turn; the next one works. */
+/* Each allocation of a step fails in turn; the next step succeeds. */
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -550,12 +552,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_divergence_against_doubles),
         cmocka_unit_test(test_divergence_at_the_limits_of_temperature),
-        cmocka_unit_test(test_who_is_like_the_teacher_learns_nothing),
-        cmocka_unit_test(test_gates_are_the_models),
+        cmocka_unit_test(test_a_copy_of_the_teacher_has_no_gradient),
+        cmocka_unit_test(test_gates_apply_to_the_student_only),
         cmocka_unit_test(test_gradient_against_differences),
         cmocka_unit_test(test_a_pruned_model_recovers),
         cmocka_unit_test(test_usual_terms),
-        cmocka_unit_test(test_batches_of_a_step_are_one),
+        cmocka_unit_test(test_batches_of_a_step_are_summed),
         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_no_label_is_no_loss),
         cmocka_unit_test(test_refusals),

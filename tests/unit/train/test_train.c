@@ -1,5 +1,5 @@
-/* test_train.c - a trainer's parts against closed forms, and the laws of a step. Loss curves beside PyTorch's are in
- * tests/golden/test_train_curves.c. */
+/* test_train.c - components of a trainer compared with closed forms, and invariants of a step.
+ * tests/golden/test_train_curves.c compares loss curves with PyTorch. */
 #include "layer/adamw.h"
 #include "support/check.h"
 #include "support/model/model_case.h"
@@ -24,7 +24,7 @@ static void test_rate(void **state)
     const mha_train_options held = {.size = sizeof held, .rate = 0.5, .warmup = 4}, none = {.size = sizeof none};
     assert_true(mha_train_rate(&o, 1) == 0.5 / 10);
     assert_true(mha_train_rate(&o, 10) == 0.5);
-    assert_true(fabs(mha_train_rate(&o, 60) - 0.3) < 1e-15); /* half of the way */
+    assert_true(fabs(mha_train_rate(&o, 60) - 0.3) < 1e-15); /* halfway */
     assert_true(fabs(mha_train_rate(&o, 35) - (0.1 + 0.2 * (1 + sqrt(0.5)))) < 1e-15);
     assert_true(mha_train_rate(&o, 110) == 0.1 && mha_train_rate(&o, 100000) == 0.1);
     assert_true(mha_train_rate(&held, 2) == 0.25 && mha_train_rate(&held, 99) == 0.5);
@@ -90,7 +90,7 @@ static void test_squares(void **state)
     free(x), free(partial);
 }
 
-/* ---- which tensors ---- */
+/* ---- selection of tensors ---- */
 
 static void test_names(void **state)
 {
@@ -102,7 +102,7 @@ static void test_names(void **state)
     assert_true(mha__train_fits("*", "") && !mha__train_fits("", "a"));
 }
 
-static void test_what_decays(void **state)
+static void test_decayed_tensors(void **state)
 {
     (void)state;
     for (int kind = MHA_DECAY_MATRICES; kind <= MHA_DECAY_ALL; kind++) {
@@ -138,7 +138,7 @@ static void test_frozen_tensors_stay(void **state)
 
 /* ---- a step ---- */
 
-/* Length of the mean after the first step: a tenth of the gradient's, as it was used. */
+/* Returns the norm of the first moment after the first step: a tenth of that of the gradient used. */
 static double first_mean(const mha_trainer *t)
 {
     double squares = 0;
@@ -164,8 +164,8 @@ static void test_clipping(void **state)
     }
 }
 
-/* Four texts at once, or in three batches of different sizes. */
-static void test_batches_of_a_step_are_one(void **state)
+/* Four texts in one batch, or in three batches of different sizes. */
+static void test_batches_of_a_step_are_summed(void **state)
 {
     (void)state;
     enum { B = 4, L = 12 };
@@ -209,7 +209,8 @@ static void test_loss_alone_is_that_of_the_step(void **state)
     }
 }
 
-/* Along the gradient the loss rises by its length: central differences, in f32, of a step that is not too small. */
+/* Along the gradient, the loss rises by the gradient's norm: central differences in f32, with a step that is not too
+ * small. */
 static void test_gradient_against_differences(void **state)
 {
     (void)state;
@@ -233,7 +234,8 @@ static void test_gradient_against_differences(void **state)
             assert_int_equal(mha_trainer_loss(t, &batch, 1, &loss[side], NULL, NULL), MHA_OK);
         }
         const double slope = (loss[0] - loss[1]) / (2 * step);
-        if (fabs(slope - norm) > 2e-3 * norm) fail_msg("%s: slope %g, gradient %g", folders[f], slope, norm);
+        if (fabs(slope - norm) > 2e-3 * norm)
+            fail_msg("%s: difference quotient %g, gradient %g", folders[f], slope, norm);
         mha_trainer_free(t);
     }
 }
@@ -263,7 +265,7 @@ static void test_bits_for_any_threads(void **state)
     }
 }
 
-/* The packed model is the one that the weights say. */
+/* The packed model corresponds to the current weights. */
 static void test_model_follows_its_weights(void **state)
 {
     (void)state;
@@ -279,7 +281,7 @@ static void test_model_follows_its_weights(void **state)
         const int64_t cells = L * mha_model_describe(m[0])->vocab;
         float *logits[2];
         if (mha_trainer_create(m[0], NULL, &again, &err) != MHA_OK) fail_msg("%s", err.message);
-        m[1] = mha_trainer_model(again); /* opened from the weights, and packed anew */
+        m[1] = mha_trainer_model(again); /* opened with the weights, and packed again */
         for (int n = 0; n < 2; n++) {
             logits[n] = calloc((size_t)cells, sizeof(float));
             const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};
@@ -300,10 +302,10 @@ int main(void)
         cmocka_unit_test(test_update_against_doubles),
         cmocka_unit_test(test_squares),
         cmocka_unit_test(test_names),
-        cmocka_unit_test(test_what_decays),
+        cmocka_unit_test(test_decayed_tensors),
         cmocka_unit_test(test_frozen_tensors_stay),
         cmocka_unit_test(test_clipping),
-        cmocka_unit_test(test_batches_of_a_step_are_one),
+        cmocka_unit_test(test_batches_of_a_step_are_summed),
         cmocka_unit_test(test_loss_alone_is_that_of_the_step),
         cmocka_unit_test(test_gradient_against_differences),
         cmocka_unit_test(test_bits_for_any_threads),

@@ -1,5 +1,5 @@
-/* test_train_data.c - training data: the order of sequences, masked tokens and the digest, against recorded values,
- * since a training run of an earlier version must resume on the same data. */
+/* test_train_data.c - training data: the order of sequences, masked tokens and the digest, compared with recorded
+ * values, because a run of an earlier version must resume on the same data. */
 #include "mha/train.h"
 #include "mha/train_data.h"
 #include "support/check.h"
@@ -32,7 +32,7 @@ static void test_order_is_recorded(void **state)
         assert_int_equal(mha_train_sequence_order(7, 3, n, 1000), recorded[n]);
 }
 
-static void test_order_out_of_range(void **state)
+static void test_order_arguments(void **state)
 {
     (void)state;
     assert_int_equal(mha_train_sequence_order(7, 0, -1, 5), -1);
@@ -150,7 +150,7 @@ static void test_digest(void **state)
     mha_train_digest_add_number(&digest, 19);
     mha_train_digest_text(&digest, got);
     assert_string_equal(got, "11b9088245bb8dc0");
-    mha_train_digest_add(&parts, text, 16); /* a multiple of 16 bytes: may be split here */
+    mha_train_digest_add(&parts, text, 16); /* after a multiple of 16 bytes the text may be split */
     mha_train_digest_add(&parts, text + 16, 3);
     mha_train_digest_add_number(&parts, 19);
     mha_train_digest_text(&parts, again);
@@ -177,7 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_sequence_once),
         cmocka_unit_test(test_order_is_recorded),
-        cmocka_unit_test(test_order_out_of_range),
+        cmocka_unit_test(test_order_arguments),
         cmocka_unit_test(test_masks_are_recorded),
         cmocka_unit_test(test_mask_options_out_of_range),
         cmocka_unit_test(test_mask_without_arguments),

@@ -1,5 +1,6 @@
-/* test_train_dropout.c - what is dropped, how much of it, and that nothing but seed, step, batch and place decides it.
- * That each site is where transformers has it is shown by tests/live/test_train_torch.py, on the masks drawn here. */
+/* test_train_dropout.c - dropout in training: which elements are dropped, how many, and that this depends only on seed,
+ * step, batch and position. tests/live/test_train_torch.py tests that each site is where transformers has it, with the
+ * masks generated here. */
 #include "layer/row_dropout.h"
 #include "support/check.h"
 #include "support/model/model_case.h"
@@ -23,7 +24,7 @@ static const mha_train_options all_sites = {.size = sizeof all_sites,
 
 /* ---- rows ---- */
 
-/* The first word of Philox4x32-10 (Salmon et al. 2011), one number at a time. */
+/* The first word of Philox4x32-10 (Salmon et al. 2011) for one counter. */
 static uint32_t philox(uint64_t key, const uint32_t counter[4])
 {
     uint32_t c[4], k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
@@ -67,12 +68,14 @@ static void test_rows_are_dropped_by_their_counters(void **state)
             }
         const double share = (double)dropped / (ROWS * WIDTH),
                      sigma = sqrt(drop.share * (1 - drop.share) / (ROWS * WIDTH));
-        assert_true(fabs(share - drop.share) < 4 * sigma);                                    /* so many */
-        assert_true(fabs((1 - share) / (1 - drop.share) - 1) < 4 * sigma / (1 - drop.share)); /* and the mean stays */
+        /* the expected fraction is dropped */
+        assert_true(fabs(share - drop.share) < 4 * sigma);
+        /* and the mean is preserved */
+        assert_true(fabs((1 - share) / (1 - drop.share) - 1) < 4 * sigma / (1 - drop.share));
     }
 }
 
-/* Packed sequences, and rows that a task ends in the middle of; NaN goes as anything else does. */
+/* Packed sequences, and rows that are divided among tasks; NaN is dropped like any other value. */
 static void test_packed_rows_drop_the_same(void **state)
 {
     (void)state;
@@ -135,7 +138,7 @@ static double loss_of(const pass *p, const mha_model_dropout *dropout, float *de
     return loss;
 }
 
-/* Each site alone changes the loss, the seed decides how, and 0 is none. */
+/* Dropout at each site alone changes the loss, the seed determines the change, and 0 changes nothing. */
 static void test_every_site_counts(void **state)
 {
     (void)state;
@@ -155,7 +158,8 @@ static void test_every_site_counts(void **state)
     }
 }
 
-/* The mean over many masks is near the loss without, where little is dropped: kept numbers are made larger. */
+/* The mean over many masks is close to the loss without dropout if little is dropped, because kept elements are scaled
+ * up. */
 static void test_mean_over_masks(void **state)
 {
     (void)state;
@@ -170,7 +174,8 @@ static void test_mean_over_masks(void **state)
     close_pass(&p);
 }
 
-/* Along its gradient the loss rises by its length, with the same mask there and back. */
+/* Along its gradient, the loss rises by the gradient's norm; the forward passes and the backward pass use the same
+ * mask. */
 static void test_gradient_against_differences(void **state)
 {
     (void)state;
@@ -181,7 +186,8 @@ static void test_gradient_against_differences(void **state)
         pass p = {.model = t->model, .grads = t->grads};
         train_texts(1, B, L, p.ids);
         for (int n = 0; n < B * L; n++)
-            if (p.ids[n] == 0) p.ids[n] = 1; /* the gradient of a token of padding is not the slope */
+            /* the padding token's row has no gradient, so its derivative is not tested */
+            if (p.ids[n] == 0) p.ids[n] = 1;
         p.input = (mha_model_input){.size = sizeof p.input, .batch = B, .length = L, .ids = p.ids};
         p.labels = t->model->info.causal ? NULL : p.ids;
         float *dembeddings = calloc((size_t)(B * L * t->model->info.hidden), sizeof *dembeddings);
@@ -196,14 +202,15 @@ static void test_gradient_against_differences(void **state)
             loss[side] = loss_of(&p, &d, NULL);
         }
         const double slope = (loss[0] - loss[1]) / (2 * step);
-        if (fabs(slope - norm) > 1e-3 * norm) fail_msg("%s: slope %g, gradient %g", folders[f], slope, norm);
+        if (fabs(slope - norm) > 1e-3 * norm)
+            fail_msg("%s: difference quotient %g, gradient %g", folders[f], slope, norm);
         free(dembeddings);
         mha_trainer_free(t);
     }
 }
 
-/* A way back has the dropout of its forward call, whatever was asked for since. */
-static void test_way_back_drops_what_its_forward_call_did(void **state)
+/* A backward pass uses the dropout of its forward call, even if the dropout was changed in between. */
+static void test_backward_uses_the_dropout_of_its_forward_call(void **state)
 {
     (void)state;
     pass p;
@@ -242,7 +249,8 @@ static void test_resumed_run_drops_the_same(void **state)
         train_check_resume(folders[f], &all_sites, B, L);
 }
 
-/* The same text twice in a step: two masks, and others in the next step, and with another seed. */
+/* The same text twice in one step has two different masks; the next step, and another seed, have different masks
+ * again. */
 static void test_batches_and_steps_have_their_own(void **state)
 {
     (void)state;
@@ -254,7 +262,7 @@ static void test_batches_and_steps_have_their_own(void **state)
     for (int n = 0; n < 4; n++) {
         mha_train_options o = all_sites;
         mha_train_report report;
-        o.rate = 1e-30; /* weights stay as they are */
+        o.rate = 1e-30; /* weights stay practically unchanged */
         if (n == 3) o.seed++;
         mha_trainer *t = train_case(NULL, GPT2, &o);
         for (int step = 0; step < (n == 2 ? 2 : 1); step++)
@@ -267,7 +275,7 @@ static void test_batches_and_steps_have_their_own(void **state)
             assert_true(loss[n] != loss[m]);
 }
 
-static void test_none_and_losses_are_without(void **state)
+static void test_kinds_without_a_value(void **state)
 {
     (void)state;
     const mha_train_options plain = {.size = sizeof plain, .rate = 1e-2, .clip = 1},
@@ -327,11 +335,11 @@ int main(void)
         cmocka_unit_test(test_every_site_counts),
         cmocka_unit_test(test_mean_over_masks),
         cmocka_unit_test(test_gradient_against_differences),
-        cmocka_unit_test(test_way_back_drops_what_its_forward_call_did),
+        cmocka_unit_test(test_backward_uses_the_dropout_of_its_forward_call),
         cmocka_unit_test(test_bits_for_any_threads_and_recompute),
         cmocka_unit_test(test_resumed_run_drops_the_same),
         cmocka_unit_test(test_batches_and_steps_have_their_own),
-        cmocka_unit_test(test_none_and_losses_are_without),
+        cmocka_unit_test(test_kinds_without_a_value),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* test_train_files.c - the folder of a checkpoint: files that go along, and what killed processes have left. */
+/* test_train_files.c - the folder of a checkpoint: additional files, and temporary folders of killed processes. */
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/train_case.h"
@@ -14,7 +14,7 @@
 
 static const mha_train_options usual = {.size = sizeof usual};
 
-static void test_files_go_along(void **state)
+static void test_additional_files(void **state)
 {
     (void)state;
     const char *folder = files_folder();
@@ -55,8 +55,8 @@ static void test_files_go_along(void **state)
     files_remove(folder);
 }
 
-/* Half a checkpoint of a process that is gone goes; one that somebody writes stays. */
-static void test_what_killed_processes_leave(void **state)
+/* An incomplete checkpoint of a dead process is removed; one that a live process writes is kept. */
+static void test_incomplete_checkpoints(void **state)
 {
     (void)state;
     const char *folder = files_folder();
@@ -80,8 +80,9 @@ static void test_what_killed_processes_leave(void **state)
     files_remove(folder);
 }
 
-/* The checkpoint that is replaced, under another name; one of that name goes, a stranger's folder stays. */
-static void test_the_older_one_put_aside(void **state)
+/* The replaced checkpoint is kept under another name. An older checkpoint of that name is removed; a folder of another
+ * program is kept. */
+static void test_replaced_checkpoint_is_kept(void **state)
 {
     (void)state;
     const char *folder = files_folder(), *base = strrchr(folder, '/') + 1;
@@ -120,9 +121,9 @@ static void test_the_older_one_put_aside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_files_go_along),
-        cmocka_unit_test(test_what_killed_processes_leave),
-        cmocka_unit_test(test_the_older_one_put_aside),
+        cmocka_unit_test(test_additional_files),
+        cmocka_unit_test(test_incomplete_checkpoints),
+        cmocka_unit_test(test_replaced_checkpoint_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_train_gates.c - heads that learn to close: formulas, gradients, what the model holds, and which heads go. */
+/* test_train_gates.c - trainable head gates: formulas, gradients, the gated model, and which heads close. */
 #include "math/rng_draws.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -30,7 +30,7 @@ static bool has_head(const mha__gates *g, int64_t at)
 
 /* ---- formulas ---- */
 
-/* The vectors that Salmon et al. publish with their code. */
+/* The test vectors that Salmon et al. publish with their code. */
 static void test_philox(void **state)
 {
     (void)state;
@@ -40,7 +40,7 @@ static void test_philox(void **state)
                      0xd16cfe09);
 }
 
-/* From PyTorch 2.13 in float64; the slope by autograd. */
+/* Values from PyTorch 2.13 in float64; the derivative by autograd. */
 static void test_hard_concrete(void **state)
 {
     (void)state;
@@ -64,8 +64,8 @@ static void test_hard_concrete(void **state)
     }
 }
 
-/* How often a drawn gate is not 0, over many numbers of the generator, is the probability that is penalised. */
-static void test_probability_is_the_share_that_is_drawn(void **state)
+/* The fraction of sampled gates that are not 0, over many random numbers, equals the probability in the penalty. */
+static void test_probability_is_the_fraction_sampled(void **state)
 {
     (void)state;
     enum { DRAWS = 20000 };
@@ -79,7 +79,8 @@ static void test_probability_is_the_share_that_is_drawn(void **state)
 
 /* ---- gradients ---- */
 
-/* Loss and penalty of the first step, gate `at` moved by `by`; with `gradient` what reaches each gate's number. */
+/* Returns loss plus penalty of the first step, with the parameter of gate `at` changed by `by`; `gradient`, if not
+ * NULL, receives the gradient of each gate's parameter. */
 static double first_step(const char *folder, mha_train_gates gates, int64_t at, double by, double *gradient)
 {
     mha_trainer *t = trainer_of(folder, gates);
@@ -87,7 +88,7 @@ static double first_step(const char *folder, mha_train_gates gates, int64_t at, 
     g->value[at] += by;
     const mha_train_report r = train_on(t, B, L);
     for (int64_t n = 0; gradient && n < g->layers * g->heads; n++)
-        gradient[n] = g->mean[n] / 0.1; /* Adam's first mean is a tenth of it */
+        gradient[n] = g->mean[n] / 0.1; /* Adam's first moment is a tenth of the gradient */
     mha_trainer_free(t);
     return r.loss + r.penalty;
 }
@@ -106,10 +107,11 @@ static void check_slopes(const char *folder, mha_train_gates gates)
         const double slope =
             (first_step(folder, gates, at, step, NULL) - first_step(folder, gates, at, -step, NULL)) / (2 * step);
         if (fabs(slope - gradient[at]) > 2e-4 + 0.01 * fabs(slope))
-            fail_msg("%s, gate %d: slope %g, gradient %g", folder, (int)at, slope, gradient[at]);
+            fail_msg("%s, gate %d: difference quotient %g, gradient %g", folder, (int)at, slope, gradient[at]);
         const double open = mha__gate_open(gates.initial);
         const double pull = gates.strength * (gates.penalty == MHA_GATES_L0 ? open * (1 - open) : 1);
-        inside += fabs(gradient[at] - pull) > 1e-4; /* the loss says something too */
+        /* counts gates whose gradient includes a contribution of the loss */
+        inside += fabs(gradient[at] - pull) > 1e-4;
     }
     assert_true(inside >= 3);
     mha_trainer_free(t);
@@ -137,7 +139,7 @@ static void test_penalty(void **state)
     mha_trainer_free(t);
 }
 
-/* ---- what the model holds ---- */
+/* ---- the gated model ---- */
 
 static void texts_of(int32_t *ids, int32_t *labels, mha_model_input *input, mha_train_batch *batch)
 {
@@ -148,7 +150,7 @@ static void texts_of(int32_t *ids, int32_t *labels, mha_model_input *input, mha_
     *batch = (mha_train_batch){.input = input, .labels = labels};
 }
 
-/* Gates of every size: some closed, some open, some between, at random. */
+/* Sets random gates: some closed, some open, some between. */
 static void scatter(mha_trainer *t)
 {
     mha__gates *g = t->gates;
@@ -161,7 +163,7 @@ static void scatter(mha_trainer *t)
     assert_int_equal(mha_trainer_refresh(t, NULL), MHA_OK);
 }
 
-/* The loss of the trainer, of the model with gates as an input, and of the saved folder are one. */
+/* The loss of the trainer equals that of the model with gates as inputs, and that of the saved folder. */
 static void check_saved(const char *folder, mha_gates_penalty penalty)
 {
     int32_t ids[B * L], labels[B * L];
@@ -206,7 +208,7 @@ static void test_saved_model_is_the_gated_one(void **state)
     }
 }
 
-/* Head h of an output projection [E, heads D], or, transposed, [heads D, E]. */
+/* Returns the largest element of head h in an output projection [E, heads D] or, transposed, [heads D, E]. */
 static double largest_column(const mha_trainer *t, int64_t layer, int64_t head)
 {
     const mha_named_tensor *w = &t->list[t->gates->layer[layer].parameter];
@@ -235,7 +237,7 @@ static void test_closed_heads_are_zeros(void **state)
     }
 }
 
-/* Gates that have not joined in change no bit. */
+/* Before gates.start, gates change no bit. */
 static void test_before_the_start(void **state)
 {
     (void)state;
@@ -267,9 +269,9 @@ static void write_into_output(mha_trainer *t)
     assert_int_equal(mha_trainer_refresh(t, NULL), MHA_OK);
 }
 
-/* What a caller writes into an output projection counts until gates have taken a step, and not behind it, although all
- * of them are 1 still. */
-static void test_numbers_of_the_caller(void **state)
+/* Elements that the caller writes to an output projection are used until the first step of the gates, and not
+ * afterwards, even if all gates are still 1. */
+static void test_elements_written_by_the_caller(void **state)
 {
     (void)state;
     const mha_train_gates gates = {MHA_GATES_L0, .rate = 1e-6, .initial = 4};
@@ -333,8 +335,8 @@ static mha_trainer *resume(const char *folder, const mha_train_options *o)
     return t;
 }
 
-/* Saved before the gates settle, and once more behind that. */
-static void test_goes_on_bit_for_bit(void **state)
+/* Saved before the gates are fixed, and again afterwards. */
+static void test_resumed_gates_are_bitwise_identical(void **state)
 {
     (void)state;
     for (int n = 0; n < 2 * FOLDERS; n++) {
@@ -362,7 +364,7 @@ static void test_goes_on_bit_for_bit(void **state)
     }
 }
 
-/* One step of a decoder on train_texts of any step, under gates of each head or none. */
+/* Runs one step of a decoder on train_texts of any step, with gates per head or none. */
 static mha_train_report step_under(mha_trainer *t, int64_t texts, const float *gates)
 {
     int32_t ids[B * L];
@@ -381,7 +383,7 @@ static mha_train_report step_under(mha_trainer *t, int64_t texts, const float *g
     return report;
 }
 
-/* The weights as they learn. */
+/* Compares the trained weights, without gates. */
 static void expect_weights(const mha_trainer *t, const mha_trainer *plain)
 {
     for (int64_t n = 0; n < t->count; n++) {
@@ -392,8 +394,9 @@ static void expect_weights(const mha_trainer *t, const mha_trainer *plain)
     }
 }
 
-/* Weights that wait for the gates: the same bits as a training that has never known them, while they wait, and behind
- * that as one that has learned from there on with the chosen heads alone: rates, moments and all. */
+/* With gates.first, the weights wait for the gates. While they wait, they are bitwise identical to those of a run
+ * without gates; afterwards, to those of a run that starts there with the selected heads alone, including rates and
+ * moments. */
 static void test_weights_wait_for_gates(void **state)
 {
     (void)state;
@@ -426,8 +429,8 @@ static void test_weights_wait_for_gates(void **state)
     }
 }
 
-/* Gates join a run that had none, and leave one that had some. */
-static void test_gates_come_and_go(void **state)
+/* A resumed run can add gates, or drop gates that the saved run had. */
+static void test_gates_added_and_dropped_on_resume(void **state)
 {
     (void)state;
     const char *place = files_folder();
@@ -460,9 +463,9 @@ static void test_gates_come_and_go(void **state)
     files_remove(place);
 }
 
-/* ---- which heads go ---- */
+/* ---- which heads close ---- */
 
-/* Token 0, and 15 different tokens twice: what the small model has learned to repeat. */
+/* Token 0, and 15 different tokens twice, which the small model was trained to repeat. */
 enum { TEXTS = 4, PERIOD = 15, LENGTH = 2 * PERIOD + 1, TOKENS = 63 };
 
 static mha_train_report repeat(mha_trainer *t)
@@ -489,7 +492,8 @@ static mha_train_report repeat(mha_trainer *t)
     return report;
 }
 
-/* Two heads whose output projection is noise of the size of the weights: they can only do harm. */
+/* Makes a trainer in which the output projections of two heads are noise of the magnitude of the weights, so that these
+ * heads can only increase the loss. */
 static mha_trainer *with_noise(mha_train_gates gates, const int noisy[2])
 {
     mha_trainer *t = NULL, *changed = train_case(NULL, TINYLM, NULL);
@@ -539,17 +543,17 @@ static void test_useless_heads_close_first(void **state)
     }
 }
 
-/* Every layer has a head, and `heads` are open, closed ones at exactly 0. */
+/* Every layer must have an open head, and `heads` must be open in all; closed gates are exactly 0. */
 static void expect_heads(const mha_trainer *t, int64_t heads)
 {
     float shown[8];
     const int64_t open = mha_trainer_gates(t, shown, NULL);
-    if (open != heads) fail_msg("step %d: %d heads, not %d", (int)t->step, (int)open, (int)heads);
+    if (open != heads) fail_msg("step %d: %d heads, want %d", (int)t->step, (int)open, (int)heads);
     for (int64_t l = 0; l < t->gates->layers; l++) {
         float most = 0;
         for (int64_t h = 0; h < t->gates->heads; h++)
             most = fmaxf(most, shown[l * t->gates->heads + h]);
-        if (!(most > 0)) fail_msg("step %d: layer %d has no head", (int)t->step, (int)l);
+        if (!(most > 0)) fail_msg("step %d: layer %d must have an open head", (int)t->step, (int)l);
     }
 }
 
@@ -562,7 +566,8 @@ static void check_target(mha_gates_penalty penalty, int64_t heads)
     mha_train_report r = {0};
     for (int step = 1; step <= 130; step++)
         r = repeat(t);
-    if (penalty == MHA_GATES_L0 && fabs(r.open - (double)heads) > 0.5) fail_msg("%g heads for %d", r.open, (int)heads);
+    if (penalty == MHA_GATES_L0 && fabs(r.open - (double)heads) > 0.5)
+        fail_msg("%g heads open, want %d", r.open, (int)heads);
     mha_trainer_gates(t, NULL, &expected);
     assert_true(fabs(expected - (double)heads) < 1e-6);
     for (int step = 0; step < 10; step++) {
@@ -573,7 +578,7 @@ static void check_target(mha_gates_penalty penalty, int64_t heads)
     mha_trainer_free(t);
 }
 
-/* The expected count follows the target down, settles on it, and stays there. */
+/* The expected number of open heads follows the target down, converges, and stays there. */
 static void test_target_is_reached(void **state)
 {
     (void)state;
@@ -583,7 +588,7 @@ static void test_target_is_reached(void **state)
     }
 }
 
-/* L1 gates that few steps have all pulled to 0, of weights that learn too. */
+/* L1 gates that were all pulled to 0 within a few steps, while the weights are trained too, open again. */
 static void test_l1_gates_at_zero_open_again(void **state)
 {
     (void)state;
@@ -630,7 +635,7 @@ static void test_gates_alone_leave_the_weights(void **state)
 
 /* ---- failures ---- */
 
-/* A step that fails with its gates drawn leaves everything as it was. */
+/* A step that fails after its gates were sampled leaves everything unchanged. */
 static void test_a_failed_step_leaves_nothing(void **state)
 {
     (void)state;
@@ -651,7 +656,7 @@ static void test_a_failed_step_leaves_nothing(void **state)
     mha_trainer_free(other);
 }
 
-/* As a trainer without gates says it, and not as a lack of memory. */
+/* The error is the same as that of a trainer without gates, not lack of memory. */
 static void test_batches_without_sequences(void **state)
 {
     (void)state;
@@ -718,8 +723,8 @@ static void test_refusals(void **state)
     mha_trainer_free(t);
 }
 
-/* A state whose gates are no numbers. */
-static void test_states_that_are_refused(void **state)
+/* States with NaN gates are rejected. */
+static void test_rejected_states(void **state)
 {
     (void)state;
     const mha_train_options o = {.size = sizeof o, .gates = {.penalty = MHA_GATES_L0}};
@@ -740,17 +745,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_philox),
         cmocka_unit_test(test_hard_concrete),
-        cmocka_unit_test(test_probability_is_the_share_that_is_drawn),
+        cmocka_unit_test(test_probability_is_the_fraction_sampled),
         cmocka_unit_test(test_gradients_against_differences),
         cmocka_unit_test(test_penalty),
         cmocka_unit_test(test_saved_model_is_the_gated_one),
         cmocka_unit_test(test_closed_heads_are_zeros),
         cmocka_unit_test(test_before_the_start),
-        cmocka_unit_test(test_numbers_of_the_caller),
+        cmocka_unit_test(test_elements_written_by_the_caller),
         cmocka_unit_test(test_bits_for_any_threads),
-        cmocka_unit_test(test_goes_on_bit_for_bit),
+        cmocka_unit_test(test_resumed_gates_are_bitwise_identical),
         cmocka_unit_test(test_weights_wait_for_gates),
-        cmocka_unit_test(test_gates_come_and_go),
+        cmocka_unit_test(test_gates_added_and_dropped_on_resume),
         cmocka_unit_test(test_useless_heads_close_first),
         cmocka_unit_test(test_target_is_reached),
         cmocka_unit_test(test_l1_gates_at_zero_open_again),
@@ -758,7 +763,7 @@ int main(void)
         cmocka_unit_test(test_a_failed_step_leaves_nothing),
         cmocka_unit_test(test_batches_without_sequences),
         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_states_that_are_refused),
+        cmocka_unit_test(test_rejected_states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_train_log.c - the log of a training run by its public header: what is added is read back, a resumed log ends at
- * its checkpoint, damaged logs and files of others are refused. */
+/* test_train_log.c - the log of a training run through its public header: appended records are read back, a resumed log
+ * ends at its checkpoint, damaged logs and other files are rejected. */
 #include "mha/train_log.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -87,7 +87,7 @@ static void test_lines(void **state)
     assert_null(mha_train_log_record(log, 2));
     assert_null(mha_train_log_record(log, -1));
     const mha_train_record *r = mha_train_log_record(log, 1);
-    assert_true(r->loss == 1.0 / 3); /* what was added, not what was written */
+    assert_true(r->loss == 1.0 / 3); /* the appended value, not the rounded one in the file */
     assert_true(isnan(r->eval_loss));
     assert_true(r->samples != samples && r->samples[1].text_bytes == 3);
     assert_string_equal(r->samples[0].prompt, "Once");
@@ -121,7 +121,7 @@ static void test_read_back(void **state)
     files_remove(folder);
 }
 
-/* Lines of more than a part of the file that is read at once, and so many that they are not in memory at a time. */
+/* Lines longer than one read buffer, and more lines than are kept in memory. */
 static void test_long_file(void **state)
 {
     (void)state;
@@ -170,7 +170,7 @@ static void test_resumed_log(void **state)
     files_remove(folder);
 }
 
-/* A checkpoint is renamed to its folder: the path of the log is then another file, to which the log is opened again. */
+/* A checkpoint is renamed to its folder: the path of the log then names another file, which the log must open. */
 static void test_replaced_file(void **state)
 {
     (void)state;
@@ -216,11 +216,12 @@ static void test_files_of_others(void **state)
     expect_file_refused(link, 1, MHA_ERR_IO, "link.csv: cannot open the log");
     expect_file(path, "step,loss\n0,1\n");
     TRY(mha_train_log_create(NULL, &log, &err));
-    assert_int_equal(mha_train_log_write_to(log, path, 0, NULL), MHA_ERR_ARG); /* an empty log neither */
+    /* an empty log does not replace it either */
+    assert_int_equal(mha_train_log_write_to(log, path, 0, NULL), MHA_ERR_ARG);
     mha_train_log_free(log);
     expect_file_refused(path, 1, MHA_OK, "");
     expect_file(path, CSV);
-    files_write(path, CSV "2,1", strlen(CSV) + 3); /* which a killed run has left */
+    files_write(path, CSV "2,1", strlen(CSV) + 3); /* a partial line, left by a killed run */
     expect_file_refused(path, 0, MHA_OK, "");
     expect_file(path, CSV);
     assert_int_equal(mkfifo(fifo, 0600), 0);

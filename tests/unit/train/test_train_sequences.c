@@ -1,4 +1,4 @@
-/* test_train_sequences.c - texts and token files as sequences: lengths, overlaps, ends, and what is refused. */
+/* test_train_sequences.c - texts and token files as sequences: lengths, overlaps, ends of texts, and errors. */
 #include "mha/train_data.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -28,7 +28,7 @@ static void finish(mha_train_data *data)
     if (mha_train_data_finish(data, &err) != MHA_OK) fail_msg("%s", err.message);
 }
 
-/* A .bin file of the ids from, from + 1, ... */
+/* Writes a .bin file with the ids from, from + 1, ... */
 static void write_bin(const char *path, int from, int64_t count)
 {
     uint16_t ids[MOST];
@@ -60,7 +60,7 @@ static void test_sequences_of_a_decoder(void **state)
     const char *path = files_path(*state, "ids.bin");
     const mha_train_data_options o = decoder(LENGTH);
     mha_train_data *data = create(&o);
-    write_bin(path, 10, 10); /* 10 .. 14, 14 .. 18; 19 is left out */
+    write_bin(path, 10, 10); /* sequences 10 .. 14 and 14 .. 18; token 19 is unused */
     add_file(data, path);
     write_bin(files_path(*state, "more.bin"), 30, 5);
     add_file(data, files_path(*state, "more.bin"));
@@ -71,7 +71,7 @@ static void test_sequences_of_a_decoder(void **state)
     assert_int_equal(info->length, LENGTH);
     EXPECT_SEQUENCE(data, 0, 10, 11, 12, 13, 14);
     EXPECT_SEQUENCE(data, 1, 14, 15, 16, 17, 18);
-    EXPECT_SEQUENCE(data, 2, 30, 31, 32, 33, 34); /* not over the end of a file */
+    EXPECT_SEQUENCE(data, 2, 30, 31, 32, 33, 34); /* a sequence does not extend over the end of a file */
     assert_int_equal(mha_train_data_sequence(data, 3, (int32_t[MOST]){0}), 0);
     assert_int_equal(mha_train_data_sequence(data, -1, (int32_t[MOST]){0}), 0);
     mha_train_data_free(data);
@@ -94,7 +94,7 @@ static void test_sequences_of_an_encoder(void **state)
     mha_train_data_free(data);
 }
 
-/* The same ids are the same data, mapped or copied; other ids or other ends of files are other data. */
+/* The same ids give the same digest, mapped or copied; other ids, or other ends of files, give a different digest. */
 static void test_digest(void **state)
 {
     static const int counts[][2] = {{6, 4}, {6, 4}, {4, 6}, {5, 4}};
@@ -112,7 +112,7 @@ static void test_digest(void **state)
         memcpy(digest[n], mha_train_data_describe(data)->digest, sizeof digest[n]);
         mha_train_data_free(data);
     }
-    assert_string_equal(digest[0], "1197e6ba4fd70daf"); /* recorded: a run of an earlier version resumes */
+    assert_string_equal(digest[0], "1197e6ba4fd70daf"); /* recorded, so that runs of earlier versions can resume */
     assert_string_equal(digest[0], digest[1]);
     assert_string_not_equal(digest[0], digest[2]);
     assert_string_not_equal(digest[0], digest[3]);
@@ -170,7 +170,7 @@ static void add_text(mha_train_data *data, const char *text, int last)
     if (mha_train_data_add_text(data, text, strlen(text), last, &err) != MHA_OK) fail_msg("%s", err.message);
 }
 
-/* Each text ends with the end token, whether it comes in parts or not. */
+/* Each text ends with the end token, whether it is passed in one part or several. */
 static void test_texts_in_parts(void **state)
 {
     (void)state;
@@ -255,14 +255,14 @@ static void test_options_refused(void **state)
     expect_bad(o, "end must be a token id below vocab (got -1)");
 }
 
-static void test_calls_out_of_order(void **state)
+static void test_calls_in_the_wrong_order(void **state)
 {
     const char *path = files_path(*state, "ids.bin");
     const mha_train_data_options o = decoder(2);
     mha_train_data *data = create(&o);
     write_bin(path, 10, 4);
     add_file(data, path);
-    assert_int_equal(mha_train_data_add_text(data, "a", 1, 1, NULL), MHA_ERR_ARG); /* no tokenizer */
+    assert_int_equal(mha_train_data_add_text(data, "a", 1, 1, NULL), MHA_ERR_ARG); /* without a tokenizer */
     assert_int_equal(mha_train_data_sequence(data, 0, (int32_t[MOST]){0}), 0);
     finish(data);
     assert_int_equal(mha_train_data_add_file(data, path, NULL), MHA_ERR_ARG);
@@ -294,7 +294,7 @@ int main(void)
         cmocka_unit_test(test_texts_in_parts),
         cmocka_unit_test(test_texts_apart),
         cmocka_unit_test(test_options_refused),
-        cmocka_unit_test(test_calls_out_of_order),
+        cmocka_unit_test(test_calls_in_the_wrong_order),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

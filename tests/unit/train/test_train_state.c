@@ -1,5 +1,5 @@
-/* test_train_state.c - a trainer that stops: saved and resumed, out of memory, at a number that is not finite, or
- * because its caller asked for what cannot be. */
+/* test_train_state.c - a trainer that stops: saved and resumed, out of memory, at a non-finite value, or because of
+ * invalid arguments. */
 #include "mha/model_create.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define GPT2 "models/gpt2-tiny"
-#define TWO_NAMES "models/bert-mlm-tiny-hubnames" /* tied tensors under both of their names */
+#define TWO_NAMES "models/bert-mlm-tiny-hubnames" /* tied tensors are stored under both of their names */
 
 static const char *const folders[] = {GPT2, "families/llama", "models/gemma2-tiny", "models/bert-mlm-tiny", TWO_NAMES};
 enum { FOLDERS = sizeof folders / sizeof *folders, B = 2, L = 10 };
@@ -50,7 +50,7 @@ static void expect_alike(const mha_trainer *a, const mha_trainer *b)
 
 /* ---- on ---- */
 
-static void test_goes_on_bit_for_bit(void **state)
+static void test_resumed_gates_are_bitwise_identical(void **state)
 {
     (void)state;
     const mha_trainer_save_options over = {.size = sizeof over, .overwrite = 1};
@@ -64,7 +64,7 @@ static void test_goes_on_bit_for_bit(void **state)
         mha_trainer *second = resume(folder);
         expect_alike(first, second);
         learn(second, 2);
-        assert_int_equal(mha_trainer_save(second, folder, NULL, &err), MHA_ERR_IO); /* it is there already */
+        assert_int_equal(mha_trainer_save(second, folder, NULL, &err), MHA_ERR_IO); /* the folder exists already */
         if (mha_trainer_save(second, folder, &over, &err) != MHA_OK) fail_msg("%s", err.message);
         mha_trainer *third = resume(folder);
         learn(third, 2);
@@ -77,7 +77,7 @@ static void test_goes_on_bit_for_bit(void **state)
     }
 }
 
-/* What was saved computes what the trainer's model computes, also where a file has one parameter twice. */
+/* A saved model computes the same as the trainer's model, even if its file stores one parameter twice. */
 static void test_saved_model_is_the_trained_one(void **state)
 {
     (void)state;
@@ -103,7 +103,8 @@ static void test_saved_model_is_the_trained_one(void **state)
         }
         assert_memory_equal(logits[0], logits[1], (size_t)cells * sizeof(float));
         mha_trainer *again = NULL;
-        assert_int_equal(mha_trainer_resume(NULL, folder, NULL, &again, &err), MHA_ERR_IO); /* no state in it */
+        /* the folder has no training state */
+        assert_int_equal(mha_trainer_resume(NULL, folder, NULL, &again, &err), MHA_ERR_IO);
         assert_non_null(strstr(err.message, "training.safetensors"));
         free(logits[0]), free(logits[1]);
         mha_model_free(opened);
@@ -112,8 +113,8 @@ static void test_saved_model_is_the_trained_one(void **state)
     }
 }
 
-/* A state that is not the model's, or is cut. */
-static void test_states_that_are_refused(void **state)
+/* States of another model, and truncated states. */
+static void test_rejected_states(void **state)
 {
     (void)state;
     const char *folder = files_folder();
@@ -134,7 +135,7 @@ static void test_states_that_are_refused(void **state)
     assert_int_equal(mha_trainer_resume(NULL, folder, NULL, &out, &err), MHA_ERR_FORMAT);
     assert_non_null(strstr(err.message, "mha.train.step must be a number of steps (got "));
     *step = '0';
-    memcpy(step - 7, "stop", 4); /* another key */
+    memcpy(step - 7, "stop", 4); /* renames the key */
     files_write(files_path(folder, "training.safetensors"), bytes, n);
     assert_int_equal(mha_trainer_resume(NULL, folder, NULL, &out, &err), MHA_ERR_FORMAT);
     assert_non_null(strstr(err.message, "mha.train.step is missing"));
@@ -152,8 +153,8 @@ static void test_states_that_are_refused(void **state)
     files_remove(folder);
 }
 
-/* Numbers that no step gives: the name of the tensor, and no trainer. */
-static void test_moments_that_cannot_be(void **state)
+/* Moments that no step can produce: the error names the tensor, and no trainer is returned. */
+static void test_impossible_moments(void **state)
 {
     (void)state;
     const mha_trainer_save_options over = {.size = sizeof over, .overwrite = 1};
@@ -194,7 +195,7 @@ static void test_the_last_good_checkpoint_stays(void **state)
     files_remove(folder);
 }
 
-/* The moments of one model beside the weights of another, or of an older step. */
+/* A state combined with the weights of another model, or of an earlier step. */
 static void test_swapped_weights_are_refused(void **state)
 {
     (void)state;
@@ -220,9 +221,9 @@ static void test_swapped_weights_are_refused(void **state)
     }
 }
 
-/* ---- at a number that is not finite ---- */
+/* ---- at a non-finite value ---- */
 
-static void test_stops_where_it_went_wrong(void **state)
+static void test_stops_at_the_faulty_layer(void **state)
 {
     (void)state;
     int32_t ids[L];
@@ -256,7 +257,7 @@ static void test_stops_where_it_went_wrong(void **state)
     mha_trainer_free(other);
 }
 
-/* A batch that fails behind one that has left its gradients. */
+/* A batch that fails after an earlier batch of the step has added its gradients. */
 static void test_a_failed_step_leaves_nothing(void **state)
 {
     (void)state;
@@ -279,7 +280,7 @@ static void test_a_failed_step_leaves_nothing(void **state)
 
 /* ---- out of memory ---- */
 
-/* What may run out of memory, of a trainer that exists or of a model. */
+/* An operation on a trainer or a model that may run out of memory. */
 typedef struct attempt {
     mha_ctx *ctx;
     const mha_model *model;
@@ -333,7 +334,7 @@ static void starve(counting *c, const attempt *a, mha_status (*run)(const attemp
     assert_true(budget > 10);
 }
 
-/* `files`: while its files are written and read, too. */
+/* files: also while its files are written and read */
 static void starve_trainer(const mha_train_options *options, bool files)
 {
     counting c = {.budget = -1};
@@ -390,7 +391,7 @@ static void expect_changed(const mha_model *model, mha_train_options o)
                         "the folder has changed since the model was opened: its tensors no longer match the model");
 }
 
-/* A pooler that was not there does not learn; one that is gone by then is still that of the model. */
+/* A pooler that is added to the folder later is not trained; one that is removed from it is still part of the model. */
 static void test_a_folder_that_changes(void **state)
 {
     (void)state;
@@ -457,7 +458,7 @@ static void test_refusals(void **state)
     int32_t id = 1;
     const mha_model_input input = {.size = sizeof input, .batch = 1, .length = 1, .ids = &id};
     const mha_train_batch batch = {.input = &input};
-    assert_int_equal(mha_trainer_step(t, &batch, 1, NULL, &err), MHA_ERR_ARG); /* one token predicts nothing */
+    assert_int_equal(mha_trainer_step(t, &batch, 1, NULL, &err), MHA_ERR_ARG); /* one token leaves nothing to predict */
     assert_string_equal(err.message, "labels of 1 batches must not all be -100");
     assert_int_equal(mha_trainer_step(t, &batch, 0, NULL, &err), MHA_ERR_ARG);
     assert_int_equal(mha_trainer_step(NULL, &batch, 1, NULL, &err), MHA_ERR_ARG);
@@ -468,13 +469,13 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goes_on_bit_for_bit),
+        cmocka_unit_test(test_resumed_gates_are_bitwise_identical),
         cmocka_unit_test(test_saved_model_is_the_trained_one),
-        cmocka_unit_test(test_states_that_are_refused),
+        cmocka_unit_test(test_rejected_states),
         cmocka_unit_test(test_swapped_weights_are_refused),
-        cmocka_unit_test(test_stops_where_it_went_wrong),
+        cmocka_unit_test(test_stops_at_the_faulty_layer),
         cmocka_unit_test(test_a_failed_step_leaves_nothing),
-        cmocka_unit_test(test_moments_that_cannot_be),
+        cmocka_unit_test(test_impossible_moments),
         cmocka_unit_test(test_the_last_good_checkpoint_stays),
         cmocka_unit_test(test_every_allocation_may_fail),
         cmocka_unit_test(test_a_folder_that_changes),

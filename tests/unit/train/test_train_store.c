@@ -1,5 +1,6 @@
-/* test_train_store.c - a training run by the public headers alone: stopped and resumed, it ends with the weights of an
- * uninterrupted run and the same log; its folder belongs to one run; older checkpoints are kept and removed. */
+/* test_train_store.c - a training run through the public headers alone: stopped and resumed, it ends with the weights
+ * and the log of an uninterrupted run; its folder belongs to one run; older checkpoints are kept or removed as
+ * requested. */
 #include "mha/model_create.h"
 #include "mha/train_data.h"
 #include "mha/train_log.h"
@@ -66,7 +67,7 @@ static mha_trainer *open_trainer(mha_train_store *store)
     return trainer;
 }
 
-/* The log of the checkpoint, to which steps are appended; or an empty one. */
+/* Opens the log of the checkpoint, to which steps are appended, or an empty log. */
 static mha_train_log *open_log(const mha_train_store *store, const char *folder)
 {
     const char *path = files_path(folder, "training.jsonl");
@@ -80,7 +81,7 @@ static mha_train_log *open_log(const mha_train_store *store, const char *folder)
     return log;
 }
 
-/* What a step reads is a function of its number. */
+/* The data of a step depends only on its number. */
 static void take_step(mha_trainer *trainer, mha_train_log *log, const mha_train_data *data)
 {
     int32_t ids[BATCH * LENGTH];
@@ -105,7 +106,7 @@ static void take_step(mha_trainer *trainer, mha_train_log *log, const mha_train_
     TRY(mha_train_log_add(log, &record, &err));
 }
 
-/* The log in the folder is replaced with the checkpoint, and opened again. */
+/* Saves a checkpoint, which replaces the log in the folder, and opens the log again. */
 static void save(mha_train_store *store, const mha_trainer *trainer, mha_train_log *log, const char *folder)
 {
     size_t bytes;
@@ -115,7 +116,7 @@ static void save(mha_train_store *store, const mha_trainer *trainer, mha_train_l
     TRY(mha_train_log_write_to(log, files_path(folder, "training.jsonl"), 0, &err));
 }
 
-/* A run up to a step, with a checkpoint after each one. */
+/* Runs up to a step, with a checkpoint after each step. */
 static void run_to(const char *folder, const mha_train_data *data, int64_t last, int64_t keep)
 {
     mha_train_store *store = open_store(folder, 1, 0);
@@ -126,7 +127,7 @@ static void run_to(const char *folder, const mha_train_data *data, int64_t last,
         take_step(trainer, log, data);
         save(store, trainer, log, folder);
     }
-    take_step(trainer, log, data); /* which is lost, but logged */
+    take_step(trainer, log, data); /* a step that is logged, but lost */
     mha_train_log_free(log);
     mha_trainer_free(trainer);
     TRY(mha_train_store_close(store, &err));
@@ -187,7 +188,8 @@ static void test_older_checkpoints(void **state)
     run_to(run, data, 4, 2);
     assert_true(exists(folder, "run.step-2") && exists(folder, "run.step-3"));
     assert_int_equal(files_count(folder), 3);
-    mha_train_store *store = open_store(files_path(folder, "run//"), 0, 0); /* a new run, which may not replace them */
+    /* a new run, which must not replace the existing checkpoints */
+    mha_train_store *store = open_store(files_path(folder, "run//"), 0, 0);
     assert_false(mha_train_store_has_checkpoint(store));
     assert_int_equal(mha_train_store_step(store, &err), 4);
     assert_int_equal(mha_train_store_keep(store, 2, &err), MHA_ERR_ARG);
@@ -198,7 +200,7 @@ static void test_older_checkpoints(void **state)
     mha_trainer *trainer = open_trainer(store);
     mha_train_log *log = open_log(store, run);
     take_step(trainer, log, data);
-    save(store, trainer, log, run); /* all of the other run go */
+    save(store, trainer, log, run); /* all checkpoints of the other run are removed */
     assert_int_equal(files_count(folder), 2);
     mha_train_log_free(log);
     mha_trainer_free(trainer);
