@@ -317,7 +317,7 @@ static void expect_old(const char *path)
     free(bytes);
 }
 
-static void cancelled_by_the_caller(void **state)
+static void freed_before_everything_is_written(void **state)
 {
     (void)state;
     const char *folder = files_folder(), *path = files_path(folder, "x");
@@ -425,7 +425,7 @@ int main(void)
         cmocka_unit_test(one_layout),
         cmocka_unit_test(empty),
         cmocka_unit_test(wrong_byte_counts),
-        cmocka_unit_test(cancelled_by_the_caller),
+        cmocka_unit_test(freed_before_everything_is_written),
         cmocka_unit_test(unlistable_files),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(invalid_metadata),

@@ -278,7 +278,7 @@ static void a_gate_of_0_and_a_fill_are_mean_ablation(void **state)
 
 /* ---- passes that begin at a layer ---- */
 
-static void an_early_stop_gives_the_first_texts(void **state)
+static void a_pass_from_any_layer_is_bitwise_identical(void **state)
 {
     (void)state;
     for (int m = 0; m < INNER_FAMILIES; m++) {
@@ -597,7 +597,7 @@ int main(void)
         cmocka_unit_test(queries_are_projections_of_the_input),
         cmocka_unit_test(activations_in_sixteen_bits),
         cmocka_unit_test(a_gate_of_0_and_a_fill_are_mean_ablation),
-        cmocka_unit_test(an_early_stop_gives_the_first_texts),
+        cmocka_unit_test(a_pass_from_any_layer_is_bitwise_identical),
         cmocka_unit_test(a_given_context_replaces_attention),
         cmocka_unit_test(logits_of_a_pass_from_a_later_layer),
         cmocka_unit_test(pruned_layers_have_only_remaining_heads),

@@ -315,7 +315,7 @@ static void test_errors_name_the_file(void **state)
 }
 
 /* GPT-2 has no padding row, whatever the config says. */
-static void test_padding_row_is_initialized(void **state)
+static void test_padding_row_is_zero(void **state)
 {
     (void)state;
     static const int64_t outside[] = {64, 128004, -65, -128004};
@@ -383,7 +383,7 @@ int main(void)
         cmocka_unit_test(test_missing_tokenizer),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_errors_name_the_file),
-        cmocka_unit_test(test_padding_row_is_initialized),
+        cmocka_unit_test(test_padding_row_is_zero),
         cmocka_unit_test(test_a_stored_model_may_lack_the_row),
         cmocka_unit_test(test_every_allocation_may_fail),
     };

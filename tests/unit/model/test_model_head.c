@@ -98,7 +98,7 @@ static void refused(const char *folder, const char *name)
     }
 }
 
-static void test_parts_contain_no_replacement(void **state)
+static void test_missing_tensors_have_no_default(void **state)
 {
     (void)state;
     const char *folder = case_copy(TINY);
@@ -187,7 +187,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_bias_is_the_decoders),
-        cmocka_unit_test(test_parts_contain_no_replacement),
+        cmocka_unit_test(test_missing_tensors_have_no_default),
         cmocka_unit_test(test_no_head),
         cmocka_unit_test(test_the_row_of_padding_gets_no_gradient),
     };

@@ -275,7 +275,7 @@ static void test_batches_and_steps_have_their_own(void **state)
             assert_true(loss[n] != loss[m]);
 }
 
-static void test_kinds_without_a_value(void **state)
+static void test_zero_dropout_and_losses_change_nothing(void **state)
 {
     (void)state;
     const mha_train_options plain = {.size = sizeof plain, .rate = 1e-2, .clip = 1},
@@ -339,7 +339,7 @@ int main(void)
         cmocka_unit_test(test_bits_for_any_threads_and_recompute),
         cmocka_unit_test(test_resumed_run_drops_the_same),
         cmocka_unit_test(test_batches_and_steps_have_their_own),
-        cmocka_unit_test(test_kinds_without_a_value),
+        cmocka_unit_test(test_zero_dropout_and_losses_change_nothing),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -223,7 +223,7 @@ static void test_swapped_weights_are_refused(void **state)
 
 /* ---- at a non-finite value ---- */
 
-static void test_stops_at_the_faulty_layer(void **state)
+static void test_error_names_the_faulty_layer(void **state)
 {
     (void)state;
     int32_t ids[L];
@@ -473,7 +473,7 @@ int main(void)
         cmocka_unit_test(test_saved_model_is_the_trained_one),
         cmocka_unit_test(test_rejected_states),
         cmocka_unit_test(test_swapped_weights_are_refused),
-        cmocka_unit_test(test_stops_at_the_faulty_layer),
+        cmocka_unit_test(test_error_names_the_faulty_layer),
         cmocka_unit_test(test_a_failed_step_leaves_nothing),
         cmocka_unit_test(test_impossible_moments),
         cmocka_unit_test(test_the_last_good_checkpoint_stays),
