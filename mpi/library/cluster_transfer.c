@@ -3,7 +3,7 @@
  * All communication of the cluster, including the collective functions, uses these messages, so the error message of
  * every wait can name a peer. MPI delivers messages between two ranks in order, so one tag is enough. A wait polls. At
  * first it yields the core between polls, in case the peer shares the core. After a few milliseconds it sleeps between
- * polls instead, for 1 % of the time waited so far (0.1 to 10 ms), so long waits do not occupy a core. */
+ * polls, for 1 % of the time waited so far (0.1 to 10 ms). Long waits therefore do not occupy a core. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>

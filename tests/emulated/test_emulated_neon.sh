@@ -1,7 +1,7 @@
 #!/bin/sh
-# Tests the NEON kernels under qemu: the kernel tests, the test of the random generator, and the property tests whose results depend on
-# the kernels, built for 64-bit ARM with the small cmocka.h of this folder. Tests of error messages, flags, memory and maps do not depend
-# on the ISA; they run only on the host, because emulation is slow. `backward` compares the gradients.
+# Tests the NEON kernels under qemu, built for 64-bit ARM with the small cmocka.h of this folder: the kernel tests, the test of the random
+# generator, and the property tests whose results depend on the kernels. Tests of error messages, flags, memory and maps do not depend on
+# the ISA; they run only on the host, because emulation is slow. `backward` compares the gradients.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"

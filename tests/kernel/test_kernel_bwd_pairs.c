@@ -1,6 +1,7 @@
-/* test_kernel_bwd_pairs.c - the steps of the backward pass on bf16 pairs, compared with doubles: weights in rows of
- * keys and in rows of queries, zeros in the unused part of a step, and sums into a matrix whose other elements stay
- * unchanged. */
+/* test_kernel_bwd_pairs.c - the steps of the backward pass on bf16 pairs, compared with doubles.
+ *
+ * Weights are written in rows of keys and in rows of queries, with zeros in the unused part of a step. Sums are added
+ * to a matrix whose other elements stay unchanged. */
 #include "kernel/table.h"
 #include "math/half.h"
 #include <stdio.h>

@@ -1,5 +1,7 @@
-/* test_kernel_one_block.c - one call for a panel of queries and one block of keys is bitwise identical to the separate
- * steps, for any sizes, strides and intervals. Elements that must not be read are NaN. */
+/* test_kernel_one_block.c - a panel of queries and one block of keys in one call.
+ *
+ * The result is bitwise identical to that of the separate steps, for any sizes, strides and intervals. Elements that
+ * must not be read are NaN. */
 #include "base/size.h"
 #include "kernel/table.h"
 

@@ -1,9 +1,8 @@
-/* wrap.c - the memory sanitizer tracks only writes of instrumented code, and the packaged PCRE2, utf8proc and jansson
- * are not instrumented.
+/* wrap.c - marks memory that uninstrumented libraries write as initialized for the memory sanitizer.
  *
- * With --wrap, the linker redirects their calls that write memory to this file, which marks the results as initialized.
- * (The preset msan excludes tests that read JSON files with jansson itself: no wrapper can mark jansson's own stack
- * frames.) */
+ * The sanitizer tracks only writes of instrumented code, and the packaged PCRE2, utf8proc and jansson are not
+ * instrumented. With --wrap, the linker redirects their calls that write memory to this file. The preset msan excludes
+ * tests that read JSON files with jansson itself, because no wrapper can mark jansson's own stack frames. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <jansson.h>
 #include <pcre2.h>

@@ -9,8 +9,8 @@
  * key axis remain padded. */
 void packed_make(problem *p, uint64_t seed);
 
-/* Returns false, with a message in why[capacity], unless all results of `packed` are bitwise identical to those of
- * `padded` and no element outside the sequences was written. Both must come from the same problem and have run. */
+/* Compares two runs of the same problem. Returns false, with a message in why[capacity], unless all results of `packed`
+ * are bitwise identical to those of `padded` and no other element was written. */
 bool packed_same(const problem *packed, const problem *padded, char *why, size_t capacity);
 
 #endif

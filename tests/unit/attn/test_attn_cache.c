@@ -60,7 +60,7 @@ static void test_sharing(void **state)
     mha_cache_free(cache);
 }
 
-/* A page that is the last page of one sequence and is dropped by another in the same append remains until it is copied,
+/* One sequence drops a page that is the last page of another in the same append. The page remains until it is copied,
  * regardless of the order of the sequences. */
 static void test_page_dropped_while_shared(void **state)
 {

@@ -1,8 +1,8 @@
-/* test_heads_memory.c - memory in addition to the weights while measuring a long text: 12 layers of 12 heads with
- * random weights and 4,096 tokens, whose full maps would take 9.7 GB.
+/* test_heads_memory.c - memory in addition to the weights while measuring a long text.
  *
- * The heads are narrow to save time: the memory per unit of width is known (x, q, k, v and a chunk of the feed-forward
- * network), while the memory per head and per token could grow unexpectedly. */
+ * The model has 12 layers of 12 heads with random weights; full maps of 4,096 tokens would take 9.7 GB. The heads are
+ * narrow to save time: the memory per unit of width is known (x, q, k, v and a chunk of the feed-forward network). The
+ * memory per head and per token is not, and could grow unexpectedly. */
 #include "support/check.h"
 #include "support/files.h"
 #include "support/rng.h"

@@ -83,8 +83,8 @@ static mha_model *save_and_open(const mha_model *model, const mha_regroup_option
 
 /* ---- models whose heads are equal up to a change of basis ---- */
 
-/* Makes a copy whose key and value heads are those of the first head of each group of two, each multiplied by a
- * different matrix, with the inverse in the weights that read it. A mean would destroy the heads, but one head can
+/* Makes a copy in which the key and value heads of each group of two are the first head of the group, multiplied by
+ * different matrices; the weights that read them have the inverse. A mean would destroy the heads, but one head can
  * represent both. */
 static mha_model *turned(const char *key, const char *value, const char *query, const char *out, int64_t layers,
                          int64_t heads, int64_t D, int64_t E)
@@ -250,7 +250,7 @@ static void test_each_method_improves(void **state)
     const double mean = cosine_of(model, data, REGROUP(.key_heads = 2, .value_heads = 2, .method = MHA_REGROUP_MEAN));
     const double closed = cosine_of(model, data, REGROUP(.key_heads = 2, .value_heads = 2, .fit = data, PUBLISHED));
     const double all = cosine_of(model, data, REGROUP(.key_heads = 2, .value_heads = 2, .fit = data));
-    print_message("mean %.4f, closed %.4f, with order and refit %.4f\n", mean, closed, all);
+    print_message("cosine similarity: mean %.4f, closed form %.4f, with order and refit %.4f\n", mean, closed, all);
     assert_true(mean < closed && closed < all);
     mha_model *three = save_and_open(model, REGROUP(.key_heads = 3, .value_heads = 3, .fit = data));
     mha_model *one = save_and_open(three, REGROUP(.key_heads = 1, .fit = data));
@@ -466,8 +466,10 @@ static void test_every_allocation_may_fail(void **state)
             &err);
         assert_int_equal(status == MHA_OK, edit != NULL);
         mha_model_edit_free(edit);
-        if (status != MHA_OK && !strstr(err.message, "memory")) fail_msg("budget %ld: %s", budget, err.message);
-        if (atomic_load(&count.live) != live) fail_msg("budget %ld: %ld live", budget, atomic_load(&count.live));
+        if (status != MHA_OK && !strstr(err.message, "memory"))
+            fail_msg("budget %ld: error must be lack of memory (got %s)", budget, err.message);
+        if (atomic_load(&count.live) != live)
+            fail_msg("budget %ld: all memory must be freed (got %ld allocations)", budget, atomic_load(&count.live));
     }
     assert_int_equal(status, MHA_OK);
     atomic_store(&count.budget, -1);

@@ -69,7 +69,7 @@ static void conversions(void **state)
         for (int k = 0; k < 2; k++)
             if (f[k] != (float)cases[i].want[k] || d[k] != cases[i].want[k] ||
                 (!real && n[k] != (int64_t)cases[i].want[k]))
-                fail_msg("%s, element %d: %g %g", t.dtype_name, k, (double)f[k], d[k]);
+                fail_msg("%s, element %d: %g as f32, %g as f64", t.dtype_name, k, (double)f[k], d[k]);
     }
 }
 

@@ -22,7 +22,7 @@ static void expect_content(const char *path, const char *want)
 {
     size_t n;
     char *bytes = files_read(path, &n);
-    if (!bytes) fail_msg("%s: gone", path);
+    if (!bytes) fail_msg("%s must exist", path);
     assert_int_equal(n, strlen(want));
     assert_memory_equal(bytes, want, n);
     free(bytes);

@@ -74,7 +74,8 @@ static void check_eigen(const double *a, const double *values, const double *vec
             const double residual = mha__dot(n, a + i * n, v) - values[r] * v[i];
             const double overlap = mha__dot(n, v, vectors + i * n) - (i == r ? 1 : 0);
             if (!(fabs(residual) <= limit * size)) fail_msg("n = %d, vector %d: residual %g", (int)n, (int)r, residual);
-            if (!(fabs(overlap) <= limit)) fail_msg("n = %d, vectors %d, %d: %g", (int)n, (int)r, (int)i, overlap);
+            if (!(fabs(overlap) <= limit))
+                fail_msg("n = %d, vectors %d, %d: inner product %g", (int)n, (int)r, (int)i, overlap);
         }
     }
 }
@@ -217,7 +218,8 @@ static void cholesky_residuals(void **state)
                     sum += a[i * n + k] * x[k * columns + c];
                     size += fabs(a[i * n + k] * x[k * columns + c]);
                 }
-                if (!(fabs(sum - b[i * columns + c]) <= 1e-14 * size)) fail_msg("n = %d: row %d", (int)n, (int)i);
+                if (!(fabs(sum - b[i * columns + c]) <= 1e-14 * size))
+                    fail_msg("n = %d: row %d must satisfy A x = b", (int)n, (int)i);
             }
         free(a);
         free(l);

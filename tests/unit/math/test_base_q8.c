@@ -11,8 +11,8 @@ static float number(const mha__q8 *blocks, int64_t i)
     return mha__f16_to_f32(blocks[i / 32].scale) * blocks[i / 32].q[i % 32];
 }
 
-/* The error is at most half a step, plus the rounding of the scale to f16, which changes the largest element by at most
- * 127 * 2^-12 of a step. */
+/* The error is at most half a step, plus the rounding of the scale to f16. That rounding changes the largest element by
+ * at most 127 * 2^-12 of a step. */
 static void test_error(void **state)
 {
     (void)state;

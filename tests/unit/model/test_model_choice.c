@@ -90,8 +90,8 @@ static void check_tensor(choosing_naive *d, const mha_model_input *in, const mha
         *w = was;
         const double got = (double)((const float *)t->data)[w - values];
         if (!(fabs(difference - got) < 1e-4))
-            fail_msg("%s: %s[%lld]: gradient %g, difference %g", d->c->entry, t->name, (long long)(w - values), got,
-                     difference);
+            fail_msg("%s: %s[%lld]: gradient %g, want %g by differences", d->c->entry, t->name, (long long)(w - values),
+                     got, difference);
     }
 }
 

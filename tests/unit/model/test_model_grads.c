@@ -409,8 +409,8 @@ static void test_steps_are_the_loss(void **state)
     }
 }
 
-/* f = <c, last hidden> + <d, pooled>: gates are compared with finite differences, two backward calls use one forward
- * call, and the gradient of the word embeddings is the sum over the rows of the input embeddings. */
+/* f = <c, last hidden> + <d, pooled>: gates are compared with finite differences. Two backward calls use one forward
+ * call. The gradient of the word embeddings is the sum over the rows of the input embeddings. */
 static void test_states_and_pooler(void **state)
 {
     (void)state;
@@ -508,7 +508,8 @@ static void test_descent(void **state)
             double square = 0;
             for (int64_t n = 0; n < numbers; n++)
                 square += (double)all[n] * (double)all[n];
-            if (step > 0 && !(loss < before)) fail_msg("%s: %g, then %g", families[f], before, loss);
+            if (step > 0 && !(loss < before))
+                fail_msg("%s: loss must fall (got %g, then %g)", families[f], before, loss);
             before = loss;
             descend(own, mha_model_grads_list(grads, &count), count, (float)(rate / (1 + sqrt(square))));
             free(all);

@@ -185,8 +185,8 @@ static void check_gradients(const composed *c, bool gpt2, const mha_model *model
             *w = was;
             const double got = (double)((const float *)list[n].data)[at];
             if (!(fabs(difference / (2 * step) - got) < 2e-5))
-                fail_msg("%s: %s[%lld]: gradient %g, difference %g", config_of(c, gpt2), list[n].name, (long long)at,
-                         got, difference / (2 * step));
+                fail_msg("%s: %s[%lld]: gradient %g, want %g by differences", config_of(c, gpt2), list[n].name,
+                         (long long)at, got, difference / (2 * step));
         }
     }
     mha_model_grads_free(grads);
@@ -322,7 +322,8 @@ static void test_opened_in_shorter_types(void **state)
             errors += pow((double)(want[i] - got[i]), 2);
         }
         if (!(errors > 0 && errors < 0.0025 * squares))
-            fail_msg("%s in %s: error %g of %g", config, mha_dtype_name(types[n % 3]), sqrt(errors), sqrt(squares));
+            fail_msg("%s in %s: error %g relative to %g", config, mha_dtype_name(types[n % 3]), sqrt(errors),
+                     sqrt(squares));
         free(want), free(got);
         mha_model_free(rounded), mha_model_free(model);
         mha_trainer_free(trainer);

@@ -508,7 +508,8 @@ static void starve(const char *folder, int least)
             assert_int_equal(memory.live, live);
             break;
         }
-        if (status != MHA_ERR_MEMORY) fail_msg("allocation %ld: status %d, %s", n, (int)status, err.message);
+        if (status != MHA_ERR_MEMORY)
+            fail_msg("allocation %ld must fail for lack of memory (got status %d, %s)", n, (int)status, err.message);
         assert_null(model);
         assert_int_equal(memory.live, live);
     }

@@ -1,6 +1,7 @@
-/* test_distill.c - distillation: the divergence compared with doubles, its gradient compared with finite differences, a
- * model that is its own teacher, recovery of pruned models, and invariants of a step. tests/live/test_distill_torch.py
- * compares values with PyTorch. */
+/* test_distill.c - distillation: the divergence compared with doubles, its gradient compared with finite differences.
+ *
+ * Further tests: a model that is its own teacher, recovery of pruned models, and invariants of a step.
+ * tests/live/test_distill_torch.py compares values with PyTorch. */
 #include "layer/loss/distillation_kl.h"
 #include "mha/model_create.h"
 #include "mha/prune.h"

@@ -269,7 +269,7 @@ static void write_into_output(mha_trainer *t)
     assert_int_equal(mha_trainer_refresh(t, NULL), MHA_OK);
 }
 
-/* Elements that the caller writes to an output projection are used until the first step of the gates, and not
+/* The caller may write elements to an output projection. They are used until the first step of the gates, and not
  * afterwards, even if all gates are still 1. */
 static void test_elements_written_by_the_caller(void **state)
 {
@@ -492,8 +492,8 @@ static mha_train_report repeat(mha_trainer *t)
     return report;
 }
 
-/* Makes a trainer in which the output projections of two heads are noise of the magnitude of the weights, so that these
- * heads can only increase the loss. */
+/* Makes a trainer in which the output projections of two heads are noise of the magnitude of the weights. These heads
+ * can only increase the loss. */
 static mha_trainer *with_noise(mha_train_gates gates, const int noisy[2])
 {
     mha_trainer *t = NULL, *changed = train_case(NULL, TINYLM, NULL);
@@ -683,7 +683,7 @@ static void expect_refused(mha_train_gates gates, const char *sentence)
     mha_model *model =
         case_model(NULL, TINYLM, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
     assert_int_equal(mha_trainer_create(model, &o, &t, &err), MHA_ERR_ARG);
-    if (!strstr(err.message, sentence)) fail_msg("%s, not %s", err.message, sentence);
+    if (!strstr(err.message, sentence)) fail_msg("%s must contain %s", err.message, sentence);
     assert_null(t);
     mha_model_free(model);
 }

@@ -357,7 +357,7 @@ static void test_every_allocation_may_fail(void **state)
         if (status != MHA_OK) assert_non_null(strstr(err.message, "out of memory"));
         assert_int_equal(atomic_load(&c.live), before);
     }
-    printf("%ld allocations\n", budget - 1);
+    printf("%ld allocations failed in turn\n", budget - 1);
     assert_true(budget > 10);
     mha_ctx_free(ctx);
     files_remove(folder);

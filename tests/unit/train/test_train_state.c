@@ -330,7 +330,7 @@ static void starve(counting *c, const attempt *a, mha_status (*run)(const attemp
         if (status != MHA_OK) assert_true(err.message[0] != '\0');
         assert_int_equal(atomic_load(&c->live), before);
     }
-    printf("%ld allocations\n", budget - 1);
+    printf("%ld allocations failed in turn\n", budget - 1);
     assert_true(budget > 10);
 }
 
@@ -375,7 +375,7 @@ static void expect_refused(mha_train_options o, const char *sentence)
         case_model(NULL, GPT2, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
     o.size = sizeof o;
     assert_int_equal(mha_trainer_create(model, &o, &t, &err), MHA_ERR_ARG);
-    if (!strstr(err.message, sentence)) fail_msg("%s, not %s", err.message, sentence);
+    if (!strstr(err.message, sentence)) fail_msg("%s must contain %s", err.message, sentence);
     assert_null(t);
     mha_model_free(model);
 }
