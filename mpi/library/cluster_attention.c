@@ -79,7 +79,7 @@ enum { K, V, Q, DOUT, OUT, LSE, DLSE };
 
 typedef struct backward {
     mha__shared_call call;
-    mha_attn_grads grads; /* with strides */
+    mha_attn_grads grads; /* with all strides set */
     mha__head_gather gather;
 } backward;
 

@@ -1,4 +1,4 @@
-/* shard_call.c - see shard_call.h. */
+/* shard_call.c - builds the operator calls of one rank for parts of a shared sequence. */
 #include "shard_call.h"
 
 #include <stdlib.h>

@@ -20,7 +20,7 @@ typedef struct problem {
     int64_t m, n, depth, lda, ldc;
     array a, w, rounded, bias, c;
     void *panels;
-    uint16_t *left; /* or NULL */
+    uint16_t *left; /* NULL: the kernel reads A */
 } problem;
 
 static int64_t blocks_of(const problem *p)

@@ -221,7 +221,7 @@ static void test_dropped_pieces(void **state)
             for (int64_t lane = 0; lane < w.lanes; lane++)
                 put(&w.alpha, lane, 0.5), put(&w.alpha, t->nr + lane, 0.5);
             double sum[64];
-            for (int64_t lane = 0; lane < w.lanes; lane++) { /* exact: multiples of 1/4 */
+            for (int64_t lane = 0; lane < w.lanes; lane++) { /* exact, because all terms are multiples of 1/4 */
                 sum[lane] = 0.5 * get(&w.sum, lane);
                 for (int64_t key = 0; key < keys; key++)
                     sum[lane] += get(&w.s, key * t->nr + lane);

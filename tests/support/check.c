@@ -1,4 +1,4 @@
-/* check.c - see check.h. */
+/* check.c - searches messages for words. */
 #include "support/check.h"
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* cached.c - see cached.h. */
+/* cached.c - the naive copy of a KV cache, and the comparison with it. */
 #include "support/attn/cached.h"
 #include "support/check.h"
 #include "support/reference/half.h"
@@ -137,7 +137,7 @@ static bool is_stored(const mha_named_tensor *t, const mha_cache_desc *desc, int
     case MHA_F16:
         return halves[d] == small_half(x, F16_FRACTION) || (x == 0 && halves[d] == 0x8000);
     case MHA_Q8_0:
-        at += d / Q8_NUMBERS * Q8_BYTES; /* a scale of 1 */
+        at += d / Q8_NUMBERS * Q8_BYTES; /* the scale of the block is 1 */
         return memcmp(at, "\x00\x3C", 2) == 0 && (double)((const int8_t *)at)[2 + d % Q8_NUMBERS] == x;
     default:
         return (double)((const float *)(const void *)at)[d] == x;

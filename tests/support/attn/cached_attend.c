@@ -26,7 +26,7 @@ static bool may_bind(const call *c)
         const int64_t b = c->first + n, past = c->m->length[b] - c->rows[n];
         if (c->rows[n] == 0 || c->m->length[b] == 0) continue;
         if (past < 0 || !cached_seen(c->m, b, past)) return false;
-        if (past < d->keep_first && c->rows[n] > d->window) return false; /* see mha_cache_bind */
+        if (past < d->keep_first && c->rows[n] > d->window) return false; /* rejected by mha_cache_bind */
     }
     return true;
 }

@@ -17,7 +17,7 @@ typedef struct run {
     cached_model model;
     int64_t next_id;
     bool starved;
-    mha_status status; /* of the current operation */
+    mha_status status; /* status of the current operation */
 } run;
 
 static int64_t below(run *r, int64_t limit)

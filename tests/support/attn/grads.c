@@ -1,4 +1,4 @@
-/* grads.c - see grads.h. */
+/* grads.c - runs the backward pass of a problem and compares its gradients. */
 #include "support/attn/grads.h"
 #include "support/check.h"
 #include <stdio.h>
@@ -57,7 +57,7 @@ void gradients_random(gradients *g, const problem *p, uint64_t seed, uint64_t nu
         tensor_layout *l = &at.result[n];
         *l = tensor_layout_random(&r, false);
         if (n < DBIAS || n == ROW_TAYLOR) continue;
-        l->unspecified = false; /* here, all-zero strides would sum */
+        l->unspecified = false; /* all-zero strides would sum over the axes */
         for (int axis = 0; axis < 4; axis++)
             l->repeat[axis] = rng_chance(&r, 0.3);
     }

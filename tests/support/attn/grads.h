@@ -11,7 +11,7 @@ enum { DQ, DK, DV, DBIAS, DSLOPES, DSINKS, DGATES, GRADS, ROW_TAYLOR = GRADS, RE
 
 typedef struct gradients {
     mha_attn_grads args;    /* filled from the tensors by gradients_bind; out and lse come from the problem */
-    tensor dout, dlse;      /* dlse without memory: no dlse */
+    tensor dout, dlse;      /* without memory: dlse is not passed */
     tensor result[RESULTS]; /* results without memory are not computed */
 } gradients;
 

@@ -1,4 +1,4 @@
-/* packed.c - see packed.h. */
+/* packed.c - packs the sequences of a problem and compares the results with those of the padded problem. */
 #include "support/attn/packed.h"
 #include "support/check.h"
 #include <stdio.h>
@@ -131,7 +131,7 @@ bool packed_same(const problem *packed, const problem *padded, char *why, size_t
     for (int n = 0; n < PROBLEM_STATS; n++) {
         const int64_t *cu = n != RECEIVED ? packed->cu_q : paged ? NULL : packed->cu_k;
         const place at = {names[n], &packed->stats[n], &padded->stats[n], cu};
-        if (n == RECEIVED && packed->desc.q_len == 0) continue; /* not written without any rows */
+        if (n == RECEIVED && packed->desc.q_len == 0) continue; /* not written if there are no rows */
         if (!same_sequences(packed, &at, why, capacity)) return false;
     }
     return true;

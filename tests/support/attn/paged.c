@@ -1,4 +1,4 @@
-/* paged.c - see paged.h. */
+/* paged.c - moves keys and values of a problem into pages. */
 #include "support/attn/paged.h"
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* problem.c - see problem.h. */
+/* problem.c - makes, runs and compares the problems of problem.h. */
 #include "support/attn/problem.h"
 #include "support/attn/paged.h"
 #include "support/attn/statistics.h"
@@ -247,7 +247,7 @@ static problem_layouts random_layouts(rng *r)
     at.block_keep = tensor_layout_random(r, true);
     at.dropout_keep = tensor_layout_random(r, true);
     at.dropout_keep.unspecified = false;
-    /* here, all-zero strides would broadcast */
+    /* all-zero strides would broadcast over the axes */
     at.block_keep.unspecified = at.keep.unspecified = at.bias.unspecified = false;
     at.slopes.unspecified = at.sinks.unspecified = at.gates.unspecified = false;
     return at;
@@ -287,7 +287,7 @@ static void random_statistics(mha_attn_desc *d, problem_layouts *at, uint64_t se
     at->stats = tensor_layout_random(&r, false);
 }
 
-/* outputs: 0 for random outputs */
+/* outputs: 0 = random */
 static void random_problem(problem *p, uint32_t outputs, uint64_t seed, uint64_t number)
 {
     rng r = rng_make(seed, number);

@@ -1,4 +1,4 @@
-/* statistics.c - see statistics.h. */
+/* statistics.c - compares the statistics of a problem with its probabilities. */
 #include "support/attn/statistics.h"
 #include "kernel/kernel.h"
 #include <float.h>

@@ -1,4 +1,4 @@
-/* tensor.c - see tensor.h. */
+/* tensor.c - the guarded tensors of tensor.h. */
 #include "support/attn/tensor.h"
 #include "support/reference/half.h"
 #include <math.h>

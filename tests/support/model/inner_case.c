@@ -1,4 +1,4 @@
-/* inner_case.c - see inner_case.h. */
+/* inner_case.c - the models, inputs and formulas of inner_case.h. */
 #include "support/model/inner_case.h"
 #include "support/rng.h"
 #include <math.h>

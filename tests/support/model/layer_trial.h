@@ -18,7 +18,7 @@ typedef struct trial {
     double query[TRIAL_MOST], key[TRIAL_MOST], value[TRIAL_MOST], past_key[TRIAL_MOST], past_value[TRIAL_MOST],
         output[TRIAL_MOST], weight[TRIAL_MOST];
     mha_trace *trace;
-    double step, limit; /* of finite differences */
+    double step, limit; /* step and error limit of the finite differences */
     int64_t samples;    /* approximate number of elements per tensor that are tested by finite differences; 0 = all */
 } trial;
 

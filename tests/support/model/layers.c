@@ -1,4 +1,4 @@
-/* layers.c - see layers.h. */
+/* layers.c - creates and runs layers for tests. */
 #include "support/model/layers.h"
 #include "support/check.h"
 #include <string.h>

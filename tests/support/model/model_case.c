@@ -1,4 +1,4 @@
-/* model_case.c - see model_case.h. */
+/* model_case.c - opens checkpoints and reads golden tensors. */
 #include "support/model/model_case.h"
 #include "mha/model_create.h"
 #include "support/alloc.h"

@@ -314,13 +314,13 @@ static void stopped_and_resumed(void **state)
     mha_model *model = open_model(ctx, encoder, NULL, 0);
     mha_head_data *data = draw_data(model, lengths, TEXTS, 40);
     mha_diversity *want = measure(model, data, (mha_diversity_options){0}), *d;
-    assert_int_equal(s.calls, 6); /* 5 batches and the end */
+    assert_int_equal(s.calls, 6); /* once before each of 5 batches, and once at the end */
     const char *folder = files_folder();
     mha_diversity_options how = {.size = sizeof how, .state = files_path(folder, "state")};
     int stops = 0;
     mha_status status = MHA_ERR_CANCELLED;
     for (; status == MHA_ERR_CANCELLED; stops++) {
-        s = (stopper){.stop_at = 2}; /* before its second batch */
+        s = (stopper){.stop_at = 2}; /* stops before the second batch */
         status = mha_diversity_measure(model, data, &how, &d, NULL);
         assert_int_equal(d != NULL, status == MHA_OK);
     }
@@ -420,7 +420,7 @@ static void non_finite_values_are_named(void **state)
                                         "encoder.layer.0.attention.self.value.weight"};
     static const uint32_t what[] = {1U << MHA_DIVERSITY_JS, 1U << MHA_DIVERSITY_CKA};
     for (int i = 0; i < 2; i++) {
-        float *w = changed(names[i], 24, 12, 0, 48, NAN); /* rows of head 2 */
+        float *w = changed(names[i], 24, 12, 0, 48, NAN); /* the rows of head 2 */
         const mha_named_tensor tensor = {.name = names[i], .dtype = MHA_F32, .rank = 2, .shape = {48, 48}, .data = w};
         mha_model *model = open_model(NULL, encoder, &tensor, 1);
         mha_head_data *data = draw_data(model, lengths, TEXTS, 0);

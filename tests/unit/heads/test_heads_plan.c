@@ -63,7 +63,7 @@ static void test_costs(void **state)
         assert_int_equal(r->heads, want[i].heads);
         assert_int_equal(r->kv_heads, want[i].kv_heads);
         assert_true(r->project_flops == want[i].project);
-        assert_true(r->attend_flops == 4 * pairs * want[i].heads * 2); /* two products of 2 operations */
+        assert_true(r->attend_flops == 4 * pairs * want[i].heads * 2); /* two products with 2 operations per element */
         assert_int_equal(r->kv_bytes, 2 * 3 * 5 * 7 * want[i].kv_heads * 2 * 2);
         assert_true(r->prefill == 0 && r->decode == 0);
     }

@@ -73,7 +73,7 @@ static mha_model *open_result(const mha_model_edit *edit)
     return model;
 }
 
-static const char *folder; /* for all written models */
+static const char *folder; /* the folder of all written models */
 
 static mha_model *save_and_open(const mha_model *model, const mha_regroup_options *o)
 {
@@ -264,7 +264,7 @@ static void test_each_method_improves(void **state)
 
 /* ---- weights ---- */
 
-enum { HEADS = 6, WIDTH = 48, HEAD = 8 }; /* of bert-mlm-tiny */
+enum { HEADS = 6, WIDTH = 48, HEAD = 8 }; /* dimensions of bert-mlm-tiny */
 
 /* Returns a tensor of layer 0 that the edit changes. */
 static const float *tensor_of(const mha_model_edit *edit, const char *name)

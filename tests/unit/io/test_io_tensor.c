@@ -323,11 +323,11 @@ static void every_allocation_may_fail(void **state)
     const char *folder = files_folder();
     const char *safe = files_path(MHA_TEST_DATA "/safetensors", "accept-metadata.safetensors");
     starve(safe, 0, 7); /* the file, its path, the header, records, metadata, shapes, strings */
-    starve(safe, 1, 8); /* and the data */
+    starve(safe, 1, 8); /* the same, and the data */
     const char *npy =
         write_npy(folder, 1, "{'descr': '>f4', 'fortran_order': True, 'shape': (1, 3), }\n", "123456789012", 12);
     starve(npy, 0, 7); /* the file, its path, the header, record, shape, strings, and the reordered data */
-    starve(npy, 1, 8); /* and the original data */
+    starve(npy, 1, 8); /* the same, and the original data */
     files_remove(folder);
 }
 

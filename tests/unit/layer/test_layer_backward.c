@@ -166,9 +166,9 @@ static void check_product(int64_t m, int64_t n, int64_t k, bool turned)
 static void test_blocks_of_operands(void **state)
 {
     (void)state;
-    check_product(3, 1400, 1600, false); /* blocks of 768 in k */
+    check_product(3, 1400, 1600, false); /* k is divided into blocks of 768 */
     check_product(3, 1400, 1600, true);
-    check_product(1500, 5, 800, true); /* blocks of 1312 rows if panels are 32 wide */
+    check_product(1500, 5, 800, true); /* rows are divided into blocks of 1312 if panels are 32 wide */
 }
 
 /* A linear layer in double that computes only some of its outputs, from some of its inputs. */

@@ -81,7 +81,7 @@ static void test_close_to_double(void **state)
         for (size_t i = 0; i < 6; i++)
             for (size_t o = 0; o < 6; o++)
                 check_shape(ctx, rows[r], sizes[i], sizes[o], (r + i + o) % 2, (i + o) % 3 == 0);
-    check_shape(ctx, 130, 1537, 70, true, false); /* several blocks of k */
+    check_shape(ctx, 130, 1537, 70, true, false); /* k is divided into several blocks */
     check_shape(ctx, 3, 513, 1000, true, true);
     mha_ctx_free(ctx);
 }

@@ -45,7 +45,7 @@ static void test_several_inputs(void **state)
     (void)state;
     enum { IN = 5, E = 12, H = 6, D = E / H, SHARED = 2 };
     COUNTED(qkv_attention, 3 * (IN + 1) * E, .input_dim = IN, .num_heads = H, .output_dim = E);
-    for (int heads = 1; heads <= H; heads++) /* for any number of heads */
+    for (int heads = 1; heads <= H; heads++) /* the parameter count does not depend on the head count */
         if (E % heads == 0) COUNTED(standard_mha, 4 * E * (E + 1), .d_model = E, .num_heads = heads);
     COUNTED(grouped_query, 2 * E * E + 2 * E * SHARED * D + 2 * E + 2 * SHARED * D, .d_model = E, .num_heads = H,
             .num_kv_heads = SHARED);

@@ -89,7 +89,7 @@ static void test_norms(void **state)
         check_norm((mha_norm_kind)kind, 1, 1);
         check_norm((mha_norm_kind)kind, 3, 7);
         check_norm((mha_norm_kind)kind, 5, MOST_WIDTH);
-        check_norm((mha_norm_kind)kind, 1200, 64); /* several tasks */
+        check_norm((mha_norm_kind)kind, 1200, 64); /* enough rows for several tasks */
     }
 }
 
@@ -164,7 +164,7 @@ static void check_loss(int64_t rows, int64_t classes, int ignored)
         if (labels[r] != MHA_IGNORE) want += log(sum) - (double)logits[r * classes + labels[r]];
     }
     assert_true(fabs(loss - want / (double)counted) < 1e-6 * (1 + fabs(loss)));
-    args.scale = 0.5, args.dlogits = logits; /* the sum, and dlogits in place */
+    args.scale = 0.5, args.dlogits = logits; /* requests the sum, and overwrites the logits with dlogits */
     double half = 0;
     assert_int_equal(mha_cross_entropy(NULL, &args, &half, NULL, NULL), MHA_OK);
     assert_true(fabs(half - 0.5 * want) < 1e-6 * (1 + fabs(half)));

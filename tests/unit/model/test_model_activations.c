@@ -349,7 +349,7 @@ static void logits_of_a_pass_from_a_later_layer(void **state)
     in.first_layer = 2;
     in.hidden = whole.hidden[2];
     const mha_model_output part = {
-        .size = sizeof part, .logits = got, .last_hidden = whole.hidden[2]}; /* its own buffer */
+        .size = sizeof part, .logits = got, .last_hidden = whole.hidden[2]}; /* overwrites the input of the pass */
     assert_int_equal(mha_model_forward(model, &in, &part, &err), MHA_OK);
     assert_memory_equal(got, want, (size_t)(TOKENS * vocab) * sizeof *want);
     assert_memory_equal(whole.hidden[2], whole.last, (size_t)(TOKENS * whole.width) * sizeof *want);

@@ -337,7 +337,7 @@ static void test_padding_row_is_zero(void **state)
             const mha_named_tensor *words = NULL;
             mha_trainer *t = NULL;
             assert_int_equal(mha_trainer_create(model, NULL, &t, NULL), MHA_OK);
-            words = mha_trainer_weights(t, NULL); /* the first tensor */
+            words = mha_trainer_weights(t, NULL); /* the word embeddings are the first tensor */
             const float *x = (const float *)words->data + (row < 0 ? 0 : 63) * 32;
             assert_int_equal(words->shape[0], 64);
             for (int i = 0; i < 32; i++)

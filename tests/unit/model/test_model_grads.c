@@ -161,7 +161,8 @@ static void test_gates_against_differences(void **state)
             largest = fmax(largest, fabs((double)dgates[n]));
         for (int64_t n = 0; n < count; n++) {
             const double near = difference(grads, &input, gates, n, 0x1p-6f);
-            const double want = (4 * near - difference(grads, &input, gates, n, 0x1p-5f)) / 3; /* of fourth order */
+            /* the error of this difference is of fourth order */
+            const double want = (4 * near - difference(grads, &input, gates, n, 0x1p-5f)) / 3;
             if (!(fabs((double)dgates[n] - want) < 2e-3 * largest))
                 fail_msg("%s: gradient of gate %d = %g, want %g", families[f], (int)n, (double)dgates[n], want);
         }

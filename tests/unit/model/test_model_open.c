@@ -244,7 +244,7 @@ static void test_accepted_configs(void **state)
         {"auto_map", "{\"AutoModel\": \"evil.Model\"}"},
         {"_attn_implementation", "\"somebody/kernels\""},
         {"torch_dtype", "\"bfloat16\""},
-        {"head_dim", "-7"}, /* a key of other families */
+        {"head_dim", "-7"}, /* a key of other families is ignored */
     };
     const char *folder = case_copy(TINY);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -467,7 +467,7 @@ static void test_info(void **state)
         assert_int_equal(info->vocab, 600);
         assert_int_equal(info->max_positions, 96);
         assert_int_equal(info->type_vocab, 2);
-        assert_int_equal(info->parameters, 97488); /* from the golden index.json */
+        assert_int_equal(info->parameters, 97488); /* the expected value is in the golden index.json */
         assert_int_equal(info->bytes, 4 * 97488);
         assert_int_equal(info->kv_bytes_per_token, 0);
         assert_int_equal(info->causal, 0);

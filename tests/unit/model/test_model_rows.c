@@ -19,8 +19,8 @@ static const int64_t starts[B + 1] = {0, 11, 12, 12 + L};
 typedef struct seen {
     int64_t sequences, rows, keys;         /* of a map; packed sequences: of the longest */
     float *maps[LAYERS];                   /* [sequences, H, rows, keys] as passed to on_attention */
-    float shown[LAYERS][B][H][MOST][MOST]; /* as passed to on_rows */
-    int64_t lengths[LAYERS][B][H];         /* number of rows passed */
+    float shown[LAYERS][B][H][MOST][MOST]; /* [layer][sequence][head][row][key] as passed to on_rows */
+    int64_t lengths[LAYERS][B][H];         /* number of rows passed to on_rows */
     int64_t row_keys[B];
     float *hidden;
 } seen;

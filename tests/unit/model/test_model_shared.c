@@ -21,7 +21,7 @@ typedef struct family {
     const char *folder, *key, *value; /* key, value: name formats per layer */
     bool fused;
     int heads, kv_heads, head_dim, hidden, vocab;
-    int keys, values; /* remaining key and value heads */
+    int keys, values; /* numbers of remaining key and value heads */
     bool bias;
 } family;
 

@@ -26,8 +26,8 @@ static void make_ids(void)
 /* ---- one forward pass with copies of everything passed to its callbacks ---- */
 
 typedef struct seen {
-    int64_t sequences, rows, keys; /* of a map */
-    int64_t all;                   /* rows of all sequences */
+    int64_t sequences, rows, keys; /* dimensions of a map */
+    int64_t all;                   /* number of rows of all sequences */
     int64_t layers, heads;
     int calls[LAYERS], stats_calls;
     float *maps[LAYERS]; /* [sequences, selected heads, rows, keys] */

@@ -125,7 +125,7 @@ static void test_random_ids(void **state)
         for (int i = 0; i <= COUNT; i++) {
             seed = seed * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX generator */
             if (i < COUNT) {
-                ids[i] = (int32_t)((seed >> 33) % 256); /* single bytes */
+                ids[i] = (int32_t)((seed >> 33) % 256); /* ids of single bytes */
                 assert_int_equal(mha_text_stream_put(stream, ids[i], &text, &n, NULL), MHA_OK);
             } else {
                 assert_int_equal(mha_text_stream_end(stream, &text, &n, NULL), MHA_OK);

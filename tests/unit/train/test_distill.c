@@ -17,7 +17,7 @@
 #include <string.h>
 
 #define GPT2 "models/gpt2-tiny"
-#define BERT "models/bert-tiny" /* has no logits */
+#define BERT "models/bert-tiny" /* a model without logits */
 
 static const char *const folders[] = {GPT2, "families/llama-f32", "models/gemma2-tiny", "models/bert-mlm-tiny", BERT};
 enum { FOLDERS = sizeof folders / sizeof *folders, B = 3, L = 12 };
@@ -352,7 +352,7 @@ static void test_batches_of_a_step_are_summed(void **state)
                 part[1].ids += L, part[1].mask += L;
                 if (batch[1].labels) batch[1].labels += L;
             }
-            if (n == 2) { /* without the padding */
+            if (n == 2) { /* evaluates the texts without padding */
                 memcpy(packed, ids, (L + 7) * sizeof *ids), memcpy(packed + L + 7, ids + 2 * L, L * sizeof *ids);
                 memcpy(of_packed, labels, (L + 7) * sizeof *ids);
                 memcpy(of_packed + L + 7, labels + 2 * L, L * sizeof *ids);

@@ -35,7 +35,7 @@ static void test_rate(void **state)
 
 /* ---- update ---- */
 
-enum { NUMBERS = 40000 }; /* more than two blocks */
+enum { NUMBERS = 40000 }; /* elements of more than two blocks */
 
 static void test_update_against_doubles(void **state)
 {

@@ -102,7 +102,7 @@ static void test_read_back(void **state)
     (void)state;
     const char *folder = files_folder(), *path = files_path(folder, "training.jsonl");
     mha_train_log *log;
-    files_write(path, FIRST SECOND, strlen(FIRST SECOND) - 1); /* without the last newline */
+    files_write(path, FIRST SECOND, strlen(FIRST SECOND) - 1); /* the file lacks the last newline */
     TRY(mha_train_log_read(NULL, path, -1, &log, &err));
     expect_lines(log, FIRST SECOND);
     const mha_train_record *first = mha_train_log_record(log, 0), *r = mha_train_log_record(log, 1);

@@ -262,7 +262,8 @@ static void test_calls_in_the_wrong_order(void **state)
     mha_train_data *data = create(&o);
     write_bin(path, 10, 4);
     add_file(data, path);
-    assert_int_equal(mha_train_data_add_text(data, "a", 1, 1, NULL), MHA_ERR_ARG); /* without a tokenizer */
+    /* data created without a tokenizer */
+    assert_int_equal(mha_train_data_add_text(data, "a", 1, 1, NULL), MHA_ERR_ARG);
     assert_int_equal(mha_train_data_sequence(data, 0, (int32_t[MOST]){0}), 0);
     finish(data);
     assert_int_equal(mha_train_data_add_file(data, path, NULL), MHA_ERR_ARG);
