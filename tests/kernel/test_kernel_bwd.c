@@ -97,7 +97,7 @@ static void test_anchor(void **state)
         }
 }
 
-/* ---- P and dS ---- */
+/* ---- probabilities P and score gradients dS ---- */
 
 /* The operands of one panel. Masked entries have NaN in dp; some entries are dropped. */
 typedef struct panel {
