@@ -31,7 +31,7 @@ typedef const char *cli_rewrite(const char *message, char text[CLI_MESSAGE]);
 void cli_message_rewrite(cli_rewrite *rewrite);
 const char *cli_message(const char *message, char text[CLI_MESSAGE]);
 
-/* ---- foreign text ---- */
+/* ---- untrusted text ---- */
 
 /* Returns `text` escaped for a terminal: C0, C1, DEL, bidi controls and invalid UTF-8 as \xNN or \uNNNN, truncated
  * to about 500 bytes. The result is in one of four static buffers, so one printf may use up to four. */

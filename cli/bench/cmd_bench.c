@@ -116,11 +116,12 @@ const cli_command cli_bench = {
     .summary = "compare the attention operator with the limits of this machine",
     .usage = "attention",
     .details =
-        "Rows: prefill, prefill-causal, bert-batch, grouped-causal, long, long-causal, small, decode- "
-        "grouped, decode, decode-batch, decode-long, training, training-causal (forward and backward). "
-        "The result lists their shapes. The last column is the fraction of the machine's limit, which is measured with "
-        "each row: f32 multiply-adds or, for a single query, reading K and V. If bf16 is multiplied "
-        "in pairs (amx, avx512bf16), that limit does not apply and no fraction is printed.",
+        "Rows: prefill, prefill-causal, bert-batch, grouped-causal, long, long-causal, small, decode-grouped, decode, "
+        "decode-batch, decode-long, training, training-causal (forward and backward). The result lists their shapes. "
+        "The last column is the fraction of the machine's limit, which is measured with each row: f32 multiply-adds "
+        "or, "
+        "for a single query, reading K and V. If bf16 is multiplied in pairs (amx, avx512bf16), that limit does not "
+        "apply and no fraction is printed.",
     .words = words,
     .shared = CLI_JSON | CLI_CSV,
     .options = options,

@@ -145,7 +145,7 @@ static int print_table(const cli_session *s, const measured *m)
 static void put_trust(const cli_session *s, const measured *m)
 {
     const double halves = mha_importance_halves(m->importance), loss = mha_importance_loss(m->importance);
-    char text[96] = "", trust[96] = "one text cannot show how stable the ranking is";
+    char text[96] = "", trust[96] = "one text is too few to measure how stable the ranking is";
     if (isfinite(loss)) snprintf(text, sizeof text, ", loss %.4g", loss);
     if (isfinite(halves))
         snprintf(trust, sizeof trust, "rank correlation between the halves of the texts %.2f", halves);

@@ -5,7 +5,7 @@
 
 #include "input/input.h"
 
-/* At least one text must not be blank: attention among special tokens alone says nothing about the heads.
+/* At least one text must not be blank: attention among special tokens is not informative.
  * Returns an exit code and prints any error. */
 int head_texts_data(const cli_session *session, const mha_model *model, const cli_texts *texts, mha_head_data **data);
 

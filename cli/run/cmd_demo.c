@@ -80,7 +80,8 @@ static void show_model(const cli_session *s, const mha_model *model)
     cli_put_prose(
         s, (int)strlen(name), 0,
         ": a decoder, %lld layers of %lld heads, %.2f million weights. mha trained it in minutes, on sentences "
-        "and tasks made up by this project: it knows a few hundred words and nothing about the world.",
+        "and tasks made up by this project: its vocabulary is a few hundred words, and it has no knowledge of the "
+        "world.",
         (long long)info->layers, (long long)info->heads, (double)info->parameters / 1e6);
 }
 

@@ -26,9 +26,9 @@ static const struct story {
     {MHA_LABEL_PUNCT, "attends to punctuation: %.0f %% of its weight.", EXAMPLE_STRONGEST},
     {MHA_LABEL_SELF, "attends to the token itself: %.0f %% of its weight.", EXAMPLE_NONE},
     {MHA_LABEL_LOCAL, "attends within two tokens: %.0f %% of its weight.", EXAMPLE_STRONGEST},
-    {MHA_LABEL_FIRST, "rests on the first token: %.0f %% of its weight, often a sign of an idle head.", EXAMPLE_NONE},
-    {MHA_LABEL_SEP, "rests on the separator: %.0f %% of its weight, often a sign of an idle head.", EXAMPLE_NONE},
-    {MHA_LABEL_BROAD, "spreads its weight: %.0f %% of the largest possible entropy.", EXAMPLE_NONE},
+    {MHA_LABEL_FIRST, "attends to the first token: %.0f %% of its weight, often a sign of an idle head.", EXAMPLE_NONE},
+    {MHA_LABEL_SEP, "attends to the separator: %.0f %% of its weight, often a sign of an idle head.", EXAMPLE_NONE},
+    {MHA_LABEL_BROAD, "spreads its weight over all tokens: %.0f %% of the largest possible entropy.", EXAMPLE_NONE},
     {MHA_LABEL_VERTICAL, "attends to the same tokens from every position: this explains %.0f %% of its map.",
      EXAMPLE_NONE},
 };

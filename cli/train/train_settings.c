@@ -332,7 +332,7 @@ int train_settings_take_options(const cli_session *s, train_settings *t)
     return code == CLI_DONE ? append(s, row_of(offsetof(train_settings, file)), "-", &t->file) : code;
 }
 
-/* ---- life ---- */
+/* ---- lifetime ---- */
 
 void train_settings_none(train_settings *t)
 {

@@ -37,16 +37,16 @@
     X(TEXT, dtype, 0, "dtype", 0, 0, "type of matrix products: f32 (default) or bf16; weights are f32", "TYPE")      \
     X(FLAG, recompute, 0, "recompute", 0, 0, "recompute activations: less memory, about 25 % more computation", NULL)
 /* The optimizer. */
-#define TRAIN_SETTINGS_ADAMW(X)                                                                                 \
-    X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "largest learning rate (default: 0.001, with --from 0.00005)", "X")  \
-    X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "warm-up steps to that rate (default: 1/50 of all steps)", "N") \
-    X(TEXT, schedule, 0, "schedule", 0, 0, "schedule after the warm-up: cosine (default) or constant", "HOW")   \
-    X(NUMBER, floor, 0, "floor", 0, 1e6, "final rate of the cosine (default: a tenth of --rate)", "X")          \
-    X(NUMBER, decay, 0, "decay", 0, 1e6, "weight decay (default: 0.1)", "X")                                    \
-    X(TEXT, decays, 0, "decays", 0, 0, "parameters with weight decay: matrices (default), dense, all", "WHAT")  \
-    X(NUMBER, beta1, 0, "beta1", 1e-9, 1 - 1e-9, "of AdamW (default: 0.9)", "X")                                \
-    X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "of AdamW (default: 0.95)", "X")                               \
-    X(NUMBER, clip, 0, "clip", 0, 1e30, "clip gradients to this norm, 0 = never (default: 1)", "X")             \
+#define TRAIN_SETTINGS_ADAMW(X)                                                                                \
+    X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "largest learning rate (default: 0.001, with --from 0.00005)", "X") \
+    X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "warm-up steps (default: 1/50 of all steps)", "N")             \
+    X(TEXT, schedule, 0, "schedule", 0, 0, "schedule after the warm-up: cosine (default) or constant", "HOW")  \
+    X(NUMBER, floor, 0, "floor", 0, 1e6, "final rate of the cosine (default: a tenth of --rate)", "X")         \
+    X(NUMBER, decay, 0, "decay", 0, 1e6, "weight decay (default: 0.1)", "X")                                   \
+    X(TEXT, decays, 0, "decays", 0, 0, "parameters with weight decay: matrices (default), dense, all", "WHAT") \
+    X(NUMBER, beta1, 0, "beta1", 1e-9, 1 - 1e-9, "AdamW: decay of the first moment (default: 0.9)", "X")       \
+    X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "AdamW: decay of the second moment (default: 0.95)", "X")     \
+    X(NUMBER, clip, 0, "clip", 0, 1e30, "clip gradients to this norm, 0 = never (default: 1)", "X")            \
     X(TEXTS, freeze, 0, "freeze", 0, 0, "frozen tensors: a name, \"*end\" or \"begin*\"", "NAME")
 /* Dropout. */
 #define TRAIN_SETTINGS_DROPOUT(X)                                                                                    \
@@ -68,7 +68,7 @@
     X(WHOLE, gates_start, 0, "gates-start", 0, 1LL << 40,                                                \
       "steps before the gates are trained (default: the steps taken)", "N")                              \
     X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40,                                                    \
-      "step after which gates are frozen (default: a quarter of the rest)", "N")                         \
+      "step after which gates are frozen (default: a quarter of the remaining steps)", "N")              \
     X(FLAG, gates_together, 0, "gates-together", 0, 0,                                                   \
       "train weights and gates together; by default the gates come first", NULL)                         \
     X(FLAG, gates_only, 0, "gates-only", 0, 0, "train the gates only; weights are frozen", NULL)

@@ -2,7 +2,7 @@
  *
  * A case passes, fails or is unsupported. It fails if an element differs from its record by more than the tolerance, or
  * if a library call returns an error. MHA_ERR_UNSUPPORTED is not a failure: the case counts as unsupported. A malformed
- * folder ends the run with exit code 3, since it says nothing about this build.
+ * folder ends the run with exit code 3, since it is not a defect of this build.
  */
 #ifndef CLI_VERIFY_VERIFY_H
 #define CLI_VERIFY_VERIFY_H
