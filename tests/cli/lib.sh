@@ -1,9 +1,9 @@
-# lib.sh - what the tests of the program share; sourced by test_*.sh, which get the program in $MHA and json_at in $JSON_AT.
+# lib.sh - shell functions for the tests of the program, sourced by test_*.sh. $MHA is the program, $JSON_AT is json_at.
 #
-# Each test runs in a folder of its own, without the user's models and colors. `expect CODE COMMAND...` leaves what the command
-# printed in the files out and err. A failed check is said at once and counted; `finish` ends the test.
+# Each test runs in a new folder, without the user's models and colors. `expect CODE COMMAND...` writes the output of
+# the command to the files out and err. Failed checks are printed and counted; `finish` ends the test.
 # shellcheck shell=sh
-here=$PWD # tests are started in the root of the source tree
+here=$PWD # tests start in the root of the source tree
 work=$(mktemp -d "${TMPDIR:-/tmp}/mha-cli.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
@@ -12,7 +12,7 @@ export XDG_CACHE_HOME="$work/cache"
 unset NO_COLOR COLUMNS MHA_ISA MHA_THREADS
 # shellcheck disable=SC2034 # read by the tests
 minilm=${MHA_MINILM:-$models/minilm} data=$here/tests/golden/data
-# An encoder with random weights, for what any model will do for.
+# An encoder with random weights, for tests that work with any model.
 # shellcheck disable=SC2034
 tiny=$data/models/bert-tiny
 failures=0
@@ -33,24 +33,24 @@ expect() {
     cat err
 }
 
-# A command that must fail: says something on stderr, nothing on stdout.
+# A command that must fail, with a message on stderr and nothing on stdout.
 refused() {
     expect "$@"
-    [ ! -s out ] || fail "stdout of a failure is not empty: $*"
-    [ -s err ] || fail "a failure without a word: $*"
+    [ ! -s out ] || fail "a failed command wrote to stdout: $*"
+    [ -s err ] || fail "a failed command printed no message: $*"
 }
 
-# with_little COMMAND...: with 500 MB of addresses, where the program `lives_with_little`: sanitizers want more.
+# with_little COMMAND...: limits the address space to 500 MB if the program can run in it. Sanitizers need more.
 # shellcheck disable=SC3045 # dash has it
 lives_with_little() { (ulimit -v 500000 && "$MHA" --version) >/dev/null 2>&1; }
 # shellcheck disable=SC3045
 with_little() { (! lives_with_little || ulimit -v 500000 && "$@"); }
 
 # has FILE TEXT, has_not FILE TEXT
-has() { grep -qF -e "$2" "$1" || fail "no '$2' in $1: $(head -c 300 "$1")"; }
-has_not() { if grep -qF -e "$2" "$1"; then fail "'$2' in $1"; fi; }
+has() { grep -qF -e "$2" "$1" || fail "$1 does not contain '$2': $(head -c 300 "$1")"; }
+has_not() { if grep -qF -e "$2" "$1"; then fail "$1 contains '$2'"; fi; }
 
-# at PATH VALUE: the JSON in `out` has that value there.
+# at PATH VALUE: the JSON in `out` must have this value at the path.
 at() {
     got=$("$JSON_AT" "$1" <out) || fail "no $1 in the JSON"
     [ "$got" = "$2" ] || fail "$1 is $got, not $2"
@@ -58,10 +58,10 @@ at() {
 
 same() { cmp -s "$1" "$2" || fail "$1 and $2 differ${3:+: $3}"; }
 
-# No control character but newline and tab in FILE.
+# FILE must contain no control characters except newline and tab.
 harmless() { [ "$(tr -d '\n\t -~\200-\377' <"$1" | wc -c)" = 0 ] || fail "raw control characters in $1"; }
 
-# counting N: a text of N lines, for trainings that shall find something to learn.
+# counting N: a text of N lines with a pattern that models can learn.
 counting() {
     line=0
     while [ $line -lt "$1" ]; do
@@ -70,13 +70,13 @@ counting() {
     done
 }
 
-# readable FILE: sentences of words that the shipped stories have, the last of them ended.
+# readable FILE: it must consist of words from the shipped stories and end with a complete sentence.
 readable() {
-    grep -q '[a-z]\.$' "$1" || fail "no sentence at the end: $(cat "$1")"
+    grep -q '[a-z]\.$' "$1" || fail "the text does not end with a sentence: $(cat "$1")"
     tr -cs 'A-Za-z' '\n' <"$here/share/mha/texts/stories.txt" | sort -u >words.known
     unknown=$(tr -cs 'A-Za-z' '\n' <"$1" | sort -u | comm -23 - words.known)
-    [ "$(echo "$unknown" | wc -w)" -le 1 ] || fail "words that no story has: $unknown, in: $(cat "$1")"
-    [ "$(wc -w <"$1")" -ge 5 ] || fail "hardly a word: $(cat "$1")"
+    [ "$(echo "$unknown" | wc -w)" -le 1 ] || fail "words that are not in the stories: $unknown, in: $(cat "$1")"
+    [ "$(wc -w <"$1")" -ge 5 ] || fail "fewer than 5 words: $(cat "$1")"
 }
 
 skip() {

@@ -1,6 +1,8 @@
-"""Files at the limits of what is read, each wrong at its end, and what refusing them takes: refusals.py PROGRAM MODEL FOLDER
+"""Files of the maximum accepted size with an error at the end, and the memory that rejecting them takes:
+refusals.py PROGRAM MODEL FOLDER
 
-Each file is written in pieces and removed again: a child begins with the memory of this process, which must stay small.
+Each file is written in parts and removed after its case. The peak memory of a child process includes that of this
+process, which must therefore stay small.
 """
 import itertools, os, shutil, struct, subprocess, sys
 
@@ -8,13 +10,13 @@ LIMIT = 256 << 20
 
 
 def put(path, parts):
-    """Writes texts, one after another; returns the bytes."""
+    """Writes the texts to a file; returns the number of bytes."""
     with open(path, "wb") as f:
         return sum(f.write(part.encode()) for part in parts)
 
 
 def listed(begin, items, end):
-    """One text for some thousand items at a time."""
+    """Yields a list as text, several thousand items at a time."""
     yield begin
     items, comma = iter(items), ""
     while batch := list(itertools.islice(items, 4096)):
@@ -24,7 +26,7 @@ def listed(begin, items, end):
 
 
 def repeated(item, size):
-    """`item` so often that it fills `size` bytes."""
+    """Repeats `item` to fill `size` bytes."""
     return itertools.repeat(item, (size - 64) // (len(item) + 1))
 
 
@@ -41,7 +43,7 @@ def tensors(count):
 
 
 def headers(folder):
-    """95 MiB of it: tensors of which two have the same name, and values that are not tensors."""
+    """Headers of 95 MiB: two tensors with the same name, and values that are not tensors."""
     path = os.path.join(folder, "x.safetensors")
     header(path, listed("{", tensors(100000000 // 58 - 10), "}"))
     yield "header of tensors", ["info", path]
@@ -56,7 +58,7 @@ def configs(folder):
 
 
 def indexes(folder):
-    """As many tensors as an index may list, in a file that is not there; and one more."""
+    """The maximum number of tensors in an index, in a missing file; and one tensor more."""
     path = os.path.join(folder, "model.safetensors.index.json")
     for count in 1 << 20, (1 << 20) + 1:
         put(path, listed('{"weight_map":{', ('"%06x":"a"' % i for i in range(count)), "}}"))
@@ -64,7 +66,7 @@ def indexes(folder):
 
 
 def tokenizers(folder):
-    """Wrong in their last part, the decoder; or right, but with tables far larger than the file."""
+    """An error in the last part, the decoder; or a valid file whose tables need far more memory than the file."""
     path = os.path.join(folder, "tokenizer.json")
     end = '},"decoder":{"type":"Unknown"}}'
     run = ["tokenize", "-m", folder, "text"]
@@ -93,7 +95,7 @@ def tokenizers(folder):
 
 
 def options(folder):
-    """JSON of the program's own options: values that take most memory for their bytes, and one byte after the end."""
+    """JSON files of options: values that need the most memory per byte, and one byte after the end."""
     path = os.path.join(folder, "x.json")
     train = ["train", "--shape", path, "--vocab", "9", "--tokens", "none", "-o", os.path.join(folder, "none")]
     keep = ["prune", "-m", os.path.join(folder, "model"), "--keep", path, "-o", os.path.join(folder, "none")]
@@ -111,7 +113,7 @@ def options(folder):
 
 
 def texts(folder):
-    """More texts than memory is taken for: short lines, long lines, and two of the longest."""
+    """More texts than the memory limit allows: short lines, long lines, and lines of the maximum length."""
     path = os.path.join(folder, "texts.txt")
     for line, count in ("a", 20 << 20), ("a" * 1000, 300 << 10), ("a" * ((16 << 20) - 1), 14):
         put(path, itertools.repeat(line + "\n", count))
@@ -119,7 +121,7 @@ def texts(folder):
 
 
 def logs(folder):
-    """A line of a run's log: longer than any record, and one whose samples take most memory for their bytes."""
+    """A line of a run's log: longer than any record, and one whose samples need the most memory per byte."""
     ids, run = os.path.join(folder, "ids.bin"), os.path.join(folder, "run")
     put(ids, itertools.repeat("\x01\x00", 64))
     shape = ["--shape", "gpt2:1x1x8", "--vocab", "9", "--length", "8", "--tokens", ids]
@@ -132,7 +134,7 @@ def logs(folder):
 
 
 def refuse(program, words):
-    """Exit status, bytes at most, seconds, and what it said."""
+    """Returns exit status, peak memory in bytes, seconds, and the message."""
     reader, writer = os.pipe()
     actions = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0), (os.POSIX_SPAWN_DUP2, writer, 2)]
     child = os.posix_spawn(program, [program, *words], os.environ, file_actions=actions)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Tensors of safetensors files, with nothing but Python:
+"""Reads tensors of safetensors files with only the standard library:
 
-  tensors.py ids FILE NAME                          an i64 tensor, with commas
-  tensors.py compare LIMIT FILE NAME FILE NAME[.*]  is one f32 tensor another within LIMIT, or those of NAME.0, NAME.1 ...?
-  tensors.py heads ALL SOME                         are attn.L.H and the statistics of SOME those of the maps attn.L of ALL?
+  tensors.py ids FILE NAME                          prints an i64 tensor, separated by commas
+  tensors.py compare LIMIT FILE NAME FILE NAME[.*]  compares f32 tensors within LIMIT; .* concatenates NAME.0, NAME.1 ...
+  tensors.py heads ALL SOME                         compares attn.L.H and statistics in SOME with the maps attn.L in ALL
 """
 import array
 import json
@@ -66,7 +66,7 @@ if sys.argv[1] == "ids":
 limit, name = float(sys.argv[2]), sys.argv[4]
 a, b = read(*sys.argv[3:5], "f", "F32"), read(*sys.argv[5:7], "f", "F32")
 if len(a) != len(b) or not a:
-    sys.exit(f"{name}: {len(a)} and {len(b)} numbers")
+    sys.exit(f"{name}: {len(a)} and {len(b)} elements")
 worst = max(abs(x - y) for x, y in zip(a, b))
-if not worst <= limit:  # a NaN is no agreement
-    sys.exit(f"{name}: they differ by {worst}")
+if not worst <= limit:  # NaN is a mismatch
+    sys.exit(f"{name}: the largest difference is {worst}")

@@ -1,10 +1,11 @@
 #!/bin/sh
-# test_cli_bench.sh - `mha bench attention`: its numbers are there and positive, its rows and types are checked. How fast is not asked.
+# test_cli_bench.sh - `mha bench attention`: its results are present and positive, and its rows and types are validated.
+# Speed is not tested.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
-# positive PATH: the JSON in `out` has a number above 0 there.
+# positive PATH: the JSON in `out` must have a positive number at the path.
 positive() {
     got=$("$JSON_AT" "$1" <out) || fail "no $1 in the JSON"
     awk -v x="$got" 'BEGIN { exit !(x + 0 > 0) }' || fail "$1 is $got, not positive"
@@ -20,13 +21,13 @@ for key in best_ms median_ms gflops gb_per_s limit_rate share calls; do
     positive "rows.0.$key"
 done
 
-# One query: the limit is reading.
+# Decoding one query is bound by memory reads.
 expect 0 "$MHA" bench attention --rows small,decode --seconds 0.01 --json -t 2
 at rows.# 2
 at rows.1.limit read
 positive rows.1.share
 
-# bf16 in pairs is not bound by f32 multiply-adds: no share of those is said.
+# bf16 pairs are not bound by f32 multiply-adds, so no fraction of that peak is printed.
 expect 0 "$MHA" bench attention --rows prefill,decode --seconds 0.01 --dtype bf16 --json -t 1
 case "$("$JSON_AT" rows.0.isa <out)" in
 amx | avx512bf16)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_documents.sh - the first commands of docs/commands.md as they stand there, and the grid of importance that it shows.
+# test_cli_documents.sh - the first commands of docs/commands.md, unchanged, and the importance grid that it shows.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -7,7 +7,7 @@ ln -s "$here/share" share
 mkdir -p cache/mha
 ln -s "$minilm" cache/mha/minilm
 # shellcheck disable=SC2016 # the script's own
-printf '#!/bin/sh\nexec "$MHA" "$@"\n' >run && chmod +x run # what ./run does once the program is built
+printf '#!/bin/sh\nexec "$MHA" "$@"\n' >run && chmod +x run # stands in for ./run with a built program
 
 sed -n '/^## First commands/,/^## /p' "$here/docs/commands.md" | awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' |
     sed 's/  *# .*//' >lines
@@ -21,10 +21,10 @@ while read -r line; do
     case $line in *' heads '*) cp out heads ;; esac
 done <lines
 readable out
-[ -e "$minilm/model.safetensors" ] || skip 'MiniLM is not there: the grid is not compared'
+[ -e "$minilm/model.safetensors" ] || skip 'MiniLM is not installed: the grid is not compared'
 [ -s report.html ] || fail 'no report'
 sed -n '/^layer  0 /,/^ *5 /s/ *$//p' heads >printed
 sed -n '/^layer  0 /,/^ *5 /p' "$here/docs/commands.md" >shown
-[ -s printed ] || fail 'heads has printed no grid'
-diff shown printed || fail 'the grid of docs/commands.md is not what the command prints'
+[ -s printed ] || fail 'mha heads printed no grid'
+diff shown printed || fail 'the grid in docs/commands.md differs from the output of mha heads'
 finish

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_examples.sh - the examples of every command's help run as they stand, one after another, in a folder with the texts that
-# are shipped. A tiny encoder stands in for MiniLM.
+# test_cli_examples.sh - runs the examples of every command's help unchanged, in order, in a folder with the shipped
+# texts. A tiny encoder replaces MiniLM.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -19,13 +19,13 @@ for command in $("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
         bash -e "$command.examples" >out 2>err || fail "$command: $(cat err)"
         ;;
     *)
-        # shellcheck disable=SC1090 # whole lines, some of which are continued
+        # shellcheck disable=SC1090 # whole lines, some with continuations
         (set -e && . "./$command.examples") >out 2>err </dev/null || fail "$command: $(cat "$command.examples" err)"
         ;;
     esac
 done
 for made in demo.html tokenizer words small tuned fewer vectors.npy numbers.safetensors report.html notes.html head.png heads.pdf pruned smaller \
     curve.svg grouped shared tour.html home/.config/fish/completions/mha.fish; do
-    [ -s $made ] || fail "no example has made $made"
+    [ -s $made ] || fail "no example created $made"
 done
 finish

@@ -1,10 +1,10 @@
 #!/bin/sh
-# test_cli_frame.sh - help, version, wrong use, and where output goes.
+# test_cli_frame.sh - help, version, wrong use, and the streams of output.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
-# Asked for: stdout and 0. Wrong use: stderr and 2.
+# Requested help goes to stdout with exit status 0; wrong use is reported on stderr with exit status 2.
 expect 0 "$MHA" --help
 has out 'Usage: mha COMMAND'
 [ ! -s err ] || fail '--help wrote to stderr'
@@ -19,7 +19,7 @@ refused 2 "$MHA" --nonsense
 refused 2 "$MHA" info --nonsense
 has err '--nonsense: unknown option'
 has_not err 'did you mean'
-# ... with what was meant, where something is like it.
+# The message suggests a similar word if there is one.
 means() { # WORD ARGUMENT...
     meant=$1
     shift
@@ -53,15 +53,15 @@ same out helps 'mha version --help'
 refused 2 "$MHA" version foo
 has err 'version accepts no argument (got "foo")'
 refused 2 "$MHA" help heads score
-# Numbers: digits only, one rule for -t and MHA_THREADS; the option and the value are named.
+# Numbers consist of digits only, -t and MHA_THREADS have the same rule, and the message names option and value.
 for bad in x -1 0 1025 ' 3' +3 0x3 3x '' 99999999999999999999; do
     refused 2 "$MHA" info -t "$bad"
     has err "-t must be a whole number from 1 to 1024 (got \"$bad\")"
-    [ -n "$bad" ] || continue # an empty variable counts as not set
+    [ -n "$bad" ] || continue # an empty variable is treated as unset
     refused 2 env MHA_THREADS="$bad" "$MHA" info
     has err "MHA_THREADS must be a whole number from 1 to 1024 (got \"$bad\")"
 done
-# An option that takes one value is given once; options that take several, flags and help are not counted.
+# Options with one value can be given once. Options with several values, flags and help may be repeated.
 once() { # OPTION TIMES COMMAND...
     option=$1 times=$2
     shift 2
@@ -93,18 +93,18 @@ refused 2 "$MHA" info --isa sse9
 refused 2 "$MHA" demo now
 refused 2 "$MHA" heads --dtype f8 text
 refused 2 "$MHA" completion
-expect 0 "$MHA" info --json # the built-in model, unless another is named
+expect 0 "$MHA" info --json # the built-in model is the default
 at family llama
 refused 3 "$MHA" info -m minilm
 has err 'fetch minilm'
 
-# What the user typed is shown harmlessly.
+# User input is printed with escapes.
 refused 2 "$MHA" "$(printf 'x\033[2J\302\233y')"
 harmless err
 has err '\x1b[2J'
 
-# Nothing is wider than the terminal: results at 40 columns, help at 80.
-# Characters are counted, not bytes: of each only the first byte is left.
+# Output must fit the terminal: results at 40 columns, help at 80. Characters are counted instead of bytes: only the
+# first byte of each character is kept.
 narrow() {
     width=$1
     shift
@@ -125,7 +125,7 @@ done
 for command in $("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do narrow 80 "$MHA" "$command" --help; done
 narrow 80 "$MHA" info "$tiny/model.safetensors"
 
-# heads --help and the glossary name every metric and every label of heads.h.
+# heads --help and the glossary must describe every metric and label of heads.h.
 expect 0 "$MHA" heads --help
 sed -n 's/^ *X(MHA_\(HEAD\|LABEL\)_[A-Z0-9_]*, "\([a-z0-9_]*\)".*/\2/p' "$here/include/mha/heads.h" >keys
 [ "$(wc -l <keys)" = 40 ] || fail "heads.h: $(wc -l <keys) keys of metrics and labels, not 40"
@@ -133,18 +133,18 @@ while read -r key; do
     grep -q "^  $key  *[^ ]" out || fail "heads --help does not explain $key"
     has "$here/docs/glossary.md" "\`$key\`"
 done <keys
-# The glossary explains every score of importance.h.
+# The glossary must explain every score of importance.h...
 sed -n 's/^ *X(MHA_IMPORTANCE_[A-Z0-9_]*, "\([a-z0-9_]*\)".*/\1/p' "$here/include/mha/importance.h" >keys
 [ "$(wc -l <keys)" -ge 9 ] || fail "importance.h: only $(wc -l <keys) keys of scores"
 while read -r key; do has "$here/docs/glossary.md" "\`$key\`"; done <keys
-# And every measure of diversity.h.
+# ... and every measure of diversity.h.
 sed -n 's/^ *X(MHA_DIVERSITY_[A-Z0-9_]*, "\([a-z0-9_]*\)".*/\1/p' "$here/include/mha/diversity.h" >keys
 [ "$(wc -l <keys)" = 7 ] || fail "diversity.h: $(wc -l <keys) keys of measures, not 7"
 while read -r key; do has "$here/docs/glossary.md" "\`$key\`"; done <keys
 
-# Every command has help of its own, and every shell a completion that names every command and option.
+# Every command has a help text, and the completion of every shell names every command and option.
 commands=$("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p')
-[ "$(echo "$commands" | wc -l)" -ge 6 ] || fail 'the list of commands is short'
+[ "$(echo "$commands" | wc -l)" -ge 6 ] || fail 'the list of commands is too short'
 for command in $commands; do
     expect 0 "$MHA" "$command" --help
     has out "Usage: mha $command"
@@ -171,7 +171,7 @@ done
 if command -v bash >/dev/null; then
     bash -n completion.bash || fail 'bash cannot read its completion'
     # shellcheck disable=SC2016
-    completes() { # WANT WORD...: to what bash completes the last word
+    completes() { # WANT WORD...: bash must complete the last word to WANT
         want=$1
         shift
         words=$(bash -c '. ./completion.bash; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _mha; echo "${COMPREPLY[*]}"' bash "$@")
@@ -192,7 +192,7 @@ if command -v bash >/dev/null; then
     completes '' mha train --rate 0
 fi
 
-# Values that are completed are those that the command takes: no message names one of them, and one names any other.
+# Completion must offer exactly the accepted values: no offered value is rejected, any other is.
 "$MHA" completion fish | sed -n "s/.*from \([a-z]*\)'.* -l \([a-z-]*\) -xa '\([^(]*\)' -d .*/\1 \2 \3/p" | grep -v ' isa ' >values
 [ "$(wc -l <values)" -ge 30 ] || fail "only $(wc -l <values) options have values"
 while read -r command option words; do
@@ -217,15 +217,15 @@ while read -r command option words; do
     has err unlikely
 done <values
 
-# A reader that has gone away is no failure; a full or missing stdout is.
+# A reader that closes the pipe is not an error; a full or closed stdout is.
 { "$MHA" completion fish; echo $? >status; } 2>err | head -n 1 >out
 [ "$(cat status)" = 0 ] || fail "closed pipe: exit $(cat status)"
-[ ! -s err ] || fail 'closed pipe: it spoke'
+[ ! -s err ] || fail 'closed pipe: the program wrote to stderr'
 if [ -w /dev/full ]; then
-    "$MHA" completion fish >/dev/full 2>err && fail 'a full disk was not noticed'
+    "$MHA" completion fish >/dev/full 2>err && fail 'a full disk was not reported'
     has err 'No space left'
-    "$MHA" --help >/dev/full 2>err && fail '--help: a full disk was not noticed'
+    "$MHA" --help >/dev/full 2>err && fail '--help: a full disk was not reported'
 fi
-"$MHA" completion fish >&- 2>err && fail 'a missing stdout was not noticed'
+"$MHA" completion fish >&- 2>err && fail 'a closed stdout was not reported'
 has err 'cannot write'
 finish

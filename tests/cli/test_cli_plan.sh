@@ -1,10 +1,11 @@
 #!/bin/sh
-# test_cli_plan.sh - `mha plan`: the numbers of the walk-throughs in all three outputs, the measured times, wrong options.
+# test_cli_plan.sh - `mha plan`: the figures of the walk-throughs in all three output formats, measured times, and wrong
+# options.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
-# ---- the table of head configurations: number of rows, the first, the last ----
+# ---- the table of head configurations: number of rows, first and last row ----
 expect 0 "$MHA" plan --d-model 768 --layers 12 --vocab 50257 --seq 1024 --json
 at rows.# 29
 at rows.0.heads 8
@@ -16,7 +17,7 @@ at rows.0.reduction 0.4375
 at rows.28.heads 64
 at rows.28.parameters 2359296
 at rows.28.reduction 0.0
-at rows.28.kv_bytes 75497472 # 2 x 12 layers x 1024 tokens x 768 numbers x 4 bytes
+at rows.28.kv_bytes 75497472 # 2 x 12 layers x 1024 tokens x 768 elements x 4 bytes
 at model.parameters 123532032
 at model.estimated true
 at variants.# 7
@@ -27,16 +28,16 @@ at variants.3.kv_heads 3
 at recommendation.variant gqa
 at recommendation.experts 0
 at model.prune 0.25
-"$JSON_AT" rows.0.prefill_ms <out >/dev/null 2>&1 && fail 'a time that nobody measured'
+"$JSON_AT" rows.0.prefill_ms <out >/dev/null 2>&1 && fail 'a time without --measure'
 
 # CSV has the same rows; cells with reasons are quoted.
 expect 0 "$MHA" plan --d-model 768 --csv
-[ "$(wc -l <out)" = 37 ] || fail "not a heading, 29 layouts and 7 variants: $(cat out)"
+[ "$(wc -l <out)" = 37 ] || fail "must be a header, 29 layouts and 7 variants: $(cat out)"
 has out 'layout,mqa,8,96,8,1,1327104,1728,0.4375,'
 has out 'variant,mqa,12,64,12,1,1277952,1664,0.458333,'
-[ "$(awk -F, '{ print NF }' out | sort -u)" = 15 ] || fail 'rows of different lengths'
+[ "$(awk -F, '{ print NF }' out | sort -u)" = 15 ] || fail 'the rows have different numbers of columns'
 
-# ---- parameters of one layer, and its share of a model of 175 billion ----
+# ---- parameters of one layer, and its fraction of a model with 175 billion ----
 expect 0 "$MHA" plan --d-model 12288 --heads 96 --parameters 175000000000
 has out 'mha       150994944  150994944  150994944  150994944        0  603979776   604028928     0.35%'
 has out 'Recommended: gqa, 96 heads, 12 for keys and values, and experts'
@@ -48,14 +49,14 @@ at recommendation.top_k 2
 expect 0 "$MHA" plan --d-model 4096 --heads 32 --parameters 175000000000
 has out '67108864    67125248     0.04%'
 
-# ---- small models, and what they cannot have ----
+# ---- small models, and unavailable variants ----
 expect 0 "$MHA" plan --d-model 7 --heads 7 --layers 1 --vocab 10
 has out 'Recommended: mha, 7 heads, 7 for keys and values'
 has out 'no divisor but 1 and itself'
 expect 0 "$MHA" plan --d-model 7 --heads 7 --json
 at variants.3.left_out 'the number of heads has no divisor but 1 and itself'
 
-# ---- advice that fits the model ----
+# ---- advice depends on the model ----
 advice() {
     expect 0 "$MHA" plan "$@"
     tr '\n' ' ' <out >advice
@@ -63,7 +64,7 @@ advice() {
 advice --d-model 7
 has out 'Recommended: mha, 1 head, 1 for keys and values'
 has advice 'and a single head cannot share it; attention'
-grep -q 'the row' advice && fail 'a row is named that one head cannot have'
+grep -q 'the row' advice && fail 'the advice names a row that one head cannot use'
 advice --d-model 7 --heads 7
 has advice 'worth trying (row mqa)'
 advice --d-model 768 --heads 4 --prune 0.75 --parameters 50000000
@@ -74,33 +75,33 @@ has advice ' Light pruning to 9 of 12 heads'
 advice --d-model 768 --layers 65536 --parameters 99999999
 has advice 'But attention alone would have 154 billion parameters in 65536 layers: these values contradict each other.'
 
-# ---- the clock ----
+# ---- measured times ----
 expect 0 "$MHA" plan --d-model 32 --heads 4 --layers 1 --seq 8 --dtype bf16 --measure --seconds 0.001 --json -t 1
 for path in rows.0.prefill_ms rows.0.decode_ms variants.5.prefill_ms variants.5.decode_ms; do
     got=$("$JSON_AT" "$path" <out) || fail "no $path in the JSON"
     awk -v x="$got" 'BEGIN { exit !(x + 0 > 0) }' || fail "$path is $got, not positive"
 done
 
-# The single head of width 768 is measured like the others.
+# The single head of width 768 is measured like other rows.
 expect 0 "$MHA" plan --d-model 768 --layers 1 --seq 2 --measure --seconds 0.001
 grep -q '^mha  *1  *768 ' out || fail "no row of one head 768 wide: $(cat out)"
-! grep -q 'operator supports' out || fail "a row is not run: $(grep 'operator supports' out)"
+! grep -q 'operator supports' out || fail "a row was not measured: $(grep 'operator supports' out)"
 
-# Rows that are not run here say so, measured or not.
+# Rows that the operator does not support are marked, with and without --measure.
 for measure in '' '--measure --seconds 0.001'; do
     # shellcheck disable=SC2086 # two words or none
     expect 0 "$MHA" plan --d-model 2048 --layers 1 --seq 2 $measure
-    [ "$(grep -c 'heads are wider than the operator supports$' out)" = 1 ] || fail "not one row of heads 2048 wide: $(cat out)"
-    grep -q '^mha  *1  *2048 .*the operator supports$' out || fail 'another row is marked'
+    [ "$(grep -c 'heads are wider than the operator supports$' out)" = 1 ] || fail "must have one row of heads 2048 wide: $(cat out)"
+    grep -q '^mha  *1  *2048 .*the operator supports$' out || fail 'the wrong row is marked'
 done
 expect 0 "$MHA" plan --d-model 2048 --json
 at rows.15.head_dim 2048
 at rows.15.refused 'heads are wider than the operator supports'
-"$JSON_AT" rows.16.refused <out >/dev/null 2>&1 && fail 'a row 1024 wide is refused'
+"$JSON_AT" rows.16.refused <out >/dev/null 2>&1 && fail 'a row with heads 1024 wide is marked as unsupported'
 expect 0 "$MHA" plan --d-model 2048 --csv
 has out ',heads are wider than the operator supports'
 
-# ---- wrong use: a sentence with the option and its value ----
+# ---- wrong use: the message contains the option and its value ----
 wrong() {
     name=$1 value=$2
     shift 2

@@ -1,5 +1,6 @@
 #!/bin/sh
-# test_cli_tour.sh - `mha tour`: every digit of the published walk-throughs, the shapes, the counts, JSON, the page, wrong use.
+# test_cli_tour.sh - `mha tour`: the published digits of the walk-throughs, shapes, counts, JSON, the page, and wrong
+# use.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -14,19 +15,19 @@ at tours.0.name self-attention
 at tours.8.example standard_mha.c
 expect 0 "$MHA" tour --help
 while read -r name; do has out "  $name "; done <names
-# Each walk names a program that does the same, and the tests build and run it.
+# Each tour names an equivalent example program, which the tests build and run.
 expect 0 "$MHA" tour --json
 n=0
 while read -r name; do
     example=$("$JSON_AT" "tours.$n.example" <out)
-    [ -f "$here/examples/$example" ] || fail "$name: there is no examples/$example"
+    [ -f "$here/examples/$example" ] || fail "$name: examples/$example does not exist"
     grep -q "^mha_add_example(${example%.c} " "$here/tests/CMakeLists.txt" || fail "$name: no test runs examples/$example"
     n=$((n + 1))
 done <names
 
-# ---- digits: "TOUR TENSOR: NUMBERS" of all that is printed ----
-# A tensor stands below a line with its name and shape.
-# shellcheck disable=SC2016 # awk's own
+# ---- digits: prints "TOUR TENSOR: ELEMENTS" for each printed tensor ----
+# A tensor follows a line with its name and shape.
+# shellcheck disable=SC2016 # code of awk
 numbers='
 /^tensor\(/ { split(before, word, " "); printf "%s %s:", tour, word[1]; on = 1; sub(/^tensor/, "") }
 on { end = /\)$/; gsub(/[][(),]|\.\.\./, " "); for (n = 1; n <= split($0, x, " "); n++) printf " %s", x[n] }
@@ -36,8 +37,8 @@ while read -r name; do
     expect 0 "$MHA" tour "$name"
     awk -v tour="$name" "$numbers" out >>printed
 done <names
-# Published digits are equal; one with an exponent may differ by one in the last digit, as one of them does. The others were recorded
-# with their tolerance, which is what matters where large numbers leave a small sum.
+# Published digits must be equal; a number with an exponent may differ by one in the last digit, since one of them does.
+# Other numbers were recorded and have a tolerance, because small sums of large numbers are inexact.
 # shellcheck disable=SC2016
 compare='
 function differs(a, b, page,  x, y) {
@@ -63,9 +64,9 @@ awk "$compare" printed "$data/tour.txt" >wrong
 [ "$(cat compared)" -gt 3000 ] || fail "only $(cat compared) numbers compared"
 grep -c ' page: ' "$data/tour.txt" >pages
 [ "$(cat pages)" = 33 ] || fail "$(cat pages) published tensors, not 33"
-# The comparison can fail.
+# The comparison must detect a wrong digit.
 sed 's/17\.4476/17.4477/' printed >changed
-awk "$compare" changed "$data/tour.txt" | grep -q 'self-attention scores: number 6 is 17.4477' || fail 'a wrong digit passes'
+awk "$compare" changed "$data/tour.txt" | grep -q 'self-attention scores: number 6 is 17.4477' || fail 'a wrong digit was not detected'
 
 # ---- shapes, functions, text, counts ----
 expect 0 "$MHA" tour weight-split
@@ -77,10 +78,10 @@ expect 0 "$MHA" tour causal-attention
 has out '4 of 5 rows'
 expect 0 "$MHA" tour llama-attention
 has out 'It is bitwise identical to row 5'
-tr -s '\n ' ' ' <out | grep -q 'The context is bitwise identical to the one computed at once' || fail 'pages give other bits'
+tr -s '\n ' ' ' <out | grep -q 'The context is bitwise identical to the one computed at once' || fail 'paged keys change the result'
 expect 0 "$MHA" tour moe-heads
 has out 'with slots                        324         4800' # 4 experts of 3 x (16 + 2), router 36, o_proj 72
-has out 'tensor([[2, 0],'                                    # whole numbers, as PyTorch prints indices
+has out 'tensor([[2, 0],'                                    # integers, as PyTorch prints indices
 expect 0 "$MHA" tour variants
 has out 'plain                         2362368    654311424' # 4 x (768^2 + 768); 4 x 2 x 128 x 768^2 + 4 x 128^2 x 768
 has out 'Equivalent program: examples/variants.c'
@@ -113,51 +114,51 @@ at tours.# 16
 
 # ---- the page ----
 expect 0 "$MHA" tour all --html page.html
-[ ! -s out ] || fail 'a page and text too'
+[ ! -s out ] || fail '--html also wrote text to stdout'
 has err 'page.html'
 [ "$(grep -c '<script' page.html)" = 1 ] || fail 'the page has more than one script'
-grep -q "default-src 'none'; script-src 'sha256-[A-Za-z0-9+/]*='" page.html || fail 'the script is not named by its hash'
-if grep -oE '(src|href)="[^#][^"]*"|url\([^)]*\)|https?:[^" <]*|@import' page.html >links; then fail "links to the outside: $(cat links)"; fi
+grep -q "default-src 'none'; script-src 'sha256-[A-Za-z0-9+/]*='" page.html || fail 'the hash of the script is missing'
+if grep -oE '(src|href)="[^#][^"]*"|url\([^)]*\)|https?:[^" <]*|@import' page.html >links; then fail "external links: $(cat links)"; fi
 while read -r name; do
     has page.html "<section id=\"$name\">"
     has page.html "href=\"#$name\""
 done <names
 has page.html '<polyline points="36.0,'
 has page.html '17.4476'
-[ "$(grep -o '<svg' page.html | wc -l)" -gt 150 ] || fail 'few pictures'
+[ "$(grep -o '<svg' page.html | wc -l)" -gt 150 ] || fail 'the page has too few figures'
 expect 0 "$MHA" tour causal-attention --html one.html --json
 at tours.0.name causal-attention
-[ "$(grep -o '<rect[^>]*class="none"' one.html | wc -l)" = 24 ] || fail 'the page does not show 10 + 10 + 4 numbers as unseen'
+[ "$(grep -o '<rect[^>]*class="none"' one.html | wc -l)" = 24 ] || fail 'the page must mark 10 + 10 + 4 elements as masked'
 refused 2 "$MHA" tour reshape --html one.html
 has err 'one.html exists; --force replaces it'
 expect 0 "$MHA" tour reshape --html one.html --force -q
-[ ! -s err ] || fail '-q was not quiet'
+[ ! -s err ] || fail '-q does not silence stderr'
 has one.html '<rect class="head1"'
 
 has one.html 'examples/split_heads.c'
 expect 0 "$MHA" tour reshape --html -
 has out '<section id="reshape">'
 has err 'stdout'
-[ ! -e - ] || fail 'a file called -'
+[ ! -e - ] || fail 'created a file named -'
 
-# ---- maps in the terminal, words, figures ----
+# ---- maps in the terminal, tokens, figures ----
 expect 0 "$MHA" tour self-attention
-has out '    upon |  @@      |' # its own key alone
+has out '    upon |  @@      |' # attends only to its own key
 expect 0 "$MHA" tour self-attention --json
 at tours.0.steps.6.tensors.0.words '["Once","upon","a","time","there"]'
 expect 0 "$MHA" tour induction --json
 for step in 1 2; do at tours.0.steps.$step.tensors.0.words '["drum","cat","kite","red","drum","cat"]'; done
-if grep -q '%\|thousandths' out; then fail 'the induction tour has fractions in two units'; fi
+if grep -q '%\|thousandths' out; then fail 'the induction tour prints fractions in different units'; fi
 expect 0 "$MHA" tour self-attention --figure curve.svg --tensor curve
 has curve.svg '<svg'
 expect 0 "$MHA" tour self-attention --figure first.png
 expect 0 "$MHA" tour self-attention --figure curve.png --tensor curve
-same first.png curve.png 'the first that can be drawn and the curve'
+same first.png curve.png 'the first tensor that can be drawn must be the curve'
 expect 0 "$MHA" tour induction --figure map.pdf --tensor behind_the_copy --json
 has map.pdf '%PDF-'
 at tours.0.name induction
 for matrix in '' '[0,0]' '[0,1]'; do expect 0 "$MHA" tour stacked-heads --figure "w$matrix.svg" --tensor "weights$matrix"; done
-cmp -s 'w[0,0].svg' 'w[0,1].svg' && fail 'two heads have one map'
+cmp -s 'w[0,0].svg' 'w[0,1].svg' && fail 'two heads have the same map'
 for wrong in 'weights[0,2]' 'weights[0]' 'weights[0,1' 'weights[0,1]x' 'weights[-1,0]' x none ''; do
     refused 2 "$MHA" tour stacked-heads --figure no.png --tensor "$wrong"
     has err '--tensor must be one of weights'
@@ -170,22 +171,22 @@ refused 2 "$MHA" tour self-attention --tensor curve
 refused 2 "$MHA" tour self-attention --figure no.png --html no.html
 refused 2 "$MHA" tour self-attention --figure curve.png
 has err 'curve.png exists; --force replaces it'
-[ ! -e no.png ] || fail 'a refusal left a figure'
+[ ! -e no.png ] || fail 'a rejected command wrote a figure'
 
-# ---- the walks are a tutorial: they see the public headers and the steps, nothing else of the program ----
+# ---- tours are a tutorial: they include only public headers and the tour headers ----
 cat "$here"/cli/tour/tour_of_*.c "$here"/cli/tour/tour_head.[ch] "$here"/cli/tour/tour.h | sed -n 's/^#include "\(.*\)"/\1/p' | sort -u >seen
 printf '%s\n' mha/mha.h tour/tour.h tour/tour_head.h tour/tours.h | sort >public
-same seen public 'what the walks include'
+same seen public 'headers that the tours include'
 
-# ---- completion knows the names ----
+# ---- completion of tour names ----
 if command -v bash >/dev/null; then
     "$MHA" completion bash >completion.bash
     # shellcheck disable=SC2016
     words=$(bash -c '. ./completion.bash; COMP_WORDS=(mha tour resh) COMP_CWORD=2; _mha; echo "${COMPREPLY[*]}"')
     [ "$words" = reshape ] || fail "bash completes 'mha tour resh' to '$words'"
 fi
-"$MHA" completion zsh | grep -qF "'*:argument:(self-attention causal-attention" || fail 'zsh does not know the tours'
-"$MHA" completion fish | grep -qF "__fish_seen_subcommand_from tour' -f -a 'self-attention" || fail 'fish does not know the tours'
+"$MHA" completion zsh | grep -qF "'*:argument:(self-attention causal-attention" || fail 'the completion of zsh lacks the tours'
+"$MHA" completion fish | grep -qF "__fish_seen_subcommand_from tour' -f -a 'self-attention" || fail 'the completion of fish lacks the tours'
 
 # ---- wrong use ----
 refused 2 "$MHA" tour one-head
@@ -194,7 +195,7 @@ has err 'self-attention, causal-attention'
 refused 2 "$MHA" tour reshape dropout
 has err 'unexpected argument "dropout"'
 refused 2 "$MHA" tour --html x.html
-[ ! -e x.html ] || fail 'a page of nothing'
+[ ! -e x.html ] || fail '--html without a tour wrote a page'
 refused 2 "$MHA" tour reshape --html ''
 has err 'the name of the file to write is empty'
 refused 2 "$MHA" tour reshape --html - --json

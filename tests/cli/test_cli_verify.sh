@@ -1,20 +1,20 @@
 #!/bin/sh
-# `mha verify` without a folder: every instruction set against double precision; and what is wrong use.
+# `mha verify` without a folder compares every instruction set with double precision; and wrong use.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
 expect 0 "$MHA" verify -q
 cat out
-tail -n 1 out | grep -q '^[1-9][0-9]* passed, 0 failed, 0 unsupported$' || fail "the last line"
+tail -n 1 out | grep -q '^[1-9][0-9]* passed, 0 failed, 0 unsupported$' || fail "the last line must have the totals"
 for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     sed -n 2p out | grep -qw "$isa" || fail "no column for $isa"
 done
-[ ! -s err ] || fail "-q, but: $(cat err)"
+[ ! -s err ] || fail "-q does not silence stderr: $(cat err)"
 
-# --isa caps the table as it caps everything else.
+# --isa limits the instruction sets of the table.
 expect 0 "$MHA" verify -q --isa scalar
-[ "$(sed -n 2p out | wc -w)" = 1 ] || fail "--isa scalar, but the table has more columns"
+[ "$(sed -n 2p out | wc -w)" = 1 ] || fail "the table of --isa scalar must have one column"
 expect 0 "$MHA" verify -q --json --isa scalar
 at failed 0
 at kind self

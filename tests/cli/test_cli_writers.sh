@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_writers.sh - several programs write one folder at the same time with --force: each ends well, one of them wins, the
-# folder is whole and nothing is left beside it.
+# test_cli_writers.sh - several processes write one folder at the same time with --force: all succeed, the folder is the
+# complete result of one of them, and no temporary files remain.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -11,7 +11,7 @@ for size in 260 270 280 290; do
     expect 0 "$MHA" tokenizer train -q -t 1 --vocab-size $size -o "alone.$size" -f text
 done
 
-# Every other round finds no folder, so that the first one to be named is met by the others.
+# Every other round starts without the folder, so the first process creates it while the others run.
 round=0
 : >failed
 while [ $round -lt 40 ]; do
@@ -21,9 +21,9 @@ while [ $round -lt 40 ]; do
     wait
     whole=0
     for size in 260 270 280 290; do diff -r shared "alone.$size" >/dev/null 2>&1 && whole=1; done
-    [ $whole = 1 ] || fail "round $round: the folder is none of the four"
+    [ $whole = 1 ] || fail "round $round: the folder equals none of the four results"
 done
-[ ! -s failed ] || fail "$(wc -l <failed) of 160 failed: $(sort -u failed | head -n 3)"
+[ ! -s failed ] || fail "$(wc -l <failed) of 160 commands failed: $(sort -u failed | head -n 3)"
 left=$(find . -name '.shared.*')
 [ -z "$left" ] || fail "left behind: $left"
 finish

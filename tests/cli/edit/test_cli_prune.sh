@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_prune.sh - `mha prune` and `mha diff`: heads removed by number and by score, evaluated on held-out texts.
+# test_cli_prune.sh - `mha prune` and `mha diff`: removes heads by number and by score, and evaluates on held-out texts.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -8,7 +8,7 @@ prune() { "$MHA" prune -m "$tiny" "$@"; }
 awk 'BEGIN { split("you keep the count of all that they said and then again once more", w, " ")
              for (i = 0; i < 24; i++) { for (j = 0; j < 6 + i % 5; j++) printf "%s ", w[(i * 5 + j * 3) % 14 + 1]; print "" } }' >texts
 
-# Named heads: nothing is learned, and without texts nothing is judged.
+# With named heads nothing is fitted, and without texts nothing is evaluated.
 expect 0 prune --heads 0.1,2.3 -o one --json
 at removed.0.0 1
 at removed.1.# 0
@@ -19,12 +19,12 @@ at chosen_by named
 has_not out quality
 has one/config.json '"mha.heads"'
 has one/config.json "$(sha256sum "$tiny/model.safetensors" | cut -d ' ' -f 1)"
-[ -s one/tokenizer.json ] || fail 'no tokenizer beside the weights'
+[ -s one/tokenizer.json ] || fail 'no tokenizer next to the weights'
 expect 0 prune --heads 0.1,2.3 -o one --force -f texts --json
 at quality.texts 24
 at quality.held_out -f
 
-# A pruned model loads, and is pruned again by the first numbers of its heads.
+# A pruned model loads and can be pruned again; heads keep their original numbers.
 expect 0 "$MHA" embed -m one 'you keep the count'
 refused 2 "$MHA" prune -m one --heads 0.1 -o two
 has err 'already removed'
@@ -43,14 +43,14 @@ at a.heads.0.1 3
 expect 0 prune --keep two/config.json -o kept
 same kept/model.safetensors two/model.safetensors
 
-# Zeros in the first shapes say the same.
+# --compatible keeps the shapes and zeroes the heads; the model must compute the same.
 expect 0 prune --heads 0.1,2.3 --compatible -o zeros
 expect 0 "$MHA" diff -m one -m zeros --json 'you keep the count' 'again'
 at texts.min_cosine 1.0
 at b.heads.0.# 4
 has_not zeros/config.json mha.heads
 
-# A ratio is one of the model's 12 heads; of each layer's 4 only when that is asked for, and rounded up there.
+# A ratio refers to the model's 12 heads; with --per-layer, to each layer's 4 heads, rounded up.
 for amount in 0.1:11 0.2:10 0.3:8 0.4:7; do
     expect 0 prune --ratio ${amount%:*} --by ov_norm -o ratio --force --json
     at heads.1 ${amount#*:}
@@ -61,7 +61,7 @@ at removed.1.# 2
 at removed.2.# 2
 
 # The log states why the number of removed heads differs from --ratio, if it does.
-asks() { # RATIO SENTENCE OPTIONS...
+asks() { # RATIO MESSAGE OPTIONS...
     ratio=$1 sentence=$2
     shift 2
     expect 0 prune --by ov_norm --ratio "$ratio" -o ratio --force "$@"
@@ -79,8 +79,8 @@ has err 'rounded to whole groups of heads that share keys'
 expect 0 "$MHA" prune -m "$data/families/gemma2" --by ov_norm --ratio 0.3 --per-layer -o ratio --force
 has err 'rounded up in each layer to whole groups of heads that share keys'
 
-# The rule of transformers that the folder breaks is named.
-breaks() { # SENTENCE MODEL HEADS
+# The error names the violated rule of transformers.
+breaks() { # MESSAGE MODEL HEADS
     expect 0 "$MHA" prune -m "$2" --heads "$3" -o ratio --force
     has err "transformers cannot load this folder, because $1; use --compatible"
     expect 0 "$MHA" prune -m "$2" --heads "$3" -o ratio --force --compatible
@@ -108,7 +108,7 @@ has words 'The heads of --heads may have been chosen on these texts.'
 expect 0 prune --by ov_norm --count 2 -f texts -o unknown --force
 has_not out 'may have been'
 
-# The bytes are those that lie in the files, whatever the type of the weights.
+# The reported bytes must equal the file sizes, for every weight type.
 for model in "$data/families/llama-f16" "$data/families/gemma2" "$data/families/llama-sharded"; do
     expect 0 "$MHA" prune -m "$model" --heads 0.0,0.1 -o stored --force --json
     before=$("$JSON_AT" bytes.0 <out) after=$("$JSON_AT" bytes.1 <out)
@@ -116,10 +116,10 @@ for model in "$data/families/llama-f16" "$data/families/gemma2" "$data/families/
     at bytes "$before"
     expect 0 "$MHA" info stored --json
     at bytes "$after"
-    [ "$after" -lt "$before" ] || fail "$model: $before bytes became $after"
+    [ "$after" -lt "$before" ] || fail "$model: size did not decrease: $before to $after bytes"
 done
 
-# What learns from texts keeps others to be judged by.
+# Commands that fit on texts hold out some of them for evaluation.
 expect 0 prune --ratio 0.25 -f texts --refit --fill -o fitted --json
 at heads.1 9
 at quality.texts 6
@@ -137,20 +137,20 @@ expect 0 prune --by jacobian_probe --count 3 --floor 2 -f texts -o by_probe --js
 at heads.1 9
 expect 0 prune --heads 0.1 -o plain -f texts
 has out 'Embeddings before and after'
-# A pass of less than 20 ms has no meaningful speed. Under sanitizers on a loaded machine these passes may take longer: then the
-# speeds are printed, and they are those of a longer pass.
+# Speed is not reported for passes of less than 20 ms. Under sanitizers on a loaded machine the passes may take longer;
+# the printed speeds must then be those of a longer pass.
 tr '\n' ' ' <out >words
 if grep -qF 'tokens per second' out; then
     has_not words 'Speed is omitted'
     awk '/^tokens per second/ { print ($4 > $5) ? $4 : $5 }' out >speed
     expect 0 prune --heads 0.1 -o plain_json -f texts --json
     tokens=$("$JSON_AT" quality.tokens <out)
-    awk "{ exit !($tokens / \$1 > 0.0199) }" speed || fail "speeds of $tokens tokens in less than 20 ms: $(cat speed)"
+    awk "{ exit !($tokens / \$1 > 0.0199) }" speed || fail "speeds of $tokens tokens measured in less than 20 ms: $(cat speed)"
 else
     has words 'Speed is omitted: a pass over these texts takes less than 20 ms'
 fi
 
-# The search, and its curve.
+# --search, and its curve.
 expect 0 prune --search --by ov_norm -f texts --max-loss-increase 0.02 -o curve.svg --json
 at curve.0.heads 3
 at best.within true
@@ -158,9 +158,9 @@ has curve.svg '<svg'
 expect 0 prune --search -f texts --max-loss-increase 0 -o curve.png
 has out 'No head can be removed within 0'
 has out 'tokens/s'
-has_not out 'KV bytes' # an encoder keeps none
+has_not out 'KV bytes' # an encoder has no cache
 
-# As many of every layer: by a score and together.
+# The same number in every layer, by a score and jointly.
 for by in ov_norm joint; do
     expect 0 prune --search --per-layer --by $by -f texts --max-loss-increase 9 --json
     at curve.# 4
@@ -173,39 +173,40 @@ done
 expect 0 prune --search --per-layer --floor 3 -f texts --max-loss-increase 9
 has out '9 of 12 heads keep the loss'
 found=$(sed -n 's/^--heads //p' out)
-[ -n "$found" ] || fail 'no --heads that make the best'
+[ -n "$found" ] || fail 'the best point has no --heads line'
 cp out search
 expect 0 prune --count 1 --per-layer -f texts -o each --json
 at heads.1 9
-[ "$("$JSON_AT" removed.0.# <out)" = 1 ] || fail 'not one of each layer'
+[ "$("$JSON_AT" removed.0.# <out)" = 1 ] || fail 'not one head per layer'
 
-# What the search found is what these heads make.
+# Pruning the heads that the search found.
 expect 0 prune --heads "$found" -f texts --test texts -o found --json
 at heads.1 9
-# Texts that are learned from judge nothing.
+# Texts used for fitting cannot be evaluation texts.
 refused 2 prune --ratio 0.25 -f texts --test texts -o judged
 has err 'every evaluation text (--test) is also used to choose heads'
 expect 0 prune --by ov_norm --fill --count 2 -f few --test texts -o judged --json
 has err 'skipping 4 of 24 evaluation texts'
 at quality.texts 20
-# Nor does a decoder that has nothing to foresee.
+# A decoder needs at least one token to predict.
 printf '5\n6\n7\n8\n' >words
 refused 3 "$MHA" prune -m "$data/models/gpt2-tiny" --search --by ov_norm --ids -f words
 
-# Each point of a decoder's curve says what it costs and gains: in the text, as JSON and in the figure.
+# Each point of a decoder's curve has costs and benefits as text, JSON and figure.
 decoder() { "$MHA" prune -m "$data/models/gpt2-tiny" --search --by ov_norm -f texts "$@"; }
 expect 0 decoder --json -o gpt2.svg --force
 for key in heads parameters bytes kv_bytes_per_token loss mean_cosine tokens_per_second within; do
-    "$JSON_AT" curve.1.$key <out >/dev/null || fail "a point without $key"
+    "$JSON_AT" curve.1.$key <out >/dev/null || fail "a point of the curve has no $key"
 done
 more() { awk -v a="$("$JSON_AT" "curve.0.$1" <out)" -v b="$("$JSON_AT" "curve.2.$1" <out)" 'BEGIN { exit !(a + 0 > 0 && a + 0 < b + 0) }'; }
 for key in heads parameters bytes kv_bytes_per_token; do
-    more $key || fail "$key does not grow with the heads"
+    more $key || fail "$key does not increase with the number of heads"
 done
-# Titles are glyphs in a figure; but a decoder's has one panel more, that of the cache.
+# Titles in a figure are glyphs, so they cannot be searched; but a decoder's figure has an additional panel for the
+# cache.
 expect 0 prune --search --by ov_norm -f texts -o curve.svg --force
 height() { sed -n 's/.*<svg[^>]* height="\([0-9]*\)pt".*/\1/p' "$1"; }
-[ "$(height gpt2.svg)" -gt "$(height curve.svg)" ] || fail 'the curve of a decoder is not drawn with its cache'
+[ "$(height gpt2.svg)" -gt "$(height curve.svg)" ] || fail 'the figure of a decoder has no panel for the cache'
 expect 0 decoder
 for title in heads parameters 'KV bytes' 'tokens/s' 'loss increase'; do
     has out "$title"
@@ -233,9 +234,9 @@ refused 2 prune --ratio 0.5 -f few -o x
 refused 2 "$MHA" diff -m "$tiny" 'one text'
 refused 2 "$MHA" diff -m "$tiny" -m "$tiny" -m "$tiny"
 refused 3 "$MHA" diff -m "$tiny" -m nowhere
-[ ! -e x ] || fail 'a refused pruning left a folder'
+[ ! -e x ] || fail 'a rejected command created a folder'
 
-# Killed in the middle it leaves the old folder whole, or none.
+# If killed during writing, the command must leave the old folder intact.
 cp -r one before
 for delay in 0.00 0.01 0.02 0.04 0.08; do
     "$MHA" prune -m "$tiny" --ratio 0.5 -f texts --refit -o one --force >/dev/null 2>&1 </dev/null &
@@ -243,10 +244,10 @@ for delay in 0.00 0.01 0.02 0.04 0.08; do
     kill -9 $! 2>/dev/null
     wait $! 2>/dev/null
     expect 0 "$MHA" embed -m one 'you keep the count'
-    cmp -s one/model.safetensors before/model.safetensors || break # it was quicker
+    cmp -s one/model.safetensors before/model.safetensors || break # the command finished before it was killed
 done
 
-# Texts without a word are refused; ids do where there is no tokenizer.
+# Blank texts are rejected; without a tokenizer, ids are accepted.
 printf '\n\n\n\n\n' >blank
 mkdir mute
 cp "$data/models/gpt2-tiny/config.json" "$data/models/gpt2-tiny/model.safetensors" mute
@@ -257,5 +258,5 @@ refused 3 "$MHA" prune -m mute -f ids --count 2 -o mute_out
 has err '--ids'
 expect 0 "$MHA" prune -m mute --ids -f ids --count 2 -o mute_out
 [ -e mute_out/model.safetensors ] || fail 'prune by ids wrote no model'
-[ ! -e blank_out ] || fail 'a refusal wrote blank_out'
+[ ! -e blank_out ] || fail 'a rejected command wrote blank_out'
 finish

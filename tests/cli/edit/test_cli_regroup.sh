@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_regroup.sh - `mha regroup`: the written folder loads again and records the edit; quality on texts that nothing
-# was fitted on; wrong use.
+# test_cli_regroup.sh - `mha regroup`: the written folder loads and records the edit, quality is measured on held-out
+# texts, and wrong use is rejected.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -37,7 +37,7 @@ grep -q 'mha.kv_heads' whole/config.json && fail 'compatible config with mha.kv_
 expect 0 "$MHA" info -m whole --json
 at key_heads_per_layer.0 4
 
-# The rule of transformers that the folder breaks is named, also after the next edit.
+# The error names the violated rule of transformers, also after a further edit.
 rule='keys and values must have the same number of heads'
 llama() { "$MHA" regroup -m "$data/families/llama" --method mean --force "$@"; }
 expect 0 llama -o apart --value-heads 1
@@ -51,7 +51,7 @@ has_not err transformers
 expect 0 regroup -o shared --kv-heads 2 --method mean
 has err 'transformers cannot load this folder, because each head must have its own keys and values'
 
-# The bytes are those that lie in the file.
+# The reported bytes must equal the file size.
 expect 0 "$MHA" regroup -m "$data/families/llama-f16" -o stored --kv-heads 1 --method mean --json
 after=$("$JSON_AT" bytes.1 <out)
 expect 0 "$MHA" info stored --json
@@ -68,9 +68,9 @@ refused 2 regroup -o new --kv-heads 2 --method best -f texts
 refused 2 regroup -o new --kv-heads 2 --published --ridge 1 -f texts
 refused 2 regroup -o new --kv-heads 2 -f texts more
 refused 3 regroup -o new --kv-heads 2 -f missing
-[ -e new ] && fail 'a refused command wrote something'
+[ -e new ] && fail 'a rejected command wrote a file'
 
-# Texts without a word are refused; ids do where there is no tokenizer.
+# Blank texts are rejected; without a tokenizer, ids are accepted.
 printf '\n\n\n\n\n' >blank
 mkdir mute
 cp "$data/models/gpt2-tiny/config.json" "$data/models/gpt2-tiny/model.safetensors" mute
@@ -81,7 +81,7 @@ refused 3 "$MHA" regroup -m mute -f ids --kv-heads 2 -o mute_out
 has err '--ids'
 expect 0 "$MHA" regroup -m mute --ids -f ids --kv-heads 2 -o mute_out
 [ -e mute_out/model.safetensors ] || fail 'regroup by ids wrote no model'
-[ ! -e blank_out ] || fail 'a refusal wrote blank_out'
+[ ! -e blank_out ] || fail 'a rejected command wrote blank_out'
 refused 2 "$MHA" regroup --kv-heads 3 --method mean --ridge 0 -o none
 has err 'mha regroup: key_heads must divide the 8 heads of layer 0 (got 3)'
 finish

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs of `mha heads` that are killed at random moments, again and again, and go on from --state: the same bytes as a run that
-# was not. For statistics and for scores with a loss, without one, and by leaving heads out. What another run left is refused.
+# `mha heads` runs that are killed at random times and continued with --state must print the same bytes as an
+# undisturbed run. Tested for statistics and for scores with a loss, without one, and by leave-one-out ablation. State
+# of different runs is rejected.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -13,16 +14,16 @@ head -n 4000 pairs >short
 
 now() { date +%s.%N; }
 seed=$(date +%s)
-echo "moments are drawn from seed $seed"
+echo "random times from seed $seed"
 
-# A share, from 0.1 to 0.6, of so many seconds.
+# moment SECONDS: a random fraction, 0.1 to 0.6, of the duration.
 moment() {
     seed=$((seed + 1))
     awk -v seed=$seed -v took="$1" 'BEGIN { srand(seed); print took * (0.1 + 0.5 * rand()) }'
 }
 
-# killed NAME OPTIONS...: three kills, then to the end. A run that was over before it could be killed has left nothing to go
-# on with: begin anew.
+# killed NAME OPTIONS...: kills three runs, then lets one complete. A run that completed before the kill is repeated
+# from the beginning.
 killed() {
     name=$1
     shift
@@ -41,13 +42,13 @@ killed() {
         tries=$((tries + 1))
     done
     [ $kills -gt 0 ] || fail "$name: no run could be killed"
-    ls "$name".* >files 2>/dev/null || echo "$name: nothing was kept before the kills"
+    ls "$name".* >files 2>/dev/null || echo "$name: no state was saved before the kills"
     expect 0 "$MHA" heads -m "$tiny" --json -t 1 --no-progress "$@" --state "$name"
     same out whole "$name, after $kills kills"
     [ -s "$name.statistics" ] || fail "$name: no $name.statistics"
     begin=$(now)
-    expect 0 "$MHA" heads -m "$tiny" --json -t 1 --no-progress "$@" --state "$name" # all is there
-    same out whole "$name, from its end"
+    expect 0 "$MHA" heads -m "$tiny" --json -t 1 --no-progress "$@" --state "$name" # all results are in the state
+    same out whole "$name, from a complete state"
 }
 
 killed statistics -f long
@@ -57,9 +58,9 @@ killed loo -f short --by loo
 for file in jacobian.jacobian_probe gate.gate loo.loo; do
     [ -s $file ] || fail "no $file"
 done
-[ ! -e statistics.gate ] || fail 'a score that nobody asked for'
+[ ! -e statistics.gate ] || fail 'a score was measured without --by'
 
-# The state of other texts, another model, other options is refused with a sentence; another score has another file.
+# State of different texts, models or options is rejected; another score has a separate file.
 printf '%s\n' "$words" "and then again" >few
 run() { "$MHA" heads -m "$tiny" --json -t 1 "$@"; }
 expect 0 run -f few --by jacobian_probe --state one
@@ -81,13 +82,13 @@ has err 'one.statistics'
 refused 2 run -f few --state ''
 refused 2 run --maps 'you keep the count' --state one
 
-# The report keeps what it measures on --data.
+# With --state, the report keeps the measurements on --data.
 report() { "$MHA" report -m "$tiny" -t 1 'you keep the count' --data few --by loo --diversity --force "$@"; }
 expect 0 report -o plain.html
 expect 0 report -o kept.html --state page
 same plain.html kept.html 'a report with --state'
 for file in page.loo page.diversity; do
-    [ -s $file ] || fail "the report has kept no $file"
+    [ -s $file ] || fail "the report saved no $file"
 done
 expect 0 report -o kept.html --state page
 same plain.html kept.html 'a report from --state'

@@ -1,11 +1,12 @@
 #!/bin/sh
-# test_cli_hostile.sh - the program over a corpus of hostile files and folders, with every command that reads them: refused with
-# a sentence and exit 3 or taken for what they are, in bounded time and memory, with harmless output, and no file left behind.
+# test_cli_hostile.sh - runs every command on a corpus of hostile files and folders. Each must be rejected with a
+# message and exit status 3, or be read correctly, in bounded time and memory, with escaped output and without leftover
+# files.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
-# The cases of the safetensors format: each refusal names the file.
+# The cases of the safetensors format: each error message must name the file.
 for file in "$data"/safetensors/*.safetensors; do
     name=${file##*/}
     case $name in
@@ -24,7 +25,7 @@ for file in "$data"/safetensors/*.safetensors; do
     harmless err
 done
 
-command -v python3 >/dev/null || skip 'python3 is not there'
+command -v python3 >/dev/null || skip 'python3 is not installed'
 sanitizer=
 if grep -qa __asan_init "$MHA"; then sanitizer=--sanitizer; fi
 corpus() {

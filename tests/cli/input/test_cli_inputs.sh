@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_inputs.sh - no command writes over one of its inputs, also not with --force, nor under another name of the file: a hard
-# link, a symbolic link, another path.
+# test_cli_inputs.sh - no command overwrites one of its inputs, even with --force or by another name: a hard link, a
+# symbolic link, another path.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -13,13 +13,13 @@ cp -R "$tiny" model
 ln -s model linked
 ln model/config.json config.svg
 
-kept() { # OUT WHERE COMMAND...: refused with this sentence, and no input has changed
+kept() { # OUT WHERE COMMAND...: must fail with this message, and no input may change
     name=$1 where=$2
     shift 2
     refused 2 "$MHA" "$@"
     has err "must not be an input (got \"$name\", $where)"
     same texts.svg before
-    diff -r model "$tiny" >/dev/null || fail "the model has changed: $*"
+    diff -r model "$tiny" >/dev/null || fail "the model was changed: $*"
 }
 
 for name in texts.svg hard.svg soft.svg ./texts.svg "$PWD/hard.svg"; do
@@ -46,7 +46,7 @@ status=0
 has err 'must not be an input (got "hard.svg", which is standard input)'
 same texts.svg before
 
-# A file in the folder of a model that is not of the model is no input: a report may be written there, twice.
+# A file in a model's folder that is not part of the model is not an input: a report may be written there, twice.
 cp -R "$tiny" own
 for option in '' --force; do
     # shellcheck disable=SC2086 # an option, or none
@@ -54,7 +54,7 @@ for option in '' --force; do
 done
 refused 2 "$MHA" report -q -m own -o own/tokenizer.json --force text
 
-# Standard input is read once.
+# Standard input can be read once.
 echo text >line
 for words in '--scores - --count 1 -f -' '--keep - -f -' '--scores - --count 1 -f line --test -'; do
     # shellcheck disable=SC2086 # words
@@ -64,12 +64,12 @@ done
 has err '(got --scores - and --test -)'
 refused 2 "$MHA" tokenizer train --vocab-size 300 -f - -o never -
 has err '(got -f - and the argument -)'
-status=0 # a pipe that nothing names is read for the texts that --refit needs
+status=0 # piped texts that --refit reads without an option
 echo text | "$MHA" prune -m own --scores - --count 1 --refit -o never >out 2>err || status=$?
 [ "$status" = 2 ] || fail "two readers of standard input: exit status $status"
 has err 'must be given once'
 
-# Of a training each place where it writes, and inputs of --config as well.
+# Training: every output, and inputs named in --config as well.
 cp texts.svg log.jsonl
 ln -f log.jsonl hard.jsonl
 learn() { kept "$@" --shape gpt2:1x2x8 --tokenizer "$data/models/gpt2-tiny" --steps 1; }

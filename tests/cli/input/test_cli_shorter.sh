@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_shorter.sh - a model file that becomes shorter while the program runs: a sentence and exit 3, or, with --no-map,
-# nothing at all.
+# test_cli_shorter.sh - a model file is truncated while the program runs: a message and exit status 3, or no effect with
+# --no-map.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -12,9 +12,9 @@ set -- generate -q -m model --no-eos -n 1500 -p 'Every morn'
 restore
 "$MHA" "$@" >whole || fail 'no text'
 
-# Mapped. stdout is a pipe that is full, so that the program waits with its first token, and looks up a row of the table of
-# words for the second one.
-[ -r /proc/self/maps ] || skip 'no /proc to see by what is mapped'
+# Mapped: stdout is a full pipe, so the program blocks at its first token. For the second token it reads a row of the
+# truncated embedding table.
+[ -r /proc/self/maps ] || skip '/proc is not available to check the mapping'
 mkfifo pipe
 exec 3<>pipe
 dd if=/dev/zero of=pipe bs=4096 oflag=nonblock 2>/dev/null
@@ -29,12 +29,12 @@ exec 4<pipe 3>&-
 cat <&4 >/dev/null
 status=0
 wait $program || status=$?
-[ "$status" = 3 ] || fail "a mapped file that became shorter: exit status $status, not 3"
+[ "$status" = 3 ] || fail "truncated mapped file: exit status $status, not 3"
 has err 'mha: model: a mapped file shrank while being read'
 has err --no-map
 [ "$(wc -l <err)" = 1 ] || fail "more than a sentence: $(cat err)"
 
-# Copied: after the first byte of the text nothing of the file is needed.
+# Copied: after the first byte of output, the file is no longer read.
 restore
 {
     "$MHA" "$@" --no-map 2>err

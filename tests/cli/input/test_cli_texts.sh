@@ -5,7 +5,7 @@ set -u
 . "$PWD/tests/cli/lib.sh"
 tokenize() { "$MHA" tokenize -m "$tiny" "$@"; }
 
-# One text is one object; ids, tokens and offsets belong together.
+# Each text is one JSON object with matching ids, tokens and offsets.
 expect 0 tokenize --json 'the tank, again'
 at ids '[2,237,392,117,361,3]'
 at tokens '["[CLS]","the","tank",",","again","[SEP]"]'
@@ -25,20 +25,20 @@ at decoded '[CLS] the tank, again [SEP]'
 expect 0 tokenize --decode 'the tank, again'
 has out '[CLS] the tank, again [SEP]'
 
-# A tokenizer of another family, with no model beside it or one that cannot be run yet.
+# Tokenizers of other families, without a model or with an unsupported one.
 expect 0 "$MHA" tokenize -m "$data/tokenizer/gpt2-tiny" --json --decode "don't"
 at tokens '["d","on","'"'"'t"]'
 at offsets '[[0,1],[1,3],[3,5]]'
 at decoded "don't"
 
-# The model's maximum cuts, --max-tokens 0 does not.
+# The model's maximum truncates, --max-tokens 0 does not.
 long=$(printf 'the %.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20)
 expect 0 tokenize --json "$long$long$long$long$long$long"
 at ids.# 96
 expect 0 tokenize --json --max-tokens 0 "$long$long$long$long$long$long"
 at ids.# 122
 
-# Files: one text a line, with or without a last newline or CR; one object a line.
+# Files: one text per line, with or without a final newline or CR; one object per text.
 printf 'the tank, again' >plain
 printf 'the tank, again\r\n' >crlf
 for file in plain crlf; do
@@ -47,7 +47,7 @@ for file in plain crlf; do
 done
 printf 'the\n \t\nagain\n\n' >gaps
 expect 0 tokenize --json -f gaps
-[ "$(wc -l <out)" = 2 ] || fail 'two lines and two blank ones are not two objects'
+[ "$(wc -l <out)" = 2 ] || fail 'two texts and two blank lines must give two objects'
 has err 'gaps: skipped 2 blank lines'
 expect 0 tokenize -q --json -f gaps
 [ ! -s err ] || fail '-q logs blank lines'
@@ -56,9 +56,9 @@ expect 0 tokenize --json -f marked
 same out single 'a byte order mark'
 has_not err blank
 
-# White space is what Unicode calls so: a line of it is blank, and a character beside it, U+200B, is not.
+# White space as Unicode defines it: a line of white space is blank. U+200B is not white space.
 white='\302\205 \302\240 \341\232\200 \342\200\200 \342\200\212 \342\200\250 \342\200\251 \342\200\257 \342\201\237 \343\200\200'
-# shellcheck disable=SC2059 # the escapes are the format
+# shellcheck disable=SC2059 # the format contains the escapes
 {
     printf 'the tank, again\n'
     for character in $white; do printf "$character\n"; done
@@ -74,7 +74,7 @@ for how in line paragraph whole; do
     refused 3 tokenize -f wide --documents $how
     has err 'wide: contains no text'
 done
-# The last line ends without CR, too, where the newline after it is missing: byte-level BPE would show it.
+# CR at the end of the last line is removed even if the newline is missing. Byte-level BPE would turn it into a token.
 for how in line paragraph whole; do
     printf 'the tank,\r\nagain\r\n' >with
     printf 'the tank,\r\nagain\r' >without
@@ -82,28 +82,28 @@ for how in line paragraph whole; do
         expect 0 "$MHA" tokenize -m "$data/models/gpt2-tiny" --json --documents $how -f $file
         mv out $file.$how
     done
-    same with.$how without.$how "--documents $how: a last line with CR"
+    same with.$how without.$how "--documents $how: last line with CR"
 done
 
-# Paragraphs and whole files: newlines inside of a text stay, the last one does not.
+# Paragraphs and whole files: newlines within a text are kept, the last one is removed.
 printf 'the tank,\r\nagain\n\n \nthe\n' >letter
 expect 0 tokenize --json --documents paragraph -f letter
-[ "$(wc -l <out)" = 2 ] || fail 'two paragraphs are not two objects'
+[ "$(wc -l <out)" = 2 ] || fail 'two paragraphs must give two objects'
 has_not err skipped
 head -n 1 out >first
 expect 0 tokenize --json --documents whole -f letter
-[ "$(wc -l <out)" = 1 ] || fail 'a whole file is not one object'
+[ "$(wc -l <out)" = 1 ] || fail 'a whole file must give one object'
 printf 'the tank,\nagain' >paragraph
 expect 0 tokenize --json --documents whole -f paragraph
-same out first 'a paragraph and a file of it'
+same out first 'a paragraph and a file that contains it'
 expect 0 tokenize --json --documents line -f letter
-[ "$(wc -l <out)" = 3 ] || fail 'three lines are not three objects'
+[ "$(wc -l <out)" = 3 ] || fail 'three lines must give three objects'
 refused 2 tokenize --documents page -f letter
 has err '--documents must be line, paragraph or whole (got "page")'
 refused 2 tokenize --documents whole the
 has err '--documents requires texts from a file or a pipe'
 
-# Standard input: with -f -, with - in place of a text, and unasked if it is a pipe or a file.
+# Standard input is read with -f -, with - as a text, and by default if it is a pipe or a file.
 for how in '-f -' '-' ''; do
     # shellcheck disable=SC2086 # words
     tokenize --json $how <plain >out || fail "'$how' does not read a file"
@@ -115,23 +115,23 @@ done
 refused 2 tokenize - the
 has err '- (standard input) must be the only text'
 printf '\377\n' >bytes
-tokenize - <bytes >out 2>err && fail 'a pipe is not checked'
+tokenize - <bytes >out 2>err && fail 'piped text is not validated'
 has err 'standard input: line 1: not valid UTF-8: byte 0 (0xFF)'
 
-# An argument that is the name of a file is a text, with a hint.
+# An argument that is the name of a file is treated as text, with a hint.
 expect 0 tokenize --json plain
 has err 'did you mean -f plain?'
 expect 0 tokenize --json -q plain
 [ ! -s err ] || fail '-q gives a hint'
 expect 0 tokenize --json the
-[ ! -s err ] || fail 'a hint where there is no file'
+[ ! -s err ] || fail 'a hint although there is no such file'
 for command in 'prune -o x --count 1' 'regroup -o x --kv-heads 2' 'train -o x --vocab 300 --shape gpt2:1x1x8'; do
     # shellcheck disable=SC2086 # words
     refused 2 "$MHA" $command plain
     has err 'unexpected argument "plain": did you mean -f plain?'
 done
 
-# Refused: exit 3, the line is named.
+# Rejected with exit status 3; the message names the line.
 printf 'the\nbad \377 byte\n' >utf8
 refused 3 tokenize -f utf8
 has err 'utf8: line 2: not valid UTF-8: byte 4 (0xFF)'
@@ -150,7 +150,7 @@ refused 3 tokenize -f fifo
 refused 3 tokenize "$(printf 'bad \377 byte')"
 has err 'text 1: not valid UTF-8: byte 4 (0xFF)'
 printf 'a\000b\n' >nul
-expect 0 tokenize --json -f nul # NUL is data here
+expect 0 tokenize --json -f nul # a NUL character is data in npy
 refused 3 "$MHA" embed -m "$tiny" -f nul
 has err 'nul: line 1: texts must not contain a NUL character'
 refused 3 "$MHA" tokenize -m '' text
@@ -162,7 +162,7 @@ refused 2 tokenize -f plain text
 refused 2 tokenize --max-tokens -5 text
 refused 3 "$MHA" tokenize -m no/such/folder text
 
-# One rule for all commands: blank lines and byte order marks change nothing.
+# All commands skip blank lines and byte order marks.
 printf '%s\n' 'you keep the count' 'and then again' 'they said so' 'all the words that we know' >some
 { printf '\357\273\277' && sed 's/$/\n \t/' some; } >spaced
 one_rule() {
@@ -212,7 +212,7 @@ printf 'a\tb\n\na\n' >pairs
 refused 2 "$MHA" heads -m "$gpt2" --by gate --loss pairs -f pairs
 has err 'pairs: line 3: --loss pairs requires two texts separated by one tab'
 
-# A tokenizer alone is enough, and what its file says is shown harmlessly.
+# tokenize needs only a tokenizer, and its output escapes the tokens of the file.
 mkdir alone
 sed 's/"tank"/"ta\\u001b[2J\\u202e\\u007f"/' "$tiny/tokenizer.json" >alone/tokenizer.json
 expect 0 "$MHA" tokenize -m alone --no-special the

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_embed.sh - `mha embed`: shapes, files, and vectors that do not depend on their neighbours or on threads.
+# test_cli_embed.sh - `mha embed`: shapes, files, and vectors that do not depend on other texts or on threads.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -10,28 +10,28 @@ at text 'wait for the tank'
 at embedding.# 48
 cp out alone
 expect 0 embed --json 'a' 'wait for the tank' 'they said that you keep the count of the level, and then again'
-[ "$(wc -l <out)" = 3 ] || fail 'three texts are not three objects'
+[ "$(wc -l <out)" = 3 ] || fail 'three texts must give three objects'
 sed -n 2p out >among
-same alone among 'a vector depends on its neighbours'
+same alone among 'a vector depends on other texts'
 for threads in 1 2 3; do
     expect 0 embed -t $threads --json 'wait for the tank'
     same out alone "$threads threads"
 done
 expect 0 embed --pool cls --json 'wait for the tank'
-cmp -s out alone && fail '--pool cls changes nothing'
+cmp -s out alone && fail '--pool cls has no effect'
 expect 0 embed --no-normalize --json 'wait for the tank'
-cmp -s out alone && fail '--no-normalize changes nothing'
+cmp -s out alone && fail '--no-normalize has no effect'
 expect 0 embed one two
 has out 'cosine similarity'
 
-# A text that is cut says so, also without -v; not with -q.
+# A truncated text is reported, also without -v, but not with -q.
 long=$(printf 'the %.0s' $(seq 120))
 expect 0 embed --json the "$long"
 has err 'text 2 of 2: 122 tokens, 26 were truncated; the model accepts 96'
 expect 0 embed -q --json the "$long"
-[ ! -s err ] || fail '-q does not silence the cut'
+[ ! -s err ] || fail '-q does not silence the message on truncation'
 
-# Files: atomic, never over another one without --force, no temporary left.
+# Files: written atomically, overwritten only with --force, without leftover temporary files.
 expect 0 embed -o e.npy one two
 [ ! -s out ] || fail 'with -o, stdout is not empty'
 [ "$(wc -c <e.npy)" = $((128 + 2 * 48 * 4)) ] || fail "e.npy has $(wc -c <e.npy) bytes"
@@ -39,17 +39,17 @@ expect 0 "$MHA" info e.npy --json
 at tensors.0.shape '[2,48]'
 cp e.npy before
 refused 2 embed -o e.npy three
-same e.npy before 'an existing file was touched'
+same e.npy before 'an existing file was changed'
 expect 0 embed -o e.npy --force three
-cmp -s e.npy before && fail '--force did not write'
+cmp -s e.npy before && fail '--force did not overwrite the file'
 expect 0 embed -o e.json 'wait for the tank'
 same e.json alone '-o FILE.json'
 
-# Fewer bits: near the vectors of f32, but not the same; the first number is enough to see both.
+# 16-bit and 8-bit types: close to f32, but not equal; the first element shows both.
 first() { sed 's/.*"embedding": \[\([-0-9.e]*\),.*/\1/' "$1"; }
 for dtype in bf16 f16 int8; do
     expect 0 embed --json --dtype $dtype 'wait for the tank'
-    cmp -s out alone && fail "--dtype $dtype has the digits of f32"
+    cmp -s out alone && fail "--dtype $dtype gives the same digits as f32"
     echo "$(first out) $(first alone)" | awk '{ d = $1 - $2; exit !(d < 0.02 && d > -0.02) }' ||
         fail "--dtype $dtype: $(first out), in f32 $(first alone)"
 done
@@ -63,7 +63,8 @@ refused 2 embed --pool max one
 refused 1 embed -o no/such/folder/e.npy one
 [ "$(find . -name '*.tmp*' | wc -l)" = 0 ] || fail 'a temporary file was left'
 
-# Stopped: 128 + n, nothing on stdout. (A shell without job control starts background work deaf to SIGINT; timeout does not.)
+# Stopped by a signal: exit status 128 + n, nothing on stdout. (A shell without job control starts background jobs with
+# SIGINT ignored; timeout does not.)
 for pair in INT:130 TERM:143 HUP:129; do
     status=0
     sleep 3 | timeout --foreground --preserve-status -s "${pair%:*}" 0.3 "$MHA" embed -m "$tiny" -f - >out 2>err || status=$?

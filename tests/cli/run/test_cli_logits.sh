@@ -1,12 +1,12 @@
 #!/bin/sh
-# test_cli_logits.sh - `mha logits`: the numbers that transformers has, in tables, JSON and files.
+# test_cli_logits.sh - `mha logits`: the logits must equal those of transformers, in tables, JSON and files.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 model=$data/models/gpt2-tiny
 logits() { "$MHA" logits -m "$model" "$@"; }
 
-# The likeliest next token is the one that transformers generates; a text and its ids are the same.
+# The most likely next token is the one that transformers generates; a text and its ids give the same result.
 expect 0 logits --json 'Every morn'
 at ids '[36,402,88,287,292,77]'
 at tokens.0 E
@@ -18,7 +18,7 @@ cp out text
 expect 0 logits --json --ids 36,402,88,287,292,77
 same text out 'a text and its ids'
 expect 0 logits --json --ids 36,402,88,287,292,77 --at 5
-same text out '--at of the last'
+same text out '--at of the last token'
 expect 0 logits --json --ids 36,402,88,287,292,77,45 --at 5 --top 2
 at top.# 2
 at top.0.id 45
@@ -28,7 +28,7 @@ has out 'Ġsmall'
 expect 0 logits --json --top 1000 --ids 1
 at top.# 640
 
-# Every number, against the record.
+# All logits are compared with the recorded ones.
 if command -v python3 >/dev/null; then
     tensors() { python3 "$here/tests/cli/tensors.py" "$@"; }
     for name in gpt2-tiny gemma2-tiny bert-mlm-tiny; do
@@ -40,7 +40,7 @@ if command -v python3 >/dev/null; then
     done
 fi
 
-# Files: whole, not replaced without --force, in folders that can be written.
+# Files are complete, replaced only with --force, and fail in folders that cannot be written.
 expect 0 logits --ids 17,402,264 -o plain.st
 expect 0 "$MHA" info plain.st
 has out 'logits ['
@@ -53,7 +53,7 @@ has out 'hidden.3 [1, 48]'
 refused 1 logits --ids 1 -o no/such/folder/x.st
 [ -z "$(find . -name '*.tmp*')" ] || fail 'a temporary file was left'
 
-# .npy by its name: the logits, and nothing else.
+# A file named .npy contains only the logits.
 expect 0 logits --ids 17,402,264 -o both.st
 expect 0 logits --ids 17,402,264 -o plain.npy
 expect 0 "$MHA" info plain.npy
@@ -67,7 +67,7 @@ has err .safetensors
 refused 3 "$MHA" logits -m "$data/models/bert-tiny" text -o x.npy
 [ ! -e x.npy ] || fail 'a file was written'
 
-# A checkpoint without logits has the rest.
+# A checkpoint without an LM head gives all other results.
 refused 3 "$MHA" logits -m "$data/models/bert-tiny" text
 has err 'no logits'
 expect 0 "$MHA" logits -m "$data/models/bert-tiny" text --attn -o maps.st
@@ -76,7 +76,7 @@ expect 0 "$MHA" info maps.st
 has out 'attn.2'
 has_not out logits
 
-# Chosen heads are those of all, and statistics those of the maps.
+# Maps of selected heads equal those of all heads, and statistics equal those of the maps.
 expect 0 "$MHA" logits -m "$data/models/gemma2-tiny" --ids 5,9,3,300,2,17,8,44,6,21,9,9 --heads 2.1,0.3,2.0 --stats -o some.st
 expect 0 "$MHA" logits -m "$data/models/gemma2-tiny" --ids 5,9,3,300,2,17,8,44,6,21,9,9 --attn -o all.st
 expect 0 "$MHA" info some.st
@@ -85,7 +85,7 @@ has out 'attn.2.0 [12, 12]'
 has out 'row_argmax.3 [4, 12]'
 has_not out 'attn.1'
 if command -v python3 >/dev/null; then
-    tensors heads all.st some.st || fail 'chosen heads or statistics do not agree with all maps'
+    tensors heads all.st some.st || fail 'selected heads or statistics differ from the full maps'
 fi
 expect 0 "$MHA" logits -m "$data/models/bert-tiny" text --stats -o stats.st
 refused 2 logits --ids 1 --heads 0.1
@@ -95,7 +95,7 @@ for wrong in '' 0 0. .1 '0.1,' 0.1,,0.2 0.1.2 3.0 0.4 -1.0 0.1,0.1 0.9999999999;
     refused 2 logits --ids 1 --heads "$wrong" -o x.st
 done
 
-# Ids alone need no tokenizer.
+# Ids need no tokenizer.
 mkdir mute
 cp "$model/config.json" "$model/model.safetensors" mute
 expect 0 "$MHA" logits -m mute --ids 36,402,88,287,292,77 --json

@@ -1,5 +1,6 @@
 #!/bin/sh
-# test_cli_train.sh - `mha train`: new models and checkpoints, texts and files of ids, settings from all sources, stops.
+# test_cli_train.sh - `mha train`: new models and checkpoints, texts and files of ids, settings from all sources,
+# interruptions.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -10,12 +11,12 @@ same_log() {
     same log.a log.b "$3"
 }
 
-counting 80 | sed 'n;n;n;G' >text # a blank line behind every fourth
+counting 80 | sed 'n;n;n;G' >text # a blank line after every fourth line
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 "$MHA" tokenizer train -q --vocab-size 90 --type wordpiece -o wp -f text
 small='--length 16 --batch 4 --seed 5'
 
-# Each family learns, and its folder is a checkpoint like any other.
+# Each family trains, and its folder is an ordinary checkpoint.
 for shape in gpt2:2x2x16 llama:2x2x16 qwen3:1x2x16 bert:2x2x16; do
     tokenizer=bpe
     [ $shape != bert:2x2x16 ] || tokenizer=wp
@@ -31,29 +32,29 @@ for shape in gpt2:2x2x16 llama:2x2x16 qwen3:1x2x16 bert:2x2x16; do
     for name in config.json model.safetensors tokenizer.json training.safetensors training.json training.jsonl; do
         [ -s "${shape%%:*}/$name" ] || fail "$shape: no $name"
     done
-    [ "$(wc -l <"${shape%%:*}/training.jsonl")" = 41 ] || fail "$shape: the log has not 41 lines"
+    [ "$(wc -l <"${shape%%:*}/training.jsonl")" = 41 ] || fail "$shape: the log must have 41 lines"
 done
 expect 0 "$MHA" generate -m gpt2 -n 4 'the number'
 
-# --export: the model alone, in 2 bytes a number, for others; not over what is there.
+# --export writes only the model, with 2 bytes per element, and does not overwrite an existing folder.
 # shellcheck disable=SC2086
 expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 3 $small --export alone -o kept
 expect 0 "$MHA" info -m alone --json
 at dtype bf16
-[ ! -e alone/training.safetensors ] || fail 'the exported folder has the state of the optimiser'
+[ ! -e alone/training.safetensors ] || fail 'the exported folder contains the optimizer state'
 expect 0 "$MHA" generate -m alone -n 4 'the number'
 # shellcheck disable=SC2086
 refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 3 $small --export alone -o again
 has err 'alone exists'
-[ ! -e again ] || fail 'a refused training has begun'
-expect 0 train -q --resume -o kept --steps 5 --export-dtype f32 # goes on with its settings
+[ ! -e again ] || fail 'a rejected command started training'
+expect 0 train -q --resume -o kept --steps 5 --export-dtype f32 # keeps the settings of the checkpoint
 expect 0 "$MHA" info -m alone --json
 at dtype f32
 refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --export-dtype int4 --export there -o again
 has err '(got "int4")'
 refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --export-dtype f16 -o again
 
-# The same bits for any number of threads; another seed is another training.
+# The result does not depend on the number of threads, but on the seed.
 # shellcheck disable=SC2086
 {
     expect 0 "$MHA" train -t 3 -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 40 --rate 0.01 $small -o threads
@@ -61,17 +62,17 @@ refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --export-dtype f1
 }
 same gpt2/model.safetensors threads/model.safetensors '3 threads'
 same_log gpt2 threads '3 threads'
-cmp -s gpt2/model.safetensors other/model.safetensors && fail 'another seed has the same weights'
+cmp -s gpt2/model.safetensors other/model.safetensors && fail 'another seed gives the same weights'
 
-# A file of settings, and options before it; both say what they said.
+# Settings from a file; options on the command line override it.
 cat >settings.json <<'JSON'
 {"shape": {"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 16}, "tokenizer": "bpe",
  "file": ["text"], "steps": 7, "length": 16, "batch": 4, "seed": 5, "rate": 0.01, "recompute": true, "freeze": "*wpe.weight"}
 JSON
 expect 0 train -q --config settings.json --steps 9 --log log.csv -o both
-[ "$(wc -l <both/training.jsonl)" = 10 ] || fail '--steps does not go before the file'
+[ "$(wc -l <both/training.jsonl)" = 10 ] || fail '--steps does not override the file'
 [ "$(sed -n 1p log.csv)" = 'step,loss,rate,norm,tokens,seconds,eval_loss,open_heads' ] || fail "log.csv begins with $(sed -n 1p log.csv)"
-[ "$(wc -l <log.csv)" = 11 ] || fail 'log.csv has not 11 lines'
+[ "$(wc -l <log.csv)" = 11 ] || fail 'log.csv must have 11 lines'
 "$JSON_AT" settings.freeze.0 <both/training.json >out
 has out 'wpe.weight'
 bad_settings() {
@@ -94,7 +95,7 @@ printf '{"model_type": "gpt2",\n "n_layer" 2}' >wrong.json
 refused 3 train --shape wrong.json --tokenizer bpe -f text -o x
 has err 'wrong.json: line 2: '
 
-# From a checkpoint: what is frozen stays, all else moves.
+# From a checkpoint: frozen tensors stay, others change.
 # shellcheck disable=SC2086
 expect 0 train -q --from gpt2 -f text --steps 2 --rate 0.01 $small --freeze '*wte.weight' --freeze '*wpe.weight' -o tuned
 refused 2 train -q --from gpt2 -f text --steps 2 --freeze '*nothing*' -o x
@@ -104,31 +105,32 @@ expect 0 train -q -m bert -f text --steps 2 -o tuned.bert
 refused 2 train -m llama --shape gpt2:1x1x8 -f text -o x
 has err '--from defines shape and tokenizer: --shape does not apply'
 
-# Documents: lines, paragraphs, files. Every text gets its end.
+# Documents are lines, paragraphs or files. Each ends with an end-of-text token.
 for how in line:80 paragraph:20 whole:1; do
     expect 0 train -q --documents "${how%:*}" --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 1 --length 16 -o "docs.${how%:*}"
     "$JSON_AT" data.tokens <"docs.${how%:*}/training.json" >"tokens.${how%:*}"
 done
-[ "$(cat tokens.line)" -lt "$(cat tokens.whole)" ] || fail 'newlines of a whole file are no tokens'
+[ "$(cat tokens.line)" -lt "$(cat tokens.whole)" ] || fail 'the newlines of a whole file must be tokens'
 cat text text >twice
 expect 0 train -q --documents whole --shape gpt2:1x1x8 --tokenizer bpe -f text text --steps 1 --length 16 -o docs.two
-[ "$("$JSON_AT" data.tokens <docs.two/training.json)" = $((2 * $(cat tokens.whole))) ] || fail 'two files are not two texts'
-for old in lines:line blank:paragraph; do # the words of the first version, which training.json may hold
+[ "$("$JSON_AT" data.tokens <docs.two/training.json)" = $((2 * $(cat tokens.whole))) ] || fail 'two files must be two texts'
+for old in lines:line blank:paragraph; do # names used by the first version, which training.json may contain
     printf '{"documents": "%s"}' "${old%:*}" >old.json
     expect 0 train -q --config old.json --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 1 --length 16 -o docs.old --force
-    [ "$("$JSON_AT" data.tokens <docs.old/training.json)" = "$(cat "tokens.${old#*:}")" ] || fail "--documents ${old%:*} has changed"
+    [ "$("$JSON_AT" data.tokens <docs.old/training.json)" = "$(cat "tokens.${old#*:}")" ] || fail "--documents ${old%:*} has a different meaning"
 done
 expect 0 train --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 1 --length 16 -o docs.line --force
 has err 'text: skipped 20 blank lines'
 { printf '\357\273\277' && cat text; } >marked
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f marked --steps 1 --length 16 -o docs.marked
 [ "$("$JSON_AT" data.digest <docs.marked/training.json)" = "$("$JSON_AT" data.digest <docs.line/training.json)" ] ||
-    fail 'a byte order mark is learned from'
+    fail 'a byte order mark changes the data'
 # shellcheck disable=SC2002 # a pipe
-cat text | "$MHA" train -t 1 -q --shape gpt2:1x1x8 --tokenizer bpe --steps 1 --length 16 -o docs.piped >out 2>err || fail 'no pipe is read'
-[ "$("$JSON_AT" data.digest <docs.piped/training.json)" = "$("$JSON_AT" data.digest <docs.line/training.json)" ] || fail 'a pipe is other data'
+cat text | "$MHA" train -t 1 -q --shape gpt2:1x1x8 --tokenizer bpe --steps 1 --length 16 -o docs.piped >out 2>err || fail 'a pipe was not read'
+[ "$("$JSON_AT" data.digest <docs.piped/training.json)" = "$("$JSON_AT" data.digest <docs.line/training.json)" ] || fail 'data from a pipe differ'
 
-# Stopped by a signal: the step is finished, a checkpoint is there, the exit says so, and the end is that of an undisturbed run.
+# After a signal, the run finishes its step, saves a checkpoint and reports how to continue. The resumed run must equal
+# an undisturbed run.
 # shellcheck disable=SC2086
 set -- --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 400 --save-every 50 $small
 expect 0 train -q "$@" -o whole
@@ -139,7 +141,7 @@ kill -TERM $victim
 wait $victim
 status=$?
 [ $status = 143 ] || fail "SIGTERM: exit $status"
-[ ! -s out ] || fail 'a stopped training has a result'
+[ ! -s out ] || fail 'a stopped training run printed a result'
 has err 'continue with mha train --resume -o stopped'
 (cd / && "$MHA" train -q -t 1 --resume -o "$work/stopped") >out 2>err || fail "--resume: $(cat err)"
 same whole/model.safetensors stopped/model.safetensors SIGTERM
@@ -148,7 +150,7 @@ same_log whole stopped SIGTERM
 expect 0 train -q --json --resume -o stopped
 at steps 400
 same whole/model.safetensors stopped/model.safetensors 'nothing was left to do'
-# Other data need a word; more steps do not.
+# Changed data are accepted only if named again; more steps are always accepted.
 cp text moved
 expect 0 train -q --resume -o stopped --steps 401
 echo 'another line' >>text
@@ -156,7 +158,7 @@ refused 3 train --resume -o stopped --steps 402
 has err 'data changed since the checkpoint'
 expect 0 train --resume -o stopped --steps 402 -f text
 has err 'data changed: results will differ'
-# A file of settings names data as the command line does.
+# A file of settings can name the data, like the command line.
 echo 'one more' >>text
 refused 3 train --resume -o stopped --steps 403
 printf '{"file": "text"}' >named.json

@@ -1,12 +1,13 @@
 #!/bin/sh
-# test_cli_train_dropout.sh - `mha train --dropout` and `--dtype bf16`: what each changes, and that stops and threads change nothing.
+# test_cli_train_dropout.sh - `mha train --dropout` and `--dtype bf16`: the effect of each option, and results
+# independent of threads and interruptions.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 seq 1 60 | sed 's/.*/the number & comes before others, and after it some number waits/' >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 
-# learn FOLDER OPTION...: to step 12
+# learn FOLDER OPTION...: trains for $steps steps
 threads=1 seed=3 steps=12
 learn() {
     to=$1
@@ -18,7 +19,7 @@ differ() {
     cmp -s "$1/model.safetensors" "$2/model.safetensors" && fail "$3: the weights are the same"
 }
 
-# Each place counts; none is what is without; the one option is all three.
+# Each kind of dropout has an effect, 0 has none, and --dropout sets all three.
 learn none
 learn zero --dropout 0
 same none/model.safetensors zero/model.safetensors '--dropout 0'
@@ -28,23 +29,23 @@ for place in embedding attention residual; do
 done
 learn all --dropout 0.2
 learn each --embedding-dropout 0.2 --attention-dropout 0.2 --residual-dropout 0.2
-same all/model.safetensors each/model.safetensors 'three places by name'
+same all/model.safetensors each/model.safetensors 'all three by name'
 learn but --dropout 0.2 --attention-dropout 0
 learn two --embedding-dropout 0.2 --residual-dropout 0.2
-same but/model.safetensors two/model.safetensors 'all but one place'
+same but/model.safetensors two/model.safetensors 'all but one'
 seed=4
 learn other --dropout 0.2
 seed=3
 differ all other '--seed'
 
-# What is measured is without: the first measure is that of the same weights.
+# The held-out loss is measured without dropout: at step 0 it depends only on the weights.
 learn measured --eval-share 0.2 --eval-every 12
 sed -n 1p measured/training.jsonl | "$JSON_AT" eval_loss >before
 learn dropped --eval-share 0.2 --eval-every 12 --dropout 0.5
 sed -n 1p dropped/training.jsonl | "$JSON_AT" eval_loss >after
 same before after 'loss on held-out text'
 
-# Neither threads nor a stop change a bit, in f32 and in bf16.
+# Neither threads nor an interruption may change a bit, in f32 and in bf16.
 for dtype in f32 bf16; do
     options="--dtype $dtype --dropout 0.1 --accumulate 2"
     # shellcheck disable=SC2086 # options
@@ -64,11 +65,11 @@ for dtype in f32 bf16; do
 done
 differ whole.f32 whole.bf16 '--dtype bf16'
 awk -v a="$(sed -n 13p whole.f32/training.jsonl | "$JSON_AT" loss)" -v b="$(sed -n 13p whole.bf16/training.jsonl | "$JSON_AT" loss)" \
-    'BEGIN { exit !(a > 1 && a / b < 1.02 && b / a < 1.02) }' || fail "the loss in bf16 is not that of f32: $(tail -n 1 whole.bf16/training.jsonl)"
+    'BEGIN { exit !(a > 1 && a / b < 1.02 && b / a < 1.02) }' || fail "the loss in bf16 is not close to that in f32: $(tail -n 1 whole.bf16/training.jsonl)"
 expect 0 "$MHA" info --json -m whole.bf16
 at dtype f32
 
-# What the library refuses is refused by name.
+# Errors of the library are reported with the name of the option.
 for share in 1 -0.1 nan x; do
     refused 2 "$MHA" train --shape gpt2:1x1x8 --tokenizer bpe -f text "--residual-dropout=$share" -o x
     has err '--residual-dropout'

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_train_gates.sh - `mha train --gates`: heads that close, to a number of them; what is saved, resumed and pruned.
+# test_cli_train_gates.sh - `mha train --gates`: gates close heads down to a given number; saving, resuming and pruning.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -9,7 +9,7 @@ counting 80 >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text --steps 30 --rate 0.01 --length 16 --batch 4 -o base
 
-# Down to 3 of 8 heads; a quarter of the steps closes them, and the log follows. The weights wait for that.
+# Gates close 5 of 8 heads within a quarter of the steps, as the log shows. The weights are frozen during this time.
 gates='--length 16 --batch 4 --steps 30'
 # shellcheck disable=SC2086 # options
 expect 0 train -q --json --from base -f text $gates --gates l0 --heads 3 --eval-share 0.1 -o pruned
@@ -18,12 +18,13 @@ closed=$(sed 's/.*"gates": *//' out | tr -dc '01.,' | tr ',' '\n' | grep -c '^0\
 [ "$closed" = 5 ] || fail "$closed gates are 0, not 5: $(cat out)"
 "$JSON_AT" settings.gates_end <pruned/training.json >out
 has out 7
-[ "$(sed -n 8p pruned/training.jsonl | "$JSON_AT" rate)" = 0.0 ] || fail 'weights learn before the gates are settled'
-[ "$(sed -n 9p pruned/training.jsonl | "$JSON_AT" rate)" != 0.0 ] || fail 'weights do not learn behind that'
-[ "$(sed -n 31p pruned/training.jsonl | "$JSON_AT" open_heads)" = 3.0 ] || fail "the last step has other heads: $(tail -n 1 pruned/training.jsonl)"
-[ "$(sed -n 2p pruned/training.jsonl | "$JSON_AT" open_heads | cut -c 1)" = 7 ] || fail 'the first step has other heads'
+[ "$(sed -n 8p pruned/training.jsonl | "$JSON_AT" rate)" = 0.0 ] || fail 'weights are trained before the gates are frozen'
+[ "$(sed -n 9p pruned/training.jsonl | "$JSON_AT" rate)" != 0.0 ] || fail 'weights are not trained after the gates are frozen'
+[ "$(sed -n 31p pruned/training.jsonl | "$JSON_AT" open_heads)" = 3.0 ] || fail "the last step must have 3 open heads: $(tail -n 1 pruned/training.jsonl)"
+[ "$(sed -n 2p pruned/training.jsonl | "$JSON_AT" open_heads | cut -c 1)" = 7 ] || fail 'the first step must have 7 open heads'
 
-# As text: a line for each layer, a dot for what is closed. From there the heads go for good, and nothing changes.
+# The text output has a line per layer, with a dot for each closed head. Pruning the closed heads must not change the
+# loss.
 # shellcheck disable=SC2086
 expect 0 train -q --from base -f text $gates --gates l0 --heads 3 -o again
 has out '3 heads open'
@@ -33,9 +34,10 @@ expect 0 "$MHA" prune -q --json -m again --heads "$list" -o small -f text
 at heads.1 3
 cp out judged
 awk -v a="$("$JSON_AT" quality.loss.0 <judged)" -v b="$("$JSON_AT" quality.loss.1 <judged)" 'BEGIN { exit !(a > 0 && a - b < 1e-6 && b - a < 1e-6) }' ||
-    fail "taking closed heads away changes the loss: $(cat judged)"
+    fail "removing closed heads changes the loss: $(cat judged)"
 
-# A stop changes nothing, neither before the gates are settled nor where the checkpoints lie.
+# A resumed run must equal an uninterrupted one, even if it was interrupted before the gates were frozen or its folder
+# was renamed.
 # shellcheck disable=SC2086
 expect 0 train -q --from base -f text $gates --gates l0 --heads 3 --gates-end 20 --save-every 14 --keep 2 -o straight
 mv straight.step-14 part
@@ -43,22 +45,22 @@ expect 0 train -q --resume --keep 0 -o part
 same part/model.safetensors straight/model.safetensors 'resumed'
 same part/training.safetensors straight/training.safetensors 'resumed'
 
-# Settled gates stay, and so does what they were told; more steps do not move their end.
+# Frozen gates keep their settings; more steps do not change the step at which they were frozen.
 expect 0 train --json --resume --heads 6 --gates-end 31 --steps 32 -o part
 has err 'the gates were frozen after step 20'
 has_not err 'heads is now'
 has_not err 'gates_end is now'
 at heads 3
-[ "$("$JSON_AT" settings.heads <part/training.json)" = 3 ] || fail 'training.json has another number of heads'
+[ "$("$JSON_AT" settings.heads <part/training.json)" = 3 ] || fail 'training.json has a different number of heads'
 expect 0 train --resume --steps 62 -o pruned
 has_not err 'gates'
 
-# What a head is worth sets its gate: there is no rate.
+# With l0 and --heads, importance determines the gates, so there is no rate.
 # shellcheck disable=SC2086
 refused 2 train -q --from base -f text $gates --gates l0 --heads 3 --gate-rate 0.5 -o none
 has err '--gate-rate has no effect with --gates l0 and --heads'
 
-# Gates alone leave all but the output projections as they are.
+# With --gates-only, only the gates are trained.
 # shellcheck disable=SC2086
 expect 0 train -q --json --from base -f text $gates --gates l1 --heads 4 --gate-rate 0.5 --gates-only -o only
 at heads 4
@@ -66,8 +68,8 @@ at heads 4
 has out 15
 expect 0 "$MHA" info --json -m only
 
-# Gates join a run that had none: they learn from there on, in a quarter of the steps that are left, and a stop changes
-# nothing.
+# Gates added on resume train from there on, in a quarter of the remaining steps. An interruption must not change the
+# result.
 later='--gates l0 --heads 3 --schedule constant --warmup 0'
 # shellcheck disable=SC2086
 expect 0 train -q --from base -f text --length 16 --batch 4 --steps 6 --schedule constant --warmup 0 -o joined
@@ -80,20 +82,21 @@ at heads 3
 has out 6
 "$JSON_AT" settings.gates_end <joined/training.json >out
 has out 9
-[ "$(sed -n 9p joined/training.jsonl | "$JSON_AT" open_heads)" != 3.0 ] || fail 'gates are settled too early'
+[ "$(sed -n 9p joined/training.jsonl | "$JSON_AT" open_heads)" != 3.0 ] || fail 'gates are frozen too early'
 mv joined.step-8 stopped
 expect 0 train -q --resume --keep 0 -o stopped
 same joined/model.safetensors stopped/model.safetensors 'joined'
 
-# Weights that do not wait learn from the first step on; those of a new model never wait, it has nothing to close yet.
+# With --gates-together the weights are trained from the first step on. So are those of a new model, which has no useful
+# heads yet.
 # shellcheck disable=SC2086
 expect 0 train -q --from base -f text $gates --gates l0 --heads 3 --gates-together -o together
-[ "$(sed -n 2p together/training.jsonl | "$JSON_AT" rate)" != 0.0 ] || fail 'weights wait with --gates-together'
+[ "$(sed -n 2p together/training.jsonl | "$JSON_AT" rate)" != 0.0 ] || fail 'weights are frozen with --gates-together'
 # shellcheck disable=SC2086
 expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text $gates --gates l0 --heads 3 -o new
-[ "$(sed -n 2p new/training.jsonl | "$JSON_AT" rate)" != 0.0 ] || fail 'weights of a new model wait'
+[ "$(sed -n 2p new/training.jsonl | "$JSON_AT" rate)" != 0.0 ] || fail 'weights of a new model are frozen'
 
-# What makes no sense.
+# Invalid combinations.
 refused 2 train --from base -f text --gates l0 --gates-only --gates-together -o x
 has err '--gates-only and --gates-together are mutually exclusive'
 refused 2 train --from base -f text --heads 3 -o x
@@ -104,5 +107,5 @@ refused 2 train --from base -f text --gates l0 --heads 9 --length 16 -o x
 has err 'gates.heads must be from 2, one per layer, to the 8 heads of the model (got 9)'
 refused 2 train --from base -f text --gates l0 --heads 3 --length 16 --steps 10 --gates-end 11 -o x
 has err '--gates-end 11 is after the last of 10 steps, so more than --heads 3 would stay open'
-[ ! -e x ] || fail 'a failure has left a folder'
+[ ! -e x ] || fail 'a failed command created a folder'
 finish

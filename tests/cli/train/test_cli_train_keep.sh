@@ -1,18 +1,19 @@
 #!/bin/sh
-# test_cli_train_keep.sh - what `mha train` must not lose: checkpoints and files of others, and its own last good one.
+# test_cli_train_keep.sh - `mha train` must not delete or overwrite other checkpoints and files, nor its last good
+# checkpoint.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 train() { "$MHA" train -q -t 1 "$@"; }
 new() { train --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 "$@"; }
-# unchanged FOLDER: it holds what it held when it was copied to FOLDER.before.
+# unchanged FOLDER: it must equal its copy FOLDER.before.
 unchanged() { diff -r "$1" "$1.before" >differences || fail "$1 has changed: $(cat differences)"; }
 
 counting 60 >text
 cp text text.before
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 
-# --export: what is there stays, but for what the training has exported before.
+# --export keeps existing files, except an earlier export of the same run.
 expect 0 new --steps 3 -o P
 expect 0 new --steps 3 -o Q
 expect 0 new --steps 3 -o R --export alone
@@ -26,7 +27,7 @@ expect 0 train --resume -o R --steps 4
 expect 0 train --resume -o R --steps 5 --export alone
 expect 0 "$MHA" info -m alone
 
-# Never into the training's own folder, nor into a model that it reads, by any name.
+# The export must not be in the training folder or in a model that the run reads, under any name.
 ln -s Q link
 for place in Q Q/ ./Q link Q/sub; do
     refused 2 train --resume --force -o Q --steps 4 --export "$place"
@@ -45,9 +46,9 @@ has err "E must not contain the folder of -o"
 unchanged E
 unchanged P
 unchanged Q
-[ ! -e fresh ] || fail 'a refused training has begun'
+[ ! -e fresh ] || fail 'a rejected command started training'
 
-# --log: the same.
+# The same rules for --log.
 echo precious >notes
 cp notes notes.before
 refused 2 train --resume -o Q --steps 4 --log notes
@@ -79,10 +80,10 @@ expect 0 train --resume -o R --steps 7
 [ "$(wc -l <R.csv)" = 9 ] || fail "R.csv has $(wc -l <R.csv) lines"
 expect 0 train --resume -o R --steps 8 --log notes --force
 [ "$(wc -l <notes)" = 9 ] || fail "notes has $(wc -l <notes) lines"
-# training.json may be a stranger's: that it names a file proves nothing. A log counts as the run's own by its records, an
-# export by its mark.
+# training.json may be forged, so a file name in it proves nothing. A log is recognized by its records, an export by its
+# mark.
 tamper() { sed "s|\"$1\": *\"[^\"]*\"|\"$1\": \"$2\"|" R/training.json >changed && mv changed R/training.json; }
-cp notes rows.csv && cp notes rows.csv.before # the records of this run, in another format
+cp notes rows.csv && cp notes rows.csv.before # records of this run, in another format
 echo precious >precious.csv && cp precious.csv precious.csv.before
 cp -r P model && rm model/training.* && cp -r model model.before
 for name in rows.csv precious.csv; do
@@ -99,17 +100,17 @@ unchanged model
 tamper export alone
 expect 0 train --resume -o R --steps 9
 [ "$(wc -l <notes)" = 10 ] || fail "notes has $(wc -l <notes) lines"
-head -n 3 notes >short && mv short notes # of a run that was killed early
+head -n 3 notes >short && mv short notes # as after an early kill
 expect 0 train --resume -o R --steps 10
 [ "$(wc -l <notes)" = 11 ] || fail "notes has $(wc -l <notes) lines"
 
-# A last step that makes the weights no numbers is no success, and does not replace the last good checkpoint.
+# If the last step makes the weights NaN, the run fails and keeps the last good checkpoint.
 refused 1 train --shape llama:2x2x16 --tokenizer bpe -f text --length 16 --rate 1e6 --clip 0 --floor 0 --schedule constant --steps 3 \
     -o apart
 has err 'step 4: the loss of batch 1 is nan; the first non-finite result is the output of layer 0'
 expect 0 "$MHA" generate -m apart -n 4 'the number'
 
-# One training at a time for a folder; what a kill leaves keeps nobody away.
+# Only one training run can write a folder at a time; the lock of a killed run is ignored.
 "$MHA" train -q -t 1 --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 1000000 --warmup 0 -o busy >out 2>err &
 victim=$!
 while [ ! -s busy/training.jsonl ]; do sleep 0.01; done
@@ -119,11 +120,11 @@ refused 1 new --steps 3 -o busy --force
 has err 'another training run is writing to it'
 kill -KILL $victim
 wait $victim 2>/dev/null
-[ -e .busy.lock ] || fail 'no lock lies beside the folder'
+[ -e .busy.lock ] || fail 'the running command has no lock file'
 expect 0 train --resume -o busy --steps 2
-[ ! -e .busy.lock ] || fail 'a training that has ended leaves its lock'
+[ ! -e .busy.lock ] || fail 'a completed training run left its lock file'
 
-# What could not be saved is said before the first step, not behind it.
+# Outputs that cannot be saved are reported before the first step.
 mkdir full
 touch Q/mine full/thing
 cp Q/training.jsonl lines
@@ -137,24 +138,24 @@ refused 1 new --steps 3 -o fresh --export full --force
 has err 'it contains thing'
 refused 1 new --steps 3 -o fresh --export notes --force
 has err 'it is a file'
-[ ! -e fresh ] || fail 'a refused training has begun'
+[ ! -e fresh ] || fail 'a rejected command started training'
 
-# --keep removes what it has put aside, and nothing else: not a training that was continued there, nor files of one's own.
+# --keep removes only its own checkpoints: not a training run that was continued in one, nor other files.
 expect 0 new --steps 3 --save-every 1 --keep 2 -o row
 expect 0 train --resume -o row.step-1 --steps 2 --keep 0
 touch row.step-2/notes.txt
 expect 0 "$MHA" train -t 1 --resume -o row --steps 6
 has err 'not removing row.step-1'
 has err 'not removing row.step-2'
-[ "$(wc -l <row.step-1/training.jsonl)" -ge 3 ] || fail 'the training in row.step-1 is gone'
+[ "$(wc -l <row.step-1/training.jsonl)" -ge 3 ] || fail 'the training run in row.step-1 was deleted'
 for name in notes.txt model.safetensors; do [ -e row.step-2/$name ] || fail "row.step-2 has lost $name"; done
 [ "$(echo row.step-*)" = 'row.step-1 row.step-2 row.step-4 row.step-5' ] || fail "kept: $(echo row.step-*)"
 expect 0 new --steps 3 --save-every 1 --keep 2 -o row --force
-[ -e row.step-2/notes.txt ] || fail '--force takes the notes'
+[ -e row.step-2/notes.txt ] || fail '--force deleted other files'
 expect 0 "$MHA" info -m row.step-1
 [ "$(echo row.step-*)" = 'row.step-1 row.step-2' ] || fail "kept: $(echo row.step-*)"
 
-# --force replaces them once it has a checkpoint of its own: a command that is refused, or fails before, takes nothing away.
+# --force replaces a run only after the first checkpoint: a command that fails before deletes nothing.
 expect 0 new --steps 4 --save-every 1 --keep 2 -o again
 touch again/notes.txt
 refused 1 new --steps 3 --keep 2 -o again --force
@@ -165,22 +166,21 @@ refused 1 new --steps 3 --keep 2 -o again --force --log nowhere/log.csv
 has err 'nowhere'
 unchanged again
 [ "$(echo again.step-*)" = 'again.step-2 again.step-3' ] || fail "a refused command leaves $(echo again.step-*)"
-# What a killed process of the same number has left is in nobody's way: in a container numbers come again.
-# shellcheck disable=SC2016 # the inner shell's
+# Temporary files of a killed process with the same id are ignored: in containers ids repeat.
 expect 0 sh -c 'mkdir .again.tmp.$$ && touch .again.tmp.$$/part && exec "$@"' sh "$MHA" train -q -t 1 --shape gpt2:1x1x8 \
     --tokenizer bpe -f text --length 16 --steps 1 --keep 2 -o again --force
 leftovers=$(find . -name '.again.*' -o -name 'again.step-*')
 [ -z "$leftovers" ] || fail "left behind: $leftovers"
 
-# A folder of the very step that is to be put aside stays, and is named once.
+# An existing folder with the name of a kept checkpoint stays, and is reported once.
 expect 0 new --steps 2 --save-every 1 --keep 1 -o told
 mkdir told.step-2
 touch told.step-2/mine
 expect 0 "$MHA" train -t 1 --resume -o told --steps 3
-[ "$(grep -c 'not removing told.step-2' err)" = 1 ] || fail "not said once: $(cat err)"
-[ "$(echo told.step-2/*)" = told.step-2/mine ] || fail "told.step-2 holds $(echo told.step-2/*)"
+[ "$(grep -c 'not removing told.step-2' err)" = 1 ] || fail "must be reported once: $(cat err)"
+[ "$(echo told.step-2/*)" = told.step-2/mine ] || fail "told.step-2 contains $(echo told.step-2/*)"
 
-# A slash behind a name changes nothing; a name has room for what is put behind it.
+# A trailing slash has no effect; a name must leave space for suffixes.
 ln -s Q slashed
 refused 2 train --resume -o slashed/ --steps 4
 has err 'slashed/ is a symbolic link'
@@ -197,7 +197,7 @@ long=$(printf '%0223d' 0)
 expect 0 new --steps 3 --save-every 1 --keep 1 -o "$long"
 expect 0 "$MHA" info -m "$long.step-2"
 
-# A folder that cannot be written to is known before the data are read.
+# A folder that cannot be written is reported before the data are read.
 mkdir plain
 touch plain/mine
 for place in nowhere/new plain; do
@@ -206,23 +206,23 @@ for place in nowhere/new plain; do
     has_not err 'missing'
 done
 
-# What a kill between two renames leaves aside: with the folder there it is in the way, without it is all there is.
+# After a kill between two renames: the old folder is deleted if the new one exists, otherwise it is restored.
 cp -r Q twice
 cp -r Q .twice.old.77
 expect 0 train --resume -o twice --steps 5
-[ ! -e .twice.old.77 ] || fail 'a folder that was replaced is left behind'
+[ ! -e .twice.old.77 ] || fail 'the replaced folder was not deleted'
 cp -r Q .twice.old.99999999
 mv twice .twice.old.7
 refused 2 new --steps 3 -o twice
 has err '--resume continues it'
-[ ! -e twice ] || fail 'begun anew beside a training'
+[ ! -e twice ] || fail 'started a new run although an earlier one can be restored'
 expect 0 "$MHA" train -t 1 --resume -o twice --steps 6
 has err 'restored twice from .twice.old.7:'
 has_not err 'step 4 of 6'
-[ "$(wc -l <twice/training.jsonl)" = 7 ] || fail 'the later one of two was not taken'
+[ "$(wc -l <twice/training.jsonl)" = 7 ] || fail 'the run did not restore the latest of two folders'
 leftovers=$(find . -name '.twice.*')
 [ -z "$leftovers" ] || fail "left behind: $leftovers"
-# A lock that cannot be removed is a failure of the run, whose model is whole.
+# A lock that cannot be removed makes the run fail, but the model is complete.
 mkfifo pipe
 train --shape gpt2:1x1x8 --tokenizer bpe -f - --length 16 --steps 1 -o locked <pipe >out 2>err &
 exec 3>pipe
@@ -233,9 +233,9 @@ cat text >&3
 exec 3>&-
 status=0
 wait $! || status=$?
-[ $status = 1 ] || fail "a lock that stays: exit status $status, not 1"
+[ $status = 1 ] || fail "lock cannot be removed: exit status $status, not 1"
 has err '.locked.lock: cannot be removed: Is a directory'
-[ ! -s out ] || fail 'a failure with a result'
+[ ! -s out ] || fail 'a failed command printed a result'
 expect 0 "$MHA" info locked
 rmdir .locked.lock
 finish

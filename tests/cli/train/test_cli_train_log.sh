@@ -1,5 +1,6 @@
 #!/bin/sh
-# test_cli_train_log.sh - the log of a training that goes on: cut off behind its checkpoint, followed, or refused.
+# test_cli_train_log.sh - the log of a resumed training run: truncated after the checkpoint's step, continued, or
+# rejected.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -11,23 +12,23 @@ expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps
     -o base
 log=base/training.jsonl
 lines() { [ "$(wc -l <"$1")" = "$2" ] || fail "$3: $1 has $(wc -l <"$1") lines, not $2"; }
-# again FOLDER: the checkpoint of 4 steps, once more.
+# again FOLDER: makes a new copy of the checkpoint of 4 steps.
 again() {
     rm -rf "$1"
     cp -r base "$1"
 }
 
-# What the file held up to the checkpoint stays, to the byte; what stands behind it goes, half a line too.
+# Records up to the checkpoint are kept byte for byte; later records and incomplete lines are removed.
 again cut
 printf '{"step":5,"loss":3,"tokens":640,"seconds":1}\n{"step":6,"lo' >>cut/training.jsonl
 expect 0 train -q --resume -o cut
 same $log cut/training.jsonl 'nothing was left to do'
 printf '{"step":5' >>cut/training.jsonl
 expect 0 train -q --resume -o cut --steps 6
-lines cut/training.jsonl 7 'two steps more'
+lines cut/training.jsonl 7 'two more steps'
 head -n 5 cut/training.jsonl >five
 same $log five 'the lines before'
-# An owner who edits it may lose the last newline, and make other spaces.
+# A user who edits the log may remove the last newline and insert spaces.
 again edited
 head -c -1 $log | sed 's/,"loss"/, "loss"/' >edited/training.jsonl
 cp edited/training.jsonl before
@@ -35,18 +36,18 @@ expect 0 train -q --resume -o edited
 echo >>before
 same before edited/training.jsonl 'an edited log'
 expect 0 train -q --resume -o edited --steps 5
-lines edited/training.jsonl 6 'a step more'
+lines edited/training.jsonl 6 'one more step'
 head -n 5 edited/training.jsonl >five
-same before five 'an edited log, going on'
+same before five 'an edited log, continued'
 
-# What a killed run of the same process number has left is in nobody's way, in containers they are all the same.
+# Temporary files of a killed run with the same process id are ignored: in containers ids repeat.
 again left
 # shellcheck disable=SC2016 # the shell that becomes the program
 expect 0 sh -c 'touch left/training.jsonl.tmp.$$ logged.jsonl.tmp.$$; exec "$MHA" train -q -t 1 --resume -o left --steps 6 --log logged.jsonl'
-same left/training.jsonl logged.jsonl 'beside what is left over'
+same left/training.jsonl logged.jsonl 'with leftover temporary files'
 [ "$(echo left/*.tmp.*)" = 'left/*.tmp.*' ] || fail "still there: $(echo left/*.tmp.*)"
 
-# The one of --log begins anew with all records. Another's is replaced with --force alone, and no link is followed.
+# A new --log file starts with all records. Another file is replaced only with --force, and links are not followed.
 again copied
 echo 'not a log' >log.csv
 ln -s log.csv link.csv
@@ -57,22 +58,22 @@ mkfifo fifo.csv
 refused 1 train -q --resume -o copied --steps 5 --log fifo.csv --force
 has log.csv 'not a log'
 expect 0 train -q --resume -o copied --steps 5 --log log.csv --force
-lines log.csv 7 'a title, and 0 to 5'
+lines log.csv 7 'a header, and steps 0 to 5'
 expect 0 train -q --resume -o copied --steps 6
-lines log.csv 8 'a title, and 0 to 6'
-[ "$(grep -c step log.csv)" = 1 ] || fail 'a title in the middle'
+lines log.csv 8 'a header, and steps 0 to 6'
+[ "$(grep -c step log.csv)" = 1 ] || fail 'a header in the middle'
 
-# One that can not be written is left alone until the next checkpoint; a link is another's file.
+# A log that cannot be written is skipped until the next checkpoint; a link is never followed.
 again linked
 mv linked/training.jsonl elsewhere
 cp elsewhere before
 ln -s ../elsewhere linked/training.jsonl
 expect 0 train --resume -o linked --steps 6
 has err 'linked/training.jsonl: cannot open the log: Too many levels of symbolic links; steps are logged again from the next checkpoint'
-same elsewhere before "another's file"
-lines linked/training.jsonl 7 'with the next checkpoint'
+same elsewhere before 'the target of the link'
+lines linked/training.jsonl 7 'after the next checkpoint'
 
-# Numbers that nothing can be added to, bytes that are no text, a line that is longer than any record.
+# Counters that would overflow, invalid bytes, and a line longer than any record.
 number() {
     again wrong
     sed "\$s/\"tokens\":[0-9]*/\"tokens\":$1/" $log >wrong/training.jsonl
@@ -104,7 +105,7 @@ if lives_with_little; then
 fi
 refused 3 train --resume -o wrong --steps 5
 has err 'wrong/training.jsonl: line 3 is not the record of a step'
-# A FIFO in the folder is refused without waiting for its writer.
+# A FIFO in the folder is rejected without waiting for its writer.
 for name in training.json training.jsonl; do
     again piped
     rm piped/$name

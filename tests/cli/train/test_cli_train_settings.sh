@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_train_settings.sh - settings of `mha train` that are kept, go on, change, or make no sense: what is said of them.
+# test_cli_train_settings.sh - messages about settings of `mha train` that are kept, derived, changed, or invalid.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -10,7 +10,7 @@ counting 80 >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 small='--shape gpt2:1x1x8 --tokenizer bpe --length 16'
 
-# A name that training.json cannot hold is refused before the first step.
+# A name that training.json cannot contain is rejected before the first step.
 latin=$(printf 'caf\351')
 cp text "$latin"
 mkdir "$latin.folder"
@@ -26,7 +26,8 @@ refused 3 train --shape gpt2:1x1x8 --tokenizer ../bpe --length 16 --steps 1 -o "
 has err 'must be UTF-8'
 cd .. || exit 1
 
-# What nobody gave follows the rate and the steps, when the training goes on with others; what was given stays. All is said.
+# On resume, defaults are derived again from a changed rate or number of steps, and given values are kept. All changes
+# are reported.
 # shellcheck disable=SC2086
 expect 0 train -q $small -f text --steps 300 --save-every 100 --keep 2 -o whole
 mv whole.step-100 lower
@@ -45,7 +46,7 @@ has_not err 'warmup'
 has_not err 'floor'
 refused 2 train --resume --rate 1e-6 -o warm
 has err '--floor must be at most --rate = 1e-06 (got 1e-05)'
-[ "$(setting warm warmup)" = 5 ] || fail "what was given is now $(setting warm warmup)"
+[ "$(setting warm warmup)" = 5 ] || fail "a given value was changed to $(setting warm warmup)"
 # shellcheck disable=SC2086
 expect 0 train -q $small -f text --steps 2 -o early
 sed -e 's/"steps": 2/"steps": 300/' -e 's/"warmup": 0/"warmup": 6/' early/training.json >longer
@@ -53,26 +54,26 @@ mv longer early/training.json
 expect 0 train --resume --steps 3 -o early
 has err 'warmup is now 0, was 6'
 
-# A flag is taken back by a file that says so.
+# A file of settings can clear a flag.
 # shellcheck disable=SC2086
 expect 0 train -q $small -f text --steps 2 --recompute -o flag
 echo '{"recompute": false}' >no.json
 expect 0 train --resume --config no.json --steps 3 -o flag
 has err 'recompute is now not set, was true'
 
-# What is wrong in a shape is said of the shape.
+# An error in a shape is reported for the shape.
 refused 3 train --shape '{"model_type":"gpt2","n_layer":"x"}' --tokenizer bpe -f text -o x
 has err 'mha train: --shape: n_layer must be an integer'
 has_not err 'config.json'
 refused 3 train --shape '{' --tokenizer bpe -f text -o x
 has err "--shape: string or '}' expected"
-# ... and what is wrong beside the tokenizer, of that file.
+# ... and an error in a file of the tokenizer folder for that file.
 cp -r bpe spoilt
 echo '{"eos_token_id":"x"}' >spoilt/generation_config.json
 refused 3 train --shape gpt2:1x1x8 --tokenizer spoilt -f text -o x
 has err 'mha train: spoilt/generation_config.json: eos_token_id must be'
 
-# Steps that have been taken: all of them is a success that says so, more than are asked for is wrong use.
+# If all steps are complete, the run succeeds and reports it; fewer steps than completed are a usage error.
 expect 0 train --resume -o flag
 steps=$("$JSON_AT" settings.steps <flag/training.json)
 expect 0 train --resume --steps "$steps" -o flag
@@ -80,9 +81,9 @@ has err "flag: all $steps steps are complete; to continue, give a larger --steps
 cp flag/training.json before.json
 refused 2 train --resume --steps $((steps - 1)) -o flag
 has err "--steps must be greater than the $steps steps of the checkpoint (got $((steps - 1)))"
-same flag/training.json before.json 'a refusal has changed the settings'
+same flag/training.json before.json 'a rejected command changed the settings'
 
-# Learning nothing, ids without their option, and a length that cuts other sequences.
+# Nothing to train, ids without their option, and a length that changes the sequences.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe --length 16 -f text --freeze '*' -o x
 has err 'frozen must leave at least one tensor to train'
 refused 2 train --shape gpt2:1x1x8 --vocab 50 --length 16 --tokens a.bin b.bin -o x
@@ -90,7 +91,7 @@ has err 'each file of ids requires its own --tokens'
 refused 3 train --resume --length 8 --steps 9 -o flag
 has err '--length 8 splits the data differently'
 
-# Every line of a log has its seconds.
+# Every line of a log must have its seconds.
 cp -r flag log
 sed 's/,"seconds":[^,}]*//' flag/training.jsonl >log/training.jsonl
 refused 3 train --resume --steps 9 -o log
@@ -99,5 +100,5 @@ sed 's/"seconds":[^,}]*/"seconds":-1e300/' flag/training.jsonl >log/training.jso
 refused 3 train --resume --steps 9 -o log
 has err 'line 1: seconds must be a number from 0 to 1.79769e+308 (got -1.0000000000000001e300)'
 
-[ ! -e x ] || fail 'a failure has left a folder'
+[ ! -e x ] || fail 'a failed command created a folder'
 finish

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_train_watch.sh - what `mha train` measures on the way: loss on text set aside, samples, log, page.
+# test_cli_train_watch.sh - measurements during `mha train`: held-out loss, samples, log, page.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -11,10 +11,11 @@ printf 'a line that nobody learns from, of the number 7 and the number 8, which 
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 "$MHA" tokenizer train -q --vocab-size 90 --type wordpiece -o wp -f text
 
-# A share of the data, or a file: measured before the first step, every so often, and at the end; on the same sequences.
+# The held-out loss is measured on a fraction of the data or on a file: before the first step, at intervals, and at the
+# end, always on the same sequences.
 expect 0 train --json --shape gpt2:2x2x16 --tokenizer bpe -f text --length 16 --batch 4 --steps 33 --rate 0.01 --eval-share 0.25 \
     --eval-every 10 --save-every 20 -o share
-[ "$(lines_with eval_loss share)" = 5 ] || fail "eval_loss stands in $(lines_with eval_loss share) lines, not 0, 10, 20, 30, 33"
+[ "$(lines_with eval_loss share)" = 5 ] || fail "eval_loss must be in 5 lines, steps 0, 10, 20, 30, 33 (got $(lines_with eval_loss share) lines)"
 at eval_loss "$(tail -n 1 share/training.jsonl | "$JSON_AT" eval_loss)"
 first=$(sed -n 1p share/training.jsonl | "$JSON_AT" eval_loss)
 awk -v a="$first" -v b="$("$JSON_AT" eval_loss <out)" -v p="$("$JSON_AT" perplexity <out)" \
@@ -22,24 +23,24 @@ awk -v a="$first" -v b="$("$JSON_AT" eval_loss <out)" -v p="$("$JSON_AT" perplex
 has err 'step 10 of 33'
 has err 'held-out loss'
 has err 'saved'
-# Nothing of what is set aside is learned from, and nothing that is measured changes what is learned.
+# Held-out data are not trained on, and measurements do not affect training.
 expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --length 16 --batch 4 --steps 33 --rate 0.01 --eval-share 0.25 \
     --eval-every 33 --eval-sequences 3 --sample 'the number' -o quiet
-same share/model.safetensors quiet/model.safetensors 'how often it is measured'
-[ ! -s err ] || fail "-q speaks: $(cat err)"
+same share/model.safetensors quiet/model.safetensors 'the interval of measurements'
+[ ! -s err ] || fail "-q does not silence stderr: $(cat err)"
 expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --length 16 --batch 4 --steps 33 --rate 0.01 -o all
-cmp -s share/model.safetensors all/model.safetensors && fail 'what is set aside was learned from'
+cmp -s share/model.safetensors all/model.safetensors && fail 'held-out data were trained on'
 expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --length 16 --batch 4 --steps 33 --rate 0.01 --eval other -o file
-same all/model.safetensors file/model.safetensors 'a file to measure on'
+same all/model.safetensors file/model.safetensors 'an evaluation file'
 "$JSON_AT" eval.sequences <file/training.json >sequences
-[ "$(cat sequences)" -ge 2 ] || fail "the file to measure on has $(cat sequences) sequences"
+[ "$(cat sequences)" -ge 2 ] || fail "the evaluation file has $(cat sequences) sequences"
 expect 0 train -q --shape bert:1x2x16 --tokenizer wp -f text --length 16 --steps 12 --eval-share 0.2 --eval-every 4 -o encoder
-[ "$(lines_with eval_loss encoder)" = 4 ] || fail 'an encoder is not measured'
+[ "$(lines_with eval_loss encoder)" = 4 ] || fail 'the held-out loss of an encoder is missing'
 
-# Samples: in the log, in the page, on stderr; drawn from the seed.
+# Samples in the log, on the page and on stderr; the seed determines them.
 expect 0 train --shape gpt2:2x2x16 --tokenizer bpe -f text --length 32 --steps 20 --sample 'the number' --sample '' --sample-every 10 \
     --sample-tokens 6 -o samples
-[ "$(lines_with '"samples":\[{"prompt":"the number","text":"' samples)" = 3 ] || fail 'samples are not at 0, 10 and 20'
+[ "$(lines_with '"samples":\[{"prompt":"the number","text":"' samples)" = 3 ] || fail 'samples must be at steps 0, 10 and 20'
 has err '  the number'
 harmless err
 has samples/training.html '"prompt":"the number"'
@@ -49,7 +50,7 @@ sed 's/,"seconds":[^,}]*//' samples/training.jsonl >a
 sed 's/,"seconds":[^,}]*//' again/training.jsonl >b
 same a b 'samples'
 
-# A signal is looked at while it measures: the measure is left out, and the step is kept.
+# A signal during a measurement discards the measurement and keeps the step.
 head -c 200000 /dev/zero >zeros.bin
 "$MHA" train -t 1 --shape gpt2:1x2x16 --vocab 50 --tokens zeros.bin --length 16 --batch 1 --steps 100 --eval-share 0.9 --eval-every 2 \
     --eval-sequences 1000000 -o cut >out 2>err &
@@ -57,8 +58,8 @@ victim=$!
 while [ ! -s cut/training.jsonl ] || [ "$(wc -l <cut/training.jsonl 2>/dev/null)" -lt 2 ]; do sleep 0.01; done
 kill -TERM $victim
 wait $victim
-[ $? = 143 ] || fail 'a signal while it measures'
-[ "$(lines_with eval_loss cut)" = 1 ] || fail "a measure that was cut short is in the log: $(cat cut/training.jsonl)"
+[ $? = 143 ] || fail 'wrong exit status for a signal during a measurement'
+[ "$(lines_with eval_loss cut)" = 1 ] || fail "an interrupted measurement is in the log: $(cat cut/training.jsonl)"
 set --
 for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do set -- "$@" --sample $n; done
 "$MHA" train -t 1 --shape gpt2:4x4x64 --tokenizer bpe -f text --length 512 --batch 1 --steps 100 --sample-tokens 400 "$@" -o cut.samples >out 2>err &
@@ -66,35 +67,35 @@ victim=$!
 while ! grep -q '^  1' err; do sleep 0.01; done
 kill -TERM $victim
 wait $victim
-[ $? = 143 ] || fail 'a signal while it writes samples'
-[ "$(lines_with samples cut.samples)" = 0 ] || fail 'samples that were cut short are in the log'
+[ $? = 143 ] || fail 'wrong exit status for a signal during sampling'
+[ "$(lines_with samples cut.samples)" = 0 ] || fail 'interrupted samples are in the log'
 
-# The log in another place, begun anew with --force alone.
+# A log at another path is overwritten only with --force.
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 3 --log log.jsonl -o logged
 same log.jsonl logged/training.jsonl
 refused 2 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 3 --log log.jsonl -o logged2
 expect 0 train -q --resume -o logged --steps 5
 same log.jsonl logged/training.jsonl '--log after --resume'
 
-# Older checkpoints stay under names of their own, as many as are wanted; each is a checkpoint to go on from.
+# --keep saves earlier checkpoints in separate folders; training can continue from each.
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 14 --save-every 3 --keep 2 -o old/
 kept=$(echo old.step-*)
 [ "$kept" = 'old.step-12 old.step-9' ] || fail "--keep 2 kept $kept"
 expect 0 train -q --resume --keep 0 -o old.step-9
-same old/model.safetensors old.step-9/model.safetensors 'an older checkpoint that went on'
+same old/model.safetensors old.step-9/model.safetensors 'an earlier checkpoint, continued'
 rm -rf old
 refused 2 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 2 --keep 2 -o old
 has err 'old.step-9 exists'
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 2 --keep 2 -o old --force
-[ "$(echo old.step-*)" = 'old.step-1 old.step-9' ] || fail "--force left $(echo old.step-*)" # a training went on in 9
+[ "$(echo old.step-*)" = 'old.step-1 old.step-9' ] || fail "--force left $(echo old.step-*)" # continued in step-9
 
-# Killed between two renames, where a file system cannot exchange folders: the one checkpoint that there is gets its name back.
+# Killed between two renames, on a file system that cannot exchange folders: the only checkpoint is renamed back.
 mv old .old.old.4711
 expect 0 train --resume --steps 3 -o old/
 has err 'restored old from .old.old.4711'
-{ [ ! -e .old.old.4711 ] && [ "$(wc -l <old/training.jsonl)" = 4 ]; } || fail 'what was left was not taken up'
+{ [ ! -e .old.old.4711 ] && [ "$(wc -l <old/training.jsonl)" = 4 ]; } || fail 'the checkpoint was not restored'
 
-# What cannot be.
+# Rejected options and data.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval other --eval-share 0.1 -o x
 has err '--eval and --eval-share are mutually exclusive'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval-share 1 -o x
@@ -113,5 +114,5 @@ echo 'and one more' >>other
 refused 3 train -q --resume --steps 35 -o file
 printf '{"eval": ["other"]}' >named.json # the same in a file of settings
 expect 0 train -q --resume --steps 35 -o file --config named.json
-[ ! -e x ] || fail 'a failure has left a folder'
+[ ! -e x ] || fail 'a failed command created a folder'
 finish
