@@ -1,9 +1,9 @@
-/* test_attn_backward.c - random descriptions of the backward pass, on every ISA, against the formula in wider
- * arithmetic.
+/* test_attn_backward.c - runs the backward pass on random problem descriptions on every ISA and compares it with a
+ * higher-precision reference.
  *
  *     test_attn_backward [--seed S] [--cases N] [--case K]
  *
- * A failure prints the line that repeats only that case. */
+ * A failure prints the command that repeats only the failing case. */
 #include "support/attn/grads.h"
 #include "support/check.h"
 #include "support/random_cases.h"
@@ -13,7 +13,7 @@ static mha_ctx *contexts[PROBLEM_ISAS];
 static int context_count;
 static double worst[PROBLEM_ISAS];
 
-/* out and lse, which the truth is made of too, come from the run before. */
+/* The reference uses out and lse, so they are taken from the forward pass that ran before. */
 static bool check_on(mha_ctx *ctx, problem *p, gradients *g, double *most, char *why, size_t capacity)
 {
     gradients_truth wide, plain;
@@ -49,7 +49,7 @@ static void test_random(void **state)
     for (uint64_t n = all.first; n < all.end; n++)
         check_case(n);
     for (int n = 0; n < context_count; n++)
-        print_message("%s: %llu cases, largest error %.2f of its limit\n", mha_ctx_isa(contexts[n]),
+        print_message("%s: %llu cases, largest error %.2f of its tolerance\n", mha_ctx_isa(contexts[n]),
                       (unsigned long long)(all.end - all.first), worst[n]);
     problem_contexts_free(contexts, context_count);
 }

@@ -1,4 +1,5 @@
-/* test_attn_between_tiles.c - the context's callback between tiles: on the calling thread, and able to stop a call. */
+/* test_attn_between_tiles.c - the between_tiles callback of a context runs on the calling thread and can cancel a
+ * call. */
 #include "support/attn/grads.h"
 #include "support/check.h"
 #include <string.h>
@@ -6,9 +7,9 @@
 enum { TILES = 8, THREADS = 3, UNTOUCHED = -7 };
 
 typedef struct callback {
-    int64_t calls, stop_at; /* the call that is answered with 1; 0: none */
-    int64_t begun, total;   /* of the latest call */
-    bool wrong;             /* on another thread, or counts that cannot be */
+    int64_t calls, stop_at; /* number of the call that returns 1; 0: none */
+    int64_t begun, total;   /* progress passed to the latest call */
+    bool wrong;             /* called on another thread, or with impossible counts */
     const char *caller;
 } callback;
 
@@ -33,7 +34,7 @@ static mha_ctx *context(callback *c, int threads)
     return ctx;
 }
 
-/* One head and TILES tiles of 128 queries. */
+/* One head and TILES tiles of 128 queries each. */
 static mha_attn_desc tiles_desc(void)
 {
     return (mha_attn_desc){.size = sizeof(mha_attn_desc),
@@ -105,7 +106,7 @@ static void forward_is_stopped(void **state)
         written += tensor_get(&p.lse, 0, 0, i, 0) != UNTOUCHED;
     assert_int_equal(written, 3 * 128);
     c.stop_at = 0;
-    assert_int_equal(mha_attn_forward(plan, &p.args, workspace, bytes, &err), MHA_OK); /* the plan is as before */
+    assert_int_equal(mha_attn_forward(plan, &p.args, workspace, bytes, &err), MHA_OK); /* the plan is still usable */
     assert_int_equal(mha_attn_forward(plan, &whole.args, workspace, bytes, &err), MHA_OK);
     assert_true(problem_same_bits(&p, &whole));
     mha_free(ctx, workspace);

@@ -1,4 +1,4 @@
-/* test_attn_bits.c - one set of bits: what must not change a single bit of the result does not, on any ISA. */
+/* test_attn_bits.c - batching, layouts, threads and splits must leave results bitwise identical on every ISA. */
 #include "support/attn/paged.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
@@ -23,7 +23,7 @@ static const mha_attn_desc masked = {.size = sizeof masked,
                                      .top_keys = 3,
                                      .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_STATS};
 
-/* The same with 16-bit numbers in every place where they may be. */
+/* The same description with 16-bit types wherever they are supported. */
 static mha_attn_desc halves(void)
 {
     mha_attn_desc d = masked;
@@ -33,8 +33,7 @@ static mha_attn_desc halves(void)
     return d;
 }
 
-/* With bf16 alone, which the ISAs avx512bf16 and amx multiply as it is; others take it through reals, as they do the
- * halves. */
+/* All types bf16. The ISAs avx512bf16 and amx multiply bf16 directly; others convert to f32 first, as for f16. */
 static mha_attn_desc all_bf16(mha_attn_desc d)
 {
     d.dtype = d.kv_dtype = d.bias_dtype = MHA_BF16;
@@ -46,7 +45,8 @@ static bool multiplies_bf16(mha_ctx *ctx)
     return strcmp(mha_ctx_isa(ctx), "avx512bf16") == 0 || strcmp(mha_ctx_isa(ctx), "amx") == 0;
 }
 
-/* `to` becomes the block of `from` that begins at entry b, row l. `from` may have fewer heads: they repeat. */
+/* Copies to `to` the block of `from` that begins at batch entry b, row l. If `from` has fewer heads, they are
+ * repeated. */
 static void copy_block(tensor *to, const tensor *from, int64_t b, int64_t l)
 {
     int64_t share = to->dim[1] / from->dim[1];
@@ -57,7 +57,7 @@ static void copy_block(tensor *to, const tensor *from, int64_t b, int64_t l)
                     tensor_set(to, n, h, i, d, tensor_get(from, b + n, h / share, l + i, d));
 }
 
-/* Rows [first, first + count) of batch entry b, with the first `keys` keys, as a problem of its own. */
+/* Makes a separate problem of rows [first, first + count) of batch entry b with the first `keys` keys. */
 static void cut(problem *part, const problem *whole, int64_t b, int64_t first, int64_t count, int64_t keys)
 {
     mha_attn_desc d = whole->desc;
@@ -75,7 +75,7 @@ static void cut(problem *part, const problem *whole, int64_t b, int64_t first, i
     if (d.inputs & MHA_ATTN_SINKS) copy_block(&part->sinks, &whole->sinks, b, 0);
     if (d.inputs & MHA_ATTN_GATES) copy_block(&part->gates, &whole->gates, b, 0);
     part->prefix_lens[0] = whole->prefix_lens[b] < keys ? whole->prefix_lens[b] : keys;
-    part->offsets[0] = whole->desc.kv_len - whole->desc.q_len + first; /* the whole is aligned bottom-right */
+    part->offsets[0] = whole->desc.kv_len - whole->desc.q_len + first; /* the whole problem is aligned bottom-right */
 }
 
 /* Fails unless rows [first, ...) of batch entry b in `whole` equal the rows of `part`. */
@@ -86,8 +86,9 @@ static void assert_rows_equal(const tensor *whole, int64_t b, int64_t first, con
             for (int64_t d = 0; d < part->dim[3]; d++) {
                 double x = tensor_get(whole, b, h, first + i, d), y = tensor_get(part, 0, h, i, d);
                 if (memcmp(&x, &y, sizeof x) != 0)
-                    fail_msg("row %lld of entry %lld, head %lld, column %lld: %.9g in the whole, %.9g in the part",
-                             (long long)(first + i), (long long)b, (long long)h, (long long)d, x, y);
+                    fail_msg(
+                        "row %lld of entry %lld, head %lld, column %lld: %.9g in the whole problem, %.9g in the part",
+                        (long long)(first + i), (long long)b, (long long)h, (long long)d, x, y);
             }
 }
 
@@ -120,7 +121,7 @@ static void check_parts(mha_ctx *ctx, const mha_attn_desc *d)
     problem_free(&whole);
 }
 
-/* One entry of the batch alone, one row alone, and prefill in chunks with offsets. */
+/* Single batch entries, single rows, and prefill in chunks with offsets must equal the whole problem. */
 static void test_parts(void **state)
 {
     (void)state;
@@ -136,8 +137,9 @@ static void test_parts(void **state)
     }
 }
 
-/* Row t of a causal whole sees keys 0..t: the same bits when no more keys than those exist (decoding token by token),
- * and for all rows up to t at once (the shorter problem), across the lengths at which blocks of keys end. */
+/* Row t of a causal problem attends to keys 0..t. It must be bitwise identical if no other keys exist, computed alone
+ * (decoding token by token) or with all rows up to t (a shorter problem). Lengths around the ends of key blocks are
+ * tested. */
 static void test_causal_prefix(void **state)
 {
     (void)state;
@@ -167,8 +169,8 @@ static void test_causal_prefix(void **state)
     }
 }
 
-/* A token or a few at a time, the heads folded into a tile and the keys cut into parts for several threads, against
- * prefill. */
+/* Decodes one or a few tokens at a time, with the heads folded into a tile and the keys split for several threads; the
+ * result must equal prefill. */
 static void check_decode(mha_ctx *ctx, const mha_attn_desc *d)
 {
     static const int64_t sizes[] = {1, 2, 7, 16};
@@ -213,7 +215,7 @@ static void test_decode(void **state)
     far.kv_heads = 1;
     far.head_dim = 5;
     far.v_head_dim = 3;
-    far.kv_len = 69000; /* more chunks than parts */
+    far.kv_len = 69000; /* more chunks than splits */
     far.q_len = 17;
     for (int n = 0; n < count; n++) {
         check_decode(many[n], &d);
@@ -225,8 +227,7 @@ static void test_decode(void **state)
     problem_contexts_free(many, count);
 }
 
-/* What short sequences take instead of tiles of blocks (forward_single_block.c) against those, which a gate of 1 asks
- * for. */
+/* Compares the path for short sequences (forward_single_block.c) with the tiled path, which gates of 1 select. */
 static void check_short(mha_ctx *ctx, const mha_attn_desc *d, uint64_t seed)
 {
     problem one, tiled;
@@ -240,8 +241,8 @@ static void check_short(mha_ctx *ctx, const mha_attn_desc *d, uint64_t seed)
     problem_run(ctx, &one);
     problem_run(ctx, &tiled);
     if (!problem_same_bits(&one, &tiled))
-        fail_msg("%s: %lld queries and %lld keys: not the bits of tiles", mha_ctx_isa(ctx), (long long)d->q_len,
-                 (long long)d->kv_len);
+        fail_msg("%s: %lld queries and %lld keys: not bitwise identical to the tiled path", mha_ctx_isa(ctx),
+                 (long long)d->q_len, (long long)d->kv_len);
     problem_free(&one);
     problem_free(&tiled);
 }
@@ -270,7 +271,7 @@ static void test_short(void **state)
             }
 }
 
-/* Whether the plan of a problem folds the heads of a group. */
+/* Returns whether the plan folds the heads of a group into one tile. */
 static bool is_folded(mha_ctx *ctx, const problem *p)
 {
     char text[4096];
@@ -282,8 +283,8 @@ static bool is_folded(mha_ctx *ctx, const problem *p)
     return strstr(text, "\"folded\": true") != NULL;
 }
 
-/* One to sixteen queries of a group in one tile, against the same with a list of all heads, which is not folded: in any
- * layout and type, with lengths, causal, a window, and keys in pages. */
+/* One to sixteen queries of a group in one tile must equal the same problem with a list of all heads, which is not
+ * folded. The problems vary in layout, type, lengths, causal mask, window and paging. */
 static void check_folded(mha_ctx *ctx, uint64_t number)
 {
     static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_F64, MHA_F32};
@@ -367,9 +368,9 @@ static void test_grouped_heads(void **state)
 
 static const struct {
     const char *name;
-    tensor_layout layout; /* of q, k, v, out and probs */
+    tensor_layout layout; /* tensors q, k, v, out and probs */
 } layouts[] = {
-    {"strides left out", {.unspecified = true}},
+    {"default strides", {.unspecified = true}},
     {"[B, L, H, D]", {.order = {0, 2, 1, 3}}},
     {"packed [B, L, q k v, H, D]", {.order = {0, 2, 1, 3}, .pad = {0, 12, 0, 0}}},
     {"[L, B, H, D]", {.order = {2, 0, 1, 3}}},
@@ -377,9 +378,9 @@ static const struct {
     {"padded rows", {.pad = {0, 0, 0, 3}}},
     {"padded everywhere", {.pad = {1, 2, 3, 5}}},
     {"rows backwards", {.flip = {false, false, true, false}}},
-    {"all axes backwards", {.flip = {true, true, true, true}}},
-    {"off by one element", {.shift = 1}},
-    {"off by five, unaligned rows", {.shift = 5, .pad = {0, 0, 0, 1}}},
+    {"all axes reversed", {.flip = {true, true, true, true}}},
+    {"offset by one element", {.shift = 1}},
+    {"offset by five elements, unaligned rows", {.shift = 5, .pad = {0, 0, 0, 1}}},
 };
 
 static void check_layout(mha_ctx *ctx, const problem *reference, const tensor_layout *layout, const char *name)
@@ -396,7 +397,7 @@ static void check_layout(mha_ctx *ctx, const problem *reference, const tensor_la
     at.keep.unspecified = at.bias.unspecified = false; /* all-zero strides would broadcast there */
     problem_make(&p, &reference->desc, &at, 14);
     problem_run(ctx, &p);
-    if (!problem_same_bits(reference, &p)) fail_msg("%s: layout \"%s\" changes bits", mha_ctx_isa(ctx), name);
+    if (!problem_same_bits(reference, &p)) fail_msg("%s: layout \"%s\" changes the result", mha_ctx_isa(ctx), name);
     problem_free(&p);
 }
 
@@ -418,7 +419,7 @@ static void test_layouts(void **state)
     }
 }
 
-/* A stride of 0 equals the copies written out: batch, head and row of each input in turn. */
+/* A stride of 0 must equal explicit copies: tested on the batch, head and row axis of each input. */
 static void test_broadcast(void **state)
 {
     (void)state;
@@ -438,7 +439,7 @@ static void test_broadcast(void **state)
             problem_run(isa_contexts[n], &thin);
             problem_run(isa_contexts[n], &thick);
             if (!problem_same_bits(&thin, &thick))
-                fail_msg("%s: broadcast over axis %d changes bits", mha_ctx_isa(isa_contexts[n]), axis);
+                fail_msg("%s: broadcast over axis %d changes the result", mha_ctx_isa(isa_contexts[n]), axis);
             problem_free(&thin);
             problem_free(&thick);
         }
@@ -463,7 +464,7 @@ static void check_threads(const mha_attn_desc *d)
             assert_int_equal(mha_ctx_threads(ctx), threads[t]);
             problem_run(ctx, &many);
             if (!problem_same_bits(&one, &many))
-                fail_msg("%s: %d threads change bits", mha_ctx_isa(isa_contexts[n]), threads[t]);
+                fail_msg("%s: %d threads change the result", mha_ctx_isa(isa_contexts[n]), threads[t]);
             mha_ctx_free(ctx);
         }
     }
@@ -481,7 +482,7 @@ static void test_threads(void **state)
     check_threads(&d);
 }
 
-/* out may be exactly q: same bits as with memory of its own. */
+/* out may be exactly q; the result must equal that with separate memory. */
 static void test_out_is_q(void **state)
 {
     (void)state;
@@ -498,7 +499,7 @@ static void test_out_is_q(void **state)
         problem_run(ctx, &in_place);
         if (!tensor_same_bits(&apart.out, &in_place.q) || !tensor_same_bits(&apart.lse, &in_place.lse) ||
             !tensor_same_bits(&apart.probs, &in_place.probs))
-            fail_msg("%s: writing over q changes bits", mha_ctx_isa(ctx));
+            fail_msg("%s: overwriting q changes the result", mha_ctx_isa(ctx));
         if (!tensor_guards_intact(&in_place.q, TEST_POISON)) fail_msg("%s: written around q", mha_ctx_isa(ctx));
         problem_free(&apart);
         problem_free(&in_place);

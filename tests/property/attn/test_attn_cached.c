@@ -1,5 +1,5 @@
-/* test_attn_cached.c - the KV cache under the operator: whatever way keys came into the cache, and whatever has been
- * given back since, the rows have the bits of one dense call over everything. On every ISA. */
+/* test_attn_cached.c - attention over a KV cache must be bitwise identical to one dense call on every ISA, however keys
+ * were appended and whichever pages were freed. */
 #include "math/half.h"
 #include "math/q8_0.h"
 #include "mha/cache.h"
@@ -8,7 +8,7 @@
 #include "support/isas.h"
 #include <string.h>
 
-/* One dense problem, and the cache that is to repeat it. */
+/* One dense problem, and the cache that must reproduce it. */
 typedef struct law {
     mha_attn_desc dense;
     int64_t page_size, capacity, window, keep_first;
@@ -50,7 +50,7 @@ static mha_cache *create(mha_ctx *ctx, const law *l)
     return cache;
 }
 
-/* Rows [first, first + count) of every entry of a view. */
+/* Rows [first, first + count) of every batch entry of a view. */
 static mha_cview from_row(const tensor *t, int64_t first)
 {
     mha_cview view = tensor_cview(t);
@@ -66,7 +66,7 @@ static void append(mha_cache *cache, const problem *dense, int64_t first, int64_
     if (mha_cache_append(cache, MHA_CACHE_ALL, &tokens, &err) != MHA_OK) fail_msg("append: %s", err.message);
 }
 
-/* Rows [first, first + count) from the cache, into the same rows of `got`. */
+/* Computes rows [first, first + count) with the cache and stores them in the same rows of `got`. */
 static void attend(mha_ctx *ctx, mha_cache *cache, problem *got, int64_t first, int64_t count)
 {
     mha_error err = {0};
@@ -86,7 +86,8 @@ static void attend(mha_ctx *ctx, mha_cache *cache, problem *got, int64_t first, 
     if (mha_attention(ctx, &d, &a, &err) != MHA_OK) fail_msg("attention: %s", err.message);
 }
 
-/* The whole through a cache, `step` tokens at a time (the first time `first_step`), equals the dense call. */
+/* Computes the whole problem with a cache, `step` tokens at a time (`first_step` in the first call). The result must
+ * equal the dense call. */
 static void check_steps(mha_ctx *ctx, const law *l, const problem *dense, int64_t first_step, int64_t step)
 {
     problem got;
@@ -100,7 +101,7 @@ static void check_steps(mha_ctx *ctx, const law *l, const problem *dense, int64_
         attend(ctx, cache, &got, at, next - at);
     }
     if (!problem_same_bits(dense, &got))
-        fail_msg("%s: law %d: steps of %lld, then %lld, change bits", mha_ctx_isa(ctx), (int)(l - laws),
+        fail_msg("%s: law %d: steps of %lld, then %lld, change the result", mha_ctx_isa(ctx), (int)(l - laws),
                  (long long)first_step, (long long)step);
     mha_cache_free(cache);
     problem_free(&got);
@@ -121,7 +122,8 @@ static void test_any_steps(void **state)
         }
 }
 
-/* keep_first: a row sees the first tokens and its window; the dense call says so by `keep`. */
+/* With keep_first, a row attends to the first tokens and to its window; the dense call expresses the same mask with
+ * `keep`. */
 static void test_streaming(void **state)
 {
     (void)state;
@@ -146,7 +148,7 @@ static void test_streaming(void **state)
     }
 }
 
-/* All rows of one sequence of the cache have the bits of `dense`. */
+/* All rows of one sequence in the cache must be bitwise identical to `dense`. */
 static void check_sequence(mha_ctx *ctx, mha_cache *cache, int64_t sequence, const problem *dense, const char *when)
 {
     mha_error err = {0};
@@ -163,7 +165,8 @@ static void check_sequence(mha_ctx *ctx, mha_cache *cache, int64_t sequence, con
     problem_free(&got);
 }
 
-/* A forked sequence goes its own way: both have the bits of caches that never shared; so has one that went back. */
+/* After a fork, both sequences continue independently and must be bitwise identical to sequences of unshared caches; so
+ * must a sequence that was truncated to the fork. */
 static void test_fork_and_truncate(void **state)
 {
     (void)state;
@@ -177,7 +180,7 @@ static void test_fork_and_truncate(void **state)
         problem a, b;
         problem_make(&a, &d, NULL, 82);
         problem_make(&b, &d, NULL, 83);
-        for (int64_t at = 0; at < 2 * 90 * 32; at++) { /* b begins like a */
+        for (int64_t at = 0; at < 2 * 90 * 32; at++) { /* b starts with the tokens of a */
             const int64_t g = at / (90 * 32), j = at / 32 % 90, x = at % 32;
             tensor_set(&b.k, 0, g, j, x, tensor_get(&a.k, 0, g, j, x));
             tensor_set(&b.v, 0, g, j, x, tensor_get(&a.v, 0, g, j, x));
@@ -195,9 +198,9 @@ static void test_fork_and_truncate(void **state)
         assert_int_equal(mha_cache_fork(cache, 0, 1, 90, &err), MHA_OK);
         assert_int_equal(mha_cache_append(cache, 0, &rest_of_a, &err), MHA_OK);
         assert_int_equal(mha_cache_append(cache, 1, &rest_of_b, &err), MHA_OK);
-        check_sequence(isa_contexts[n], cache, 0, &a, "a sequence that was forked");
+        check_sequence(isa_contexts[n], cache, 0, &a, "the forked sequence");
         check_sequence(isa_contexts[n], cache, 1, &b, "a fork");
-        assert_int_equal(mha_cache_truncate(cache, 0, 90, &err), MHA_OK); /* back to where they parted, and on as b */
+        assert_int_equal(mha_cache_truncate(cache, 0, 90, &err), MHA_OK); /* truncated to the fork, continued as b */
         assert_int_equal(mha_cache_append(cache, 0, &rest_of_b, &err), MHA_OK);
         check_sequence(isa_contexts[n], cache, 0, &b, "truncating");
         mha_cache_free(cache);
@@ -206,7 +209,7 @@ static void test_fork_and_truncate(void **state)
     }
 }
 
-/* The numbers that the cache holds, as f32, into `to` [1, Hkv, L, width]. Pages of a new cache stand in order. */
+/* Copies the elements in the cache as f32 to `to` [1, Hkv, L, width]. Pages of a new cache are in order. */
 static void read_back(tensor *to, const mha_named_tensor *stored, mha_dtype dtype, int64_t width)
 {
     const int64_t elements = mha__element_count(dtype, width);
@@ -223,14 +226,14 @@ static void read_back(tensor *to, const mha_named_tensor *stored, mha_dtype dtyp
             }
 }
 
-/* What is stored in fewer bits has the bits of a dense f32 call on the numbers that were stored. */
+/* A cache of a 16-bit or 8-bit type must give bitwise the result of a dense f32 call on the rounded elements. */
 static void test_stored_types(void **state)
 {
     (void)state;
     static const mha_dtype types[] = {MHA_Q8_0, MHA_BF16, MHA_F16};
     static const int64_t widths[][3] = {{32, 64, 16},    {40, 24, 128},   {7, 80, 64},
                                         {128, 128, 512}, {768, 1024, 32}, {1024, 768, 128}}; /* D, Dv, page_size */
-    static const int64_t lengths[] = {1, 5, 140}; /* of q: decode, few, many */
+    static const int64_t lengths[] = {1, 5, 140}; /* numbers of queries: decode, few, many */
     mha_error err = {0};
     for (int n = 0; n < isa_count; n++)
         for (int at = 0; at < 3 * 3 * 6; at++) {
@@ -261,7 +264,7 @@ static void test_stored_types(void **state)
             mha_cache_save(cache, t);
             read_back(&stored.k, &t[2], type, D);
             read_back(&stored.v, &t[3], type, Dv);
-            mha_cache *first = cache; /* and it survives being saved and loaded */
+            mha_cache *first = cache; /* must survive saving and loading */
             assert_int_equal(mha_cache_create(isa_contexts[n], &cd, &cache, &err), MHA_OK);
             if (mha_cache_load(cache, t, MHA_CACHE_TENSORS, &err) != MHA_OK) fail_msg("%s", err.message);
             mha_cache_free(first);
@@ -271,15 +274,15 @@ static void test_stored_types(void **state)
             assert_int_equal(mha_cache_bind(cache, 0, NULL, &call, &args, &err), MHA_OK);
             if (mha_attention(isa_contexts[n], &call, &args, &err) != MHA_OK) fail_msg("%s", err.message);
             if (!problem_same_bits(&stored, &p))
-                fail_msg("%s: D=%d Dv=%d: %s in the cache changes bits", mha_ctx_isa(isa_contexts[n]), (int)D, (int)Dv,
-                         mha_dtype_name(type));
+                fail_msg("%s: D=%d Dv=%d: a cache of type %s changes the result", mha_ctx_isa(isa_contexts[n]), (int)D,
+                         (int)Dv, mha_dtype_name(type));
             mha_cache_free(cache);
             problem_free(&p);
             problem_free(&stored);
         }
 }
 
-/* Sequences of different lengths in one call, one of them empty; a plan for more keys than there are serves many
+/* Sequences of different lengths in one call, one of them empty. One plan for more keys than present serves many
  * steps. */
 static void test_ragged(void **state)
 {
@@ -325,10 +328,10 @@ static void test_ragged(void **state)
 static void expect(mha_status status, const mha_error *err, const char *word)
 {
     assert_int_equal(status, MHA_ERR_ARG);
-    if (!strstr(err->message, word)) fail_msg("\"%s\" is not in: %s", word, err->message);
+    if (!strstr(err->message, word)) fail_msg("\"%s\" is missing in: %s", word, err->message);
 }
 
-/* What bind refuses: rows whose keys are gone or never came. */
+/* bind must reject rows whose keys were dropped or never appended. */
 static void test_bind_refusals(void **state)
 {
     (void)state;
@@ -379,7 +382,7 @@ static void test_bind_refusals(void **state)
     problem_free(&p);
 }
 
-/* A bind that fails leaves what was bound before, and one without q_lens nothing of one that had some. */
+/* A failed bind must keep the previous binding. A bind without q_lens must clear the q_lens of an earlier bind. */
 static void test_bound_again(void **state)
 {
     (void)state;
@@ -408,7 +411,7 @@ static void test_bound_again(void **state)
     mha_cache_free(cache);
 }
 
-/* Rows of a sequence that has no token yet stand at 0 and see nothing. */
+/* Rows of an empty sequence have offset 0 and attend to nothing. */
 static void test_empty_sequence(void **state)
 {
     (void)state;

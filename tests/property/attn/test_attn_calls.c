@@ -1,5 +1,5 @@
-/* test_attn_calls.c - calls that must be refused before anything is written, the edges that are none (no keys, no rows,
- * far positions), and what a plan says of itself. */
+/* test_attn_calls.c - invalid calls must fail before anything is written; edge cases (no keys, no rows, extreme
+ * offsets) must succeed; and plans must describe themselves correctly. */
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the calls below start from. */
+/* The valid description that the tests below modify. */
 static const mha_attn_desc good = {.size = sizeof good,
                                    .batch = 2,
                                    .heads = 6,
@@ -17,7 +17,7 @@ static const mha_attn_desc good = {.size = sizeof good,
                                    .head_dim = 16,
                                    .v_head_dim = 8};
 
-/* One way to spoil a valid call, and the words that the sentence must have. */
+/* One edit that makes a valid call invalid, and the words that the error message must contain. */
 typedef struct bad_call {
     const char *field, *value;
     void (*spoil)(problem *p);
@@ -55,7 +55,7 @@ static void no_probs(problem *p)
 {
     p->args.probs.data = NULL;
 }
-/* One byte beside an element, which no load may be made from. */
+/* A pointer one byte past an element: no load may use it. */
 static void odd_q(problem *p)
 {
     p->args.q.data = (const char *)p->args.q.data + 1;
@@ -133,7 +133,7 @@ static void negative_kv(problem *p)
     p->kv_lens[0] = -3;
 }
 
-/* Of two that share their bytes the shorter one is laid into the longer, so that no third lies under both. */
+/* Where two tensors overlap, the shorter one is moved into the longer one, so that no third tensor overlaps either. */
 static void out_is_k(problem *p)
 {
     p->args.out.data = p->k.data;
@@ -158,7 +158,7 @@ static void lse_broadcasts(problem *p)
 static void out_rows_share(problem *p)
 {
     p->args.out = (mha_view){p->out.data, {64, 0, 16, 1}};
-    p->args.out.stride[1] = 3; /* heads 3 apart, 8 wide */
+    p->args.out.stride[1] = 3; /* heads 3 elements apart, 8 elements wide */
 }
 static void lse_is_out(problem *p)
 {
@@ -244,7 +244,7 @@ static mha_attn_desc call_desc(void)
     return d;
 }
 
-/* No output was touched. */
+/* Returns whether all outputs still have their initial contents. */
 static bool untouched(const problem *p)
 {
     const tensor *outputs[] = {&p->out, &p->lse, &p->probs};
@@ -274,7 +274,8 @@ static void test_calls(void **state)
     }
 }
 
-/* Rows of [q | k | v], heads side by side: out may take the place of q or other columns, but no part of k or v. */
+/* Rows of [q | k | v] with the heads in adjacent columns: out may overwrite q or unused columns, but no part of k or
+ * v. */
 static void test_packed_columns(void **state)
 {
     (void)state;
@@ -348,7 +349,7 @@ static void test_workspace(void **state)
     problem_free(&p);
 }
 
-/* ---- edges that are no errors ---- */
+/* ---- edge cases that must succeed ---- */
 
 static void test_no_keys(void **state)
 {
@@ -358,7 +359,7 @@ static void test_no_keys(void **state)
     d.outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS;
     problem p;
     problem_make(&p, &d, NULL, 63);
-    p.args.k.data = p.args.v.data = NULL; /* there is nothing to point at */
+    p.args.k.data = p.args.v.data = NULL; /* NULL is allowed for an empty tensor */
     problem_run(NULL, &p);
     for (int64_t i = 0; i < d.q_len; i++) {
         assert_true(tensor_get(&p.out, 1, 3, i, 4) == 0);
@@ -380,7 +381,7 @@ static void test_no_rows(void **state)
     problem_free(&p);
 }
 
-/* Positions far outside of the keys: row i stands at i + offset, where nothing may overflow. */
+/* Offsets far outside the keys must not overflow in i + offset. */
 static void test_far_offsets(void **state)
 {
     (void)state;
@@ -394,10 +395,10 @@ static void test_far_offsets(void **state)
     problem_run(NULL, &all);
     far.offsets[0] = far.offsets[1] = INT64_MAX;
     problem_run(NULL, &far);
-    assert_true(problem_same_bits(&all, &far)); /* everything is in the past */
+    assert_true(problem_same_bits(&all, &far)); /* all keys are in the past */
     far.offsets[0] = far.offsets[1] = INT64_MIN;
     problem_run(NULL, &far);
-    for (int64_t i = 0; i < d.q_len; i++) /* nothing is */
+    for (int64_t i = 0; i < d.q_len; i++) /* no key is in the window */
         assert_true(tensor_get(&far.out, 1, 2, i, 3) == 0 && tensor_get(&far.lse, 1, 2, i, 0) == (double)-INFINITY);
     problem_free(&far);
     causal.causal = 0;
@@ -406,12 +407,12 @@ static void test_far_offsets(void **state)
     far.offsets[0] = -3;
     far.offsets[1] = 3;
     problem_run(NULL, &far);
-    assert_true(problem_same_bits(&all, &far)); /* a window as wide as that sees everything */
+    assert_true(problem_same_bits(&all, &far)); /* a window this wide covers all keys */
     problem_free(&far);
     problem_free(&all);
 }
 
-/* With lengths, whether an unset align matters is known only when they are: then the call says so. */
+/* With lengths, the call reports a missing align only if the lengths make it ambiguous. */
 static void test_unset_align_of_lengths(void **state)
 {
     (void)state;
@@ -432,7 +433,7 @@ static void test_unset_align_of_lengths(void **state)
     problem_free(&p);
 }
 
-/* ---- what the plan says ---- */
+/* ---- descriptions of plans ---- */
 
 static void test_describe(void **state)
 {
@@ -458,7 +459,7 @@ static void test_describe(void **state)
     mha_attn_plan_free(plan);
 }
 
-/* What is written, and of maps how much. */
+/* A plan lists its outputs, with the shapes of maps. */
 static void test_describe_outputs(void **state)
 {
     (void)state;
@@ -487,12 +488,12 @@ static void test_describe_outputs(void **state)
         char text[4096];
         mha_attn_plan_describe(plan, json, text, sizeof text);
         for (int n = 0; n < 3; n++)
-            if (!strstr(text, said[json][n])) fail_msg("does not say %s: %s", said[json][n], text);
+            if (!strstr(text, said[json][n])) fail_msg("does not contain %s: %s", said[json][n], text);
     }
     mha_attn_plan_free(plan);
 }
 
-/* A text that the plan of `d` must have, and one that it must not. */
+/* Fails unless the description of the plan for `d` contains the first text and not the second. */
 static void check_said(mha_ctx *ctx, const mha_attn_desc *d, int json, const char *want, const char *never)
 {
     mha_attn_plan *plan;
@@ -500,12 +501,12 @@ static void check_said(mha_ctx *ctx, const mha_attn_desc *d, int json, const cha
     char text[4096];
     if (mha_attn_plan_create(ctx, d, &plan, &err) != MHA_OK) fail_msg("%s", err.message);
     mha_attn_plan_describe(plan, json, text, sizeof text);
-    if (!strstr(text, want)) fail_msg("%s: does not say %s: %s", mha_ctx_isa(ctx), want, text);
+    if (!strstr(text, want)) fail_msg("%s: does not contain %s: %s", mha_ctx_isa(ctx), want, text);
     if (strstr(text, never)) fail_msg("%s: says %s: %s", mha_ctx_isa(ctx), never, text);
     mha_attn_plan_free(plan);
 }
 
-/* The number of bytes that a plan states. */
+/* Returns the number of bytes that the plan reports. */
 static double bytes_of(const mha_attn_desc *d)
 {
     mha_attn_plan *plan;
@@ -518,7 +519,7 @@ static double bytes_of(const mha_attn_desc *d)
     return strtod(said + strlen("\"bytes\": "), NULL);
 }
 
-/* Everything that is read and written counts. */
+/* The byte count includes every tensor that is read or written. */
 static void test_describe_bytes(void **state)
 {
     (void)state;
@@ -540,7 +541,7 @@ static void test_describe_bytes(void **state)
     assert_true(bytes_of(&more) == plain + B * H * (Lq * (3 * 4 + 8 + TOP * (4 + 8)) + Lk * 4));
 }
 
-/* One is not several, and what cannot happen is not said. */
+/* Singular and plural are used correctly, and impossible paths are not mentioned. */
 static void test_describe_wording(void **state)
 {
     (void)state;
@@ -558,7 +559,7 @@ static void test_describe_wording(void **state)
     mha_ctx_free(ctx);
 }
 
-/* Rows of a tile that the kernels for few queries take, by the word of a plan. */
+/* Returns the number of rows per tile of the decode kernels, as the plan reports it. */
 static int few_of(mha_ctx *ctx, const mha_attn_desc *d)
 {
     mha_attn_plan *plan;
@@ -573,15 +574,15 @@ static int few_of(mha_ctx *ctx, const mha_attn_desc *d)
     return rows;
 }
 
-/* Which kernel, by the rows of the tiles, and why it is not the one for few. */
+/* The plan names the kernel for each number of rows, and the reason if it is not the decode kernel. */
 static void test_describe_few(void **state)
 {
     (void)state;
     for (int c = 0; c < isa_count; c++) {
         mha_ctx *ctx = isa_contexts[c];
         mha_attn_desc d = good;
-        d.kv_len = 300;       /* more than a block: see below */
-        d.kv_heads = d.heads; /* or the heads of a group are rows of one tile */
+        d.kv_len = 300;       /* more than one block, so that fwd_one_block is not used */
+        d.kv_heads = d.heads; /* otherwise the heads of a group would share one tile */
         const int few = few_of(ctx, &d);
         assert_int_equal(few == 0, strcmp(mha_ctx_isa(ctx), "scalar") == 0);
         if (few == 0) {
@@ -610,7 +611,7 @@ static void test_describe_few(void **state)
     }
 }
 
-/* At most 128 keys, and nothing acts on the scores but intervals. */
+/* fwd_one_block is used for at most 128 keys if the mask consists of intervals only. */
 static void test_describe_one_block(void **state)
 {
     (void)state;

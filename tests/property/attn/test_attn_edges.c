@@ -1,6 +1,5 @@
-/* test_attn_edges.c - one size or position at a time through every value around the places where vectors, blocks of
- * keys and chunks end, on every ISA against the formula. Memory is exact, so that a sanitizer sees a read past its
- * end. */
+/* test_attn_edges.c - varies one size or position at a time around the ends of vectors, key blocks and chunks, on every
+ * ISA, against the reference. Buffers have the exact size, so a sanitizer reports out-of-bounds reads. */
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -72,7 +71,7 @@ static void test_widths(void **state)
     check(&d, 0);
 }
 
-/* The first and the last visible key at every place of a block, also alone in it. */
+/* The first and the last visible key at every position of a block, and a single visible key. */
 static void test_windows(void **state)
 {
     (void)state;

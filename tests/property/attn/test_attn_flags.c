@@ -1,17 +1,17 @@
-/* test_attn_flags.c - a pointer and its flag belong together: one without the other is refused by a message that names
- * both. And public structs of an older or a newer header: what their size promises is what is read. */
+/* test_attn_flags.c - a pointer without its flag, or a flag without its pointer, is rejected with a message that names
+ * both. Structs from older or newer headers are read up to their size. */
 #include "mha/attn_grads.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Enough bytes for every operand of the calls below, all zero: no call of this file gets as far as reading them. */
+/* Zeros for every operand of the calls below. All calls fail before they read it. */
 static int64_t memory[4096];
 
 typedef struct field {
     const char *name, *flag_name;
-    size_t offset; /* of the pointer; views begin with theirs */
+    size_t offset; /* offset of the pointer; a view begins with its pointer */
     uint32_t flag;
 } field;
 
@@ -43,7 +43,7 @@ static const field results[] = {
 };
 #define COUNT(list) (sizeof list / sizeof *list)
 
-/* Sizes that an input needs are set with its flag. */
+/* Sizes that an input requires are set together with its flag. */
 static mha_attn_desc with_input(uint32_t flag)
 {
     mha_attn_desc d = {
@@ -108,7 +108,7 @@ static void test_flag_without_pointer(void **state)
     }
 }
 
-/* Offsets have no flag of their own: desc.align says whether they are read. */
+/* Offsets have no flag: desc.align determines whether they are read. */
 static void test_offsets(void **state)
 {
     (void)state;
@@ -123,7 +123,7 @@ static void test_offsets(void **state)
     expect_refused(&d, &a, &offsets);
 }
 
-/* The backward pass checks inputs, but not the results of the forward pass that the same args may still name. */
+/* The backward pass checks inputs, but ignores results of the forward pass that the same args may still contain. */
 static void test_backward(void **state)
 {
     (void)state;
@@ -142,8 +142,8 @@ static void test_backward(void **state)
     assert_int_equal(mha_attention_backward(NULL, &d, &a, &g, NULL), MHA_OK);
 }
 
-/* A struct that ends earlier lacks the later fields, which are zero then; one that ends later is accepted if what this
- * library does not know is zero. */
+/* A shorter struct lacks the later fields, which are then zero. A longer struct is accepted if its unknown fields are
+ * zero. */
 static void test_sizes(void **state)
 {
     (void)state;
@@ -153,7 +153,7 @@ static void test_sizes(void **state)
     } newer = {with_input(0), 0};
     mha_attn_args older = plain_args();
     older.size = offsetof(mha_attn_args, keep);
-    older.keep.data = memory; /* not part of the struct by its size */
+    older.keep.data = memory; /* beyond the struct's size */
     newer.desc.size = sizeof newer;
     mha_error err = {0};
     assert_int_equal(mha_attention(NULL, &newer.desc, &older, &err), MHA_OK);

@@ -1,5 +1,5 @@
-/* test_attn_grad_calls.c - calls of the backward pass: what is refused and with which sentence, failing allocations,
- * memory. (That mha_attn_backward allocates nothing is in test_attn_memory.c.) */
+/* test_attn_grad_calls.c - calls of the backward pass: error messages of invalid calls, failing allocations, and memory
+ * use. (test_attn_memory.c tests that mha_attn_backward allocates nothing.) */
 #include "support/alloc.h"
 #include "support/attn/grads.h"
 #include "support/check.h"
@@ -18,9 +18,9 @@ static const mha_attn_desc desc = {.size = sizeof desc,
                                    .inputs = MHA_ATTN_BIAS | MHA_ATTN_SINKS | MHA_ATTN_KV_LENS,
                                    .outputs = MHA_ATTN_LSE};
 
-/* One call with one thing wrong. */
+/* One call with one error. */
 typedef struct wrong {
-    const char *field, *value; /* both must be in the sentence */
+    const char *field, *value; /* the message must contain both */
     void (*spoil)(problem *p, gradients *g);
 } wrong;
 
@@ -179,7 +179,7 @@ static void test_calls(void **state)
 static void expect(mha_status status, const mha_error *err, const char *words)
 {
     assert_int_equal(status, MHA_ERR_ARG);
-    if (!strstr(err->message, words)) fail_msg("\"%s\" is not in: %s", words, err->message);
+    if (!strstr(err->message, words)) fail_msg("\"%s\" is missing in: %s", words, err->message);
 }
 
 static void test_plan_and_workspace(void **state)
@@ -209,7 +209,7 @@ static void test_plan_and_workspace(void **state)
     problem_free(&p);
 }
 
-/* What has no gradients yet is refused by the plan. */
+/* The plan rejects features without gradients. */
 static void test_not_built(void **state)
 {
     (void)state;
@@ -228,7 +228,7 @@ static void test_not_built(void **state)
     assert_non_null(strstr(err.message, "MHA_ATTN_BLOCK_TABLE"));
 }
 
-/* With a budget of 0, 1, 2 ... allocations: every failure is MHA_ERR_MEMORY and leaves the gradients alone. */
+/* With a budget of 0, 1, 2 ... allocations, every failure must be MHA_ERR_MEMORY and leave the gradients unchanged. */
 static void test_failing_allocations(void **state)
 {
     (void)state;
@@ -260,7 +260,7 @@ static void test_failing_allocations(void **state)
     mha_ctx_free(ctx);
 }
 
-/* The whole of forward and backward at L = 16,384 is less than three times q, k, v, o and their gradients. */
+/* Forward and backward pass at L = 16,384 need less than three times the memory of q, k, v, o and their gradients. */
 static void test_long_memory(void **state)
 {
     (void)state;
@@ -279,14 +279,14 @@ static void test_long_memory(void **state)
         assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
         assert_int_equal(mha_attn_plan_create(ctx, &d, &plan, NULL), MHA_OK);
         const size_t bytes = all + lse + mha_attn_plan_workspace(plan);
-        print_message("%d threads: %.2f times the tensors\n", threads, (double)bytes / (double)all);
+        print_message("%d threads: %.2f times the size of the tensors\n", threads, (double)bytes / (double)all);
         assert_true(bytes < 3 * all);
         mha_attn_plan_free(plan);
         mha_ctx_free(ctx);
     }
 }
 
-/* The plan says what the pass will do. */
+/* The plan describes the backward pass. */
 static void test_describe(void **state)
 {
     (void)state;

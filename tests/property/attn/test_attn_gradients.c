@@ -1,5 +1,5 @@
-/* test_attn_gradients.c - laws of the backward pass, on every ISA: one set of bits for any number of threads, alone or
- * in a batch; masked means unread, by keys and by rows; what nobody sees has a gradient of zero. */
+/* test_attn_gradients.c - invariants of the backward pass on every ISA: gradients do not depend on the number of
+ * threads or on the batch, masked keys and rows are not read, and tensors without effect have zero gradients. */
 #include "support/attn/grads.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -50,7 +50,7 @@ static void drop(problem *p, gradients *g)
     problem_free(p);
 }
 
-/* ---- bits ---- */
+/* ---- bitwise identical gradients ---- */
 
 static void compare_threads(const char *isa, const char *name, const mha_attn_desc *desc)
 {
@@ -65,13 +65,14 @@ static void compare_threads(const char *isa, const char *name, const mha_attn_de
         gradients_run(ctx, &p[n > 0], &g[n > 0]);
         mha_ctx_free(ctx);
         if (n == 0) continue;
-        if (!gradients_same_bits(&g[0], &g[1])) fail_msg("%s: %s: %d threads give other bits", isa, name, threads[n]);
+        if (!gradients_same_bits(&g[0], &g[1]))
+            fail_msg("%s: %s: %d threads change the gradients", isa, name, threads[n]);
         drop(&p[1], &g[1]);
     }
     drop(&p[0], &g[0]);
 }
 
-/* The last one is long enough for several parts of the rows. */
+/* The last one is long enough to be split into several ranges of rows. */
 static void test_threads(void **state)
 {
     (void)state;
@@ -88,7 +89,7 @@ static void test_threads(void **state)
     }
 }
 
-/* Entry b of a tensor of a batch, in one of a batch of one. */
+/* Copies batch entry b of a tensor to a tensor with a batch of one. */
 static void copy_entry(tensor *to, const tensor *from, int64_t b)
 {
     for (int64_t h = 0; h < to->dim[1]; h++)
@@ -129,11 +130,11 @@ static void compare_entry(mha_ctx *ctx, const char *name, const problem *all, co
     gradients_run(ctx, &one, &alone);
     for (int n = 0; n < RESULTS; n++)
         if (alone.result[n].memory && !same_entry(&alone.result[n], &g->result[n], b))
-            fail_msg("%s: %s: gradient %d of entry %d differs alone", mha_ctx_isa(ctx), name, n, (int)b);
+            fail_msg("%s: %s: gradient %d of entry %d differs if computed alone", mha_ctx_isa(ctx), name, n, (int)b);
     drop(&one, &alone);
 }
 
-/* A drawn dropout depends on the number of the entry, so it is left out. */
+/* Random dropout depends on the index of the batch entry, so it is excluded. */
 static void test_batch(void **state)
 {
     (void)state;
@@ -150,7 +151,7 @@ static void test_batch(void **state)
         }
 }
 
-/* ---- masked means unread ---- */
+/* ---- masked keys and rows are not read ---- */
 
 static const double garbage[] = {NAN, INFINITY, DBL_MAX};
 
@@ -174,7 +175,8 @@ static bool same_row(const tensor *x, const tensor *y, int64_t b, int64_t h, int
     return true;
 }
 
-/* Key and value j of head (1, 1) are garbage: rows that do not see it keep their dq, and no other entry changes. */
+/* Key and value j of head (1, 1) are garbage. Rows that do not attend to key j must keep their dq, and no other batch
+ * entry may change. */
 static void check_key(mha_ctx *ctx, size_t way, int64_t j, double value)
 {
     problem p, clean;
@@ -194,7 +196,8 @@ static void check_key(mha_ctx *ctx, size_t way, int64_t j, double value)
                 fail_msg("%s: %s: key %d leaks into row_taylor of row %d", mha_ctx_isa(ctx), ways[way].name, (int)j,
                          (int)i);
             if (touched && !isfinite(value) && isfinite(tensor_get(&g.result[DQ], 1, h, i, 0)))
-                fail_msg("%s: %s: row %d sees garbage, but its dq is finite", mha_ctx_isa(ctx), ways[way].name, (int)i);
+                fail_msg("%s: %s: row %d attends to garbage, but its dq is finite", mha_ctx_isa(ctx), ways[way].name,
+                         (int)i);
         }
     for (int64_t key = 0; key < p.desc.kv_len; key++)
         for (int n = DK; n <= DV; n++)
@@ -215,7 +218,7 @@ static void test_garbage_keys(void **state)
                 check_key(isa_contexts[n], way, keys[k], garbage[k % 3]);
 }
 
-/* Row i of head (1, 2) is garbage, with all that comes with it: keys that it does not see keep their dk and dv. */
+/* Row i of head (1, 2) and all its inputs are garbage. Keys that it does not attend to must keep their dk and dv. */
 static void check_row(mha_ctx *ctx, size_t way, int64_t i, double value)
 {
     problem p, clean;
@@ -232,7 +235,8 @@ static void check_row(mha_ctx *ctx, size_t way, int64_t i, double value)
             if (!touched && !same_row(&g.result[which], &want.result[which], 1, 1, j))
                 fail_msg("%s: %s: row %d leaks into key %d", mha_ctx_isa(ctx), ways[way].name, (int)i, (int)j);
             if (touched && isnan(value) && isfinite(tensor_get(&g.result[which], 1, 1, j, 0)))
-                fail_msg("%s: %s: key %d is seen by garbage, but finite", mha_ctx_isa(ctx), ways[way].name, (int)j);
+                fail_msg("%s: %s: a garbage row attends to key %d, but its gradient is finite", mha_ctx_isa(ctx),
+                         ways[way].name, (int)j);
         }
     for (int64_t row = 0; row < p.desc.q_len; row++)
         if (row != i && !same_row(&g.result[DQ], &want.result[DQ], 1, 2, row))
@@ -251,7 +255,7 @@ static void test_garbage_rows(void **state)
                 check_row(isa_contexts[n], way, rows[r], r % 2 ? INFINITY : NAN);
 }
 
-/* Keys that nobody sees and rows that see nothing: zeros, though garbage lies there. */
+/* Keys without rows and rows without keys must have zero gradients, even if their contents are garbage. */
 static void check_unseen(mha_ctx *ctx, size_t way)
 {
     problem p;

@@ -1,4 +1,4 @@
-/* test_attn_laws.c - laws that tie results of different problems together, within rounding, on every ISA. */
+/* test_attn_laws.c - identities between the results of related problems, within rounding, on every ISA. */
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -38,7 +38,7 @@ static size_t row_index(int64_t b, int64_t h, int64_t i)
     return (size_t)((b * base.heads + h) * base.q_len + i);
 }
 
-/* What p gave must be `want`, within the rounding that p itself is allowed (ref.h). */
+/* Fails unless the result of p equals `want` within the rounding allowed for p (ref.h). */
 static void assert_law(mha_ctx *ctx, const problem *p, const ref_result *want, const char *law)
 {
     ref_result own, plain;
@@ -59,7 +59,7 @@ static void check_rows_sum_to_one(mha_ctx *ctx)
     problem p;
     problem_make(&p, &base, NULL, 21);
     for (int64_t j = 0; j < base.kv_len; j++)
-        tensor_set(&p.keep, 1, 2, 5, j, 0); /* one row that sees nothing */
+        tensor_set(&p.keep, 1, 2, 5, j, 0); /* one row without visible keys */
     problem_run(ctx, &p);
     FOR_EACH_ROW(b, h, i)
     {
@@ -74,7 +74,7 @@ static void check_rows_sum_to_one(mha_ctx *ctx)
     problem_free(&p);
 }
 
-/* A number added to all scores of a row leaves out and probs, and moves lse by that number. */
+/* Adding a constant to all scores of a row must not change out and probs, and must add the constant to lse. */
 static void check_shift(mha_ctx *ctx)
 {
     problem p;
@@ -95,10 +95,10 @@ static void check_shift(mha_ctx *ctx)
     problem_free(&p);
 }
 
-/* Key j goes where 7 j + 3 is, with its value, bias and mask. */
+/* Key j moves to position 7 j + 3 (modulo the number of keys), with its value, bias and mask. */
 static int64_t moved(int64_t j)
 {
-    return (7 * j + 3) % base.kv_len; /* 7 and 150 have no common factor */
+    return (7 * j + 3) % base.kv_len; /* 7 and 150 are coprime */
 }
 
 static void permute(problem *to, const problem *from)
@@ -167,7 +167,7 @@ static void check_linear_in_v(mha_ctx *ctx)
     }
 }
 
-/* ---- features in their neutral setting ---- */
+/* ---- features at their neutral settings ---- */
 
 static void keep_all(problem *p)
 {
@@ -272,19 +272,19 @@ static void check_neutral(mha_ctx *ctx)
     static const struct {
         const char *name;
         void (*apply)(problem *p);
-    } settings[] = {{"keep of ones", keep_all},
-                    {"window open on both sides", window_open},
+    } settings[] = {{"keep, all ones", keep_all},
+                    {"window unbounded on both sides", window_open},
                     {"window of 1000", window_wide},
-                    {"lengths of the whole", full_lengths},
+                    {"full lengths", full_lengths},
                     {"default scale", scale_written_out},
-                    {"causal beyond the keys", causal_past_the_end},
-                    {"bias of zero", bias_of_zero},
-                    {"slopes of zero", slopes_of_zero},
-                    {"sinks of -inf", sinks_of_nothing},
-                    {"gates of one", gates_of_one},
-                    {"prefix of nothing", prefix_of_nothing},
-                    {"prefix of everything", prefix_of_everything},
-                    {"blocks of ones", blocks_of_ones}};
+                    {"causal, all rows after all keys", causal_past_the_end},
+                    {"zero bias", bias_of_zero},
+                    {"zero slopes", slopes_of_zero},
+                    {"sinks -inf", sinks_of_nothing},
+                    {"gates 1", gates_of_one},
+                    {"empty prefix", prefix_of_nothing},
+                    {"full prefix", prefix_of_everything},
+                    {"block mask, all ones", blocks_of_ones}};
     mha_attn_desc d = base;
     problem reference;
     d.inputs = 0;
@@ -293,7 +293,7 @@ static void check_neutral(mha_ctx *ctx)
     for (size_t n = 0; n < sizeof settings / sizeof *settings; n++) {
         problem p;
         problem_layouts at = {.keep.repeat = {true, true, true, false}, .bias.repeat = {true, true, true, true}};
-        /* memory for all; used only by the settings that say so */
+        /* memory for each operand; only settings with its flag read it */
         d.inputs =
             MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES | MHA_ATTN_BLOCK_KEEP;
         d.block_q = d.block_k = 16;
@@ -304,13 +304,14 @@ static void check_neutral(mha_ctx *ctx)
         settings[n].apply(&p);
         problem_bind(&p);
         problem_run(ctx, &p);
-        if (!problem_same_bits(&reference, &p)) fail_msg("%s: %s changes bits", mha_ctx_isa(ctx), settings[n].name);
+        if (!problem_same_bits(&reference, &p))
+            fail_msg("%s: %s changes the result", mha_ctx_isa(ctx), settings[n].name);
         problem_free(&p);
     }
     problem_free(&reference);
 }
 
-/* A block mask is the keep mask with each of its bytes written out, to the bit. */
+/* A block mask must be bitwise identical to the equivalent keep mask. */
 static void check_blocks(mha_ctx *ctx)
 {
     static const int64_t sizes[][2] = {{1, 1}, {5, 7}, {16, 16}, {13, 128}, {40, 33}, {100, 200}};
@@ -328,14 +329,14 @@ static void check_blocks(mha_ctx *ctx)
         problem_run(ctx, &thin);
         problem_run(ctx, &thick);
         if (!problem_same_bits(&thin, &thick))
-            fail_msg("%s: blocks of %lld by %lld are not their keep mask", mha_ctx_isa(ctx), (long long)d.block_q,
-                     (long long)d.block_k);
+            fail_msg("%s: a mask of %lld x %lld blocks differs from its keep mask", mha_ctx_isa(ctx),
+                     (long long)d.block_q, (long long)d.block_k);
         problem_free(&thin);
         problem_free(&thick);
     }
 }
 
-/* ---- one test for each law ---- */
+/* ---- one test per identity ---- */
 
 #define LAW(name)                           \
     static void test_##name(void **state)   \

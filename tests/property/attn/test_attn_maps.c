@@ -1,5 +1,5 @@
-/* test_attn_maps.c - probs and scores of chosen heads and rows are the numbers of the whole maps, to the bit, and
- * nothing else is written; every ISA. */
+/* test_attn_maps.c - probs and scores of selected heads and rows must be bitwise identical to those of the full maps,
+ * and nothing else may be written; on every ISA. */
 #include "support/attn/packed.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
@@ -9,13 +9,13 @@
 #include <string.h>
 
 static const uint64_t seed = 20261121;
-/* ---- a choice ---- */
+/* ---- a selection ---- */
 
 enum { HEADS_MOST = 12, ROWS_MOST = 6 };
 
 typedef struct choice {
     int32_t heads[HEADS_MOST];
-    int64_t rows[PROBLEM_BATCH][ROWS_MOST]; /* for each sequence, or the first for all */
+    int64_t rows[PROBLEM_BATCH][ROWS_MOST]; /* one list per sequence, or the first for all */
     bool one_list;
 } choice;
 
@@ -51,7 +51,7 @@ static void choose(problem *p, choice *c, rng *r)
                 rng_chance(r, 0.4) ? rng_range(r, longest > 3 ? -3 : -longest, -1) : rng_range(r, 0, longest - 1);
 }
 
-/* Tensors for no more than what was chosen. */
+/* Allocates tensors of the size of the selection. */
 static void shrink(problem *p, tensor *map)
 {
     static const tensor_layout plain;
@@ -74,7 +74,7 @@ static void bind(problem *p, const choice *c)
         p->args.map_rows = (mha_cview){c->rows, {c->one_list ? 0 : ROWS_MOST, 1, 0, 0}};
 }
 
-/* Which row of the whole map this is; -1: none. */
+/* Returns the index of the row in the full map, or -1 if there is none. */
 static int64_t row_of(const problem *p, const choice *c, int64_t b, int64_t n)
 {
     if (!(p->desc.inputs & MHA_ATTN_MAP_ROWS)) return n;
@@ -121,7 +121,7 @@ static void check_case(mha_ctx *ctx, uint64_t number, bool packed)
             fail_msg("%s: case %llu: %s", mha_ctx_isa(ctx), (unsigned long long)number,
                      problem_text(&some, text, sizeof text));
         tensor_free(&some.probs), tensor_free(&some.scores);
-        assert_true(problem_same_bits(&some, &all)); /* all that is not a map */
+        assert_true(problem_same_bits(&some, &all)); /* all outputs except maps */
     }
     problem_free(&all);
     problem_free(&some);
@@ -143,7 +143,7 @@ static void test_packed(void **state)
             check_case(isa_contexts[c], n, true);
 }
 
-/* What a call must say no to. */
+/* Calls that must be rejected. */
 static void test_refusals(void **state)
 {
     (void)state;

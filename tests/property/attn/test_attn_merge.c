@@ -1,4 +1,5 @@
-/* test_attn_merge.c - results over disjoint keys, merged, are the result over all of them: any split, every ISA. */
+/* test_attn_merge.c - merged results over disjoint keys must equal the result over all keys, for any split, on every
+ * ISA. */
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -8,8 +9,8 @@
 
 enum { PARTS = 7 };
 
-/* A problem with a mask, whose keys are dealt out to `count` parts: the problem with a narrower mask each. The sink
- * joins the first part. */
+/* A problem with a mask whose keys are distributed among `count` parts: each part is the problem with a narrower mask.
+ * The first part has the sink. */
 typedef struct split {
     problem whole, part[PARTS];
     int count;
@@ -25,7 +26,7 @@ static void split_make(split *s, const mha_attn_desc *desc, int count, uint64_t 
         if (n > 0) s->part[n].desc.inputs &= ~(uint32_t)MHA_ATTN_SINKS;
         problem_bind(&s->part[n]);
     }
-    const bool runs = rng_chance(&r, 0.5); /* of neighbours; else each key goes anywhere */
+    const bool runs = rng_chance(&r, 0.5); /* parts of adjacent keys; otherwise each key is assigned at random */
     for (int64_t j = 0; j < desc->kv_len; j++) {
         const int64_t owner = runs ? j * count / desc->kv_len : rng_range(&r, 0, count - 1);
         for (int n = 0; n < count; n++)
@@ -116,7 +117,7 @@ static void test_any_split(void **state)
     }
 }
 
-/* Two rows of three numbers in each part. */
+/* Two rows of three elements in each part. */
 typedef struct two_rows {
     float out[6], lse[2];
 } two_rows;
@@ -138,7 +139,7 @@ static mha_status merge_rows(mha_ctx *ctx, const two_rows *part, int64_t count, 
     return mha_attn_merge(ctx, &args, err);
 }
 
-/* A part that saw nothing changes no bit wherever it stands, and what its out holds is not read. */
+/* A part without visible keys changes no bit at any position, and its out is not read. */
 static void test_nothing_is_the_identity(void **state)
 {
     (void)state;
@@ -159,7 +160,7 @@ static void test_nothing_is_the_identity(void **state)
     }
 }
 
-/* NaN and infinity stay in their row. */
+/* NaN and infinity must not affect other rows. */
 static void test_not_finite(void **state)
 {
     (void)state;
@@ -178,7 +179,7 @@ static void test_not_finite(void **state)
         }
 }
 
-/* Strides of every kind give the same bits, and out may be the out of a part. */
+/* Strides of every kind must give bitwise identical results, and out may be the out of a part. */
 static void test_strides_and_in_place(void **state)
 {
     (void)state;
@@ -249,7 +250,7 @@ static void test_refusals(void **state)
     assert_int_equal(mha_attn_merge(isa_contexts[0], &base, NULL), MHA_OK);
 }
 
-/* Results that lie on something else than their own place in a part. */
+/* Results that overlap a tensor of a part other than the one they may replace. */
 static void test_overlaps(void **state)
 {
     (void)state;
@@ -280,9 +281,9 @@ static void test_overlaps(void **state)
         {{memory, {0}}, {memory + 14, {0}}, NULL},
         {{memory + 2, {0, 0, 9, 1}},
          base.lse,
-         "out must not overlap parts[0].out"}, /* strided: its rows on 2 to 4, 11 to 13 */
+         "out must not overlap parts[0].out"}, /* strided: its rows are columns 2 to 4 and 11 to 13 */
         {{memory + 11, {0, 0, 7, 1}}, base.lse, "out must not overlap parts[1].out"},
-        {{memory + 16, {0, 0, 4, 1}}, base.lse, NULL}, /* around nothing */
+        {{memory + 16, {0, 0, 4, 1}}, base.lse, NULL}, /* encloses the strided rows without overlap */
         {{memory + 8, {0, 0, 3, 1}}, {memory + 6, {0, 0, 1, 0}}, NULL},
     };
     for (size_t n = 0; n < sizeof bad / sizeof *bad; n++) {

@@ -1,5 +1,5 @@
-/* test_attn_packed_gradients.c - gradients of packed sequences: the bits of the same sequences padded, for every mask
- * and for every operand that has a gradient, on every ISA. */
+/* test_attn_packed_gradients.c - gradients of packed sequences must be bitwise identical to those of padded sequences,
+ * for every mask and for every operand with a gradient, on every ISA. */
 #include "support/attn/grads.h"
 #include "support/attn/packed.h"
 #include "support/check.h"
@@ -23,7 +23,7 @@ static const struct {
     {"keep, bias and softcap", {SIZES, .softcap = 3, .inputs = LENGTHS | MHA_ATTN_KEEP | MHA_ATTN_BIAS}},
     {"dropout, bias and blocks",
      {SIZES, .dropout = 0.3, .block_q = 20, .block_k = 7, .inputs = LENGTHS | MHA_ATTN_BLOCK_KEEP | MHA_ATTN_BIAS}},
-    {"dropout that is given", {SIZES, .dropout = 0.3, .inputs = LENGTHS | MHA_ATTN_DROPOUT_KEEP}},
+    {"dropout from a given mask", {SIZES, .dropout = 0.3, .inputs = LENGTHS | MHA_ATTN_DROPOUT_KEEP}},
     {"window, slopes, sinks and gates",
      {SIZES, .window = {1, 30, 5}, .align = MHA_ALIGN_BOTTOM_RIGHT,
       .inputs = LENGTHS | MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES}},
@@ -34,7 +34,7 @@ static const struct {
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
-/* Rows of sequences from where they lie side by side. */
+/* Copies rows of the packed sequences to padded tensors. */
 static void pack(tensor *to, const tensor *from, const int64_t *cu, int64_t batch)
 {
     for (int64_t b = 0; b < batch; b++)
@@ -44,7 +44,7 @@ static void pack(tensor *to, const tensor *from, const int64_t *cu, int64_t batc
                     tensor_set(to, 0, h, cu[b] + l, d, tensor_get(from, b, h, l, d));
 }
 
-/* Of one sequence; `cu` is NULL for what lies side by side in both. */
+/* Copies one sequence; `cu` is NULL for a tensor that is packed in both problems. */
 static void compare(const char *what, int which, const tensor *packed, const tensor *padded, const int64_t *cu,
                     int64_t b)
 {
@@ -58,7 +58,7 @@ static void compare(const char *what, int which, const tensor *packed, const ten
     }
 }
 
-/* dbias as it is, or summed over sequences or heads. */
+/* dbias per sequence and head, or summed over sequences or heads. */
 static void check(mha_ctx *ctx, size_t way, int sum_axis)
 {
     gradients_layouts layouts = {.with_dlse = true};

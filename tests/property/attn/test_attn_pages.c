@@ -1,5 +1,5 @@
-/* test_attn_pages.c - keys in pages: the bits of the dense call whatever the size and order of the pages, unused memory
- * unread, dropped pages masked, wrong tables refused. On every ISA. */
+/* test_attn_pages.c - paged keys must give bitwise the result of a dense call for any size and order of pages. Unused
+ * memory is not read, dropped pages are masked, and invalid page tables are rejected. On every ISA. */
 #include "support/attn/paged.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -18,7 +18,7 @@ static const mha_attn_desc shapes[] = {
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-/* NaN in unused pages and behind the lengths is part of paged_make. */
+/* paged_make fills unused pages and the memory after the lengths with NaN. */
 static void test_paged_is_dense(void **state)
 {
     (void)state;
@@ -34,7 +34,7 @@ static void test_paged_is_dense(void **state)
                 paged_make(&paged, sizes[s], 72 + s);
                 problem_run(isa_contexts[n], &paged);
                 if (!problem_same_bits(&dense, &paged))
-                    fail_msg("%s: shape %d: pages of %lld keys change bits", mha_ctx_isa(isa_contexts[n]), shape,
+                    fail_msg("%s: shape %d: pages of %lld keys change the result", mha_ctx_isa(isa_contexts[n]), shape,
                              (long long)sizes[s]);
                 problem_free(&paged);
             }
@@ -42,7 +42,7 @@ static void test_paged_is_dense(void **state)
         }
 }
 
-/* A dropped page is a mask: the same bits as `keep` without its keys, on dense memory. */
+/* Dropping a page must equal masking its keys with `keep` in dense memory. */
 static void test_dropped_is_masked(void **state)
 {
     (void)state;
@@ -65,14 +65,14 @@ static void test_dropped_is_masked(void **state)
             problem_run(isa_contexts[n], &paged);
             problem_run(isa_contexts[n], &masked);
             if (!problem_same_bits(&paged, &masked))
-                fail_msg("%s: dropped pages of %lld keys are not masked keys", mha_ctx_isa(isa_contexts[n]),
+                fail_msg("%s: dropped pages of %lld keys differ from masked keys", mha_ctx_isa(isa_contexts[n]),
                          (long long)sizes[s]);
             problem_free(&paged);
             problem_free(&masked);
         }
 }
 
-/* All pages of a sequence dropped: rows without keys. */
+/* If all pages of a sequence are dropped, its rows have no keys. */
 static void test_all_dropped(void **state)
 {
     (void)state;
@@ -91,7 +91,7 @@ static void test_all_dropped(void **state)
         }
 }
 
-/* A sequence may share the pages of another: the bits of a copy of its own. */
+/* Sequences that share pages must give the result of separate copies. */
 static void test_shared(void **state)
 {
     (void)state;
@@ -99,7 +99,7 @@ static void test_shared(void **state)
         problem shared, apart;
         problem_make(&shared, &shapes[2], NULL, 77);
         problem_make(&apart, &shapes[2], NULL, 77);
-        for (int64_t at = 0; at < 2 * 1300 * 16; at++) /* k of entry 1 becomes that of entry 0, up to key 640 */
+        for (int64_t at = 0; at < 2 * 1300 * 16; at++) /* keys 0 to 639 of entry 1 become those of entry 0 */
             if (at / 16 % 1300 < 640)
                 tensor_set(&apart.k, 1, at / (1300 * 16), at / 16 % 1300, at % 16,
                            tensor_get(&apart.k, 0, at / (1300 * 16), at / 16 % 1300, at % 16));
@@ -111,7 +111,8 @@ static void test_shared(void **state)
         memcpy(shared.table + shared.table_width, shared.table, 10 * sizeof *shared.table);
         problem_run(isa_contexts[n], &shared);
         problem_run(isa_contexts[n], &apart);
-        if (!problem_same_bits(&shared, &apart)) fail_msg("%s: shared pages change bits", mha_ctx_isa(isa_contexts[n]));
+        if (!problem_same_bits(&shared, &apart))
+            fail_msg("%s: shared pages change the result", mha_ctx_isa(isa_contexts[n]));
         problem_free(&shared);
         problem_free(&apart);
     }
@@ -122,7 +123,7 @@ static void expect_refusal(problem *p, const char *field, const char *value)
     mha_error err = {0};
     assert_int_equal(mha_attention(NULL, &p->desc, &p->args, &err), MHA_ERR_ARG);
     if (!strstr(err.message, field) || !check_has_word(err.message, value))
-        fail_msg("%s = %s: the sentence is: %s", field, value, err.message);
+        fail_msg("%s = %s: the message is: %s", field, value, err.message);
     assert_true(tensor_get(&p->out, 0, 0, 0, 0) == TEST_CANARY);
 }
 

@@ -1,12 +1,12 @@
-/* test_attn_poison.c - masked means unread: garbage in a key or value that a row may not see never reaches that row,
- * and what a row does see propagates to that row only. On every ISA. */
+/* test_attn_poison.c - garbage in a masked key or value must never reach the row, and garbage in a visible one must
+ * reach only the rows that attend to it. On every ISA. */
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include "support/isas.h"
 #include <float.h>
 #include <string.h>
 
-/* Every way to hide a key from some or all rows. Lengths are drawn at random, offsets too. */
+/* Every way to mask a key for some or all rows. Lengths and offsets are random. */
 #define SIZES                                                                                                         \
     .size = sizeof(mha_attn_desc), .batch = 3, .heads = 4, .kv_heads = 2, .q_len = 45, .kv_len = 140, .head_dim = 24, \
     .v_head_dim = 40, .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_SCORES, .scores = MHA_SCORES_BIASED
@@ -47,7 +47,7 @@ enum { WAYS = sizeof ways / sizeof *ways };
 
 static const double garbage[] = {NAN, INFINITY, -INFINITY, DBL_MAX};
 
-/* True if any row that reads key/value head g of entry b may see key j. */
+/* True if any row that reads key/value head g of batch entry b may attend to key j. */
 static bool seen_by_any(const problem *p, int64_t b, int64_t g, int64_t j)
 {
     int64_t share = p->desc.heads / p->desc.kv_heads;
@@ -63,7 +63,7 @@ static void spoil_row(tensor *t, int64_t b, int64_t g, int64_t j, double value)
         tensor_set(t, b, g, j, d, value);
 }
 
-/* Keys that nobody sees hold `value` in `p` and zero in `clean`. Returns how many there are. */
+/* Sets keys that are masked for all rows to `value` in `p` and to zero in `clean`. Returns their number. */
 static int spoil_unseen(problem *p, problem *clean, double value)
 {
     int spoiled = 0;
@@ -80,14 +80,14 @@ static int spoil_unseen(problem *p, problem *clean, double value)
     return spoiled;
 }
 
-/* Column j of a mask is cleared for every row, so that masks drawn at random hide some keys from everybody. */
+/* Clears column j of a mask, so that random masks hide some keys from all rows. */
 static void hide_some_keys(problem *p)
 {
     for (int64_t j = 3; j < p->desc.kv_len; j += 4)
         for (int64_t row = 0; row < p->desc.batch * p->desc.heads * p->desc.q_len; row++) {
             int64_t b = row / (p->desc.heads * p->desc.q_len), h = row / p->desc.q_len % p->desc.heads;
             if (p->keep.memory && j < p->keep.dim[3]) tensor_set(&p->keep, b, h, row % p->desc.q_len, j, 0);
-            if (p->block_keep.memory && p->desc.block_k == 7) /* block 3 alone */
+            if (p->block_keep.memory && p->desc.block_k == 7) /* block 3 only */
                 tensor_set(&p->block_keep, b, h, row % p->desc.q_len / p->desc.block_q, 3, 0);
             if (p->bias.memory) tensor_set(&p->bias, b, h, row % p->desc.q_len, j, -INFINITY);
         }
@@ -116,7 +116,7 @@ static void test_unseen_by_all(void **state)
         }
 }
 
-/* Row (b, h, i) of every output has the same bits in both. */
+/* Returns whether row (b, h, i) of every output is bitwise identical in both problems. */
 static bool same_row(const problem *x, const problem *y, int64_t b, int64_t h, int64_t i)
 {
     const tensor *pairs[][2] = {{&x->out, &y->out}, {&x->lse, &y->lse}, {&x->probs, &y->probs}};
@@ -128,8 +128,8 @@ static bool same_row(const problem *x, const problem *y, int64_t b, int64_t h, i
     return true;
 }
 
-/* Key `j` and its value are garbage in `p`. Rows that do not see it must be those of `clean`; rows that see it must not
- * be finite (every column of out is a sum with the garbage in it; NaN and Inf both count). */
+/* Key `j` and its value are garbage in `p`. Rows that do not attend to it must equal those of `clean`. In rows that
+ * attend to it, every column of out must be NaN or infinite, since each is a sum that includes the garbage. */
 static void check_one_key(mha_ctx *ctx, problem *p, problem *clean, int64_t j, const char *name)
 {
     problem_run(ctx, p);
@@ -140,14 +140,14 @@ static void check_one_key(mha_ctx *ctx, problem *p, problem *clean, int64_t j, c
         int64_t i = row % p->desc.q_len;
         bool touched = b == 1 && h / share == 1 && ref_visible(&p->desc, &p->args, b, h, i, j);
         if (touched && isfinite(tensor_get(&p->out, b, h, i, 0)))
-            fail_msg("%s: %s: row %lld sees a NaN and is finite", mha_ctx_isa(ctx), name, (long long)i);
+            fail_msg("%s: %s: row %lld attends to a NaN and is finite", mha_ctx_isa(ctx), name, (long long)i);
         if (!touched && !same_row(p, clean, b, h, i))
             fail_msg("%s: %s: key %lld leaks into row (%lld, %lld, %lld)", mha_ctx_isa(ctx), name, (long long)j,
                      (long long)b, (long long)h, (long long)i);
     }
 }
 
-/* A key that some rows see and others do not. */
+/* Tests a key that some rows attend to and others do not. */
 static void test_seen_by_some(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void test_seen_by_some(void **state)
             }
 }
 
-/* NaN in a query row spoils that row alone; the mask of a row without keys wins over it. */
+/* NaN in a query must affect its own row only; a row without visible keys must not be affected at all. */
 static void test_query(void **state)
 {
     (void)state;

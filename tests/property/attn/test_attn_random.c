@@ -1,9 +1,9 @@
-/* test_attn_random.c - random descriptions of the operator, on every ISA, against the formula in wider arithmetic; and
- * some of them with the sequences packed, which must not change a bit.
+/* test_attn_random.c - runs the operator on random problem descriptions on every ISA and compares it with a
+ * higher-precision reference. Some problems are repeated with packed sequences and must be bitwise identical.
  *
  *     test_attn_random [--seed S] [--cases N] [--case K]
  *
- * A failure prints the line that repeats only that case. */
+ * A failure prints the command that repeats only the failing case. */
 #include "support/attn/packed.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
@@ -51,7 +51,7 @@ static void test_random(void **state)
     for (uint64_t n = all.first; n < all.end; n++)
         check_case(n);
     for (int n = 0; n < context_count; n++)
-        print_message("%s: %llu cases, largest error %.2f of its limit\n", mha_ctx_isa(contexts[n]),
+        print_message("%s: %llu cases, largest error %.2f of its tolerance\n", mha_ctx_isa(contexts[n]),
                       (unsigned long long)(all.end - all.first), worst[n]);
     problem_contexts_free(contexts, context_count);
 }

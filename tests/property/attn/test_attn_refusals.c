@@ -1,5 +1,5 @@
-/* test_attn_refusals.c - descriptions that must be refused, each with the right status and a sentence that names the
- * field and its value. */
+/* test_attn_refusals.c - invalid descriptions must be rejected with the right status and a message that names the field
+ * and its value. */
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include <stdio.h>
@@ -8,8 +8,7 @@
 
 /* ---- descriptions ---- */
 
-/* One field set to a value. The kind is the type of the field: l int64_t, i int or enum, u uint32_t or enum, d
- * double. */
+/* Sets one field. kind is the type of the field: l int64_t, i int or enum, u uint32_t or enum, d double. */
 typedef struct edit {
     size_t offset;
     char kind;
@@ -40,7 +39,7 @@ static void apply(mha_attn_desc *desc, const edit *e)
     if (e->kind == 'd') memcpy(at, &e->real, sizeof e->real);
 }
 
-/* What the edits below start from; valid. */
+/* The valid description that the edits below modify. */
 static const mha_attn_desc good = {.size = sizeof good,
                                    .batch = 2,
                                    .heads = 6,
@@ -52,8 +51,8 @@ static const mha_attn_desc good = {.size = sizeof good,
 
 typedef struct refusal {
     mha_status status;
-    const char *field, *value; /* both must be in the sentence */
-    edit edits[4];             /* until an offset and kind of 0 */
+    const char *field, *value; /* the message must contain both */
+    edit edits[4];             /* ends at an edit with offset 0 and kind 0 */
 } refusal;
 
 #define ARG MHA_ERR_ARG
@@ -83,7 +82,7 @@ static const refusal refusals[] = {
     {ARG, "head_dim", "9223372036854775807", {SET(head_dim, INT64_MAX)}},
     {ARG, "v_head_dim", "-8", {SET(v_head_dim, -8)}},
     {ARG, "v_head_dim", "1025", {SET(v_head_dim, 1025)}},
-    /* sizes that are fine alone and overflow together */
+    /* valid sizes whose product overflows */
     {ARG, "batch", "4611686018427387904", {SET(batch, HUGE_LENGTH)}},
     {ARG, "heads", "4611686018427387904", {SET(heads, HUGE_LENGTH), SET(kv_heads, 0)}},
     {ARG, "q_len", "4611686018427387904", {SET(q_len, HUGE_LENGTH)}},
@@ -99,7 +98,7 @@ static const refusal refusals[] = {
     {NOT_BUILT, "kv_dtype", "q8_0", {SET(dtype, MHA_F64), SET(kv_dtype, MHA_Q8_0)}},
     {ARG, "kv_dtype", "bool", {SET(kv_dtype, MHA_BOOL)}},
     {ARG, "bias_dtype", "i32", {SET(bias_dtype, MHA_I32), SET(inputs, MHA_ATTN_BIAS)}},
-    /* numbers */
+    /* floating-point options */
     {ARG, "scale", "nan", {SET_REAL(scale, NAN)}},
     {ARG, "scale", "inf", {SET_REAL(scale, INFINITY)}},
     {ARG, "softcap", "-1", {SET_REAL(softcap, -1)}},
@@ -179,7 +178,7 @@ static const refusal refusals[] = {
     {ARG, "block_q", "0", {SET(inputs, MHA_ATTN_BLOCK_KEEP), SET(block_k, 16)}},
     {ARG, "block_k", "-3", {SET(inputs, MHA_ATTN_BLOCK_KEEP), SET(block_q, 16), SET(block_k, -3)}},
     {ARG, "listed_heads", "2", {SET(listed_heads, 2)}},
-    /* what makes no sense is said before what is not built */
+    /* invalid values are reported before unsupported features */
     {ARG, "head_dim", "0", {SET(head_dim, 0), SET(outputs, MHA_ATTN_STATS)}},
     {ARG, "align", "slopes", {SET(inputs, MHA_ATTN_SLOPES)}},
     {ARG, "block_q", "-1", {SET(block_q, -1)}},
@@ -187,12 +186,12 @@ static const refusal refusals[] = {
 };
 enum { REFUSALS = sizeof refusals / sizeof *refusals };
 
-/* NULL, or what is wrong with the refusal. */
+/* Returns NULL if the error is correct, otherwise what is wrong with it. */
 static const char *judge(const refusal *r, mha_status status, const mha_attn_plan *plan, const mha_error *err)
 {
     if (status != r->status) return status == MHA_OK ? "was accepted" : "has the wrong status";
     if (plan) return "left a plan";
-    if (err->status != status) return "has another status in err";
+    if (err->status != status) return "has a different status in err";
     if (!strstr(err->message, r->field)) return "does not name the field";
     if (!check_has_word(err->message, r->value)) return "does not name the value";
     if (strpbrk(err->message, "\n\r\t")) return "is not one line";
@@ -205,7 +204,7 @@ static void test_descriptions(void **state)
     int wrong = 0;
     mha_attn_plan *plan = NULL;
     mha_error err = {0};
-    if (mha_attn_plan_create(NULL, &good, &plan, &err) != MHA_OK) fail_msg("the valid one: %s", err.message);
+    if (mha_attn_plan_create(NULL, &good, &plan, &err) != MHA_OK) fail_msg("the valid description: %s", err.message);
     mha_attn_plan_free(plan);
     for (int n = 0; n < REFUSALS; n++) {
         const refusal *r = &refusals[n];
@@ -221,12 +220,12 @@ static void test_descriptions(void **state)
                     err.message);
         wrong++;
     }
-    print_message("%d descriptions refused as they should be\n", REFUSALS - wrong);
+    print_message("%d invalid descriptions rejected\n", REFUSALS - wrong);
     assert_int_equal(wrong, 0);
 }
 
-/* The least softcaps that are accepted, in either type: each score becomes one of them, so probabilities are all the
- * same, and none is NaN. */
+/* The smallest accepted softcaps of both types: every score is capped to nearly the same value, so all probabilities
+ * are equal and none is NaN. */
 static void test_least_softcap(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_attn_rows.c - rows of probabilities shown to a visitor: the bits of the whole maps and of the statistics, each
- * row once and in order, whatever masks, layouts, types and lists there are, and no other bit changed; every ISA. */
+/* test_attn_rows.c - the on_rows callback must receive every row once and in order, bitwise identical to the full maps
+ * and statistics, for all masks, layouts, types and lists. Other results must not change. On every ISA. */
 #include "support/attn/packed.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
@@ -9,10 +9,10 @@
 
 static const uint64_t seed = 20261122;
 
-/* ---- a visitor that keeps what it is shown ---- */
+/* ---- a callback that stores its rows ---- */
 
 typedef struct shown_row {
-    int64_t keys, order; /* order: of its head and sequence, from 1; 0 = not shown */
+    int64_t keys, order; /* position in its head and sequence, from 1; 0 = not received */
     double entropy, largest, distance;
     int64_t largest_key;
 } shown_row;
@@ -22,7 +22,7 @@ typedef struct seen {
     bool wide;
     shown_row *row;  /* [B, heads, rows] */
     double *p;       /* [B, heads, rows, keys] */
-    int64_t *number; /* [B, heads] rows shown */
+    int64_t *number; /* [B, heads] rows received */
 } seen;
 
 static int64_t heads_of(const problem *p)
@@ -52,7 +52,7 @@ static void seen_free(seen *s)
     free(s->number);
 }
 
-/* Writes nothing but what belongs to this head of this sequence. */
+/* Writes only elements that belong to this head and sequence. */
 static void keep(void *user, const mha_attn_rows *r)
 {
     const seen *s = user;
@@ -73,7 +73,7 @@ static void show_to(problem *p, seen *s)
     p->args.on_rows = (mha_attn_visitor){keep, s};
 }
 
-/* ---- what it must have been shown ---- */
+/* ---- expected rows ---- */
 
 static int64_t rows_of(const problem *p, int64_t b)
 {
@@ -93,7 +93,7 @@ static bool same(double a, double b)
     return a == b || (isnan(a) && isnan(b));
 }
 
-/* A statistic of a row, which packed problems have one behind another. */
+/* Returns a statistic of a row; packed problems store the sequences one after another. */
 static double statistic(const problem *p, int which, int64_t b, int64_t h, int64_t i)
 {
     const bool packed = p->desc.inputs & MHA_ATTN_CU_SEQLENS;
@@ -115,7 +115,7 @@ static bool row_agrees(const problem *p, const seen *s, int64_t b, int64_t h, in
            (double)r->largest_key == statistic(p, ROW_ARGMAX, b, h, i);
 }
 
-/* Rows that exist, in order; of the others none. */
+/* Expects existing rows in order, and no others. */
 static bool agrees(const problem *p, const seen *s)
 {
     for (int64_t b = 0; b < p->desc.batch; b++)
@@ -172,7 +172,7 @@ static void test_packed(void **state)
         }
 }
 
-/* Long rows, several tiles and chunks of keys, all masks of a causal model, threads. */
+/* Long rows, several tiles and key chunks, all masks of a causal model, several threads. */
 static void test_long(void **state)
 {
     (void)state;
@@ -200,7 +200,7 @@ static void test_long(void **state)
     }
 }
 
-/* Heads and rows of the lists, each once and in order, however they are listed; the others cost nothing. */
+/* Listed heads and rows are passed once and in order, in any order of the lists; unlisted ones are not computed. */
 static void test_lists(void **state)
 {
     (void)state;
@@ -242,7 +242,7 @@ static void test_lists(void **state)
     }
 }
 
-/* Memory grows with the keys, not with rows times keys. */
+/* Memory grows with the number of keys, not with rows times keys. */
 static void test_workspace(void **state)
 {
     (void)state;
@@ -284,7 +284,7 @@ static void test_refusals(void **state)
     problem_free(&p);
 }
 
-/* A plan says so. */
+/* The description of the plan lists on_rows. */
 static void test_described(void **state)
 {
     (void)state;

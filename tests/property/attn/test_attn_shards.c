@@ -1,12 +1,12 @@
-/* test_attn_shards.c - calls over parts of a problem, each with its place in the whole, together give bitwise what one
- * call gives: positions and dropout are those of the whole. On every ISA. */
+/* test_attn_shards.c - calls over shards of a problem must together be bitwise identical to one call, with the
+ * positions and dropout of the whole problem. On every ISA. */
 #include "support/attn/grads.h"
 #include "support/check.h"
 #include "support/isas.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Sequences, key/value heads and rows of one shard: [first, end) each. */
+/* Sequences, key/value heads and rows of one shard, each as [first, end). */
 typedef struct box {
     int64_t b[2], g[2], i[2];
 } box;
@@ -45,7 +45,7 @@ static void move_out(mha_view *view, tensor *t, int64_t b, int64_t h, int64_t i)
     if (t->memory) view->data = (void *)moved(t, b, h, t->dim[2] > 1 ? i : 0);
 }
 
-/* The description of a shard, and its arguments in the memory of the whole. */
+/* The description of a shard, with arguments that point into the tensors of the whole problem. */
 static mha_attn_desc describe_shard(problem *p, gradients *g, const box *at)
 {
     const int64_t b = at->b[0], kv = at->g[0], h = kv * (p->desc.heads / p->desc.kv_heads), i = at->i[0];
@@ -74,7 +74,7 @@ static mha_attn_desc describe_shard(problem *p, gradients *g, const box *at)
     return d;
 }
 
-/* Gradients that are sums over rows are those of the whole only where rows are not divided. */
+/* Gradients that are summed over rows equal those of the whole problem only if the rows are not split. */
 static bool sums_rows(int result)
 {
     return result != DQ && result != DBIAS && result != ROW_TAYLOR;
@@ -125,7 +125,7 @@ static void test_union_of_shards(void **state)
         }
 }
 
-/* Rows 170 to 189 see keys 130 to 189 only: a shard of keys 128 to 255 is all that they need. */
+/* Rows 170 to 189 attend to keys 130 to 189 only, so a shard with keys 128 to 255 is sufficient. */
 static void test_shard_of_keys(void **state)
 {
     (void)state;
@@ -172,7 +172,7 @@ static const mha_attn_desc long_ways[] = {
 };
 static const int64_t cuts[][5] = {{0, KEYS}, {0, 1024, KEYS}, {0, 3072, 4096, KEYS}, {0, 2048, 3072, 5120, KEYS}};
 
-/* Keys [key, key + keys) of the whole, into memory for one partial result. */
+/* Computes a partial result over keys [key, key + keys) of the whole problem. */
 static mha_attn_partial run_keys(mha_ctx *ctx, problem *p, int64_t key, int64_t keys)
 {
     mha_error err = {0};
@@ -196,7 +196,7 @@ static mha_attn_partial run_keys(mha_ctx *ctx, problem *p, int64_t key, int64_t 
     return (mha_attn_partial){{rows, {0}}, key, keys};
 }
 
-/* Parts of one subtree, merged into one part in the place of the first. */
+/* Merges the parts of one subtree into the first part, in place. */
 static int64_t merge_some(mha_ctx *ctx, const mha_attn_desc *desc, mha_attn_partial *parts, int64_t count)
 {
     int64_t some = 0;

@@ -1,6 +1,5 @@
-/* test_attn_stats.c - statistics without probabilities: the same bits as with them, whatever else is asked for, and in
- * memory that grows with L. That they are those of the probabilities is checked on all random problems, see
- * statistics.h. */
+/* test_attn_stats.c - statistics must be bitwise identical with and without probabilities and other outputs, in memory
+ * that grows with L. Tests of random problems compare them with the probabilities, see statistics.h. */
 #include "support/attn/statistics.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -39,7 +38,7 @@ static void test_tied_to_probabilities(void **state)
     }
 }
 
-/* Each statistic alone, all of them but one, and all without probabilities: the bits of all together. */
+/* Each statistic alone, all but one, and all without probabilities must be bitwise identical to all together. */
 static void test_any_selection(void **state)
 {
     (void)state;
@@ -69,7 +68,7 @@ static void test_any_selection(void **state)
     }
 }
 
-/* Enough work for all threads, in one head and in several. */
+/* Enough work for all threads, in one head and in several heads. */
 static void test_threads(void **state)
 {
     (void)state;
@@ -97,7 +96,7 @@ static void test_threads(void **state)
     }
 }
 
-/* Distance counts from the offset that align names, also where nothing else depends on it. */
+/* Distances depend on the offset given by align, even if nothing else does. */
 static void test_distance_without_masks(void **state)
 {
     (void)state;
@@ -120,7 +119,7 @@ static void test_distance_without_masks(void **state)
         }
 }
 
-/* One row is NaN: its numbers are NaN and its keys -1, and the other row keeps its bits. */
+/* If one row is NaN, its statistics are NaN and its top keys -1, and the other row does not change. */
 static void test_nan(void **state)
 {
     (void)state;
@@ -149,7 +148,7 @@ static void test_nan(void **state)
     }
 }
 
-/* 4096 x 4096 probabilities are 64 MiB; the statistics cost a few numbers per key and row of a tile. */
+/* 4096 x 4096 probabilities are 64 MiB; statistics need only a few elements per key and per row of a tile. */
 static void test_workspace(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_attn_wide.c - heads wider than 512, which only some models have: forward and backward pass of every type, few
- * rows and many, in pages and in few keys, on every ISA against the formula. Memory is exact, so that a sanitizer sees
- * an access past its end. */
+/* test_attn_wide.c - forward and backward pass of heads wider than 512, for every type, few and many rows, paged and
+ * few keys, on every ISA against the reference. Buffers have the exact size, so a sanitizer reports out-of-bounds
+ * accesses. */
 #include "mha/cache.h"
 #include "support/attn/grads.h"
 #include "support/attn/paged.h"
@@ -32,10 +32,10 @@ static void check_forward(const mha_attn_desc *desc, int64_t page_size)
 static const mha_dtype types[][2] = {{MHA_F32, MHA_F32}, {MHA_F32, MHA_BF16}, {MHA_F32, MHA_F16},  {MHA_F32, MHA_Q8_0},
                                      {MHA_F64, MHA_F64}, {MHA_F16, MHA_F16},  {MHA_BF16, MHA_BF16}};
 enum { TYPES = sizeof types / sizeof *types };
-/* D and Dv: the widest, and one of the others. */
+/* Values of D and Dv: the maximum, and other widths. */
 static const int64_t widths[][2] = {{1024, 1024}, {768, 768}, {1023, 513}, {64, 1024}, {1024, 64}};
 enum { OTHERS = sizeof widths / sizeof *widths - 1 };
-/* Decoding, few rows, and many; keys of one block, and of two. */
+/* Decoding, few rows, and many rows; one and two blocks of keys. */
 static const int64_t lengths[][2] = {{1, 131}, {5, 66}, {18, 131}};
 enum { LENGTHS = sizeof lengths / sizeof *lengths };
 
@@ -113,7 +113,8 @@ static void test_backward(void **state)
         }
 }
 
-/* One more is refused, by the operator and by the cache, with the number that is the most. */
+/* A head dimension above the limit is rejected by the operator and by the cache with a message that states the
+ * limit. */
 static void test_too_wide(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* test_layer_chosen.c - heads and experts that a sample does not get are not computed for it: not read, not counted. */
+/* test_layer_chosen.c - heads and experts that the router does not select for a sample must not be read, computed or
+ * counted. */
 #include "support/check.h"
 #include "support/model/layers.h"
 #include <math.h>
@@ -11,7 +12,7 @@ static void poison(const mha_variant *layer, const char *name, int64_t first, in
         x[n] = NAN;
 }
 
-/* NaN in everything that belongs to a head that no sample keeps: none of it may show, forward or backward. */
+/* The weights of heads that no sample keeps are NaN. No result of the forward or backward pass may be NaN. */
 static void test_pruned_heads_are_unread(void **state)
 {
     (void)state;
@@ -19,7 +20,7 @@ static void test_pruned_heads_are_unread(void **state)
     LAYER(layer, head_pruning, .d_model = E, .num_heads = H, .prune_ratio = 0.5);
     float *score = layer_parameter(layer, "head_importance.bias")->data;
     for (int h = 0; h < H; h++)
-        score[h] = h % 2 ? 100 : -100; /* every sample keeps 1, 3 and 5 */
+        score[h] = h % 2 ? 100 : -100; /* every sample keeps heads 1, 3 and 5 */
     mha_variant_input in = layer_cross();
     mha_trace *trace = layer_trace();
     assert_int_equal(mha_variant_update(layer, &err), MHA_OK);
@@ -98,7 +99,8 @@ static void test_other_experts_are_unread(void **state)
     mha_variant_free(layer);
 }
 
-/* Most logits first, the lower index first of equals, NaN before all: among hundreds, many of them equal. */
+/* The router selects the largest logits, the lower index first among equal ones, and NaN first. Tested with hundreds of
+ * logits, many of them equal. */
 static void test_order_of_choice(void **state)
 {
     (void)state;
@@ -132,7 +134,7 @@ static void test_order_of_choice(void **state)
     mha_variant_free(layer);
 }
 
-/* A trace holds all that it shows. */
+/* A trace stores everything it returns. */
 static void test_trace_without_its_layer(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* test_layer_laws.c - what must hold for the layers whatever their numbers are: a sample's bits are its own, the past
- * equals the whole, sharing heads equals repeating them, parameters survive a file, and so does a lack of memory. */
+/* test_layer_laws.c - invariants of layers for any weights: samples are independent, decoding equals the full sequence,
+ * shared heads equal repeated heads, parameters survive saving and loading, and failed allocations leave layers
+ * usable. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -9,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- one set of bits ---- */
+/* ---- bitwise identical results ---- */
 
-/* Sample b alone, with any number of threads, has the bits that it has in the batch; forward and its inputs'
- * gradients. */
+/* Sample b alone, with any number of threads, must be bitwise identical to its result in the batch; tested for the
+ * forward pass and the gradients of its inputs. */
 static void check_bits(mha_variant *(*make)(mha_ctx *ctx))
 {
     static float dq[LAYER_MOST], alone[LAYER_MOST];
@@ -81,9 +82,9 @@ static void test_bits(void **state)
     check_bits(adaptive_in);
 }
 
-/* ---- the past ---- */
+/* ---- cached keys and values ---- */
 
-/* A step's view, [B, H, L, D], made contiguous. */
+/* Copies a step's view, [B, H, L, D], to contiguous memory. */
 static float *flat(const mha_trace *trace, mha_step step)
 {
     mha_step_view v;
@@ -97,7 +98,7 @@ static float *flat(const mha_trace *trace, mha_step step)
     return copy;
 }
 
-/* Token by token with the keys and values of those before gives the bits of the whole sequence at once. */
+/* Decoding token by token with cached keys and values must be bitwise identical to one pass over the whole sequence. */
 static void test_past_equals_whole(void **state)
 {
     (void)state;
@@ -128,7 +129,7 @@ static void test_past_equals_whole(void **state)
 
 /* ---- shared heads ---- */
 
-/* Grouped heads give the bits of a layer whose key and value matrices repeat theirs. */
+/* Grouped heads must be bitwise identical to a layer whose key and value weights are repeated. */
 static void test_sharing_equals_repeating(void **state)
 {
     (void)state;
@@ -157,7 +158,7 @@ static void test_sharing_equals_repeating(void **state)
     mha_variant_free(repeated);
 }
 
-/* ---- files, and traces used again ---- */
+/* ---- files, and reuse of traces ---- */
 
 static void test_through_a_file(void **state)
 {
@@ -186,7 +187,7 @@ static void test_through_a_file(void **state)
     files_remove(folder);
 }
 
-/* A trace serves layers and shapes in any order; what the last call did not have is not there. */
+/* A trace can be reused for other layers and shapes. Results that the last call did not compute are absent. */
 static void test_trace_again(void **state)
 {
     (void)state;
@@ -212,7 +213,7 @@ static void test_trace_again(void **state)
     }
     in.query = NULL;
     assert_int_equal(mha_variant_forward(standard, &in, out, trace, &err), MHA_ERR_ARG);
-    assert_false(mha_trace_step(trace, MHA_STEP_WEIGHTS, &view)); /* a failed call leaves nothing to look at */
+    assert_false(mha_trace_step(trace, MHA_STEP_WEIGHTS, &view)); /* a failed call leaves an empty trace */
     assert_int_equal(mha_trace_flops(trace), 0);
     mha_trace_free(trace);
     mha_variant_free(moe);
@@ -243,7 +244,7 @@ static void test_starved_backward(void **state)
         status = mha_variant_backward(layer, &in, trace, &g, &err);
         refused += status == MHA_ERR_MEMORY;
         assert_true(status == MHA_OK || status == MHA_ERR_MEMORY);
-        assert_true(atomic_load(&counts.live) <= live + 1); /* the gradients themselves, once they are there */
+        assert_true(atomic_load(&counts.live) <= live + 1); /* + 1: the gradients, once allocated */
     }
     assert_true(refused > 5);
     mha_trace_free(trace);

@@ -1,4 +1,4 @@
-/* test_layer_masks.c - rows that masks leave without a key, and weights that are dropped as promised. */
+/* test_layer_masks.c - rows without visible keys, and dropout of attention weights. */
 #include "support/check.h"
 #include "support/model/layers.h"
 #include <math.h>
@@ -14,8 +14,8 @@ static const float *weights_of(const mha_variant *layer, const mha_variant_input
     return v.data;
 }
 
-/* keep blocks all keys of row 2: it looks at those alike that it may see, 0..2 where the layer is causal; the other
- * rows look at what is left. An additive mask of -infinity everywhere is arithmetic: that row gives zeros. */
+/* keep masks all keys of row 2. The row then attends equally to its visible keys, 0..2 if the layer is causal; other
+ * rows attend to the remaining keys. An additive mask of -infinity everywhere is plain arithmetic: that row is zero. */
 static void test_rows_without_a_key(void **state)
 {
     (void)state;
@@ -46,7 +46,7 @@ static void test_rows_without_a_key(void **state)
     mha_variant_free(layer);
 }
 
-/* Whatever is added to it, for each head or sample too: the row's weights, and that of the others alone. */
+/* A mask added per head or sample must affect only the weights of its row; other rows must not change. */
 static void test_rows_without_a_key_with_additions(void **state)
 {
     (void)state;
@@ -90,7 +90,7 @@ static void test_dropout(void **state)
     mha_rng_manual_seed(&rng, 9);
     same = untouched = rng;
     mha_variant_input in = {.size = sizeof in, .batch = B, .q_len = LQ, .query = query, .rng = &rng};
-    layer_run(layer, &in, other, NULL); /* not training: nothing dropped, nothing drawn */
+    layer_run(layer, &in, other, NULL); /* not training: no dropout and no random number */
     assert_memory_equal(&rng, &untouched, sizeof rng);
     in.training = 1;
     layer_run(layer, &in, out, NULL);
@@ -113,7 +113,7 @@ static void test_dropout(void **state)
     mha_variant_free(layer);
 }
 
-/* A list of heads draws head by head, each mask over the whole batch. */
+/* With a list of heads, dropout masks are generated head by head, each for the whole batch. */
 static void test_dropout_head_by_head(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void test_dropout_head_by_head(void **state)
     mha_variant_free(layer);
 }
 
-/* Dropping everything leaves the bias of o_proj. */
+/* If all weights are dropped, the result is the bias of o_proj. */
 static void test_everything_dropped(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_generate.c - what a text from a decoder does not depend on: what its prompt shares with others, the pieces that
- * a long prompt is read in, guesses, and how tokens cut its text; and how stop strings end it. */
+/* test_generate.c - generated text must not depend on prefixes shared with other prompts, on the chunks of a long
+ * prompt, on speculation, or on token boundaries; and stop strings end the text. */
 #include "mha/generate.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -10,9 +10,9 @@
 #include <string.h>
 
 enum { NEW = 10, MOST = 6, TEXT = 4096 };
-static const char *const folders[] = {"models/gpt2-tiny", "models/gemma2-tiny"}; /* the second has windows of 8 */
+static const char *const folders[] = {"models/gpt2-tiny", "models/gemma2-tiny"}; /* the second model has windows of 8 */
 
-/* What the callbacks saw. */
+/* What the callbacks received. */
 typedef struct seen {
     int64_t shared[MOST], tokens[MOST], pieces[MOST];
     mha_ending ending[MOST];
@@ -48,7 +48,7 @@ static void on_end(void *user, int64_t prompt, mha_ending why)
     s->ends[prompt]++;
 }
 
-/* Generates with every callback, which *s keeps. */
+/* Generates with all callbacks, which write to *s. */
 static mha_status try_run(const mha_model *model, const mha_prompt *prompts, int64_t count, mha_generate_options o,
                           int32_t *out, int64_t *lengths, seen *s, mha_error *err)
 {
@@ -78,9 +78,9 @@ static void fill(int32_t *ids, int64_t count, uint64_t stream)
         ids[i] = (int32_t)rng_range(&r, 3, 600);
 }
 
-/* Prompts with common beginnings, some the same, one the beginning of another: each has the tokens that it has alone,
- * greedy or drawn, at once or in turn; and where it may be, the beginning is read once. What has gone on a page (128
- * tokens) beyond a window has no beginning left to share. */
+/* Prompts with common prefixes, some equal, one a prefix of another. Each must generate the same tokens as alone,
+ * greedy or sampled, at once or in turn, and a shared prefix is read once where possible. A prompt that continues a
+ * page (128 tokens) or more beyond the window has no cached prefix left to share. */
 static void test_shared_beginnings(void **state)
 {
     (void)state;
@@ -115,7 +115,7 @@ static void test_shared_beginnings(void **state)
     }
 }
 
-/* A prompt that is read in pieces, against one pass over the whole for every token. */
+/* A prompt that is read in chunks must give the same tokens as full passes without a cache. */
 static void test_long_prompt(void **state)
 {
     (void)state;
@@ -140,8 +140,8 @@ static mha_prompt encode(const mha_model *model, const char *text, mha_encoding 
     return (mha_prompt){(*e)->ids, (*e)->count};
 }
 
-/* Every piece of the text, of any length and at any place, as the stop string: the text ends before it, the tokens
- * with the one that completes it, and nothing of it has been handed out before. */
+/* Every substring of the text, of any length and position, is used as stop string. The text must end before it, the
+ * tokens must end with the token that completes it, and no part of it may reach the callback. */
 static void test_stop_strings(void **state)
 {
     (void)state;
@@ -173,7 +173,7 @@ static void test_stop_strings(void **state)
     mha_model_free(model);
 }
 
-/* The text is that of all tokens decoded, behind the prompt's; an end that might have become a stop string included. */
+/* The text must equal all tokens decoded after the prompt, including an end that might have become a stop string. */
 static void test_text(void **state)
 {
     (void)state;
@@ -238,7 +238,7 @@ static int stop_at_once(void *user, const char *what, int64_t done, int64_t tota
     return --*(int *)user < 0;
 }
 
-/* The progress callback ends it between any two steps. */
+/* The progress callback can cancel between any two steps. */
 static void test_cancelled(void **state)
 {
     (void)state;
@@ -272,8 +272,8 @@ static int count_steps(void *user, const char *what, int64_t done, int64_t total
     return 0;
 }
 
-/* Guesses change nothing but the number of steps: tokens, text, endings, drawn or greedy, in a batch of prompts whose
- * guesses are right at different times. */
+/* Speculation must change only the number of steps: not tokens, text or endings, greedy or sampled, with prompts in a
+ * batch that accept guesses at different times. */
 static void test_guesses_change_nothing(void **state)
 {
     (void)state;
@@ -318,7 +318,7 @@ static void test_guesses_change_nothing(void **state)
     mha_ctx_free(ctx);
 }
 
-/* Every allocation fails in turn: a status, nothing lost. */
+/* Every allocation fails once: each failure must return a status and leak nothing. */
 static void test_without_memory(void **state)
 {
     (void)state;
@@ -351,7 +351,7 @@ static void test_without_memory(void **state)
     mha_ctx_free(ctx);
 }
 
-/* Weights that are NaN leave nothing to choose, which is no wrong use. */
+/* With NaN weights no token can be chosen; that is not a usage error. */
 static void test_logits_that_are_not_finite(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_model_cache.c - decoding with a cache has the bits of one forward pass over the whole: token by token, in
- * pieces, in a batch of unequal sequences, after truncation, and with a shared prefix. */
+/* test_model_cache.c - decoding with a cache must be bitwise identical to one forward pass over the whole sequence:
+ * token by token, in chunks, in a batch of unequal sequences, after truncation, and with a shared prefix. */
 #include "support/check.h"
 #include "support/model/model_case.h"
 #include "support/rng.h"
@@ -45,7 +45,7 @@ static mha_model_cache *open_cache(const fixture *f, int64_t batch, mha_dtype dt
     return cache;
 }
 
-/* Tokens [first, first + count) of the one sequence; their logits must be those of the whole. */
+/* Tokens [first, first + count) of the sequence; their logits must equal those of the full pass. */
 static void feed(const fixture *f, mha_model_cache *cache, int64_t first, int64_t count)
 {
     float logits[L * VOCAB_MOST], last[VOCAB_MOST];
@@ -81,7 +81,8 @@ static void test_pieces(void **state)
     }
 }
 
-/* Three sequences advance by different steps, one of them by none at times; each has the bits that it has alone. */
+/* Three sequences advance by different steps, sometimes by none; each must be bitwise identical to the sequence
+ * alone. */
 static void test_unequal_batch(void **state)
 {
     (void)state;
@@ -142,7 +143,7 @@ static void test_truncate_and_fork(void **state)
     fixture_close(&f);
 }
 
-/* Stored in 16 or 8 bits: near the f32 logits, in less memory. */
+/* A 16-bit or 8-bit cache must give logits close to those of f32 and use less memory. */
 static void test_smaller_types(void **state)
 {
     (void)state;
@@ -189,7 +190,7 @@ static void test_refusals(void **state)
             "mask must be ones, then zeros, with cache");
     refused(&f, (mha_model_input){.batch = 1, .length = 35, .ids = f.ids, .cache = cache},
             "sequence 0: number of tokens must be at most 64, including those in the cache (got 35 after 30)");
-    assert_int_equal(mha_model_cache_length(cache, 0), 30); /* nothing had begun */
+    assert_int_equal(mha_model_cache_length(cache, 0), 30); /* the sequence was empty */
     refused(&f, (mha_model_input){.batch = 1, .length = 1, .ids = wrong, .cache = cache}, "-1");
     assert_int_equal(mha_model_cache_length(cache, 0), 0);
     mha_model_cache_free(cache);

@@ -1,10 +1,10 @@
-/* test_model_differences.c - gradients of whole models against differences of a loss in double (support/whole_ref.h),
- * which has the library's own f32 weights and shares no line with it: some entries of every tensor, every gate, some of
- * the embeddings.
+/* test_model_differences.c - compares gradients of whole models with differences of a double-precision loss
+ * (support/whole_ref.h) that uses the library's f32 weights but none of its code. Tested are some elements of every
+ * tensor, every gate, and some elements of the embeddings.
  *
- * A central difference in double with a step of 1e-4 is true to about 1e-8, so what is left is the library's rounding:
- * sums of f32 products through a whole model. It goes with the largest entry of a tensor's gradient, whatever the
- * entry; TOLERANCE is some four times the worst that is seen. A gradient that is off by a thousandth is found out.
+ * A central difference in double with a step of 1e-4 has an error of about 1e-8, so the remaining error is the
+ * library's f32 rounding. It is proportional to the largest element of a tensor's gradient, for every element.
+ * TOLERANCE is about four times the largest error measured. A relative gradient error of 0.001 is detected.
  */
 #include "mha/layer.h"
 #include "mha/model_create.h"
@@ -24,7 +24,7 @@ static const double STEP = 1e-4, TOLERANCE = 2e-5, FLOOR = 1e-7;
 typedef struct family {
     const char *name, *config;
     whole_config numbers;
-    bool holes; /* masks with holes; else padding at the end */
+    bool holes; /* mask with zeros between ones; otherwise padding at the end */
 } family;
 
 #define SIZES "\"hidden_size\": 12, \"intermediate_size\": 20, \"num_hidden_layers\": 2, \"vocab_size\": 23, "
@@ -34,7 +34,7 @@ static const family families[] = {
      "\"vocab_size\": 23, \"initializer_range\": 0.3}",
      {.eps = 1e-5},
      false},
-    {"gpt2, one layer of attention alone",
+    {"gpt2, one layer without feed-forward",
      "{\"model_type\": \"gpt2\", \"n_embd\": 12, \"n_layer\": 2, \"n_head\": 3, \"n_positions\": 16, "
      "\"vocab_size\": 23, \"initializer_range\": 0.3, \"tie_word_embeddings\": false, "
      "\"mha.feed_forward\": [false, true]}",
@@ -72,7 +72,7 @@ enum { FAMILIES = sizeof families / sizeof *families };
 /* ---- a case: model, batch, and its gradients ---- */
 
 typedef struct grad_case {
-    mha_trainer *trainer; /* whose weights may be changed */
+    mha_trainer *trainer; /* the test may change its weights */
     mha_model_grads *grads;
     const mha_named_tensor *weights, *gradients;
     int64_t count, layers, heads, width;
@@ -84,7 +84,7 @@ typedef struct grad_case {
     double *own_gates, *shift; /* [B, layers, H], [B, L, E] */
 } grad_case;
 
-/* All that is one or zero in a new model becomes another number. */
+/* Adds noise to all weights, since a new model has many weights of one and zero. */
 static void disturb(grad_case *c, uint64_t seed)
 {
     mha_error err = {0};
@@ -99,7 +99,7 @@ static void disturb(grad_case *c, uint64_t seed)
     if (mha_trainer_refresh(c->trainer, &err) != MHA_OK) fail_msg("%s", err.message);
 }
 
-/* Two sequences; the token 0 pads, and gets no gradient where it is read: it is not among them. */
+/* Two sequences. Token 0 is padding and has no gradient as input, so it is not drawn. */
 static void draw_batch(grad_case *c, uint64_t seed, bool holes)
 {
     rng r = rng_make(seed, 1000);
@@ -119,7 +119,7 @@ static void draw_gates(grad_case *c, uint64_t seed)
     c->dembeddings = calloc((size_t)cells, sizeof *c->dembeddings);
     c->own_gates = calloc((size_t)gates, sizeof *c->own_gates);
     c->shift = calloc((size_t)cells, sizeof *c->shift);
-    for (int64_t n = 0; n < gates; n++) { /* sequences outside */
+    for (int64_t n = 0; n < gates; n++) { /* own_gates is [B, layers, H] */
         const int64_t layer = n / (B * c->heads), b = n / c->heads % B, h = n % c->heads;
         c->own_gates[(b * c->layers + layer) * c->heads + h] = (double)c->gates[n];
     }
@@ -172,7 +172,7 @@ static void release(grad_case *c)
     mha_trainer_free(c->trainer);
 }
 
-/* The mean over all labels of the batch. */
+/* The mean loss over all labels of the batch. */
 static double reference_loss(const grad_case *c)
 {
     double sum = 0;
@@ -201,7 +201,7 @@ static double difference(const grad_case *c, double *x)
     return (above - below) / (2 * STEP);
 }
 
-/* ---- comparing ---- */
+/* ---- comparison ---- */
 
 static double largest(const float *x, int64_t count)
 {
@@ -211,7 +211,7 @@ static double largest(const float *x, int64_t count)
     return most;
 }
 
-/* Entries of one tensor: the largest error beside what is tolerated, of the largest entry and of some others. */
+/* Compares some elements of one tensor, including the largest. Returns the largest error, in units of the tolerance. */
 static double compare(const grad_case *c, double *x, const float *gradient, int64_t count, uint64_t seed)
 {
     const double bound = TOLERANCE * largest(gradient, count) + FLOOR;
@@ -244,7 +244,7 @@ static void test_every_tensor(void **state)
                 fail_msg("%s, seed %d: %s is off by %.3g", f->name, n % SEEDS + 1, c.weights[t].name, error);
             worst = fmax(worst, error);
         }
-        print_message("%s: %lld tensors, at most %.2f of what is tolerated\n", f->name, (long long)c.count, worst);
+        print_message("%s: %lld tensors, largest error %.2f of the tolerance\n", f->name, (long long)c.count, worst);
         release(&c);
     }
 }
@@ -261,7 +261,7 @@ static void test_gates_and_embeddings(void **state)
             const int64_t layer = g / (B * c.heads), b = g / c.heads % B, h = g % c.heads;
             double *x = c.own_gates + (b * c.layers + layer) * c.heads + h;
             if (!(fabs(difference(&c, x) - (double)c.dgates[g]) < bound))
-                fail_msg("%s: gate %lld of layer %lld", f->name, (long long)h, (long long)layer);
+                fail_msg("%s: wrong gradient of gate %lld of layer %lld", f->name, (long long)h, (long long)layer);
         }
         const double error = compare(&c, c.shift, c.dembeddings, B * L * c.width, 1);
         if (!(error < 1)) fail_msg("%s: embeddings are off by %.3g", f->name, error);
@@ -269,7 +269,7 @@ static void test_gates_and_embeddings(void **state)
     }
 }
 
-/* The test itself: a thousandth more of any tensor's gradient, of any gate's, and it fails. */
+/* The test itself must detect a relative error of 0.001 in the gradient of any tensor. */
 static void test_a_wrong_gradient_is_found(void **state)
 {
     (void)state;
@@ -279,11 +279,11 @@ static void test_a_wrong_gradient_is_found(void **state)
         for (int64_t t = 0; t < c.count; t++) {
             const int64_t count = whole_elements(&c.weights[t]);
             float *gradient = c.gradients[t].data;
-            if (largest(gradient, count) < 1e-3) continue; /* keys' biases: the softmax does not see them */
+            if (largest(gradient, count) < 1e-3) continue; /* biases of keys, which do not affect the softmax */
             for (int64_t i = 0; i < count; i++)
                 gradient[i] *= 1.001F;
             if (compare(&c, c.reference.value[t], gradient, count, (uint64_t)t) < 1)
-                fail_msg("%s: %s may be wrong", families[f].name, c.weights[t].name);
+                fail_msg("%s: an error in %s was not detected", families[f].name, c.weights[t].name);
             found++;
         }
         assert_true(found > c.count - 4);

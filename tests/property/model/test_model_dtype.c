@@ -1,5 +1,5 @@
-/* test_model_dtype.c - models opened in fewer bits: near the same model in f32, and one set of bits in each type,
- * alone or in a batch, padded or packed, whole or token by token.
+/* test_model_dtype.c - models opened as bf16, f16 and q8_0 must be close to f32. Within each type, results must be
+ * bitwise identical alone and in a batch, padded and packed, whole and token by token.
  */
 #include "support/check.h"
 #include "support/model/model_case.h"
@@ -11,9 +11,9 @@
 enum { BATCH = 3, L = 24, HIDDEN_MOST = 64, VOCAB_MOST = 700 };
 static const char *const folders[] = {"models/bert-tiny", "models/gpt2-tiny", "models/gemma2-tiny"};
 
-/* Root of the mean square of the errors of the last hidden state, beside that of the state itself. Half a unit of 8
- * bits (bf16, and q8_0 within a block of 32) or of 11 (f16) enters with every weight of every layer. Measured on the
- * four instruction sets of one machine: at most 0.017, 0.0013 and 0.034. */
+/* Limits of the relative RMS error of the last hidden state. Every weight of every layer is rounded to 8 significant
+ * bits (bf16, and q8_0 within a block of 32) or 11 (f16). The largest errors measured on four instruction sets of one
+ * machine are 0.017, 0.0013 and 0.034. */
 static const struct {
     mha_dtype dtype;
     double limit;
@@ -62,7 +62,7 @@ static void test_near_f32(void **state)
                 error += pow((double)got[i] - (double)truth[i], 2);
                 size += pow((double)truth[i], 2);
             }
-            if (!(error > 0 && sqrt(error / size) <= types[t].limit)) /* 0: the type had no effect */
+            if (!(error > 0 && sqrt(error / size) <= types[t].limit)) /* 0: the type would have had no effect */
                 fail_msg("%s in %s is off by %g, limit %g", folders[m], mha_dtype_name(types[t].dtype),
                          sqrt(error / size), types[t].limit);
             mha_model_free(model);
@@ -71,7 +71,7 @@ static void test_near_f32(void **state)
     }
 }
 
-/* One behind another, with what comes of the first or last token of each: `one` is [BATCH, E or vocab]. */
+/* Packed sequences, pooled to the first or last token of each; `one` is [BATCH, E or vocab]. */
 static void packed_of(const mha_model *model, const int32_t *ids, const int64_t *starts, float *hidden, float *one)
 {
     mha_error err;
@@ -159,7 +159,7 @@ static void test_bits_of_a_sequence(void **state)
         }
 }
 
-/* The default cache of a model in bf16 is of bf16: keys are then those that one pass over the whole rounds. */
+/* The default cache of a bf16 model is bf16, so its keys are rounded as in one full pass. */
 static void test_bits_of_decoding(void **state)
 {
     (void)state;

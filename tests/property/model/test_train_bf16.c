@@ -1,6 +1,6 @@
-/* test_train_bf16.c - products in bf16 on the way back: against doubles of the rounded numbers, gradients near those of
- * f32, the same bits however the work is cut, and weights that learn in f32. Loss curves are in
- * tests/golden/test_train_curves.c. */
+/* test_train_bf16.c - training in bf16: matrix products against double products of the rounded elements, gradients
+ * close to those of f32, results independent of threads and batch splits, and f32 weights.
+ * tests/golden/test_train_curves.c tests loss curves. */
 #include "base/ctx.h"
 #include "kernel/kernel.h"
 #include "layer/linear/linear.h"
@@ -27,7 +27,7 @@ static const mha_train_options in_bf16 = {
 
 typedef struct shape {
     int64_t m, n, k;
-    bool across; /* A lies in columns */
+    bool across; /* A is stored by columns */
 } shape;
 
 static double rounded(float x)
@@ -36,7 +36,7 @@ static double rounded(float x)
     return pairs ? half_value(half_bits((double)x, BF16_FRACTION), BF16_FRACTION) : (double)x;
 }
 
-/* C in rows of n + 3, of which the last three belong to somebody else. */
+/* C has rows of n + 3 elements; the last three must not be written. */
 static void check_product(const shape *s, bool accumulate)
 {
     const int64_t row = s->n + 3;
@@ -87,7 +87,7 @@ static void test_product(void **state)
                                    {33, 200, 200, true},
                                    {5, 7, 40, false},
                                    {64, 96, 33, false},
-                                   /* in stretches of k, and of rows: */
+                                   /* split into ranges of k and of rows: */
                                    {3, 1400, 1600, true},
                                    {3, 1400, 1600, false},
                                    {1500, 5, 800, true}};
@@ -98,7 +98,7 @@ static void test_product(void **state)
 
 /* ---- gradients ---- */
 
-/* Of the loss on some texts: of all parameters, then of gates. From malloc. */
+/* Gradients of the loss on some texts: of all parameters, then of the gates. The caller frees the result. */
 static float *gradients(const char *folder, mha_dtype dtype, int pack, int64_t *count, double *loss)
 {
     const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1, .dtype = dtype};
@@ -125,13 +125,13 @@ static float *gradients(const char *folder, mha_dtype dtype, int pack, int64_t *
     const mha_model_loss_args args = {
         .size = sizeof args, .labels = info->causal ? NULL : ids, .dgates = all + *count - gates};
     if (mha_model_grads_loss(grads, &input, &args, loss, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
-    memcpy(all, list[0].data, (size_t)(*count - gates) * sizeof *all); /* one behind the other */
+    memcpy(all, list[0].data, (size_t)(*count - gates) * sizeof *all); /* concatenated */
     mha_model_grads_free(grads);
     mha_model_free(model);
     return all;
 }
 
-/* Gemma-2's weights are large, and so its states are off by more (model.h). */
+/* Gemma-2's weights are large, so its hidden states have larger errors (model.h). */
 static void test_gradients_are_near(void **state)
 {
     (void)state;
@@ -145,7 +145,7 @@ static void test_gradients_are_near(void **state)
             apart += pow((double)x[n] - (double)y[n], 2);
             size += pow((double)x[n], 2);
         }
-        printf("%s: gradients are off by %.2f %%, the loss by %.2f %%\n", folders[f], 100 * sqrt(apart / size),
+        printf("%s: gradients differ by %.2f %%, the loss by %.2f %%\n", folders[f], 100 * sqrt(apart / size),
                100 * fabs(loss[1] / loss[0] - 1));
         assert_true(apart > 0 && sqrt(apart / size) < most[f]);
         assert_true(fabs(loss[1] / loss[0] - 1) < 0.005);
@@ -183,7 +183,7 @@ static void test_goes_on_bit_for_bit(void **state)
         train_check_resume(folders[f], &in_bf16, B, L);
 }
 
-/* Steps too small to show in bf16 add up all the same. */
+/* Steps too small for bf16 must still accumulate in the f32 weights. */
 static void test_weights_learn_in_f32(void **state)
 {
     (void)state;
