@@ -1,18 +1,19 @@
-/* faults.c - runs a command once for each call of a kind, lets that call fail, and looks what has become of it.
+/* faults.c - runs a command once per call of a given kind, makes that call fail, and checks the outcome.
  *
  *   faults [-m MOST] [-s] [-c CHECK] SHIM START KIND ACTION... -- COMMAND...
  *
- * COMMAND runs in a copy of the folder START. First without a fault: what it prints and leaves there is what is right.
- * Then for each ACTION (shim.c) with a fault in call 1, 2, ... of KIND. Each run must end in one of two ways:
- *   exit 0, and the same stdout and folder
- *   exit 1 (memory; the sentence names it) or 1 or 3 (files), a sentence, no stdout, and the folder is as it was, or is
- *   right already; where a call that removes a file fails, a temporary one may stay, and the sentence names it
- * A short read or write, and EINTR, must make no difference. After a kill the folder must be as it was, or right, but
- * for temporary files; and the command, run again, must end well.
- *   -m MOST   no more than MOST calls, one drawn from each of MOST equal ranges; MHA_FAULTS=all: all of them
- *   -s        the command streams: stdout of a failure is the beginning of what is right, and perhaps a newline
- *   -c CHECK  a shell command that must succeed after a failure or a kill, in place of the comparison of the folder
- * Exit: 0 all is right, 1 something is not, 2 the test itself went wrong.
+ * COMMAND runs in a copy of the folder START. The first run has no fault: its stdout and folder are the expected
+ * result. Then COMMAND runs for each ACTION (shim.c) with a fault in call 1, 2, ... of KIND. Each run must end in one
+ * of two ways:
+ *   exit status 0, and the expected stdout and folder
+ *   exit status 1 (memory; the message names it) or 1 or 3 (files), a message, no stdout, and the folder unchanged or
+ *   as expected; if a call that removes a file fails, a temporary file may remain, and the message names it
+ * A short read or write, and EINTR, must have no effect. After a kill, the folder must be unchanged or as expected,
+ * except for temporary files, and the command must succeed when run again.
+ *   -m MOST   test at most MOST calls, one at random from each of MOST equal ranges; MHA_FAULTS=all tests all calls
+ *   -s        the command streams: stdout of a failed run is a prefix of the expected one, perhaps with a newline
+ *   -c CHECK  a shell command that must succeed after a failure or a kill, instead of comparing the folder
+ * Exit status: 0 all runs are correct, 1 some are not, 2 the test itself failed.
  */
 #define _GNU_SOURCE
 #include "faults/tree.h"
@@ -34,7 +35,7 @@ extern char **environ;
 
 enum { MOST_COMPLAINTS = 20 };
 
-/* Hashes of a folder: of all that is in it, and without what a killed process may leave. */
+/* Hashes of a folder: with all files, and without files that a killed process may leave. */
 typedef struct state {
     uint64_t whole, bare;
 } state;
@@ -43,13 +44,13 @@ static struct {
     char shim[PATH_MAX], start[PATH_MAX], counter[PATH_MAX];
     const char *kind, *check;
     char **command;
-    uint64_t most; /* calls that are tried; 0: all */
+    uint64_t most; /* number of calls to test; 0: all */
     bool streams, memory;
     uint64_t *calls; /* shared with the shim */
-    int out, err;    /* what the last run printed */
+    int out, err;    /* output of the last run */
     char *right;     /* stdout of the run without a fault */
     size_t right_bytes;
-    state before, after; /* before a run, and after one that is right */
+    state before, after; /* expected hashes without and with the effect of the command */
     int complaints;
 } t;
 
@@ -61,18 +62,18 @@ _Noreturn static void give_up(const char *what)
 
 /* ---- running ---- */
 
-/* NULL after a message; NUL-terminated, freed by the caller. */
+/* Returns the contents, ending with NUL; the caller frees them. */
 static char *contents(int fd, size_t *bytes)
 {
     const off_t n = lseek(fd, 0, SEEK_END);
     char *text = n < 0 ? NULL : malloc((size_t)n + 1);
-    if (!text || pread(fd, text, (size_t)n, 0) != n) give_up("what the command printed");
+    if (!text || pread(fd, text, (size_t)n, 0) != n) give_up("reading the output of the command");
     text[n] = '\0';
     *bytes = (size_t)n;
     return text;
 }
 
-/* Runs the command with `fault` ("" = none) in the folder; its wait status. */
+/* Runs the command in the folder with `fault` ("" for none). Returns its wait status. */
 static int run(const char *fault)
 {
     posix_spawn_file_actions_t actions;
@@ -99,7 +100,7 @@ static void reset_folder(void)
     if (!tree_clear(".") || !tree_copy(t.start, ".")) give_up("the folder");
 }
 
-/* ---- judging ---- */
+/* ---- checking ---- */
 
 static uint64_t hash_of(bool no_leftovers)
 {
@@ -123,32 +124,32 @@ static void complain(const char *fault, int status, const char *why)
     free(err);
 }
 
-/* Does a failure say what it must, and print nothing else? NULL, or what is wrong. */
+/* Returns NULL if a failed run has the right status, message and stdout, otherwise what is wrong. */
 static const char *judge_failure(int code, const char *out, size_t out_bytes, const char *err)
 {
-    if (code != 1 && (t.memory || code != 3)) return "not this exit code";
-    if (!*err) return "a failure without a sentence";
-    if (t.memory && !strcasestr(err, "memory")) return "the sentence does not name memory";
-    if (t.streams && out_bytes > 0 && out[out_bytes - 1] == '\n') out_bytes--; /* the line is ended in any case */
+    if (code != 1 && (t.memory || code != 3)) return "wrong exit status";
+    if (!*err) return "failed without a message";
+    if (t.memory && !strcasestr(err, "memory")) return "the message does not name memory";
+    if (t.streams && out_bytes > 0 && out[out_bytes - 1] == '\n') out_bytes--; /* a failed run also ends its line */
     if (out_bytes > (t.streams ? t.right_bytes : 0) || memcmp(out, t.right, out_bytes) != 0)
-        return "stdout of a failure";
+        return "wrong stdout after a failure";
     return NULL;
 }
 
-/* The folder after an exit: right, or, after a failure, as it was. Where calls fail that touch files, a temporary one
- * may stay; the sentence names it. */
+/* Checks the folder after an exit: as expected, or unchanged after a failure. If file calls fail, a temporary file may
+ * remain if the message names it. */
 static const char *judge_folder(int code, const char *err)
 {
     const state now = look();
     const bool told = strstr(err, ".tmp.") || strstr(err, ".old.") || strstr(err, ".lock");
     if (code == 0 && now.whole == t.after.whole) return NULL;
-    if (code != 0 && t.check) return system(t.check) == 0 ? NULL : "the check after the failure fails";
+    if (code != 0 && t.check) return system(t.check) == 0 ? NULL : "-c CHECK failed after a failed run";
     if (code != 0 && (now.whole == t.after.whole || now.whole == t.before.whole)) return NULL;
     if (told && !t.memory && (now.bare == t.after.bare || (code != 0 && now.bare == t.before.bare))) return NULL;
-    return code == 0 ? "exit 0 with another folder" : "the folder is neither as before nor right";
+    return code == 0 ? "exit status 0, but the folder is wrong" : "the folder is neither unchanged nor as expected";
 }
 
-/* After an exit of any kind. */
+/* Checks a run that was not killed. */
 static const char *judge(int status, bool must_succeed)
 {
     size_t out_bytes, err_bytes;
@@ -156,24 +157,24 @@ static const char *judge(int status, bool must_succeed)
     const int code = WEXITSTATUS(status);
     char *out = contents(t.out, &out_bytes), *err = contents(t.err, &err_bytes);
     const char *wrong = judge_folder(code, err);
-    if (!wrong && code != 0) wrong = must_succeed ? "a failure" : judge_failure(code, out, out_bytes, err);
+    if (!wrong && code != 0) wrong = must_succeed ? "failed" : judge_failure(code, out, out_bytes, err);
     if (!wrong && code == 0 && text_hash(out, out_bytes) != text_hash(t.right, t.right_bytes))
-        wrong = "exit 0 with another stdout";
+        wrong = "exit status 0, but stdout is wrong";
     free(out);
     free(err);
     return wrong;
 }
 
-/* After a kill: the folder first, then another run in it. */
+/* Checks the folder after a kill, then runs the command again. */
 static const char *judge_killed(int status)
 {
     if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) return "not killed";
-    if (t.check && system(t.check) != 0) return "the check after the kill fails";
+    if (t.check && system(t.check) != 0) return "-c CHECK failed after a kill";
     const uint64_t bare = look().bare;
     if (!t.check && bare != t.before.bare && bare != t.after.bare)
-        return "killed: the folder is neither as before nor right";
-    if (run("") != 0) return "the run after the kill fails";
-    return hash_of(true) == t.after.bare ? NULL : "after the kill and another run the folder is not right";
+        return "killed: the folder is neither unchanged nor as expected";
+    if (run("") != 0) return "the run after the kill failed";
+    return hash_of(true) == t.after.bare ? NULL : "the folder is wrong after a kill and another run";
 }
 
 /* ---- all calls ---- */
@@ -191,7 +192,7 @@ static void try_fault(const char *action, uint64_t n, uint64_t ended[3])
     if (hash_of(false) != t.before.whole) reset_folder();
 }
 
-/* Of call n = 1 ... calls, those that are tried. The same ones each time. */
+/* Tests calls 1 to `calls`, or a sample of them that is the same in each test. */
 static void try_action(const char *action, uint64_t calls)
 {
     uint64_t ended[3] = {0}, state = 88172645463325252u;
@@ -201,7 +202,7 @@ static void try_action(const char *action, uint64_t calls)
         state ^= state << 13, state ^= state >> 7, state ^= state << 17; /* xorshift64 */
         try_fault(action, low + 1 + state % (high - low), ended);
     }
-    printf("%s %s: %llu of %llu calls, %llu without effect, %llu failed or killed in order, %llu wrong\n", t.kind,
+    printf("%s %s: %llu of %llu calls, %llu succeeded, %llu failed or were killed as expected, %llu wrong\n", t.kind,
            action, (unsigned long long)tries, (unsigned long long)calls, (unsigned long long)ended[0],
            (unsigned long long)ended[1], (unsigned long long)ended[2]);
 }
@@ -213,13 +214,13 @@ static void learn_what_is_right(void)
     t.before = look();
     const int status = run(fault);
     t.right = contents(t.out, &t.right_bytes);
-    if (status != 0) complain("", status, "the command fails without a fault");
-    if (*t.calls == 0) complain("", status, "no call passes through the shim");
+    if (status != 0) complain("", status, "the command failed without a fault");
+    if (*t.calls == 0) complain("", status, "the shim intercepted no call");
     t.after = look();
     reset_folder();
 }
 
-/* The folder that the command runs in, and the files around it. */
+/* Creates the folder that the command runs in, and the files next to it. */
 static void make_places(void)
 {
     char name[PATH_MAX] = "faults.XXXXXX", file[PATH_MAX + 8];

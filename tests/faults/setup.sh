@@ -1,12 +1,12 @@
-# setup.sh - what the fault tests share; sourced by test_*.sh in tests/faults, which get the shim in $SHIM and the driver in
-# $FAULTS, too. `start` is the folder in whose copies commands run: each output is there already, so that a run that fails
-# must leave the old one. The driver tries MOST calls of each kind, or all with MHA_FAULTS=all.
+# setup.sh - setup of the fault tests, sourced by test_*.sh in tests/faults. $SHIM is the shim, $FAULTS the driver.
+# Commands run in copies of the folder `start`. It already contains each output, so a failed run must keep the old one.
+# The driver tests MOST calls of each kind, or all with MHA_FAULTS=all.
 # shellcheck shell=sh
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 gpt2=$data/families/gpt2
 
-LD_PRELOAD="$SHIM" "$MHA" --version >out 2>&1 || skip "no library can be preloaded here: $(head -n 1 out)"
+LD_PRELOAD="$SHIM" "$MHA" --version >out 2>&1 || skip "libraries cannot be preloaded: $(head -n 1 out)"
 mkdir start
 cd start || exit 1
 awk 'BEGIN { split("you keep the count of all that they said and then again once more", w, " ")
@@ -21,7 +21,7 @@ echo old >vectors.npy
 rm -f out err
 cd .. || exit 1
 
-# faulty COMMAND...: the driver with its options, and with the program in the end.
+# faulty ARGUMENT...: runs the driver with its options and the command.
 faulty() {
     echo "== $*"
     "$FAULTS" "$@" || failures=$((failures + 1))

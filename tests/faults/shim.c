@@ -1,9 +1,9 @@
-/* shim.c - makes one call of the process fail. It is preloaded, so that it sees the calls of the program and of all
- * libraries that go through the linker: allocations, or calls that touch files. It does not see reads and writes of
- * streams, which are calls inside libc.
+/* shim.c - makes one call of the process fail. As a preloaded library it intercepts the dynamically linked calls of the
+ * program and all libraries: allocations and file calls. It cannot intercept reads and writes of streams, which are
+ * calls inside libc.
  *
  *   MHA_FAULT=KIND:N:ACTION   the N-th call of KIND, counted from 1 when the constructors of the libraries have run
- *   MHA_FAULT_COUNT=FILE      of 8 bytes: the number of calls so far, also of a process that has been killed
+ *   MHA_FAULT_COUNT=FILE      an 8-byte file with the number of calls so far, valid even after a kill
  *
  * KIND is memory, files (all calls of files below), slow (those that a signal may interrupt), bytes (read and write),
  * change (all that change a file or a name) or mmap. ACTION is one of
@@ -30,20 +30,20 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* glibc's own functions, which need no look-up that would allocate. */
+/* glibc's own functions, since looking up others would allocate. */
 extern void *__libc_malloc(size_t bytes), *__libc_calloc(size_t n, size_t bytes);
 extern void *__libc_realloc(void *memory, size_t bytes), *__libc_memalign(size_t align, size_t bytes);
 
-/* CHANGE: bytes of a file. NAME: names and permissions, which no signal interrupts. */
+/* CHANGE: file contents. NAME: names and permissions, which signals cannot interrupt. */
 typedef enum call { MEMORY, OPEN, READ, MAP, CHANGE, NAME, CLOSE } call;
 enum { ONCE = -1, FROM = -2, KILL = -3, HALF = -4, SHORT = -5, CUT = -6 };
 
-static unsigned kinds; /* bits of `call`: what is counted; 0 before the constructor has run */
+static unsigned kinds; /* mask of `call` values to count; 0 before the constructor has run */
 static uint64_t wanted;
 static int action;
 static _Atomic uint64_t own, *count = &own;
 
-/* ---- what is asked for ---- */
+/* ---- options in the environment ---- */
 
 static const struct word {
     const char *name;
@@ -81,7 +81,7 @@ __attribute__((constructor)) static void begin(void)
     kinds = (unsigned)value_of(kind_words, kind);
 }
 
-/* Is the fault to happen in this call? One that is to be killed is killed here. */
+/* Returns whether the fault applies to this call. Does not return if the action is kill. */
 static bool strikes(call c)
 {
     if (!(kinds & 1u << c)) return false;
@@ -91,11 +91,11 @@ static bool strikes(call c)
     return true;
 }
 
-/* Strikes with an errno. */
+/* Returns whether the call must fail with an errno. */
 static bool fails(call c)
 {
     if (!strikes(c)) return false;
-    if (action == HALF) raise(SIGKILL); /* these calls have no half */
+    if (action == HALF) raise(SIGKILL); /* these calls cannot be half done */
     if (action > 0) errno = action;
     return action > 0;
 }
@@ -146,7 +146,7 @@ int posix_memalign(void **memory, size_t align, size_t bytes)
 
 #define NEXT(name) (__extension__(__typeof__(&name)) dlsym(RTLD_NEXT, #name))
 
-/* The mode that an open call has where it may make a file. */
+/* The mode argument of an open call that may create a file. */
 #define MODE(flags)                  \
     mode_t mode = 0;                 \
     if ((flags)&O_CREAT) {           \
@@ -171,13 +171,13 @@ int openat(int dir, const char *path, int flags, ...)
 int close(int fd)
 {
     const bool failed = fails(CLOSE);
-    const int saved = errno, result = NEXT(close)(fd); /* the descriptor goes in any case, as Linux does it */
+    const int saved = errno, result = NEXT(close)(fd); /* closes the descriptor in any case, as Linux does */
     if (failed) errno = saved;
     return failed ? -1 : result;
 }
 
-/* What becomes of a call that moves bytes. */
-typedef enum move { WHOLE, FAILED, LAST } move; /* LAST: the process ends with it */
+/* The effect of the fault on a call that transfers bytes. */
+typedef enum move { WHOLE, FAILED, LAST } move; /* LAST: the process is killed after it */
 
 static move strike_bytes(call c, size_t *bytes)
 {
@@ -262,7 +262,7 @@ int unlinkat(int dir, const char *path, int flags)
     return fails(NAME) ? -1 : NEXT(unlinkat)(dir, path, flags);
 }
 
-/* renameat2, which the library calls by its number. */
+/* renameat2, which the library calls by its system call number. */
 long syscall(long number, ...)
 {
     long a[6];

@@ -1,7 +1,7 @@
 #!/bin/sh
-# test_faults_files.sh - each call of the program that touches a file fails in turn, is interrupted, moves fewer bytes than
-# asked, or is the moment of a kill: the old file or the new one, never another, and a sentence. Texts, JSON of options and
-# scores are read through streams: of those only the opening and closing are tried (shim.c).
+# test_faults_files.sh - each file call of the program fails, is interrupted, transfers fewer bytes than requested, or
+# is the time of a kill. The folder must have either the old or the new file, and a failure must print a message. Texts,
+# JSON of options and scores are read through streams, of which only opening and closing are tested (shim.c).
 set -u
 # shellcheck source=tests/faults/setup.sh
 . "$PWD/tests/faults/setup.sh"
@@ -33,8 +33,8 @@ for chosen in '--scores scores.csv --count 1' '--keep keep.json'; do
     faulty -m "$most" "$SHIM" start slow $EINTR -- "$MHA" prune -t 1 -q -m "$gpt2" $chosen -o pruned --force
 done
 
-# A training that resumes has a checkpoint after each step: whenever it ends there is a whole one, and it resumes to the same
-# end.
+# A resumed training run saves a checkpoint after each step: a complete one must exist at any time, and resume to the
+# same result.
 check="$MHA info -m run >/dev/null"
 strike train -q --json --resume --steps 3 --save-every 1 -o run
 strike train -q --json --resume --steps 3 --save-every 1 --keep 2 -o run

@@ -24,7 +24,7 @@ static bool complain(const char *path)
     return false;
 }
 
-/* Calls `visit` for each entry, in the order of their names. */
+/* Calls `visit` for each entry, sorted by name. */
 static bool each(const char *folder, visit_fn visit, void *user)
 {
     struct dirent **entries;
@@ -42,7 +42,7 @@ static bool each(const char *folder, visit_fn visit, void *user)
     return good;
 }
 
-/* The whole file, with a NUL after it; NULL after a message. Freed by the caller. */
+/* Reads a file and appends NUL; returns NULL after printing a message. The caller frees the result. */
 static char *read_file(const char *path, size_t *bytes)
 {
     struct stat st;
@@ -72,7 +72,7 @@ static void add(sum *s, const char *bytes, size_t n)
         s->hash = (s->hash ^ (unsigned char)bytes[i]) * UINT64_C(0x100000001b3);
 }
 
-/* The end of the next key of a clock; NULL if there is none. */
+/* Returns the end of the next key with a time, or NULL. */
 static const char *after_clock(const char *text, const char *end)
 {
     static const char *const keys[] = {"\"seconds\":", "\"tokens_per_second\":", "\ntokens per second"};

@@ -1,4 +1,4 @@
-/* tree.h - what lies in a folder: copied, compared by a hash, removed. */
+/* tree.h - copies, hashes and removes the contents of a folder. */
 #ifndef TEST_TREE_H
 #define TEST_TREE_H
 
@@ -6,14 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of text, without what differs from run to run: the numbers of its clocks ("seconds":). */
+/* Hash of a text without the values that differ between runs: times ("seconds":). */
 uint64_t text_hash(const char *text, size_t bytes);
-/* Of names and text in the folder and all below it; false after a message where it cannot be read. With `no_leftovers`
- * without what a killed process may leave: NAME.tmp.PID, .NAME.old.PID, .NAME.lock. */
+/* Hash of the names and contents of all files in the folder; false after printing a message. With `no_leftovers`, skips
+ * files that a killed process may leave: NAME.tmp.PID, .NAME.old.PID, .NAME.lock. */
 bool tree_hash(const char *folder, bool no_leftovers, uint64_t *hash);
-/* Copies what lies in `from` into the folder `to`, which is there; hard links become files. */
+/* Copies the contents of `from` into the existing folder `to`; hard links become files. */
 bool tree_copy(const char *from, const char *to);
-/* Removes what lies in the folder. */
+/* Removes the contents of the folder. */
 bool tree_clear(const char *folder);
 
 #endif

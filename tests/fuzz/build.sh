@@ -1,14 +1,14 @@
 #!/bin/sh
-# build.sh - builds the fuzz targets as OSS-Fuzz asks for it: $CC, $CFLAGS and $LIB_FUZZING_ENGINE say how, $OUT gets a program for
-# each target, with its dictionary, its seeds as a zip archive, and beside them the libraries and the data that they read. $WORK is
-# where it is built ($OUT/work), $SRC/mha the source, if it is there, and else the tree that this script is in.
+# build.sh - builds the fuzz targets for OSS-Fuzz with $CC, $CFLAGS and $LIB_FUZZING_ENGINE. Writes to $OUT a program
+# per target, its dictionary, its seeds as a zip archive, and the libraries and data that the programs need. Builds in
+# $WORK ($OUT/work) from the source in $SRC/mha, or from the tree of this script.
 #
 #   CC=clang CFLAGS='-O2 -fsanitize=address,undefined' LIB_FUZZING_ENGINE=-fsanitize=fuzzer OUT=/tmp/out tests/fuzz/build.sh
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 source=$here/../..
 [ ! -e "${SRC:-}/mha/CMakeLists.txt" ] || source=$SRC/mha
-: "${OUT:?is the folder for the programs}"
+: "${OUT:?must be the folder for the programs}"
 mkdir -p "$OUT"
 OUT=$(CDPATH='' cd -- "$OUT" && pwd)
 work=${WORK:-$OUT/work}
@@ -20,7 +20,7 @@ programs=$(CDPATH='' cd -- "$work" && ls tests/fuzz/*.seeds)
 # shellcheck disable=SC2046 # one word for each target
 ninja -C "$work" $(for seeds in $programs; do basename "$seeds" .seeds; done)
 
-# The seeds of a target, from one folder or several, under the names of their content.
+# Packs the seeds of a target, from one or more folders, into an archive.
 pack_seeds() {
     name=$1
     all=$(mktemp -d)

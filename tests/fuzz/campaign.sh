@@ -1,11 +1,12 @@
 #!/bin/sh
-# campaign.sh OUT STATE [RUNS [JOBS [TARGET...]]] - a long fuzzing run of the programs that build.sh has put into OUT, until all
-# targets together have RUNS runs (10^8), in JOBS processes at a time (1). Prints the table of docs/security.md.
-# campaign.sh --table STATE - prints the table only, also while a campaign runs.
+# campaign.sh OUT STATE [RUNS [JOBS [TARGET...]]] - a long fuzzing run of the programs that build.sh has written to OUT,
+# until all targets together have RUNS runs (10^8), in JOBS processes (1). Prints the table of docs/security.md.
+# campaign.sh --table STATE - only prints the table, even during a campaign.
 #
-# The targets take turns of MHA_FUZZ_SECONDS (60). STATE keeps everything: TARGET.turns has one line for each turn (runs and edges
-# as libFuzzer counted them), TARGET/ the corpus, crash-*, leak-* and timeout-* in it the findings. A second call continues. The
-# file STATE/stop ends a campaign after the turns at hand. A finding ends the turns of its target until its file is removed.
+# The targets take turns of MHA_FUZZ_SECONDS (60). STATE stores everything: TARGET.turns has one line per turn (runs and
+# edges as counted by libFuzzer), TARGET/ the corpus and the findings crash-*, leak-* and timeout-*. A second call
+# continues. The file STATE/stop ends a campaign after the current turns. A target with a finding is skipped until the
+# file is removed.
 set -eu
 
 findings() {
@@ -16,7 +17,7 @@ all_runs() {
     find "$1" -maxdepth 1 -name '*.turns' -exec cat {} + 2>/dev/null | awk '{ runs += $1 } END { printf "%d", runs }'
 }
 
-# 12345678 as 12,345,678
+# 12345678 becomes 12,345,678
 grouped() {
     awk -v n="$1" 'BEGIN { t = n ""; while (length(t) > 3) { r = "," substr(t, length(t) - 2) r; t = substr(t, 1, length(t) - 3) }
                            print t r }'
@@ -36,7 +37,7 @@ table() {
     echo "| all | $(grouped "$(all_runs "$1")") | | | |"
 }
 
-# One turn of a target: libFuzzer's own counts become a line of its .turns.
+# One turn of a target: appends the counts of libFuzzer to its .turns file.
 turn() {
     name=$1
     if [ ! -d "$state/$name" ]; then
@@ -54,7 +55,7 @@ turn() {
          END { sub("/.*", "", corpus); if (runs > 0) print runs, edges + 0, corpus + 0 }' "$log" >>"$state/$name.turns"
 }
 
-# The turns of every JOBS-th target.
+# Runs the turns of every JOBS-th target.
 work() {
     while [ ! -e "$state/stop" ]; do
         done_one=0
@@ -79,7 +80,7 @@ fi
     sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
-[ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && export TMPDIR=/dev/shm # inputs become files
+[ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && export TMPDIR=/dev/shm # inputs are written to files
 mkdir -p "$2"
 out=$(CDPATH='' cd -- "$1" && pwd) state=$(CDPATH='' cd -- "$2" && pwd) most=${3:-100000000} jobs=${4:-1}
 shift $(($# < 4 ? $# : 4))

@@ -1,7 +1,7 @@
-/* driver.c - replays a corpus without libFuzzer:  fuzz_X FOLDER...
+/* driver.c - replays a corpus without libFuzzer: fuzz_X FOLDER...
  *
- * Every file is given to the target as it is, cut short at 16 places, and with a few bytes changed 64 times over. The
- * changes come from a fixed seed, so that a run repeats; the number of inputs is printed.
+ * Passes every file to the target unchanged, truncated at 16 positions, and 64 times with a few bytes changed. The
+ * changes use a fixed seed, so runs are repeatable. Prints the number of inputs.
  */
 #include "fuzz.h"
 
@@ -23,7 +23,7 @@ static uint64_t next(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* The input in memory of exactly its size, so that a sanitizer sees the first byte behind it. */
+/* Copies the input to memory of exactly its size, so that a sanitizer detects reads beyond its end. */
 static void try_copy(const char *bytes, size_t n, uint64_t *changes)
 {
     uint8_t *copy = malloc(n + !n);
@@ -67,7 +67,7 @@ static long replay_folder(const char *folder)
 
 int main(int argc, char **argv)
 {
-    if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 0); /* every input is a file */
+    if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 0); /* every input is written to a file */
     for (int i = 1; i < argc; i++) {
         long inputs = replay_folder(argv[i]);
         printf("%s: %ld inputs\n", argv[i], inputs);

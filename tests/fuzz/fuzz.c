@@ -1,4 +1,4 @@
-/* fuzz.c - see fuzz.h. The bytes reach the library the way a stranger's would: as a file. */
+/* fuzz.c - see fuzz.h. The library reads the bytes from a file, like untrusted input. */
 #include "fuzz.h"
 
 #include "mha/model_create.h"
@@ -10,24 +10,24 @@
 #include <string.h>
 #include <unistd.h>
 
-void fuzz_check(int holds, const char *law)
+void fuzz_check(int ok, const char *rule)
 {
-    if (holds) return;
-    dprintf(STDERR_FILENO, "broken: %s\n", law); /* what a target collects of stderr is lost with it */
+    if (ok) return;
+    dprintf(STDERR_FILENO, "check failed: %s\n", rule); /* stderr may be a memory stream, which is lost on abort */
     abort();
 }
 
 void fuzz_refusal(mha_status status, const mha_error *err, const char *file)
 {
     if (status == MHA_OK) return;
-    fuzz_check(err->status == status, "the error holds the status");
+    fuzz_check(err->status == status, "the error must contain the status");
     if (!strstr(err->message, file)) fprintf(stderr, "%s: %s\n", file, err->message);
-    fuzz_check(strstr(err->message, file) != NULL, "a refusal names the file");
+    fuzz_check(strstr(err->message, file) != NULL, "an error message must name the file");
     for (const char *p = err->message; *p; p++)
-        fuzz_check((unsigned char)*p >= 32 && *p != 127, "a sentence holds no control character");
+        fuzz_check((unsigned char)*p >= 32 && *p != 127, "an error message must not contain control characters");
 }
 
-/* One file for all inputs, removed at the end. */
+/* The file of all inputs, removed at exit. */
 static char path[64];
 
 static void remove_file(void)
@@ -66,7 +66,7 @@ const char *fuzz_folder(void)
     return folder;
 }
 
-/* The folder of the data: as build.sh has put it beside the program, or in the source tree. */
+/* The folder of the data: next to the program, where build.sh copies it, or in the source tree. */
 static const char *data_folder(void)
 {
     static char beside[PATH_MAX];
@@ -92,7 +92,7 @@ mha_ctx *fuzz_ctx(void)
 {
     static mha_ctx *ctx;
     const mha_ctx_options one = {.size = sizeof one, .threads = 1};
-    if (!ctx) fuzz_check(mha_ctx_create(&one, &ctx, NULL) == MHA_OK, "there is a context");
+    if (!ctx) fuzz_check(mha_ctx_create(&one, &ctx, NULL) == MHA_OK, "context must be created");
     return ctx;
 }
 
@@ -108,7 +108,7 @@ uint8_t *fuzz_copy(const uint8_t *bytes, size_t n, char mark, const char *by)
 {
     char marks[16];
     uint8_t *copy = malloc(n + 1);
-    fuzz_check(copy != NULL, "there is memory for a copy");
+    fuzz_check(copy != NULL, "out of memory");
     memset(marks, mark, sizeof marks);
     memcpy(copy, bytes, n);
     for (size_t at = 0; at + sizeof marks <= n; at++)
@@ -122,7 +122,7 @@ mha_file *fuzz_open(const void *bytes, size_t n, int no_map)
     mha_error err = {0};
     mha_file *file = NULL;
     mha_status status = mha_file_open(NULL, fuzz_file(bytes, n), &options, &file, &err);
-    fuzz_check((status == MHA_OK) == (file != NULL), "a file comes with success, and only then");
+    fuzz_check((status == MHA_OK) == (file != NULL), "file must be set on success only");
     fuzz_refusal(status, &err, path);
     return file;
 }
@@ -130,11 +130,11 @@ mha_file *fuzz_open(const void *bytes, size_t n, int no_map)
 static void read_tensor(const mha_tensor *t)
 {
     static const mha_dtype kinds[] = {MHA_F32, MHA_F64, MHA_I64};
-    fuzz_check(t->name && t->dtype_name && t->shape && t->data, "no pointer of a tensor must not be NULL");
+    fuzz_check(t->name && t->dtype_name && t->shape && t->data, "pointers of a tensor must not be NULL");
     unsigned sum = 0;
     for (size_t i = 0; i < t->bytes; i++)
         sum += ((const unsigned char *)t->data)[i];
-    static volatile unsigned sink; /* so that the loop stays */
+    static volatile unsigned sink; /* prevents the loop from being optimized away */
     sink = sum;
     (void)sink;
     double *out = malloc((size_t)t->elements * sizeof *out + 1);
@@ -148,12 +148,12 @@ void fuzz_read(const mha_file *file)
     for (int64_t i = 0; i < mha_file_count(file); i++) {
         const mha_tensor *t = mha_file_tensor(file, i);
         read_tensor(t);
-        fuzz_check(mha_file_find(file, t->name) == t, "a tensor is found by its name");
+        fuzz_check(mha_file_find(file, t->name) == t, "a tensor must be found by its name");
     }
     for (int64_t i = 0; i < mha_file_metadata_count(file); i++) {
         const char *key, *value;
         size_t n;
-        fuzz_check(mha_file_metadata(file, i, &key, &value, &n) == MHA_OK, "metadata can be had");
-        fuzz_check(strlen(value) <= n && value[n] == '\0', "a value is terminated");
+        fuzz_check(mha_file_metadata(file, i, &key, &value, &n) == MHA_OK, "metadata must be readable");
+        fuzz_check(strlen(value) <= n && value[n] == '\0', "a value must end with NUL");
     }
 }

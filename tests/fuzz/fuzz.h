@@ -1,5 +1,5 @@
-/* fuzz.h - what the fuzz targets share. Each target fuzz_X.c defines LLVMFuzzerTestOneInput; libFuzzer drives it
- * (-DMHA_FUZZ=ON, clang), or driver.c, which replays the corpus in every build.
+/* fuzz.h - common functions of the fuzz targets. Each target fuzz_X.c defines LLVMFuzzerTestOneInput. libFuzzer calls
+ * it in builds with -DMHA_FUZZ=ON (clang); in other builds driver.c replays the corpus.
  */
 #ifndef MHA_FUZZ_H
 #define MHA_FUZZ_H
@@ -9,34 +9,35 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
-/* Ends the program when a law is broken, saying which. */
-void fuzz_check(int holds, const char *law);
+/* Aborts the program with the message `rule` unless ok. */
+void fuzz_check(int ok, const char *rule);
 
-/* What holds for every failure: it has its status, and one sentence without control characters that names `file`. */
+/* Checks a failed call: the error must contain its status, and a message without control characters that names
+ * `file`. */
 void fuzz_refusal(mha_status status, const mha_error *err, const char *file);
 
-/* Opens `n` bytes as a file, mapped or copied; NULL if they are refused, after checking that the refusal is clean. */
+/* Opens `n` bytes as a file, mapped or copied. Returns NULL if they are rejected, after checking the error. */
 mha_file *fuzz_open(const void *bytes, size_t n, int no_map);
 
-/* The path of a file of these bytes, one for all inputs. */
+/* Writes the bytes to a file, the same for all inputs, and returns its path. */
 const char *fuzz_file(const void *bytes, size_t n);
-/* A folder for files of the target, which goes when the program ends; the same one at each call. */
+/* A folder for files of the target, the same for all calls; removed at exit. */
 const char *fuzz_folder(void);
 
-/* A file or folder of the golden data, or of the folder "data" next to the program if there is one: one of four buffers
- * that take turns. */
+/* Path of a file or folder of the golden data, or in the folder "data" next to the program if it exists. Uses four
+ * buffers in turn. */
 const char *fuzz_data(const char *name);
 
-/* A context of one thread, for models that are too small for more. */
+/* A context with one thread, sufficient for tiny models. */
 mha_ctx *fuzz_ctx(void);
-/* A model with random weights of a config, as long as the program. */
+/* A model of a config with random weights, never freed. */
 mha_model *fuzz_model(const char *config_json);
 
-/* A copy from malloc in which 16 letters `mark` in a row are replaced by the 16 characters of `by`, as often as they
- * occur: a fingerprint that an input cannot know. */
+/* Returns an allocated copy in which each run of 16 letters `mark` is replaced by the 16 characters of `by`: a
+ * fingerprint that an input cannot contain. */
 uint8_t *fuzz_copy(const uint8_t *bytes, size_t n, char mark, const char *by);
 
-/* Reads every byte, every string and every conversion of an open file. */
+/* Reads every byte, string and conversion of an open file. */
 void fuzz_read(const mha_file *file);
 
 #endif

@@ -1,5 +1,5 @@
 /* mutate.c - see mutate.h. The text is split into tokens, well formed or not; one value, key or member is replaced,
- * removed, repeated or exchanged. Nothing of the library is used: its reader is what is tested.
+ * removed, repeated or exchanged. It does not use the library, whose JSON reader is under test.
  */
 #include "mutate.h"
 
@@ -12,11 +12,11 @@ size_t LLVMFuzzerMutate(uint8_t *bytes, size_t n, size_t most);
 enum { TOKENS = 2048 };
 
 typedef struct token {
-    size_t begin, end; /* of the value: to the closing bracket of an object or array */
+    size_t begin, end; /* end of a value: after the closing bracket of an object or array */
     bool key;
 } token;
 
-/* The token list of the text at hand: one thread, one text. */
+/* The tokens of the current text. */
 static token tokens[TOKENS];
 static int token_count;
 
@@ -87,7 +87,7 @@ static size_t scalar_end(const uint8_t *text, size_t n, size_t at)
     return at;
 }
 
-/* Is the next byte that is no blank a colon? */
+/* Returns whether the next character except white space is a colon. */
 static bool before_colon(const uint8_t *text, size_t n, size_t at)
 {
     while (at < n && text[at] && strchr(" \t\r\n", text[at]))
@@ -125,7 +125,7 @@ static void find_tokens(const uint8_t *text, size_t n)
     }
 }
 
-/* Bytes [begin, end) become `with`. */
+/* Replaces bytes [begin, end) by `with`. */
 static size_t splice(uint8_t *text, size_t n, size_t most, size_t begin, size_t end, const void *with, size_t bytes)
 {
     if (n - (end - begin) + bytes > most) return n;
@@ -134,7 +134,7 @@ static size_t splice(uint8_t *text, size_t n, size_t most, size_t begin, size_t 
     return n - (end - begin) + bytes;
 }
 
-/* From a key to the end of its value, with the comma after it. */
+/* Returns the end of a member: after its value and the following comma. */
 static size_t member_end(const uint8_t *text, size_t n, int key)
 {
     size_t end = key + 1 < token_count ? tokens[key + 1].end : tokens[key].end;
@@ -153,19 +153,19 @@ static size_t copy_over(uint8_t *text, size_t n, size_t most, const token *to, s
     return n;
 }
 
-/* One change at token `i`. */
+/* Changes the text once, at token `i`. */
 static size_t change(uint8_t *text, size_t n, size_t most, int i, uint64_t r)
 {
     const token *t = &tokens[i], *other = &tokens[(r >> 32) % (uint64_t)token_count];
     const char *value = values[(r >> 40) % VALUES];
     switch (r % 5) {
-    case 0: /* a member goes, or is there twice */
+    case 0: /* removes or repeats a member */
         if (t->key && r >> 63) return splice(text, n, most, t->begin, member_end(text, n, i), "", 0);
         return t->key ? copy_over(text, n, most, &(token){t->begin, t->begin, false}, t->begin, member_end(text, n, i))
                       : n;
-    case 1: /* keys by keys, values by values */
+    case 1: /* replaces a key by a key, or a value by a value */
         return t->key == other->key ? copy_over(text, n, most, t, other->begin, other->end) : n;
-    case 2: { /* other bytes inside of the token */
+    case 2: { /* mutates bytes inside the token */
         const size_t bytes = t->end - t->begin;
         uint8_t part[256];
         if (bytes > sizeof part / 2) return n;

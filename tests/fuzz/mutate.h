@@ -1,10 +1,10 @@
-/* mutate.h - a mutator for JSON text, so that an input stays JSON and reaches the code that reads values. A target that
- * reads JSON uses it in LLVMFuzzerCustomMutator:
+/* mutate.h - a mutator for JSON text that keeps it valid JSON, so that inputs reach the code that reads values. Targets
+ * that read JSON define LLVMFuzzerCustomMutator with:
  *
  *     FUZZ_MUTATES_JSON                     the whole input is one text
  *     FUZZ_MUTATES_HEADER                   8 bytes with the length of a text, the text, then data (safetensors)
  *
- * libFuzzer's own mutations, with its dictionary, take every second turn. Without libFuzzer the macros are empty.
+ * Every second mutation is one of libFuzzer, with its dictionary. Without libFuzzer the macros are empty.
  */
 #ifndef MHA_FUZZ_MUTATE_H
 #define MHA_FUZZ_MUTATE_H
@@ -12,9 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Changes the text in place, `most` bytes at most, and returns its new length. */
+/* Changes the text in place, up to `most` bytes, and returns its new length. */
 size_t fuzz_mutate_json(uint8_t *text, size_t n, size_t most, unsigned seed);
-/* The same of the header of a safetensors file; the length before it follows. */
+/* Changes the header of a safetensors file in the same way, and its length field. */
 size_t fuzz_mutate_header(uint8_t *file, size_t n, size_t most, unsigned seed);
 
 #ifdef MHA_FUZZ
@@ -25,7 +25,7 @@ size_t fuzz_mutate_header(uint8_t *file, size_t n, size_t most, unsigned seed);
         return function(bytes, n, most, seed);                                            \
     }
 #else
-#define FUZZ_MUTATES(function) /* the replaying driver changes bytes */
+#define FUZZ_MUTATES(function) /* driver.c changes bytes */
 #endif
 #define FUZZ_MUTATES_JSON FUZZ_MUTATES(fuzz_mutate_json)
 #define FUZZ_MUTATES_HEADER FUZZ_MUTATES(fuzz_mutate_header)

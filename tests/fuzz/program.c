@@ -1,4 +1,4 @@
-/* program.c - see program.h. What the program would print on stderr is collected in memory while input is read. */
+/* program.c - see program.h. While input is read, stderr is a memory stream. */
 #include "program.h"
 
 #include "fuzz.h"
@@ -12,7 +12,7 @@ static FILE *real_stderr, *collected;
 static char *text;
 static size_t bytes;
 
-/* The targets have no command line that asks for standard input. */
+/* The targets have no command line, so standard input is never an argument. */
 int cli_stdin_check(const cli_session *s, bool piped)
 {
     (void)s, (void)piped;
@@ -23,10 +23,10 @@ const cli_session *fuzz_session(const char *name)
 {
     if (!session.ctx) {
         session.ctx = fuzz_ctx();
-        session.options.quiet = 1; /* of refusals alone */
+        session.options.quiet = 1; /* prints only errors */
         real_stderr = stderr;
         collected = open_memstream(&text, &bytes);
-        fuzz_check(collected != NULL, "there is memory");
+        fuzz_check(collected != NULL, "out of memory");
     }
     expected = name;
     rewind(collected);
@@ -34,20 +34,22 @@ const cli_session *fuzz_session(const char *name)
     return &session;
 }
 
-/* "mha: SENTENCE\n", and nothing else. */
+/* stderr must be one line, "mha: MESSAGE
+ * ". */
 static void check_sentence(void)
 {
-    fuzz_check(strncmp(text, "mha: ", 5) == 0 && text[bytes - 1] == '\n', "a refusal is one line");
-    fuzz_check(strstr(text, expected) != NULL, "it names the file");
+    fuzz_check(strncmp(text, "mha: ", 5) == 0 && text[bytes - 1] == '\n', "an error message must be one line");
+    fuzz_check(strstr(text, expected) != NULL, "an error message must name the file");
     for (size_t i = 0; i + 1 < bytes; i++)
-        fuzz_check((unsigned char)text[i] >= 32 && text[i] != 127, "a sentence holds no control character");
+        fuzz_check((unsigned char)text[i] >= 32 && text[i] != 127,
+                   "an error message must not contain control characters");
 }
 
 void fuzz_code(int code)
 {
     fflush(collected);
     stderr = real_stderr;
-    fuzz_check(code == CLI_DONE || code == CLI_REFUSED, "input is taken or refused");
-    fuzz_check((bytes > 0) == (code != CLI_DONE), "a refusal comes with a sentence, and only then");
+    fuzz_check(code == CLI_DONE || code == CLI_REFUSED, "exit code must be CLI_DONE or CLI_REFUSED");
+    fuzz_check((bytes > 0) == (code != CLI_DONE), "an error message must be printed on failure only");
     if (bytes > 0) check_sentence();
 }

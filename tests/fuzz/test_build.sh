@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_build.sh - what build.sh puts into $OUT runs from there: each target with the seeds of its archive, and a campaign of all, which
-# ends with a table that counts its runs.
+# test_build.sh - the files that build.sh writes to $OUT must be self-contained: each target has a program and a seed
+# archive, and a campaign of all targets ends with a table that counts its runs.
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 OUT=$(mktemp -d)
@@ -15,7 +15,7 @@ for seeds in "$OUT"/fuzz_*.zip; do
     count=$(cmake -E tar tf "$seeds" | wc -l)
     own=$(find "$here/corpus/${name#fuzz_}" -type f | wc -l)
     if [ ! -x "$OUT/$name" ] || [ "$own" -eq 0 ] || [ "$count" -lt "$own" ]; then
-        echo "failed: $name: $count of $own seeds, or no program"
+        echo "failed: $name: needs a program and $own seeds (got $count)"
         exit 1
     fi
 done

@@ -1,6 +1,6 @@
-/* fuzz_attn.c - bytes become a description of the operator and the arguments of a call: any features, sizes, types and
- * strides, right and wrong ones. All memory lies between guard pages. The call ends with results or with a refusal that
- * has written nothing, and touches nothing outside; so does the backward pass. A byte that is missing reads as 0.
+/* fuzz_attn.c - decodes bytes as a description of the operator and arguments of a call: valid and invalid features,
+ * sizes, types and strides. All memory is between guard pages. The forward and backward pass must compute results or
+ * return an error without writing any, and must not access memory outside the arguments. Missing bytes read as 0.
  */
 #include "fuzz.h"
 
@@ -20,17 +20,17 @@ typedef struct call {
     const uint8_t *bytes, *end;
     rng numbers;
     mha_attn_desc desc;
-    int64_t Hkv, Dv, Mq, Mk, results; /* defaults filled in */
+    int64_t Hkv, Dv, Mq, Mk, results; /* with defaults applied */
     mha_dtype kv, bias, real;
     bool packed, paged;
     mha_attn_args args;
     mha_attn_stats stats;
     mha_attn_grads grads;
-    bool fits; /* all that was asked for has memory */
+    bool fits; /* all requested tensors have memory */
     struct result {
         const void *data;
         size_t bytes;
-    } result[RESULTS_MOST]; /* what a call may write */
+    } result[RESULTS_MOST]; /* tensors that the call may write */
     int result_count;
 } call;
 
@@ -41,7 +41,7 @@ static int64_t below(call *c, int64_t limit)
 
 /* ---- the description ---- */
 
-/* One of a list, but sometimes what no list has. */
+/* Picks from a list, or rarely a value that is not in the list. */
 static int64_t pick(call *c, const int64_t *list, int64_t n)
 {
     static const int64_t wild[] = {-1, 0, INT64_C(1) << 31, INT64_C(1) << 40, INT64_MAX, INT64_MIN};
@@ -51,7 +51,7 @@ static int64_t pick(call *c, const int64_t *list, int64_t n)
 #define PICK(c, ...) \
     pick(c, (const int64_t[]){__VA_ARGS__}, (int64_t)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
 
-/* Each bit of `all` with a chance of one in four. */
+/* Sets each bit of `all` with a probability of one in four. */
 static uint32_t some_bits(call *c, uint32_t all)
 {
     uint32_t bits = all;
@@ -104,7 +104,7 @@ static void make_masks(call *c, mha_attn_desc *d)
     if ((in & MHA_ATTN_CU_SEQLENS) && below(c, 3) == 0) d->max_kv_len = PICK(c, 7, 64, 300);
 }
 
-/* What the header says of fields that are 0. */
+/* Applies the defaults of fields that are 0, as documented in the header. */
 static void fill_defaults(call *c)
 {
     const mha_attn_desc *d = &c->desc;
@@ -129,7 +129,7 @@ static size_t size_of(mha_dtype dtype)
     return dtype == MHA_Q8_0 ? (size_t)Q8_SIZE : mha_dtype_size(dtype);
 }
 
-/* Numbers near 1, now and then any bits. */
+/* Elements near 1, and rarely random bits. */
 static void fill(call *c, void *data, size_t bytes, mha_dtype dtype)
 {
     const size_t size = dtype == MHA_Q8_0 ? 2 : size_of(dtype);
@@ -145,7 +145,7 @@ static void fill(call *c, void *data, size_t bytes, mha_dtype dtype)
     }
 }
 
-/* Strides of any kind; all zero is contiguous. */
+/* Random strides; all zeros mean contiguous. */
 static void make_strides(call *c, const int64_t extent[4], bool output, int64_t stride[4])
 {
     const int64_t way = below(c, 8);
@@ -163,7 +163,7 @@ static void make_strides(call *c, const int64_t extent[4], bool output, int64_t 
     }
 }
 
-/* The lowest and the highest element that a view reaches. */
+/* The lowest and highest element offset of a view. */
 static bool reach(const int64_t extent[4], const int64_t stride[4], int64_t *low, int64_t *high)
 {
     int64_t step = 1, far;
@@ -177,7 +177,7 @@ static bool reach(const int64_t extent[4], const int64_t stride[4], int64_t *low
     return *low > -GUARDED_MOST && *high < GUARDED_MOST;
 }
 
-/* Memory for what a view reaches, in *data where its first element is. `broadcasts`: zero strides are strides. */
+/* Allocates memory for a view; *data points to its first element. With `broadcasts`, zero strides are real strides. */
 static void place(call *c, const int64_t extent[4], mha_dtype dtype, bool output, bool broadcasts, void **data,
                   int64_t stride[4])
 {
@@ -216,7 +216,7 @@ static mha_view output(call *c, const int64_t extent[4], mha_dtype dtype)
     return view;
 }
 
-/* `count` numbers from `low` to `high`, rarely one beyond. */
+/* `count` integers from `low` to `high`, rarely one outside. */
 static void *integers(call *c, int64_t count, size_t size, int64_t low, int64_t high)
 {
     char *list = count >= 0 && count < 4096 ? guarded_take((size_t)count * size, size, false) : NULL;
@@ -230,7 +230,7 @@ static void *integers(call *c, int64_t count, size_t size, int64_t low, int64_t 
     return list;
 }
 
-/* Where packed sequences begin: ascending to `total`, mostly. */
+/* Offsets of packed sequences, usually ascending to `total`. */
 static int64_t *packing(call *c, int64_t total)
 {
     int64_t *cu = integers(c, c->desc.batch + 1, sizeof *cu, 0, total);
@@ -324,7 +324,7 @@ static void make_outputs(call *c, mha_attn_args *a)
     const int64_t first = c->packed ? 1 : d->batch;
     const int64_t map_heads = d->map_heads ? d->map_heads : c->results, map_rows = d->map_rows ? d->map_rows : c->Mq;
     a->out = output(c, SHAPE(first, c->results, d->q_len, c->Dv), d->dtype);
-    if (below(c, 32) == 31) a->out = (mha_view){(void *)(uintptr_t)a->q.data, {0}}; /* right only if q is like that */
+    if (below(c, 32) == 31) a->out = (mha_view){(void *)(uintptr_t)a->q.data, {0}}; /* valid if q has this layout */
     if (d->outputs & MHA_ATTN_LSE) a->lse = output(c, SHAPE(first, c->results, d->q_len, 1), c->real);
     if (d->outputs & MHA_ATTN_PROBS) a->probs = output(c, SHAPE(d->batch, map_heads, map_rows, c->Mk), c->real);
     if (d->outputs & MHA_ATTN_SCORES) a->scores = output(c, SHAPE(d->batch, map_heads, map_rows, c->Mk), c->real);
@@ -359,24 +359,25 @@ static void make_gradients(call *c, mha_attn_grads *g)
 
 static mha_ctx *context(call *c)
 {
-    static mha_ctx *all[PROBLEM_ISAS]; /* as long as the program */
+    static mha_ctx *all[PROBLEM_ISAS]; /* never freed */
     static int count;
     if (count == 0) count = problem_contexts(all, 1);
     return all[below(c, count)];
 }
 
-/* A refusal is one sentence, and has written nothing from result `first` on. */
+/* Checks that an error has a message, and that the failed call did not write results from `first` on. */
 static void check_ending(const call *c, mha_status status, const mha_error *err, int first)
 {
-    fuzz_check(guarded_intact(), "nothing beside the arguments is written");
+    fuzz_check(guarded_intact(), "memory outside the arguments must not be written");
     fuzz_refusal(status, err, "");
     if (status == MHA_OK) return;
-    fuzz_check(status == MHA_ERR_ARG || status == MHA_ERR_UNSUPPORTED, "a call is done or refused");
+    fuzz_check(status == MHA_ERR_ARG || status == MHA_ERR_UNSUPPORTED,
+               "status must be MHA_OK, MHA_ERR_ARG or MHA_ERR_UNSUPPORTED");
     for (int n = first; n < c->result_count; n++)
-        fuzz_check(guarded_unwritten(c->result[n].data, c->result[n].bytes), "a refused call has written nothing");
+        fuzz_check(guarded_unwritten(c->result[n].data, c->result[n].bytes), "a failed call must not write results");
 }
 
-/* About what a call costs; too much for a target that is to try many. */
+/* Estimates whether a call is too slow for fuzzing. */
 static bool is_large(const call *c)
 {
     const mha_attn_desc *d = &c->desc;
@@ -419,7 +420,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     make_masks(&c, &c.desc);
     c.args.dropout_seed = (uint64_t)below(&c, 256);
     const mha_status status = mha_attn_plan_create(ctx, &c.desc, &plan, &err);
-    fuzz_check((status == MHA_OK) == (plan != NULL), "a plan comes with success, and only then");
+    fuzz_check((status == MHA_OK) == (plan != NULL), "plan must be set on success only");
     check_ending(&c, status, &err, 0);
     if (!plan) return 0;
     mha_attn_plan_describe(plan, (int)below(&c, 2), text, (size_t)below(&c, sizeof text + 1));

@@ -1,5 +1,5 @@
-/* fuzz_cache.c - any bytes as a program of operations on a KV cache (support/cached_program.h), which is held against a
- * naive copy after each of them. */
+/* fuzz_cache.c - decodes bytes as a sequence of operations on a KV cache (support/cached_program.h), and compares it
+ * with a naive copy after each operation. */
 #include "fuzz.h"
 #include "support/attn/cached_program.h"
 

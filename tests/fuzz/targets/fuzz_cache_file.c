@@ -1,5 +1,5 @@
-/* fuzz_cache_file.c - any bytes as a safetensors file of a saved KV cache (cache.h); the first byte chooses what the
- * cache is. What is accepted is saved as the same tensors, takes a token, and the operator reads it.
+/* fuzz_cache_file.c - reads bytes as a safetensors file of a saved KV cache (cache.h); the first byte selects the cache
+ * options. An accepted file must save as equal tensors, accept another token, and work with the operator.
  */
 #include "fuzz.h"
 #include "mutate.h"
@@ -19,7 +19,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned s
 }
 #endif
 
-/* The bits: a window, the first tokens kept with it, memory with a bound, and the stored type. */
+/* Cache options from bits: a window, its first kept tokens, a memory limit, and the dtype. */
 static mha_cache *make(unsigned how)
 {
     static const mha_dtype dtypes[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_Q8_0};
@@ -39,7 +39,7 @@ static mha_cache *make(unsigned how)
     return cache;
 }
 
-/* The tensors of the file that a cache may have; others cannot be expressed. */
+/* The tensors of the file that mha_named_tensor can represent. */
 static int list(const mha_file *file, mha_named_tensor *to, int most)
 {
     int count = 0;
@@ -60,22 +60,22 @@ static size_t bytes_of(const mha_named_tensor *t)
     return bytes;
 }
 
-/* A cache that is loaded from another's tensors has the same tensors. */
+/* A cache loaded from the saved tensors must have equal tensors. */
 static void check_again(const mha_cache *cache, unsigned how)
 {
     mha_named_tensor a[MHA_CACHE_TENSORS], b[MHA_CACHE_TENSORS];
     mha_error err = {0};
     mha_cache *other = make(how);
     mha_cache_save(cache, a);
-    fuzz_check(mha_cache_load(other, a, MHA_CACHE_TENSORS, &err) == MHA_OK, "what was accepted is accepted again");
+    fuzz_check(mha_cache_load(other, a, MHA_CACHE_TENSORS, &err) == MHA_OK, "saved input must be accepted again");
     mha_cache_save(other, b);
     for (int i = 0; i < MHA_CACHE_TENSORS; i++)
         fuzz_check(bytes_of(&a[i]) == bytes_of(&b[i]) && memcmp(a[i].data, b[i].data, bytes_of(&a[i])) == 0,
-                   "as the same");
+                   "saved input must be read as equal");
     mha_cache_free(other);
 }
 
-/* One more token of each sequence, and a call of the operator: memory may be short of it, no more. */
+/* Appends one token to each sequence and calls the operator; only the capacity may prevent it. */
 static void use(mha_cache *cache)
 {
     static const float k[BATCH * KV_HEADS * WIDTH] = {1, 0, 0, 0, 0, 1, 0, 0}, q[BATCH * WIDTH] = {1, 2, 3, 4};
@@ -86,7 +86,7 @@ static void use(mha_cache *cache)
     mha_error err = {0};
     if (mha_cache_append(cache, MHA_CACHE_ALL, &tokens, &err) != MHA_OK) return;
     if (mha_cache_bind(cache, MHA_CACHE_ALL, NULL, &desc, &args, &err) != MHA_OK) return;
-    fuzz_check(mha_attention(fuzz_ctx(), &desc, &args, &err) == MHA_OK, "what was bound runs");
+    fuzz_check(mha_attention(fuzz_ctx(), &desc, &args, &err) == MHA_OK, "attention must succeed after bind");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)

@@ -1,6 +1,6 @@
-/* fuzz_config.c - any bytes as config.json, and after the first NUL as generation_config.json, without weights. What is
- * accepted keeps what config.h promises, and is accepted again; a small one becomes a model with random weights, which
- * runs.
+/* fuzz_config.c - reads bytes as config.json, and after the first NUL as generation_config.json, without weights. An
+ * accepted config must satisfy the limits of config.h and be accepted again. A small one must run as a model with
+ * random weights.
  */
 #include "fuzz.h"
 #include "mutate.h"
@@ -21,26 +21,29 @@ static void check_layer(const mha__config *c, int64_t n)
 {
     const mha__layer_attention *a = &c->attention[n];
     const int64_t heads = c->layer_heads[n], kept = mha__config_kept(c, n);
-    fuzz_check(heads >= 1 && heads <= MHA__HEADS, "a layer has heads");
-    fuzz_check(c->layer_kv_heads[n] >= 1 && heads % c->layer_kv_heads[n] == 0, "key heads divide the heads of a layer");
-    fuzz_check(heads % c->layer_k_heads[n] == 0 && heads % c->layer_v_heads[n] == 0, "so do those of its tensors");
-    fuzz_check(a->window >= 0 && a->window <= MHA__DIM, "a window is a dimension");
-    fuzz_check(a->scale >= 0 && a->scale <= FLT_MAX, "a scale is finite");
-    fuzz_check(a->softcap >= 0 && a->softcap <= FLT_MAX, "a softcap is finite");
-    fuzz_check(kept >= 1 && (a->choice.of == MHA_CHOICE_OPTIONS || kept <= heads), "a text has heads");
+    fuzz_check(heads >= 1 && heads <= MHA__HEADS, "the heads of a layer must be within their limit");
+    fuzz_check(c->layer_kv_heads[n] >= 1 && heads % c->layer_kv_heads[n] == 0,
+               "key/value heads must divide the heads of a layer");
+    fuzz_check(heads % c->layer_k_heads[n] == 0 && heads % c->layer_v_heads[n] == 0,
+               "key and value heads of tensors must divide the heads of a layer");
+    fuzz_check(a->window >= 0 && a->window <= MHA__DIM, "window must be a valid dimension");
+    fuzz_check(a->scale >= 0 && a->scale <= FLT_MAX, "scale must be finite");
+    fuzz_check(a->softcap >= 0 && a->softcap <= FLT_MAX, "softcap must be finite");
+    fuzz_check(kept >= 1 && (a->choice.of == MHA_CHOICE_OPTIONS || kept <= heads),
+               "at least one head must be kept per text");
 }
 
 static void check(const mha__config *c)
 {
     const int64_t dims[] = {c->vocab, c->layers, c->hidden, c->heads, c->kv_heads, c->head_dim, c->intermediate};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
-        fuzz_check(dims[i] >= 1 && dims[i] <= MHA__DIM, "a dimension has a limit");
-    fuzz_check(c->layers <= MHA__LAYERS && c->heads <= MHA__HEADS, "so have layers and heads");
-    fuzz_check(c->heads % c->kv_heads == 0, "key heads divide heads");
-    fuzz_check(c->eps >= 0 && c->eps <= FLT_MAX, "eps is finite");
-    fuzz_check(c->eos_count >= 0 && c->eos_count <= MHA__EOS, "the list of last tokens has a limit");
+        fuzz_check(dims[i] >= 1 && dims[i] <= MHA__DIM, "dimensions must be within their limit");
+    fuzz_check(c->layers <= MHA__LAYERS && c->heads <= MHA__HEADS, "layers and heads must be within their limits");
+    fuzz_check(c->heads % c->kv_heads == 0, "key/value heads must divide the heads");
+    fuzz_check(c->eps >= 0 && c->eps <= FLT_MAX, "eps must be finite");
+    fuzz_check(c->eos_count >= 0 && c->eos_count <= MHA__EOS, "eos_count must be within its limit");
     for (int64_t i = 0; i < c->eos_count; i++)
-        fuzz_check(c->eos[i] >= 0 && c->eos[i] < c->vocab, "a last token is a token");
+        fuzz_check(c->eos[i] >= 0 && c->eos[i] < c->vocab, "eos must be a token of the model");
     for (int64_t n = 0; n < c->layers; n++)
         check_layer(c, n);
 }
@@ -54,7 +57,7 @@ static int is_small(const mha__config *c)
            c->max_positions <= 4096 && c->type_vocab <= 16;
 }
 
-/* Forward over three tokens. */
+/* Runs the forward pass over three tokens. */
 static void run(const mha_model *model)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -64,7 +67,7 @@ static void run(const mha_model *model)
     const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
     mha_error err = {0};
     const mha_status status = mha_model_forward(model, &input, &output, &err);
-    fuzz_check(status == MHA_OK || info->max_positions < 3, "what was made runs");
+    fuzz_check(status == MHA_OK || info->max_positions < 3, "forward pass must succeed");
     free(hidden);
 }
 
@@ -73,13 +76,13 @@ static void make(const char *config)
     mha_model *model = NULL;
     mha_error err = {0};
     const mha_status status = mha_model_create(fuzz_ctx(), config, NULL, &model, &err);
-    fuzz_check((status == MHA_OK) == (model != NULL), "a model comes with success, and only then");
+    fuzz_check((status == MHA_OK) == (model != NULL), "model must be set on success only");
     fuzz_refusal(status, &err, "");
     if (model) run(model);
     mha_model_free(model);
 }
 
-/* generation_config.json of the folder becomes what stands after the first NUL; without one there is no such file. */
+/* Writes the bytes after the first NUL as generation_config.json; without NUL the file does not exist. */
 static void put_generation(const char *config, size_t n)
 {
     static int there;
@@ -92,19 +95,19 @@ static void put_generation(const char *config, size_t n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-    static mha__config config; /* too large for a stack */
+    static mha__config config; /* too large for the stack */
     char *given = malloc(n + 1), *text = NULL, *again = NULL;
     mha_error err = {0};
     memcpy(given, bytes, n);
     given[n] = '\0';
     put_generation(given, n);
     const mha_status status = mha__config_read(fuzz_ctx(), fuzz_folder(), given, &config, &text, &err);
-    fuzz_check((status == MHA_OK) == (text != NULL), "a text comes with success, and only then");
+    fuzz_check((status == MHA_OK) == (text != NULL), "text must be set on success only");
     fuzz_refusal(status, &err, "config.json");
     if (text) {
         check(&config);
         fuzz_check(mha__config_read(fuzz_ctx(), fuzz_folder(), text, &config, &again, &err) == MHA_OK,
-                   "what was accepted is accepted again");
+                   "saved input must be accepted again");
         if (is_small(&config)) make(text);
     }
     mha__free(fuzz_ctx(), text);

@@ -1,5 +1,5 @@
-/* fuzz_ids.c - any bytes as a file of token ids that training reads: the first byte chooses .npy or .bin, and what the
- * model is. What is accepted are ids of the model's vocabulary, in sequences of one length.
+/* fuzz_ids.c - reads bytes as a file of token ids for training; the first byte selects .npy or .bin, and the model.
+ * Accepted data must be ids of the model's vocabulary, in sequences of equal length.
  */
 #include "fuzz.h"
 
@@ -12,12 +12,13 @@ static void check(const mha_train_data *data)
 {
     int32_t ids[LENGTH];
     const mha_train_data_info *info = mha_train_data_describe(data);
-    fuzz_check(info->length >= 2 && info->length <= LENGTH, "a sequence has no more tokens than was asked for");
-    fuzz_check(info->sequences > 0 && info->sequences <= info->tokens, "there are sequences");
+    fuzz_check(info->length >= 2 && info->length <= LENGTH, "a sequence must not be longer than requested");
+    fuzz_check(info->sequences > 0 && info->sequences <= info->tokens,
+               "the number of sequences must be from 1 to the number of tokens");
     for (int64_t n = 0; n < info->sequences; n++) {
-        fuzz_check(mha_train_data_sequence(data, n, ids) == info->length, "a sequence has its length");
+        fuzz_check(mha_train_data_sequence(data, n, ids) == info->length, "a sequence must have its stated length");
         for (int64_t i = 0; i < info->length; i++)
-            fuzz_check(ids[i] >= 0 && ids[i] < VOCAB, "ids are tokens of the model");
+            fuzz_check(ids[i] >= 0 && ids[i] < VOCAB, "ids must be tokens of the model");
     }
 }
 

@@ -1,6 +1,5 @@
-/* fuzz_index.c - any bytes as model.safetensors.index.json of a folder with two real shards; and after the first NUL as
- * the second of them. What is accepted holds each tensor of the shards once, in order, the same whether mapped or
- * copied.
+/* fuzz_index.c - reads bytes as model.safetensors.index.json of a folder with two real shards, and after the first NUL
+ * as the second shard. An accepted checkpoint must list each tensor once, in order, and be equal if mapped or copied.
  */
 #include "fuzz.h"
 #include "mutate.h"
@@ -16,16 +15,18 @@ FUZZ_MUTATES_JSON
 #define FIRST "model-00001-of-00002.safetensors"
 #define SECOND "model-00002-of-00002.safetensors"
 
-/* The shards of the folder, once for all inputs; `second` NULL = the real one. */
+/* Writes the shards to the folder; NULL as `second` selects the real one. */
 static void put_shards(const void *second, size_t n)
 {
     static int begun, real;
     const char *path = files_path(fuzz_folder(), SECOND);
     if (!begun++)
-        fuzz_check(symlink(fuzz_data(SHARDS FIRST), files_path(fuzz_folder(), FIRST)) == 0, "a shard is linked");
+        fuzz_check(symlink(fuzz_data(SHARDS FIRST), files_path(fuzz_folder(), FIRST)) == 0,
+                   "cannot create a symbolic link to a shard");
     if (second || !real) unlink(path);
     if (second) files_write(path, second, n);
-    if (!second && !real) fuzz_check(symlink(fuzz_data(SHARDS SECOND), path) == 0, "a shard is linked");
+    if (!second && !real)
+        fuzz_check(symlink(fuzz_data(SHARDS SECOND), path) == 0, "cannot create a symbolic link to a shard");
     real = !second;
 }
 
@@ -35,7 +36,7 @@ static mha_file *open_folder(int no_map, int *status)
     mha_error err = {0};
     mha_file *file = NULL;
     *status = mha_checkpoint_open(fuzz_ctx(), fuzz_folder(), &options, &file, &err);
-    fuzz_check((*status == MHA_OK) == (file != NULL), "a file comes with success, and only then");
+    fuzz_check((*status == MHA_OK) == (file != NULL), "file must be set on success only");
     fuzz_refusal((mha_status)*status, &err, fuzz_folder());
     return file;
 }
@@ -43,12 +44,13 @@ static mha_file *open_folder(int no_map, int *status)
 static void check(const mha_file *file, const mha_file *copied)
 {
     const int64_t count = mha_file_count(file);
-    fuzz_check(mha_file_count(copied) == count, "mapped or copied is the same");
+    fuzz_check(mha_file_count(copied) == count, "mapped and copied files must be equal");
     for (int64_t i = 0; i < count; i++) {
         const mha_tensor *x = mha_file_tensor(file, i), *y = mha_file_tensor(copied, i);
         fuzz_check(i == 0 || strcmp(mha_file_tensor(file, i - 1)->name, x->name) < 0,
-                   "tensors are in order, each once");
-        fuzz_check(x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0, "mapped or copied is the same");
+                   "tensors must be sorted by unique names");
+        fuzz_check(x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0,
+                   "mapped and copied files must be equal");
     }
     fuzz_read(file);
 }
@@ -61,7 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     put_shards(nul ? nul + 1 : NULL, nul ? n - own - 1 : 0);
     files_write(files_path(fuzz_folder(), "model.safetensors.index.json"), bytes, own);
     mha_file *file = open_folder(0, &status), *copied = open_folder(1, &other);
-    fuzz_check(status == other, "mapped or copied is the same verdict");
+    fuzz_check(status == other, "the status must not depend on mapping");
     if (file) check(file, copied);
     mha_file_free(file);
     mha_file_free(copied);

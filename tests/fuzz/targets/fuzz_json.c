@@ -1,5 +1,5 @@
-/* fuzz_json.c - any bytes as a JSON file, under the rules of a config and of a safetensors header. What is accepted
- * survives being written and read again, and every getter takes or refuses every value of it.
+/* fuzz_json.c - reads bytes as a JSON file, with the rules of a config and of a safetensors header. An accepted file
+ * must be equal after writing and reading, and every getter must accept or reject its values.
  */
 #include "fuzz.h"
 #include "io/json/json_write.h"
@@ -13,7 +13,7 @@ static void get_everything(const mha__json *root)
     const mha__json_obj o = {.json = root, .file = "x.json", .where = "root"};
     for (mha__json_step step = {0}; mha__json_each(root, &step);) {
         const char *key = mha__json_as_text(step.key);
-        fuzz_check(mha__json_get(root, key) == step.value, "every key is found");
+        fuzz_check(mha__json_get(root, key) == step.value, "every key must be found");
         int64_t i = 5;
         double x = 0;
         bool b;
@@ -21,10 +21,12 @@ static void get_everything(const mha__json *root)
         const mha__json *list;
         mha__json_obj inner;
         mha_error err;
-        fuzz_check(mha__json_int(&o, key, MHA__REQUIRED, 1, 9, &i, &err) != MHA_OK || (i >= 1 && i <= 9), "int: range");
-        fuzz_check(mha__json_dim(&o, key, MHA__OPTIONAL, 9, &i, &err) != MHA_OK || (i >= 1 && i <= 9), "dim: range");
+        fuzz_check(mha__json_int(&o, key, MHA__REQUIRED, 1, 9, &i, &err) != MHA_OK || (i >= 1 && i <= 9),
+                   "int must be in range");
+        fuzz_check(mha__json_dim(&o, key, MHA__OPTIONAL, 9, &i, &err) != MHA_OK || (i >= 1 && i <= 9),
+                   "dim must be in range");
         fuzz_check(mha__json_number(&o, key, MHA__REQUIRED, -1, 9, &x, &err) != MHA_OK || isfinite(x),
-                   "number: finite");
+                   "number must be finite");
         mha__json_bool(&o, key, MHA__REQUIRED, &b, &err);
         mha__json_string(&o, key, MHA__REQUIRED, &text, NULL, &err);
         mha__json_array(&o, key, MHA__REQUIRED, &list, &err);
@@ -40,14 +42,14 @@ static void try_rules(const uint8_t *bytes, size_t n, unsigned flags)
     size_t length = 0;
     mha_error err = {0};
     mha_status status = mha__json_parse(NULL, "x.json", (const char *)bytes, n, flags, &root, &err);
-    fuzz_check((status == MHA_OK) == (root != NULL), "a tree comes with success, and only then");
+    fuzz_check((status == MHA_OK) == (root != NULL), "JSON tree must be set on success only");
     fuzz_refusal(status, &err, "x.json");
     if (!root) return;
     get_everything(root);
     mha__json_put(&w, root);
-    fuzz_check(mha__json_written(&w, "x.json", &text, &length, &err) == MHA_OK, "what was accepted can be written");
+    fuzz_check(mha__json_written(&w, "x.json", &text, &length, &err) == MHA_OK, "accepted input must be writable");
     status = mha__json_parse(NULL, "x.json", text, length, 0, &again, &err);
-    fuzz_check(status == MHA_OK && mha__json_equal(root, again), "what was accepted is read again as the same");
+    fuzz_check(status == MHA_OK && mha__json_equal(root, again), "written input must be read as equal");
     mha_free(NULL, text);
     mha__json_free(again);
     mha__json_free(root);

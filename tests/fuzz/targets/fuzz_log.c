@@ -1,5 +1,5 @@
-/* fuzz_log.c - any bytes as the log of a training run, of which a resumed run reads the records up to its step: the
- * first byte, or with 64 all of them. What is accepted is read again from its own lines as the same.
+/* fuzz_log.c - reads bytes as the log of a training run that is resumed at a step: the first byte, or the end of the
+ * log for 64. An accepted log must be equal when read again from its lines.
  */
 #include "fuzz.h"
 #include "mutate.h"
@@ -18,7 +18,7 @@ static mha_train_log *read_log(const void *bytes, size_t n, int64_t step)
     files_write(path, bytes, n);
     const mha_status status = mha_train_log_read(fuzz_ctx(), path, step, &log, &err);
     fuzz_refusal(status, &err, path);
-    fuzz_check((log != NULL) == (status == MHA_OK), "a log is returned unless it is refused");
+    fuzz_check((log != NULL) == (status == MHA_OK), "log must be set on success only");
     return log;
 }
 
@@ -26,14 +26,14 @@ static void check(const mha_train_log *log, int64_t step)
 {
     const int64_t count = mha_train_log_count(log);
     fuzz_check(step < 0 || (count > 0 && mha_train_log_record(log, count - 1)->step == step),
-               "a log ends with its step");
+               "a log must end with its step");
     for (int64_t n = 0; n < count; n++) {
         const mha_train_record *r = mha_train_log_record(log, n);
-        fuzz_check(n == 0 || mha_train_log_record(log, n - 1)->step < r->step, "steps ascend");
+        fuzz_check(n == 0 || mha_train_log_record(log, n - 1)->step < r->step, "steps must ascend");
         for (int64_t i = 0; i < r->sample_count; i++)
             fuzz_check(!r->samples[i].prompt[r->samples[i].prompt_bytes] &&
                            !r->samples[i].text[r->samples[i].text_bytes],
-                       "texts of samples end with a NUL");
+                       "texts of samples must end with NUL");
     }
 }
 
@@ -47,9 +47,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     check(log, step);
     const char *lines = mha_train_log_lines(log, &length[0]);
     mha_train_log *again = read_log(lines, length[0], step);
-    fuzz_check(again != NULL, "what was accepted is accepted again");
+    fuzz_check(again != NULL, "saved input must be accepted again");
     const char *same = mha_train_log_lines(again, &length[1]);
-    fuzz_check(length[0] == length[1] && memcmp(same, lines, length[0]) == 0, "as the same");
+    fuzz_check(length[0] == length[1] && memcmp(same, lines, length[0]) == 0, "saved input must be read as equal");
     mha_train_log_free(again);
     mha_train_log_free(log);
     return 0;

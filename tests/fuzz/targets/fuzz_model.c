@@ -1,6 +1,6 @@
-/* fuzz_model.c - any bytes as config.json, and behind the first NUL as generation_config.json, of a folder with real
- * weights. The first byte chooses the weights. What is accepted runs: forward and, where it is a decoder, a few tokens
- * through the cache. Checking without packing comes to the same verdict.
+/* fuzz_model.c - reads bytes as config.json, and after the first NUL as generation_config.json, of a folder with real
+ * weights that the first byte selects. An accepted model must run the forward pass, and a decoder must generate tokens
+ * with the cache. Opening without packing must give the same status.
  */
 #include "fuzz.h"
 #include "mutate.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The first byte is no text, and goes with any. */
+/* The first byte is not text, which the JSON mutator tolerates. */
 FUZZ_MUTATES_JSON
 
 static const char *const weights[] = {"hostile/base/llama", "hostile/base/gpt2", "models/bert-mlm-tiny",
@@ -27,7 +27,7 @@ static void remove_folders(void)
         if (folders[i]) files_remove(folders[i]);
 }
 
-/* A folder with a link to the weights, one for all inputs. */
+/* Returns a folder with a link to the weights, the same for all inputs. */
 static const char *folder_of(unsigned base)
 {
     static int registered;
@@ -37,12 +37,12 @@ static const char *folder_of(unsigned base)
     folders[base] = files_folder();
     snprintf(target, sizeof target, "%s/model.safetensors", weights[base]);
     fuzz_check(symlink(fuzz_data(target), files_path(folders[base], "model.safetensors")) == 0,
-               "the weights are linked");
+               "cannot create a symbolic link to the weights");
     return folders[base];
 }
 
-/* What the relatives of LLaMA have beyond its tensors: biases of q, k and v, norms of q and k. For two layers, 24 wide,
- * heads 8 wide. */
+/* Additional tensors of LLaMA-like models: biases of q, k and v, norms of q and k. For two layers of width 24, with
+ * heads of width 8. */
 static const mha_named_tensor *more_tensors(int64_t *count)
 {
     static const struct {
@@ -69,7 +69,7 @@ static mha_status open_base(unsigned base, int check_only, mha_model **model)
     mha_error err = {0};
     if (base == 0) options.tensors = more_tensors(&options.tensor_count);
     const mha_status status = mha_model_open(NULL, folder_of(base), &options, model, &err);
-    fuzz_check((status == MHA_OK) == (*model != NULL), "a model comes with success, and only then");
+    fuzz_check((status == MHA_OK) == (*model != NULL), "model must be set on success only");
     fuzz_refusal(status, &err, folder_of(base));
     return status;
 }
@@ -87,10 +87,10 @@ static void run(const mha_model *model)
     int32_t out[3];
     int64_t length = 0;
     const mha_status status = mha_model_forward(model, &input, &output, &err);
-    fuzz_check(status == MHA_OK || info->max_positions < 3, "what was opened runs");
+    fuzz_check(status == MHA_OK || info->max_positions < 3, "forward pass must succeed");
     if (info->causal && info->logits && info->max_positions >= 6)
         fuzz_check(mha_model_generate(model, &prompt, 1, &generate, out, &length, &err) == MHA_OK && length > 0,
-                   "a decoder that was opened generates");
+                   "generation must succeed");
     free(hidden);
 }
 
@@ -105,7 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 
     mha_model *model = NULL, *checked = NULL;
     const mha_status status = open_base(base, 0, &model);
-    fuzz_check(open_base(base, 1, &checked) == status, "checked or packed is the same verdict");
+    fuzz_check(open_base(base, 1, &checked) == status, "the status must not depend on packing");
     if (model) run(model);
     mha_model_free(model);
     mha_model_free(checked);

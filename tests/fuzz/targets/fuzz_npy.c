@@ -1,6 +1,6 @@
-/* fuzz_npy.c - any bytes as an .npy file. What is accepted is read whole, and the same whether mapped or copied.
+/* fuzz_npy.c - reads bytes as an .npy file. An accepted file must be readable, and equal if mapped or copied.
  *
- * Every input is tried a second time with the length that ends the header at the first newline.
+ * Every input is also tried with the header length that ends the header at the first newline.
  */
 #include "fuzz.h"
 #include <stdlib.h>
@@ -12,10 +12,12 @@ static void try_bytes(const uint8_t *bytes, size_t n)
     if (mapped) {
         fuzz_read(mapped);
         mha_file *copied = fuzz_open(bytes, n, 1);
-        fuzz_check(copied != NULL && mha_file_count(copied) == mha_file_count(mapped), "mapped or copied is the same");
+        fuzz_check(copied != NULL && mha_file_count(copied) == mha_file_count(mapped),
+                   "mapped and copied files must be equal");
         for (int64_t i = 0; i < mha_file_count(mapped); i++) {
             const mha_tensor *x = mha_file_tensor(mapped, i), *y = mha_file_tensor(copied, i);
-            fuzz_check(x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0, "mapped or copied is the same");
+            fuzz_check(x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0,
+                       "mapped and copied files must be equal");
         }
         mha_file_free(copied);
     }

@@ -1,6 +1,6 @@
-/* fuzz_resume.c - any bytes as training.safetensors of a checkpoint folder: what training resumes from (train.h). The
- * first byte chooses whether heads have gates. 16 letters W in a row stand for the fingerprint of the weights. What is
- * accepted takes a step, and is saved.
+/* fuzz_resume.c - reads bytes as training.safetensors of a checkpoint folder, from which training resumes (train.h).
+ * The first byte selects whether heads have gates. 16 letters W are replaced by the fingerprint of the weights. An
+ * accepted checkpoint must take a step and be saved.
  */
 #include "fuzz.h"
 #include "mutate.h"
@@ -44,10 +44,10 @@ static void read_mark(char mark[17])
         if (strcmp(key, "mha.train.weights") == 0) snprintf(mark, 17, "%s", value);
     }
     mha_file_free(file);
-    fuzz_check(strlen(mark) == 16, "weights have a fingerprint");
+    fuzz_check(strlen(mark) == 16, "the fingerprint of the weights must have 16 characters");
 }
 
-/* Makes the folder as a trainer saves it. Returns the fingerprint of its weights. */
+/* Creates the folder with a trainer. Returns the fingerprint of its weights. */
 static const char *make_folder(void)
 {
     static char mark[17];
@@ -65,7 +65,7 @@ static const char *make_folder(void)
     return mark;
 }
 
-/* Moments may be so large that a step is not finite; it is refused then. */
+/* Moments may be so large that a step is not finite; the step then fails. */
 static void use(mha_trainer *t)
 {
     static const int32_t ids[LENGTH] = {1, 2, 3, 4};
@@ -73,10 +73,10 @@ static void use(mha_trainer *t)
     const mha_train_batch batch = {.input = &input};
     const int64_t before = mha_trainer_step_count(t);
     mha_error err = {0};
-    fuzz_check(before >= 0, "steps have been taken or not");
+    fuzz_check(before >= 0, "the step count must not be negative");
     const mha_status status = mha_trainer_step(t, &batch, 1, NULL, &err);
-    fuzz_check(status == MHA_OK || status == MHA_ERR_NOT_FINITE, "what was resumed takes a step");
-    fuzz_check(mha_trainer_step_count(t) == before + (status == MHA_OK), "and counts it");
+    fuzz_check(status == MHA_OK || status == MHA_ERR_NOT_FINITE, "a resumed run must take a step");
+    fuzz_check(mha_trainer_step_count(t) == before + (status == MHA_OK), "a completed step must be counted");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
@@ -89,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     mha_error err = {0};
     files_write(files_path(fuzz_folder(), "training.safetensors"), file, n - 1);
     const mha_status status = mha_trainer_resume(fuzz_ctx(), fuzz_folder(), &o, &t, &err);
-    fuzz_check((status == MHA_OK) == (t != NULL), "a trainer comes with success, and only then");
+    fuzz_check((status == MHA_OK) == (t != NULL), "trainer must be set on success only");
     fuzz_refusal(status, &err, status == MHA_ERR_ARG ? "" : "training.safetensors");
     if (t) use(t);
     mha_trainer_free(t);

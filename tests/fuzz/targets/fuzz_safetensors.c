@@ -1,8 +1,8 @@
-/* fuzz_safetensors.c - any bytes as a safetensors file. What is accepted is read whole, written again from what the
- * library said about it, and must then be accepted with the same content.
+/* fuzz_safetensors.c - reads bytes as a safetensors file. An accepted file is read completely and written again; the
+ * new file must be accepted with equal contents.
  *
- * Most mutations of the header change its length and would fail on that alone, so every input is tried a second time
- * with the length that ends the header at the last brace.
+ * Most mutations change the length of the header and would fail for that reason, so every input is also tried with the
+ * length that ends the header at the last brace.
  */
 #include "fuzz.h"
 #include "mutate.h"
@@ -38,12 +38,12 @@ static json_t *header_of(const mha_file *file)
     return header;
 }
 
-/* The file as a writer would make it anew, in malloc's memory. */
+/* Returns the file as a writer would write it, in allocated memory. */
 static char *save(const mha_file *file, size_t *bytes)
 {
     json_t *header = header_of(file);
     char *text = json_dumps(header, JSON_COMPACT);
-    fuzz_check(text != NULL, "what was accepted can be written");
+    fuzz_check(text != NULL, "accepted input must be writable");
     json_decref(header);
     uint64_t length = strlen(text);
     *bytes = 8 + length;
@@ -63,13 +63,15 @@ static char *save(const mha_file *file, size_t *bytes)
 
 static void compare(const mha_file *a, const mha_file *b)
 {
-    fuzz_check(mha_file_count(a) == mha_file_count(b), "reload: as many tensors");
-    fuzz_check(mha_file_metadata_count(a) == mha_file_metadata_count(b), "reload: as much metadata");
+    fuzz_check(mha_file_count(a) == mha_file_count(b), "tensor count must be equal after reload");
+    fuzz_check(mha_file_metadata_count(a) == mha_file_metadata_count(b), "metadata count must be equal after reload");
     for (int64_t i = 0; i < mha_file_count(a); i++) {
         const mha_tensor *x = mha_file_tensor(a, i), *y = mha_file_tensor(b, i);
-        fuzz_check(strcmp(x->name, y->name) == 0 && strcmp(x->dtype_name, y->dtype_name) == 0, "reload: same names");
-        fuzz_check(x->rank == y->rank && memcmp(x->shape, y->shape, (size_t)x->rank * 8) == 0, "reload: same shape");
-        fuzz_check(x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0, "reload: same bytes");
+        fuzz_check(strcmp(x->name, y->name) == 0 && strcmp(x->dtype_name, y->dtype_name) == 0,
+                   "names must be equal after reload");
+        fuzz_check(x->rank == y->rank && memcmp(x->shape, y->shape, (size_t)x->rank * 8) == 0,
+                   "shape must be equal after reload");
+        fuzz_check(x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0, "data must be equal after reload");
     }
 }
 
@@ -81,7 +83,7 @@ static void try_bytes(const uint8_t *bytes, size_t n)
         size_t saved_bytes;
         char *saved = save(file, &saved_bytes);
         mha_file *again = fuzz_open(saved, saved_bytes, 0);
-        fuzz_check(again != NULL, "what was accepted is accepted again");
+        fuzz_check(again != NULL, "saved input must be accepted again");
         compare(file, again);
         mha_file_free(again);
         free(saved);

@@ -1,6 +1,6 @@
-/* fuzz_state.c - any bytes as the state file of a measure of heads (heads/data/measure_state.h). 16 letters M in a row
- * stand for the model's fingerprint, 16 letters D for that of the data. What is accepted is saved and read again as
- * the same.
+/* fuzz_state.c - reads bytes as the state file of head measurements (heads/data/measure_state.h). 16 letters M are
+ * replaced by the model's fingerprint, 16 letters D by that of the data. An accepted state must be equal after saving
+ * and reading.
  */
 #include "fuzz.h"
 #include "mutate.h"
@@ -35,7 +35,9 @@ static const mha_head_data *data(void)
     static const int32_t ids[] = {1, 2, 3};
     static const int64_t starts[] = {0, 3};
     static mha_head_data *made;
-    if (!made) fuzz_check(mha_head_data_of_ids(model(), ids, starts, 1, NULL, &made, NULL) == MHA_OK, "there are data");
+    if (!made)
+        fuzz_check(mha_head_data_of_ids(model(), ids, starts, 1, NULL, &made, NULL) == MHA_OK,
+                   "head data must be created");
     return made;
 }
 
@@ -45,14 +47,14 @@ static mha_status open_state(mha__state *state, const char *path, int64_t *done,
     return mha__state_open(state, model(), data(), &of, sums, 2, done, err);
 }
 
-/* The fingerprints of model and data, of a state that has no file yet. */
+/* A new state, with the fingerprints of model and data. */
 static const mha__state *prints(void)
 {
     static mha__state state;
     int64_t done;
     if (!state.ctx)
         fuzz_check(open_state(&state, files_path(fuzz_folder(), "none"), &done, NULL) == MHA_OK && done == 0,
-                   "a state begins");
+                   "a new state must start at step 0");
     return &state;
 }
 
@@ -62,11 +64,12 @@ static void check_again(mha__state *state, int64_t done)
     int64_t again = -1;
     mha_error err = {0};
     memcpy(first, sum, sizeof sum);
-    fuzz_check(done >= 0 && done <= STEPS, "so many steps are possible");
-    fuzz_check(mha__state_save(state, done, &err) == MHA_OK, "what was accepted is saved");
+    fuzz_check(done >= 0 && done <= STEPS, "the number of completed steps must be valid");
+    fuzz_check(mha__state_save(state, done, &err) == MHA_OK, "an accepted state must be saved");
     memset(sum, 0, sizeof sum);
-    fuzz_check(open_state(state, state->of.path, &again, &err) == MHA_OK && again == done, "and accepted again");
-    fuzz_check(memcmp(first, sum, sizeof sum) == 0, "as the same");
+    fuzz_check(open_state(state, state->of.path, &again, &err) == MHA_OK && again == done,
+               "a saved state must be accepted again");
+    fuzz_check(memcmp(first, sum, sizeof sum) == 0, "saved input must be read as equal");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)

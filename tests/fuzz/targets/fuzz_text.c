@@ -1,6 +1,6 @@
-/* fuzz_text.c - any bytes as text that a tokenizer is trained on. The first byte chooses the type, the second its
- * settings, the third the places where the text is cut into puts, which change nothing. What was trained encodes the
- * text, and byte-level BPE gives it back.
+/* fuzz_text.c - trains a tokenizer on bytes as text. The first byte selects the type, the second the options, the third
+ * the size of the parts in which the text is added; the result must not depend on it. The tokenizer must encode the
+ * text, and byte-level BPE must decode it to the same bytes.
  */
 #include "fuzz.h"
 
@@ -25,24 +25,24 @@ static mha_tokenizer *train(const mha_tokenizer_train_options *o, const char *te
     fuzz_check(mha_tokenizer_trainer_create(fuzz_ctx(), o, &t, &err) == MHA_OK, err.message);
     mha_status status = put_all(t, text, n, step, &err);
     const int valid = mha__utf8_check(text, n) == n;
-    fuzz_check(valid || status == MHA_ERR_ARG, "what is no UTF-8 is refused");
+    fuzz_check(valid || status == MHA_ERR_ARG, "text that is not UTF-8 must be rejected");
     if (status == MHA_OK) status = mha_tokenizer_trainer_run(t, &tokenizer, &err);
-    fuzz_check((status == MHA_OK) == (tokenizer != NULL), "a tokenizer comes with success, and only then");
-    fuzz_check(status == MHA_OK || status == MHA_ERR_ARG, "only text or options can be wrong");
+    fuzz_check((status == MHA_OK) == (tokenizer != NULL), "tokenizer must be set on success only");
+    fuzz_check(status == MHA_OK || status == MHA_ERR_ARG, "status must be MHA_OK or MHA_ERR_ARG");
     mha_tokenizer_trainer_free(t);
     return tokenizer;
 }
 
-/* The other tokenizer, of the same text in other pieces, has the same tokens. */
+/* Fails unless both tokenizers, trained on different parts of the same text, have the same tokens. */
 static void compare(const mha_tokenizer *a, const mha_tokenizer *b)
 {
-    fuzz_check(mha_tokenizer_size(a) == mha_tokenizer_size(b), "pieces change nothing");
+    fuzz_check(mha_tokenizer_size(a) == mha_tokenizer_size(b), "the result must not depend on how the text is split");
     for (int64_t id = 0; id < mha_tokenizer_size(a); id++)
         fuzz_check(strcmp(mha_tokenizer_token(a, (int32_t)id), mha_tokenizer_token(b, (int32_t)id)) == 0,
-                   "pieces change nothing");
+                   "the result must not depend on how the text is split");
 }
 
-/* The special token is one token wherever it stands, and decodes to nothing. */
+/* Returns whether the text contains the special token, which decodes to nothing. */
 static int has_special(const char *text, size_t n)
 {
     static const char special[] = "<|endoftext|>";
@@ -58,9 +58,9 @@ static void encode(const mha_tokenizer *t, const char *text, size_t n, int exact
     mha_error err = {0};
     char *back = NULL;
     size_t length = 0;
-    fuzz_check(mha_tokenizer_encode(t, text, n, NULL, 0, &plain, &e, &err) == MHA_OK, "the text has tokens");
-    fuzz_check(mha_tokenizer_decode(t, e->ids, e->count, 0, &back, &length, &err) == MHA_OK, "tokens are a text");
-    fuzz_check(!exact || (length == n && memcmp(back, text, n) == 0), "of bytes it is the same text");
+    fuzz_check(mha_tokenizer_encode(t, text, n, NULL, 0, &plain, &e, &err) == MHA_OK, "the training text must encode");
+    fuzz_check(mha_tokenizer_decode(t, e->ids, e->count, 0, &back, &length, &err) == MHA_OK, "tokens must decode");
+    fuzz_check(!exact || (length == n && memcmp(back, text, n) == 0), "byte-level BPE must decode to the same text");
     mha_tokenizer_text_free(t, back);
     mha_encoding_free(e);
 }
@@ -77,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     const char *text = (const char *)bytes + 3;
     n -= 3;
     mha_tokenizer *whole = train(&o, text, n, n + 1), *pieces = train(&o, text, n, 1 + bytes[2] % 16);
-    fuzz_check((whole != NULL) == (pieces != NULL), "pieces change nothing");
+    fuzz_check((whole != NULL) == (pieces != NULL), "the result must not depend on how the text is split");
     if (whole) {
         compare(whole, pieces);
         encode(whole, text, n, o.type == MHA_TOKENIZER_BPE && !has_special(text, n));

@@ -1,6 +1,5 @@
-/* fuzz_texts.c - any bytes as a file of texts; the first byte chooses where a text ends and whether it may hold NUL.
- * Texts are valid UTF-8 and begin on ascending lines; a whole file that is read in parts has the same bytes as one that
- * is not.
+/* fuzz_texts.c - reads bytes as a file of texts; the first byte selects where texts end and whether NUL is allowed.
+ * Texts must be valid UTF-8 and begin on ascending lines. A whole file read in parts must equal the file read at once.
  */
 #include "fuzz.h"
 #include "program.h"
@@ -11,22 +10,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What was taken, one text after another. */
+/* The texts read so far, concatenated. */
 typedef struct taken {
-    char *text; /* [room] */
+    char *text; /* capacity: room */
     size_t bytes, room;
     int64_t line, texts;
-    int whole; /* the last one has ended */
+    int whole; /* the last text has ended */
     int allow_nul;
 } taken;
 
 static int take(void *user, const char *text, size_t bytes, int64_t line, bool last)
 {
     taken *t = user;
-    fuzz_check(mha__utf8_check(text, bytes) == bytes && text[bytes] == '\0', "a text is UTF-8 and terminated");
-    fuzz_check(t->allow_nul || strlen(text) == bytes, "it holds no NUL");
-    fuzz_check(t->texts == 0 || (t->whole ? line > t->line : line >= t->line), "texts begin on ascending lines");
-    fuzz_check(bytes <= t->room - t->bytes, "texts are no longer than their file");
+    fuzz_check(mha__utf8_check(text, bytes) == bytes && text[bytes] == '\0', "a text must be UTF-8 and end with NUL");
+    fuzz_check(t->allow_nul || strlen(text) == bytes, "a text must not contain NUL");
+    fuzz_check(t->texts == 0 || (t->whole ? line > t->line : line >= t->line), "line numbers of texts must ascend");
+    fuzz_check(bytes <= t->room - t->bytes, "texts must not be longer than their file");
     memcpy(t->text + t->bytes, text, bytes);
     t->bytes += bytes;
     t->line = line;
@@ -47,7 +46,7 @@ static int read_texts(const char *path, unsigned how, size_t part, taken *t)
     t->allow_nul = how & 4;
     const int code = text_reader_read(&reader, path);
     fuzz_code(code);
-    fuzz_check(code != CLI_DONE || t->texts == 0 || t->whole, "every text ends");
+    fuzz_check(code != CLI_DONE || t->texts == 0 || t->whole, "every text must end");
     return code;
 }
 
@@ -59,8 +58,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     files_write(path, bytes + 1, n - 1);
     const int code = read_texts(path, bytes[0], 0, &one);
     if (code == CLI_DONE && one.texts && bytes[0] % 3 == CLI_WHOLE) {
-        fuzz_check(read_texts(path, bytes[0], 1 + bytes[0] / 16, &parts) == CLI_DONE, "parts are accepted too");
-        fuzz_check(parts.bytes == one.bytes && memcmp(parts.text, one.text, one.bytes) == 0, "parts are the same text");
+        fuzz_check(read_texts(path, bytes[0], 1 + bytes[0] / 16, &parts) == CLI_DONE,
+                   "text read in parts must be accepted");
+        fuzz_check(parts.bytes == one.bytes && memcmp(parts.text, one.text, one.bytes) == 0,
+                   "text read in parts must be equal");
     }
     free(one.text);
     free(parts.text);

@@ -1,6 +1,6 @@
-/* fuzz_tokenize.c - any bytes as text. The first byte chooses a tokenizer (and the settings of BERT's normalizer); the
- * rest is the text. Places lie inside of it, at characters; the same text gives the same tokens when it is half of a
- * pair; what the tokens decode to is UTF-8, and the same as a stream, where that need not guess.
+/* fuzz_tokenize.c - encodes bytes as text. The first byte selects a tokenizer (and the options of BERT's normalizer).
+ * Offsets must be inside the text, at character boundaries. A text must give the same tokens in a pair. Decoded tokens
+ * must be UTF-8, and equal those of a stream if decoding is unambiguous.
  */
 #include "fuzz.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One of each sort; the first has a BertNormalizer. */
+/* One tokenizer of each kind; the first has a BertNormalizer. */
 static const char *const folders[] = {"small-added",     "gpt2-tiny",         "llama-tiny",           "qwen3-tiny",
                                       "llama-yarn-tiny", "llama-linear-tiny", "gemma2-tiny",          "bpe-trim",
                                       "bpe-fused",       "bpe-first",         "bpe-digits",           "unigram",
@@ -19,7 +19,7 @@ enum { FOLDERS = sizeof folders / sizeof folders[0] };
 
 static mha_tokenizer *tokenizer(unsigned which)
 {
-    static mha_tokenizer *opened[FOLDERS]; /* as long as the program */
+    static mha_tokenizer *opened[FOLDERS]; /* never freed */
     char folder[64];
     mha_error err = {0};
     snprintf(folder, sizeof folder, "tokenizer/%s", folders[which]);
@@ -31,27 +31,29 @@ static mha_tokenizer *tokenizer(unsigned which)
 static void check_places(const mha_tokenizer *t, const mha_encoding *e, const char *text, size_t n)
 {
     for (int64_t i = 0; i < e->count; i++) {
-        fuzz_check(mha_tokenizer_token(t, e->ids[i]) != NULL, "every id has a token");
-        fuzz_check(e->begin[i] >= 0 && e->begin[i] <= e->end[i] && (size_t)e->end[i] <= n, "places lie inside");
-        fuzz_check(t->trim.wanted || e->begin[i] < e->end[i], "a token has a place");
+        fuzz_check(mha_tokenizer_token(t, e->ids[i]) != NULL, "every id must have a token");
+        fuzz_check(e->begin[i] >= 0 && e->begin[i] <= e->end[i] && (size_t)e->end[i] <= n,
+                   "offsets must be inside the text");
+        fuzz_check(t->trim.wanted || e->begin[i] < e->end[i], "the offsets of a token must not be empty");
         size_t length = (size_t)(e->end[i] - e->begin[i]);
-        fuzz_check(mha__utf8_check(text + e->begin[i], length) == length, "places lie at characters");
+        fuzz_check(mha__utf8_check(text + e->begin[i], length) == length, "offsets must be at character boundaries");
     }
 }
 
-/* The stream's text, appended to `all`, which has room for the whole text; SIZE_MAX if it is longer. */
+/* Appends the stream's text to `all`, which has space for the whole text. Returns its length, or SIZE_MAX if it is
+ * longer. */
 static size_t stream(const mha_tokenizer *t, const mha_encoding *e, char *all, size_t room)
 {
     mha_text_stream *s;
     const char *part;
     size_t n;
     size_t used = 0;
-    fuzz_check(mha_text_stream_create(t, 0, &s, NULL) == MHA_OK, "a stream is made");
+    fuzz_check(mha_text_stream_create(t, 0, &s, NULL) == MHA_OK, "stream must be created");
     for (int64_t i = 0; i <= e->count && used != SIZE_MAX; i++) {
         mha_status status =
             i < e->count ? mha_text_stream_put(s, e->ids[i], &part, &n, NULL) : mha_text_stream_end(s, &part, &n, NULL);
-        fuzz_check(status == MHA_OK, "a stream takes every token");
-        fuzz_check(mha__utf8_check(part, n) == n, "a part is whole characters");
+        fuzz_check(status == MHA_OK, "a stream must accept every token");
+        fuzz_check(mha__utf8_check(part, n) == n, "a part must consist of whole characters");
         if (n > room - used) {
             used = SIZE_MAX;
         } else {
@@ -67,11 +69,12 @@ static void check_decoding(const mha_tokenizer *t, const mha_encoding *e)
 {
     char *whole;
     size_t n;
-    fuzz_check(mha_tokenizer_decode(t, e->ids, e->count, 0, &whole, &n, NULL) == MHA_OK, "tokens of a text decode");
-    fuzz_check(mha__utf8_check(whole, n) == n, "decoded text is UTF-8");
-    if (!strstr(whole, "\xEF\xBF\xBD")) { /* else it may have replaced a run of bytes that a stream takes apart */
+    fuzz_check(mha_tokenizer_decode(t, e->ids, e->count, 0, &whole, &n, NULL) == MHA_OK,
+               "the tokens of a text must decode");
+    fuzz_check(mha__utf8_check(whole, n) == n, "decoded text must be UTF-8");
+    if (!strstr(whole, "\xEF\xBF\xBD")) { /* otherwise, a stream may decode differently */
         char *all = malloc(n + 1);
-        fuzz_check(all && stream(t, e, all, n) == n && memcmp(all, whole, n) == 0, "a stream is the whole text");
+        fuzz_check(all && stream(t, e, all, n) == n && memcmp(all, whole, n) == 0, "a stream must give the whole text");
         free(all);
     }
     mha_tokenizer_text_free(t, whole);
@@ -102,11 +105,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     fuzz_check(status == (valid ? MHA_OK : MHA_ERR_ARG), "UTF-8 is encoded, anything else refused");
     if (!e) return 0;
     check_places(t, e, text, n);
-    fuzz_check(mha_tokenizer_encode(t, text, n, text, n, &plain, &both, &err) == MHA_OK, "a pair is encoded too");
-    fuzz_check(both->count == 2 * e->count, "a pair has the tokens of both");
+    fuzz_check(mha_tokenizer_encode(t, text, n, text, n, &plain, &both, &err) == MHA_OK, "a pair must encode");
+    fuzz_check(both->count == 2 * e->count, "a pair must have the tokens of both texts");
     size_t size = (size_t)e->count * sizeof *e->ids;
     fuzz_check(memcmp(both->ids, e->ids, size) == 0 && memcmp(both->ids + e->count, e->ids, size) == 0,
-               "tokens do not depend on the other text");
+               "tokens must not depend on the other text of the pair");
     check_decoding(t, e);
     mha_encoding_free(e);
     mha_encoding_free(both);

@@ -1,5 +1,5 @@
-/* fuzz_tokenizer.c - any bytes as tokenizer.json. What is accepted encodes a few texts within its own ids, and
- * decodes them. */
+/* fuzz_tokenizer.c - reads bytes as tokenizer.json. An accepted tokenizer must encode some texts with ids of its
+ * vocabulary, and decode them. */
 #include "fuzz.h"
 #include "mutate.h"
 #include "text/tokenizer.h"
@@ -22,14 +22,14 @@ static void use(const mha_tokenizer *t, const char *text, const char *pair, int 
     mha_error err = {0};
     char *decoded = NULL;
     mha_status status = mha_tokenizer_encode(t, text, strlen(text), pair, pair ? strlen(pair) : 0, &options, &e, &err);
-    fuzz_check((status == MHA_OK) == (e != NULL), "an encoding comes with success, and only then");
+    fuzz_check((status == MHA_OK) == (e != NULL), "encoding must be set on success only");
     fuzz_check(status == MHA_OK || (stored && status == MHA_ERR_ARG) || status == MHA_ERR_UNSUPPORTED,
-               "only stored limits can be too tight, only a normalizer too verbose");
+               "encoding must succeed unless a stored limit or a normalizer prevents it");
     if (!e) return;
     for (int64_t i = 0; i < e->count; i++)
-        fuzz_check(mha_tokenizer_token(t, e->ids[i]) != NULL, "every id has a token");
+        fuzz_check(mha_tokenizer_token(t, e->ids[i]) != NULL, "every id must have a token");
     status = mha_tokenizer_decode(t, e->ids, e->count, 0, &decoded, NULL, &err);
-    fuzz_check(status == MHA_OK || status == MHA_ERR_UNSUPPORTED, "what is encoded decodes, unless it grows too long");
+    fuzz_check(status == MHA_OK || status == MHA_ERR_UNSUPPORTED, "encoded text must decode unless it is too long");
     mha_tokenizer_text_free(t, decoded);
     mha_encoding_free(e);
 }
@@ -39,10 +39,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     mha_tokenizer *t = NULL;
     mha_error err = {0};
     const mha_status status = mha__tokenizer_read(NULL, (const char *)bytes, n, &t, &err);
-    fuzz_check((status == MHA_OK) == (t != NULL), "a tokenizer comes with success, and only then");
+    fuzz_check((status == MHA_OK) == (t != NULL), "tokenizer must be set on success only");
     fuzz_refusal(status, &err, MHA__TOKENIZER_FILE);
     if (!t) return 0;
-    fuzz_check(mha_tokenizer_size(t) <= (int64_t)(4 * n + 1024), "no table is sized by an id");
+    fuzz_check(mha_tokenizer_size(t) <= (int64_t)(4 * n + 1024), "the table size must not depend on an id");
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         use(t, texts[i], NULL, 1);
         use(t, texts[i], texts[0], 0);

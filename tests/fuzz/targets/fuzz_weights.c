@@ -1,6 +1,6 @@
-/* fuzz_weights.c - any bytes as model.safetensors of a folder whose config.json is fixed; the first byte chooses it.
- * What is accepted runs: forward and, of a decoder, a few tokens through the cache. Mapped or copied, checked or packed
- * is the same verdict.
+/* fuzz_weights.c - reads bytes as model.safetensors of a folder with a fixed config.json that the first byte selects.
+ * An accepted model must run the forward pass, and a decoder must generate tokens with the cache. Mapping and packing
+ * must not affect the status.
  */
 #include "fuzz.h"
 #include "mutate.h"
@@ -35,7 +35,7 @@ static mha_status open_folder(const mha_model_options *options, mha_model **mode
     mha_error err = {0};
     *model = NULL;
     const mha_status status = mha_model_open(fuzz_ctx(), fuzz_folder(), options, model, &err);
-    fuzz_check((status == MHA_OK) == (*model != NULL), "a model comes with success, and only then");
+    fuzz_check((status == MHA_OK) == (*model != NULL), "model must be set on success only");
     fuzz_refusal(status, &err, "");
     return status;
 }
@@ -52,12 +52,12 @@ static void run(const mha_model *model)
     mha_error err = {0};
     int32_t out[2];
     int64_t length = 0;
-    fuzz_check(info->hidden == 8 && info->vocab == 8, "dimensions are those of the config");
-    fuzz_check(mha_model_forward(model, &input, &output, &err) == MHA_OK, "what was opened runs");
+    fuzz_check(info->hidden == 8 && info->vocab == 8, "dimensions must equal those of the config");
+    fuzz_check(mha_model_forward(model, &input, &output, &err) == MHA_OK, "forward pass must succeed");
     if (!info->causal || !info->logits) return;
     const mha_status status = mha_model_generate(model, &prompt, 1, &generate, out, &length, &err);
-    const int is_nan = status == MHA_ERR_NOT_FINITE; /* weights are any numbers */
-    fuzz_check(is_nan || (status == MHA_OK && length > 0), "a decoder that was opened generates");
+    const int is_nan = status == MHA_ERR_NOT_FINITE; /* weights may be arbitrary */
+    fuzz_check(is_nan || (status == MHA_OK && length > 0), "generation must succeed");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
@@ -72,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     if (known != base) files_write(files_path(fuzz_folder(), "config.json"), configs[base], strlen(configs[base]));
     known = base;
     const mha_status status = open_folder(&mapped, &model);
-    fuzz_check(open_folder(&copied, &checked) == status, "mapped or copied, checked or packed is the same verdict");
+    fuzz_check(open_folder(&copied, &checked) == status, "the status must not depend on mapping or packing");
     if (model) run(model);
     mha_model_free(model);
     mha_model_free(checked);
