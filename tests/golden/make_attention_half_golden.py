@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/data/attention-half: cases of the operator in bf16 and f16 with gradients of bias, slopes and sinks.
+"""Writes tests/golden/data/attention-half: cases of the operator in bf16 and f16 with gradients of bias, slopes and
+sinks.
 
     python tests/golden/make_attention_half_golden.py [OUT]
 
-Inputs are rounded to the case's type; the expected results are those of the rounded inputs in float64. "atol" are limits of a kernel in
-float32 whose output is not rounded. "atol_rounded_out" is what one rounding of the output, or of the weights that it is a sum of, may add
-to a gradient, as docs/numerics.md derives it.
+Inputs are rounded to the case's type; the expected results are those of the rounded inputs in float64. "atol" are
+tolerances for a float32 kernel whose output is not rounded. "atol_rounded_out" is the error that one rounding of the
+output, or of the weights that are summed to it, may add to a gradient, as derived in docs/numerics.md.
 """
 
 import json
@@ -33,7 +34,7 @@ def inputs(dtype, seed):
 
 
 def scores(t):
-    """Scores in the type of `t`, and the distances of the slopes."""
+    """Scores in the type of `t`, and the distances for the slopes."""
     k = t["k"].repeat_interleave(H // HKV, 1)
     far = (torch.arange(LQ)[:, None] + LK - LQ - torch.arange(LK)[None, :]).abs().to(k.dtype)
     s = t["q"] @ k.transpose(2, 3) / D**0.5 + t["bias"] - t["slopes"][:, None, None] * far
@@ -58,8 +59,9 @@ def gradients(t, dtype):
 
 
 def limits(t, out, p, sink, far, unit):
-    """Six standard deviations of what one rounding of O, or of P where that is more, adds to each gradient through D. The roundings are
-    taken as independent, none above `unit` times its number, so that its variance is at most unit^2 / 3 of the square."""
+    """Six standard deviations of the error that one rounding of O, or of P if larger, adds to each gradient through D.
+    Roundings are assumed to be independent and at most `unit` times the element, so that each variance is at most
+    unit^2 / 3 of its square."""
     v, k = (t[name].repeat_interleave(H // HKV, 1) for name in ("v", "k"))
     of_out = (t["dout"] * out).square().sum(3, keepdim=True)
     of_weights = (p * (t["dout"] @ v.transpose(2, 3))).square().sum(3, keepdim=True)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/data/families2: a tiny checkpoint of each further family, in the options that differ most from the first
-ones, with what transformers computes from it, gradients included, for `mha verify --golden`.
+"""Writes tests/golden/data/families2: a tiny checkpoint of each further family, with the options that differ most from
+the first families, and the results of transformers, gradients included, for `mha verify --golden`.
 
     python tests/golden/make_families2_golden.py [OUT_DIR]
 
-As make_families_golden.py, which it uses. All records are float64, rounded to float32. Encoders get a text with padding inside.
+Uses make_families_golden.py. All results are computed in float64 and rounded to float32. Encoders get a text with
+padding inside.
 """
 import copy
 import json
@@ -63,7 +64,7 @@ def is_encoder(config):
 
 
 def draw(config, seed):
-    """A model whose weights are exact in bfloat16, every bias and gain disturbed."""
+    """A model whose weights are exact in bfloat16, with random biases and norm weights."""
     torch.manual_seed(seed)
     kind = tr.AutoModelForMaskedLM if is_encoder(config) else tr.AutoModelForCausalLM
     model = kind.from_config(config, attn_implementation="eager").eval().float()
@@ -71,7 +72,7 @@ def draw(config, seed):
         for p in model.parameters():
             p.add_(0.25 * torch.randn_like(p))
         if config.model_type.startswith("gemma"):
-            model.get_input_embeddings().weight.mul_(0.1)  # tied and scaled by sqrt(E): else a token foretells itself
+            model.get_input_embeddings().weight.mul_(0.1)  # tied and scaled by sqrt(E): else tokens predict themselves
         for p in model.parameters():
             p.copy_(p.to(torch.bfloat16))
     return model
@@ -79,7 +80,7 @@ def draw(config, seed):
 
 def twin_of(model):
     twin = copy.deepcopy(model).double()
-    for module in twin.modules():  # buffers that were computed in float32 stay as they are in float64
+    for module in twin.modules():  # buffers computed in float32 keep their values in float64
         for name in ("embed_scale",):
             if isinstance(getattr(module, name, None), torch.Tensor):
                 setattr(module, name, getattr(module, name).double())
@@ -89,7 +90,7 @@ def twin_of(model):
 def text(config, count):
     ids = torch.randint(4, 64, (count,))
     if config.model_type in ("roberta", "xlm-roberta", "mpnet"):
-        ids[count // 2] = config.pad_token_id  # positions skip it
+        ids[count // 2] = config.pad_token_id  # positions skip the padding
     return ids.tolist()
 
 
@@ -124,7 +125,7 @@ def record(model, config):
     other, same = greedy(model, start, False)
     tensors.update({"gen/prompt_ids": torch.tensor(start), "gen/new_ids": new})
     if not torch.equal(new, other):
-        assert config.model_type == "phi3", "a cache that changes the text"
+        assert config.model_type == "phi3", "the cache changes the text"
         tensors["gen/new_ids_no_cache"] = other
     return tensors, entry, min(margin, same)
 

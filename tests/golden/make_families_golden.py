@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/data/families: a tiny checkpoint of each decoder family, each rotation and each way of storing weights, with
-what transformers computes from it, for `mha verify --golden`.
+"""Writes tests/golden/data/families: a tiny checkpoint of each decoder family, each rotation and each way of storing
+weights, with the results of transformers, for `mha verify --golden`.
 
     python tests/golden/make_families_golden.py [OUT_DIR]
 
-Weights are drawn here and stored as bfloat16 where nothing else is said, to keep the folder small; transformers computes on them in
-float32, and once more in float64, from which the record is rounded. Prompts are longer than max_position_embeddings where the
-rotation depends on it. Texts are greedy; a seed is taken whose tokens are ahead of the others by MARGIN in every step.
+Weights are random and, unless stated otherwise, stored as bfloat16, to keep the folder small. transformers computes in
+float32, and again in float64, from which the recorded results are rounded. Prompts are longer than
+max_position_embeddings if the rotation depends on it. Texts are greedy; the seed is chosen so that each generated token
+leads the others by at least MARGIN.
 """
 import json
 import os
@@ -26,7 +27,7 @@ SMALL = dict(hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_atte
 
 
 def llama(most=64, **rope):
-    """A llama with this rotation, `most` positions long."""
+    """A llama with this rotation and `most` positions."""
     return LlamaConfig(**{**SMALL, "max_position_embeddings": most}, **({"rope_parameters": {"rope_theta": 1e4, **rope}} if rope else {}))
 
 
@@ -52,21 +53,21 @@ STORED = {"llama-f32": torch.float32, "llama-f16": torch.float16}
 
 
 def draw(config, seed, dtype):
-    """A model whose weights are exact in `dtype`, every bias and gain disturbed."""
+    """A model whose weights are exact in `dtype`, with random biases and norm weights."""
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().float()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.25 * torch.randn_like(p))
         if config.model_type == "gemma2":
-            model.get_input_embeddings().weight.mul_(0.1)  # tied and scaled by sqrt(E): else a token foretells itself
+            model.get_input_embeddings().weight.mul_(0.1)  # tied and scaled by sqrt(E): else tokens predict themselves
         for p in model.parameters():
             p.copy_(p.to(dtype))
     return model
 
 
 def greedy(model, ids, use_cache):
-    """New tokens and how far each is ahead of the next one."""
+    """New tokens, and the lead of each over the second-best token."""
     out = model.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), max_new_tokens=NEW, do_sample=False, eos_token_id=None,
                          use_cache=use_cache, output_logits=True, return_dict_in_generate=True)
     best = torch.stack(out.logits)[:, 0].topk(2).values
@@ -76,7 +77,7 @@ def greedy(model, ids, use_cache):
 def record(model):
     ids = torch.randint(3, 64, (PROMPT,)).tolist()
     start = torch.randint(3, 64, (max(START, 12 if model.config.max_position_embeddings < PROMPT else 0),)).tolist()
-    with torch.no_grad():  # before any text: a dynamic rotation remembers the longest sequence that it has seen
+    with torch.no_grad():  # before any text: a dynamic rotation keeps the length of the longest sequence
         out = model.double()(torch.tensor([ids]), output_hidden_states=True, output_attentions=True)
     model.float()
     new, margin = greedy(model, start, True)
@@ -84,7 +85,7 @@ def record(model):
     tensors = {"prompt/input_ids": torch.tensor(ids), "prompt/logits": out.logits[0].float(), "prompt/hidden": torch.cat(out.hidden_states).float(),
                "prompt/attn": torch.cat(out.attentions).float(), "gen/prompt_ids": torch.tensor(start), "gen/new_ids": new}
     if not torch.equal(new, other):
-        assert model.config.rope_parameters["rope_type"] in ("dynamic", "longrope"), "a cache that changes the text"
+        assert model.config.rope_parameters["rope_type"] in ("dynamic", "longrope"), "the cache changes the text"
         tensors["gen/new_ids_no_cache"] = other
     return tensors, min(margin, same)
 
@@ -107,7 +108,7 @@ def make(out, name, config):
 
 
 def other_forms(out):
-    """The same weights in several files, and under the names of the first GPT-2 on the hub."""
+    """The same weights in several files, and with the names of the original GPT-2 on the hub."""
     model = AutoModelForCausalLM.from_pretrained(out / "llama-f32")
     model.save_pretrained(out / "llama-sharded", max_shard_size="30KB")
     shutil.copytree(out / "gpt2", out / "gpt2-hubnames")

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/data/tokenizer: tokenizer.json folders and what the tokenizers library makes of many texts.
+"""Writes tests/golden/data/tokenizer: tokenizer.json folders and the encodings of many texts by the tokenizers library.
 
     python tests/golden/make_tokenizer_golden.py GOLDEN_DIR MODELS_DIR MINILM_DIR [OUT_DIR]
 
-GOLDEN_DIR holds models/index.json and minilm/*.safetensors, recorded earlier with other versions of the libraries: every recorded
-id is compared with what the library says now, and the recorded normalized texts and pre-tokens are kept. MINILM_DIR is the folder
-of all-MiniLM-L6-v2. OUT_DIR/unigram/tokenizer.json is not written but read: its pieces and its charsmap were trained once by
-SentencePiece 0.2.3 on the text of the tiny models, with 16 replacements. Offsets are bytes (the Python library counts characters).
+GOLDEN_DIR contains models/index.json and minilm/*.safetensors, recorded earlier with other versions of the libraries.
+Every recorded id is compared with the library's current result; the recorded normalized texts and pre-tokens are kept.
+MINILM_DIR is the folder of all-MiniLM-L6-v2. OUT_DIR/unigram/tokenizer.json is an input: its pieces and its charsmap
+were trained by SentencePiece 0.2.3 on the text of the tiny models, with 16 replacements. Offsets are bytes (the Python
+library counts characters).
 """
 
 import glob
@@ -51,7 +52,7 @@ def added(ident, content, **flags):
 
 
 def small(**parts):
-    """A small tokenizer with the parts replaced."""
+    """A small tokenizer with some parts replaced."""
     vocab = {t: n for n, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]"] + WORDS)}
     base = {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": [added(0, "[PAD]")],
@@ -139,7 +140,7 @@ def replace(old, new):
 
 
 def cut_bpe(path, merges, **parts_):
-    """The BPE tokenizer of a folder with its first merges only, other parts, and other settings of the model."""
+    """The BPE tokenizer of a folder with only its first merges, and with other parts and model settings."""
     with open(os.path.join(path, "tokenizer.json"), encoding="utf-8") as f:
         tok = json.load(f)
     model = tok["model"]
@@ -158,7 +159,7 @@ def cut_bpe(path, merges, **parts_):
 
 
 def without(tok, *tokens):
-    """Takes tokens from a vocabulary, so that something is unknown to it."""
+    """Removes tokens from a vocabulary, so that some texts have unknown tokens."""
     vocab = tok["model"]["vocab"]
     tok["model"]["vocab"] = {t: n for n, t in enumerate(x for x in vocab if x not in tokens)}
     tok["model"]["merges"] = [m for m in tok["model"]["merges"] if not set(m) & set(tokens) and "".join(m) not in tokens]
@@ -166,7 +167,7 @@ def without(tok, *tokens):
 
 
 def bpe_variants(models, unigram):
-    """Small tokenizers for what the families leave unused."""
+    """Small tokenizers for options that the families do not use."""
     gpt2, llama = os.path.join(models, "gpt2-tiny"), os.path.join(models, "llama-yarn-tiny")
     roberta = part("RobertaProcessing", sep=["!", 0], cls=["#", 2], trim_offsets=True, add_prefix_space=True)
     spaces = [added(0, "<unk>"), added(600, " <m>", lstrip=True, rstrip=True), added(601, "\u2581x", normalized=True)]
@@ -218,7 +219,7 @@ def byte_offsets(text, offsets):
 
 
 def encoded(e, text, pair):
-    """One encoding; offsets of the second text are into that text, of specials and padding 0."""
+    """One encoding; offsets of the second text refer to that text, those of special and padding tokens are 0."""
     seq = [-1 if special or s is None else s for s, special in zip(e.sequence_ids, e.special_tokens_mask)]
     both = [byte_offsets(x, [o if s == i else (0, 0) for o, s in zip(e.offsets, seq)])
             for i, x in enumerate((text, pair or ""))]
@@ -238,7 +239,7 @@ def case(tok, text, pair=None, add_specials=True, limit=0, stored=False, **more)
     out.update({k: v for k, v in (("no_special", not add_specials), ("max_tokens", limit), ("stored_limits", stored)) if v})
     try:
         e = tok.encode(text, pair, add_special_tokens=add_specials)
-    except BaseException as problem:  # no room for what may be cut; a panic of the library is no Exception
+    except BaseException as problem:  # no space for the text; a panic is not an Exception
         return {**out, "fails": str(problem)}
     out.update(encoded(e, text, pair))
     if not limit and not stored:
@@ -268,7 +269,7 @@ def recorded(golden, models, name, tok):
 
 
 def minilm(golden, tok):
-    """The cases of golden/minilm: its texts and its pair, cut at 512."""
+    """The cases of golden/minilm: its texts and its pair, truncated to 512 tokens."""
     out = []
     with open(os.path.join(golden, "minilm", "index.json"), encoding="utf-8") as f:
         entries = [c for c in json.load(f)["cases"] if "text" in c]

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/data/tokenizer/trained.json: texts, and the vocabularies and merges that the trainers of the tokenizers library learn.
+"""Writes tests/golden/data/tokenizer/trained.json: texts, and the vocabularies and merges that the trainers of the
+tokenizers library learn from them.
 
     python tests/golden/make_trained_golden.py [OUT]
 
-The library numbers the characters inside of words (##a) at random, and equal counts follow those numbers. It is given characters and
-## characters as special tokens, by code point, so that there is one answer.
+The library numbers the characters inside words (##a) at random, which decides between equal counts. Characters and ##
+characters are passed as special tokens, sorted by code point, so that the result is unique.
 """
 
 import json

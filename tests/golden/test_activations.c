@@ -1,5 +1,5 @@
-/* test_activations.c - every activation and its gradient as PyTorch gives them in double (data/ops/activations), on
- * ordinary numbers, on the least and greatest, and on infinities and NaN. */
+/* test_activations.c - compares every activation and its gradient with PyTorch in double (data/ops/activations): for
+ * ordinary numbers, the smallest and largest ones, infinities and NaN. */
 #include "mha/io.h"
 #include "mha/layer.h"
 #include "support/check.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 512, FINITE = 252 }; /* the last three numbers are inf, -inf and NaN */
+enum { MOST = 512, FINITE = 252 }; /* the last three elements are inf, -inf and NaN */
 
 static const struct {
     const char *name;
@@ -56,7 +56,7 @@ static const float *numbers(const char *prefix, const char *name, int64_t *count
     return t->data;
 }
 
-/* The largest error PyTorch's own float32 makes, twice, and the rounding of the result. */
+/* Twice the largest error of PyTorch in float32, plus the rounding of the result. */
 static double limit_of(const char *name, double want)
 {
     const json_t *const err = json_object_get(json_object_get(index_json, "float32_err"), name);
@@ -93,7 +93,7 @@ static void test_forward(void **state)
     }
 }
 
-/* The gradient for dy = 1, and again in place with dy = 2 on either side. */
+/* The gradient for dy = 1, and again in place: written over dy (of 2) and over x. */
 static void test_backward(void **state)
 {
     (void)state;
@@ -113,7 +113,7 @@ static void test_backward(void **state)
     }
 }
 
-/* What PyTorch's functions tend to at the infinities, where they are defined. */
+/* The limits of PyTorch's functions at the infinities, where they exist. */
 static void test_infinities(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_builtin.c - what docs/builtin-model.md says of the built-in model: its size, its loss on texts that it has not
- * learned from, its heads, and what becomes of copying without them. */
+/* test_builtin.c - the statements of docs/builtin-model.md about the built-in model: its size, its loss on held-out
+ * texts, its heads, and their effect on copying. */
 #include "support/check.h"
 
 #include <dirent.h>
@@ -45,7 +45,7 @@ static void size_and_shape(void **state)
 
 /* ---- loss ---- */
 
-/* Mean over all tokens but the first of each text, in nats. */
+/* Mean loss in nats over all tokens except the first of each text. */
 static double loss_of(const mha_head_data *data)
 {
     double sum = 0;
@@ -64,7 +64,7 @@ static double loss_of(const mha_head_data *data)
     return sum / (double)count;
 }
 
-/* The entropy of the tokens' own frequencies: no model that foresees each token from frequencies alone does better. */
+/* The unigram entropy of the tokens: the best possible loss of a model that predicts from frequencies only. */
 static double unigram_loss(const mha_head_data *data)
 {
     const int64_t vocab = mha_model_describe(model)->vocab;
@@ -124,13 +124,13 @@ static void induction_and_previous_token_heads(void **state)
            previouses, previous);
     assert_true(inductions >= 1 && induction > 0.6);
     assert_true(previouses >= 1 && previous > 0.6);
-    for (int h = 0; h < HEADS; h++) /* one layer alone cannot find what came after an earlier copy */
+    for (int h = 0; h < HEADS; h++) /* induction needs two layers */
         assert_int_not_equal(label(h), MHA_LABEL_INDUCTION);
 }
 
 /* ---- copying ---- */
 
-/* Loss on the second copies of random rows of tokens, nothing of which anyone has written; `gates` [TOTAL]. */
+/* Loss on the second copies of random token sequences, which are in no text; `gates` [TOTAL]. */
 static double copying_loss(const float *gates)
 {
     const int64_t vocab = mha_model_describe(model)->vocab, length = 2 * PERIOD;
@@ -166,8 +166,8 @@ static double copying_without(const uint8_t *gone)
     return copying_loss(gates);
 }
 
-/* Layer 1 copies with its induction heads, and not without them; its other heads make no difference. They find the
- * place by what the previous-token heads of layer 0 tell them. */
+/* Layer 1 copies with its induction heads only; its other heads have no effect. They find the position with the output
+ * of the previous-token heads of layer 0. */
 static void copying_needs_the_induction_heads(void **state)
 {
     (void)state;
@@ -182,7 +182,7 @@ static void copying_needs_the_induction_heads(void **state)
     printf("loss on the second copy %.2f; without induction heads %.2f, previous-token heads %.2f, others of layer 1 "
            "%.2f\n",
            whole, lost, blind, kept);
-    assert_true(whole < 2.5); /* without knowing anything: ln 1024 = 6.9 */
+    assert_true(whole < 2.5); /* without any knowledge: ln 1024 = 6.9 */
     assert_true(lost > whole + 4);
     assert_true(blind > whole + 2);
     assert_true(kept < whole + 1);
@@ -190,7 +190,7 @@ static void copying_needs_the_induction_heads(void **state)
 
 /* ---- a text ---- */
 
-static void it_says_again_what_it_was_told(void **state)
+static void it_repeats_the_prompt(void **state)
 {
     (void)state;
     static const char text[] = "Repeat after me: wug dax blicket toma fep.";
@@ -211,7 +211,7 @@ static void it_says_again_what_it_was_told(void **state)
     mha_encoding_free(tokens);
 }
 
-/* ---- life ---- */
+/* ---- setup ---- */
 
 static int set_up(void **state)
 {
@@ -247,7 +247,7 @@ int main(void)
         cmocka_unit_test(far_below_the_unigram_loss),
         cmocka_unit_test(induction_and_previous_token_heads),
         cmocka_unit_test(copying_needs_the_induction_heads),
-        cmocka_unit_test(it_says_again_what_it_was_told),
+        cmocka_unit_test(it_repeats_the_prompt),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

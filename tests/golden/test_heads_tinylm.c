@@ -1,6 +1,6 @@
-/* test_heads_tinylm.c - every head of a small causal model without a tokenizer, measured on token ids, against
- * reference scores and labels (float64, PyTorch). The texts are token 0 and 15 random tokens twice, so that each is its
- * own probe. Limits: abs_tolerance of the reference's index.json, ten times a float32 run's error. */
+/* test_heads_tinylm.c - measures every head of a small causal model without a tokenizer on token ids, and compares
+ * scores and labels with references (float64, PyTorch). Each text is token 0 and 15 random tokens, repeated, so it is
+ * also a probe. The tolerance is abs_tolerance of the reference's index.json, ten times the error of a float32 run. */
 #include "support/check.h"
 #include "support/model/model_case.h"
 
@@ -29,7 +29,7 @@ static void check_metric(const mha_heads *heads, mha_head_metric metric, const f
 {
     for (int h = 0; h < TOTAL; h++) {
         const double got = mha_heads_value(heads, h / HEADS, h % HEADS, metric);
-        const bool none = isnan(got) && want[h] == 0; /* the reference has 0 where there is nothing to look at */
+        const bool none = isnan(got) && want[h] == 0; /* the reference has 0 for undefined scores */
         if (!none && !(fabs(got - (double)want[h]) <= limit))
             fail_msg("%s of head %d: %.9g, want %.9g", mha_head_metric_key(metric), h, got, (double)want[h]);
     }
@@ -88,7 +88,7 @@ static void scores_and_labels(void **state)
     mha_model_free(model);
 }
 
-/* A model without a tokenizer draws probe texts all the same, and its induction heads show in them. */
+/* Without a tokenizer, probe texts are random ids, and induction heads are still found. */
 static void drawn_probes(void **state)
 {
     (void)state;

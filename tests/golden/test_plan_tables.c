@@ -1,5 +1,5 @@
-/* test_plan_tables.c - head plans against the numbers that the code of the walk-throughs gives (data/plan.json): the
- * tables of head configurations and of parameters, the heads that pruning leaves, the parameters of every layer. */
+/* test_plan_tables.c - compares head plans with the results of the walk-throughs' code (data/plan.json): tables of head
+ * configurations and parameters, heads after pruning, and parameters of every layer. */
 #include "mha/head_layouts.h"
 #include "support/check.h"
 #include <jansson.h>
@@ -13,7 +13,7 @@ static json_t *recorded;
 static int64_t whole(const json_t *o, const char *key)
 {
     const json_t *value = json_object_get(o, key);
-    if (!json_is_integer(value)) fail_msg("plan.json: no whole number %s", key);
+    if (!json_is_integer(value)) fail_msg("plan.json: %s must be an integer", key);
     return json_integer_value(value);
 }
 
@@ -94,7 +94,7 @@ static void test_pruning(void **state)
         const int64_t heads = whole(row, "heads"), kept = whole(row, "keep_heads");
         const int64_t left = heads - whole(row, "prune_heads_count");
         const double ratio = json_number_value(json_object_get(row, "prune_ratio"));
-        if (ratio == 0 || ratio == 1) continue; /* all heads, or none: no plan */
+        if (ratio == 0 || ratio == 1) continue; /* all heads or none: not a plan */
         const mha_plan_options model = {.size = sizeof model, .d_model = heads * 8, .heads = heads, .prune = ratio};
         mha_plan_row ours[MHA_PLAN_VARIANTS];
         variants_of(&model, ours);
@@ -106,7 +106,7 @@ static void test_pruning(void **state)
     assert_in_range(compared, 30, 100);
 }
 
-/* Which row a recorded layer is. */
+/* Returns the row of a recorded layer. */
 static mha_plan_variant variant_of(const char *name)
 {
     static const struct {
@@ -121,7 +121,7 @@ static mha_plan_variant variant_of(const char *name)
     return MHA_PLAN_GQA;
 }
 
-/* A grouped layer is found among the layouts, by its heads; the others are variants. */
+/* A grouped layer is one of the layouts, found by its heads; other layers are variants. */
 static mha_plan_row row_of(const json_t *layer)
 {
     const char *const name = json_string_value(json_object_get(layer, "name"));

@@ -1,5 +1,5 @@
-/* test_safetensors.c - all files of data/safetensors against what the reference reader said, and the safetensors and
- * npy parts of data/hostile. Every file is opened mapped and copied; both must say the same.
+/* test_safetensors.c - all files of data/safetensors, compared with the results of the reference reader, and the
+ * safetensors and npy parts of data/hostile. Every file is opened mapped and copied, which must give the same result.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,8 +18,8 @@
 
 static const char folder[] = MHA_TEST_DATA;
 
-/* Where the text of the format and the reference reader disagree, or the text is silent ("either" in the index), this
- * is what mha does, and what its refusal says. NULL = accepted. */
+/* If the format specification and the reference reader disagree, or the specification is silent ("either" in the
+ * index), this is the behavior of mha and its error message. NULL = accepted. */
 static const struct {
     const char *file, *says;
 } ours[] = {
@@ -54,7 +54,7 @@ static json_t *load_index(const char *part)
     return index;
 }
 
-/* Does `path` begin with folder/…/`stem`, up to its extension? */
+/* Returns whether `path` begins with folder/.../`stem`, up to its extension. */
 static int has_stem(const char *path, const char *stem)
 {
     const char *name = strrchr(path, '/') + 1;
@@ -69,16 +69,16 @@ static const char *string_of(const json_t *object, const char *key)
 static void check_sentence(const char *path, const mha_error *err, const char *says)
 {
     if (!strstr(err->message, strrchr(path, '/') + 1)) fail_msg("%s: does not name the file: %s", path, err->message);
-    if (says && !strstr(err->message, says)) fail_msg("%s: \"%s\" does not say \"%s\"", path, err->message, says);
+    if (says && !strstr(err->message, says)) fail_msg("%s: \"%s\" does not contain \"%s\"", path, err->message, says);
     for (const char *p = err->message; *p; p++)
-        if ((unsigned char)*p < 32 || *p == 127) fail_msg("%s: a control character in the sentence", path);
+        if ((unsigned char)*p < 32 || *p == 127) fail_msg("%s: control character in the message", path);
 }
 
 static void check_tensor(const char *path, const mha_tensor *t, const json_t *want)
 {
     const json_t *shape = json_object_get(want, "shape");
     char hex[65];
-    if (!t) fail_msg("%s: a tensor is missing", path);
+    if (!t) fail_msg("%s: missing tensor", path);
     assert_string_equal(t->dtype_name, string_of(want, "dtype"));
     assert_int_equal(t->rank, json_array_size(shape));
     int64_t elements = 1;
@@ -90,7 +90,7 @@ static void check_tensor(const char *path, const mha_tensor *t, const json_t *wa
     assert_int_equal(t->bytes, json_integer_value(json_object_get(want, "bytes")));
     assert_non_null(t->data);
     sha256_hex(t->data, t->bytes, hex);
-    if (strcmp(hex, string_of(want, "sha256")) != 0) fail_msg("%s: tensor \"%s\": other bytes", path, t->name);
+    if (strcmp(hex, string_of(want, "sha256")) != 0) fail_msg("%s: tensor \"%s\": wrong data", path, t->name);
 }
 
 static void check_metadata(const mha_file *file, const json_t *want)
@@ -120,12 +120,12 @@ static void check_accepted(const char *path, const mha_file *file, const json_t 
     check_metadata(file, json_object_get(row, "metadata"));
 }
 
-/* Opens `path` both ways; the file, or NULL after the sentence was checked. `expect` is accept, reject, refuse or
+/* Opens `path` both ways. Returns the file, or NULL after checking the message. `expect` is accept, reject, refuse or
  * either. */
 static mha_file *open_checked(const char *path, const char *expect, int no_map)
 {
     const mha_file_options options = {.size = sizeof options, .no_map = no_map};
-    mha_file *file = (mha_file *)&options; /* a failure must store NULL */
+    mha_file *file = (mha_file *)&options; /* on failure, must become NULL */
     mha_error err = {0};
     mha_status status = mha_file_open(NULL, path, &options, &file, &err);
     const char *says = NULL;
@@ -134,7 +134,7 @@ static mha_file *open_checked(const char *path, const char *expect, int no_map)
         size_t i = 0;
         while (i < sizeof ours / sizeof ours[0] && !has_stem(path, ours[i].file))
             i++;
-        if (i == sizeof ours / sizeof ours[0]) fail_msg("%s: what mha does is not written down", path);
+        if (i == sizeof ours / sizeof ours[0]) fail_msg("%s: the behavior of mha is not listed", path);
         says = ours[i].says;
         accept = says == NULL;
     }
@@ -166,7 +166,7 @@ static void test_reference(void **state)
     json_decref(index);
 }
 
-/* Reads everything an accepted file holds, under the sanitizers a proof that every pointer is sound. */
+/* Reads all data of an accepted file, so that sanitizers detect invalid pointers. */
 static void read_all(const char *path, const mha_file *file)
 {
     static const mha_dtype kinds[] = {MHA_F32, MHA_F64, MHA_I64};
@@ -205,7 +205,7 @@ static void test_hostile(void **state)
     json_decref(index);
 }
 
-/* "if taken, b is 4, 5, without a misaligned load" and "if taken, 1, 2, 3" of the hostile index. */
+/* "if taken, b is 4, 5, without a misaligned load" and "if taken, 1, 2, 3" in the hostile index. */
 static void test_hostile_values(void **state)
 {
     (void)state;
@@ -229,7 +229,7 @@ static void test_sha256(void **state)
 {
     (void)state;
     char hex[65];
-    sha256_hex("abc", 3, hex); /* FIPS 180-4's own example */
+    sha256_hex("abc", 3, hex); /* example of FIPS 180-4 */
     assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 

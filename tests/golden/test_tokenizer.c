@@ -1,6 +1,6 @@
-/* test_tokenizer.c - every case of data/tokenizer/cases.json: what the tokenizers library makes of many texts with the
- * tokenizers of all-MiniLM-L6-v2, of the tiny models of each family (in two spellings of the file) and of small ones
- * made to use every option. */
+/* test_tokenizer.c - every case of data/tokenizer/cases.json: encodings by the tokenizers library of many texts, with
+ * the tokenizers of all-MiniLM-L6-v2, of the tiny models of each family (in two spellings of the file) and of small
+ * models that use every option. */
 #include "mha/text.h"
 #include "text/tokenizer.h"
 
@@ -37,7 +37,7 @@ static const char *text_of(const json_t *c, const char *key, size_t *n)
     return json_string_value(text);
 }
 
-/* Compares item `k` of the list `key` and says where it differs. */
+/* Compares item `k` of the list `key` and reports a difference. */
 static void check_number(const json_t *list, const char *what, int64_t k, int64_t got, const json_t *c)
 {
     int64_t want = json_integer_value(json_array_get(list, (size_t)k));
@@ -78,7 +78,7 @@ static void check_decoded(const mha_tokenizer *t, const mha_encoding *e, const j
     mha_tokenizer_text_free(t, text);
 }
 
-/* The recorded normalized text and words are those of the whole text, not split at added tokens. */
+/* The recorded normalized text and words are for the whole text, not split at added tokens. */
 static void check_stages(const mha_tokenizer *t, const char *text, size_t n, const json_t *c)
 {
     const json_t *words = json_object_get(c, "pretokens");

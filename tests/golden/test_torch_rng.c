@@ -1,5 +1,5 @@
-/* test_torch_rng.c - the generator against numbers recorded from PyTorch (data/torch-rng.json), bit for bit: every
- * entry of the file, for its four seeds, with both kinds of kernels, and both masks. */
+/* test_torch_rng.c - compares the generator bit for bit with numbers recorded from PyTorch (data/torch-rng.json): every
+ * entry of the file, for its four seeds, both kinds of kernels, and both masks. */
 #include "mha/rng.h"
 #include "support/check.h"
 #include <jansson.h>
@@ -10,10 +10,10 @@
 
 enum { MOST = 256, NAMES = 3 };
 static json_t *recorded;
-static int64_t compared; /* numbers */
+static int64_t compared; /* count of elements */
 
-/* A kind of entry. `draw` makes the numbers of all tensors named, one after the other, as doubles (each float, and each
- * integer of the file, is one exactly); `n` is how many are recorded. */
+/* A kind of entry. `draw` generates the elements of all named tensors in sequence, as doubles (which are exact for each
+ * float and integer in the file); `n` is the number of recorded elements. */
 typedef struct kind {
     const char *key;
     void (*draw)(mha_rng *rng, const json_t *entry, int64_t n, double *out);
@@ -145,7 +145,7 @@ static void draw_bernoulli_mkl(mha_rng *rng, const json_t *entry, int64_t n, dou
         out[i] = x[i];
 }
 
-/* The mask alone says the same as the numbers. */
+/* The mask alone must contain the same information as the numbers. */
 static void draw_dropout(mha_rng *rng, const json_t *entry, int64_t n, double *out)
 {
     float x[MOST];
@@ -229,7 +229,7 @@ static double recorded_number(const json_t *value)
     return json_is_string(value) ? strtod(json_string_value(value), NULL) : json_number_value(value);
 }
 
-/* Appends the numbers of a list; returns how many there are now. */
+/* Appends the numbers of a list; returns the total count. */
 static int64_t append(const json_t *list, double *numbers, int64_t n)
 {
     assert_true(json_is_array(list));
@@ -257,12 +257,12 @@ static void check_entry(const kind *k, const char *seed, mha_rng_kernels kernels
     }
     for (int64_t i = 0; i < n; i++)
         if (memcmp(&got[i], &want[i], sizeof *got) != 0)
-            fail_msg("seed %s, %s kernels, %s, number %d of %d: %a, want %a", seed, kernels ? "scalar" : "vector",
+            fail_msg("seed %s, %s kernels, %s, element %d of %d: %a, want %a", seed, kernels ? "scalar" : "vector",
                      k->key, (int)i, (int)n, got[i], want[i]);
     compared += n;
 }
 
-/* An entry, a list of entries, or an object of them by size. */
+/* An entry, a list of entries, or an object that maps sizes to entries. */
 static void check_entries(const kind *k, const char *seed, mha_rng_kernels kernels, json_t *entries)
 {
     const char *size;
@@ -283,7 +283,7 @@ static const kind *find(const char *key)
 {
     for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++)
         if (strcmp(KINDS[i].key, key) == 0) return &KINDS[i];
-    fail_msg("%s: nothing here draws that", key);
+    fail_msg("%s: unknown kind of entry", key);
     return NULL;
 }
 

@@ -1,5 +1,5 @@
-/* test_trained_tokenizers.c - data/tokenizer/trained.json: the vocabularies and merges that the trainers of the
- * tokenizers library learned, learned again, with one thread and with three. */
+/* test_trained_tokenizers.c - trains the tokenizers of data/tokenizer/trained.json with one and three threads, and
+ * compares vocabularies and merges with those of the tokenizers library. */
 #include "mha/text_train.h"
 #include "support/files.h"
 
@@ -36,7 +36,7 @@ static void check_tokens(const mha_tokenizer *tokenizer, const json_t *want)
         assert_string_equal(mha_tokenizer_token(tokenizer, (int32_t)i), json_string_value(token));
 }
 
-/* The merges as merges.txt lists them, below its first line. */
+/* The merges as in merges.txt, without its first line. */
 static void check_merges(const mha_tokenizer_trainer *t, const char *want)
 {
     char folder[512];

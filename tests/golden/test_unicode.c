@@ -1,4 +1,5 @@
-/* test_unicode.c - every code point through normalizer and splitter, against the reference library (data/unicode). */
+/* test_unicode.c - normalizes and splits every code point and compares the results with the reference library
+ * (data/unicode). */
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 
@@ -14,7 +15,7 @@
 
 enum { POINTS = 0x110000 };
 
-static mha_tokenizer *tokenizer; /* any with BertNormalizer and BertPreTokenizer; its settings are changed below */
+static mha_tokenizer *tokenizer; /* has BertNormalizer and BertPreTokenizer, whose settings are changed below */
 
 static bool is_surrogate(uint32_t code)
 {
@@ -31,7 +32,7 @@ static json_t *load(const char *name)
     return json;
 }
 
-/* One byte per code point: 1 where a range of the class has it. */
+/* One byte per code point: 1 if a range of the class contains it. */
 static uint8_t *members(const json_t *classes, const char *name)
 {
     uint8_t *is = calloc(POINTS, 1);
@@ -121,7 +122,7 @@ static void test_splitting(void **state)
     json_decref(classes);
 }
 
-/* Hangul syllables are not in the mappings: they decompose by arithmetic (Unicode, section 3.12). */
+/* Hangul syllables are not in the mappings, since they decompose by arithmetic (Unicode, section 3.12). */
 static size_t hangul(uint32_t c, char *text)
 {
     uint32_t s = c - 0xAC00;
@@ -165,7 +166,7 @@ static void test_mappings(void **state)
     json_decref(mappings);
 }
 
-/* NFC and NFKC of every character alone. */
+/* NFC and NFKC of every character. */
 static void check_form(const json_t *mappings, const char *name, bool compatible)
 {
     const json_t *map = json_object_get(mappings, name);
@@ -198,7 +199,7 @@ static void test_forms(void **state)
     json_decref(mappings);
 }
 
-/* How many words the split pattern of GPT-2 makes of a character between two others. */
+/* The number of words into which the split pattern of GPT-2 splits a character between two others. */
 static size_t words_between(const mha__edit_list *list, mha__pass *pass, char side, uint32_t c)
 {
     char text[8] = {side};
@@ -209,7 +210,7 @@ static size_t words_between(const mha__edit_list *list, mha__pass *pass, char si
     return pass->word_count;
 }
 
-/* Letters, numbers and white space as the split patterns see them. */
+/* Letters, numbers and white space in the split patterns. */
 static void test_regex_classes(void **state)
 {
     (void)state;

@@ -1,13 +1,14 @@
 #!/bin/sh
-# Recorded results that are too large for this repository: every sentence and map of all-MiniLM-L6-v2 on every ISA. They are read
-# from the folder MHA_SHARED, or from `shared` next to the source tree; the test is skipped if neither has them.
+# Recorded results that are too large for this repository: every sentence and map of all-MiniLM-L6-v2 on every ISA. They
+# are read from the folder MHA_SHARED, or from `shared` next to the source tree; the test is skipped if both are
+# missing.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
 golden=${MHA_SHARED:-$here/../shared}/golden/minilm
-[ -f "$golden/long.safetensors" ] || skip "$golden is not on this machine (set MHA_SHARED to the folder of the large recordings)"
-[ -d "$minilm" ] || skip "MiniLM is not on this machine (./run fetch minilm)"
+[ -f "$golden/long.safetensors" ] || skip "$golden does not exist (set MHA_SHARED to the folder of the large recordings)"
+[ -d "$minilm" ] || skip "MiniLM is not installed (./run fetch minilm)"
 for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$golden" -m "$minilm" -q
     echo "$isa: $(tail -n 1 out)"

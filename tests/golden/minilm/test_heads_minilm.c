@@ -1,5 +1,5 @@
-/* test_heads_minilm.c - facts about the heads of all-MiniLM-L6-v2 that no record holds (test_verify_heads.sh):
- * they come from other random texts, from words outside the vocabulary, and from wrong arguments.
+/* test_heads_minilm.c - properties of the heads of all-MiniLM-L6-v2 that are not recorded (test_verify_heads.sh): with
+ * other random texts, with words outside the vocabulary, and with invalid arguments.
  *
  * Needs the real weights: the folder named by MHA_MINILM, or the cache folder of `./run fetch minilm`. */
 #include <math.h>
@@ -28,8 +28,8 @@ static void measure(const char *const *some, int64_t count, mha_heads **heads)
     if (mha_heads_measure(model, some, count, &plain, heads, &err) != MHA_OK) fail_msg("%s", err.message);
 }
 
-/* The head that looks for repeats does so in any random text, not only in the reference's (there 0.64; the next one,
- * 1.1, has 0.40, which is the threshold). */
+/* The induction head scores high in any random text, not only in that of the reference. There its score is 0.64; the
+ * second-best head, 1.1, has 0.40, which is the threshold. */
 static void drawn_probe_finds_the_same_head(void **state)
 {
     (void)state;
@@ -46,7 +46,7 @@ static void drawn_probe_finds_the_same_head(void **state)
     }
 }
 
-/* A word that the vocabulary lacks is content: only what the template adds is left out of pattern scores. */
+/* Unknown words are content: pattern scores exclude only the tokens that the template adds. */
 static void unknown_word_is_content(void **state)
 {
     (void)state;
@@ -74,7 +74,7 @@ static void wrong_use(void **state)
     assert_null(heads);
 }
 
-/* ---- set-up ---- */
+/* ---- setup ---- */
 
 static int set_up(void **state)
 {
@@ -101,7 +101,7 @@ static int tear_down(void **state)
 int main(void)
 {
     if (!case_minilm()) {
-        printf("skipped: no all-MiniLM-L6-v2 in $MHA_MINILM or the cache folder; ./run fetch minilm gets it\n");
+        printf("skipped: no all-MiniLM-L6-v2 in $MHA_MINILM or the cache folder; run ./run fetch minilm\n");
         return 77;
     }
     const struct CMUnitTest tests[] = {

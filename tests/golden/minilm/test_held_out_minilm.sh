@@ -1,14 +1,14 @@
 #!/bin/sh
-# What is left of all-MiniLM-L6-v2 without 24 of its 72 heads, and with heads that share keys and values, on 96 sentences that
-# nothing was chosen or fitted on (heads/texts): at least what docs/heads.md promises. And a search on it. Skipped where the
-# weights are not.
+# The quality of all-MiniLM-L6-v2 without 24 of its 72 heads, and with shared key and value heads, on 96 held-out
+# sentences (heads/texts), must be at least that stated in docs/heads.md. Also tests a search. Skipped if the weights
+# are not installed.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
-[ -d "$minilm" ] || skip "MiniLM is not on this machine (./run fetch minilm)"
+[ -d "$minilm" ] || skip "MiniLM is not installed (./run fetch minilm)"
 choose=$data/heads/texts/choose.txt judge=$data/heads/texts/judge.txt
 
-# bound COMPARISON COSINE WHAT: the mean over the sentences, of the JSON in `out`.
+# bound COMPARISON COSINE WHAT: compares the mean cosine over the sentences, from the JSON in `out`.
 bound() {
     at quality.texts 96
     at quality.held_out --test
@@ -22,16 +22,16 @@ regroup() { "$MHA" regroup -m "$minilm" -f "$choose" --test "$judge" --json "$@"
 expect 0 prune --count 24 -o bare
 at heads.0 72
 at heads.1 48
-bound '>=' 0.963 'chosen together'
-expect 0 prune --keep bare/config.json --refit -o refitted # the same heads, which need not be chosen again
+bound '>=' 0.963 'selected jointly'
+expect 0 prune --keep bare/config.json --refit -o refitted # the same heads, without selecting them again
 at heads.1 48
 bound '>=' 0.974 'and refitted'
 expect 0 prune --ratio 0.3 --per-layer --by jacobian_probe -o each
 at heads.1 48
-bound '>=' 0.88 'by the Jacobian, as many of every layer' # at random: 0.80 to 0.84
-bound '<' 0.957 'which is why heads are chosen of all layers'
+bound '>=' 0.88 'by the Jacobian, the same number in every layer' # random heads: 0.80 to 0.84
+bound '<' 0.957 'worse than a selection from all layers'
 
-# What is left after two passes over the same sentences with the unpruned model as teacher.
+# After two epochs on the same sentences, with the unpruned model as teacher.
 expect 0 "$MHA" train -q --from refitted --teacher "$minilm" -f "$choose" --epochs 2 --rate 3e-5 -o repaired
 expect 0 "$MHA" diff --json -m "$minilm" -m repaired -f "$judge"
 at texts.texts 96
@@ -44,13 +44,13 @@ bound '>=' 0.8885 '4 heads of keys and values, as published'
 expect 0 regroup --kv-heads 4 -o shared
 bound '>=' 0.919 '4 heads of keys and values'
 expect 0 regroup --key-heads 4 --published -o published_keys
-bound '>=' 0.9865 '4 heads of keys alone, as published'
+bound '>=' 0.9865 '4 heads of keys only, as published'
 expect 0 regroup --key-heads 4 -o keys
-bound '>=' 0.992 '4 heads of keys alone'
+bound '>=' 0.992 '4 heads of keys only'
 expect 0 regroup --kv-heads 4 --method mean -o mean
-bound '<' 0.60 '4 heads by the mean, a start for training'
+bound '<' 0.60 '4 heads by the mean, for further training'
 
-# A search by a cheap score, on fewer sentences.
+# A search with a fast score, on fewer sentences.
 head -n 32 "$choose" >few
 head -n 16 "$judge" >some
 expect 0 "$MHA" prune -m "$minilm" --search --by jacobian_probe -f few --test some --max-loss-increase 0.05 -o curve.svg --json
@@ -60,9 +60,9 @@ last=$(($("$JSON_AT" curve.# <out) - 1))
 at curve.$last.heads 72
 at curve.0.heads 6
 best=$("$JSON_AT" best.heads <out)
-if [ "$best" -le 6 ] || [ "$best" -ge 72 ]; then fail "the search ends at $best heads"; fi
+if [ "$best" -le 6 ] || [ "$best" -ge 72 ]; then fail "the search ended at $best heads"; fi
 faster=$(awk -v a="$("$JSON_AT" curve.0.tokens_per_second <out)" -v b="$("$JSON_AT" curve.$last.tokens_per_second <out)" 'BEGIN { print a / b }')
-echo "largest pruning within 0.05: $best of 72 heads stay; 6 heads run at $faster times the speed of 72"
+echo "largest pruning within 0.05: $best of 72 heads remain; 6 heads run at $faster times the speed of 72"
 has curve.svg '<svg'
 expect 0 "$MHA" prune -m "$minilm" --search --per-layer --floor 9 --by jacobian_probe -f few --test some --json
 at curve.# 4

@@ -1,11 +1,11 @@
 #!/bin/sh
-# The recorded sentences of the real all-MiniLM-L6-v2 through `mha verify --golden`; skipped if its weights are not installed.
-# The longest sentences and maps are not in this repository: test_conformance_shared.sh runs them.
+# The recorded sentences of the real all-MiniLM-L6-v2, checked with `mha verify --golden`; skipped if its weights are
+# not installed. The longest sentences and maps are not in this repository: test_conformance_shared.sh tests them.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
-[ -d "$minilm" ] || skip "MiniLM is not on this machine (./run fetch minilm)"
+[ -d "$minilm" ] || skip "MiniLM is not installed (./run fetch minilm)"
 for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/minilm" -m "$minilm" -q
     echo "$isa: $(tail -n 1 out)"

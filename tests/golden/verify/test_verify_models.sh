@@ -1,5 +1,6 @@
 #!/bin/sh
-# The recorded results of the tiny checkpoints through `mha verify --golden`, on every instruction set of this machine.
+# The recorded results of the tiny checkpoints, checked with `mha verify --golden` on every instruction set of this
+# machine.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -8,7 +9,8 @@ for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/models" -m "$data/models" -q
     echo "$isa: $(tail -n 1 out)"
     [ "$(tail -n 1 out)" = "151 passed, 0 failed, 0 unsupported" ] || fail "$isa: $(cat out)"
-    # Every decoder family, rotation and way of storing weights: ids to hidden states, maps, logits and greedy text.
+    # Every decoder family, rotation and way of storing weights: from ids to hidden states, maps, logits and greedy
+    # text.
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/families" -m "$data/families" -q
     [ "$(tail -n 1 out)" = "32 passed, 0 failed, 0 unsupported" ] || fail "$isa: $(cat out)"
     # Further families, with gradients.
@@ -17,15 +19,15 @@ for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
 done
 refused 2 "$MHA" verify --golden "$data/models"
 
-# Another model in the place of the recorded one: its numbers differ, and the command says no.
+# With a different model the results differ, and the command fails.
 mkdir swapped
 cp -r "$data/models/bert-mlm-tiny" swapped/bert-tiny
 cp -r "$data/models/bert-tiny" swapped/bert-mlm-tiny
 cp -r "$data/models/bert-mlm-tiny-hubnames" "$data/models/gpt2-tiny" "$data/models/gemma2-tiny" swapped
-expect 3 "$MHA" verify --golden "$data/models" -m swapped # other shapes: the record does not fit at all
+expect 3 "$MHA" verify --golden "$data/models" -m swapped # different shapes: the record does not fit at all
 refused 3 "$MHA" verify --golden "$data/models" -m "$work"
 
-# A rotation that is not the recorded one is seen.
+# A rotation that differs from the recorded one is detected.
 cp -r "$data/families" turned
 cp turned/llama-linear/config.json turned/llama-yarn/config.json
 expect 4 "$MHA" verify --golden turned -m turned

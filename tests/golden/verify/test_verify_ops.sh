@@ -1,6 +1,7 @@
 #!/bin/sh
-# Recorded results of single operations through `mha verify --golden`, on every instruction set of this machine: torch.nn.MultiheadAttention
-# on the operator, norms, activations, cross entropy, rotation. What the library lacks is refused by name.
+# Recorded results of single operations, checked with `mha verify --golden` on every instruction set of this machine:
+# torch.nn.MultiheadAttention on the operator, norms, activations, cross entropy, rotation. Unsupported operations are
+# named.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -11,11 +12,11 @@ for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     tail -n 1 out | grep -q '^49 passed, 0 failed' || fail "$isa: $(cat out)"
     grep -q '^torch_mha  *15 ' out || fail "$(cat out)"
 done
-# What is refused is counted; --strict says no because of it.
+# Unsupported results are counted; --strict makes them a failure.
 expect 4 "$MHA" verify --golden "$data/ops" --strict
 has err 'results of kind "logits_processing" are not supported'
 
-# Another description than the recorded one: its numbers differ, and the command says no. A file that lacks a tensor is no record.
+# With a changed description the results differ, and the command fails. A file without a required tensor is rejected.
 mkdir changed
 cp "$data"/ops/* changed
 sed 's/"eps": 1e-05/"eps": 0.5/' "$data/ops/index.json" >changed/index.json

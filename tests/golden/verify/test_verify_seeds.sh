@@ -1,11 +1,11 @@
 #!/bin/sh
-# The recorded walk-throughs through `mha verify --golden`, on every instruction set of this machine: each case from its
-# stored tensors and once more from its seed alone, every printed digit, and the tables of counts.
+# The recorded walk-throughs, checked with `mha verify --golden` on every instruction set of this machine: each case
+# from its stored tensors and again from its seed only, every printed digit, and the tables of counts.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
-# As many numbers as the walk-throughs print.
+# The number of printed values in the walk-throughs.
 printed=$(sed -n 's/^ *"values": \[\(.*\)\],*$/\1/p' "$data/seeds/index.json" | tr ',' '\n' | grep -c .)
 [ "$printed" -eq 763 ] || fail "the index has $printed printed numbers"
 for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
@@ -15,7 +15,7 @@ for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     [ "$(tail -n 1 out)" = "89 passed, 0 failed, 0 unsupported" ] || fail "$isa: $(cat out)"
 done
 
-# The JSON has the same counts.
+# The JSON must have the same counts.
 expect 0 "$MHA" verify --golden "$data/seeds" --json -q
 at kind seeds
 at printed "$printed"
@@ -23,7 +23,7 @@ at groups.stored.passed 43
 at groups.seed.passed 43
 at groups.tables.passed 3
 
-# Each of these changes one thing that a case must notice; the way that does not look at it still passes.
+# Each edit changes one value that a case must detect; the check that does not read the value still passes.
 notices() { # WHAT SED CASE PASSED FAILED
     mkdir -p changed
     sed -e "$2" "$data/seeds/index.json" >changed/index.json
@@ -39,7 +39,7 @@ notices "a seed" 's/"seed": 124$/"seed": 125/' s000_mha_qkv_bias 88 1
 notices "an angle" 's/"rope_base": 10000.0/"rope_base": 100.0/' s004_rotary 81 8
 notices "a count" 's/"total": 16384,/"total": 16385,/' s002_analyze_parameters 88 1
 
-# A broken folder is refused with a sentence and no result.
+# A broken folder is rejected with a message and without a result.
 mkdir broken
 cp "$data"/seeds/*.safetensors broken
 for fault in 's/"op": "rand",/"op": "ran",/' 's/"d_in": 3,/"d_in": 4,/' 's/"file": "s000_stack.safetensors"/"file": "..\/x"/' \
