@@ -1,4 +1,4 @@
-"""A Chromium without a window and without a network, for the tests of pages; exits as skipped where there is none."""
+"""A headless Chromium without network for the tests of pages; tests are skipped if it is not installed."""
 import json
 import shutil
 import sys
@@ -25,7 +25,7 @@ def browser():
 
 
 def requests(driver):
-    """Addresses that the page asked for since the log was read last."""
+    """Yields the addresses that the page requested since the log was last read."""
     for entry in driver.get_log("performance"):
         message = json.loads(entry["message"])["message"]
         if message["method"] == "Network.requestWillBeSent":

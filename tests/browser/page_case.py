@@ -1,9 +1,9 @@
-"""A page that the program has written, opened in Chromium: what the tests of all pages share."""
+"""A page written by the program and opened in Chromium: base class of all page tests."""
 import time
 import tempfile
 import unittest
 
-from chromium import browser, requests  # first: it skips the test where there is none
+from chromium import browser, requests  # first: skips the test if it is not installed
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
@@ -55,7 +55,7 @@ class PageCase(unittest.TestCase):
         Select(self.one(css)).select_by_value(value)
 
     def show(self, css):
-        """Scrolls to a part of the page, which is made when it comes near the screen."""
+        """Scrolls to a part of the page, which is created when it comes near the screen."""
         self.run_js("document.querySelector(arguments[0]).scrollIntoView({block: 'center', behavior: 'instant'})", css)
 
     def texts(self, css):
@@ -75,7 +75,7 @@ class PageCase(unittest.TestCase):
         return self.run_js("return getComputedStyle(document.body).backgroundColor")
 
     def assert_light_and_dark(self):
-        """What the reader's system wants, the button and the key t; every text has contrast enough."""
+        """The theme follows the system, the button and the key t; every text has sufficient contrast."""
         self.assertEqual(self.run_js(CONTRAST), [])
         light = self.background()
         self.emulate("dark")
@@ -88,7 +88,7 @@ class PageCase(unittest.TestCase):
         self.assertEqual(self.background(), dark)
 
     def assert_fits(self):
-        """Nothing is wider than the screen, once the page has answered the change of width."""
+        """Nothing is wider than the screen after the page has adapted to its width."""
         for width in (360, 800, 1500):
             self.emulate(width=width)
             for _ in range(100):

@@ -1,9 +1,10 @@
-"""The report in a real browser: no error, no request but the file, what it shows is what the JSON has, hostile text stays text."""
+"""The report in a real browser: no errors, no requests except for the file, the same results as in the JSON, and
+hostile text displayed as text."""
 import shutil
 import unittest
 from pathlib import Path
 
-from report_page import SENTENCE, ReportCase, decimals_of, fixed  # first: it skips the test where there is no browser
+from report_page import SENTENCE, ReportCase, decimals_of, fixed  # first: skips the test if there is no browser
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -20,7 +21,7 @@ def flat(table):
 
 class Report(ReportCase):
     def point(self, row, column):
-        """Leads the arrow keys of the map to a weight; what the page then shows, and the number behind it."""
+        """Moves to a weight of the map with the arrow keys; returns what the page shows, and the expected weight."""
         canvas = self.one(".map")
         canvas.send_keys(Keys.ESCAPE)
         canvas.send_keys(Keys.ARROW_DOWN * row + Keys.ARROW_RIGHT * column if row else Keys.ARROW_RIGHT * (column + 1))
@@ -56,7 +57,7 @@ class Report(ReportCase):
             self.assertEqual(text, f"{tokens[row]} ({row}) → {tokens[column]} ({column}): {want:.3f}")
 
     def test_ids_in_place_of_a_text(self):
-        """A model without tokenizer shows the ids."""
+        """A model without a tokenizer shows ids."""
         mute = Path(self.folder.name, "mute")
         mute.mkdir()
         gpt2 = Path(__file__).parents[1] / "golden/data/models/gpt2-tiny"
@@ -119,7 +120,7 @@ class Report(ReportCase):
         self.point(3, 2)
         canvas.send_keys("+++")
         self.assertLess(self.run_js("return look.part"), 0.6)
-        self.point(0, 1)  # the map follows
+        self.point(0, 1)  # the map follows the selection
         self.assertEqual(self.run_js("const at = views[0].layout(); return [at.i, at.j <= 1]"), [0, True])
         canvas.send_keys("0")
         self.assertEqual(self.run_js("return look.part"), 1)
@@ -200,7 +201,7 @@ class Report(ReportCase):
         self.wait("return from.token === 4 && from.held")
 
     def test_what_was_not_measured_is_folded(self):
-        """One line says what is missing; neither empty cards nor links to them are seen."""
+        """One line lists what was not measured; empty cards and links to them are hidden."""
         self.open()
         self.assertEqual(self.one("#absent summary").text, "Not measured: importance, diversity, clusters, pruning curve")
         for part in ("#diversity", "#clusters", "#curve"):
@@ -271,7 +272,7 @@ class Report(ReportCase):
         self.assertEqual(self.texts("#curve td"), ["12", "1.500", "9", "1.625", "6", "2.000"])
         heights = self.run_js("return [...document.querySelectorAll('#curve circle')].map(c => Number(c.getAttribute('cy')))")
         self.assertEqual(len(self.all("#curve circle.outside")), 1)
-        self.assertEqual(heights, sorted(heights))  # fewer heads first: less loss lies lower
+        self.assertEqual(heights, sorted(heights))  # fewer heads first: lower losses are lower in the figure
         self.assert_quiet()
 
     def test_hostile_text_stays_text(self):

@@ -1,16 +1,17 @@
-"""How the report looks and behaves in a real browser: light and dark, contrast, names for screen readers, paper, a long text."""
+"""Appearance and behavior of the report in a real browser: light and dark theme, contrast, names for screen readers,
+print, a long text."""
 import base64
 import os
 import unittest
 
-from report_page import ReportCase  # first: it skips the test where there is no browser
+from report_page import ReportCase  # first: skips the test if there is no browser
 from page_case import CONTRAST, NAMELESS
 from selenium.webdriver.common.keys import Keys
 
 MEGABYTES = 12
-OPEN_SECONDS = float(os.environ.get("MHA_OPEN_SECONDS", "5"))  # a second on a machine that does nothing else
+OPEN_SECONDS = float(os.environ.get("MHA_OPEN_SECONDS", "5"))  # about 1 s on an idle machine
 
-# How wide the word of a cell without map is drawn, turned as it is, and how wide the cell.
+# The width of the rotated label in a cell without a map, and the width of the cell.
 REMOVED = """
 const context = document.createElement('canvas').getContext('2d');
 return [...document.querySelectorAll('.picture.removed')].map((e) => {
@@ -40,7 +41,7 @@ class Look(ReportCase):
         self.assertEqual(self.run_js(NAMELESS), [])
         self.assertEqual(len(self.all("h1")), 1)
         self.assertEqual(self.run_js("return document.documentElement.lang"), "en")
-        self.assertEqual(self.run_js("return cells.filter(c => c.tabIndex === 0).length"), 1)  # one stop of the tab key
+        self.assertEqual(self.run_js("return cells.filter(c => c.tabIndex === 0).length"), 1)  # one tab stop
 
     def test_the_panel_of_definitions(self):
         said = self.open()
@@ -56,7 +57,7 @@ class Look(ReportCase):
         self.assertFalse(self.one("#help").is_displayed())
 
     def test_every_explanation_stands_alone(self):
-        """The page shows one without those above it in its list."""
+        """The page shows it without the parts above it in the list."""
         self.open(json_too=False)
         lines = self.run_js("return ['metric_help', 'score_help', 'diversity_help'].flatMap(list => Object.entries(data[list]))")
         self.assertGreater(len(lines), 40)

@@ -1,5 +1,5 @@
-"""The page of all tours in a real browser: no error, no request but the file, nothing wider than a phone, light and dark, one step at
-a time, and the colors and numbers of the tensors."""
+"""The page of all tours in a real browser: no errors, no requests except for the file, nothing wider than a phone,
+light and dark theme, one step at a time, and the colors and numbers of the tensors."""
 import itertools
 import json
 import os
@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from chromium import browser, requests  # first: it skips the test where there is none
+from chromium import browser, requests  # first: skips the test if there is no browser
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -39,7 +39,7 @@ class Tour(unittest.TestCase):
         return self.driver.execute_script(script, *args)
 
     def seen(self):
-        """The steps that are shown."""
+        """Returns the visible steps."""
         return self.run_js("return [...document.querySelectorAll('article')].filter((e) => e.checkVisibility()).map((e) => e.id)")
 
     def press(self, keys):
@@ -50,7 +50,7 @@ class Tour(unittest.TestCase):
         self.assertEqual(self.seen(), [step])
 
     def test_the_page_opens_at_its_top(self):
-        self.emulate(390)  # where the list of tours stands above the steps
+        self.emulate(390)  # the list of tours is above the steps at this width
         url = self.driver.current_url.split("#")[0]
         self.driver.get("about:blank")
         self.driver.get(url)
@@ -67,8 +67,8 @@ class Tour(unittest.TestCase):
             self.assertEqual(self.run_js("return location.hash"), f"#{step}")
             tallest = max(tallest, self.run_js("return document.documentElement.scrollHeight"))
             self.press(Keys.ARROW_RIGHT)
-        self.assertEqual(self.seen(), [steps[-1]])  # the last one stays
-        self.assertLess(tallest, 4000)  # all steps at once are 14 times as high
+        self.assertEqual(self.seen(), [steps[-1]])  # the last step remains
+        self.assertLess(tallest, 4000)  # all steps together are 14 times as high
         self.press(Keys.ARROW_LEFT)
         self.assertEqual(self.seen(), [steps[-2]])
 
@@ -79,7 +79,7 @@ class Tour(unittest.TestCase):
         self.assertEqual(section.find_element(By.CSS_SELECTOR, ".place").text, f"Step 2 of {len(self.tours[2]['steps'])}")
         section.find_element(By.CSS_SELECTOR, ".before").click()
         self.assertEqual(self.seen(), ["dropout-1"])
-        section.find_element(By.CSS_SELECTOR, ".before").click()  # back across tours
+        section.find_element(By.CSS_SELECTOR, ".before").click()  # back to the previous tour
         self.assertEqual(self.seen(), [f"causal-attention-{len(self.tours[1]['steps'])}"])
         self.driver.find_element(By.CSS_SELECTOR, '.tours a[href="#reshape"]').click()
         self.assertEqual(self.seen(), ["reshape-1"])
@@ -107,7 +107,7 @@ class Tour(unittest.TestCase):
             boxes = self.run_js("const s = document.querySelector(`#${arguments[0]} svg`), b = s.getBoundingClientRect(); "
                                 "return [...s.querySelectorAll('text')].map((e) => { const t = e.getBoundingClientRect(); "
                                 "return [t.left - b.left, b.right - t.right, t.top - b.top, b.bottom - t.bottom]; })", step)
-            self.assertGreaterEqual(min(x for box in boxes for x in box), -0.5)  # nothing is cut off
+            self.assertGreaterEqual(min(x for box in boxes for x in box), -0.5)  # nothing is clipped
         self.assertEqual(self.run_js("return document.querySelector('#induction-3 rect:nth-of-type(33) title').textContent"), "cat, kite: 0.889")
         self.assertNotIn("%", self.driver.find_element(By.ID, "induction").get_attribute("textContent"))
 

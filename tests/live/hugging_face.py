@@ -1,4 +1,4 @@
-"""PyTorch and transformers without a network and without chatter; the test is skipped where they are missing."""
+"""PyTorch and transformers without network and without log messages; tests are skipped if they are not installed."""
 import os
 import sys
 
@@ -15,7 +15,7 @@ transformers.logging.set_verbosity_error()
 
 
 def disturbed(model):
-    """The model with random numbers added to all of its parameters, biases and gains too."""
+    """Adds random numbers to all parameters of the model, including biases and norm weights."""
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.1 * torch.randn_like(p))

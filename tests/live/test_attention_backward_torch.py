@@ -1,10 +1,10 @@
-"""Gradients of random descriptions against PyTorch's autograd in one process, and gradcheck through mha.torch.
+"""Compares gradients of random problem descriptions with PyTorch's autograd, and runs gradcheck on mha.torch.
 
     test_attention_backward_torch.py [--cases N] [--seed S] [--only CASE]
 
-Truth is autograd of the formula in float64; the limit is twice the error of the same in float32, plus the roundings of the
-terms that each number is made of: the same sums of magnitudes. Another seed draws other cases. A failing one is printed as the
-one line that repeats it.
+The reference is autograd of the formula in float64. The tolerance is twice the error of the same formula in float32,
+plus the roundings of the terms of each element, from the same sums of magnitudes. Another seed gives other cases. A
+failing case is printed with the command that repeats it.
 """
 import argparse
 import math
@@ -27,19 +27,19 @@ OPERANDS = ("q", "k", "v", "bias", "slopes", "sinks", "gates")
 
 
 def largest(x):
-    """The largest magnitude among the finite numbers, which is what a rounding is measured by."""
+    """The largest magnitude of the finite elements, to which roundings are relative."""
     x = x.detach().abs()
     return float(x[x.isfinite()].max()) if x.isfinite().any() else 0.0
 
 
 def leaves(t, d, dtype):
-    """The operands as tensors of one type that want a gradient."""
+    """The operands as tensors of one type that require gradients."""
     given = {**{n: t[n] for n in "qkv"}, **{n: torch.as_tensor(d[n]) for n in OPERANDS[3:] if n in d}}
     return {n: x.to(dtype).clone().requires_grad_(True) for n, x in given.items()}
 
 
 class Formula:
-    """All that the formula computes on its way, from the leaves `x`."""
+    """All intermediate results of the formula, computed from the leaves `x`."""
 
     def __init__(self, x, d):
         dtype, group = x["q"].dtype, x["q"].shape[1] // x["k"].shape[1]
@@ -91,10 +91,10 @@ def reduced(x, shape):
 
 
 def floors(t, d, dout, dlse, unit):
-    """Roundings of every gradient: of p, of dO V^T and of D, through sums of magnitudes.
+    """Bounds the roundings of every gradient: of p, of dO V^T and of D, through sums of magnitudes.
 
-    D is made of the stored out, and kernels may round weights (P for the values, P and dS for the sums of the gradients) to
-    the type of 16 bits that they are multiplied with: `stored` and `rounded` are half units.
+    D is computed from the stored out. Kernels may round weights (P for the values, P and dS for the gradients) to the
+    16-bit type of their products: `stored` and `rounded` are half units.
     """
     stored, rounded = UNIT.get(t["q"].dtype, 0), UNIT.get(t["v"].dtype, 0)
     with torch.no_grad():
@@ -107,7 +107,7 @@ def floors(t, d, dout, dlse, unit):
             p, w = f.p[:, h], f.p[:, h] * f.factor.expand(f.p.shape)[:, h]
             gate = f.gate.expand(f.out.shape[0], H, 1, 1)[:, h].abs()
             dp = go @ f.v[:, h].abs().transpose(-1, -2)
-            terms = (go * (w @ f.v[:, h].abs()) * gate).sum(-1, keepdim=True)  # D, if nothing in it cancelled out
+            terms = (go * (w @ f.v[:, h].abs()) * gate).sum(-1, keepdim=True)  # D without cancellation
             lost = stored * (go * f.out[:, h].abs()).sum(-1, keepdim=True) + rounded * terms
             A = terms + dlse[:, n].double().abs()[..., None]
             off = unit * (8 + 2 * f.largest)
@@ -129,7 +129,7 @@ def floors(t, d, dout, dlse, unit):
 
 
 def run_case(seed, case):
-    """Failures of one case, as sentences."""
+    """Returns the errors of one case as messages."""
     rng = np.random.default_rng([seed, case])
     t, d = draw(rng)
     double = rng.random() < 0.25
@@ -137,11 +137,11 @@ def run_case(seed, case):
         t = {n: x.double() for n, x in t.items()}
         d |= {"bias": d["bias"].double()} if "bias" in d else {}
     per_head = {n: np.float32(d[n]) for n in ("slopes", "sinks", "gates") if n in d}
-    d |= {n: np.float64(x) / 3 if double else x for n, x in per_head.items()}  # a third is no float32
+    d |= {n: np.float64(x) / 3 if double else x for n, x in per_head.items()}  # a third is not a float32
     rows = (t["q"].shape[0], len(d.get("heads", range(t["q"].shape[1]))), t["q"].shape[2])
     dout = torch.tensor(rng.standard_normal(rows + t["v"].shape[-1:])).to(t["q"].dtype)
     dlse = torch.tensor(rng.standard_normal(rows)) * float(rng.random() < 0.4)
-    if "q_lens" in d:  # rows that do not exist have no lse
+    if "q_lens" in d:  # nonexistent rows have no lse
         dlse *= torch.arange(rows[2]) < torch.as_tensor(d["q_lens"]).reshape(-1, 1, 1)
     got = mha.attention(t["q"], t["k"], t["v"], return_lse=True, **d)
     ours = mha.attention_backward(dout, t["q"], t["k"], t["v"], got.out, got.lse, dlse=dlse.to(got.lse.dtype), **d)
@@ -158,11 +158,11 @@ def run_case(seed, case):
         wrong = ~((g.double() - want).abs() <= limit)
         if wrong.any():
             error = (g.double() - want).abs()
-            yield f"d{n}: error {float(error[wrong].max()):.3g}, limit {float(limit[wrong].min()):.3g}"
+            yield f"d{n}: error {float(error[wrong].max()):.3g}, tolerance {float(limit[wrong].min()):.3g}"
 
 
 def check_gradcheck():
-    """torch.autograd.gradcheck in float64, through every mask that changes a gradient's shape."""
+    """torch.autograd.gradcheck in float64, with every mask that changes a gradient's shape."""
     make = torch.Generator().manual_seed(1)
 
     def leaf(*shape):
@@ -180,7 +180,7 @@ def check_gradcheck():
 
 
 def check_gradcheck_per_head(leaf, q, k, v):
-    """The same of slopes, sinks and gates, [H] and [B, H], through out and lse."""
+    """The same for slopes, sinks and gates, [H] and [B, H], with gradients of out and lse."""
     per_head = ("slopes", "sinks", "gates")
     for shape in ((4,), (2, 4)):
         for d in ({"align": "bottom_right"}, {"align": "top_left", "causal": True, "dropout": 0.3, "seed": 5},
@@ -191,7 +191,7 @@ def check_gradcheck_per_head(leaf, q, k, v):
 
 
 def check_lowest_finite_mask():
-    """A mask of the lowest float, as transformers makes them, on which PyTorch's own fused backward is wrong."""
+    """A mask of -FLT_MAX, as created by transformers, for which PyTorch's fused backward pass is wrong."""
     torch.manual_seed(2)
     q, k, v = (torch.randn(1, 2, 9, 8) for _ in range(3))
     mask = torch.zeros(1, 1, 9, 9)
@@ -211,7 +211,7 @@ def check_lowest_finite_mask():
 
 
 def check_module():
-    """In a model, in place of PyTorch's: the gradients of its parameters agree."""
+    """Replaces PyTorch's attention in a model: the gradients of its parameters must agree."""
     torch.manual_seed(3)
     x, project = torch.randn(2, 10, 32), torch.nn.Linear(32, 96)
     found = []
@@ -233,7 +233,7 @@ def refused(kind, words, call):
 
 
 def check_second_derivative():
-    """Refused by a sentence, also where it does not come through the incoming gradient."""
+    """Unsupported cases must be rejected with a message, even if the incoming gradient does not reveal them."""
     x = torch.randn(1, 1, 5, 4, requires_grad=True)
     y = mha.torch.attention(x, x, x).sum() + x.square().sum()
     (first,) = torch.autograd.grad(y, x, create_graph=True)
@@ -241,7 +241,7 @@ def check_second_derivative():
 
 
 def check_changed_between():
-    """What changes between the passes: tensors are refused as PyTorch refuses them, the others were copied."""
+    """Operands changed between the passes: tensors are rejected as in PyTorch, other operands were copied."""
     x = torch.linspace(-1, 1, 40).reshape(1, 1, 10, 4).requires_grad_(True)
     keep, kv_lens = torch.ones(10, 10, dtype=torch.bool).tril(), torch.tensor([5])
     for name, tensor, change in (("keep", keep, keep.logical_not_), ("kv_lens", kv_lens, lambda: kv_lens.add_(2))):
@@ -267,7 +267,7 @@ def check_mask_of_fewer_keys():
 
 
 def check_bfloat16_per_head():
-    """Sinks, slopes and gates of bfloat16: as of float32, with gradients of their own type."""
+    """Sinks, slopes and gates of bfloat16 give the results of float32, with gradients of their type."""
     torch.manual_seed(4)
     x, given = torch.randn(1, 2, 5, 4), {n: torch.rand(2).bfloat16() for n in ("sinks", "slopes", "gates")}
     found = []
@@ -281,7 +281,7 @@ def check_bfloat16_per_head():
 
 
 def check_dropout_seed():
-    """Without a seed each call draws one from PyTorch's generator."""
+    """Without a seed, each call draws one from PyTorch's generator."""
     x, found = torch.ones(1, 1, 16, 4), []
     for again in (False, False, True):
         if not found or again:
@@ -291,7 +291,7 @@ def check_dropout_seed():
 
 
 def check_autocast():
-    """The type of the result is PyTorch's."""
+    """The result has the type that PyTorch returns."""
     x = torch.linspace(-1, 1, 40).reshape(1, 1, 10, 4)
     for dtype in (torch.float32, torch.float64):
         with torch.autocast("cpu", torch.bfloat16):
@@ -301,7 +301,7 @@ def check_autocast():
 
 
 def check_python_page():
-    """The lines of docs/python.md on mha.torch, as they stand."""
+    """Runs the code of docs/python.md on mha.torch unchanged."""
     text = (Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
     (lines,) = (b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "mha.torch" in b)
     exec(compile(lines, "docs/python.md", "exec"), names := {})
@@ -311,7 +311,7 @@ def check_python_page():
 
 
 def check_compiled():
-    """torch.compile leaves the operator as it is."""
+    """torch.compile keeps the operator."""
 
     def model(x):
         return mha.torch.scaled_dot_product_attention(x * 2, x, x).square()

@@ -1,6 +1,6 @@
-"""mha in transformers beside eager attention: outputs, gradients, padding, caches, generation, torch.compile, for the tiny models of
-this project and for those of the folder models2 of MHA_SHARED (or of `shared` next to the source tree), which is large and may be
-absent. And what mha.transformers.heads says, beside eager's maps and the program's numbers."""
+"""Compares mha in transformers with eager attention: outputs, gradients, padding, caches, generation and torch.compile,
+for the tiny models of this project and those of the folder models2 of MHA_SHARED (or of `shared` next to the source
+tree), if present. Also compares mha.transformers.heads with eager's maps and the program's results."""
 import json
 import os
 import subprocess
@@ -14,7 +14,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ROOT / "tests/golden/data/models"
 SHARED = Path(os.environ.get("MHA_SHARED") or ROOT.parent / "shared") / "models2"
-OUTSIDE = ("bloom", "deberta-v2", "mpnet")  # architectures of transformers without AttentionInterface
+OUTSIDE = ("bloom", "deberta-v2", "mpnet")  # architectures that do not use AttentionInterface
 torch.set_num_threads(1)
 mha.transformers.register()
 
@@ -25,7 +25,7 @@ def opened(folder, implementation):
 
 
 def batch(config, padded):
-    """Two sequences of ids, the second padded on the left if the model reads masks and on request."""
+    """Two sequences of ids; the second is padded on the left if requested and if the model reads masks."""
     draw = torch.Generator().manual_seed(1)
     ids = torch.randint(5, config.vocab_size, (2, 11), generator=draw)
     mask = torch.ones_like(ids)
@@ -55,14 +55,14 @@ def inputs(model, padded):
 
 
 def result(model, given):
-    """The tensor that is compared, without what padding computes."""
+    """The tensor to compare, without padding positions."""
     out = model(**given)
     for name in "logits", "logits_per_image", "last_hidden_state":
         if getattr(out, name, None) is not None:
             x = getattr(out, name)
             mask = given.get("attention_mask")
             return x[mask.bool()] if mask is not None and x.shape[:2] == mask.shape else x
-    raise AssertionError(f"{type(model).__name__} has no output that is known here")
+    raise AssertionError(f"{type(model).__name__} has no known output")
 
 
 class Beside(unittest.TestCase):
@@ -118,7 +118,7 @@ class Beside(unittest.TestCase):
                 with self.subTest(name=folder.name):
                     self.check(folder)
                     checked += 1
-        print(f"{checked} of {len(folders)} models compute their attention here; {', '.join(OUTSIDE)} do not take it from AttentionInterface")
+        print(f"{checked} of {len(folders)} models compute their attention with mha; {', '.join(OUTSIDE)} do not use AttentionInterface")
 
     def test_compile(self):
         for name in "bert-tiny", "gemma2-tiny":
@@ -137,7 +137,7 @@ class Beside(unittest.TestCase):
 
 
 class Words:
-    """A tokenizer by table, as transformers' are called."""
+    """A table of tokens with the interface of tokenizers in transformers."""
 
     def __call__(self, text, return_tensors):
         ids = [5 + sum(map(ord, w)) % 60 for w in text.split()]
@@ -178,7 +178,7 @@ class Heads(unittest.TestCase):
         width = model.config.n_embd // model.config.n_head
 
         def loss(layer, head, gate):
-            """The loss with the head's columns of the output projection scaled."""
+            """The loss with a head's columns of the output projection scaled."""
             rows = slice(head * width, (head + 1) * width)
             weight = model.transformer.h[layer].attn.c_proj.weight
             kept = weight.detach().clone()

@@ -1,12 +1,12 @@
-"""Random descriptions against PyTorch in one process.
+"""Compares random problem descriptions with PyTorch in one process.
 
     test_attention_torch.py [--cases N] [--seed S] [--only CASE]
 
-Truth is the formula in float64; the limit is twice the error of the same formula in PyTorch's float32, plus two roundings of
-the largest score: a score s is known to s * 2^-24, which exp makes a relative error, and a small case may be lucky in
-PyTorch. Of float64 itself the formula is no truth: both sides may be wrong by some roundings of each sum. Every run draws
-the same cases, unless another seed is given: a failure is then one of the change that shows it. A failing case is printed
-as the one line that repeats it.
+The reference is the formula in float64. The tolerance is twice the error of the same formula in PyTorch's float32, plus
+two roundings of the largest score: a score s has an error of s * 2^-24, which exp turns into a relative error, and
+PyTorch may by chance be exact in a small case. For float64 results, the formula has errors of the same order, so the
+tolerance allows some roundings of each sum. Every run has the same cases unless another seed is given, so a new failure
+is caused by a change of the code. A failing case is printed with the command that repeats it.
 """
 import argparse
 import math
@@ -22,7 +22,7 @@ except ImportError as missing:
 import mha
 
 LENGTHS = [1, 2, 3, 7, 15, 16, 17, 33, 63, 64, 65, 127, 130, 257]
-LONG = [1000, 1025, 2048, 3000]  # keys beyond the first chunk, in parts
+LONG = [1000, 1025, 2048, 3000]  # keys beyond the first chunk, split
 UNIT = {torch.float32: 0, torch.bfloat16: 2.0 ** -8, torch.float16: 2.0 ** -11}  # half a unit in the last place of 1
 HALVES = [torch.float32, torch.bfloat16, torch.float16]
 WIDTHS = [1, 3, 8, 16, 32, 40, 64, 80, 128]
@@ -35,7 +35,7 @@ def sizes(rng):
     kind = rng.random()
     if kind < 0.02:
         Lq = 0
-    elif kind < 0.06:  # few rows, as the formula's time grows with their number
+    elif kind < 0.06:  # few rows, since the formula's time grows with their number
         B, Lq, Lk = 1, int(rng.choice([1, 2, 5, 17])), int(rng.choice(LONG))
     elif kind < 0.12:
         D = int(rng.choice([200, 256, 300]))
@@ -44,7 +44,7 @@ def sizes(rng):
 
 
 def bias_of(rng, shape, dtype):
-    """Numbers, some of them -inf."""
+    """Random elements, some of them -inf."""
     x = rng.standard_normal(broadcastable(rng, shape))
     if rng.random() < 0.3:
         x[rng.random(x.shape) < 0.2] = -math.inf
@@ -52,7 +52,7 @@ def bias_of(rng, shape, dtype):
 
 
 def draw(rng):
-    """One case: tensors, the description for mha, and what the formula needs."""
+    """One case: tensors, the description for mha, and the arguments of the formula."""
     B, H, Hkv, Lq, Lk, D, Dv = sizes(rng)
     kind, q_type, kv_type = rng.random(), torch.float32, torch.float32
     if kind < 0.1:
@@ -110,7 +110,7 @@ STAGES = ["raw", "softcapped", "biased", "probs"]
 
 
 def packed(t, d):
-    """The same problem with its sequences one after another: each has the rows and keys that its lengths leave."""
+    """The same problem with packed sequences: each has the rows and keys given by its lengths."""
     d = dict(d)
     (B, _, Lq, _), Lk = t["q"].shape, t["k"].shape[2]
     rows, keys = (np.asarray(d.pop(n, [x] * B)) for n, x in (("q_lens", Lq), ("kv_lens", Lk)))
@@ -130,7 +130,7 @@ def packed(t, d):
 
 
 def paged(rng, t, d):
-    """The same problem with its keys in shuffled pages; what no key fills is NaN."""
+    """The same problem with keys in shuffled pages; unused page entries are NaN."""
     B, _, Lk, _ = t["k"].shape
     size, n = 16, -(-Lk // 16)
     table = rng.permutation(B * n + 2)[:B * n].reshape(B, n)
@@ -139,7 +139,7 @@ def paged(rng, t, d):
         k[table[b, j // size], :, j % size] = t["k"][b, :, j]
         v[table[b, j // size], :, j % size] = t["v"][b, :, j]
     d = {"kv_lens": [Lk] * B} | d | {"block_table": table}
-    for name in ("keep", "bias", "dropout_keep"):  # pages have more keys than there are
+    for name in ("keep", "bias", "dropout_keep"):  # pages have space for more keys
         if name in d and d[name].shape[-1] > 1:
             x = d[name]
             d[name] = torch.cat([x, torch.zeros(*x.shape[:-1], n * size - Lk, dtype=x.dtype)], -1)
@@ -150,12 +150,12 @@ def paged(rng, t, d):
 
 
 def tensor(rng, shape, dtype):
-    """[B, H, L, D] in one of several layouts of memory."""
+    """[B, H, L, D] in one of several memory layouts."""
     x = torch.tensor(rng.standard_normal(shape)).to(dtype)
     how = rng.integers(0, 4)
     if how == 1:  # as [B, L, H, D]
         return x.transpose(1, 2).contiguous().transpose(1, 2)
-    if how == 2:  # a part of something wider
+    if how == 2:  # a slice of a wider tensor
         return torch.cat([x, x], -1)[..., :shape[-1]]
     if how == 3:  # the last axis is not contiguous
         return x.transpose(2, 3).contiguous().transpose(2, 3)
@@ -167,7 +167,7 @@ def broadcastable(rng, shape):
 
 
 def positions(t, d):
-    """i [B, 1, Lq, 1] plus offset, and how many queries and keys there are [B, 1, 1, 1]."""
+    """i [B, 1, Lq, 1] plus offset, and the numbers of queries and keys [B, 1, 1, 1]."""
     (B, _, Lq, _), Lk = t["q"].shape, t["k"].shape[2]
     kv = torch.as_tensor(d.get("kv_lens", [Lk] * B)).reshape(B, 1, 1, 1)
     qn = torch.as_tensor(d.get("q_lens", [Lq] * B)).reshape(B, 1, 1, 1)
@@ -179,7 +179,7 @@ def positions(t, d):
 
 
 def allowed(t, d):
-    """[B, H, Lq, Lk] of bool."""
+    """The mask [B, H, Lq, Lk] as bool."""
     (B, H, Lq, _), Lk = t["q"].shape, t["k"].shape[2]
     i, j = torch.arange(Lq)[:, None], torch.arange(Lk)
     p, qn, kv = positions(t, d)
@@ -203,7 +203,7 @@ def allowed(t, d):
 
 
 def drawn(seed, shape, p):
-    """Which entries of [B, H, Lq, Lk] dropout keeps: the first word of Philox4x32-10 at the counter (b, h, i, j)."""
+    """Which elements of [B, H, Lq, Lk] dropout keeps, from the first word of Philox4x32-10 at the counter (b, h, i, j)."""
     low, c = np.uint64(0xFFFFFFFF), [x.astype(np.uint64) for x in np.indices(shape)]
     k = [seed & 0xFFFFFFFF, seed >> 32]
     for _ in range(10):
@@ -214,13 +214,13 @@ def drawn(seed, shape, p):
 
 
 def factor(d, shape):
-    """What dropout multiplies each probability with: 0, or what makes up for those dropped."""
+    """The factor of each probability: 0 if dropped, otherwise the scale of dropout."""
     keep = d["dropout_keep"] if "dropout_keep" in d else drawn(d["seed"], shape, d["dropout"])
     return keep.double() / (1 - d["dropout"])
 
 
 def formula(t, d, dtype, stage):
-    """Every result in `dtype`; scores at `stage`."""
+    """Computes every result in `dtype`, and scores in `stage`."""
     q, k, v = (t[n].to(dtype) for n in "qkv")
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
@@ -251,7 +251,7 @@ def formula(t, d, dtype, stage):
 
 
 def worst(ours, truth):
-    """Largest difference; infinite where one is not finite and the other is not the same."""
+    """Returns the largest difference; infinite if one is not finite and the other differs."""
     a, b = ours.double(), truth.double()
     same = (a == b) | (a.isnan() & b.isnan())
     return float(torch.where(same, 0, torch.nan_to_num((a - b).abs(), nan=math.inf)).max()) if a.numel() else 0.0
@@ -261,10 +261,10 @@ WANTED = {"return_lse": True, "return_probs": True, "return_stats": True}
 
 
 def limits(t, d, truth, stage):
-    """name -> the largest error that rounding explains."""
+    """Maps each result to the largest error that rounding explains."""
     plain = formula(t, d, torch.float32, stage)
     precise = t["q"].dtype == torch.float64
-    # Only of tensors of 16 bits are weights rounded before they meet values, and only where pairs are multiplied.
+    # Weights are rounded before the product with values only for 16-bit tensors, and only if pairs are multiplied.
     paired = mha.attention_plan(t["q"], t["k"], t["v"], scores=stage, **WANTED, **d)["weights"] == "bf16"
     for name in ("out", "lse", "probs", "scores"):
         finite = truth[name][torch.isfinite(truth[name])]
@@ -281,7 +281,7 @@ def limits(t, d, truth, stage):
 
 
 def run_case(seed, case):
-    """Failures of one case, as sentences."""
+    """Returns the errors of one case as messages."""
     rng = np.random.default_rng([seed, case])
     t, d = draw(rng)
     stage = STAGES[case % 4]
@@ -290,14 +290,15 @@ def run_case(seed, case):
     for name, limit in limits(t, d, truth, stage):
         error = worst(getattr(got, name), truth[name])
         if not error <= limit:
-            yield f"{name}: error {error:.3g}, limit {limit:.3g}"
+            yield f"{name}: error {error:.3g}, tolerance {limit:.3g}"
     if got.probs.numel():
         yield from wrong_statistics(got)
     yield from other_bits(rng, t, d, stage, got)
 
 
 def other_bits(rng, t, d, stage, got):
-    """Results that are not those of `got`, of the same problem packed, with its keys in pages, and with chosen maps."""
+    """Returns the results that differ from `got` if the problem is packed, if its keys are paged, and for selected
+    maps."""
     flat, how = packed(t, d)
     r = mha.attention(*flat, scores=stage, **WANTED, **how)
     cu_q, cu_k = how["cu_seqlens_q"], how["cu_seqlens_k"]
@@ -314,18 +315,18 @@ def other_bits(rng, t, d, stage, got):
     k, v, how = paged(rng, t, d)
     r = mha.attention(t["q"], k, v, return_lse=True, **how)
     if not torch.equal(r.out, got.out) or not torch.equal(r.lse, got.lse):
-        yield f"in pages: out differs by {worst(r.out, got.out):.3g}, lse by {worst(r.lse, got.lse):.3g}"
+        yield f"paged: out differs by {worst(r.out, got.out):.3g}, lse by {worst(r.lse, got.lse):.3g}"
     H, Lq = got.probs.shape[1:3]
     if Lq == 0:
         return
     heads, rows = rng.integers(0, H, 2), rng.integers(0, Lq, 3)
     r = mha.attention(t["q"], t["k"], t["v"], return_probs=True, scores=stage, map_heads=heads, map_rows=rows, **d)
     if not torch.equal(r.probs, got.probs[:, heads][:, :, rows]) or not torch.equal(r.scores, got.scores[:, heads][:, :, rows]):
-        yield f"chosen maps: heads {heads}, rows {rows} differ"
+        yield f"selected maps: heads {heads}, rows {rows} differ"
 
 
 def wrong_statistics(got):
-    """Those that are not what PyTorch makes of the probabilities."""
+    """Returns the statistics that differ from those computed by PyTorch from the probabilities."""
     p, s = got.probs.double(), got.stats
     seen = p.sum(-1) > 0
     want = {"row_entropy": -torch.special.xlogy(p, p).sum(-1) / math.log(2), "row_max": got.probs.amax(-1),

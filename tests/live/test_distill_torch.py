@@ -1,5 +1,6 @@
-"""Learning from a teacher beside PyTorch: the loss and the gradient of every parameter, of distributions at a temperature mixed with
-cross entropy, of last hidden states and of text vectors, for a decoder and for encoders; teachers of other layers and heads."""
+"""Compares learning from a teacher with PyTorch: the loss and the gradient of every parameter. Tested are distributions
+at a temperature mixed with cross entropy, last hidden states and text vectors, for a decoder and encoders, with
+teachers of other layer and head counts."""
 import ctypes
 import tempfile
 import unittest
@@ -20,7 +21,7 @@ B, L, VOCAB = 3, 11, 61
 BERT = dict(hidden_size=24, intermediate_size=40, vocab_size=VOCAB, max_position_embeddings=32, initializer_range=0.2)
 GEMMA = dict(hidden_size=24, intermediate_size=40, vocab_size=VOCAB, num_key_value_heads=2, head_dim=6, query_pre_attn_scalar=6,
              final_logit_softcapping=3.0, initializer_range=0.2)
-# Student and teacher of each kind.
+# Pairs of student and teacher.
 PAIRS = {
     "gpt2": [GPT2Config(n_embd=24, n_layer=n, n_head=h, n_positions=32, vocab_size=VOCAB, initializer_range=0.2)
              for n, h in ((2, 3), (3, 4))],
@@ -61,7 +62,7 @@ def vectors(states, mask, pool):
 
 
 def run(model, ids, mask):
-    """Logits (None without) and what they are made of."""
+    """Returns logits (or None) and hidden states."""
     out = model(ids, attention_mask=mask, output_hidden_states=True)
     return getattr(out, "logits", None), out.hidden_states[-1]
 
@@ -112,7 +113,7 @@ class AgainstTorch(unittest.TestCase):
                 off = np.abs(ours - (0 if theirs is None else theirs.numpy())).max()
                 self.assertLess(off, 5e-6 * top, f"{kind} {d} {name}")
                 worst = max(worst, off / top)
-            print(f"{kind} {d}: loss {loss.value:.6f}, gradients within {worst:.1e} of the largest")
+            print(f"{kind} {d}: loss {loss.value:.6f}, largest gradient error {worst:.1e}, relative to the largest gradient")
             lib.mha_model_grads_free(grads)
             for handle in handles:
                 lib.mha_model_free(handle)

@@ -1,5 +1,5 @@
-"""mha.Model beside transformers on tiny folders (and MiniLM where it has been fetched): ids, hidden states, maps, embeddings;
-of decoders also logits, log-probabilities and generated tokens."""
+"""Compares mha.Model with transformers on tiny folders (and MiniLM if installed): ids, hidden states, maps, embeddings;
+for decoders also logits, log-probabilities and generated tokens."""
 import json
 import os
 import tempfile
@@ -134,7 +134,7 @@ class Decoders(unittest.TestCase):
 
 
 class OddCheckpoints(unittest.TestCase):
-    """Folders in which config.json and the tensors do not say the same, read as transformers reads them."""
+    """Folders whose config.json and tensors disagree must be read as in transformers."""
     IDS = [[1, 5, 7, 9, 30]]
 
     def saved(self, kind, **options):
@@ -159,7 +159,7 @@ class OddCheckpoints(unittest.TestCase):
         return theirs
 
     def test_tied_beside_a_head_of_its_own(self):
-        for tied in (False, True):  # with equal content, and with another
+        for tied in (False, True):  # with equal contents, and with different contents
             model, folder = self.saved(LlamaForCausalLM, tie_word_embeddings=False)
             if tied:
                 model.lm_head.weight.data.copy_(model.model.embed_tokens.weight)
@@ -213,13 +213,13 @@ class OddCheckpoints(unittest.TestCase):
 
 
 class Configs(unittest.TestCase):
-    """Keys that transformers reads in its own way: the same config.json gives the same logits."""
+    """Keys that transformers treats specially: the same config.json must give the same logits."""
     SMALL = dict(hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4, vocab_size=97,
                  num_key_value_heads=2, max_position_embeddings=64)
     ALTERNATE = ["full_attention", "sliding_attention"]
     GPT2 = dict(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=97)
     SCALED = dict(rope_type="llama3", rope_theta=100.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0)
-    CASES = (  # keys removed, and keys added to what transformers has saved; a Mistral with layer_types is a Ministral
+    CASES = (  # keys removed from and added to the saved config; a Mistral with layer_types is a Ministral
         (MistralConfig(**SMALL, sliding_window=4), (), {"layer_types": ALTERNATE}),
         (Qwen2Config(**SMALL, use_sliding_window=True, sliding_window=4), (), {"layer_types": ALTERNATE}),
         (Gemma2Config(**SMALL, head_dim=8), ("hidden_activation",), {"hidden_act": "relu"}),

@@ -1,6 +1,6 @@
-"""What `mha prune` writes, beside transformers: --compatible folders load there and give our numbers; the direct form loads here,
-has the same numbers, and is pruned again. Where all layers are pruned alike and the family has keys for it, the direct form loads
-there as well."""
+"""Loads folders of `mha prune` in transformers. --compatible folders must load and give our results. Other folders must
+load in mha, give the same results, and be prunable again. If all layers are pruned equally and the family has config
+keys for it, they must load in transformers as well."""
 import json
 import os
 import subprocess
@@ -16,7 +16,7 @@ import mha
 
 DATA = Path(__file__).resolve().parents[1] / "golden/data"
 IDS = np.array([[5, 17, 42, 8, 33, 21, 60, 2, 9]])
-CASES = [  # whole groups where keys are shared
+CASES = [  # whole groups if keys are shared
     ("models/bert-tiny", "0.0,0.2,2.3"),
     ("models/gpt2-tiny", "0.1,1.0,1.3"),
     ("models/gemma2-tiny", "0.0,0.1,3.2,3.3"),
@@ -25,7 +25,7 @@ CASES = [  # whole groups where keys are shared
     ("families/qwen2", "0.0,0.1"),
     ("families/mistral", "1.2,1.3"),
 ]
-ALIKE = [  # one group of every layer
+ALIKE = [  # one group per layer
     ("models/gemma2-tiny", "0.0,0.1,1.2,1.3,2.0,2.1,3.2,3.3"),
     ("families/llama-f32", "0.2,0.3,1.0,1.1"),
     ("families/qwen3", "0.0,0.1,1.2,1.3"),
@@ -85,7 +85,7 @@ class Pruned(unittest.TestCase):
                 self.check(folder, heads)
 
     def test_fill_and_refit(self):
-        """Gemma-2 has no output bias: the fill adds one, which transformers reads too."""
+        """Gemma-2 has no output bias; the fill adds one, which transformers also reads."""
         texts = self.out / "texts"
         texts.write_text("".join(f"the {word} of all that they said\n" for word in "one two count and once more you keep".split()))
         for folder in "models/bert-tiny", "models/gemma2-tiny":
@@ -104,7 +104,7 @@ class Pruned(unittest.TestCase):
         self.assertEqual([entry["removed"] for entry in config["mha.record"]], [[[0], [], [3]], [[3], [1], []]])
 
     def test_layers_alike(self):
-        """Three plain keys say it, and transformers loads the smaller model; which heads were kept is not lost."""
+        """Three standard config keys describe the smaller model, which transformers loads; the kept heads are still recorded."""
         for folder, heads in ALIKE:
             with self.subTest(folder):
                 direct = self.check(folder, heads)
@@ -118,7 +118,7 @@ class Pruned(unittest.TestCase):
                 np.testing.assert_allclose(logits_of_theirs(direct), want, rtol=0, atol=2e-5 * np.abs(want).max())
 
     def test_families_without_a_key(self):
-        """Heads of BERT and GPT-2 are hidden_size / num_attention_heads wide: no key makes them fewer and as wide."""
+        """Heads of BERT and GPT-2 have the width hidden_size / num_attention_heads, so no config key describes fewer heads of the same width."""
         for folder, key in ("models/bert-tiny", "num_attention_heads"), ("models/gpt2-tiny", "n_head"):
             with self.subTest(folder):
                 layers = range(config_of(DATA / folder).get("num_hidden_layers") or config_of(DATA / folder)["n_layer"])
@@ -129,7 +129,7 @@ class Pruned(unittest.TestCase):
                     AutoModel.from_pretrained(direct)
 
     def test_layers_alike_pruned_again(self):
-        """A model with plain keys loses one more group of one layer, and gets its first shapes back."""
+        """Removes one more group of one layer from a model with standard keys, then restores its original shapes."""
         folder, heads = ALIKE[1]
         wide = self.out / "wide"
         self.make_wider(DATA / folder, wide)
@@ -153,7 +153,7 @@ class Pruned(unittest.TestCase):
         self.assertIn("already removed", run("-m", self.out / "alike", "--heads", "0.3", "-o", self.out / "no", code=2))
 
     def make_wider(self, folder, out):
-        """The model with its heads twice: 8 in groups of 2, of which the hidden size is a multiple."""
+        """The model with duplicated heads: 8 in groups of 2, so that the hidden size is a multiple of their number."""
         config = config_of(folder)
         config |= {"num_attention_heads": 8, "num_key_value_heads": 4, "hidden_size": 48, "head_dim": 8}
         torch.manual_seed(1)

@@ -1,24 +1,28 @@
-"""Readers of other libraries beside ours, on mutated files: safetensors, tokenizers, and the config of transformers. Each file must
-be accepted by both or refused by both. What one accepts and the other refuses is listed below, with the reason; a difference that
-no line of the list explains fails.
-MHA_SEED=N chooses other mutations (1);  MHA_CASES=N their number for each reader."""
+"""Compares our file readers with safetensors, tokenizers and the config of transformers on mutated files. Both must
+accept or both reject each file. Known differences are listed below with their reasons; any other difference fails.
+MHA_SEED=N selects other mutations (1); MHA_CASES=N sets their number per reader."""
 import copy
 import json
 import os
 import random
 import re
 import struct
+import sys
 import tempfile
 import unittest
 from ctypes import byref, c_void_p
 from pathlib import Path
 
-os.environ["RUST_BACKTRACE"] = "0"  # a trace of a panic takes longer than the file
+os.environ["RUST_BACKTRACE"] = "0"  # the stack trace of a panic takes longer than the file
 
-import safetensors
-import torch
-import transformers
-from tokenizers import Tokenizer
+try:
+    import safetensors
+    import torch
+    import transformers
+    from tokenizers import Tokenizer
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
 
 from mha._abi import Error
 from mha._library import lib
@@ -30,76 +34,76 @@ CASES = int(os.environ.get("MHA_CASES") or 0)
 VALUES = [None, True, False, 0, 1, -1, 2, 3, 8, 255, 65536, 2**31, 2**32, 2**63, 2**64, 0.5, 1.0, 8.0, 1e-5, 1e300, -0.0, "", "a", "F32",
           "I64", "gelu", "linear", [], {}, [0], [0, 8], [1, 2, 3], [[]], {"a": 1}, [None], "x" * 300, "\u00e9", "\U0001f600", "\0"]
 
-# ---- what may differ: (sentence of the one that refuses, why the other accepts) ----
+# ---- allowed differences: (error message, why the other reader accepts the file) ----
 
-TWICE = "duplicate object key"  # which of two values counts differs from reader to reader, so a file with both hides one
+TWICE = "duplicate object key"  # readers differ in which of two values they use, so such a file is ambiguous
 
 SAFETENSORS_WE_REFUSE = [
-    (TWICE, "safetensors keeps the last of two tensors of one name"),
-    (r"tensor \".*\": .* elements of .* are .* bytes, but data_offsets", "the first of two entries of one name, which it drops"),
+    (TWICE, "safetensors keeps the last of two tensors with the same name"),
+    (r"tensor \".*\": .* elements of .* are .* bytes, but data_offsets", "error in the first of two entries with the same name, which it ignores"),
     (r"integer must be at most 2\^63 - 1", "a dimension of 2^63 and more fits its type, in a tensor without elements"),
 ]
 SAFETENSORS_WE_ACCEPT = []
 
 TOKENIZER_WE_REFUSE = [
-    (TWICE, "serde keeps the last of two values of one key"),
-    (r"id \d+ must belong to one token", "of two tokens with one id it decodes either, by chance"),
+    (TWICE, "serde keeps the last of two values of a key"),
+    (r"id \d+ must belong to one token", "it decodes one of two tokens with the same id, at random"),
     (r"must be \d+, the id that follows from the model's vocabulary",
-     "it gives the added token another id than the file says"),
+     "it gives the added token a different id than the file"),
     (r"model\.unk_token must be a token", "it fails later, on the first text with an unknown word"),
-    (r"post_processor\.(pair|single) must be a template", "a template without its texts loses them"),
-    (r"must be null: ", "unsupported options that change tokens are never ignored"),
+    (r"post_processor\.(pair|single) must be a template", "it accepts a template that loses its texts"),
+    (r"must be null: ", "we reject unsupported options that change tokens"),
     (r"integer must be at most 2\^63 - 1", "it reads such a number as a real, and takes it where nothing is read"),
-    (r"padding\.pad_id must be the id of a token", "it pads with an id that no row of a model belongs to"),
-    (r"\.type must be a string", "of a decoder or normalizer that it cannot read it tries all kinds, and takes one that fits"),
-    (r"\.type: .* is not supported", "unsupported kinds are refused by name"),
-    (r"must be true or false \(got nothing", "a setting that is absent has another default in each of its versions"),
-    (r"must be an integer from 0 to \d+ \(got", "an id far beyond the vocabulary sizes every table of it"),
-    (r"model\.vocab\[\d+\] must be a unique piece", "of two equal pieces it uses the last"),
-    (r"must be a string without NUL \(got \"", "no token of a model holds NUL: a C string would end there"),
-    (r"special_tokens\..* must be an object \(got nothing", "a template names a special token that it does not define"),
-    (r"(normalizer|decoder|pre_tokenizer|post_processor) must be an object \(got", "it tries all kinds, as above"),
-    (r"ids\[\d+\] must be an id in the vocabulary", "it puts an id around a text that no token has"),
+    (r"padding\.pad_id must be the id of a token", "it pads with an id beyond the embedding table"),
+    (r"\.type must be a string", "if the type is invalid, it tries all decoders or normalizers and uses the first match"),
+    (r"\.type: .* is not supported", "we reject unsupported types by name"),
+    (r"must be true or false \(got nothing", "the default of the missing setting differs between its versions"),
+    (r"must be an integer from 0 to \d+ \(got", "an id far beyond the vocabulary would make every table huge"),
+    (r"model\.vocab\[\d+\] must be a unique piece", "it uses the last of two equal pieces"),
+    (r"must be a string without NUL \(got \"", "tokens of models never contain NUL, which would end a C string"),
+    (r"special_tokens\..* must be an object \(got nothing", "it accepts a template with an undefined special token"),
+    (r"(normalizer|decoder|pre_tokenizer|post_processor) must be an object \(got", "it tries all types, as above"),
+    (r"ids\[\d+\] must be an id in the vocabulary", "it adds an id without a token to texts"),
 ]
 TOKENIZER_WE_ACCEPT = [
-    ("Unknown tokenizer version|, in {\"version\":[^:]*$", "\"version\" is not read"),
-    ("untagged enum PyDecoderWrapper", "fields of a decoder that change no text are not read"),
-    ("untagged enum PostProcessorWrapper", "names in special_tokens are not read: ids count"),
-    ("missing field `(trim_offsets|stride|use_regex|direction)`", "absent fields have their defaults, or no effect"),
-    ("expected a boolean.*, in .*\"trim_offsets\":(?!true|false)", "trim_offsets of a pre-tokenizer has no effect and is not read"),
-    ("invalid type: .*, expected a string.*, in .*\"pad_token\":(?!\")", "padding.pad_token is not read: its id counts"),
-    ("null, expected string or map", "null stands for the default"),
-    ("null, expected a sequence", "null is an empty list of added tokens"),
+    ("Unknown tokenizer version|, in {\"version\":[^:]*$", "we do not read \"version\""),
+    ("untagged enum PyDecoderWrapper", "we do not read fields of a decoder that do not affect text"),
+    ("untagged enum PostProcessorWrapper", "we read the ids in special_tokens, not the names"),
+    ("missing field `(trim_offsets|stride|use_regex|direction)`", "missing fields have defaults or no effect"),
+    ("expected a boolean.*, in .*\"trim_offsets\":(?!true|false)", "we do not read trim_offsets of a pre-tokenizer, which has no effect"),
+    ("invalid type: .*, expected a string.*, in .*\"pad_token\":(?!\")", "we read the id of the padding token, not padding.pad_token"),
+    ("null, expected string or map", "null means the default"),
+    ("null, expected a sequence", "null means no added tokens"),
 ]
 
 IGNORED = ("use_cache|pretraining_tp|initializer_range|pad_token_id|bos_token_id|reorder_and_upcast_attn|problem_type|"
            "summary_[a-z_]+|attention_dropout|attention_probs_dropout_prob|hidden_dropout_prob|classifier_dropout|"
            "resid_pdrop|embd_pdrop|attn_pdrop|scale_attn_weights|is_decoder")
 CONFIG_WE_REFUSE = [
-    (TWICE, "json.loads keeps the last of two values of one key"),
-    (r"rope_theta must be a number from", "true and false are numbers to Python, and beyond float32 it computes infinities"),
-    (r"must be an integer from 1 to .* \(got nothing", "a missing dimension becomes that of one published model"),
-    (r"must be an integer from 1 to .* \(got 0", "a model without rows, width or positions is made there, and computes nothing"),
-    (r"num_attention_heads must divide hidden_size", "it rounds the width of heads down"),
-    (r"hidden_act \"(linear|[a-z0-9_]*)\" is not supported", "activations that are not supported are refused by name"),
-    (r"initializer_range must be a number", "weights that are all 0 are initialized there"),
-    (r"rope_(parameters|scaling)\.[a-z_]+(\[\d+\])? must be a number", "likewise for its factors, and 0 divides"),
+    (TWICE, "json.loads keeps the last of two values of a key"),
+    (r"rope_theta must be a number from", "Python accepts true and false as numbers, and overflows to infinity beyond float32"),
+    (r"must be an integer from 1 to .* \(got nothing", "a missing dimension gets that of a published model"),
+    (r"must be an integer from 1 to .* \(got 0", "it creates a model without rows, width or positions, which computes nothing"),
+    (r"num_attention_heads must divide hidden_size", "it rounds head_dim down"),
+    (r"hidden_act \"(linear|[a-z0-9_]*)\" is not supported", "we reject unsupported activations by name"),
+    (r"initializer_range must be a number", "it initializes weights to 0"),
+    (r"rope_(parameters|scaling)\.[a-z_]+(\[\d+\])? must be a number", "the same applies to its factors, and it divides by 0"),
 ]
 CONFIG_WE_ACCEPT = [
-    (f"field '({IGNORED})'", "a key of training or generation that no result of ours depends on is not read"),
-    ("dropout probability has to be between", "likewise: nothing is dropped when a model is run"),
-    (r"field '[a-z_]+':\s+TypeError: Field '[a-z_]+' expected float, got int", "1 is a number where 1.0 is"),
-    (r"field '[a-z_]+':\s+TypeError: Field '[a-z_]+' (expected int, got float|with value \d+\.0 )", "8.0 is a dimension where 8 is"),
-    (r"field '[a-z_]+':\s+TypeError: .*got NoneType", "null stands for the default"),
-    ("Missing required keys in `rope_parameters`", "absent factors of a rotation have the values that its authors give"),
-    ("The hidden size .* is not a multiple of the number of attention", "with a head_dim of its own the width of heads is known"),
+    (f"field '({IGNORED})'", "we do not read keys of training or generation that do not affect results"),
+    ("dropout probability has to be between", "the same applies to dropout, which has no effect on inference"),
+    (r"field '[a-z_]+':\s+TypeError: Field '[a-z_]+' expected float, got int", "we accept 1 for 1.0"),
+    (r"field '[a-z_]+':\s+TypeError: Field '[a-z_]+' (expected int, got float|with value \d+\.0 )", "we accept 8.0 for 8"),
+    (r"field '[a-z_]+':\s+TypeError: .*got NoneType", "null means the default"),
+    ("Missing required keys in `rope_parameters`", "missing factors of a rotation have the values of its authors"),
+    ("The hidden size .* is not a multiple of the number of attention", "head_dim is given explicitly"),
 ]
 
 
 # ---- mutations ----
 
 class Members(list):
-    """An object of JSON as its members, so that a key may be there twice."""
+    """A JSON object as a list of members, so that it can have duplicate keys."""
 
 
 def parse(text):
@@ -117,7 +121,8 @@ def dump(value):
 
 
 def places(rng, value):
-    """(container, index) of a tree; the index of a member is that of its pair. Of long lists, as vocabularies are, a few."""
+    """Returns (container, index) pairs of a tree; a member has the index of its pair. Samples long lists such as
+    vocabularies."""
     found = []
     several = range(len(value)) if len(value) < 40 else rng.sample(range(len(value)), 4)
     for i in several:
@@ -157,7 +162,7 @@ def change(rng, tree):
 
 
 def mutated(rng, text):
-    """A JSON text with one to three changes of its tree, or, one time in eight, of its bytes."""
+    """Changes a JSON text one to three times in its tree, or with a probability of 1/8 in its bytes."""
     if rng.randrange(8):
         tree = parse(text)
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
@@ -171,10 +176,10 @@ def mutated(rng, text):
     return bytes(data)
 
 
-# ---- verdicts ----
+# ---- results ----
 
 def ours(function, free, *arguments):
-    """None, or the sentence of the refusal."""
+    """Returns None, or the error message."""
     handle, error = c_void_p(), Error()
     status = function(None, *arguments, byref(handle), byref(error))
     if status == 0:
@@ -184,21 +189,21 @@ def ours(function, free, *arguments):
 
 
 def sentence(function, given):
-    """None, or the sentence of the refusal."""
+    """Returns None, or the error message."""
     try:
         function(given)
-    except BaseException as refusal:  # a panic of Rust is no Exception
+    except BaseException as refusal:  # a Rust panic is not an Exception
         return f"{type(refusal).__name__}: {refusal}"
     return None
 
 
 def theirs(function, inputs):
-    """Their verdicts, from child processes: some files end the process (a panic while a panic is handled)."""
+    """Returns the results of the other reader from child processes, since some files end the process (a double panic)."""
     verdicts = []
     while len(verdicts) < len(inputs):
         out, into = os.pipe()
         if os.fork() == 0:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # panics are printed before they become exceptions
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # panics are printed before they are converted to exceptions
             for given in inputs[len(verdicts):]:
                 os.write(into, json.dumps(sentence(function, given)).encode() + b"\n")
             os._exit(0)
@@ -212,7 +217,7 @@ def theirs(function, inputs):
 
 
 def placed(refusal, given):
-    """The sentence of a refusal; where it names a column, with the object up to there."""
+    """Returns an error message; if it names a column, with the JSON object up to that column."""
     column = re.search(r"at line 1 column (\d+)$", refusal)
     if not column:
         return refusal
@@ -222,7 +227,7 @@ def placed(refusal, given):
 
 class Readers(unittest.TestCase):
     def compare(self, name, inputs, mine, others, we_refuse, we_accept):
-        """Verdicts are None or the sentence of a refusal, one for each input."""
+        """The results are None or an error message per input."""
         accepted, different, unexplained = mine.count(None), 0, []
         for given, own, other in zip(inputs, mine, others, strict=True):
             if (own is None) == (other is None):
@@ -231,10 +236,10 @@ class Readers(unittest.TestCase):
             known = we_refuse if own else we_accept
             refusal = own or placed(other, given)
             if not any(re.search(pattern, refusal) for pattern, _ in known):
-                unexplained.append(f"{'we refuse' if own else 'we accept'}: {refusal[:600]}\n    {given[:400]}")
-        print(f"{name}: seed {SEED}, {len(inputs)} files, {accepted} accepted, {different} differ, {len(unexplained)} of them unlisted")
-        self.assertGreater(min(accepted, len(inputs) - accepted), len(inputs) // 50, "mutations are neither all valid nor none")
-        self.assertFalse(unexplained, "\n".join(["differences that are not listed:"] + unexplained[:8]))
+                unexplained.append(f"{'we reject' if own else 'we accept'}: {refusal[:600]}\n    {given[:400]}")
+        print(f"{name}: seed {SEED}, {len(inputs)} files, {accepted} accepted, {different} differences, {len(unexplained)} of them not listed")
+        self.assertGreater(min(accepted, len(inputs) - accepted), len(inputs) // 50, "mutations must be partly valid and partly invalid")
+        self.assertFalse(unexplained, "\n".join(["differences not in the lists:"] + unexplained[:8]))
 
     def test_safetensors(self):
         rng = random.Random(SEED)
@@ -289,12 +294,13 @@ class Readers(unittest.TestCase):
             self.compare("config", inputs, mine, theirs(model, inputs), CONFIG_WE_REFUSE, CONFIG_WE_ACCEPT)
 
 
-# Numbers that a model could be made of only with more memory than a machine has: transformers would try.
+# Numbers that would make transformers allocate more memory than a machine has.
 TOO_LARGE = re.compile(rb"(?<![\d.])\d{5,}(?![\d.e])")
 
 
 def small(config):
-    """The config without keys that no model depends on, with few words, so that the model is made in milliseconds."""
+    """Removes keys that do not affect the model and reduces the vocabulary, so that the model is created in
+    milliseconds."""
     for key in ("architectures", "transformers_version", "_name_or_path", "dtype", "torch_dtype"):
         config.pop(key, None)
     return json.dumps({k: 64 if k == "vocab_size" else v for k, v in config.items()})

@@ -1,5 +1,6 @@
-"""What `mha regroup` writes, beside transformers: --compatible folders load there and give our numbers, which are those of the
-direct form; equal counts of keys and values in a family with num_key_value_heads load there as they are."""
+"""Loads folders of `mha regroup` in transformers. --compatible folders must load and give our results, equal to those
+of other folders. Folders with equal counts of key and value heads in a family with num_key_value_heads must load
+unchanged."""
 import os
 import subprocess
 import tempfile

@@ -1,10 +1,10 @@
-"""Random programs of random calls against PyTorch, bit for bit: each seeds both generators and makes calls one after
-the other, so that a call that takes too much or too little from the stream fails those behind it.
+"""Compares random programs of random calls with PyTorch, bit for bit. Each program seeds both generators and makes
+calls in sequence, so a call that uses too many or too few random numbers makes the later calls fail.
 
     test_rng_torch.py [--cases N] [--seed S] [--only CASE]
 
-Runs once with PyTorch's kernels of this CPU and once, in a process of its own, with its scalar kernels. The seed is
-printed, and a failing program as the one line that repeats it.
+Runs once with PyTorch's kernels for this CPU and once, in a separate process, with its scalar kernels. The seed is
+printed, and a failing program is printed with the command that repeats it.
 """
 import argparse
 import ctypes
@@ -30,7 +30,7 @@ _state = Rng()
 
 
 def ours(name, *arguments, out, like=np.float32):
-    """Calls mha_rng_NAME; the entry of `arguments` that is None becomes the result, a fresh array of shape `out`."""
+    """Calls mha_rng_NAME; the entry of `arguments` that is None becomes the result, a new array of shape `out`."""
     x = np.empty(out, like)
     at = [x.ctypes.data if a is None else a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]
     call(f"mha_rng_{name}", ctypes.byref(_state), *at)
@@ -38,12 +38,12 @@ def ours(name, *arguments, out, like=np.float32):
 
 
 def size(r):
-    """One around a multiple of 16, or any."""
+    """A size near a multiple of 16, or any size."""
     n = int(r.choice(SIZES))
     return n if r.random() < 0.7 else int(r.integers(0, 400))
 
 
-# Each draws one tensor, or several, twice: (what it was, PyTorch's, ours).
+# Each function draws tensors with both generators and returns (description, PyTorch's, ours).
 
 
 def rand(r):
@@ -172,7 +172,7 @@ CALLS = [rand, rand_f64, uniform, randn, randn, randn, normal, normal, randn_f64
 
 
 def run_case(seed, case):
-    """The first call of a program that differs, as a sentence; else None. Also the numbers compared."""
+    """Returns the first call of a program that differs as a message, or None, and the number of elements compared."""
     r = np.random.default_rng([seed, case])
     start, numbers = int(r.integers(0, 2**63)), 0
     torch.manual_seed(start)
@@ -190,9 +190,9 @@ def run_case(seed, case):
 def report(theirs, mine):
     differ = np.flatnonzero(theirs.ravel() != mine.ravel())
     if differ.size == 0:
-        return "a zero of the other sign, or another NaN"
+        return "zeros with different signs, or different NaNs"
     i = differ[0]
-    return f"{differ.size} of {mine.size} differ; first number {i}: {mine.ravel()[i]!r}, PyTorch {theirs.ravel()[i]!r}"
+    return f"{differ.size} of {mine.size} elements differ; first element {i}: {mine.ravel()[i]!r}, PyTorch {theirs.ravel()[i]!r}"
 
 
 def main():
@@ -214,7 +214,7 @@ def main():
             forced = "ATEN_CPU_CAPABILITY=default " if SCALAR else ""
             print(f"{wrong}   (repeat: {forced}tests/live/test_rng_torch.py --seed {a.seed} --only {case})")
     agree = len(cases) - failed
-    print(f"{kernels}: {agree} of {len(cases)} programs, {numbers} numbers, agree with PyTorch", flush=True)
+    print(f"{kernels}: {agree} of {len(cases)} programs, {numbers} elements, agree with PyTorch", flush=True)
     if not SCALAR and a.only is None:
         again = [sys.executable, __file__, "--cases", str(a.cases), "--seed", str(a.seed)]
         failed += subprocess.run(again, env=dict(os.environ, ATEN_CPU_CAPABILITY="default"), check=False).returncode

@@ -1,10 +1,10 @@
-"""Trained tokenizers beside the trainers of the tokenizers library: the same lines, the same vocabulary and merges; and the written
-folders in tokenizers and transformers: the same ids as here.
+"""Compares trained tokenizers with those of the tokenizers library: the same lines must give the same vocabulary and
+merges, and the saved folders must give the same ids in tokenizers and transformers.
 
-The library numbers the ## characters of WordPiece at random; here it is given them as special tokens, in the order of this project,
-which makes it say what it learns in that order.
+The library numbers the ## characters of WordPiece at random. The test passes them as special tokens, in the order of
+this project, which fixes the order in which the library learns.
 
-MHA_SEED=N repeats a run;  MHA_CASES=N sets the number of random texts."""
+MHA_SEED=N repeats a run; MHA_CASES=N sets the number of random texts."""
 import glob
 import json
 import os
@@ -31,12 +31,12 @@ WORDS = ("the of and harbour unbelievable İstanbul Straße naïve e\u0301 a\u03
          "ΑΣ ǅ \u200b \u00ad ﬁ 👩‍🔬 \U0002f800 ### ## # \u0661\u0662 \u00bd ... ==== \u2581").split() + ["  ", "   ", "\t", "\r", "\x00", "\u00a0", "\u3000 ", "\u2028"]
 
 
-# Lines of these alone are blank: `mha tokenize -f` skips them.
+# Lines of only these characters are blank: `mha tokenize -f` skips them.
 WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200b)))
 
 
 def random_lines(rng):
-    """Lines, ended or not, of few characters and so full of equal counts, or of all kinds of words."""
+    """Lines, with and without newlines, of few characters with many equal counts, or of various words."""
     letters = rng.choice(["ab", "aab", "abc", "abcdefgh", "aé", "日本a"])
     kinds = rng.choice([("few",), ("words",), ("few", "words"), ("few", "words", "any", "long")])
     lines = []
@@ -69,7 +69,7 @@ def learn_here(kind, size, frequency, lines, folder, *more):
 
 
 def learn_there(kind, size, frequency, lines, lowercase, order, alphabet=None):
-    """`order`: tokens that have the first ids."""
+    """`order`: the tokens with the first ids."""
     if kind == "bpe":
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -86,7 +86,7 @@ def learn_there(kind, size, frequency, lines, lowercase, order, alphabet=None):
 
 
 def first_tokens(kind, vocab):
-    """What precedes the merged tokens here."""
+    """The tokens before the merged ones."""
     tokens = sorted(vocab, key=vocab.get)
     count = len(SPECIAL[kind])
     if kind == "wordpiece":
@@ -110,7 +110,7 @@ class Training(unittest.TestCase):
             self.loads(out, lines)
 
     def refused(self, sentence, size, vocab, kind):
-        """What the library makes of it has more tokens than were asked for, or nothing learned in it."""
+        """Checks a rejected call: the vocabulary of the library is larger than `size`, or nothing was learned."""
         if "vocab_size must be at least" in sentence:
             self.assertGreater(len(vocab), size)
         else:
@@ -118,7 +118,7 @@ class Training(unittest.TestCase):
             self.assertEqual(len(vocab), len(SPECIAL[kind]) + (256 if kind == "bpe" else 0))
 
     def loads(self, folder, lines):
-        """tokenizers, transformers and this program encode alike."""
+        """tokenizers, transformers and this program must encode equally."""
         lines = [line for line in (line.strip("\r\n") for line in lines[:20]) if "\x00" not in line and line.strip(WHITE + "\ufeff")]
         lines[:1] = [line.removeprefix("\ufeff") for line in lines[:1]]
         Path(folder, "..", "lines").write_bytes("".join(line + "\n" for line in lines).encode())
@@ -149,7 +149,7 @@ class Training(unittest.TestCase):
                 self.equal(kind, 3000, 2, lines, True)
 
     def test_alphabet(self):
-        """Characters beyond the alphabet leave their words; the counts differ, so the choice is certain."""
+        """Characters beyond the alphabet limit are removed from their words; the counts differ, so the selection is unambiguous."""
         lines = ["".join(c * n for n, c in enumerate("zyxwvutsrq", 1)) + " " + "zq yr xs" + "\n"] * 3
         with tempfile.TemporaryDirectory() as folder:
             here = json.loads((learn_here("wordpiece", 60, 1, lines, folder, "--alphabet", "6") / "tokenizer.json").read_text())["model"]["vocab"]

@@ -1,6 +1,7 @@
-"""The tokenizer beside the tokenizers library, with every folder of golden/data/tokenizer: ids, type ids, byte offsets and decoded
-text of random texts and pairs equal; decoded text of random ids too, at once and as a stream.
-MHA_SEED=N repeats a run;  MHA_CASES=N sets the number of texts per folder."""
+"""Compares the tokenizer with the tokenizers library for every folder of golden/data/tokenizer. Ids, type ids, byte
+offsets and decoded text of random texts and pairs must be equal, as must decoded text of random ids, at once and as a
+stream.
+MHA_SEED=N repeats a run; MHA_CASES=N sets the number of texts per folder."""
 import ctypes
 import itertools
 import os
@@ -83,7 +84,8 @@ class Ours:
         return got
 
     def stream(self, ids, skip_special=False):
-        """The parts that come, the last one at the end; each is whole characters, or it would not decode."""
+        """Returns the parts of a stream, the last one at the end; decoding checks that each consists of whole
+        characters."""
         stream, text, size, parts = c_void_p(), c_void_p(), c_size_t(), []
         call("mha_text_stream_create", self.handle, skip_special, byref(stream))
         for ident in ids:
@@ -122,7 +124,8 @@ class AgainstTokenizers(unittest.TestCase):
                     self.assertEqual(ours.decode(want[0]), reference.decode(want[0], skip_special_tokens=False))
 
     def test_random_ids(self):
-        """A stream agrees with the whole, except that of bytes ("<0xE3>") which are no characters it has sent the good ones."""
+        """A stream must equal the text decoded at once, except that it has already sent the valid bytes of invalid
+        sequences."""
         for folder in FOLDERS:
             rng = random.Random(f"{SEED} {folder.name}")
             reference, ours = Tokenizer.from_file(str(folder / "tokenizer.json")), Ours(folder)
@@ -132,7 +135,7 @@ class AgainstTokenizers(unittest.TestCase):
             bytes_only = [i for i in known if reference.id_to_token(i).startswith("<0x")]
             for _ in range(CASES // 4):
                 ids = rng.choices(known, k=rng.randrange(30))
-                if rng.randrange(2):  # text that is likely to be well-formed
+                if rng.randrange(2):  # bytes that are likely to be valid text
                     ids = reference.encode(random_text(rng)).ids
                 skip = bool(rng.randrange(2))
                 with self.subTest(folder=folder.name, ids=ids, skip=skip):

@@ -1,4 +1,5 @@
-"""`mha tour` prints its tensors as PyTorch prints them: each tensor of the JSON, printed by torch, stands in the text."""
+"""Compares the tensors that `mha tour` prints with PyTorch: each tensor of the JSON, printed by torch, must be in the
+text."""
 import json
 import os
 import subprocess
@@ -26,7 +27,7 @@ class Tour(unittest.TestCase):
             for step in entry["steps"]:
                 for tensor in step["tensors"]:
                     values = tensor["values"]
-                    if None in values:  # infinite or not a number: JSON does not say which
+                    if None in values:  # infinite or NaN, which JSON does not distinguish
                         continue
                     shape = f" {tensor['shape']}" if tensor["shape"] else ""
                     want = f"\n{tensor['name']}{shape}\n{torch.tensor(values).reshape(tensor['shape'])!s}\n"

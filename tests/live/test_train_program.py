@@ -1,5 +1,5 @@
-"""What `mha train` writes, in transformers: the folder loads without a missing weight, tokens are the same, and the loss that the
-program measured is that of transformers on the same ids."""
+"""Loads folders of `mha train` in transformers: no weight may be missing, tokens must be equal, and the loss reported
+by the program must equal that of transformers on the same ids."""
 import json
 import os
 import subprocess
@@ -14,7 +14,7 @@ LENGTH, VOCAB = 24, 50
 
 
 def ids(count, seed):
-    """Of four tokens three follow from the one before."""
+    """Three of four tokens are determined by the preceding token."""
     draw, list_ = np.random.default_rng(seed), [3]
     while len(list_) < count:
         list_.append(int(draw.integers(VOCAB)) if draw.random() < 0.25 else (7 * list_[-1] + 3) % VOCAB)
@@ -55,7 +55,7 @@ class Program(unittest.TestCase):
                 rows = torch.tensor(np.stack([held[n * (LENGTH - 1):][:LENGTH] for n in range(6)]))
                 with torch.no_grad():
                     loss = self.load(transformers.AutoModelForCausalLM, name)(input_ids=rows, labels=rows).loss.item()
-                print(f"{shape}: {said['eval_loss']:.6f} here, {loss:.6f} there")
+                print(f"{shape}: {said['eval_loss']:.6f} in mha, {loss:.6f} in transformers")
                 self.assertAlmostEqual(said["eval_loss"], loss, delta=2e-5)
                 self.assertLess(loss, np.log(VOCAB) - 0.5)
 
@@ -72,7 +72,7 @@ class Program(unittest.TestCase):
                 self.assertEqual(len(tokenizer), model.config.vocab_size)
                 data = json.loads((self.here / (type_ + "-model") / "training.json").read_text())["data"]
                 lines = tokenizer(text.splitlines(), add_special_tokens=False)["input_ids"]
-                self.assertEqual(data["tokens"], sum(len(line) + 1 for line in lines))  # and the end token of each
+                self.assertEqual(data["tokens"], sum(len(line) + 1 for line in lines))  # + 1: end of text
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""bench/compare.py measures what it says: rows, numbers, refusals, the figure. Peers that are not installed are left out and named."""
+"""bench/compare.py: its rows, numbers, error messages and figure. Libraries that are not installed are omitted and
+named."""
 import importlib.util
 import json
 import os
@@ -41,7 +42,7 @@ def test_table_and_csv():
 
 
 def test_bf16():
-    """The goals of the CPU at hand, and no share of what f32 can do where bf16 is multiplied in pairs. NumPy has no bf16."""
+    """The limits of this CPU. bf16 pairs have no fraction of the f32 limit. NumPy has no bf16."""
     if importlib.util.find_spec("torch") is None:
         run("--rows", "small", "--dtype", "bf16", code=1)
         return
@@ -52,7 +53,7 @@ def test_bf16():
 
 
 def test_merge():
-    """The least times of two runs, the larger limit."""
+    """The shortest times and the larger limit of two runs."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / "a.json", Path(folder) / "b.json"]
         said = [run("--rows", "small", "--json") for _ in files]

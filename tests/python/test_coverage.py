@@ -1,4 +1,4 @@
-"""Every public C function is called by the binding, or listed here with the reason why not."""
+"""Every public C function must be called by the binding, or listed here with a reason."""
 import re
 import sys
 from pathlib import Path
@@ -9,16 +9,16 @@ PACKAGE = Path(_abi.__file__).parent
 
 # reason: names without mha_
 EXCLUDED = {
-    "the binding has no use for it": """
+    "the binding does not need it": """
         status_text dtype_name dtype_size ctx_free ctx_threads isa_list attn_plan_weights model_ctx
     """,
     "for shards in several processes": """
         attn_subtree attn_merge_partials
     """,
-    "mha_attention_backward is bound, which checks and runs at once": """
+    "mha_attention_backward is bound, which plans and runs in one call": """
         attn_backward
     """,
-    "for plans that are made before a step; Cache.attention makes none": """
+    "for plans made before a step; Cache.attention makes none": """
         cache_describe
     """,
     "measures the machine: mha bench": """
@@ -54,7 +54,7 @@ EXCLUDED = {
         tokenizer_trainer_create tokenizer_trainer_free tokenizer_trainer_put tokenizer_trainer_end
         tokenizer_trainer_run tokenizer_trainer_trained tokenizer_trainer_save
     """,
-    "caches of models are not bound yet; generate() has its own": """
+    "caches of models are not bound yet; generate() uses one internally": """
         model_cache_create model_cache_free model_cache_length model_cache_bytes model_cache_clear
         model_cache_truncate model_cache_fork sampling_apply
     """,
@@ -69,7 +69,7 @@ EXCLUDED = {
         train_store_open train_store_close train_store_has_checkpoint train_store_step train_store_resume
         train_store_keep train_store_save
     """,
-    "the measures of heads are not bound yet: mha heads": """
+    "head statistics are not bound yet: mha heads": """
         heads_measure heads_of_maps
     """,
     "importance of heads is not bound yet: mha heads --by": """
@@ -94,7 +94,7 @@ def main():
     for name in missing:
         print(f"{name}: must be called in python/mha, or be excluded here with a reason")
     for name in stale:
-        print(f"{name}: must not be listed here: it is bound, or no public function")
+        print(f"{name}: must not be listed here: it is bound, or not a public function")
     print(f"{bound} of {len(_abi.FUNCTIONS)} public functions are bound")
     return bool(missing or stale or bound < 110)
 

@@ -1,4 +1,5 @@
-"""The examples in the docstrings of the package print what they say. Modules that need packages which are absent are skipped."""
+"""The examples in the docstrings of the package must print the documented results. Modules that need missing packages
+are skipped."""
 import doctest
 import importlib
 import pkgutil
@@ -17,7 +18,7 @@ def main():
             continue
         result = doctest.testmod(module)
         attempted, failed = attempted + result.attempted, failed + result.failed
-    print(f"{attempted - failed} of {attempted} lines of examples run as they stand")
+    print(f"{attempted - failed} of {attempted} lines of examples give the documented results")
     return bool(failed or attempted < 20)
 
 

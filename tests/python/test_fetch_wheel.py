@@ -1,4 +1,5 @@
-"""tools/fetch_wheel.py downloads the file with the hash that it was given, or leaves nothing and says why. The index is a local server."""
+"""tools/fetch_wheel.py downloads the file with the given hash, or leaves nothing and prints the reason. The index is a
+local server."""
 import hashlib
 import http.server
 import os

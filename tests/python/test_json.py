@@ -1,7 +1,8 @@
-"""test_json.py - the library's JSON reader beside Python's: what one takes the other takes, with the same values.
+"""test_json.py - compares the library's JSON reader with Python's: both must accept the same texts, with the same
+values.
 
-Python's is told what the library is stricter in: no duplicate keys, no NaN, integers of 64 bits, reals that are finite,
-no lone surrogates, no NUL in a key, 64 levels, an object at the root.
+Python's reader gets the stricter rules of the library: no duplicate keys, no NaN, 64-bit integers, finite floats, no
+lone surrogates, no NUL in a key, 64 levels, an object at the root.
 """
 
 import json
@@ -30,7 +31,7 @@ def depth(value):
 
 
 def check(value):
-    """Raises where the library is stricter in values."""
+    """Raises if a value violates the stricter rules of the library."""
     if isinstance(value, dict):
         for key, item in value.items():
             check(key)
@@ -48,7 +49,7 @@ def check(value):
 
 
 def reference(text):
-    """The value; None if it is refused."""
+    """Returns the value, or None if it is rejected."""
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=pairs, parse_constant=no_constant)
         check(value)
@@ -58,7 +59,7 @@ def reference(text):
 
 
 def same(a, b):
-    """Equal, with the same types; bool is no int, 1.0 is not 1."""
+    """Returns whether both are equal, with equal types: bool is not int, 1.0 is not 1."""
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):
@@ -69,7 +70,7 @@ def same(a, b):
 
 
 class Documents:
-    """Random documents, and mutated ones."""
+    """Random documents, some of them mutated."""
 
     WORDS = ["", "a", "key", "\u00e9", "\u65e5\u672c", "\U0001f600", 'q"\\/', "\n\t\x1f", "\0", "\x7f", "z" * 70]
     PIECES = [b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b"\\u0000", b"\\ud83d", b"\\ude00", b"null", b"true", b"-",

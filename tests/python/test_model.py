@@ -1,4 +1,5 @@
-"""mha.Model on a tiny decoder and a tiny encoder: logits, scores, generated ids, and refusals that name what is wrong."""
+"""mha.Model on a tiny decoder and a tiny encoder: logits, scores, generated ids, and error messages that name the
+argument."""
 import os
 import shutil
 import tempfile
@@ -11,7 +12,7 @@ import mha
 
 MODELS = Path(__file__).resolve().parents[1] / "golden/data/models"
 PROMPT = [36, 402, 88, 287, 292, 77]
-NEW = [45, 124, 467, 320, 297, 45, 180, 180, 180, 180, 180, 436]  # as transformers goes on
+NEW = [45, 124, 467, 320, 297, 45, 180, 180, 180, 180, 180, 436]  # as continued by transformers
 
 
 class Decoder(unittest.TestCase):
@@ -172,7 +173,7 @@ class Decoder(unittest.TestCase):
             for name in ("config.json", "model.safetensors"):
                 shutil.copy(MODELS / "gpt2-tiny" / name, folder)
             bare = mha.Model(folder, no_map=True)
-        self.assertEqual(bare.generate(PROMPT, 12), NEW)  # the folder is gone: nothing of it is mapped
+        self.assertEqual(bare.generate(PROMPT, 12), NEW)  # the folder was removed: no file may be mapped
         for use in (lambda: bare.tokenize("x"), lambda: bare.decode(PROMPT), lambda: bare.embed(["x"]),
                     lambda: bare.generate(PROMPT, 4, stop="x")):
             with self.assertRaisesRegex(ValueError, "tokenizer"):

@@ -1,4 +1,4 @@
-"""Where the binding finds its library and the models that have a name, from scripts in every place that people put them."""
+"""The binding must find its library and the named models, from scripts in all common places."""
 import os
 import shutil
 import subprocess
@@ -19,7 +19,7 @@ class Places(unittest.TestCase):
         self.place = Path(folder.name)
 
     def run_script(self, text=SCRIPT, where=None, **variables):
-        """Runs a script in `where`; what it printed and its exit status."""
+        """Runs a script in the folder `where`; returns its output and exit status."""
         script = (where or self.place) / "script.py"
         script.write_text(text)
         kept = {name: value for name, value in os.environ.items() if name not in ("MHA_LIB", "PYTHONPATH")}
@@ -28,7 +28,7 @@ class Places(unittest.TestCase):
         return done.returncode, done.stdout + done.stderr
 
     def checkout(self, name="mha", library=True):
-        """A checkout of that name: the package, and what a build leaves."""
+        """Creates a checkout with this name: the package, and the files of a build."""
         top = self.place / name
         (top / "build/release").mkdir(parents=True)
         shutil.copy(ROOT / "CMakePresets.json", top)
@@ -49,7 +49,7 @@ class Places(unittest.TestCase):
         self.assertEqual(status, 0, text)
 
     def test_beside_the_checkout(self):
-        """A checkout that is called mha does not hide an installed package."""
+        """A checkout named mha does not hide an installed package."""
         self.checkout()
         shutil.copytree(ROOT / "python/mha", self.place / "site/mha")
         status, text = self.run_script(PYTHONPATH="site", MHA_LIB=str(LIBRARY))
@@ -61,7 +61,7 @@ class Places(unittest.TestCase):
         self.assertEqual(status, 0, text)
 
     def test_installed_package(self):
-        """What lies above an installed package is not a checkout, whatever it is called."""
+        """The parent folder of an installed package is not a checkout, whatever its name."""
         top = self.checkout("lib")
         shutil.move(top / "python", top / "site-packages")
         status, text = self.run_script(where=top / "site-packages")
@@ -93,7 +93,7 @@ class Places(unittest.TestCase):
         (self.place / "cache/mha/minilm").symlink_to(ROOT / "tests/golden/data/models/bert-tiny")
         status, text = self.run_script(script, **common)
         self.assertEqual(status, 0, text)
-        # A path object is a folder of that name, and no named model.
+        # A path object always names a folder, never a built-in name.
         status, text = self.run_script("import mha, pathlib\nmha.Model(pathlib.Path('builtin'))", **common)
         self.assertNotEqual(status, 0)
         self.assertIn("builtin: a model must be a folder", text)

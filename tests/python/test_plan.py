@@ -1,5 +1,5 @@
-"""mha.Plan gives what mha.attention gives, bitwise, refuses other operands, and several threads may share it; mha.attention itself
-keeps plans, which must not show. Calls release the interpreter lock."""
+"""mha.Plan must equal mha.attention bitwise, reject other operands, and be usable by several threads. mha.attention
+keeps plans, which must have no visible effect. Calls release the interpreter lock."""
 import gc
 import threading
 import time
@@ -124,10 +124,10 @@ class Plans(unittest.TestCase):
 
 
 class Kept(unittest.TestCase):
-    """mha.attention with the plans that it keeps."""
+    """Plans that mha.attention keeps."""
 
     def test_values_and_options(self):
-        for seed in range(80):  # more than are kept
+        for seed in range(80):  # more plans than are kept
             q, = arrays((1, 2, 3 + seed % 40, 8), seed=seed)
             for causal in False, True:
                 for scale in None, 0.5:
@@ -167,7 +167,7 @@ class Kept(unittest.TestCase):
 
 class Lock(unittest.TestCase):
     def progress(self, work):
-        """How often a second thread counts while `work` runs once, per second."""
+        """Returns how often per second another thread counts while `work` runs."""
         counts, stop = [0], threading.Event()
 
         def count():
@@ -190,7 +190,7 @@ class Lock(unittest.TestCase):
         for work in (lambda: mha.attention(q, q, q, threads=1), lambda: plan(q, q, q),
                      lambda: mha.attention(q, q, q, threads=1, return_lse=True)):
             made, seconds = self.progress(work)
-            self.assertGreater(made, 100, f"a second thread stood still for {seconds:.3f} s")
+            self.assertGreater(made, 100, f"another thread was blocked for {seconds:.3f} s")
 
 
 class Merge(unittest.TestCase):

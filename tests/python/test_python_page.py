@@ -1,5 +1,5 @@
-"""The Python lines of docs/python.md run as they stand, block after block with shared names (and with small models where they name a
-folder). Blocks that import a module which is absent are skipped."""
+"""Runs the Python code of docs/python.md unchanged, block by block with shared names (and with small models instead of
+named folders). Blocks that import a missing module are skipped."""
 import contextlib
 import io
 import os
@@ -15,10 +15,10 @@ for name, folder in (("minilm", "tests/golden/data/models/bert-tiny"), ("gpt2", 
     page, places = re.subn(f'"/path/to/{name}"', repr(str(ROOT / folder)), page)
     assert places == 1, f"docs/python.md no longer opens /path/to/{name}"
 blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-assert len(blocks) >= 3, "docs/python.md has lost its examples"
+assert len(blocks) >= 3, "docs/python.md must have examples"
 names, ran, here = {}, 0, os.getcwd()
 with tempfile.TemporaryDirectory() as place:
-    os.chdir(place)  # what they write goes there
+    os.chdir(place)  # their output files are written here
     try:
         for number, block in enumerate(blocks):
             printed = io.StringIO()

@@ -1,4 +1,5 @@
-"""The package is clean for mypy --strict and for ruff, with the settings of python/pyproject.toml; each is skipped where it is absent."""
+"""The package must pass mypy --strict and ruff, with the settings of python/pyproject.toml; each is skipped if it is
+not installed."""
 import importlib.util
 import os
 import subprocess
