@@ -1,8 +1,9 @@
 # Embeds the page of cli/NAME/page into OUT, a C file:
 #   cmake -DFROM=cli/NAME/page -DNAME=NAME -DOUT=FILE -P embed_page.cmake
-# OUT defines NAME_page_before and NAME_page_after, the page before and after its data; NAME_page.h declares them. @HEAD@
-# stands for cli/page/head.html. @STYLE a.css b.css@ and @SCRIPT a.js b.js@ stand for the listed files, concatenated in that
-# order. Their hashes are written to the page's Content-Security-Policy, so nothing else can run in it.
+# OUT defines NAME_page_before and NAME_page_after, the page before and after its data; NAME_page.h declares them.
+# @HEAD@ is replaced by cli/page/head.html. @STYLE a.css b.css@ and @SCRIPT a.js b.js@ are replaced by the listed files,
+# concatenated in that order. Their hashes are written to the page's Content-Security-Policy, so the page cannot run
+# other code.
 
 # Converts a hexadecimal string to base64: three hex digits are two base64 digits.
 function(hex_to_base64 hex out)
@@ -17,7 +18,7 @@ function(hex_to_base64 hex out)
     string(SUBSTRING "${alphabet}" ${low} 1 second)
     string(APPEND text "${first}${second}")
   endforeach()
-  # The 32 bytes of a SHA-256 are 43 digits and one padding character.
+  # A SHA-256 hash has 32 bytes: 43 base64 digits and one padding character.
   string(SUBSTRING "${text}" 0 43 text)
   set(${out} "${text}=" PARENT_SCOPE)
 endfunction()
@@ -37,7 +38,7 @@ function(append_array file name text)
   file(APPEND "${file}" "const unsigned char ${name}[] = {\n${bytes}0};\n")
 endfunction()
 
-# Replaces @KIND ...@ by the files that it lists, and sets their hash, or 'none'.
+# Replaces @KIND ...@ with the listed files, and sets their hash, or 'none'.
 function(join_files kind)
   set(hash "none")
   if(page MATCHES "@${kind} ([^@]+)@")

@@ -1,6 +1,6 @@
-# hardening.cmake - protects release builds against memory errors that tests have not found: checked libc calls,
-# stack canaries, linker tables that are read-only before main() runs, randomized addresses, and control-flow protection where the CPU
-# supports it. Uses only options that the compiler and the linker accept. Debug builds rely on the sanitizers instead.
+# hardening.cmake - protects release builds against undetected memory errors: checked libc calls, stack canaries, linker
+# tables that are read-only before main() runs, randomized addresses, and control-flow protection if the CPU supports
+# it. Uses only options that the compiler and the linker accept. Debug builds use the sanitizers instead.
 include(CheckCCompilerFlag)
 include(CheckLinkerFlag)
 include(CheckPIESupported)

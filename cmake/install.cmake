@@ -10,7 +10,8 @@ if(MHA_PROGRAM)
   install(TARGETS mha RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
-# ---- CMake package: one file of targets per library, so a library is found if its own dependencies are ----
+# ---- CMake package: one file of targets per library, so that a library is found if only its own dependencies are
+# installed ----
 set(MHA_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/mha)
 foreach(library shared static attn_shared attn_static)
   install(TARGETS mha_${library} EXPORT mha-${library} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
@@ -23,7 +24,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/mhaConfigVersion.cmake CO
 install(FILES ${PROJECT_BINARY_DIR}/mhaConfig.cmake ${PROJECT_BINARY_DIR}/mhaConfigVersion.cmake
         DESTINATION ${MHA_PACKAGE_DIR})
 
-# ---- pkg-config: the prefix is given relative to the .pc file (three folders up for lib/x86_64-linux-gnu), unless the
+# ---- pkg-config: the prefix is given relative to the .pc file (three levels up for lib/x86_64-linux-gnu), unless the
 # library folder has an absolute path ----
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})

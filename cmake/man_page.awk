@@ -4,7 +4,7 @@
 # "Usage:" becomes the synopsis, an option a tagged paragraph, and a line "Word...:" before indented lines a heading. Other indented
 # lines are not changed. Lines wrapped for the terminal are joined.
 
-# Escapes what troff would interpret: backslashes, hyphens, and dots and quotes at the start of a line.
+# Escapes characters with a meaning in troff: backslashes, hyphens, and dots and quotes at the start of a line.
 function escaped(text) {
     gsub(/\\/, "\\e", text)
     gsub(/-/, "\\-", text)
@@ -27,7 +27,7 @@ function finish() {
     finish_table()
 }
 
-function is_option(line) { # -q, --quiet  say nothing
+function is_option(line) { # example: -q, --quiet  print no messages
     return line ~ /^ +-[-a-zA-Z]/ && line !~ /^ +- /
 }
 
@@ -84,7 +84,7 @@ file == 2 { lines[++count] = $0 }
 
 END {
     if (summary == "") summary = "multi-head attention in C"
-    # Without a date, so the same sources produce the same pages.
+    # Without a date, so that the same sources give the same pages.
     printf ".TH %s 1 \"\" \"mha %s\" \"User Commands\"\n.SH NAME\n%s \\- %s\n", toupper(name), version, escaped(name), escaped(summary)
     usage = lines[1]
     sub(/^Usage: */, "", usage)

@@ -1,5 +1,5 @@
-# uninstall.cmake - removes what the last `cmake --install` of this build folder installed: the files listed in MANIFEST, then
-# folders named mha that are empty. cmake -DMANIFEST=FILE -P uninstall.cmake
+# uninstall.cmake - removes the files of the last `cmake --install` of this build folder, which are listed in MANIFEST,
+# then empty folders named mha. cmake -DMANIFEST=FILE -P uninstall.cmake
 if(NOT EXISTS "${MANIFEST}")
   message(FATAL_ERROR "nothing was installed from this build folder: ${MANIFEST} does not exist")
 endif()

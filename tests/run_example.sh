@@ -1,6 +1,6 @@
 #!/bin/sh
 # run_example.sh - runs an example for ctest, which ignores the exit status of a test with a PASS_REGULAR_EXPRESSION:
-# here a failure becomes a line of output, which the test's FAIL_REGULAR_EXPRESSION finds.
+# this script prints a line on failure that matches the test's FAIL_REGULAR_EXPRESSION.
 #
 #     run_example.sh PROGRAM [ARGUMENT...]
 "$@"

@@ -1,6 +1,6 @@
 /* with_isa.c - runs a test under an ISA cap: with_isa ISA PROGRAM [ARGUMENT...]
  *
- * Sets MHA_ISA and becomes PROGRAM. An ISA that this CPU lacks means that there is nothing to test: 77, and the reason.
+ * Sets MHA_ISA and executes PROGRAM. If this CPU lacks the ISA, exits with 77 (skipped) and prints the reason.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ int main(int argc, char **argv)
 {
     if (argc < 3) return MISUSE;
     if (!cpu_has(argv[1])) {
-        printf("skipped: this CPU has no %s\n", argv[1]);
+        printf("skipped: this CPU does not support %s\n", argv[1]);
         return SKIPPED;
     }
     if (setenv("MHA_ISA", argv[1], 1) == 0) execv(argv[2], argv + 2);

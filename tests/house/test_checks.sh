@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_checks.sh - the checks of the source tree name the true reason for which they are skipped.
+# test_checks.sh - the checks of the source tree state the actual reason if they are skipped.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -8,7 +8,7 @@ mkdir "$work/bin"
 for tool in sh dirname grep; do ln -s "$(command -v "$tool")" "$work/bin/$tool"; done
 printf '#!/bin/sh\necho version 16.0\n' >"$work/bin/clang-format-16"
 
-# expect TEXT: tools/check_format.sh is skipped for the reason TEXT.
+# expect TEXT: tools/check_format.sh must be skipped with the reason TEXT.
 expect() {
     got=0
     PATH=$work/bin "$root/tools/check_format.sh" >"$work/out" 2>&1 || got=$?

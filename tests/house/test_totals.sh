@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_totals.sh - the last line of ./check counts what ctest printed: each test once, as passed, failed or skipped.
+# test_totals.sh - the last line of ./check counts the tests printed by ctest: each once, as passed, failed or skipped.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -8,7 +8,7 @@ sed -n '/^totals() {$/,/^}$/p' "$root/check" >"$work/totals.sh"
 # shellcheck source=/dev/null
 . "$work/totals.sh"
 
-# expect STATUS LINE: what `totals` says of the log on stdin.
+# expect STATUS LINE: `totals` must return STATUS and print LINE for the log on stdin.
 expect() {
     cat >"$work/log"
     got=0

@@ -1,4 +1,4 @@
-/* consumer.c - a program outside the project: does the library it was built with and the one it runs with agree? */
+/* consumer.c - a program outside the project: the versions of its headers and of the loaded library must be equal. */
 #include <mha/mha.h>
 
 #include <stdio.h>

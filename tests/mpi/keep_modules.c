@@ -1,5 +1,5 @@
-/* keep_modules.c - linked into programs that run on ranks under the address sanitizer: MPI unloads its modules at the
- * end, and leaks of a module that is gone could not be told from ours. Kept, they have a name for tests/lsan.supp. */
+/* keep_modules.c - linked into MPI programs with the address sanitizer. MPI unloads its modules at exit, and leaks of
+ * an unloaded module have no name. If the modules stay loaded, tests/lsan.supp can match them. */
 #include <dlfcn.h>
 
 __attribute__((visibility("default"))) int dlclose(void *handle)

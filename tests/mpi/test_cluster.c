@@ -1,5 +1,5 @@
-/* test_cluster.c - the cluster itself, on any number of ranks: the grid, collective functions in pieces of 64 bytes,
- * agreement on failures, the common ISA. With an argument, one failure that ends the job:
+/* test_cluster.c - tests clusters on any number of ranks: the grid, collective functions in chunks of 64 bytes,
+ * agreement on failures, the common ISA. With an argument, tests a failure that ends the job:
  *
  *     silent      the last rank is late; the others must name it
  *     fail N      the Nth transfer of the last rank fails inside MPI */
@@ -13,7 +13,7 @@
 #include "mha/cluster.h"
 #include "mha/mha.h"
 
-/* ---- a wrapper that fails the Nth call of the last rank; 0 = none ---- */
+/* ---- a wrapper that makes the Nth call of the last rank fail; 0 = none ---- */
 
 static int failing, calls;
 
@@ -102,7 +102,7 @@ static void check_grid(void)
     mha_cluster_free(other);
 }
 
-enum { NUMBERS = 40000 }; /* more than one piece of a sum */
+enum { NUMBERS = 40000 }; /* more than one chunk of a sum */
 static int64_t numbers[NUMBERS];
 
 static void check_transfers(void)
@@ -130,7 +130,7 @@ static void check_agreement(void)
     char text[128];
     for (int failed = 0; failed < info->ranks; failed++) {
         mha_error own = {0};
-        const bool mine = info->rank >= failed; /* the first of those that fail counts */
+        const bool mine = info->rank >= failed; /* the failing rank with the lowest number is reported */
         snprintf(own.message, sizeof own.message, "boom %d", info->rank);
         snprintf(text, sizeof text, "rank %d (%s): boom %d", failed, mha_cluster_host(cluster, failed), failed);
         CHECK(mha_cluster_agree(cluster, mine ? MHA_ERR_FORMAT : MHA_OK, &own) == MHA_ERR_FORMAT);

@@ -1,6 +1,7 @@
-/* test_cluster_attention.c - attention over a sequence that ranks share. Every rank also computes the whole call alone.
- * In the modes tree and ordered, its rows are bitwise those of the whole, and so are all its gradients; in the mode
- * ring they agree within rounding, and two runs agree bitwise. Some sequences have no chunk for some ranks. */
+/* test_cluster_attention.c - attention over a sequence that is split among ranks. Every rank also computes the whole
+ * problem alone. In modes tree and ordered, its rows and gradients must be bitwise identical to the whole problem; in
+ * mode ring they must agree within rounding, and two runs must be bitwise identical. Some ranks have no chunk of some
+ * sequences. */
 #include <math.h>
 #include <mpi.h>
 #include <stdbool.h>
@@ -75,7 +76,7 @@ static tensor draw(rng *r, int64_t B, int64_t H, int64_t L, int64_t W, mha_dtype
     return t;
 }
 
-/* The part of this rank along the third axis: copied out, or compared with a whole tensor. */
+/* The slice of this rank along the third axis: copied, or compared with the whole tensor. */
 static tensor part_of(const tensor *whole)
 {
     const mha_cluster_part part = mha_cluster_part_of(whole->shape[2], me->cp, me->cp_rank);
@@ -102,7 +103,7 @@ static void compare(const char *mode, const char *name, const tensor *part, cons
     for (int64_t n = 0; tolerance > 0 && n < count; n++) {
         const double a = get(part, n), b = get(&want, n);
         if (isinf(b) ? a == b : fabs(a - b) <= tolerance * (1 + fabs(b))) continue;
-        snprintf(err.message, sizeof err.message, "%s: %s[%lld] is %g, not %g", mode, name, (long long)n, a, b);
+        snprintf(err.message, sizeof err.message, "%s: %s[%lld] is %g, want %g", mode, name, (long long)n, a, b);
         CHECK(!"value");
     }
     free(want.data);
@@ -112,7 +113,7 @@ static void compare(const char *mode, const char *name, const tensor *part, cons
 
 typedef struct problem {
     mha_attn_desc desc;
-    mha_attn_args args; /* of the whole */
+    mha_attn_args args; /* of the whole sequence */
     int64_t lens[3][2], offsets[2];
     tensor q, k, v, out, lse, keep, bias, slopes, sinks, gates; /* keep and bias: one row if broadcast */
     tensor dout, dlse, dq, dk, dv, dbias;
@@ -221,7 +222,7 @@ static void free_problem(problem *p)
         free(all[n]->data);
 }
 
-/* The part of this rank. */
+/* Makes the slice of this rank. */
 static void make_part(problem *p, const problem *whole)
 {
     *p = *whole;
@@ -242,7 +243,7 @@ static void make_part(problem *p, const problem *whole)
     a->lse.data = p->lse.data;
     if (a->keep.data) a->keep = broadcast_view(&p->keep);
     if (a->bias.data) a->bias = broadcast_view(&p->bias);
-    p->slopes = p->sinks = p->gates = (tensor){{0}, MHA_F32, NULL}; /* of the whole */
+    p->slopes = p->sinks = p->gates = (tensor){{0}, MHA_F32, NULL}; /* of the whole sequence */
 }
 
 /* ---- runs ---- */
@@ -316,7 +317,7 @@ static void check_settings(void)
     }
 }
 
-/* ---- the layout, and refusals ---- */
+/* ---- layout, and rejected arguments ---- */
 
 static void check_layout(void)
 {

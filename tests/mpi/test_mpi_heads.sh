@@ -1,6 +1,6 @@
-# test_mpi_heads.sh - `mha-mpi heads` prints the bytes of `mha heads` for any number of ranks, also after ranks were killed or
-# froze, journals were cut, and with another number of ranks; what cannot be shared is refused, naming rank and host.
-# MHA_FAULTS=all kills and freezes at 20 random moments each.
+# test_mpi_heads.sh - `mha-mpi heads` prints the same bytes as `mha heads` for any number of ranks, also if ranks are
+# killed or frozen, journals are truncated, or the number of ranks changes. Differing data are rejected with the rank
+# and host. MHA_FAULTS=all kills and freezes ranks at 20 random times each.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 ranks=$here/tests/mpi/with_ranks.sh
@@ -9,7 +9,7 @@ rounds=1
 [ "${MHA_FAULTS:-}" != all ] || rounds=20
 head -n 100 "$here/share/mha/texts/stories.txt" >texts.txt
 
-# ---- bytes ----
+# ---- identical output ----
 while read -r count form; do
     "$MHA" heads -m builtin -f texts.txt "$form" >one
     expect 0 "$ranks" "$count" "$MHA_MPI" heads -m builtin -f texts.txt "$form"
@@ -30,10 +30,10 @@ same one out "an encoder"
 expect 0 "$ranks" 2 "$MHA_MPI" heads -m "$tiny" "a cat" --by loo --csv
 same one out "a score"
 
-# ---- what differs on one rank ----
+# ---- differences on one rank ----
 cat >each <<'END'
 #!/bin/sh
-# each rank: its own folder, its own ISA
+# each rank has a separate folder and ISA
 rank=$OMPI_COMM_WORLD_RANK
 echo $$ >"pid.$rank"
 [ "$rank" != "${FROZEN:-none}" ] || kill -STOP $$
@@ -56,10 +56,10 @@ has err "rank 1 ($host): the model (including its ISA) must be the same as on ra
 rm -r folder.1/model
 expect 3 "$ranks" 2 ./each heads -m model "a cat"
 has err "mha-mpi heads: rank 1 ($host): model: a model must be"
-[ ! -s out ] || fail "a result in spite of a failure"
+[ ! -s out ] || fail "a failed job printed a result"
 rm -r folder.0 folder.1
 
-# The common ISA, and a line about it.
+# The common ISA, and the message about it.
 if [ "$("$MHA" --version | sed -n 's/^in use: \([^,]*\),.*/\1/p')" != scalar ]; then
     "$MHA" heads -m "$tiny" -f texts.txt --csv --isa scalar >one
     SCALAR=1 expect 0 "$ranks" 3 ./each heads -m "$tiny" -f texts.txt --csv
@@ -74,13 +74,13 @@ if mount -t tmpfs -o size=16k mha-test small 2>mount.log; then
     ln -s small/journal full.statistics.1
     expect 1 "$ranks" 2 "$MHA_MPI" heads -m builtin -f texts.txt --csv --state full
     has err "rank 1 ($host): full.statistics.1: cannot be written: No space left on device"
-    [ ! -s out ] || fail "a result in spite of a failure"
+    [ ! -s out ] || fail "a failed job printed a result"
     rm full.statistics.1
     "$MHA" heads -m builtin -f texts.txt --csv >one
     expect 0 "$ranks" 3 "$MHA_MPI" heads -m builtin -f texts.txt --csv --state full
     same one out "resumed after a full disk"
 else
-    echo "skipped: a full disk, which needs the right to mount one"
+    echo "skipped: a full disk, which requires permission to mount a file system"
 fi
 
 # ---- killed and frozen, then resumed with another number of ranks ----
@@ -88,10 +88,10 @@ fi
 for copy in 1 2 3 4 5 6 7 8 9 10 11 12; do cat texts.txt; done >long.txt
 begin=$(date +%s)
 "$MHA" heads -m builtin -f long.txt --csv >one
-# Ranks that do not fail yet complete the steps that they can: at most the work of one process, on cores that they share.
+# Ranks that do not fail complete all possible steps: at most the work of one process, on shared cores.
 limit=$((15 + 3 * ($(date +%s) - begin)))
 
-# start COUNT STATE: a run in the background; its ranks have written their process numbers when this returns.
+# start COUNT STATE: starts a job in the background; returns when its ranks have written their process ids.
 start() {
     rm -f pid.*
     "$ranks" "$1" ./each --timeout 3 --record 1 heads -m builtin -f long.txt --csv --state "$2" >out 2>err </dev/null &
@@ -99,22 +99,22 @@ start() {
     while [ "$(cat pid.* 2>/dev/null | wc -l)" -lt "$1" ]; do sleep 0.05; done
 }
 
-# ended WHAT: the job ends within 15 s and the time of the work left, in failure and without a result, and leaves no process.
+# ended WHAT: the job must fail within $limit s, without a result or a remaining process.
 ended() {
     begin=$(date +%s)
     status=0
     wait "$job" || status=$?
     [ $(($(date +%s) - begin)) -le $limit ] || fail "$1: ended after more than $limit s"
-    [ $status -ne 0 ] || { same one out "$1, but after the end" && return; }
-    [ ! -s out ] || fail "$1: a result in spite of exit status $status"
+    [ $status -ne 0 ] || { same one out "$1, after completion" && return; }
+    [ ! -s out ] || fail "$1: printed a result with exit status $status"
     has err "$host"
     for file in pid.*; do
-        # A zombie is a matter of whoever adopted it.
-        if ps -o stat= -p "$(cat "$file")" | grep -qv '^Z'; then fail "$1: a process is left"; fi
+        # A zombie is reaped by its parent.
+        if ps -o stat= -p "$(cat "$file")" | grep -qv '^Z'; then fail "$1: a process remains"; fi
     done
 }
 
-# A rank that is frozen before MPI has started: MPI itself would wait for ever.
+# A rank that is frozen before MPI starts: MPI itself would wait forever.
 no_start="rank [02] \($host\): MPI did not start within 6 s: another rank does not respond"
 FROZEN=1 start 3 state.start
 ended "rank 1, frozen before MPI started"

@@ -1,5 +1,6 @@
-/* test_work.c - work that ranks share: every step is taken once, all ranks get the exact sums, whichever rank fails and
- * whenever; journals are read by other numbers of ranks, and a cut one up to its last good record. */
+/* test_work.c - work that is shared by ranks: every step is done once, and all ranks get the exact sums, whichever rank
+ * fails at any time. Journals can be read by a different number of ranks, and a truncated one up to its last complete
+ * record. */
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@ static mha_cluster *cluster;
 static const mha_cluster_info *me;
 static const mha_work *work;
 static mha_error err;
-static char state[64]; /* the same on all ranks */
+static char state[64]; /* the same value on all ranks */
 
 #define CHECK(condition)                                                                              \
     do {                                                                                              \
@@ -29,10 +30,10 @@ static char state[64]; /* the same on all ranks */
 
 static mha_work_info info = {.name = "numbers", .model = "m", .data = "d", .steps = STEPS, .values = VALUES};
 
-/* Where a rank fails. */
+/* The step at which a rank fails. */
 typedef enum place { NOWHERE, BEFORE, IN_THE_MIDDLE, AT_THE_END } place;
 
-/* One measurement, as a library would make it. Adds to *taken the steps of this rank. */
+/* One measurement, as in the library. Adds the steps of this rank to *taken. */
 static mha_status run(place fails, int64_t *sums, int64_t *taken, mha_error *e)
 {
     const mha_status mine = MHA_ERR_FORMAT;
@@ -56,7 +57,7 @@ static void check_sums(const int64_t *sums)
     CHECK(sums[0] == STEPS * (STEPS - 1) / 2 && sums[1] == STEPS && sums[2] == (INT64_C(1) << STEPS) - 1);
 }
 
-/* Runs to the end; returns the number of steps that all ranks took. */
+/* Runs until complete; returns the number of steps of all ranks. */
 static int64_t run_whole(void)
 {
     int64_t sums[VALUES] = {0}, taken = 0;
@@ -81,7 +82,7 @@ static void check_failures(void)
             CHECK(mha_cluster_agree(cluster, status, &e) == MHA_ERR_FORMAT);
             snprintf(begins, sizeof begins, "rank %d (%s): boom", rank, mha_cluster_host(cluster, rank));
             CHECK(strcmp(e.message, begins) == 0);
-            CHECK(run_whole() == STEPS); /* nothing is left over */
+            CHECK(run_whole() == STEPS); /* no work is left */
         }
 }
 
@@ -126,7 +127,7 @@ static void check_journals(void)
     CHECK(run_whole() == STEPS);
     CHECK(run_whole() == 0); /* all steps are in the journals */
 
-    /* Cut inside the last record, whose steps are taken again. */
+    /* A journal truncated in its last record, whose steps are done again. */
     const off_t whole = size_of(me->ranks - 1);
     barrier();
     if (me->rank == 0) CHECK(truncate(journal(me->ranks - 1), whole - 5) == 0);
@@ -135,7 +136,7 @@ static void check_journals(void)
     CHECK(again >= 0 && again < STEPS && (me->ranks > 1 || again > 0));
     CHECK(run_whole() == 0);
 
-    /* A bit that changed. */
+    /* A journal with a changed bit. */
     if (me->rank == 0) {
         FILE *file = fopen(journal(0), "r+");
         CHECK(file && fseek(file, -3, SEEK_END) == 0 && fputc(77, file) == 77 && fclose(file) == 0);
@@ -144,7 +145,7 @@ static void check_journals(void)
     const int64_t repeated = run_whole();
     CHECK(repeated >= 0 && repeated < STEPS);
 
-    /* Of other data: refused on all ranks, and the file stays. */
+    /* A journal of different data: rejected on all ranks, and the file is kept. */
     const off_t before = size_of(0);
     int64_t sums[VALUES], taken = 0;
     mha_error e = {0};
@@ -155,12 +156,12 @@ static void check_journals(void)
     CHECK(size_of(0) == before);
     info.data = "d";
 
-    /* No journal at all. */
+    /* Not a journal. */
     barrier();
     if (me->rank == 0) {
         FILE *file = fopen(journal(0), "w");
         CHECK(file &&
-              fputs("a file of somebody else, longer than the header of a journal: it must stay as it is", file) >= 0);
+              fputs("an unrelated file, longer than the header of a journal, which must not be changed", file) >= 0);
         CHECK(fclose(file) == 0);
     }
     barrier();

@@ -1,6 +1,6 @@
 #!/bin/sh
-# with_ranks.sh - with_ranks.sh P PROGRAM [ARGUMENT...]: P ranks on this machine, with Open MPI's mpirun or another MPI's mpiexec.
-# Ranks that share a core yield it while they wait; else four of them on two cores are four times slower.
+# with_ranks.sh P PROGRAM [ARGUMENT...] - runs P ranks on this machine, with mpirun of Open MPI or mpiexec of another
+# MPI. Ranks yield their core while they wait; otherwise four ranks on two cores are four times slower.
 set -eu
 ranks=$1
 shift
