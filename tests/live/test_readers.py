@@ -41,7 +41,7 @@ TWICE = "duplicate object key"  # readers differ in which of two values they use
 SAFETENSORS_WE_REFUSE = [
     (TWICE, "safetensors keeps the last of two tensors with the same name"),
     (r"tensor \".*\": .* elements of .* are .* bytes, but data_offsets", "error in the first of two entries with the same name, which it ignores"),
-    (r"integer must be at most 2\^63 - 1", "a dimension of 2^63 and more fits its type, in a tensor without elements"),
+    (r"integer must be at most 2\^63 - 1", "its type can store dimensions of 2^63 and more, in a tensor without elements"),
 ]
 SAFETENSORS_WE_ACCEPT = []
 
@@ -53,7 +53,7 @@ TOKENIZER_WE_REFUSE = [
     (r"model\.unk_token must be a token", "it fails later, on the first text with an unknown word"),
     (r"post_processor\.(pair|single) must be a template", "it accepts a template that loses its texts"),
     (r"must be null: ", "we reject unsupported options that change tokens"),
-    (r"integer must be at most 2\^63 - 1", "it reads such a number as a real, and takes it where nothing is read"),
+    (r"integer must be at most 2\^63 - 1", "it reads such a number as a float, and accepts it in unused fields"),
     (r"padding\.pad_id must be the id of a token", "it pads with an id beyond the embedding table"),
     (r"\.type must be a string", "if the type is invalid, it tries all decoders or normalizers and uses the first match"),
     (r"\.type: .* is not supported", "we reject unsupported types by name"),
