@@ -1,8 +1,8 @@
 #!/bin/sh
-# build_ggml.sh - build_ggml.sh FOLDER: makes FOLDER/libggml_peer.so, ggml's flash attention for bench/compare.py --ggml.
+# build_ggml.sh FOLDER - builds FOLDER/libggml_peer.so, ggml's flash attention for bench/compare.py --ggml.
 #
-# ggml comes with the source package of llama-cpp-python; only its CPU part is built, for this machine. Nothing of it
-# enters this tree. Needs pip ($PIP), cmake, a C and a C++ compiler.
+# The source of ggml is taken from the package llama-cpp-python; it is not part of this project. Only its CPU backend is
+# built, for this machine. Requires pip ($PIP), cmake, a C compiler and a C++ compiler.
 set -eu
 [ $# -eq 1 ] || {
     echo 'usage: build_ggml.sh FOLDER' >&2
@@ -18,7 +18,7 @@ ls llama_cpp_python-*.tar.gz >/dev/null 2>&1 ||
     tar xzf llama_cpp_python-*.tar.gz -C source --strip-components=1
 }
 ggml=$PWD/source/vendor/llama.cpp/ggml
-[ -e "$ggml/ggml.pc.in" ] || : >"$ggml/ggml.pc.in" # the package leaves it out, CMake asks for it
+[ -e "$ggml/ggml.pc.in" ] || : >"$ggml/ggml.pc.in" # CMake requires this file, but the package lacks it
 cmake -S "$ggml" -B build -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
     -DGGML_NATIVE=ON -DGGML_OPENMP=OFF -DGGML_LLAMAFILE=OFF -DGGML_BUILD_TESTS=OFF -DGGML_BUILD_EXAMPLES=OFF
 cmake --build build --target ggml-cpu ggml-base --parallel

@@ -1,9 +1,9 @@
-"""Figures: of bench/compare.py for each row one bar per peer, as long as its share of the machine's limit; of bench/pruning.py curves."""
+"""Draws figures: for bench/compare.py a bar per row and library, the fraction of the machine's limit; for bench/pruning.py curves."""
 from html import escape
 
-COLOURS = {"mha": "#1b6ca8", "torch": "#e07a5f", "torch folded": "#f2b39f", "onnxruntime MHA": "#81b29a",
+COLORS = {"mha": "#1b6ca8", "torch": "#e07a5f", "torch folded": "#f2b39f", "onnxruntime MHA": "#81b29a",
            "onnxruntime GQA": "#b7d5c4", "ggml": "#8d7fa8"}
-LEFT, BAR, GAP, SCALE, TOP = 170, 13, 14, 480, 70  # pixels; SCALE is 100 %
+LEFT, BAR, GAP, SCALE, TOP = 170, 13, 14, 480, 70  # in pixels; SCALE is the length of 100 %
 
 
 def _text(x, y, text, extra=""):
@@ -20,7 +20,7 @@ def _grid(height):
 def _legend(names):
     x = LEFT
     for name in names:
-        yield f'<rect x="{x}" y="34" width="10" height="10" fill="{COLOURS[name]}"/>'
+        yield f'<rect x="{x}" y="34" width="10" height="10" fill="{COLORS[name]}"/>'
         yield _text(x + 14, 43, name)
         x += 30 + 7 * len(name)
 
@@ -32,7 +32,7 @@ def _row(result, y):
         width = min(SCALE * call["share"], SCALE * 1.1)
         ms = call["best ms"]
         label = f"{ms:.2f} ms" if ms >= 0.1 else f"{1e3 * ms:.1f} µs"
-        yield f'<rect x="{LEFT}" y="{y}" width="{width:.1f}" height="{BAR - 2}" fill="{COLOURS[who]}"/>'
+        yield f'<rect x="{LEFT}" y="{y}" width="{width:.1f}" height="{BAR - 2}" fill="{COLORS[who]}"/>'
         yield _text(LEFT + width + 4, y + BAR - 3, label, 'fill="#333" font-size="10"')
         y += BAR
 
@@ -48,8 +48,8 @@ def write(path, results, title):
     for result in results:
         parts += _row(result, y)
         y += BAR * max(1, len(result["calls"])) + GAP
-    present = [name for name in COLOURS if any(name in r["calls"] for r in results)]
-    head = [_text(LEFT, 20, f"Share of the machine's limit: {title}", 'font-size="14" font-weight="bold"')]
+    present = [name for name in COLORS if any(name in r["calls"] for r in results)]
+    head = [_text(LEFT, 20, f"Fraction of the machine's limit: {title}", 'font-size="14" font-weight="bold"')]
     body = "\n".join(head + list(_legend(present)) + list(_grid(y - GAP)) + parts)
     _save(path, LEFT + SCALE + 100, y, body)
 
@@ -61,7 +61,7 @@ WIDE, HIGH, EDGE = 560, 300, 60
 
 
 def _ticks(low, high):
-    """Round numbers, about five of them."""
+    """Returns about five round values from low to high."""
     step = 10 ** len(str(int(high - low))) / 100 if high - low >= 1 else 0.01
     while (high - low) / step > 6:
         step *= 2 if str(step).lstrip("0.")[0] != "2" else 2.5
@@ -70,7 +70,7 @@ def _ticks(low, high):
 
 
 def curves(path, title, lines, levels, across, up):
-    """lines: name -> [(x, y)], and levels: name -> y, drawn from side to side."""
+    """lines: {name: [(x, y)]}; levels: {name: y}, each drawn as a horizontal line."""
     xs = sorted({x for line in lines.values() for x, _ in line})
     ys = [y for line in lines.values() for _, y in line] + list(levels.values())
     low, high = min(ys), max(ys)
@@ -91,12 +91,12 @@ def curves(path, title, lines, levels, across, up):
         parts.append(f'<line x1="{EDGE}" x2="{EDGE + WIDE}" y1="{at:.1f}" y2="{at:.1f}" stroke="#999" stroke-dasharray="{dash or "none"}"/>')
         parts.append(_text(EDGE + WIDE + 8, at + 4, name, 'fill="#666"'))
     for n, (name, line) in enumerate(lines.items()):
-        colour, dash = STYLES[n]
+        color, dash = STYLES[n]
         dots = [place(x, y) for x, y in line]
-        parts.append(f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in dots)}" fill="none" stroke="{colour}" stroke-width="2" '
+        parts.append(f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in dots)}" fill="none" stroke="{color}" stroke-width="2" '
                      f'stroke-dasharray="{dash or "none"}"/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in dots]
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in dots]
         at = EDGE + n * 145
-        parts.append(f'<line x1="{at}" x2="{at + 24}" y1="54" y2="54" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash or "none"}"/>')
+        parts.append(f'<line x1="{at}" x2="{at + 24}" y1="54" y2="54" stroke="{color}" stroke-width="2" stroke-dasharray="{dash or "none"}"/>')
         parts.append(_text(at + 30, 58, name))
     _save(path, EDGE + WIDE + 150, TOP + HIGH + 50, "\n".join(parts))

@@ -1,5 +1,5 @@
-/* clock.h - timing of the benchmarks: the minimum of many rounds, in CPU time of this thread, which does not depend on
- * other programs. Wall-clock time for several threads. */
+/* clock.h - timing of the benchmarks: the minimum over many rounds. CPU time of the thread excludes the time of other
+ * programs; with several threads, wall-clock time is used. */
 #ifndef BENCH_CLOCK_H
 #define BENCH_CLOCK_H
 

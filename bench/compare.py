@@ -1,21 +1,21 @@
-"""Compares the operator with other libraries: the same shapes in the same process, in alternating rounds.
+"""Compares the attention operator with other libraries: the same shapes in one process, in alternating rounds.
 
     PYTHONPATH=python MHA_LIB=build/libmha.so python3 bench/compare.py [--rows NAMES] [--threads N] [--dtype TYPE]
         [--ggml FILE] [--program build/bin/mha] [--json | --csv | --markdown] [--chart FILE.svg]
-    ... --merge FILE...           shows several --json runs as one: on a busy machine the least of many is the measurement
+    ... --merge FILE...           prints the minimum over several --json runs, for machines that run other work
 
-Peers: PyTorch's scaled_dot_product_attention (for grouped decode also with the group folded into the query rows), ONNX
-Runtime's MultiHeadAttention and GroupQueryAttention, ggml's flash attention (--ggml names the library that
-bench/build_ggml.sh makes). Those that are not installed are left out and named. Every peer's result is first compared with
-ours: it must be the same problem.
+The other libraries are PyTorch (scaled_dot_product_attention; for grouped decode also with the group folded into the query
+rows), ONNX Runtime (MultiHeadAttention and GroupQueryAttention) and ggml (flash attention; --ggml names the library that
+bench/build_ggml.sh builds). Libraries that are not installed are skipped and listed. All results are first compared with
+those of mha.
 
-Each round calls every peer, after a pause in which the workers of the one before go to sleep. A peer's time is the least
-over the rounds, its median shows the noise; with one thread and more than a millisecond it is that thread's own time, which
-other programs do not stretch.
-`ratio` is the best peer's time over ours (above 1: we are faster), `share` what our time makes of the machine's limit
-(mha/machine_peak.h: multiply-adds, or for one query the reading of K and V), measured before and after the rounds. Calls
-from Python cost about 1 us for us and more for the peers, whose own front end that is; --program times the rows once more in
-the program (`C ms`), which matters for the row `small` alone.
+Each round calls every library, after a pause in which the worker threads of the previous one go to sleep. The reported time
+is the minimum over the rounds; the median shows the noise. With one thread, calls of more than a millisecond are measured in
+CPU time of that thread, which excludes other programs.
+`ratio` is the time of the fastest other library divided by that of mha (above 1: mha is faster). `share` is the fraction of
+the machine's limit that mha reaches (mha/machine_peak.h: multiply-adds, or reads of K and V for one query); the limit is
+measured before and after the rounds. A call from Python takes about 1 us longer for mha, and more for the other libraries,
+whose own front end is included. --program also times the rows in the program (`C ms`), which differs only for the row `small`.
 """
 import argparse
 import csv
@@ -31,7 +31,7 @@ import mha
 import numpy as np
 import peers
 
-# Goals: (ratio to the best peer, fraction of the limit) for f32; ratio to the best peer for 16-bit types without tiles.
+# Goals: (ratio, fraction of the limit) for f32, then the ratio for 16-bit types without AMX tiles.
 GOALS = {
     "prefill": (1.4, 0.70, 1.5), "prefill-causal": (2.2, 0.50, 1.5), "bert-batch": (1.8, 0.60, 1.5),
     "grouped-causal": (1.6, 0.68, 1.5), "long": (1.25, 0.72, 1.5), "long-causal": (1.6, 0.68, 1.5),
@@ -39,7 +39,7 @@ GOALS = {
     "decode-batch": (1.5, 0.92, 2.2), "decode-long": (2.0, 0.80, 2.0),
     "training": (1.4, 0.63, 2.0), "training-causal": (1.9, 0.63, 2.0),
 }  # fmt: skip
-# The same for bf16 on a CPU with tiles, where its ratio differs; milliseconds for the row that calls alone decide.
+# Goals for the ratio in bf16 on a CPU with AMX, where they differ. `small` depends on call overhead: its goal is in milliseconds.
 TILE_GOALS = {"prefill": 1.8, "prefill-causal": 2.5, "bert-batch": 2.5, "grouped-causal": 2.0, "long": 2.0,
               "long-causal": 2.3}  # fmt: skip
 SMALL_ON_TILES = 0.004
@@ -51,7 +51,7 @@ LONG_SECONDS = 1e-3
 # ---- measuring ----
 
 def open_calls(problem, skipped):
-    """name -> Call of ours and of each peer that there is; `skipped` collects name -> why."""
+    """Returns {name: Call} for mha and every available library; adds {name: reason} to `skipped` for the others."""
     calls = {}
     try:
         calls["mha"] = peers.mha(problem)
@@ -69,7 +69,7 @@ def open_calls(problem, skipped):
 
 
 def check(problem, calls):
-    """All must have computed the same; ours in f32 is the truth for the 16-bit types."""
+    """Checks that all results agree; 16-bit types are compared with the f32 result of mha."""
     exact = problem if problem.dtype == "f32" else peers.Problem(problem.row, "f32", problem.threads)
     exact.q, exact.k, exact.v, exact.dout = problem.q, problem.k, problem.v, problem.dout
     truth = peers.mha(exact).out()
@@ -79,7 +79,7 @@ def check(problem, calls):
         call.after()
         error = float(np.abs(call.out() - truth).max()) / max(1.0, float(np.abs(truth).max()))
         if not error <= TOLERANCE[problem.dtype]:
-            raise SystemExit(f"{problem.row.name}: {name} differs by {error}: not the same problem")
+            raise SystemExit(f"{problem.row.name}: the error of {name} must be at most {TOLERANCE[problem.dtype]:g} (got {error:g})")
 
 
 def sample(call, clock, count):
@@ -93,11 +93,11 @@ def sample(call, clock, count):
 
 
 def measure(calls, threads, seconds):
-    """name -> list of seconds. Rounds go on until `seconds` have passed, at least five."""
+    """Returns {name: list of seconds}, from at least five rounds and until `seconds` have passed."""
     pause = 0 if threads == 1 else 0.02
     once = {name: sample(call, time.perf_counter, 2) for name, call in calls.items()}
     count = {name: max(1, round(SAMPLE_SECONDS / t)) for name, t in once.items()}
-    # The thread's own clock is off by some microseconds now and then: only for calls to which they are nothing.
+    # CPU time of a thread is sometimes off by some microseconds, so it is used only for long calls.
     own = threads == 1 and min(once.values()) > LONG_SECONDS
     clock = time.thread_time if own else time.perf_counter
     times = {name: [] for name in calls}
@@ -111,7 +111,7 @@ def measure(calls, threads, seconds):
 
 
 def in_program(program, row, dtype, threads, seconds):
-    """Best milliseconds of the row in `mha bench attention`; None where it is refused."""
+    """Returns the best milliseconds of the row in `mha bench attention`; None if the row is unsupported."""
     command = [program, "bench", "attention", "--rows", row.name, "--dtype", dtype, "-t", str(threads), "--seconds",
                str(seconds), "--json"]
     said = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
@@ -119,11 +119,11 @@ def in_program(program, row, dtype, threads, seconds):
 
 
 def compare(row, dtype, a):
-    """One line of the result."""
+    """Measures one row."""
     problem, skipped = peers.Problem(row, dtype, a.threads, a.ggml), {}
     calls = open_calls(problem, skipped)
     if not calls:
-        sys.exit(f"{row.name} in {dtype}: nothing runs it here: " + "; ".join(f"{n}: {why}" for n, why in skipped.items()))
+        sys.exit(f"{row.name} in {dtype}: no library can run it: " + "; ".join(f"{n}: {why}" for n, why in skipped.items()))
     check(problem, calls)
     limit = peers.limit(problem)
     times = measure(calls, a.threads, a.seconds)
@@ -137,11 +137,11 @@ def compare(row, dtype, a):
                                  "rate": work / best / 1e9, "share": work / best / limit}
     if a.program and "mha" in calls:
         result["C ms"] = in_program(a.program, row, dtype, a.threads, a.seconds)
-    return judge(result)
+    return add_ratio(result)
 
 
-def judge(result):
-    """Fills in the best peer and our ratio to it."""
+def add_ratio(result):
+    """Adds the fastest other library and the ratio to it."""
     others = {n: c["best ms"] for n, c in result["calls"].items() if n != "mha"}
     ours = result["calls"].get("mha")
     result["best peer"] = min(others, key=others.get) if others else None
@@ -150,8 +150,8 @@ def judge(result):
 
 
 def merge(files):
-    """Rows of several runs of the same threads on one machine: each peer's least time, the largest limit. What multiply-adds
-    can do at best is one figure for all rows."""
+    """Merges runs with the same threads on one machine: the minimum time of each library and the highest limit. The limit of
+    multiply-adds is the same for all rows."""
     merged = {}
     for file in files:
         with open(file, encoding="utf-8") as text:
@@ -170,10 +170,10 @@ def merge(files):
         for call in row["calls"].values():
             call["share"] = call["rate"] / row["limit rate"]
     order = [row.name for row in peers.rows()]
-    return [judge(row) for row in sorted(merged.values(), key=lambda row: order.index(row["row"]))]
+    return [add_ratio(row) for row in sorted(merged.values(), key=lambda row: order.index(row["row"]))]
 
 
-# ---- showing ----
+# ---- printing ----
 
 def cpu_name():
     try:
@@ -188,7 +188,7 @@ def on_tiles(result):
 
 
 def wanted(result):
-    """The goal beside the ratio."""
+    """Returns the goal for the ratio as text."""
     row = result["row"]
     if on_tiles(result) and row == "small":
         return f"{1e3 * SMALL_ON_TILES:g} us"
@@ -198,18 +198,18 @@ def wanted(result):
 
 
 def share_of(result, call):
-    """The share of the limit as text; none where bf16 is multiplied in pairs, whose limit is not the measured one of f32."""
+    """Returns the fraction of the limit as text; empty for products of bf16 pairs, since the limit is measured in f32."""
     if result["limit"] == "fma" and result["dtype"] == "bf16" and mha.isa() in ("amx", "avx512bf16"):
         return ""
     return f"{100 * call['share']:.0f} % of {result['limit']}"
 
 
 def verdict(result):
-    """What is reached of the goals of this row: "1.52x (goal 1.4), 71 % of fma (goal 70)"."""
+    """Returns the results of a row and its goals: "1.52x (goal 1.4), 71 % of fma (goal 70)"."""
     ours, goal = result["calls"].get("mha"), GOALS[result["row"]]
     if not ours:
         return result["skipped"]["mha"]
-    said = f"{result['ratio']:.2f}x (goal {wanted(result)})" if result["ratio"] else "no peer"
+    said = f"{result['ratio']:.2f}x (goal {wanted(result)})" if result["ratio"] else "no other library"
     share = share_of(result, ours)
     said += f", {share}" if share else ""
     return said + (f" (goal {100 * goal[1]:.0f})" if goal[1] and result["dtype"] == "f32" else "")
@@ -226,7 +226,7 @@ def show_table(results):
             print(f"    {name:16} {c['best ms']:10.4f} ({c['median ms']:.4f}){program}   {c['rate']:.1f} "
                   f"{'GB/s' if r['limit'] == 'read' else 'GFLOP/s'}{', ' if share else ''}{share}")
     for why in sorted({f"{name} {why}" for r in results for name, why in r["skipped"].items() if name != "mha"}):
-        print(f"left out: {why}")
+        print(f"skipped: {why}")
 
 
 def show_csv(results):
@@ -240,8 +240,8 @@ def show_csv(results):
 
 
 def show_markdown(results):
-    """The tables of docs/benchmarks.md."""
-    print("| row | B, H, Hkv, Lq, Lk, D | ours ms | in C | share of limit (goal) | best peer ms | ratio (goal) |")
+    """Prints the tables of docs/benchmarks.md."""
+    print("| row | B, H, Hkv, Lq, Lk, D | mha ms | in C | fraction of limit (goal) | best other ms | ratio (goal) |")
     print("|---|---|---|---|---|---|---|")
     shapes = {row.name: row for row in peers.rows()}
     for r in results:
@@ -269,18 +269,18 @@ def show(results, form):
 
 def parse():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--rows", help="names, for example prefill,small; default all")
-    options.add_argument("--dtype", default="f32", help="f32, bf16, f16, or several with commas")
+    options.add_argument("--rows", help="row names, for example prefill,small (default: all)")
+    options.add_argument("--dtype", default="f32", help="f32, bf16, f16, or several separated by commas")
     options.add_argument("--threads", type=int, default=1)
-    options.add_argument("--seconds", type=float, default=3.0, help="for each row")
-    options.add_argument("--ggml", help="libggml_peer.so, as bench/build_ggml.sh makes it")
-    options.add_argument("--program", help="the program mha, for times without Python")
+    options.add_argument("--seconds", type=float, default=3.0, help="seconds per row")
+    options.add_argument("--ggml", help="libggml_peer.so, built by bench/build_ggml.sh")
+    options.add_argument("--program", help="the program mha, to time the rows without Python")
     options.add_argument("--chart", help="write an SVG figure")
     form = options.add_mutually_exclusive_group()
     form.add_argument("--json", dest="form", action="store_const", const="json")
     form.add_argument("--csv", dest="form", action="store_const", const="csv")
     form.add_argument("--markdown", dest="form", action="store_const", const="markdown")
-    options.add_argument("--merge", nargs="+", metavar="FILE", help="measure nothing: the least times of earlier --json runs")
+    options.add_argument("--merge", nargs="+", metavar="FILE", help="do not measure; print the minimum times of earlier --json runs")
     a = options.parse_args()
     known = {row.name: row for row in peers.rows()}
     a.rows = a.rows.split(",") if a.rows else list(known)
@@ -288,7 +288,7 @@ def parse():
     for given, legal in ((a.rows, known), (a.dtype, TOLERANCE)):
         for name in given:
             if name not in legal:
-                options.error(f"{name}: want one of {', '.join(legal)}")
+                options.error(f"names must be one of {', '.join(legal)} (got {name})")
     a.rows = [known[name] for name in a.rows]
     return a
 

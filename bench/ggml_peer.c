@@ -1,7 +1,7 @@
 /* ggml_peer.c - ggml's flash attention for bench/compare.py: one problem, opened once and computed many times.
  *
- * Built against ggml by bench/build_ggml.sh and loaded by compare.py with ctypes; no part of mha. The tensors lie in
- * the caller's memory; ggml's order of dimensions is the reverse of ours, and its result is [B, Lq, H, D].
+ * bench/build_ggml.sh builds it with ggml, and compare.py loads it with ctypes; it is not part of mha. The caller owns
+ * the memory of the tensors. ggml lists dimensions in reverse order, and its result is [B, Lq, H, D].
  */
 #include <ggml-cpu.h>
 #include <ggml.h>
@@ -16,7 +16,7 @@ typedef struct peer {
     struct ggml_cplan plan;
 } peer;
 
-/* The sizes of a problem; `half` keeps K and V in f16. */
+/* The sizes of a problem; with `half`, K and V are stored as f16. */
 typedef struct peer_problem {
     int64_t B, H, Hkv, Lq, Lk, D;
     int causal, half, threads;
@@ -39,7 +39,7 @@ static struct ggml_tensor *tensor(peer *p, enum ggml_type type, int64_t d, int64
     return t;
 }
 
-/* `mask` is [Lq, Lk] of f16 (0 or -inf), or NULL; `out` has B Lq H D floats. NULL on lack of memory. */
+/* `mask` is [Lq, Lk] in f16 (0 or -inf), or NULL; `out` has B Lq H D floats. Returns NULL if memory is exhausted. */
 peer *peer_open(const peer_problem *x, const float *q, const void *k, const void *v, const uint16_t *mask, float *out)
 {
     peer *p = calloc(1, sizeof *p);
@@ -67,13 +67,13 @@ peer *peer_open(const peer_problem *x, const float *q, const void *k, const void
     return NULL;
 }
 
-/* 0 = computed. */
+/* Returns 0 on success. */
 int peer_run(peer *p)
 {
     return ggml_graph_compute(p->graph, &p->plan) != GGML_STATUS_SUCCESS;
 }
 
-/* The workers of ggml spin between calls; pausing them frees the cores for other libraries. */
+/* ggml's worker threads spin between calls; pausing them frees the cores for other libraries. */
 void peer_pause(peer *p)
 {
     ggml_threadpool_pause(p->pool);

@@ -3,12 +3,11 @@
     python3 bench/heads.py --program build/bin/mha --model FOLDER --texts FILE [--python PYTHON] [--threads N] [--rounds N]
         [--parts stats,jacobian,gradmag,loo] [--sentences 1000] [--json]
 
-Each measurement is a process of its own, one after the other, ours and the peer's in turn; the least of the rounds counts. Of
-ours the whole process is timed, opening the model and printing included, and `mha heads --by` measures all statistics as well;
-of the peer only what follows imports and opening. With one thread the seconds are those of the CPU, on a machine that does other
-work too; with more they are those of the wall's clock. Memory is the largest that a process held, PyTorch's libraries included.
-Results are compared first. For gradmag the sentences are paired by length, 16 pairs to a batch, so that neither pads.
-Leave-one-out of the peer is run on the first 100 sentences, and its time multiplied by how much longer all of them are.
+Each measurement is a separate process; mha and PyTorch alternate, and the minimum over the rounds is reported. For mha the whole
+process is timed, including opening the model, all statistics (`mha heads --by` measures them as well) and printing; for PyTorch the
+time excludes imports and opening. Seconds are CPU time with one thread and wall-clock time with several. Memory is the peak of the
+process, PyTorch's libraries included. The results are compared first. For gradmag the sentences are paired by length, in batches of
+16 pairs, to limit padding. PyTorch's leave-one-out runs on the first 100 sentences; its time is scaled to the length of all sentences.
 """
 import argparse
 import json
@@ -19,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from table import tell
+from table import print_rows
 
 OURS = {
     "stats": ["--no-probe"],
@@ -29,12 +28,12 @@ OURS = {
     "loo-reuse": ["--no-probe", "--by", "loo"],
 }  # fmt: skip
 GOALS = {"time": 3.0, "memory": 5.0}
-SHORT = 100  # sentences of the peer's leave-one-out
-TOLERANCE = 1e-3  # of the largest number
+SHORT = 100  # sentences for PyTorch's leave-one-out
+TOLERANCE = 1e-3  # relative to the largest value
 
 
 def run(command):
-    """What a process printed, its seconds by the wall and of the CPU, and the most memory that it held."""
+    """Returns the JSON that a process printed, and its wall-clock time, CPU time and peak memory."""
     with tempfile.TemporaryFile("w+") as out:
         begin = time.monotonic()
         with subprocess.Popen(command, stdout=out, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
@@ -69,12 +68,12 @@ class Bench:
         return found, {"wall": found["seconds"], "cpu": found["cpu_seconds"], "mib": used["mib"]}
 
     def times(self, short):
-        """How much longer all sentences are than those of the peer."""
+        """Returns the length of all sentences divided by the length of those that PyTorch ran."""
         return 1.0 if not short else sum(len(line) for line in self.lines) / sum(len(line) for line in self.lines[:SHORT])
 
 
 def largest_difference(part, found, peer):
-    """Of our numbers and the peer's, relative to the largest of a kind."""
+    """Returns the largest difference to PyTorch's values, relative to the largest value of each measure."""
     worst = 0.0
     for name, theirs in peer["values"].items():
         mine = found["metrics"].get(name) if part == "stats" else found["importance"]["values"]
@@ -95,13 +94,13 @@ def measure(bench, part):
         peer, used = bench.peer(part, limit)
         theirs.append(used)
     same = found
-    if short:  # the numbers of the same sentences
+    if short:  # compare the values of the same sentences
         few = bench.plain.with_name("few")
         few.write_text("\n".join(bench.lines[:SHORT]) + "\n", encoding="utf-8")
         same = bench.ours(part, few)[0]
     error = largest_difference(part, same, peer)
     if not error <= TOLERANCE:
-        raise SystemExit(f"{part}: the peer differs by {error}: not the same numbers")
+        raise SystemExit(f"{part}: the difference to PyTorch must be at most {TOLERANCE:g} (got {error:g})")
     clock = "cpu" if bench.a.threads == 1 else "wall"
     times = bench.times(short)
     row = {"part": part, "clock": clock, "ours s": min(u[clock] for u in mine), "torch s": times * min(u[clock] for u in theirs),
@@ -118,9 +117,9 @@ def cells(row):
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--program", required=True)
-    options.add_argument("--model", required=True, help="folder of MiniLM")
-    options.add_argument("--texts", required=True, help="a sentence in each line")
-    options.add_argument("--python", default=sys.executable, help="one with torch, transformers and tokenizers")
+    options.add_argument("--model", required=True, help="folder of all-MiniLM-L6-v2")
+    options.add_argument("--texts", required=True, help="file with one sentence per line")
+    options.add_argument("--python", default=sys.executable, help="a Python with torch, transformers and tokenizers")
     options.add_argument("--parts", default=",".join(OURS))
     options.add_argument("--sentences", type=int, default=1000)
     options.add_argument("--threads", type=int, default=1)
@@ -129,10 +128,10 @@ def main():
     a = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(a, Path(folder))
-        tell((measure(bench, part) for part in a.parts.split(",")),
-             f"{len(bench.lines)} sentences, {a.threads} thread(s); goals: {GOALS['time']:g} times the speed, "
-             f"1/{GOALS['memory']:g} of the memory",
-             ["part", "ours s", "torch s", "ratio", "ours MiB", "torch MiB", "ratio", "difference"], cells, a.json)
+        rows = (measure(bench, part) for part in a.parts.split(","))
+        print_rows(rows, f"{len(bench.lines)} sentences, {a.threads} thread(s); goals: {GOALS['time']:g} times the speed, "
+                   f"1/{GOALS['memory']:g} of the memory",
+                   ["part", "ours s", "torch s", "ratio", "ours MiB", "torch MiB", "ratio", "difference"], cells, a.json)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""The heads workbench in PyTorch: what bench/heads.py measures `mha heads` against.
+"""Computes the head measures of `mha heads` in PyTorch, for bench/heads.py.
 
     python3 bench/heads_torch.py PART MODEL TEXTS [--threads N] [--limit N] [--batch N] [--values]
 
     stats      entropy, distance, offset, confidence, sinks, the pattern scores, vertical and toeplitz energy
-    jacobian   1/2 mean |d embedding / d gate|^2 from 4 vectors of signs, one backward pass each
-    gradmag    mean |dL/dW| of each head's rows of Wq, Wk, Wv; L contrasts texts i and count/2 + i, 16 pairs at a time
-    loo        leave one out: 1 - cos to the whole model's embedding, one forward pass for each head
-    loo-reuse  the same, each pass from the layer of its head on
+    jacobian   1/2 mean |d embedding / d gate|^2, estimated from 4 random sign vectors with one backward pass each
+    gradmag    mean |dL/dW| of each head's rows of Wq, Wk, Wv; L is the contrastive loss of texts i and count/2 + i, 16 pairs at a time
+    loo        leave-one-out ablation: 1 - cosine to the embedding of the unchanged model, one forward pass per head
+    loo-reuse  as loo, but each pass starts at the layer of the head
     diversity  cosine of maps, Jensen-Shannon divergence of all pairs of heads, CKA of outputs
 
-MODEL is the folder of a BERT (MiniLM), TEXTS has a sentence in each line. Written as transformers is used for this: eager
-attention, weights of the softmax from output_attentions, hooks for the gates; sentences sorted by length, in batches that are
-padded to their longest. Prints one JSON object: the seconds from the first token to the last number (not those that imports and
-opening take), seconds of the CPU, and the largest memory of the process, in MiB.
+MODEL is the folder of a BERT model (MiniLM); TEXTS has one sentence per line. The code uses transformers in the common way: eager
+attention, maps from output_attentions, hooks for the gates, and sentences sorted by length in batches padded to the longest
+sentence. Prints one JSON object: the wall-clock seconds and CPU seconds from tokenization to the last result (imports and opening
+the model excluded), and the peak memory of the process in MiB.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ PUNCTUATION = (".", ",", ";", ":", "?", "!")
 
 
 class Texts:
-    """Tokens of every line; batches of them, longest texts last."""
+    """The tokens of every line, and batches of them in order of length."""
 
     def __init__(self, model, path, limit, size):
         tokenizer = tokenizers.Tokenizer.from_file(f"{model}/tokenizer.json")
@@ -57,7 +57,7 @@ class Texts:
 
 
 class Encoder:
-    """BERT with a factor on the output of each head, of each sentence or of all."""
+    """BERT with a gate on the output of each head, per sentence or for all sentences."""
 
     def __init__(self, path):
         self.bert = transformers.BertModel.from_pretrained(path, attn_implementation="eager", add_pooling_layer=False).eval()
@@ -93,9 +93,9 @@ def pool(hidden, mask):
 # ---- statistics ----
 
 def diagonals(maps):
-    """Sums over equal j - i: [B, H, n, n] to [B, H, 2 n - 1]."""
+    """Sums the elements with the same offset j - i: [B, H, n, n] to [B, H, 2 n - 1]."""
     n, pad = maps.shape[-1], torch.nn.functional.pad
-    skewed = pad(pad(maps, (n - 1, 0)).flatten(-2), (0, n)).unflatten(-1, (n, 2 * n))  # row i begins i places further left
+    skewed = pad(pad(maps, (n - 1, 0)).flatten(-2), (0, n)).unflatten(-1, (n, 2 * n))  # row i is shifted left by i
     return skewed.sum(-2)[..., :-1]
 
 
@@ -108,7 +108,7 @@ class Sums:
         self.bottom.setdefault(name, torch.zeros(self.shape, dtype=torch.float64))[layer] += bottom
 
     def rows(self, layer, name, values, rows):
-        """values [B, H, n] of the rows [B, n] that count."""
+        """Adds values [B, H, n] of the rows that are set in the mask `rows` [B, n]."""
         self.add(layer, name, (values * rows[:, None]).sum((0, 2), dtype=torch.float64), rows.sum())
 
     def means(self):
@@ -168,7 +168,7 @@ def stats(encoder, texts):
 # ---- importance ----
 
 def signs(probe, members, count, width):
-    """+1 and -1 from the low bit of splitmix64 of the flat index of [probe, text, dimension]."""
+    """Returns +1 or -1 by the low bit of splitmix64, applied to the flat index of [probe, text, dimension]."""
     x = (np.uint64(probe * count) + members.numpy().astype(np.uint64)[:, None]) * np.uint64(width)
     x = (x + np.arange(width, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -215,7 +215,7 @@ def leave_one_out(encoder, texts, reuse=False):
     for _, ids, mask in texts.batches():
         encoder.gates = None
         states = encoder.bert(ids, attention_mask=mask, output_hidden_states=True).hidden_states
-        whole, hidden_keys = pool(states[-1], mask), (1.0 - mask[:, None, None, :]) * torch.finfo(torch.float32).min
+        whole, masked_keys = pool(states[-1], mask), (1.0 - mask[:, None, None, :]) * torch.finfo(torch.float32).min
         for layer in range(encoder.layers):
             for head in range(encoder.heads):
                 encoder.gates = torch.ones(1, encoder.layers, encoder.heads)
@@ -223,7 +223,7 @@ def leave_one_out(encoder, texts, reuse=False):
                 if reuse:
                     hidden = states[layer]
                     for block in stack[layer:]:
-                        hidden = block(hidden, attention_mask=hidden_keys)
+                        hidden = block(hidden, attention_mask=masked_keys)
                         hidden = hidden[0] if isinstance(hidden, tuple) else hidden
                     without = pool(hidden, mask)
                 else:
@@ -257,17 +257,17 @@ def diversity(encoder, texts):
     cka = torch.empty(layers, heads, heads, dtype=torch.float64)
     for layer in range(layers):
         out = encoder.projections(layer)[3].weight.double().unflatten(1, (heads, size))
-        centred = (gram[layer] - torch.outer(sums[layer], sums[layer]) / rows).unflatten(0, (heads, size)).unflatten(2, (heads, size))
+        centered = (gram[layer] - torch.outer(sums[layer], sums[layer]) / rows).unflatten(0, (heads, size)).unflatten(2, (heads, size))
         ways = torch.einsum("ehd,egf->hdgf", out, out)
-        # |X_h^T X_g|^2 = tr(G_gh Wo_h^T Wo_h G_hg Wo_g^T Wo_g), with G the Gram matrix of contexts
+        # |X_h^T X_g|^2 = tr(G_gh Wo_h^T Wo_h G_hg Wo_g^T Wo_g), where G is the Gram matrix of the contexts
         own = torch.stack([ways[h, :, h] for h in range(heads)])
-        cross = torch.einsum("hdgf,hde,hegi,gif->hg", centred, own, centred, own)
+        cross = torch.einsum("hdgf,hde,hegi,gif->hg", centered, own, centered, own)
         cka[layer] = cross / (cross.diagonal()[:, None] * cross.diagonal()).sqrt()
     return {"cosine": (inner / norm[:, :, None] / norm[:, None, :]).numpy(), "js": (js / rows / math.log(2)).clamp_min(0).numpy(),
             "output_cka": cka.numpy()}
 
 
-# ---- one part in this process ----
+# ---- command line ----
 
 PARTS = {"stats": stats, "jacobian": jacobian, "gradmag": gradmag, "loo": leave_one_out,
          "loo-reuse": lambda encoder, texts: leave_one_out(encoder, texts, True), "diversity": diversity}  # fmt: skip
@@ -284,8 +284,8 @@ def main():
     options.add_argument("texts")
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--limit", type=int, help="use only the first lines")
-    options.add_argument("--batch", type=int, default=32, help="sentences of a batch")
-    options.add_argument("--values", action="store_true", help="print the results too")
+    options.add_argument("--batch", type=int, default=32, help="sentences per batch")
+    options.add_argument("--values", action="store_true", help="also print the values of every head")
     a = options.parse_args()
     torch.set_num_threads(a.threads)
     transformers.utils.logging.disable_progress_bar()

@@ -1,16 +1,16 @@
-/* kernel.c - the kernels alone on data in the first cache level, one thread, as a fraction of the multiply-add peak of
- * the same run. For the whole operator see `mha bench attention`.
+/* kernel.c - measures single kernels on data in the L1 cache, on one thread, as a fraction of the multiply-add peak of
+ * the same run. `mha bench attention` measures the whole operator.
  *
- *     bench_kernel [ISA]     one CSV row for each measurement: isa,what,milliseconds,GFLOP/s,percent of peak
+ *     bench_kernel [ISA]     prints CSV: isa,what,milliseconds,GFLOP/s,percent of peak
  *
- * Softmax is counted in Gelem/s instead, with no percentage. */
+ * The softmax row has Gelem/s instead of GFLOP/s, and no percentage. */
 #include "kernel/kernel.h"
 #include "bench/clock.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const double BUDGET = 0.4; /* seconds for each row */
+static const double BUDGET = 0.4; /* seconds per row */
 static volatile double sink;
 
 static void row(const char *isa, const char *what, double seconds, double flops, double peak)
@@ -19,7 +19,7 @@ static void row(const char *isa, const char *what, double seconds, double flops,
     fflush(stdout);
 }
 
-/* Deterministic numbers in [-1, 1). */
+/* Returns deterministic values in [-1, 1). */
 static float *numbers(size_t count)
 {
     float *x = aligned_alloc(64, (count * sizeof *x + 63) / 64 * 64);
@@ -40,7 +40,7 @@ enum { KEYS = MHA__KEY_BLOCK, WIDTH = 64, REPEAT = 200 };
 typedef struct panel_work {
     const mha__kernels *k;
     float *key, *q, *s, *v, *o, *top, *max, *sum, *alpha;
-    int64_t m, n, inner; /* of the dense product */
+    int64_t m, n, inner; /* shape of the dense product */
     float *a, *panels, *c;
 } panel_work;
 
@@ -63,7 +63,7 @@ static void run_values(void *arg)
         w->k->values(w->k->nr, WIDTH, KEYS, w->s, w->v, WIDTH, w->k->nr, w->alpha, w->o, WIDTH, NULL);
 }
 
-/* The scores are the probabilities of the previous round: they stay in range, and exp takes the same time for all. */
+/* Each round reads the output of the previous one: probabilities, for which exp always takes the same time. */
 static void run_softmax(void *arg)
 {
     const panel_work *w = arg;

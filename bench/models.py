@@ -1,19 +1,19 @@
-"""Compares linear layers and whole models with other libraries: the same weights in one process, in alternating rounds.
+"""Compares linear layers and whole models with other libraries: the same weights, in one process, in alternating rounds.
 
     PYTHONPATH=python MHA_LIB=build/libmha.so python3 bench/models.py [--rows NAMES] [--threads N] [--dtype f32,bf16]
         [--seconds S] [--program build/bin/mha --start FOLDER] [--json]
 
     linear-M    y = x W^T + b for M rows, 768 inputs and 3072 outputs; linear-1-large: 4096 by 4096
-    minilm      32 sentences of 128 tokens through the shape of all-MiniLM-L6-v2, random weights
-    mixed       128 sentences of 8 to 128 tokens, most of them short; ours packed without padding
-    prefill     512 tokens through the shape of GPT-2 124M, and the logits of the last one
-    decode      one more token after those
-    start       a new process until it has written the vector of one sentence; FOLDER is a BERT, say MiniLM's
+    minilm      32 sentences of 128 tokens, in the shape of all-MiniLM-L6-v2 with random weights
+    mixed       128 sentences of 8 to 128 tokens, most of them short; mha packs them without padding
+    prefill     512 tokens and the logits of the last token, in the shape of GPT-2 124M with random weights
+    decode      one token after these 512 tokens
+    start       a new process that embeds one sentence; FOLDER is a BERT model such as MiniLM
 
-Peers: PyTorch (nn.functional.linear; transformers with scaled_dot_product_attention) and ONNX Runtime (minilm in f32). Of
-`mixed` PyTorch takes batches of 32, padded to their longest, once in the order given and once sorted by length. Every
-peer's result is first compared with ours. Times are those of bench/compare.py: best of the rounds, medians in brackets.
-The share is that of multiply-adds in f32 (mha/machine_peak.h), or for few rows of reading the weights, in memory of their size.
+The other libraries are PyTorch (nn.functional.linear; transformers with scaled_dot_product_attention) and ONNX Runtime (minilm
+in f32). For `mixed`, PyTorch runs batches of 32 padded to the longest sentence, both in the given order and sorted by length. All
+results are first compared with those of mha. Times are measured as in bench/compare.py: the minimum, with medians in brackets.
+The share is the fraction of the f32 multiply-add limit (mha/machine_peak.h), or, for few rows, of the limit for reading the weights.
 """
 import argparse
 import ctypes
@@ -36,9 +36,9 @@ from mha._context import context
 from mha._abi import Error, Matrix, ModelInput, ModelOptions, ModelOutput
 from mha._library import call, lib, struct
 
-DTYPES = {"f32": (torch.float32, 1, 4), "bf16": (torch.bfloat16, 2, 2)}  # PyTorch's, mha_dtype, bytes of a weight
-TOLERANCE = {"f32": 1e-3, "bf16": 6e-2}  # of the largest number
-GOALS = {  # times the best peer: f32, bf16
+DTYPES = {"f32": (torch.float32, 1, 4), "bf16": (torch.bfloat16, 2, 2)}  # PyTorch's dtype, mha_dtype, bytes per weight
+TOLERANCE = {"f32": 1e-3, "bf16": 6e-2}  # relative to the largest value
+GOALS = {  # ratio to the best other library: f32, bf16
     "linear-1": (1.5, 1.5), "linear-1-large": (1.5, 1.5), "linear-16": (1.5, 1.5), "linear-512": (0.95, 0.9),
     "linear-4096": (0.95, 0.9), "minilm": (1.3, 1.3), "mixed": (2.0, 2.0), "prefill": (1.2, 1.2), "decode": (1.0, 1.8),
 }  # fmt: skip
@@ -47,7 +47,7 @@ LINEAR = {"linear-1": (1, 3072, 768), "linear-1-large": (1, 4096, 4096), "linear
 
 
 class Work:
-    """Calls by name, the operations of one, and what it has to read if that is the limit."""
+    """The calls by name, and the operations of one call, or the bytes that it reads if reading is the limit."""
 
     def __init__(self, calls, flops, read=0):
         self.calls, self.flops, self.read = calls, flops, read
@@ -73,7 +73,7 @@ def linear(name, dtype, threads):
 # ---- models ----
 
 def opened(peer, dtype, threads):
-    """The weights of a model of transformers, opened by us."""
+    """Opens the weights of a transformers model in mha."""
     with tempfile.TemporaryDirectory() as folder:
         peer.save_pretrained(folder)
         model, options = c_void_p(), struct(ModelOptions, no_map=1, no_tokenizer=1, dtype=DTYPES[dtype][1])
@@ -82,7 +82,7 @@ def opened(peer, dtype, threads):
 
 
 def forward(model, output, ids, **given):
-    """A prepared call; the arrays live as long as it does."""
+    """Returns a prepared call that keeps its arrays alive."""
     ids = np.ascontiguousarray(ids, dtype=np.int32)
     given = {"ids": ids.ctypes.data, **given}
     arguments = (model, ctypes.byref(struct(ModelInput, **given)), ctypes.byref(output), ctypes.byref(Error()))
@@ -107,7 +107,7 @@ def dense_flops(peer, tokens):
 
 
 class OfIds(torch.nn.Module):
-    """What the exporter wants: nothing but tensors in and out."""
+    """The model with tensors as its only input and output, as the ONNX exporter requires."""
 
     def __init__(self, peer):
         super().__init__()
@@ -137,8 +137,8 @@ def sentences(dtype, threads, skipped):
     if dtype == "f32":
         try:
             calls["onnxruntime"] = onnx_bert(peer, ids, threads)
-        except Exception as why:  # pylint: disable=broad-except: whatever the exporter of this PyTorch lacks
-            skipped["onnxruntime"] = f"no export: {str(why).splitlines()[0]}"
+        except Exception as why:  # pylint: disable=broad-except: exporters of some PyTorch versions fail
+            skipped["onnxruntime"] = f"export failed: {str(why).splitlines()[0]}"
     half = peer.to(DTYPES[dtype][0])
     calls["torch"] = peers.Call(lambda: half(ids), lambda: half(ids).last_hidden_state.float().numpy())
     return Work(calls, dense_flops(peer, ids.numel()) + 6 * 4 * 32 * 128 * 128 * 384)
@@ -152,7 +152,7 @@ def mixed(dtype, threads, _skipped):
     starts, hidden = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), np.empty((count, 384), np.float32)
     model = opened(peer, dtype, threads)
     runs = []
-    for first in range(0, 128, 64):  # as mha_model_embed: some 2,000 tokens at a time
+    for first in range(0, 128, 64):  # about 2,000 tokens at a time, as mha_model_embed does
         own = starts[first:first + 65] - starts[first]
         output = struct(ModelOutput, last_hidden=hidden.ctypes.data + 4 * 384 * int(starts[first]))
         run = forward(model, output, np.concatenate(texts[first:first + 64]), batch=64, starts=own.ctypes.data)
@@ -240,7 +240,7 @@ with torch.inference_mode():
 
 
 def start(program, folder, seconds):
-    """Seconds of a process, by the wall's clock: mha, transformers."""
+    """Returns the wall-clock seconds of a process, for mha and for transformers."""
     text, times = "A sentence about the sea.", {"mha": [], "transformers": []}
     commands = {"mha": [program, "embed", "--json", "-m", folder, text],
                 "transformers": [sys.executable, "-c", IN_TRANSFORMERS, folder, text]}
@@ -252,7 +252,7 @@ def start(program, folder, seconds):
             times[name].append(time.monotonic() - begin)
             said[name] = json.loads(done.stdout)["embedding"]
     if not np.allclose(*said.values(), atol=1e-4):
-        raise SystemExit("start: not the same vector")
+        raise SystemExit("start: the vectors of mha and transformers differ")
     return {name: {"best s": min(t), "median s": statistics.median(t), "rounds": len(t)} for name, t in times.items()}
 
 
@@ -276,7 +276,7 @@ def row(name, dtype, a):
     for peer, one in work.calls.items():
         error = float(np.abs(one.out().reshape(truth.shape) - truth).max() / np.abs(truth).max())
         if not error <= TOLERANCE[dtype]:
-            raise SystemExit(f"{name} {dtype}: {peer} differs by {error}: not the same problem")
+            raise SystemExit(f"{name} {dtype}: the error of {peer} must be at most {TOLERANCE[dtype]:g} (got {error:g})")
     limit = limit_of(work, a.threads)
     times = compare.measure(work.calls, a.threads, a.seconds)
     limit, amount = max(limit, limit_of(work, a.threads)), work.read or work.flops
@@ -285,7 +285,7 @@ def row(name, dtype, a):
     for peer, t in times.items():
         result["calls"][peer] = {"best ms": 1e3 * min(t), "median ms": 1e3 * statistics.median(t), "rounds": len(t),
                                  "rate": amount / min(t) / 1e9, "share": amount / min(t) / limit}
-    return compare.judge(result)
+    return compare.add_ratio(result)
 
 
 def show(r):
@@ -304,9 +304,9 @@ def main():
     options.add_argument("--rows", default=",".join(GOALS))
     options.add_argument("--dtype", default="f32,bf16")
     options.add_argument("--threads", type=int, default=1)
-    options.add_argument("--seconds", type=float, default=5.0, help="for each row")
-    options.add_argument("--program", metavar="MHA", help="with --start: the program that is started")
-    options.add_argument("--start", metavar="FOLDER", help="time new processes too")
+    options.add_argument("--seconds", type=float, default=5.0, help="seconds per row")
+    options.add_argument("--program", metavar="MHA", help="the program mha, for --start")
+    options.add_argument("--start", metavar="FOLDER", help="also time new processes; FOLDER is a BERT model")
     options.add_argument("--json", action="store_true")
     a = options.parse_args()
     torch.set_num_threads(a.threads)

@@ -1,7 +1,7 @@
-/* peak.c - the limits of this machine: multiply-adds in registers, and reads from each cache level and memory.
- * They are the 100 % of all other benchmarks, which measure them again with their own rows.
+/* peak.c - measures the limits of this machine: multiply-adds in registers, and reads from each cache level and memory.
+ * The other benchmarks report fractions of these limits, which they measure again in the same run.
  *
- *     bench_peak [THREADS [ISA]]       one CSV row for each measurement: isa,threads,what,value,unit
+ *     bench_peak [THREADS [ISA]]       prints CSV: isa,threads,what,value,unit
  */
 #include "mha/mha.h"
 #include <stdio.h>
@@ -40,7 +40,7 @@ int main(int argc, char **argv)
     mha_status status = mha_ctx_create(&options, &ctx, &error);
     void *memory = status == MHA_OK ? mha_alloc(ctx, (size_t)LARGEST * MIB) : NULL;
     if (memory) {
-        memset(memory, 0, (size_t)LARGEST * MIB); /* pages are there before they are timed */
+        memset(memory, 0, (size_t)LARGEST * MIB); /* maps the pages before they are timed */
         status = measure(ctx, memory, &error);
     }
     if (!memory || status != MHA_OK) fprintf(stderr, "bench_peak: %s\n", error.message);

@@ -1,8 +1,8 @@
-"""What bench/compare.py measures: our operator and its peers, each as a prepared call on the same numbers.
+"""The libraries that bench/compare.py measures, mha included: each is a prepared call on the same data.
 
-A peer is a function of a Problem that returns a Call, or None where the peer has no such operation, or raises Missing when it is
-not installed. `run` computes once, and that alone is timed; `out` gives the result as a NumPy array [B, H, Lq, D] of f32;
-`before` and `after` surround the timed calls (ggml's workers are paused outside them).
+Each library has a function that takes a Problem and returns a Call. It returns None if the library does not support the problem,
+and raises Missing if the library is not installed. Only `run` is timed; `out` returns the result as a float32 NumPy array
+[B, H, Lq, D]; `before` and `after` surround the timed calls (ggml's worker threads are paused between them).
 """
 import ctypes
 import re
@@ -21,7 +21,7 @@ from mha._operator import GRADS, LSE, _output, _prepare
 
 
 class Missing(Exception):
-    """The peer is not installed; the message names it."""
+    """The library named in the message is not installed."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Row:
     Lk: int
     D: int
     causal: bool
-    training: bool = False  # forward and backward
+    training: bool = False  # with backward pass
 
     @property
     def flops(self):
@@ -44,7 +44,7 @@ class Row:
 
     @property
     def reads(self):
-        """One query: the limit is reading K and V."""
+        """Whether the limit is reading K and V, as it is for one query."""
         return self.Lq == 1
 
     def bytes(self, dtype):
@@ -70,12 +70,12 @@ class Call:
 
 
 class Problem:
-    """The numbers of a row: q, k, v as f32 arrays that the 16-bit type in use holds exactly."""
+    """The data of a row: q, k, v as f32 arrays whose elements the 16-bit type in use represents exactly."""
 
     def __init__(self, row, dtype, threads, ggml=None):
         self.row, self.dtype, self.threads, self.ggml = row, dtype, threads, ggml
         rng = np.random.default_rng(row.H * row.Lk)
-        both = rng.standard_normal((2, row.B, row.Hkv, row.Lk, row.D), dtype=np.float32)  # one footprint, read whole
+        both = rng.standard_normal((2, row.B, row.Hkv, row.Lk, row.D), dtype=np.float32)  # one allocation, so that `limit` can read it
         self.q = rng.standard_normal((row.B, row.H, row.Lq, row.D), dtype=np.float32)
         if dtype == "bf16":
             for x in (self.q, both):
@@ -86,7 +86,7 @@ class Problem:
         self.dout = np.round(rng.standard_normal(self.q.shape, dtype=np.float32) * 16) / 16 if row.training else None
 
     def stored(self, x):
-        """x in the type of this problem: a NumPy array, or a tensor for bf16, which NumPy lacks."""
+        """Returns x in the type of the problem: a NumPy array, or a tensor for bf16, which NumPy lacks."""
         if self.dtype == "bf16":
             torch = _torch()
             return torch.from_numpy(x).to(torch.bfloat16)
@@ -101,7 +101,7 @@ def _align(row):
 
 
 def mha(problem):
-    """Plan and workspace once, then one ctypes call (about 1 us) around mha_attn_forward."""
+    """Creates plan and workspace once; each run is one ctypes call of mha_attn_forward (overhead about 1 us)."""
     row, ctx = problem.row, context(problem.threads)
     q, k, v = (problem.stored(x) for x in (problem.q, problem.k, problem.v))
     c = _prepare(q, k, v, **_align(row))
@@ -114,7 +114,7 @@ def mha(problem):
     workspace, args = c_void_p(lib.mha_alloc(ctx, size)), ctypes.byref(c.args)
     call("mha_attn_forward", plan, args, workspace, size)
     forward, space = lib.mha_attn_forward, c_size_t(size)
-    # `c` holds what the arguments point to; plan and workspace live as long as the process.
+    # `c` owns the memory of the arguments; plan and workspace are never freed.
     return Call(lambda _alive=c: forward(plan, args, workspace, space, None), lambda: _wide(out))
 
 
@@ -139,10 +139,10 @@ def _mha_training(problem, c, q, k, v, out):
 
 
 def limit(problem):
-    """Operations, or bytes, per second that this machine can do at best, on the threads of the problem."""
+    """Returns the limit of the machine with the threads of the problem: operations per second, or bytes per second."""
     rate, ctx = c_double(), context(problem.threads)
     if problem.row.reads:
-        count = problem.row.bytes(problem.dtype)  # of a footprint as large as what the row reads
+        count = problem.row.bytes(problem.dtype)  # as many bytes as the row reads
         call("mha_limit_read", ctx, problem.kv.ctypes.data, count, ctypes.byref(rate))
     else:
         call("mha_limit_fma", ctx, ctypes.byref(rate))
@@ -190,7 +190,7 @@ def _torch_training(torch, problem, leaves, f):
 
 
 def torch_folded(problem):
-    """Decode with grouped heads, as someone who knows PyTorch would write it: the group as rows of one query head."""
+    """Decode with grouped heads in the fastest form for PyTorch: the query heads of a group are rows of one head."""
     row = problem.row
     if row.Lq != 1 or row.H == row.Hkv:
         return None
@@ -202,13 +202,13 @@ def torch_folded(problem):
 # ---- ONNX Runtime ----
 
 def _rows_of_heads(x):
-    """[B, H, L, D] -> [B, L, H D], the layout of its operators."""
+    """[B, H, L, D] -> [B, L, H D], the layout of ONNX Runtime's operators."""
     B, H, L, D = x.shape
     return np.ascontiguousarray(x.transpose(0, 2, 1, 3)).reshape(B, L, H * D)
 
 
 def _session(problem, op, inputs, outputs, **attributes):
-    """A bound session of one node; inputs {name: OrtValue or None for an empty one}, outputs {name: OrtValue}."""
+    """Returns a function that runs a session of one node; inputs {name: OrtValue, or None if absent}, outputs {name: OrtValue}."""
     try:
         import onnx
         import onnxruntime as ort
@@ -261,8 +261,8 @@ def onnxruntime_mha(problem):
 
 
 def onnxruntime_gqa(problem):
-    """Always causal. The cache is bound as past and as present, so that it is not copied but written in place: the last
-    Lq keys are new, and they are the ones that lie there."""
+    """The operator is always causal. The cache is bound as past and as present, so the last Lq keys are written in place (with
+    the values that they already have) and nothing is copied."""
     row = problem.row
     if problem.dtype != "f32" or not (row.causal or row.Lq == 1) or row.training:
         return None
@@ -285,7 +285,7 @@ class _GgmlProblem(ctypes.Structure):
 
 
 def ggml(problem):
-    """K and V in f16 where the problem has a 16-bit type; Q is always f32."""
+    """Stores K and V in f16 if the problem has a 16-bit type; Q is always f32."""
     if not problem.ggml:
         raise Missing("ggml (see bench/build_ggml.sh)")
     row, half = problem.row, problem.dtype != "f32"

@@ -1,8 +1,8 @@
-/* shapes.h - the benchmark problems: the rows of every table in docs/benchmarks.md.
+/* shapes.h - the attention problems of docs/benchmarks.md, one per row.
  *
- * One table for all: `mha bench attention` is compiled from it and bench/compare.py reads it. Causal rows have Lq = Lk.
- * Operations are counted as 4 B H Lq Lk D, half of it when causal, 3.5 times it for forward and backward; bytes as one
- * read of K and V.
+ * `mha bench attention` is compiled from this table, and bench/compare.py reads it. Causal rows have Lq = Lk. A forward
+ * pass counts as 4 B H Lq Lk D operations, or half as many if causal; forward and backward pass together count as 3.5
+ * times that. Bytes are counted as one read of K and V.
  */
 #ifndef BENCH_SHAPES_H
 #define BENCH_SHAPES_H
@@ -21,7 +21,7 @@
     X("decode-batch", 16, 32, 8, 1, 2048, 128, 0)     \
     X("decode-long", 1, 8, 1, 1, 65536, 128, 0)
 
-/* Forward and backward. The same columns. */
+/* Forward and backward pass, with the same columns. */
 #define BENCH_TRAINING_ROWS(X)                  \
     X("training", 4, 12, 12, 1024, 1024, 64, 0) \
     X("training-causal", 4, 12, 12, 1024, 1024, 64, 1)

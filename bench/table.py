@@ -1,10 +1,10 @@
-"""Prints rows of a benchmark as they are measured: a Markdown table, or JSON at the end."""
+"""Prints the rows of a benchmark: as a Markdown table while they are measured, or as JSON at the end."""
 import json
 import sys
 
 
-def tell(rows, heading, columns, cells, as_json):
-    """`rows` measures one at a time; `cells` are what the table shows of one, below the names in `columns`."""
+def print_rows(rows, heading, columns, cells, as_json):
+    """`rows` is a generator that measures one row at a time; `cells` returns the cells of a row, in the order of `columns`."""
     if as_json:
         json.dump(list(rows), sys.stdout, indent=1)
         return

@@ -2,10 +2,10 @@
 
     python3 bench/tokenizer.py --program build/bin/mha --texts FILE [--vocab-size 30000] [--rounds 3]
 
-Each training is a process of its own with one thread, ours and the peer's in turn; the least of the rounds counts. The seconds are
-those of the CPU, so that other work on the machine does not show: of ours for the whole process, files written, of the peer from
-reading the file to the end of training. Memory is the largest that a process held. What both have learned is compared first: of BPE
-vocabulary and merges, of WordPiece the number of tokens, as the library numbers the ## characters at random.
+Each training run is a separate process with one thread; the two libraries alternate, and the minimum over the rounds is reported.
+Seconds are CPU time, so other work on the machine has little effect: for mha those of the whole process, output files included; for
+tokenizers those from reading the file to the end of training. Memory is the peak of the process. The results are compared first: for
+BPE the vocabulary and merges, for WordPiece only the token count, because tokenizers numbers the ## characters at random.
 """
 import argparse
 import json
@@ -38,7 +38,7 @@ print(json.dumps({"seconds": seconds}))
 
 
 def run(command):
-    """What a process printed, its seconds of the CPU, and the most memory that it held, in MiB."""
+    """Returns the JSON that a process printed, its CPU time in seconds, and its peak memory in MiB."""
     environment = {**os.environ, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     with tempfile.TemporaryFile("w+") as out:
         with subprocess.Popen(command, stdout=out, env=environment) as process:
@@ -65,7 +65,7 @@ def theirs(a, kind, out):
 def compare(kind, here, there):
     equal = len(here["vocab"]) == len(there["vocab"]) if kind == "wordpiece" else [here[k] == there[k] for k in ("vocab", "merges")] == [True, True]
     if not equal:
-        raise SystemExit(f"{kind}: not the same tokens")
+        raise SystemExit(f"{kind}: the tokens of mha and tokenizers differ")
 
 
 def main():

@@ -2,8 +2,8 @@
  *
  *     bench_train FOLDER BATCH LENGTH THREADS [f32|bf16 [ISA]]
  *
- * Each step reads BATCH * LENGTH token ids from standard input and answers with a line: wall-clock seconds,
- * CPU seconds, the loss before the step, and the norm of the gradient. Stops at the end of input.
+ * Each step reads BATCH * LENGTH token ids from standard input and prints a line: wall-clock seconds, CPU seconds, the
+ * loss before the step, and the norm of the gradient. Exits at the end of the input.
  */
 #include "clock.h"
 #include "mha/mha.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As in bench/train.py. */
+/* The values of bench/train.py. */
 static mha_train_options options = {.size = sizeof options, .rate = 1e-4, .decay = 0.1, .clip = 1};
 
 static bool read_ids(int32_t *ids, int64_t count)
@@ -52,7 +52,7 @@ static mha_status create(mha_ctx *ctx, const char *folder, mha_trainer **trainer
 int main(int argc, char **argv)
 {
     if (argc < 5) {
-        fprintf(stderr, "bench_train FOLDER BATCH LENGTH THREADS [f32|bf16 [ISA]]\n");
+        fprintf(stderr, "usage: bench_train FOLDER BATCH LENGTH THREADS [f32|bf16 [ISA]]\n");
         return 2;
     }
     const mha_ctx_options given = {.size = sizeof given, .threads = atoi(argv[4]), .isa = argc > 6 ? argv[6] : NULL};

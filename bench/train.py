@@ -3,15 +3,15 @@
     python3 bench/train.py --program build/gcc/bench/bench_train [--shapes 4x64,1x1024] [--threads 1] [--rounds 5]
                            [--peers eager,sdpa,compile] [--model FOLDER] [--dtype bf16] [--json]
 
-Without --model it is a GPT-2 of 124 million parameters with new weights. A step is loss, gradients, clipping and AdamW, in float32 and
-without dropout; with --dtype bf16 weights are float32 and products bf16, of PyTorch under torch.autocast. Every peer is a process of its own that waits for tokens, takes one step and answers with its seconds, so that all
-of them have the same minutes of a machine that does other work too; the least of the rounds counts. With one thread the seconds are
-those of the CPU, with more those of the wall's clock. The first step is not timed, and losses are compared at each. Memory is the
-largest that a process held, PyTorch's libraries and its reading of the file included.
+Without --model, the model is a GPT-2 with 124 million parameters and random weights. A step computes loss and gradients, clips them and
+applies AdamW, in float32 and without dropout; with --dtype bf16, weights are float32 and products bf16 (in PyTorch by torch.autocast).
+Each library runs in a separate process that waits for tokens, takes one step and prints its seconds, so all libraries run under the
+same load; the minimum over the rounds is reported. Seconds are CPU time with one thread and wall-clock time with several. The first
+step is not timed. Losses are compared at every step. Memory is the peak of the process, PyTorch's libraries and file reads included.
 
-    eager      attention as written out, torch.optim.AdamW as it is
+    eager      eager attention, torch.optim.AdamW with its defaults
     sdpa       scaled_dot_product_attention, AdamW(fused=True)
-    compile    the same through torch.compile
+    compile    as sdpa, compiled by torch.compile
 """
 import argparse
 import json
@@ -23,16 +23,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from table import tell
+from table import print_rows
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 PEERS = ("eager", "sdpa", "compile")
 GOAL = 1.3
-TOLERANCE = {"f32": 1e-4, "bf16": 1e-2}  # of a loss
-RATE, DECAY, CLIP = 1e-4, 0.1, 1.0  # as in bench/train.c
+TOLERANCE = {"f32": 1e-4, "bf16": 1e-2}  # of the loss
+RATE, DECAY, CLIP = 1e-4, 0.1, 1.0  # the values of bench/train.c
 
 
-# ---- a peer: PyTorch in a process of its own ----
+# ---- PyTorch, in a separate process ----
 
 def create(name, folder):
     import torch
@@ -74,14 +74,14 @@ class Peer:
         self.process.stdin.flush()
         said = self.process.stdout.readline().split()
         if len(said) != 4:
-            raise SystemExit(f"{' '.join(self.process.args)}: no answer")
+            raise SystemExit(f"{' '.join(self.process.args)}: the process ended or printed an invalid line")
         wall, cpu, loss, norm = map(float, said)
         self.wall.append(wall)
         self.cpu.append(cpu)
         return loss, norm
 
     def end(self):
-        """The most MiB that it held."""
+        """Ends the process and returns its peak memory in MiB."""
         self.process.stdin.close()
         _, status, usage = os.wait4(self.process.pid, 0)
         self.process.returncode = os.waitstatus_to_exitcode(status)
@@ -92,7 +92,7 @@ def compare(step, said, tolerance):
     loss, norm = said["mha"]
     for name, (other, length) in said.items():
         if not (abs(loss - other) <= tolerance * (1 + step) and abs(norm - length) <= max(1e-2, 2 * tolerance) * length):
-            raise SystemExit(f"step {step}: {name} has the loss {other} and the norm {length}, mha {loss} and {norm}: not the same problem")
+            raise SystemExit(f"step {step}: loss and norm of {name} must be those of mha, {loss} and {norm} (got {other} and {length})")
 
 
 def row(a, folder, vocab, batch, length):
@@ -105,7 +105,7 @@ def row(a, folder, vocab, batch, length):
         said = {}
         for name, peer in peers.items():
             said[name] = peer.step(line)
-            time.sleep(0.05)  # threads go to sleep
+            time.sleep(0.05)  # until the worker threads sleep
         compare(step, said, TOLERANCE[a.dtype])
     clock = "cpu" if a.threads == 1 else "wall"
     least = {name: min(getattr(peer, clock)[1:]) for name, peer in peers.items()}
@@ -129,8 +129,8 @@ def main():
     if sys.argv[1:2] == ["--peer"]:
         return serve(*sys.argv[2:5], *map(int, sys.argv[5:]))
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--program", required=True, help="bench_train, built with -DMHA_BENCH=ON")
-    options.add_argument("--model", help="folder of a decoder")
+    options.add_argument("--program", required=True, help="the program bench_train, built with -DMHA_BENCH=ON")
+    options.add_argument("--model", help="folder of a decoder (default: a GPT-2 with random weights)")
     options.add_argument("--shapes", default="4x64,1x1024", help="sequences x tokens")
     options.add_argument("--peers", default=",".join(PEERS))
     options.add_argument("--threads", type=int, default=1)
@@ -144,8 +144,8 @@ def main():
         folder = a.model or made
         vocab = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))["vocab_size"]
         rows = (row(a, folder, vocab, *map(int, shape.split("x"))) for shape in a.shapes.split(","))
-        tell(rows, f"seconds of a step (MiB); goal {GOAL:g} times the best peer",
-             ["shape", "threads", "mha", *a.peers.split(","), "ratio"], cells, a.json)
+        print_rows(rows, f"seconds per step (MiB); goal: {GOAL:g} times the speed of the best other library",
+                   ["shape", "threads", "mha", *a.peers.split(","), "ratio"], cells, a.json)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Training in PyTorch: what mha_trainer is compared with, in loss and in time.
+"""Trains a model in PyTorch, as the reference for the loss and the speed of mha_trainer.
 
     python3 bench/train_torch.py MODEL [--steps N] [--batch N] [--length N] [--rate R] [--floor R] [--warmup N]
                                        [--decay R] [--clip R] [--threads N] [--compile]
 
-MODEL is the folder of a decoder. It is trained from its weights as scripts for transformers do: float32, eager attention, no
-dropout, torch.optim.AdamW on matrices with weight decay and on vectors without, clip_grad_norm_, a linear warm-up and a cosine
-to the floor. Prints one JSON object: the options, the loss and the length of the gradient at each step, and the seconds of the
-least step. tests/golden/data/train holds two such objects, of gpt2-tiny and llama-f32 of tests/golden, without the seconds.
+MODEL is the folder of a decoder. Training starts from its weights and is set up as in common scripts for transformers: float32,
+eager attention, no dropout, torch.optim.AdamW with weight decay on matrices only, clip_grad_norm_, a linear warm-up, and a cosine
+decay to the floor. Prints one JSON object: the options, the loss and the gradient norm of each step, and the seconds of the fastest
+step. tests/golden/data/train contains two such objects without the seconds, for gpt2-tiny and llama-f32 of tests/golden.
 
-The texts are made up, the same here and in tests/support/model/train_case.c: of 8 tokens 7 follow from the one before.
+The texts are synthetic and equal those of tests/support/model/train_case.c: 7 of 8 tokens follow from the previous token.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ TOKENS, MASK = 61, (1 << 64) - 1
 
 
 def splitmix(state):
-    """Numbers of splitmix64 (Steele, Lea and Flood 2014)."""
+    """Generates the output of splitmix64 (Steele, Lea and Flood 2014)."""
     while True:
         state = (state + 0x9E3779B97F4A7C15) & MASK
         z = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK
@@ -41,7 +41,7 @@ def sequence(number, length):
 
 
 def batch(step, size, length):
-    """The texts of a step, from 1 on."""
+    """Returns the token ids of a step; steps are counted from 1."""
     return torch.tensor([sequence((step - 1) * size + b, length) for b in range(size)])
 
 
