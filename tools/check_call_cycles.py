@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""check_call_cycles.py - no two source files call each other, directly or through others.
+"""check_call_cycles.py - checks that no two source files call each other, directly or through other files.
 
-    check_call_cycles.py NM OBJECT...     objects as the build leaves them: .../NAME.dir/src/base/pool.c.o
+    check_call_cycles.py NM OBJECT...     object files of the build: .../NAME.dir/src/base/pool.c.o
     check_call_cycles.py --self-test
 
-A file uses another if one of its undefined symbols is a function that the other defines; a table of functions counts as
-calls. Prints the uses of each cycle, and exits 1 if there is one; 77 if the objects have no symbols (link-time
+A file uses another file if one of its undefined symbols is a function defined there; function pointers in tables count as
+calls. Prints the calls of each cycle. Exit status: 1 if there is a cycle, 77 if the objects have no symbols (link-time
 optimization).
 """
 
@@ -13,14 +13,14 @@ import re
 import subprocess
 import sys
 
-# Uses that may close a cycle: (user, used): reason. An entry that is not needed is an error.
+# {(file, called file): reason} of calls that may be part of a cycle. An unnecessary entry is an error.
 ALLOWED = {
-    ("src/layer/attention/attention_call.c", "src/layer/selection/head_count_per_sequence.c"): "one call for all head counts",
+    ("src/layer/attention/attention_call.c", "src/layer/selection/head_count_per_sequence.c"): "one function serves all head counts",
 }
 
 
 def read_objects(nm, objects):
-    """{file: {used file: functions}} of the objects of NAME.dir/FILE.o."""
+    """Returns {file: {used file: functions}} of the objects NAME.dir/FILE.o."""
     lines = subprocess.run([nm, "-A", "-P", *objects], capture_output=True, text=True, check=True).stdout.splitlines()
     defined, used = {}, []
     for line in lines:
@@ -47,19 +47,19 @@ def reachable(uses, start):
 
 
 def cycles(uses):
-    """The uses, (user, used), that are part of a cycle."""
+    """Returns the pairs (file, used file) that are part of a cycle."""
     reach = {file: reachable(uses, file) for file in uses}
     return sorted((a, b) for a in uses for b in uses[a] if a in reach.get(b, ()))
 
 
 def check(uses, allowed):
-    """Lines about cycles, and about entries of `allowed` that are not needed."""
+    """Yields a message for each call in a cycle, and for each unnecessary entry of `allowed`."""
     in_cycle = cycles(uses)
     for entry in sorted(set(allowed) - set(in_cycle)):
-        yield f"tools/check_call_cycles.py: {entry} is not part of a cycle: remove it from ALLOWED"
+        yield f"tools/check_call_cycles.py: ALLOWED must list only calls in cycles (got {entry})"
     left = {a: {b: f for b, f in of_a.items() if (a, b) not in allowed} for a, of_a in uses.items()}
     for a, b in cycles(left):
-        yield f"{a} calls {b}, which calls back: {', '.join(sorted(left[a][b]))}"
+        yield f"{a} and {b} call each other, directly or through other files: {a} calls {', '.join(sorted(left[a][b]))}"
 
 
 def self_test():

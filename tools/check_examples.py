@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_examples.py - calls in the examples of the public headers name functions that are declared, with as many
-arguments as they have. An example is what a comment indents by five columns; "..." stands for any arguments.
+"""check_examples.py - checks that every call in an example of the public headers names a declared function and passes as many
+arguments as it has parameters. Examples are lines of a comment indented by five columns; "..." stands for any arguments.
 """
 
 import pathlib
@@ -11,20 +11,20 @@ HEADERS = sorted((pathlib.Path(__file__).resolve().parent.parent / "include/mha"
 
 
 def prototypes():
-    """Name to number of parameters of every function that MHA_API marks."""
+    """Returns {name: number of parameters} of all functions declared with MHA_API."""
     text = "\n".join(re.sub(r"/\*.*?\*/", " ", p.read_text(), flags=re.S) for p in HEADERS)
     found = re.findall(r"MHA_API[^;(]*?\b(mha_\w+)\(([^;]*)\);", text)
     return {name: 0 if given.strip() == "void" else given.count(",") + 1 for name, given in found}
 
 
 def example(comment):
-    """The lines of a comment that are code."""
+    """Returns the code lines of a comment."""
     lines = [re.sub(r"^\s*(/\*| \*|\*)", "", line) for line in comment.split("\n")]
     return "\n".join(line for line in lines if line.startswith("     "))
 
 
 def arguments(text):
-    """The arguments of the call whose list begins `text`."""
+    """Returns the arguments of a call; `text` begins after the opening parenthesis."""
     depth, given, rest = 0, [""], iter(text)
     for c in rest:
         if c in ")]}" and depth == 0:
@@ -38,7 +38,7 @@ def arguments(text):
 
 
 def faults(header, known):
-    """A sentence for each call that is wrong, and the number of calls."""
+    """Returns a message for each wrong call, and the number of calls."""
     wrong, count = [], 0
     for comment in re.findall(r"/\*.*?\*/", header.read_text(), flags=re.S):
         code = example(comment)
@@ -46,7 +46,7 @@ def faults(header, known):
             name, given = call.group(1), arguments(code[call.end():])
             count += 1
             if name not in known:
-                wrong.append(f"{header.name}: an example calls {name}, which is not declared")
+                wrong.append(f"{header.name}: an example calls the undeclared function {name}")
             elif "..." not in given and len(given) != known[name]:
                 wrong.append(f"{header.name}: {name} must have {known[name]} arguments (an example has {len(given)})")
     return wrong, count
@@ -61,7 +61,7 @@ def main():
             print(sentence)
             status = 1
     if total < 40:
-        print(f"found only {total} calls in examples")
+        print(f"examples must contain at least 40 calls (got {total})")
         status = 1
     return status
 

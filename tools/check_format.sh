@@ -1,7 +1,7 @@
 #!/bin/sh
-# check_format.sh - every tracked C file is formatted as .clang-format says, and no line of it, comments included (which
-# clang-format leaves alone), is longer than 120 characters. Skipped (77) without clang-format 16: another version
-# formats differently.
+# check_format.sh - checks that every tracked C file is formatted by clang-format 16, and that no line has more than 120
+# characters, comments included (which clang-format does not check). Exit 77 (skipped) without clang-format 16, since
+# other versions format differently.
 set -eu
 cd "$(dirname -- "$0")/.."
 format=
@@ -20,11 +20,11 @@ git rev-parse --is-inside-work-tree >/dev/null 2>&1 || {
     echo 'skipped: not a git checkout, so there is no list of tracked files'
     exit 77
 }
-# Characters, not bytes: bytes that continue a character are not counted.
-# shellcheck disable=SC2016 # awk's own
+# Counts characters, not bytes: continuation bytes of UTF-8 are removed first.
+# shellcheck disable=SC2016 # $0 belongs to awk
 long=$(git ls-files -z '*.c' '*.h' '*.inc' | LC_ALL=C xargs -0 -r awk '
     { line = $0; gsub(/[\200-\277]/, "", line) }
-    length(line) > 120 { print FILENAME ":" FNR ": " length(line) " columns, the limit is 120" }')
+    length(line) > 120 { print FILENAME ":" FNR ": a line must have at most 120 columns (got " length(line) ")" }')
 [ -z "$long" ] || {
     echo "$long"
     exit 1

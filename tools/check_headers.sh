@@ -1,7 +1,7 @@
 #!/bin/sh
-# check_headers.sh - each public header compiles alone, and twice, as C11 and as C++17, without a warning.
+# check_headers.sh - checks that each public header compiles alone, and when included twice, as C11 and C++17 without warnings.
 #
-# $CC is the C compiler (cc), $CXX the C++ compiler (one that is found); without the latter that half is skipped.
+# $CC is the C compiler (default: cc), $CXX the C++ compiler (default: any that is found). Without one, C++17 is skipped.
 set -eu
 cd "$(dirname -- "$0")/.."
 status=0
@@ -19,7 +19,7 @@ cxx=
 for name in "${CXX:-}" c++ g++ clang++ clang++-16; do
     command -v "${name:-none}" >/dev/null && cxx=$name && break
 done
-[ -n "$cxx" ] || echo 'skipped: the public headers as C++17; there is no C++ compiler'
+[ -n "$cxx" ] || echo 'skipped: the public headers as C++17; no C++ compiler is installed'
 
 for path in include/mha/*.h; do
     header=${path##*/}

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""check_null.py LIBRARY - every public function accepts NULL for its handles, as types.h says.
+"""check_null.py LIBRARY - checks that every public function accepts NULL handles, as types.h promises.
 
-Each function that include/mha declares is called with NULL and 0 for everything, and with NULL for its first pointer
-and zeroed memory for the others (unless it frees them), each call in a process of its own. A call must end
-without a signal; what it returns is not checked. $CC is the C compiler (cc).
+Calls each function of include/mha twice, each time in a separate process: first with NULL or 0 for all arguments, then with
+NULL for the first pointer and zeroed memory for the other pointers (except for functions that free memory). A call must not
+raise a signal; results are not checked. $CC is the C compiler (default: cc).
 """
 
 import os
@@ -22,7 +22,7 @@ MAIN = r"""
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Zeros, larger than any struct, also to be written to. */
+/* Zeroed memory, larger than any struct; functions may write to it. */
 static union { max_align_t align; char bytes[1 << 16]; } memory;
 %s
 static const struct call { const char *name; void (*run)(void); } calls[] = {%s};
@@ -51,8 +51,8 @@ int main(void)
 
 
 def functions():
-    """(name, [type of each parameter]) of every declaration that MHA_API marks."""
-    headers = (p for p in sorted((ROOT / "include/mha").glob("*.h")) if p.name != "cluster.h")  # that of libmha_mpi
+    """Yields (name, [type of each parameter]) of every function declared with MHA_API."""
+    headers = (p for p in sorted((ROOT / "include/mha").glob("*.h")) if p.name != "cluster.h")  # declares libmha_mpi
     text = "\n".join(p.read_text() for p in headers)
     text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
     text = re.sub(r"^#.*$", " ", text, flags=re.M)
@@ -61,17 +61,17 @@ def functions():
 
 
 def kind(parameter):
-    """The type of a parameter; an array is a pointer."""
+    """Returns the type of a parameter; arrays become pointers."""
     parameter, arrays = re.subn(r"\[[^]]*\]$", "", parameter)
     if "(" in parameter:
-        raise SystemExit(f"check_null.py: cannot read the parameter {parameter!r}")
+        raise SystemExit(f"check_null.py: cannot parse the parameter {parameter!r}")
     name = re.search(r"\w+$", parameter)
     bare = parameter[: name.start()].strip()
     return bare + " *" * arrays
 
 
 def call(name, kinds, given):
-    """One call; the pointers but for the first are `given`, or all are NULL."""
+    """Returns the code of a call: all pointers NULL, or, if `given`, only the first one NULL."""
     pointers = [n for n, k in enumerate(kinds) if k.endswith("*")]
     arguments = [
         f"({k})(void *)&memory" if given and n in pointers[1:] else f"({k}){{0}}" for n, k in enumerate(kinds)
@@ -86,9 +86,9 @@ def program():
             function = f"call_{len(table)}"
             text = call(name, kinds, given)
             bodies.append(f"static void {function}(void)\n{{\n    (void){text};\n}}")
-            table.append(f'{{"{name}{" of NULL, and memory" if given else " of NULL"}", {function}}}')
+            table.append(f'{{"{name}{" with NULL and zeroed memory" if given else " with NULL"}", {function}}}')
     if len(table) < 100:
-        raise SystemExit("check_null.py: found too few functions in include/mha")
+        raise SystemExit(f"check_null.py: include/mha must yield at least 100 calls (got {len(table)})")
     return MAIN % ("\n".join(bodies), ",\n".join(table)), len(table)
 
 
@@ -102,7 +102,7 @@ def main():
                    str(path), "-o", folder + "/null", str(library), f"-Wl,-rpath,{library.parent}"]
         subprocess.run(command, check=True)
         ran = subprocess.run([folder + "/null"], check=False, cwd=folder)
-    print(f"{count} calls with NULL")
+    print(f"checked {count} calls with NULL")
     return ran.returncode
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# check_shell.sh - the shell scripts are POSIX (.ci/run: bash) and free of what shellcheck warns of. Skipped (77) without it.
+# check_shell.sh - checks that the shell scripts are POSIX (.ci/run: bash) and pass shellcheck. Exit 77 (skipped) without shellcheck.
 set -eu
 cd "$(dirname -- "$0")/.."
 command -v shellcheck >/dev/null || {

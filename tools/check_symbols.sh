@@ -1,8 +1,8 @@
 #!/bin/sh
-# check_symbols.sh - check_symbols.sh SHARED STATIC [HEADER...]: what the libraries show is what the headers declare.
+# check_symbols.sh SHARED STATIC [HEADER...] - checks that the libraries export exactly the functions that the headers declare.
 #
-#   The shared library exports each function that one of the public headers (all of include/mha, without cluster.h) declares with MHA_API, and nothing else.
-#   The static library's global names are those, or begin with mha__, so that it meets no name of a program.
+#   The shared library must export every function declared with MHA_API in the headers (default: all of include/mha except cluster.h),
+#   and nothing else. Other global names of the static library must begin with mha__, so that they cannot clash with names of a program.
 set -eu
 cd "$(dirname -- "$0")/.."
 [ $# -ge 2 ] || {
@@ -20,13 +20,13 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 status=0
 
-# names LIBRARY [OPTION]: its global definitions, less those that the linker or a coverage or sanitizer runtime makes.
+# names LIBRARY [OPTION]: prints its global definitions, except those of the linker, coverage and sanitizer runtimes.
 names() {
     nm -P --defined-only --extern-only ${2:+"$2"} "$1" | awk 'NF >= 2 { sub(/@.*/, "", $1); print $1 }' |
         grep -Ev '^(_init|_fini|_edata|_end|__bss_start|__(asan|odr_asan|gcov|llvm)_.*)$' | sort -u
 }
 
-# report FILE WHAT: each line of FILE is a name that is wrong.
+# report FILE MESSAGE: prints the message for each name in FILE.
 report() {
     [ ! -s "$1" ] || {
         sed "s/\$/: $2/" "$1"
@@ -40,14 +40,14 @@ cat "$@" | grep -v '^#' | tr '\n' ' ' | grep -o 'MHA_API [^;(]*(' | sed 's/.*[ *
 names "$shared" -D >"$work/exported"
 names "$static" >"$work/static"
 [ -s "$work/declared" ] || {
-    echo "found no MHA_API function in $*"
+    echo "no MHA_API function found in $*"
     exit 1
 }
 
 comm -23 "$work/declared" "$work/exported" >"$work/missing"
-report "$work/missing" 'declared with MHA_API, but not exported'
+report "$work/missing" 'is declared with MHA_API, but not exported'
 comm -13 "$work/declared" "$work/exported" >"$work/foreign"
-report "$work/foreign" 'exported, but no public header declares it with MHA_API'
+report "$work/foreign" 'is exported, but not declared with MHA_API in a public header'
 grep -v '^mha__' "$work/static" | comm -13 "$work/declared" - >"$work/unmarked"
-report "$work/unmarked" 'global in the static library; make it static or begin it with mha__'
+report "$work/unmarked" 'is global in the static library: make it static, or begin its name with mha__'
 exit "$status"

@@ -1,9 +1,9 @@
 #!/bin/sh
-# coverage.sh [BUILD] - which lines and branches of the readers (src/io, src/text, src/model/config) tests and the fuzz
-# corpora reach together: builds in BUILD (build/coverage) with clang's source-based coverage, runs the tests named below,
-# and prints a table with a row for each file.
+# coverage.sh [BUILD] - measures which lines and branches of the readers (src/io, src/text, src/model/config) are covered by
+# the tests and the fuzz corpora together. Builds in BUILD (default: build/coverage) with clang's source-based coverage, runs
+# the tests named below, and prints a table with one row per file.
 #
-# Exit 4 if fewer than 95 % of the lines or 90 % of the branches are reached, 1 if a test fails, 77 without the tools.
+# Exit 4 if fewer than 95 % of the lines or 90 % of the branches are covered, 1 if a test fails, 77 if a tool is missing.
 set -eu
 cd "$(dirname -- "$0")/.."
 build=${1:-build/coverage}
@@ -31,19 +31,19 @@ LLVM_PROFILE_FILE=$PWD/$build/profiles/%p.profraw ctest --test-dir "$build" -R "
 }
 "llvm-profdata$suffix" merge -sparse "$build"/profiles/*.profraw -o "$build/all.profdata"
 
-# Every test has the library in it: one is the program, all of them are objects.
+# Every test contains the library, so all of them must be passed as objects.
 objects=$(find "$build/tests" -maxdepth 2 -type f \( -name 'test_*' -o -name 'fuzz_*' \) -perm -u+x | sed 's/^/-object /')
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2086 # a list of words
 "llvm-cov$suffix" report ${objects#-object } -instr-profile="$build/all.profdata" src/io src/text src/model/config |
     awk -v lines=$lines -v branches=$branches '
         function percent(missed, all) { return all ? 100 * (all - missed) / all : 100 }
         BEGIN { format = "%-36s %7s %9s %10s %12s\n"
-                printf format, "file", "lines", "reached", "branches", "reached" }
+                printf format, "file", "lines", "covered", "branches", "covered" }
         $1 ~ /\.[ch]$/ && NF >= 13 {
             printf format, $1, $8, sprintf("%.1f %%", percent($9, $8)), $11, sprintf("%.1f %%", percent($12, $11))
             l += $8; lm += $9; b += $11; bm += $12 }
         END { printf format, "all", l, sprintf("%.2f %%", percent(lm, l)), b, sprintf("%.2f %%", percent(bm, b))
-              if (!l || !b) { print "failed: no file was measured"; exit 1 }
+              if (!l || !b) { print "failed: the report contains no files"; exit 1 }
               if (percent(lm, l) < lines || percent(bm, b) < branches) {
-                  printf "failed: at least %d %% of the lines and %d %% of the branches must be reached\n", lines, branches
+                  printf "failed: at least %d %% of the lines and %d %% of the branches must be covered\n", lines, branches
                   exit 4 } }'

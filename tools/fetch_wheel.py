@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """fetch_wheel.py - downloads one file of a Python package without pip: fetch_wheel.py PACKAGE SHA256 FOLDER
 
-The file is the one whose link on the package's index page carries SHA256, and its bytes must have it. The index is $PIP_INDEX_URL, or
-that of PyPI. Proxies come from the environment, as urllib reads them.
+Selects the link with SHA256 on the package's index page, and checks that the downloaded file has this hash. The index is
+$PIP_INDEX_URL (default: PyPI). urllib reads the proxies from the environment.
 """
 
 import hashlib
@@ -17,15 +17,15 @@ CHUNK = 1 << 16
 
 
 def link_of(page, text, sha256):
-    """The address that the index page links to with this hash."""
+    """Returns the address of the link with this hash on the index page."""
     found = re.search(rf'href="([^"#]+)#sha256={sha256}"', text)
     if not found:
-        sys.exit(f"{page}: no file with sha256 {sha256} is listed")
+        sys.exit(f"{page}: does not list a file with sha256 {sha256}")
     return urllib.parse.urljoin(page, found[1])
 
 
 def download(address, path):
-    """Writes what is at the address to path; returns its sha256."""
+    """Downloads the address to path; returns the sha256."""
     digest = hashlib.sha256()
     with urllib.request.urlopen(address, timeout=20) as source, open(path, "xb") as target:
         while chunk := source.read(CHUNK):
@@ -45,7 +45,7 @@ def main():
             address = link_of(page, source.read().decode("utf-8"), sha256)
         path = pathlib.Path(folder) / urllib.parse.urlsplit(address).path.rpartition("/")[2]
         got = download(address, path)
-    except OSError as error:  # urllib's errors are among them
+    except OSError as error:  # includes urllib's errors
         sys.exit(f"{page}: {error}")
     if got != sha256:
         path.unlink()

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""make_binding.py [--check] - writes python/mha/_abi.py, the mirror of the public headers for ctypes: every struct, constant, function
-type and function of include/mha. --check compares instead, and fails if the file is out of date.
+"""make_binding.py [--check] - writes python/mha/_abi.py, which declares every struct, constant, function type and function of include/mha
+for ctypes. --check compares the file with the headers instead, and fails if it is out of date.
 
-The headers are preprocessed by $CC (cc); their declarations are then read by the small parser below, which stops at anything it does not
-know. tests/python/test_abi.py compares sizes, offsets and constants of the mirror with the compiler's.
+$CC (default: cc) preprocesses the headers. The parser below reads their declarations and exits at unknown syntax.
+tests/python/test_abi.py compares sizes, offsets and constants of _abi.py with those of the compiler.
 
     C type                                      ctypes
     integer, floating and enum types            c_int64, c_double, c_int ...
-    const char *                                c_char_p; c_void_p in callbacks if a length follows: not terminated
+    const char *                                c_char_p; in callbacks c_void_p if a length follows (no terminator)
     pointer to a struct whose fields are public POINTER(Class)
     any other pointer                           c_void_p, or POINTER(c_void_p) if the callee stores a pointer
     function pointer                            CFUNCTYPE
@@ -32,7 +32,7 @@ Name = namedtuple("Name", "name const")
 
 
 def preprocessed():
-    """The tokens of the declarations in include/mha, and the numbers that macros define."""
+    """Returns the tokens of the declarations in include/mha, and the integers defined by macros."""
     command = [os.environ.get("CC", "cc"), "-E", "-dD", f"-I{ROOT}/include", str(ROOT / "include/mha/mha.h")]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     ours, lines, macros = False, [], {}
@@ -51,7 +51,7 @@ def preprocessed():
 
 
 class Reader:
-    """Reads the declarations into structs, function types, functions and constants, in the order of the headers."""
+    """Parses the declarations into structs, function types, functions and constants, in the order of the headers."""
 
     def __init__(self):
         self.tokens, self.constants = preprocessed()
@@ -67,7 +67,7 @@ class Reader:
     def take(self, wanted=None):
         token = self.tokens[self.at]
         if wanted is not None and token != wanted:
-            raise SystemExit(f"make_binding.py: expected {wanted!r} (got {' '.join(self.tokens[self.at - 8:self.at + 8])!r})")
+            raise SystemExit(f"make_binding.py: the next token must be {wanted!r} (got {token!r} in {' '.join(self.tokens[self.at - 8:self.at + 8])!r})")
         self.at += 1
         return token
 
@@ -143,11 +143,11 @@ class Reader:
         self.accept("struct")
         name = self.take()
         if not re.match(r"[a-z]", name):
-            raise SystemExit(f"make_binding.py: expected a type (got {name!r})")
+            raise SystemExit(f"make_binding.py: the next token must be a type (got {name!r})")
         return Name(name, self.accept("const") or const)
 
     def declarator(self, kind):
-        """(name, type) of what `kind` begins; an unnamed parameter has the name ''."""
+        """Returns (name, type) of the declarator after the base type `kind`; the name of an unnamed parameter is ''."""
         while self.accept("*"):
             kind = Pointer(kind)
             self.accept("const")
@@ -196,11 +196,11 @@ class Writer:
         self.reader = reader
 
     def is_length(self, kind):
-        """A size, or a pointer to one."""
+        """Returns whether a type is size_t or a pointer to it."""
         return kind in (Name("size_t", False), Pointer(Name("size_t", False)))
 
     def expression(self, kind, following=None, callback=False):
-        """The ctypes expression of a type; `following` is the type of the next parameter."""
+        """Returns the ctypes expression for a type; `following` is the type of the next parameter."""
         r = self.reader
         if isinstance(kind, Array):
             return f"{self.expression(kind.of)} * {kind.count}"
@@ -234,7 +234,7 @@ class Writer:
         if name in r.enums:
             return "c_int"
         if name not in SCALARS:
-            raise SystemExit(f"make_binding.py: the type {name!r} is unknown, or is passed by value but has no public fields")
+            raise SystemExit(f"make_binding.py: types passed by value must be known and have public fields (got {name!r})")
         return SCALARS[name]
 
     def decayed(self, kind):
@@ -248,7 +248,7 @@ class Writer:
         return f"CFUNCTYPE({', '.join([self.expression(function.result)] + self.parameters(function, True))})"
 
     def annotation(self, expression):
-        """What reading the field gives."""
+        """Returns the Python type of a field when it is read."""
         if expression.startswith("CFUNCTYPE"):
             return "Any"
         if expression.startswith("c_char *"):
@@ -273,9 +273,9 @@ class Writer:
         yield "    ]"
 
     def lines(self):
-        yield '"""The public headers as ctypes. Written by tools/make_binding.py: do not edit.'
+        yield '"""The declarations of the public headers for ctypes. Generated by tools/make_binding.py: do not edit.'
         yield ""
-        yield 'Names are those of the headers without the prefix; structs are in CamelCase."""'
+        yield 'Names lack the prefix mha_ or MHA_; structs are in CamelCase."""'
         yield "# ruff: noqa: I001"
         yield "from __future__ import annotations"
         yield ""
@@ -284,14 +284,14 @@ class Writer:
         yield f"from ctypes import {', '.join(used)}"
         yield "from typing import Any"
         yield ""
-        yield "_Bytes = bytes  # a field may have the name"
+        yield "_Bytes = bytes  # some fields are named bytes"
         yield from self.body()
 
     def body(self):
         r = self.reader
         yield from (f"{name.removeprefix('MHA_')} = {value}" for name, value in r.constants.items())
         for name in r.order:
-            if name == "mha_view":  # mha_cview without const
+            if name == "mha_view":  # the same struct as mha_cview, without const
                 assert [f for f, _ in r.structs[name]] == [f for f, _ in r.structs["mha_cview"]]
                 continue
             yield ""
@@ -317,7 +317,7 @@ def main():
     if sys.argv[1:] == ["--check"]:
         if OUTPUT.read_text(encoding="utf-8") == text:
             return 0
-        print(f"{OUTPUT.relative_to(ROOT)} is not what the headers declare: run tools/make_binding.py")
+        print(f"{OUTPUT.relative_to(ROOT)} must match the headers: run tools/make_binding.py")
         return 1
     if sys.argv[1:]:
         print("usage: make_binding.py [--check]", file=sys.stderr)

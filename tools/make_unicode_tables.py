@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Writes src/text/unicode_tables.c: what Unicode means to the reference tokenizer, where utf8proc means something else.
+"""Writes src/text/unicode_tables.c: the character properties in which the reference tokenizer differs from utf8proc.
 
     python tools/make_unicode_tables.py [--golden tests/golden/data/unicode] [--out src/text/unicode_tables.c]
 
-Needs the Python package tokenizers and the shared libraries utf8proc and pcre2-8. The classes and mappings of the golden folder were
-recorded from the library over all code points; what they lack (word characters, combining classes, decompositions)
-is asked from the library here. utf8proc keeps three jobs: canonical decompositions, combining classes, lower case.
-The tables make the result independent of its Unicode version:
-  - classes are listed whole;
-  - `ordered` lists the characters besides the marks that the reference sorts by combining class (marks that are newer
-    than its tables have class 0 there);
-  - `decomposed` lists the characters past U+FFFF that decompose (no new ones are expected below);
-  - `lower` lists the lower case mappings in which utf8proc differs;
-  - `letter` and `number` list what PCRE2 does not know to be one yet;
+Requires the Python package tokenizers (the reference) and the shared libraries utf8proc and pcre2-8. Classes and mappings are read
+from the golden folder, where they were recorded for all code points; word characters, combining classes and decompositions are
+queried from the reference. src/text uses utf8proc for canonical decompositions, combining classes and lower case only. The tables
+make the result independent of its Unicode version:
+  - classes are listed completely;
+  - `ordered` lists the characters other than marks that the reference sorts by combining class (in the reference, marks newer
+    than its tables have class 0);
+  - `decomposed` lists the characters above U+FFFF that decompose (new ones below U+FFFF are not expected);
+  - `lower` lists the lower case mappings that differ in utf8proc;
+  - `letter` and `number` list the letters and numbers that PCRE2 does not contain yet;
   - `kept` lists the characters that only utf8proc decomposes by compatibility (they are newer than the reference's tables);
-  - `extending` lists those that only the reference takes for part of the grapheme cluster before them.
-The script ends with a check of every code point and fails if utf8proc plus tables is not the reference.
+  - `extending` lists the characters that only the reference joins to the preceding grapheme cluster.
+Before it writes the file, the script checks every code point and fails if utf8proc with these tables differs from the reference.
 """
 
 import argparse
@@ -29,7 +29,7 @@ import tokenizers
 from tokenizers import AddedToken, Tokenizer, models, normalizers
 
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
-HANGUL = range(0xAC00, 0xD7A4)  # decomposed by arithmetic, the same everywhere
+HANGUL = range(0xAC00, 0xD7A4)  # decomposed by a formula, so all libraries agree
 NFD = normalizers.NFD()
 
 
@@ -74,7 +74,7 @@ class Utf8proc:
 
 
 class Pcre2:
-    """Which characters PCRE2 takes for letters and numbers."""
+    """Finds the characters that match a pattern of PCRE2."""
 
     def __init__(self):
         self.lib = ctypes.CDLL(ctypes.util.find_library("pcre2-8"))
@@ -94,7 +94,7 @@ class Pcre2:
 
 
 def kept(u):
-    """Characters that utf8proc decomposes by compatibility and the reference does not. (Hangul is arithmetic.)"""
+    """Returns the characters that only utf8proc decomposes by compatibility, without Hangul, which a formula decomposes."""
     nfkd = normalizers.NFKD()
     differ = {c for c in POINTS if c not in HANGUL and "".join(map(chr, u.decompose(c, True))) != nfkd.normalize_str(chr(c))}
     assert all(nfkd.normalize_str(chr(c)) == chr(c) for c in differ)
@@ -102,7 +102,7 @@ def kept(u):
 
 
 def extending(u):
-    """Asked by way of a Precompiled normalizer that makes "b" of the cluster that "a" begins."""
+    """Uses a Precompiled normalizer that replaces a grapheme cluster beginning with "a" by "b"."""
     units = [0] * 0x400
     units[0], units[0x161], units[0x361] = 0x100 << 10, 0x200 << 10 | 1 << 8 | ord("a"), 1 << 31
     ask = normalizers.Precompiled(struct.pack("<I", 4 * len(units)) + struct.pack(f"<{len(units)}I", *units) + b"b\0")
@@ -113,14 +113,14 @@ def extending(u):
 
 
 def newer(classes, name, pattern):
-    """Ranges of a class beyond those of PCRE2, which has none of its own."""
+    """Returns the ranges of a class that PCRE2 lacks; PCRE2 must not have characters that the class lacks."""
     known, all_of_them = Pcre2().members(pattern), members(classes[name])
     assert known and known <= all_of_them
     return ranges(all_of_them - known)
 
 
 def word_characters():
-    """Characters beside which a single_word token is not a word of its own."""
+    """Returns the characters that, next to a single_word token, make it part of a longer word."""
     tok = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
     tok.add_special_tokens([AddedToken("<T>", single_word=True, normalized=False)])
     text = "".join(f"<T>{chr(c)} " for c in POINTS if chr(c) not in "<T>")
@@ -130,7 +130,7 @@ def word_characters():
 
 
 def reorders(c, probe):
-    """Whether the reference swaps c and probe when they follow a letter."""
+    """Returns whether the reference swaps c and probe after a letter."""
     return NFD.normalize_str("a" + chr(c) + chr(probe)) == "a" + chr(probe) + chr(c)
 
 
@@ -159,7 +159,7 @@ def build(golden, u):
 
 
 def check(tables, pairs, maps, u):
-    """Every code point through utf8proc and the tables, as src/text/unicode.c does it."""
+    """Checks every code point with utf8proc and the tables, as src/text/unicode.c uses them."""
     mark, ordered, decomposed = (members(tables[n]) for n in ("mark", "ordered", "decomposed"))
     special = dict(pairs)
     for c in POINTS:
@@ -184,21 +184,19 @@ def rows(items, per_line):
 
 
 WHAT = {
-    "removed": "dropped by clean_text", "space": "white space", "chinese": "separated by handle_chinese_chars",
+    "removed": "removed by clean_text", "space": "white space", "chinese": "separated by handle_chinese_chars",
     "punctuation": "separate pre-tokens", "word": "word characters (\\w), which single_word checks",
     "mark": "nonspacing marks that strip_accents drops",
     "ordered": "other characters with a combining class", "decomposed": "characters above U+FFFF that decompose",
     "letter": "letters missing in PCRE2 10.42", "number": "numbers missing in PCRE2 10.42",
-    "kept": "decomposed only by utf8proc", "extending": "characters that extend the cluster before them, but not in utf8proc",
+    "kept": "decomposed only by utf8proc", "extending": "characters that extend the preceding cluster, but not in utf8proc",
 }
 
 
 def write(path, tables, pairs, u):
-    out = ["/* unicode_tables.c - character classes of the reference tokenizer. Written by tools/make_unicode_tables.py; do not",
-           " * edit.",
-           " *",
-           f" * Generated from tokenizers {tokenizers.__version__} and utf8proc {u.lib.utf8proc_version().decode()}.",
-           " * Ranges are inclusive and ascending. */", '#include "text/unicode.h"', "", "/* clang-format off */"]
+    out = ["/* unicode_tables.c - character classes of the reference tokenizer. Generated by tools/make_unicode_tables.py from",
+           f" * tokenizers {tokenizers.__version__} and utf8proc {u.lib.utf8proc_version().decode()}; do not edit. Ranges are inclusive and ascending. */",
+           '#include "text/unicode.h"', "", "/* clang-format off */"]
     for name, table in tables.items():
         points = sum(b - a + 1 for a, b in table)
         out += ["", f"/* {WHAT[name]}: {points} characters */",

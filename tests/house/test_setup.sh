@@ -76,7 +76,7 @@ expect 'root installs' 0 '' 'installing with apt-get: one two' 'apt-get -qq -o D
 expect 'nothing is missing' 0 ''
 
 world 1000
-expect 'no apt-get' 3 '' 'one two' 'no apt-get'
+expect 'no apt-get' 3 '' 'one two' 'apt-get is not installed'
 
 world 1000 apt-get
 expect 'no permission' 3 '' "$install"
@@ -92,7 +92,7 @@ world 1000 apt-get sudo
 expect 'sudo in CI' 0 'CI=true' 'sudo'
 
 world 0 broken-apt-get
-expect 'apt-get fails' 1 '' 'no network' 'Is the network there?'
+expect 'apt-get fails' 1 '' 'no network' 'check the network connection'
 
 if [ "$failures" -gt 0 ]; then exit 1; fi
 echo 'all checks passed'

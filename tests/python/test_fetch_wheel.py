@@ -65,7 +65,7 @@ class FetchWheel(unittest.TestCase):
         self.refused("package", WRONG, f"sha256 must be {WRONG} (got {RIGHT})")
 
     def test_not_listed(self):
-        self.refused("package", "2" * 64, "no file with sha256")
+        self.refused("package", "2" * 64, "does not list a file with sha256")
 
     def test_unknown_package(self):
         self.refused("missing", RIGHT, "404")
