@@ -1,7 +1,7 @@
-"""The build backend: scikit-build-core, with the C sources in the sdist.
+"""The build backend: scikit-build-core, with the C sources added to the sdist.
 
-An sdist holds only what lies below its pyproject.toml, and the C sources lie beside the folder `python` of the checkout. So an sdist
-is made from a copy of that folder which has the sources in `source`; CMakeLists.txt takes them from there.
+An sdist contains only files below its pyproject.toml, but the C sources are next to the folder `python` of the checkout. Therefore
+an sdist is built from a copy of `python` with the sources in its subfolder `source`, where CMakeLists.txt finds them.
 """
 import os
 import shutil
@@ -27,7 +27,7 @@ _IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", "build", "source")
 
 
 def _stage(top, folder):
-    """Copies the folder `python` of the checkout `top` and the sources that it is built from."""
+    """Copies the folder `python` of the checkout `top`, and the C sources into its subfolder `source`."""
     shutil.copytree(top / "python", folder, ignore=_IGNORED)
     for name in _SOURCES:
         of, to = top / name, folder / "source" / name

@@ -1,4 +1,4 @@
-"""Zero-copy access to arrays: pointer, type, shape and strides of a NumPy array or of any object with DLPack."""
+"""Zero-copy access to arrays: pointer, type, shape and strides of NumPy arrays and of objects that support DLPack."""
 from __future__ import annotations
 
 import ctypes
@@ -12,16 +12,16 @@ import numpy as np
 
 from ._abi import View
 
-# mha_dtype of each element type
+# the values of mha_dtype
 F32, BF16, F16, F64, Q8_0, BOOL, U8, I64 = 1, 2, 3, 4, 5, 6, 7, 14  # I64: results only; Q8_0: weights only
 _NAMES = {"float32": F32, "bfloat16": BF16, "float16": F16, "float64": F64, "bool": BOOL, "uint8": U8}
-_TYPES = {np.dtype(name): x for name, x in _NAMES.items() if name != "bfloat16"}  # asking for a name takes microseconds
+_TYPES = {np.dtype(name): x for name, x in _NAMES.items() if name != "bfloat16"}  # looking up a name takes microseconds
 _DLPACK = {(2, 32): F32, (4, 16): BF16, (2, 16): F16, (2, 64): F64, (6, 8): BOOL, (1, 8): U8}  # (type code, bits)
 _NUMPY = {F32: np.float32, F16: np.float16, F64: np.float64, I64: np.int64}
 
 
 def dtype_name(dtype: int) -> str:
-    """The name of an mha_dtype, as NumPy and PyTorch call it."""
+    """Returns the name of an mha_dtype in NumPy and PyTorch."""
     return next(name for name, x in _NAMES.items() if x == dtype)
 
 
@@ -37,7 +37,7 @@ _CPU = 1
 
 
 class Array:
-    """`owner` keeps the memory alive; strides count elements."""
+    """The memory of an array: `owner` keeps it alive; strides count elements."""
 
     def __init__(self, owner: Any, data: int, dtype: int, shape: Any, strides: Any) -> None:
         self.owner, self.data, self.dtype, self.shape, self.strides = owner, data, dtype, tuple(shape), tuple(strides)
@@ -47,22 +47,22 @@ class Array:
         return dtype_name(self.dtype)
 
     def view(self, axes: tuple[int, ...] | None = None) -> View:
-        """A View with four strides; `axes` reorders the axes first."""
+        """Returns a View with four strides, after reordering by `axes`."""
         strides = self.strides if axes is None else [self.strides[a] for a in axes]
         return View(self.data, (c_int64 * 4)(*strides))
 
     def broadcast(self, target: tuple[int, ...], name: str) -> View:
-        """A View of the four-dimensional shape `target`, broadcast from the right; the last axis may also be shorter
-        than the target's, as a mask may cover fewer keys than there are."""
+        """Returns a View broadcast from the right to the four-dimensional shape `target`. The last axis of `keep` may be
+        shorter, because a mask may cover only the first keys."""
         if len(self.shape) > 4:
-            raise ValueError(f"{name}: {len(self.shape)} dimensions, at most 4 are possible")
+            raise ValueError(f"{name}.ndim must be at most 4 (got {len(self.shape)})")
         missing = 4 - len(self.shape)
         shape, strides = (1,) * missing + self.shape, [0] * missing + list(self.strides)
         for axis, (have, want) in enumerate(zip(shape, target)):
             if have == 1:
                 strides[axis] = 0
             elif have != want and not (axis == 3 and have < want and name == "keep"):
-                raise ValueError(f"{name}: shape {self.shape} does not broadcast to {tuple(target)}")
+                raise ValueError(f"{name} must be of a shape that broadcasts to {tuple(target)} (got {self.shape})")
         return View(self.data, (c_int64 * 4)(*strides))
 
 
@@ -72,16 +72,16 @@ def _from_numpy(a: Any, name: str) -> Array:
         raise ValueError(f"{name}: dtype {a.dtype} is not supported")
     size, strides = a.itemsize, a.strides
     if any(s % size for s in strides):
-        raise ValueError(f"{name}: strides {strides} are not multiples of the element size {size}")
+        raise ValueError(f"{name} must have strides that are multiples of the element size {size} (got {strides})")
     return Array(a, a.ctypes.data, dtype, a.shape, [s // size for s in strides])
 
 
-def _settled(x: Any, name: str) -> Any:
-    """A PyTorch tensor without its gradient, and with the sign that it says: negation and conjugation are only flags of a
-    tensor until somebody reads it, and the memory, and so DLPack, lacks them."""
+def _resolved(x: Any, name: str) -> Any:
+    """Returns a PyTorch tensor detached from its gradient, with negation and conjugation applied. PyTorch stores both as
+    flags of the tensor, which DLPack does not export."""
     if getattr(x, "requires_grad", False):
         if sys.modules["torch"].is_grad_enabled():
-            raise ValueError(f"{name}: requires a gradient: use mha.torch.attention, pass {name}.detach(), or call "
+            raise ValueError(f"{name} must not require a gradient: use mha.torch.attention, pass {name}.detach(), or call "
                              "under torch.no_grad()")
         x = x.detach()
     if hasattr(x, "is_neg") and (x.is_neg() or x.is_conj()):
@@ -92,16 +92,16 @@ def _settled(x: Any, name: str) -> Any:
 def _exported(x: Any, name: str) -> Any:
     try:
         return x.__dlpack__()
-    except (BufferError, RuntimeError, TypeError) as reason:  # not dense, or nowhere
+    except (BufferError, RuntimeError, TypeError) as reason:  # not strided, or without memory
         raise ValueError(f"{name}: {reason}") from None
 
 
 def _from_dlpack(x: Any, name: str) -> Array:
-    x = _settled(x, name)
+    x = _resolved(x, name)
     capsule = _exported(x, name)
     t = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     if t.device_type != _CPU:
-        raise ValueError(f"{name}: lives on device type {t.device_type}; only CPU memory is supported")
+        raise ValueError(f"{name} must be in CPU memory (got DLPack device type {t.device_type})")
     dtype = _DLPACK.get((t.code, t.bits))
     if dtype is None or t.lanes != 1:
         said = getattr(x, "dtype", f"DLPack type code {t.code} with {t.bits} bits")
@@ -109,13 +109,13 @@ def _from_dlpack(x: Any, name: str) -> Array:
     shape = t.shape[:t.ndim]
     if t.strides:
         strides = t.strides[:t.ndim]
-    else:  # no strides: contiguous
+    else:  # DLPack: no strides means contiguous
         strides = [int(np.prod(shape[i + 1:], dtype=np.int64)) for i in range(t.ndim)]
     return Array((x, capsule), (t.data or 0) + t.byte_offset, dtype, shape, strides)
 
 
 def array(x: Any, name: str) -> Array:
-    """An Array of x. Only NumPy arrays and DLPack exporters: a list would hide a copy."""
+    """Returns an Array of a NumPy array or an object with DLPack. Lists are refused, because they would have to be copied."""
     if isinstance(x, np.ndarray):
         return _from_numpy(x, name)
     if hasattr(x, "__dlpack__"):
@@ -124,8 +124,8 @@ def array(x: Any, name: str) -> Array:
 
 
 def operand(x: Any, name: str) -> Array:
-    """An Array of x for arguments to which all-zero strides mean contiguous: a number expanded to a whole tensor, as the
-    gradient of a sum is, has such strides, and is copied."""
+    """Returns an Array of x for arguments in which zero strides mean contiguous. A tensor expanded from one element, such
+    as the gradient of a sum, has zero strides and is copied."""
     a = array(x, name)
     if any(a.strides) or all(n <= 1 for n in a.shape):
         return a
@@ -133,25 +133,25 @@ def operand(x: Any, name: str) -> Array:
 
 
 def readable(x: Any, name: str) -> Any:
-    """x as NumPy can read it: a PyTorch tensor settled, dense and not of bfloat16, anything else as it is."""
+    """Converts a PyTorch tensor so that NumPy can read it (detached, bfloat16 as float32); returns other objects unchanged."""
     if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack__"):
         return x
-    x = _settled(x, name)
+    x = _resolved(x, name)
     _exported(x, name)
     return x.float() if str(x.dtype) == "torch.bfloat16" else x
 
 
 def real(x: Any, name: str) -> Any:
-    """x as NumPy can read it, of real numbers: what follows would drop the other part of complex ones."""
+    """Like readable(), but requires real numbers, since NumPy would silently discard imaginary parts."""
     x = readable(x, name)
     kind = np.asarray(x).dtype.kind if not hasattr(x, "is_complex") else "c" if x.is_complex() else "f"
-    if kind not in "biufV":  # V: types that NumPy itself does not know
+    if kind not in "biufV":  # V: types that NumPy does not define
         raise ValueError(f"{name} must hold real numbers (got {getattr(x, 'dtype', type(x).__name__)})")
     return x
 
 
 def integers(x: Any, name: str, dtype: Any = np.int64, dims: tuple[int, ...] = (1,)) -> np.ndarray:
-    """A contiguous array of integers with one of these numbers of axes; none is rounded or wrapped."""
+    """Returns a contiguous array of integers, with a number of axes in `dims`; values are never rounded or wrapped."""
     x = readable(x, name)
     try:
         a = np.asarray(x)
@@ -168,7 +168,7 @@ def integers(x: Any, name: str, dtype: Any = np.int64, dims: tuple[int, ...] = (
 
 
 def lengths(x: Any, count: int, name: str) -> np.ndarray:
-    """A contiguous int64 array of `count` numbers."""
+    """Returns a contiguous int64 array of `count` integers."""
     a = integers(x, name)
     if a.shape != (count,):
         raise ValueError(f"{name} must hold {count} integers (got {len(a)})")
@@ -176,7 +176,7 @@ def lengths(x: Any, count: int, name: str) -> np.ndarray:
 
 
 def integer(x: Any, name: str, low: int = -2**63, high: int = 2**63 - 1) -> int:
-    """x as one integer of that range."""
+    """Returns x as an integer from low to high."""
     try:
         value = operator.index(x)
     except TypeError:
@@ -187,7 +187,7 @@ def integer(x: Any, name: str, low: int = -2**63, high: int = 2**63 - 1) -> int:
 
 
 def number(x: Any, name: str) -> float:
-    """x as one real number."""
+    """Returns x as a float."""
     try:
         return float(x)
     except (TypeError, ValueError, RuntimeError):
@@ -195,7 +195,7 @@ def number(x: Any, name: str) -> float:
 
 
 def view(address: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
-    """C memory as an array, without a copy: valid as long as that memory. NULL is None."""
+    """Returns C memory as an array without copying, valid as long as the memory; None for NULL."""
     if not address:
         return None
     dtype = np.dtype(dtype)
@@ -206,11 +206,11 @@ def view(address: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
 
 
 def empty_like(x: Any, dtype: int, shape: Any) -> Any:
-    """A new contiguous array of x's kind (NumPy, or PyTorch if x is a tensor) and of an mha dtype."""
+    """Returns a new contiguous array of an mha_dtype: a PyTorch tensor if x is one, otherwise a NumPy array."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         names = {F32: torch.float32, BF16: torch.bfloat16, F16: torch.float16, F64: torch.float64, I64: torch.int64}
         return torch.empty(shape, dtype=names[dtype])
     if dtype not in _NUMPY:
-        raise ValueError("q: a bfloat16 result needs PyTorch tensors; NumPy has no such type")
+        raise ValueError("q must be a PyTorch tensor for results of bfloat16, which NumPy does not support")
     return np.empty(shape, dtype=_NUMPY[dtype])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._abi import AttnGrads, View
-from ._array import F32, F64, Array, array, empty_like, operand
+from ._array import F32, F64, Array, array, dtype_name, empty_like, operand
 from ._context import context
 from ._library import call, struct
 from ._operator import BIAS, GATES, GRADS, SINKS, SLOPES, Description, _Call, _described, _prepare
@@ -20,7 +20,7 @@ Gradients = namedtuple("Gradients", "dq dk dv dbias dsinks dslopes dgates")
 
 
 def _read(c: _Call, name: str, x: Any, shape: tuple[int, ...], axes: tuple[int, ...] | None) -> Array:
-    """A tensor of the results' shape; of the shape without its batch when sequences are packed."""
+    """Reads a tensor of the shape of the results (without the batch axis for packed sequences)."""
     a = operand(x, name)
     if c.packed:
         a.shape, a.strides = (1,) + a.shape, (0,) + a.strides
@@ -33,7 +33,7 @@ def _read(c: _Call, name: str, x: Any, shape: tuple[int, ...], axes: tuple[int, 
 
 
 def _empty(c: _Call, like: Any, dtype: int, shape: Any) -> tuple[Any, Array]:
-    """A new result and the Array of it; zeros, as an empty axis leaves it unwritten."""
+    """Returns a new result and its Array; zeros, because the library does not write results with an empty axis."""
     x = empty_like(like, dtype, shape)
     x[...] = 0
     c.alive.append(x)
@@ -41,20 +41,20 @@ def _empty(c: _Call, like: Any, dtype: int, shape: Any) -> tuple[Any, Array]:
 
 
 def _dense(c: _Call, like: Any, given: Any) -> tuple[Any, View]:
-    """A gradient like the operand `given` (an Array of four axes), and its View."""
+    """Returns a gradient for the operand `given` (an Array with four axes), and its View."""
     x, a = _empty(c, like, given.dtype, given.shape)
     view = a.view(c.axes)
     return (x[0] if c.packed else x), view
 
 
 def _reduced(c: _Call, like: Any, dtype: int, x: Any, target: tuple[int, ...], name: str) -> tuple[Any, View]:
-    """A gradient of the shape of the input x, whose axes broadcast to `target`."""
+    """Returns a gradient with the shape of the input x, which broadcasts to `target`, and its View."""
     result, a = _empty(c, like, dtype, tuple(x.shape))
     return result, a.broadcast(target, name)
 
 
 def _per_head(c: _Call, like: Any, dtype: int, x: Any) -> tuple[Any, View]:
-    """A gradient of slopes, sinks or gates: [H] or [B, H]."""
+    """Returns a gradient of slopes, sinks or gates, [H] or [B, H], and its View."""
     result, a = _empty(c, like, dtype, np.shape(x))
     data = a.data
     return result, View(data, (ctypes.c_int64 * 4)(c.desc.heads if len(a.shape) == 2 else 0, 1, 0, 0))
@@ -62,7 +62,7 @@ def _per_head(c: _Call, like: Any, dtype: int, x: Any) -> tuple[Any, View]:
 
 def _gradients(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, dlse: Any, wanted: Any, threads: int | None,
                description: dict[str, Any]) -> Gradients:
-    """`wanted`: names of the fields of Gradients to compute."""
+    """Computes the fields of Gradients that `wanted` names."""
     c = _prepare(q, k, v, **description)
     d, grads, results = c.desc, struct(AttnGrads), {}
     real = F64 if d.dtype == F64 else F32
@@ -71,14 +71,14 @@ def _gradients(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, dlse: Any,
     for name, x in (("dout", dout), ("out", out)):
         a = _read(c, name, x, shape, c.axes)
         if a.dtype != d.dtype:
-            raise ValueError(f"{name}: must have the dtype of q")
+            raise ValueError(f"{name} must have the dtype of q, {dtype_name(d.dtype)} (got {a.dtype_name})")
         setattr(grads, name, a.view(c.axes))
     for name, x in (("lse", lse), ("dlse", dlse)):
         if x is None:
             continue
         a = _read(c, name, x, c.results, None)
         if a.dtype != real:
-            raise ValueError(f"{name}: must be {'float64' if real == F64 else 'float32'}")
+            raise ValueError(f"{name} must be of dtype {dtype_name(real)} (got {a.dtype_name})")
         setattr(grads, name, a.view())
     for name, given in (("dq", c.q), ("dk", c.k), ("dv", c.v)):
         if name in wanted:
@@ -97,10 +97,10 @@ def _gradients(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, dlse: Any,
 @_described
 def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, dlse: Any = None, threads: int | None = None,
                        **description: Unpack[Description]) -> Gradients:
-    """The gradients of attention(q, k, v, return_lse=True, **description), whose out and lse these are.
+    """Computes the gradients of attention(q, k, v, return_lse=True, **description), which returned out and lse.
 
-    dout is the gradient of out, dlse that of lse (None: zeros). Returns Gradients(dq, dk, dv, dbias, dsinks, dslopes,
-    dgates); None stands for the gradient of an input that was not given. Each has the shape of its input: what was
-    broadcast is summed. dq, dk and dv have the dtype of q, k and v, the others are float32 (float64 with float64).
+    dout is the gradient of out, dlse the gradient of lse (None: zeros). Returns Gradients(dq, dk, dv, dbias, dsinks,
+    dslopes, dgates); the gradient of an absent input is None. Each gradient has the shape of its input, summed over
+    broadcast axes. dq, dk and dv have the dtypes of q, k and v; the others are float32, or float64 if q is float64.
     """
     return _gradients(dout, q, k, v, out, lse, dlse, Gradients._fields, threads, dict(description))

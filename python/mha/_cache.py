@@ -1,4 +1,4 @@
-"""mha.Cache, the KV cache of one layer, and mha.attn_merge, which joins results over disjoint keys."""
+"""mha.Cache, the KV cache of one layer, and mha.attn_merge, which merges results over disjoint keys."""
 from __future__ import annotations
 
 import ctypes
@@ -35,10 +35,10 @@ _CODES = {"int64": 14, "int32": 12, "uint8": 7, "float32": F32, "float64": F64, 
 
 
 class Cache(Handle):
-    """Keys and values of `batch` sequences in pages, for decoding token by token: bitwise identical to one whole pass.
+    """A paged cache of keys and values of `batch` sequences. Decoding token by token is bitwise identical to one pass over all tokens.
 
-    dtype is what is stored: "f32", "f64", "bf16", "f16" or "q8_0" (8 bits); page_size, capacity, window and keep_first are those of
-    include/mha/cache.h.
+    dtype is the stored type: "f32", "f64", "bf16", "f16" or "q8_0" (8 bits). include/mha/cache.h defines page_size, capacity, window
+    and keep_first.
 
         >>> import numpy as np, mha
         >>> x = np.random.default_rng(0).standard_normal((1, 2, 6, 8), dtype=np.float32)
@@ -70,8 +70,8 @@ class Cache(Handle):
     def append(self, k: Any, v: Any, *, sequence: int | None = None, counts: Sequence[int] | None = None) -> None:
         """Appends keys k [n, Hkv, L, D] and values v [n, Hkv, L, Dv] to all sequences (n = batch), or to one (n = 1).
 
-        counts: tokens of each sequence if they differ, at most L. Keys are stored as they are: rotate them first. MemoryError if
-        the capacity is exhausted; the cache is unchanged after an error.
+        counts: the tokens of each sequence if they differ, at most L. Keys must already be rotated. Raises MemoryError if the capacity
+        is exhausted; after an error, the cache is unchanged.
         """
         a, b = operand(k, "k"), operand(v, "v")
         d, n = self._desc, self._desc.batch if sequence is None else 1
@@ -80,27 +80,27 @@ class Cache(Handle):
             if x.shape != want:
                 raise ValueError(f"{name} must be of shape {want} (got {x.shape})")
         if a.dtype != b.dtype:
-            raise ValueError(f"v must be of the dtype of k, {a.dtype_name} (got {b.dtype_name})")
+            raise ValueError(f"v must have the dtype of k, {a.dtype_name} (got {b.dtype_name})")
         each = None if counts is None else lengths(counts, n, "counts")
         tokens = struct(CacheTokens, count=a.shape[2], counts=None if each is None else each.ctypes.data, dtype=a.dtype,
                         k=a.view(), v=b.view())
         call("mha_cache_append", self._open(), self._sequence(sequence), ctypes.byref(tokens))
 
     def truncate(self, length: int, *, sequence: int | None = None) -> None:
-        """Removes the tokens from position `length` on."""
+        """Removes all tokens from position `length` to the end."""
         call("mha_cache_truncate", self._open(), self._sequence(sequence), integer(length, "length"))
 
     def fork(self, from_: int, to: int, length: int | None = None) -> None:
-        """Replaces sequence `to` by the first `length` tokens of sequence `from_` (None: all), sharing their memory."""
+        """Replaces sequence `to` by the first `length` tokens of sequence `from_` (None: all); both share the memory."""
         length = self.length(from_) if length is None else integer(length, "length")
         call("mha_cache_fork", self._open(), integer(from_, "from_"), integer(to, "to"), length)
 
     def clear(self, *, sequence: int | None = None) -> None:
-        """Removes all tokens of one or of all sequences."""
+        """Removes all tokens of one sequence, or of all sequences."""
         call("mha_cache_clear", self._open(), self._sequence(sequence))
 
     def length(self, sequence: int) -> int:
-        """Tokens that were appended to a sequence; IndexError if there is no such sequence."""
+        """Returns the number of tokens appended to a sequence; raises IndexError if the sequence does not exist."""
         found = int(lib.mha_cache_length(self._open(), integer(sequence, "sequence")))
         if found < 0:
             raise IndexError(f"sequence must be from 0 to {self._desc.batch - 1} (got {sequence})")
@@ -108,17 +108,17 @@ class Cache(Handle):
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each sequence."""
+        """The number of tokens of each sequence."""
         return [self.length(n) for n in range(self._desc.batch)]
 
     @property
     def bytes(self) -> int:
-        """Bytes that the cache has allocated."""
+        """The bytes allocated by the cache."""
         return int(lib.mha_cache_bytes(self._open()))
 
     @property
     def pages(self) -> int:
-        """Pages in use."""
+        """The number of pages in use."""
         return int(lib.mha_cache_pages(self._open()))
 
     # ---- attention ----
@@ -126,9 +126,9 @@ class Cache(Handle):
     def attention(self, q: Any, *, sequence: int | None = None, q_lens: Sequence[int] | None = None, causal: bool = True,
                   scale: float | None = None, softcap: float = 0.0, window: tuple[int, int] = (-1, -1), slopes: Any = None,
                   sinks: Any = None, gates: Any = None, return_lse: bool = False, threads: int | None = None) -> Any:
-        """Attention of the queries q [n, H, L, D] of the tokens appended last: row i of a sequence has position length - L + i.
+        """Computes attention for queries q [n, H, L, D] of the last L tokens; row i of a sequence has position length - L + i.
 
-        q_lens: rows of each sequence if they differ. Returns out [n, H, L, Dv], or Attention(out, lse, None, None, None). The
+        q_lens: the rows of each sequence if they differ. Returns out [n, H, L, Dv], or Attention(out, lse, None, None, None). The
         options are those of mha.attention.
         """
         d, n = self._desc, self._desc.batch if sequence is None else 1
@@ -146,9 +146,9 @@ class Cache(Handle):
     # ---- storing ----
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """What the cache holds, copied: "lengths" [B], "pages" [B, n], "k" and "v" [pages, Hkv, page_size, width].
+        """Returns a copy of the contents: "lengths" [B], "pages" [B, n], "k" and "v" [pages, Hkv, page_size, width].
 
-        bfloat16 comes as uint16, q8_0 as bytes.
+        bfloat16 is returned as uint16, q8_0 as bytes.
         """
         found = (NamedTensor * CACHE_TENSORS)()
         lib.mha_cache_save(self._open(), found)
@@ -159,7 +159,7 @@ class Cache(Handle):
         return result
 
     def load(self, tensors: dict[str, np.ndarray]) -> None:
-        """Replaces what the cache holds by the tensors() of one with the same description."""
+        """Replaces the contents by the tensors() of a cache with the same description."""
         kept = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
         if any(x.ndim > 4 or x.dtype.name not in _CODES for x in kept.values()):
             raise ValueError("tensors must be those of mha.Cache.tensors()")
@@ -176,7 +176,7 @@ class Cache(Handle):
 def attn_merge(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
     """Merges results of the same rows over disjoint keys, pairs (out [B, H, L, Dv], lse [B, H, L]), into (out, lse) over all keys.
 
-    All of float32 or all of float64. A part whose lse is -infinity has no effect.
+    All parts must be float32, or all float64. Rows with lse = -infinity have no effect.
 
         >>> import numpy as np, mha
         >>> x = np.random.default_rng(0).standard_normal((1, 2, 6, 8), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""The context of calls: one per (threads, ISA), created on first use and cached."""
+"""The contexts of calls: one per (threads, ISA), created on first use and cached."""
 from __future__ import annotations
 
 import ctypes
@@ -12,11 +12,11 @@ from ._library import call, lib, struct
 
 _lock = threading.Lock()
 _made: dict[tuple[int, str | None], ctypes.c_void_p] = {}
-_threads, _isa = 0, None  # 0 and None: as MHA_THREADS and MHA_ISA say, else everything the machine has
+_threads, _isa = 0, None  # 0 and None: MHA_THREADS and MHA_ISA, or else all CPUs and the best ISA
 
 
 def _on_log(_user: Any, level: int, message: bytes) -> None:
-    if level == 0:  # a warning, shown where the function of mha was called
+    if level == 0:  # a warning; stacklevel names the line that called mha
         warnings.warn(message.decode("utf-8", "replace"), stacklevel=4)
 
 
@@ -24,11 +24,11 @@ _LOG = LogFn(_on_log)
 
 
 def _count(threads: int | None) -> int:
-    return integer(threads, "threads", -2**31, 2**31 - 1)  # what is too few or too many says the library
+    return integer(threads, "threads", -2**31, 2**31 - 1)  # the library checks the range
 
 
 def context(threads: int | None = None) -> ctypes.c_void_p:
-    """The handle of the context with the settings in force, or with another number of threads."""
+    """Returns the handle of the context with the current settings, or with another number of threads."""
     key = (_threads if threads is None else _count(threads), _isa)
     with _lock:
         if key not in _made:
@@ -41,13 +41,13 @@ def context(threads: int | None = None) -> ctypes.c_void_p:
 
 
 def isa() -> str:
-    """The instruction set in use: scalar, avx2, avx512 ..."""
+    """Returns the instruction set in use: scalar, avx2, avx512 ..."""
     name: bytes = lib.mha_ctx_isa(context())
     return name.decode()
 
 
 def set_isa(name: str | None) -> None:
-    """Caps the instruction set of later calls; None = the best of this CPU. An unknown or absent one is a ValueError."""
+    """Caps the instruction set of later calls; None: the best of this CPU. Unknown and unavailable ones raise ValueError."""
     global _isa
     before, _isa = _isa, name
     try:
@@ -58,7 +58,7 @@ def set_isa(name: str | None) -> None:
 
 
 def set_threads(n: int) -> None:
-    """Threads of later calls; 0 = all CPUs of the process. Results are bitwise identical for any number."""
+    """Sets the threads of later calls; 0: all CPUs of the process. Results are bitwise identical for any number of threads."""
     global _threads
     before, _threads = _threads, _count(n)
     try:

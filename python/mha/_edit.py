@@ -1,4 +1,4 @@
-"""Removing and regrouping heads: mha.prune, mha.regroup, and the mha.Edit that both make."""
+"""Pruning and regrouping of heads: mha.prune, mha.regroup, and their result mha.Edit."""
 from __future__ import annotations
 
 import ctypes
@@ -18,8 +18,8 @@ from ._model import Model
 
 @dataclass
 class Evaluation:
-    """The source model and the edited one, in pairs. comparison is None without texts; broken_rule: why transformers cannot load the
-    edited model, None if it can."""
+    """Pairs of values, for the source model and the edited model. comparison is None without texts. broken_rule is the reason why
+    transformers cannot load the edited model, or None if it can."""
 
     heads: tuple[int, int]
     key_heads: tuple[int, int]
@@ -33,26 +33,26 @@ class Evaluation:
 
 
 class Edit(Handle):
-    """An edited model that is not written yet: open() runs it, save() writes it. Made by mha.prune and mha.regroup."""
+    """An edited model in memory, created by mha.prune or mha.regroup. open() returns it as a model, save() writes it to a folder."""
 
     def __init__(self, handle: c_void_p, model: Model) -> None:
         self._own(handle, "mha_model_edit_free", model._open())
         self._source = model
 
     def open(self) -> Model:
-        """The edited model, without a tokenizer."""
+        """Returns the edited model, without a tokenizer."""
         handle = c_void_p()
         call("mha_model_edit_open", self._open(), ctypes.byref(handle))
         return Model._of(handle, self._open())
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """The tensors that change, float32, copied, by their names in the checkpoint."""
+        """Returns copies of the modified tensors, float32, by their names in the checkpoint."""
         count = c_int64()
         found = lib.mha_model_edit_tensors(self._open(), ctypes.byref(count))
         return {t.name.decode(): view(t.data, np.float32, tuple(t.shape[:t.rank])).copy() for t in found[:count.value]}
 
     def evaluate(self, held_out: Any = None) -> Evaluation:
-        """Sizes, and with texts (a list of str, or mha.HeadData) what the edit changes on them, and the speed of both models."""
+        """Compares the sizes of both models, and, with texts (a list of str, or mha.HeadData), their results and speed."""
         out, data = EditEvaluation(), None if held_out is None else _data(self._source, held_out)
         call("mha_model_edit_evaluate", self._open(), data and data._open(), ctypes.byref(out))
         compared = comparison(out.comparison, np.empty(0), np.empty((2, 0))) if out.comparison.texts else None
@@ -61,21 +61,21 @@ class Edit(Handle):
         return Evaluation(comparison=compared, broken_rule=None if out.broken_rule is None else out.broken_rule.decode(), **pairs)
 
     def note(self, quality_json: str) -> None:
-        """Adds measurements, a JSON object, to the record in config.json."""
+        """Adds measurements, as a JSON object, to the record of the edit in config.json."""
         call("mha_model_edit_note", self._open(), quality_json.encode())
 
     def save(self, folder: Any, overwrite: bool = False) -> None:
-        """Writes the edited model with its tokenizer as a checkpoint folder, whole or not at all."""
+        """Writes the edited model and its tokenizer as a checkpoint folder; if writing fails, no folder is left."""
         call("mha_model_edit_save", self._open(), os.fsencode(folder), bool(overwrite))
 
 
 def head_number(model: Model, layer: int, head: int) -> int:
-    """The number that a head had in the unpruned model; -1 if there is no such head."""
+    """Returns the number of a head in the unpruned model; -1 if the head does not exist."""
     return int(lib.mha_head_number(model._open(), layer, head))
 
 
 def head_place(model: Model, layer: int, number_: int) -> int:
-    """The position of the head that had this number in the unpruned model; -1 if it is gone."""
+    """Returns the current position of the head with this number in the unpruned model; -1 if it was removed."""
     return int(lib.mha_head_place(model._open(), layer, number_))
 
 
@@ -85,7 +85,7 @@ def _rule(ratio: float, count: int, per_layer: bool, floor: int) -> PruneRule:
 
 
 def prune_most(model: Model, *, per_layer: bool = False, floor: int = 0) -> int:
-    """The most heads that prune_choose can remove."""
+    """Returns the largest number of heads that prune_choose can remove."""
     return int(lib.mha_prune_most(model._open(), ctypes.byref(_rule(0.0, 0, per_layer, floor))))
 
 
@@ -98,9 +98,10 @@ def _scores(model: Model, scores: Any) -> np.ndarray:
 
 def prune_choose(model: Model, scores: Any, *, ratio: float = 0.0, count: int = 0, per_layer: bool = False,
                  floor: int = 0) -> np.ndarray:
-    """Which heads stay, bool [layers, heads], if those of the lowest scores [layers, heads] go: `count` of them, or a fraction `ratio`.
+    """Returns the heads to keep, bool [layers, heads], if the heads with the lowest scores [layers, heads] are removed.
 
-    per_layer: of each layer; floor: heads that stay in every layer.
+    count or ratio: the number of heads to remove, or their fraction. per_layer: applies both to each layer. floor: the smallest
+    number of heads that remain in a layer.
     """
     table = _scores(model, scores)
     keep = np.zeros(table.shape, np.uint8)
@@ -110,7 +111,7 @@ def prune_choose(model: Model, scores: Any, *, ratio: float = 0.0, count: int = 
 
 def prune_choose_joint(model: Model, texts: Any, *, ratio: float = 0.0, count: int = 0, per_layer: bool = False, floor: int = 0,
                        rounds: int = 0, fill: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """The same choice on texts, for all heads together: (keep, order), order[layer, head] when the head goes, from 1; 0: it stays."""
+    """Chooses heads jointly on texts. Returns keep as prune_choose does, and order [layers, heads]: the step of removal from 1; 0: kept."""
     shape, data = (model.info["layers"], model.info["heads"]), _data(model, texts)
     keep, order = np.zeros(shape, np.uint8), np.zeros(shape, np.int32)
     options = struct(PruneJointOptions, rounds=integer(rounds, "rounds"), fill=bool(fill), order=order.ctypes.data)
@@ -121,10 +122,10 @@ def prune_choose_joint(model: Model, texts: Any, *, ratio: float = 0.0, count: i
 
 def prune(model: Model, keep: Any, *, fill: Any = None, refit: Any = None, ridge: float = 0.0, compatible: bool = False,
           chosen_by: str | None = None) -> Edit:
-    """Removes the heads whose keep [layers, heads] is false.
+    """Removes the heads whose element of keep [layers, heads] is false.
 
-    fill: texts whose mean output of a removed head is added to the output bias; refit: texts on which the output projections are
-    fitted again; compatible: shapes that transformers loads.
+    fill: texts on which the mean output of each removed head is measured, to be added to the output bias. refit: texts on which the
+    output projections are refitted. compatible: keeps shapes that transformers loads.
 
         >>> import mha
         >>> model = mha.Model()
@@ -147,9 +148,9 @@ def prune(model: Model, keep: Any, *, fill: Any = None, refit: Any = None, ridge
 def regroup(model: Model, key_heads: int = 0, value_heads: int = 0, *, method: str = "closed", fit: Any = None,
             contiguous: bool = False, uncentered: bool = False, ridge: float = 0.0, compatible: bool = False, scores: Any = None,
             weighted_by: str | None = None) -> Edit:
-    """Makes heads share keys and values: key_heads and value_heads of every layer remain (0: unchanged).
+    """Shares keys and values between heads: every layer keeps key_heads key heads and value_heads value heads (0: unchanged).
 
-    method: "closed" and "values" need texts, `fit`; "mean" needs none. scores [layers, heads] weigh the heads.
+    method: "closed" and "values" are fitted on the texts `fit`; "mean" needs no texts. scores [layers, heads] are weights of heads.
     """
     table = None if scores is None else _scores(model, scores)
     data = None if fit is None else _data(model, fit)

@@ -1,4 +1,4 @@
-"""What each head of a model does, and which heads matter: mha.HeadData, mha.heads_measure, mha.importance_measure ..."""
+"""Measures, importance and similarity of heads: mha.HeadData, mha.heads_measure, mha.importance_measure ..."""
 from __future__ import annotations
 
 import ctypes
@@ -41,10 +41,10 @@ def _file(state: Any) -> bytes | None:
 
 
 class HeadData(Handle):
-    """The texts that heads are measured on, as tokens: made once, read by every measure.
+    """Tokenized texts for measuring heads; all measures can share them.
 
-    texts: a list of str, or with ids=True of lists of token ids, as a model without a tokenizer needs them. max_tokens truncates;
-    None: the model's maximum.
+    texts: a list of str, or, with ids=True, a list of lists of token ids, for models without a tokenizer. max_tokens truncates the
+    texts; None: the model's maximum.
 
         >>> import mha
         >>> data = mha.HeadData(mha.Model(), ["the cat sat on the mat", "a dog"])
@@ -74,16 +74,16 @@ class HeadData(Handle):
 
     @property
     def count(self) -> int:
-        """Texts."""
+        """The number of texts."""
         return int(lib.mha_head_data_count(self._open()))
 
     @property
     def tokens(self) -> int:
-        """Tokens of all texts."""
+        """The number of tokens of all texts."""
         return int(lib.mha_head_data_tokens(self._open()))
 
     def ids(self, text: int) -> list[int]:
-        """The tokens of one text; IndexError if there is no such text."""
+        """Returns the token ids of one text; raises IndexError if the text does not exist."""
         length = c_int64()
         found = lib.mha_head_data_ids(self._open(), integer(text, "text"), ctypes.byref(length))
         if not found:
@@ -97,9 +97,9 @@ def _data(model: Model, texts: Any) -> HeadData:
 
 @dataclass
 class Heads:
-    """What every head does. metrics: {name: array [layers, heads]}, NaN where a layer has no such head; the names and what they
-    mean are listed by metric_help(). labels: [layers][heads]. sink_rate: the fraction of heads that are attention sinks. received:
-    {(layer, head): the weight that each position receives}."""
+    """The result of heads_measure. metrics: {name: array [layers, heads]}, with NaN for missing heads; metric_help() describes the
+    names. labels: [layers][heads]. sink_rate: the fraction of heads that are attention sinks. received: {(layer, head): the weight
+    that each position receives}."""
 
     metrics: dict[str, np.ndarray]
     labels: list[list[str]]
@@ -110,12 +110,12 @@ class Heads:
 
 
 def metric_help() -> dict[str, str]:
-    """A line on each metric of mha.heads_measure."""
+    """Returns {name: description} of the metrics of mha.heads_measure."""
     return {lib.mha_head_metric_key(n).decode(): lib.mha_head_metric_help(n).decode() for n in range(HEAD_METRICS)}
 
 
 def label_help() -> dict[str, str]:
-    """The rule of each label of mha.heads_measure."""
+    """Returns {label: rule} of the labels of mha.heads_measure."""
     return {lib.mha_head_label_key(n).decode(): lib.mha_head_label_help(n).decode() for n in range(HEAD_LABELS)}
 
 
@@ -146,8 +146,8 @@ def _read_heads(handle: c_void_p, keep_maps: bool) -> Heads:
 def heads_measure(model: Model, texts: Any, *, probe: bool = True, seed: int = 0, keep_maps: bool = False, state: Any = None) -> Heads:
     """Measures every head over texts (a list of str, or mha.HeadData), as `mha heads` does.
 
-    probe: also the metrics of random repeated texts, and with them the labels "induction" and "duplicate". keep_maps: of one text.
-    state: a file from which an interrupted measurement resumes.
+    probe: also measures repeated random tokens, which the labels "induction" and "duplicate" require. keep_maps: returns the maps of
+    a single text. state: a file from which an interrupted measurement resumes.
 
         >>> import mha
         >>> found = mha.heads_measure(mha.Model(), ["the cat sat on the mat"])
@@ -171,8 +171,8 @@ _LOSSES = ("auto", "none", "lm", "mlm", "pairs")
 
 @dataclass
 class Importance:
-    """How much each head matters. values, low and high: [layers, heads], the latter a 95 % confidence interval over texts. halves: the
-    rank correlation of the scores by half of the texts with those by the other. loss: the mean loss, NaN for scores without one."""
+    """The result of importance_measure. values: [layers, heads]; low and high: the 95 % confidence interval over texts. halves: the rank
+    correlation between the scores on two halves of the texts. loss: the mean loss, or NaN for scores without a loss."""
 
     by: str
     values: np.ndarray
@@ -186,7 +186,7 @@ class Importance:
 
 
 def score_help() -> dict[str, str]:
-    """A line on each score of mha.importance_measure."""
+    """Returns {name: description} of the scores of mha.importance_measure."""
     return {lib.mha_importance_score_key(n).decode(): lib.mha_importance_score_help(n).decode() for n in range(IMPORTANCE_SCORES)}
 
 
@@ -202,9 +202,9 @@ def _importance_options(by: str, loss: str, loss_scale: float, probes: int, batc
 def importance_measure(model: Model, texts: Any, by: str = "jacobian_probe", *, loss: str = "auto", loss_scale: float = 0.0,
                        probes: int = 0, batch_texts: int = 0, labels: Any = None, seed: int = 0, settle: float = 0.0,
                        state: Any = None) -> Importance:
-    """Scores every head by `by` over texts (a list of str, or mha.HeadData; None for scores of the weights alone).
+    """Computes the importance score `by` of every head on texts (a list of str, or mha.HeadData; None for scores of weights only).
 
-    The scores are those of score_help(), the losses "auto", "none", "lm", "mlm" and "pairs" (include/mha/importance.h).
+    score_help() lists the scores. The losses are "auto", "none", "lm", "mlm" and "pairs" (include/mha/importance.h).
 
         >>> import mha
         >>> found = mha.importance_measure(mha.Model(), ["the cat sat on the mat", "a dog ran home"], by="gate")
@@ -232,7 +232,7 @@ def importance_measure(model: Model, texts: Any, by: str = "jacobian_probe", *, 
 
 def importance_pairs(model: Model, texts: Any, by: str = "loo", *, loss: str = "auto", batch_texts: int = 0,
                      labels: Any = None) -> np.ndarray:
-    """[N, N], N = layers x heads: the change of the loss (or of the embedding) without both heads; on the diagonal without one."""
+    """Returns the change of the loss (or embedding) without both heads of each pair, [N, N] for N heads; diagonal: without one head."""
     options, alive = _importance_options(by, loss, 0.0, 0, batch_texts, labels, 0, 0.0, None)
     count = model.info["layers"] * model.info["heads"]
     out, data = np.empty((count, count)), _data(model, texts)
@@ -245,8 +245,8 @@ def importance_pairs(model: Model, texts: Any, by: str = "loo", *, loss: str = "
 
 @dataclass
 class Diversity:
-    """How similar heads are. values: {name: [N, N]}, N heads of all layers, NaN across layers for what compares heads of one layer;
-    layers: {name: [layers]}, the diversity of each. map: [N, 2], the heads as points; merges: [N - 1, 4], the rows of
+    """The result of diversity_measure. values: {name: [N, N]} for the N heads of all layers; measures within a layer are NaN across
+    layers. layers: {name: [layers]}, the diversity of each layer. map: [N, 2], the heads as points; merges: [N - 1, 4], as in
     scipy.cluster.hierarchy.linkage. Both are None without "js"."""
 
     values: dict[str, np.ndarray]
@@ -258,12 +258,12 @@ class Diversity:
 
 
 def diversity_help() -> dict[str, str]:
-    """A line on each measure of mha.diversity_measure."""
+    """Returns {name: description} of the measures of mha.diversity_measure."""
     return {lib.mha_diversity_key(n).decode(): lib.mha_diversity_help(n).decode() for n in range(DIVERSITIES)}
 
 
 def diversity_measure(model: Model, texts: Any, what: Sequence[str] = (), *, max_rows: int = 0, state: Any = None) -> Diversity:
-    """Compares all heads over texts. what: names of diversity_help(); none: all.
+    """Measures the similarity of all heads on texts. what: names of diversity_help(); empty: all measures.
 
         >>> import mha
         >>> found = mha.diversity_measure(mha.Model(), ["the cat sat on the mat"], ["js"])
@@ -291,7 +291,7 @@ def diversity_measure(model: Model, texts: Any, what: Sequence[str] = (), *, max
 
 
 def head_rollout(model: Model, texts: Any, text: int = 0) -> np.ndarray:
-    """Attention rollout of one text: [n, n] float32, row i the fraction of each input token that reaches position i."""
+    """Returns the attention rollout of one text, float32 [n, n]: row i has the contribution of each input token to position i."""
     data = _data(model, texts)
     n = len(data.ids(text))
     out = np.empty((n, n), np.float32)
@@ -301,7 +301,7 @@ def head_rollout(model: Model, texts: Any, text: int = 0) -> np.ndarray:
 
 @dataclass
 class ModelsComparison:
-    """Two models on the same texts: cosines of their embeddings, and their losses; cosines [texts], losses [2, texts]."""
+    """Two models on the same texts: cosines [texts] of their embeddings, and losses [2, texts]."""
 
     texts: int
     tokens: int
@@ -319,7 +319,7 @@ def comparison(c: Comparison, cosines: np.ndarray, losses: np.ndarray) -> Models
 
 
 def models_compare(a: Model, b: Model, texts: Any) -> ModelsComparison:
-    """How far two models are apart on texts: use held-out ones. Both must have the vocabulary of the texts.
+    """Compares the embeddings and losses of two models with the same vocabulary; the texts should be held out.
 
         >>> import mha
         >>> model = mha.Model()

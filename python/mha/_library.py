@@ -1,4 +1,4 @@
-"""The shared library: its functions with the types of _abi.py, its errors as exceptions."""
+"""Loads the shared library, adds the types of _abi.py to its functions, and raises its errors as exceptions."""
 from __future__ import annotations
 
 import ctypes
@@ -15,7 +15,7 @@ _Struct = TypeVar("_Struct", bound=ctypes.Structure)
 
 
 class _Library:
-    """Functions get their types when they are first used: there are hundreds, and a program uses a few."""
+    """Sets the types of a function when it is first used, since there are hundreds and a program uses few."""
 
     def __init__(self) -> None:
         self._loaded = ctypes.CDLL(_places.library())  # CDLL: the interpreter lock is released during each call
@@ -31,24 +31,24 @@ lib = _Library()
 version: str = lib.mha_version().decode()
 
 _EXCEPTIONS: dict[int, type[BaseException]] = {ERR_MEMORY: MemoryError, ERR_IO: OSError, ERR_CANCELLED: KeyboardInterrupt}
-# Any other failure is the caller's input: ValueError.
+# All other errors are caused by the caller's input and raise ValueError.
 
 
 def failure(error: Error) -> BaseException:
-    """The exception for a failed call, with the message of the library."""
+    """Returns the exception for an error, with the message of the library."""
     return _EXCEPTIONS.get(error.status, ValueError)(error.message.decode("utf-8", "replace"))
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Calls a function that returns a status; its failure is an exception."""
+    """Calls a function that returns a status; raises an exception if it fails."""
     error = Error()
     if getattr(lib, name)(*arguments, ctypes.byref(error)):
         raise failure(error)
 
 
 class Owned(ctypes.c_void_p):
-    """A pointer to an object of the library, freed with its last reference: a call that it is passed to is one, and so are the
-    objects that need it (`parents` are those that this one needs)."""
+    """A pointer to an object of the library, freed with its last reference. Running calls and dependent objects hold references;
+    `parents` are the objects that this one depends on."""
 
     def __init__(self, value: int | None, free: Callable[..., Any], parents: tuple[Any, ...] = ()) -> None:
         super().__init__(value)
@@ -59,16 +59,16 @@ class Owned(ctypes.c_void_p):
 
 
 class Handle:
-    """Something that owns an object of the library: freed by close(), at the end of a `with`, or with the last reference."""
+    """Base of classes that own an object of the library, freed by close(), at the end of `with`, or with the last reference."""
 
     _owned: Owned | None = None
 
     def _own(self, handle: ctypes.c_void_p, free: str, *parents: Any) -> None:
-        self._owned = Owned(handle.value, getattr(lib, free), parents)  # found now: at the end of the interpreter `lib` may be gone
+        self._owned = Owned(handle.value, getattr(lib, free), parents)  # looked up now, since `lib` may be None at interpreter exit
 
     def _open(self) -> Owned:
         if self._owned is None:
-            raise ValueError(f"mha.{type(self).__name__}: is closed")
+            raise ValueError(f"mha.{type(self).__name__} is closed")
         return self._owned
 
     @property
@@ -76,7 +76,7 @@ class Handle:
         return self._owned is None
 
     def close(self) -> None:
-        """Gives the object up: it is freed when nothing else needs it. May be called more than once."""
+        """Releases the object, which is freed once no other object needs it. May be called more than once."""
         self._owned = None
 
     def __enter__(self) -> Self:
@@ -87,7 +87,7 @@ class Handle:
 
 
 class Guard:
-    """Functions of the user, called by the library: an exception must not pass through C. It ends the call, and is raised after it."""
+    """Wraps callbacks of the user: an exception, which must not pass through C, ends the call and is raised afterwards."""
 
     def __init__(self) -> None:
         self.raised: list[BaseException] = []
@@ -96,13 +96,13 @@ class Guard:
         def run(*arguments: Any) -> int:
             try:
                 return int(bool(self.raised or function(*arguments)))
-            except BaseException as error:  # KeyboardInterrupt too: it arrives here
+            except BaseException as error:  # includes KeyboardInterrupt
                 self.raised.append(error)
                 return 1
         return run
 
     def call(self, name: str, *arguments: Any) -> None:
-        """call(), or what a function of the user raised."""
+        """Like call(), but raises the exception of a callback."""
         try:
             call(name, *arguments)
         except KeyboardInterrupt:
@@ -113,11 +113,11 @@ class Guard:
 
 
 def struct(kind: type[_Struct], /, **fields: Any) -> _Struct:
-    """A struct with `size` set, as every struct that is passed in wants it."""
+    """Creates a struct with its field `size` set, as all input structs require."""
     return kind(size=ctypes.sizeof(kind), **fields)
 
 
 def callback(kind: type[ctypes.Structure], field: str, function: Callable[..., Any] | None) -> Any:
-    """A function as the struct's field of function type takes it; None is NULL."""
+    """Converts a function to the type of the struct's field; None becomes NULL."""
     of: Any = {name: type_ for name, type_, *_ in kind._fields_}[field]
     return of(function) if function else of()

@@ -1,4 +1,4 @@
-"""A checkpoint folder: mha.Model."""
+"""mha.Model: a checkpoint, opened for embedding, scoring, generation and gradients."""
 from __future__ import annotations
 
 import ctypes
@@ -47,8 +47,8 @@ _PER_LAYER = ("heads_per_layer", "key_heads_per_layer", "value_heads_per_layer",
 
 @dataclass
 class Tokens:
-    """A text as tokens. offsets: (begin, end) of each in bytes of the text's UTF-8, (0, 0) for special tokens; of a pair, sequences
-    says which text a token is of: 0, 1, or -1 for special tokens. truncated: tokens that were cut off."""
+    """A tokenized text. offsets: (begin, end) of each token, in bytes of the UTF-8 text; (0, 0) for special tokens. sequences: the text
+    of a pair to which each token belongs, 0 or 1; -1 for special tokens. truncated: the number of tokens removed by truncation."""
 
     ids: list[int]
     type_ids: list[int]
@@ -63,7 +63,7 @@ def _copy(tensor: NamedTensor) -> np.ndarray:
 
 
 def encoded_texts(texts: Any) -> list[bytes]:
-    """Texts as the library takes them."""
+    """Encodes texts as UTF-8 without NUL characters."""
     if isinstance(texts, str):
         raise ValueError("texts must be a list of str (got one str)")
     for i, t in enumerate(texts):
@@ -72,7 +72,7 @@ def encoded_texts(texts: Any) -> list[bytes]:
     data = [t.encode("utf-8", "surrogatepass") for t in texts]
     for i, t in enumerate(data):
         if b"\0" in t:
-            raise ValueError(f"texts[{i}] contains a NUL character")
+            raise ValueError(f"texts[{i}] must not contain a NUL character")
     return data
 
 
@@ -87,7 +87,7 @@ def _address(x: np.ndarray | None) -> int | None:
 
 
 class Model(Handle):
-    """A checkpoint, opened for running: a Hugging Face folder, "minilm" (after ./run fetch minilm) or "builtin", which is the default.
+    """An opened checkpoint: a Hugging Face folder, "minilm" (after ./run fetch minilm) or "builtin" (the default).
 
         >>> import mha
         >>> with mha.Model() as model:
@@ -95,17 +95,17 @@ class Model(Handle):
         ...     model.forward([ids], attentions=True).attentions[0].shape == (1, 8, len(ids), len(ids))
         True
 
-    dtype: "f32", or what dense weights are packed as: "bf16" (attention runs in it too), "f16" or "int8". no_map: copies
-    the weights, whose files are otherwise mapped and must not be written to while the model lives. A folder without
-    tokenizer.json runs on ids. OSError if a file cannot be read, ValueError if it is malformed or not supported.
+    dtype is the type of packed dense weights: "f32", "bf16" (attention also runs in bf16), "f16" or "int8". no_map: copies the
+    weights; otherwise their files are memory-mapped and must not be modified while the model exists. Without tokenizer.json the
+    model accepts only ids. Raises OSError if a file cannot be read, ValueError if a file is malformed or unsupported.
     """
 
     def __init__(self, path: Any = "builtin", dtype: str = "f32", threads: int | None = None, *, no_map: bool = False) -> None:
         if dtype not in _DTYPE:
-            raise ValueError(f"dtype = {dtype!r}: one of {', '.join(_DTYPE)}")
+            raise ValueError(f"dtype must be one of {', '.join(map(repr, _DTYPE))} (got {dtype!r})")
         path = _places.model(path, lib.mha_version)
         if b"\0" in os.fsencode(path):
-            raise ValueError(f"path = {path!r}: has a zero byte")
+            raise ValueError(f"path must not contain a zero byte (got {path!r})")
         no_tokenizer = not os.path.exists(os.path.join(os.fsdecode(path), "tokenizer.json"))
         handle, options = c_void_p(), struct(ModelOptions, dtype=_DTYPE[dtype], no_map=bool(no_map), no_tokenizer=no_tokenizer)
         call("mha_model_open", context(threads), os.fsencode(path), ctypes.byref(options), ctypes.byref(handle))
@@ -117,7 +117,7 @@ class Model(Handle):
 
     @classmethod
     def _of(cls, handle: c_void_p, *parents: Any) -> Model:
-        """A model that the library has opened."""
+        """Wraps a model handle of the library."""
         model = cls.__new__(cls)
         model._take(handle, *parents)
         return model
@@ -129,7 +129,7 @@ class Model(Handle):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the checkpoint is: family, layers, heads, kv_heads, head_dim, hidden, vocab, parameters, heads_per_layer ..."""
+        """The properties of the checkpoint: family, layers, heads, kv_heads, head_dim, hidden, vocab, parameters, heads_per_layer ..."""
         raw = self._info
         found: dict[str, Any] = {"family": raw.family.decode() if raw.family else ""}
         found |= {name: getattr(raw, name) for name in _SCALARS}
@@ -139,8 +139,8 @@ class Model(Handle):
 
     def encode(self, text: str, pair: str | None = None, *, special: bool = True, max_tokens: int = 0,
                stored_limits: bool = False) -> Tokens:
-        """A text, or a pair of texts, as tokens with their offsets. max_tokens truncates; stored_limits applies the truncation and
-        padding of tokenizer.json.
+        """Tokenizes a text, or a pair of texts, with offsets. max_tokens truncates; stored_limits applies the truncation and padding
+        of tokenizer.json.
 
             >>> import mha
             >>> mha.Model().encode("the cat").offsets
@@ -161,11 +161,11 @@ class Model(Handle):
             lib.mha_encoding_free(encoding)
 
     def tokenize(self, text: str, special: bool = True, *, max_tokens: int = 0) -> list[int]:
-        """Ids of a text. max_tokens truncates; the default is all of them, even if the model takes fewer."""
+        """Returns the ids of a text. max_tokens truncates; by default all ids are returned, even if they exceed the model's maximum."""
         return self.encode(text, special=special, max_tokens=max_tokens).ids
 
     def decode(self, ids: Any, skip_special: bool = False) -> str:
-        """Text of ids, joined as the tokenizer's decoder says."""
+        """Decodes ids to a text, with the decoder of tokenizer.json."""
         ids = integers(ids, "ids", np.int32)
         text, size, tokenizer = c_void_p(), c_size_t(), self._tokenizer
         call("mha_tokenizer_decode", tokenizer, ids.ctypes.data, len(ids), skip_special, ctypes.byref(text), ctypes.byref(size))
@@ -178,26 +178,26 @@ class Model(Handle):
     def _tokenizer(self) -> int:
         tokenizer = lib.mha_model_tokenizer(self._open())
         if not tokenizer:
-            raise ValueError("the model's folder has no tokenizer.json: it runs on ids alone")
+            raise ValueError("the model must have a tokenizer.json for this call; without it, pass ids")
         return int(tokenizer)
 
     def token(self, id: int) -> str | None:
-        """The token of an id, as tokenizer.json spells it; None if there is none."""
+        """Returns the token of an id as written in tokenizer.json; None if the id is unknown."""
         found = lib.mha_tokenizer_token(self._tokenizer, integer(id, "id", -2**31, 2**31 - 1))
         return None if found is None else found.decode()
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token, as tokenizer.json spells it; None if it is unknown."""
+        """Returns the id of a token as written in tokenizer.json; None if the token is unknown."""
         found = lib.mha_tokenizer_id(self._tokenizer, _text(token, "token"))
         return None if found < 0 else int(found)
 
     def is_special(self, id: int) -> bool:
-        """Whether an id is that of a special token, such as [CLS]."""
+        """Returns whether an id is a special token, such as [CLS]."""
         return bool(lib.mha_tokenizer_is_special(self._tokenizer, integer(id, "id", -2**31, 2**31 - 1)))
 
     @property
     def vocabulary(self) -> int:
-        """One more than the largest id of the tokenizer."""
+        """The largest id of the tokenizer plus one."""
         return int(lib.mha_tokenizer_size(self._tokenizer))
 
     # ---- running ----
@@ -207,19 +207,20 @@ class Model(Handle):
                 on_hidden: Callable[[int, np.ndarray], Any] | None = None,
                 on_attention: Callable[[int, np.ndarray], Any] | None = None,
                 on_activations: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-        """Runs ids [B, L] (mask [B, L]: 1 = real token). logits [B, L, vocab], None where the checkpoint has none;
-        hidden_states: layers + 1 arrays [B, L, E], the embeddings first, the last behind the final norm; attentions: one
-        array [B, heads, L, L] for each layer; given pairs (layer, head), those maps alone: {(layer, head): [B, L, L]}. What was
-        not asked for is None. stats: one more field, a dict for each layer with what the maps say, at a memory that grows with L:
+        """Runs the model on ids [B, L] with mask [B, L] (1: real token). Results that were not requested are None.
+
+        logits: [B, L, vocab], None if the checkpoint has none. hidden_states: layers + 1 arrays [B, L, E], from the embeddings to
+        the states after the final norm. attentions: one array [B, heads, L, L] per layer, or, if attentions is a list of pairs
+        (layer, head), only their maps as {(layer, head): [B, L, L]}. stats: adds a field with a dict per layer, in O(L) memory:
         row_entropy (bits), row_max, row_argmax, row_distance (tokens) and received, each [B, heads, L].
 
-        type_ids, positions: [B, L]. gates [layers, heads] or [layers, B, heads]: factors on each head's output; fills
-        [layers, heads, head_dim]: what is added to it. states [B, L, E] starts the pass at layer `first_layer` with that input,
-        which is the entry of hidden_states of this number; the layers below do not run.
+        type_ids, positions: [B, L]. gates [layers, heads] or [layers, B, heads]: factors of each head's output. fills
+        [layers, heads, head_dim]: constants added to each head's output. states [B, L, E]: the input of layer `first_layer`, at which
+        the pass then starts; it equals hidden_states[first_layer] of a full pass.
 
         on_hidden(entry, x), on_attention(layer, probs) and on_activations({"layer", "input", "q", "k", "v", "context", "out"}) are
-        called layer by layer with arrays that are not copied: they are valid during the call. Returning true ends the pass with
-        KeyboardInterrupt; an exception ends it, too, and is raised.
+        called layer by layer with zero-copy arrays, which are valid during the call only. A true return value ends the pass with
+        KeyboardInterrupt; an exception ends the pass and is raised.
         """
         ids = self._ids(ids)
         info, (batch, length) = self._info, ids.shape
@@ -228,7 +229,7 @@ class Model(Handle):
         types, at = self._like_ids("type_ids", type_ids, ids.shape), self._like_ids("positions", positions, ids.shape)
         states = self._floats("states", states, (batch, length, info.hidden))
         if states is None and first_layer:
-            raise ValueError(f"first_layer = {first_layer} needs states, the input of that layer")
+            raise ValueError(f"first_layer must be 0 unless states is given (got {first_layer})")
         last = np.empty((batch, length, info.hidden), np.float32)
         logits = np.empty((batch, length, info.vocab), np.float32) if info.logits else None
         found = _Found(batch, length, last.shape, on_hidden, on_attention, on_activations)
@@ -248,7 +249,7 @@ class Model(Handle):
         return OutputStats(*some, found.stats) if stats else Output(*some)
 
     def embed(self, texts: Sequence[str], pool: str = "mean", normalize: bool = True) -> np.ndarray:
-        """One vector per text: [n, d]. A text of more tokens than the model accepts is truncated, with a warning."""
+        """Returns one vector per text, [n, d]. Texts longer than the model's maximum are truncated with a warning."""
         if pool not in _POOL:
             encoded_texts(texts)
             raise ValueError(f"pool must be one of {', '.join(map(repr, _POOL))} (got {pool!r})")
@@ -262,7 +263,7 @@ class Model(Handle):
     # ---- decoders ----
 
     def score(self, ids: Any) -> np.ndarray:
-        """Natural log p(ids[i + 1] | ids[0 .. i]) for each token but the first: float32 [n - 1]."""
+        """Returns ln p(ids[i + 1] | ids[0 .. i]) for each token except the first, float32 [n - 1]."""
         ids = self._ids([ids])[0]
         out = np.empty(max(len(ids) - 1, 0), np.float32)
         call("mha_model_score", self._open(), ids.ctypes.data, len(ids), out.ctypes.data)
@@ -271,12 +272,14 @@ class Model(Handle):
     def generate(self, ids: Any, n: int, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0, cache: bool = True, *,
                  min_p: float = 0.0, repetition_penalty: float = 1.0, no_repeat_ngram: int = 0, eos: Any = None, stop: Any = (),
                  lookup: int = 0, min_new: int = 0, at_once: int = 0, on_text: Callable[[int, str], Any] | None = None) -> Any:
-        """Up to n new ids after the prompt `ids`: a list, ended by a token of eos (default: the checkpoint's; [] = none),
-        which is kept, or by the token that completes one of the strings of `stop`. Of several prompts, a list of such
-        lists; prompt i then draws with seed + i. Greedy at temperature 0; top_p=0 draws the likeliest, as transformers
-        does. lookup: tokens to guess ahead where the text repeats itself, with the same result. min_new: no token of eos before that
-        many; at_once: prompts that run together (0: 8). on_text(prompt, text) is called with text as it becomes certain; returning
-        True ends that prompt."""
+        """Generates up to n ids after the prompt `ids` and returns them as a list; for a list of prompts, as a list of lists.
+
+        Generation ends after a token of eos (default: the checkpoint's; []: none), which is included, or after the token that
+        completes a string of `stop`. Temperature 0 is greedy; top_p=0 selects the most likely token, as in transformers. Prompt i is
+        sampled with seed + i. lookup: the number of tokens to predict from earlier repetitions; the result is the same. min_new: the
+        number of tokens before eos is allowed. at_once: prompts that run in one batch (0: 8). on_text(prompt, text) is called with
+        new text as soon as it is final; if it returns True, generation for that prompt ends.
+        """
         seed = integer(seed, "seed", 0, 2**64 - 1)
         several = len(ids) > 0 and np.ndim(ids[0]) == 1
         prompts = [self._ids([p])[0] for p in (ids if several else [ids])]
@@ -285,7 +288,7 @@ class Model(Handle):
         ends = None if eos is None else self._ids([np.asarray(eos, dtype=np.int64).reshape(-1)])[0]
         stops = [s.encode("utf-8", "surrogatepass") for s in ([stop] if isinstance(stop, str) else stop)]
         if any(b"\0" in s for s in stops):
-            raise ValueError("stop: a string contains a NUL character")
+            raise ValueError("stop must not contain a NUL character")
         guard = Guard()
 
         def text_of(_user: Any, prompt: int, text: int, size: int) -> Any:
@@ -304,11 +307,11 @@ class Model(Handle):
         made = [row[:length].tolist() for row, length in zip(out, lengths)]
         return made if several else made[0]
 
-    # ---- learning ----
+    # ---- gradients and saving ----
 
     def loss_and_grads(self, ids: Any, labels: Any = None, mask: Any = None) -> tuple[float, dict[str, np.ndarray]]:
-        """Cross entropy of ids [B, L], and {tensor name as in the checkpoint: gradient}. labels [B, L]: -100 = not counted;
-        a decoder's are shifted here, as transformers does, and are the ids where none are given."""
+        """Returns the cross entropy on ids [B, L], and {name of the tensor in the checkpoint: gradient}. labels [B, L]: -100 is ignored.
+        For decoders, labels are shifted as in transformers; the default is ids."""
         ids = self._ids(ids)
         labels = self._like_ids("labels", labels, ids.shape)
         mask = self._mask(mask, ids.shape)
@@ -324,13 +327,14 @@ class Model(Handle):
             lib.mha_model_grads_free(grads)
 
     def save(self, path: Any, dtype: str | None = None, overwrite: bool = False, tensors: dict[str, Any] | None = None) -> None:
-        """Writes the checkpoint as a folder that appears whole or not at all; dtype None = as it is stored. `tensors`
-        {name: float32 array} take the place of those of the same name."""
+        """Writes the checkpoint atomically to a folder. dtype None: the stored types. `tensors` {name: float32 array} replace the
+        tensors with the same names."""
         if dtype not in (None, "f32", "bf16", "f16"):
-            raise ValueError(f"dtype = {dtype!r}: one of f32, bf16, f16")
+            raise ValueError(f"dtype must be one of None, 'f32', 'bf16', 'f16' (got {dtype!r})")
         arrays = {n.encode(): np.ascontiguousarray(x, dtype=np.float32) for n, x in (tensors or {}).items()}
-        if any(x.ndim > 4 for x in arrays.values()):
-            raise ValueError("tensors: more than 4 dimensions")
+        for name, x in arrays.items():
+            if x.ndim > 4:
+                raise ValueError(f"tensors[{name.decode()!r}].ndim must be at most 4 (got {x.ndim})")
         named = (NamedTensor * len(arrays))(*(
             NamedTensor(n, F32, x.ndim, (c_int64 * 4)(*x.shape), x.ctypes.data) for n, x in arrays.items()))
         options = struct(ModelSaveOptions, dtype=_DTYPE[dtype] if dtype else 0, overwrite=bool(overwrite), tensors=named,
@@ -362,7 +366,7 @@ class Model(Handle):
         return found
 
     def _heads(self, pairs: Any) -> Any:
-        """Pairs (layer, head) in the order in which layers run."""
+        """Returns pairs (layer, head) in the order of the layers."""
         pairs = integers(list(pairs), "attentions", np.int32, dims=(2,))
         if pairs.shape[1] != 2 or len(pairs) == 0:
             raise ValueError(f"attentions must be True, False or pairs (layer, head) (got shape {pairs.shape})")
@@ -390,7 +394,7 @@ class Model(Handle):
 
 
 class _Found:
-    """What the callbacks of a pass collect, and the functions of the user that they call."""
+    """The results collected by the callbacks of a pass, and the user's callbacks."""
 
     def __init__(self, batch: int, length: int, shape: tuple[int, ...], on_hidden: Any, on_attention: Any, on_activations: Any) -> None:
         self.batch, self.length, self.shape, self.guard = batch, length, shape, Guard()

@@ -27,7 +27,7 @@ Attention = namedtuple("Attention", "out lse probs stats scores")
 
 
 class Description(TypedDict, total=False):
-    """The keywords that describe a call; what each means says include/mha/attn.h."""
+    """The keywords that describe a call; include/mha/attn.h defines them."""
 
     scale: float | None
     softcap: float
@@ -70,7 +70,7 @@ LSE, PROBS, STATS, SCORES, GRADS, ROWS = 1, 2, 4, 8, 16, 32
 
 
 class _Call:
-    """Description and arguments of one call; holds what must stay alive."""
+    """Description and arguments of one call; keeps their memory alive."""
 
     def __init__(self, q: Any, k: Any, v: Any, layout: str, packed: bool, paged: bool) -> None:
         self.desc, self.args = struct(AttnDesc), struct(AttnArgs)
@@ -96,12 +96,12 @@ class _Call:
         q = [self.q.shape[x] for x in self.axes]
         k, v = ([a.shape[x] for x in self.key_axes] for a in (self.k, self.v))
         if k[:3] != v[:3] or (q[0] != k[0] and not paged) or q[3] != k[3]:
-            raise ValueError(f"q {self.q.shape}, k {self.k.shape}, v {self.v.shape}: batch, key/value heads, keys or "
-                             "head width differ")
+            raise ValueError("q, k and v must agree in batch, key/value heads, keys and head width "
+                             f"(got {self.q.shape}, {self.k.shape}, {self.v.shape})")
         if self.k.dtype != self.v.dtype:
-            raise ValueError("k and v must have one dtype")
-        if 0 in (q[1], q[3], k[1], v[3]):  # to the library 0 would mean: as the other
-            raise ValueError(f"q {self.q.shape}, k {self.k.shape}, v {self.v.shape}: no heads, or heads of width 0")
+            raise ValueError(f"k and v must have the same dtype (got {self.k.dtype_name} and {self.v.dtype_name})")
+        if 0 in (q[1], q[3], k[1], v[3]):  # in the library, 0 means the default
+            raise ValueError(f"q, k and v must have heads of width 1 or more (got {self.q.shape}, {self.k.shape}, {self.v.shape})")
         d = self.desc
         d.batch, d.heads, d.q_len, d.head_dim = q
         d.kv_heads, d.kv_len, d.v_head_dim = k[1], k[2], v[3]
@@ -109,24 +109,24 @@ class _Call:
 
     @property
     def rows(self) -> tuple[int, int, int, int]:
-        """Batch, heads, rows and keys of what has both."""
+        """Batch, heads, rows and keys of inputs such as masks."""
         d = self.desc
         return d.batch, d.heads, d.max_q_len or d.q_len, d.max_kv_len or d.kv_len
 
     @property
     def maps(self) -> tuple[int, int, int, int]:
-        """The same of probs and scores."""
+        """Batch, heads, rows and keys of probs and scores."""
         d, (batch, heads, rows, keys) = self.desc, self.rows
         return batch, d.map_heads or d.listed_heads or heads, d.map_rows or rows, keys
 
     @property
     def results(self) -> tuple[int, int, int]:
-        """Batch, heads and queries of the results."""
+        """Batch, heads and rows of out."""
         d = self.desc
         return 1 if self.packed else d.batch, d.listed_heads or d.heads, d.q_len
 
     def give(self, flag: int, name: str, value: Any) -> None:
-        """Sets an argument and says so in the description."""
+        """Sets an argument and its flag in the description."""
         self.desc.inputs |= flag
         if isinstance(value, np.ndarray):
             self.alive.append(value)
@@ -142,7 +142,7 @@ class _Call:
         return a
 
     def vector(self, flag: int, name: str, x: Any) -> None:
-        """[H] or [B, H], f32 or with f64 that: slopes, sinks, gates."""
+        """Sets slopes, sinks or gates: [H] or [B, H], float32, or float64 if q is float64."""
         a = np.ascontiguousarray(np.asarray(x), dtype=np.float64 if self.desc.dtype == F64 else np.float32)
         batch, heads = self.desc.batch, self.desc.heads
         if a.shape not in ((heads,), (batch, heads)):
@@ -185,7 +185,7 @@ def _prepare(q: Any, k: Any, v: Any, *, scale: float | None = None, softcap: flo
         desc.window = Window(1, left, right)
     if offsets is not None:
         if align is not None:
-            raise ValueError(f"align = {align!r} and offsets were both given")
+            raise ValueError(f"align must be None if offsets are given (got {align!r})")
         desc.align = _ALIGN_OFFSETS
         call_.give(0, "offsets", lengths(offsets, desc.batch, "offsets"))
     for flag, name, value in ((Q_LENS, "q_lens", q_lens), (KV_LENS, "kv_lens", kv_lens),
@@ -193,7 +193,7 @@ def _prepare(q: Any, k: Any, v: Any, *, scale: float | None = None, softcap: flo
         if value is not None:
             call_.give(flag, name, lengths(value, desc.batch, name))
     if keep is not None:
-        if np.shape(keep)[-1:] == (0,):  # covers no key at all; to the library 0 keys would mean all
+        if np.shape(keep)[-1:] == (0,):  # masks every key; in the library, keep_keys = 0 means all keys
             keep = np.zeros((1, 1, 1, 1), bool)
         mask = call_.masked(KEEP, "keep", keep, (BOOL, U8))
         if mask.shape and mask.shape[-1] != 1:
@@ -211,7 +211,7 @@ def _prepare(q: Any, k: Any, v: Any, *, scale: float | None = None, softcap: flo
 
 
 def describe_queries(q: Any, batch: Any, kv_heads: Any, head_dim: Any, v_head_dim: Any, **options: Any) -> _Call:
-    """Description and arguments of the queries q [B, H, L, D] alone, with the options that need no keys."""
+    """Returns description and arguments for queries q [B, H, L, D] without keys, with the options that do not depend on keys."""
     a = operand(q, "q")
     if len(a.shape) != 4 or (a.shape[0], a.shape[3]) != (batch, head_dim) or not a.shape[1] or a.shape[1] % kv_heads:
         raise ValueError(f"q must be of shape [{batch}, a multiple of {kv_heads}, L, {head_dim}] (got {a.shape})")
@@ -221,7 +221,7 @@ def describe_queries(q: Any, batch: Any, kv_heads: Any, head_dim: Any, v_head_di
 
 
 def _pair(name: str, value: Any, want: str) -> tuple[int, int]:
-    """Two integers."""
+    """Returns a pair of integers."""
     try:
         first, second = value
     except (TypeError, ValueError):
@@ -230,12 +230,12 @@ def _pair(name: str, value: Any, want: str) -> tuple[int, int]:
 
 
 def _pack(call_: _Call, cu_seqlens_q: Any, cu_seqlens_k: Any) -> None:
-    """Keys are packed too, unless they lie in pages."""
+    """Sets cu_seqlens; keys are also packed, unless they are in pages."""
     if cu_seqlens_q is None or (cu_seqlens_k is None) == call_.packed_keys:
-        raise ValueError("cu_seqlens_q and cu_seqlens_k go together, except that keys in pages have no cu_seqlens_k")
+        raise ValueError("cu_seqlens_q and cu_seqlens_k must be given together, or, with block_table, only cu_seqlens_q")
     ends = integers(cu_seqlens_q, "cu_seqlens_q")
     if len(ends) < 2:
-        raise ValueError(f"cu_seqlens_q must hold one element more than there are sequences (got {len(ends)})")
+        raise ValueError(f"cu_seqlens_q must have at least 2 elements, one more than sequences (got {len(ends)})")
     call_.desc.batch = len(ends) - 1
     for name, longest, x in (("cu_seqlens_q", "max_q_len", cu_seqlens_q), ("cu_seqlens_k", "max_kv_len", cu_seqlens_k)):
         if x is None:
@@ -246,7 +246,7 @@ def _pack(call_: _Call, cu_seqlens_q: Any, cu_seqlens_k: Any) -> None:
 
 
 def _choose_maps(call_: _Call, map_heads: Any, map_rows: Any) -> None:
-    """The heads of out, and the rows ([n], or [B, n] for each sequence) that probs and scores are to have."""
+    """Sets the heads and rows ([n], or [B, n] for each sequence) of probs and scores."""
     desc = call_.desc
     if map_heads is not None:
         chosen = integers(map_heads, "map_heads", np.int32)
@@ -263,7 +263,7 @@ def _choose_maps(call_: _Call, map_heads: Any, map_rows: Any) -> None:
 
 
 def _page(call_: _Call, block_table: Any) -> None:
-    """k and v are [pages, Hkv, page_size, width]; block_table [B, n] says where the keys of each sequence are."""
+    """Sets block_table [B, n], the pages of each sequence; k and v are [pages, Hkv, page_size, width]."""
     desc = call_.desc
     table = integers(block_table, "block_table", np.int32, dims=(2,))
     if table.shape[0] != desc.batch:
@@ -278,10 +278,10 @@ def _rarer(call_: _Call, block_keep: Any, block_size: Any, heads: Any) -> None:
     desc = call_.desc
     if block_keep is not None:
         if block_size is None:
-            raise ValueError("block_keep needs block_size = (rows, keys)")
+            raise ValueError("block_size must be (rows, keys) if block_keep is given (got None)")
         desc.block_q, desc.block_k = _pair("block_size", block_size, "(rows, keys)")
         if min(desc.block_q, desc.block_k) <= 0:
-            raise ValueError(f"block_size = {tuple(block_size)}: both must be positive")
+            raise ValueError(f"block_size must be two positive integers (got {tuple(block_size)})")
         blocks = array(block_keep, "block_keep")
         if blocks.dtype not in (BOOL, U8):
             raise ValueError(f"block_keep must be of type bool (got {blocks.dtype_name})")
@@ -290,7 +290,7 @@ def _rarer(call_: _Call, block_keep: Any, block_size: Any, heads: Any) -> None:
         shape = (batch, heads_, -(-rows // desc.block_q), -(-keys // desc.block_k))
         call_.give(BLOCK_KEEP, "block_keep", blocks.broadcast(shape, "block_keep"))
     elif block_size is not None:
-        raise ValueError(f"block_size = {block_size!r} without block_keep")
+        raise ValueError(f"block_size must be None unless block_keep is given (got {block_size!r})")
     if heads is not None:
         listed = integers(heads, "heads", np.int32)
         desc.listed_heads = len(listed)
@@ -298,7 +298,7 @@ def _rarer(call_: _Call, block_keep: Any, block_size: Any, heads: Any) -> None:
 
 
 def _output(call_: _Call, like: Any, flag: int, name: str, dtype: int, shape: Any, axes: tuple[int, ...] = (0, 1, 2, 3)) -> Any:
-    """Allocates a result, hands it to the call, returns it."""
+    """Allocates a result, passes it to the call, and returns it."""
     result = empty_like(like, dtype, shape)
     call_.desc.outputs |= flag
     a = array(result, name)
@@ -309,14 +309,14 @@ def _output(call_: _Call, like: Any, flag: int, name: str, dtype: int, shape: An
 
 
 def _map(call_: _Call, like: Any, flag: int, name: str, dtype: int) -> Any:
-    """probs or scores. What no sequence has is 0 (the library leaves it as it is)."""
+    """Allocates probs or scores, with 0 in rows beyond the end of a sequence, which the library does not write."""
     result = _output(call_, like, flag, name, dtype, call_.maps)
     result[...] = 0
     return result
 
 
 def _described(function: _F) -> _F:
-    """Spells out, for readers and for the check of names, the keywords that `function` hands on to _prepare."""
+    """Adds the keywords of _prepare to the signature of `function`, for help() and for the check of names."""
     own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
     names = {p.name for p in own}
     passed = [p for p in inspect.signature(_prepare).parameters.values()
@@ -326,7 +326,7 @@ def _described(function: _F) -> _F:
 
     @functools.wraps(function)
     def checked(*arguments: Any, **keywords: Any) -> Any:
-        if not known.issuperset(keywords):  # binding takes longer than a short call
+        if not known.issuperset(keywords):  # bind() takes longer than a short call
             signature.bind(*arguments, **keywords)
         return function(*arguments, **keywords)
 
@@ -337,12 +337,12 @@ def _described(function: _F) -> _F:
 def _top_keys(n: Any, return_stats: bool) -> int:
     count: int = integer(n, "top_keys")
     if count and not return_stats:
-        raise ValueError(f"top_keys = {count} needs return_stats=True")
+        raise ValueError(f"top_keys must be 0 unless return_stats is True (got {count})")
     return count
 
 
 def _stats(call_: _Call, like: Any, real: int, top_keys: int) -> dict[str, Any]:
-    """Allocates all statistics, hands them to the call, returns them as a dict."""
+    """Allocates all statistics, passes them to the call, and returns them as a dict."""
     rows = call_.results
     keys = (1 if call_.packed_keys else call_.desc.batch, rows[1], call_.desc.kv_len)
     kinds: dict[str, tuple[int, tuple[int, ...]]] = {"row_entropy": (real, rows), "row_max": (real, rows), "row_argmax": (I64, rows),
@@ -354,7 +354,7 @@ def _stats(call_: _Call, like: Any, real: int, top_keys: int) -> dict[str, Any]:
     views, stats = struct(AttnStats), {}
     for name, (dtype, shape) in kinds.items():
         x = stats[name] = empty_like(like, dtype, shape)
-        x[...] = 0  # what is not written where there are no rows
+        x[...] = 0  # values of sequences without rows are not written
         data = x.ctypes.data if isinstance(x, np.ndarray) else x.data_ptr()
         setattr(views, name, View(data, (ctypes.c_int64 * 4)()))
     call_.alive.append(views)
@@ -363,7 +363,7 @@ def _stats(call_: _Call, like: Any, real: int, top_keys: int) -> dict[str, Any]:
 
 
 def _unpacked(call_: _Call, lse: Any, stats: Any) -> tuple[Any, Any]:
-    """Results of packed sequences without the axis of the batch."""
+    """Removes the batch axis of lse and stats of packed sequences."""
     lse = None if lse is None else lse[0]
     return lse, stats and {name: x if name == "received" and not call_.packed_keys else x[0] for name, x in stats.items()}
 
@@ -371,27 +371,29 @@ def _unpacked(call_: _Call, lse: Any, stats: Any) -> tuple[Any, Any]:
 @_described
 def attention(q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse: bool = False, return_probs: bool = False,
               return_stats: bool = False, top_keys: int = 0, scores: str | None = None, **description: Unpack[Description]) -> Any:
-    """softmax(softcap(scale * q k^T) + bias, over the unmasked keys of each row) v.
+    """Computes softmax(softcap(scale * q k^T) + bias) v, with the softmax over the unmasked keys of each row.
 
-    q [B, H, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] with any strides (layout="blhd" for [B, L, H, D]). Returns out,
-    or Attention(out, lse, probs, stats, scores) if one of the return_ arguments or scores is set; fields that were not
-    requested are None. The description (scale, softcap, causal, align, offsets, window, keep, bias, q_lens, kv_lens ...)
-    is the one of include/mha/attn.h; keep (True = may be seen) and bias broadcast from the right to [B, H, Lq, Lk].
-    With block_table [B, n] of int, k and v are pages [pages, Hkv, page_size, D or Dv]; -1 is a dropped page.
-    With cu_seqlens_q and cu_seqlens_k the sequences are packed: q [Tq, H, D], k [Tk, Hkv, D], v [Tk, Hkv, Dv], and what has
-    rows and keys, like keep, bias and probs, is [B, H, rows of the longest, keys of the longest]. With block_table too,
-    only the queries are packed, and kv_lens says how many keys each sequence has.
-    stats is a dict: row_entropy (bits), row_max, row_argmax (-1: all keys masked), row_distance of each row, received by each
-    key, and with top_keys=n the n greatest probabilities of each row, top_prob, and their keys, top_key. row_distance
-    counts from where align or offsets place the queries; without either, query i is at key i, as with "top_left".
-    scores="raw", "softcapped", "biased" or "probs" gives the scores [B, H, Lq, Lk] at that stage. map_heads=[...] and
-    map_rows=[...] ([n], or [B, n] for each sequence; -1 is its last row) name the heads and rows that probs and scores
-    are to have, in that order; the others are not computed and take no memory.
-    What the library cannot do yet is a ValueError that says so.
+    q [B, H, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] with any strides (layout="blhd": [B, L, H, D]). Returns out, or
+    Attention(out, lse, probs, stats, scores) if a return_ argument or scores is set; fields that were not requested are None.
+    include/mha/attn.h defines the description (scale, softcap, causal, align, offsets, window, keep, bias, q_lens, kv_lens
+    ...). keep (True: unmasked) and bias broadcast from the right to [B, H, Lq, Lk].
+
+    With block_table [B, n] of int, k and v are pages [pages, Hkv, page_size, D or Dv]; -1 is a dropped page. With
+    cu_seqlens_q and cu_seqlens_k the sequences are packed: q [Tq, H, D], k [Tk, Hkv, D], v [Tk, Hkv, Dv]; keep, bias and
+    probs are [B, H, rows of the longest sequence, keys of the longest sequence]. With cu_seqlens_q and block_table, only the
+    queries are packed, and kv_lens gives the number of keys of each sequence.
+
+    stats is a dict of row_entropy (bits), row_max, row_argmax (-1: all keys masked), row_distance, and received (per key).
+    top_keys=n adds the n largest probabilities of each row, top_prob, and their keys, top_key. row_distance is relative to
+    the query positions of align or offsets; without either, query i is at key i, as with "top_left". scores="raw",
+    "softcapped", "biased" or "probs" returns the scores [B, H, Lq, Lk] at that stage. map_heads and map_rows ([n], or [B, n]
+    for each sequence; -1 is its last row) list the heads and rows of probs and scores; the others are not computed.
+
+    Raises ValueError for invalid and unsupported arguments.
     """
     if not (return_lse or return_probs or return_stats or top_keys or scores is not None):
         plan = kept_plan(q, k, v, threads, cast("dict[str, Any]", description))
-        if plan is not None and plan.lock.acquire(blocking=False):  # another thread may run it: this one then does without
+        if plan is not None and plan.lock.acquire(blocking=False):  # if another thread runs the plan, call without it
             try:
                 return plan.run_known(q, k, v)
             finally:
@@ -424,7 +426,7 @@ def attention(q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse:
 def attention_plan(q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse: bool = False, return_probs: bool = False,
                    return_stats: bool = False, top_keys: int = 0, scores: str | None = None,
                    **description: Unpack[Description]) -> dict[str, Any]:
-    """What attention() would do with these arguments: a dict with kernel, isa, workspace, flops, bytes, refused ..."""
+    """Returns the plan of attention() for these arguments: a dict with kernel, isa, workspace, flops, bytes, refused ..."""
     with Plan(q, k, v, threads=threads, return_lse=return_lse, return_probs=return_probs, return_stats=return_stats,
               top_keys=top_keys, scores=scores, **description) as plan:
         return plan.describe()

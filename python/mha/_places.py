@@ -1,4 +1,4 @@
-"""Where things are: the shared library, and the models that have a name."""
+"""Finds the shared library, and the models "builtin" and "minilm"."""
 from __future__ import annotations
 
 import ctypes
@@ -11,18 +11,18 @@ _HERE = Path(__file__).resolve().parent
 
 
 def _built() -> list[Path]:
-    """The library of the checkout's build. The folders above an installed package are no checkout: nothing is loaded from there."""
+    """Returns the library of the checkout's build; empty for an installed package, which is not below a checkout."""
     top = _HERE.parents[1]
     checkout = _HERE.parent.name == "python" and (top / "CMakePresets.json").exists()
     return [top / "build/release/libmha.so"] if checkout else []
 
 
 def library() -> str:
-    """The shared library to load: that of MHA_LIB, beside this package, of the checkout's build, or installed."""
+    """Returns the shared library to load: the value of MHA_LIB, or else in the package, the checkout's build, or the system."""
     named = os.environ.get("MHA_LIB")
     if named:
         if not os.path.isfile(named):
-            raise ImportError(f"MHA_LIB must be the file of the shared library, libmha.so (got {named!r})")
+            raise ImportError(f"MHA_LIB must be the path of the shared library libmha.so (got {named!r})")
         return os.path.abspath(named)
     for path in (_HERE / "libmha.so", *_built()):
         if path.exists():
@@ -30,16 +30,16 @@ def library() -> str:
     found = ctypes.util.find_library("mha")
     if found:
         return found
-    raise ImportError("libmha.so was not found: build it with ./run in the checkout, install mha, or set MHA_LIB to the file")
+    raise ImportError("libmha.so was not found: build it with ./run in the checkout, install mha, or set MHA_LIB to its path")
 
 
 class _Symbol(ctypes.Structure):
-    """Dl_info of dlfcn.h."""
+    """The struct Dl_info of dlfcn.h."""
     _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p), ("address", ctypes.c_void_p)]
 
 
 def _file_of(function: Any) -> Path:
-    """The file that a function of a shared library was loaded from."""
+    """Returns the file from which a function of a shared library was loaded."""
     symbol = _Symbol()
     ctypes.CDLL(None).dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(symbol))
     return Path(os.fsdecode(symbol.file)).resolve()
@@ -49,7 +49,7 @@ def _builtin(function: Any) -> Path:
     for folder in _file_of(function).parents:
         if (folder / "share/mha/builtin/config.json").exists():
             return folder / "share/mha/builtin"
-    raise FileNotFoundError("the built-in model was not found: no folder share/mha/builtin beside or above that of libmha.so")
+    raise FileNotFoundError("the built-in model was not found: share/mha/builtin must be in the folder of libmha.so or a folder above it")
 
 
 def _minilm() -> Path:
@@ -64,20 +64,20 @@ _MODEL = "a model must be a folder with config.json, tokenizer.json and model.sa
 
 
 def _folder(name: Any) -> Any:
-    """The folder of any other name. An empty one and one with a zero byte are explained elsewhere."""
+    """Returns the name if it is a folder with config.json. The library refuses empty names and names with a zero byte."""
     path = os.fsencode(name)
     if not path or b"\0" in path or os.path.exists(os.path.join(path, b"config.json")):
         return name
     got = "a name that does not exist"
     if os.path.exists(path):
-        got = "a folder without config.json" if os.path.isdir(path) else "a file: give the folder that it belongs to; GGUF is not read"
+        got = "a folder without config.json" if os.path.isdir(path) else "a file: pass its folder; GGUF is not supported"
     raise FileNotFoundError(f"{os.fsdecode(name)}: {_MODEL} (got {got}); checkpoint folders come from huggingface.co, for example: "
                             "hf download openai-community/gpt2 --local-dir gpt2")
 
 
 def model(name: Any, function: Any) -> Any:
-    """The folder of a model: "minilm" and "builtin" as -m of the program takes them, anything else as it is. `function`
-    is one of the library, beside which the built-in model lies."""
+    """Returns the folder of a model: "minilm" and "builtin" as for the option -m of the program, other names unchanged.
+    `function` is any function of the library; the built-in model is installed with the library."""
     if name == "builtin":
         return _builtin(function)
     return _minilm() if name == "minilm" else _folder(name)

@@ -1,4 +1,4 @@
-"""mha.Plan: attention that is checked once and run many times, and the plans that mha.attention keeps."""
+"""mha.Plan: attention that is checked once and run many times; and the cache of plans of mha.attention."""
 from __future__ import annotations
 
 import ctypes
@@ -25,7 +25,7 @@ _from_buffer, _addressof = c_char.from_buffer, ctypes.addressof
 
 
 def _address(x: Any) -> int:
-    """Where the elements of an array or tensor begin. The first way takes a quarter of the time of x.ctypes.data."""
+    """Returns the address of the elements. For arrays, addressof takes a quarter of the time of x.ctypes.data."""
     if type(x) is not np.ndarray:
         return int(x.data_ptr())
     try:
@@ -35,7 +35,7 @@ def _address(x: Any) -> int:
 
 
 def _signature(x: Any) -> Any:
-    """What a plan depends on of an array or tensor whose address is all that may differ; None for anything else."""
+    """Returns (shape, strides, dtype) of an array or tensor; None if it needs more checks than a new address does."""
     if type(x) is np.ndarray:
         return x.shape, x.strides, x.dtype.char if x.dtype.isnative else None
     torch = sys.modules.get("torch")
@@ -45,7 +45,7 @@ def _signature(x: Any) -> Any:
 
 
 class _Slot:
-    """An operand of the plan: the View in the arguments, and what an array must be like to take its place."""
+    """An operand of the plan: its View in the arguments, and the shape, strides and dtype that arrays must have."""
 
     def __init__(self, name: str, view: View, like: Any, a: Array) -> None:
         self.name, self.view, self.dtype, self.shape, self.strides = name, view, a.dtype, a.shape, a.strides
@@ -53,10 +53,10 @@ class _Slot:
         self.last: Any = None
 
     def put(self, x: Any, alive: list[Any]) -> None:
-        """Points the View at x. What must live until the call is over is appended to `alive`."""
+        """Points the View at x; appends objects that must outlive the call to `alive`."""
         if self.signature is not None and _signature(x) == self.signature:
             self.view.data = _address(x)
-            self.last = x if type(x) is np.ndarray else None  # an array does not move while somebody holds it
+            self.last = x if type(x) is np.ndarray else None  # an array with a reference keeps its address
             return
         self.last = None
         a = array(x, self.name)
@@ -73,8 +73,8 @@ class _Slot:
 class Plan:
     """Attention for operands of one shape, checked once and run many times.
 
-    Takes what mha.attention takes: q, k and v define shapes, types and strides, and are not read until the first call; masks,
-    lengths and other arrays of the description are read at each call, so their values may change in place.
+    The arguments are those of mha.attention. q, k and v define shapes, dtypes and strides; the constructor does not read them.
+    Masks, lengths and other arrays of the description are read at each call, so their values may change in place.
 
         >>> import numpy as np, mha
         >>> q = np.ones((1, 2, 4, 8), np.float32)
@@ -87,14 +87,14 @@ class Plan:
         >>> plan.describe()["kernel"]
         'fwd_few'
 
-    A call holds its arrays until the next one. Calls from several threads take turns. ValueError if the description is refused,
-    and for operands that are not like those of the plan.
+    The plan keeps references to the arrays of the last call. Calls from several threads run one after another. Raises ValueError if
+    the description is invalid, or if operands differ from those of the plan in shape, strides or dtype.
     """
 
     def __init__(self, q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse: bool = False, return_probs: bool = False,
                  return_stats: bool = False, top_keys: int = 0, scores: str | None = None,
                  **description: Unpack[Description]) -> None:
-        from . import _operator as operator  # which makes plans of its own
+        from . import _operator as operator  # imported here, since _operator imports this module
         self._handle: c_void_p | None = None
         self._workspace = c_void_p()
         self.lock = threading.Lock()
@@ -115,21 +115,21 @@ class Plan:
         if self._bytes:
             self._workspace = c_void_p(lib.mha_alloc(ctx, self._bytes))
             if not self._workspace:
-                raise MemoryError(f"mha.Plan: a workspace of {self._bytes} bytes cannot be allocated")
+                raise MemoryError(f"mha.Plan: cannot allocate a workspace of {self._bytes} bytes")
         self._slots = [_Slot(name, getattr(c.args, name), x, getattr(c, name)) for name, x in (("q", q), ("k", k), ("v", v))]
         self._out = self._result(q)
-        del c.q, c.k, c.v  # a plan holds the arrays of its calls, not those that it was made for
+        del c.q, c.k, c.v  # keep no references to the arrays of the constructor
         self._error = Error()
         self._byref = ctypes.byref(c.args), ctypes.byref(self._error)
 
     def _result(self, q: Any) -> _Slot:
-        """The slot of out, which is contiguous, in the layout of q."""
+        """Returns the slot of out, which is contiguous and has the layout of q."""
         c, torch = self._call, cast(Any, sys.modules.get("torch"))
         shape = [0] * 4
         for axis, n in zip(c.axes, (*c.results, c.desc.v_head_dim)):
             shape[axis] = n
         self._shape = tuple(shape)
-        self._like = torch.empty(0) if torch is not None and isinstance(q, torch.Tensor) else np.empty(0)  # the kind of results
+        self._like = torch.empty(0) if torch is not None and isinstance(q, torch.Tensor) else np.empty(0)  # results are tensors if q is one
         first = empty_like(self._like, c.desc.dtype, self._shape)
         self._dtype, a = first.dtype, array(first, "out")
         self._empty: Any = np.empty if type(first) is np.ndarray else lambda shape, dtype: torch.empty(shape, dtype=dtype)
@@ -138,11 +138,11 @@ class Plan:
 
     @property
     def workspace(self) -> int:
-        """Bytes of the workspace, which the plan holds."""
+        """The bytes of the workspace, which the plan owns."""
         return int(self._bytes)
 
     def describe(self) -> dict[str, Any]:
-        """What the plan does: kernel, isa, workspace, flops, bytes, refused ... (mha_attn_plan_describe)."""
+        """Returns the description of the plan: kernel, isa, workspace, flops, bytes, refused ... (mha_attn_plan_describe)."""
         size = lib.mha_attn_plan_describe(self._open(), 1, None, 0) + 1
         text = ctypes.create_string_buffer(size)
         lib.mha_attn_plan_describe(self._open(), 1, text, size)
@@ -151,13 +151,13 @@ class Plan:
 
     def _open(self) -> c_void_p:
         if self._handle is None:
-            raise ValueError("mha.Plan: is closed")
+            raise ValueError("mha.Plan is closed")
         return self._handle
 
     def __call__(self, q: Any, k: Any, v: Any, out: Any = None) -> Any:
-        """out, or Attention(out, lse, probs, stats, scores) if the plan was made with one of the return_ arguments or scores.
+        """Returns out, or Attention(out, lse, probs, stats, scores) if a return_ argument or scores was passed to the constructor.
 
-        out: an array to write to, contiguous, of the type of q; may be q itself. None: a new one.
+        out: a contiguous array of the dtype of q for the output, which may be q itself. None: a new array.
         """
         with self.lock:
             return self._run_more(q, k, v, out) if self._more else self._run(q, k, v, out)
@@ -180,7 +180,7 @@ class Plan:
         return self._launch(out)
 
     def run_known(self, q: Any, k: Any, v: Any) -> Any:
-        """A call with operands that have the signatures of the first ones. The lock is held."""
+        """Runs a call whose operands have the signatures of the plan. The caller must hold the lock."""
         for slot, x in zip(self._slots, (q, k, v)):
             slot.view.data = _address(x)
         return self._launch(self._new_out())
@@ -215,7 +215,7 @@ class Plan:
         """Frees the plan and its workspace. May be called more than once."""
         if getattr(self, "_handle", None) is None:
             return
-        with self.lock:  # a call in another thread ends first
+        with self.lock:  # waits for a call in another thread
             handle, self._handle = self._handle, None
             if handle is not None:
                 self._free(self._ctx, self._workspace)
@@ -231,17 +231,17 @@ class Plan:
         self.close()
 
 
-# ---- the plans that mha.attention keeps ----
+# ---- the plan cache of mha.attention ----
 
 _PLAIN = frozenset((bool, int, float, str, type(None)))
-_KEPT = 32  # plans
-_KEPT_ELEMENTS, _KEPT_BYTES = 1 << 18, 1 << 18  # largest query and workspace of one: a larger call takes far longer than its checks
+_KEPT = 32  # largest number of cached plans
+_KEPT_ELEMENTS, _KEPT_BYTES = 1 << 18, 1 << 18  # limits of a cached plan: checks cost little next to larger calls
 _plans: dict[Any, Plan] = {}
 _plans_lock = threading.Lock()
 
 
 def kept_plan(q: Any, k: Any, v: Any, threads: int | None, description: dict[str, Any]) -> Plan | None:
-    """A plan for this call of plain options, made now or before; None if there is none to keep."""
+    """Returns a cached or new plan for a call with plain options; None if the call cannot use a plan."""
     for value in description.values():
         if type(value) not in _PLAIN and not (type(value) is tuple and all(type(x) is int for x in value)):
             return None

@@ -23,7 +23,7 @@ class Rope:
         >>> rope = mha.Rope(8, theta=10000)
         >>> x = np.ones((1, 2, 4, 8), np.float32)          # [B, H, L, D]
         >>> y = rope.turn(x)
-        >>> bool((y[:, :, 0] == x[:, :, 0]).all()), y.shape   # position 0 is not turned
+        >>> bool((y[:, :, 0] == x[:, :, 0]).all()), y.shape   # position 0 is not rotated
         (True, (1, 2, 4, 8))
         >>> bool(np.allclose(rope.turn(y, back=True), x, atol=1e-6))
         True
@@ -37,7 +37,7 @@ class Rope:
                  "gain", "mscale", "mscale_all")
         for name in scaling:
             if name not in known:
-                raise TypeError(f"Rope() got an unexpected keyword argument {name!r}; the scalings have {', '.join(known)}")
+                raise TypeError(f"Rope() got an unexpected keyword argument {name!r}; the options of scalings are {', '.join(known)}")
         self.head_dim, self.rotary_dim = head_dim, rotary_dim or head_dim
         self._factors = [None if x is None else np.ascontiguousarray(x, np.float64) for x in (short_by, long_by)]
         for name, x in zip(("short_by", "long_by"), self._factors):
@@ -46,25 +46,25 @@ class Rope:
         short, long = (None if x is None else x.ctypes.data for x in self._factors)
         self._options = struct(RopeOptions, head_dim=head_dim, rotary_dim=rotary_dim, interleaved=bool(interleaved),
                                theta=number(theta, "theta"), kind=_KINDS[kind], short_by=short, long_by=long, **scaling)
-        self.frequencies(1)  # refuses what is wrong
+        self.frequencies(1)  # raises ValueError for invalid options
 
     def frequencies(self, length: int = 1) -> tuple[np.ndarray, float]:
-        """The angle per position of each pair, float64 [rotary_dim / 2], and the gain, for texts of `length` tokens."""
+        """Returns the angle of each pair per position, float64 [rotary_dim / 2], and the gain, for texts of `length` tokens."""
         found, gain = np.empty(self.rotary_dim // 2), c_double()
         call("mha_rope_frequencies", ctypes.byref(self._options), length, found.ctypes.data, ctypes.byref(gain))
         return found, gain.value
 
     def angles(self, positions: Any) -> tuple[np.ndarray, np.ndarray]:
-        """cos and sin, float32 [n, rotary_dim / 2], times the gain, of `positions`: n integers from 0, or n for 0 to n - 1."""
+        """Returns cos and sin of `positions`, times the gain: float32 [n, rotary_dim / 2]. An integer n means 0 to n - 1."""
         at = np.arange(positions) if isinstance(positions, int) else integers(positions, "positions")
         cos, sin = (np.empty((len(at), self.rotary_dim // 2), np.float32) for _ in range(2))
         call("mha_rope_angles", ctypes.byref(self._options), at.ctypes.data, len(at), cos.ctypes.data, sin.ctypes.data)
         return cos, sin
 
     def turn(self, x: Any, positions: Any = None, *, back: bool = False, layout: str = "bhld") -> np.ndarray:
-        """x [B, H, L, D] turned by its positions: a new float32 array. layout "blhd": x is [B, L, H, D].
+        """Rotates x [B, H, L, D] by its positions; returns a new float32 array. layout "blhd": x is [B, L, H, D].
 
-        positions [L] or [B, L]; None: 0 to L - 1. back: the opposite angle, which makes the gradient of x from that of the result.
+        positions [L] or [B, L]; None: 0 to L - 1. back: rotates by the negative angle, as the backward pass requires.
         """
         y = np.array(x, np.float32, order="C")
         if y.ndim != 4 or y.shape[3] != self.head_dim:

@@ -1,10 +1,10 @@
-"""The operator inside PyTorch models: attention with gradients.
+"""Attention with gradients for PyTorch models.
 
     from mha.torch import attention, scaled_dot_product_attention
 
-`attention` is mha.attention for tensors that may require a gradient; `scaled_dot_product_attention` has the signature of
-torch.nn.functional's and can stand in its place. Both are operators of torch.library, torch.ops.mha.attention, which torch.compile
-and torch.export keep. Tensors live in memory of the CPU. Importing this module needs PyTorch; `import mha` does not.
+`attention` is mha.attention for tensors that may require a gradient. `scaled_dot_product_attention` has the signature of the function
+in torch.nn.functional and can replace it. Both use the torch.library operator torch.ops.mha.attention, which torch.compile and
+torch.export support. Tensors must be in CPU memory. This module requires PyTorch; `import mha` does not.
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._operator import attention as _attention
 
 __all__ = ["attention", "scaled_dot_product_attention"]
 
-_OPERANDS = ("q", "k", "v", "bias", "sinks", "slopes", "gates")  # which of Gradients' fields each has: d + name
+_OPERANDS = ("q", "k", "v", "bias", "sinks", "slopes", "gates")  # the gradient of NAME is the field dNAME of Gradients
 _TENSORS = (*_OPERANDS, "keep", "dropout_keep", "block_keep", "block_table", "offsets", "prefix_lens", "q_lens", "kv_lens",
             "cu_seqlens_q", "cu_seqlens_k", "heads", "seed")
 _OPTIONS = {"scale": ("float?", None), "softcap": ("float", 0.0), "causal": ("bool", False), "align": ("str?", None),
@@ -38,14 +38,14 @@ _library.define(f"attention_backward(Tensor dout, Tensor? dlse, Tensor out, Tens
 
 
 def _given(values: tuple[Any, ...]) -> dict[str, Any]:
-    """The arguments of an operator by name, those that differ from their defaults."""
+    """Returns the arguments of an operator by name, without those equal to their defaults."""
     given = dict(zip(_NAMES, values))
     for name, (_, default) in _OPTIONS.items():
         if given[name] == default or (name == "window" and tuple(given[name]) == default):
             del given[name]
     given = {n: x for n, x in given.items() if x is not None}
     if "seed" in given:
-        given["seed"] = int(given["seed"]) % 2**64  # stored as a signed number
+        given["seed"] = int(given["seed"]) % 2**64  # the tensor stores it as a signed integer
     return given
 
 
@@ -65,7 +65,7 @@ def _run_backward(dout: Any, dlse: Any, out: Any, lse: Any, wanted: list[bool], 
 
 
 def _fake(*values: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Shapes and types of the results alone."""
+    """Returns tensors with the shapes and dtypes of the results."""
     given = dict(zip(_NAMES, values))
     q, v, heads = given["q"], given["v"], given["heads"]
     real = torch.float64 if q.dtype == torch.float64 else torch.float32
@@ -101,7 +101,7 @@ def _differentiate(ctx: Any, dout: torch.Tensor | None, dlse: torch.Tensor | Non
 
 
 def _no_second(ctx: Any, *_: Any) -> Any:
-    raise RuntimeError("mha.torch: a second derivative of attention is not available")
+    raise RuntimeError("mha.torch: second derivatives of attention are not supported")
 
 
 _library.impl("attention", _run, "CPU")
@@ -112,15 +112,15 @@ torch.library.register_autograd("mha::attention", _differentiate, setup_context=
 torch.library.register_autograd("mha::attention_backward", _no_second, lib=_library)
 
 
-# ---- what is called ----
+# ---- public functions ----
 
 def _constant(name: str, x: Any) -> None:
     if isinstance(x, torch.Tensor) and x.requires_grad and torch.is_grad_enabled():
-        raise ValueError(f"{name}: requires a gradient, which only {', '.join(_OPERANDS)} have")
+        raise ValueError(f"{name} must not require a gradient; only {', '.join(_OPERANDS)} have gradients")
 
 
 def _tensor(name: str, x: Any) -> Any:
-    """An argument as the operator takes it. Arrays and lists are copied: they may be changed before the backward pass."""
+    """Converts an argument to a tensor. Arrays and lists are copied, since they may change before the backward pass."""
     if x is None or isinstance(x, torch.Tensor):
         if name not in _OPERANDS:
             _constant(name, x)
@@ -148,11 +148,11 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float
               sinks: Any = None, gates: Any = None, heads: Any = None, dropout: float = 0.0, seed: int | None = None,
               dropout_keep: Any = None, precision: str | None = None, block_table: Any = None, layout: str = "bhld",
               threads: int | None = None, return_lse: bool = False) -> Any:
-    """mha.attention with gradients for q, k, v and, where they are tensors, bias, sinks, slopes and gates.
+    """Computes mha.attention with gradients of q, k, v and, if they are tensors, of bias, sinks, slopes and gates.
 
-    Returns out, or (out, lse) with return_lse=True; a gradient may come through lse too. Dropout is drawn from `seed`, the
-    same in both passes; without one each call takes a seed from PyTorch's generator. Between the passes arrays and lists may
-    be changed; PyTorch raises RuntimeError in the backward pass if a tensor was. A second derivative is not available.
+    Returns out, or (out, lse) with return_lse=True; both have gradients. Dropout depends on `seed` and is the same in both
+    passes; if seed is None, each call samples a seed from PyTorch's generator. Arrays and lists may be modified between the
+    passes; if a tensor is modified, PyTorch raises RuntimeError in the backward pass. Second derivatives are not supported.
 
         >>> import torch
         >>> from mha.torch import attention
@@ -175,35 +175,35 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float
     return (out, lse) if return_lse else out
 
 
-# ---- in place of torch.nn.functional's ----
+# ---- replacement for torch.nn.functional ----
 
 def _autocast(x: torch.Tensor) -> torch.Tensor:
-    """x as autocast on the CPU has it; float64 stays."""
+    """Casts x as autocast on the CPU does; float64 is unchanged."""
     narrow = torch.is_autocast_enabled("cpu") and x.is_floating_point() and x.dtype != torch.float64
     return x.to(torch.get_autocast_dtype("cpu")) if narrow else x
 
 
 def _grouped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> list[torch.Tensor]:
-    """Keys and values with one number of heads that divides the query's."""
+    """Returns keys and values with the same number of heads, which divides that of the query."""
     for name, x in (("key", key), ("value", value)):
         if x.dim() < 3 or query.shape[-3] % x.shape[-3]:
-            raise ValueError(f"{name} must have a number of heads that divides the query's (got shape {tuple(x.shape)} and query "
+            raise ValueError(f"{name} must have a number of heads that divides the query's (got {tuple(x.shape)} for a query of "
                              f"{tuple(query.shape)})")
     heads = math.lcm(key.shape[-3], value.shape[-3])
     return [x if x.shape[-3] == heads else x.repeat_interleave(heads // x.shape[-3], -3) for x in (key, value)]
 
 
 def _four(x: torch.Tensor, lead: torch.Size, heads: int) -> torch.Tensor:
-    """x as [B, heads, rows, width]: `lead` are the axes of the batch."""
+    """Returns x as [B, heads, rows, width]; `lead` are the batch axes."""
     whole = x.expand(*lead, heads, *x.shape[-2:])
     return whole if len(lead) == 1 else whole.reshape(math.prod(lead), heads, *x.shape[-2:])
 
 
 def _mask(mask: torch.Tensor, lead: torch.Size, heads: int, rows: int, keys: int) -> torch.Tensor:
-    """A mask as it broadcasts to [B, heads, rows, keys]."""
+    """Returns a mask that broadcasts to [B, heads, rows, keys]."""
     shape = (*lead, heads, rows, keys)
     if mask.dim() > len(shape) or any(n not in (1, m) for n, m in zip(reversed(mask.shape), reversed(shape))):
-        raise ValueError(f"attn_mask: shape {tuple(mask.shape)} does not broadcast to {shape}")
+        raise ValueError(f"attn_mask must be of a shape that broadcasts to {shape} (got {tuple(mask.shape)})")
     if mask.dim() <= 3 or len(lead) == 1:
         return mask
     return mask.expand(*lead, *mask.shape[-3:]).reshape(math.prod(lead), *mask.shape[-3:])
@@ -212,12 +212,12 @@ def _mask(mask: torch.Tensor, lead: torch.Size, heads: int, rows: int, keys: int
 def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
                                  dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
                                  enable_gqa: bool = False) -> torch.Tensor:
-    """torch.nn.functional.scaled_dot_product_attention: query [..., Lq, D], key [..., Lk, D], value [..., Lk, Dv].
+    """Replaces torch.nn.functional.scaled_dot_product_attention: query [..., Lq, D], key [..., Lk, D], value [..., Lk, Dv].
 
-    Any number of leading axes, which broadcast; with dropout the entries that PyTorch drops for the same seed. Differences: a row
-    that sees no key gives zeros; masked keys are not read; is_causal and attn_mask may be given together; tensors live in memory
-    of the CPU; the query may have another dtype than key and value; under autocast a mask stays in its type. torch.func, vmap and
-    second derivatives are not available.
+    Leading axes broadcast, and their number is not limited. Dropout drops the same elements as PyTorch for the same seed. Differences
+    to PyTorch: fully masked rows are zero; masked keys are not read; is_causal and attn_mask may be combined; tensors must be in CPU
+    memory; the dtype of query may differ from that of key and value; autocast does not cast the mask. torch.func, vmap and second
+    derivatives are not supported.
 
         >>> import torch
         >>> from mha.torch import scaled_dot_product_attention
@@ -254,7 +254,7 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: 
         mask = _mask(attn_mask, batch, heads, q.shape[2], k.shape[2])
         more["keep" if mask.dtype == torch.bool else "bias"] = mask
     if dropout_p:
-        kept = torch.empty(*q.shape[:3], k.shape[2], dtype=q.dtype).bernoulli_(1 - dropout_p)  # PyTorch's own draws
+        kept = torch.empty(*q.shape[:3], k.shape[2], dtype=q.dtype).bernoulli_(1 - dropout_p)  # sampled as in PyTorch
         more |= {"dropout": dropout_p, "dropout_keep": kept.bool()}
     out: torch.Tensor = attention(q, k, v, scale=scale, causal=is_causal, align="top_left" if is_causal else None, **more)
     return out.reshape(result)

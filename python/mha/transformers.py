@@ -1,12 +1,12 @@
-"""mha in transformers: the attention implementation "mha", and what the heads of any model that uses it do.
+"""The attention implementation "mha" for transformers, and measures of the heads of models that use it.
 
     import mha.transformers
     mha.transformers.register()
     model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="mha")
     found = mha.transformers.heads(model, tokenizer, ["The cat sat on the mat."])
 
-Works for every architecture of transformers that takes its attention from AttentionInterface; the others ignore the name. Importing
-this module needs PyTorch and transformers.
+Supports every architecture of transformers that calls AttentionInterface; other architectures ignore the name. This module requires
+PyTorch and transformers.
 """
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _MEANS = {"entropy": "row_entropy", "confidence": "row_max", "distance": "row_di
 
 
 def register(name: str = "mha") -> None:
-    """Makes attn_implementation="mha" known to transformers, forward and backward. May be called more than once."""
+    """Registers attn_implementation="mha" in transformers, with forward and backward pass. May be called more than once."""
     AttentionInterface.register(name, _forward)
     AttentionMaskInterface.register(name, sdpa_mask)
 
 
 def _described(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None,
                is_causal: bool | None, position_bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
-    """Keys, values and the masks of a call, with the meaning that they have for "sdpa": no mask is causal, from the top left."""
+    """Returns keys, values and masks of a call, as defined for "sdpa": without a mask, a call is causal with top-left alignment."""
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     description: dict[str, Any] = {}
     bias = position_bias
     if mask is None:
         if causal and query.shape[2] > 1:
             description = {"causal": True, "align": "top_left"}
-            if key.shape[2] > query.shape[2]:  # the empty end of a static cache
+            if key.shape[2] > query.shape[2]:  # the unused end of a static cache
                 key, value = key[:, :, :query.shape[2]], value[:, :, :query.shape[2]]
                 bias = bias if bias is None else bias[..., :query.shape[2]]
     elif mask.dtype == torch.bool:
@@ -63,7 +63,7 @@ def _forward(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, va
              **more: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
     for name in _UNSUPPORTED:
         if more.get(name) is not None:
-            raise ValueError(f"attn_implementation=\"mha\": {name}, which {type(module).__name__} asks for, is not supported")
+            raise ValueError(f"attn_implementation=\"mha\" does not support {name}, which {type(module).__name__} passes")
     key, value, description = _described(module, query, key, value, attention_mask, is_causal, position_bias)
     description |= {"scale": scaling, "softcap": softcap or 0.0, "sinks": s_aux}
     if _observer is not None:
@@ -77,15 +77,15 @@ def _forward(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, va
     return out.transpose(1, 2).contiguous(), probs
 
 
-# ---- what heads do ----
+# ---- measures of heads ----
 
 @dataclass
 class Heads:
-    """What mha.transformers.heads found. Arrays are [layers, heads], NaN where a layer has fewer heads.
+    """The result of mha.transformers.heads. Arrays are [layers, heads], with NaN if a layer has fewer heads.
 
-    metrics: "entropy" (bits), "confidence" (the largest probability of a row), "distance" (tokens) and "sink" (received by the first
-    token), each a mean over all rows of all texts. maps: {(layer, head): [array [L, L] of each text]}. gate_gradients: the mean of
-    |d loss / d gate| over the texts. importance: by how much the mean loss grows without the head.
+    metrics: "entropy" (bits), "confidence" (the largest probability of a row), "distance" (tokens) and "sink" (weight on the first
+    token), as means over all rows of all texts. maps: {(layer, head): [array [L, L] per text]}. gate_gradients: the mean of
+    |d loss / d gate| over the texts. importance: the increase of the mean loss without the head.
     """
 
     layers: list[str]
@@ -98,7 +98,7 @@ class Heads:
 
 
 class _Observer:
-    """What is asked of the attention of each module while a model runs. Layers are numbered in the order of their first call."""
+    """Measures the attention of each module while a model runs. Layers are numbered in the order of their first call."""
 
     def __init__(self, names: dict[torch.nn.Module, str], maps: Sequence[tuple[int, int]]) -> None:
         self.names, self.wanted = names, sorted(maps)
@@ -112,7 +112,7 @@ class _Observer:
 
     def see(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
             description: dict[str, Any]) -> dict[str, Any]:
-        """Measures a call; what is to be added to its description."""
+        """Measures a call, and returns additions to its description."""
         name = self.names.get(module, type(module).__name__)
         if name not in self.layers:
             self.layers.append(name)
@@ -139,7 +139,7 @@ class _Observer:
             self.maps[layer, head].append(found.probs[0, n].float().numpy().copy())
 
     def table(self, rows: Sequence[Any]) -> np.ndarray:
-        """[layers, heads], of one row for each layer."""
+        """Combines one row per layer into [layers, heads]."""
         out = np.full((len(self.heads), max(self.heads, default=0)), np.nan)
         for layer, row in enumerate(rows):
             out[layer, :len(row)] = row
@@ -154,10 +154,10 @@ _observer: _Observer | None = None
 
 @contextmanager
 def _observed(model: Any, observer: _Observer) -> Iterator[None]:
-    """Runs `model` with the attention of this module, watched. What it had before is put back."""
+    """Runs `model` with observed attention, and restores its attention implementation and mode afterwards."""
     global _observer
     if _observer is not None:
-        raise RuntimeError("mha.transformers.heads: is running already")
+        raise RuntimeError("mha.transformers.heads must not be called while it is running")
     register()
     before, training = model.config._attn_implementation, model.training
     model.set_attn_implementation("mha")
@@ -172,13 +172,13 @@ def _observed(model: Any, observer: _Observer) -> Iterator[None]:
 
 
 def _loss(model: Any, given: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The loss of a text as its own labels."""
+    """Returns the loss with the token ids as labels."""
     try:
         loss: torch.Tensor | None = model(**given, labels=given["input_ids"]).loss
     except TypeError:
         loss = None
     if loss is None:
-        raise ValueError(f"mha.transformers.heads: gradients and importance need a model with a loss for labels (got {type(model).__name__})")
+        raise ValueError(f"model must compute a loss from labels if gradients or importance is set (got {type(model).__name__})")
     return loss
 
 
@@ -211,12 +211,12 @@ def _leave_one_out(model: Any, observer: _Observer, encoded: list[dict[str, torc
 
 def heads(model: Any, tokenizer: Any, texts: Sequence[str], *, maps: Sequence[tuple[int, int]] = (), gradients: bool = False,
           importance: bool = False) -> Heads:
-    """Runs a model of transformers over texts and measures every head with the fused kernel, in memory that grows with L.
+    """Runs a transformers model on texts and measures every head with the fused kernel, in O(L) memory.
 
-    maps: pairs (layer, head) whose attention maps are wanted. gradients: also of the loss by a factor on each head's output;
-    importance: also the growth of the loss without each head, one pass over the texts per head. Both take the text as its own labels,
-    as a language model's loss does. Texts run one by one; max_length of the tokenizer truncates them. The attention implementation
-    of the model is what it was afterwards. ValueError if the architecture does not use AttentionInterface.
+    maps: pairs (layer, head) whose attention maps are returned. gradients: also computes the gradient of the loss by a gate on each
+    head's output. importance: also computes the increase of the loss without each head, with one pass over the texts per head. Both use
+    the token ids as labels. Texts run one at a time; the tokenizer truncates them to its max_length. The attention implementation of
+    the model is restored afterwards. Raises ValueError if the architecture does not use AttentionInterface.
     """
     if isinstance(texts, str) or not len(texts):
         raise ValueError(f"texts must be a list of str, not empty (got {texts!r})")
@@ -227,7 +227,7 @@ def heads(model: Any, tokenizer: Any, texts: Sequence[str], *, maps: Sequence[tu
             for given in encoded:
                 model(**given)
         if not observer.layers:
-            raise ValueError(f"mha.transformers.heads: {type(model).__name__} does not take its attention from AttentionInterface")
+            raise ValueError(f"model must use AttentionInterface of transformers (got {type(model).__name__})")
         for layer, head in observer.wanted:
             if not observer.maps[layer, head]:
                 raise ValueError(f"maps must be pairs (layer, head) of this model (got {(layer, head)})")

@@ -272,12 +272,12 @@ class Refusals(unittest.TestCase):
     def test_shapes(self):
         two = np.zeros((1, 2, 4, 8), np.float32)
         self.refuses("3.*2|2.*3", self.q, two, two)
-        self.refuses("differ", self.q, self.q[:, :, :3], self.q)
+        self.refuses("must agree in batch", self.q, self.q[:, :, :3], self.q)
         self.refuses("q.ndim must be 4", self.q[0], self.q, self.q)
 
     def test_types(self):
         self.refuses("int32", *(self.q.astype(np.int32),) * 3)
-        self.refuses("one dtype", self.q, self.q.astype(np.float64), self.q)
+        self.refuses("same dtype", self.q, self.q.astype(np.float64), self.q)
         self.refuses("list", [1.0], self.q, self.q)
 
     def test_nothing_is_rounded_or_wrapped(self):
@@ -296,8 +296,8 @@ class Refusals(unittest.TestCase):
         self.refuses("block_keep", block_keep=np.ones((3, 2, 2), np.float32), block_size=(2, 2))
 
     def test_sizes_of_zero(self):
-        self.refuses("width 0", self.q, self.q, self.q[..., :0])
-        self.refuses("no heads", self.q, self.q[:, :0], self.q[:, :0])
+        self.refuses("heads of width 1 or more", self.q, self.q, self.q[..., :0])
+        self.refuses("heads of width 1 or more", self.q, self.q[:, :0], self.q[:, :0])
         none = mha.attention(self.q, self.q, self.q, keep=np.ones((1, 1, 4, 4), bool)[..., :0])
         self.assertTrue((none == 0).all())
 
@@ -347,10 +347,10 @@ class Refusals(unittest.TestCase):
         self.refuses("threads must be an integer \\(got 'x'\\)", threads="x")
         self.refuses("got -1", threads=-1)
         self.refuses("got 4294967297", threads=2**32 + 1)
-        self.refuses(r"block_size = \(4, 4\) without block_keep", block_size=(4, 4))
-        self.refuses("top_keys = 3 needs return_stats", top_keys=3)
+        self.refuses(r"block_size must be None unless block_keep is given \(got \(4, 4\)\)", block_size=(4, 4))
+        self.refuses("top_keys must be 0 unless return_stats is True", top_keys=3)
         self.refuses("top_keys must be an integer", top_keys="x", return_stats=True)
-        with self.assertRaisesRegex(ValueError, "top_keys = 3 needs return_stats"):
+        with self.assertRaisesRegex(ValueError, "top_keys must be 0 unless return_stats is True"):
             mha.attention_plan(self.q, self.q, self.q, top_keys=3)
         with self.assertRaisesRegex(ValueError, "got 1.5"):
             mha.set_threads(1.5)

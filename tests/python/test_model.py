@@ -155,7 +155,7 @@ class Decoder(unittest.TestCase):
         with self.assertRaisesRegex((ValueError, OSError), "folder: the name must not be empty"):
             mha.Model("")
         for path, got in (("no/such/model", "a name that does not exist"), (MODELS, "a folder without config.json"),
-                          (MODELS / "gpt2-tiny/config.json", "a file: give the folder")):
+                          (MODELS / "gpt2-tiny/config.json", "a file: pass its folder")):
             with self.assertRaisesRegex(OSError, "a model must be a folder with config.json, .*got " + got):
                 mha.Model(path)
         for ids in ([[1, 2]], [1.7, 2], [2**33]):

@@ -81,7 +81,7 @@ class Places(unittest.TestCase):
             self.assertEqual(status, 0, text)
         status, text = self.run_script(MHA_LIB="no/libmha.so", PYTHONPATH=str(ROOT / "python"))
         self.assertNotEqual(status, 0)
-        self.assertIn("ImportError: MHA_LIB must be the file of the shared library, libmha.so (got 'no/libmha.so')", text)
+        self.assertIn("ImportError: MHA_LIB must be the path of the shared library libmha.so (got 'no/libmha.so')", text)
 
     def test_named_models(self):
         script = "import mha; print(mha.Model('minilm').embed(['a cat']).shape)\n"

@@ -39,8 +39,8 @@ class Tensors(unittest.TestCase):
         x = self.x
         wanting = torch.ones(2, requires_grad=True)
         for pattern, arrays, description in (
-                ("q: requires a gradient: use mha.torch", (x.clone().requires_grad_(), x, x), {}),
-                ("sinks: requires a gradient: use mha.torch", (x, x, x), {"sinks": wanting}),
+                ("q must not require a gradient: use mha.torch", (x.clone().requires_grad_(), x, x), {}),
+                ("sinks must not require a gradient: use mha.torch", (x, x, x), {"sinks": wanting}),
                 ("slopes must hold real numbers", (x, x, x), {"slopes": torch.ones(2) * 1j}),
                 ("k: .*meta", (x, x.to("meta"), x), {}), ("v: .*strided", (x, x, x.to_sparse()), {}),
                 ("gates: .*meta", (x, x, x), {"gates": torch.ones(2, device="meta")}),
