@@ -46,7 +46,7 @@ class Work:
 
     def __init__(self, options, folder):
         self.o, self.folder = options, folder
-        for name, seed, lines in [("learn", 1001, 12000), ("choose", 2002, 200), ("judge", 3003, 200)]:
+        for name, seed, lines in [("learn", 1001, 12000), ("choose", 2002, 200), ("held_out", 3003, 200)]:
             with open(self.at(name + ".txt"), "w", encoding="utf-8") as out:
                 subprocess.run([sys.executable, options.texts, str(seed), str(lines)], stdout=out, check=True)
 
@@ -59,7 +59,7 @@ class Work:
         return list(values(done.stdout))
 
     def loss(self, model):
-        return self.call("score", "-m", model, "-f", self.at("judge.txt"))[-1]["loss"]
+        return self.call("score", "-m", model, "-f", self.at("held_out.txt"))[-1]["loss"]
 
     def ranks(self):
         """Yields each score with its heads as (layer, head), the least important first."""
@@ -69,7 +69,7 @@ class Work:
             yield score, [(-layer, -head) for _, layer, head in sorted(heads)]
 
     def prune(self, out, *how):
-        return self.call("prune", "-m", self.o.model, "-f", self.at("choose.txt"), "--test", self.at("judge.txt"), "-o", self.at(out),
+        return self.call("prune", "-m", self.o.model, "-f", self.at("choose.txt"), "--test", self.at("held_out.txt"), "-o", self.at(out),
                          "--force", *how)[0]
 
     def train(self, model, out, steps, batch, *more):

@@ -92,7 +92,7 @@ def compare(step, said, tolerance):
     loss, norm = said["mha"]
     for name, (other, length) in said.items():
         if not (abs(loss - other) <= tolerance * (1 + step) and abs(norm - length) <= max(1e-2, 2 * tolerance) * length):
-            raise SystemExit(f"step {step}: loss and norm of {name} must be those of mha, {loss} and {norm} (got {other} and {length})")
+            raise SystemExit(f"step {step}: loss and norm of {name} must equal {loss} and {norm} of mha (got {other} and {length})")
 
 
 def row(a, folder, vocab, batch, length):

@@ -66,7 +66,7 @@ int main(void)
                (long long)steps[1].shape[1], 2 * D, (long long)steps[0].shape[1]);
     }
     if (status != MHA_OK) fprintf(stderr, "%s\n", err.message);
-    printf("%lld parameters; the context is %s that of repeated keys and values\n",
+    printf("%lld parameters; the context is %s the context of repeated keys and values\n",
            (long long)mha_variant_parameter_count(layer), same ? "bitwise identical to" : "different from");
     mha_trace_free(trace);
     mha_variant_free(layer);

@@ -141,8 +141,8 @@ static int expect(int holds, const char *what)
     return holds;
 }
 
-/* Prints losses in nats on new sequences. Returns 1 if all expectations hold. */
-static int judge(mha_trainer *trainer, const mha_heads *heads, mha_status *status, mha_error *err)
+/* Prints losses in nats on new sequences. Returns 1 if all expectations are met. */
+static int check_results(mha_trainer *trainer, const mha_heads *heads, mha_status *status, mha_error *err)
 {
     int induction[ALL], before[ALL], others[ALL];
     const int n = find(heads, MHA_LABEL_INDUCTION, induction), p = find(heads, MHA_LABEL_PREV, before);
@@ -190,7 +190,7 @@ static mha_status run(const char *folder, int *holds, mha_error *err)
     if (status == MHA_OK) status = learn(trainer, &rng, err);
     draw(&rng);
     if (status == MHA_OK) status = measure(mha_trainer_model(trainer), &heads, err);
-    if (status == MHA_OK) *holds = judge(trainer, heads, &status, err);
+    if (status == MHA_OK) *holds = check_results(trainer, heads, &status, err);
     if (status == MHA_OK && folder) status = mha_trainer_save(trainer, folder, &as, err);
     mha_heads_free(heads);
     mha_trainer_free(trainer);

@@ -17,7 +17,7 @@ command -v git >/dev/null || {
     exit 77
 }
 git rev-parse --is-inside-work-tree >/dev/null 2>&1 || {
-    echo 'skipped: not a git checkout, so there is no list of tracked files'
+    echo 'skipped: not a git checkout, which is required to list the tracked files'
     exit 77
 }
 # Counts characters, not bytes: continuation bytes of UTF-8 are removed first.

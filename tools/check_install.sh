@@ -1,10 +1,9 @@
 #!/bin/sh
-# check_install.sh - check_install.sh BUILD: what is installed can be used, from wherever it is moved to, as README.md says, and can be
-# removed again.
+# check_install.sh BUILD - checks that an installation works, can be moved, and can be removed, as described in README.md.
 #
-# Installs the build folder, moves the result elsewhere, and builds and runs programs against it: tests/install through find_package,
-# every example through pkg-config. Then the lines of README.md under "Install" are run as they stand, with a home folder of their own.
-# $CC is the compiler (cc).
+# Installs the build folder, moves the result, and builds and runs programs with it: tests/install with find_package, and every example
+# with pkg-config. Then runs the unchanged commands of the section Install in README.md, with a temporary home folder. $CC is the
+# compiler (default: cc).
 set -eu
 cd "$(dirname -- "$0")/.."
 [ $# -eq 1 ] || {
@@ -13,11 +12,11 @@ cd "$(dirname -- "$0")/.."
 }
 build=$(cd "$1" && pwd)
 grep -q '^CMAKE_INSTALL_\(BIN\|LIB\|INCLUDE\)DIR:PATH=/' "$build/CMakeCache.txt" && {
-    echo 'skipped: this build installs to absolute folders, so a trial would write outside of its own'
+    echo 'skipped: this build installs to absolute folders, so the test would write outside its temporary folder'
     exit 77
 }
 work=$(mktemp -d)
-# Each installation is listed in the build folder, for `uninstall`: the list of the user's own stays.
+# The build folder lists the installed files for `uninstall`; the list of the user's own installation must be kept.
 manifest=$build/install_manifest.txt
 [ ! -e "$manifest" ] || cp -p "$manifest" "$work/manifest"
 restore() {
@@ -28,7 +27,7 @@ restore() {
 trap restore EXIT
 cc=${CC:-cc}
 
-# quietly COMMAND...: its output only if it fails.
+# quietly COMMAND...: runs the command, and prints its output only if it fails.
 quietly() {
     "$@" >"$work/log" 2>&1 || {
         cat "$work/log"
@@ -45,7 +44,7 @@ quietly cmake -S tests/install -B "$work/consumer" -G Ninja -DCMAKE_C_COMPILER="
 quietly cmake --build "$work/consumer"
 for kind in mha shared static attn attn_static; do "$work/consumer/consumer_$kind"; done
 
-# ---- pkg-config: every example by one command ----
+# ---- pkg-config: builds every example with one command ----
 pc=$(find "$work/prefix" -name mha.pc)
 PKG_CONFIG_PATH=${pc%/*}
 export PKG_CONFIG_PATH
@@ -79,35 +78,35 @@ if [ -e "$work/prefix/bin/mha" ]; then
 fi
 
 # ---- README.md ----
-# The lines run in a folder where build/release is this build, and the examples are those of the project.
+# The commands run in a folder where build/release is a link to this build, and examples a link to the examples of the project.
 mkdir -p "$work/tree/build" "$work/home" "$work/bin"
 ln -s "$build" "$work/tree/build/release"
 ln -s "$PWD/examples" "$work/tree/examples"
-# lines N: the N-th block of commands in the section Install.
+# lines N: writes the N-th block of commands of the section Install to $work/linesN.
 lines() {
     awk -v wanted="$1" '/^## / { on = /^## Install/ } /^```$/ { code = 0 } on && code && block == wanted
         on && /^```sh$/ { code = 1; block++ }' README.md >"$work/lines$1"
     grep -q 'cmake --install' "$work/lines$1" || {
-        echo "README.md: block $1 of the section Install must install"
+        echo "README.md: block $1 of the section Install must contain cmake --install"
         exit 1
     }
 }
 
-# For one user. PATH as it is, and nothing else that would help.
+# For one user: with the current PATH, but without the other variables.
 lines 1
 (cd "$work/tree" && quietly env -u PKG_CONFIG_PATH -u LD_LIBRARY_PATH HOME="$work/home" sh -eu "$work/lines1")
 left=$(find "$work/home/.local" ! -type d -o -name mha)
 [ -z "$left" ] || {
-    echo "uninstall must remove everything; left behind: $left"
+    echo "uninstall must remove all files (left: $left)"
     exit 1
 }
 
-# For all users: with a /usr/local and an /etc of their own, which end with the process. sudo is a stand-in.
+# For all users: in a mount namespace with temporary /usr/local and /etc, where sudo is replaced by a script.
 lines 2
 cat >"$work/private" <<'PRIVATE'
 set -eu
 mkdir "$1/local" "$1/etc"
-cp -a /etc/. "$1/etc" 2>/dev/null || : # what this user may not read, ldconfig does not need
+cp -a /etc/. "$1/etc" 2>/dev/null || : # ldconfig does not need unreadable files
 mount --bind "$1/local" /usr/local
 mount --bind "$1/etc" /etc
 printf '#!/bin/sh\nexec "$@"\n' >"$1/bin/sudo"
@@ -116,14 +115,14 @@ cd "$1/tree"
 env -u PKG_CONFIG_PATH -u LD_LIBRARY_PATH PATH="$1/bin:/usr/bin:/usr/sbin:/bin:/sbin" sh -eu "$1/lines2"
 PRIVATE
 if ! unshare -rm true 2>/dev/null; then
-    echo 'skipped: installing to /usr/local; this user may not make a mount namespace'
+    echo 'skipped: installing to /usr/local; this user cannot create a mount namespace'
 elif ! grep -q '^CMAKE_INSTALL_PREFIX:PATH=/usr/local$' "$build/CMakeCache.txt" || ! [ -x /usr/bin/cmake ]; then
-    echo 'skipped: installing to /usr/local; this build has another prefix, or CMake lies there itself'
+    echo 'skipped: installing to /usr/local; this build has another prefix, or CMake itself is in /usr/local'
 else
     quietly unshare -rm sh "$work/private" "$work"
     left=$(find "$work/local" ! -type d -o -name mha)
     [ -z "$left" ] || {
-        echo "uninstall must remove everything; left behind: $left"
+        echo "uninstall must remove all files (left: $left)"
         exit 1
     }
 fi

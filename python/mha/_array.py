@@ -104,8 +104,8 @@ def _from_dlpack(x: Any, name: str) -> Array:
         raise ValueError(f"{name} must be in CPU memory (got DLPack device type {t.device_type})")
     dtype = _DLPACK.get((t.code, t.bits))
     if dtype is None or t.lanes != 1:
-        said = getattr(x, "dtype", f"DLPack type code {t.code} with {t.bits} bits")
-        raise ValueError(f"{name}: dtype {said} is not supported")
+        dtype_text = getattr(x, "dtype", f"DLPack type code {t.code} with {t.bits} bits")
+        raise ValueError(f"{name}: dtype {dtype_text} is not supported")
     shape = t.shape[:t.ndim]
     if t.strides:
         strides = t.strides[:t.ndim]

@@ -162,7 +162,7 @@ class Cache(Handle):
         """Replaces the contents by the tensors() of a cache with the same description."""
         kept = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
         if any(x.ndim > 4 or x.dtype.name not in _CODES for x in kept.values()):
-            raise ValueError("tensors must be those of mha.Cache.tensors()")
+            raise ValueError("tensors must be the result of mha.Cache.tensors()")
         named = (NamedTensor * len(kept))(*(
             NamedTensor(name.encode(), _CODES[x.dtype.name], x.ndim, (c_int64 * 4)(*x.shape), x.ctypes.data)
             for name, x in kept.items()))

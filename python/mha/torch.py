@@ -184,7 +184,7 @@ def _autocast(x: torch.Tensor) -> torch.Tensor:
 
 
 def _grouped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> list[torch.Tensor]:
-    """Returns keys and values with the same number of heads, which divides that of the query."""
+    """Returns keys and values with the same number of heads, which divides the query's."""
     for name, x in (("key", key), ("value", value)):
         if x.dim() < 3 or query.shape[-3] % x.shape[-3]:
             raise ValueError(f"{name} must have a number of heads that divides the query's (got {tuple(x.shape)} for a query of "
