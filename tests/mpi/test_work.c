@@ -167,7 +167,7 @@ static void check_journals(void)
     barrier();
     CHECK(run(NOWHERE, sums, &taken, &e) == MHA_ERR_ARG && strstr(e.message, "file must be a journal of shared work"));
     CHECK(mha_cluster_agree(cluster, MHA_ERR_ARG, &e) == MHA_ERR_ARG);
-    CHECK(size_of(0) == 83);
+    CHECK(size_of(0) == 81);
     barrier();
     remove(journal(me->rank));
     info.state = "/nonexistent/folder/state";
