@@ -92,7 +92,14 @@ typedef struct isa_contexts {
     int count;
 } isa_contexts;
 
-/* Runs up to the ISA of the session, so --isa and MHA_ISA also cap this command. */
+/* Returns true if ISAs newer than that of the session are excluded. Without --isa and MHA_ISA, ISAs that this CPU
+ * supports but does not use by default are checked as well. */
+static bool is_capped(const cli_session *session)
+{
+    const char *cap = session->options.isa ? session->options.isa : getenv("MHA_ISA");
+    return cap && *cap;
+}
+
 static int open_contexts(cli_session *session, isa_contexts *all)
 {
     const char *names[MOST_ISAS];
@@ -102,7 +109,7 @@ static int open_contexts(cli_session *session, isa_contexts *all)
         mha_ctx_options options = {.size = sizeof options, .threads = session->options.threads, .isa = names[n]};
         if (mha_ctx_create(&options, &all->ctx[n], &error) != MHA_OK) return cli_fail(session, &error);
         all->count++;
-        if (strcmp(names[n], mha_ctx_isa(session->ctx)) == 0) break;
+        if (is_capped(session) && strcmp(names[n], mha_ctx_isa(session->ctx)) == 0) break;
     }
     return CLI_DONE;
 }
