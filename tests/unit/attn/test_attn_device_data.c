@@ -83,7 +83,7 @@ static void backward_errors_do_not_access_data(void **state)
         .size = sizeof g, .dout = in(11), .out = in(0), .lse = in(4), .dq = out(12), .dk = out(13)};
     (void)state;
     assert_int_equal(mha_attn_backward(plan, &a, &g, workspace, bytes, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "grads.out must not overlap q, which forward has overwritten there");
+    assert_string_equal(err.message, "grads.out must not overlap q, because the forward pass overwrites it");
     mha_free(NULL, workspace);
     mha_attn_plan_free(plan);
 }
