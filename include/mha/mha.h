@@ -32,6 +32,7 @@
 #include "mha/model_save.h"     /* a model as a checkpoint folder */
 
 /* training */
+#include "mha/train_ranks.h"    /* one training run on several processes */
 #include "mha/train.h"          /* loss, optimizer, schedule, gates, teacher, resume */
 #include "mha/train_data.h"     /* sequences from texts and token files: order, masking, digests */
 #include "mha/train_store.h"    /* folder of a training run: lock, checkpoints, resuming */

@@ -34,6 +34,12 @@
  * number of labels. Dropout masks differ from those of one large batch: they are a function of the step, the batch
  * number in the step, and the position in the batch.
  *
+ * Virtual workers. With `workers` = V, a power of two, the batches of a step are divided into V equal groups in order.
+ * The gradients of each group are accumulated, and the V sums are added in a binary tree. Several processes (`ranks`)
+ * divide these groups: with 1, 2, 4 ... or V processes, weights, losses and checkpoints are bitwise identical. A run
+ * can be resumed with another number of processes. Each process holds all weights and gradients, log2(V / processes)
+ * more buffers of the size of the gradients, and the moments of its part of the parameters only.
+ *
  * With a teacher the model learns to match the outputs of another model (distillation, Hinton et al. 2015), which
  * restores quality after pruning or regrouping. Encoders without logits match last states or text vectors.
  */
@@ -42,6 +48,7 @@
 
 #include "mha/model_grads.h"
 #include "mha/model_save.h"
+#include "mha/train_ranks.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -117,6 +124,15 @@ typedef struct mha_train_gates {
     int first;
 } mha_train_gates;
 
+/* How the gradients of several processes are added. */
+typedef enum mha_train_reduce {
+    MHA_REDUCE_TREE = 0, /* in the tree of the virtual workers */
+    /* In an order that depends on the number of processes, during the last backward pass of a step. Each process adds
+     * its batches in order, without additional buffers. Reproducible for a given number of processes; with one
+     * process, `workers` has no effect. */
+    MHA_REDUCE_FAST
+} mha_train_reduce;
+
 typedef struct mha_train_options {
     size_t size;
 
@@ -157,6 +173,13 @@ typedef struct mha_train_options {
     mha_model_distill distill;
 
     mha_dtype dtype; /* [f32] type of dense products, forward and backward: f32 or bf16; see above */
+
+    /* Data parallelism; see above. The number of workers must be a multiple of the number of ranks, and the number of
+     * batches of each step a multiple of the workers. */
+    int64_t workers; /* [1] virtual workers: a power of two, at most 2^20 */
+    mha_train_reduce reduce;
+    /* The processes that share this training run; must outlive the trainer. NULL = this process only. */
+    const mha_train_ranks *ranks;
 } mha_train_options;
 
 /* Returns the learning rate of a step (the first is 1). With gates.first, it is 0 for the end - start steps in which
@@ -214,11 +237,14 @@ typedef struct mha_train_report {
     double penalty; /* penalty of the gates before the step; not included in the loss */
 } mha_train_report;
 
-/* Takes one step on `count` >= 1 batches, which count as one batch. `report` may be NULL. On failure no weight has
- * changed, and the step may be tried again. Exception: if memory for packing the changed weights is short, the step has
- * been taken, as mha_trainer_step_count shows, and the next call packs them first. Errors: MHA_ERR_ARG for batches
- * without labels (tokens, texts); those of mha_model_grads_loss; MHA_ERR_NOT_FINITE if the loss or a gradient is NaN or
- * infinite, naming the step and the first layer whose output is not finite, or the tensor whose gradient is not. */
+/* Takes one step on `count` >= 1 batches, which count as one batch. `report` may be NULL. With ranks, this call is
+ * collective: each rank passes all batches and runs those of its workers, and all ranks get the same report. The first
+ * step checks that weights and options are the same on all ranks. On failure no weight has changed, and the step may be
+ * tried again, unless a callback of the ranks failed. Exception: if memory for packing the changed weights is short,
+ * the step has been taken, as mha_trainer_step_count shows, and the next call packs them first. Errors: MHA_ERR_ARG for
+ * batches without labels (tokens, texts); those of mha_model_grads_loss; MHA_ERR_NOT_FINITE if the loss or a gradient
+ * is NaN or infinite, naming the step and the first layer whose output is not finite, or the tensor whose gradient is
+ * not. */
 MHA_API mha_status mha_trainer_step(mha_trainer *trainer, const mha_train_batch *batches, int64_t count,
                                     mha_train_report *report, mha_error *err);
 
@@ -254,7 +280,11 @@ typedef struct mha_trainer_save_options {
  * without gates, and a 64-bit hash of the weights, which detects accidental changes only. transformers loads the folder
  * (exceptions in model_save.h) and ignores that file. `options` may be NULL. Errors: those of mha_model_save;
  * MHA_ERR_ARG for invalid files; MHA_ERR_NOT_FINITE for weights that are not finite, naming the tensor. After an error
- * the previous checkpoint is unchanged. */
+ * the previous checkpoint is unchanged.
+ *
+ * With ranks, this call is collective unless `model_only` is 1: rank 0 writes the folder and gets the moments of the
+ * other ranks in pieces of 4 MiB. On the other ranks `folder` and `options` are not used. A failure of rank 0 is
+ * returned on all ranks. */
 MHA_API mha_status mha_trainer_save(const mha_trainer *trainer, const char *folder,
                                     const mha_trainer_save_options *options, mha_error *err);
 

@@ -128,6 +128,8 @@ DECAY_ALL = 2
 GATES_NONE = 0
 GATES_L0 = 1
 GATES_L1 = 2
+REDUCE_TREE = 0
+REDUCE_FAST = 1
 HEAD_ENTROPY = 0
 HEAD_ENTROPY_NORM = 1
 HEAD_ENTROPY_CONTENT = 2
@@ -1887,6 +1889,37 @@ class ModelSaveOptions(ctypes.Structure):
     ]
 
 
+class TrainRanks(ctypes.Structure):
+    user: int | None
+    rank: int
+    ranks: int
+    agree: Any
+    same: Any
+    broadcast: Any
+    add_integers: Any
+    add_doubles: Any
+    add_floats: Any
+    gather: Any
+    collect: Any
+    start: Any
+    finish: Any
+    _fields_ = [
+        ("user", c_void_p),
+        ("rank", c_int),
+        ("ranks", c_int),
+        ("agree", CFUNCTYPE(c_int, c_void_p, c_int, c_int, POINTER(Error))),
+        ("same", CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t, POINTER(Error))),
+        ("broadcast", CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, POINTER(Error))),
+        ("add_integers", CFUNCTYPE(c_int, c_void_p, c_void_p, c_int64, POINTER(Error))),
+        ("add_doubles", CFUNCTYPE(c_int, c_void_p, c_void_p, c_int64, POINTER(Error))),
+        ("add_floats", CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, POINTER(Error))),
+        ("gather", CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_void_p, POINTER(Error))),
+        ("collect", CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_void_p, POINTER(Error))),
+        ("start", CFUNCTYPE(c_int, c_void_p, c_void_p, c_int64, POINTER(Error))),
+        ("finish", CFUNCTYPE(c_int, c_void_p, POINTER(Error))),
+    ]
+
+
 class TrainDropout(ctypes.Structure):
     embedding: float
     attention: float
@@ -1944,6 +1977,9 @@ class TrainOptions(ctypes.Structure):
     teacher: int | None
     distill: ModelDistill
     dtype: int
+    workers: int
+    reduce: int
+    ranks: ctypes._Pointer[TrainRanks]
     _fields_ = [
         ("size", c_size_t),
         ("rate", c_double),
@@ -1965,6 +2001,9 @@ class TrainOptions(ctypes.Structure):
         ("teacher", c_void_p),
         ("distill", ModelDistill),
         ("dtype", c_int),
+        ("workers", c_int64),
+        ("reduce", c_int),
+        ("ranks", POINTER(TrainRanks)),
     ]
 
 
@@ -2666,6 +2705,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_model_loss_args": ModelLossArgs,
     "mha_model_create_options": ModelCreateOptions,
     "mha_model_save_options": ModelSaveOptions,
+    "mha_train_ranks": TrainRanks,
     "mha_train_dropout": TrainDropout,
     "mha_train_gates": TrainGates,
     "mha_train_options": TrainOptions,

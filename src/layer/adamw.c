@@ -3,8 +3,9 @@
 #include "base/ctx.h"
 #include "base/size.h"
 #include <math.h>
+#include <string.h>
 
-enum { BLOCK = 16384, LANES = 8 };
+enum { BLOCK = MHA__SQUARES_BLOCK, LANES = 8 };
 
 /* ---- sum of squares ---- */
 
@@ -37,14 +38,47 @@ static void squares_task(void *arg, int64_t block, int worker)
     job->partial[block] = sum;
 }
 
-double mha__squares(mha_ctx *ctx, int64_t count, const float *x, double *partial)
+void mha__squares_partial(mha_ctx *ctx, int64_t count, const float *x, double *partial)
 {
     squares_job job = {count, x, partial};
-    double sum = 0;
     mha__parallel(ctx, mha__squares_blocks(count), squares_task, &job);
-    for (int64_t b = 0; b < mha__squares_blocks(count); b++)
+}
+
+double mha__squares_sum(const double *partial, int64_t blocks)
+{
+    double sum = 0;
+    for (int64_t b = 0; b < blocks; b++)
         sum += partial[b];
     return sum;
+}
+
+double mha__squares(mha_ctx *ctx, int64_t count, const float *x, double *partial)
+{
+    mha__squares_partial(ctx, count, x, partial);
+    return mha__squares_sum(partial, mha__squares_blocks(count));
+}
+
+/* ---- gradients that wait to be added ---- */
+
+typedef struct move_job {
+    int64_t count;
+    float *from, *to;
+} move_job;
+
+static void move_task(void *arg, int64_t block, int worker)
+{
+    (void)worker;
+    const move_job *job = arg;
+    const int64_t first = block * BLOCK;
+    const size_t bytes = (size_t)mha__min64(job->count - first, BLOCK) * sizeof *job->from;
+    memcpy(job->to + first, job->from + first, bytes);
+    memset(job->from + first, 0, bytes);
+}
+
+void mha__gradients_move(mha_ctx *ctx, int64_t count, float *gradients, float *to)
+{
+    move_job job = {count, gradients, to};
+    mha__parallel(ctx, mha__ceil_div(count, BLOCK), move_task, &job);
 }
 
 /* ---- the step ---- */

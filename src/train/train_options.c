@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { MOST_WORKERS = 1 << 20 };
+
 static double or_default(double value, double usual)
 {
     return value != 0 ? value : usual;
@@ -19,6 +21,31 @@ static mha_status check(const char *name, double value, double min, bool with_mi
     if (above && below) return MHA_OK; /* NaN fails both comparisons */
     return mha__fail(err, MHA_ERR_ARG, "mha_train_options: %s must be in %s%g, %g%s (got %g)", name,
                      with_min ? "[" : "(", min, max, with_max ? "]" : ")", value);
+}
+
+static bool is_power_of_2(int64_t n)
+{
+    return n > 0 && (n & (n - 1)) == 0;
+}
+
+static mha_status check_ranks(mha_train_options *o, mha_error *err)
+{
+    const mha_train_ranks *r = o->ranks;
+    if (o->workers == 0) o->workers = 1;
+    if (!is_power_of_2(o->workers) || o->workers > MOST_WORKERS)
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: workers must be a power of two up to %d (got %lld)",
+                         MOST_WORKERS, (long long)o->workers);
+    if (o->reduce != MHA_REDUCE_TREE && o->reduce != MHA_REDUCE_FAST)
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: reduce must be one of mha_train_reduce (got %d)",
+                         (int)o->reduce);
+    if (r && (!is_power_of_2(r->ranks) || r->rank < 0 || r->rank >= r->ranks))
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_train_ranks: ranks must be a power of two, and rank less than that (got %d, %d)",
+                         r->ranks, r->rank);
+    if (r && o->workers % r->ranks != 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: workers must be a multiple of the %d ranks (got %lld)",
+                         r->ranks, (long long)o->workers);
+    return MHA_OK;
 }
 
 mha_status mha__train_options(mha_train_options *o, const mha_train_options *given, mha_error *err)
@@ -52,6 +79,7 @@ mha_status mha__train_options(mha_train_options *o, const mha_train_options *giv
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_train_options: frozen_count must be the number of entries of frozen (got %lld, %s)",
                          (long long)o->frozen_count, o->frozen ? "given" : "NULL");
+    MHA__TRY(check_ranks(o, err));
     return mha__gates_options(&o->gates, err);
 }
 

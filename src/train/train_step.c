@@ -17,6 +17,7 @@ typedef struct gathered {
     int64_t labels;
     double mean;               /* factor from sums of losses and gradients to means: 1 / labels; 1 with a teacher */
     mha_model_distill distill; /* with a teacher: weight per label, per token, per text */
+    int64_t overlaps;          /* the batch in whose backward pass ranks add their gradients; -1 = none */
 } gathered;
 
 static mha_status check_batches(const mha_trainer *t, const mha_train_batch *batches, int64_t count, const char *call,
@@ -45,6 +46,8 @@ static mha_status run_batch(mha_trainer *t, const mha_train_batch *batch, int64_
                                       .labels = batch->labels,
                                       .scale = 1,
                                       .dgates = dgates,
+                                      .on_context = learn && number == g->overlaps ? mha__ranks_on_context : NULL,
+                                      .user = t,
                                       .loss_only = learn ? 0 : 1,
                                       .teacher = t->o.teacher,
                                       .distill = g->distill};
@@ -93,25 +96,82 @@ static mha_status share_terms(mha_trainer *t, const mha_train_batch *batches, in
     return share_weight(&d->text, all.texts, "text", count, err);
 }
 
-static mha_status gather(mha_trainer *t, const mha_train_batch *batches, int64_t count, bool learn, gathered *g,
-                         mha_error *err)
+/* Runs the workers of this process, each with its batches. */
+static mha_status run_workers(mha_trainer *t, const mha_train_batch *batches, int64_t count, gathered *g,
+                              mha_error *err)
+{
+    const int64_t workers = mha__own_workers(t), each = count / (workers * mha__train_ranks(t));
+    int64_t n = mha__train_rank(t) * workers * each;
+    const bool overlaps = mha__ranks_overlap(t) && mha__config_choosing(&t->model->config) < 0;
+    g->overlaps = overlaps ? n + workers * each - 1 : -1;
+    for (int64_t other = 0; t->gates && other < n; other++)
+        t->gates->drawn += batches[other].input ? batches[other].input->batch : 0;
+    for (int64_t worker = 0; worker < workers; worker++) {
+        for (const int64_t end = n + each; n < end; n++)
+            MHA__TRY(add_batch(t, &batches[n], n, true, g, err));
+        mha__worker_end(t, worker, &g->loss);
+    }
+    return MHA_OK;
+}
+
+static mha_status prepare(mha_trainer *t, const mha_train_batch *batches, int64_t count, gathered *g, mha_error *err)
 {
     if (t->stale) MHA__TRY(mha_trainer_refresh(t, err));
-    if (t->o.teacher) MHA__TRY(share_terms(t, batches, count, &g->distill, err));
-    for (int64_t n = 0; n < count; n++)
-        MHA__TRY(add_batch(t, &batches[n], n, learn, g, err));
+    return t->o.teacher ? share_terms(t, batches, count, &g->distill, err) : MHA_OK;
+}
+
+static mha_status find_mean(const mha_trainer *t, int64_t count, gathered *g, mha_error *err)
+{
     if (!g->labels) return mha__fail(err, MHA_ERR_ARG, "labels of %lld batches must not all be -100", (long long)count);
     g->mean = t->o.teacher ? 1 : 1 / (double)g->labels;
     return MHA_OK;
 }
 
-/* Computes the norm of all trained gradients, which are still sums over labels. */
-static mha_status find_length(const mha_trainer *t, double *length, mha_error *err)
+/* Runs the backward passes of this process. */
+static mha_status run_own(mha_trainer *t, const mha_train_batch *batches, int64_t count, gathered *g, mha_error *err)
 {
-    double squares = 0;
+    if (t->gates) MHA__TRY(mha__gates_begin(t, err));
+    MHA__TRY(prepare(t, batches, count, g, err));
+    return run_workers(t, batches, count, g, err);
+}
+
+/* Accumulates the gradients of all batches, over all ranks. */
+static mha_status gather(mha_trainer *t, const mha_train_batch *batches, int64_t count, gathered *g, mha_error *err)
+{
+    mha_error why = {0};
+    MHA__TRY(mha__ranks_begin(t, err));
+    mha__grads_rest(t->grads, !mha__train_own_step(&t->o, t->step + 1));
+    mha_status status = run_own(t, batches, count, g, &why);
+    status = mha__ranks_add(t, status, &g->loss, &g->labels, &why);
+    if (status != MHA_OK && err) *err = why;
+    return status == MHA_OK ? find_mean(t, count, g, err) : status;
+}
+
+/* Sums up the squares in the blocks of the elements that this process updates. */
+static void square_blocks(const mha_trainer *t)
+{
+    int64_t block = t->own_blocks[mha__train_rank(t)];
     for (int64_t n = 0; n < t->count; n++) {
         const mha__parameter *p = &t->parameter[n];
-        const double own = p->frozen ? 0 : mha__squares(t->ctx, p->count, t->gradients[n].data, t->partial);
+        if (!p->frozen)
+            mha__squares_partial(t->ctx, p->own_count, (float *)t->gradients[n].data + p->own_first,
+                                 t->partial + block);
+        block += mha__squares_blocks(p->own_count);
+    }
+}
+
+/* Computes the norm of all trained gradients, which are still sums over labels. */
+static mha_status find_length(mha_trainer *t, double *length, mha_error *err)
+{
+    double squares = 0;
+    const double *partial = t->partial;
+    square_blocks(t);
+    MHA__TRY(mha__ranks_gather_squares(t, err));
+    for (int64_t n = 0; n < t->count; n++) {
+        const mha__parameter *p = &t->parameter[n];
+        const int64_t blocks = mha__squares_blocks(p->count);
+        const double own = p->frozen ? 0 : mha__squares_sum(partial, blocks);
+        partial += blocks;
         if (!isfinite(own)) return mha__train_bad_gradient(t, n, err);
         squares += own;
     }
@@ -128,9 +188,9 @@ static void update(mha_trainer *t, double rate, double scale)
     mha__train_moments(t);
     for (int64_t n = 0; n < t->count; n++) {
         const mha__parameter *p = &t->parameter[n];
-        const mha__adamw job = {.count = p->count,
-                                .weight = t->list[n].data,
-                                .gradient = t->gradients[n].data,
+        const mha__adamw job = {.count = p->own_count,
+                                .weight = (float *)t->list[n].data + p->own_first,
+                                .gradient = (float *)t->gradients[n].data + p->own_first,
                                 .mean = p->mean,
                                 .square = p->square,
                                 .scale = scale,
@@ -141,7 +201,7 @@ static void update(mha_trainer *t, double rate, double scale)
                                 .decay = p->decays ? o->decay : 0,
                                 .step = own};
         if (p->frozen)
-            memset(job.gradient, 0, (size_t)p->count * sizeof *job.gradient);
+            memset(job.gradient, 0, (size_t)job.count * sizeof *job.gradient);
         else
             mha__adamw_run(t->ctx, &job);
     }
@@ -154,9 +214,7 @@ static mha_status take_step(mha_trainer *t, const mha_train_batch *batches, int6
     static const double safety = 1e-6; /* as in torch.nn.utils.clip_grad_norm_ */
     gathered g = {0};
     double length = 0;
-    if (t->gates) MHA__TRY(mha__gates_begin(t, err));
-    mha__grads_rest(t->grads, !mha__train_own_step(&t->o, t->step + 1));
-    MHA__TRY(gather(t, batches, count, true, &g, err));
+    MHA__TRY(gather(t, batches, count, &g, err));
     MHA__TRY(find_length(t, &length, err));
     const double norm = length * g.mean;
     const double cut = t->o.clip != 0 ? fmin(1, t->o.clip / (norm + safety)) : 1;
@@ -168,6 +226,7 @@ static mha_status take_step(mha_trainer *t, const mha_train_batch *batches, int6
     report->open = (double)mha_trainer_gates(t, NULL, NULL);
     t->step = report->step;
     update(t, report->rate, g.mean * cut);
+    MHA__TRY(mha__ranks_gather_weights(t, err));
     if (t->gates) mha__gates_update(t, g.mean, report);
     if (t->gates) mha__gates_end(t);
     return mha_trainer_refresh(t, err);
@@ -187,6 +246,9 @@ mha_status mha_trainer_step(mha_trainer *t, const mha_train_batch *batches, int6
 {
     mha_train_report own = {0};
     MHA__TRY(check_batches(t, batches, count, "mha_trainer_step", err));
+    if (count % t->o.workers != 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_step: count must be a multiple of the %lld workers (got %lld)",
+                         (long long)t->o.workers, (long long)count);
     const int64_t before = t->step;
     const mha_status status = take_step(t, batches, count, &own, err);
     if (t->step == before) undo(t);
@@ -197,9 +259,12 @@ mha_status mha_trainer_step(mha_trainer *t, const mha_train_batch *batches, int6
 mha_status mha_trainer_loss(mha_trainer *t, const mha_train_batch *batches, int64_t count, double *loss,
                             int64_t *labels, mha_error *err)
 {
-    gathered g = {0};
+    gathered g = {.overlaps = -1};
     MHA__TRY(check_batches(t, batches, count, "mha_trainer_loss", err));
-    MHA__TRY(gather(t, batches, count, false, &g, err));
+    MHA__TRY(prepare(t, batches, count, &g, err));
+    for (int64_t n = 0; n < count; n++)
+        MHA__TRY(add_batch(t, &batches[n], n, false, &g, err));
+    MHA__TRY(find_mean(t, count, &g, err));
     if (loss) *loss = g.loss * g.mean;
     if (labels) *labels = g.labels;
     return MHA_OK;

@@ -32,22 +32,15 @@ static bool is_frozen(const mha_train_options *o, const char *name)
     return false;
 }
 
-/* Two allocations: the moments take no physical memory until they are first written. */
-typedef struct blocks {
-    mha__arena own, moments;
-} blocks;
-
 /* Adds a moment, named as in a state file. */
-static float *add_moment(blocks *b, mha_named_tensor *to, const mha_tensor *tensor, const char *prefix)
+static void add_moment(mha__arena *arena, mha_named_tensor *to, const mha_tensor *tensor, const char *prefix)
 {
     const size_t bytes = strlen(prefix) + strlen(tensor->name) + 1;
-    char *name = mha__take(&b->own, 1, bytes);
-    float *data = mha__take(&b->moments, (size_t)tensor->elements, sizeof *data);
-    if (!to) return NULL;
+    char *name = mha__take(arena, 1, bytes);
+    if (!to) return;
     snprintf(name, bytes, "%s%s", prefix, tensor->name);
-    *to = (mha_named_tensor){.name = name, .dtype = MHA_F32, .rank = tensor->rank, .data = data};
+    *to = (mha_named_tensor){.name = name, .dtype = MHA_F32, .rank = tensor->rank};
     memcpy(to->shape, tensor->shape, (size_t)tensor->rank * sizeof *to->shape);
-    return data;
 }
 
 /* Returns false for weights that do not affect the loss: they have no gradient, and must not be decayed. */
@@ -58,66 +51,65 @@ static bool is_reached(const mha_train_options *o, mha__role role)
     return role != MHA__POOLER && (!of_logits || mha__distill_logits(&o->distill));
 }
 
-static mha_status add(blocks *b, mha_trainer *t, const mha_tensor *tensor, mha__parameter p, mha_error *err)
+static mha_status add(mha__arena *arena, mha_trainer *t, const mha_tensor *tensor, mha__parameter p, mha_error *err)
 {
     const int64_t at = t->count++;
-    float *weight = mha__take(&b->own, (size_t)tensor->elements, sizeof *weight);
+    p.first = t->elements;
     p.count = tensor->elements;
-    p.mean = add_moment(b, t->state ? &t->state[2 * at] : NULL, tensor, MEAN);
-    p.square = add_moment(b, t->state ? &t->state[2 * at + 1] : NULL, tensor, SQUARE);
+    t->elements += p.count;
+    t->blocks += mha__squares_blocks(p.count);
+    add_moment(arena, t->state ? &t->state[2 * at] : NULL, tensor, MEAN);
+    add_moment(arena, t->state ? &t->state[2 * at + 1] : NULL, tensor, SQUARE);
     if (!t->list) return MHA_OK;
     t->list[at] = t->state[2 * at];
     t->list[at].name += strlen(MEAN);
-    t->list[at].data = weight;
+    t->list[at].data = t->weights + p.first;
     p.decays = decays(&t->o, p.role, tensor->rank);
     p.frozen = t->o.gates.only || is_frozen(&t->o, tensor->name) || !is_reached(&t->o, p.role);
     t->parameter[at] = p;
-    return mha_tensor_read(tensor, MHA_F32, weight, err);
+    return mha_tensor_read(tensor, MHA_F32, t->weights + p.first, err);
 }
 
 /* Lists the tensors that the model uses, in the order of mha_model_grads_list. */
-static mha_status walk(blocks *b, mha_trainer *t, const mha_model *m, mha_error *err)
+static mha_status walk(mha__arena *arena, mha_trainer *t, const mha_model *m, mha_error *err)
 {
-    t->count = 0;
+    t->count = t->elements = t->blocks = 0;
     for (mha__tensor_step at = {0}; mha__tensor_each(&m->config, &at);) {
         const mha_tensor *tensor = mha__model_tensor(m, &at);
         const mha__parameter p = {.layer = at.layer, .role = at.role};
-        if (tensor) MHA__TRY(add(b, t, tensor, p, err));
+        if (tensor) MHA__TRY(add(arena, t, tensor, p, err));
     }
     return MHA_OK;
 }
 
-static void take_lists(mha__arena *arena, mha_trainer *t, int64_t count, int64_t longest)
+static void take_lists(mha__arena *arena, mha_trainer *t, int64_t count, int64_t blocks)
 {
+    const size_t ranks = (size_t)mha__train_ranks(t);
     t->list = mha__take(arena, (size_t)count, sizeof *t->list);
     t->state = mha__take(arena, 2 * (size_t)count, sizeof *t->state);
     t->parameter = mha__take(arena, (size_t)count, sizeof *t->parameter);
-    t->partial = mha__take(arena, (size_t)mha__squares_blocks(longest), sizeof *t->partial);
+    t->partial = mha__take(arena, (size_t)blocks, sizeof *t->partial);
+    t->starts = mha__take(arena, ranks + 1, sizeof *t->starts);
+    t->own_blocks = mha__take(arena, ranks + 1, sizeof *t->own_blocks);
+    t->piece_starts = mha__take(arena, ranks + 1, sizeof *t->piece_starts);
     t->unused = mha__take(arena, 1, sizeof *t->unused);
 }
 
 static mha_status copy_weights(mha_trainer *t, const mha_model *m, mha_error *err)
 {
-    blocks b = {0};
-    MHA__TRY(walk(&b, t, m, err));
-    const int64_t count = t->count, longest = m->info.parameters;
-    take_lists(&b.own, t, count, longest);
-    const size_t bytes = b.own.overflow || b.moments.overflow ? SIZE_MAX : b.own.used;
-    b.own.base = t->memory = bytes == SIZE_MAX ? NULL : mha__calloc(t->ctx, 1, bytes);
-    if (!b.own.base) return mha__no_memory(err, bytes, "the trained weights");
-    b.moments.base = t->moments = mha__alloc(t->ctx, b.moments.used);
-    if (!b.moments.base) return mha__no_memory(err, b.moments.used, "the moments of the weights");
-    b.own.used = b.moments.used = 0;
-    take_lists(&b.own, t, count, longest);
-    MHA__TRY(walk(&b, t, m, err));
-    *t->unused = b.moments.used;
-    return MHA_OK;
-}
-
-void mha__train_moments(const mha_trainer *t)
-{
-    memset(t->moments, 0, *t->unused);
-    *t->unused = 0;
+    mha__arena arena = {0};
+    MHA__TRY(walk(&arena, t, m, err));
+    const int64_t count = t->count, blocks = t->blocks;
+    const size_t weights = (size_t)t->elements * sizeof *t->weights;
+    take_lists(&arena, t, count, blocks);
+    const size_t bytes = arena.overflow ? SIZE_MAX : arena.used;
+    arena.base = t->memory = arena.overflow ? NULL : mha__calloc(t->ctx, 1, bytes);
+    t->weights = arena.base ? mha__alloc(t->ctx, weights) : NULL;
+    if (!t->weights) return mha__no_memory(err, arena.base ? weights : bytes, "weights that learn");
+    arena.used = 0;
+    take_lists(&arena, t, count, blocks);
+    MHA__TRY(walk(&arena, t, m, err));
+    return mha__train_moments_create(t, err);
 }
 
 static mha_status check_frozen(const mha_trainer *t, mha_error *err)
@@ -175,18 +167,24 @@ static mha_status open_over(mha_trainer *t, const mha_model *m, mha_error *err)
     return MHA_OK;
 }
 
-static mha_status create(mha_trainer *t, const mha_model *m, mha_error *err)
+static mha_status create_gates(mha_trainer *t, mha_error *err)
 {
-    MHA__TRY(copy_weights(t, m, err));
-    MHA__TRY(check_frozen(t, err));
-    t->o.frozen = NULL; /* owned by the caller, and already read */
-    MHA__TRY(open_over(t, m, err));
     if (!t->o.gates.penalty) return MHA_OK;
     const int64_t choosing = mha__config_choosing(&t->model->config);
     if (choosing < 0) return mha__gates_create(t, err);
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
                      "mha_train_options: gates must be unset for a model that selects heads per text (got layer %lld)",
                      (long long)choosing);
+}
+
+static mha_status create(mha_trainer *t, const mha_model *m, mha_error *err)
+{
+    MHA__TRY(copy_weights(t, m, err));
+    MHA__TRY(check_frozen(t, err));
+    t->o.frozen = NULL; /* owned by the caller, and already read */
+    MHA__TRY(open_over(t, m, err));
+    MHA__TRY(create_gates(t, err));
+    return mha__worker_sums_create(t, err);
 }
 
 mha_status mha_trainer_create(const mha_model *model, const mha_train_options *options, mha_trainer **out,
@@ -218,7 +216,9 @@ void mha_trainer_free(mha_trainer *trainer)
     mha_model_free(trainer->model);
     if (trainer->gates) mha__free(trainer->ctx, trainer->gates->memory);
     mha__free(trainer->ctx, trainer->gates);
+    mha__worker_sums_free(trainer);
     mha__free(trainer->ctx, trainer->moments);
+    mha__free(trainer->ctx, trainer->weights);
     mha__free(trainer->ctx, trainer->memory);
     mha__free(trainer->ctx, trainer);
 }

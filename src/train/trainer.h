@@ -6,13 +6,18 @@
 #include "model/backward/model_grads.h"
 #include "model/model_struct.h"
 #include "train/gates/trainer_gates.h"
+#include "train/moments_gather.h"
+#include "train/rank_sums.h"
+#include "train/worker_sums.h"
 
 /* One tensor; its weight in `list` and its gradient in `gradients` have the same index. */
 typedef struct mha__parameter {
-    int64_t count; /* number of elements */
-    int64_t layer; /* -1 for weights outside the layers */
+    int64_t first, count; /* elements; `first` is an index into all parameters */
+    int64_t layer;        /* -1 for weights outside the layers */
     mha__role role;
-    float *mean, *square;
+    /* The elements that this process updates: all of them, or those in its range; see optimizer_state.c. */
+    int64_t own_first, own_count;
+    float *mean, *square; /* [own_count] */
     bool frozen, decays;
 } mha__parameter;
 
@@ -25,17 +30,41 @@ struct mha_trainer {
     mha_named_tensor *state;   /* [count, 2] mean and square, named as in a state file */
     mha__parameter *parameter; /* [count] */
     int64_t count;
-    double *partial; /* scratch for the sum of squares of the largest tensor */
-    void *memory;    /* memory of all arrays above except the moments */
-    void *moments;   /* memory of the moments */
-    size_t *unused;  /* bytes of the moments until they are first written, then 0; see mha__train_moments */
+    float *weights;        /* [elements] all weights, in the order of `list`, as in the gradients */
+    int64_t elements;      /* of all parameters */
+    double *partial;       /* [blocks] sums of squares */
+    int64_t blocks;        /* blocks of all tensors; see mha__squares_blocks */
+    int64_t *starts;       /* [ranks + 1] elements that each rank updates */
+    int64_t *own_blocks;   /* [ranks + 1] blocks that each rank sums up */
+    int64_t *piece_starts; /* [ranks + 1] scratch of moments_gather.c */
+    void *memory;          /* of all arrays above except weights and moments */
+    void *moments;         /* of the moments */
+    size_t *unused;        /* bytes of moments never written: all or none; see mha__train_moments */
 
     mha_model *model; /* runs on the weights in `list` */
     mha_model_grads *grads;
     const mha_named_tensor *gradients; /* [count] */
     bool stale;                        /* packing failed; the packed weights are not current */
     mha__gates *gates;                 /* NULL = no trained gates */
+    mha__worker_sum *sum;              /* [levels] pending sums of virtual workers */
+    int levels;
+
+    bool compared;    /* the ranks have compared weights and options */
+    int64_t unsummed; /* MHA_REDUCE_FAST: sums of the gradients of all elements from this one on have been begun */
+    mha_status overlap_status;
+    mha_error overlap_error; /* of a sum that was begun in the backward pass */
 };
+
+/* The number of processes, and the index of this one. */
+static inline int mha__train_ranks(const mha_trainer *t)
+{
+    return t->o.ranks ? t->o.ranks->ranks : 1;
+}
+
+static inline int mha__train_rank(const mha_trainer *t)
+{
+    return t->o.ranks ? t->o.ranks->rank : 0;
+}
 
 /* Fills in defaults and rejects values out of range. */
 mha_status mha__train_options(mha_train_options *options, const mha_train_options *given, mha_error *err);
@@ -47,6 +76,13 @@ static inline mha_status mha__trainer_refresh(mha_trainer *t, mha_error *err)
     return status;
 }
 
+/* Writes a hash of all weights. */
+enum { MHA__TRAIN_MARK = 24 };
+void mha__train_mark_weights(const mha_trainer *trainer, char mark[MHA__TRAIN_MARK]);
+/* Creates the moments of the elements that this process updates. */
+mha_status mha__train_moments_create(mha_trainer *trainer, mha_error *err);
+/* Reads them from the file of a state; checks names and shapes first. */
+mha_status mha__train_moments_read(const mha_trainer *trainer, const mha_file *file, mha_error *err);
 /* Zeroes the moments on the first call, which must precede reading them. Until then, they take no physical memory, so
  * that the source model can be freed first. */
 void mha__train_moments(const mha_trainer *trainer);

@@ -25,7 +25,7 @@
 
 /* ---- digest of the weights ---- */
 
-static void mark_weights(const mha_trainer *t, char mark[24])
+void mha__train_mark_weights(const mha_trainer *t, char mark[MHA__TRAIN_MARK])
 {
     uint64_t h = 0;
     for (int64_t n = 0; n < t->count; n++) {
@@ -54,12 +54,16 @@ static mha_status list_state(const mha_trainer *t, mha__outgoing *list, int64_t 
     const int64_t moments = 2 * t->count;
     for (int64_t n = 0; n < count; n++)
         MHA__TRY(mha__named_view(n < moments ? &t->state[n] : &t->gates->state[n - moments], &list[n].from, err));
+    for (int64_t n = 0; n < moments && t->o.ranks; n++) {
+        list[n].read = mha__moments_request;
+        list[n].user = (void *)t;
+    }
     return MHA_OK;
 }
 
 static mha_status write_state(const mha_trainer *t, const mha__folder *folder, mha_error *err)
 {
-    char step[24], mark[24];
+    char step[24], mark[MHA__TRAIN_MARK];
     const mha_metadata meta[] = {{.key = STEP, .value = step},
                                  {.key = WEIGHTS, .value = mark},
                                  {.key = GATES, .value = t->gates ? kind_of(t) : ""}};
@@ -68,7 +72,7 @@ static mha_status write_state(const mha_trainer *t, const mha__folder *folder, m
     mha__outgoing *list = mha__calloc(t->ctx, (size_t)count, sizeof *list);
     if (!list) return mha__no_memory(err, (size_t)count * sizeof *list, "the list of moments");
     snprintf(step, sizeof step, "%" PRId64, t->step);
-    mark_weights(t, mark);
+    mha__train_mark_weights(t, mark);
     mha__train_moments(t);
     mha_status status = list_state(t, list, count, err);
     if (status == MHA_OK) status = mha__stream_tensors(t->ctx, folder, STATE, list, count, &o, err);
@@ -148,25 +152,45 @@ static int64_t list_twins(const mha_trainer *t, mha_named_tensor list[2])
     return count;
 }
 
-mha_status mha_trainer_save(const mha_trainer *t, const char *folder, const mha_trainer_save_options *options,
-                            mha_error *err)
+static mha_status save(const mha_trainer *t, const char *folder, const mha_trainer_save_options *options,
+                       mha_error *err)
 {
     mha_trainer_save_options o;
     mha_named_tensor twins[2];
-    if (!t || !folder)
-        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save: %s must not be NULL", t ? "folder" : "trainer");
+    if (!folder) return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save: folder must not be NULL");
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_trainer_save_options", err));
     if (o.dtype && !o.model_only)
         return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: dtype must be unset without model_only (got %s)",
                          mha_dtype_name(o.dtype));
     MHA__TRY(check_files(&o, err));
     MHA__TRY(mha__train_check_weights(t, err));
-    const mha_model_save_options save = {.size = sizeof save,
-                                         .dtype = o.dtype ? o.dtype : MHA_F32,
-                                         .overwrite = o.overwrite,
-                                         .tensors = twins,
-                                         .count = list_twins(t, twins)};
-    return mha__model_save_with(t->model, folder, &save, write_extras, &(extras){t, &o}, err);
+    const mha_model_save_options how = {.size = sizeof how,
+                                        .dtype = o.dtype ? o.dtype : MHA_F32,
+                                        .overwrite = o.overwrite,
+                                        .tensors = twins,
+                                        .count = list_twins(t, twins)};
+    return mha__model_save_with(t->model, folder, &how, write_beside, &(beside){t, &o}, err);
+}
+
+/* Saves with the moments of all ranks. */
+static mha_status save_shared(const mha_trainer *t, const char *folder, const mha_trainer_save_options *options,
+                              mha_error *err)
+{
+    mha_error why = {0};
+    MHA__TRY(mha__moments_share(t, err));
+    mha_status status = MHA_OK;
+    if (mha__train_rank(t) == 0) status = save(t, folder, options, &why);
+    status = mha__moments_unshare(t, status, &why);
+    if (status != MHA_OK && err) *err = why;
+    return status;
+}
+
+mha_status mha_trainer_save(const mha_trainer *t, const char *folder, const mha_trainer_save_options *options,
+                            mha_error *err)
+{
+    if (!t) return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save: trainer must not be NULL");
+    const bool shared = t->o.ranks && !(options && options->model_only);
+    return (shared ? save_shared : save)(t, folder, options, err);
 }
 
 /* ---- resume ---- */
@@ -195,10 +219,10 @@ static mha_status read_step(const mha_file *file, int64_t *step, mha_error *err)
 /* Moments belong to the weights they were accumulated with: with other weights, the next steps would be arbitrary. */
 static mha_status check_weights(const mha_trainer *t, const mha_file *file, mha_error *err)
 {
-    char mine[24];
+    char mine[MHA__TRAIN_MARK];
     const char *theirs, *path = mha_file_path(file);
     MHA__TRY(need(file, WEIGHTS, &theirs, err));
-    mark_weights(t, mine);
+    mha__train_mark_weights(t, mine);
     if (strcmp(mine, theirs) == 0) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT, "%s: " WEIGHTS " must match the weights in the folder (got %.16s, not %s)",
                      mha__quote(&(mha__quoted){0}, path, strlen(path)),
@@ -213,9 +237,9 @@ static mha_status check_moments(const mha_trainer *t, const mha_file *file, mha_
     for (int64_t n = 0; n < 2 * t->count; n++) {
         const float *x = t->state[n].data, least = n % 2 ? 0 : -FLT_MAX;
         int64_t i = 0;
-        while (i < t->parameter[n / 2].count && x[i] >= least && x[i] <= FLT_MAX)
+        while (i < t->parameter[n / 2].own_count && x[i] >= least && x[i] <= FLT_MAX)
             i++;
-        if (i == t->parameter[n / 2].count) continue;
+        if (i == t->parameter[n / 2].own_count) continue;
         return mha__fail(err, MHA_ERR_FORMAT, "%s: elements of the tensor \"%s\" must be finite%s (got %g)",
                          mha__quote(&q[0], path, strlen(path)),
                          mha__quote(&q[1], t->state[n].name, strlen(t->state[n].name)),
@@ -257,7 +281,7 @@ static mha_status read_state(mha_trainer *t, const char *folder, mha_error *err)
     if (status == MHA_OK) status = read_step(file, &t->step, err);
     if (status == MHA_OK) status = check_weights(t, file, err);
     if (status == MHA_OK) mha__train_moments(t);
-    if (status == MHA_OK) status = mha_tensors_read(file, t->state, 2 * t->count, err);
+    if (status == MHA_OK) status = mha__train_moments_read(t, file, err);
     if (status == MHA_OK) status = check_moments(t, file, err);
     if (status == MHA_OK) status = read_gates(t, file, err);
     mha_file_free(file);

@@ -88,27 +88,45 @@ static mha_status find(const mha_file *file, const mha_named_tensor *want, const
     return MHA_OK;
 }
 
-static mha_status read_list(const mha_file *file, const mha_named_tensor *list, int64_t count, mha_error *err)
+static mha_tensor part_of(const mha_tensor *t, mha__range range)
+{
+    const size_t size = mha_dtype_size(t->dtype);
+    mha_tensor part = *t;
+    part.data = (const char *)t->data + (size_t)range.first * size;
+    part.elements = range.count;
+    part.bytes = (size_t)range.count * size;
+    return part;
+}
+
+static mha_status read_list(const mha_file *file, const mha_named_tensor *list, const mha__range *ranges, int64_t count,
+                            mha_error *err)
 {
     const mha_tensor *t = NULL;
     for (int64_t n = 0; n < count; n++)
         MHA__TRY(find(file, &list[n], &t, err));
     for (int64_t n = 0; n < count; n++) {
         MHA__TRY(find(file, &list[n], &t, err));
-        MHA__TRY(mha_tensor_read(t, list[n].dtype, list[n].data, err));
+        const mha_tensor part = ranges ? part_of(t, ranges[n]) : *t;
+        MHA__TRY(mha_tensor_read(&part, list[n].dtype, list[n].data, err));
     }
     return MHA_OK;
 }
 
-mha_status mha_tensors_read(const mha_file *file, const mha_named_tensor *list, int64_t count, mha_error *err)
+mha_status mha__tensors_read_ranges(const mha_file *file, const mha_named_tensor *list, const mha__range *ranges,
+                                    int64_t count, mha_error *err)
 {
     mha_error why = {0};
     if (!file || count < 0 || (count && !list))
         return mha__fail(err, MHA_ERR_ARG,
                          "tensors to read: file and list must not be NULL, and count must be 0 or more");
     const char *path = mha_file_path(file);
-    const mha_status status = read_list(file, list, count, &why);
+    const mha_status status = read_list(file, list, ranges, count, &why);
     if (status == MHA_OK) return MHA_OK;
     if (status == MHA_ERR_ARG) return mha__fail(err, status, "%s", why.message); /* the list is invalid, not the file */
     return mha__fail(err, status, "%s: %s", mha__quote(&(mha__quoted){0}, path, strlen(path)), why.message);
+}
+
+mha_status mha_tensors_read(const mha_file *file, const mha_named_tensor *list, int64_t count, mha_error *err)
+{
+    return mha__tensors_read_ranges(file, list, NULL, count, err);
 }

@@ -10,4 +10,12 @@ mha_status mha__named_bytes(const mha_named_tensor *tensor, size_t *bytes, mha_e
 /* Describes `tensor` as a tensor of a file; *view points to its name, shape and data. */
 mha_status mha__named_view(const mha_named_tensor *tensor, mha_tensor *view, mha_error *err);
 
+/* A range of the elements of a tensor. */
+typedef struct mha__range {
+    int64_t first, count;
+} mha__range;
+/* The same as mha_tensors_read, but reads only the range [n] of tensor n, to the beginning of its data. */
+mha_status mha__tensors_read_ranges(const mha_file *file, const mha_named_tensor *list, const mha__range *ranges,
+                                    int64_t count, mha_error *err);
+
 #endif

@@ -47,8 +47,19 @@ static mha_status convert(stream *s, const mha__outgoing *t, int64_t index, int6
     return put(s, index, s->narrow, (size_t)count * sizeof *s->narrow, err);
 }
 
+static mha_status put_read(stream *s, const mha__outgoing *t, int64_t index, mha_error *err)
+{
+    for (int64_t first = 0; first < t->from.elements; first += PIECE) {
+        const int64_t count = mha__min64(PIECE, t->from.elements - first);
+        MHA__TRY(t->read(t->user, index, first, count, s->wide, err));
+        MHA__TRY(put(s, index, s->wide, (size_t)count * sizeof *s->wide, err));
+    }
+    return MHA_OK;
+}
+
 static mha_status put_tensor(stream *s, const mha__outgoing *t, int64_t index, mha_error *err)
 {
+    if (t->read) return put_read(s, t, index, err);
     const bool as_it_is = t->dtype == MHA_DTYPE_DEFAULT;
     const int64_t total = as_it_is ? (int64_t)t->from.bytes : t->from.elements, most = as_it_is ? 8 * PIECE : PIECE;
     for (int64_t first = 0; first < total; first += most) {

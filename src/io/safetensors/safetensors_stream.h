@@ -4,11 +4,18 @@
 
 #include "io/safetensors/safetensors_writer.h"
 
+/* Reads `count` elements of tensor `index` of the list, from element `first`. At most 4 MiB are requested at once. */
+typedef mha_status (*mha__outgoing_read)(void *user, int64_t index, int64_t first, int64_t count, void *to,
+                                         mha_error *err);
+
 /* A tensor to write: `from` in its stored type or, if `dtype` is f32, bf16 or f16, with its floating-point elements
  * rounded to nearest even. */
 typedef struct mha__outgoing {
     mha_tensor from;
     mha_dtype dtype; /* MHA_DTYPE_DEFAULT = stored type */
+    mha__outgoing_read
+        read; /* for f32 in its stored type: where the elements come from instead of from.data; or NULL */
+    void *user;
 } mha__outgoing;
 
 /* Writes the new file `name` of the folder. Reports progress as "save". Errors: as for mha_tensors_writer_create. */

@@ -1,0 +1,86 @@
+/* moments_gather.c - gives rank 0 the moments of all ranks while it writes a checkpoint: it requests pieces, and the
+ * other ranks answer. A failure of rank 0 can therefore end the exchange at any time. */
+#include "train/moments_gather.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "train/trainer.h"
+#include <string.h>
+
+enum { MOST = 1 << 20, END = -1 }; /* elements of a piece, as in mha__outgoing_read */
+
+/* A request of rank 0: elements of tensor `index` of the state, or END. */
+typedef struct request {
+    int64_t index, first, count;
+} request;
+
+/* Writes which elements of the piece each rank has, to [ranks + 1]. */
+static void find_starts(const mha_trainer *t, const request *r, int64_t *starts)
+{
+    const int64_t piece = t->parameter[r->index / 2].first + r->first;
+    for (int rank = 0; rank <= mha__train_ranks(t); rank++)
+        starts[rank] = mha__min64(mha__max64(t->starts[rank] - piece, 0), r->count);
+}
+
+/* Copies the elements of the piece that this rank has. */
+static void copy_own(const mha_trainer *t, const request *r, const int64_t *starts, float *piece)
+{
+    const mha__parameter *p = &t->parameter[r->index / 2];
+    const float *moments = t->state[r->index].data;
+    const int64_t first = starts[mha__train_rank(t)], end = starts[mha__train_rank(t) + 1];
+    if (end > first)
+        memcpy(piece + first, moments + r->first + first - p->own_first, (size_t)(end - first) * sizeof *piece);
+}
+
+static mha_status exchange(const mha_trainer *t, const request *r, float *piece, mha_error *err)
+{
+    int64_t *starts = t->piece_starts;
+    find_starts(t, r, starts);
+    copy_own(t, r, starts, piece);
+    return t->o.ranks->collect(t->o.ranks->user, piece, sizeof *piece, starts, err);
+}
+
+mha_status mha__moments_request(void *user, int64_t index, int64_t first, int64_t count, void *to, mha_error *err)
+{
+    const mha_trainer *t = user;
+    request r = {index, first, count};
+    MHA__TRY(t->o.ranks->broadcast(t->o.ranks->user, &r, sizeof r, err));
+    return exchange(t, &r, to, err);
+}
+
+static mha_status answer_requests(const mha_trainer *t, float *piece, mha_error *err)
+{
+    for (;;) {
+        request r;
+        MHA__TRY(t->o.ranks->broadcast(t->o.ranks->user, &r, sizeof r, err));
+        if (r.index == END) return MHA_OK;
+        MHA__TRY(exchange(t, &r, piece, err));
+    }
+}
+
+mha_status mha__moments_share(const mha_trainer *t, mha_error *err)
+{
+    const mha_train_ranks *ranks = t->o.ranks;
+    const size_t bytes = MOST * sizeof(float);
+    mha_error why = {0};
+    float *piece = mha__train_rank(t) > 0 ? mha__alloc(t->ctx, bytes) : NULL;
+    mha_status status = MHA_OK;
+    if (mha__train_rank(t) > 0 && !piece) status = mha__no_memory(&why, bytes, "a piece of the moments");
+    status = ranks->agree(ranks->user, status, 1, &why);
+    mha__train_moments(t);
+    if (status == MHA_OK && piece) status = answer_requests(t, piece, &why);
+    mha__free(t->ctx, piece);
+    if (status != MHA_OK && err) *err = why;
+    return status;
+}
+
+mha_status mha__moments_unshare(const mha_trainer *t, mha_status status, mha_error *err)
+{
+    const mha_train_ranks *ranks = t->o.ranks;
+    request end = {.index = END};
+    mha_error why = {0};
+    if (mha__train_rank(t) == 0 && ranks->broadcast(ranks->user, &end, sizeof end, &why) != MHA_OK) {
+        if (status == MHA_OK) *err = why;
+        return status == MHA_OK ? why.status : status;
+    }
+    return ranks->agree(ranks->user, status, 1, err);
+}

@@ -1,0 +1,79 @@
+/* optimizer_state.c - the moments of AdamW, divided among the processes of a training run.
+ *
+ * A process updates a range of all parameters and has their moments only. Ranges begin at blocks of mha__squares, so
+ * that the norm of the gradient is summed over the same blocks for any number of processes. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "io/safetensors/named_tensors.h"
+#include "layer/adamw.h"
+#include "layer/arena.h"
+#include "train/trainer.h"
+#include <string.h>
+
+/* Divides the parameters evenly, except that a range begins at the next block. */
+static void divide(mha_trainer *t)
+{
+    const int ranks = mha__train_ranks(t);
+    int rank = 1;
+    int64_t block = 0;
+    for (int64_t n = 0; n < t->count; n++)
+        for (int64_t at = 0; at < t->parameter[n].count; at += MHA__SQUARES_BLOCK, block++)
+            for (; rank < ranks && t->parameter[n].first + at >= t->elements / ranks * rank; rank++) {
+                t->starts[rank] = t->parameter[n].first + at;
+                t->own_blocks[rank] = block;
+            }
+    for (; rank <= ranks; rank++) {
+        t->starts[rank] = t->elements;
+        t->own_blocks[rank] = t->blocks;
+    }
+}
+
+static void find_own(const mha_trainer *t, mha__parameter *p)
+{
+    const int64_t *starts = t->starts + mha__train_rank(t);
+    const int64_t end = mha__min64(mha__max64(starts[1] - p->first, 0), p->count);
+    p->own_first = mha__min64(mha__max64(starts[0] - p->first, 0), p->count);
+    p->own_count = mha__max64(end - p->own_first, 0);
+}
+
+static void take_moments(mha__arena *arena, mha_trainer *t)
+{
+    for (int64_t n = 0; n < t->count; n++) {
+        mha__parameter *p = &t->parameter[n];
+        t->state[2 * n].data = p->mean = mha__take(arena, (size_t)p->own_count, sizeof *p->mean);
+        t->state[2 * n + 1].data = p->square = mha__take(arena, (size_t)p->own_count, sizeof *p->square);
+    }
+}
+
+mha_status mha__train_moments_create(mha_trainer *t, mha_error *err)
+{
+    mha__arena arena = {0};
+    divide(t);
+    for (int64_t n = 0; n < t->count; n++)
+        find_own(t, &t->parameter[n]);
+    take_moments(&arena, t);
+    arena.base = t->moments = arena.overflow ? NULL : mha__alloc(t->ctx, arena.used);
+    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "moments of weights");
+    *t->unused = arena.used;
+    arena.used = 0;
+    take_moments(&arena, t);
+    return MHA_OK;
+}
+
+void mha__train_moments(const mha_trainer *t)
+{
+    memset(t->moments, 0, *t->unused);
+    *t->unused = 0;
+}
+
+mha_status mha__train_moments_read(const mha_trainer *t, const mha_file *file, mha_error *err)
+{
+    const size_t count = 2 * (size_t)t->count;
+    mha__range *ranges = mha__calloc(t->ctx, count, sizeof *ranges);
+    if (!ranges) return mha__no_memory(err, count * sizeof *ranges, "the ranges of moments");
+    for (size_t n = 0; n < count; n++)
+        ranges[n] = (mha__range){t->parameter[n / 2].own_first, t->parameter[n / 2].own_count};
+    const mha_status status = mha__tensors_read_ranges(file, t->state, ranges, (int64_t)count, err);
+    mha__free(t->ctx, ranges);
+    return status;
+}

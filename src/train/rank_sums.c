@@ -1,0 +1,125 @@
+/* rank_sums.c - see rank_sums.h.
+ *
+ * Failures: the ranks agree before each exchange that all of them have reached it, so no rank waits for one that has
+ * failed. With MHA_REDUCE_FAST, exchanges begin before that: a rank whose workers have failed takes part in them. */
+#include "train/rank_sums.h"
+#include "base/error.h"
+#include "train/trainer.h"
+
+static const int64_t BUCKET = 25 << 20; /* [bytes] of gradients whose sum is begun at once, as in PyTorch */
+
+/* ---- the beginning of a step ---- */
+
+static mha_status compare_options(const mha_trainer *t, mha_error *err)
+{
+    const mha_train_options *o = &t->o;
+    const mha_train_gates *g = &o->gates;
+    const double reals[] = {o->rate,     o->beta1,
+                            o->beta2,    o->eps,
+                            o->decay,    o->floor,
+                            o->clip,     o->dropout.embedding,
+                            g->strength, g->rate,
+                            g->initial,  o->dropout.attention,
+                            o->dtype,    o->dropout.residual};
+    const int64_t integers[] = {o->warmup,  o->steps, (int64_t)o->seed, o->workers,        o->decays, o->reduce,
+                                g->start,   g->ramp,  g->end,           g->heads,          g->only,   g->first,
+                                g->penalty, t->step,  t->elements,      o->teacher != NULL};
+    MHA__TRY(o->ranks->same(o->ranks->user, "mha_train_options", reals, sizeof reals, err));
+    return o->ranks->same(o->ranks->user, "mha_train_options and the step", integers, sizeof integers, err);
+}
+
+static mha_status compare(mha_trainer *t, mha_error *err)
+{
+    char mark[MHA__TRAIN_MARK] = "";
+    MHA__TRY(compare_options(t, err));
+    mha__train_mark_weights(t, mark);
+    MHA__TRY(t->o.ranks->same(t->o.ranks->user, "the weights", mark, sizeof mark, err));
+    t->compared = true;
+    return MHA_OK;
+}
+
+mha_status mha__ranks_begin(mha_trainer *t, mha_error *err)
+{
+    const mha_train_ranks *r = t->o.ranks;
+    t->unsummed = t->elements;
+    t->overlap_status = MHA_OK;
+    if (!r) return MHA_OK;
+    MHA__TRY(r->agree(r->user, MHA_OK, 1, err));
+    return t->compared ? MHA_OK : compare(t, err);
+}
+
+/* ---- during the backward pass ---- */
+
+bool mha__ranks_overlap(const mha_trainer *t)
+{
+    return t->o.ranks && t->o.reduce == MHA_REDUCE_FAST && mha__grads_parameters(t->grads);
+}
+
+/* Begins to add the gradients from element `first` to those already begun. */
+static mha_status start(mha_trainer *t, int64_t first, mha_error *err)
+{
+    const int64_t count = t->unsummed - first;
+    t->unsummed = first;
+    return t->o.ranks->start(t->o.ranks->user, t->grads->gradients + first, count, err);
+}
+
+/* Parameters outside the layers come first, then those of each layer in order. */
+static int64_t first_of_layer(const mha_trainer *t, int64_t layer)
+{
+    int64_t n = 0;
+    while (n < t->count && t->parameter[n].layer < layer)
+        n++;
+    return n < t->count ? t->parameter[n].first : t->elements;
+}
+
+int mha__ranks_on_context(void *user, const mha_model_context_gradient *layer)
+{
+    mha_trainer *t = user;
+    const int64_t first = first_of_layer(t, layer->layer);
+    if ((t->unsummed - first) * (int64_t)sizeof(float) < BUCKET) return 0;
+    t->overlap_status = start(t, first, &t->overlap_error);
+    return t->overlap_status != MHA_OK;
+}
+
+static mha_status finish(mha_trainer *t, mha_error *err)
+{
+    if (t->overlap_status != MHA_OK) {
+        *err = t->overlap_error;
+        return t->overlap_status;
+    }
+    MHA__TRY(start(t, 0, err));
+    return t->o.ranks->finish(t->o.ranks->user, err);
+}
+
+/* ---- after it ---- */
+
+mha_status mha__ranks_add(mha_trainer *t, mha_status status, double *loss, int64_t *labels, mha_error *err)
+{
+    const mha_train_ranks *r = t->o.ranks;
+    mha_error why = {0};
+    if (!r) return status;
+    if (mha__ranks_overlap(t) && finish(t, &why) != MHA_OK) {
+        *err = why;
+        return why.status;
+    }
+    MHA__TRY(r->agree(r->user, status, 0, err));
+    MHA__TRY(r->add_integers(r->user, labels, 1, err));
+    MHA__TRY(r->add_doubles(r->user, loss, 1, err));
+    if (t->gates) MHA__TRY(r->add_doubles(r->user, t->gates->gradient, t->gates->layers * t->gates->heads, err));
+    if (!mha__grads_parameters(t->grads) || mha__ranks_overlap(t)) return MHA_OK;
+    return r->add_floats(r->user, t->grads->gradients, t->starts, err);
+}
+
+mha_status mha__ranks_gather_squares(mha_trainer *t, mha_error *err)
+{
+    const mha_train_ranks *r = t->o.ranks;
+    return r ? r->gather(r->user, t->partial, sizeof *t->partial, t->own_blocks, err) : MHA_OK;
+}
+
+mha_status mha__ranks_gather_weights(mha_trainer *t, mha_error *err)
+{
+    const mha_train_ranks *r = t->o.ranks;
+    if (!r || !mha__grads_parameters(t->grads)) return MHA_OK;
+    mha_model_grads_zero(t->grads); /* the update has only zeroed this rank's part */
+    return r->gather(r->user, t->weights, sizeof *t->weights, t->starts, err);
+}
