@@ -53,6 +53,18 @@ static const char *const export_dtypes[] = {"bf16", "f16", "f32", NULL};
 static const char *const dtypes[] = {"f32", "bf16", NULL};
 static const char *const decays[] = {"matrices", "dense", "all", NULL}; /* in the order of mha_train_decay */
 
+static const char *const reductions[] = {"tree", "fast", NULL}; /* in the order of mha_train_reduce */
+
+/* --workers and --reduce stay unset unless given, so that training.json is that of runs without them. */
+static int check_workers(const cli_session *s, train_settings *t)
+{
+    const long long workers = t->workers < 0 ? 1 : t->workers;
+    whole(&t->accumulate, workers);
+    if (workers & (workers - 1)) return cli_usage(s, "--workers must be a power of two (got %lld)", workers);
+    if (t->accumulate % workers == 0) return check_word(s, "--reduce", t->reduce, reductions);
+    return cli_usage(s, "--accumulate must be a multiple of --workers = %lld (got %lld)", workers, t->accumulate);
+}
+
 int train_settings_check(const cli_session *s, train_settings *t)
 {
     int code = train_settings_check_texts(s, t);
@@ -61,6 +73,7 @@ int train_settings_check(const cli_session *s, train_settings *t)
     if (code == CLI_DONE) code = check_word(s, "--decays", t->decays, decays);
     if (code == CLI_DONE) code = check_word(s, "--dtype", t->dtype, dtypes);
     if (code == CLI_DONE) code = check_word(s, "--export-dtype", t->export_dtype, export_dtypes);
+    if (code == CLI_DONE) code = check_workers(s, t);
     if (code == CLI_DONE) code = train_settings_check_gates(s, t);
     if (code == CLI_DONE) code = train_settings_check_teacher(s, t);
     if (code != CLI_DONE) return code;
@@ -69,7 +82,6 @@ int train_settings_check(const cli_session *s, train_settings *t)
     if (!t->file.count && !t->tokens.count)
         return cli_usage(s, "missing data: give texts with -f FILE, or ids with --tokens FILE");
     whole(&t->batch, 8);
-    whole(&t->accumulate, 1);
     whole(&t->seed, 0);
     number(&t->rate, t->from ? 5e-5 : 1e-3);
     t->follows[TRAIN_FLOOR] = isnan(t->floor);
@@ -147,7 +159,9 @@ mha_train_options train_settings_options_of(const train_settings *t)
                            .seed = (uint64_t)t->seed,
                            .gates = train_settings_gates_of(t),
                            .frozen = (const char *const *)t->freeze.item,
-                           .frozen_count = t->freeze.count};
+                           .frozen_count = t->freeze.count,
+                           .workers = t->workers < 0 ? 1 : t->workers,
+                           .reduce = t->reduce && strcmp(t->reduce, reductions[MHA_REDUCE_FAST]) == 0};
     while (t->decays && strcmp(t->decays, decays[o.decays]) != 0)
         o.decays++;
     return o;

@@ -29,7 +29,11 @@
 /* Batches and steps. */
 #define TRAIN_SETTINGS_STEPS(X)                                                                                      \
     X(WHOLE, batch, 0, "batch", 1, 1 << 20, "sequences per batch (default: 8)", "N")                                 \
-    X(WHOLE, accumulate, 0, "accumulate", 1, 1 << 20, "batches per step (default: 1)", "N")                          \
+    X(WHOLE, accumulate, 0, "accumulate", 1, 1 << 20, "batches per step (default: --workers)", "N")                  \
+    X(WHOLE, workers, 0, "workers", 1, 1 << 20,                                                                      \
+      "virtual workers, which mha-mpi divides among processes: 1 (default), 2, 4, 8 ...", "V")                       \
+    X(TEXT, reduce, 0, "reduce", 0, 0,                                                                               \
+      "how mha-mpi adds gradients: tree (default; same result for any number of processes) or fast", "HOW")          \
     X(WHOLE, steps, 0, "steps", 1, 1LL << 40, "total number of steps", "N")                                          \
     X(NUMBER, epochs, 0, "epochs", 1e-6, 1e9, "passes over the data, instead of --steps (default: 1)", "X")          \
     X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "seed of initialization, order, masks, dropout, samples (default: 0)", \

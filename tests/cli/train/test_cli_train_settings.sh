@@ -83,6 +83,27 @@ refused 2 train --resume --steps $((steps - 1)) -o flag
 has err "--steps must be greater than the $steps steps of the checkpoint (got $((steps - 1)))"
 same flag/training.json before.json 'a rejected command changed the settings'
 
+# Virtual workers: a power of two that divides the batches of a step; kept for --resume only if given.
+# shellcheck disable=SC2086
+{
+    refused 2 train $small -f text --steps 2 --workers 3 -o x
+    has err '--workers must be a power of two (got 3)'
+    refused 2 train $small -f text --steps 2 --workers 4 --accumulate 6 -o x
+    has err '--accumulate must be a multiple of --workers = 4 (got 6)'
+    refused 2 train $small -f text --steps 2 --reduce sum -o x
+    has err '--reduce must be one of tree, fast (got "sum")'
+    expect 0 train -q $small -f text --steps 4 --workers 4 --schedule constant -o four
+    expect 0 train -q $small -f text --steps 2 --workers 4 --schedule constant -o two
+    expect 0 train -q $small -f text --steps 4 --accumulate 4 --schedule constant -o order
+    expect 0 train -q $small -f text --steps 4 --workers 4 --schedule constant --reduce fast -o fast
+}
+expect 0 train -q --resume --steps 4 -o two
+same four/training.safetensors two/training.safetensors 'resumed with --workers'
+[ "$(setting two accumulate)" = 4 ] || fail "--accumulate follows --workers: $(setting two accumulate)"
+same order/model.safetensors fast/model.safetensors 'one process with --reduce fast adds in order'
+cmp -s four/model.safetensors order/model.safetensors && fail 'four workers add as one does'
+"$JSON_AT" settings.workers <order/training.json >/dev/null && fail 'a run without --workers has kept them'
+
 # Nothing to train, ids without their option, and a length that changes the sequences.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe --length 16 -f text --freeze '*' -o x
 has err 'frozen must leave at least one tensor to train'
