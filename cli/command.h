@@ -63,7 +63,8 @@ typedef struct cli_ranks {
      * `code` or, if only other ranks failed, their code. `message` receives the message of the first rank that
      * failed. `everywhere`: the command ran on all ranks. */
     int (*finish)(void *user, bool everywhere, int code, mha_error *message);
-    const mha_work *work; /* how a measurement is divided among the ranks */
+    const mha_work *work;         /* how a measurement is divided among the ranks */
+    const mha_train_ranks *train; /* how a training run is divided */
 } cli_ranks;
 
 /* One run of the program. */

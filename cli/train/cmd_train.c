@@ -110,6 +110,11 @@ static int check(cli_session *s)
     return cli_check_out(s);
 }
 
+static bool divides(void)
+{
+    return true;
+}
+
 static int run(cli_session *s)
 {
     train_run training;
@@ -146,7 +151,10 @@ const cli_command cli_train = {
         "--teacher MODEL trains on the outputs of that model (distillation), to repair a pruned or regrouped model. "
         "Encoders without logits match its last hidden states; each text is then one sequence.\n"
         "--gates multiplies each head by a trained gate with a penalty for being open. Closed heads are zeros in the "
-        "saved model; mha prune --heads removes them permanently.",
+        "saved model; mha prune --heads removes them permanently.\n"
+        "mpirun -np P mha-mpi train --workers V divides the V workers among P processes, P = 1, 2, 4 ... V, with the "
+        "same "
+        "result.",
     .shared = CLI_MODEL | CLI_OUT | CLI_JSON,
     .options = options,
     .groups = groups,
@@ -154,5 +162,6 @@ const cli_command cli_train = {
                 "mha train --resume --steps 60 -o small\n"
                 "mha train --from small -f notes.txt --eval-share 0.1 -o tuned\n"
                 "mha train --from small -f stories.txt --gates l0 --heads 6 --steps 40 -o fewer\n",
+    .divides = divides,
     .run = run,
 };

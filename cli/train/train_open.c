@@ -22,6 +22,7 @@ static int read_settings(train_run *run, const char *config)
     if (code == CLI_DONE && config) code = train_settings_load(run->s, config, &run->t);
     if (code == CLI_DONE) code = train_settings_take_options(run->s, &run->t);
     if (code == CLI_DONE) code = train_settings_check(run->s, &run->t);
+    if (code == CLI_DONE) code = train_run_check_ranks(run);
     if (code == CLI_DONE && run->goes_on) code = train_run_join_gates(run);
     if (code == CLI_DONE) code = train_run_find_teacher(run);
     if (code == CLI_DONE) code = train_places_check(run, export, log);
@@ -71,8 +72,11 @@ static int open_trainer(train_run *run, const mha_model *model)
     mha_train_options o = train_settings_options_of(&run->t);
     o.teacher = run->teacher;
     o.distill = train_settings_distill_of(&run->t);
-    const mha_status status = run->goes_on ? mha_train_store_resume(run->store, &o, &run->trainer, &error)
-                                           : mha_trainer_create(model, &o, &run->trainer, &error);
+    if (run->s->ranks) o.ranks = run->s->ranks->train;
+    const mha_status status = !run->goes_on ? mha_trainer_create(model, &o, &run->trainer, &error)
+                              : run->store
+                                  ? mha_train_store_resume(run->store, &o, &run->trainer, &error)
+                                  : mha_trainer_resume(run->s->ctx, run->s->options.out, &o, &run->trainer, &error);
     if (status == MHA_ERR_ARG) return cli_usage(run->s, "%s", error.message);
     if (status != MHA_OK) return cli_refuse(run->s, &error);
     run->form.data.tokenizer = mha_model_tokenizer(mha_trainer_model(run->trainer));
@@ -140,8 +144,8 @@ static int create_log(train_run *run)
     return mha_train_log_create(run->s->ctx, &run->log, &error) == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
 }
 
-/* If the user has moved the log away, it begins at the step of the checkpoint. */
-static int begin_log(train_run *run, const char *path)
+/* Begins a log at the step of the checkpoint. */
+static int begin_log(train_run *run)
 {
     mha_error error = {0};
     const mha_train_record now = {.size = sizeof now,
@@ -151,7 +155,6 @@ static int begin_log(train_run *run, const char *path)
                                   .norm = NAN,
                                   .eval_loss = NAN,
                                   .open_heads = NAN};
-    cli_say(run->s, "%s does not exist: the log begins at step %lld", cli_shown(path), (long long)run->begun);
     const int code = create_log(run);
     if (code != CLI_DONE) return code;
     return mha_train_log_add(run->log, &now, &error) == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
@@ -175,13 +178,21 @@ static int resume_log(train_run *run, const char *path)
     return CLI_DONE;
 }
 
+/* The user has moved the log away. */
+static int replace_log(train_run *run, const char *path)
+{
+    cli_say(run->s, "%s does not exist: the log begins at step %lld", cli_shown(path), (long long)run->begun);
+    return begin_log(run);
+}
+
 static int open_log(train_run *run)
 {
+    if (!train_run_leads(run)) return run->goes_on ? begin_log(run) : create_log(run);
     const cli_session *s = run->s;
     const char *path = train_run_path(s, "training.jsonl");
     mha_error error = {0};
     const bool exists = access(path, F_OK) == 0 || errno != ENOENT;
-    const int code = !run->goes_on ? create_log(run) : exists ? resume_log(run, path) : begin_log(run, path);
+    const int code = !run->goes_on ? create_log(run) : exists ? resume_log(run, path) : replace_log(run, path);
     if (code != CLI_DONE) return code;
     run->start = cli_seconds() - (run->goes_on ? train_run_last(run)->seconds : 0);
     if (!run->t.log || mha_train_log_write_to(run->log, run->t.log, s->options.force, &error) == MHA_OK)
@@ -205,9 +216,11 @@ static int open_store(train_run *run, bool resume)
     const mha_train_store_options o = {.size = sizeof o, .resume = resume, .overwrite = s->options.force};
     const char *slash = strrchr(s->options.out, '/');
     run->name = slash ? slash + 1 : s->options.out;
-    if (mha_train_store_open(s->ctx, s->options.out, &o, &run->store, &error) != MHA_OK)
+    if (train_run_leads(run) && mha_train_store_open(s->ctx, s->options.out, &o, &run->store, &error) != MHA_OK)
         return train_run_refuse(s, &error);
     cli_memory_at_end(close_store, run);
+    const int code = train_run_sync(run); /* opening the store may restore a checkpoint */
+    if (code != CLI_DONE) return code;
     run->goes_on = resume && access(train_run_path(s, "training.json"), F_OK) == 0;
     return CLI_DONE;
 }
@@ -215,6 +228,7 @@ static int open_store(train_run *run, bool resume)
 static int keep_checkpoints(const train_run *run)
 {
     mha_error error = {0};
+    if (!train_run_leads(run)) return CLI_DONE;
     const mha_status status = mha_train_store_keep(run->store, run->t.keep > 0 ? run->t.keep : 0, &error);
     return status == MHA_OK ? CLI_DONE : train_run_refuse(run->s, &error);
 }
@@ -249,9 +263,9 @@ int train_run_open(cli_session *s, bool resume, const char *config, train_run *r
         code = train_run_tell_changes(run);
         if (code != CLI_DONE) return code;
     }
-    code = keep_checkpoints(run);
-    if (code != CLI_DONE) return code;
-    return open_log(run);
+    code = train_run_compare_ranks(run); /* all ranks have checked the outputs, which rank 0 now begins to write */
+    if (code == CLI_DONE) code = keep_checkpoints(run);
+    return code == CLI_DONE ? open_log(run) : code;
 }
 
 int train_run_free(train_run *run)

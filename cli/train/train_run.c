@@ -34,8 +34,10 @@ static int record(train_run *run, const mha_train_record *of_step)
     int code = CLI_DONE;
     r.size = sizeof r;
     r.eval_loss = NAN;
-    if (run->judge.count && is_due(run, r.step, run->t.eval_every)) code = train_run_evaluate(run, &r.eval_loss);
-    if (code == CLI_DONE && is_due(run, r.step, run->t.sample_every)) code = train_run_sample(run, &r);
+    const bool leads = train_run_leads(run);
+    if (leads && run->judge.count && is_due(run, r.step, run->t.eval_every))
+        code = train_run_evaluate(run, &r.eval_loss);
+    if (leads && code == CLI_DONE && is_due(run, r.step, run->t.sample_every)) code = train_run_sample(run, &r);
     r.seconds = cli_seconds() - run->start;
     if (code != CLI_DONE) return code;
     return mha_train_log_add(run->log, &r, &error) == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
@@ -72,9 +74,10 @@ static int take_step(train_run *run)
 static int save(train_run *run)
 {
     mha_error error = {0};
-    int code = train_batch_fill(run, mha_trainer_step_count(run->trainer) + 1);
+    int code = train_run_leads(run) ? train_batch_fill(run, mha_trainer_step_count(run->trainer) + 1) : CLI_DONE;
     if (code != CLI_DONE) return code;
-    if (mha_trainer_loss(run->trainer, run->batches, run->t.accumulate, NULL, NULL, &error) != MHA_OK)
+    if (train_run_leads(run) &&
+        mha_trainer_loss(run->trainer, run->batches, run->t.accumulate, NULL, NULL, &error) != MHA_OK)
         return lose(run, &error);
     code = train_run_save(run);
     if (code != CLI_DONE) cli_say(run->s, "%s contains the last checkpoint", cli_shown(run->s->options.out));
@@ -93,6 +96,7 @@ static int begin(train_run *run)
 static void tell(const train_run *run, bool kept)
 {
     char line[160], eval[80] = "", open[80] = "";
+    if (!train_run_leads(run)) return;
     const mha_train_record *r = train_run_last(run);
     describe(run, r, line, sizeof line);
     if (!isnan(r->eval_loss)) snprintf(eval, sizeof eval, "   held-out loss %.4f", r->eval_loss);
@@ -105,6 +109,7 @@ static void tell(const train_run *run, bool kept)
 
 static int stop(const train_run *run)
 {
+    cli_progress_clear();
     cli_say(run->s, "stopped; continue with mha train --resume -o %s", cli_shown(run->s->options.out));
     return cli_stopped();
 }
@@ -117,11 +122,15 @@ int train_run_steps(train_run *run)
         code = take_step(run);
         if (code != CLI_DONE) break;
         step = mha_trainer_step_count(run->trainer);
-        const bool keeps = is_due(run, step, run->t.save_every) || cli_stopped();
-        if (keeps) code = save(run);
+        bool stopped = false;
+        code = train_run_stopped(run, &stopped);
+        const bool keeps = is_due(run, step, run->t.save_every) || stopped;
+        if (code == CLI_DONE && keeps) code = save(run);
         if (code == CLI_DONE) tell(run, keeps);
-        if (code == CLI_DONE && keeps && cli_stopped() && step < run->t.steps) code = stop(run);
+        if (code == CLI_DONE && keeps) code = train_run_stopped(run, &stopped);
+        if (code == CLI_DONE && keeps && stopped && step < run->t.steps) return stop(run);
     }
     cli_progress_clear();
-    return code == CLI_DONE ? train_run_export(run) : code;
+    if (code == CLI_DONE && train_run_leads(run)) code = train_run_export(run);
+    return code == CLI_DONE ? train_run_sync(run) : code;
 }

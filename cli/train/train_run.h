@@ -94,6 +94,18 @@ void train_run_keep_settled(train_run *run);
 int train_run_put_gates(const train_run *run);
 int train_run_add_gates(const train_run *run, json_t *result);
 
+/* The processes of mha-mpi (train_processes.c). Returns true on the rank that writes files and evaluates; always with
+ * mha. */
+bool train_run_leads(const train_run *run);
+/* Collective: waits until all ranks call it. Fails if a rank has failed before that. */
+int train_run_sync(const train_run *run);
+/* Collective: checks that all ranks read the same data. */
+int train_run_compare_ranks(const train_run *run);
+/* Checks the number of ranks, and that they do not read texts from stdin, which only rank 0 has. */
+int train_run_check_ranks(const train_run *run);
+/* Collective: *stopped = a signal has stopped this rank or another. */
+int train_run_stopped(const train_run *run, bool *stopped);
+
 /* Reports an error of a store or a log. Messages name the options of this program instead of the library's fields
  * `overwrite` and `resume` (train_outputs.c). */
 int train_run_refuse(const cli_session *s, const mha_error *error);

@@ -75,8 +75,16 @@ static int save(train_run *run, const mha_train_file *files, int64_t count)
     return CLI_DONE;
 }
 
+/* Gives rank 0 the optimizer state of this rank. */
+static int share(const train_run *run)
+{
+    mha_error error = {0};
+    return mha_trainer_save(run->trainer, NULL, NULL, &error) == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
+}
+
 int train_run_save(train_run *run)
 {
+    if (!train_run_leads(run)) return share(run);
     char *settings = settings_text(run), *page = NULL;
     size_t page_bytes = 0, log_bytes;
     const char *log = mha_train_log_lines(run->log, &log_bytes);

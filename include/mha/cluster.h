@@ -23,6 +23,7 @@
 #define MHA_CLUSTER_H
 
 #include "mha/attn_grads.h"
+#include "mha/train_ranks.h"
 #include "mha/work.h"
 
 #ifdef __cplusplus
@@ -122,6 +123,25 @@ MHA_API mha_status mha_cluster_ctx_create(mha_cluster *cluster, const mha_ctx_op
  * therefore call mha_cluster_agree once after the measurement, whether or not it succeeded. A rank that needs longer
  * than the timeout for one step counts as silent. */
 MHA_API const mha_work *mha_cluster_work(mha_cluster *cluster);
+
+/* ---- a training run divided among all ranks ---- */
+
+/* Returns the callbacks of this cluster for a training run (train.h), valid until the cluster is freed; NULL if the
+ * cluster is NULL or out of memory. The number of ranks must be a power of two. All ranks must make the same calls:
+ *
+ *     mha_train_options options = {.size = sizeof options, .workers = 8, .ranks = mha_cluster_train(cluster)};
+ *     mha_trainer_create(model, &options, &trainer, &err);
+ *     mha_trainer_step(trainer, batches, count, &report, &err);
+ *
+ * The gradients are added in the tree of the virtual workers, so all numbers of ranks up to `workers` give bitwise
+ * identical weights. With MHA_REDUCE_FAST, MPI adds them during the backward pass (MPI_Iallreduce). Messages per step
+ * and rank: about one vector of all gradients (two with MHA_REDUCE_FAST) and one of all weights in each direction.
+ *
+ * Failures are those of mha_cluster_work: a rank that fails outside these functions must call mha_cluster_agree with
+ * its error, which the other ranks get from their next step or save, and each rank may call mha_cluster_agree once
+ * after any failure. A rank that needs longer than the timeout for the batches of a step counts as silent; between two
+ * steps, and before a save, the other ranks wait for rank 0 without a timeout. */
+MHA_API const mha_train_ranks *mha_cluster_train(mha_cluster *cluster);
 
 /* ---- attention over a sequence divided among the ranks of a cp group ---- */
 

@@ -193,6 +193,7 @@ void mha_cluster_free(mha_cluster *cluster)
         cluster->hooks = next;
     }
     mha__cluster_work_free(cluster);
+    mha__cluster_training_free(cluster);
     mha__cluster_transfers_free(cluster);
     free(cluster->hosts);
     free(cluster->addends);

@@ -18,7 +18,7 @@ enum { MHA__HOST_NAME = 64, MHA__ADDENDS = 1 << 14 };
 
 /* A pending message. */
 typedef struct mha__message {
-    int peer;
+    int peer; /* -1 = all ranks (mha__cluster_add) */
     bool sends;
 } mha__message;
 
@@ -31,17 +31,19 @@ typedef struct mha__hook {
 } mha__hook;
 
 struct mha__shared_work;
+struct mha__shared_training;
 
 struct mha_cluster {
     MPI_Comm comm;
     bool finalizes; /* mha_cluster_open initialized MPI */
     bool broken;    /* a transfer failed or timed out */
     mha_cluster_info info;
-    char (*hosts)[MHA__HOST_NAME]; /* [ranks] */
-    int64_t *gathered;             /* [ranks] result of mha__cluster_gather */
-    int64_t *addends;              /* [MHA__ADDENDS] values received from another rank */
-    mha__hook *hooks;              /* list of the contexts' callbacks */
-    struct mha__shared_work *work; /* NULL = shared work was never requested */
+    char (*hosts)[MHA__HOST_NAME];         /* [ranks] */
+    int64_t *gathered;                     /* [ranks] result of mha__cluster_gather */
+    int64_t *addends;                      /* [MHA__ADDENDS] values received from another rank */
+    mha__hook *hooks;                      /* list of the contexts' callbacks */
+    struct mha__shared_work *work;         /* NULL = shared work was never requested */
+    struct mha__shared_training *training; /* NULL = mha_cluster_train was never called */
     double timeout, record_pause;
     int64_t message_bytes;
 
@@ -67,6 +69,8 @@ mha_status mha__cluster_check(mha_cluster *cluster, int result, const char *call
  * with each other in the same order. `data` must stay unchanged and allocated until mha__cluster_wait. */
 mha_status mha__cluster_send(mha_cluster *cluster, const void *data, size_t bytes, int peer, mha_error *err);
 mha_status mha__cluster_receive(mha_cluster *cluster, void *data, size_t bytes, int peer, mha_error *err);
+/* Collective. Starts to replace each value by its sum over all ranks, in an order that MPI chooses. */
+mha_status mha__cluster_add(mha_cluster *cluster, float *values, int64_t count, mha_error *err);
 /* Waits until all transfers are done. If no transfer completes within `timeout`, fails with MHA_ERR_IO and a message
  * that names `step` and a peer. */
 mha_status mha__cluster_wait(mha_cluster *cluster, const char *step, mha_error *err);
@@ -91,6 +95,12 @@ mha_status mha__cluster_serve(mha_cluster *cluster, mha_error *err);
  * and returns true. If not, returns false, and the caller must still agree with the other ranks. */
 bool mha__cluster_work_leave(mha_cluster *cluster, mha_error *err);
 void mha__cluster_work_free(mha_cluster *cluster);
+
+/* ---- training (cluster_train.c) ---- */
+
+/* If all ranks have already agreed on a failure, stores it in *err and returns true. */
+bool mha__cluster_training_leave(mha_cluster *cluster, mha_error *err);
+void mha__cluster_training_free(mha_cluster *cluster);
 
 /* Returns the seconds since an arbitrary point in time. */
 double mha__cluster_now(void);

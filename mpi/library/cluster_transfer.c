@@ -67,6 +67,22 @@ mha_status mha__cluster_receive(mha_cluster *cluster, void *data, size_t bytes, 
     return start(cluster, data, bytes, peer, false, err);
 }
 
+mha_status mha__cluster_add(mha_cluster *cluster, float *values, int64_t count, mha_error *err)
+{
+    const int64_t most =
+        cluster->message_bytes / (int64_t)sizeof *values > 0 ? cluster->message_bytes / (int64_t)sizeof *values : 1;
+    for (int64_t at = 0; at < count; at += most) {
+        const int piece = (int)(count - at < most ? count - at : most);
+        MHA__TRY(make_room(cluster, err));
+        MHA__TRY(mha__cluster_check(cluster,
+                                    MPI_Iallreduce(MPI_IN_PLACE, values + at, piece, MPI_FLOAT, MPI_SUM, cluster->comm,
+                                                   &cluster->requests[cluster->pending]),
+                                    "MPI_Iallreduce", err));
+        cluster->messages[cluster->pending++] = (mha__message){.peer = -1};
+    }
+    return MHA_OK;
+}
+
 /* ---- waiting ---- */
 
 /* Lets messages progress and drops the finished ones from the list; *count receives how many have finished. */
@@ -91,6 +107,7 @@ static mha_status timed_out(mha_cluster *c, const char *step, mha_error *err)
 {
     const mha__message *m = &c->messages[0];
     c->broken = true;
+    if (m->peer < 0) return mha__cluster_fail(c, err, MHA_ERR_IO, "%s: a rank sent no data for %g s", step, c->timeout);
     return mha__cluster_fail(c, err, MHA_ERR_IO, "%s: rank %d (%s) %s no data for %g s", step, m->peer,
                              c->hosts[m->peer], m->sends ? "accepted" : "sent", c->timeout);
 }

@@ -1,6 +1,7 @@
 /* mha_mpi.c - the program mha-mpi: one of several ranks that run an mha command together. `mha-mpi launch` starts them.
  *
  * `mpirun -np 4 mha-mpi heads -f texts.txt` prints the same bytes as `mha heads -f texts.txt`. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 #include "mpi_watchdog.h"
 #include "rank_options.h"
 
-enum { SILENT = 75 }; /* exit status if a peer is silent or a transfer fails: EX_TEMPFAIL; a restart may succeed */
+enum { SIGNALED = 128 }; /* exit status 128 + n: signal n */
+enum { SILENT = 75 };    /* exit status if a peer is silent or a transfer fails: EX_TEMPFAIL; a restart may succeed */
 
 /* The start and end of MPI may take twice the timeout, so the library's waits, whose messages name the rank, time out
  * first. */
@@ -45,6 +47,7 @@ static mha_status status_of(int code)
     return code == CLI_DONE || code == CLI_NO ? MHA_OK
            : code == CLI_USAGE                ? MHA_ERR_ARG
            : code == CLI_REFUSED              ? MHA_ERR_FORMAT
+           : code > SIGNALED                  ? MHA_ERR_CANCELLED
                                               : MHA_ERR_IO;
 }
 
@@ -52,12 +55,17 @@ static int finish(void *user, bool everywhere, int code, mha_error *message)
 {
     program *p = user;
     mha_error why = *message;
+    if (code > SIGNALED && !why.message[0])
+        snprintf(why.message, sizeof why.message, "stopped by signal %d", code - SIGNALED);
     mha_status status = everywhere ? MHA_OK : mha_cluster_wait_for(p->cluster, 0, &why);
     if (status == MHA_OK) status = mha_cluster_agree(p->cluster, status_of(code), &why);
     if (mha_cluster_broken(p->cluster)) give_up(p, why.message);
     *message = why;
     if (status_of(code) != MHA_OK || status == MHA_OK) return code;
-    return status == MHA_ERR_ARG ? CLI_USAGE : status == MHA_ERR_FORMAT ? CLI_REFUSED : CLI_FAILED;
+    return status == MHA_ERR_ARG         ? CLI_USAGE
+           : status == MHA_ERR_FORMAT    ? CLI_REFUSED
+           : status == MHA_ERR_CANCELLED ? SIGNALED + SIGTERM /* which signal another rank got is not known */
+                                         : CLI_FAILED;
 }
 
 static double step_limit(const program *p)
@@ -98,7 +106,7 @@ static int open_program(program *p, int argc, char **argv)
         return status == MHA_ERR_IO ? SILENT : CLI_FAILED;
     }
     const int rank = mha_cluster_describe(p->cluster)->rank;
-    if (!mha_cluster_work(p->cluster)) {
+    if (!mha_cluster_work(p->cluster) || !mha_cluster_train(p->cluster)) {
         give_up(p, "out of memory");
         return CLI_FAILED;
     }
@@ -108,7 +116,8 @@ static int open_program(program *p, int argc, char **argv)
                            .label = p->label,
                            .ctx_create = create_ctx,
                            .finish = finish,
-                           .work = mha_cluster_work(p->cluster)};
+                           .work = mha_cluster_work(p->cluster),
+                           .train = mha_cluster_train(p->cluster)};
     /* Only rank 0 writes results. */
     if (rank > 0 && !freopen("/dev/null", "w", stdout)) return CLI_FAILED;
     return CLI_DONE;

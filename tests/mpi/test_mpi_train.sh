@@ -1,0 +1,172 @@
+# test_mpi_train.sh - `mha-mpi train` writes the checkpoint of `mha train` for 1, 2 and 4 ranks, bit for bit, also if a run was killed
+# or stopped and goes on with another number of ranks; --reduce fast is close to it; failures name rank and host.
+# MHA_FAULTS=all kills and freezes at 20 random moments each.
+# shellcheck shell=sh source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+ranks=$here/tests/mpi/with_ranks.sh
+host=$(hostname)
+rounds=1
+[ "${MHA_FAULTS:-}" != all ] || rounds=20
+counting 80 >text
+expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
+shape='--shape gpt2:2x2x32 --tokenizer bpe -f text --length 16 --batch 2 --rate 0.01 -t 1'
+
+# alike A B: two folders hold the same run.
+alike() {
+    for file in model.safetensors training.safetensors training.json; do same "$1/$file" "$2/$file" "$3"; done
+    for folder in "$1" "$2"; do sed 's/,"seconds":[^,}]*//' "$folder/training.jsonl" >"$folder.log"; done
+    same "$1.log" "$2.log" "$3: the log"
+}
+
+# ---- 20 steps ----
+steps='--steps 20 --workers 4 --dropout 0.1 --eval-share 0.1 --sample the'
+# shellcheck disable=SC2086 # options
+{
+    expect 0 "$MHA" train -q $shape $steps -o one
+    for count in 1 2 4; do
+        expect 0 "$ranks" $count "$MHA_MPI" train -q $shape $steps -o ranks.$count --export ranks.$count.out
+        "$MHA" train -q $shape $steps -o one.$count --export ranks.$count.out --force >one.text
+        sed '/parameters/d; s/one.*: /: /' one.text >expected
+        sed '/parameters/d; s/ranks.*: /: /' out >result
+        same expected result "$count ranks: the result"
+        for file in model.safetensors training.safetensors; do same one/$file ranks.$count/$file "$count ranks"; done
+    done
+    # One worker is a run as it was without them; more of them are another order of additions.
+    expect 0 "$MHA" train -q $shape --steps 20 --accumulate 4 --dropout 0.1 --eval-share 0.1 -o in_order
+    expect 0 "$ranks" 1 "$MHA_MPI" train -q $shape --steps 20 --accumulate 4 --dropout 0.1 --eval-share 0.1 -o in_order.1
+    same in_order/model.safetensors in_order.1/model.safetensors 'one worker'
+    cmp -s one/model.safetensors in_order/model.safetensors && fail 'four workers add as one does'
+}
+
+# ---- stopped at 10 with 4 ranks, continued with others ----
+# shellcheck disable=SC2086
+{
+    expect 0 "$MHA" train -q $shape --steps 20 --workers 4 --schedule constant --warmup 2 --gates l1 --gates-end 15 -o whole
+    expect 0 "$ranks" 4 "$MHA_MPI" train -q $shape --steps 10 --workers 4 --schedule constant --warmup 2 --gates l1 \
+        --gates-end 15 -o first
+}
+cp -r first second
+cp -r first third
+expect 0 "$ranks" 2 "$MHA_MPI" train -q --resume --steps 20 --save-every 2 -o first
+expect 0 "$MHA" train -q --resume --steps 20 --save-every 2 -o second
+same whole/model.safetensors first/model.safetensors '4 ranks, then 2'
+same whole/training.safetensors first/training.safetensors '4 ranks, then 2'
+alike first second '4 ranks, then 2 or mha'
+expect 0 "$MHA" train -q --resume --steps 14 -o third
+expect 0 "$ranks" 4 "$MHA_MPI" train -q --resume --steps 20 --save-every 2 -o third
+same whole/training.safetensors third/training.safetensors '4 ranks, then mha, then 4 ranks'
+
+# ---- a teacher, encoders, bf16 ----
+expect 0 "$MHA" tokenizer train -q --vocab-size 90 --type wordpiece -o wp -f text
+while read -r name options; do
+    # shellcheck disable=SC2086
+    {
+        expect 0 "$MHA" train -q -f text --length 16 --batch 2 -t 1 --steps 4 --workers 2 $options -o "$name"
+        expect 0 "$ranks" 2 "$MHA_MPI" train -q -f text --length 16 --batch 2 -t 1 --steps 4 --workers 2 $options -o "$name.2"
+    }
+    alike "$name" "$name.2" "$name"
+done <<'END'
+encoder --shape bert:1x2x16 --tokenizer wp
+taught --from one --teacher one --gates l0 --heads 2
+bf16 --shape llama:2x2x32 --tokenizer bpe --dtype bf16 --recompute
+END
+
+# ---- --reduce fast ----
+# shellcheck disable=SC2086
+{
+    expect 0 "$ranks" 4 "$MHA_MPI" train -q --json $shape $steps --reduce fast -o fast
+    at steps 20
+    loss=$("$JSON_AT" loss <out)
+    expect 0 "$ranks" 4 "$MHA_MPI" train -q $shape $steps --reduce fast -o fast.again
+    same fast/model.safetensors fast.again/model.safetensors '--reduce fast, twice'
+}
+exact=$(tail -n 1 one/training.jsonl | "$JSON_AT" loss)
+awk -v a="$loss" -v b="$exact" 'BEGIN { exit !(a - b < 1e-3 && b - a < 1e-3) }' || fail "--reduce fast: loss $loss, not $exact"
+
+# ---- what cannot be ----
+# shellcheck disable=SC2086
+{
+    expect 2 "$ranks" 3 "$MHA_MPI" train -q $shape $steps -o absent
+    has err "rank 0 ($host): the number of processes must be a power of two (got 3)"
+    expect 2 "$ranks" 2 "$MHA_MPI" train -q $shape --steps 3 -o absent
+    has err "rank 0 ($host): --workers must be at least the 2 processes (got 1)"
+    expect 2 "$ranks" 2 "$MHA_MPI" train -q --shape gpt2:2x2x32 --tokenizer bpe -f - --workers 2 -o absent
+    has err '-f must name a file if several processes read it (got -)'
+    expect 3 "$ranks" 2 "$MHA_MPI" train -q $shape -f nowhere --workers 2 -o absent
+    has err "rank 0 ($host): $work/nowhere: No such file or directory"
+    expect 2 "$ranks" 2 "$MHA_MPI" train -q $shape $steps -o one
+    has err 'one already contains a training run'
+}
+cat >each <<'END'
+#!/bin/sh
+# each rank: its own folder, its own process number
+rank=$OMPI_COMM_WORLD_RANK
+echo $$ >"pid.$rank"
+[ ! -d "folder.$rank" ] || cd "folder.$rank"
+exec "$MHA_MPI" "$@"
+END
+chmod +x each
+for rank in 0 1; do
+    mkdir folder.$rank
+    cp -r bpe folder.$rank
+    cp -r one folder.$rank
+    cp text folder.$rank
+done
+counting 81 >folder.1/text
+# shellcheck disable=SC2086
+expect 2 "$ranks" 2 ./each train -q $shape --steps 3 --workers 2 -o absent
+has err "rank 1 ($host): the data must be the same as on rank 0 ($host)"
+cp text folder.1/text
+at=$(($(wc -c <folder.1/one/model.safetensors) - 101)) # inside the last tensor
+printf '\001' | dd of=folder.1/one/model.safetensors bs=1 seek=$at conv=notrunc 2>dd.log
+expect 2 "$ranks" 2 ./each train -q --from one -f text --steps 3 --workers 2 -o absent
+has err "rank 1 ($host): the weights must be the same as on rank 0 ($host)"
+rm -r folder.0 folder.1
+[ ! -e absent ] || fail 'a refused run has left a folder'
+
+# ---- a full disk under the checkpoint of rank 0 ----
+mkdir small
+if mount -t tmpfs -o size=400k mha-test small 2>mount.log; then
+    trap 'umount "$work/small"; rm -rf "$work"' EXIT
+    # shellcheck disable=SC2086
+    expect 1 "$ranks" 2 "$MHA_MPI" train -q $shape --steps 3 --workers 2 -o small/run
+    has err "rank 0 ($host): "
+    has err 'No space left on device'
+    [ ! -e small/run ] || fail 'half of a checkpoint'
+else
+    echo "skipped: a full disk, which needs the right to mount one"
+fi
+
+# ---- killed, frozen and stopped, then resumed with another number of ranks ----
+long='--steps 60 --save-every 3 --workers 4'
+# shellcheck disable=SC2086
+expect 0 "$MHA" train -q $shape $long -o long
+round=0
+while [ $round -lt $rounds ]; do
+    for signal in KILL STOP TERM; do
+        victim=$(((round + 1) % 2))
+        delay=$(awk "BEGIN { srand($round * 3 + $(printf %d "'$signal")); print 0.5 + 2 * rand() }")
+        folder=cut.$round.$signal
+        rm -f pid.*
+        # shellcheck disable=SC2086
+        "$ranks" 2 ./each --timeout 3 train -q $shape $long -o "$folder" >out 2>err </dev/null &
+        job=$!
+        while [ "$(cat pid.* 2>/dev/null | wc -l)" -lt 2 ]; do sleep 0.05; done
+        sleep "$delay"
+        begin=$(date +%s)
+        kill -$signal "$(cat pid.$victim)" 2>/dev/null || :
+        status=0
+        wait "$job" || status=$?
+        [ $(($(date +%s) - begin)) -le 15 ] || fail "$signal: ended after more than 15 s"
+        [ $status -eq 0 ] || has err "$host"
+        for file in pid.*; do
+            if ps -o stat= -p "$(cat "$file")" | grep -qv '^Z'; then fail "$signal: a process is left"; fi
+        done
+        count=$((4 / (1 + (round + 1) % 2 * 3)))
+        # shellcheck disable=SC2086
+        expect 0 "$ranks" $count "$MHA_MPI" train -q --resume $shape $long -o "$folder"
+        alike long "$folder" "resumed with $count ranks after $signal"
+    done
+    round=$((round + 1))
+done
+finish
