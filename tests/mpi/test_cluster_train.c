@@ -1,12 +1,45 @@
 /* test_cluster_train.c - the callbacks of mha_cluster_train on any number of ranks, with pieces of 64 and 8192 bytes:
- * sums in the tree of ranks against sums that each rank computes alone, gathered ranges, and failures. */
+ * sums in the tree of ranks against sums that each rank computes alone, gathered ranges, and failures. With an argument,
+ * one failure that ends the job:
+ *
+ *     silent      the last rank takes no part in a sum by MPI
+ *     fail N      the Nth transfer that the last rank starts fails inside MPI */
 #include <math.h>
+#include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "mha/cluster.h"
+
+/* ---- wrappers that fail the Nth call of the last rank; 0 = none ---- */
+
+static int failing, calls;
+
+static int fails(void)
+{
+    return failing > 0 && ++calls == failing;
+}
+
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request)
+{
+    return fails() ? MPI_ERR_OTHER : PMPI_Isend(data, count, type, to, tag, comm, request);
+}
+
+int MPI_Irecv(void *data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request)
+{
+    return fails() ? MPI_ERR_OTHER : PMPI_Irecv(data, count, type, from, tag, comm, request);
+}
+
+int MPI_Iallreduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+                   MPI_Request *request)
+{
+    return fails() ? MPI_ERR_OTHER : PMPI_Iallreduce(from, to, count, type, op, comm, request);
+}
+
+/* ---- checks ---- */
 
 static mha_cluster *cluster;
 static const mha_cluster_info *info;
@@ -149,12 +182,17 @@ static void check_failures(void)
     CHECK(train->agree(train->user, MHA_OK, 0, &err) == MHA_OK);
 }
 
-static void check_all(int64_t message_bytes)
+static void open_cluster(int64_t message_bytes, double timeout)
 {
-    const mha_cluster_options options = {.size = sizeof options, .message_bytes = message_bytes, .timeout = 30};
+    const mha_cluster_options options = {.size = sizeof options, .message_bytes = message_bytes, .timeout = timeout};
     CHECK(mha_cluster_open(&options, &cluster, &err) == MHA_OK);
     info = mha_cluster_describe(cluster);
     train = mha_cluster_train(cluster);
+}
+
+static void check_all(int64_t message_bytes)
+{
+    open_cluster(message_bytes, 30);
     CHECK(train && train == mha_cluster_train(cluster) && train->rank == info->rank && train->ranks == info->ranks);
     const int64_t more = message_bytes > 64 ? 600000 : 3000; /* more than one piece of received gradients */
     if ((info->ranks & (info->ranks - 1)) == 0) {
@@ -168,8 +206,53 @@ static void check_all(int64_t message_bytes)
     check_failures();
 }
 
-int main(void)
+/* ---- failures that end the job ---- */
+
+static int give_up(void)
 {
+    printf("%s\n", err.message);
+    fflush(stdout);
+    mha_cluster_abort(cluster, 75);
+    return 1;
+}
+
+static int be_silent(void)
+{
+    float values[8] = {0};
+    open_cluster(0, 1);
+    if (info->rank == info->ranks - 1) sleep(20);
+    const bool done =
+        train->start(train->user, values, 8, &err) == MHA_OK && train->finish(train->user, &err) == MHA_OK;
+    return done ? 0 : give_up();
+}
+
+static mha_status transfer(float *values, const int64_t *starts)
+{
+    const mha_status sums = train->add_floats(train->user, values, starts, &err);
+    if (sums != MHA_OK) return sums;
+    const mha_status all = train->gather(train->user, values, sizeof *values, starts, &err);
+    if (all != MHA_OK) return all;
+    const mha_status begun = train->start(train->user, values, 8, &err);
+    return begun == MHA_OK ? train->finish(train->user, &err) : begun;
+}
+
+static int be_broken(int call)
+{
+    float values[8] = {0};
+    int64_t starts[16];
+    open_cluster(0, 30);
+    find_starts(8, starts);
+    if (info->rank == info->ranks - 1) failing = call;
+    if (transfer(values, starts) != MHA_OK) return give_up();
+    failing = 0;
+    mha_cluster_free(cluster);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 2) return be_broken(atoi(argv[2]));
+    if (argc > 1) return be_silent();
     CHECK(!mha_cluster_train(NULL));
     check_all(64);
     mha_cluster *small = cluster;

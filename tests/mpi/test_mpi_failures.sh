@@ -21,4 +21,14 @@ while [ $call -le 100 ] && [ "$failures" = 0 ]; do
     call=$((call + 1))
 done
 if [ $call -lt 6 ] || [ $call -gt 100 ]; then fail "the number of calls must be from 6 to 100 (got $call)"; fi
+
+# The same for a training run.
+trains=$(dirname "$CLUSTER")/test_cluster_train
+expect 75 "$ranks" 2 "$trains" silent
+has out "rank 0 ($host): sum of gradients: a rank sent no data for 1 s"
+for call in 1 2 3 4 5; do
+    expect 75 "$ranks" 2 "$trains" fail $call
+    grep -Eq "rank 1 \($host\): MPI_(Isend|Irecv|Iallreduce) failed: " out || fail "call $call failed: $(cat out)"
+done
+expect 0 "$ranks" 2 "$trains" fail 6
 finish
