@@ -294,11 +294,11 @@ static mha_status make_and_learn(const attempt *a, mha_error *err)
     int32_t ids[L];
     mha_trainer *t = NULL;
     const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};
-    const mha_train_batch batch = {.input = &input};
+    const mha_train_batch batches[] = {{.input = &input}, {.input = &input}, {.input = &input}, {.input = &input}};
     train_texts(1, 1, L, ids);
     mha_status status = mha_trainer_create(a->model, a->options, &t, err);
     for (int n = 0; n < 2 && status == MHA_OK; n++)
-        status = mha_trainer_step(t, &batch, 1, NULL, err);
+        status = mha_trainer_step(t, batches, a->options->workers > 1 ? a->options->workers : 1, NULL, err);
     mha_trainer_free(t);
     return status;
 }
@@ -357,7 +357,7 @@ static void starve_trainer(const mha_train_options *options, bool files)
 static void test_every_allocation_may_fail(void **state)
 {
     (void)state;
-    const mha_train_options gated = {.size = sizeof gated, .gates = {MHA_GATES_L0, .initial = -0.5}};
+    const mha_train_options gated = {.size = sizeof gated, .gates = {MHA_GATES_L0, .initial = -0.5}, .workers = 4};
     mha_train_options in_bf16 = usual;
     in_bf16.dtype = MHA_BF16;
     starve_trainer(&usual, true);
