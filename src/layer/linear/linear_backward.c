@@ -236,7 +236,9 @@ mha_status mha__linear_backward(mha_ctx *ctx, const mha__linear_grad *given, mha
         MHA__TRY(find_packed_dx(ctx, g, g->slot.packed, err));
     else if (g->dx)
         MHA__TRY(rounded ? find_rounded_dx(ctx, g, err) : find_dx(ctx, g, err));
+    if (g->dx) MHA__TRY(mha__between_tiles(ctx, 1, 1, err));
     if (g->slot.dweight) MHA__TRY(add_weight_gradient(ctx, g, err));
+    if (g->slot.dweight) MHA__TRY(mha__between_tiles(ctx, 1, 1, err));
     if (g->slot.dbias) add_bias_gradient(g);
     return MHA_OK;
 }

@@ -270,12 +270,43 @@ static void test_starvation(void **state)
     mha_ctx_free(ctx);
 }
 
+/* Counts its calls, and ends the one numbered `user`. */
+static int called;
+
+static int between(void *user, int64_t begun, int64_t total)
+{
+    assert_true(begun == 1 && total == 1);
+    return ++called == *(const int *)user;
+}
+
+static void test_between_products(void **state)
+{
+    (void)state;
+    int last = 0;
+    mha_ctx *ctx = NULL;
+    mha_error err;
+    const mha_ctx_options options = {
+        .size = sizeof options, .threads = 1, .between_tiles = between, .between_tiles_user = &last};
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    const float w[4] = {1, 2, 3, 4}, x[2] = {1, 1}, dy[2] = {1, 1};
+    float dx[2], dw[4] = {0};
+    mha_linear_gradient g = {.size = sizeof g, .rows = 1, .in = 2, .matrix = {.weight = w, .out = 2}};
+    g.x = x, g.dy = dy, g.dx = dx, g.dweight = dw;
+    assert_int_equal(mha_linear_backward(ctx, &g, &err), MHA_OK);
+    assert_int_equal(called, 2);
+    last = 3;
+    assert_int_equal(mha_linear_backward(ctx, &g, &err), MHA_ERR_CANCELLED);
+    assert_int_equal(called, 3);
+    mha_ctx_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_double),   cmocka_unit_test(test_blocks_of_operands),
         cmocka_unit_test(test_parts_and_inputs), cmocka_unit_test(test_public_header),
         cmocka_unit_test(test_embedding),        cmocka_unit_test(test_starvation),
+        cmocka_unit_test(test_between_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
