@@ -1,6 +1,6 @@
 /* test_cluster_train.c - the callbacks of mha_cluster_train on any number of ranks, with pieces of 64 and 8192 bytes:
- * sums in the tree of ranks against sums that each rank computes alone, gathered ranges, and failures. With an argument,
- * one failure that ends the job:
+ * sums in the tree of ranks against sums that each rank computes alone, gathered ranges, and failures. With an
+ * argument, one failure that ends the job:
  *
  *     silent      the last rank takes no part in a sum by MPI
  *     fail N      the Nth transfer that the last rank starts fails inside MPI */
