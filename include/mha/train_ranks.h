@@ -9,7 +9,7 @@
  * to starts[r + 1] - 1 belong to rank r. Ranges may be empty.
  *
  * All callbacks are collective: every rank calls the same one, on the thread that called the trainer. A callback that
- * fails returns a status and a message, which the trainer then returns. */
+ * fails returns a status and a message, which the trainer then returns. `err` is never NULL. */
 #ifndef MHA_TRAIN_RANKS_H
 #define MHA_TRAIN_RANKS_H
 

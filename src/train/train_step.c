@@ -245,6 +245,8 @@ mha_status mha_trainer_step(mha_trainer *t, const mha_train_batch *batches, int6
                             mha_error *err)
 {
     mha_train_report own = {0};
+    mha_error unread;
+    if (!err) err = &unread; /* callbacks of ranks may write to it */
     MHA__TRY(check_batches(t, batches, count, "mha_trainer_step", err));
     if (count % t->o.workers != 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_trainer_step: count must be a multiple of the %lld workers (got %lld)",
