@@ -55,6 +55,8 @@ int train_run_stopped(const train_run *run, bool *stopped)
     const mha_train_ranks *ranks = ranks_of(run);
     mha_error error = {0};
     int64_t count = cli_stopped() != 0;
+    const int code = train_run_sync(run); /* rank 0 may still evaluate, or may have failed */
+    if (code != CLI_DONE) return code;
     if (ranks && ranks->add_integers(ranks->user, &count, 1, &error) != MHA_OK) return cli_fail(run->s, &error);
     *stopped = count > 0;
     return CLI_DONE;

@@ -31,10 +31,8 @@ steps='--steps 20 --workers 4 --dropout 0.1 --eval-share 0.1 --sample the'
         same expected result "$count ranks: the result"
         for file in model.safetensors training.safetensors; do same one/$file ranks.$count/$file "$count ranks"; done
     done
-    # One worker is a run as it was without them; more of them are another order of additions.
+    # Without workers, additions have another order.
     expect 0 "$MHA" train -q $shape --steps 20 --accumulate 4 --dropout 0.1 --eval-share 0.1 -o in_order
-    expect 0 "$ranks" 1 "$MHA_MPI" train -q $shape --steps 20 --accumulate 4 --dropout 0.1 --eval-share 0.1 -o in_order.1
-    same in_order/model.safetensors in_order.1/model.safetensors 'one worker'
     cmp -s one/model.safetensors in_order/model.safetensors && fail 'four workers add as one does'
 }
 
@@ -66,9 +64,8 @@ while read -r name options; do
     }
     alike "$name" "$name.2" "$name"
 done <<'END'
-encoder --shape bert:1x2x16 --tokenizer wp
+encoder --shape bert:1x2x16 --tokenizer wp --dtype bf16 --recompute
 taught --from one --teacher one --gates l0 --heads 2
-bf16 --shape llama:2x2x32 --tokenizer bpe --dtype bf16 --recompute
 END
 
 # ---- --reduce fast ----
@@ -92,10 +89,6 @@ awk -v a="$loss" -v b="$exact" 'BEGIN { exit !(a - b < 1e-3 && b - a < 1e-3) }' 
     has err "rank 0 ($host): --workers must be at least the 2 processes (got 1)"
     expect 2 "$ranks" 2 "$MHA_MPI" train -q --shape gpt2:2x2x32 --tokenizer bpe -f - --workers 2 -o absent
     has err '-f must name a file if several processes read it (got -)'
-    expect 3 "$ranks" 2 "$MHA_MPI" train -q $shape -f nowhere --workers 2 -o absent
-    has err "rank 0 ($host): $work/nowhere: No such file or directory"
-    expect 2 "$ranks" 2 "$MHA_MPI" train -q $shape $steps -o one
-    has err 'one already contains a training run'
 }
 cat >each <<'END'
 #!/bin/sh
@@ -133,14 +126,22 @@ if mount -t tmpfs -o size=400k mha-test small 2>mount.log; then
     has err "rank 0 ($host): "
     has err 'No space left on device'
     [ ! -e small/run ] || fail 'half of a checkpoint'
+    # The log, which rank 0 writes between two steps.
+    dd if=/dev/zero of=small/filler bs=4096 2>dd.log || :
+    # shellcheck disable=SC2086
+    expect 1 "$ranks" 2 "$MHA_MPI" --timeout 60 train -q $shape --steps 3 --workers 2 --log small/log.jsonl -o unlogged
+    has err "rank 0 ($host): "
+    has err 'No space left on device'
 else
     echo "skipped: a full disk, which needs the right to mount one"
 fi
 
 # ---- killed, frozen and stopped, then resumed with another number of ranks ----
 long='--steps 60 --save-every 3 --workers 4'
+begin=$(date +%s)
 # shellcheck disable=SC2086
-expect 0 "$MHA" train -q $shape $long -o long
+expect 0 "$ranks" 2 "$MHA_MPI" train -q $shape $long -o long
+limit=$((15 + 3 * ($(date +%s) - begin))) # cores may be shared
 round=0
 while [ $round -lt $rounds ]; do
     for signal in KILL STOP TERM; do
@@ -157,7 +158,7 @@ while [ $round -lt $rounds ]; do
         kill -$signal "$(cat pid.$victim)" 2>/dev/null || :
         status=0
         wait "$job" || status=$?
-        [ $(($(date +%s) - begin)) -le 15 ] || fail "$signal: ended after more than 15 s"
+        [ $(($(date +%s) - begin)) -le $limit ] || fail "$signal: ended after more than $limit s"
         [ $status -eq 0 ] || has err "$host"
         for file in pid.*; do
             if ps -o stat= -p "$(cat "$file")" | grep -qv '^Z'; then fail "$signal: a process is left"; fi
