@@ -169,7 +169,7 @@ static mha_status save(const mha_trainer *t, const char *folder, const mha_train
                                         .overwrite = o.overwrite,
                                         .tensors = twins,
                                         .count = list_twins(t, twins)};
-    return mha__model_save_with(t->model, folder, &how, write_beside, &(beside){t, &o}, err);
+    return mha__model_save_with(t->model, folder, &how, write_extras, &(extras){t, &o}, err);
 }
 
 /* Saves with the moments of all ranks. */

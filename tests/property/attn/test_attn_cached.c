@@ -372,7 +372,7 @@ static void test_bind_refusals(void **state)
     a.cu_seqlens_q = (const int64_t[]){INT64_MIN, INT64_MAX};
     expect(mha_cache_bind(cache, 0, NULL, &d, &a, &err), &err, "cu_seqlens_q[0]");
     a.cu_seqlens_q = (const int64_t[]){3, 2};
-    expect(mha_cache_bind(cache, 0, NULL, &d, &a, &err), &err, "3, 2");
+    expect(mha_cache_bind(cache, 0, NULL, &d, &a, &err), &err, "(got 3, next 2)");
     a.size = 5;
     expect(mha_cache_bind(cache, 0, NULL, &d, &a, &err), &err, "mha_attn_args.size must be");
     d.size = 7;

@@ -464,7 +464,7 @@ static void test_describe_outputs(void **state)
 {
     (void)state;
     static const char *const said[2][3] = {
-        {"written: out, lse, probs [2, 3, 4, 9], stats (5 top keys), scores (biased) [2, 3, 4, 9]; ", "once more",
+        {"written: out, lse, probs [2, 3, 4, 9], stats (5 top keys), scores (biased) [2, 3, 4, 9]; ", "a second time",
          "cost"},
         {"\"outputs\": {\"out\": true, \"lse\": true, \"probs\": [2, 3, 4, 9], \"stats\": true, \"scores\": [2, 3, 4, "
          "9]",
@@ -622,7 +622,7 @@ static void test_describe_one_block(void **state)
         check_said(isa_contexts[c], &d, 0, "kernel: fwd_one_block", "not taken: fwd_one_block");
         check_said(isa_contexts[c], &d, 1, "{\"kernel\": \"fwd_one_block\", \"few\": null, ", "fwd_tiled");
         d.inputs = MHA_ATTN_KEEP;
-        check_said(isa_contexts[c], &d, 0, "not taken: fwd_one_block: supports lengths, lists",
+        check_said(isa_contexts[c], &d, 0, "not taken: fwd_one_block: only lengths, lists",
                    "kernel: fwd_one_block");
         d.inputs = 0, d.dtype = MHA_F16;
         check_said(isa_contexts[c], &d, 0, "not taken: fwd_one_block: 16-bit and q8_0", "kernel: fwd_one_block");

@@ -85,8 +85,8 @@ static void test_refused(void **state)
         {TEXT("\xEF\xBB\xBF{}"), 0, "line 1"},
         {TEXT("\xEF\xBB\xBF{}"), MHA__JSON_HEADER, "must begin with { (got byte 0xEF)"},
         {TEXT(" {}"), MHA__JSON_HEADER, "must begin with { (got byte 0x20)"},
-        {TEXT("{\"a\":-0}"), MHA__JSON_HEADER, "column 6: -0"},
-        {TEXT("{\"a\":[1,-0 ]}"), MHA__JSON_HEADER, "column 9: -0"},
+        {TEXT("{\"a\":-0}"), MHA__JSON_HEADER, "column 6: size must not be -0"},
+        {TEXT("{\"a\":[1,-0 ]}"), MHA__JSON_HEADER, "column 9: size must not be -0"},
         {TEXT("version https://git-lfs.github.com/spec/v1\n"), 0, "Git LFS pointer"},
         {TEXT("<!DOCTYPE html>"), 0, "HTML"},
         {TEXT("{\"\x1b[2J\":1,\"\x1b[2J\":2}"), 0, "line 1"},
@@ -145,9 +145,9 @@ static void test_depth(void **state)
     mha_error err;
     assert_int_equal(parse_nested(MHA__JSON_DEPTH, 1, &err), MHA_OK);
     assert_int_equal(parse_nested(MHA__JSON_DEPTH + 1, 1, &err), MHA_ERR_FORMAT);
-    assert_non_null(strstr(err.message, "deeper than 64 levels"));
+    assert_non_null(strstr(err.message, "at most 64 levels deep"));
     assert_int_equal(parse_nested(1000000, 0, &err), MHA_ERR_FORMAT);
-    assert_non_null(strstr(err.message, "deeper than 64 levels"));
+    assert_non_null(strstr(err.message, "at most 64 levels deep"));
 }
 
 static void test_string_limit(void **state)
@@ -162,7 +162,7 @@ static void test_string_limit(void **state)
     assert_int_equal(parse(text, n + 8, 0, &err), MHA_OK);
     memcpy(text + 6 + n, "x\"}", 3);
     assert_int_equal(parse(text, n + 9, 0, &err), MHA_ERR_FORMAT);
-    assert_non_null(strstr(err.message, "longer than 16777216 bytes"));
+    assert_non_null(strstr(err.message, "at most 16777216 bytes"));
     free(text);
 }
 
