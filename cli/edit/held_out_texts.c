@@ -36,7 +36,7 @@ static int64_t drop_learned(const cli_texts *learn, cli_texts *held)
 static int tokens_of_both(cli_session *s, const mha_model *model, held_texts *t, const cli_texts *learn,
                           cli_texts *held)
 {
-    int code = head_texts_data(s, model, learn, &t->learn);
+    int code = head_texts_data(s, model, learn, s->work, &t->learn);
     if (code != CLI_DONE) return code;
     const int64_t left = drop_learned(learn, held);
     if (left < 0) return cli_error(s, CLI_FAILED, "out of memory for the texts");
@@ -48,7 +48,7 @@ static int tokens_of_both(cli_session *s, const mha_model *model, held_texts *t,
         cli_say(s, "skipping %lld of %lld evaluation texts (%s), which are also used to choose heads",
                 (long long)(held->count - left), (long long)held->count, t->split);
     held->count = left;
-    return head_texts_data(s, model, held, &t->held);
+    return head_texts_data(s, model, held, s->work, &t->held);
 }
 
 /* Returns the new index of text i of `units`: texts to learn from come first. Every fourth text is held out, so both
@@ -109,11 +109,11 @@ int held_texts_read(cli_session *s, const mha_model *model, const char *test, bo
     if (t->test.count) {
         t->split = "--test";
         return learns ? tokens_of_both(s, model, t, &t->texts, &t->test)
-                      : head_texts_data(s, model, &t->test, &t->held);
+                      : head_texts_data(s, model, &t->test, s->work, &t->held);
     }
     t->split = learns ? "every fourth of -f" : "-f";
     if (!t->texts.count) return CLI_DONE;
-    return learns ? split(s, model, t, units) : head_texts_data(s, model, &t->texts, &t->held);
+    return learns ? split(s, model, t, units) : head_texts_data(s, model, &t->texts, s->work, &t->held);
 }
 
 void held_texts_free(held_texts *t)

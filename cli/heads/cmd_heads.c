@@ -240,8 +240,7 @@ static int measure_heads(cli_session *s, const cli_texts *texts, const mha_head_
                                    .no_probe = given.no_probe,
                                    .seed = (uint64_t)s->options.seed,
                                    .keep_maps = given.maps,
-                                   .state = head_state_path(0, "statistics", &state),
-                                   .work = s->work};
+                                   .state = head_state_path(0, "statistics", &state)};
     mha_error error = {0};
     if (given.maps) return head_texts_maps(s, m->model, texts->text[0], &how, &m->heads);
     return mha_heads_measure_data(m->model, data, &how, &m->heads, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
@@ -255,7 +254,7 @@ static int measure(cli_session *s, const cli_texts *texts, const importance_scor
     int code = cli_model_open(s, NULL, &model);
     m.model = model;
     const bool needed = !given.maps || scores->wanted;
-    if (code == CLI_DONE && needed) code = head_texts_data(s, model, texts, &data);
+    if (code == CLI_DONE && needed) code = head_texts_data(s, model, texts, s->work, &data);
     if (code == CLI_DONE) code = measure_heads(s, texts, data, &m);
     if (code == CLI_DONE) code = importance_scores_measure(s, scores, model, 0, data, &m.importance);
     if (code == CLI_DONE) code = put_result(s, &m);

@@ -28,7 +28,8 @@ static int list_ids(const cli_session *s, const mha_model *model, const cli_text
     return CLI_DONE;
 }
 
-static int data_of_ids(const cli_session *s, const mha_model *model, const cli_texts *texts, mha_head_data **data)
+static int data_of_ids(const cli_session *s, const mha_model *model, const cli_texts *texts,
+                       const mha_head_data_options *options, mha_head_data **data)
 {
     size_t room = 1;
     for (int64_t i = 0; i < texts->count; i++)
@@ -38,22 +39,24 @@ static int data_of_ids(const cli_session *s, const mha_model *model, const cli_t
     mha_error error = {0};
     int code = ids && starts ? CLI_DONE : cli_error(s, CLI_FAILED, "out of memory for the ids");
     if (code == CLI_DONE) code = list_ids(s, model, texts, ids, starts);
-    if (code == CLI_DONE && mha_head_data_of_ids(model, ids, starts, texts->count, NULL, data, &error) != MHA_OK)
+    if (code == CLI_DONE && mha_head_data_of_ids(model, ids, starts, texts->count, options, data, &error) != MHA_OK)
         code = cli_refuse(s, &error);
     free(ids);
     free(starts);
     return code;
 }
 
-int head_texts_data(const cli_session *s, const mha_model *model, const cli_texts *texts, mha_head_data **data)
+int head_texts_data(const cli_session *s, const mha_model *model, const cli_texts *texts, const mha_work *work,
+                    mha_head_data **data)
 {
+    const mha_head_data_options how = {.size = sizeof how, .work = work};
     mha_error error = {0};
     int code = refuse_blank(s, texts);
     if (code != CLI_DONE) return code;
     cli_texts_number(texts);
     if (s->options.ids)
-        code = data_of_ids(s, model, texts, data);
-    else if (mha_head_data_of_texts(model, texts->text, texts->count, NULL, data, &error) != MHA_OK)
+        code = data_of_ids(s, model, texts, &how, data);
+    else if (mha_head_data_of_texts(model, texts->text, texts->count, &how, data, &error) != MHA_OK)
         code = cli_refuse(s, &error);
     cli_texts_number(NULL);
     return code;
@@ -65,7 +68,7 @@ int head_texts_maps(const cli_session *s, const mha_model *model, const char *te
     mha_error error = {0};
     mha_head_data *data = NULL;
     const cli_texts one = {.count = 1, .text = &text};
-    int code = s->options.ids ? head_texts_data(s, model, &one, &data) : refuse_blank(s, &one);
+    int code = s->options.ids ? head_texts_data(s, model, &one, NULL, &data) : refuse_blank(s, &one);
     if (code != CLI_DONE) return code;
     const mha_status status = data ? mha_heads_measure_data(model, data, options, heads, &error)
                                    : mha_heads_measure(model, &text, 1, options, heads, &error);

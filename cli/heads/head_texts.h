@@ -6,8 +6,9 @@
 #include "input/input.h"
 
 /* At least one text must not be blank: attention among special tokens is not informative.
- * Returns an exit code and prints any error. */
-int head_texts_data(const cli_session *session, const mha_model *model, const cli_texts *texts, mha_head_data **data);
+ * `work`: as in mha_head_data_options. Returns an exit code and prints any error. */
+int head_texts_data(const cli_session *session, const mha_model *model, const cli_texts *texts, const mha_work *work,
+                    mha_head_data **data);
 
 /* Measures one text and keeps its attention maps (options->keep_maps) and tokens. */
 int head_texts_maps(const cli_session *session, const mha_model *model, const char *text,

@@ -207,7 +207,8 @@ static int hide(cli_session *s, const mha_model *model, uint64_t seed, const mha
     if (!m->ids || !m->labels || !m->starts) return cli_error(s, CLI_FAILED, "out of memory");
     hide_tokens(tokenizer, data, seed, m);
     mha_error error = {0};
-    if (mha_head_data_of_ids(model, m->ids, m->starts, (int64_t)texts, NULL, out, &error) != MHA_OK)
+    const mha_head_data_options how = {.size = sizeof how, .work = s->work};
+    if (mha_head_data_of_ids(model, m->ids, m->starts, (int64_t)texts, &how, out, &error) != MHA_OK)
         return cli_fail(s, &error);
     return CLI_DONE;
 }

@@ -61,7 +61,7 @@ static int read_data(const cli_session *s, const importance_scores *scores, cons
     int code = given.data ? cli_texts_read_file(s, given.data, &texts) : copy_texts(s, drawn->texts, &texts);
     if (code != CLI_DONE) return code;
     code = importance_scores_pair(s, scores, false, &texts);
-    if (code == CLI_DONE) code = head_texts_data(s, drawn->model, &texts, data);
+    if (code == CLI_DONE) code = head_texts_data(s, drawn->model, &texts, s->work, data);
     cli_texts_free(&texts);
     return code;
 }

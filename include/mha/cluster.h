@@ -107,8 +107,9 @@ MHA_API mha_status mha_cluster_ctx_create(mha_cluster *cluster, const mha_ctx_op
 /* Returns the callbacks of this cluster for a measurement (work.h), valid until the cluster is freed; NULL if the
  * cluster is NULL or out of memory. All ranks must make the same call, such as
  *
- *     mha_heads_options options = {.size = sizeof options, .work = mha_cluster_work(cluster)};
- *     mha_heads_measure_data(model, data, &options, &heads, &err);
+ *     mha_head_data_options options = {.size = sizeof options, .work = mha_cluster_work(cluster)};
+ *     mha_head_data_of_texts(model, texts, count, &options, &data, &err);
+ *     mha_heads_measure_data(model, data, NULL, &heads, &err);
  *
  * Rank 0 hands out the steps in ascending order, so that no rank idles. Results are added as integers, so all ranks get
  * a result bitwise identical to that of one process. At the start, the ranks compare model, ISA, data and options; an

@@ -12,6 +12,7 @@
 #define MHA_HEAD_DATA_H
 
 #include "mha/model.h"
+#include "mha/work.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,6 +34,10 @@ typedef struct mha_head_data_options {
     /* [starts[count]] With ids: the segment of each token (sentence, turn, document), any values; NULL = none. Read by
      * the metric "block" of heads.h, and as token types by models with several types (BERT: 0 and 1). */
     const int32_t *segments;
+    /* Divides every measurement of the data among several processes (work.h), each of which makes the same calls; every
+     * process gets results bitwise identical to those of a single process. The `state` of a measurement is then passed
+     * to `work`. Must outlive the data. NULL = a single process. */
+    const mha_work *work;
 } mha_head_data_options;
 
 /* Tokenizes `count` texts, NUL-terminated UTF-8, adding the special tokens of the model's tokenizer. The model's

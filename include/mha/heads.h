@@ -9,7 +9,6 @@
 #define MHA_HEADS_H
 
 #include "mha/head_data.h"
-#include "mha/work.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -118,10 +117,6 @@ typedef struct mha_heads_options {
      * result. It is read if it exists, and replaced atomically about once a second, at the end, and on cancellation.
      * MHA_ERR_ARG if the file belongs to another model, data or options. NULL = none; not with keep_maps. */
     const char *state;
-    /* Divides the texts among several processes (work.h), each of which makes the same call; every process gets a
-     * result bitwise identical to that of a single process. `state` is then passed to `work`. NULL = a single process;
-     * not with keep_maps. */
-    const mha_work *work;
 } mha_heads_options;
 
 typedef struct mha_heads mha_heads;
@@ -131,7 +126,7 @@ typedef struct mha_heads mha_heads;
  * the pass alone. Memory, in addition to that of a pass over batch_tokens or the longest text: for each token of the
  * longest text, two doubles per head of all layers, five per head of one layer, and 32 floats per thread; with
  * keep_maps, also all maps. Results are bitwise identical for any number of threads, any batch_tokens and any order of
- * the texts: sums within a text are in double, and sums over texts are integers in units of 2^-40. */
+ * the texts: sums within a text are in double, and sums over texts are integers in units of 2^-80. */
 MHA_API mha_status mha_heads_measure_data(const mha_model *model, const mha_head_data *data,
                                           const mha_heads_options *options, mha_heads **out, mha_error *err);
 

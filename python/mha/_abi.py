@@ -2182,23 +2182,6 @@ class TrainRecord(ctypes.Structure):
     ]
 
 
-class HeadDataOptions(ctypes.Structure):
-    size: int
-    max_tokens: int
-    batch_tokens: int
-    special: int | None
-    special_count: int
-    segments: int | None
-    _fields_ = [
-        ("size", c_size_t),
-        ("max_tokens", c_int64),
-        ("batch_tokens", c_int64),
-        ("special", c_void_p),
-        ("special_count", c_int64),
-        ("segments", c_void_p),
-    ]
-
-
 class WorkInfo(ctypes.Structure):
     name: _Bytes | None
     model: _Bytes | None
@@ -2228,6 +2211,25 @@ class Work(ctypes.Structure):
         ("next", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(Error))),
         ("add", CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p, POINTER(Error))),
         ("total", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(Error))),
+    ]
+
+
+class HeadDataOptions(ctypes.Structure):
+    size: int
+    max_tokens: int
+    batch_tokens: int
+    special: int | None
+    special_count: int
+    segments: int | None
+    work: ctypes._Pointer[Work]
+    _fields_ = [
+        ("size", c_size_t),
+        ("max_tokens", c_int64),
+        ("batch_tokens", c_int64),
+        ("special", c_void_p),
+        ("special_count", c_int64),
+        ("segments", c_void_p),
+        ("work", POINTER(Work)),
     ]
 
 
@@ -2278,7 +2280,6 @@ class HeadsOptions(ctypes.Structure):
     probe: HeadProbe
     thresholds: HeadThresholds
     state: _Bytes | None
-    work: ctypes._Pointer[Work]
     _fields_ = [
         ("size", c_size_t),
         ("no_probe", c_int),
@@ -2288,7 +2289,6 @@ class HeadsOptions(ctypes.Structure):
         ("probe", HeadProbe),
         ("thresholds", HeadThresholds),
         ("state", c_char_p),
-        ("work", POINTER(Work)),
     ]
 
 
@@ -2720,9 +2720,9 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_train_store_options": TrainStoreOptions,
     "mha_train_sample": TrainSample,
     "mha_train_record": TrainRecord,
-    "mha_head_data_options": HeadDataOptions,
     "mha_work_info": WorkInfo,
     "mha_work": Work,
+    "mha_head_data_options": HeadDataOptions,
     "mha_head_probe": HeadProbe,
     "mha_head_thresholds": HeadThresholds,
     "mha_heads_options": HeadsOptions,

@@ -1,42 +1,63 @@
-/* fixed_sum.h - sums of doubles that do not depend on the order of their terms. Each term is rounded to a multiple of
- * 2^-40, and the rounded terms are summed exactly. */
+/* fixed_sum.h - sums of doubles that do not depend on the order of their terms: each term is truncated to a multiple
+ * of 2^-80, and the sum is exact. A term of magnitude 2^-28 or more keeps all its bits. */
 #ifndef MHA_MATH_FIXED_SUM_H
 #define MHA_MATH_FIXED_SUM_H
 
 #include <math.h>
 #include <stdint.h>
 
-/* The sum is whole + fraction 2^-40, with fraction in [0, 2^40). Initialize the three integers to zero. To combine
- * sums, add each integer; at most 2^22 sums may be combined before mha__fixed_carry. */
+/* The sum is whole + fraction 2^-40 + rest 2^-80, with fraction and rest in [0, 2^40). All integers are zero at first;
+ * sums of sums are sums of each integer, at most 2^22 of them before mha__fixed_carry. */
 typedef struct mha__fixed {
-    int64_t whole, fraction;
+    int64_t whole, fraction, rest;
     int64_t bad; /* number of terms that are not finite or too large; if positive, the sum is NAN */
 } mha__fixed;
 
-enum { MHA__FIXED_BITS = 40 };
+enum { MHA__FIXED_BITS = 40, MHA__FIXED_WORDS = sizeof(mha__fixed) / sizeof(int64_t) };
 
 static inline void mha__fixed_carry(mha__fixed *s)
 {
+    static const int64_t mask = (INT64_C(1) << MHA__FIXED_BITS) - 1;
+    s->fraction += s->rest >> MHA__FIXED_BITS;
+    s->rest &= mask;
     s->whole += s->fraction >> MHA__FIXED_BITS;
-    s->fraction &= (INT64_C(1) << MHA__FIXED_BITS) - 1;
+    s->fraction &= mask;
 }
 
 static inline void mha__fixed_add(mha__fixed *s, double x)
 {
-    static const double most = 0x1p53;
+    static const double most = 0x1p53, unit = 0x1p40;
     if (!(x > -most && x < most)) {
         s->bad++;
         return;
     }
-    const double whole = floor(x);
-    s->whole += (int64_t)whole;
-    s->fraction += (int64_t)nearbyint((x - whole) * (double)(INT64_C(1) << MHA__FIXED_BITS));
+    const int64_t whole = (int64_t)x;
+    const double below = (x - (double)whole) * unit; /* exact */
+    const int64_t fraction = (int64_t)below;
+    s->whole += whole;
+    s->fraction += fraction;
+    s->rest += (int64_t)((below - (double)fraction) * unit);
     mha__fixed_carry(s);
 }
 
-static inline double mha__fixed_value(const mha__fixed *s)
+/* The error is that of rounding the exact sum twice: at most 2^-52 of its magnitude. */
+static inline double mha__fixed_value(mha__fixed s)
 {
-    return s->bad ? (double)NAN : (double)s->whole + (double)s->fraction * 0x1p-40;
+    if (s.bad) return (double)NAN;
+    mha__fixed_carry(&s);
+    return ((double)s.whole + (double)s.fraction * 0x1p-40) + (double)s.rest * 0x1p-80;
+}
+
+/* Add `count` terms to as many sums, or the lower triangle of from [n, n] to n (n + 1) / 2 sums, row by row; set `from`
+ * to zeros. */
+void mha__fixed_add_array(mha__fixed *to, double *from, int64_t count);
+void mha__fixed_add_triangle(mha__fixed *to, double *from, int64_t n);
+/* Read the sums; the second fills a symmetric matrix [n, n]. */
+void mha__fixed_read_array(const mha__fixed *from, int64_t count, double *to);
+void mha__fixed_read_triangle(const mha__fixed *from, int64_t n, double *to);
+static inline int64_t mha__triangle(int64_t n)
+{
+    return n * (n + 1) / 2;
 }
 
 #endif

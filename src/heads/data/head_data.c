@@ -16,6 +16,7 @@ enum { BATCH_TOKENS = 2048 };
 
 struct mha_head_data {
     mha_ctx *ctx;
+    const mha_work *work;
     mha__frame frame;
     int64_t count, tokens, batches;
     int64_t most_tokens, most_texts; /* maximum per batch */
@@ -147,6 +148,7 @@ static mha_status fill(const mha_model *model, const mha__gather *g, const mha_h
     mha__free(d->ctx, counts);
     lay_tokens(d, g, tokenizer, options);
     cut_batches(d, options->batch_tokens ? options->batch_tokens : BATCH_TOKENS);
+    d->work = options->work;
     return MHA_OK;
 }
 
@@ -168,6 +170,9 @@ static mha_status check(const mha_model *model, int64_t count, const void *given
     if (options->special_count < 0 || (options->special_count > 0 && !options->special))
         return mha__fail(err, MHA_ERR_ARG, "special_count must be the number of entries of special (got %lld)",
                          (long long)options->special_count);
+    const mha_work *w = options->work;
+    if (w && !(w->begin && w->next && w->add && w->total))
+        return mha__fail(err, MHA_ERR_ARG, "mha_work: begin, next, add and total must not be NULL");
     return MHA_OK;
 }
 
@@ -253,6 +258,16 @@ const int32_t *mha__head_data_segments(const mha_head_data *data, int64_t text)
 const mha__frame *mha__head_data_frame(const mha_head_data *data)
 {
     return &data->frame;
+}
+
+const mha_work *mha__head_data_work(const mha_head_data *data)
+{
+    return data->work;
+}
+
+int64_t mha__tokens_before(const mha_head_data *data, int64_t batch)
+{
+    return data->starts[data->first[batch]];
 }
 
 int64_t mha__head_data_batches(const mha_head_data *data)

@@ -13,6 +13,9 @@ int64_t mha__head_data_batch_tokens(const mha_head_data *data);
 int64_t mha__head_data_longest(const mha_head_data *data);
 int64_t mha__head_data_batch_texts(const mha_head_data *data);
 
+/* Returns the number of tokens in the batches before `batch`. */
+int64_t mha__tokens_before(const mha_head_data *data, int64_t batch);
+
 /* Fills `input` with the packed texts of a batch (only batch, ids, type_ids and starts). *texts gets the index of each
  * text, as passed to mha_head_data_of_... Sums over texts must not depend on this order: store the result of each
  * text, and add the results by index. */
@@ -28,5 +31,8 @@ const int32_t *mha__head_data_segments(const mha_head_data *data, int64_t text);
 
 /* Returns the special tokens around a text; none without a tokenizer. */
 const mha__frame *mha__head_data_frame(const mha_head_data *data);
+
+/* Returns mha_head_data_options.work. */
+const mha_work *mha__head_data_work(const mha_head_data *data);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/ctx.h"
 #include "base/size.h"
 
-enum { NUMBERS = 2 * MHA_HEAD_METRICS, WORDS = sizeof(mha__fixed) / sizeof(int64_t) };
+enum { NUMBERS = 2 * MHA_HEAD_METRICS, WORDS = MHA__FIXED_WORDS };
 
 /* Returns the maximum number of fraction bits with which the sum of `tokens` weights, each at most 1, fits. */
 static int unit_bits(int64_t tokens)
@@ -69,11 +69,8 @@ void mha__head_sums_read(const mha__head_sums *sums, int64_t head, mha__head_sta
     const mha__fixed *from = sums->stats + head * NUMBERS;
     const int64_t *positions = sums->received + head * sums->longest;
     for (int m = 0; m < MHA_HEAD_METRICS; m++) {
-        mha__fixed sum = from[m], over = from[MHA_HEAD_METRICS + m];
-        mha__fixed_carry(&sum);
-        mha__fixed_carry(&over);
-        stats->sum[m] += mha__fixed_value(&sum);
-        stats->over[m] += mha__fixed_value(&over);
+        stats->sum[m] += mha__fixed_value(from[m]);
+        stats->over[m] += mha__fixed_value(from[MHA_HEAD_METRICS + m]);
     }
     for (int64_t j = 0; j < sums->longest; j++)
         received[j] = sums->bad[head] ? (double)NAN : (double)positions[j] * unit;

@@ -1,16 +1,13 @@
-/* measure.c - measures heads: batch after batch, then the probe texts. */
-#include <stdio.h>
+/* measure.c - measures heads: the batches, then the probe texts. */
 #include <string.h>
 
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
-#include "heads/data/measure_state.h"
+#include "heads/data/measure_steps.h"
 #include "heads/measure/head_measures.h"
 #include "text/tokenizer.h"
-
-static const char WORK[] = "measure heads";
 
 /* ---- maps ---- */
 
@@ -41,83 +38,32 @@ static mha_status keep_tokens(const mha_model *model, const mha_head_data *data,
 
 /* ---- batches ---- */
 
-static int64_t tokens_of(const mha_head_data *data, int64_t batch)
+static mha_status run_batch(void *user, int64_t batch, mha_error *err)
 {
-    mha_model_input in;
-    const int64_t *texts;
-    return mha__head_data_batch(data, batch, &in, &texts, NULL) == MHA_OK ? in.starts[in.batch] : 0;
+    return mha__heads_pass_run(user, batch, err);
 }
 
-static mha_status run_batches(const mha_head_data *data, mha__heads_pass *pass, mha__state *state, int64_t done,
-                              mha_error *err)
+static int64_t tokens_before(const void *user, int64_t batch)
 {
-    const int64_t all = mha_head_data_tokens(data);
-    int64_t tokens = 0;
-    for (int64_t n = 0; n < done; n++)
-        tokens += tokens_of(data, n);
-    for (int64_t n = done; n < mha__head_data_batches(data); n++) {
-        const mha_status status = mha__progress(state->ctx, WORK, tokens, all, err);
-        if (status == MHA_ERR_CANCELLED) mha__state_save(state, n, NULL);
-        if (status != MHA_OK) return status;
-        MHA__TRY(mha__heads_pass_run(pass, n, err));
-        MHA__TRY(mha__state_keep(state, n + 1, err));
-        tokens += tokens_of(data, n);
-    }
-    return mha__progress(state->ctx, WORK, all, all, err);
+    return mha__tokens_before(mha__heads_pass_data(user), batch);
 }
 
-static const char SUMS[] = "statistics of heads, in units of 2^-40";
-
-/* Measures all batches, resuming from the file options->state if it exists. */
-static mha_status sum_alone(const mha_model *model, const mha_head_data *data, const mha_heads_options *options,
-                            mha__heads_pass *pass, mha__head_sums *sums, mha_error *err)
+static mha_status sum_batches(const mha_model *model, const mha_head_data *data, const char *state,
+                              mha__heads_pass *pass, const mha__head_sums *sums, mha_error *err)
 {
-    const mha_named_tensor values[] = {
-        {.name = "sums", .dtype = MHA_I64, .rank = 1, .shape = {sums->count}, .data = sums->values}};
-    const mha__state_of of = {.path = options->state, .options = SUMS, .steps = mha__head_data_batches(data)};
-    mha__state state;
-    int64_t done;
-    MHA__TRY(mha__state_open(&state, model, data, &of, values, 1, &done, err));
-    return run_batches(data, pass, &state, done, err);
-}
-
-/* Measures the batches that `work` assigns to this process. */
-static mha_status share_batches(mha_ctx *ctx, const mha_head_data *data, const mha_work *work, mha__heads_pass *pass,
-                                mha__head_sums *sums, mha_error *err)
-{
-    const int64_t all = mha_head_data_tokens(data);
-    int64_t tokens = 0, counted = 0;
-    for (;;) {
-        int64_t step;
-        MHA__TRY(work->next(work->user, &step, err));
-        if (step < 0) return mha__progress(ctx, WORK, all, all, err);
-        if (step < counted || step >= mha__head_data_batches(data))
-            return mha__fail(err, MHA_ERR_ARG, "mha_work: next must return a step from %lld to %lld (got %lld)",
-                             (long long)counted, (long long)mha__head_data_batches(data) - 1, (long long)step);
-        for (; counted <= step; counted++)
-            tokens += tokens_of(data, counted);
-        MHA__TRY(mha__progress(ctx, WORK, tokens - tokens_of(data, step), all, err));
-        MHA__TRY(mha__heads_pass_run(pass, step, err));
-        MHA__TRY(work->add(work->user, step, sums->values, err));
-        mha__head_sums_clear(sums);
-    }
-}
-
-static mha_status sum_shared(const mha_model *model, const mha_head_data *data, const mha_heads_options *options,
-                             mha__heads_pass *pass, mha__head_sums *sums, mha_error *err)
-{
-    const mha_work *work = options->work;
-    mha__state marks;
-    MHA__TRY(mha__state_mark(&marks, model, data, err));
-    const mha_work_info info = {.name = SUMS,
-                                .model = marks.model,
-                                .data = marks.data,
-                                .state = options->state,
-                                .steps = mha__head_data_batches(data),
-                                .values = sums->count};
-    MHA__TRY(work->begin(work->user, &info, err));
-    MHA__TRY(share_batches(mha_model_ctx(model), data, work, pass, sums, err));
-    return work->total(work->user, sums->values, err);
+    const mha__measure measure = {.model = model,
+                                  .data = data,
+                                  .title = "measure heads",
+                                  .options = "statistics of heads, in units of 2^-80",
+                                  .state = state,
+                                  .steps = mha__head_data_batches(data),
+                                  .values = sums->values,
+                                  .count = sums->count,
+                                  .user = pass,
+                                  .run = run_batch,
+                                  .before = tokens_before,
+                                  .whole = mha_head_data_tokens(data)};
+    return mha__measure_run(&measure, err);
 }
 
 /* Computes the sums over all texts. */
@@ -130,7 +76,7 @@ static mha_status measure_texts(const mha_model *model, const mha_head_data *dat
     mha_status status =
         mha__head_sums_create(heads->ctx, count, heads->longest, mha_head_data_tokens(data), &sums, err);
     if (status == MHA_OK) status = mha__heads_pass_create(model, data, heads, &sums, &pass, err);
-    if (status == MHA_OK) status = (options->work ? sum_shared : sum_alone)(model, data, options, pass, &sums, err);
+    if (status == MHA_OK) status = sum_batches(model, data, options->state, pass, &sums, err);
     for (int64_t h = 0; h < count && status == MHA_OK; h++)
         mha__head_sums_read(&sums, h, &heads->stats[h], heads->received + h * heads->longest);
     mha__heads_pass_free(pass);
@@ -163,11 +109,6 @@ static mha_status check(const mha_model *model, int64_t count, const mha_heads_o
                          (long long)count);
     if (options->keep_maps && options->state)
         return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: state must be NULL with keep_maps");
-    if (options->keep_maps && options->work)
-        return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: work must be NULL with keep_maps");
-    const mha_work *w = options->work;
-    if (w && !(w->begin && w->next && w->add && w->total))
-        return mha__fail(err, MHA_ERR_ARG, "mha_work: begin, next, add and total must not be NULL");
     return MHA_OK;
 }
 
@@ -211,6 +152,8 @@ mha_status mha_heads_measure_data(const mha_model *model, const mha_head_data *d
         return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: max_tokens must be 0 for data (got %lld)",
                          (long long)own.max_tokens);
     MHA__TRY(check(model, mha_head_data_count(data), &own, err));
+    if (own.keep_maps && mha__head_data_work(data))
+        return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: keep_maps must be 0 for data with work");
     return measure_data(model, data, NULL, &own, out, err);
 }
 

@@ -237,8 +237,8 @@ static void rejected_arguments(void **state)
     files_write(path, bytes, n);
     refused(path, NULL, BATCH,
             "state must be from a run with the same options (got Statistics of heads, in units of 2^-40, not "
-            "\"statistics of "
-            "heads, in units of 2^-40\")");
+        "state must be of a run with the same options (got Statistics of heads, in units of 2^-80, not \"statistics of "
+        "heads, in units of 2^-80\")");
     free(bytes);
     files_remove(folder);
 }

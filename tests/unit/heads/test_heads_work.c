@@ -14,7 +14,7 @@ enum { TEXTS = 60, MOST = 40, VOCAB = 500, BATCH = 100 };
 static int32_t ids[TEXTS * MOST];
 static int64_t starts[TEXTS + 1];
 static mha_model *model;
-static mha_head_data *data;
+static mha_head_data *data; /* in one process */
 
 /* Processes that make their calls one after another: process `me` of `count` takes the steps n with n % count == me. */
 typedef struct turns {
@@ -72,14 +72,24 @@ static mha_status total(void *user, int64_t *values, mha_error *err)
     return fail_in(t, "total", err);
 }
 
+static mha_head_data *data_with(const mha_work *work)
+{
+    mha_head_data *made;
+    mha_error err = {0};
+    const mha_head_data_options how = {.size = sizeof how, .batch_tokens = BATCH, .work = work};
+    if (mha_head_data_of_ids(model, ids, starts, TEXTS, &how, &made, &err) != MHA_OK) fail_msg("%s", err.message);
+    return made;
+}
+
 static mha_heads *measure(turns *t, mha_status want, const char *message)
 {
     mha_heads *heads;
     mha_error err = {0};
     const mha_work work = {t, begin, next, add, total};
-    const mha_heads_options options = {
-        .size = sizeof options, .work = t ? &work : NULL, .state = t && t->me == 1 ? "name" : NULL};
-    assert_int_equal(mha_heads_measure_data(model, data, &options, &heads, &err), want);
+    mha_head_data *shared = t ? data_with(&work) : NULL;
+    const mha_heads_options options = {.size = sizeof options, .state = t && t->me == 1 ? "name" : NULL};
+    assert_int_equal(mha_heads_measure_data(model, t ? shared : data, &options, &heads, &err), want);
+    mha_head_data_free(shared);
     if (message && !strstr(err.message, message)) fail_msg("%s", err.message);
     return heads;
 }
@@ -150,34 +160,34 @@ static void test_refusals(void **state)
     mha_error err = {0};
     turns t = {.count = 1};
     mha_work work = {&t, begin, same_step, add, total};
-    mha_heads_options options = {.size = sizeof options, .work = &work};
-    assert_int_equal(mha_heads_measure_data(model, data, &options, &heads, &err), MHA_ERR_ARG);
+    mha_head_data *shared = data_with(&work), *single;
+    assert_int_equal(mha_heads_measure_data(model, shared, NULL, &heads, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "mha_work: next must return a step from 2 to "));
+    mha_head_data_free(shared);
     free(t.sums);
-    work.total = NULL;
-    assert_int_equal(mha_heads_measure_data(model, data, &options, &heads, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "mha_work: begin, next, add and total must not be NULL");
     const int64_t one[] = {0, 5};
-    mha_head_data *single;
-    assert_int_equal(mha_head_data_of_ids(model, ids, one, 1, NULL, &single, &err), MHA_OK);
-    options.keep_maps = 1;
-    assert_int_equal(mha_heads_measure_data(model, single, &options, &heads, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "mha_heads_options: work must be NULL with keep_maps");
+    const mha_head_data_options how = {.size = sizeof how, .work = &work};
+    const mha_heads_options maps = {.size = sizeof maps, .keep_maps = 1};
+    assert_int_equal(mha_head_data_of_ids(model, ids, one, 1, &how, &single, &err), MHA_OK);
+    assert_int_equal(mha_heads_measure_data(model, single, &maps, &heads, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "mha_heads_options: keep_maps must be 0 for data with work");
     mha_head_data_free(single);
+    work.total = NULL;
+    assert_int_equal(mha_head_data_of_ids(model, ids, one, 1, &how, &single, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "mha_work: begin, next, add and total must not be NULL");
 }
 
 static int setup(void **state)
 {
     (void)state;
-    mha_error err = {0};
     rng r = rng_make(12, 1);
-    const mha_head_data_options how = {.size = sizeof how, .batch_tokens = BATCH};
     for (int64_t i = 0; i < TEXTS; i++)
         starts[i + 1] = starts[i] + rng_range(&r, 1, MOST);
     for (int64_t i = 0; i < starts[TEXTS]; i++)
         ids[i] = (int32_t)rng_range(&r, 0, VOCAB - 1);
     model = case_model(NULL, "models/bert-tiny", NULL);
-    return mha_head_data_of_ids(model, ids, starts, TEXTS, &how, &data, &err) != MHA_OK;
+    data = data_with(NULL);
+    return 0;
 }
 
 static int teardown(void **state)
