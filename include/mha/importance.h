@@ -45,6 +45,9 @@
  *
  * Sums over texts do not grow with their number, since L is a mean. Over several batches, gate_* and taylor_* are means
  * over all texts.
+ *
+ * Values of texts are summed as integers in units of 2^-80: each value is truncated by less than 1e-24, and the sum is
+ * exact. Values of at least 4e-9 keep all their bits.
  */
 #ifndef MHA_IMPORTANCE_H
 #define MHA_IMPORTANCE_H
@@ -120,8 +123,9 @@ typedef struct mha_importance_options {
      * of gradmag). When mha_importance_halves is at least this value after two successive groups, no more texts are
      * read. At most 1; 0.95 is a good value. The texts should be in random order. */
     double settle;
-    /* A file that stores the measurement after each group, so that an interrupted run can resume with a bitwise
-     * identical result. MHA_ERR_ARG if the file belongs to another model, data or options. NULL = none. */
+    /* A file that stores the sums so far, as in mha_heads_options, so that an interrupted run can resume with a bitwise
+     * identical result. Steps have at most 32 texts; for gradmag and PAIRS, a batch is a step. MHA_ERR_ARG if the file
+     * belongs to another model, data or options. NULL = none. */
     const char *state;
 } mha_importance_options;
 
@@ -129,20 +133,21 @@ typedef struct mha_importance_options {
 typedef struct mha_importance mha_importance;
 
 /* Runs the model over the data and scores every head. `data` may be NULL for ov_norm and qk_norm. Reports progress as
- * "importance", in texts. The result is bitwise identical for any number of threads. A loss below 0.05 logs a warning,
- * because its small gradients rank heads poorly.
+ * "importance", in texts. The result is bitwise identical for any number of threads, and of processes if the data are
+ * divided (mha_head_data_options.work; not with `settle`). Processes share the steps described at `state`, so gradmag
+ * and PAIRS need batch_texts to be divided. A loss below 0.05 logs a warning, because its small gradients rank heads
+ * poorly.
  *
  * Errors: MHA_ERR_ARG for a score that needs a loss if there is none (the message names alternatives), for a loss that
  * the model or the data do not support, and for labels out of range; MHA_ERR_UNSUPPORTED for gradients of a model that
  * was opened in f16 or q8_0; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
  *
- * Cost, in forward passes: gate and Taylor forms 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E, for
- * decoders 1 + the vocabulary size; confidence 1.5; loo_* H (layers + 1) / 2, because the layers below a head run only
- * once. PAIRS takes one more pass if a group has more than 1,024 tokens. Memory: what a pass with gradients stores for
- * 1,024 tokens or one longer text (model_grads.h), 4 bytes for each dense weight; 8 bytes for each text of a group and
- * head, 16 E for each of its texts; with gradmag 4 bytes for each element of Wq, Wk, Wv and Wo; for the Jacobian of
- * decoders 8 bytes for 64 times the vocabulary size. loo_* store no gradients, but 12 E bytes for each token of a
- * group. */
+ * Cost, in forward passes: gate and Taylor forms 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E, of
+ * decoders 1 + the vocabulary; confidence 1.5; loo_* H (layers + 1) / 2, since the layers below a head run only once.
+ * PAIRS takes one more if a group has more than 1,024 tokens. Memory: what a pass with gradients stores for 1,024
+ * tokens or one longer text (model_grads.h), 4 bytes for each dense weight; 8 bytes for each text of a step and head,
+ * 16 E for each of its texts; with gradmag 4 bytes for each element of Wq, Wk, Wv and Wo; for the Jacobian of decoders
+ * 8 bytes for 64 times the vocabulary. loo_* store no gradients, but 12 E bytes for each token of a step. */
 MHA_API mha_status mha_importance_measure(const mha_model *model, const mha_head_data *data,
                                           const mha_importance_options *options, mha_importance **out, mha_error *err);
 MHA_API void mha_importance_free(mha_importance *importance);
@@ -167,8 +172,9 @@ MHA_API double mha_importance_loss(const mha_importance *importance);
 MHA_API int mha_importance_saturated(const mha_importance *importance);
 /* Checks the library on this model: the gradient of each gate is also computed as sum <c, dL/dc>, and for gradmag as
  * <Wo, dL/dWo> and <Wv, dL/dWv> + <bv, dL/dbv> (if no other head shares these values). Before taking absolute values,
- * all are equal. Returns the largest difference relative to the largest gradient of any head, over all batches;
- * rounding makes it about 1e-6. NAN for scores without a loss. */
+ * all are equal. Sums each head's largest difference, and its |gradient|, over the steps described at `state`, and
+ * returns the largest of the first sums relative to the largest of the second. Rounding makes it about 1e-6. NAN for
+ * scores without a loss. */
 MHA_API double mha_importance_identity(const mha_importance *importance);
 /* Returns the number of texts read, which is smaller than given if the ranking converged early. */
 MHA_API int64_t mha_importance_texts_used(const mha_importance *importance);

@@ -126,7 +126,6 @@ mha_status mha__ablation_begin(mha__ablation *a, const int64_t *text, int64_t te
     mha__packed batch;
     a->text = text;
     a->texts = texts;
-    a->terms = 0;
     a->base.layer = 0;
     mha__packer_begin(a->packer, text, texts);
     for (int64_t at = 0; mha__packer_next(a->packer, &batch); at += batch.tokens) {
@@ -165,7 +164,6 @@ mha_status mha__ablation_step(mha__ablation *a, mha__stream *from, const int64_t
 mha_status mha__ablation_run(mha__ablation *a, const mha__stream *s, const int64_t *off, int64_t count, mha_error *err)
 {
     mha__packed batch;
-    a->terms = 0;
     mha__packer_begin(a->packer, a->text, a->texts);
     for (int64_t at = 0; mha__packer_next(a->packer, &batch); at += batch.tokens) {
         mha_model_input in = input_at(a, s, &batch, at);

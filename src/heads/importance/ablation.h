@@ -43,7 +43,6 @@ typedef struct mha__ablation {
     double *unit, *full; /* [texts, E] text embeddings, and the text embeddings of the whole model */
     double *value;       /* [texts] result of the last evaluation */
     double *whole;       /* [texts] result of the whole model */
-    int64_t terms;       /* number of labels in the last evaluation */
     void *memory;
 } mha__ablation;
 
@@ -67,8 +66,5 @@ mha_status mha__ablation_take(mha__ablation *a, const mha__packed *batch, mha_er
 mha_status mha__ablation_finish(mha__ablation *a, double *value, mha_error *err);
 /* Returns the number of rows of logits computed at a time. */
 int64_t mha__ablation_chunk(const mha__ablation *a);
-/* Returns the factor of `value` - `whole` of a text in the difference of the loss (or distance), as a mean over
- * `units`. */
-double mha__ablation_share(const mha__ablation *a, int64_t units);
 
 #endif

@@ -58,7 +58,6 @@ static mha_status take_tokens(mha__ablation *a, const mha__packed *batch, int64_
         if (label == MHA_IGNORE) continue;
         labels[count] = label;
         memcpy(a->room + count++ * width, a->last + (first + t) * width, (size_t)width * sizeof *a->room);
-        a->terms++;
         if (count < chunk) continue;
         MHA__TRY(add_chunk(a, labels, count, &sum, err));
         count = 0;
@@ -88,10 +87,4 @@ mha_status mha__ablation_finish(mha__ablation *a, double *value, mha_error *err)
         value[t] = a->measure == MHA__ABLATION_TOKENS ? a->value[t]
                                                       : 1 - mha__dot(width, a->full + t * width, a->unit + t * width);
     return MHA_OK;
-}
-
-double mha__ablation_share(const mha__ablation *a, int64_t units)
-{
-    if (a->measure == MHA__ABLATION_TOKENS) return (double)units / (double)a->terms;
-    return a->measure == MHA__ABLATION_PAIRS ? 0.5 : 1;
 }

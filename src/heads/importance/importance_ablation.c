@@ -18,11 +18,15 @@ static mha__ablation_measure measure_of(const mha__importance_job *s)
     return s->options.loss == MHA_LOSS_PAIRS ? MHA__ABLATION_PAIRS : MHA__ABLATION_TOKENS;
 }
 
-/* Runs the whole model for the current group. */
+mha_status mha__importance_means(mha__importance_job *s, mha_error *err)
+{
+    return has_means(s) ? mha__mean_contexts(s->model, s->data, &s->means, err) : MHA_OK;
+}
+
+/* Runs the whole model for the current step. */
 static mha_status begin(mha__importance_job *s, bool two, mha__ablation *a, mha_error *err)
 {
     int64_t tokens = 0, length;
-    if (has_means(s) && !s->means) MHA__TRY(mha__mean_contexts(s->model, s->data, &s->means, err));
     *a = (mha__ablation){.ctx = s->ctx,
                          .model = s->model,
                          .info = s->info,
@@ -33,10 +37,14 @@ static mha_status begin(mha__importance_job *s, bool two, mha__ablation *a, mha_
     for (int64_t t = 0; t < s->texts; t++, tokens += length)
         mha_head_data_ids(s->data, s->text[t], &length);
     MHA__TRY(mha__ablation_create(a, s->texts, tokens, two, err));
-    MHA__TRY(mha__ablation_begin(a, s->text, s->texts, err));
-    if (a->measure != MHA__ABLATION_TOKENS || a->terms > 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld must have at least one token in the loss",
-                     (long long)s->first + 1, (long long)(s->first + s->count));
+    return mha__ablation_begin(a, s->text, s->texts, err);
+}
+
+/* Returns the factor of a text's change in the change of the loss (or distance), as a mean over the group's units. */
+static double share_of(const mha__importance_job *s, const mha__ablation *a)
+{
+    if (a->measure == MHA__ABLATION_TOKENS) return (double)s->group_units / (double)s->terms;
+    return a->measure == MHA__ABLATION_PAIRS ? 0.5 : 1;
 }
 
 static void add_loss(mha__importance_job *s, const mha__ablation *a)
@@ -45,8 +53,7 @@ static void add_loss(mha__importance_job *s, const mha__ablation *a)
     for (int64_t t = 0; t < s->texts; t++)
         sum += a->whole[t];
     if (!s->rule->loss) return;
-    s->loss += sum / (double)(a->measure == MHA__ABLATION_PAIRS ? s->texts : a->terms);
-    s->groups++;
+    mha__fixed_add(s->loss, sum / (double)(a->measure == MHA__ABLATION_PAIRS ? s->texts : s->terms));
 }
 
 /* ---- one head switched off ---- */
@@ -58,7 +65,7 @@ static mha_status run_layer(mha__importance_job *s, mha__ablation *a, mha_error 
     for (int64_t h = 0; h < s->info->heads_per_layer[layer]; h++) {
         const int64_t n = layer * H + h;
         MHA__TRY(mha__ablation_run(a, &a->base, &h, 1, err));
-        const double share = mha__ablation_share(a, s->count);
+        const double share = share_of(s, a);
         for (int64_t t = 0; t < s->texts; t++)
             s->part[t * s->total + n] = share * (a->value[t] - a->whole[t]);
         MHA__TRY(mha__progress(s->ctx, "importance", s->done + s->texts * (n + 1) / s->total, all, err));
@@ -79,8 +86,8 @@ mha_status mha__group_ablation(mha__importance_job *s, mha_error *err)
 {
     mha__ablation a = {.ctx = s->ctx};
     mha_status status = begin(s, false, &a, err);
-    if (status == MHA_OK) add_loss(s, &a);
     if (status == MHA_OK) status = run_layers(s, &a, err);
+    if (status == MHA_OK) add_loss(s, &a);
     mha__ablation_free(&a);
     return status;
 }
@@ -93,7 +100,7 @@ static void add_pair(const mha__importance_job *s, const mha__ablation *a, int64
     double sum = 0;
     for (int64_t t = 0; t < s->texts; t++)
         sum += a->value[t] - a->whole[t];
-    sum *= mha__ablation_share(a, s->count) / (double)s->units;
+    sum *= share_of(s, a) / (double)s->units;
     out[n * s->total + m] += sum;
     if (n != m) out[m * s->total + n] += sum;
 }
@@ -133,10 +140,11 @@ static mha_status run_pairs(mha__importance_job *s, mha__ablation *a, double *ou
     }
 }
 
-static mha_status run_groups(mha__importance_job *s, double *out, mha_error *err)
+static mha_status run_steps(mha__importance_job *s, double *out, mha_error *err)
 {
-    while (mha__importance_next(s)) {
+    for (int64_t step = 0; step < mha__importance_steps(s); step++) {
         mha__ablation a = {.ctx = s->ctx};
+        MHA__TRY(mha__importance_begin(s, step, err));
         mha_status status = begin(s, true, &a, err);
         if (status == MHA_OK) status = run_pairs(s, &a, out, err);
         mha__ablation_free(&a);
@@ -166,7 +174,8 @@ mha_status mha_importance_pairs(const mha_model *model, const mha_head_data *dat
     MHA__TRY(mha__importance_pairs_read(model, data, options, &own, err));
     clear(mha_model_describe(model), out);
     mha_status status = mha__importance_open(&s, model, data, &own, err);
-    if (status == MHA_OK) status = run_groups(&s, out, err);
+    if (status == MHA_OK) status = mha__importance_means(&s, err);
+    if (status == MHA_OK) status = run_steps(&s, out, err);
     mha__importance_close(&s);
     return status;
 }

@@ -8,12 +8,12 @@ void mha__take_gate(mha__importance_job *s, const mha__packed *batch)
 {
     for (int64_t b = 0; b < batch->input.batch; b++)
         for (int64_t n = 0; n < s->total; n++)
-            mha__importance_part(s, batch, b)[n] = (double)s->count * fabs(mha__importance_gate(s, batch, b, n));
+            mha__importance_part(s, batch, b)[n] = (double)s->group_units * fabs(mha__importance_gate(s, batch, b, n));
 }
 
 void mha__take_gate_batch(mha__importance_job *s, const mha__packed *batch)
 {
     for (int64_t b = 0; b < batch->input.batch; b++)
         for (int64_t n = 0; n < s->total; n++)
-            mha__importance_part(s, batch, b)[n] = (double)s->count * mha__importance_gate(s, batch, b, n);
+            mha__importance_part(s, batch, b)[n] = (double)s->group_units * mha__importance_gate(s, batch, b, n);
 }

@@ -20,6 +20,6 @@ mha_status mha__group_gradmag(mha__importance_job *s, mha_error *err)
         for (int which = MHA__OF_Q; n % H < s->info->heads_per_layer[n / H] && which <= MHA__OF_V; which++)
             s->part[n] += mean_of(s, n / H, (mha__projection)which, n % H);
     }
-    if (status == MHA_OK) mha__tally_add(&s->tally, s->part, 1);
+    if (status == MHA_OK) mha__tally_add(&s->tally, s->group, s->part, 1);
     return status;
 }

@@ -9,54 +9,70 @@
 
 /* ---- sums ---- */
 
-mha_status mha__tally_create(mha_ctx *ctx, int64_t heads, mha__tally *t, mha_error *err)
+enum { ARRAYS = 5, SCALARS = 4 };
+
+mha_status mha__tally_create(mha_ctx *ctx, int64_t heads, int64_t more, mha__tally *t, mha_error *err)
 {
-    *t = (mha__tally){.heads = heads};
-    double *all = mha__calloc(ctx, (size_t)heads, 5 * sizeof *all);
-    if (!all) return mha__no_memory(err, (size_t)heads * 5 * sizeof *all, "the scores of heads");
-    t->sum = all;
-    t->square = all + heads;
-    t->cross = all + 2 * heads;
-    t->half[0] = all + 3 * heads;
-    t->half[1] = all + 4 * heads;
+    const int64_t fixed = SCALARS + ARRAYS * heads;
+    *t = (mha__tally){.heads = heads, .count = 1 + fixed * MHA__FIXED_WORDS + more};
+    t->values = mha__calloc(ctx, (size_t)t->count, sizeof *t->values);
+    if (!t->values) return mha__no_memory(err, (size_t)t->count * sizeof *t->values, "the scores of heads");
+    t->units = t->values;
+    t->weight = (mha__fixed *)(t->units + 1);
+    t->weight_square = t->weight + 1;
+    t->half_weight = t->weight + 2;
+    t->sum = t->weight + SCALARS;
+    t->square = t->sum + heads;
+    t->cross = t->square + heads;
+    t->half[0] = t->cross + heads;
+    t->half[1] = t->half[0] + heads;
+    t->more = (int64_t *)(t->half[1] + heads);
     return MHA_OK;
 }
 
 void mha__tally_free(mha_ctx *ctx, mha__tally *t)
 {
-    mha__free(ctx, t->sum); /* start of the single allocation */
+    mha__free(ctx, t->values);
 }
 
-void mha__tally_add(mha__tally *t, const double *s, double n)
+void mha__tally_add(mha__tally *t, int64_t unit, const double *s, double n)
 {
-    const int odd = (int)(t->units++ % 2);
-    t->weight += n;
-    t->weight_square += n * n;
-    t->half_weight[odd] += n;
+    const int odd = (int)(unit % 2);
+    ++*t->units;
+    mha__fixed_add(t->weight, n);
+    mha__fixed_add(t->weight_square, n * n);
+    mha__fixed_add(&t->half_weight[odd], n);
     for (int64_t h = 0; h < t->heads; h++) {
-        t->sum[h] += s[h];
-        t->square[h] += s[h] * s[h];
-        t->cross[h] += s[h] * n;
-        t->half[odd][h] += s[h];
+        mha__fixed_add(&t->sum[h], s[h]);
+        mha__fixed_add(&t->square[h], s[h] * s[h]);
+        mha__fixed_add(&t->cross[h], s[h] * n);
+        mha__fixed_add(&t->half[odd][h], s[h]);
     }
+}
+
+static double quotient(mha__fixed sum, mha__fixed weight)
+{
+    const double over = mha__fixed_value(weight);
+    return over > 0 ? mha__fixed_value(sum) / over : NAN;
 }
 
 double mha__tally_mean(const mha__tally *t, int64_t head)
 {
-    return t->weight > 0 ? t->sum[head] / t->weight : NAN;
+    return quotient(t->sum[head], *t->weight);
 }
 
 double mha__tally_error(const mha__tally *t, int64_t head)
 {
-    if (t->units < 2) return NAN;
-    const double units = (double)t->units, mean = mha__tally_mean(t, head);
-    const double left = t->square[head] - 2 * mean * t->cross[head] + mean * mean * t->weight_square;
-    return sqrt(fmax(left, 0) / (units * (units - 1))) / (t->weight / units);
+    if (*t->units < 2) return NAN;
+    const double units = (double)*t->units, mean = mha__tally_mean(t, head);
+    const double left = mha__fixed_value(t->square[head]) - 2 * mean * mha__fixed_value(t->cross[head]) +
+                        mean * mean * mha__fixed_value(*t->weight_square);
+    return sqrt(fmax(left, 0) / (units * (units - 1))) / (mha__fixed_value(*t->weight) / units);
 }
 
 double mha__tally_half(const mha__tally *t, int half, int64_t head)
 {
-    return t->half_weight[half] > 0 ? t->half[half][head] / t->half_weight[half] : NAN;
+    return quotient(t->half[half][head], t->half_weight[half]);
 }
 
 /* ---- ranks ---- */

@@ -10,23 +10,28 @@
 
 #include <stdint.h>
 
+#include "math/fixed_sum.h"
 #include "mha/ctx.h"
 
+/* Views of one array of integers; sums of arrays are sums over all units. */
 typedef struct mha__tally {
-    int64_t heads; /* number of heads in all layers */
-    int64_t units;
-    double weight, weight_square; /* sums of n and n^2 */
-    double half_weight[2];        /* sums of n over even and odd units */
-    double *sum, *square, *cross; /* [heads] of s, s^2, s n */
-    double *half[2];              /* [heads] of s over even and odd units */
+    int64_t heads;                      /* number of heads in all layers */
+    int64_t *values;                    /* [count] everything below */
+    int64_t count;                      /* number of integers */
+    int64_t *units;                     /* [1] */
+    mha__fixed *weight, *weight_square; /* [1] sums of n and n^2 */
+    mha__fixed *half_weight;            /* [2] sums of n over even and odd units */
+    mha__fixed *sum, *square, *cross;   /* [heads] of s, s^2, s n */
+    mha__fixed *half[2];                /* [heads] of s over even and odd units */
+    int64_t *more;                      /* [more] further sums of the caller */
 } mha__tally;
 
-/* Free with mha__tally_free, also after a failure. */
-mha_status mha__tally_create(mha_ctx *ctx, int64_t heads, mha__tally *tally, mha_error *err);
+/* Creates zeros. Free with mha__tally_free, also after a failure. */
+mha_status mha__tally_create(mha_ctx *ctx, int64_t heads, int64_t more, mha__tally *tally, mha_error *err);
 void mha__tally_free(mha_ctx *ctx, mha__tally *tally);
 
-/* Units must be added in a fixed order, because sums in double depend on it. */
-void mha__tally_add(mha__tally *tally, const double *s, double n);
+/* Adds unit number `unit`. The order of the units does not matter. */
+void mha__tally_add(mha__tally *tally, int64_t unit, const double *s, double n);
 
 /* Returns NAN without units; the standard error is NAN for fewer than 2 units. */
 double mha__tally_mean(const mha__tally *tally, int64_t head);

@@ -1,4 +1,4 @@
-/* importance_job.c - the memory of one measurement, and its units group by group. */
+/* importance_job.c - the memory of one measurement. */
 #include "heads/importance/importance.h"
 
 #include <math.h>
@@ -42,10 +42,21 @@ static int64_t tokens_of_batch(const mha__importance_job *s)
     return s->rule->forward || mha__importance_of_pairs(s) ? TOKENS : TOKENS_BACK;
 }
 
+static mha_status make_tally(mha__importance_job *s, mha_error *err)
+{
+    const int64_t fixed = 1 + 2 * s->total;
+    MHA__TRY(mha__tally_create(s->ctx, s->total, MHA__COUNTS + fixed * MHA__FIXED_WORDS, &s->tally, err));
+    s->counts = s->tally.more;
+    s->loss = (mha__fixed *)(s->counts + MHA__COUNTS);
+    s->forms_gate = s->loss + 1;
+    s->forms_apart = s->forms_gate + s->total;
+    return MHA_OK;
+}
+
 static mha_status allocate(mha__importance_job *s, mha_error *err)
 {
     /* a last pair that would be alone joins the previous group */
-    const int64_t texts = mha__importance_of_pairs(s) ? 2 * (s->per_group + 1) : s->per_group;
+    const int64_t texts = mha__importance_of_pairs(s) ? 2 * (s->per_group + 1) : mha__importance_step_units(s);
     mha__arena arena = {0};
     MHA__TRY(mha__packer_create(s->ctx, s->data, texts, tokens_of_batch(s), &s->packer, err));
     lay_out(&arena, s, texts);
@@ -54,7 +65,7 @@ static mha_status allocate(mha__importance_job *s, mha_error *err)
         return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the scores of a group of texts");
     arena.used = 0;
     lay_out(&arena, s, texts);
-    MHA__TRY(mha__tally_create(s->ctx, s->total, &s->tally, err));
+    MHA__TRY(make_tally(s, err));
     const mha_model_grads_options how = {
         .size = sizeof how, .no_parameters = !s->rule->parameters, .pack = 1, .attention_only = 1};
     if (s->rule->forward) return MHA_OK;
@@ -73,45 +84,12 @@ static void find_labels(mha__importance_job *s)
     s->packer.label_at = s->label_at;
 }
 
-/* ---- groups ---- */
-
-bool mha__importance_next(mha__importance_job *s)
-{
-    s->first += s->count;
-    s->done += s->texts;
-    s->count = mha__min64(s->per_group, s->units - s->first);
-    if (mha__importance_of_pairs(s) && s->units - s->first - s->count == 1) s->count++;
-    s->texts = mha__importance_of_pairs(s) ? 2 * s->count : s->count;
-    s->done_here = 0;
-    for (int64_t n = 0; n < s->texts; n++)
-        s->text[n] = n < s->count ? s->first + n : s->units + s->first + n - s->count;
-    return s->count > 0;
-}
-
-static void add_units(mha__importance_job *s)
-{
-    for (int64_t u = 0; u < s->count; u++) {
-        double *sum = s->part + u * s->total, *other = s->part + (s->count + u) * s->total;
-        for (int64_t n = 0; mha__importance_of_pairs(s) && n < s->total; n++)
-            sum[n] += other[n];
-        mha__tally_add(&s->tally, sum, s->weight[u]);
-    }
-}
+/* ---- the measurement ---- */
 
 mha_status mha__importance_step(mha__importance_job *s, const mha__packed *batch, mha_error *err)
 {
     s->done_here += batch->input.batch;
     return mha__progress(s->ctx, "importance", s->done + s->done_here, mha_head_data_count(s->data), err);
-}
-
-mha_status mha__importance_group(mha__importance_job *s, mha_error *err)
-{
-    memset(s->part, 0, (size_t)(s->texts * s->total) * sizeof *s->part);
-    for (int64_t n = 0; n < s->texts; n++)
-        s->weight[n] = 1;
-    MHA__TRY(s->rule->group(s, err));
-    if (!s->rule->adds) add_units(s);
-    return MHA_OK;
 }
 
 mha_status mha__importance_open(mha__importance_job *s, const mha_model *model, const mha_head_data *data,

@@ -1,5 +1,4 @@
-/* importance_loss.c - computes the loss of a group of texts and its gradient; all batches of the group share one mean
- * loss. */
+/* importance_loss.c - the loss of the texts of a step, forward and backward, batch by batch. */
 #include "base/error.h"
 #include "heads/importance/importance_run.h"
 #include "layer/loss/contrastive_loss.h"
@@ -15,32 +14,15 @@ static mha_status take(mha__importance_job *s, const mha__packed *batch, mha_err
 
 /* ---- cross entropy of tokens ---- */
 
-/* Returns the number of predicted tokens of a text. */
-static int64_t terms_of(const mha__importance_job *s, int64_t text)
-{
-    const int32_t *labels = s->packer.labelled ? s->packer.labelled + s->label_at[text] : NULL;
-    int64_t length, count = 0;
-    mha_head_data_ids(s->data, text, &length);
-    for (int64_t t = s->info->causal ? 1 : 0; t < length; t++)
-        count += !labels || labels[t] != MHA_IGNORE;
-    return count;
-}
-
 static mha_status tokens_loss(mha__importance_job *s, double *loss, mha_error *err)
 {
-    int64_t terms = 0;
     mha__packed batch;
-    for (int64_t n = 0; n < s->texts; n++)
-        terms += terms_of(s, s->text[n]);
-    if (!terms)
-        return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld must have at least one token in the loss",
-                         (long long)s->first + 1, (long long)(s->first + s->count));
     mha__packer_begin(&s->packer, s->text, s->texts);
     while (mha__packer_next(&s->packer, &batch)) {
         double part = 0;
         const mha_model_loss_args args = {.size = sizeof args,
                                           .labels = batch.labels,
-                                          .scale = 1 / (double)terms,
+                                          .scale = 1 / (double)s->terms,
                                           .dgates = s->gates,
                                           .on_context = mha__importance_context,
                                           .user = s,
@@ -111,9 +93,8 @@ mha_status mha__importance_loss(mha__importance_job *s, mha_error *err)
     double loss = 0;
     mha__identity_begin(s);
     MHA__TRY((s->options.loss == MHA_LOSS_PAIRS ? pairs_loss : tokens_loss)(s, &loss, err));
-    s->loss += loss;
-    s->groups++;
     if (s->rule->parameters) MHA__TRY(mha__identity_weights(s, err));
     mha__identity_end(s, s->rule->parameters ? MHA__FORMS : MHA__FORM_OUT);
+    mha__fixed_add(s->loss, loss);
     return MHA_OK;
 }

@@ -1,4 +1,4 @@
-/* importance_run.c - processes units in groups, from the first to the last or until the ranking has converged. */
+/* importance_run.c - the scores by name, and one measurement from its steps to the result. */
 #include "heads/importance/importance.h"
 
 #include "base/ctx.h"
@@ -34,8 +34,8 @@ const mha__importance_rule mha__importance_rules[MHA_IMPORTANCE_SCORES] = {
 static void warn_saturated(const mha__importance_job *s, mha_importance *out)
 {
     if (!s->rule->loss) return;
-    out->identity = s->identity;
-    out->loss = s->loss / (double)s->groups;
+    out->identity = mha__identity(s);
+    out->loss = mha__fixed_value(*s->loss) / (double)s->counts[MHA__GROUPS];
     out->saturated = out->loss < SATURATED;
     if (out->saturated)
         mha__log(s->ctx, 0, "the loss is %.3g, below %g: its gradient is too small to rank heads reliably%s", out->loss,
@@ -48,10 +48,11 @@ mha_status mha__importance_run(const mha_model *model, const mha_head_data *data
 {
     mha__importance_job s;
     mha_status status = mha__importance_open(&s, model, data, options, err);
-    if (status == MHA_OK) status = mha__importance_groups(&s, err);
-    out->texts = s.done + s.texts;
+    if (status == MHA_OK) status = mha__importance_means(&s, err);
+    if (status == MHA_OK) status = mha__importance_run_steps(&s, err);
     if (status == MHA_OK) status = mha__importance_finish(&s, out, err);
     if (status == MHA_OK) warn_saturated(&s, out);
+    if (status == MHA_OK) out->texts = s.counts[MHA__TEXTS];
     mha__importance_close(&s);
     return status;
 }

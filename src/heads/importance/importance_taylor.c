@@ -32,8 +32,8 @@ static void add_text(mha__importance_job *s, const mha_model_context_gradient *g
         const int64_t at = (r * g->heads + head) * D;
         const double worth = dot(g->context + at, g->dcontext + at, D);
         *form += worth;
-        if (s->options.by == MHA_IMPORTANCE_TAYLOR_TOKEN) *part += (double)s->count * fabs(worth);
-        if (g->row_taylor) *part += (double)s->count * (double)g->row_taylor[head * g->rows + r];
+        if (s->options.by == MHA_IMPORTANCE_TAYLOR_TOKEN) *part += (double)s->group_units * fabs(worth);
+        if (g->row_taylor) *part += (double)s->group_units * (double)g->row_taylor[head * g->rows + r];
     }
 }
 
@@ -119,13 +119,25 @@ mha_status mha__identity_weights(mha__importance_job *s, mha_error *err)
 
 void mha__identity_end(mha__importance_job *s, int forms)
 {
-    double largest = 0, apart = 0;
-    for (int64_t n = 0; n < s->total; n++)
-        largest = fmax(largest, fabs(s->forms[MHA__FORM_GATE][n]));
-    for (int form = 1; form < forms; form++)
-        for (int64_t n = 0; n < s->total; n++) {
-            const double difference = fabs(s->forms[form][n] - s->forms[MHA__FORM_GATE][n]);
+    for (int64_t n = 0; n < s->total; n++) {
+        const double gate = s->forms[MHA__FORM_GATE][n];
+        double apart = 0;
+        for (int form = 1; form < forms; form++) {
+            const double difference = fabs(s->forms[form][n] - gate);
             if (!(difference <= apart)) apart = difference; /* propagates NAN */
         }
-    if (largest > 0 && !(apart / largest <= s->identity)) s->identity = apart / largest;
+        mha__fixed_add(&s->forms_gate[n], fabs(gate));
+        mha__fixed_add(&s->forms_apart[n], apart);
+    }
+}
+
+double mha__identity(const mha__importance_job *s)
+{
+    double largest = 0, apart = 0;
+    for (int64_t n = 0; n < s->total; n++) {
+        const double difference = mha__fixed_value(s->forms_apart[n]);
+        largest = fmax(largest, mha__fixed_value(s->forms_gate[n]));
+        if (!(difference <= apart)) apart = difference; /* propagates NAN */
+    }
+    return largest > 0 ? apart / largest : 0;
 }

@@ -1,0 +1,179 @@
+/* importance_steps.c - the steps of a measurement. A group is a step if its texts cannot be separated (pairs, or
+ * gradients of weights); else a step has at most STEP of its units. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/size.h"
+#include "heads/data/measure_steps.h"
+#include "heads/importance/importance.h"
+#include "math/hash.h"
+
+enum { STEP = 32 };
+
+/* ---- groups and steps ---- */
+
+static bool is_divided(const mha__importance_job *s)
+{
+    return !mha__importance_of_pairs(s) && !s->rule->adds;
+}
+
+int64_t mha__importance_step_units(const mha__importance_job *s)
+{
+    return is_divided(s) ? mha__min64(STEP, s->per_group) : s->per_group;
+}
+
+/* Returns the number of units in a group. A last pair that would be alone joins the previous group. */
+static int64_t group_units(const mha__importance_job *s, int64_t group)
+{
+    const int64_t left = s->units - group * s->per_group;
+    return mha__importance_of_pairs(s) && left == s->per_group + 1 ? left : mha__min64(s->per_group, left);
+}
+
+static int64_t steps_of(const mha__importance_job *s, int64_t units)
+{
+    return is_divided(s) ? mha__ceil_div(units, mha__importance_step_units(s)) : 1;
+}
+
+int64_t mha__importance_steps(const mha__importance_job *s)
+{
+    int64_t groups = mha__ceil_div(s->units, s->per_group);
+    if (groups > 1 && group_units(s, groups - 2) > s->per_group) groups--;
+    return (groups - 1) * steps_of(s, s->per_group) + steps_of(s, group_units(s, groups - 1));
+}
+
+/* Returns the number of predicted tokens of a text. */
+static int64_t terms_of(const mha__importance_job *s, int64_t text)
+{
+    const int32_t *labels = s->packer.labelled ? s->packer.labelled + s->label_at[text] : NULL;
+    int64_t length, count = 0;
+    mha_head_data_ids(s->data, text, &length);
+    for (int64_t t = s->info->causal ? 1 : 0; t < length; t++)
+        count += !labels || labels[t] != MHA_IGNORE;
+    return count;
+}
+
+/* Counts the terms of the group's mean loss, once per group. */
+static mha_status count_terms(mha__importance_job *s, int64_t group, mha_error *err)
+{
+    const int64_t first = group * s->per_group, end = first + s->group_units;
+    if (!s->rule->loss || mha__importance_of_pairs(s) || (s->terms > 0 && group == s->group)) return MHA_OK;
+    s->terms = 0;
+    for (int64_t text = first; text < end; text++)
+        s->terms += terms_of(s, text);
+    if (s->terms > 0) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld must have a token that counts in the loss",
+                     (long long)first + 1, (long long)end);
+}
+
+static int64_t first_unit(const mha__importance_job *s, int64_t step)
+{
+    const int64_t per_group = steps_of(s, s->per_group);
+    return step / per_group * s->per_group + step % per_group * mha__importance_step_units(s);
+}
+
+mha_status mha__importance_begin(mha__importance_job *s, int64_t step, mha_error *err)
+{
+    const int64_t group = step / steps_of(s, s->per_group), first = group * s->per_group;
+    s->group_units = group_units(s, group);
+    MHA__TRY(count_terms(s, group, err));
+    s->group = group;
+    s->first = first_unit(s, step);
+    s->count = first + s->group_units - s->first;
+    if (is_divided(s)) s->count = mha__min64(s->count, mha__importance_step_units(s));
+    const int parts = mha__importance_of_pairs(s) ? 2 : 1;
+    s->texts = parts * s->count;
+    s->done = parts * s->first;
+    s->done_here = 0;
+    for (int64_t n = 0; n < s->texts; n++)
+        s->text[n] = n < s->count ? s->first + n : s->units + s->first + n - s->count;
+    return MHA_OK;
+}
+
+/* ---- the measurement ---- */
+
+static void add_units(mha__importance_job *s)
+{
+    for (int64_t u = 0; u < s->count; u++) {
+        double *sum = s->part + u * s->total, *other = s->part + (s->count + u) * s->total;
+        for (int64_t n = 0; mha__importance_of_pairs(s) && n < s->total; n++)
+            sum[n] += other[n];
+        mha__tally_add(&s->tally, s->first + u, sum, s->weight[u]);
+    }
+}
+
+static mha_status run_units(mha__importance_job *s, mha_error *err)
+{
+    memset(s->part, 0, (size_t)(s->texts * s->total) * sizeof *s->part);
+    for (int64_t n = 0; n < s->texts; n++)
+        s->weight[n] = 1;
+    MHA__TRY(s->rule->group(s, err));
+    if (!s->rule->adds) add_units(s);
+    return MHA_OK;
+}
+
+/* Returns true if this step is the last one of its group. */
+static bool closes_group(const mha__importance_job *s)
+{
+    return s->first + s->count == s->group * s->per_group + s->group_units;
+}
+
+static mha_status run_step(void *user, int64_t step, mha_error *err)
+{
+    mha__importance_job *s = user;
+    double halves = NAN;
+    MHA__TRY(mha__importance_begin(s, step, err));
+    MHA__TRY(run_units(s, err));
+    s->counts[MHA__TEXTS] += s->texts;
+    if (!closes_group(s)) return MHA_OK;
+    s->counts[MHA__GROUPS]++;
+    if (s->options.settle == 0) return MHA_OK;
+    s->counts[MHA__BEFORE] = s->counts[MHA__SETTLED];
+    MHA__TRY(mha__importance_halves(s, &halves, err));
+    s->counts[MHA__SETTLED] = halves >= s->options.settle;
+    return MHA_OK;
+}
+
+static bool has_settled(const void *user)
+{
+    const mha__importance_job *s = user;
+    return s->counts[MHA__BEFORE] && s->counts[MHA__SETTLED];
+}
+
+static int64_t texts_before(const void *user, int64_t step)
+{
+    const mha__importance_job *s = user;
+    const int64_t unit = step < mha__importance_steps(s) ? first_unit(s, step) : s->units;
+    return unit * (mha__importance_of_pairs(s) ? 2 : 1);
+}
+
+static uint64_t labels_hash(const mha__importance_job *s)
+{
+    const int32_t *labels = s->options.labels;
+    return labels ? mha__hash(0, labels, (size_t)mha_head_data_tokens(s->data) * sizeof *labels) : 0;
+}
+
+mha_status mha__importance_run_steps(mha__importance_job *s, mha_error *err)
+{
+    const mha_importance_options *o = &s->options;
+    char words[256];
+    snprintf(words, sizeof words,
+             "%s, loss %s, scale %.17g, %d probes, batches of %lld, settle %.17g, seed %llu, labels %llx",
+             mha_importance_score_key(o->by), mha_head_loss_key(o->loss), o->loss_scale, o->probes,
+             (long long)s->per_group, o->settle, (unsigned long long)o->seed, (unsigned long long)labels_hash(s));
+    const mha__measure measure = {.model = s->model,
+                                  .data = s->data,
+                                  .title = "importance",
+                                  .options = words,
+                                  .state = o->state,
+                                  .steps = mha__importance_steps(s),
+                                  .values = s->tally.values,
+                                  .count = s->tally.count,
+                                  .user = s,
+                                  .run = run_step,
+                                  .before = texts_before,
+                                  .whole = mha_head_data_count(s->data),
+                                  .ended = o->settle > 0 ? has_settled : NULL};
+    return mha__measure_run(&measure, err);
+}
