@@ -71,14 +71,16 @@ typedef struct mha_diversity mha_diversity;
 
 /* Compares heads: js and js_clark_sum compare all pairs, the other measures only the heads of each layer. `options` may
  * be NULL. Reports progress as "diversity", in tokens. The result is bitwise identical for any number of threads and
- * any batch_tokens. The context of the model must outlive the result; the model and the data need not.
+ * processes (mha_head_data_options.work) and any batch_tokens: sums over a text are in double, and sums over texts are
+ * integers in units of 2^-80, so they are exact up to 1e-24 for each text. The context of the model must outlive the
+ * result; the model and the data need not.
  *
  * Cost: a forward pass; for js and js_clark_sum N^2 / 2 logarithms for each element of a map (1,000 sentences on the 72
  * heads of MiniLM: 1.4e9, under a second each); for output_cka and unique E^2 / 2 multiply-adds in double for each
  * token and layer. Memory, besides the model's own: 4 N (rows) (keys) bytes for the maps of the texts that run at
  * once. These maps take at most 96 MiB, or one row of each head if that is more; a longer text runs in several passes
- * over its rows. Set max_rows for long texts and many heads. Measures of outputs also take 16 (H D)^2 bytes per layer
- * and 80 (H D)^2 for the current layer. Each measure takes 8 N^2 bytes.
+ * over its rows. Set max_rows for long texts and many heads. Measures of outputs also take 48 (H D)^2 bytes per layer
+ * and 88 (H D)^2 for the current layer. Each measure takes 32 N^2 bytes.
  *
  * Errors: MHA_ERR_ARG for unknown bits, for ids outside the vocabulary, and for maps or outputs that are not finite,
  * naming the head; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */

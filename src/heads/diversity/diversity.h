@@ -6,11 +6,12 @@
 #include <stdbool.h>
 
 #include "heads/data/head_data.h"
+#include "math/fixed_sum.h"
 #include "mha/diversity.h"
 
 struct mha_diversity {
     mha_ctx *ctx;
-    int64_t layers, rows;
+    int64_t layers, head_dim, rows;
     int64_t *first;                 /* [layers + 1] number of heads before each layer */
     double *value[MHA_DIVERSITIES]; /* [N, N]; for unique, [N]; NULL = not requested */
     double *map, eigenvalues[2];    /* map: [N, 2]; NULL without js */
@@ -22,14 +23,13 @@ static inline int64_t mha__diversity_width(const mha_diversity *d, int64_t layer
     return d->first[layer + 1] - d->first[layer];
 }
 
-/* ---- sums: one array, so that it can be saved and resumed ---- */
+/* ---- sums ---- */
 
 enum { MHA__HALVED = 2 };
 
+/* The sums of all texts. js and clark are [N, N] for mha__mixtures, of which only the lower triangle is valid. */
 typedef struct mha__diversity_sums {
-    double *all;
-    int64_t count;
-    double *js, *clark; /* [N, N] for mha__mixtures; or NULL */
+    double *js, *clark;          /* [N, N]; or NULL */
     double *dot;        /* [H, H] per layer: products of maps; or NULL */
     double *mass;       /* [N] for each head: sum of its weights, each divided by the number of keys in its row */
     double *even;       /* [1] the same for uniform weights: sum over rows of 1 / number of keys */
@@ -37,6 +37,23 @@ typedef struct mha__diversity_sums {
     double *column[MHA__HALVED]; /* [H D] per layer: their column sums */
     double *tokens;              /* [MHA__HALVED] number of tokens */
 } mha__diversity_sums;
+
+/* The same sums while texts are added: views of one array of integers. Symmetric ones are lower triangles. */
+typedef struct mha__diversity_tally {
+    mha__fixed *all;
+    int64_t count;
+    mha__fixed *js, *clark, *dot, *mass, *even, *gram[MHA__HALVED], *column[MHA__HALVED], *tokens;
+    double *text; /* [N, N] or [H D, H D], whichever is larger: zeros; products of one text */
+} mha__diversity_tally;
+
+enum { MHA__DIVERSITY_OF_OUTPUTS = 1 << MHA_DIVERSITY_CKA | 1 << MHA_DIVERSITY_UNIQUE };
+
+/* (diversity_sums.c) Creates zeros for the measures `what`. The caller frees `all` and `text`, also after a failure. */
+mha_status mha__diversity_tally_create(const mha_diversity *d, uint32_t what, mha__diversity_tally *tally,
+                                       mha_error *err);
+/* Reads the sums into memory that the caller frees. */
+mha_status mha__diversity_read(const mha_diversity *d, const mha__diversity_tally *tally, mha__diversity_sums *sums,
+                               void **memory, mha_error *err);
 
 /* ---- maps (diversity_maps.c) ---- */
 
@@ -60,7 +77,7 @@ typedef struct mha__held_maps {
 /* The first copies the maps of a layer. The second, once all layers are held, adds them to the sums, text by text, and
  * overwrites the maps. */
 void mha__held_maps_take(const mha__held_maps *held, int64_t layer, const float *probs);
-mha_status mha__held_maps_add(const mha__held_maps *held, const mha__diversity_sums *sums, mha_error *err);
+mha_status mha__held_maps_add(const mha__held_maps *held, const mha__diversity_tally *sums, mha_error *err);
 
 /* Computes the values of maps. Errors: MHA_ERR_ARG, naming a head whose maps are not finite. */
 mha_status mha__diversity_of_maps(mha_diversity *d, const mha__diversity_sums *sums, mha_error *err);
@@ -69,7 +86,7 @@ mha_status mha__diversity_of_maps(mha_diversity *d, const mha__diversity_sums *s
 
 /* Adds the contexts of packed texts: text texts[b] has rows starts[b] .. starts[b + 1] of a->context. `buffer` has
  * space for all rows. */
-mha_status mha__diversity_add_contexts(const mha_diversity *d, const mha__diversity_sums *sums,
+mha_status mha__diversity_add_contexts(const mha_diversity *d, const mha__diversity_tally *sums,
                                        const mha_model_activations *a, const int64_t *texts, int64_t count,
                                        const int64_t *starts, float *buffer, mha_error *err);
 

@@ -28,55 +28,67 @@ void mha__held_maps_take(const mha__held_maps *held, int64_t layer, const float 
     }
 }
 
-/* ---- summation ---- */
+/* ---- summation: each text in double; texts as integers ---- */
 
-/* Returns the number of elements in the rows of the text that begins with row `r`; *end is one past its last row. */
-static int64_t text_numbers(const mha__held_maps *held, int64_t r, int64_t *end)
+/* The rows of one text that are held, `from` to `end`, and their elements. */
+typedef struct text_rows {
+    int64_t from, end, at, numbers;
+} text_rows;
+
+/* Advances to the next text; returns false after the last one. Begins with zeros. */
+static bool next_text(const mha__held_maps *held, text_rows *t)
 {
-    const int64_t sequence = held->rows[r].sequence;
-    int64_t numbers = 0;
-    for (; r < held->row_count && held->rows[r].sequence == sequence; r++)
-        numbers += held->rows[r].keys;
-    *end = r;
-    return numbers;
+    t->from = t->end;
+    t->at += t->numbers;
+    t->numbers = 0;
+    if (t->from == held->row_count) return false;
+    const int64_t sequence = held->rows[t->from].sequence;
+    for (; t->end < held->row_count && held->rows[t->end].sequence == sequence; t->end++)
+        t->numbers += held->rows[t->end].keys;
+    return true;
 }
 
-/* Sums text by text, so that no sum depends on which texts are held together. */
-static void add_mixtures(const mha__held_maps *held, double *sums)
+static void add_mixtures(const mha__held_maps *held, const mha__diversity_tally *sums, mha__fixed *to)
 {
     const int64_t heads = mha_diversity_heads(held->d);
-    for (int64_t r = 0, at = 0, end; r < held->row_count; r = end) {
-        const int64_t numbers = text_numbers(held, r, &end);
-        mha__mixtures(held->ctx, heads, numbers, held->probs + at, held->stride, sums);
-        at += numbers;
+    for (text_rows t = {0}; next_text(held, &t);) {
+        mha__mixtures(held->ctx, heads, t.numbers, held->probs + t.at, held->stride, sums->text);
+        mha__fixed_add_triangle(to, sums->text, heads);
     }
 }
 
-static void add_masses(const mha__held_maps *held, const mha__diversity_sums *sums)
+static void add_masses(const mha__held_maps *held, const mha__diversity_tally *sums)
 {
-    for (int64_t h = 0; h < mha_diversity_heads(held->d); h++) {
-        const float *p = held->probs + h * held->stride;
-        for (int64_t r = 0; r < held->row_count; r++) {
-            double mass = 0;
-            for (int64_t j = 0; j < held->rows[r].keys; j++)
-                mass += (double)*p++;
-            sums->mass[h] += mass / (double)held->rows[r].keys;
+    for (text_rows t = {0}; next_text(held, &t);) {
+        double even = 0;
+        for (int64_t h = 0; h < mha_diversity_heads(held->d); h++) {
+            const float *p = held->probs + h * held->stride + t.at;
+            double all = 0;
+            for (int64_t r = t.from; r < t.end; r++) {
+                double mass = 0;
+                for (int64_t j = 0; j < held->rows[r].keys; j++)
+                    mass += (double)*p++;
+                all += mass / (double)held->rows[r].keys;
+            }
+            mha__fixed_add(&sums->mass[h], all);
         }
+        for (int64_t r = t.from; r < t.end; r++)
+            even += 1 / (double)held->rows[r].keys;
+        mha__fixed_add(sums->even, even);
     }
-    for (int64_t r = 0; r < held->row_count; r++)
-        *sums->even += 1 / (double)held->rows[r].keys;
 }
 
-static mha_status add_products(const mha__held_maps *held, double *dot, mha_error *err)
+static mha_status add_products(const mha__held_maps *held, const mha__diversity_tally *sums, mha_error *err)
 {
-    int64_t numbers = 0;
-    for (int64_t r = 0; r < held->row_count; r++)
-        numbers += held->rows[r].keys;
-    for (int64_t l = 0; l < held->d->layers; l++) {
-        const int64_t heads = mha__diversity_width(held->d, l);
-        const mha__columns maps = {held->probs + held->d->first[l] * held->stride, 1, held->stride, heads};
-        MHA__TRY(mha__gram(held->ctx, numbers, &maps, dot, err));
-        dot += heads * heads;
+    for (text_rows t = {0}; next_text(held, &t);) {
+        mha__fixed *dot = sums->dot;
+        for (int64_t l = 0; l < held->d->layers; l++) {
+            const int64_t heads = mha__diversity_width(held->d, l);
+            const mha__columns maps = {held->probs + held->d->first[l] * held->stride + t.at, 1, held->stride, heads};
+            MHA__TRY(mha__gram(held->ctx, t.numbers, &maps, sums->text, err));
+            mha__fixed_add_triangle(dot, sums->text, heads);
+            dot += mha__triangle(heads);
+        }
     }
     return MHA_OK;
 }
@@ -94,16 +106,16 @@ static void smooth(const mha__held_maps *held)
     }
 }
 
-mha_status mha__held_maps_add(const mha__held_maps *held, const mha__diversity_sums *sums, mha_error *err)
+mha_status mha__held_maps_add(const mha__held_maps *held, const mha__diversity_tally *sums, mha_error *err)
 {
     if (sums->dot) {
-        MHA__TRY(add_products(held, sums->dot, err));
+        MHA__TRY(add_products(held, sums, err));
         add_masses(held, sums);
     }
-    if (sums->js) add_mixtures(held, sums->js);
+    if (sums->js) add_mixtures(held, sums, sums->js);
     if (!sums->clark) return MHA_OK;
     smooth(held);
-    add_mixtures(held, sums->clark);
+    add_mixtures(held, sums, sums->clark);
     return MHA_OK;
 }
 

@@ -2,14 +2,15 @@
  *
  * Heads of different layers are compared, so the maps of all layers are held until a pass ends. Texts of a batch run
  * together if their maps fit; a longer text runs alone, in as many passes as its rows need. The sums do not depend on
- * this division: they are formed text by text, and the passes of a text depend on its length only. */
+ * this division: each text is summed in double, in passes that depend on its length only, and texts are added as
+ * integers. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
-#include "heads/data/measure_state.h"
+#include "heads/data/measure_steps.h"
 #include "heads/diversity/diversity.h"
 #include "layer/arena.h"
 
@@ -20,7 +21,7 @@ enum { HELD_BYTES = 96 << 20 }; /* limit of the held maps; always at least one r
 enum {
     OF_MAPS = 1 << MHA_DIVERSITY_COSINE | 1 << MHA_DIVERSITY_COSINE_CENTRED | 1 << MHA_DIVERSITY_JS |
               1 << MHA_DIVERSITY_JS_CLARK,
-    OF_OUTPUTS = 1 << MHA_DIVERSITY_CKA | 1 << MHA_DIVERSITY_UNIQUE,
+    OF_OUTPUTS = MHA__DIVERSITY_OF_OUTPUTS,
     ALL = (1 << MHA_DIVERSITIES) - 1
 };
 
@@ -29,8 +30,8 @@ typedef struct run {
     const mha_head_data *data;
     mha_diversity *d;
     mha_diversity_options options; /* defaults filled in */
-    int64_t tokens, done;          /* of all texts, and of the texts already processed */
-    mha__diversity_sums sums;
+    int64_t tokens, done;          /* of all texts, and of those before the current one */
+    mha__diversity_tally sums;
     int64_t room;       /* elements of one head's maps that may be held */
     int64_t *before;    /* [texts] number of tokens before each text, in the given order */
     int64_t *wanted;    /* [longest text] rows of the current pass, if a text runs in several passes */
@@ -133,10 +134,12 @@ static int64_t together(const run *r, const mha_model_input *batch, int64_t firs
     return mha__max64(1, mha__min64(left, r->room / (longest * longest)));
 }
 
-static mha_status run_batch(run *r, int64_t number, mha_error *err)
+static mha_status run_batch(void *user, int64_t number, mha_error *err)
 {
+    run *r = user;
     mha_model_input batch;
     const int64_t *texts;
+    r->done = mha__tokens_before(r->data, number);
     MHA__TRY(mha__head_data_batch(r->data, number, &batch, &texts, err));
     for (int64_t first = 0; first < batch.batch; first += r->count) {
         const int64_t from = batch.starts[first];
@@ -157,41 +160,6 @@ static mha_status run_batch(run *r, int64_t number, mha_error *err)
 }
 
 /* ---- memory ---- */
-
-static void lay_out_sums(mha__arena *arena, const run *r, mha__diversity_sums *s)
-{
-    const mha_diversity *d = r->d;
-    const size_t n = (size_t)mha_diversity_heads(d), D = (size_t)mha_model_describe(r->model)->head_dim;
-    size_t pairs = 0;
-    for (int64_t l = 0; l < d->layers; l++)
-        pairs += (size_t)(mha__diversity_width(d, l) * mha__diversity_width(d, l));
-    if (d->value[MHA_DIVERSITY_JS]) s->js = mha__take(arena, n * n, sizeof(double));
-    if (d->value[MHA_DIVERSITY_JS_CLARK]) s->clark = mha__take(arena, n * n, sizeof(double));
-    if (d->value[MHA_DIVERSITY_COSINE] || d->value[MHA_DIVERSITY_COSINE_CENTRED]) {
-        s->dot = mha__take(arena, pairs, sizeof(double));
-        s->mass = mha__take(arena, n, sizeof(double));
-        s->even = mha__take(arena, 1, sizeof(double));
-    }
-    s->tokens = mha__take(arena, MHA__HALVED, sizeof(double));
-    for (int half = 0; half < MHA__HALVED && r->options.what & OF_OUTPUTS; half++) {
-        s->gram[half] = mha__take(arena, pairs, D * D * sizeof(double));
-        s->column[half] = mha__take(arena, n * D, sizeof(double));
-    }
-}
-
-static mha_status make_sums(run *r, mha_error *err)
-{
-    mha__arena arena = {0};
-    mha__diversity_sums sums = {0};
-    lay_out_sums(&arena, r, &sums);
-    arena.base = arena.overflow ? NULL : mha__calloc(r->d->ctx, 1, arena.used);
-    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "sums over pairs of heads");
-    r->sums.all = (double *)(void *)arena.base;
-    r->sums.count = (int64_t)(arena.used / sizeof(double));
-    arena.used = 0;
-    lay_out_sums(&arena, r, &r->sums);
-    return MHA_OK;
-}
 
 static void lay_out_work(mha__arena *arena, run *r)
 {
@@ -242,6 +210,7 @@ static mha_status make_result(const mha_model *model, uint32_t what, mha_diversi
     if (!d) return mha__no_memory(err, sizeof *d, "the diversity of heads");
     d->ctx = ctx;
     d->layers = info->layers;
+    d->head_dim = info->head_dim;
     d->first = mha__calloc(ctx, (size_t)info->layers + 1, sizeof *d->first);
     if (!d->first) return mha__no_memory(err, ((size_t)info->layers + 1) * sizeof *d->first, "the diversity of heads");
     for (int64_t l = 0; l < info->layers; l++)
@@ -261,53 +230,55 @@ static mha_status make_result(const mha_model *model, uint32_t what, mha_diversi
     return made ? MHA_OK : mha__no_memory(err, n * n * sizeof(double), "the diversity of heads");
 }
 
-/* Runs the batches that are not in the state yet; a run stopped between two batches resumes there. */
-static mha_status run_batches(run *r, mha__state *state, int64_t first, mha_error *err)
+static int64_t tokens_before(const void *user, int64_t batch)
 {
-    for (int64_t n = 0; n < mha__head_data_batches(r->data); n++) {
-        if (n < first) {
-            mha_model_input in;
-            const int64_t *texts;
-            MHA__TRY(mha__head_data_batch(r->data, n, &in, &texts, err));
-            r->done += in.starts[in.batch];
-            continue;
-        }
-        const mha_status status = mha__progress(r->d->ctx, WORK, r->done, r->tokens, err);
-        if (status == MHA_ERR_CANCELLED) mha__state_save(state, n, NULL);
-        if (status != MHA_OK) return status;
-        MHA__TRY(run_batch(r, n, err));
-        MHA__TRY(mha__state_keep(state, n + 1, err));
-    }
-    return mha__progress(r->d->ctx, WORK, r->tokens, r->tokens, err);
+    return mha__tokens_before(((const run *)user)->data, batch);
 }
 
 static mha_status run_all(run *r, mha_error *err)
 {
     char options[80];
+    void *memory = NULL;
     snprintf(options, sizeof options, "diversity, measures %#x, %lld rows", (unsigned)r->options.what,
              (long long)r->options.max_rows);
-    const mha_named_tensor sums = {
-        .name = "sums", .dtype = MHA_F64, .rank = 1, .shape = {r->sums.count}, .data = r->sums.all};
-    const mha__state_of of = {.path = r->options.state, .options = options, .steps = mha__head_data_batches(r->data)};
-    mha__state state;
-    int64_t first;
-    void *memory = NULL;
-    MHA__TRY(mha__state_open(&state, r->model, r->data, &of, &sums, 1, &first, err));
+    const mha__measure measure = {.model = r->model,
+                                  .data = r->data,
+                                  .title = WORK,
+                                  .options = options,
+                                  .state = r->options.state,
+                                  .steps = mha__head_data_batches(r->data),
+                                  .values = (int64_t *)r->sums.all,
+                                  .count = r->sums.count * MHA__FIXED_WORDS,
+                                  .user = r,
+                                  .run = run_batch,
+                                  .spoils = true,
+                                  .before = tokens_before,
+                                  .whole = r->tokens};
     mha_status status = make_work(r, &memory, err);
-    if (status == MHA_OK) status = run_batches(r, &state, first, err);
+    if (status == MHA_OK) status = mha__measure_run(&measure, err);
+    mha__free(r->d->ctx, memory);
+    return status;
+}
+
+static mha_status find_values(const run *r, mha_error *err)
+{
+    mha__diversity_sums sums;
+    void *memory;
+    MHA__TRY(mha__diversity_read(r->d, &r->sums, &sums, &memory, err));
+    mha_status status = mha__diversity_of_maps(r->d, &sums, err);
+    if (status == MHA_OK && r->options.what & (OF_OUTPUTS | 1U << MHA_DIVERSITY_SUBSPACE))
+        status = mha__diversity_of_outputs(r->model, r->d, &sums, err);
     mha__free(r->d->ctx, memory);
     return status;
 }
 
 static mha_status measure(run *r, mha_error *err)
 {
-    const uint32_t outputs = OF_OUTPUTS | 1U << MHA_DIVERSITY_SUBSPACE;
-    mha_status status = make_sums(r, err);
+    mha_status status = mha__diversity_tally_create(r->d, r->options.what, &r->sums, err);
     if (status == MHA_OK && r->options.what & (OF_MAPS | OF_OUTPUTS)) status = run_all(r, err);
-    if (status == MHA_OK) status = mha__diversity_of_maps(r->d, &r->sums, err);
-    if (status == MHA_OK && r->options.what & outputs)
-        status = mha__diversity_of_outputs(r->model, r->d, &r->sums, err);
+    if (status == MHA_OK) status = find_values(r, err);
     mha__free(r->d->ctx, r->sums.all);
+    mha__free(r->d->ctx, r->sums.text);
     return status;
 }
 

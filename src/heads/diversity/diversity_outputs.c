@@ -21,39 +21,60 @@ enum { STRETCH = 64 }; /* consecutive tokens of a text that belong to the same h
 
 /* ---- accumulation ---- */
 
-/* Copies the rows of one half; returns their number. */
-static int64_t gather(const mha_model_activations *a, int half, const int64_t *texts, int64_t count,
-                      const int64_t *starts, float *buffer)
+/* Copies the rows of one half of text b; returns their number. */
+static int64_t gather(const mha_model_activations *a, int half, int64_t text, const int64_t starts[2], float *buffer)
 {
     const int64_t width = a->heads * a->head_dim;
     int64_t rows = 0;
-    for (int64_t b = 0; b < count; b++)
-        for (int64_t r = starts[b]; r < starts[b + 1]; r++)
-            if ((texts[b] + (r - starts[b]) / STRETCH) % MHA__HALVED == half)
-                memcpy(buffer + rows++ * width, a->context + r * width, (size_t)width * sizeof *buffer);
+    for (int64_t r = starts[0]; r < starts[1]; r++)
+        if ((text + (r - starts[0]) / STRETCH) % MHA__HALVED == half)
+            memcpy(buffer + rows++ * width, a->context + r * width, (size_t)width * sizeof *buffer);
     return rows;
 }
 
-mha_status mha__diversity_add_contexts(const mha_diversity *d, const mha__diversity_sums *sums,
+/* The sums of one layer. */
+typedef struct layer_sums {
+    mha__fixed *gram[MHA__HALVED], *column[MHA__HALVED];
+} layer_sums;
+
+static layer_sums sums_of(const mha_diversity *d, const mha__diversity_tally *sums, int64_t layer, int64_t D)
+{
+    layer_sums of;
+    for (int half = 0; half < MHA__HALVED; half++) {
+        of.gram[half] = sums->gram[half];
+        of.column[half] = sums->column[half];
+        for (int64_t l = 0; l < layer; l++) {
+            of.gram[half] += mha__triangle(mha__diversity_width(d, l) * D);
+            of.column[half] += mha__diversity_width(d, l) * D;
+        }
+    }
+    return of;
+}
+
+static mha_status add_rows(const mha_diversity *d, const mha__diversity_tally *sums, const layer_sums *to, int half,
+                           const float *buffer, int64_t rows, int64_t width, mha_error *err)
+{
+    const mha__columns x = {buffer, width, 1, width};
+    MHA__TRY(mha__gram(d->ctx, rows, &x, sums->text, err));
+    mha__fixed_add_triangle(to->gram[half], sums->text, width);
+    for (int64_t i = 0; i < rows * width; i++)
+        sums->text[i % width] += (double)buffer[i];
+    mha__fixed_add_array(to->column[half], sums->text, width);
+    return MHA_OK;
+}
+
+mha_status mha__diversity_add_contexts(const mha_diversity *d, const mha__diversity_tally *sums,
                                        const mha_model_activations *a, const int64_t *texts, int64_t count,
                                        const int64_t *starts, float *buffer, mha_error *err)
 {
-    const int64_t width = a->heads * a->head_dim;
-    int64_t square = 0, column = 0;
-    for (int64_t l = 0; l < a->layer; l++) {
-        const int64_t before = mha__diversity_width(d, l) * a->head_dim;
-        square += before * before;
-        column += before;
-    }
-    for (int half = 0; half < MHA__HALVED; half++) {
-        const int64_t rows = gather(a, half, texts, count, starts, buffer);
-        const mha__columns x = {buffer, width, 1, width};
-        double *sum = sums->column[half] + column;
-        MHA__TRY(mha__gram(d->ctx, rows, &x, sums->gram[half] + square, err));
-        for (int64_t i = 0; i < rows * width; i++)
-            sum[i % width] += (double)buffer[i];
-        if (a->layer == 0) sums->tokens[half] += (double)rows;
-    }
+    const layer_sums to = sums_of(d, sums, a->layer, a->head_dim);
+    for (int64_t b = 0; b < count; b++)
+        for (int half = 0; half < MHA__HALVED; half++) {
+            const int64_t rows = gather(a, half, texts[b], starts + b, buffer);
+            if (rows == 0) continue;
+            MHA__TRY(add_rows(d, sums, &to, half, buffer, rows, a->heads * a->head_dim, err));
+            if (a->layer == 0) mha__fixed_add(&sums->tokens[half], (double)rows);
+        }
     return MHA_OK;
 }
 

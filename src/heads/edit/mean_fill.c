@@ -3,54 +3,80 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "heads/data/head_data.h"
+#include "heads/data/measure_steps.h"
 #include "heads/edit/prune_model.h"
+#include "math/fixed_sum.h"
 
 /* ---- means ---- */
 
 typedef struct summing {
     const mha_model *model;
-    double *sums; /* [layers, H, head_dim] */
+    const mha_head_data *data;
+    mha_model_input input; /* the current batch */
+    mha__fixed *sums;      /* [layers, H, head_dim] */
+    double *text;          /* [H, head_dim] zeros; sums of one text */
 } summing;
 
-/* Sums each element over the rows of all batches in order, so that batches do not change the result. */
+/* Sums each text in double, in the order of its rows; texts are added as integers. */
 static int on_activations(void *user, const mha_model_activations *a)
 {
     const summing *s = user;
-    const int64_t width = a->heads * a->head_dim;
-    double *sum = s->sums + a->layer * s->model->config.heads * a->head_dim;
-    for (int64_t i = 0; i < a->rows; i++)
-        for (int64_t n = 0; n < width; n++)
-            sum[n] += (double)a->context[i * width + n];
+    const int64_t width = a->heads * a->head_dim, *starts = s->input.starts;
+    mha__fixed *sums = s->sums + a->layer * s->model->config.heads * a->head_dim;
+    for (int64_t b = 0; b < s->input.batch; b++) {
+        for (int64_t i = starts[b] * width; i < starts[b + 1] * width; i++)
+            s->text[i % width] += (double)a->context[i];
+        mha__fixed_add_array(sums, s->text, width);
+    }
     return 0;
 }
 
-static mha_status sum_all(const mha_model *model, const mha_head_data *data, summing *s, mha_error *err)
+static mha_status sum_batch(void *user, int64_t batch, mha_error *err)
 {
-    const int64_t batches = mha__head_data_batches(data);
+    summing *s = user;
+    const int64_t *texts;
     const mha_model_output output = {.size = sizeof output, .on_activations = on_activations, .user = s};
-    for (int64_t b = 0; b < batches; b++) {
-        mha_model_input input;
-        const int64_t *texts;
-        MHA__TRY(mha__progress(model->ctx, "fill", b, batches, err));
-        MHA__TRY(mha__head_data_batch(data, b, &input, &texts, err));
-        MHA__TRY(mha_model_forward(model, &input, &output, err));
-    }
-    return mha__progress(model->ctx, "fill", batches, batches, err);
+    MHA__TRY(mha__head_data_batch(s->data, batch, &s->input, &texts, err));
+    return mha_model_forward(s->model, &s->input, &output, err);
 }
 
-mha_status mha__mean_contexts(const mha_model *model, const mha_head_data *data, double **means, mha_error *err)
+static int64_t tokens_before(const void *user, int64_t batch)
 {
-    const int64_t cells = model->config.layers * model->config.heads * model->config.head_dim;
-    summing s = {model, mha__calloc(model->ctx, (size_t)cells, sizeof *s.sums)};
-    *means = NULL;
-    if (!s.sums) return mha__no_memory(err, (size_t)cells * sizeof *s.sums, "the means of heads");
-    const mha_status status = sum_all(model, data, &s, err);
-    for (int64_t n = 0; n < cells; n++)
-        s.sums[n] /= (double)mha_head_data_tokens(data);
-    if (status == MHA_OK)
-        *means = s.sums;
-    else
-        mha__free(model->ctx, s.sums);
+    return mha__tokens_before(((const summing *)user)->data, batch);
+}
+
+static mha_status sum_all(summing *s, int64_t cells, mha_error *err)
+{
+    const mha__measure measure = {.model = s->model,
+                                  .data = s->data,
+                                  .title = "fill",
+                                  .options = "means of heads",
+                                  .steps = mha__head_data_batches(s->data),
+                                  .values = (int64_t *)s->sums,
+                                  .count = cells * MHA__FIXED_WORDS,
+                                  .user = s,
+                                  .run = sum_batch,
+                                  .before = tokens_before,
+                                  .whole = mha_head_data_tokens(s->data)};
+    return mha__measure_run(&measure, err);
+}
+
+mha_status mha__mean_contexts(const mha_model *model, const mha_head_data *data, double **out, mha_error *err)
+{
+    const int64_t width = model->config.heads * model->config.head_dim, cells = model->config.layers * width;
+    summing s = {.model = model, .data = data};
+    double *means = mha__calloc(model->ctx, (size_t)cells, sizeof *means);
+    s.sums = mha__calloc(model->ctx, (size_t)cells, sizeof *s.sums);
+    s.text = mha__calloc(model->ctx, (size_t)width, sizeof *s.text);
+    mha_status status = means && s.sums && s.text
+                            ? sum_all(&s, cells, err)
+                            : mha__no_memory(err, (size_t)cells * sizeof *s.sums, "the means of heads");
+    for (int64_t n = 0; n < cells && status == MHA_OK; n++)
+        means[n] = mha__fixed_value(s.sums[n]) / (double)mha_head_data_tokens(data);
+    mha__free(model->ctx, s.sums);
+    mha__free(model->ctx, s.text);
+    *out = status == MHA_OK ? means : NULL;
+    if (status != MHA_OK) mha__free(model->ctx, means);
     return status;
 }
 

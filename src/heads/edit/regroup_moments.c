@@ -1,40 +1,143 @@
-/* regroup_moments.c - products of queries, keys and values of all layers, summed over the texts in one pass. */
+/* regroup_moments.c - products of queries, keys and values of all layers, summed over the texts in one pass. The
+ * products of a text are computed in double, and texts are added as integers. */
 #include "base/ctx.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "heads/data/head_data.h"
+#include "heads/data/measure_steps.h"
 #include "heads/edit/regroup_model.h"
+#include "math/fixed_sum.h"
 #include "math/linalg.h"
+
+/* The sums of a layer; symmetric products as their lower triangles. NULL = not requested. */
+typedef struct layer_sums {
+    mha__fixed *queries, *keys, *values, *mean;
+} layer_sums;
 
 typedef struct summing {
     const mha_model *model;
-    const mha__moments *m;
+    const mha_head_data *data;
+    mha_model_input input; /* the current batch */
+    mha__fixed *all;       /* [count] */
+    int64_t count;
+    layer_sums layer[MHA__LAYERS];
+    double *text; /* zeros; products of one text */
     mha_status status;
     mha_error failure; /* the error that set `status`; stopping the pass would overwrite it */
 } summing;
 
-static mha_status add_keys(summing *s, const mha_model_activations *a)
+/* ---- one text ---- */
+
+/* Adds the products of the columns over the rows of text b, or of each of `heads` parts of them. */
+static mha_status add_products(summing *s, const mha_model_activations *a, int64_t b, const float *data, int64_t heads,
+                               int64_t width, mha__fixed *to)
 {
-    const int64_t D = a->head_dim, width = a->kv_heads * D, l = a->layer;
-    const mha__columns keys = {a->k, a->stride, 1, width};
-    for (int64_t h = 0; h < a->heads; h++) {
-        const mha__columns q = {a->q + h * D, a->stride, 1, D};
-        MHA__TRY(mha__gram(s->model->ctx, a->rows, &q, s->m->queries[l] + h * D * D, &s->failure));
+    const int64_t first = s->input.starts[b], rows = s->input.starts[b + 1] - first;
+    for (int64_t h = 0; h < heads; h++) {
+        const mha__columns x = {data + first * a->stride + h * width, a->stride, 1, width};
+        MHA__TRY(mha__gram(s->model->ctx, rows, &x, s->text, &s->failure));
+        mha__fixed_add_triangle(to + h * mha__triangle(width), s->text, width);
     }
-    for (int64_t i = 0; i < a->rows; i++)
+    return MHA_OK;
+}
+
+static void add_mean(const summing *s, const mha_model_activations *a, int64_t b, mha__fixed *to)
+{
+    const int64_t width = a->kv_heads * a->head_dim;
+    for (int64_t i = s->input.starts[b]; i < s->input.starts[b + 1]; i++)
         for (int64_t n = 0; n < width; n++)
-            s->m->mean[l][n] += (double)a->k[i * a->stride + n];
-    return mha__gram(s->model->ctx, a->rows, &keys, s->m->keys[l], &s->failure);
+            s->text[n] += (double)a->k[i * a->stride + n];
+    mha__fixed_add_array(to, s->text, width);
+}
+
+static mha_status add_text(summing *s, const mha_model_activations *a, int64_t b)
+{
+    const layer_sums *to = &s->layer[a->layer];
+    const int64_t width = a->kv_heads * a->head_dim;
+    if (to->keys) {
+        MHA__TRY(add_products(s, a, b, a->q, a->heads, a->head_dim, to->queries));
+        MHA__TRY(add_products(s, a, b, a->k, 1, width, to->keys));
+        add_mean(s, a, b, to->mean);
+    }
+    return to->values ? add_products(s, a, b, a->v, 1, width, to->values) : MHA_OK;
 }
 
 static int on_activations(void *user, const mha_model_activations *a)
 {
     summing *s = user;
-    const mha__columns values = {a->v, a->stride, 1, a->kv_heads * a->head_dim};
-    if (s->m->keys) s->status = add_keys(s, a);
-    if (s->m->values && s->status == MHA_OK)
-        s->status = mha__gram(s->model->ctx, a->rows, &values, s->m->values[a->layer], &s->failure);
+    for (int64_t b = 0; b < s->input.batch && s->status == MHA_OK; b++)
+        s->status = add_text(s, a, b);
     return s->status != MHA_OK;
 }
+
+/* ---- all texts ---- */
+
+static mha_status sum_batch(void *user, int64_t batch, mha_error *err)
+{
+    summing *s = user;
+    const int64_t *texts;
+    const mha_model_output output = {.size = sizeof output, .on_activations = on_activations, .user = s};
+    MHA__TRY(mha__head_data_batch(s->data, batch, &s->input, &texts, err));
+    const mha_status status = mha_model_forward(s->model, &s->input, &output, err);
+    if (s->status != MHA_OK && err) *err = s->failure;
+    return s->status != MHA_OK ? s->status : status;
+}
+
+static int64_t tokens_before(const void *user, int64_t batch)
+{
+    return mha__tokens_before(((const summing *)user)->data, batch);
+}
+
+/* Assigns the next `count` sums; without s->all, only counts them. */
+static mha__fixed *take(summing *s, int64_t count)
+{
+    mha__fixed *at = s->all ? s->all + s->count : NULL;
+    s->count += count;
+    return at;
+}
+
+static void lay_out(summing *s, bool keys, bool values)
+{
+    const mha__config *c = &s->model->config;
+    s->count = 0;
+    for (int64_t l = 0; l < c->layers; l++) {
+        const int64_t width = c->layer_kv_heads[l] * c->head_dim, square = mha__triangle(width);
+        if (values) s->layer[l].values = take(s, square);
+        if (!keys) continue;
+        s->layer[l].queries = take(s, c->layer_heads[l] * mha__triangle(c->head_dim));
+        s->layer[l].keys = take(s, square);
+        s->layer[l].mean = take(s, width);
+    }
+}
+
+static mha_status sum_all(summing *s, bool keys, bool values, mha_error *err)
+{
+    const mha__config *c = &s->model->config;
+    int64_t widest = c->head_dim;
+    for (int64_t l = 0; l < c->layers; l++)
+        widest = mha__max64(widest, c->layer_kv_heads[l] * c->head_dim);
+    lay_out(s, keys, values);
+    s->all = mha__calloc(s->model->ctx, (size_t)s->count, sizeof *s->all);
+    s->text = mha__calloc(s->model->ctx, (size_t)(widest * widest), sizeof *s->text);
+    if (!s->all || !s->text) return mha__no_memory(err, (size_t)s->count * sizeof *s->all, "the products of a model");
+    lay_out(s, keys, values);
+    const mha__measure measure = {.model = s->model,
+                                  .data = s->data,
+                                  .title = "regroup",
+                                  .options = !keys    ? "products of values"
+                                             : values ? "products of queries, keys and values"
+                                                      : "products of queries and keys",
+                                  .steps = mha__head_data_batches(s->data),
+                                  .values = (int64_t *)s->all,
+                                  .count = s->count * MHA__FIXED_WORDS,
+                                  .user = s,
+                                  .run = sum_batch,
+                                  .before = tokens_before,
+                                  .whole = mha_head_data_tokens(s->data)};
+    return mha__measure_run(&measure, err);
+}
+
+/* ---- the result ---- */
 
 /* Allocates [layers] arrays, each of numbers[layer] zeros. */
 static mha_status make(mha_ctx *ctx, int64_t layers, const int64_t *numbers, double ***out, mha_error *err)
@@ -64,29 +167,31 @@ static mha_status make_all(const mha_model *model, bool keys, bool values, mha__
     return make(model->ctx, c->layers, line, &m->mean, err);
 }
 
-static mha_status run(const mha_model *model, const mha_head_data *data, const mha__moments *m, mha_error *err)
+static void read_all(const summing *s, mha__moments *m)
 {
-    const int64_t batches = mha__head_data_batches(data);
-    summing s = {.model = model, .m = m};
-    const mha_model_output output = {.size = sizeof output, .on_activations = on_activations, .user = &s};
-    for (int64_t b = 0; b < batches; b++) {
-        mha_model_input input;
-        const int64_t *texts;
-        MHA__TRY(mha__progress(model->ctx, "regroup", b, batches, err));
-        MHA__TRY(mha__head_data_batch(data, b, &input, &texts, err));
-        const mha_status status = mha_model_forward(model, &input, &output, err);
-        if (s.status != MHA_OK && err) *err = s.failure;
-        if (status != MHA_OK) return s.status != MHA_OK ? s.status : status;
+    const mha__config *c = &s->model->config;
+    for (int64_t l = 0; l < c->layers; l++) {
+        const layer_sums *from = &s->layer[l];
+        const int64_t width = c->layer_kv_heads[l] * c->head_dim, D = c->head_dim;
+        if (m->values) mha__fixed_read_triangle(from->values, width, m->values[l]);
+        if (!m->keys) continue;
+        for (int64_t h = 0; h < c->layer_heads[l]; h++)
+            mha__fixed_read_triangle(from->queries + h * mha__triangle(D), D, m->queries[l] + h * D * D);
+        mha__fixed_read_triangle(from->keys, width, m->keys[l]);
+        mha__fixed_read_array(from->mean, width, m->mean[l]);
     }
-    return mha__progress(model->ctx, "regroup", batches, batches, err);
 }
 
 mha_status mha__moments_sum(const mha_model *model, const mha_head_data *data, bool keys, bool values,
                             mha__moments *out, mha_error *err)
 {
+    summing s = {.model = model, .data = data};
     *out = (mha__moments){.tokens = mha_head_data_tokens(data)};
-    mha_status status = make_all(model, keys, values, out, err);
-    if (status == MHA_OK) status = run(model, data, out, err);
+    mha_status status = sum_all(&s, keys, values, err);
+    if (status == MHA_OK) status = make_all(model, keys, values, out, err);
+    if (status == MHA_OK) read_all(&s, out);
+    mha__free(model->ctx, s.all);
+    mha__free(model->ctx, s.text);
     if (status != MHA_OK) mha__moments_free(model->ctx, out, model->config.layers);
     return status;
 }
