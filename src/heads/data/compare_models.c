@@ -3,36 +3,99 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/data/evaluate_texts.h"
+#include "heads/data/head_data.h"
+#include "heads/data/measure_state.h"
+#include "heads/data/measure_steps.h"
 #include <math.h>
+#include <stdio.h>
+
+typedef struct comparison {
+    mha__outcome of[2];
+    int64_t texts;
+    double *cosine, *loss[2]; /* [texts], in one array: the bits of a text are 0 until its step has run */
+} comparison;
+
+/* ---- a batch ---- */
+
+static int64_t tokens_before(const void *user, int64_t batch)
+{
+    return mha__tokens_before(((const comparison *)user)->of[0].data, batch);
+}
+
+static double cosine_of(const comparison *c, int64_t text)
+{
+    const int64_t width = c->of[0].model->config.hidden;
+    if (width != c->of[1].model->config.hidden) return NAN;
+    return mha__cosine(width, c->of[0].embeddings + text * width, c->of[1].embeddings + text * width);
+}
+
+static mha_status run_batch(void *user, int64_t batch, mha_error *err)
+{
+    comparison *c = user;
+    mha_model_input input;
+    const int64_t *texts;
+    for (int m = 0; m < 2; m++)
+        MHA__TRY(mha__outcome_batch(&c->of[m], batch, NULL, NULL, err));
+    MHA__TRY(mha__head_data_batch(c->of[0].data, batch, &input, &texts, err));
+    for (int64_t b = 0; b < input.batch; b++) {
+        c->cosine[texts[b]] = cosine_of(c, texts[b]);
+        for (int m = 0; m < 2; m++)
+            c->loss[m][texts[b]] = c->of[m].losses[texts[b]];
+    }
+    return MHA_OK;
+}
+
+static mha_status run_all(comparison *c, mha_error *err)
+{
+    char options[64] = "comparison";
+    const mha_head_data *data = c->of[0].data;
+    if (mha__head_data_work(data)) { /* the other processes must have the same second model */
+        mha__state marks;
+        MHA__TRY(mha__state_mark(&marks, c->of[1].model, data, err));
+        snprintf(options, sizeof options, "comparison with model %s", marks.model);
+    }
+    const mha__measure measure = {.model = c->of[0].model,
+                                  .data = data,
+                                  .title = "compare",
+                                  .options = options,
+                                  .steps = mha__head_data_batches(data),
+                                  .values = (int64_t *)(void *)c->cosine,
+                                  .count = 3 * c->texts,
+                                  .user = c,
+                                  .run = run_batch,
+                                  .before = tokens_before,
+                                  .whole = mha_head_data_tokens(data)};
+    return mha__measure_run(&measure, err);
+}
 
 /* ---- sums over texts, in their order ---- */
 
-static void compare_embeddings(const mha__outcome *a, const mha__outcome *b, double *cosines, mha_comparison *out)
+static void sum_cosines(const comparison *c, double *cosines, mha_comparison *out)
 {
-    const int64_t width = a->model->config.hidden, same = width == b->model->config.hidden;
     double sum = 0;
     out->min_cosine = INFINITY;
-    for (int64_t i = 0; i < out->texts; i++) {
-        const double cosine = same ? mha__cosine(width, a->embeddings + i * width, b->embeddings + i * width) : NAN;
+    for (int64_t i = 0; i < c->texts; i++) {
+        const double cosine = c->cosine[i];
         if (cosines) cosines[i] = cosine;
         sum += cosine;
         if (!(cosine < out->min_cosine)) continue;
         out->min_cosine = cosine;
         out->worst = i;
     }
-    out->mean_cosine = sum / (double)out->texts;
-    if (!same) out->min_cosine = NAN;
+    out->mean_cosine = sum / (double)c->texts;
+    if (c->of[0].model->config.hidden != c->of[1].model->config.hidden) out->min_cosine = NAN;
 }
 
-static void sum_losses(const mha__outcome *o, double *losses, double *loss)
+static void sum_losses(const comparison *c, int m, double *losses, double *loss)
 {
+    const mha__outcome *o = &c->of[m];
     double sum = 0;
     int64_t count = 0;
-    for (int64_t i = 0; i < mha_head_data_count(o->data); i++) {
+    for (int64_t i = 0; i < c->texts; i++) {
         int64_t tokens = 0;
         mha_head_data_ids(o->data, i, &tokens);
-        if (losses) losses[i] = o->predicts && tokens > 1 ? o->losses[i] / (double)(tokens - 1) : NAN;
-        sum += o->losses[i];
+        if (losses) losses[i] = o->predicts && tokens > 1 ? c->loss[m][i] / (double)(tokens - 1) : NAN;
+        sum += c->loss[m][i];
         count += tokens - 1;
     }
     *loss = o->predicts ? sum / (double)count : NAN;
@@ -40,32 +103,40 @@ static void sum_losses(const mha__outcome *o, double *losses, double *loss)
 
 /* ---- the call ---- */
 
-static mha_status run(mha__outcome *o, const mha_model *model, const mha_head_data *data, mha_error *err)
+static mha_status begin(comparison *c, const mha_model *a, const mha_model *b, const mha_head_data *data,
+                        mha_error *err)
 {
-    MHA__TRY(mha__outcome_create(model, data, o, err));
-    return mha__outcome_run(o, NULL, NULL, "compare", err);
+    const size_t bytes = 3 * (size_t)c->texts * sizeof *c->cosine;
+    MHA__TRY(mha__outcome_create(a, data, &c->of[0], err));
+    MHA__TRY(mha__outcome_create(b, data, &c->of[1], err));
+    c->cosine = mha__calloc(mha_model_ctx(a), 1, bytes);
+    if (!c->cosine) return mha__no_memory(err, bytes, "the results of texts");
+    c->loss[0] = c->cosine + c->texts;
+    c->loss[1] = c->loss[0] + c->texts;
+    return MHA_OK;
 }
 
 mha_status mha_models_compare(const mha_model *a, const mha_model *b, const mha_head_data *data, double *cosines,
                               double *losses, mha_comparison *out, mha_error *err)
 {
-    mha__outcome x = {0}, y = {0};
     if (!a || !b || !data || !out)
         return mha__fail(err, MHA_ERR_ARG, "mha_models_compare: %s must not be NULL",
                          !a || !b ? "a model"
                          : !data  ? "data"
                                   : "out");
     const int64_t texts = mha_head_data_count(data);
+    comparison c = {.texts = texts};
     *out = (mha_comparison){.texts = texts, .tokens = mha_head_data_tokens(data)};
-    mha_status status = run(&x, a, data, err);
-    if (status == MHA_OK) status = run(&y, b, data, err);
+    mha_status status = begin(&c, a, b, data, err);
+    if (status == MHA_OK) status = run_all(&c, err);
     if (status == MHA_OK) {
-        compare_embeddings(&x, &y, cosines, out);
-        sum_losses(&x, losses, &out->loss[0]);
-        sum_losses(&y, losses ? losses + texts : NULL, &out->loss[1]);
-        out->predicted = x.predicts && y.predicts ? out->tokens - texts : 0;
+        sum_cosines(&c, cosines, out);
+        sum_losses(&c, 0, losses, &out->loss[0]);
+        sum_losses(&c, 1, losses ? losses + texts : NULL, &out->loss[1]);
+        out->predicted = c.of[0].predicts && c.of[1].predicts ? out->tokens - texts : 0;
     }
-    mha__outcome_free(&x);
-    mha__outcome_free(&y);
+    mha__free(mha_model_ctx(a), c.cosine);
+    mha__outcome_free(&c.of[0]);
+    mha__outcome_free(&c.of[1]);
     return status;
 }

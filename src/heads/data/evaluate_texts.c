@@ -1,5 +1,4 @@
-/* evaluate_texts.c - runs all texts through a model, batch by batch, and stores the results in the order of the
- * texts. */
+/* evaluate_texts.c - runs batches of texts through a model, and stores the results in the order of the texts. */
 #include "heads/data/evaluate_texts.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -77,7 +76,7 @@ static mha_status predict(const mha__outcome *o, const float *hidden, const int3
     return MHA_OK;
 }
 
-/* ---- all texts ---- */
+/* ---- a batch ---- */
 
 /* Copies the same gates for each text of a batch. */
 static void spread_gates(const mha__outcome *o, const float *gates, int64_t texts)
@@ -88,27 +87,26 @@ static void spread_gates(const mha__outcome *o, const float *gates, int64_t text
             memcpy(o->gates + (l * texts + b) * heads, gates + l * heads, (size_t)heads * sizeof *gates);
 }
 
-/* Prepares a batch with its gates; *at is its row in the stream on entry, and the row of the next batch on return. */
+/* Prepares a batch with its gates. */
 static mha_status begin_batch(const mha__outcome *o, int64_t batch, const float *gates, const float *fills,
-                              mha_model_input *input, const int64_t **texts, int64_t *at, mha_error *err)
+                              mha_model_input *input, const int64_t **texts, mha_error *err)
 {
     MHA__TRY(mha__head_data_batch(o->data, batch, input, texts, err));
     if (gates) spread_gates(o, gates, input->batch);
     input->gates = gates ? o->gates : NULL;
     input->fills = fills;
     input->first_layer = o->layer;
-    input->hidden = o->layer ? o->stream + *at * o->model->config.hidden : NULL;
-    *at += input->starts[input->batch];
+    input->hidden = o->layer ? o->stream : NULL;
     return MHA_OK;
 }
 
-static mha_status run_batch(const mha__outcome *o, int64_t batch, const float *gates, const float *fills, int64_t *at,
-                            mha_error *err)
+mha_status mha__outcome_batch(const mha__outcome *o, int64_t batch, const float *gates, const float *fills,
+                              mha_error *err)
 {
     mha_model_input input;
     const int64_t *texts, width = o->model->config.hidden;
     const mha_model_output output = {.size = sizeof output, .last_hidden = o->hidden};
-    MHA__TRY(begin_batch(o, batch, gates, fills, &input, &texts, at, err));
+    MHA__TRY(begin_batch(o, batch, gates, fills, &input, &texts, err));
     MHA__TRY(mha_model_forward(o->model, &input, &output, err));
     for (int64_t b = 0; b < input.batch; b++) {
         const int64_t first = input.starts[b], rows = input.starts[b + 1] - first;
@@ -117,16 +115,6 @@ static mha_status run_batch(const mha__outcome *o, int64_t batch, const float *g
             MHA__TRY(predict(o, o->hidden + first * width, input.ids + first, rows, &o->losses[texts[b]], err));
     }
     return MHA_OK;
-}
-
-mha_status mha__outcome_run(mha__outcome *o, const float *gates, const float *fills, const char *what, mha_error *err)
-{
-    const int64_t batches = mha__head_data_batches(o->data);
-    for (int64_t b = 0, at = 0; b < batches; b++) {
-        if (what) MHA__TRY(mha__progress(o->model->ctx, what, b, batches, err));
-        MHA__TRY(run_batch(o, b, gates, fills, &at, err));
-    }
-    return what ? mha__progress(o->model->ctx, what, batches, batches, err) : MHA_OK;
 }
 
 /* ---- one layer ---- */
@@ -146,18 +134,15 @@ static int on_hidden(void *user, int64_t entry, const float *x)
     return 1;
 }
 
-mha_status mha__outcome_advance(mha__outcome *o, const float *gates, const float *fills, mha_error *err)
+mha_status mha__outcome_advance(mha__outcome *o, int64_t batch, const float *gates, const float *fills, mha_error *err)
 {
-    const int64_t width = o->model->config.hidden;
-    for (int64_t b = 0, at = 0; b < mha__head_data_batches(o->data); b++) {
-        mha_model_input input;
-        const int64_t *texts;
-        advance a = {.to = o->stream + at * width, .entry = o->layer + 1};
-        const mha_model_output output = {.size = sizeof output, .on_hidden = on_hidden, .user = &a};
-        MHA__TRY(begin_batch(o, b, gates, fills, &input, &texts, &at, err));
-        a.numbers = input.starts[input.batch] * width;
-        MHA__TRY(mha__forward_until(o->model, &input, &output, &a.done, err));
-    }
+    mha_model_input input;
+    const int64_t *texts;
+    advance a = {.to = o->stream, .entry = o->layer + 1};
+    const mha_model_output output = {.size = sizeof output, .on_hidden = on_hidden, .user = &a};
+    MHA__TRY(begin_batch(o, batch, gates, fills, &input, &texts, err));
+    a.numbers = input.starts[input.batch] * o->model->config.hidden;
+    MHA__TRY(mha__forward_until(o->model, &input, &output, &a.done, err));
     o->layer++;
     return MHA_OK;
 }

@@ -5,7 +5,7 @@
 #include "mha/head_data.h"
 #include "model/model_struct.h"
 
-/* Buffers and results of runs over the same texts; reused from run to run. */
+/* Buffers and results of runs over the same texts, batch by batch; reused from run to run. */
 typedef struct mha__outcome {
     const mha_model *model;
     const mha_head_data *data;
@@ -15,8 +15,8 @@ typedef struct mha__outcome {
     float *hidden;      /* [tokens of a batch, E] */
     float *logits;      /* logits of a few tokens */
     float *gates;       /* [layers, texts of a batch, H] */
-    /* Start of the runs: at `layer`, from stream [tokens, E], the input of that layer, batch after batch. NULL and 0 =
-     * from the tokens. */
+    /* Start of the runs: at `layer`, from stream [tokens of a batch, E], the input of that layer. NULL and 0 = from the
+     * tokens. */
     float *stream;
     int64_t layer;
     void *memory;
@@ -26,14 +26,15 @@ mha_status mha__outcome_create(const mha_model *model, const mha_head_data *data
                                mha_error *err);
 void mha__outcome_free(mha__outcome *outcome);
 
-/* Runs all texts. gates [layers, H] apply to every text, NULL = all gates are 1; fills: as in mha_model_input. The sums
- * of a text do not depend on the other texts. Reports progress as `what`; NULL = none. */
-mha_status mha__outcome_run(mha__outcome *outcome, const float *gates, const float *fills, const char *what,
-                            mha_error *err);
+/* Runs the texts of a batch. gates [layers, H] apply to every text, NULL = ones; fills as in mha_model_input. The sums
+ * of a text do not depend on the other texts. */
+mha_status mha__outcome_batch(const mha__outcome *outcome, int64_t batch, const float *gates, const float *fills,
+                              mha_error *err);
 
-/* Advances the start of the runs by one layer: runs all texts through that layer and stores its output in `stream`,
+/* Advances the start of the runs by one layer: runs the batch through that layer and stores its output in `stream`,
  * which must be allocated. Must not be called at the last layer. */
-mha_status mha__outcome_advance(mha__outcome *outcome, const float *gates, const float *fills, mha_error *err);
+mha_status mha__outcome_advance(mha__outcome *outcome, int64_t batch, const float *gates, const float *fills,
+                                mha_error *err);
 
 /* Returns the cosine of two vectors; 1 if both are zero, 0 if only one is. */
 double mha__cosine(int64_t width, const double *a, const double *b);

@@ -3,17 +3,21 @@
  * Removing a group shifts the output for each text: an encoder's L2-normalized embedding by a vector, a decoder's loss
  * by a scalar. The shifts are assumed to be additive; the next group to remove is the one with the smallest total
  * shift: the shortest vectors, the lowest loss. The assumption becomes less accurate with every removed group, so the
- * shifts are measured again after each round, layer by layer. A group of layer l does not affect earlier layers, so
- * its run starts at layer l. */
+ * shifts are measured again after each round, batch by batch and layer by layer. A group of layer l does not affect
+ * earlier layers, so its run starts at layer l. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "heads/data/evaluate_texts.h"
+#include "heads/data/head_data.h"
+#include "heads/data/measure_steps.h"
 #include "heads/edit/prune_model.h"
 #include "layer/arena.h"
+#include "math/hash.h"
 #include "math/linalg.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct joint {
@@ -27,9 +31,12 @@ typedef struct joint {
     float *gates;         /* [layers, H] `keep` as gates, 1 or 0 */
     double *means;        /* [layers, H, D]; NULL = the output of removed heads is 0 */
     float *fills;         /* [layers, H, D] means of the removed heads */
-    float *whole, *now;   /* [cells] outputs of the source and of the current model for the texts */
-    float *moved;         /* [groups, cells] the shift caused by removing each group */
-    int64_t *slot;        /* [layers, H] index of the group that begins with a head; -1 for other heads */
+    float *whole;         /* [cells] output for the texts of the source */
+    float *now;           /* [cells] and of the current model */
+    float *moved;         /* [groups, cells] after `now`: the shift caused by removing each group */
+    int64_t values;       /* size of `now` and `moved` as integers, for the measure of a round */
+    int64_t round, rounds;
+    int64_t *slot; /* [layers, H] index of the group that begins with a head; -1 for other heads */
     int64_t groups;
     float *sum; /* [cells] now - whole, plus the shifts of the groups selected since */
 } joint;
@@ -53,20 +60,30 @@ static void set(joint *j, int64_t first, bool on)
     }
 }
 
-/* Copies the output of the last run: normalized embeddings, or losses. */
-static void read(const joint *j, float *to)
+/* Writes the output for a text in the last run to `to`, less that in `from` unless it is NULL. */
+static void read(const joint *j, int64_t text, const float *from, float *to)
 {
-    for (int64_t i = 0; i < j->cells; i += j->width) {
-        const double *e = j->outcome.embeddings + i;
-        const double norm = sqrt(mha__dot(j->width, e, e));
-        for (int64_t n = 0; n < j->width; n++)
-            to[i + n] = j->outcome.predicts ? (float)j->outcome.losses[i] : (float)(norm > 0 ? e[n] / norm : 0);
+    const int64_t i = text * j->width;
+    const double *e = j->outcome.embeddings + i;
+    const double norm = sqrt(mha__dot(j->width, e, e));
+    for (int64_t n = 0; n < j->width; n++) {
+        const float x = j->outcome.predicts ? (float)j->outcome.losses[text] : (float)(norm > 0 ? e[n] / norm : 0);
+        to[i + n] = from ? x - from[i + n] : x;
     }
 }
 
-static mha_status run(joint *j, mha_error *err)
+/* A batch, which is one step of a round. */
+typedef struct texts_of {
+    int64_t number, count;
+    const int64_t *text;
+} texts_of;
+
+static mha_status run(const joint *j, const texts_of *batch, const float *from, float *to, mha_error *err)
 {
-    return mha__outcome_run(&j->outcome, j->gates, j->means ? j->fills : NULL, NULL, err);
+    MHA__TRY(mha__outcome_batch(&j->outcome, batch->number, j->gates, j->means ? j->fills : NULL, err));
+    for (int64_t b = 0; b < batch->count; b++)
+        read(j, batch->text[b], from, to);
+    return MHA_OK;
 }
 
 /* Returns true if the group has not been removed. */
@@ -75,37 +92,67 @@ static bool is_there(const joint *j, int64_t first)
     return j->slot[first] >= 0 && j->keep[first];
 }
 
-static mha_status measure_layer(joint *j, int64_t layer, mha_error *err)
+static mha_status measure_layer(joint *j, int64_t layer, const texts_of *batch, mha_error *err)
 {
     const int64_t heads = j->m->config.heads;
     for (int64_t first = layer * heads; first < (layer + 1) * heads; first++) {
         if (!is_there(j, first)) continue;
-        float *to = j->moved + j->slot[first] * j->cells;
         set(j, first, false);
-        MHA__TRY(run(j, err));
+        const mha_status status = run(j, batch, j->now, j->moved + j->slot[first] * j->cells, err);
         set(j, first, true);
-        read(j, to);
-        for (int64_t n = 0; n < j->cells; n++)
-            to[n] -= j->now[n];
+        if (status != MHA_OK) return status;
     }
     return MHA_OK;
 }
 
-static mha_status measure(joint *j, int64_t round, int64_t rounds, mha_error *err)
+static mha_status measure_batch(void *user, int64_t number, mha_error *err)
 {
+    joint *j = user;
+    mha_model_input input;
+    texts_of batch = {.number = number};
     const int64_t layers = j->m->config.layers;
+    MHA__TRY(mha__head_data_batch(j->outcome.data, number, &input, &batch.text, err));
+    batch.count = input.batch;
     j->outcome.layer = 0;
-    MHA__TRY(run(j, err));
-    read(j, j->now);
-    if (round == 0) memcpy(j->whole, j->now, (size_t)j->cells * sizeof *j->now);
+    MHA__TRY(run(j, &batch, NULL, j->now, err));
+    for (int64_t layer = 0; layer < layers; layer++) {
+        MHA__TRY(measure_layer(j, layer, &batch, err));
+        if (layer < layers - 1)
+            MHA__TRY(mha__outcome_advance(&j->outcome, number, j->gates, j->means ? j->fills : NULL, err));
+    }
+    return MHA_OK;
+}
+
+static int64_t tokens_before(const void *user, int64_t batch)
+{
+    const joint *j = user;
+    return j->round * mha_head_data_tokens(j->outcome.data) + mha__tokens_before(j->outcome.data, batch);
+}
+
+static mha_status measure(joint *j, mha_error *err)
+{
+    const mha_head_data *data = j->outcome.data;
+    const size_t heads = (size_t)(j->m->config.layers * j->m->config.heads);
+    char options[96];
+    snprintf(options, sizeof options, "shifts of heads, round %lld of %lld, fill %d, keep %llx", (long long)j->round,
+             (long long)j->rounds, j->means != NULL, (unsigned long long)mha__hash(0, j->keep, heads));
+    const mha__measure round = {.model = j->m,
+                                .data = data,
+                                .title = "choose heads",
+                                .options = options,
+                                .steps = mha__head_data_batches(data),
+                                .values = (int64_t *)(void *)j->now,
+                                .count = j->values,
+                                .user = j,
+                                .run = measure_batch,
+                                .before = tokens_before,
+                                .whole = j->rounds * mha_head_data_tokens(data)};
+    memset(j->now, 0, (size_t)j->values * sizeof *round.values);
+    MHA__TRY(mha__measure_run(&round, err));
+    if (j->round == 0) memcpy(j->whole, j->now, (size_t)j->cells * sizeof *j->now);
     for (int64_t n = 0; n < j->cells; n++)
         j->sum[n] = j->now[n] - j->whole[n];
-    for (int64_t layer = 0; layer < layers; layer++) {
-        MHA__TRY(mha__progress(j->m->ctx, "choose heads", round * layers + layer, rounds * layers, err));
-        MHA__TRY(measure_layer(j, layer, err));
-        if (layer < layers - 1) MHA__TRY(mha__outcome_advance(&j->outcome, j->gates, j->means ? j->fills : NULL, err));
-    }
-    return mha__progress(j->m->ctx, "choose heads", (round + 1) * layers, rounds * layers, err);
+    return MHA_OK;
 }
 
 /* ---- selection ---- */
@@ -185,10 +232,10 @@ static mha_status choose(joint *j, int64_t rounds, mha_error *err)
 {
     const int64_t wanted = llround(heads_to_go(j)); /* mha__prune_takes decides how halves are rounded */
     bool more = true;
-    rounds = mha__min64(rounds, wanted);
-    for (int64_t round = 0; round < rounds && more; round++) {
-        MHA__TRY(measure(j, round, rounds, err));
-        while (more && j->gone < mha__ceil_div(wanted * (round + 1), rounds))
+    j->rounds = mha__min64(rounds, wanted);
+    for (j->round = 0; j->round < j->rounds && more; j->round++) {
+        MHA__TRY(measure(j, err));
+        while (more && j->gone < mha__ceil_div(wanted * (j->round + 1), j->rounds))
             more = choose_one(j);
     }
     return check_gone(j, err);
@@ -200,13 +247,14 @@ static void lay_out(mha__arena *arena, joint *j, const mha_head_data *data)
 {
     const mha__config *c = &j->m->config;
     const size_t heads = (size_t)(c->layers * c->heads), cells = (size_t)j->cells;
-    const size_t tokens = (size_t)mha_head_data_tokens(data);
+    const size_t tokens = (size_t)mha__head_data_batch_tokens(data);
+    j->values = mha__ceil_div((1 + j->groups) * j->cells, sizeof(int64_t) / sizeof(float));
     j->gates = mha__take(arena, heads, sizeof *j->gates);
     j->fills = mha__take(arena, heads, (size_t)c->head_dim * sizeof *j->fills);
     j->whole = mha__take(arena, cells, sizeof *j->whole);
-    j->now = mha__take(arena, cells, sizeof *j->now);
+    j->now = mha__take(arena, (size_t)j->values, sizeof(int64_t));
+    j->moved = j->now ? j->now + j->cells : NULL;
     j->sum = mha__take(arena, cells, sizeof *j->sum);
-    j->moved = mha__take(arena, (size_t)j->groups, cells * sizeof *j->moved);
     j->slot = mha__take(arena, heads, sizeof *j->slot);
     j->outcome.stream = mha__take(arena, tokens, (size_t)c->hidden * sizeof *j->outcome.stream);
 }
