@@ -21,15 +21,14 @@ static void begin_line(const cli_session *session)
     fputs(": ", stderr);
 }
 
-/* True unless this is a rank other than 0. */
-static bool prints(const cli_session *session)
+bool cli_writes(const cli_session *session)
 {
     return !session->ranks || session->ranks->rank == 0;
 }
 
 static void say(const cli_session *session, const char *format, va_list args)
 {
-    if (!prints(session)) return;
+    if (!cli_writes(session)) return;
     begin_line(session);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
@@ -52,7 +51,7 @@ static void say_failure(const cli_session *session, const char *format, va_list 
         return;
     }
     vsnprintf(failure.message, sizeof failure.message, format, args);
-    if (prints(session)) put_failure(session, failure.message);
+    if (cli_writes(session)) put_failure(session, failure.message);
 }
 
 int cli_finish(const cli_session *session, bool everywhere, int code)
@@ -60,7 +59,7 @@ int cli_finish(const cli_session *session, bool everywhere, int code)
     mha_error first = failure;
     if (!session->ranks) return code;
     code = session->ranks->finish(session->ranks->user, everywhere, code, &first);
-    if (prints(session) && code != CLI_DONE && !failure.message[0] && first.message[0])
+    if (cli_writes(session) && code != CLI_DONE && !failure.message[0] && first.message[0])
         put_failure(session, first.message);
     return code;
 }
@@ -72,7 +71,7 @@ int cli_usage(const cli_session *session, const char *format, ...)
     say_failure(session, format, args);
     va_end(args);
     const char *name = session->command ? session->command->name : NULL;
-    if (prints(session)) fprintf(stderr, "Try: mha %s%s--help\n", name ? name : "", name ? " " : "");
+    if (cli_writes(session)) fprintf(stderr, "Try: mha %s%s--help\n", name ? name : "", name ? " " : "");
     return CLI_USAGE;
 }
 

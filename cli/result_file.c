@@ -8,6 +8,7 @@
 int cli_check_out(const cli_session *session)
 {
     const char *path = session->options.out;
+    if (!cli_writes(session)) return CLI_DONE;
     if (path && *path == '\0') return cli_usage(session, "the name of the file to write is empty");
     if (cli_out_is_stdout(session) && session->options.json)
         return cli_usage(session, "- and --json both write to stdout: give a file name");
@@ -21,7 +22,7 @@ int cli_write_file(const cli_session *session, const void *data, size_t bytes)
 {
     mha_error error = {0};
     int code = cli_check_out(session);
-    if (code != CLI_DONE) return code;
+    if (code != CLI_DONE || !cli_writes(session)) return code;
     if (cli_out_is_stdout(session)) {
         fwrite(data, 1, bytes, session->out); /* main checks whether that failed */
         return CLI_DONE;

@@ -176,6 +176,13 @@ static int run(cli_session *s)
     return code;
 }
 
+/* Named heads are removed without a measurement, except for --fill and --search. */
+static bool divides(void)
+{
+    const bool measures = (!given.heads && !given.keep) || given.fill || given.search;
+    return measures && importance_scores_divide();
+}
+
 static void print_scores(FILE *out, int columns)
 {
     enum { MARGIN = 24 };
@@ -219,5 +226,6 @@ const cli_command cli_prune = {
     .examples = "mha prune --ratio 0.25 -f texts.txt -o pruned\n"
                 "mha prune --heads 0.1,1.2 -o smaller\n"
                 "mha prune --search -f texts.txt -o curve.svg\n",
+    .divides = divides,
     .run = run,
 };

@@ -204,5 +204,6 @@ const cli_command cli_regroup = {
     .options = options,
     .examples = "mha regroup --kv-heads 4 --method values -f texts.txt -o grouped\n"
                 "mha regroup -m minilm --kv-heads 2 --method mean --ridge 0 -o shared\n",
+    .divides = importance_scores_divide,
     .run = run,
 };

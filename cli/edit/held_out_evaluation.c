@@ -63,6 +63,7 @@ int judge_save(cli_session *s, mha_model_edit *edit, const judgement *j)
 {
     mha_error error = {0};
     mha_status status = MHA_OK;
+    if (!cli_writes(s)) return CLI_DONE;
     if (j->held_out) {
         json_t *quality = quality_json(j);
         char *text = quality ? json_dumps(quality, JSON_REAL_PRECISION(9)) : NULL;

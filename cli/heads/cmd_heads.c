@@ -296,10 +296,9 @@ static void print_lists(FILE *out, int columns)
     importance_scores_put_lists(out, columns, MARGIN);
 }
 
-/* Scores and maps run in one process. */
 static bool divides(void)
 {
-    return !given.maps && !importance_scores_given.by;
+    return !given.maps && importance_scores_divide();
 }
 
 const cli_command cli_heads = {
@@ -317,8 +316,9 @@ const cli_command cli_heads = {
         "[layers][heads]}, where halves is the rank correlation between two halves of the texts. With --loss pairs "
         "each text is two paraphrases separated by a tab.\n"
         "With --state FILE a stopped or killed run can be resumed and prints the same digits. About "
-        "once a second, statistics are saved in FILE.statistics and scores in FILE.SCORE. A score of a loss resumes "
-        "between batches (--batch), all other scores every 64 texts. A file from a different model, different texts or "
+        "once a second, statistics are saved in FILE.statistics and scores in FILE.SCORE. Scores resume every 32 "
+        "texts, gradmag and scores of --loss pairs between batches (--batch). A file from a different model, different "
+        "texts or "
         "different options is rejected; delete it to start over.",
     .lists = print_lists,
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_JSON | CLI_CSV | CLI_SEED | CLI_DTYPE,

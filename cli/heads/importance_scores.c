@@ -61,6 +61,11 @@ const char *head_state_path(int model, const char *word, head_state *memory)
     return memory->path;
 }
 
+bool importance_scores_divide(void)
+{
+    return !importance_scores_given.settle;
+}
+
 int importance_scores_read(const cli_session *s, importance_scores *scores)
 {
     const struct importance_scores_given *g = &importance_scores_given;

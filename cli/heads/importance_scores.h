@@ -39,6 +39,9 @@ typedef struct importance_scores {
 /* Reads the options. Returns an exit code and prints any error. */
 int importance_scores_read(const cli_session *s, importance_scores *scores);
 
+/* Returns true if processes can divide the measurement: with --settle, each step depends on all earlier ones. */
+bool importance_scores_divide(void);
+
 bool importance_scores_use_pairs(const importance_scores *scores);
 /* With the loss of pairs: splits every text at its tab and lists all first parts, then all second parts. A text without
  * a tab is an error, unless the texts are `not_scored`. */

@@ -216,6 +216,11 @@ static int run(cli_session *s)
     return code;
 }
 
+static bool divides(void)
+{
+    return (importance_scores_given.by || given.diversity) && importance_scores_divide();
+}
+
 static void print_lists(FILE *out, int columns)
 {
     importance_scores_put_lists(out, columns, 24);
@@ -239,5 +244,6 @@ const cli_command cli_report = {
     .lists = print_lists,
     .examples = "mha report -o report.html \"Clara has a kite. Clara has a kite.\"\n"
                 "mha report -m minilm -f notes.txt --documents whole --diversity -o notes.html\n",
+    .divides = divides,
     .run = run,
 };

@@ -3,7 +3,7 @@
 # and host. MHA_FAULTS=all kills and freezes ranks at 20 random times each.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
-ranks=$here/tests/mpi/with_ranks.sh
+ranks=$here/tests/mpi/with_ranks.sh each=$here/tests/mpi/each_rank.sh
 host=$(hostname)
 rounds=1
 [ "${MHA_FAULTS:-}" != all ] || rounds=20
@@ -26,35 +26,21 @@ same one out "maps"
 "$MHA" heads -m "$tiny" -f texts.txt --csv >one
 expect 0 "$ranks" 4 "$MHA_MPI" heads -m "$tiny" -f texts.txt --csv
 same one out "an encoder"
-"$MHA" heads -m "$tiny" "a cat" --by loo --csv >one
-expect 0 "$ranks" 2 "$MHA_MPI" heads -m "$tiny" "a cat" --by loo --csv
-same one out "a score"
 
 # ---- differences on one rank ----
-cat >each <<'END'
-#!/bin/sh
-# each rank has a separate folder and ISA
-rank=$OMPI_COMM_WORLD_RANK
-echo $$ >"pid.$rank"
-[ "$rank" != "${FROZEN:-none}" ] || kill -STOP $$
-[ ! -d "folder.$rank" ] || cd "folder.$rank"
-[ "$rank" != "${SCALAR:-none}" ] || export MHA_ISA=scalar
-exec "$MHA_MPI" "$@"
-END
-chmod +x each
 mkdir folder.0 folder.1
 cp -r "$tiny" folder.0/model
 cp -r "$data/models/gpt2-tiny" folder.1/model
-expect 2 "$ranks" 2 ./each heads -m model "a cat"
+expect 2 "$ranks" 2 "$each" heads -m model "a cat"
 has err "rank 1 ($host): the data must be the same as on rank 0 ($host)"
 rm -r folder.1/model
 cp -r "$tiny" folder.1/model
 at=$(($(wc -c <folder.1/model/model.safetensors) - 101)) # inside the last tensor
 printf '\001' | dd of=folder.1/model/model.safetensors bs=1 seek=$at conv=notrunc 2>dd.log
-expect 2 "$ranks" 2 ./each heads -m model "a cat"
+expect 2 "$ranks" 2 "$each" heads -m model "a cat"
 has err "rank 1 ($host): the model (including its ISA) must be the same as on rank 0 ($host)"
 rm -r folder.1/model
-expect 3 "$ranks" 2 ./each heads -m model "a cat"
+expect 3 "$ranks" 2 "$each" heads -m model "a cat"
 has err "mha-mpi heads: rank 1 ($host): model: a model must be"
 [ ! -s out ] || fail "a failed job printed a result"
 rm -r folder.0 folder.1
@@ -62,7 +48,7 @@ rm -r folder.0 folder.1
 # The common ISA, and the message about it.
 if [ "$("$MHA" --version | sed -n 's/^in use: \([^,]*\),.*/\1/p')" != scalar ]; then
     "$MHA" heads -m "$tiny" -f texts.txt --csv --isa scalar >one
-    SCALAR=1 expect 0 "$ranks" 3 ./each heads -m "$tiny" -f texts.txt --csv
+    SCALAR=1 expect 0 "$ranks" 3 "$each" heads -m "$tiny" -f texts.txt --csv
     same one out "ranks of different ISAs"
     has err "the CPUs differ: all ranks use scalar, the newest ISA that rank 1 ($host) shares with the other ranks"
 fi
@@ -94,7 +80,7 @@ limit=$((15 + 3 * ($(date +%s) - begin)))
 # start COUNT STATE: starts a job in the background; returns when its ranks have written their process ids.
 start() {
     rm -f pid.*
-    "$ranks" "$1" ./each --timeout 3 --record 1 heads -m builtin -f long.txt --csv --state "$2" >out 2>err </dev/null &
+    "$ranks" "$1" "$each" --timeout 3 --record 1 heads -m builtin -f long.txt --csv --state "$2" >out 2>err </dev/null &
     job=$!
     while [ "$(cat pid.* 2>/dev/null | wc -l)" -lt "$1" ]; do sleep 0.05; done
 }

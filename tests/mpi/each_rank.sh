@@ -1,0 +1,9 @@
+#!/bin/sh
+# each_rank.sh - runs $MHA_MPI with the arguments, in the folder `folder.RANK` if there is one. Writes its process number to
+# pid.RANK. Rank $FROZEN stops before it begins; rank $SCALAR uses the ISA scalar.
+rank=$OMPI_COMM_WORLD_RANK
+echo $$ >"pid.$rank"
+[ "$rank" != "${FROZEN:-none}" ] || kill -STOP $$
+[ ! -d "folder.$rank" ] || cd "folder.$rank" || exit 1
+[ "$rank" != "${SCALAR:-none}" ] || export MHA_ISA=scalar
+exec "$MHA_MPI" "$@"
