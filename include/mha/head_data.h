@@ -34,9 +34,10 @@ typedef struct mha_head_data_options {
     /* [starts[count]] With ids: the segment of each token (sentence, turn, document), any values; NULL = none. Read by
      * the metric "block" of heads.h, and as token types by models with several types (BERT: 0 and 1). */
     const int32_t *segments;
-    /* Divides every measurement of the data among several processes (work.h), each of which makes the same calls; every
+    /* Divides the measurements of the data among several processes (work.h), each of which makes the same calls; every
      * process gets results bitwise identical to those of a single process. The `state` of a measurement is then passed
-     * to `work`. Must outlive the data. NULL = a single process. */
+     * to `work`. What measures nothing, such as a rollout or the refit of an edited model, runs in every process. Must
+     * outlive the data. NULL = a single process. */
     const mha_work *work;
 } mha_head_data_options;
 

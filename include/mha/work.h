@@ -1,6 +1,6 @@
 /* work.h - measurements whose steps are divided among several processes.
  *
- * A measurement (heads.h) adds up the results of its steps. The results are integers, so the order of the steps and
+ * A measurement of texts (head_data.h) adds up the results of its steps. They are integers, so the order of steps and
  * their assignment to processes do not matter. Each process makes the same call with the same model, data and options,
  * and runs some of the steps, which it gets through these callbacks. All processes get a result bitwise identical to
  * that of a single process. libmha_mpi provides callbacks (mha_cluster_work in cluster.h); a program may supply its

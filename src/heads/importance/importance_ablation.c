@@ -3,6 +3,7 @@
 
 #include "base/ctx.h"
 #include "base/error.h"
+#include "heads/data/measure_steps.h"
 #include "heads/edit/prune_model.h"
 #include "heads/importance/ablation.h"
 #include "heads/importance/importance.h"
@@ -94,45 +95,51 @@ mha_status mha__group_ablation(mha__importance_job *s, mha_error *err)
 
 /* ---- two heads switched off ---- */
 
-/* Adds the last evaluation to both entries of a pair: the mean over all units of the data. */
-static void add_pair(const mha__importance_job *s, const mha__ablation *a, int64_t n, int64_t m, double *out)
+typedef struct pairs {
+    mha__importance_job job;
+    mha__fixed *sums; /* lower triangle of [N, N] */
+} pairs;
+
+/* Adds the last evaluation to the sums of heads n <= m. */
+static void add_pair(const pairs *p, const mha__ablation *a, int64_t n, int64_t m)
 {
+    const mha__importance_job *s = &p->job;
     double sum = 0;
     for (int64_t t = 0; t < s->texts; t++)
         sum += a->value[t] - a->whole[t];
-    sum *= share_of(s, a) / (double)s->units;
-    out[n * s->total + m] += sum;
-    if (n != m) out[m * s->total + n] += sum;
+    mha__fixed_add(&p->sums[mha__triangle(m) + n], share_of(s, a) * sum);
 }
 
 /* Evaluates head `h` of the base stream's layer with itself and every later head. */
-static mha_status run_partners(mha__importance_job *s, mha__ablation *a, int64_t h, double *out, mha_error *err)
+static mha_status run_partners(const pairs *p, mha__ablation *a, int64_t h, mha_error *err)
 {
+    const mha__importance_job *s = &p->job;
     const int64_t layer = a->base.layer, H = s->info->heads, last = s->info->layers - 1, n = layer * H + h;
     for (int64_t other = h; other < s->info->heads_per_layer[layer]; other++) {
         const int64_t off[] = {h, other};
         MHA__TRY(mha__ablation_run(a, &a->base, off, 2, err));
-        add_pair(s, a, n, layer * H + other, out);
+        add_pair(p, a, n, layer * H + other);
     }
     if (layer == last) return MHA_OK;
     MHA__TRY(mha__ablation_step(a, &a->base, &h, 1, &a->other, err));
     for (;;) {
         for (int64_t other = 0; other < s->info->heads_per_layer[a->other.layer]; other++) {
             MHA__TRY(mha__ablation_run(a, &a->other, &other, 1, err));
-            add_pair(s, a, n, a->other.layer * H + other, out);
+            add_pair(p, a, n, a->other.layer * H + other);
         }
         if (a->other.layer == last) return MHA_OK;
         MHA__TRY(mha__ablation_step(a, &a->other, NULL, 0, &a->other, err));
     }
 }
 
-static mha_status run_pairs(mha__importance_job *s, mha__ablation *a, double *out, mha_error *err)
+static mha_status run_pairs(const pairs *p, mha__ablation *a, mha_error *err)
 {
+    const mha__importance_job *s = &p->job;
     const int64_t H = s->info->heads, all = mha_head_data_count(s->data);
     for (;;) {
         for (int64_t h = 0; h < s->info->heads_per_layer[a->base.layer]; h++) {
             const int64_t n = a->base.layer * H + h;
-            MHA__TRY(run_partners(s, a, h, out, err));
+            MHA__TRY(run_partners(p, a, h, err));
             MHA__TRY(mha__progress(s->ctx, "pairs", s->done + s->texts * (n + 1) / s->total, all, err));
         }
         if (a->base.layer == s->info->layers - 1) return MHA_OK;
@@ -140,27 +147,54 @@ static mha_status run_pairs(mha__importance_job *s, mha__ablation *a, double *ou
     }
 }
 
-static mha_status run_steps(mha__importance_job *s, double *out, mha_error *err)
+static mha_status run_step(void *user, int64_t step, mha_error *err)
 {
-    for (int64_t step = 0; step < mha__importance_steps(s); step++) {
-        mha__ablation a = {.ctx = s->ctx};
-        MHA__TRY(mha__importance_begin(s, step, err));
-        mha_status status = begin(s, true, &a, err);
-        if (status == MHA_OK) status = run_pairs(s, &a, out, err);
-        mha__ablation_free(&a);
-        if (status != MHA_OK) return status;
-    }
-    return MHA_OK;
+    pairs *p = user;
+    mha__ablation a = {.ctx = p->job.ctx};
+    MHA__TRY(mha__importance_begin(&p->job, step, err));
+    mha_status status = begin(&p->job, true, &a, err);
+    if (status == MHA_OK) status = run_pairs(p, &a, err);
+    mha__ablation_free(&a);
+    return status;
 }
 
-/* Sets zeros, and NAN for heads that a layer lacks. */
-static void clear(const mha_model_info *info, double *out)
+static int64_t texts_before(const void *user, int64_t step)
 {
-    const int64_t H = info->heads, N = info->layers * H;
+    return mha__importance_texts_before(&((const pairs *)user)->job, step);
+}
+
+static mha_status sum_pairs(pairs *p, mha_error *err)
+{
+    const mha__importance_job *s = &p->job;
+    char options[MHA__IMPORTANCE_WORDS];
+    const int64_t count = mha__triangle(s->total);
+    p->sums = mha__calloc(s->ctx, (size_t)count, sizeof *p->sums);
+    if (!p->sums) return mha__no_memory(err, (size_t)count * sizeof *p->sums, "the sums of pairs of heads");
+    const mha__measure measure = {.model = s->model,
+                                  .data = s->data,
+                                  .title = "pairs",
+                                  .options = mha__importance_describe(s, "pairs of heads, ", options),
+                                  .steps = mha__importance_steps(s),
+                                  .values = (int64_t *)p->sums,
+                                  .count = count * MHA__FIXED_WORDS,
+                                  .user = p,
+                                  .run = run_step,
+                                  .spoils = true,
+                                  .before = texts_before,
+                                  .whole = mha_head_data_count(s->data)};
+    return mha__measure_run(&measure, err);
+}
+
+/* Writes means over all units of the data; NAN for heads that a layer lacks. */
+static void read_pairs(const pairs *p, double *out)
+{
+    const mha_model_info *info = p->job.info;
+    const int64_t H = info->heads, N = p->job.total;
+    mha__fixed_read_triangle(p->sums, N, out);
     for (int64_t n = 0; n < N * N; n++) {
         const int64_t a = n / N, b = n % N;
         const bool there = a % H < info->heads_per_layer[a / H] && b % H < info->heads_per_layer[b / H];
-        out[n] = there ? 0 : NAN;
+        out[n] = there ? out[n] / (double)p->job.units : NAN;
     }
 }
 
@@ -168,14 +202,15 @@ mha_status mha_importance_pairs(const mha_model *model, const mha_head_data *dat
                                 const mha_importance_options *options, double *out, mha_error *err)
 {
     mha_importance_options own;
-    mha__importance_job s;
+    pairs p = {.sums = NULL};
     if (!model || !data || !out)
         return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", !model ? "model" : !data ? "data" : "out");
     MHA__TRY(mha__importance_pairs_read(model, data, options, &own, err));
-    clear(mha_model_describe(model), out);
-    mha_status status = mha__importance_open(&s, model, data, &own, err);
-    if (status == MHA_OK) status = mha__importance_means(&s, err);
-    if (status == MHA_OK) status = run_steps(&s, out, err);
-    mha__importance_close(&s);
+    mha_status status = mha__importance_open(&p.job, model, data, &own, err);
+    if (status == MHA_OK) status = mha__importance_means(&p.job, err);
+    if (status == MHA_OK) status = sum_pairs(&p, err);
+    if (status == MHA_OK) read_pairs(&p, out);
+    mha__free(p.job.ctx, p.sums);
+    mha__importance_close(&p.job);
     return status;
 }

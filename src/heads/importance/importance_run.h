@@ -120,6 +120,11 @@ mha_status mha__importance_run_steps(mha__importance_job *s, mha_error *err);
 /* Returns the number of steps, and the maximum number of units in one, except a last group of pairs with one more. */
 int64_t mha__importance_steps(const mha__importance_job *s);
 int64_t mha__importance_step_units(const mha__importance_job *s);
+/* Returns the number of texts before a step, of a job; all texts for step = steps. */
+int64_t mha__importance_texts_before(const void *job, int64_t step);
+/* Writes `what` and everything that the result depends on besides model and data to `words`, and returns it. */
+enum { MHA__IMPORTANCE_WORDS = 320 };
+const char *mha__importance_describe(const mha__importance_job *s, const char *what, char words[MHA__IMPORTANCE_WORDS]);
 /* Begins a step: sets the fields above. */
 mha_status mha__importance_begin(mha__importance_job *s, int64_t step, mha_error *err);
 

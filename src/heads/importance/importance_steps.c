@@ -141,7 +141,7 @@ static bool has_settled(const void *user)
     return s->counts[MHA__BEFORE] && s->counts[MHA__SETTLED];
 }
 
-static int64_t texts_before(const void *user, int64_t step)
+int64_t mha__importance_texts_before(const void *user, int64_t step)
 {
     const mha__importance_job *s = user;
     const int64_t unit = step < mha__importance_steps(s) ? first_unit(s, step) : s->units;
@@ -154,25 +154,31 @@ static uint64_t labels_hash(const mha__importance_job *s)
     return labels ? mha__hash(0, labels, (size_t)mha_head_data_tokens(s->data) * sizeof *labels) : 0;
 }
 
+const char *mha__importance_describe(const mha__importance_job *s, const char *what, char words[MHA__IMPORTANCE_WORDS])
+{
+    const mha_importance_options *o = &s->options;
+    snprintf(words, MHA__IMPORTANCE_WORDS,
+             "%s%s, loss %s, scale %.17g, %d probes, batches of %lld, settle %.17g, seed %llu, labels %llx", what,
+             mha_importance_score_key(o->by), mha_head_loss_key(o->loss), o->loss_scale, o->probes,
+             (long long)s->per_group, o->settle, (unsigned long long)o->seed, (unsigned long long)labels_hash(s));
+    return words;
+}
+
 mha_status mha__importance_run_steps(mha__importance_job *s, mha_error *err)
 {
     const mha_importance_options *o = &s->options;
-    char words[256];
-    snprintf(words, sizeof words,
-             "%s, loss %s, scale %.17g, %d probes, batches of %lld, settle %.17g, seed %llu, labels %llx",
-             mha_importance_score_key(o->by), mha_head_loss_key(o->loss), o->loss_scale, o->probes,
-             (long long)s->per_group, o->settle, (unsigned long long)o->seed, (unsigned long long)labels_hash(s));
+    char words[MHA__IMPORTANCE_WORDS];
     const mha__measure measure = {.model = s->model,
                                   .data = s->data,
                                   .title = "importance",
-                                  .options = words,
+                                  .options = mha__importance_describe(s, "", words),
                                   .state = o->state,
                                   .steps = mha__importance_steps(s),
                                   .values = s->tally.values,
                                   .count = s->tally.count,
                                   .user = s,
                                   .run = run_step,
-                                  .before = texts_before,
+                                  .before = mha__importance_texts_before,
                                   .whole = mha_head_data_count(s->data),
                                   .ended = o->settle > 0 ? has_settled : NULL};
     return mha__measure_run(&measure, err);
