@@ -22,7 +22,7 @@ typedef struct mha_work_info {
     const char *name;         /* the measurement, with all options that affect the result */
     const char *model, *data; /* fingerprints of model and data; the model's includes the ISA */
     const char *state;        /* file name for progress, as passed by the caller; NULL = none */
-    int64_t steps;            /* number of steps, numbered from 0; earlier ones take longer */
+    int64_t steps;            /* number of steps, numbered from 0; of batches of texts, earlier ones take longer */
     int64_t values;           /* number of integers in a result */
 } mha_work_info;
 

@@ -1,4 +1,4 @@
-/* test_heads_work.c - a measurement whose steps are divided among several calls: for any division, the sums of all
+/* test_heads_work.c - measurements whose steps several calls share: each takes some of them in any division, and the
  * calls are bitwise identical to one call. Invalid results of a callback are rejected. */
 #include "support/check.h"
 #include "support/model/model_case.h"
@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mha/compare_models.h"
+#include "mha/diversity.h"
 #include "mha/heads.h"
+#include "mha/importance.h"
 
 enum { TEXTS = 60, MOST = 40, VOCAB = 500, BATCH = 100 };
 
@@ -19,7 +22,7 @@ static mha_head_data *data; /* in one process */
 /* Processes that make their calls one after another: process `me` of `count` takes the steps n with n % count == me. */
 typedef struct turns {
     int me, count;
-    int64_t next, steps, values, added;
+    int64_t next, steps, values, added, least; /* there are more than `least` steps */
     int64_t *sums;
     char state[32];
     const char *fails; /* the name of the callback that fails */
@@ -36,8 +39,8 @@ static mha_status fail_in(const turns *t, const char *name, mha_error *err)
 static mha_status begin(void *user, const mha_work_info *info, mha_error *err)
 {
     turns *t = user;
-    assert_true(strstr(info->name, "statistics of heads") && strlen(info->model) == 16 && strlen(info->data) == 16);
-    assert_true(info->steps > 5 && info->values > 0);
+    assert_true(strlen(info->name) > 0 && strlen(info->model) == 16 && strlen(info->data) == 16);
+    assert_true(info->steps > t->least && info->values > 0);
     if (info->state) strcpy(t->state, info->state);
     if (!t->sums) t->sums = calloc((size_t)info->values, sizeof *t->sums);
     assert_non_null(t->sums);
@@ -119,7 +122,7 @@ static void test_shared(void **state)
     (void)state;
     mha_heads *alone = measure(NULL, MHA_OK, NULL);
     for (int count = 1; count <= 4; count++) {
-        turns t = {.count = count};
+        turns t = {.count = count, .least = 5};
         mha_heads *last = NULL;
         for (int me = count - 1; me >= 0; me--) { /* in a different order than the texts */
             t.me = me;
@@ -133,6 +136,140 @@ static void test_shared(void **state)
         free(t.sums);
     }
     mha_heads_free(alone);
+}
+
+/* ---- other measurements, as lists of numbers ---- */
+
+enum { NUMBERS = 1 << 16 };
+
+typedef struct numbers {
+    double at[NUMBERS];
+    int64_t count;
+} numbers;
+
+static void put(numbers *n, double x)
+{
+    assert_true(n->count < NUMBERS);
+    n->at[n->count++] = x;
+}
+
+static void score(const mha_head_data *texts, mha_importance_score by, int64_t batch, numbers *out)
+{
+    const mha_importance_options options = {
+        .size = sizeof options, .by = by, .batch_texts = batch, .loss = batch ? MHA_LOSS_PAIRS : MHA_LOSS_AUTO};
+    const mha_model_info *info = mha_model_describe(model);
+    mha_importance *i;
+    mha_error err = {0};
+    if (mha_importance_measure(model, texts, &options, &i, &err) != MHA_OK) fail_msg("%s", err.message);
+    for (int64_t l = 0; l < info->layers; l++)
+        for (int64_t h = 0; h < info->heads; h++) {
+            put(out, mha_importance_value(i, l, h));
+            put(out, mha_importance_low(i, l, h));
+            put(out, mha_importance_high(i, l, h));
+        }
+    put(out, mha_importance_halves(i));
+    put(out, mha_importance_loss(i));
+    put(out, mha_importance_identity(i));
+    put(out, (double)mha_importance_texts_used(i));
+    mha_importance_free(i);
+}
+
+static void by_jacobian_probe(const mha_head_data *texts, numbers *out)
+{
+    score(texts, MHA_IMPORTANCE_JACOBIAN_PROBE, 0, out);
+}
+
+static void by_gate_of_pairs(const mha_head_data *texts, numbers *out)
+{
+    score(texts, MHA_IMPORTANCE_GATE, 7, out);
+}
+
+static void by_gradmag_of_pairs(const mha_head_data *texts, numbers *out)
+{
+    score(texts, MHA_IMPORTANCE_GRADMAG, 4, out);
+}
+
+static void by_loo(const mha_head_data *texts, numbers *out)
+{
+    score(texts, MHA_IMPORTANCE_LOO, 0, out);
+}
+
+static void by_pairs_of_heads(const mha_head_data *texts, numbers *out)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const int64_t heads = info->layers * info->heads;
+    assert_true(out->count + heads * heads <= NUMBERS);
+    assert_int_equal(mha_importance_pairs(model, texts, NULL, out->at + out->count, NULL), MHA_OK);
+    out->count += heads * heads;
+}
+
+static void by_diversity(const mha_head_data *texts, numbers *out)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const int64_t heads = info->layers * info->heads;
+    mha_diversity *d;
+    assert_int_equal(mha_diversity_measure(model, texts, NULL, &d, NULL), MHA_OK);
+    for (int what = 0; what < MHA_DIVERSITIES; what++)
+        for (int64_t n = 0; n < heads * heads; n++) {
+            const int64_t a = n / heads, b = n % heads, H = info->heads;
+            put(out, mha_diversity_value(d, (mha_diversity_kind)what, a / H, a % H, b / H, b % H));
+        }
+    mha_diversity_free(d);
+}
+
+static void by_comparison(const mha_head_data *texts, numbers *out)
+{
+    mha_comparison c;
+    double cosines[TEXTS];
+    mha_model *other = case_model(NULL, "models/bert-mlm-tiny", NULL);
+    assert_int_equal(mha_models_compare(model, other, texts, cosines, NULL, &c, NULL), MHA_OK);
+    for (int n = 0; n < TEXTS; n++)
+        put(out, cosines[n]);
+    put(out, c.mean_cosine);
+    put(out, c.min_cosine);
+    put(out, (double)c.worst);
+    mha_model_free(other);
+}
+
+static void test_others(void **state)
+{
+    (void)state;
+    static void (*const all[])(const mha_head_data *,
+                               numbers *) = {by_jacobian_probe, by_gate_of_pairs, by_gradmag_of_pairs, by_loo,
+                                             by_pairs_of_heads, by_diversity,     by_comparison};
+    static numbers want, got;
+    for (size_t m = 0; m < sizeof all / sizeof *all; m++) {
+        want.count = 0;
+        all[m](data, &want);
+        assert_true(want.count > 10);
+        for (int count = 1; count <= 3; count++) {
+            turns t = {.count = count, .least = 1};
+            const mha_work work = {&t, begin, next, add, total};
+            mha_head_data *shared = data_with(&work);
+            for (int me = count - 1; me >= 0; me--) {
+                t.me = me;
+                got.count = 0;
+                all[m](shared, &got);
+            }
+            assert_true(t.added == t.steps && got.count == want.count && same(got.at, want.at, got.count));
+            mha_head_data_free(shared);
+            free(t.sums);
+        }
+    }
+}
+
+static void test_settle(void **state)
+{
+    (void)state;
+    mha_importance *i;
+    mha_error err = {0};
+    turns t = {.count = 1};
+    const mha_work work = {&t, begin, next, add, total};
+    mha_head_data *shared = data_with(&work);
+    const mha_importance_options options = {.size = sizeof options, .by = MHA_IMPORTANCE_LOO, .settle = 0.5};
+    assert_int_equal(mha_importance_measure(model, shared, &options, &i, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "data must have no work"));
+    mha_head_data_free(shared);
 }
 
 static void test_failures(void **state)
@@ -200,7 +337,8 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shared), cmocka_unit_test(test_failures),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shared), cmocka_unit_test(test_others),
+                                       cmocka_unit_test(test_settle), cmocka_unit_test(test_failures),
                                        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
