@@ -31,7 +31,7 @@ typedef struct mha__shared_work {
     int64_t *taken;  /* [steps] non-zero = already in a journal */
     int64_t recent_steps;
     mha__journal journal;
-    double recorded; /* time of the last record */
+    double recorded, added; /* times of the last record and of the last result */
 
     bool asked; /* an answer is pending */
     int64_t answer;
@@ -284,7 +284,7 @@ static mha_status begin(void *user, const mha_work_info *info, mha_error *err)
     w->recent_steps = w->next = 0;
     w->asked = false;
     w->serves = c->info.rank == 0;
-    w->recorded = mha__cluster_now();
+    w->recorded = w->added = mha__cluster_now();
     w->stage = UNDER_WAY;
     return MHA_OK;
 }
@@ -327,7 +327,9 @@ static mha_status add(void *user, int64_t step, const int64_t *values, mha_error
     for (int64_t n = 0; n < w->info.values; n++)
         w->recent[n] = (int64_t)((uint64_t)w->recent[n] + (uint64_t)values[n]);
     w->steps[w->recent_steps++] = step;
-    return mha__cluster_now() - w->recorded < c->record_pause ? MHA_OK : record(w, err);
+    const double now = mha__cluster_now(), took = now - w->added; /* the next step may take as long */
+    w->added = now;
+    return now + took - w->recorded < c->record_pause ? MHA_OK : record(w, err);
 }
 
 /* ---- the end ---- */
