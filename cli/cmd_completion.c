@@ -50,8 +50,7 @@ static void bash_option(FILE *out, const cli_command *command, const struct popt
     if (o->longName) fprintf(out, " --%s", o->longName);
 }
 
-/* Prints how to complete an option's value: from words, models and folders, or as a path, which bash completes
- * itself. */
+/* Prints the completion of an option's value: from words, or from models and folders. Bash itself completes paths. */
 static void bash_value(FILE *out, const cli_command *command, const struct poptOption *o)
 {
     char words[OPTION_VALUES];

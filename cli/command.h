@@ -1,8 +1,8 @@
 /* command.h - the interface between the program and its commands.
  *
  * A command is one file that defines one `const cli_command`, listed in commands.h. main.c parses the options, runs the
- * command and copies `session->out` to stdout: all of it after success, nothing after a failure. (Only generate streams
- * its text.) All other output is written to stderr through session.h.
+ * command and, if it succeeds, copies `session->out` to stdout. (Only generate streams its text.) All other output is
+ * written to stderr through session.h.
  */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
@@ -14,10 +14,10 @@
 
 #include "mha/mha.h"
 
-/* Exit codes of the program; 128 + n after signal n. */
+/* Exit codes of the program. If signal n ended it, the exit code is 128 + n. */
 enum {
     CLI_DONE = 0,
-    CLI_FAILED = 1,  /* out of memory, disk full, ... */
+    CLI_FAILED = 1,  /* failure of the system: out of memory, disk full, ... */
     CLI_USAGE = 2,   /* invalid command line */
     CLI_REFUSED = 3, /* an input is malformed or cannot be read */
     CLI_NO = 4       /* a check ran and failed; the result is on stdout */
@@ -78,7 +78,7 @@ typedef struct cli_session {
     int columns;            /* width of the terminal that receives `out`; 80 without a terminal */
     mha_ctx *ctx;           /* created from -t and --isa before the command runs */
     const char *model;      /* folder of the model (input.h) */
-    const char *model_name; /* as given by the user: "minilm", a folder */
+    const char *model_name; /* name given by the user: "minilm" or a folder */
     const cli_ranks *ranks; /* the processes of mha-mpi; NULL in mha */
     const mha_work *work;   /* divides the measurements of this command; NULL if it runs in one process */
 } cli_session;
@@ -92,17 +92,17 @@ typedef struct cli_option_group {
 typedef struct cli_command {
     const char *name;
     const char *summary; /* one line of `mha --help`, without a period */
-    const char *usage;   /* shown after the options: "TEXT..." */
+    const char *usage;   /* arguments in the usage line, such as "TEXT..." */
     const char *details; /* printed, wrapped, below the options by `mha NAME --help`; may be NULL */
-    /* command lines, each ended by a newline; each works after the ones before it */
+    /* command lines, each ended by a newline, to be run in this order */
     const char *examples;
     void (*lists)(FILE *out, int columns); /* prints additional help below the details; may be NULL */
-    const char *const *words;              /* values of an argument for completion, terminated by NULL; NULL = files */
-    unsigned shared;                       /* CLI_MODEL | CLI_FILE ... */
-    const struct poptOption *options;      /* own options, terminated by POPT_TABLEEND; may be NULL */
-    const cli_option_group *groups;        /* more own options, terminated by a NULL title; may be NULL */
-    bool (*divides)(void);                 /* true if processes can divide the work for these options; NULL = never */
-    int (*run)(cli_session *session);      /* returns an exit code */
+    const char *const *words;         /* values of an argument for completion, terminated by NULL; NULL = file names */
+    unsigned shared;                  /* CLI_MODEL | CLI_FILE ... */
+    const struct poptOption *options; /* own options, terminated by POPT_TABLEEND; may be NULL */
+    const cli_option_group *groups;   /* more own options, terminated by a NULL title; may be NULL */
+    bool (*divides)(void);            /* true if processes can divide the work for these options; NULL = never */
+    int (*run)(cli_session *session); /* returns an exit code */
 } cli_command;
 
 /* Runs the command of argv (main.c) and returns the exit code. `ranks` is NULL for mha. */

@@ -1,4 +1,5 @@
-/* commands.h - the table of commands, in the order of `mha --help`. A new command is one line here and one file. */
+/* commands.h - the table of commands, in the order of `mha --help`. A new command requires one line here and one
+ * file. */
 #ifndef CLI_COMMANDS_H
 #define CLI_COMMANDS_H
 

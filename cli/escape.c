@@ -34,14 +34,14 @@ static size_t next_piece(const char *text, size_t bytes, char piece[16], int *co
     return (size_t)n;
 }
 
-/* Capacity of a static buffer, including the ellipsis. */
+/* Bytes of a static buffer, including the ellipsis, and number of buffers. */
 enum { SHOWN_BYTES = 516, SHOWN_BUFFERS = 4 };
 
 static const char *shown(const char *text, int columns)
 {
     static char buffers[SHOWN_BUFFERS][SHOWN_BYTES + 4];
     static unsigned turn;
-    /* where "..." still fits if the text is truncated */
+    /* cut: the end of the text if it is truncated and "..." is appended */
     char *out = buffers[turn++ % SHOWN_BUFFERS], *p = out, *cut = out;
     size_t left = strlen(text);
     for (int used = 0; left > 0;) {
@@ -102,7 +102,8 @@ void cli_put_shown(FILE *out, const char *text, size_t bytes)
  * if none. */
 static size_t stays(const char *text, size_t bytes)
 {
-    static const char *const kept[] = {"\n", "\t", "\u200c", "\u200d"}; /* joiners in Persian, Hindi and emoji */
+    static const char *const kept[] = {"\n", "\t", "\u200c",
+                                       "\u200d"}; /* newline, tab, and the joiners in Persian, Hindi and emoji */
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
         const size_t n = strlen(kept[i]);
         if (n <= bytes && memcmp(text, kept[i], n) == 0) return n;

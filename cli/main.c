@@ -23,7 +23,7 @@ const cli_command *const cli_commands[] = {
         NULL};
 
 static const cli_ranks *ranks;
-static bool finished; /* true if all ranks have agreed on the exit code */
+static bool finished; /* all ranks have agreed on the exit code */
 
 static const cli_command *find_command(const char *name)
 {
@@ -32,12 +32,12 @@ static const cli_command *find_command(const char *name)
     return NULL;
 }
 
-/* ---- the context ---- */
+/* ---- context ---- */
 
 static int on_progress(void *user, const char *what, int64_t done, int64_t total)
 {
     (void)user;
-    if (cli_signals_held()) return 0; /* this work stops by itself and shows its own progress */
+    if (cli_signals_held()) return 0; /* the command checks signals and shows progress itself */
     if (cli_signal() || cli_stdout_closed()) return 1;
     cli_progress(what, done, total);
     return 0;
@@ -50,7 +50,7 @@ static void on_log(void *user, int level, const char *message)
     if (level == 0 || session->options.verbose) cli_say(session, "%s", cli_message(message, text));
 }
 
-/* Creates the context, on all ranks together if the command runs on all ranks. */
+/* Creates the context; collectively if the command runs on all ranks. */
 static mha_status create_context(cli_session *session, const mha_ctx_options *options, mha_error *error)
 {
     const cli_ranks *all = session->work ? session->ranks : NULL;
@@ -81,11 +81,11 @@ static void close_context(cli_session *session)
     session->ctx = NULL;
 }
 
-/* ---- the command ---- */
+/* ---- commands ---- */
 
 static void print_help(FILE *out)
 {
-    enum { SUMMARY = 15 }; /* the command's first argument */
+    enum { SUMMARY = 15 }; /* column of the summaries */
     const int columns = cli_columns(fileno(out));
     cli_put_wrapped(out, columns, 0, 0,
                     "Usage: mha COMMAND [OPTION...] [ARGUMENT...]\n\n"
@@ -131,7 +131,7 @@ static bool has_result(int code)
     return code == CLI_DONE || code == CLI_NO;
 }
 
-/* Runs a parsed command with `out` in memory, then writes the result. */
+/* Runs a parsed command, collecting its result in memory, then writes the result to stdout. */
 static int run_command(cli_session *session)
 {
     char *text;
@@ -155,7 +155,7 @@ static int run_command(cli_session *session)
     return code;
 }
 
-/* Reports an unknown command and suggests the most similar known one. */
+/* Reports an unknown command and suggests the most similar known command. */
 static int refuse_command(const char *name)
 {
     const cli_session none = {.ranks = ranks};

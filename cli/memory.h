@@ -11,7 +11,7 @@
 
 /* Sets jansson's allocator; must be called before the command runs; `session` must outlive the command. */
 void cli_memory_install(const cli_session *session);
-/* Ends the program: out of memory. */
+/* Prints "out of memory" and ends the program. */
 _Noreturn void cli_memory_end(void);
 /* Sets a function to call before the program ends; NULL for none. */
 void cli_memory_at_end(void (*clean)(void *user), void *user);

@@ -15,8 +15,8 @@ static const char *method_name(int n)
     return n < MHA_REGROUP_METHODS ? mha_regroup_method_key((mha_regroup_method)n) : NULL;
 }
 
-/* The first matching row applies; `command` NULL matches every command. `more` lists further words, terminated by
- * NULL. */
+/* The values of options. The first matching row applies; `command` NULL matches every command. `more` lists further
+ * words, terminated by NULL. */
 static const struct row {
     const char *command, *option, *words;
     const char *(*more)(int n);

@@ -6,7 +6,7 @@
 
 typedef enum option_kind {
     OPTION_FLAG,
-    OPTION_FREE, /* numbers and texts, without completion */
+    OPTION_FREE, /* a number or a text: no completion */
     OPTION_WORD, /* a word of option_values */
     OPTION_PATH,
     OPTION_MODEL /* a folder, or one of option_models */

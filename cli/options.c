@@ -12,7 +12,7 @@
 #include "suggest.h"
 #include "word_wrap.h"
 
-static cli_options given;                    /* targets of popt, copied into the session after parsing */
+static cli_options given;                    /* values set by popt, copied into the session after parsing */
 static const char **model_names;             /* all -m values, terminated by NULL; NULL if not given */
 static const char *threads_text, *seed_text; /* parsed by cli_whole, so that messages name the option */
 
@@ -34,7 +34,7 @@ static const struct shared_option {
     {CLI_OUT, {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace OUT if it exists", NULL}},
     {CLI_JSON, {"json", 0, POPT_ARG_NONE, &given.json, 0, "print JSON", NULL}},
     {CLI_CSV, {"csv", 0, POPT_ARG_NONE, &given.csv, 0, "print CSV", NULL}},
-    {CLI_SEED, {"seed", 's', POPT_ARG_STRING, &seed_text, 0, "seed of all random choices, 0 or more", "SEED"}},
+    {CLI_SEED, {"seed", 's', POPT_ARG_STRING, &seed_text, 0, "seed of all random choices, at least 0", "SEED"}},
     {CLI_DTYPE,
      {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "weights and arithmetic: f32, bf16, f16, int8 weights", "TYPE"}},
     {0, {"threads", 't', POPT_ARG_STRING, &threads_text, 0, "threads, 1 to 1024 (default: all CPUs)", "N"}},
@@ -78,7 +78,7 @@ void cli_option_table(const cli_command *command, struct poptOption table[CLI_MA
 enum { MOST_GROUPS = 12 };
 static const struct poptOption table_end = POPT_TABLEEND;
 
-/* Tables that popt reads and points to: one per heading of the help. popt returns FIRST_ROW + n each time row n, which
+/* Tables that popt refers to, one per heading of the help. popt returns FIRST_ROW + n each time row n, which
  * takes one value, is given. */
 enum { FIRST_ROW = 1000 };
 static struct grouped_table {
@@ -121,7 +121,7 @@ static void group_options(const cli_command *command)
         if (takes_one_value(command, &grouped.row[n])) grouped.row[n].val = FIRST_ROW + n;
 }
 
-/* ---- help and mistakes ---- */
+/* ---- help and invalid options ---- */
 
 static void print_help(const cli_command *command, poptContext parser)
 {
@@ -139,7 +139,7 @@ static void print_help(const cli_command *command, poptContext parser)
     }
 }
 
-/* Reports an unknown option and suggests the most similar known one; prints other errors in the words of popt. */
+/* Reports an unknown option and suggests the most similar known option; other errors have popt's message. */
 static int refuse_option(const cli_session *session, const char *option, int why)
 {
     struct poptOption table[CLI_MAX_OPTIONS];
@@ -162,7 +162,7 @@ const char *cli_option_name(const struct poptOption *option, char name[CLI_OPTIO
     return name;
 }
 
-/* ---- values ---- */
+/* ---- checks of values ---- */
 
 int cli_whole(const cli_session *session, const char *option, const char *text, long long min, long long max,
               long long *value)
@@ -172,7 +172,7 @@ int cli_whole(const cli_session *session, const char *option, const char *text, 
     const bool digits = *text && text[strspn(text, "0123456789")] == '\0';
     const long long number = digits ? strtoll(text, NULL, 10) : 0;
     if (!digits || errno || number < min || number > max)
-        return max == LLONG_MAX ? cli_usage(session, "%s must be a whole number, %lld or more (got \"%s\")", option,
+        return max == LLONG_MAX ? cli_usage(session, "%s must be a whole number of at least %lld (got \"%s\")", option,
                                             min, cli_shown(text))
                                 : cli_usage(session, "%s must be a whole number from %lld to %lld (got \"%s\")", option,
                                             min, max, cli_shown(text));
@@ -208,7 +208,7 @@ static int read_models(cli_session *session)
     int count = 0;
     while (model_names && model_names[count])
         count++;
-    if (two && count != 2) return cli_usage(session, "give two models: -m MODEL -m MODEL");
+    if (two && count != 2) return cli_usage(session, "missing models: give two, -m MODEL -m MODEL");
     if (count > 0) session->options.model = model_names[0];
     if (two) session->options.other_model = model_names[1];
     return CLI_DONE;
@@ -225,7 +225,7 @@ static int read_numbers(cli_session *session)
 
 const char *cli_head(const char *text, mha_model_head *head)
 {
-    enum { MOST = 9 }; /* digits */
+    enum { MOST = 9 }; /* maximum number of digits */
     const size_t n = strspn(text, "0123456789");
     const char *second = text + n + (text[n] == '.');
     const size_t m = strspn(second, "0123456789");
@@ -246,7 +246,7 @@ mha_dtype cli_dtype(const char *name)
     return MHA_DTYPE_OTHER;
 }
 
-/* Checks values beyond popt's rules. Returns NULL or the error. */
+/* Checks the values that popt does not check. Returns NULL or the error message. */
 static const char *check_values(const cli_session *session)
 {
     const cli_options *o = &session->options;

@@ -6,11 +6,11 @@
 
 enum { CLI_MAX_OPTIONS = 96 };
 
-/* Fills in the options of a command, then the shared options, then --help; terminated by POPT_TABLEEND. Help,
- * parsing, completion and the manual page all use this table. */
+/* Sets `table` to the options of a command, the shared options, and --help, terminated by POPT_TABLEEND. Help, parsing,
+ * completion and the manual page all use this table. */
 void cli_option_table(const cli_command *command, struct poptOption table[CLI_MAX_OPTIONS]);
 
-/* An option's name in messages: "-f", or "--test" if it has no letter. Returns `name`. */
+/* Writes the name of an option for messages to `name` and returns it: "-f", or "--test" if the option has no letter. */
 enum { CLI_OPTION_NAME = 64 };
 const char *cli_option_name(const struct poptOption *option, char name[CLI_OPTION_NAME]);
 

@@ -34,13 +34,13 @@ static void say(const cli_session *session, const char *format, va_list args)
     fputc('\n', stderr);
 }
 
-/* The error message, also sent to the other ranks. */
+/* The error message of this rank, which is also sent to the other ranks. */
 static mha_error failure;
 
 static void put_failure(const cli_session *session, const char *message)
 {
     begin_line(session);
-    /* A message that begins with a rank came from the cluster. */
+    /* Messages of the cluster already begin with a rank. */
     fprintf(stderr, "%s%s\n", strncmp(message, "rank ", 5) == 0 ? "" : session->ranks->label, message);
 }
 
@@ -203,7 +203,7 @@ int cli_columns(int fd)
     return n >= 20 && n <= 10000 ? (int)n : 80;
 }
 
-/* ---- writing ---- */
+/* ---- output to stdout ---- */
 
 static bool stdout_closed;
 

@@ -21,7 +21,7 @@ int cli_error(const cli_session *session, int code, const char *format, ...) __a
 /* Ends a command that several ranks run (command.h): returns the exit code of the first rank that failed, whose message
  * rank 0 prints. `everywhere`: the command ran on all ranks. With one process, returns `code`. */
 int cli_finish(const cli_session *session, bool everywhere, int code);
-/* Prints a log line; nothing with -q. */
+/* Prints a log line, unless -q is given. */
 void cli_say(const cli_session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Passes the library's messages through `rewrite`, which returns `message` or a replacement in `text`. NULL: unchanged.
@@ -62,7 +62,7 @@ int cli_put_json(cli_session *session, json_t *value, bool indent);
 
 /* True if the stream may be colored: a terminal, NO_COLOR not set, TERM not "dumb". */
 bool cli_may_color(int fd);
-/* Return escape sequences, empty if color is off. */
+/* Return escape sequences, or empty strings if color is off. */
 const char *cli_bold(const cli_session *session);
 const char *cli_dim(const cli_session *session);
 const char *cli_plain(const cli_session *session);
@@ -72,9 +72,9 @@ int cli_columns(int fd);
 /* Writes the finished result, or a part of a streamed result, to stdout. A closed pipe is not a failure (SIGPIPE is
  * ignored). */
 int cli_flush(const cli_session *session, const char *text, size_t bytes);
-/* True if stdout accepts no more, because its reader closed it or writing failed: the work may stop. */
+/* True if stdout is closed by its reader or writing failed, so the command may stop. */
 bool cli_stdout_closed(void);
-/* True if a name has this ending; the second function tests the name of -o. */
+/* True if `name`, or the name of -o, ends with `end`. */
 bool cli_ends(const char *name, const char *end);
 bool cli_out_ends(const cli_session *session, const char *end);
 /* True if -o is "-". */

@@ -14,15 +14,15 @@
 #include "options.h"
 #include "output.h"
 
-/* ---- one input ---- */
+/* ---- comparison with one input ---- */
 
 static bool is_same(const struct stat *a, const struct stat *b)
 {
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* True if a model or a training run reads an entry of this name. Other entries, such as a report on the model, are not
- * read. */
+/* True if models or training runs read folder entries of this name. Other entries, such as a report on the model, are
+ * not read. */
 static bool is_read(const char *name)
 {
     static const char *const names[] = {"vocab.txt", "merges.txt", "tokenizer.model"};
@@ -32,7 +32,7 @@ static bool is_read(const char *name)
     return found || cli_ends(name, ".json") || cli_ends(name, ".safetensors");
 }
 
-/* True if `file` is an entry of the folder that is read (with `any`, any entry). */
+/* True if `file` is an entry of the folder that is read (with `any`: any entry). */
 static bool holds(const char *folder, const struct stat *file, bool any)
 {
     bool found = false;
@@ -55,13 +55,14 @@ int cli_input_check(const cli_session *s, const char *output, const char *path, 
     struct stat out, in;
     if (!path || !input || stat(path, &out) != 0 || stat(input, &in) != 0) return CLI_DONE;
     const bool folder = S_ISDIR(in.st_mode);
-    if (is_same(&out, &in)) return refuse(s, output, path, folder ? "the folder of" : "the file of", option);
-    if (folder && holds(input, &out, false)) return refuse(s, output, path, "a file of", option);
-    if (S_ISDIR(out.st_mode) && holds(path, &in, true)) return refuse(s, output, path, "which is the input of", option);
+    if (is_same(&out, &in)) return refuse(s, output, path, folder ? "the folder read by" : "the file read by", option);
+    if (folder && holds(input, &out, false)) return refuse(s, output, path, "a file in the folder read by", option);
+    if (S_ISDIR(out.st_mode) && holds(path, &in, true))
+        return refuse(s, output, path, "which contains the input of", option);
     return CLI_DONE;
 }
 
-/* ---- all inputs ---- */
+/* ---- comparison with all inputs ---- */
 
 static bool is_path(const cli_session *s, const struct poptOption *o)
 {

@@ -9,9 +9,9 @@ int cli_check_out(const cli_session *session)
 {
     const char *path = session->options.out;
     if (!cli_writes(session)) return CLI_DONE;
-    if (path && *path == '\0') return cli_usage(session, "the name of the file to write is empty");
+    if (path && *path == '\0') return cli_usage(session, "the name of the output file must not be empty (got \"\")");
     if (cli_out_is_stdout(session) && session->options.json)
-        return cli_usage(session, "- and --json both write to stdout: give a file name");
+        return cli_usage(session, "the output must be a file with --json, which also writes to stdout (got -)");
     if (!path || cli_out_is_stdout(session)) return CLI_DONE;
     const int code = session->command->shared & CLI_OUT ? cli_inputs_check(session, "-o", path) : CLI_DONE;
     if (code != CLI_DONE || session->options.force || access(path, F_OK) != 0) return code;
@@ -24,7 +24,7 @@ int cli_write_file(const cli_session *session, const void *data, size_t bytes)
     int code = cli_check_out(session);
     if (code != CLI_DONE || !cli_writes(session)) return code;
     if (cli_out_is_stdout(session)) {
-        fwrite(data, 1, bytes, session->out); /* main checks whether that failed */
+        fwrite(data, 1, bytes, session->out); /* main.c checks session->out for errors */
         return CLI_DONE;
     }
     if (mha_file_write(session->options.out, data, bytes, session->options.force, &error) != MHA_OK)

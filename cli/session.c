@@ -1,4 +1,4 @@
-/* session.c - signals, and the progress line. Every message clears the line, so nothing here calls output.c. */
+/* session.c - signals, and the progress line. Every message clears the line, so this file does not call output.c. */
 #include "session.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ static void note_signal(int number)
     caught = number;
 }
 
-/* Formatted before files are mapped, because a signal handler cannot format. */
+/* The message of the signal handler, formatted in advance because a handler must not format text. */
 static char lost_page[1024] = "mha: a mapped file shrank while being read; ";
 static const char advice[] = "it must not change while the program runs, unless --no-map is given\n";
 
@@ -40,7 +40,7 @@ static void on_lost_page(int number, siginfo_t *info, void *context)
     (void)context;
     if (info->si_code != BUS_ADRERR) {
         signal(number, SIG_DFL);
-        return; /* repeats the instruction, which fails again */
+        return; /* the instruction is repeated and raises SIGBUS again, with the default action */
     }
     static atomic_flag told = ATOMIC_FLAG_INIT;
     while (atomic_flag_test_and_set(&told))
@@ -116,7 +116,7 @@ static struct {
     bool on, shown;
     char what[64];
     int64_t start_ms, last_ms;
-    int64_t start_done; /* > 0 for work resumed from a state file */
+    int64_t start_done; /* steps done before this run; > 0 if resumed from a state file */
 } progress;
 
 double cli_seconds(void)
@@ -159,7 +159,7 @@ const char *cli_duration(double seconds, char text[CLI_DURATION])
     return text;
 }
 
-/* Draws "measure heads 12/24   31.0/s   45 s left"; the rate is the mean since this work began. */
+/* Draws "measure heads 12/24   31.0/s   45 s left"; the rate is the mean since the start of this work. */
 static void draw_progress(int64_t now, int64_t done, int64_t total)
 {
     char left[CLI_DURATION];

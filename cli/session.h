@@ -14,7 +14,7 @@ void cli_signals_install(void);
 void cli_signals_reading(const char *name);
 /* Returns the signal that requested a stop, or 0. A second signal ends the program immediately. */
 int cli_signal(void);
-/* From now on, the first signal does not cancel library calls, and they show no progress. For work that checks
+/* After this call, the first signal does not cancel library calls, and they do not show progress. For work that checks
  * cli_stopped and stops at its own points. */
 void cli_signals_hold(void);
 bool cli_signals_held(void);
@@ -30,7 +30,7 @@ const char *cli_file_kind(mode_t mode);
 void cli_progress(const char *what, int64_t done, int64_t total);
 /* Shows a progress line that the caller formats; `line` must be escaped for a terminal. */
 void cli_progress_line(const char *line);
-/* "45 s", "12 min", "3.5 h", in `text`. */
+/* Writes a duration such as "45 s", "12 min" or "3.5 h" to `text` and returns it. */
 enum { CLI_DURATION = 24 };
 const char *cli_duration(double seconds, char text[CLI_DURATION]);
 /* Clears the progress line before anything else is written to the terminal. */
@@ -40,7 +40,7 @@ void cli_progress_on(void);
 /* Turns the progress line off, because the result is streamed to the terminal. */
 void cli_progress_off(void);
 
-/* Returns seconds since an arbitrary moment, to measure durations. */
+/* Returns the seconds since an arbitrary moment, for measuring durations. */
 double cli_seconds(void);
 
 #endif

@@ -5,14 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LONGEST = 32 }; /* bytes of a word; longer words match nothing */
+enum { LONGEST = 32 }; /* maximum bytes of a word; longer words get no suggestion */
 
 static int least(int a, int b)
 {
     return a < b ? a : b;
 }
 
-/* Returns the edit distance of two words: inserted, removed or replaced bytes, and exchanged neighbors. */
+/* Returns the edit distance of two words: the number of bytes inserted, removed, replaced or exchanged with a
+ * neighbor. */
 static int edits(const char *a, const char *b)
 {
     int rows[3][LONGEST + 1], *before = rows[0], *last = rows[1], *row = rows[2];
@@ -43,7 +44,8 @@ void suggest_offer(suggestion *s, const char *candidate)
 {
     const int distance = edits(s->word, candidate);
     const size_t n = strlen(s->word);
-    const bool begins = n >= 3 && strncmp(s->word, candidate, n) == 0; /* --temp for --temperature */
+    const bool begins =
+        n >= 3 && strncmp(s->word, candidate, n) == 0; /* an abbreviation, such as --temp for --temperature */
     if (distance >= s->distance && !(begins && !s->best)) return;
     s->best = candidate;
     if (distance < s->distance) s->distance = distance;

@@ -39,7 +39,7 @@ void cli_put_wrapped(FILE *out, int columns, int used, int indent, const char *t
 
 void cli_put_prose(const cli_session *session, int used, int indent, const char *format, ...)
 {
-    char text[4096]; /* more than four results of cli_shown */
+    char text[4096]; /* more than the four results of cli_shown that one format may contain */
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);

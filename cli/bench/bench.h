@@ -14,18 +14,18 @@ typedef struct bench_row {
     int training; /* forward and backward */
 } bench_row;
 
-/* One row in one dtype. `refused` is NULL, or the reason why the row was not measured. */
+/* The measurement of one row in one dtype. `refused` is NULL, or the reason why the row was not measured. */
 typedef struct bench_result {
     const bench_row *row;
     mha_dtype dtype;
     char refused[1024];
     char isa[32]; /* ISA of the kernel that ran */
     int64_t calls;
-    double best, median; /* seconds of one call */
-    double flops, bytes; /* of one call */
+    double best, median; /* seconds per call */
+    double flops, bytes; /* per call */
     double fma, read;    /* measured limits: operations per second, and bytes per second for reading this K and V */
-    bool reads;          /* single query: the limit is memory bandwidth */
-    bool pairs;          /* bf16 pairs were multiplied; their limit is not measured, and fma does not apply */
+    bool reads;          /* one query per head: the limit is memory bandwidth */
+    bool pairs; /* bf16 pairs were multiplied: the limit of that rate is not measured, and fma does not apply */
 } bench_result;
 
 /* All rows, terminated by a row without a name. */

@@ -34,7 +34,7 @@ double bench_share(const bench_result *r)
     return (r->reads ? r->bytes : r->flops) / r->best / bench_limit_rate(r);
 }
 
-/* ---- data ---- */
+/* ---- operands ---- */
 
 enum { HUGE_PAGE = 2 << 20 };
 
@@ -58,7 +58,7 @@ static char *allocate(size_t bytes)
     return memory;
 }
 
-/* The upper half of a float is a bf16. f16 has a narrower exponent range: the values must be between 2^-14 and 2^16. */
+/* Converts a number between 2^-14 and 2^16 to bf16 (the upper half of a float) or f16, without rounding. */
 static uint16_t half_of(float number, mha_dtype dtype)
 {
     uint32_t bits;
@@ -68,7 +68,7 @@ static uint16_t half_of(float number, mha_dtype dtype)
     return (uint16_t)(sign << 15 | exponent << 10 | digits);
 }
 
-/* Multiples of 1/128 in (-1, 1), which all three dtypes represent exactly, in a fixed order. */
+/* Fills `data` with a fixed sequence of multiples of 1/128 in (-1, 1), which all three dtypes represent exactly. */
 static void fill(void *data, size_t bytes, mha_dtype dtype)
 {
     const size_t count = bytes / mha_dtype_size(dtype);
@@ -183,9 +183,9 @@ static mha_status time_calls(runner *r, bool alone, double seconds, double *samp
     return MHA_OK;
 }
 
-/* ---- limits and plan ---- */
+/* ---- machine limits and plan ---- */
 
-/* Keeps the larger of the earlier and the new measurement. */
+/* Measures the machine's limits and keeps the larger of the earlier and the new value. */
 static mha_status measure_limits(mha_ctx *ctx, const operands *x, bench_result *result, mha_error *error)
 {
     double fma, read = 0;
@@ -198,7 +198,7 @@ static mha_status measure_limits(mha_ctx *ctx, const operands *x, bench_result *
     return MHA_OK;
 }
 
-/* Copies the instruction set and the multiplied type from the description of the plan. */
+/* Copies the instruction set and the type of the products from the description of the plan. */
 static void note_plan(const mha_attn_plan *plan, bench_result *result)
 {
     char text[4096];

@@ -1,4 +1,4 @@
-/* bench_print.c - results of `mha bench` as a table, JSON or CSV; all three contain the same numbers. */
+/* bench_print.c - results of `mha bench` as a table, JSON or CSV; all three contain the same values. */
 #include <math.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -91,7 +91,7 @@ static void print_csv(cli_session *s, const char *cpu, const bench_result *resul
 
 /* ---- table ---- */
 
-enum { WITH_MEDIAN = 90 }; /* minimum terminal width at which the column is shown */
+enum { WITH_MEDIAN = 90 }; /* minimum terminal width at which the column of the median is shown */
 
 static void put_numbers(const cli_session *s, const bench_result *r)
 {

@@ -22,7 +22,7 @@ static const struct poptOption options[] = {
 static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16};
 enum { TYPES = sizeof types / sizeof *types };
 
-/* ---- which rows ---- */
+/* ---- selection of rows ---- */
 
 /* True if `name` is one of the comma-separated words of `list`. */
 static bool is_listed(const char *list, const char *name)
@@ -71,7 +71,7 @@ static int check_given(const cli_session *s)
     return check_rows(s);
 }
 
-/* ---- the run ---- */
+/* ---- measurement ---- */
 
 static int count_wanted(void)
 {

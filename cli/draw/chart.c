@@ -32,7 +32,8 @@ static double round_step(double least)
     return power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
 }
 
-/* The axis runs from min(0, smallest value) to the larger of the largest value and the limit. */
+/* Returns the frame of panel n. Its axis runs from min(0, smallest value) to the larger of the largest value and the
+ * limit. */
 static frame frame_of(const chart *c, int n)
 {
     const chart_panel *p = &c->panel[n];
@@ -85,7 +86,7 @@ static void paint_scale(cairo_t *cr, const frame *f)
 static void paint_curve(cairo_t *cr, const chart *c, const frame *f, const double *y)
 {
     cairo_set_source_rgb(cr, 0.13, 0.34, 0.55);
-    cairo_new_path(cr); /* cairo_show_text leaves a current point */
+    cairo_new_path(cr); /* cairo_show_text sets a current point, which would be joined to the next path */
     for (int i = 0; i < c->count; i++)
         cairo_line_to(cr, across(f, c->x[i]), up(f, y[i]));
     cairo_stroke(cr);

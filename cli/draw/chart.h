@@ -17,14 +17,14 @@ typedef struct chart_panel {
 typedef struct chart {
     const char *title, *x_title;
     int count;       /* points, > 0 */
-    const double *x; /* [count] ascending */
+    const double *x; /* [count] x coordinates, ascending */
     double mark;     /* x of the point marked in every panel; NAN = none */
     bool plain;      /* draw the line without dots */
     int panels;
     chart_panel panel[CHART_PANELS];
 } chart;
 
-/* Draws the chart in the format named by the extension of `path`; same results as figure_draw. */
+/* Draws the chart in the format named by the extension of `path`; parameters and result as in figure_draw. */
 const char *chart_draw(const chart *c, const char *path, unsigned char **data, size_t *size);
 
 #endif

@@ -41,7 +41,7 @@ static int finish(cli_session *s, const text_maps *h, const char *wrong, unsigne
 {
     mha_error err = {.status = MHA_ERR_MEMORY};
     if (wrong)
-        snprintf(err.message, sizeof err.message, "figure of %lld tokens: %s",
+        snprintf(err.message, sizeof err.message, "the figure of %lld tokens failed: %s",
                  (long long)mha_heads_tokens(h->heads)->count, wrong);
     int code = wrong ? cli_fail(s, &err) : cli_write_file(s, data, bytes);
     if (code == CLI_DONE) cli_say(s, "%s: %.1f KB; %s", cli_shown(s->options.out), (double)bytes / 1e3, what);
@@ -49,7 +49,7 @@ static int finish(cli_session *s, const text_maps *h, const char *wrong, unsigne
     return code;
 }
 
-/* Missing glyphs are a warning, not an error: the map itself is correct. */
+/* Logs a warning if glyphs are missing. This is not an error, since the map is correct. */
 static void warn_of_glyphs(const cli_session *s, const figure *f)
 {
     const char *first = NULL;

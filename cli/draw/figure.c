@@ -17,7 +17,7 @@ enum { LABEL_MOST = 120, GAP = 5, AXIS = 16 };
 typedef struct layout {
     const figure *f;
     int cell;          /* side of one weight */
-    int side;          /* n * cell */
+    int side;          /* side of the map, n * cell */
     int label;         /* space for the longest token */
     int every;         /* every n-th token is labeled */
     int width, height; /* size of the whole figure */

@@ -11,8 +11,8 @@
 typedef struct figure {
     const char *title;
     int64_t n;                 /* tokens, > 0 */
-    const char *const *tokens; /* [n] UTF-8 */
-    const float *map;          /* [n, n], row = query */
+    const char *const *tokens; /* [n] texts of the tokens, in UTF-8 */
+    const float *map;          /* [n, n] weights, one row per query */
 } figure;
 
 /* Returns 1 if the extension of `path` is .png, .svg or .pdf. */
@@ -26,7 +26,7 @@ const char *figure_draw(const figure *f, const char *path, unsigned char **data,
 int64_t figure_count_unreadable(const figure *f, const char **first);
 
 /* Draws the maps of all heads (measured with keep_maps) with their labels: a row per layer, a column per original head
- * number, empty if the head was removed. Same results as figure_draw. */
+ * number, empty if the head was removed. Result as in figure_draw. */
 typedef struct figure_grid {
     const char *title;
     const mha_model *model;

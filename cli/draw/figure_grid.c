@@ -9,7 +9,7 @@ enum { LAYER = 46, NUMBERS = 16, CAPTION = 14, GAP = 6, WIDEST = 1000, LEAST_SID
 
 typedef struct layout {
     const figure_grid *f;
-    int side; /* of one map */
+    int side; /* side of one map */
     int64_t columns;
     int width, height, bar; /* size of the whole figure; `bar` is the height of the color bar */
 } layout;

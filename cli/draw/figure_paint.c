@@ -1,4 +1,4 @@
-/* figure_paint.c - drawing with cairo, and the bytes of PNG, SVG and PDF. */
+/* figure_paint.c - drawing with cairo, and encoding as PNG, SVG and PDF. */
 #include "draw/figure_paint.h"
 
 #include <cairo-pdf.h>
@@ -63,7 +63,7 @@ bool figure_has_glyphs(cairo_t *cr, const char *text)
     bool all = true;
     if (cairo_scaled_font_text_to_glyphs(cairo_get_scaled_font(cr), 0, 0, text, -1, &glyphs, &count, NULL, NULL,
                                          NULL) != CAIRO_STATUS_SUCCESS)
-        return true; /* drawing will report the error */
+        return true; /* drawing the text will report the error */
     for (int i = 0; i < count; i++)
         all = all && glyphs[i].index != 0;
     cairo_glyph_free(glyphs);
@@ -204,7 +204,7 @@ static cairo_status_t png_finish(cairo_surface_t *surface, buffer *out)
 
 static cairo_status_t vector_finish(cairo_surface_t *surface, buffer *out)
 {
-    (void)out; /* the surface writes to it */
+    (void)out; /* the surface writes to `out` */
     cairo_surface_finish(surface);
     return cairo_surface_status(surface);
 }

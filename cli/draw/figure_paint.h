@@ -9,7 +9,7 @@
 
 #include "page/color_scale.h"
 
-/* In points; at scale 1, a point is one pixel of a PNG. */
+/* Sizes in points; at scale 1, a point is one pixel of a PNG. */
 enum {
     FIGURE_MARGIN = 16,
     FIGURE_TITLE = 22,
@@ -22,7 +22,7 @@ enum {
 /* Style of all figures in a run. */
 typedef struct figure_style {
     double scale;       /* PNG pixels per point; also scales SVG and PDF */
-    color_scale colors; /* of weights */
+    color_scale colors; /* color scale of weights */
     const char *font;   /* family name for fontconfig */
 } figure_style;
 /* Sets the style of all later figures. Default: scale 1, square root, "sans-serif". */
@@ -30,7 +30,7 @@ void figure_set_style(figure_style style);
 
 void figure_font(cairo_t *cr, double size, cairo_font_weight_t weight);
 double figure_text_width(cairo_t *cr, const char *text);
-/* Sets dark gray, the color of all text. */
+/* Sets the drawing color to dark gray, the color of all text. */
 void figure_ink(cairo_t *cr);
 /* Draws text centered at x. */
 void figure_center(cairo_t *cr, double x, double y, const char *text);

@@ -16,8 +16,8 @@ typedef struct diff {
     bool compared;
     mha_comparison apart;
     double *cosines;
-    json_t *tensors; /* [{name, what, ...}] tensors that differ */
-    int64_t same;    /* tensors that are bitwise identical */
+    json_t *tensors; /* list of the tensors that differ: {name, differs, ...} */
+    int64_t same;    /* number of tensors that are bitwise identical */
 } diff;
 
 /* ---- tensors ---- */
@@ -51,7 +51,7 @@ static bool same_shape(const mha_tensor *a, const mha_tensor *b)
     return a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
 }
 
-/* Describes the difference of two tensors of the same name; NULL if there is none. */
+/* Describes the difference of two tensors of the same name; NULL if they are bitwise identical. */
 static json_t *tensor_json(const mha_tensor *a, const mha_tensor *b)
 {
     if (!same_shape(a, b))
@@ -182,7 +182,7 @@ static int put_text(const diff *d)
     return CLI_DONE;
 }
 
-/* ---- work ---- */
+/* ---- comparison of two models ---- */
 
 static int open_models(diff *d, bool reads)
 {

@@ -1,4 +1,4 @@
-/* cmd_prune.c - `mha prune`: removes heads, or searches for the largest number that may be removed. */
+/* cmd_prune.c - `mha prune`: removes heads, or finds the largest number of heads that can be removed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,7 +80,7 @@ static int put_result(const prune_job *job, const judgement *j)
     return cli_put_json(s, all, false);
 }
 
-/* ---- work ---- */
+/* ---- pruning ---- */
 
 static int make(prune_job *job, mha_model_edit **edit, judgement *j)
 {
@@ -106,7 +106,7 @@ static int prune(prune_job *job)
     int code = prune_choice_make(job);
     if (code == CLI_DONE) code = make(job, &edit, &j);
     if (code == CLI_DONE && given.compatible) {
-        j.of.heads[1] = 0; /* zeroed heads are still heads of the model */
+        j.of.heads[1] = 0; /* with --compatible, the removed heads are still in the file */
         for (int64_t l = 0; l < job->info->layers; l++)
             j.of.heads[1] += count_kept(job, l);
     }
@@ -139,7 +139,8 @@ static int check(prune_job *job)
     if (code != CLI_DONE) return code;
     if (given.ridge && !given.refit) return cli_usage(s, "--ridge requires --refit");
     if (given.max_increase && !given.search) return cli_usage(s, "--max-loss-increase requires --search");
-    if (given.search && given.compatible) return cli_usage(s, "--search writes no model: --compatible does not apply");
+    if (given.search && given.compatible)
+        return cli_usage(s, "--compatible must not be given with --search, which writes no model");
     if (given.search && s->options.out && !figure_knows(s->options.out))
         return cli_usage(s, "-o %s: the name must end in .png, .svg or .pdf", cli_shown(s->options.out));
     if (!given.search && !s->options.out) return cli_usage(s, "missing -o FOLDER");

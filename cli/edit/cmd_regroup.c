@@ -1,4 +1,4 @@
-/* cmd_regroup.c - `mha regroup`: shares keys and values between heads and evaluates the result on held-out texts. */
+/* cmd_regroup.c - `mha regroup`: merges key/value heads and evaluates the result on held-out texts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,7 +62,7 @@ static int put_result(const job *job)
     return cli_put_json(s, all, false);
 }
 
-/* ---- work ---- */
+/* ---- regrouping ---- */
 
 /* Measures or reads the scores that weight the heads, if --by or --scores is given. */
 static int weigh(job *j)

@@ -51,8 +51,8 @@ static int tokens_of_both(cli_session *s, const mha_model *model, held_texts *t,
     return head_texts_data(s, model, held, s->work, &t->held);
 }
 
-/* Returns the new index of text i of `units`: texts to learn from come first. Every fourth text is held out, so both
- * parts have the same mix of texts. */
+/* Returns the new index of text i of `units`, with all texts to learn from first. Every fourth text is held out, so
+ * both parts have the same mix of texts. */
 static int64_t place_of(int64_t i, int64_t units, int64_t parts)
 {
     const int64_t unit = i % units, part = i / units, held = units / FOURTH, learned = units - held;

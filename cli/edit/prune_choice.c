@@ -1,4 +1,4 @@
-/* prune_choice.c - which heads to remove: chosen jointly, by a score, or named by their numbers in the unpruned
+/* prune_choice.c - determines the heads to remove: jointly, by a score, or by their numbers in the unpruned
  * model. */
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static int check_amount(prune_job *job)
                          "--by, --scores, --ratio, --count, --floor and --per-layer cannot be combined with %s",
                          o->heads ? "--heads" : "--keep");
     if (o->search && (named || o->ratio || o->count))
-        return cli_usage(job->session, "--search chooses the number of heads: --%s does not apply",
+        return cli_usage(job->session, "--%s must not be given with --search, which chooses the number of heads",
                          o->heads   ? "heads"
                          : o->keep  ? "keep"
                          : o->ratio ? "ratio"
@@ -50,7 +50,7 @@ static int check_amount(prune_job *job)
     return CLI_DONE;
 }
 
-/* Reads --by. Joint is the default and not a score. */
+/* Reads --by, whose default `joint` is not a score. */
 static int read_scores(prune_job *job)
 {
     char *by = importance_scores_given.by;
@@ -68,7 +68,7 @@ int prune_choice_check(prune_job *job)
     return code == CLI_DONE ? check_amount(job) : code;
 }
 
-/* ---- named heads ---- */
+/* ---- heads named by --heads or --keep ---- */
 
 static int no_head(const prune_job *job, const char *option, mha_model_head at)
 {
@@ -77,7 +77,7 @@ static int no_head(const prune_job *job, const char *option, mha_model_head at)
                      at.head, had ? ": already removed" : "");
 }
 
-/* Sets the entry of this head number to `value`. */
+/* Sets the entry of job->keep for the head number `at` to `value`. */
 static int set_head(prune_job *job, const char *option, mha_model_head at, uint8_t value)
 {
     const int64_t place = mha_head_place(job->model, at.layer, at.head);
@@ -138,7 +138,7 @@ static int keep_named(prune_job *job)
     return code;
 }
 
-/* ---- chosen heads ---- */
+/* ---- heads chosen jointly or by scores ---- */
 
 static int choose_jointly(prune_job *job)
 {

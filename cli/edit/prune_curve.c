@@ -11,8 +11,8 @@
 
 typedef struct search {
     prune_job *job;
-    double limit;                         /* INFINITY if not given */
-    const mha_prune_point *points, *best; /* best: NULL = none */
+    double limit;                         /* largest loss increase; INFINITY if not given */
+    const mha_prune_point *points, *best; /* best = NULL: no point is within the limit */
     int64_t count;
 } search;
 
@@ -49,7 +49,7 @@ static const char *loss_name(const prune_job *job)
     return job->info->causal && job->info->logits ? "loss increase" : "1 - cosine";
 }
 
-/* Prints the options that repeat this pruning. They name the heads, because --count would choose different ones. */
+/* Prints the options that repeat this pruning. They name the heads, because --count would choose different heads. */
 static void print_options(const search *s, const mha_prune_point *p)
 {
     const prune_job *job = s->job;
@@ -76,7 +76,7 @@ static void print_best(const search *s)
     }
     cli_put_prose(session, 0, 0,
                   "%lld of %lld heads keep the loss within %g on %lld held-out texts (%s). The number was chosen on "
-                  "these texts: evaluate it on different ones. To repeat this pruning:",
+                  "these texts: evaluate it on different texts. To repeat this pruning:",
                   (long long)best->evaluation.heads[1], (long long)best->evaluation.heads[0], s->limit,
                   (long long)best->evaluation.comparison.texts, s->job->texts.split);
     print_options(s, best);
@@ -129,7 +129,7 @@ static int draw(const search *s)
     size_t bytes = 0;
     const char *wrong = chart_draw(&c, session->options.out, &data, &bytes);
     int code = wrong ? cli_error(session, CLI_FAILED, "the curve: %s", wrong) : cli_write_file(session, data, bytes);
-    if (code == CLI_DONE) cli_say(session, "%s: the curve of %lld points", cli_out_name(session), (long long)n);
+    if (code == CLI_DONE) cli_say(session, "%s: curve of %lld points", cli_out_name(session), (long long)n);
     free(data);
     free(room);
     return code;

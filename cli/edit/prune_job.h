@@ -32,9 +32,9 @@ typedef struct prune_job {
 bool prune_choice_learns(const prune_job *job);
 /* Checks the options that choose heads, before any work. */
 int prune_choice_check(prune_job *job);
-/* Measures the scores, if heads are chosen by scores, and fills job->chosen_by. */
+/* Measures the scores, if heads are chosen by scores, and sets job->chosen_by. */
 int prune_choice_measure(prune_job *job);
-/* Fills job->keep. */
+/* Determines the heads to keep and stores them in job->keep. */
 int prune_choice_make(prune_job *job);
 /* Converts --fill, --refit, --ridge and --compatible to library options. */
 mha_prune_options prune_choice_options(const prune_job *job);

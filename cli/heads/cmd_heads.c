@@ -32,9 +32,9 @@ typedef struct measured {
     int64_t texts;
 } measured;
 
-/* ---- the table ---- */
+/* ---- table ---- */
 
-/* Columns, most useful first: as many are printed as fit the terminal. */
+/* Columns of the table, most useful first. Columns that do not fit the terminal are omitted. */
 static const struct {
     mha_head_metric metric;
     const char *title;
@@ -92,7 +92,7 @@ static ranked *rank_heads(const measured *m, size_t *count)
     return all;
 }
 
-enum { SCORE_WIDTH = 9 }; /* characters of a number like 1.234e-05 */
+enum { SCORE_WIDTH = 9 }; /* characters of an importance like 1.234e-05 */
 
 /* Prints the importance and, if `shown` is 3, the ends of its interval. */
 static void put_importance(FILE *out, const mha_importance *importance, const ranked *r, int shown)
@@ -158,7 +158,7 @@ static void put_trust(const cli_session *s, const measured *m)
 static void put_cell(FILE *out, double value)
 {
     if (isnan(value))
-        fputc(',', out); /* an empty cell */
+        fputc(',', out); /* an undefined value is an empty cell */
     else
         fprintf(out, ",%.9g", value);
 }
@@ -204,7 +204,7 @@ static json_t *heads_json(const cli_session *s, const measured *m)
     return NULL;
 }
 
-/* ---- work ---- */
+/* ---- measurement ---- */
 
 static int put_result(cli_session *s, const measured *m)
 {
@@ -279,7 +279,7 @@ static int run(cli_session *s)
     return code;
 }
 
-/* Metrics and labels, from the lists of heads.h. */
+/* Prints the definitions of metrics and labels from the lists in heads.h. */
 static void print_lists(FILE *out, int columns)
 {
     enum { MARGIN = 24 };

@@ -15,7 +15,7 @@ enum { HEAD_DIVERSITY_ROWS = 4096 };
 int head_diversity_measure(cli_session *s, const mha_model *model, const mha_head_data *data, const mha_heads *heads,
                            const char *state, json_t **out);
 
-json_t *head_diversity_help(void);      /* {name: explanation}; NULL if memory is exhausted */
+json_t *head_diversity_help(void);      /* {name: explanation} of all measures; NULL if memory is exhausted */
 json_t *head_diversity_distances(void); /* names of the measures that are distances (0 = identical) */
 
 #endif

@@ -10,7 +10,7 @@
 
 static const struct style {
     const char *code;
-    int background, text; /* indices into the terminal's 256 colors */
+    int background, text; /* colors of the cell, as indices into the terminal's 256 colors */
     mha_head_metric score;
 } styles[MHA_HEAD_LABELS] = {
     [MHA_LABEL_INDUCTION] = {"in", 201, 16, MHA_HEAD_INDUCTION_PROBE},
@@ -42,18 +42,18 @@ static void put_code(const cli_session *session, mha_head_label label)
         fputs(style->code, session->out);
 }
 
-/* One cell: its head, what it shows, and whether a number fits. */
+/* The content of a cell: label or importance, and whether a number fits. */
 typedef struct cell {
     const mha_heads *heads;
     const mha_importance *importance; /* NULL = show labels and their scores */
-    double most;                      /* the largest importance */
+    double most;                      /* largest importance of all heads */
     bool wide;
 } cell;
 
 /* Layout of the cells. */
 typedef struct grid {
     const mha_model *model;
-    int64_t numbers, per_line; /* number of columns: original head numbers */
+    int64_t numbers, per_line; /* number of columns (original head numbers), and columns per line */
     int width, margin;         /* width of a cell; indent of a line that continues a layer */
 } grid;
 
@@ -61,7 +61,8 @@ typedef struct grid {
 static void put_label_cell(const cli_session *session, const cell *c, int64_t layer, int64_t head)
 {
     mha_head_label label = mha_heads_label(c->heads, layer, head);
-    double score = mha_heads_value(c->heads, layer, head, styles[label].score); /* NAN for "mixed" */
+    double score =
+        mha_heads_value(c->heads, layer, head, styles[label].score); /* NAN for "mixed", which no score decides */
     put_code(session, label);
     if (c->wide && isfinite(score))
         fprintf(session->out, "%3.0f", fmin(score, 1) * 100);
@@ -143,7 +144,7 @@ void cli_put_grid(const cli_session *session, const mha_model *model, const mha_
     put_grid(session, model, (cell){.heads = heads}, indent);
 }
 
-/* Prints the color scale, if it fits, and the meaning of the numbers. */
+/* Prints the color scale, if it fits the terminal, and the meaning of the percentages. */
 static void put_ramp(const cli_session *session, double most, int indent)
 {
     enum { STEP = 4 };

@@ -33,7 +33,7 @@ static int find_loss(const cli_session *s, const char *name, mha_head_loss *loss
     return cli_usage(s, "--loss must be lm, mlm or pairs (got \"%s\")", cli_shown(name));
 }
 
-/* With --scores, --loss pairs may still declare the lines of -f to be pairs. */
+/* Rejects options that require --by. With --scores, --loss pairs may still declare the lines of -f to be pairs. */
 static int refuse_companions(const cli_session *s)
 {
     const struct {
@@ -126,7 +126,8 @@ static void put_text(cli_texts *both, int64_t at, const char *text, size_t bytes
     both->line[at] = line;
 }
 
-/* Splits text i of `texts` at its tab: the first part becomes text i of `both`, the second is appended. */
+/* Splits text i of `texts` at its tab: the first part becomes text i of `both`, the second part is appended to
+ * `both`. */
 static int cut(const cli_session *s, const cli_texts *texts, int64_t i, bool not_scored, char *at, cli_texts *both)
 {
     memcpy(at, texts->text[i], texts->bytes[i] + 1);
@@ -150,7 +151,7 @@ int importance_scores_pair(const cli_session *s, const importance_scores *scores
     for (int64_t i = 0; code == CLI_DONE && i < texts->count; at += texts->bytes[i++] + 1)
         code = cut(s, texts, i, not_scored, at, &both);
     if (code == CLI_DONE && !texts->line) {
-        free(both.line); /* NULL if the texts are arguments */
+        free(both.line); /* `line` is NULL if the texts are arguments */
         both.line = NULL;
     }
     cli_texts_free(code == CLI_DONE ? texts : &both);
@@ -167,7 +168,7 @@ static int32_t mask_id(const mha_tokenizer *tokenizer)
 
 enum { MASKED_PERCENT = 15 }; /* Devlin et al. 2019 */
 
-/* Input of the masked-token loss: all tokens concatenated, some replaced by the mask token, and the labels. */
+/* Input of the masked-token loss: the concatenated tokens, some of them replaced by the mask token, and the labels. */
 typedef struct masked {
     int32_t *ids, *labels;
     int64_t *starts;
@@ -200,7 +201,7 @@ static void hide_tokens(const mha_tokenizer *tokenizer, const mha_head_data *dat
     m->starts[mha_head_data_count(data)] = at;
 }
 
-/* Sets *out to the data with masked tokens. */
+/* Masks tokens at random and sets *out to the data with these tokens. */
 static int hide(cli_session *s, const mha_model *model, uint64_t seed, const mha_head_data *data, masked *m,
                 mha_head_data **out)
 {
@@ -218,9 +219,10 @@ static int hide(cli_session *s, const mha_model *model, uint64_t seed, const mha
     return CLI_DONE;
 }
 
-/* ---- measuring ---- */
+/* ---- measurement ---- */
 
-/* Names the options that provide a loss; the library's message would name labels and pairs. */
+/* Fails if the score requires a loss that the model does not define. The message names options; the library's message
+ * would name labels and pairs. */
 static int check_loss(const cli_session *s, const mha_model *model, const mha_importance_options *how)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -254,7 +256,7 @@ int importance_scores_measure(cli_session *s, const importance_scores *scores, c
     return code;
 }
 
-/* ---- scores to use ---- */
+/* ---- scores for other commands ---- */
 
 bool importance_scores_need_texts(const importance_scores *scores)
 {
@@ -274,7 +276,7 @@ const char *importance_scores_unknown(const importance_scores *scores, char text
     return text;
 }
 
-/* Rounds as `mha heads` prints, so that --by and --scores choose the same heads. */
+/* Rounds a score as `mha heads` prints it, so that --by and --scores choose the same heads. */
 static double printed(double value)
 {
     char digits[40];
@@ -296,7 +298,7 @@ int importance_scores_values(cli_session *s, const importance_scores *scores, co
     return code;
 }
 
-/* ---- the result ---- */
+/* ---- output ---- */
 
 typedef double (*value_fn)(const mha_importance *, int64_t layer, int64_t head);
 

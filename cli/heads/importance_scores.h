@@ -47,7 +47,7 @@ bool importance_scores_use_pairs(const importance_scores *scores);
  * a tab is an error, unless the texts are `not_scored`. */
 int importance_scores_pair(const cli_session *s, const importance_scores *scores, bool not_scored, cli_texts *texts);
 
-/* --state FILE belongs to one run. Each measure is saved in its own file, FILE.WORD (FILE.gate, for example); the
+/* Paths of the files of --state FILE. Each measure is saved in its own file, FILE.WORD (FILE.gate, for example); the
  * second model of a comparison (`model` = 1) uses FILE.2.WORD. */
 typedef struct head_state {
     char path[4096];
@@ -61,8 +61,8 @@ const char *head_state_path(int model, const char *word, head_state *memory);
 int importance_scores_measure(cli_session *s, const importance_scores *scores, const mha_model *model, int number,
                               const mha_head_data *data, mha_importance **out);
 
-/* For commands that use scores: whether --by or --scores is given, whether texts are needed to measure them, and a
- * description of their source for the record. */
+/* For commands that use scores: return whether --by or --scores is given, whether texts are needed to measure scores,
+ * and a description of their source for the record. */
 bool importance_scores_given_any(const importance_scores *scores);
 bool importance_scores_need_texts(const importance_scores *scores);
 /* If the scores were read from a file, writes a sentence to `text` that says their texts are unknown, and returns it;
@@ -70,7 +70,7 @@ bool importance_scores_need_texts(const importance_scores *scores);
 enum { IMPORTANCE_SCORES_UNKNOWN = 640 };
 const char *importance_scores_unknown(const importance_scores *scores, char text[IMPORTANCE_SCORES_UNKNOWN]);
 const char *importance_scores_source(const importance_scores *scores);
-/* Fills values [layers, H] from the file, or measures them on the data, rounded as in a file. */
+/* Reads values [layers, H] from the file of --scores, or measures them on the data, rounded as in a file. */
 int importance_scores_values(cli_session *s, const importance_scores *scores, const mha_model *model,
                              const mha_head_data *data, double *values);
 

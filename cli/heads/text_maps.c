@@ -4,7 +4,7 @@
 #include "heads/head_texts.h"
 #include "output.h"
 
-/* Returns the last path component, including trailing slashes. */
+/* Returns the last component of `path`, with any trailing slashes. */
 static const char *last_part(const char *path)
 {
     const char *last = path;
@@ -47,7 +47,7 @@ int text_maps_at(cli_session *s, text_maps *h, int64_t i)
     h->text = h->texts->text[i];
     const cli_texts one = {
         .count = 1, .text = &h->text, .line = h->texts->line ? h->texts->line + i : NULL, .path = h->texts->path};
-    if (one.line) cli_texts_number(&one); /* messages name the line, not "text 1 of 1" */
+    if (one.line) cli_texts_number(&one); /* error messages then name the line, not "text 1 of 1" */
     const int code = head_texts_maps(s, h->model, h->text, &options, &h->heads);
     cli_texts_number(NULL);
     return code;

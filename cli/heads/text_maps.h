@@ -10,12 +10,12 @@ typedef struct text_maps {
     const char *folder; /* last path component: figures must not show the user's paths */
     mha_model *model;
     mha_heads *heads;       /* maps of `text`; NULL before text_maps_at */
-    cli_texts own;          /* read by text_maps_open */
+    cli_texts own;          /* texts read by text_maps_open */
     const cli_texts *texts; /* `own`, or the texts of the first model */
     const char *text;
 } text_maps;
 
-/* Each returns an exit code and prints any error. Call text_maps_free even after an error. */
+/* The following functions return an exit code and print any error. Call text_maps_free even after an error. */
 
 /* Reads the texts from the arguments or -f, and opens -m. */
 int text_maps_open(cli_session *s, text_maps *h);

@@ -7,17 +7,17 @@
 #include "command.h"
 
 /* Texts from the arguments or from a file (text_reader.h defines them: lines, paragraphs or whole files). Strings are
- * terminated, but may contain NUL with `allow_nul`; bytes[i] is the length. All are valid UTF-8. */
+ * terminated, but may contain NUL with `allow_nul`; bytes[i] is the length. All texts are valid UTF-8. */
 typedef struct cli_texts {
     int64_t count;
     const char **text;
     size_t *bytes;
     int64_t *line;    /* line of the file where each text begins; NULL: arguments */
-    const char *path; /* of the file */
-    char *memory;     /* of a file */
+    const char *path; /* name of the file */
+    char *memory;     /* contents of a file */
 } cli_texts;
 
-/* Reads the arguments, the file of -f, or standard input: for "-", or if nothing is given and it is a pipe or a file.
+/* Reads the arguments, the file of -f, or standard input (for "-", or if no text is given and it is a pipe or a file).
  * Without any text, returns CLI_USAGE. */
 int cli_texts_read(const cli_session *session, bool allow_nul, cli_texts *texts);
 /* Reads the texts of a file named by an option; a text must not contain NUL. */
@@ -31,7 +31,7 @@ int cli_texts_of_file(cli_session *session, bool needed);
 int cli_texts_refuse(const cli_session *session);
 /* Logs a hint if a text argument is the name of a file. */
 void cli_texts_hint(const cli_session *session, const char *argument);
-/* The origin of text i for messages: "FILE: line 7: ", "text 2: ", or "" for a single text. */
+/* Returns the origin of text i for messages: "FILE: line 7: ", "text 2: ", or "" for a single text. */
 enum { CLI_WHERE = 360 };
 const char *cli_texts_where(const cli_texts *texts, int64_t i, char where[CLI_WHERE]);
 /* The library numbers the texts of a call, "text 3 of 260". Between cli_texts_number(texts) and cli_texts_number(NULL),

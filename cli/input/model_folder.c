@@ -21,7 +21,7 @@ static int advise(const cli_session *s, const char *name)
     return CLI_REFUSED;
 }
 
-/* True for "organization/name", the form of names on the hub, unless it is a path that exists. */
+/* True if `name` has the form of a name on the hub, "organization/name", and is not an existing path. */
 static bool of_hub(const char *name)
 {
     char folder[PATH_MAX];
@@ -42,7 +42,7 @@ static int refuse_missing(const cli_session *s, const char *name)
     return advise(s, of_hub(name) ? name : NULL);
 }
 
-/* Rejects a file; the library identifies files that are not safetensors. */
+/* Rejects a file as -m. The library's message says what kind of file it is. */
 static int refuse_file(const cli_session *s, const char *name)
 {
     mha_file *file = NULL;
@@ -72,7 +72,7 @@ static bool has(const char *folder, const char *name)
     return snprintf(path, sizeof path, "%s/%s", folder, name) < PATH_MAX && access(path, F_OK) == 0;
 }
 
-/* Finds the first file, in order of names, with weights in another format. */
+/* Finds the alphabetically first file with weights in an unsupported format. */
 static bool find_other_weights(const char *folder, char found[NAME_MAX + 1])
 {
     static const char *const ends[] = {".gguf", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx"};
@@ -100,7 +100,7 @@ int model_folder_check_files(const cli_session *s, const char *folder, bool weig
         return cli_error(s, CLI_REFUSED,
                          "%s: weights must be safetensors (got %s); save_pretrained of transformers writes them", name,
                          cli_shown(other));
-    if (config) return CLI_DONE; /* the library reports what is missing */
+    if (config) return CLI_DONE; /* the library reports the missing file */
     cli_error(s, CLI_REFUSED, "%s: " RULE " (got a folder without config.json)", name);
     return advise(s, NULL);
 }

@@ -10,7 +10,7 @@
 #include "output.h"
 #include "session.h"
 
-static char folder[PATH_MAX]; /* name of this run's model */
+static char folder[PATH_MAX]; /* the model folder of this run */
 
 static int find(cli_session *session, const char *name)
 {
@@ -42,7 +42,7 @@ static bool has_file(const char *path, const char *name)
     return snprintf(file, sizeof file, "%s/%s", path, name) < PATH_MAX && access(file, F_OK) == 0;
 }
 
-/* If texts are ids, the folder may lack tokenizer.json. */
+/* True if the folder has no tokenizer.json, which only token ids (--ids) do not require. */
 static bool lacks_tokenizer(const char *path)
 {
     return has_file(path, "config.json") && !has_file(path, "tokenizer.json");

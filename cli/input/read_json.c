@@ -46,7 +46,7 @@ static FILE *open_stream(const char *path)
 {
     const int fd = cli_open_at(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
-    if (!file && errno == ENOMEM) cli_memory_end(); /* for the stream */
+    if (!file && errno == ENOMEM) cli_memory_end(); /* fdopen could not allocate the stream */
     if (!file && fd >= 0) close(fd);
     return file;
 }
@@ -84,8 +84,9 @@ int cli_json_parse(const cli_session *session, const char *name, const char *tex
     json_error_t wrong;
     *json = NULL;
     if (!json_fits(text, bytes))
-        return cli_error(session, CLI_REFUSED, "%s: must contain at most %d of , : [ { outside strings (got more)",
-                         name, MOST_MARKS);
+        return cli_error(session, CLI_REFUSED,
+                         "%s: must contain at most %d structural characters (',' ':' '[' '{') outside strings", name,
+                         MOST_MARKS);
     *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &wrong);
     if (*json) return CLI_DONE;
     if (json_error_code(&wrong) == json_error_out_of_memory) return no_memory(session, name);

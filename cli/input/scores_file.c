@@ -19,7 +19,7 @@ typedef struct scores {
     const mha_model *model;
     const mha_model_info *info;
     double *values; /* [layers, H] */
-    char *text;     /* [bytes], terminated */
+    char *text;     /* [bytes] contents of the file, terminated */
     size_t bytes;
 } scores;
 
@@ -35,7 +35,7 @@ static int check_whole(const scores *f)
 
 /* ---- JSON ---- */
 
-/* Prints the invalid value on one line. */
+/* Fails with the rule that a value breaks; the message shows the value on one line. */
 static int refuse_value(const scores *f, const char *place, const char *rule, const json_t *got)
 {
     enum { COLUMNS_SHOWN = 60 };
@@ -98,7 +98,7 @@ static int read_json(const scores *f, const char *at)
 enum { LAYER, HEAD, SCORE, COLUMNS, CELLS = 256 };
 static const char *const titles[COLUMNS] = {"layer", "head", "importance"};
 
-/* A line, split at its commas. */
+/* A line of a CSV file, split at its commas. */
 typedef struct cells {
     int64_t line;
     char *cell[CELLS];
@@ -140,7 +140,7 @@ static int find_columns(const scores *f, const cells *c, int place[COLUMNS])
     return CLI_DONE;
 }
 
-/* Parses a layer or head number: digits, less than `limit`; returns -1 for anything else. */
+/* Parses a layer or head number: digits, less than `limit`. Returns -1 for any other text. */
 static int64_t number_of(const char *cell, int64_t limit)
 {
     const size_t digits = strspn(cell, "0123456789");
@@ -193,7 +193,7 @@ static int read_csv(const scores *f, char *at)
     return code == CLI_DONE ? check_whole(f) : code;
 }
 
-/* ---- both ---- */
+/* ---- detection of the format ---- */
 
 static int read_either(scores *f)
 {

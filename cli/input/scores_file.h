@@ -4,8 +4,8 @@
 
 #include "command.h"
 
-/* Fills values [layers, H] of the model, NAN where a layer has no such head; "-" is standard input. The file must
- * have one finite score for every head and for no other; the error names the line or key. Returns an exit code and
+/* Reads scores into values [layers, H], with NAN where a layer has no such head; "-" is standard input. The file must
+ * have exactly one finite score for every head of the model; the error names the line or key. Returns an exit code and
  * prints any error. */
 int scores_file_read(const cli_session *session, const char *path, const mha_model *model, double *values);
 

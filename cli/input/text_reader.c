@@ -11,21 +11,21 @@
 #include "output.h"
 #include "session.h"
 
-enum { MOST = 16 << 20 };    /* bytes of a text */
-enum { LONGEST = MOST + 2 }; /* bytes of a line including CR and newline */
+enum { MOST = 16 << 20 };    /* maximum bytes of a text */
+enum { LONGEST = MOST + 2 }; /* maximum bytes of a line, including CR and newline */
 
 typedef struct reading {
     text_reader *reader;
     const char *path;
-    int64_t line, first; /* line of the file, and line where the text begins */
+    int64_t line, first; /* number of the current line, and of the line where the text begins */
     char *raw;           /* the current line, unchanged */
     size_t raw_room;
     char *text; /* the current text so far */
     size_t bytes, room;
-    bool inside; /* a part of the text has been passed on */
+    bool inside; /* a part of the text has been passed to the caller */
 } reading;
 
-/* ---- what is read ---- */
+/* ---- unit and file ---- */
 
 bool cli_documents_find(const char *name, cli_documents *how)
 {
@@ -35,7 +35,7 @@ bool cli_documents_find(const char *name, cli_documents *how)
     } words[] = {{"line", CLI_LINE},
                  {"paragraph", CLI_PARAGRAPH},
                  {"whole", CLI_WHOLE},
-                 /* as version 0.1 wrote it to training.json */
+                 /* names that version 0.1 wrote to training.json */
                  {"lines", CLI_LINE},
                  {"blank", CLI_PARAGRAPH}};
     *how = CLI_LINE;
@@ -123,7 +123,8 @@ static const char *const white[] = {
     "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8", "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F",
     "\xE3\x80\x80"};
 
-/* Returns the bytes of the white-space character at the start of `text`; 0 for any other character. */
+/* Returns the length in bytes of the white-space character at the start of `text`; 0 if it starts with another
+ * character. */
 static size_t white_bytes(const char *text)
 {
     for (size_t i = 0; i < sizeof white / sizeof *white; i++)
@@ -140,7 +141,7 @@ static bool is_blank(const char *text, size_t bytes)
     return at == bytes;
 }
 
-/* A whole file of blank lines is not a text. */
+/* Ends the file. A whole file of blank lines is not a text. */
 static int end_file(reading *r)
 {
     const bool blank = r->reader->how == CLI_WHOLE && !r->inside && is_blank(r->text, r->bytes);
@@ -164,7 +165,7 @@ static int join(reading *r, const char *line, size_t bytes)
     return CLI_DONE;
 }
 
-/* ---- lines ---- */
+/* ---- reading lines ---- */
 
 static int check_line(const reading *r, const char *line, size_t bytes)
 {
@@ -185,7 +186,7 @@ static int take_line(reading *r, size_t bytes)
     if (r->line == 1 && bytes >= 3 && memcmp(line, mark, 3) == 0) line += 3, bytes -= 3;
     const bool ended = bytes > 0 && line[bytes - 1] == '\n';
     size_t n = bytes - ended;
-    if (n && line[n - 1] == '\r') n--; /* including a last line without a newline */
+    if (n && line[n - 1] == '\r') n--; /* also removes the CR of a last line without a newline */
     int code = check_line(r, line, n);
     if (code != CLI_DONE) return code;
     line[n] = '\0';

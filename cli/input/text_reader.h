@@ -1,11 +1,11 @@
 /* text_reader.h - the texts of a file or of standard input, one after another. Every command reads texts with this
  * reader, so the same rules hold everywhere:
  *
- * - A text is a line, a paragraph (lines up to a blank one) or the whole file (--documents).
+ * - A text is a line, a paragraph (lines up to a blank line) or the whole file (--documents).
  * - Blank lines, which contain only Unicode white space, are skipped and counted; in a whole file they are part of the
  *   text.
- * - A byte order mark at the start is dropped, as are the line end of a text's last line and each CR before a newline
- *   or the end of the file.
+ * - A byte order mark at the start, the line end of a text's last line, and each CR before a newline or the end of
+ *   the file are removed.
  * - Texts are valid UTF-8 of at most 16 MiB, unless the caller reads them in parts.
  */
 #ifndef CLI_INPUT_TEXT_READER_H
@@ -24,13 +24,13 @@ typedef struct text_reader {
     const cli_session *session;
     cli_documents how;
     bool allow_nul;
-    /* a whole file is passed on in parts of at least this many bytes, each of whole lines; 0 = in one part */
+    /* a whole file is passed in parts of complete lines, each of at least this many bytes; 0 = in one part */
     size_t part;
     /* Receives a text or a part of one: terminated, valid during the call. `line` is where the text begins, counted
      * from 1; `last` marks the end of the text. Returns an exit code. */
     int (*take)(void *user, const char *text, size_t bytes, int64_t line, bool last);
     void *user;
-    int64_t blank;       /* lines skipped so far */
+    int64_t blank;       /* blank lines skipped so far */
     int64_t done, total; /* bytes read, and size of a regular file, for the progress line; 0 = unknown */
 } text_reader;
 

@@ -11,14 +11,14 @@
 /* Limit of the texts of a file, including their lists. With the current line of up to 16 MiB, the program stays below
  * 256 MiB. Arguments are limited by the operating system. */
 enum { MOST_MIB = 192 };
-enum { LIST_BYTES = sizeof(const char *) + sizeof(size_t) + sizeof(int64_t) }; /* of a text */
+enum { LIST_BYTES = sizeof(const char *) + sizeof(size_t) + sizeof(int64_t) }; /* bytes of the lists per text */
 
 static int no_memory(const cli_session *session)
 {
     return cli_error(session, CLI_FAILED, "out of memory for the texts");
 }
 
-/* ---- files ---- */
+/* ---- texts of a file ---- */
 
 /* Texts while they are collected: consecutive, each terminated by NUL. */
 typedef struct collector {
@@ -110,7 +110,7 @@ static bool is_file(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* A text that is the name of a file may be meant as -f. */
+/* Suggests -f if the argument is the name of a file. */
 void cli_texts_hint(const cli_session *session, const char *argument)
 {
     if (!is_file(argument)) return;
@@ -144,7 +144,7 @@ static int take_arguments(const cli_session *session, cli_texts *texts)
     return code;
 }
 
-/* ---- both ---- */
+/* ---- texts of a command ---- */
 
 /* Returns the file of -f, or "-" for the argument - or for a pipe if nothing else is given. Returns NULL if the
  * arguments are the texts.

@@ -7,7 +7,7 @@
 /* Returns the token of an id as stored in the file; "" for an unknown id. */
 const char *cli_token_text(const mha_tokenizer *tokenizer, int32_t id);
 
-/* The same; without a tokenizer, the id in digits, written to `digits`. */
+/* Returns the token of an id; without a tokenizer, the id in digits, written to `digits`. */
 enum { CLI_ID_DIGITS = 12 };
 const char *cli_token_name(const mha_tokenizer *tokenizer, int32_t id, char digits[CLI_ID_DIGITS]);
 
@@ -21,7 +21,7 @@ int cli_ids_read(const cli_session *session, const cli_texts *texts, int64_t n, 
 int cli_check_rows(const cli_session *session, const mha_tokenizer *tokenizer, const mha_encoding *e, int64_t rows);
 
 /* Prints tokens in lines that fit the terminal, each followed by a line of ids and indented by `indent` spaces. Special
- * tokens are dimmed. */
+ * tokens are printed dim. */
 void cli_put_tokens(const cli_session *session, const mha_tokenizer *tokenizer, const mha_encoding *e, int indent);
 
 /* Returns the text of a token if the stored spelling differs, such as " the" for a word with a marked space; NULL if

@@ -12,7 +12,7 @@ const color color_stops[COLOR_STOPS] = {
 
 double color_position(color_scale scale, double weight)
 {
-    if (!(weight > 0)) return 0; /* NaN too */
+    if (!(weight > 0)) return 0; /* also true for NaN */
     if (weight >= 1) return 1;
     return scale == COLOR_LINEAR ? weight : sqrt(weight);
 }

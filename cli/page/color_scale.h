@@ -6,13 +6,13 @@ typedef struct color {
     unsigned char r, g, b;
 } color;
 
-/* viridis (van der Walt and Smith 2015): dark violet at 0, yellow at 1; readable in gray and with color vision
- * deficiency. */
+/* The colors of viridis (van der Walt and Smith 2015): dark violet at 0, yellow at 1; readable in gray and with color
+ * vision deficiency. */
 enum { COLOR_STOPS = 20 };
 extern const color color_stops[COLOR_STOPS];
 
-/* Mapping of weights to the scale. The default is the square root: it gives half of the colors to the lowest quarter,
- * since small weights matter. Linear matches matplotlib's imshow for weights in [0, 1]. */
+/* Mapping of weights to the scale. The default is the square root, which assigns half of the colors to the lowest
+ * quarter, since small weights matter. Linear matches matplotlib's imshow for weights in [0, 1]. */
 typedef enum color_scale { COLOR_ROOT = 0, COLOR_LINEAR } color_scale;
 
 /* Returns the color of an attention weight in [0, 1]. Values outside the range are clamped; NaN counts as 0. */

@@ -1,6 +1,6 @@
 'use strict';
-/* dom.js - the data of a page, and helpers shared by the pages of `mha report` and `mha train`. Untrusted text becomes text
- * content, never markup. */
+/* dom.js - the data of a page, and helpers shared by the pages of `mha report` and `mha train`. Untrusted text becomes
+ * text content, never markup. */
 const data = JSON.parse(document.getElementById('data').textContent);
 
 const $ = (id) => document.getElementById(id);
@@ -12,7 +12,7 @@ const element = (tag, text, className) => {
   return e;
 };
 
-const drawing = (tag, attributes, text) => { /* an SVG element */
+const drawing = (tag, attributes, text) => { /* Creates an SVG element. */
   const e = document.createElementNS('http://www.w3.org/2000/svg', tag);
   Object.entries(attributes || {}).forEach(([name, value]) => e.setAttribute(name, value));
   if (text !== undefined) e.textContent = text;
@@ -27,7 +27,7 @@ const option = (value, text) => {
 
 const isNumber = (x) => x !== null && x !== undefined;
 
-/* Three decimals, or three significant digits of small numbers; with a typographic minus. */
+/* Formats a number with three decimals, or with three significant digits if it is small, and a typographic minus. */
 const number = (x) => {
   if (!isNumber(x)) return '–';
   const size = Math.abs(x);

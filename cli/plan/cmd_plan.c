@@ -31,7 +31,7 @@ static const struct poptOption options[] = {
     {"seconds", 0, POPT_ARG_STRING, &given.seconds, 0, "time for each row with --measure (default: 0.2)", "S"},
     POPT_TABLEEND};
 
-/* ---- the command line ---- */
+/* ---- options ---- */
 
 static int read_wholes(const cli_session *s, mha_plan_options *model)
 {
@@ -92,7 +92,7 @@ static int read_given(const cli_session *s, mha_plan_options *model, double *sec
     return code;
 }
 
-/* ---- the work ---- */
+/* ---- measurement ---- */
 
 static int measure_row(cli_session *s, const mha_plan_options *model, mha_plan_row *row, double seconds)
 {

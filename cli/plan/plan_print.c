@@ -1,10 +1,10 @@
-/* plan_print.c - results of `mha plan` as tables, JSON or CSV; all three contain the same numbers. */
+/* plan_print.c - results of `mha plan` as tables, JSON or CSV; all three contain the same values. */
 #include "plan/plan_print.h"
 
 #include "output.h"
 #include "word_wrap.h"
 
-/* Returns the milliseconds of a measured row; negative if not measured. */
+/* Returns the milliseconds of a row; negative if it was not measured. */
 static double milliseconds(const plan_result *r, const mha_plan_row *row, double seconds)
 {
     return r->measured && !row->refused ? 1e3 * seconds : -1;
@@ -12,7 +12,7 @@ static double milliseconds(const plan_result *r, const mha_plan_row *row, double
 
 /* ---- tables ---- */
 
-/* Prints four digits, never with an exponent. */
+/* Prints a number with four significant digits, never with an exponent. */
 static void put_number(const cli_session *s, int width, double value)
 {
     fprintf(s->out, value < 1000 ? " %*.4g" : " %*.0f", width, value);
@@ -85,9 +85,10 @@ static void print_tables(const cli_session *s, const plan_result *r)
     for (int v = 0; v < MHA_PLAN_VARIANTS; v++)
         put_costs(s, r, &r->variants[v]);
     put_parameters(s, r);
-    fprintf(s->out, "\n%sRecommended: %s, %lld head%s, %lld for keys and values%s%s\n", cli_bold(s),
+    fprintf(s->out, "\n%sRecommended: %s, %lld query head%s, %lld key/value head%s%s%s\n", cli_bold(s),
             mha_plan_variant_key(r->advice.variant), (long long)r->advice.heads, r->advice.heads == 1 ? "" : "s",
-            (long long)r->advice.kv_heads, r->advice.experts ? ", and experts" : "", cli_plain(s));
+            (long long)r->advice.kv_heads, r->advice.kv_heads == 1 ? "" : "s",
+            r->advice.experts ? ", with expert heads" : "", cli_plain(s));
     cli_put_prose(s, 0, 0, "%s", r->advice.reason);
 }
 

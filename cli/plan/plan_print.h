@@ -5,7 +5,7 @@
 #include "command.h"
 
 typedef struct plan_result {
-    mha_plan_options model; /* defaults filled in */
+    mha_plan_options model; /* the options, with defaults */
     bool estimated;         /* true if model.parameters is known */
     bool measured;
     mha_plan_row layouts[MHA_PLAN_LAYOUTS];

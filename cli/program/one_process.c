@@ -1,4 +1,4 @@
-/* one_process.c - the program mha: one process. The ranks of mha-mpi begin in mpi/program. */
+/* one_process.c - main() of mha, which runs as one process. main() of mha-mpi is in mpi/program. */
 #include "command.h"
 
 int main(int argc, char **argv)

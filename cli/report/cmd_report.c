@@ -38,7 +38,7 @@ typedef struct part {
 
 /* ---- importance and diversity ---- */
 
-/* Copies texts owned by another model or by the command line. */
+/* Copies texts that are owned by another model or by the command line. */
 static int copy_texts(const cli_session *s, const cli_texts *from, cli_texts *texts)
 {
     const size_t n = (size_t)from->count;

@@ -6,7 +6,7 @@
 
 enum { MOST_POINTS = 10000 };
 
-/* Copies the numbers and booleans of a point, the values that the page shows. NULL if heads or loss is absent. */
+/* Copies the numbers and booleans of a point, which the page shows. Returns NULL if heads or loss is absent. */
 static json_t *point_of(const json_t *given)
 {
     if (!json_is_number(json_object_get(given, "heads")) || !json_is_number(json_object_get(given, "loss")))

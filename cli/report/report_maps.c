@@ -13,13 +13,13 @@
 #include "heads/heads_json.h"
 #include "page/color_scale.h"
 
-/* Each encoder writes one weight to `out` and returns the number of bytes. */
+/* The encoders write one weight to `out` and return the number of bytes. */
 static size_t put_exact(float weight, unsigned char *out)
 {
     uint32_t bits;
     memcpy(&bits, &weight, 4);
     for (int k = 0; k < 4; k++)
-        out[k] = (unsigned char)(bits >> 8 * k); /* little-endian, as the page reads it */
+        out[k] = (unsigned char)(bits >> 8 * k); /* in little-endian order, as the page requires */
     return 4;
 }
 
@@ -29,9 +29,9 @@ static size_t put_root(float weight, unsigned char *out)
     return 1;
 }
 
-/* Compresses `data` to a gzip stream without a time stamp, so equal input gives equal bytes. NULL if memory is
- * exhausted. Z_FILTERED: long repeats are rare in a map, and coding short ones costs more bits than it saves (512
- * tokens of MiniLM: 8.7 MB instead of 9.0). */
+/* Compresses `data` to a gzip stream without a time stamp, so equal input gives equal bytes. Returns NULL if memory is
+ * exhausted. Z_FILTERED is used because long repeats are rare in a map and coding short repeats costs more bits than it
+ * saves (512 tokens of MiniLM: 8.7 MB instead of 9.0). */
 static unsigned char *gzip(unsigned char *data, size_t bytes, size_t *packed)
 {
     z_stream z = {0};
@@ -43,7 +43,7 @@ static unsigned char *gzip(unsigned char *data, size_t bytes, size_t *packed)
         z.avail_in = (uInt)bytes;
         z.next_out = out;
         z.avail_out = (uInt)room;
-        deflate(&z, Z_FINISH); /* deflateBound: one call is enough */
+        deflate(&z, Z_FINISH); /* one call is sufficient, because the buffer has deflateBound bytes */
         *packed = z.total_out;
     }
     deflateEnd(&z);

@@ -109,7 +109,7 @@ static json_t *page_data(const report *r)
                      "diversity_distance", head_diversity_distances(), "ramp", ramp_json());
 }
 
-/* Returns false if memory is exhausted; the page is then incomplete. */
+/* Writes the page. Returns false, with an incomplete page, if memory is exhausted. */
 static bool write_page(const report *r, FILE *out)
 {
     fputs((const char *)report_page_before, out);

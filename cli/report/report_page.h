@@ -7,7 +7,8 @@
 
 #include "command.h"
 
-/* The page before and after its data, generated at build time from cli/report/ (cmake/embed_page.cmake). */
+/* The parts of the page before and after its data, generated at build time from cli/report/
+ * (cmake/embed_page.cmake). */
 extern const unsigned char report_page_before[], report_page_after[]; /* terminated */
 
 /* A model on one text. */
@@ -17,11 +18,11 @@ typedef struct report_model {
     const mha_heads *heads; /* measured with keep_maps */
 } report_model;
 
-/* The data of a page under construction. Up to REPORT_EXACT_BYTES of weights are stored exactly; all texts together
- * have at most REPORT_MOST_WEIGHTS weights, a page of about 30 MB. */
+/* The data of a page under construction. Weights are stored exactly if they need at most REPORT_EXACT_BYTES; all texts
+ * together have at most REPORT_MOST_WEIGHTS weights, a page of about 30 MB. */
 enum { REPORT_EXACT_BYTES = 2 << 20, REPORT_MOST_WEIGHTS = 64 << 20 };
 typedef struct report {
-    int64_t planned; /* texts that will be added */
+    int64_t planned; /* number of texts that will be added */
     json_t *texts;
     json_t *measured; /* per model {importance, diversity, curve}, without keys that were not measured */
     json_t *demo;     /* NULL, or {continuations: [{prompt, text}], ablation: [{words, heads, chance}]} */

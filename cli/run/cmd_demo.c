@@ -1,5 +1,5 @@
-/* cmd_demo.c - `mha demo`: the first command to try. The built-in model continues unseen texts; it shows the heads
- * responsible, then ablates them. */
+/* cmd_demo.c - `mha demo`: the first command to try. The built-in model continues unseen texts; the command describes
+ * the responsible heads, then ablates them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,8 @@
 #include "run/demo_heads.h"
 #include "word_wrap.h"
 
-/* Words that psychologists invented to study how children learn new words; the training texts contain none of them. */
+/* Words that psychologists invented to study how children learn new words; the training texts do not contain these
+ * words. */
 #define ROW "wug dax blicket toma fep"
 static const char *const once = "Repeat after me: " ROW ".", *const twice = "Repeat after me: " ROW ". " ROW ".";
 
@@ -32,7 +33,7 @@ static void title(const cli_session *s, int number, const char *text)
     fprintf(s->out, "%s\n", cli_plain(s));
 }
 
-/* ---- what it writes ---- */
+/* ---- continuations ---- */
 
 /* Tokenizes a text. Returns an exit code. */
 static int tokenize(const cli_session *s, const mha_model *model, const char *text, mha_encoding **tokens)
@@ -70,7 +71,7 @@ static int go_on(const cli_session *s, const mha_model *model, const char *text,
     return code;
 }
 
-/* ---- the whole ---- */
+/* ---- output ---- */
 
 static void show_model(const cli_session *s, const mha_model *model)
 {
@@ -88,7 +89,7 @@ static void show_model(const cli_session *s, const mha_model *model)
 /* Prints a command and its description, on separate lines if the terminal is too narrow. */
 static void show_command(const cli_session *s, const char *command, const char *what)
 {
-    enum { COMMAND = 47 }; /* columns */
+    enum { COMMAND = 47 }; /* columns of a command */
     const int taken = (int)strlen(command) > COMMAND ? (int)strlen(command) : COMMAND;
     const bool beside = INDENT + taken + 1 + (int)strlen(what) <= s->columns;
     fprintf(s->out, "%*s", INDENT, "");
@@ -132,7 +133,7 @@ static int show_heads(cli_session *s, const mha_model *model, const mha_heads *h
     char line[96];
     title(s, 2, "The first text, as the tokens that the model reads");
     cli_put_tokens(s, mha_model_tokenizer(model), mha_heads_tokens(heads), INDENT);
-    snprintf(line, sizeof line, "What its %lld heads do: a label, and its score in percent",
+    snprintf(line, sizeof line, "The %lld heads: label, and score of the label in percent",
              (long long)count_heads(heads));
     title(s, 3, line);
     cli_put_grid(s, model, heads, INDENT);

@@ -60,7 +60,13 @@ static double cosine(const vectors *v, int64_t a, int64_t b)
 /* Prints the first elements of each vector, and the similarity of a few texts. */
 static void print_vectors(const cli_session *s, const vectors *v)
 {
-    enum { MOST = 6, CELL = 9, MARGIN = 10, TEXT = 30, MATRIX = 12 }; /* columns; maximum elements and texts shown */
+    enum {
+        MOST = 6,
+        CELL = 9,
+        MARGIN = 10,
+        TEXT = 30,
+        MATRIX = 12
+    }; /* widths in columns; maximum numbers of elements and texts shown */
     int64_t shown = (s->columns - MARGIN - TEXT) / CELL, alike = (s->columns - 3) / 6;
     shown = shown < 1 ? 1 : shown > MOST ? MOST : shown;
     if (shown > v->width) shown = v->width;
@@ -123,7 +129,7 @@ static int put_result(cli_session *s, const vectors *v)
     return code;
 }
 
-/* ---- work ---- */
+/* ---- embedding ---- */
 
 static int embed(cli_session *s, const mha_model *model, const cli_texts *texts, mha_pool pool)
 {

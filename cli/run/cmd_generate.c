@@ -45,7 +45,7 @@ static const struct poptOption options[] = {
     {"echo", 0, POPT_ARG_NONE, &given.echo, 0, "print each prompt before its continuation", NULL},
     POPT_TABLEEND};
 
-/* ---- the command line ---- */
+/* ---- options ---- */
 
 static int read_wholes(const cli_session *s, mha_generate_options *o, int64_t *samples)
 {
@@ -78,7 +78,7 @@ static int read_numbers(const cli_session *s, mha_sampling *sampling)
 {
     int code = cli_number(s, "--temperature", given.temperature, 0, 1e6, &sampling->temperature);
     if (code == CLI_DONE) code = cli_number(s, "--top-p", given.top_p, 0, 1, &sampling->top_p);
-    /* greedy unless sampling is on */
+    /* for the library, 0 means no filter; --top-p 0 keeps only the most likely token */
     if (code == CLI_DONE && given.top_p && sampling->top_p == 0) sampling->top_p = DBL_MIN;
     if (code == CLI_DONE) code = cli_number(s, "--min-p", given.min_p, 0, 1, &sampling->min_p);
     if (code == CLI_DONE)
@@ -96,7 +96,7 @@ static int read_options(cli_session *s, mha_generate_options *o, int64_t *sample
     o->sampling.seed = (uint64_t)s->options.seed;
     o->stop = given.stops;
     for (; given.stops && given.stops[o->stop_count]; o->stop_count++)
-        if (!*given.stops[o->stop_count]) return cli_usage(s, "--stop must be a text (got \"\")");
+        if (!*given.stops[o->stop_count]) return cli_usage(s, "--stop must be a string of at least 1 byte (got \"\")");
     o->cache_dtype = cli_dtype(given.kv_dtype);
     if (o->cache_dtype == MHA_DTYPE_OTHER)
         return cli_usage(s, "--kv-dtype must be f32, bf16, f16 or int8 (got \"%s\")", cli_shown(given.kv_dtype));
@@ -107,22 +107,22 @@ static int read_options(cli_session *s, mha_generate_options *o, int64_t *sample
 /* Prompts given with -p replace the arguments. */
 static int read_prompts(cli_session *s, cli_texts *texts)
 {
-    if (given.prompts && s->arg_count > 0) return cli_usage(s, "give prompts with -p or as arguments, not both");
+    if (given.prompts && s->arg_count > 0) return cli_usage(s, "-p and prompts as arguments are mutually exclusive");
     if (given.prompts)
         for (s->args = given.prompts; s->args[s->arg_count];)
             s->arg_count++;
     return cli_texts_read(s, false, texts);
 }
 
-/* ---- work ---- */
+/* ---- generation ---- */
 
-/* All memory of a run. */
+/* The state and memory of a run. */
 typedef struct job {
     const mha_model *model;
     const cli_texts *texts;
-    int64_t samples, count; /* continuations per text, and in total */
+    int64_t samples, count; /* number of continuations per text, and in total */
     mha_encoding **tokens;  /* [texts] */
-    mha_prompt *prompts;    /* [count] samples of one text are adjacent */
+    mha_prompt *prompts;    /* [count]; the samples of one text are adjacent */
     int32_t *ids;           /* [count, max_new] */
     int64_t *lengths;       /* [count] */
     generation shown;

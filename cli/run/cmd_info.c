@@ -1,5 +1,5 @@
-/* cmd_info.c - `mha info`: the contents of a checkpoint folder, a .safetensors file or an .npy file. Reads headers, not
- * weights. */
+/* cmd_info.c - `mha info`: the contents of a checkpoint folder, a .safetensors file or an .npy file. Only headers are
+ * read, not weights. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,13 +10,13 @@
 #include "run/info_attention.h"
 #include "word_wrap.h"
 
-/* ---- numbers for people ---- */
+/* ---- formatting of numbers ---- */
 
 typedef struct number {
     char text[64];
 } number;
 
-/* Formats "22713216 (22.7 million)". */
+/* Formats a count, for example "22713216 (22.7 million)". */
 static const char *show_count(number *shown, int64_t n)
 {
     static const struct {
@@ -46,7 +46,7 @@ static const char *show_bytes(number *shown, uint64_t bytes)
     return shown->text;
 }
 
-/* ---- a checkpoint folder ---- */
+/* ---- output for a checkpoint folder ---- */
 
 static json_t *per_layer(const mha_model_info *info, const int64_t *heads)
 {
@@ -56,7 +56,7 @@ static json_t *per_layer(const mha_model_info *info, const int64_t *heads)
     return array;
 }
 
-/* Formats "4" or "1 to 4". */
+/* Formats the head counts of the layers, for example "4" or "1 to 4". */
 static const char *show_range(number *shown, const mha_model_info *info, const int64_t *heads)
 {
     int64_t least = heads[0], most = heads[0];
@@ -138,7 +138,7 @@ static int run_model(cli_session *s)
     return code;
 }
 
-/* ---- a file of tensors ---- */
+/* ---- output for a file of tensors ---- */
 
 static json_t *tensor_json(const mha_tensor *t)
 {

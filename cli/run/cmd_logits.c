@@ -1,4 +1,4 @@
-/* cmd_logits.c - `mha logits`: the tensors of one forward pass, element by element, for debugging. */
+/* cmd_logits.c - `mha logits`: the tensors of one forward pass, for debugging. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +16,10 @@ static struct {
 } given;
 
 static const struct poptOption options[] = {
-    {"hidden", 0, POPT_ARG_NONE, &given.hidden, 0, "also write the hidden states (needs -o)", NULL},
-    {"attn", 0, POPT_ARG_NONE, &given.attn, 0, "also write the attention maps (needs -o)", NULL},
+    {"hidden", 0, POPT_ARG_NONE, &given.hidden, 0, "also write the hidden states (requires -o)", NULL},
+    {"attn", 0, POPT_ARG_NONE, &given.attn, 0, "also write the attention maps (requires -o)", NULL},
     {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "only the maps of these heads, LAYER.HEAD,...: 0.2,3.11", "L.H,..."},
-    {"stats", 0, POPT_ARG_NONE, &given.stats, 0, "also write statistics of the maps per token (needs -o)", NULL},
+    {"stats", 0, POPT_ARG_NONE, &given.stats, 0, "also write statistics of the maps per token (requires -o)", NULL},
     {"at", 0, POPT_ARG_STRING, &given.at, 0, "show predictions after token N, counted from 0 (default: the last)", "N"},
     {"top", 0, POPT_ARG_STRING, &given.top, 0, "tokens to show (default: 5)", "N"},
     POPT_TABLEEND};
@@ -62,7 +62,7 @@ static int encode_text(const cli_session *s, const cli_texts *texts, int64_t voc
     return cli_check_rows(s, q->tokenizer, q->encoding, vocab);
 }
 
-/* With ids, the folder may lack tokenizer.json. */
+/* Reads the sequence: the ids of --ids, for which the folder may lack tokenizer.json, or the ids of one text. */
 static int read_sequence(cli_session *s, const mha_model *model, sequence *q)
 {
     mha_error error = {0};
@@ -80,7 +80,7 @@ static int read_sequence(cli_session *s, const mha_model *model, sequence *q)
     return code;
 }
 
-/* ---- which heads ---- */
+/* ---- selection of heads ---- */
 
 static int by_layer(const void *a, const void *b)
 {
@@ -209,7 +209,7 @@ static int write_tensors(const cli_session *s, const tap *t)
     return CLI_DONE;
 }
 
-/* ---- work ---- */
+/* ---- forward pass ---- */
 
 static int tap_sequence(cli_session *s, const mha_model *model, const sequence *q, long long at, long long most)
 {
@@ -271,7 +271,7 @@ const cli_command cli_logits = {
     .usage = "TEXT | -f FILE",
     .details = "Prints the most likely next tokens; --json prints {ids, tokens, at, top: [{id, token, logit, "
                "probability}]}. -o OUT writes float32 tensors as safetensors: logits [tokens, vocab]; with "
-               "--hidden, hidden.N [tokens, width], where 0 is the embeddings and the last one follows the "
+               "--hidden, hidden.N [tokens, width], where 0 is the embeddings and the last state follows the "
                "final norm; with --attn, attn.N [heads, tokens, tokens] of layer N; with --heads, attn.L.H "
                "[tokens, tokens]; with --stats, row_entropy.N (bits), row_max.N, row_argmax.N (int64), "
                "row_distance.N (tokens) and received.N, each [heads, tokens], in memory that grows linearly "

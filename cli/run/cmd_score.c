@@ -18,8 +18,8 @@ static const struct poptOption options[] = {
 /* One text, scored. */
 typedef struct scored {
     mha_encoding *tokens;
-    float *logprob; /* [count - 1] */
-    double total;   /* their sum */
+    float *logprob; /* [count - 1] log-probabilities of the tokens from the second on */
+    double total;   /* sum of the log-probabilities */
 } scored;
 
 static int score_text(const cli_session *s, const mha_model *model, const cli_texts *texts, int64_t n, scored *out)
@@ -71,7 +71,7 @@ static json_t *scored_json(const mha_tokenizer *tokenizer, const char *text, con
                      logprobs, "truncated", (json_int_t)t->tokens->truncated);
 }
 
-/* Prints the total of several texts after their lines. */
+/* Prints the totals of several texts as the last line. */
 static int put_all(cli_session *s, int64_t texts, int64_t tokens, double total)
 {
     const double loss = -total / (double)tokens;
@@ -108,7 +108,7 @@ static int put_text(cli_session *s, const mha_model *model, const cli_texts *tex
     return CLI_DONE;
 }
 
-/* ---- work ---- */
+/* ---- scoring ---- */
 
 static int score(cli_session *s, const mha_model *model, const cli_texts *texts)
 {
@@ -149,7 +149,7 @@ const cli_command cli_score = {
     .name = "score",
     .summary = "score texts: loss, perplexity, log-probability per token",
     .usage = "TEXT... | -f FILE",
-    .details = "The loss is the mean of -log p (natural logarithm) of each token given the tokens before it; "
+    .details = "The loss is the mean of -log p (natural logarithm) of each token, given the preceding tokens; "
                "the first token is not predicted. --json prints one object per text and line: {text, loss, "
                "perplexity, ids, tokens, logprobs, truncated}. truncated is the number of tokens removed "
                "because the model's context is full. With several texts, the last line is the total: {texts, "

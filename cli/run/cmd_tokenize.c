@@ -1,4 +1,4 @@
-/* cmd_tokenize.c - `mha tokenize`: texts as token ids. Requires tokenizer.json only; weights are not read. */
+/* cmd_tokenize.c - `mha tokenize`: prints texts as token ids. Only tokenizer.json is required; weights are not read. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static const struct poptOption options[] = {
      "truncate after N tokens, 0 = never (default: the model's maximum)", "N"},
     POPT_TABLEEND};
 
-/* Limits of the model that belongs to the tokenizer; zeros if the folder has no model or an unsupported one. */
+/* Limits of the model in the tokenizer's folder; zeros if the folder has no model or an unsupported model. */
 typedef struct limits {
     int64_t tokens; /* tokens of one text; 0 = unlimited */
     int64_t rows;   /* embedding rows; 0 = unknown */

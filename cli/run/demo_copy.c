@@ -8,7 +8,7 @@
 
 enum { LISTED = 6 }; /* maximum number of heads named in a line */
 
-/* Returns ln p of the next token. */
+/* Returns the log-probability of the token `next`. */
 static double log_chance(const float *logits, int64_t vocab, int32_t next)
 {
     double most = -INFINITY, sum = 0;
@@ -56,7 +56,7 @@ static bool is_previous(const mha_heads *heads, int64_t l, int64_t h)
     return mha_heads_label(heads, l, h) == MHA_LABEL_PREV;
 }
 
-/* True for a head without the label induction in a layer that has induction heads. */
+/* True for a head that is not an induction head, in a layer that has induction heads. */
 static bool is_beside(const mha_heads *heads, int64_t l, int64_t h)
 {
     bool any = false;
@@ -93,7 +93,7 @@ static int64_t close_gates(const demo_copy *c, const choice *what, float *gates,
     return closed;
 }
 
-/* ---- the table ---- */
+/* ---- table of probabilities ---- */
 
 static bool is_none(const mha_heads *heads, int64_t l, int64_t h)
 {

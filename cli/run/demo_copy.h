@@ -1,4 +1,4 @@
-/* demo_copy.h - how well a decoder copies, with all heads and with some ablated. */
+/* demo_copy.h - how well a decoder copies, with all heads and with some heads ablated. */
 #ifndef CLI_RUN_DEMO_COPY_H
 #define CLI_RUN_DEMO_COPY_H
 
@@ -13,10 +13,11 @@ typedef struct demo_copy {
     int64_t again;          /* first token of the second copy */
 } demo_copy;
 
-/* A row of the table: probability of the right token in the second copy, with all heads or with some ablated. */
+/* A row of the table: probability of the correct token in the second copy, with all heads or with some heads
+ * ablated. */
 typedef struct demo_row {
     char words[160], names[160]; /* "without the induction heads" and " 1.0 1.3 ..." */
-    json_t *heads;               /* all names */
+    json_t *heads;               /* names of all ablated heads */
     double chance;
 } demo_row;
 
@@ -31,7 +32,7 @@ typedef struct demo_table {
 /* Returns an exit code; call demo_table_free even after an error. */
 int demo_copy_measure(const cli_session *session, const demo_copy *copy, demo_table *table);
 void demo_table_put(const cli_session *session, const demo_table *table, int indent);
-/* [{words, heads, chance}] */
+/* Returns the rows as [{words, heads, chance}]. */
 json_t *demo_table_json(const demo_table *table);
 void demo_table_free(demo_table *table);
 

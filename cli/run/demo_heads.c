@@ -1,4 +1,4 @@
-/* demo_heads.c - head measurements in words. */
+/* demo_heads.c - describes head measurements in words. */
 #include "run/demo_heads.h"
 
 #include <math.h>
@@ -8,10 +8,10 @@
 #include "output.h"
 #include "word_wrap.h"
 
-/* Which pair of tokens illustrates what a head does. */
+/* The kind of token pair that illustrates a label. */
 typedef enum example { EXAMPLE_NONE, EXAMPLE_STRONGEST, EXAMPLE_SAME_TOKEN, EXAMPLE_WHAT_FOLLOWED } example;
 
-/* Labels, the most interesting first. */
+/* Descriptions of labels, the most interesting first. */
 static const struct story {
     mha_head_label label;
     const char *words; /* %.0f is the label's score in percent */

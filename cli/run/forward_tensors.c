@@ -79,7 +79,7 @@ static int no_memory(const cli_session *s, const tap *t)
     return cli_error(s, CLI_FAILED, "out of memory for the tensors of %lld tokens", (long long)t->length);
 }
 
-/* Allocates the list and the logits. */
+/* Allocates the list of tensors and the logits. */
 static bool allocate(tap *t, const mha_model_info *info, const tap_wish *wish)
 {
     const size_t most = (2 + TAP_STATISTICS) * (size_t)info->layers + (size_t)wish->head_count + 2;

@@ -8,8 +8,8 @@
 typedef struct tap {
     const mha_model *model;
     int64_t length, vocab;
-    float *logits; /* [rows, vocab] of every token, or of the last one; NULL if the checkpoint has no output head */
-    int64_t rows;  /* length or 1 */
+    float *logits; /* [rows, vocab] for all tokens, or for the last token; NULL if the checkpoint has no output head */
+    int64_t rows;  /* sequence length, or 1 */
     mha_named_tensor *list;
     /* "logits" [L, vocab]; "hidden.N" [L, E], where 0 is the embeddings; "attn.N" [heads, L, L] of layer N, or
      * "attn.N.H" [L, L] of a selected head by its original number; "row_entropy.N" and other row statistics [heads, L]
@@ -17,7 +17,7 @@ typedef struct tap {
     int64_t count;
     char (*names)[32];
     const mha_model_head *heads; /* the selected tensors */
-    int64_t hidden;              /* E */
+    int64_t hidden;              /* hidden size E */
     bool out_of_memory;
 } tap;
 

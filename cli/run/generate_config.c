@@ -42,7 +42,7 @@ void generate_config_say(const cli_session *session, const mha_generate_options 
 {
     char path[PATH_MAX], text[400];
     if (snprintf(path, sizeof path, "%s/generation_config.json", session->model) >= (int)sizeof path) return;
-    struct stat st; /* 1 MiB of JSON needs up to 80 MiB */
+    struct stat st; /* parsing 1 MiB of JSON needs up to 80 MiB */
     if (stat(path, &st) != 0 || st.st_size > 1 << 20) return;
     json_t *file = json_load_file(path, 0, NULL); /* the library has already read the file and rejects invalid JSON */
     if (!file) return;

@@ -5,7 +5,8 @@
 #include "command.h"
 
 /* The library reads only the end-of-text tokens from generation_config.json. Logs once which options correspond to its
- * other settings, except options that are set in `o`; `most` is true if -n was given. Logs nothing without settings. */
+ * other settings, except options that are set in `o`; `most` is true if -n was given. Logs nothing if the file has no
+ * other settings. */
 void generate_config_say(const cli_session *session, const mha_generate_options *o, bool most);
 
 #endif

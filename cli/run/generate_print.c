@@ -26,7 +26,7 @@ static void put(generation *g, void (*format)(generation *g, FILE *out, const ge
     free(text);
 }
 
-/* ---- the output of one text ---- */
+/* ---- output of one text ---- */
 
 /* With several prompts, prints a line with the number and text of each. */
 static void format_start(generation *g, FILE *out, const generated *t)
@@ -53,7 +53,7 @@ static void format_newline(generation *g, FILE *out, const generated *t)
     fputc('\n', out);
 }
 
-/* Prints the whole current text so far, then the following texts while the current text is complete. */
+/* Prints the available part of the current text; if it is complete, continues with the next text. */
 static void show(generation *g)
 {
     while (g->stream && g->at < g->count && g->code == CLI_DONE) {
@@ -142,7 +142,7 @@ void generation_end(void *user, int64_t prompt, mha_ending why)
     show(g);
 }
 
-/* ---- afterwards ---- */
+/* ---- end of the run: newline, timing, cleanup ---- */
 
 void generation_break(generation *g)
 {
@@ -159,7 +159,7 @@ static void say_rate(char *out, size_t room, int64_t tokens, double seconds)
 void generation_times(const generation *g)
 {
     char reading[48], making[48], shared[48] = "";
-    /* The first token of a prompt is part of its prefill. */
+    /* The first new token of a prompt is computed by its prefill, so it is not counted as generated. */
     say_rate(reading, sizeof reading, g->read - g->shared, g->reading);
     say_rate(making, sizeof making, g->made - g->prompts, cli_seconds() - g->start - g->reading);
     if (g->shared > 0) snprintf(shared, sizeof shared, " (%lld of these tokens shared)", (long long)g->shared);

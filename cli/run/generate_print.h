@@ -1,4 +1,4 @@
-/* generate_print.h - the output of `mha generate`: texts in the order of their prompts, streaming the current one. */
+/* generate_print.h - the output of `mha generate`: texts in the order of their prompts, streaming the current text. */
 #ifndef CLI_RUN_GENERATE_PRINT_H
 #define CLI_RUN_GENERATE_PRINT_H
 
@@ -6,7 +6,7 @@
 
 /* One continuation. */
 typedef struct generated {
-    const char *prompt; /* its text */
+    const char *prompt; /* text of the prompt */
     size_t prompt_bytes;
     char *text; /* text so far */
     size_t bytes, room;
@@ -18,7 +18,7 @@ typedef struct generated {
 /* State of a run. All fields except the first four must start as zero. */
 typedef struct generation {
     cli_session *session;
-    generated *list; /* [count] */
+    generated *list; /* [count] continuations */
     int64_t count;
     bool stream, echo; /* stream text to stdout; print the prompt first */
     int64_t at;        /* the first unfinished text, printed as it grows */

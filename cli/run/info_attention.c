@@ -8,7 +8,7 @@
 #include "memory.h"
 #include "word_wrap.h"
 
-/* Keys as in "mha.attention". */
+/* Keys in "mha.attention" for each way to select heads. */
 static const char *const choices[] = {[MHA_CHOICE_NONE] = NULL,
                                       [MHA_CHOICE_EXPERTS] = "moe_heads",
                                       [MHA_CHOICE_HEADS] = "head_pruning",
@@ -64,7 +64,7 @@ static bool are_alike(const mha_model_attention *a, const mha_model_attention *b
            memcmp(a->head_options, b->head_options, (size_t)a->head_option_count * sizeof *a->head_options) == 0;
 }
 
-/* Prints "2 experts for each text", "2 heads for each text (soft)", "1, 2 or 4 heads for each text (hard)". */
+/* Prints how heads are selected, for example "2 experts for each text" or "1, 2 or 4 heads for each text (hard)". */
 static void describe_choice(FILE *out, bool behind, const mha_model_attention *a)
 {
     const int64_t last = a->head_option_count - 1;
@@ -77,7 +77,8 @@ static void describe_choice(FILE *out, bool behind, const mha_model_attention *a
     if (chooses_by_gates(a)) fprintf(out, " (%s)", selections[a->selection]);
 }
 
-/* Prints "rotary, window 64"; "plain" is only softmax of the scores divided by sqrt(head_dim). */
+/* Prints the kind of attention, for example "rotary, window 64"; "plain" means only softmax of scores /
+ * sqrt(head_dim). */
 static void describe(FILE *out, const mha_model_info *info, const mha_model_attention *a)
 {
     const bool scaled = a->scale > 0 && fabs(a->scale * sqrt((double)info->head_dim) - 1) > 1e-6;
@@ -103,7 +104,8 @@ static void describe(FILE *out, const mha_model_info *info, const mha_model_atte
     describe_choice(out, any, a);
 }
 
-/* Prints " in layers 1, 3": layers from `first` with the same attention; nothing if these are all layers. */
+/* Prints the layers with the same attention as layer `first`, for example " in layers 1, 3"; nothing if these are all
+ * layers. */
 static void list_layers(FILE *out, const mha_model_info *info, int64_t first)
 {
     const mha_model_attention *a = info->attention_per_layer;

@@ -6,10 +6,10 @@
 
 #include "command.h"
 
-/* [{window, rotary, qk_norm, alibi, scale, softcap}], the keys of "mha.attention". */
+/* Returns [{window, rotary, qk_norm, alibi, scale, softcap}], with the keys of "mha.attention". */
 json_t *info_attention_json(const mha_model_info *info);
-/* Prints a line per kind of attention: "rotary, window 64 in layers 1, 3"; without layers if all are the same. Lines
- * after the first are indented. */
+/* Prints a line per kind of attention: "rotary, window 64 in layers 1, 3", without layers if all layers are equal.
+ * Lines after the first are indented. */
 void info_put_attention(const cli_session *session, int indent, const mha_model_info *info);
 
 #endif

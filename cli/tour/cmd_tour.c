@@ -33,7 +33,7 @@ static const char *const words[] = {TOUR_MAP(TOUR__X) "all", NULL};
 #undef TOUR__X
 enum { TOURS = sizeof words / sizeof *words - 2 };
 
-/* ---- showing ---- */
+/* ---- output ---- */
 
 static int put_json(cli_session *s, tour *const *tours, int count)
 {
@@ -74,7 +74,7 @@ static int show(cli_session *s, tour *const *tours, int count)
     return code;
 }
 
-/* ---- which ---- */
+/* ---- selection of tours ---- */
 
 static int list(cli_session *s)
 {

@@ -106,7 +106,7 @@ tour_tensor *tour_show_weights(tour *t, const char *name, const float *values, i
     return tensor;
 }
 
-/* Allocates one block: the pointers, then the strings. */
+/* Copies the words into one block: the pointers, then the strings. */
 void tour_name_words(tour *t, tour_tensor *tensor, const char *const *words)
 {
     if (!tensor->values || tensor->words) return;

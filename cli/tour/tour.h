@@ -1,8 +1,8 @@
 /* tour.h - the walk-throughs of `mha tour` as data: the text and tensors of every step.
  *
  * A tour is a list of steps. tour_text.c, tour_json.c and tour_page.c print that list and do not depend on its
- * contents. The steps are made by tour_of_*.c, which use only the public headers of the library and print nothing: they
- * are the tutorial of the C interface. Each tour names an equivalent program in examples/.
+ * contents. The steps are made by tour_of_*.c, which use only the public headers of the library and print nothing; they
+ * are the tutorial of the C API. Each tour names an equivalent program in examples/.
  *
  * A failed library call ends the tour; its message is in tour.error. */
 #ifndef CLI_TOUR_TOUR_H
@@ -14,25 +14,25 @@
 
 #include "mha/mha.h"
 
-enum { TOUR_STEPS = 16, TOUR_TENSORS = 6, TOUR_COUNTS = 8 }; /* maxima */
+enum { TOUR_STEPS = 16, TOUR_TENSORS = 6, TOUR_COUNTS = 8 }; /* maximum counts */
 
 /* How the page draws a tensor. */
 typedef enum tour_look {
     TOUR_NUMBERS = 0, /* a map on a scale centered at zero */
     TOUR_WEIGHTS,     /* a map of values in [0, 1] */
     TOUR_HEADS,       /* cells with their values, colored by head */
-    TOUR_CURVE,       /* [n, 2]: a line through the points (x, y) */
-    TOUR_ROWS,        /* no picture */
+    TOUR_CURVE,       /* [n, 2]: drawn as a line through the points (x, y) */
+    TOUR_ROWS,        /* no image */
     TOUR_WHOLE        /* no image; integers, printed without a decimal point */
 } tour_look;
 
 typedef struct tour_tensor {
-    const char *name; /* unique in the tour */
+    const char *name; /* name, unique in the tour */
     tour_look look;
     int64_t head_step, heads; /* TOUR_HEADS: element n belongs to head n / head_step % heads */
-    int rank;                 /* 0..4; 0 = scalar */
+    int rank;                 /* number of axes, 0..4; 0 = scalar */
     int64_t shape[4], count;
-    float *values; /* [count] row-major */
+    float *values; /* [count] elements in row-major order */
     char **words;  /* [word_count] labels of the rows, and of the columns if there are as many; NULL = numbered */
     int64_t word_count;
 } tour_tensor;
@@ -45,10 +45,10 @@ typedef struct tour_count {
 
 typedef struct tour_step {
     const char *title;
-    const char *call; /* the functions and fields that compute it */
+    const char *call; /* the functions and fields that compute the step */
     char *text;       /* explanation */
     tour_tensor tensors[TOUR_TENSORS];
-    tour_count counts[TOUR_COUNTS]; /* the first count is the baseline of the others */
+    tour_count counts[TOUR_COUNTS]; /* counts are compared with the first count */
     int tensors_used, counts_used;
 } tour_step;
 
@@ -75,7 +75,7 @@ extern const tour_entry tour_entries[];
 tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model);
 void tour_free(tour *t);
 
-/* ---- for the tours; after a failure these functions do nothing ---- */
+/* ---- functions for tours; after a failure they do nothing ---- */
 
 /* Ends the tour if a library call failed. */
 #define TOUR_TRY(call)                \
@@ -100,11 +100,11 @@ tour_tensor *tour_show_weights(tour *t, const char *name, const float *values, i
 void tour_name_words(tour *t, tour_tensor *tensor, const char *const *words);
 /* Sets the look TOUR_HEADS: `heads` colors, which change every `head_step` elements. */
 void tour_color_heads(tour_tensor *tensor, int64_t heads, int64_t head_step);
-/* Adds a scalar. */
+/* Adds a scalar to the last step. */
 void tour_show_number(tour *t, const char *name, double value);
-/* Adds a step of the trace; attention weights have the look TOUR_WEIGHTS. */
+/* Adds the tensor of a step of the trace; attention weights have the look TOUR_WEIGHTS. */
 tour_tensor *tour_show_trace(tour *t, const char *name, mha_step step);
-/* Adds queries, keys and values of the trace, by head. */
+/* Adds the queries, keys and values of the trace, split into heads. */
 void tour_show_qkv(tour *t);
 /* Adds a parameter of the layer. */
 void tour_show_parameter(tour *t, const char *name);
@@ -117,7 +117,7 @@ tour_count tour_counted(const tour *t, const char *name);
 void tour_count_given(tour *t, tour_count count);
 void tour_count_layer(tour *t, const char *name);
 
-/* ---- for the printers ---- */
+/* ---- functions for output ---- */
 
 /* Prints the tensor as PyTorch does, in lines of about `columns`; abbreviated beyond 200 elements. */
 void tour_tensor_print(FILE *out, const tour_tensor *tensor, int columns);

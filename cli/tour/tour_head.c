@@ -1,9 +1,10 @@
-/* tour_head.c - one head by hand: initializes five words and three matrices, projects, attends. */
+/* tour_head.c - one head step by step: initializes five words and three matrices, projects the words, and runs the
+ * operator. */
 #include "tour/tour_head.h"
 
 const char *const tour_head_words[TOKENS] = {"Once", "upon", "a", "time", "there"};
 
-/* y = x w. A linear layer computes x W^T, so a matrix stored as [in, out] needs `transposed`. */
+/* Computes y = x w. A linear layer computes x W^T, so a matrix stored as [in, out] requires `transposed`. */
 static mha_status multiply(tour *t, const float *x, const float *w, float *y)
 {
     const mha_matrix matrix = {.weight = w, .transposed = 1, .out = WIDTH};

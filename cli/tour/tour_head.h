@@ -1,5 +1,5 @@
-/* tour_head.h - five words passed through one head step by step, shared by the tours of one head. All data are
- * sampled from the seed. */
+/* tour_head.h - five words passed through one head step by step, shared by the tours of one head. All data are sampled
+ * from a fixed seed. */
 #ifndef CLI_TOUR_TOUR_HEAD_H
 #define CLI_TOUR_TOUR_HEAD_H
 
@@ -12,7 +12,7 @@ typedef struct tour_head {
     float w_q[WIDTH * WIDTH], w_k[WIDTH * WIDTH], w_v[WIDTH * WIDTH]; /* [in, out] */
     float q[TOKENS * WIDTH], k[TOKENS * WIDTH], v[TOKENS * WIDTH];    /* one row per word */
     float out[TOKENS * WIDTH];                                        /* one row per word */
-    float scores[TOKENS * TOKENS], weights[TOKENS * TOKENS];          /* row: query, column: key */
+    float scores[TOKENS * TOKENS], weights[TOKENS * TOKENS];          /* one row per query, one column per key */
 } tour_head;
 
 /* The five words, as axis labels of the maps. */

@@ -11,7 +11,7 @@ typedef struct inputs {
     mha_mask keep;
 } inputs;
 
-/* Initializes the current layer, then the inputs, and runs the layer. */
+/* Initializes the current layer and the inputs, in this order, and runs the layer. */
 static mha_status run(tour *t, uint64_t seed, inputs *x)
 {
     mha_rng rng;
@@ -69,12 +69,12 @@ static void show_chosen(tour *t, const char *name, int64_t batch)
     tour_show(t, name, chosen, TOUR_SHAPE(batch, n))->look = TOUR_WHOLE;
 }
 
-/* ---- the plain layer ---- */
+/* ---- plain multi-head attention ---- */
 
 void tour_standard_mha(tour *t)
 {
     enum { BATCH = 3, LQ = 3, LK = 5, HEADS = 4, WIDTH = 8 };
-    /* Sequences of five, four and three keys; the first query of the last has no unmasked key. */
+    /* Sequences of five, four and three keys; the first query of the last sequence has no unmasked key. */
     static const uint8_t keep[BATCH * LQ * LK] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1,
                                                   1, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 0, 0};
     float shown[BATCH * LQ * LK];
@@ -168,7 +168,7 @@ static mha_status experts(tour *t, mha_expert_output output)
     return mha_moe_heads_create(t->ctx, &options, tour_layer(t), &t->error);
 }
 
-/* Shows the alternative definition of the layer, on its own tokens. */
+/* Shows the layer with MHA_EXPERT_SLOT, an alternative to the published definition, on its own tokens. */
 static void show_slots(tour *t, inputs *x, tour_count plain, tour_count projected)
 {
     TOUR_TRY(experts(t, MHA_EXPERT_SLOT));

@@ -8,7 +8,7 @@
 static const char *const text = "drum cat kite red drum cat";
 enum { MOST_TOKENS = 16, MOST_HEADS = 64 };
 
-/* ---- the model, and its heads on the text ---- */
+/* ---- model and heads ---- */
 
 typedef struct walk {
     tour *t;
@@ -94,7 +94,7 @@ static int32_t after_earlier_copy(const walk *w)
     return ids[last];
 }
 
-/* ---- the steps ---- */
+/* ---- steps ---- */
 
 static void show_tokens(walk *w)
 {
@@ -127,7 +127,7 @@ static void show_map(walk *w, mha_head_label label, const char *name)
                  "diagonal, and rounded to three decimals.",
                  (long long)l, (long long)h, most);
     const float *map = mha_heads_map(w->heads, l, h);
-    float rounded[MOST_TOKENS * MOST_TOKENS]; /* rounded, since a row without exponents fits on a line */
+    float rounded[MOST_TOKENS * MOST_TOKENS]; /* without exponents, a row fits on a line */
     for (int64_t i = 0; i < w->tokens * w->tokens; i++)
         rounded[i] = roundf(map[i] * 1000) / 1000;
     const char *words[MOST_TOKENS] = {NULL};

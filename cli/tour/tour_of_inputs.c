@@ -4,7 +4,7 @@
 
 enum { SEED = 3, BATCH = 2, LQ = 3, LK = 5, D_IN = 6, D_OUT = 8, HEADS = 2 };
 
-/* The first sequence has four keys, the second three; the rest is padding. */
+/* The first sequence has four keys, the second sequence has three; all other keys are padding. */
 static const float padding[BATCH * LK] = {0, 0, 0, 0, 1, 0, 0, 0, 1, 1};
 
 typedef struct inputs {

@@ -18,7 +18,7 @@ static mha_status make(tour *t, int rotary, float *x)
     return status;
 }
 
-/* ---- positions ---- */
+/* ---- rotary positions ---- */
 
 static void show_angles(tour *t)
 {
@@ -71,9 +71,9 @@ static void show_whole(tour *t, const float *x, float *output)
     tour_show(t, "output", output, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 }
 
-/* ---- the cache ---- */
+/* ---- KV cache ---- */
 
-/* Keys and values of earlier calls. */
+/* Cached keys and values of earlier calls. */
 typedef struct cache {
     float k[BATCH * HEADS * TOKENS * D], v[BATCH * HEADS * TOKENS * D];
 } cache;

@@ -3,7 +3,7 @@
 
 enum { SEED = 123, BATCH = 2, WORDS = 6, D_IN = 3, D_OUT = 4, HEADS = 2, HEAD_DIM = D_OUT / HEADS };
 
-/* "Your journey starts with one step", three features per word, twice. */
+/* Two copies of "Your journey starts with one step", with three features per word. */
 static const float sentences[BATCH * WORDS * D_IN] = {0.43f, 0.15f, 0.89f, 0.55f, 0.87f, 0.66f, 0.57f, 0.85f, 0.64f,
                                                       0.22f, 0.58f, 0.33f, 0.77f, 0.25f, 0.10f, 0.05f, 0.80f, 0.55f,
                                                       0.43f, 0.15f, 0.89f, 0.55f, 0.87f, 0.66f, 0.57f, 0.85f, 0.64f,
@@ -58,7 +58,7 @@ static mha_status stacked(tour *t, int64_t d_in, int64_t d_out, int plain_matric
     return mha_stacked_heads_create(t->ctx, &options, tour_layer(t), &t->error);
 }
 
-/* ---- a list of heads ---- */
+/* ---- list of heads ---- */
 
 void tour_stacked_heads(tour *t)
 {
@@ -97,7 +97,7 @@ void tour_stacked_heads(tour *t)
     tour_show(t, "wide_output", wide, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 }
 
-/* ---- one matrix, split ---- */
+/* ---- one matrix, split into heads ---- */
 
 static mha_status split(tour *t, int64_t d_in, int64_t d_out, mha_scale_rule rule)
 {

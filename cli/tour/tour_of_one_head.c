@@ -1,5 +1,5 @@
-/* tour_of_one_head.c - one head by hand: self-attention and the causal mask. Each step adds one option to a call of the
- * operator; the last step is the layer that computes everything at once. */
+/* tour_of_one_head.c - one head step by step: self-attention and the causal mask. Each step adds one option to a call
+ * of the operator; the last step is the layer that computes everything at once. */
 #include <math.h>
 #include <string.h>
 

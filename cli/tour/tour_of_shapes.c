@@ -12,7 +12,7 @@ static const float a[PAIR * ROWS * COLUMNS] = {0.1855f, 0.8812f, 1.3211f, 0.8098
                                                0.3395f, 0.9652f, 1.6530f, 1.2084f, 0.3129f, 0.8747f, 1.5012f, 1.0955f,
                                                0.2865f, 0.7897f, 1.4100f, 1.0398f, 0.2990f, 0.8040f, 1.4025f, 1.0361f};
 
-/* y = head head^T: a linear layer whose weight is its input. */
+/* Computes y = head head^T by a linear layer whose weight is its input. */
 static mha_status square(tour *t, const float *head, float *y)
 {
     mha_linear *linear = NULL;
@@ -60,7 +60,7 @@ void tour_batched_product(tour *t)
     tour_color_heads(tour_show(t, "product", all, TOUR_SHAPE(1, PAIR, ROWS, ROWS)), PAIR, (int64_t)ROWS * ROWS);
 }
 
-/* ---- a row split into heads ---- */
+/* ---- row split into heads ---- */
 
 enum { WORDS = 4, HEADS = 2, D = 3, WIDTH = HEADS * D };
 
@@ -68,7 +68,8 @@ static const float rows[WORDS * WIDTH] = {0.7924f, 0.4975f, 0.5119f, 0.4034f, 0.
                                           0.5565f, 0.5319f, 0.2773f, 0.2841f, 0.3263f, 0.7731f, 0.5472f, 0.6618f,
                                           0.3387f, 0.6278f, 0.7786f, 0.0196f, 0.0878f, 0.0646f, 0.6827f, 0.6362f};
 
-/* Every word attends only to itself, so the output is v: the operator copies from one set of strides to another. */
+/* Copies a tensor between two sets of strides by the operator: every word attends only to itself, so the output is
+ * v. */
 static mha_status copy(tour *t, mha_cview from, mha_view to)
 {
     const mha_attn_desc desc = {.size = sizeof desc,
@@ -95,7 +96,7 @@ void tour_reshape(tour *t)
              "Memory is unchanged.");
     tour_color_heads(tour_show(t, "view", rows, TOUR_SHAPE(WORDS, HEADS, D)), HEADS, D);
 
-    const int64_t by_word[4] = {0, D, WIDTH, 1}; /* batch, head, word, feature */
+    const int64_t by_word[4] = {0, D, WIDTH, 1}; /* strides of batch, head, word, feature */
     const mha_cview as_rows = {rows, {by_word[0], by_word[1], by_word[2], by_word[3]}};
     const mha_view in_heads = {heads, {WORDS * WIDTH, WORDS * D, D, 1}};
     TOUR_TRY(copy(t, as_rows, in_heads));

@@ -53,7 +53,7 @@ static void put_step(FILE *out, const tour *t, int number)
     fputs("</article>\n", out);
 }
 
-/* Writes a tour: links to its steps, then the steps. walk.js shows one at a time. */
+/* Writes a tour: links to its steps, then the steps. walk.js shows one step at a time. */
 static void put_tour(FILE *out, const tour *t)
 {
     fprintf(out, "<section id=\"%s\">\n<h2>%s</h2>\n", t->name, t->name);
@@ -75,8 +75,8 @@ static void put_legend(FILE *out)
 {
     static const float shares[] = {0, 0.02f, 0.1f, 0.25f, 0.5f, 0.75f, 1};
     static const float numbers[] = {-1, -0.5f, 0, 0.5f, 1};
-    tour_tensor weights = {.name = "the scale of weights", .look = TOUR_WEIGHTS, .rank = 1, .shape = {7}, .count = 7};
-    tour_tensor others = {.name = "the scale of other numbers", .rank = 1, .shape = {5}, .count = 5};
+    tour_tensor weights = {.name = "color scale of weights", .look = TOUR_WEIGHTS, .rank = 1, .shape = {7}, .count = 7};
+    tour_tensor others = {.name = "color scale of other tensors", .rank = 1, .shape = {5}, .count = 5};
     float copy[12];
     weights.values = copy;
     others.values = copy + 7;

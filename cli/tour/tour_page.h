@@ -4,7 +4,7 @@
 
 #include "tour/tour.h"
 
-/* The page before and after its tours, generated at build time from cli/tour/ (cmake/embed_page.cmake). */
+/* The parts of the page before and after its tours, generated at build time from cli/tour/ (cmake/embed_page.cmake). */
 extern const unsigned char tour_page_before[], tour_page_after[]; /* terminated */
 
 /* Writes the page: texts, tensors, images and counts of all steps. */

@@ -51,7 +51,7 @@ static void extents(const tour_tensor *t, int64_t *rows, int64_t *columns)
     *columns = t->rank > 0 ? t->shape[t->rank - 1] : 1;
 }
 
-/* Prints "[0, 1]": the index of image `map` among the axes before the last two. */
+/* Prints the index of image `map` along all axes except the last two, for example "[0, 1]". */
 static void put_index(FILE *out, const tour_tensor *t, int64_t map)
 {
     int64_t index[4];
@@ -97,7 +97,7 @@ static map_layout plan_map(const tour_tensor *t)
     return m;
 }
 
-/* Prints "cat" or "row 2". */
+/* Prints the label of a row or column: its word, or, for example, "row 2". */
 static void put_place(FILE *out, const char *axis, const char *word, int64_t n)
 {
     if (word)
@@ -155,7 +155,7 @@ static void put_map(FILE *out, const tour_tensor *t, int64_t map, double most)
     fputs("</svg>", out);
 }
 
-/* ---- cells of heads ---- */
+/* ---- cells colored by head ---- */
 
 static void put_cells(FILE *out, const tour_tensor *t, int64_t map)
 {
@@ -178,7 +178,7 @@ static void put_cells(FILE *out, const tour_tensor *t, int64_t map)
     fputs("</svg>", out);
 }
 
-/* ---- a curve ---- */
+/* ---- curve ---- */
 
 static void put_curve(FILE *out, const tour_tensor *t)
 {

@@ -5,7 +5,7 @@
 
 #include "tour/tour.h"
 
-enum { EDGE = 3, MANY = 200, INDENT = 7 /* indent: width of "tensor(" */ };
+enum { EDGE = 3, MANY = 200, INDENT = 7 /* INDENT: width of "tensor(" */ };
 
 /* Format of all elements. `whole`: all are integral, printed with a trailing point unless the type is `integer`. */
 typedef struct format {
@@ -31,7 +31,7 @@ static int put(char text[32], const format *f, double x)
     return snprintf(text, 32, !f->whole ? "%.4f" : f->integer || isinf(x) ? "%.0f" : "%.0f.", x);
 }
 
-/* ---- choosing the format ---- */
+/* ---- choice of the format ---- */
 
 static void see_range(format *f, double x)
 {
@@ -72,7 +72,7 @@ static format choose(const tour_tensor *t)
     return f;
 }
 
-/* ---- printing ---- */
+/* ---- output ---- */
 
 static void put_number(FILE *out, const format *f, double x)
 {

@@ -18,7 +18,7 @@ const char *tour_shape_text(const tour_tensor *tensor, char text[96])
     return text;
 }
 
-/* Draws y in 0..1 over x with characters. */
+/* Draws a curve of y in 0..1 over x with characters. */
 static void put_curve(const cli_session *s, const tour_tensor *tensor)
 {
     enum { HIGH = 11, WIDEST = 61 };

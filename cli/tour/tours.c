@@ -1,4 +1,4 @@
-/* tours.c - all tours. */
+/* tours.c - defines the table of all tours. */
 #include "tour/tours.h"
 
 const tour_entry tour_entries[] = {

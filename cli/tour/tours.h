@@ -7,10 +7,11 @@
 /* X(name, walk, example, summary). Layers are named as in docs/layers; the example is an equivalent program in
  * examples/. */
 #define TOUR_MAP(X)                                                                                                    \
-    X("self-attention", tour_self_attention, "one_head.c", "words, q k v, scores, softmax, output: one head by hand")  \
+    X("self-attention", tour_self_attention, "one_head.c",                                                             \
+      "one head step by step: words, q k v, scores, softmax, output")                                                  \
     X("causal-attention", tour_causal_attention, "mask_and_dropout.c",                                                 \
       "the causal mask: no word attends to later words")                                                               \
-    X("dropout", tour_dropout, "mask_and_dropout.c", "dropout: random weights set to 0, the others scaled up")         \
+    X("dropout", tour_dropout, "mask_and_dropout.c", "dropout: random weights are set to 0, all others are scaled up") \
     X("stacked-heads", tour_stacked_heads, "many_heads.c", "several heads as a list, their outputs concatenated")      \
     X("batched-product", tour_batched_product, "batched_product.c", "one product for all heads")                       \
     X("reshape", tour_reshape, "split_heads.c", "a row is split into heads and merged again")                          \
@@ -18,7 +19,7 @@
     X("qkv-attention", tour_qkv_attention, "three_inputs.c",                                                           \
       "queries, keys and values from three inputs, and a padding mask")                                                \
     X("standard-mha", tour_standard_mha, "standard_mha.c",                                                             \
-      "the baseline of the improved variants, with a mask of 0 and 1")                                                 \
+      "the baseline of all other variants, with a mask of 0 and 1")                                                    \
     X("grouped-query", tour_grouped_query, "grouped_query.c", "query heads share keys and values")                     \
     X("moe-heads", tour_moe_heads, "chosen_heads.c", "heads as experts, two of them chosen by a router")               \
     X("head-pruning", tour_head_pruning, "chosen_heads.c",                                                             \

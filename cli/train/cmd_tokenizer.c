@@ -31,14 +31,14 @@ static const struct poptOption options[] = {
      "FILE"},
     POPT_TABLEEND};
 
-/* State of reading, for the progress bar. */
+/* State of reading the files, with the counts for the progress line. */
 typedef struct reading {
     cli_session *session;
     mha_tokenizer_trainer *trainer;
-    int64_t done, total; /* bytes; total counts regular files */
+    int64_t done, total; /* bytes read, and bytes of all regular files */
 } reading;
 
-/* ---- files ---- */
+/* ---- reading texts ---- */
 
 static int refuse_file(const reading *r, const char *path, const mha_error *error)
 {
@@ -54,7 +54,7 @@ static int put_block(reading *r, const char *path, const char *block, size_t byt
     return CLI_DONE;
 }
 
-/* Reads to the end of the file and skips a byte order mark; the first block is held back until it has 3 bytes. */
+/* Reads the file to its end, without a byte order mark. The first block is kept until it has 3 bytes. */
 static int read_descriptor(reading *r, const char *path, int fd)
 {
     static const char mark[] = {'\xEF', '\xBB', '\xBF'};
@@ -132,7 +132,7 @@ static int read_arguments(reading *r)
     return CLI_DONE;
 }
 
-/* ---- the command ---- */
+/* ---- options and output ---- */
 
 static int read_options(const cli_session *s, mha_tokenizer_train_options *o)
 {

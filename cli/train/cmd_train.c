@@ -64,7 +64,7 @@ static int put_result(cli_session *s, const train_run *run)
     const double rate = taken > 0 ? (double)r->tokens / taken : 0, eval = last_eval(run->log);
     if (s->options.json) return put_json(s, run, r, rate, eval);
     fprintf(s->out, "%s: %lld steps", cli_out_name(s), (long long)r->step);
-    if (!isnan(r->loss)) fprintf(s->out, ", loss %.4f", r->loss); /* NaN if the log begins at this step */
+    if (!isnan(r->loss)) fprintf(s->out, ", loss %.4f", r->loss); /* the loss is NaN if the log begins at this step */
     fputc('\n', s->out);
     if (!isnan(eval)) fprintf(s->out, "on held-out text %.4f", eval);
     if (!isnan(eval) && !run->teacher) fprintf(s->out, ", perplexity %.2f", exp(eval));

@@ -51,7 +51,8 @@ static int check_word(const cli_session *s, const char *option, const char *text
 static const char *const schedules[] = {"cosine", "constant", NULL};
 static const char *const export_dtypes[] = {"bf16", "f16", "f32", NULL};
 static const char *const dtypes[] = {"f32", "bf16", NULL};
-static const char *const decays[] = {"matrices", "dense", "all", NULL}; /* in the order of mha_train_decay */
+static const char *const decays[] = {"matrices", "dense", "all",
+                                     NULL}; /* values of --decayed, in the order of mha_train_decay */
 
 static const char *const reductions[] = {"tree", "fast", NULL}; /* in the order of mha_train_reduce */
 
@@ -116,9 +117,10 @@ int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t seq
 {
     const double of_step = (double)t->batch * (double)t->accumulate;
     const double steps = ceil((isnan(t->epochs) ? 1 : t->epochs) * (double)sequences / of_step);
-    if (steps > 1e12) return cli_usage(s, "--epochs %g is %g steps", t->epochs, steps);
+    if (steps > 1e12)
+        return cli_usage(s, "--epochs must be at most 1e12 steps (got %g epochs, %g steps)", t->epochs, steps);
     whole(&t->steps, (long long)steps);
-    t->epochs = NAN; /* converted to steps */
+    t->epochs = NAN; /* --epochs has been converted to --steps */
     t->follows[TRAIN_WARMUP] = t->warmup < 0;
     whole(&t->warmup, t->steps / 50);
     if (t->warmup > t->steps)
@@ -133,7 +135,7 @@ long long train_settings_every(const train_settings *t, long long given)
     return t->steps < 10 ? 1 : t->steps > 10000 ? 1000 : t->steps / 10;
 }
 
-/* Returns one of the dropout rates; default: --dropout. */
+/* Returns `own`, or the default --dropout if it is not given. */
 static double share(const train_settings *t, double own)
 {
     return isnan(own) ? t->dropout : own;

@@ -5,7 +5,7 @@
 #include "session.h"
 #include "train/train_run.h"
 
-/* ---- which ---- */
+/* ---- held-out sequences ---- */
 
 static int read_held(train_run *run)
 {
@@ -36,9 +36,10 @@ int train_run_split(train_run *run)
     return CLI_DONE;
 }
 
-/* ---- their loss ---- */
+/* ---- held-out loss ---- */
 
-/* Fills in sequences from position `at` of a fixed order (epoch -1), with the same masks at every evaluation. */
+/* Reads `count` held-out sequences from position `at` of a fixed order (epoch -1), with the same masks at every
+ * evaluation. */
 static int fill(train_run *run, int64_t at, int64_t count)
 {
     const uint64_t seed = (uint64_t)run->t.seed;

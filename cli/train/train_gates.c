@@ -37,9 +37,9 @@ static bool gates_come_first(const train_settings *t)
     return !t->gates_only && !t->gates_together && !(t->shape && t->gates_start == 0);
 }
 
-/* The steps after the gates freeze repair the loss: three quarters of the remaining steps if weights are trained. With
- * --gates-only, open l1 gates are still trained for half of the steps; l0 gates have no such phase.
- */
+/* Returns the default of --gates-end. The steps after it repair the loss: three quarters of the remaining steps if
+ * weights are trained. With --gates-only, open l1 gates are still trained for half of the steps; l0 gates have no
+ * such phase. */
 static long long find_end(const train_settings *t)
 {
     const long long left = t->steps - t->gates_start, part = t->gates_only ? 2 : 4;
@@ -68,7 +68,7 @@ int train_run_join_gates(train_run *run)
     if (!run->t.gates || run->was_end >= 0 || run->t.gates_start >= 0) return CLI_DONE;
     const int64_t taken = mha_train_store_step(run->store, &error);
     if (error.status != MHA_OK) return cli_refuse(run->s, &error);
-    if (taken > 0 && taken <= INT64_C(1) << 40) run->t.gates_start = taken; /* the trainer checks it */
+    if (taken > 0 && taken <= INT64_C(1) << 40) run->t.gates_start = taken; /* the trainer checks other values */
     return CLI_DONE;
 }
 

@@ -8,7 +8,9 @@
 #include "output.h"
 #include "session.h"
 
-enum { PART_BYTES = 64 << 10 }; /* part size of a whole file; each part ends with a line */
+enum {
+    PART_BYTES = 64 << 10
+}; /* minimum size of the parts in which a whole file is read; each part ends with a line */
 
 typedef struct reading {
     const cli_session *s;
@@ -22,7 +24,7 @@ static int create(const cli_session *s, const mha_train_data_options *options, m
     return mha_train_data_create(s->ctx, options, data, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
-/* Reports an error; errors that concern all files name the first file. */
+/* Reports an error of the file `name`; errors that concern all files name the first file. */
 static int refuse(const cli_session *s, const char *name, const mha_error *error)
 {
     if (error->status != MHA_ERR_FORMAT) return cli_refuse(s, error);
@@ -53,7 +55,7 @@ static int add_text(void *user, const char *text, size_t bytes, int64_t line, bo
     mha_error error = {0};
     const mha_status status = mha_train_data_add_text(r->to, text, bytes, last, &error);
     if (status == MHA_OK) return CLI_DONE;
-    if (status == MHA_ERR_FORMAT) /* caused by the model, not by the text */
+    if (status == MHA_ERR_FORMAT) /* the error is caused by the model, not by the text */
         return cli_error(r->s, CLI_REFUSED, "%s/%s", cli_shown(r->s->model), error.message);
     return cli_error(r->s, status == MHA_ERR_MEMORY ? CLI_FAILED : CLI_REFUSED, "%s: line %lld: %s",
                      text_reader_name(r->path), (long long)line, error.message);

@@ -11,10 +11,11 @@
 
 /* ---- --shape ---- */
 
-/* The config.json keys of "gpt2:2x8x128" in each family; NULL if the family has no such key. */
+/* For each family, the config.json keys that a shape such as "gpt2:2x8x128" sets; NULL if the family has no such
+ * key. */
 static const struct family {
     const char *name, *architecture, *layers, *heads, *width, *positions, *inner, *head_dim;
-    int inner_times; /* in eighths of the width */
+    int inner_times; /* feed-forward size in eighths of the width */
 } families[] = {
     {"gpt2", "GPT2LMHeadModel", "n_layer", "n_head", "n_embd", "n_positions", NULL, NULL, 0},
     {"bert", "BertForMaskedLM", "num_hidden_layers", "num_attention_heads", "hidden_size", "max_position_embeddings",
@@ -40,7 +41,7 @@ static int bad_shape(const cli_session *s, const char *text)
 /* Reads a number followed by `end`, and advances *text past both. Returns 0 on failure. */
 static long take_number(const char **text, char end)
 {
-    enum { MOST = 7 }; /* digits */
+    enum { MOST = 7 }; /* maximum number of digits */
     const size_t n = strspn(*text, "0123456789");
     const char *start = *text;
     if (n == 0 || n > MOST || start[n] != end) return 0;
@@ -83,7 +84,7 @@ static int read_shape(const cli_session *s, const char *text, json_t **config)
     return colon && access(text, F_OK) != 0 ? read_words(s, text, config) : read_file(s, text, config);
 }
 
-/* ---- defaults that a shape does not define ---- */
+/* ---- defaults of keys that a shape lacks ---- */
 
 static void set_missing(json_t *config, const char *key, json_t *value)
 {
@@ -166,7 +167,7 @@ int train_model_open(cli_session *s, const train_settings *t, mha_model **model)
 {
     char path[PATH_MAX];
     if (t->from && (t->shape || t->tokenizer || t->vocab > 0))
-        return cli_usage(s, "--from defines shape and tokenizer: --%s does not apply",
+        return cli_usage(s, "--%s must not be given with --from, which defines the shape and tokenizer",
                          t->shape       ? "shape"
                          : t->tokenizer ? "tokenizer"
                                         : "vocab");
@@ -179,7 +180,7 @@ int train_model_open(cli_session *s, const train_settings *t, mha_model **model)
     return cli_model_open_named(s, t->from, &how, model);
 }
 
-/* ---- sequences ---- */
+/* ---- special tokens and sequence length ---- */
 
 /* Returns the first eos_token_id in the model's config; -1 if absent, or if the config is larger than 1 MiB, since
  * parsing that can take 80 MiB. */

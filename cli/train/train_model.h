@@ -8,7 +8,7 @@
 /* Opens --from, or creates the model of --shape. Both functions return an exit code. */
 int train_model_open(cli_session *s, const train_settings *t, mha_model **model);
 
-/* Fills in the form of the model's sequences, except their length, with the special tokens of the tokenizer. */
+/* Sets *form to the form of the model's sequences, except their length, with the special tokens of the tokenizer. */
 int train_form_find(const cli_session *s, const train_settings *t, const mha_model *model, train_form *form);
 
 #endif

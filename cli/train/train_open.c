@@ -41,7 +41,7 @@ static int open_new(train_run *run, mha_model **model)
                      cli_shown(run->s->model_name));
 }
 
-/* Opens the model. If the run is resumed, the trainer reads the weights later. */
+/* Opens the model. If the run is resumed, weights are not read: the trainer reads them from the checkpoint. */
 static int open_model(train_run *run, mha_model **model)
 {
     cli_session *s = run->s;
@@ -98,7 +98,7 @@ static int fit_models(train_run *run, const mha_model *model)
 static int open_both(train_run *run)
 {
     mha_model *model = NULL;
-    int code = train_run_open_teacher(run); /* makes the session name the model again */
+    int code = train_run_open_teacher(run); /* the session then names the model again, not the teacher */
     if (code == CLI_DONE) code = open_model(run, &model);
     if (code == CLI_DONE) code = fit_models(run, model);
     if (code == CLI_DONE) code = open_data(run, model);
@@ -200,7 +200,7 @@ static int open_log(train_run *run)
     return train_run_refuse(s, &error);
 }
 
-/* ---- the run ---- */
+/* ---- opening and closing ---- */
 
 /* Called if the program exits because memory is exhausted. */
 static void close_store(void *user)

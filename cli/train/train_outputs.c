@@ -1,6 +1,6 @@
 /* train_outputs.c - checks the outputs of a training run before the data are read: its folder, --export and --log.
  *
- * No output may be an input of the run. Without --force an existing output is replaced only if training.json names it
+ * No output may be an input of the run. Without --force, an existing output is replaced only if training.json names it
  * and its content shows that this run wrote it. The log is compared when it is opened. */
 #include <libgen.h>
 #include <limits.h>
@@ -32,7 +32,7 @@ int train_run_refuse(const cli_session *s, const mha_error *error)
                      strstr(advice, "resume") ? "--resume continues it, --force starts over" : "--force replaces it");
 }
 
-/* ---- places ---- */
+/* ---- paths ---- */
 
 /* Resolves a path to an absolute path without links, even if the file does not exist yet. Returns false if its
  * folder does not exist. */

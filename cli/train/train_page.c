@@ -10,7 +10,7 @@
 
 enum { MOST_POINTS = 1000, MOST_SAMPLES = 500 };
 
-/* Steps per point. */
+/* Returns the number of steps per point of a curve. */
 static int64_t steps_of_point(const train_run *run)
 {
     return train_run_last(run)->step / MOST_POINTS + 1;
@@ -18,7 +18,7 @@ static int64_t steps_of_point(const train_run *run)
 
 /* ---- curves ---- */
 
-/* Means of `every` steps each; the last point may have fewer. */
+/* Returns points that are means of `every` steps; the last point may have fewer steps. */
 static json_t *points_json(const train_run *run, int64_t every)
 {
     json_t *step = json_array(), *loss = json_array(), *rate = json_array(), *norm = json_array(),
@@ -72,7 +72,7 @@ static json_t *samples_json(const train_run *run)
     return all;
 }
 
-/* ---- the page ---- */
+/* ---- page ---- */
 
 static json_t *moment_json(const mha_train_record *r)
 {

@@ -8,11 +8,11 @@
 
 /* ---- progress ---- */
 
-/* Formats "step 120 of 2000   loss 3.412   5200 tokens/s   4 min left" */
+/* Formats the progress, for example "step 120 of 2000   loss 3.412   5200 tokens/s   4 min left". */
 static void describe(const train_run *run, const mha_train_record *r, char *line, size_t room)
 {
     char left[CLI_DURATION];
-    /* Excludes the evaluation before the first step, which the log may not contain. */
+    /* The time excludes the evaluation before the first step, which the log may not contain. */
     const mha_train_record *first = mha_train_log_record(run->log, 0);
     const double taken = cli_seconds() - run->start - first->seconds, each = taken / (double)(r->step - first->step);
     snprintf(line, room, "step %lld of %lld   loss %.4f   %.0f tokens/s   %s left", (long long)r->step, run->t.steps,
@@ -43,7 +43,7 @@ static int record(train_run *run, const mha_train_record *of_step)
     return mha_train_log_add(run->log, &r, &error) == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
 }
 
-/* Reports an error that ends the run. */
+/* Reports an error that ends the run, and names the folder of the last checkpoint. */
 static int lose(const train_run *run, const mha_error *error)
 {
     const int code = cli_fail(run->s, error);
@@ -84,7 +84,7 @@ static int save(train_run *run)
     return code;
 }
 
-/* Evaluates and samples before the first step. */
+/* Evaluates the model and generates samples before the first step. */
 static int begin(train_run *run)
 {
     const mha_train_record zero = {.loss = NAN, .rate = NAN, .norm = NAN, .open_heads = NAN};

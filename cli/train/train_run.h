@@ -10,7 +10,7 @@
 /* A range of the sequences of the data. */
 typedef struct train_span {
     const mha_train_data *data;
-    int64_t first, count; /* count 0 = empty */
+    int64_t first, count; /* first sequence and number of sequences */
 } train_span;
 
 /* A text to continue (--sample). */
@@ -28,15 +28,15 @@ typedef struct train_run {
     mha_train_store *store; /* the folder of -o */
     train_form form;
     mha_train_data *data, *held; /* held: data of --eval, or NULL */
-    train_span learn, judge;     /* disjoint ranges to train on and to evaluate on */
+    train_span learn, judge;     /* disjoint ranges of sequences to train on and to evaluate on */
     train_prompt *prompts;       /* [t.sample.count] */
     mha_train_sample *samples;   /* [t.sample.count]: the newest text of each prompt */
     mha_train_log *log;
     mha_trainer *trainer;
     mha_model *teacher;           /* NULL if not given */
-    char teacher_digest[17];      /* digest of its config and weights */
+    char teacher_digest[17];      /* digest of the teacher's config and weights */
     bool goes_on;                 /* true if the run resumes from the existing checkpoint */
-    json_t *was;                  /* its training.json, until the first step; else NULL */
+    json_t *was;                  /* training.json of that checkpoint, until the first step; else NULL */
     double start;                 /* cli_seconds() minus the seconds of earlier runs */
     int64_t begun;                /* steps taken by earlier runs */
     bool own_export;              /* true if the folder of --export may be replaced */
@@ -75,13 +75,14 @@ int64_t train_batch_tokens(const train_run *run);
 /* Trains until all steps are taken or a signal arrives; saves checkpoints at intervals and at the end. */
 int train_run_steps(train_run *run);
 
-/* Splits the data into training and held-out sequences (train_eval.c); computes the mean loss on the held-out ones.
- * Both do nothing if no evaluation is requested; a signal interrupts the evaluation and leaves *loss unchanged. */
+/* Splits the data into training and held-out sequences (train_eval.c); computes the mean loss on the held-out
+ * sequences. Both do nothing if no evaluation is requested; a signal interrupts the evaluation and leaves *loss
+ * unchanged. */
 int train_run_split(train_run *run);
 int train_run_evaluate(train_run *run, double *loss);
 
-/* Tokenizes --sample; generates the continuations, also to stderr, as samples of the record, which the run owns.
- * After a signal there are none (train_sample.c). */
+/* Tokenizes --sample; generates the continuations, prints them to stderr and stores them as samples of the record,
+ * which the run owns. After a signal, no samples are stored (train_sample.c). */
 int train_run_prompts(train_run *run);
 int train_run_sample(train_run *run, mha_train_record *r);
 void train_run_free_prompts(train_run *run);
@@ -90,7 +91,7 @@ void train_run_free_prompts(train_run *run);
 int train_run_join_gates(train_run *run);
 /* Keeps the settings of the gates if the gates of the checkpoint are frozen. */
 void train_run_keep_settled(train_run *run);
-/* Writes the gates of each layer to stdout or into an object; nothing without gates. */
+/* Writes the gates of each layer to stdout or into an object; without gates, does nothing. */
 int train_run_put_gates(const train_run *run);
 int train_run_add_gates(const train_run *run, json_t *result);
 

@@ -79,7 +79,7 @@ static int take_text(void *user, int64_t prompt, const char *text, size_t bytes)
     return 0;
 }
 
-/* Generates a continuation. The caller must free it. */
+/* Generates a continuation as *text, which the caller must free. */
 static int write_on(const train_run *run, const train_prompt *p, int64_t step, char **text, size_t *bytes)
 {
     mha_error error = {0};

@@ -1,5 +1,5 @@
 /* train_save.c - writes the files of a training run next to the model: training.json (settings and data digest) and
- * training.jsonl (log). They are written with the checkpoint, completely or not at all. */
+ * training.jsonl (log). They are written as a part of the checkpoint, atomically. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ const char *train_run_path(const cli_session *s, const char *name)
     return path;
 }
 
-/* ---- writing ---- */
+/* ---- files of a checkpoint ---- */
 
 static json_t *data_json(const mha_train_data *data)
 {
@@ -102,7 +102,7 @@ int train_run_save(train_run *run)
 
 /* ---- export ---- */
 
-/* The file that identifies an export of this run. It contains the digest of the data. */
+/* The name of the file that identifies an export of this run. It contains the digest of the data. */
 #define MARK "training.export"
 enum { MARK_BYTES = 64 };
 
@@ -141,7 +141,7 @@ int train_run_export(const train_run *run)
     return mha_trainer_save(run->trainer, t->export, &o, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
-/* ---- reading ---- */
+/* ---- settings and data of the checkpoint ---- */
 
 int train_run_load(train_run *run)
 {
@@ -159,7 +159,7 @@ int train_run_load(train_run *run)
     return code;
 }
 
-/* Settings that define the model. */
+/* True for settings that define the model. */
 static bool is_of_model(const char *key)
 {
     static const char *const keys[] = {"from", "shape", "tokenizer", "vocab"};

@@ -14,7 +14,7 @@
 #include "output.h"
 #include "output_is_input.h"
 
-/* ---- the table ---- */
+/* ---- table of settings ---- */
 
 typedef enum kind { TEXT, SHAPE, PATH, TEXTS, PATHS, WHOLE, NUMBER, FLAG } kind;
 
@@ -22,8 +22,8 @@ struct train_given train_given;
 
 typedef struct row {
     kind kind;
-    const char *key, *option; /* "save_every", "--save-every" */
-    double min, max;          /* also for integers: bounds up to 2^62 are exact */
+    const char *key, *option; /* for example "save_every", "--save-every" */
+    double min, max;          /* bounds; those of integers, up to 2^62, are exact */
     size_t field;             /* offset in train_settings */
     void *given;
 } row;
@@ -46,14 +46,14 @@ static bool is_list(const row *r)
     return r->kind == TEXTS || r->kind == PATHS;
 }
 
-/* ---- values ---- */
+/* ---- copies of values ---- */
 
 static int no_memory(const cli_session *s)
 {
     return cli_error(s, CLI_FAILED, "out of memory for the settings");
 }
 
-/* Copies a value. A path becomes absolute (- stays -), an output path loses trailing slashes. */
+/* Copies a value. A path becomes absolute (except "-"), and an output path loses trailing slashes. */
 static char *copy(const row *r, const char *text)
 {
     char here[PATH_MAX];
@@ -192,7 +192,7 @@ static int choose_extent(const cli_session *s, bool steps, bool epochs, train_se
     return CLI_DONE;
 }
 
-/* Data given now replace data of the other kind (texts or token files) in the checkpoint. */
+/* New data replace data of the other kind (texts or token files) in the settings of the checkpoint. */
 static void name_data(bool file, bool tokens, bool eval, train_settings *t)
 {
     if (file && !tokens) free_list(&t->tokens);
@@ -239,7 +239,7 @@ static bool is_set(const train_settings *t, const row *r)
     return count > 0;
 }
 
-/* Returns NULL if memory is exhausted. */
+/* Returns a setting as JSON; NULL if memory is exhausted. */
 static json_t *value_json(const train_settings *t, const row *r)
 {
     int count;
@@ -282,7 +282,7 @@ int train_settings_check_texts(const cli_session *s, const train_settings *t)
     return CLI_DONE;
 }
 
-/* ---- the command line ---- */
+/* ---- options ---- */
 
 static int take_option(const cli_session *s, const row *r, train_settings *t)
 {
@@ -316,7 +316,7 @@ int train_settings_take_options(const cli_session *s, train_settings *t)
     name_data(train_given.file != NULL, train_given.tokens != NULL, train_given.eval != NULL, t);
     t->names_teacher |= train_given.teacher != NULL;
     if (train_given.from && s->options.model) return cli_usage(s, "-m and --from are synonyms: give only one");
-    const bool dash = s->arg_count == 1 && strcmp(s->args[0], "-") == 0; /* means -f - */
+    const bool dash = s->arg_count == 1 && strcmp(s->args[0], "-") == 0; /* the argument - means -f - */
     if (s->arg_count && !train_given.file && train_given.tokens)
         return cli_usage(s, "unexpected argument \"%s\": each file of ids requires its own --tokens",
                          cli_shown(s->args[0]));
@@ -332,7 +332,7 @@ int train_settings_take_options(const cli_session *s, train_settings *t)
     return code == CLI_DONE ? append(s, row_of(offsetof(train_settings, file)), "-", &t->file) : code;
 }
 
-/* ---- lifetime ---- */
+/* ---- initialization and cleanup ---- */
 
 void train_settings_none(train_settings *t)
 {

@@ -11,13 +11,13 @@
  * the field. A setting that is not given is NULL, -1 or NaN until train_settings_check, _fit_model, _fit_data,
  * _fit_gates or _fit_teacher sets its default. */
 
-/* The model. */
+/* Settings of the model. */
 #define TRAIN_SETTINGS_MODEL(X)                                                                                  \
     X(TEXT, from, 0, "from", 0, 0, "train this checkpoint: a folder, minilm or builtin", "MODEL")                \
     X(SHAPE, shape, 0, "shape", 0, 0, "train a new model: FAMILY:LAYERSxHEADSxWIDTH, or a config.json", "SHAPE") \
     X(TEXT, tokenizer, 0, "tokenizer", 0, 0, "tokenizer of a new model: a folder with tokenizer.json", "FOLDER") \
     X(WHOLE, vocab, 0, "vocab", 1, INT32_MAX, "vocabulary size of a new model (default: the tokenizer's)", "N")
-/* Training data. */
+/* Settings of the training data. */
 #define TRAIN_SETTINGS_DATA(X)                                                                                      \
     X(PATHS, file, 'f', "file", 0, 0, "train on the texts in FILE (- for stdin); further arguments are more files", \
       "FILE")                                                                                                       \
@@ -26,7 +26,7 @@
     X(TEXT, end_token, 0, "end-token", 0, 0, "appended to each text (default: the model's)", "TOKEN")               \
     X(WHOLE, length, 0, "length", 2, 1 << 24, "tokens per sequence (default: 128, or the model's maximum)", "N")    \
     X(NUMBER, mask, 0, "mask", 1e-6, 1, "encoders: fraction of the tokens to predict (default: 0.15)", "X")
-/* Batches and steps. */
+/* Settings of batches and steps. */
 #define TRAIN_SETTINGS_STEPS(X)                                                                                      \
     X(WHOLE, batch, 0, "batch", 1, 1 << 20, "sequences per batch (default: 8)", "N")                                 \
     X(WHOLE, accumulate, 0, "accumulate", 1, 1 << 20, "batches per step (default: --workers)", "N")                  \
@@ -40,7 +40,7 @@
       "SEED")                                                                                                        \
     X(TEXT, dtype, 0, "dtype", 0, 0, "type of matrix products: f32 (default) or bf16; weights are f32", "TYPE")      \
     X(FLAG, recompute, 0, "recompute", 0, 0, "recompute activations: less memory, about 25 % more computation", NULL)
-/* The optimizer. */
+/* Settings of the optimizer. */
 #define TRAIN_SETTINGS_ADAMW(X)                                                                                \
     X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "largest learning rate (default: 0.001, with --from 0.00005)", "X") \
     X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "warm-up steps (default: 1/50 of all steps)", "N")             \
@@ -52,7 +52,7 @@
     X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "AdamW: decay of the second moment (default: 0.95)", "X")     \
     X(NUMBER, clip, 0, "clip", 0, 1e30, "clip gradients to this norm, 0 = never (default: 1)", "X")            \
     X(TEXTS, freeze, 0, "freeze", 0, 0, "frozen tensors: a name, \"*end\" or \"begin*\"", "NAME")
-/* Dropout. */
+/* Settings of dropout. */
 #define TRAIN_SETTINGS_DROPOUT(X)                                                                                    \
     X(NUMBER, dropout, 0, "dropout", 0, 0.99, "dropout rate of the three options below (default: 0)", "P")           \
     X(NUMBER, embedding_dropout, 0, "embedding-dropout", 0, 0.99, "dropout rate of embeddings (default: --dropout)", \
@@ -61,7 +61,7 @@
       "dropout rate of attention weights (default: --dropout)", "P")                                                 \
     X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99,                                                      \
       "dropout rate of outputs added to the residual stream (default: --dropout)", "P")
-/* Pruning of heads by gates. */
+/* Settings of gates, which prune heads. */
 #define TRAIN_SETTINGS_GATES(X)                                                                          \
     X(TEXT, gates, 0, "gates", 0, 0, "prune heads while training, with learned gates: l0 or l1", "KIND") \
     X(WHOLE, heads, 0, "heads", 1, 1 << 20,                                                              \
@@ -76,7 +76,7 @@
     X(FLAG, gates_together, 0, "gates-together", 0, 0,                                                   \
       "train weights and gates together; by default the gates come first", NULL)                         \
     X(FLAG, gates_only, 0, "gates-only", 0, 0, "train the gates only; weights are frozen", NULL)
-/* Distillation. */
+/* Settings of distillation. */
 #define TRAIN_SETTINGS_TEACHER(X)                                                                                    \
     X(TEXT, teacher, 0, "teacher", 0, 0, "train on the outputs of this model: a folder, minilm or builtin", "MODEL") \
     X(NUMBER, teacher_temperature, 0, "teacher-temperature", 1e-3, 1e3,                                              \
@@ -87,7 +87,7 @@
     X(NUMBER, state_weight, 0, "state-weight", 0, 1e6,                                                               \
       "weight of the squared difference of the last states (default without logits: 1)", "X")                        \
     X(NUMBER, text_weight, 0, "text-weight", 0, 1e6, "weight of 1 - cosine of the texts' vectors (default: 0)", "X")
-/* Evaluation and samples. */
+/* Settings of evaluation and samples. */
 #define TRAIN_SETTINGS_WATCH(X)                                                                                     \
     X(PATHS, eval, 0, "eval", 0, 0, "measure the loss on this held-out file, of the same kind as the data", "FILE") \
     X(NUMBER, eval_share, 0, "eval-share", 0, 0.9,                                                                  \
@@ -99,7 +99,7 @@
     X(WHOLE, sample_every, 0, "sample-every", 1, 1LL << 40, "steps between samples (default: --save-every)", "N")   \
     X(WHOLE, sample_tokens, 0, "sample-tokens", 1, 1 << 20, "tokens per sample (default: 40)", "N")                 \
     X(NUMBER, temperature, 0, "temperature", 0, 1e6, "temperature of samples, 0 = greedy (default: 0.8)", "X")
-/* Checkpoints, export and log. */
+/* Settings of checkpoints, export and log. */
 #define TRAIN_SETTINGS_KEEP(X)                                                                                       \
     X(WHOLE, save_every, 0, "save-every", 1, 1LL << 40,                                                              \
       "steps between checkpoints (default: a tenth of all steps, at most 1000)", "N")                                \
@@ -107,7 +107,7 @@
     X(PATH, export, 0, "export", 0, 0, "also write the model without training state at the end", "FOLDER")           \
     X(TEXT, export_dtype, 0, "export-dtype", 0, 0, "type of the exported weights: bf16 (default), f16, f32", "TYPE") \
     X(PATH, log, 0, "log", 0, 0, "also write the log to this file: .jsonl or .csv", "FILE")
-/* All of them. */
+/* All settings. */
 #define TRAIN_SETTINGS_MAP(X) \
     TRAIN_SETTINGS_MODEL(X)   \
     TRAIN_SETTINGS_DATA(X)    \
@@ -120,14 +120,14 @@
     TRAIN_SETTINGS_KEEP(X)
 
 typedef struct train_list {
-    char **item; /* [count] */
+    char **item; /* [count] values */
     int count;
 } train_list;
 
-/* C type of a setting of each kind. */
+/* C types of the settings of each kind. */
 #define TRAIN_VALUE_TEXT char *
-#define TRAIN_VALUE_SHAPE char * /* if set from a JSON object: its text, which begins with { */
-#define TRAIN_VALUE_PATH char *  /* absolute, so the run can be resumed from any folder */
+#define TRAIN_VALUE_SHAPE char * /* if set from a JSON object, the text of the object, which begins with { */
+#define TRAIN_VALUE_PATH char *  /* an absolute path, so the run can be resumed from any folder */
 #define TRAIN_VALUE_TEXTS train_list
 #define TRAIN_VALUE_PATHS train_list
 #define TRAIN_VALUE_WHOLE long long

@@ -51,7 +51,7 @@ mha_model_distill train_settings_distill_of(const train_settings *t)
                                .temperature = t->teacher_temperature};
 }
 
-/* ---- the model ---- */
+/* ---- teacher model ---- */
 
 /* Returns the first id whose token differs between the tokenizers, among their common ids; -1 if none. */
 static int32_t first_difference(const mha_tokenizer *a, const mha_tokenizer *b)
@@ -72,7 +72,7 @@ int train_run_check_teacher(const train_run *run, const mha_model *model)
     mha_error error = {0};
     if (!run->teacher || !own) return CLI_DONE;
     if (mha_model_describe(run->teacher)->vocab != mha_model_describe(model)->vocab)
-        return CLI_DONE; /* the trainer reports it */
+        return CLI_DONE; /* the trainer reports the error */
     snprintf(path, sizeof path, "%s/tokenizer.json", run->t.teacher);
     if (access(path, F_OK) != 0) return CLI_DONE; /* the teacher has no tokenizer */
     if (mha_tokenizer_open(s->ctx, run->t.teacher, &its, &error) != MHA_OK) return cli_refuse(s, &error);
@@ -94,15 +94,15 @@ int train_run_find_teacher(train_run *run)
     train_settings *t = &run->t;
     if (!t->teacher) return CLI_DONE;
     const int code = cli_model_find(s, t->teacher);
-    char *folder =
-        code == CLI_DONE ? realpath(s->model, NULL) : NULL; /* absolute, so the run can be resumed from any folder */
-    if (!folder) return code;                               /* a missing folder is reported when it is opened */
+    char *folder = code == CLI_DONE ? realpath(s->model, NULL)
+                                    : NULL; /* an absolute path, so the run can be resumed from any folder */
+    if (!folder) return code;               /* a missing folder is reported when it is opened */
     free(t->teacher);
     s->model = t->teacher = folder;
     return train_settings_check_texts(s, t);
 }
 
-/* The teacher may have changed when the run is resumed. */
+/* Computes the digest of the teacher, which may have changed when the run is resumed. */
 static int take_digest(train_run *run)
 {
     mha_file *file;

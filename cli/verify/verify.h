@@ -13,7 +13,7 @@
 
 /* ---- results (verify_log.c) ---- */
 
-/* One case while it is being checked. Name and group are borrowed until verify_end. */
+/* State of a case that is being checked. Name and group are borrowed until verify_end. */
 typedef struct verify_case {
     const char *group, *name;
     bool refused, broken;
@@ -73,15 +73,15 @@ typedef struct verify_memory {
     int count;
 } verify_memory;
 void *verify_alloc(verify_memory *memory, int64_t count, size_t size,
-                   const verify_entry *e); /* zeroed; NULL on failure */
+                   const verify_entry *e); /* returns zeroed memory; NULL on failure */
 void verify_release(verify_memory *memory);
 
-/* ---- the two checks; each returns an exit code ---- */
+/* ---- checks; each returns an exit code ---- */
 
 /* Compares every ISA of this CPU (up to --isa) with double precision. */
 int verify_self(cli_session *session, verify_log *log);
 #ifdef MHA_CONFORMANCE
-/* Compares with the recorded results in `folder`, of any kind (conformance/). */
+/* Compares this build with the recorded results in `folder`, of any kind (conformance/). */
 int verify_golden(cli_session *session, const char *folder, verify_log *log);
 #endif
 

@@ -34,7 +34,7 @@ void verify_begin(verify_case *c, const char *group, const char *name)
 
 void verify_measured(verify_case *c, const char *tensor, double error, double limit)
 {
-    double ratio = error == 0 ? 0 : error / limit; /* infinite if the tolerance is 0 */
+    double ratio = error == 0 ? 0 : error / limit; /* infinite if the tolerance is 0 and the error is not */
     if (isnan(ratio)) ratio = INFINITY;
     if (c->tensor[0] && ratio <= c->ratio) return;
     snprintf(c->tensor, sizeof c->tensor, "%s", tensor);
@@ -145,7 +145,7 @@ void verify_skip(verify_log *log, const char *tensor)
     add_to(log, log->skipped, tensor, 1);
 }
 
-/* ---- printing ---- */
+/* ---- output ---- */
 
 static const char *text_of(const json_t *object, const char *key)
 {
@@ -236,7 +236,7 @@ static void put_isas(FILE *out, json_t *row, int first, int count, bool names)
     }
 }
 
-/* Prints the worst error / limit per group and ISA; ISAs that do not fit the terminal continue below. */
+/* Prints the worst error / limit per group and ISA; ISAs that do not fit the terminal are printed as further tables. */
 static void print_table(const cli_session *s, const verify_log *log)
 {
     const char *group;

@@ -8,7 +8,7 @@
 /* One problem: data in both types, and the results of each computation. Results are [rows, ...]. */
 typedef struct verify_problem {
     mha_attn_desc desc;
-    int64_t Hkv, Dv, rows; /* rows = B H Lq */
+    int64_t Hkv, Dv, rows; /* rows: number of rows, B H Lq */
     float *q, *k, *v, *bias, *out, *lse;
     double *q64, *k64, *v64, *bias64, *out64, *lse64, *probs64;
     double *plain_out, *plain_lse; /* results of naive f32 loops, stored as double */
@@ -18,8 +18,8 @@ typedef struct verify_problem {
     verify_entry entry; /* names the problem in out-of-memory errors */
 } verify_problem;
 
-/* Fills in random data, identical on every machine. Returns false and sets error->status if memory is exhausted. The
- * caller must call verify_release(&p->memory). */
+/* Creates a problem with random data, identical on every machine. Returns false and sets error->status if memory is
+ * exhausted. The caller must call verify_release(&p->memory). */
 bool verify_problem_make(verify_problem *p, const mha_attn_desc *desc, const char *name, mha_error *error);
 /* Runs the operator in double (out64, lse64, probs64) and in f32 (out, lse). */
 mha_status verify_run_wide(mha_ctx *scalar, const verify_problem *p, mha_error *error);

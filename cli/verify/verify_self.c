@@ -49,7 +49,7 @@ static const struct {
 };
 enum { PROBLEMS = sizeof problems / sizeof *problems };
 
-/* ---- comparing ---- */
+/* ---- comparison with double precision ---- */
 
 /* Returns twice the error of naive f32 loops, plus one unit in the last place of the largest result. */
 static double limit_of(const double *plain, const double *want, int64_t count)
@@ -63,7 +63,7 @@ static double limit_of(const double *plain, const double *want, int64_t count)
     return 2 * error + top * (double)FLT_EPSILON;
 }
 
-/* Returns the worst error / limit. */
+/* Checks a problem on one ISA and returns the largest error / limit. */
 static double check_problem(mha_ctx *ctx, const verify_problem *p, const char *group, verify_log *log)
 {
     verify_case outcome;
@@ -85,7 +85,7 @@ static double check_problem(mha_ctx *ctx, const verify_problem *p, const char *g
     return outcome.refused || outcome.broken ? INFINITY : outcome.ratio;
 }
 
-/* ---- all ISAs ---- */
+/* ---- contexts of all ISAs ---- */
 
 typedef struct isa_contexts {
     mha_ctx *ctx[MOST_ISAS]; /* ctx[0] is scalar */

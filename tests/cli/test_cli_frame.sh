@@ -81,7 +81,7 @@ expect 0 "$MHA" info -t 1 -t 2 --help
 printf 'one text\n' >a.txt
 expect 0 "$MHA" tokenizer train -q --vocab-size 260 -f a.txt -f a.txt -o tokenizer
 refused 2 "$MHA" heads -s -1 text
-has err '-s must be a whole number, 0 or more (got "-1")'
+has err '-s must be a whole number of at least 0 (got "-1")'
 refused 2 "$MHA" tokenize --max-tokens few text
 has err '--max-tokens must be a whole number from 0 to 2147483647 (got "few")'
 refused 2 "$MHA" bench attention --seconds soon

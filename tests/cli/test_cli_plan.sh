@@ -40,7 +40,7 @@ has out 'variant,mqa,12,64,12,1,1277952,1664,0.458333,'
 # ---- parameters of one layer, and its fraction of a model with 175 billion ----
 expect 0 "$MHA" plan --d-model 12288 --heads 96 --parameters 175000000000
 has out 'mha       150994944  150994944  150994944  150994944        0  603979776   604028928     0.35%'
-has out 'Recommended: gqa, 96 heads, 12 for keys and values, and experts'
+has out 'Recommended: gqa, 96 query heads, 12 key/value heads, with expert heads'
 expect 0 "$MHA" plan --d-model 12288 --heads 96 --parameters 175000000000 --json
 at model.experts 96
 at model.top_k 2
@@ -51,7 +51,7 @@ has out '67108864    67125248     0.04%'
 
 # ---- small models, and unavailable variants ----
 expect 0 "$MHA" plan --d-model 7 --heads 7 --layers 1 --vocab 10
-has out 'Recommended: mha, 7 heads, 7 for keys and values'
+has out 'Recommended: mha, 7 query heads, 7 key/value heads'
 has out 'no divisor but 1 and itself'
 expect 0 "$MHA" plan --d-model 7 --heads 7 --json
 at variants.3.left_out 'the number of heads has no divisor but 1 and itself'
@@ -62,7 +62,7 @@ advice() {
     tr '\n' ' ' <out >advice
 }
 advice --d-model 7
-has out 'Recommended: mha, 1 head, 1 for keys and values'
+has out 'Recommended: mha, 1 query head, 1 key/value head'
 has advice 'and a single head cannot share it; attention'
 grep -q 'the row' advice && fail 'the advice names a row that one head cannot use'
 advice --d-model 7 --heads 7

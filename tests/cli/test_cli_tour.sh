@@ -197,9 +197,9 @@ has err 'unexpected argument "dropout"'
 refused 2 "$MHA" tour --html x.html
 [ ! -e x.html ] || fail '--html without a tour wrote a page'
 refused 2 "$MHA" tour reshape --html ''
-has err 'the name of the file to write is empty'
+has err 'the name of the output file must not be empty (got "")'
 refused 2 "$MHA" tour reshape --html - --json
-has err 'and --json both write to stdout'
+has err 'the output must be a file with --json'
 refused 2 "$MHA" tour reshape --force
 refused 1 "$MHA" tour reshape --html missing/x.html
 has err 'missing/x.html'

@@ -1,11 +1,12 @@
-/* attended_text.js - two columns of the text with a line from each token to the tokens that it attends to, in the color of the
- * head; for the selected token, a table with the strongest target of every head. */
+/* attended_text.js - two columns of the text with a line from each token to the tokens that it attends to, in the color
+ * of the head; for the selected token, a table with the strongest target of every head. */
 const LINE_HEIGHT = 20, LEAST_WEIGHT = 0.05, MOST_LINES = 4000;
-const from = { m: 0, layer: 0, drawn: new Set(), token: -1, held: false }; /* drawn: heads of the layer, as indices into `heads` */
+const from = { m: 0, layer: 0, drawn: new Set(), token: -1, held: false }; /* drawn: the drawn heads of the layer, as indices into `heads` */
 
 const layerHeads = () => heads.map((h, i) => i).filter((i) => heads[i].layer === from.layer && heads[i].at[from.m] >= 0);
 
-/* Weights of the drawn heads above the threshold for lines: [head, query, key, weight], the strongest last. */
+/* Returns the weights of the drawn heads above the threshold for lines: [head, query, key, weight], the strongest
+ * last. */
 const strongLines = (maps) => {
   const lines = [], rows = (n) => (from.token >= 0 ? [from.token] : Array.from({ length: n }, (_, i) => i));
   maps.forEach(({ index, map }) => rows(map.n).forEach((i) => {
@@ -24,7 +25,7 @@ const drawLines = () => {
   });
 };
 
-/* The style sheet stretches the canvas between the two lists, also in print. */
+/* Draws the lines on a canvas, which the style sheet stretches between the two lists, also in print. */
 const paintLines = (maps) => {
   const canvas = $('line-canvas'), n = models[from.m].tokens.length, height = n * LINE_HEIGHT, width = canvas.clientWidth;
   const scale = Math.min(window.devicePixelRatio || 1, 16000 / height), ink = canvas.getContext('2d');
@@ -73,7 +74,8 @@ const lookCell = (h, i) => {
   return td;
 };
 
-/* Starts from the selected token, or from the last token, which attends to the most tokens in a decoder. */
+/* Lists the strongest target of every head for the selected token, or for the last token, which attends to the most
+ * tokens in a decoder. */
 const listLooks = () => {
   const title = $('looks-title'), table = $('looks-table'), i = from.token < 0 ? models[from.m].tokens.length - 1 : from.token;
   table.replaceChildren();
@@ -118,7 +120,7 @@ const headSwitches = () => {
   }));
 };
 
-/* The text view shows the head selected elsewhere on the page. */
+/* Shows the head that was selected elsewhere on the page. */
 const followHead = () => {
   const h = heads[selected.head];
   if (h.at[from.m] < 0) return;

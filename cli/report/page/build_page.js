@@ -2,7 +2,7 @@
 const describe = (m) => `${m.model} · ${m.heads.length} layers, ${m.heads.flat().length} heads · ${m.tokens.length} tokens` +
   (m.cut ? `; the text was truncated by ${m.cut} tokens` : '');
 
-/* The head shown first: an induction head, else a previous-token head, else the first head. */
+/* Returns the head to show first: an induction head, else a previous-token head, else the first head. */
 const firstHead = () => {
   const best = (label, name) => heads.map((h, i) => [i, labelOf(h) === label ? valueOf(h, name) : null]).filter(([, x]) => isNumber(x))
     .sort((a, b) => b[1] - a[1]).map(([i]) => i)[0];
@@ -40,7 +40,7 @@ const showText = async (t) => {
   performance.mark('painted');
 };
 
-/* "3. The nurse told ..." for each of the texts. */
+/* Builds the selector of texts, with an entry such as "3. The nurse told ..." per text. */
 const makeChooser = () => {
   const name = (text, i) => `${i + 1}. ${text.length > 60 ? `${text.slice(0, 59)}…` : text}`;
   $('texts').hidden = data.texts.length < 2;
@@ -50,7 +50,8 @@ const makeChooser = () => {
   $('text-after').addEventListener('click', () => showText(shownText + 1));
 };
 
-/* Printing is synchronous and on white paper: unpacks every map, builds every section, and uses the light theme. */
+/* Prepares the page for printing, which is synchronous and on white paper: unpacks every map, builds every section, and
+ * sets the light theme. */
 const paper = { theme: undefined };
 const forPaper = () => {
   paper.theme = document.documentElement.dataset.theme;

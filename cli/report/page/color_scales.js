@@ -1,13 +1,13 @@
 /* color_scales.js - maps numbers to colors and draws legends. */
 
-/* viridis at x in 0..1, as [r, g, b]. */
+/* Returns the color of viridis at x in 0..1, as [r, g, b]. */
 const ramp = (x) => {
   const at = clamp(x, 0, 1) * (data.ramp.length - 1), i = Math.min(Math.floor(at), data.ramp.length - 2);
   return data.ramp[i].map((c, k) => Math.round(c + (data.ramp[i + 1][k] - c) * (at - i)));
 };
 const css = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
 
-/* Black or white, whichever has more contrast on that color (relative luminance of WCAG). */
+/* Returns black or white, whichever has more contrast on the color (relative luminance of WCAG). */
 const inkOn = (color) => {
   const [r, g, b] = color.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? '#000' : '#fff';
@@ -16,13 +16,13 @@ const inkOn = (color) => {
 const LABEL_COLORS = { first: '#4c6ef5', sep: '#15aabf', prev: '#e8590c', next: '#f59f00', self: '#2f9e44', punct: '#ae3ec9',
   local: '#f06595', block: '#74b816', broad: '#868e96', vertical: '#1098ad', duplicate: '#7950f2', induction: '#e03131', mixed: '#adb5bd' };
 
-/* Colors of lines, distinguishable in both themes; repeated in layers with more heads. */
+/* Colors of the lines of heads, distinguishable in both themes; they repeat in layers with more heads than colors. */
 const HEAD_COLORS = ['#1f77b4', '#ff7f0e', '#2ca02c', '#d62728', '#9467bd', '#8c564b', '#e377c2', '#7f7f7f', '#bcbd22', '#17becf',
   '#4c6ef5', '#f59f00'];
 const headColor = (i) => HEAD_COLORS[i % HEAD_COLORS.length];
 
-/* Position 0..1 of a weight in 0..top on a scale. The default is the square root, which assigns half of the colors to the
- * lowest quarter, since small weights matter. The logarithm has four decades. */
+/* Color scales: the position 0..1 of a weight in 0..top. The default is the square root, which assigns half of the
+ * colors to the lowest quarter, since small weights matter. The logarithm has four decades. */
 const LOG_FLOOR = 1e-4;
 const SCALES = {
   root: { name: 'square-root scale', place: (w) => Math.sqrt(Math.max(w, 0)), ticks: [0, .01, .05, .1, .25, .5, .75, 1] },
@@ -51,7 +51,7 @@ const legend = (figure, ticks, words) => {
   figure.replaceChildren(bar, row, element('figcaption', words));
 };
 
-/* Five ticks from low to high, evenly spaced on the bar; value(at) is the number at a position 0..1. */
+/* Returns five ticks from low to high, evenly spaced on the bar; value(at) is the number at a position 0..1. */
 const evenTicks = (low, high, value = (at) => low + (high - low) * at) => [0, .25, .5, .75, 1].map((at) => ({ at, text: fixed(value(at), decimalsOf([value(0), value(1)])) }));
 
 const styleOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

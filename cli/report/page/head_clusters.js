@@ -2,8 +2,8 @@
  * Jensen-Shannon distance). Average linkage with the same distance gives the requested number of clusters. */
 const PLANE = { width: 720, height: 520, margin: 46 };
 
-/* Returns the cluster of each leaf after cutting the tree of merges into `count` clusters. As in scipy, merge k creates node n
- * + k. */
+/* Returns the cluster of each leaf after cutting the tree of merges into `count` clusters. As in scipy, merge k creates
+ * node n + k. */
 const cutTree = (merges, n, count) => {
   const parent = Array.from({ length: 2 * n }, (_, i) => i);
   merges.slice(0, Math.max(0, n - count)).forEach(([a, b], k) => { parent[a] = parent[b] = n + k; });
@@ -15,7 +15,7 @@ const cutTree = (merges, n, count) => {
   });
 };
 
-/* The corners of the convex hull of points [x, y] (Andrew's monotone chain). */
+/* Returns the corners of the convex hull of points [x, y] (Andrew's monotone chain). */
 const hull = (points) => {
   const sorted = [...points].sort((a, b) => a[0] - b[0] || a[1] - b[1]);
   const turn = (o, a, b) => (a[0] - o[0]) * (b[1] - o[1]) - (a[1] - o[1]) * (b[0] - o[0]);
@@ -28,7 +28,8 @@ const hull = (points) => {
   return [...lower.slice(0, -1), ...upper.slice(0, -1)];
 };
 
-/* The points [x, y] whose name fits without covering another name or point: the selected point first, then in reading order. */
+/* Returns the points [x, y] whose name fits without covering another name or point: the selected point first, then in
+ * reading order. */
 const roomForNames = (points, names, chosen) => {
   const taken = [], box = (i) => [points[i][0] + 7, points[i][1] - 13, points[i][0] + 9 + 5.6 * names[i].length, points[i][1] - 3];
   const meets = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];

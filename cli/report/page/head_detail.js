@@ -1,13 +1,14 @@
-/* head_detail.js - one head: its map (two maps with --compare), the text shaded by its weights, its largest weights and its
- * metrics. */
+/* head_detail.js - one head: its map (two maps with --compare), the text shaded by its weights, its largest weights and
+ * its metrics. */
 const STRONGEST = 8;
 let views = [], sentence = []; /* maps of the models, and the spans of the tokens */
 
 const viewOf = (m) => views.find((v) => v.m === m);
-/* The model shown in the tables: the model under the pointer, else the first that has the head. */
+/* Returns the model shown in the tables: the model under the pointer, else the first model that has the head. */
 const shownModel = () => (look.point && viewOf(look.point.m).map ? look.point.m : modelOf(heads[selected.head]));
 
-/* The weights of the selected row, or of the selected column if the focus is on columns; null without a selected point. */
+/* Returns the weights of the selected row, or of the selected column if the focus is on columns; null without a
+ * selected point. */
 const profile = () => {
   const m = shownModel(), map = viewOf(m).map, point = look.point;
   if (!point || !map) return null;
@@ -84,7 +85,7 @@ const showHead = () => {
   $('head-meaning').textContent = data.label_help[labelOf(h)];
   listNumbers(h);
   withMaps(models.map((_, m) => [h, m]), (maps) => {
-    if (h !== heads[selected.head]) return; /* another head was selected meanwhile */
+    if (h !== heads[selected.head]) return; /* another head was selected while the map was unpacked */
     views.forEach((v) => {
       v.show(maps[v.m]);
       v.canvas.setAttribute('aria-label', `Attention map of layer ${h.layer} head ${h.head}, ${v.n} by ${v.n} tokens; the arrow keys read weights`);
@@ -98,7 +99,7 @@ const makeSentence = () => {
     const map = viewOf(shownModel()).map, weights = rowOf(map, row);
     return weights.indexOf(Math.max(...weights));
   };
-  const whole = models[m].tokens.some((token) => token.raw); /* the tokens include their spaces */
+  const whole = models[m].tokens.some((token) => token.raw); /* true if the tokens include their spaces */
   $('sentence').classList.toggle('whole', whole);
   models[m].tokens.forEach((token, i) => {
     const span = element('span', whole && token.text.trim() ? token.text : readable(token), token.special ? 'special' : '');

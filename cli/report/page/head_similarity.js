@@ -1,9 +1,9 @@
 /* head_similarity.js - the similarity of all pairs of heads by the selected measure. */
 const withDiversity = () => models.map((_, m) => m).filter((m) => models[m].diversity);
 
-/* The value of a pair of heads, given by their indices among all heads of a model; null if the measure does not compare the
- * pair. The data are upper triangles: one per layer if the measure compares only heads of the same layer, else one for all
- * heads. */
+/* Returns the value of a pair of heads, given by their indices among all heads of a model; null if the measure does not
+ * compare the pair. The data are upper triangles: one per layer if the measure compares only heads of the same layer,
+ * else one for all heads. */
 const pairValue = (m, key, a, b) => {
   const { blocks } = models[m].diversity.measures[key], counts = models[m].heads.map((list) => list.length);
   let [x, y] = a < b ? [a, b] : [b, a], block = 0;
@@ -15,7 +15,7 @@ const pairValue = (m, key, a, b) => {
   return blocks[block][x * n - x * (x - 1) / 2 + y - x];
 };
 
-const ownHeads = (m) => heads.filter((h) => h.at[m] >= 0); /* of model m, in reading order */
+const ownHeads = (m) => heads.filter((h) => h.at[m] >= 0); /* the heads of model m, in reading order */
 
 const drawPairs = (m, key, canvas, figure) => {
   const own = ownHeads(m), n = own.length, all = models[m].diversity.measures[key].blocks.flat().filter(isNumber);
@@ -29,7 +29,7 @@ const drawPairs = (m, key, canvas, figure) => {
   legend(figure, evenTicks(low, high), `${nameOf('diversity', key)}. ${data.diversity_help[key]}; linear scale.${models[m].diversity.measures[key].blocks.length > 1 ? ' Gray: heads of different layers are not compared.' : ''}`);
 };
 
-/* The heads most similar to the selected one. */
+/* Lists the heads most similar to the selected head. */
 const likest = (m, key, table) => {
   const h = heads[selected.head], own = ownHeads(m), at = own.indexOf(h);
   const far = data.diversity_distance.includes(key);
@@ -42,7 +42,7 @@ const likest = (m, key, table) => {
   table.tBodies[0].replaceChildren(...values.slice(0, STRONGEST).map(([other, x]) => tableRow([other.name, nameOf('label', labelOf(other, m)), fixed(x, decimals)])));
 };
 
-/* Labels "layer 0" ... next to the rows of each layer. */
+/* Returns the labels "layer 0", "layer 1", ... next to the rows of each layer. */
 const layerNames = (m) => {
   const box = element('div', null, 'pair-layers'), n = ownHeads(m).length;
   let start = 0;

@@ -21,7 +21,7 @@ const definitionList = (title, entries) => {
   return box;
 };
 
-/* Terms with their definitions and their keys on the command line and in JSON. */
+/* Returns a list of terms with their definitions and their keys on the command line and in JSON. */
 const keyedList = (title, kind, help) => {
   const box = element('section'), list = element('dl');
   Object.entries(help).forEach(([key, text]) => {

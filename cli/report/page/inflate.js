@@ -1,7 +1,8 @@
-/* inflate.js - synchronous DEFLATE (RFC 1951). The browser's own decompression is asynchronous, too late for a page that is
- * printed while it loads. */
+/* inflate.js - synchronous DEFLATE (RFC 1951). The browser's own decompression is asynchronous, too late for a page
+ * that is printed while it loads. */
 
-/* Canonical Huffman codes from their lengths: {count: codes per length, symbols: in the order of their codes}. */
+/* Returns the canonical Huffman codes of the given lengths: {count: codes per length, symbols: in the order of their
+ * codes}. */
 const huffman = (lengths) => {
   const count = new Uint16Array(16), start = new Uint16Array(16), symbols = new Uint16Array(lengths.length);
   lengths.forEach((n) => { if (n) count[n]++; });
@@ -10,7 +11,7 @@ const huffman = (lengths) => {
   return { count, symbols };
 };
 
-/* Tables of lengths and distances by symbol: [extra bits, first value]. */
+/* Returns a table of lengths or distances by symbol: [extra bits, first value]. */
 const steps = (count, extra, first) => Array.from({ length: count }, (_, i) => {
   const bits = extra(i), at = [bits, first];
   first += 1 << bits;

@@ -1,5 +1,5 @@
-/* labels_and_numbers.js - display names of JSON keys, and number formats. The help panel also shows the keys, for use on the
- * command line. */
+/* labels_and_numbers.js - display names of JSON keys, and number formats. The help panel also shows the keys, for use
+ * on the command line. */
 const NAMES = {
   metric: { importance: 'importance', unique: 'uniqueness', entropy: 'entropy', entropy_norm: 'normalized entropy', entropy_content: 'entropy, content tokens',
     distance: 'mean distance', distance_content: 'mean distance, content tokens', offset: 'mean offset', confidence: 'largest weight',
@@ -19,14 +19,15 @@ const NAMES = {
 };
 const nameOf = (kind, key) => NAMES[kind][key] || key;
 
-/* Number of decimals for a list of values: three, or enough for three significant digits of the largest value. */
+/* Returns the number of decimals for a list of values: three, or enough for three significant digits of the largest
+ * value. */
 const decimalsOf = (values) => {
   const most = values.filter(isNumber).reduce((a, x) => Math.max(a, Math.abs(x)), 0);
   return most >= 100 ? 1 : most >= 0.01 || most === 0 ? 3 : Math.min(2 - Math.floor(Math.log10(most)), 9);
 };
 
-/* With a typographic minus; zero has no sign. */
+/* Formats a number with the given decimals and a typographic minus; zero has no sign. */
 const fixed = (x, decimals = 3) => (isNumber(x) ? x.toFixed(decimals).replace(/^-(?=[0.]*$)/, '').replace('-', '−') : '–');
 
-/* "layer 2 head 5, previous token" */
+/* Returns, for example, "head 2.5, previous token". */
 const headWords = (h, m) => `head ${h.name}, ${nameOf('label', labelOf(h, m))}`;

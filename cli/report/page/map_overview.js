@@ -1,6 +1,7 @@
-/* map_overview.js - thumbnails of all maps, in layer order or sorted by a metric, filtered by label, entropy and importance. */
+/* map_overview.js - thumbnails of all maps, in layer order or sorted by a metric, filtered by label, entropy and
+ * importance. */
 const THUMBNAIL = 64;
-const filter = { labels: new Set(), entropy: null, importance: null }; /* empty = all labels; ranges as [low, high] */
+const filter = { labels: new Set(), entropy: null, importance: null }; /* empty labels = all labels; ranges as [low, high], null = no limit */
 let cells = [];
 
 const cellName = (h) => `layer ${h.layer} head ${h.head}: ` +
@@ -24,7 +25,7 @@ const AT_ONCE = 8;
 const paintCell = (h, cell, m, map) => cell.querySelectorAll('.picture')[m].replaceChildren(thumbnail(map, THUMBNAIL));
 const cellsOf = (m) => heads.map((h, index) => [h, cells[index]]).filter(([h]) => h.at[m] >= 0);
 const paintCells = async () => {
-  const own = cells; /* the cells of the current text */
+  const own = cells; /* stops when `cells` belongs to another text */
   for (let m = 0; m < models.length; m++) {
     const list = cellsOf(m);
     for (let i = 0; i < list.length && own === cells; i += AT_ONCE)
@@ -36,10 +37,10 @@ const paintCells = async () => {
 };
 const paintCellsNow = () => models.forEach((_, m) => cellsOf(m).forEach(([h, cell]) => paintCell(h, cell, m, readyMap(h, m))));
 
-/* ---- order ---- */
+/* ---- order of the cells ---- */
 
 const byLabel = (a, b) => labelOf(heads[a]).localeCompare(labelOf(heads[b])) || a - b;
-const byNumber = (name) => (a, b) => { /* the largest first; heads without a value last */
+const byNumber = (name) => (a, b) => { /* the largest value first; heads without a value last */
   const x = valueOf(heads[a], name), y = valueOf(heads[b], name);
   return (isNumber(y) - isNumber(x)) || (isNumber(x) ? y - x : 0) || a - b;
 };
@@ -50,7 +51,7 @@ const orderedHeads = () => {
   return all.sort(by === 'label' ? byLabel : byNumber(by));
 };
 
-const layerRow = (name, children) => { /* the style sheet shows "layer 0" if rows are wrapped */
+const layerRow = (name, children) => { /* the style sheet shows the name of the layer if rows are wrapped */
   const e = element('div', null, 'layer');
   e.append(element('span', name, 'layer-name'), ...children);
   return e;
@@ -94,7 +95,7 @@ const applyFilter = () => {
   markTabStop();
 };
 
-/* Two number fields for the range of a metric; the placeholders are its minimum and maximum over all heads. */
+/* Returns two number fields for the range of a metric; the placeholders are its minimum and maximum over all heads. */
 const rangeFilter = (box, name) => {
   const values = heads.map((h) => valueOf(h, name)).filter(isNumber);
   if (values.length === 0) {
@@ -147,9 +148,9 @@ const clearFilters = () => {
   applyFilter();
 };
 
-/* ---- keys ---- */
+/* ---- keyboard navigation ---- */
 
-/* Only one cell of the grid is a tab stop: the selected cell, or the first that passes the filter. */
+/* Makes one cell of the grid the tab stop: the selected cell, or the first cell that passes the filter. */
 const markTabStop = () => {
   const first = cells[selected.head] && !cells[selected.head].classList.contains('out') ? selected.head
     : orderedHeads().find((i) => !cells[i].classList.contains('out'));
@@ -159,7 +160,7 @@ const markTabStop = () => {
   });
 };
 
-/* The nearest cell on the screen in the direction of an arrow key. */
+/* Returns the nearest cell on the screen in the direction of an arrow key. */
 const neighbor = (from, [down, right]) => {
   const center = (cell) => {
     const box = cell.getBoundingClientRect();

@@ -1,14 +1,14 @@
 /* map_view.js - the large map of one model: token axes, zoom, and the weight under the pointer. */
 const look = { scale: 'root', focus: 'none', hideSink: false, printing: false,
   point: null, /* {m, row, column}: the weight under the pointer, or selected with the arrow keys */
-  held: false, /* true after a click pinned the point */
-  corner: [0, 0], part: 1 }; /* visible part of the map: upper left corner and side, as fractions of the whole */
+  held: false, /* true if a click pinned the point */
+  corner: [0, 0], part: 1 }; /* visible part of the map: upper left corner and side, as fractions of the map */
 
 const FONT = 12, LEAST_TOKENS = 4, ROOM_MOST = 110;
 const shorten = (t) => (t.length > 14 ? `${t.slice(0, 13)}…` : t);
 const sameTokens = () => models.length < 2 || (models[0].tokens.length === models[1].tokens.length &&
   models[0].tokens.every((t, i) => t.text === models[1].tokens[i].text));
-const ROOM_BESIDE = 250, LEAST_SIDE = 320; /* pixels of the screen reserved above and below a map */
+const ROOM_BESIDE = 250, LEAST_SIDE = 320; /* pixels of the screen reserved above and below a map, and its minimum side */
 
 class MapView {
   constructor(m, changed) {

@@ -1,6 +1,8 @@
-/* score_heat_map.js - a metric of every head as a heat map: a table of layers and heads, initially of importance if measured. */
+/* score_heat_map.js - a metric of every head as a heat map: a table of layers and heads, initially of importance if
+ * measured. */
 
-/* "Importance by Jacobian (...), on 128 texts; rank correlation between the halves of the texts 0.93." */
+/* Returns a sentence such as "Importance by Jacobian (...), on 128 texts; rank correlation between the halves of the
+ * texts 0.93." */
 const describeImportance = (m) => {
   const { by, texts, halves, loss } = m.importance;
   return `Importance by ${nameOf('score', by)} (${data.score_help[by] || ''}), on ${texts} text${texts === 1 ? '' : 's'}` +
@@ -13,7 +15,7 @@ const meaning = (name) => {
   return models.filter((m) => m.importance).map((m) => (models.length > 1 ? `${m.model}: ` : '') + describeImportance(m)).join(' ');
 };
 
-/* Importance spans two decades or more, so its colors use a square-root scale; other metrics use a linear scale. */
+/* Returns the color scale of a metric: square root for importance, which spans two decades or more, else linear. */
 const placeOn = (name, low, high) => {
   const line = (x) => (high > low ? (x - low) / (high - low) : 0);
   return name === 'importance' ? (x) => Math.sqrt(Math.max(line(x), 0)) : line;
@@ -54,7 +56,7 @@ const scoreTable = (m, name, place) => {
   return box;
 };
 
-/* The heads with the largest values, with bars. */
+/* Returns a table of the heads with the largest values, with bars. */
 const scoreRanking = (m, name, low, high) => {
   const table = element('table', null, 'ranking'), own = ownHeads(m).filter((h) => isNumber(valueOf(h, name, m)));
   own.sort((a, b) => valueOf(b, name, m) - valueOf(a, name, m));
@@ -80,7 +82,7 @@ const scorePanel = (m, name, place, low, high) => {
 const showScore = () => {
   const name = $('score').value, having = models.map((_, m) => m).filter((m) => tableOf(models[m], name));
   const values = having.flatMap((m) => heads.map((h) => (h.at[m] < 0 ? null : valueOf(h, name, m)))).filter(isNumber);
-  const low = Math.min(0, ...values), high = values.length ? Math.max(...values) : 1; /* from 0, so colors are proportional to values */
+  const low = Math.min(0, ...values), high = values.length ? Math.max(...values) : 1; /* the scale starts at 0, so colors are proportional to values */
   const place = placeOn(name, low, high);
   $('score-meaning').textContent = meaning(name);
   $('score-tables').replaceChildren(...having.map((m) => scorePanel(m, name, place, low, high)));

@@ -1,9 +1,10 @@
 /* selection.js - the texts and models, the selection, and its listeners. The scripts are concatenated in the order of
- * page.html; build_page.js, the last, starts the page. Untrusted text reaches the page only through textContent and canvas
- * text, never as markup. */
+ * page.html; build_page.js, the last script, starts the page. Untrusted text reaches the page only through textContent
+ * and canvas text, never as markup. */
 
-/* The models (two with --compare) on the current text, and their heads by layer and original number, in reading order: {layer,
- * head, name, at}. at[m] is the index of the head in its layer of model m, or -1 if model m lacks the head (after pruning). */
+/* The models (two with --compare) on the current text, and their heads by layer and original number, in reading order:
+ * {layer, head, name, at}. at[m] is the index of the head in its layer of model m, or -1 if model m lacks the head
+ * (after pruning). */
 const models = [], heads = [];
 
 const listHeads = () => {
@@ -21,22 +22,22 @@ const useText = (t) => {
   heads.splice(0, heads.length, ...listHeads());
 };
 
-/* The text of a token; a token of only white space is shown as symbols. */
+/* Returns the text of a token; white space is shown as symbols if the token has no other characters. */
 const readable = (token) => (token.text.trim() ? token.text : token.text.replace(/ /g, '␣').replace(/\n/g, '↵').replace(/\t/g, '⇥'));
-/* The tokenizer's spelling of a token, for tooltips. */
+/* Returns the tokenizer's spelling of a token, for tooltips. */
 const spelled = (m, i) => `token ${i}: ${models[m].tokens[i].raw || models[m].tokens[i].text}`;
-/* A token with its index from 0, which distinguishes repeated tokens. */
+/* Returns the text of a token with its index from 0, which distinguishes repeated tokens. */
 const placed = (m, i) => `${readable(models[m].tokens[i]).trim()} (${i})`;
 
-/* The index of a head among all heads of model m, in layer order. */
+/* Returns the index of a head among all heads of model m, in layer order. */
 const placeOf = (h, m) => models[m].heads.slice(0, h.layer).reduce((sum, list) => sum + list.length, 0) + h.at[m];
 
-/* The first model that has this head. */
+/* Returns the index of the first model that has the head. */
 const modelOf = (h) => h.at.findIndex((at) => at >= 0);
 
 const labelOf = (h, m = modelOf(h)) => models[m].labels[h.layer][h.at[m]];
 
-/* Values of the heads by name: importance and unique, if measured, then the metrics of the maps. */
+/* Returns the values of all heads by name: importance or unique, if measured, or a metric of the maps. */
 const tableOf = (m, name) => {
   if (name === 'importance') return m.importance && m.importance.values;
   return name === 'unique' ? m.diversity && m.diversity.unique : m.metrics[name];
@@ -49,7 +50,8 @@ const valueOf = (h, name, m = modelOf(h)) => {
   return table ? table[h.layer][h.at[m]] : null;
 };
 
-/* A value of a head as text. Metrics of maps have three decimals; importance has the unit of its loss, which may be small. */
+/* Returns a value of a head as text. Metrics of maps have three decimals; importance has the unit of its loss, which
+ * may be small. */
 const kindOf = (name) => (name === 'importance' ? decimalsOf(models.flatMap((m) => (tableOf(m, name) || []).flat())) : 3);
 const shownValue = (h, name, m = modelOf(h)) => fixed(valueOf(h, name, m), kindOf(name));
 
@@ -95,7 +97,7 @@ const whenResized = (box, call) => {
   watch.observe(box);
 };
 
-/* Drops the state of the previous text. */
+/* Discards the state of the previous text. */
 const forget = () => {
   observers.splice(0).forEach((watch) => watch.disconnect());
   waiting.clear();

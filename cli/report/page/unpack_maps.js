@@ -1,7 +1,7 @@
 /* unpack_maps.js - attention maps: unpacked on demand and kept in their stored type (a byte or a float per weight).
  *
- * A head's map is a gzip stream in base64: the columns one after another, since a column is smoother than a row. Bytes store
- * the square root: weight = (byte / 255)^2, largest error 0.004. */
+ * A head's map is a gzip stream in base64, which stores the map column by column, since a column is smoother than a
+ * row. Bytes store the square root: weight = (byte / 255)^2, largest error 0.004. */
 const EXACT = 'f32';
 const ROOTS = Float32Array.from({ length: 256 }, (_, u) => (u / 255) ** 2);
 
@@ -27,7 +27,8 @@ const unpack = async (model, place) => {
   return model.ready[place] || keepMap(model, place, raw);
 };
 
-/* mapOf returns a promise of the map at index `place` of model m; readyMap returns the map, or undefined until it is unpacked. */
+/* mapOf returns a promise of the map at index `place` of model m; readyMap returns the map, or undefined until it is
+ * unpacked. */
 const mapOf = (m, place) => {
   const model = models[m];
   model.ready = model.ready || [];
@@ -44,19 +45,19 @@ const withMaps = (list, call) => {
   else Promise.all(list.map(([h, m]) => (h.at[m] < 0 ? null : mapOf(m, placeOf(h, m))))).then(call);
 };
 
-/* Unpacks everything without waiting, for printing. */
+/* Unpacks all maps synchronously, for printing. */
 const unpackAll = () => models.forEach((model) => {
   const n = model.tokens.length, size = n * n * (model.maps.type === EXACT ? 4 : 1);
   model.ready = model.ready || [];
   model.maps.data.forEach((text, place) => { if (text) keepMap(model, place, inflate(bytesOf(text), size).buffer); });
 });
 
-/* The weights of row i and of column j, as arrays. */
+/* Return the weights of row i, or of column j, as an array. */
 const rowOf = (map, i) => Array.from({ length: map.n }, (_, j) => map.at(i, j));
 const columnOf = (map, j) => Array.from({ length: map.n }, (_, i) => map.at(i, j));
 
-/* The sink of a map: the column with the largest mean weight, if that mean exceeds 0.3 (Gu et al. 2024); -1 if there is none.
- * The mean excludes rows for which a causal mask hides the column. */
+/* Returns the sink of a map: the column with the largest mean weight, if that mean exceeds 0.3 (Gu et al. 2024); -1 if
+ * there is none. The mean excludes rows for which a causal mask hides the column. */
 const SINK = 0.3;
 const sinkOf = (map, causal) => {
   if (map.sink !== undefined) return map.sink;
@@ -71,7 +72,8 @@ const sinkOf = (map, causal) => {
   return best;
 };
 
-/* An image of the map with at most `side` pixels per side. A pixel shows its largest weight, so thin lines stay visible. */
+/* Returns an image of the map with at most `side` pixels per side. A pixel shows its largest weight, so thin lines stay
+ * visible. */
 const thumbnail = (map, side) => {
   const step = Math.ceil(map.n / side), n = Math.ceil(map.n / step), most = new Float32Array(n * n);
   for (let j = 0, q = 0; j < map.n; j++) {

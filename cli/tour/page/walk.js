@@ -1,6 +1,6 @@
 'use strict';
-/* walk.js - one step at a time: buttons, arrow keys, and an address for each step (#weights-3). Without this script the page
- * lists all steps; in print it shows all steps of the current tour. */
+/* walk.js - shows one step at a time, with buttons, arrow keys, and an address for each step (#weights-3). Without this
+ * script the page lists all steps; in print it shows all steps of the current tour. */
 const tours = [...document.querySelectorAll('main section')].map((section) => ({ section, steps: [...section.querySelectorAll('article')] }));
 const now = { tour: 0, step: 0 };
 
@@ -31,13 +31,13 @@ const move = (by) => {
   if (step >= 0 && step < steps.length) go(now.tour, step);
   else if (tours[now.tour + by]) go(now.tour + by, by > 0 ? 0 : tours[now.tour + by].steps.length - 1);
   else return;
-  history.replaceState(null, '', `#${tours[now.tour].steps[now.step].id}`); /* not while loading: the browser would scroll to it */
+  history.replaceState(null, '', `#${tours[now.tour].steps[now.step].id}`); /* not while the page loads, because the browser would scroll to the step */
   const heading = tours[now.tour].steps[now.step].querySelector('h3');
-  heading.focus({ preventScroll: true }); /* a screen reader continues there */
+  heading.focus({ preventScroll: true }); /* a screen reader continues at the heading */
   if (heading.getBoundingClientRect().top < 0 || heading.getBoundingClientRect().top > innerHeight / 2) tours[now.tour].section.scrollIntoView();
 };
 
-/* "#weights-3" or "#weights"; the first step for any other address. */
+/* Shows the step of an address such as "#weights-3" or "#weights"; the first step for any other address. */
 const follow = () => {
   const id = decodeURIComponent(location.hash.slice(1)), tour = tours.findIndex((t) => t.section.id === id || t.steps.some((step) => step.id === id));
   go(Math.max(tour, 0), tour < 0 ? 0 : Math.max(tours[tour].steps.findIndex((step) => step.id === id), 0));

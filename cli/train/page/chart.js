@@ -3,7 +3,7 @@ const SIZE = { width: 900, height: 360, margin: 60 }, SMALL = { width: 520, heig
 
 const STEPS = data.points.step;
 
-/* The mean of each value and the values of the `steps` - 1 steps before it. */
+/* Returns, for each step, the mean of its value and the values of the preceding `steps` - 1 steps. */
 const smoothed = (values, steps) => {
   let first = 0, sum = 0;
   return values.map((v, i) => {
@@ -15,7 +15,7 @@ const smoothed = (values, steps) => {
 
 const path = (points) => points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(' ');
 
-/* The index of the step nearest to x. */
+/* Returns the index of the step nearest to x. */
 const nearest = (steps, x) => {
   let low = 0, high = steps.length - 1;
   while (high - low > 1) {
@@ -25,7 +25,7 @@ const nearest = (steps, x) => {
   return x - steps[low] < steps[high] - x ? low : high;
 };
 
-/* Follows the pointer and the arrow keys; show(i) describes point i. */
+/* Marks the point at the pointer or selected by the arrow keys; show(i) describes point i. */
 const makeReader = (box, svg, size, x, steps, show) => {
   const rule = drawing('line', { class: 'reader', y1: size.margin / 2, y2: size.height - size.margin, visibility: 'hidden' });
   const words = element('output', null, 'read');
@@ -54,7 +54,7 @@ const makeReader = (box, svg, size, x, steps, show) => {
   box.append(words);
 };
 
-/* Draws a sample of each line with its name. */
+/* Returns a legend: a sample of each line with its name. */
 const makeLegend = (lines) => {
   const list = element('p', null, 'key');
   lines.forEach((l) => {
@@ -67,8 +67,8 @@ const makeLegend = (lines) => {
   return list;
 };
 
-/* Draws lines [{values, steps, className, name}] in one plot as wide as its box, with a legend if there are several. show(i)
- * describes point i of the first line. A logarithmic plot omits values that are not above 0. */
+/* Draws lines [{values, steps, className, name}] in one plot as wide as its box, with a legend if there are several.
+ * show(i) describes point i of the first line. A logarithmic plot omits values that are not above 0. */
 const chart = (box, most, name, lines, show, logarithmic) => {
   const place = logarithmic ? Math.log10 : (v) => v, drawn = lines.filter((l) => l.values.length > 0);
   box.replaceChildren();
@@ -87,6 +87,6 @@ const chart = (box, most, name, lines, show, logarithmic) => {
   drawn.forEach((l) => svg.append(drawing('polyline', { class: l.className, points: path(shown(l).map(([s, v]) => [x(s), y(v)])) })));
   drawn.filter((l) => l.dots).forEach((l) => shown(l).forEach(([s, v]) => svg.append(drawing('circle', { class: 'dot', r: 3, cx: x(s), cy: y(v) }))));
   box.append(svg);
-  if (drawn.length > 1) box.append(makeLegend(drawn)); /* the style sheet moves it above the plot */
+  if (drawn.length > 1) box.append(makeLegend(drawn)); /* the style sheet moves the legend above the plot */
   makeReader(box, svg, size, x, drawn[0].steps, show);
 };

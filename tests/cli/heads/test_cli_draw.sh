@@ -182,7 +182,7 @@ expect 0 "$MHA" report -m "$tiny" "$text" -o -
 has out "</html>"
 [ ! -e - ] || fail "a file called -"
 refused 2 "$MHA" report -m "$tiny" "$text" -o ""
-has err "the name of the file to write is empty"
+has err "the name of the output file must not be empty (got \"\")"
 refused 2 "$MHA" report -m "$tiny" "$text"
 [ ! -e no.html ] || fail 'a refusal left a file'
 

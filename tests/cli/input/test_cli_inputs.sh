@@ -23,22 +23,22 @@ kept() { # OUT WHERE COMMAND...: must fail with this message, and no input may c
 }
 
 for name in texts.svg hard.svg soft.svg ./texts.svg "$PWD/hard.svg"; do
-    kept "$name" 'the file of -f' report -m model -f texts.svg -o "$name" --force
-    kept "$name" 'the file of -f' report -m model -f texts.svg -o "$name"
-    kept "$name" 'the file of -f' draw --grid -m model -f soft.svg --documents whole -o "$name" --force
-    kept "$name" 'the file of --test' prune -m model --search --test hard.svg -o "$name" --force
+    kept "$name" 'the file read by -f' report -m model -f texts.svg -o "$name" --force
+    kept "$name" 'the file read by -f' report -m model -f texts.svg -o "$name"
+    kept "$name" 'the file read by -f' draw --grid -m model -f soft.svg --documents whole -o "$name" --force
+    kept "$name" 'the file read by --test' prune -m model --search --test hard.svg -o "$name" --force
 done
-kept hard.svg 'the file of --scores' prune -m model --scores texts.svg --count 1 -o hard.svg --force
-kept hard.svg 'the file of --keep' prune -m model --keep texts.svg -o hard.svg --force
-kept hard.svg 'the file of --data' report -m model --by gate --data texts.svg -o hard.svg --force text
-kept hard.svg 'the file of --curve' report -m model --curve texts.svg -o hard.svg --force text
-kept config.svg 'a file of -m' report -m linked -o config.svg --force text
-kept config.svg 'a file of --compare' report --compare model -o config.svg --force text
-kept linked 'the folder of -m' prune -m model --count 1 -f texts.svg -o linked --force
-kept model 'the folder of -m' regroup -m linked --kv-heads 1 -f texts.svg -o model --force
-kept model 'which is the input of --keep' prune -m "$tiny" --keep config.svg -o model --force
-kept hard.svg 'the file of -f' tokenizer train -f before -f texts.svg -o hard.svg --force
-kept hard.svg 'the file of -f' tokenizer train -f before -o hard.svg --force texts.svg
+kept hard.svg 'the file read by --scores' prune -m model --scores texts.svg --count 1 -o hard.svg --force
+kept hard.svg 'the file read by --keep' prune -m model --keep texts.svg -o hard.svg --force
+kept hard.svg 'the file read by --data' report -m model --by gate --data texts.svg -o hard.svg --force text
+kept hard.svg 'the file read by --curve' report -m model --curve texts.svg -o hard.svg --force text
+kept config.svg 'a file in the folder read by -m' report -m linked -o config.svg --force text
+kept config.svg 'a file in the folder read by --compare' report --compare model -o config.svg --force text
+kept linked 'the folder read by -m' prune -m model --count 1 -f texts.svg -o linked --force
+kept model 'the folder read by -m' regroup -m linked --kv-heads 1 -f texts.svg -o model --force
+kept model 'which contains the input of --keep' prune -m "$tiny" --keep config.svg -o model --force
+kept hard.svg 'the file read by -f' tokenizer train -f before -f texts.svg -o hard.svg --force
+kept hard.svg 'the file read by -f' tokenizer train -f before -o hard.svg --force texts.svg
 expect 2 "$MHA" report -m model -o hard.svg --force <texts.svg
 status=0
 "$MHA" report -m model -o hard.svg --force <texts.svg >out 2>err || status=$?
@@ -73,12 +73,12 @@ has err 'must be given once'
 cp texts.svg log.jsonl
 ln -f log.jsonl hard.jsonl
 learn() { kept "$@" --shape gpt2:1x2x8 --tokenizer "$data/models/gpt2-tiny" --steps 1; }
-learn "$PWD/hard.jsonl" 'the file of -f' train -f log.jsonl -o new --log hard.jsonl --force
-learn "$PWD/hard.jsonl" 'the file of --eval' train -f texts.svg --eval log.jsonl -o new --log hard.jsonl --force
+learn "$PWD/hard.jsonl" 'the file read by -f' train -f log.jsonl -o new --log hard.jsonl --force
+learn "$PWD/hard.jsonl" 'the file read by --eval' train -f texts.svg --eval log.jsonl -o new --log hard.jsonl --force
 echo '{"file": ["log.jsonl"]}' >config.json
-learn "$PWD/hard.jsonl" 'the file of -f' train --config config.json -o new --log hard.jsonl --force
+learn "$PWD/hard.jsonl" 'the file read by -f' train --config config.json -o new --log hard.jsonl --force
 ln config.json set.jsonl
-learn "$PWD/set.jsonl" 'the file of --config' train --config config.json -f texts.svg -o new --log set.jsonl --force
-kept model 'the folder of --from' train --from linked -f texts.svg -o model --force --steps 1
+learn "$PWD/set.jsonl" 'the file read by --config' train --config config.json -f texts.svg -o new --log set.jsonl --force
+kept model 'the folder read by --from' train --from linked -f texts.svg -o model --force --steps 1
 same log.jsonl before
 finish

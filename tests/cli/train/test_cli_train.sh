@@ -103,7 +103,7 @@ has err 'must match a tensor of the model'
 expect 0 train -q -m llama -f text --steps 2 -o tuned.llama
 expect 0 train -q -m bert -f text --steps 2 -o tuned.bert
 refused 2 train -m llama --shape gpt2:1x1x8 -f text -o x
-has err '--from defines shape and tokenizer: --shape does not apply'
+has err '--shape must not be given with --from, which defines the shape and tokenizer'
 
 # Documents are lines, paragraphs or files. Each ends with an end-of-text token.
 for how in line:80 paragraph:20 whole:1; do

@@ -55,7 +55,7 @@ same part/training.safetensors straight/training.safetensors 'resumed'
 cp -r whole by
 for name in by by/ ./by; do
     refused 2 train --from pruned --teacher "$name" -f text --steps 4 -o by --force
-    has err ', the folder of --teacher)'
+    has err ', the folder read by --teacher)'
 done
 same whole/model.safetensors by/model.safetensors
 expect 0 train -q --from pruned --teacher by -f text --steps 2 --length 16 -o pupil
