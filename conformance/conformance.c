@@ -1,4 +1,4 @@
-/* conformance.c - detects the kind of a golden folder and runs the suite for it. */
+/* conformance.c - detects the kind of a golden folder and runs the suite of that kind. */
 #include "conformance/golden_folder.h"
 #include "output.h"
 

@@ -7,7 +7,7 @@
 #include "output.h"
 #include "session.h"
 
-/* ---- the description ---- */
+/* ---- description ---- */
 
 static mha_dtype input_type(const verify_entry *e)
 {
@@ -45,7 +45,7 @@ static void describe_masks(attention_case *c)
     int64_t window[2] = {-1, -1}, block[2] = {0, 0};
     verify_ints(e, "window", window, 2);
     d->causal = verify_bool(e, "causal");
-    d->align = MHA_ALIGN_OFFSETS; /* "q_offset" is the offset; "align" only documents how it was chosen */
+    d->align = MHA_ALIGN_OFFSETS; /* "q_offset" is read; "align" only documents how it was chosen */
     if (window[0] != -1 || window[1] != -1) d->window = (mha_window){1, window[0], window[1]};
     if (verify_has(e, "block")) verify_ints(e, "block", block, 2);
     d->block_q = block[0];
@@ -69,7 +69,7 @@ static void describe_masks(attention_case *c)
     verify_describe_gradients(c);
 }
 
-/* ---- the data ---- */
+/* ---- operands ---- */
 
 /* Returns the data of a contiguous tensor of exactly this shape. */
 static const void *dense(attention_case *c, const char *name, int rank, int64_t *shape)
@@ -77,7 +77,7 @@ static const void *dense(attention_case *c, const char *name, int rank, int64_t 
     return verify_raw(&c->memory, &c->entry, verify_tensor(&c->entry, c->file, name, rank, shape));
 }
 
-/* Returns a mask or bias; dimensions of 1 are broadcast. */
+/* Returns a mask or bias, in which dimensions of 1 are broadcast. */
 static mha_cview spread(attention_case *c, const char *name, mha_dtype dtype)
 {
     const int64_t want[4] = {c->B, c->H, c->Lq, c->Lk};
@@ -144,7 +144,7 @@ static mha_status bind_case(attention_case *c)
     a->v = verify_typed(c, "v", c->Hkv, c->Lk, c->Dv);
     a->offsets = per_sequence(c, "q_offset");
     bind_features(c);
-    /* Results have the shapes of the recorded tensors, so the file size bounds these allocations. */
+    /* Results have the shapes of the recorded tensors, so the size of the file limits these allocations. */
     const mha_tensor *out = verify_operand(c, "out", c->H, c->Lq, c->Dv, a->out.stride);
     a->out.data = c->out =
         out ? verify_alloc(&c->memory, out->elements, mha_dtype_size(c->desc.dtype), &c->entry) : NULL;
@@ -162,7 +162,7 @@ static mha_status bind_case(attention_case *c)
     return c->entry.error->status == MHA_OK ? verify_bind_gradients(c) : c->entry.error->status;
 }
 
-/* ---- running and comparing ---- */
+/* ---- execution and comparison ---- */
 
 /* Runs the forward pass, and the backward pass if the case has gradients. */
 static mha_status compute(mha_ctx *ctx, const mha_attn_plan *plan, const attention_case *c, mha_error *error)
@@ -205,7 +205,7 @@ static void check_chosen(mha_ctx *ctx, attention_case *c, verify_case *outcome)
                        want + (((n / 2 + 1) * c->H - 1) * c->Lq + places[n % 2]) * c->Lk, c->Lk, limit);
 }
 
-/* Runs a valid case. Errors in the folder are left in entry.error; errors of the library are stored in the outcome. */
+/* Runs a valid case. Errors in the folder remain in entry.error; errors of the library are stored in the outcome. */
 static void check_accepted(mha_ctx *ctx, attention_case *c, const mha_attn_plan *plan, const char *folder,
                            verify_case *outcome)
 {

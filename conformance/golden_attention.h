@@ -1,4 +1,4 @@
-/* golden_attention.h - one golden case of the attention operator: shared by the forward and the backward part. */
+/* golden_attention.h - one golden case of the attention operator: shared by its forward and backward checks. */
 #ifndef CONFORMANCE_GOLDEN_ATTENTION_H
 #define CONFORMANCE_GOLDEN_ATTENTION_H
 
@@ -14,7 +14,7 @@ typedef struct attention_case {
     mha_attn_desc desc;
     mha_attn_args args;
     bool packed;
-    void *out; /* in desc.dtype */
+    void *out; /* output in desc.dtype */
     float *lse, *probs;
     mha_attn_grads grads; /* set if the case records gradients */
     int roundings;        /* how often a 16-bit result is rounded to 16 bits */
@@ -23,7 +23,7 @@ typedef struct attention_case {
 /* Returns true if the case records this result. */
 bool verify_records(const verify_entry *e, const char *output);
 
-/* Find q, k, v, out or a gradient: [B, heads, L, width], or [L, heads, width] for packed sequences. `stride` receives
+/* Return q, k, v, out or a gradient: [B, heads, L, width], or [L, heads, width] for packed sequences. `stride` receives
    zeros for a contiguous tensor; for packed sequences, it receives the strides as [1, heads, L, width].
  */
 const mha_tensor *verify_operand(attention_case *c, const char *name, int64_t heads, int64_t length, int64_t width,

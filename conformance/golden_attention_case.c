@@ -47,8 +47,8 @@ static float value_of(uint16_t bits, int fraction)
     return (float)(sign * ldexp(digits + (1 << fraction), exponent - bias - fraction));
 }
 
-/* Widens 16-bit results to float. The expected results were recorded before rounding, so *limit grows by the rounding
- * error: half a unit in the last place of the largest value, per rounding. */
+/* Widens 16-bit results to float. The expected results were recorded before rounding, so *limit is increased by the
+ * rounding error: half a unit in the last place of the largest value, per rounding. */
 static const float *widened(attention_case *c, const void *got, const double *want, int64_t count, double *limit)
 {
     const int fraction = c->desc.dtype == MHA_BF16 ? 7 : 10;

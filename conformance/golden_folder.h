@@ -7,18 +7,18 @@
 
 /* ---- recorded folders (golden_index.c) ---- */
 
-bool verify_has(const verify_entry *e, const char *key); /* present and not null */
+bool verify_has(const verify_entry *e, const char *key); /* true if the key is present and not null */
 int64_t verify_int(const verify_entry *e, const char *key);
 double verify_real(const verify_entry *e, const char *key);
 bool verify_bool(const verify_entry *e, const char *key);
-const char *verify_text(const verify_entry *e, const char *key); /* never NULL */
-/* Reads the array `key`, which must hold exactly `count` integers. */
+const char *verify_text(const verify_entry *e, const char *key); /* "" on failure, never NULL */
+/* Reads the array `key`, which must contain exactly `count` integers. */
 void verify_ints(const verify_entry *e, const char *key, int64_t *out, int64_t count);
 
-/* Returns the tolerance of a tensor in "atol" of index.json; `otherwise` if it has none. */
+/* Returns the tolerance of a tensor in "atol" of index.json; `otherwise` if the tensor has none. */
 double verify_limit(const verify_entry *e, const char *tensor, double otherwise);
 
-/* Fills in `error` and returns its status; the message begins with the name of the entry. */
+/* Sets `error` to an error whose message begins with the name of the entry, and returns its status. */
 mha_status verify_fault(const verify_entry *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Opens DIR/index.json; returns NULL on error. */
@@ -39,7 +39,7 @@ int64_t *verify_integers(verify_memory *memory, const verify_entry *e, const mha
 /* Rejects unknown formats and unknown keys (golden_keys.c), because their requirements would not be checked. */
 mha_status verify_keys(const char *folder, const char *kind, const json_t *index, mha_error *error);
 
-/* ---- the suites, one per kind of folder: CLI_DONE, or an exit code if the folder is invalid ---- */
+/* ---- suites, one per kind of folder; they return CLI_DONE, or an exit code if the folder is invalid ---- */
 
 int verify_attention(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 int verify_models(cli_session *session, const char *folder, const json_t *index, verify_log *log);

@@ -4,7 +4,7 @@
 #include "conformance/golden_attention.h"
 
 /* Recorded tensors, and the gradients to compare with them. Gradients of q, k and v have the dtype of the case; all
- * others are float. */
+ * other gradients are float. */
 enum { DQ, DK, DV, DBIAS, DSLOPES, DSINKS, RESULTS };
 static const char *const names[RESULTS] = {"dq", "dk", "dv", "dbias", "dslopes", "dsinks"};
 
@@ -69,7 +69,8 @@ mha_status verify_bind_gradients(attention_case *c)
 void verify_compare_gradients(attention_case *c, const mha_attn_plan *plan, verify_case *outcome)
 {
     if (!(c->desc.outputs & MHA_ATTN_GRADS)) return;
-    if (mha_attn_plan_weights(plan) == MHA_BF16) c->roundings = 2; /* dq, dk and dv are sums of rounded values */
+    if (mha_attn_plan_weights(plan) == MHA_BF16)
+        c->roundings = 2; /* dq, dk and dv are sums of values that are already rounded once */
     for (int n = 0; n < RESULTS; n++) {
         const void *got = view_of(&c->grads, n)->data;
         if (!verify_records(&c->entry, names[n])) continue;

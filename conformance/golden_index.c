@@ -19,7 +19,7 @@ mha_status verify_fault(const verify_entry *e, const char *format, ...)
     return MHA_ERR_FORMAT;
 }
 
-/* ---- values ---- */
+/* ---- values of index.json ---- */
 
 bool verify_has(const verify_entry *e, const char *key)
 {
@@ -77,7 +77,7 @@ double verify_limit(const verify_entry *e, const char *tensor, double otherwise)
     return json_number_value(value);
 }
 
-/* ---- files ---- */
+/* ---- files of a folder ---- */
 
 json_t *verify_index_open(const char *folder, mha_error *error)
 {
@@ -121,7 +121,7 @@ mha_status verify_file_open(mha_ctx *ctx, const char *folder, const verify_entry
     return status == MHA_OK ? mha_file_open(ctx, path, NULL, file, e->error) : status;
 }
 
-/* ---- tensors ---- */
+/* ---- tensors of a file ---- */
 
 const mha_tensor *verify_tensor(const verify_entry *e, const mha_file *file, const char *name, int rank, int64_t *shape)
 {

@@ -6,7 +6,7 @@
 #include "conformance/golden_folder.h"
 #include "output.h"
 
-enum { FORMAT = 1 }; /* for folders with a "format" key */
+enum { FORMAT = 1 }; /* required value of the key "format", if present */
 
 /* The words allowed at a path of the index, as keys of an object, as a string, or as strings of an array. In a path, []
  * stands for all elements of an array. */
@@ -78,7 +78,7 @@ static const struct rule {
     {"heads", "thresholds", "single local broad vertical probe"},
 };
 
-/* State of the search. */
+/* The current position in the index. */
 typedef struct place {
     const char *path;
     const struct rule *rule;
@@ -118,7 +118,7 @@ static void check_words(const place *p, const json_t *here)
         refuse(p, "value", json_string_value(here), NULL);
 }
 
-/* Follows the rest of a path from `here`, and checks the words at its end. */
+/* Follows the remaining path `rest` from `here`, and checks the words at its end. */
 static void walk(place p, const json_t *here, const char *rest)
 {
     size_t n;

@@ -1,14 +1,14 @@
 /* golden_mha.c - golden results of torch.nn.MultiheadAttention, compared with the library's linear layers and operator.
  *
- * PyTorch's masks are true for masked keys, the library's for unmasked keys. The learned key and value (bias_k, bias_v)
- * and the key of zeros are appended to the other keys and never masked. */
+ * PyTorch's masks are true for masked keys, the library's masks are true for unmasked keys. The learned key and
+ * value (bias_k, bias_v) and the key of zeros are appended to the other keys and never masked. */
 #include <string.h>
 
 #include "conformance/golden_ops.h"
 
 typedef struct module {
     ops_case *c;
-    int64_t E, H, B, L, S, extra; /* S: keys without the `extra` appended ones */
+    int64_t E, H, B, L, S, extra; /* S: number of keys, without the `extra` appended keys */
     bool batch_first, batched;
     float *q, *k, *v, *out, *y, *probs;
     uint8_t *keep; /* [B, H, L, S + extra]; NULL = none */
@@ -32,7 +32,7 @@ static bool failed(const module *m)
     return m->c->entry.error->status != MHA_OK || m->c->outcome.broken || m->c->outcome.refused;
 }
 
-/* ---- inputs ---- */
+/* ---- inputs and projections ---- */
 
 /* Returns [B, length, width] of an input stored as [length, B, width] or [length, width]. */
 static const float *input(module *m, const char *name, int64_t *length, int64_t width)
@@ -55,7 +55,7 @@ static const float *input(module *m, const char *name, int64_t *length, int64_t 
     return turned;
 }
 
-/* y = x W^T + b. */
+/* Computes y = x W^T + b. */
 static void project(module *m, const float *x, int64_t rows, int64_t in, const float *weight, const float *bias,
                     float *y)
 {
@@ -98,7 +98,7 @@ static float *projected(module *m, int which, const float *x, int64_t length, in
 
 /* ---- masks ---- */
 
-/* Returns a boolean mask as bytes; NULL if it is missing or has floats. */
+/* Returns a boolean mask as bytes; NULL if the mask is missing or contains floats. */
 static const uint8_t *hidden_by(module *m, const char *name)
 {
     const mha_tensor *t = ops_find(m->c, name);
@@ -135,7 +135,7 @@ static void add_masks(module *m)
         memcpy(m->bias + i * keys, added + i * m->S, (size_t)m->S * sizeof *added);
 }
 
-/* ---- running and comparing ---- */
+/* ---- execution and comparison ---- */
 
 static void attend(module *m)
 {
@@ -191,7 +191,7 @@ void ops_torch_mha(ops_case *c)
     m.E = size_of(&m, "embed_dim", 0), m.H = size_of(&m, "num_heads", 0);
     m.batch_first = flag(&m, "batch_first", false), m.batched = query && query->rank == 3;
     m.extra = flag(&m, "add_bias_kv", false) + flag(&m, "add_zero_attn", false);
-    if (m.E < 1 || m.H < 1 || m.E % m.H) verify_fault(&c->entry, "\"num_heads\" must divide \"embed_dim\"");
+    if (m.E < 1 || m.H < 1 || m.E % m.H) verify_fault(&c->entry, "\"num_heads\" must be a divisor of \"embed_dim\"");
     if (c->entry.error->status != MHA_OK) return;
     const int64_t kdim = size_of(&m, "kdim", m.E), vdim = size_of(&m, "vdim", m.E);
     int64_t values = 0, square[2] = {m.E, m.E}, wide[1] = {m.E};

@@ -55,7 +55,7 @@ static bool check_norm(ops_case *c, const char *kind, const mha_norm *norm, cons
     static const char *const names[] = {"y", "dx", "dweight", "dbias"};
     char name[60];
     mha_error error = {0};
-    /* a row of one element has a gradient of exactly 0; the recording has its rounding error */
+    /* the gradient of a row of one element is exactly 0, but the recorded gradient has a rounding error */
     static const double NOTHING = 1e-6;
     const double centred = norm->kind == MHA_NORM_LAYER ? centred_size(x, shape[0], shape[1], norm->eps) : 0;
     const double sizes[] = {centred, slope_size(norm, x, dy, shape),

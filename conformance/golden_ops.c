@@ -13,7 +13,7 @@ static double number(const json_t *object, const char *key)
     return json_number_value(json_object_get(object, key));
 }
 
-/* Returns the factors `key`, one per pair of elements; NULL if missing. */
+/* Returns the factors of the key `key`, one per pair of elements; NULL if the key is missing. */
 static const double *factors(ops_case *c, const json_t *rope, const char *key, int64_t pairs)
 {
     const json_t *array = json_object_get(rope, key);
@@ -57,7 +57,7 @@ static mha_rope_options rope_options(ops_case *c)
     return o;
 }
 
-/* Rotates x [rows, heads, D] into `y`. */
+/* Rotates x [rows, heads, D] and stores the result in `y`. */
 static mha_status turn(ops_case *c, mha_rope_options *o, const int64_t *positions, const int64_t shape[3],
                        const float *x, float *y, mha_error *error)
 {
@@ -110,7 +110,7 @@ void ops_activation(ops_case *c)
                  {"softplus", MHA_ACT_SOFTPLUS}};
     enum {
         KNOWN = sizeof known / sizeof *known,
-        BEYOND = 3 /* infinities and NaN at the end of the inputs, which torch treats differently */
+        BEYOND = 3 /* number of infinities and NaN at the end of the inputs, which torch treats differently */
     };
     int64_t count = -1;
     mha_error error = {0};
@@ -139,7 +139,7 @@ void ops_activation(ops_case *c)
     ops_compare(c, gradient, dx, count, BEYOND, 0);
 }
 
-/* ---- the folder ---- */
+/* ---- cases of the folder ---- */
 
 /* Location of the cases: index[kind][list], an array of named objects, or an object by name. A kind without a function
  * is reported as not supported. */

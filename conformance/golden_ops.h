@@ -21,15 +21,15 @@ const mha_tensor *ops_find(const ops_case *c, const char *name);
 /* Allocates `count` floats; NULL on error. */
 float *ops_room(ops_case *c, int64_t count);
 /* Compares CASE/NAME, which must have `count` elements, except its last `but` elements. The tolerance is 32 rounding
- * errors of the largest recorded value, or of `size` if that is larger. */
+ * errors of the largest recorded value, or of `size` if it is larger. */
 void ops_compare(ops_case *c, const char *name, const float *got, int64_t count, int64_t but, double size);
 /* Reports that CASE/NAME is recorded, but has no counterpart in this build. */
 void ops_skip(ops_case *c, const char *name);
 
-/* ---- kinds ---- */
+/* ---- kinds of operations; each function checks one case ---- */
 
 void ops_rope(ops_case *c);
-void ops_norms(ops_case *c); /* this and the next function: golden_norms.c */
+void ops_norms(ops_case *c); /* ops_norms and ops_cross_entropy: golden_norms.c */
 void ops_cross_entropy(ops_case *c);
 void ops_activation(ops_case *c);
 void ops_torch_mha(ops_case *c); /* golden_mha.c */

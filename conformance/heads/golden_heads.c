@@ -33,7 +33,7 @@ static mha_status encode(const heads_run *run, int64_t text, mha_encoding **e)
                                 NULL, e, run->error);
 }
 
-/* Encodes all texts, padded to the longest. */
+/* Encodes all texts, padded to the length of the longest text. */
 static void read_tokens(heads_run *run)
 {
     mha_encoding *one = NULL;
@@ -52,7 +52,7 @@ static void read_tokens(heads_run *run)
     }
 }
 
-/* ---- shared by several parts ---- */
+/* ---- functions shared by several parts ---- */
 
 /* Computes the L2-normalized mean over a sentence's tokens without padding. */
 static void unit_mean(const heads_run *run, int64_t b, const float *hidden, double *out)
@@ -99,7 +99,7 @@ void heads_cosines(const heads_run *run, const double *embedding, double *out)
     }
 }
 
-/* ---- the run ---- */
+/* ---- run of all parts ---- */
 
 /* Loads the models and the sentences that all parts share. */
 static int open_all(heads_run *run, mha_model **model)

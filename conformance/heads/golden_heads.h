@@ -2,7 +2,7 @@
  *
  * index.json lists the tensors of each file with their tolerances. A part claims the tensors that it computes by name;
  * each tensor is one case. A listed tensor that no part claims is an error at the end; an unknown name ends the run.
- * All data on sentences and models is read from the folder and the checkpoint. */
+ * Sentences and models are read from the folder and the checkpoint. */
 #ifndef CONFORMANCE_HEADS_GOLDEN_HEADS_H
 #define CONFORMANCE_HEADS_GOLDEN_HEADS_H
 
@@ -15,7 +15,7 @@
 /* One run over a folder. */
 typedef struct heads_run {
     cli_session *session;
-    const char *folder, *lm; /* lm: the language model */
+    const char *folder, *lm; /* lm: folder of the language model */
     const json_t *index;
     verify_log *log;
     mha_error *error; /* an error in the folder; ends the run */
@@ -24,7 +24,7 @@ typedef struct heads_run {
     verify_memory memory;
     /* The sentences: text, tokens padded to one length, and the outputs of the unmodified model. */
     int64_t count, length;
-    const char **texts; /* [count] */
+    const char **texts; /* [count] sentences */
     int32_t *ids;       /* [count, length] */
     uint8_t *mask;      /* [count, length] */
     double *embedding;  /* [count, E] */
@@ -52,13 +52,12 @@ void heads_drop(heads_file *f); /* closes without reporting unclaimed tensors */
 bool heads_has(const heads_file *f, const char *tensor);
 /* Claims a tensor and returns its elements; NULL if it is not listed, or on error. */
 const double *heads_want(heads_file *f, const char *tensor, int rank, int64_t *shape);
-/* Claims a tensor of integers that is an input; NULL as above. */
+/* Claims an input tensor of integers; NULL if it is not listed, or on error. */
 int64_t *heads_integers(heads_file *f, const char *tensor, int rank, int64_t *shape);
 void *heads_room(heads_file *f, int64_t count, size_t size);
-bool heads_ok(const heads_file *f); /* no error yet */
+bool heads_ok(const heads_file *f); /* true if no error has occurred */
 
-/* The tolerance of a tensor: 0; its "abs_tolerance"; or, for tensors without one, 1e-6 of the largest recorded
- * value. */
+/* The tolerance of a tensor: 0; its "abs_tolerance"; or, if the index has none, 1e-6 of the largest recorded value. */
 typedef enum heads_limit { HEADS_EXACT, HEADS_NEAR, HEADS_ROUNDED } heads_limit;
 
 /* Runs the case of one tensor: compares `count` values with `want`, or reports the library's error if `failed` has one.
@@ -66,7 +65,7 @@ typedef enum heads_limit { HEADS_EXACT, HEADS_NEAR, HEADS_ROUNDED } heads_limit;
 void heads_case(heads_file *f, const char *group, const char *tensor, const double *want, const double *got,
                 int64_t count, heads_limit limit, const mha_error *failed);
 
-/* ---- the parts: each compares one file, if the index lists it ---- */
+/* ---- parts: each compares one file, if the index lists it ---- */
 
 typedef void heads_part(heads_run *run);
 
@@ -78,7 +77,7 @@ typedef struct heads_known {
     const char *words;
 } heads_known;
 
-extern const heads_known heads_files[]; /* golden_heads_parts.c; ends with a NULL name */
+extern const heads_known heads_files[]; /* table in golden_heads_parts.c, terminated by a NULL name */
 
 heads_part heads_statistics; /* golden_heads_stats.c */
 heads_part heads_importance; /* golden_heads_gates.c */
@@ -90,11 +89,11 @@ heads_part heads_language;   /* golden_heads_lm.c */
 heads_part heads_weights;    /* golden_heads_lm.c */
 heads_part heads_synthetic;  /* golden_heads_maps.c */
 
-/* ---- shared by several parts ---- */
+/* ---- functions shared by several parts ---- */
 
 /* Returns the label thresholds in the index. */
 mha_head_thresholds heads_thresholds(const heads_run *run);
-/* Return the metric of that name, or MHA_HEAD_METRICS if unknown; the index of a label in "label_names", or -1. */
+/* Return the metric named `key`, or MHA_HEAD_METRICS if unknown; and the index of a label in "label_names", or -1. */
 mha_head_metric heads_metric_of(const char *key);
 double heads_place_of(const heads_run *run, mha_head_label label);
 /* Compare one model's statistics, pattern scores, labels, and gradients of gates and projections, under the name

@@ -6,7 +6,7 @@
 #include "mha/diversity.h"
 #include "output.h"
 
-/* Similarity measures by tensor name; each compares either all heads or the heads of one layer. */
+/* The similarity measures by tensor name. A measure compares either all heads or the heads of one layer. */
 static const struct kind {
     const char *tensor;
     mha_diversity_kind kind;

@@ -6,7 +6,7 @@
 #include "conformance/heads/golden_heads.h"
 #include "output.h"
 
-/* ---- names ---- */
+/* ---- names in the index ---- */
 
 static const char entry_words[] = "shape dtype float32_max_abs_error abs_tolerance is";
 
@@ -57,7 +57,7 @@ void heads_check_names(const heads_run *run)
     }
 }
 
-/* ---- the file ---- */
+/* ---- opening and closing ---- */
 
 bool heads_open(heads_file *f, heads_run *run, const char *name)
 {
@@ -144,7 +144,7 @@ void *heads_room(heads_file *f, int64_t count, size_t size)
 
 /* ---- cases ---- */
 
-/* Returns 1e-6 times the largest magnitude. */
+/* Returns 1e-6 times the largest magnitude of the recorded values. */
 static double rounding_of(const double *want, int64_t count)
 {
     double most = 0;

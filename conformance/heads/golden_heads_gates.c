@@ -7,7 +7,7 @@
 #include "conformance/heads/golden_heads.h"
 #include "mha/model_grads.h"
 
-/* ---- the loss of pairs ---- */
+/* ---- loss of pairs ---- */
 
 static const double SCALE = 5; /* scale of the similarities in the recorded loss */
 
@@ -17,7 +17,7 @@ static void pairs_gradient(int64_t count, int64_t width, const double *E, double
 {
     const int64_t half = count / 2;
     memset(dE, 0, (size_t)(count * width) * sizeof *dE);
-    for (int64_t i = 0; i < count; i++) { /* row i of S, or column i - half */
+    for (int64_t i = 0; i < count; i++) { /* row i of S or, if i >= half, column i - half */
         const int64_t other = i < half ? half : 0, target = other + i % half;
         double total = 0;
         for (int pass = 0; pass < 2; pass++)
@@ -25,7 +25,7 @@ static void pairs_gradient(int64_t count, int64_t width, const double *E, double
                 double s = 0;
                 for (int64_t d = 0; d < width; d++)
                     s += E[i * width + d] * E[j * width + d];
-                const double p = exp(SCALE * (s - 1)); /* at most 1: vectors are unit-norm */
+                const double p = exp(SCALE * (s - 1)); /* at most 1, because the vectors are unit-norm */
                 if (pass == 0) total += p;
                 const double ds = SCALE * (p / total - (j == target)) / (double)(2 * half);
                 for (int64_t d = 0; pass == 1 && d < width; d++) {
@@ -36,8 +36,8 @@ static void pairs_gradient(int64_t count, int64_t width, const double *E, double
     }
 }
 
-/* Converts the gradient of a unit-norm vector e = m / |m| to that of every token's hidden state; m is the mean over
- * tokens without padding. */
+/* Converts the gradient of a unit-norm vector e = m / |m| to the gradient of every token's hidden state; m is the mean
+ * over tokens without padding. */
 static void back_to_tokens(const heads_run *run, int64_t b, const float *hidden, const double *e, const double *de,
                            float *out)
 {
@@ -52,7 +52,7 @@ static void back_to_tokens(const heads_run *run, int64_t b, const float *hidden,
         norm += sum * sum;
         along += e[d] * de[d];
     }
-    /* d m = (de - e <e, de>) / |m| and |m| = norm / tokens: `tokens` cancels */
+    /* dm = (de - e <e, de>) / |m| with |m| = norm / tokens, so `tokens` cancels */
     for (int64_t i = 0; i < T; i++)
         for (int64_t d = 0; d < E; d++)
             out[(b * T + i) * E + d] = run->mask[b * T + i] ? (float)((de[d] - e[d] * along) / sqrt(norm)) : 0;
@@ -135,7 +135,7 @@ double heads_gradmag(const mha_named_tensor *list, int64_t count, const mha_mode
     return NAN;
 }
 
-/* ---- the part ---- */
+/* ---- checks of importance ---- */
 
 static void check_ids(heads_file *f)
 {

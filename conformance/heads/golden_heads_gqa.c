@@ -54,9 +54,9 @@ static void check_model(heads_file *f, const char *cosine, const char *name)
     heads_case(f, "gqa", cosine, want, got + size, run->count, HEADS_NEAR, &failed);
 }
 
-/* ---- weights ---- */
+/* ---- merged weights ---- */
 
-/* Weights of layer 0 with 4 key/value heads merged by mean: names of their tensors, and names and rows in a BERT
+/* Weights of layer 0 after merging to 4 key/value heads by mean: `tensor` in the golden file, `name` in the BERT
  * checkpoint. */
 static const struct part {
     const char *tensor, *name;
@@ -81,7 +81,7 @@ static const mha_named_tensor *find(const mha_model_edit *edit, const char *name
     return NULL;
 }
 
-/* Compares the first head's rows of a weight, or a whole bias. */
+/* Compares the rows of the first head in a weight, or a whole bias. */
 static void check_part(heads_file *f, const struct part *p, const mha_model_edit *edit, const mha_error *failed)
 {
     const int64_t D = f->run->info->head_dim, E = f->run->info->hidden;

@@ -12,7 +12,7 @@ typedef struct one_layer {
     const float *x, *dout;
     mha_variant *layer;
     mha_trace *trace;
-    const float *out_weight; /* [E, E] */
+    const float *out_weight; /* [E, E] weight of the output projection */
     mha_error failed;
 } one_layer;
 
@@ -37,7 +37,7 @@ static const float *input(one_layer *l, const char *kind)
 
 /* ---- weights ---- */
 
-/* Returns the checkpoint tensor whose name ends with this suffix. */
+/* Returns the checkpoint tensor whose name ends with `end`. */
 static const mha_tensor *ending(const mha_file *file, const char *end)
 {
     for (int64_t n = 0; n < mha_file_count(file); n++) {
@@ -88,7 +88,7 @@ static mha_status make(one_layer *l)
     return l->failed.status;
 }
 
-/* ---- passes ---- */
+/* ---- forward and backward pass ---- */
 
 static mha_status run(one_layer *l)
 {

@@ -116,7 +116,7 @@ static void check_without_layers(language *lm)
     }
 }
 
-/* The first token of each text counts as special, as in the recording. */
+/* Returns the texts as data in which the first token of each text is special, as in the recording. */
 static mha_head_data *data_of(const language *lm, mha_error *failed)
 {
     mha_head_data *data = NULL;
@@ -128,7 +128,7 @@ static mha_head_data *data_of(const language *lm, mha_error *failed)
     return data;
 }
 
-/* Each recorded text is [first] r r, which makes it a probe text. */
+/* Compares the head statistics. Each recorded text is [first] r r, so it is a probe text. */
 static void check_statistics(language *lm, const mha_head_data *data)
 {
     mha_heads *heads = NULL;
@@ -188,8 +188,8 @@ static void compare_weights(const heads_run *run, const mha_file *file, verify_c
     mha_file_free(given);
 }
 
-/* This file holds the weights of the recorded model, and --lm must have the same weights. Reduced folders may omit
- * it. */
+/* Compares the weights of --lm with this file, which contains the weights of the recorded model. Reduced folders may
+ * omit the file. */
 void heads_weights(heads_run *run)
 {
     static const char name[] = "tinylm-model.safetensors";

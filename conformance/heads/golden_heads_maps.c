@@ -6,7 +6,7 @@
 #include "conformance/heads/golden_heads.h"
 #include "output.h"
 
-/* In the recording, the first token is [CLS], the last [SEP], and this one a full stop. */
+/* In the recording, the first token is [CLS], the last token is [SEP], and token 11 is a full stop. */
 enum { FULL_STOP = 11 };
 
 static mha_heads *measure(heads_file *f, const double *maps, int64_t count, int64_t tokens, mha_error *failed)
@@ -30,7 +30,8 @@ static mha_heads *measure(heads_file *f, const double *maps, int64_t count, int6
     return heads;
 }
 
-/* The recording has 0 for the scores of probe texts, because these maps have none. */
+/* Fills `got` with the pattern scores. The recorded scores of probe texts are 0, because these maps have no probe
+ * texts. */
 static void fill_scores(heads_file *f, const mha_heads *heads, int64_t patterns, int64_t count, double *got)
 {
     for (int64_t n = 0; n < patterns * count; n++) {

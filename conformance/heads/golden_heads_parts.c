@@ -1,7 +1,7 @@
-/* golden_heads_parts.c - the recorded files of the heads workbench, and the parts that compare them. */
+/* golden_heads_parts.c - table of the recorded files of head analysis and of the parts that compare them. */
 #include "conformance/heads/golden_heads.h"
 
-/* Fastest files first. */
+/* Files in the order of comparison, the fastest first. */
 const heads_known heads_files[] = {
     {"tinylm-model.safetensors", "tinylm", heads_weights, "is"},
     {"synthetic-patterns.safetensors", "synthetic", heads_synthetic, "maps pattern_scores labels"},

@@ -9,7 +9,7 @@
 typedef struct pruned {
     heads_file *f;
     const mha_model_info *info;
-    int64_t heads, size; /* heads in all layers; elements in all embeddings */
+    int64_t heads, size; /* number of heads in all layers; number of elements in all embeddings */
     uint8_t *keep;       /* [heads] */
     float *gates;        /* [layers, count, H] */
     double *got, *bare, *cosine;
@@ -56,7 +56,7 @@ static void check_cosines(pruned *p, const char *name, const mha_error *failed)
     heads_case(p->f, "pruning", tensor, want, p->cosine, p->f->run->count, HEADS_NEAR, failed);
 }
 
-/* Checks that removing heads and setting their gates to 0 is bitwise identical. */
+/* Checks that removing heads and setting their gates to 0 give bitwise identical embeddings. */
 static void check_bits(pruned *p, const char *name)
 {
     verify_case outcome;
@@ -99,9 +99,9 @@ static void check_kept(pruned *p, const char *name)
     check_made_up(p, "refit", name, &refit);
 }
 
-/* ---- choices ---- */
+/* ---- selections of heads ---- */
 
-/* Returns the recorded scores of a selection, by its name; for "most" and "loo_global", the scores loo. */
+/* Returns the recorded scores of a selection, by its name; for "most" and "loo_global", these are the scores loo. */
 static const char *scores_of(const char *name)
 {
     return strcmp(name, "most") == 0 || strcmp(name, "loo_global") == 0 ? "loo" : name;

@@ -1,4 +1,4 @@
-/* golden_heads_scores.c - golden importance scores, one measure per tensor, on the same data. */
+/* golden_heads_scores.c - golden importance scores, one measure per tensor, all on the same data. */
 #include <string.h>
 
 #include "conformance/heads/golden_heads.h"
@@ -10,7 +10,7 @@ static const struct variant {
     int64_t batch_pairs;
     int probes;
 } variants[] = {
-    {"gradmag_3batches", "gradmag", 0, 4, 0}, /* pairs 0-3, 4-7, ... */
+    {"gradmag_3batches", "gradmag", 0, 4, 0}, /* batches: pairs 0-3, 4-7, ... */
     {"gradmag_scale20", "gradmag", 20, 0, 0},
     {"gate_scale20", "gate", 20, 0, 0},
     {"jacobian_probe4", "jacobian_probe", 0, 0, 4},

@@ -91,7 +91,7 @@ void heads_labels(heads_file *f, const char *group, const mha_model_info *m, con
 
 /* ---- probe texts ---- */
 
-/* Probe texts are recorded as [first] r r [last]. */
+/* Reads the probe texts, which are recorded as [first] r r [last]. */
 static mha_head_probe read_probe(heads_file *f)
 {
     int64_t shape[2] = {-1, -1};

@@ -15,11 +15,11 @@ typedef struct forward_case {
     int64_t *ids, *types, *mask, *positions; /* recorded inputs; NULL if missing (ids are required) */
     mha_model_input input;
     float *last, *pooled, *logits;
-    const double *hidden, *maps; /* the record */
+    const double *hidden, *maps; /* recorded hidden states and maps; NULL if missing */
     int64_t map_heads, hidden_calls, map_calls;
 } forward_case;
 
-/* ---- reading the record ---- */
+/* ---- inputs and recorded results ---- */
 
 /* Returns the elements of an optional tensor; NULL if it is missing. */
 static const double *optional(forward_case *f, const char *name, int rank, int64_t *shape)
@@ -83,7 +83,7 @@ static void read_record(forward_case *f)
     if (f->B != 1 && (f->hidden || f->maps)) verify_fault(f->entry, "hidden states and maps must be of one sequence");
 }
 
-/* ---- running ---- */
+/* ---- forward pass ---- */
 
 static bool real_token(const forward_case *f, int64_t row)
 {
@@ -140,7 +140,7 @@ static bool run(forward_case *f, const mha_model *model)
         verify_stopped(f->outcome, &error);
         return false;
     }
-    /* A recording without results must not pass. */
+    /* A case without the recorded number of hidden states or maps must fail. */
     if (f->hidden) verify_measured(f->outcome, f->names->hidden, (double)(f->info->layers + 1 - f->hidden_calls), 0);
     if (f->maps) verify_measured(f->outcome, f->names->maps, (double)(f->info->layers - f->map_calls), 0);
     return true;
@@ -177,7 +177,7 @@ static void compare_tensor(forward_case *f, const char *name, const char *limit_
     if (want) compare_rows(f, name, limit_of, width, got, want);
 }
 
-/* Compares the logits with the exact ones if recorded, else with those of the same precision. */
+/* Compares the logits with the exact logits if recorded, else with the logits of the same precision. */
 static void compare_logits(forward_case *f)
 {
     const char *exact = f->names->exact_logits, *name = f->names->logits;
@@ -203,7 +203,8 @@ static void compare_embed(forward_case *f, const mha_model *model, const json_t 
 {
     const char *string = json_string_value(text);
     mha_error error = {0};
-    if (!string || strlen(string) != json_string_length(text)) return; /* a pair, or a text that contains NUL */
+    if (!string || strlen(string) != json_string_length(text))
+        return; /* not a string (a pair), or a string that contains NUL */
     if (mha_model_embed(model, &string, 1, NULL, room, &error) != MHA_OK)
         verify_stopped(f->outcome, &error);
     else

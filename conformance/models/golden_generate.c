@@ -7,7 +7,8 @@
 
 enum { TWINS = 3 };
 
-/* Continues the prompt and compares the tokens: several copies of the prompt with a cache, or one copy without. */
+/* Continues the prompt and compares the tokens: several copies of the prompt with a cache, or one copy without a
+ * cache. */
 static void check_run(const mha_model *model, const mha_prompt *prompts, const char *name, const int64_t *want,
                       int64_t count, bool cached, int32_t *room, verify_case *outcome)
 {

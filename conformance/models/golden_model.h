@@ -1,4 +1,5 @@
-/* golden_model.h - compares a model with golden results; shared by both formats of `mha verify` that need a model. */
+/* golden_model.h - compares a model with golden results; shared by the two formats of `mha verify` that require a
+ * model. */
 #ifndef CONFORMANCE_MODELS_GOLDEN_MODEL_H
 #define CONFORMANCE_MODELS_GOLDEN_MODEL_H
 
@@ -7,11 +8,11 @@
 /* Names of the tensors that hold inputs and results of one forward pass; NULL = the format does not record the tensor.
  * Results that are missing in a file are not compared. */
 typedef struct verify_names {
-    const char *ids, *mask, *types, *positions; /* [L] or [B, L] */
+    const char *ids, *mask, *types, *positions; /* inputs, [L] or [B, L] */
     const char *hidden;                         /* [layers + 1, L, E]: embeddings, then each layer */
     const char *last, *pooled, *maps;           /* [(B,) L, E], [E], [layers, H, L, L] */
     const char *logits, *exact_logits;          /* [(B,) L, vocab]; if both exist, exact_logits are compared */
-    /* [E] or [B, E] unit-norm mean over unmasked tokens; the first of the two that exists is compared */
+    /* [E] or [B, E] unit-norm mean over unmasked tokens; embedding_alt is compared if embedding is missing */
     const char *embedding, *embedding_alt;
     /* tolerances of tensors without an entry in "atol"; hidden_limit also applies to logits */
     double hidden_limit, map_limit, embedding_limit;

@@ -1,5 +1,5 @@
 /* golden_models.c - golden folders that need a model: tiny checkpoints of each family (golden/models), and sentences
- * through one checkpoint (golden/minilm). The tolerances are from the README of the golden data. */
+ * through one checkpoint (golden/minilm). The tolerances are those in the README of the golden data. */
 #include <string.h>
 
 #include "conformance/models/golden_model.h"
@@ -7,7 +7,7 @@
 #include "output.h"
 #include "session.h"
 
-/* ---- many models ---- */
+/* ---- tiny models of each family ---- */
 
 static const verify_names prompt_names = {.ids = "prompt/input_ids",
                                           .hidden = "prompt/hidden",
@@ -50,7 +50,7 @@ static void check_whole(const verify_entry *e, const mha_file *file, const char 
     if (e->error->status == MHA_OK) verify_end(log, &outcome);
 }
 
-/* Returns the entry with the data of this entry: "same_golden_as" may name another one. */
+/* Returns the entry with the data of this entry: "same_golden_as" may name another entry. */
 static const json_t *data_of(const verify_entry *e, const json_t *models)
 {
     size_t n;
@@ -70,7 +70,7 @@ static void check_opened(cli_session *session, const char *folder, const verify_
                          const mha_model *model, verify_log *log)
 {
     mha_file *file = NULL;
-    const verify_entry recorded = {data, e->name, e->error}; /* grouped under this model */
+    const verify_entry recorded = {data, e->name, e->error}; /* cases are grouped under this model's name */
     const json_t *tokenizer = json_object_get(data, "tokenizer");
     if (verify_file_open(session->ctx, folder, e, verify_text(&recorded, "file"), &file) != MHA_OK) return;
     if (tokenizer) verify_tokens(e, tokenizer, mha_model_tokenizer(model), log);
@@ -115,7 +115,7 @@ int verify_models(cli_session *session, const char *folder, const json_t *index,
     json_t *object;
     mha_error error = {0};
     const json_t *models = json_object_get(index, "models");
-    if (!session->options.model) return cli_usage(session, "these results need -m FOLDER_OF_MODELS");
+    if (!session->options.model) return cli_usage(session, "these results require -m FOLDER_OF_MODELS");
     json_array_foreach(models, n, object)
     {
         if (cli_signal()) return 128 + cli_signal();
@@ -124,7 +124,7 @@ int verify_models(cli_session *session, const char *folder, const json_t *index,
     return CLI_DONE;
 }
 
-/* ---- one model ---- */
+/* ---- sentences through one model ---- */
 
 static const verify_names sentence_names = {.ids = "input_ids",
                                             .mask = "attention_mask",

@@ -16,8 +16,8 @@ static double differing(const int32_t *ids, int64_t count, const json_t *want)
     return json_is_array(want) ? (double)wrong : INFINITY;
 }
 
-/* For a special token, the recording may have the text that it matched: the token with adjacent spaces, or, for the
- * unknown token, a text that is not a token. */
+/* True if `text` matches a special token. The recording may have the matched text instead: the token with adjacent
+ * spaces, or, for the unknown token, a text that is not a token. */
 static bool matches_special(const mha_tokenizer *tokenizer, const char *token, const char *text)
 {
     const size_t n = strlen(token), before = strspn(text, " ");
@@ -48,7 +48,7 @@ static int64_t characters(const char *text, int64_t end)
     return count;
 }
 
-/* Offsets are in characters in the recording, in bytes in the library. */
+/* Returns the number of different offsets. They are in characters in the recording and in bytes in the library. */
 static double differing_offsets(const char *text, const mha_encoding *e, const json_t *want)
 {
     double wrong = fabs((double)json_array_size(want) - (double)e->count);

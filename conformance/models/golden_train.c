@@ -7,7 +7,8 @@
 #include "mha/model_grads.h"
 #include "output.h"
 
-static const double LOSS_LIMIT = 1e-5, GRADIENT_LIMIT = 1e-4; /* relative; of the loss, of a gradient's norm */
+static const double LOSS_LIMIT = 1e-5,
+                    GRADIENT_LIMIT = 1e-4; /* relative tolerances of the loss and of a gradient's norm */
 /* A gradient with a norm below NOTHING is 0 except for rounding (a key's bias without rotation). Its tolerance is
  * ROUNDING times the norm of all gradients instead. */
 static const double NOTHING = 1e-6, ROUNDING = 1e-6;
@@ -17,7 +18,7 @@ typedef struct train_case {
     const mha_file *file;
     verify_case *outcome;
     verify_memory memory;
-    int64_t shape[2]; /* [B, L] */
+    int64_t shape[2]; /* shape [B, L] of the token ids */
     mha_model_input input;
     int32_t *labels; /* NULL: the loss is the sum of train/upstream times the last hidden states */
     const mha_named_tensor *list;
@@ -27,7 +28,7 @@ typedef struct train_case {
     double relative; /* recorded tolerance, relative to a gradient's norm; 0 = none */
 } train_case;
 
-/* ---- the record ---- */
+/* ---- inputs ---- */
 
 static int32_t *tokens(train_case *c, const char *name)
 {
@@ -80,7 +81,7 @@ static const mha_named_tensor *find_gradient(const train_case *c, const char *na
     return NULL;
 }
 
-/* ---- comparing ---- */
+/* ---- comparison ---- */
 
 static int64_t elements_of(const mha_named_tensor *t)
 {
@@ -90,7 +91,8 @@ static int64_t elements_of(const mha_named_tensor *t)
     return count;
 }
 
-/* A recorded tolerance is relative to the gradient's norm, but at least to a thousandth of the largest norm. */
+/* Returns the tolerance of a gradient. A recorded tolerance is relative to the gradient's norm, or to a thousandth of
+ * the largest norm if that is larger. */
 static double limit_of(const train_case *c, const json_t *record)
 {
     const double norm = json_number_value(json_object_get(record, "norm"));
@@ -98,7 +100,7 @@ static double limit_of(const train_case *c, const json_t *record)
     return norm < NOTHING ? ROUNDING * c->norm : GRADIENT_LIMIT * norm;
 }
 
-/* Compares a gradient recorded in full by the norm of the difference. */
+/* Compares a gradient that is recorded in full, by the norm of the difference. */
 static void compare_whole(train_case *c, const char *name, const mha_named_tensor *got, const json_t *record)
 {
     char stored[240];
@@ -178,7 +180,8 @@ static mha_status upstream_loss(train_case *c, mha_model_grads *grads, int64_t w
     mha_status status = mha_model_grads_forward(grads, &c->input, &output, error);
     for (int64_t n = 0; n < count && status == MHA_OK; n++) {
         narrow[n] = (float)up[n];
-        *loss += up[n] * (up[n] != 0 ? (double)last[n] : 0); /* padding: up is 0 */
+        *loss += up[n] * (up[n] != 0 ? (double)last[n]
+                                     : 0); /* states of padding, where up is 0, do not contribute, even if NaN */
     }
     return status == MHA_OK ? mha_model_grads_backward(grads, &gradient, error) : status;
 }

@@ -1,5 +1,5 @@
-/* golden_draws.c - tensors of a golden walk-through: sampled again as PyTorch does, and compared with the recording and
- * with the printed digits. */
+/* golden_draws.c - samples the tensors of a golden walk-through as PyTorch does, and compares them with the recording
+ * and with the printed digits. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ bool seed_ok(seed_case *c, mha_status status, const mha_error *error)
     return status == MHA_OK;
 }
 
-/* ---- comparing ---- */
+/* ---- comparison ---- */
 
 /* Returns the tolerance of a printed number: half a unit of its last digit, or one unit if it is printed with an
  * exponent. */
@@ -104,12 +104,13 @@ void seed_compare_integers(seed_case *c, const char *name, const int64_t *got, i
     if (tensor->elements != count)
         verify_fault(&c->entry, "tensor \"%s\" must have %lld elements (got %lld)", cli_shown(name), (long long)count,
                      (long long)tensor->elements);
-    const float *want = c->entry.error->status == MHA_OK ? stored(c, tensor) : NULL; /* small integers stored as F32 */
+    const float *want =
+        c->entry.error->status == MHA_OK ? stored(c, tensor) : NULL; /* small integers are stored as F32 */
     for (int64_t n = 0; want && n < count; n++)
         verify_measured(c->outcome, name, (double)want[n] != (double)got[n], 0);
 }
 
-/* ---- drawing ---- */
+/* ---- sampling ---- */
 
 /* An entry of "draws" in the index. */
 typedef struct draw {

@@ -6,7 +6,7 @@
 #include "conformance/walkthroughs/golden_seeds.h"
 #include "output.h"
 
-/* ---- which layer ---- */
+/* ---- creation of the layer ---- */
 
 static mha_scale_rule scale_rule(const seed_case *c)
 {
@@ -109,7 +109,9 @@ static mha_status make_adaptive(seed_case *c, mha_variant **layer, mha_error *er
 {
     const int64_t count = (int64_t)json_array_size(json_object_get(c->config.object, "head_options"));
     int64_t options[16];
-    if (count < 1 || count > 16) return verify_fault(&c->entry, "%lld head options", (long long)count);
+    if (count < 1 || count > 16)
+        return verify_fault(&c->entry, "\"head_options\" must be an array of 1 to 16 elements (got %lld)",
+                            (long long)count);
     verify_ints(&c->config, "head_options", options, count);
     const mha_adaptive_heads_options o = {.size = sizeof o,
                                           .d_model = seed_integer(c, "d_model"),
@@ -151,7 +153,7 @@ static const struct kind {
     {"param.q_proj.weight", "d_in", make_self, "input.x", NULL, NULL},
 };
 
-/* ---- its inputs ---- */
+/* ---- inputs and parameters ---- */
 
 /* Reads [batch, tokens, width], or [tokens, width] as a batch of one. */
 static const float *sequence(layer_case *l, const char *name, int64_t *tokens)
@@ -216,7 +218,7 @@ static void read_dropout(layer_case *l)
     l->in.dropout_keep = keep;
 }
 
-/* Integers stored as F32. */
+/* Reads the positions, which are integers stored as F32. */
 static void read_positions(layer_case *l)
 {
     int64_t shape[2] = {l->in.batch, l->in.q_len};
@@ -271,7 +273,7 @@ static bool read_parameters(layer_case *l)
     return seed_ok(c, mha_variant_update(l->layer, &error), &error);
 }
 
-/* ---- the whole ---- */
+/* ---- run of a case ---- */
 
 static void run(layer_case *l)
 {

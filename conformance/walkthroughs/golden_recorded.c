@@ -6,7 +6,7 @@
 
 /* ---- steps ---- */
 
-/* Copies the rows of the third dimension from row `skip` on to contiguous memory. */
+/* Compares a step of the trace, without the first `skip` rows of its third dimension. */
 static void compare_step(layer_case *l, const char *name, mha_step step, int64_t skip)
 {
     mha_step_view v;
@@ -26,7 +26,7 @@ static void compare_step(layer_case *l, const char *name, mha_step step, int64_t
     seed_compare(l->c, name, flat, count);
 }
 
-/* The file stores the heads of each sample in a separate tensor. */
+/* Compares the steps of adaptive heads. The file stores the heads of each sample in a separate tensor. */
 static void compare_adaptive(layer_case *l)
 {
     mha_step_view v;
@@ -110,7 +110,7 @@ static void compare_pruned(layer_case *l)
     const int64_t plane = ok ? full.shape[2] * full.shape[3] : 0;
     float *ordered = ok ? seed_alloc(c, full.shape[0] * full.shape[1] * plane) : NULL;
     for (int64_t b = 0; ordered && b < l->in.batch; b++) {
-        const int32_t *list = mha_trace_chosen(trace, b, &count); /* all heads, best first */
+        const int32_t *list = mha_trace_chosen(trace, b, &count); /* all heads, in descending order of their scores */
         const float *w = (const float *)full.data + b * full.stride[0];
         for (int64_t i = 0; i < count; i++)
             memcpy(ordered + (b * count + list[i]) * plane, w + i * plane, (size_t)plane * sizeof *w);

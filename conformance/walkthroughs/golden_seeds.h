@@ -17,7 +17,7 @@ typedef struct seed_case {
     verify_case *outcome;
     verify_log *log;
     bool from_seed;
-    mha_rng at_parameters, at_dropout; /* generator states before the first parameter and before dropout */
+    mha_rng at_parameters, at_dropout; /* states of the generator before the first parameter and before dropout */
     struct {
         const char *name;
         float *data;
@@ -47,7 +47,7 @@ bool seed_ok(seed_case *c, mha_status status, const mha_error *error);
 /* Returns an integer of the case's configuration. */
 int64_t seed_integer(const seed_case *c, const char *key);
 
-/* ---- the layer of a case: golden_layers.c creates and runs it, golden_recorded.c compares its results ---- */
+/* ---- layer of a case: golden_layers.c creates and runs it, golden_recorded.c compares its results ---- */
 
 typedef struct layer_case {
     seed_case *c;
@@ -63,7 +63,7 @@ void layer_compare_forward(layer_case *l);
 /* Runs the backward pass with the recorded gradient of the output. */
 void layer_compare_backward(layer_case *l);
 
-/* ---- the cases ---- */
+/* ---- cases ---- */
 
 /* Run a case of a whole layer (golden_layers.c) or of a single operation (golden_steps.c); return false for another
  * kind of case. */

@@ -5,7 +5,7 @@
 
 #include "conformance/walkthroughs/golden_seeds.h"
 
-/* The identity matrix [n, n]. */
+/* Returns the identity matrix [n, n]. */
 static float *identity(seed_case *c, int64_t n)
 {
     float *eye = seed_alloc(c, n * n);
@@ -30,9 +30,10 @@ static bool attend(seed_case *c, mha_attn_desc desc, mha_attn_args args, mha_att
     return seed_ok(c, mha_attention_backward(c->ctx, &desc, &args, &grads, &error), &error);
 }
 
-/* ---- products of a head and its own transpose ---- */
+/* ---- products of a head and its transpose ---- */
 
-/* a a^T is a linear layer whose weight is its input, so the gradient of a is the sum of the gradients of both. */
+/* Compares a a^T, a linear layer whose weight is its input, so the gradient of a is the sum of the gradients of
+ * both. */
 static void check_product(seed_case *c)
 {
     int64_t shape[4] = {-1, -1, -1, -1};
@@ -69,8 +70,8 @@ static void check_product(seed_case *c)
 
 /* ---- a matrix split into heads ---- */
 
-/* If every token attends only to itself, attention returns v. This tests how the operator's strides split and merge
- * heads. */
+/* Compares a split into heads. If every token attends only to itself, attention returns v. This tests how the
+ * operator's strides split and merge heads. */
 static void check_split(seed_case *c)
 {
     const int64_t heads = verify_int(&c->config, "heads"), D = verify_int(&c->config, "head_dim");
@@ -125,7 +126,8 @@ static mha_attn_desc scores_as_given(int64_t T, double dropout)
                            .outputs = MHA_ATTN_PROBS | MHA_ATTN_SCORES};
 }
 
-/* With identity matrices as k and v and scale 1, the scores are q, and the output is the weights after dropout. */
+/* Compares masked scores and weights. With identity matrices as k and v and scale 1, the scores are q, and the output
+ * is the weights after dropout. */
 static void check_masking(seed_case *c)
 {
     int64_t shape[2] = {-1, -1};
@@ -166,7 +168,7 @@ static void check_masking(seed_case *c)
     seed_compare(c, "grad.input.scaled_scores", dq, count);
 }
 
-/* Computes softmax(x, 0): queries x, keys 1 and 0, and the identity matrix as v. */
+/* Compares softmax(x, 0), computed from queries x, keys 1 and 0, and the identity matrix as v. */
 static void check_curve(seed_case *c)
 {
     int64_t points[1] = {-1};
@@ -191,7 +193,7 @@ static void check_curve(seed_case *c)
     seed_compare(c, "grad.input.x", dx, points[0]);
 }
 
-/* Returns the mask, sampled again or stored. */
+/* Applies dropout: the stored mask or, from the seed, a mask that is sampled again. */
 static bool drop(seed_case *c, const float *x, const float *mask, float *y, int64_t count)
 {
     mha_error error = {0};
@@ -225,7 +227,7 @@ static void check_dropout(seed_case *c)
     seed_compare(c, "grad.input.x", dx, count);
 }
 
-/* ---- rows of a table ---- */
+/* ---- embedding ---- */
 
 static void check_embedding(seed_case *c)
 {

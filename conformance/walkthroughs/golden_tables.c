@@ -33,7 +33,7 @@ static int64_t parameters_of(mha_variant *layer)
     return count;
 }
 
-/* The published counts omit the four biases of the published class. */
+/* Compares a parameter count. The published counts omit the four biases of the published class. */
 static void check_parameters(mha_ctx *ctx, const json_t *table, const json_t *row, verify_case *outcome)
 {
     mha_variant *layer = NULL;
@@ -57,7 +57,7 @@ static void check_configuration(mha_ctx *ctx, const json_t *table, const json_t 
     same(outcome, "kv_heads", groups ? (double)(heads / groups) : -1, number(table, row, "kv_heads"), 0);
 }
 
-/* Compares how many heads are kept: runs one token through heads of width 1. */
+/* Compares the number of kept heads, by running one token through heads of width 1. */
 static void check_kept(mha_ctx *ctx, const json_t *table, const json_t *row, verify_case *outcome)
 {
     enum { MOST = 256 };
