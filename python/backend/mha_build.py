@@ -40,7 +40,7 @@ def _stage(top, folder):
 
 def build_sdist(sdist_directory, config_settings=None):
     here = Path.cwd()
-    if (here / "source").is_dir():  # this is an sdist
+    if (here / "source").is_dir():  # the folder is an unpacked sdist
         return _build.build_sdist(sdist_directory, config_settings)
     target = os.path.abspath(sdist_directory)
     with tempfile.TemporaryDirectory() as place:

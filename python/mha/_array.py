@@ -12,10 +12,10 @@ import numpy as np
 
 from ._abi import View
 
-# the values of mha_dtype
+# values of mha_dtype
 F32, BF16, F16, F64, Q8_0, BOOL, U8, I64 = 1, 2, 3, 4, 5, 6, 7, 14  # I64: results only; Q8_0: weights only
 _NAMES = {"float32": F32, "bfloat16": BF16, "float16": F16, "float64": F64, "bool": BOOL, "uint8": U8}
-_TYPES = {np.dtype(name): x for name, x in _NAMES.items() if name != "bfloat16"}  # looking up a name takes microseconds
+_TYPES = {np.dtype(name): x for name, x in _NAMES.items() if name != "bfloat16"}  # a table, because looking up a name takes microseconds
 _DLPACK = {(2, 32): F32, (4, 16): BF16, (2, 16): F16, (2, 64): F64, (6, 8): BOOL, (1, 8): U8}  # (type code, bits)
 _NUMPY = {F32: np.float32, F16: np.float16, F64: np.float64, I64: np.int64}
 
@@ -37,7 +37,7 @@ _CPU = 1
 
 
 class Array:
-    """The memory of an array: `owner` keeps it alive; strides count elements."""
+    """The memory of an array: `owner` keeps it alive; strides are in elements."""
 
     def __init__(self, owner: Any, data: int, dtype: int, shape: Any, strides: Any) -> None:
         self.owner, self.data, self.dtype, self.shape, self.strides = owner, data, dtype, tuple(shape), tuple(strides)
@@ -85,14 +85,14 @@ def _resolved(x: Any, name: str) -> Any:
                              "under torch.no_grad()")
         x = x.detach()
     if hasattr(x, "is_neg") and (x.is_neg() or x.is_conj()):
-        x = x.resolve_conj().resolve_neg()  # copies
+        x = x.resolve_conj().resolve_neg()  # these calls copy the tensor if necessary
     return x
 
 
 def _exported(x: Any, name: str) -> Any:
     try:
         return x.__dlpack__()
-    except (BufferError, RuntimeError, TypeError) as reason:  # not strided, or without memory
+    except (BufferError, RuntimeError, TypeError) as reason:  # the tensor is not strided, or has no memory
         raise ValueError(f"{name}: {reason}") from None
 
 
@@ -109,7 +109,7 @@ def _from_dlpack(x: Any, name: str) -> Array:
     shape = t.shape[:t.ndim]
     if t.strides:
         strides = t.strides[:t.ndim]
-    else:  # DLPack: no strides means contiguous
+    else:  # in DLPack, NULL strides mean contiguous
         strides = [int(np.prod(shape[i + 1:], dtype=np.int64)) for i in range(t.ndim)]
     return Array((x, capsule), (t.data or 0) + t.byte_offset, dtype, shape, strides)
 
@@ -145,7 +145,7 @@ def real(x: Any, name: str) -> Any:
     """Like readable(), but requires real numbers, since NumPy would silently discard imaginary parts."""
     x = readable(x, name)
     kind = np.asarray(x).dtype.kind if not hasattr(x, "is_complex") else "c" if x.is_complex() else "f"
-    if kind not in "biufV":  # V: types that NumPy does not define
+    if kind not in "biufV":  # V: types that NumPy does not define, such as bfloat16
         raise ValueError(f"{name} must hold real numbers (got {getattr(x, 'dtype', type(x).__name__)})")
     return x
 
@@ -195,7 +195,7 @@ def number(x: Any, name: str) -> float:
 
 
 def view(address: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
-    """Returns C memory as an array without copying, valid as long as the memory; None for NULL."""
+    """Returns C memory as an array without a copy, valid as long as the memory is valid; None for NULL."""
     if not address:
         return None
     dtype = np.dtype(dtype)

@@ -20,7 +20,7 @@ Gradients = namedtuple("Gradients", "dq dk dv dbias dsinks dslopes dgates")
 
 
 def _read(c: _Call, name: str, x: Any, shape: tuple[int, ...], axes: tuple[int, ...] | None) -> Array:
-    """Reads a tensor of the shape of the results (without the batch axis for packed sequences)."""
+    """Reads a tensor with the shape of a result (without the batch axis for packed sequences)."""
     a = operand(x, name)
     if c.packed:
         a.shape, a.strides = (1,) + a.shape, (0,) + a.strides
@@ -33,7 +33,7 @@ def _read(c: _Call, name: str, x: Any, shape: tuple[int, ...], axes: tuple[int, 
 
 
 def _empty(c: _Call, like: Any, dtype: int, shape: Any) -> tuple[Any, Array]:
-    """Returns a new result and its Array; zeros, because the library does not write results with an empty axis."""
+    """Allocates a result filled with zeros, since the library does not write results with an empty axis; returns it and its Array."""
     x = empty_like(like, dtype, shape)
     x[...] = 0
     c.alive.append(x)
@@ -41,20 +41,20 @@ def _empty(c: _Call, like: Any, dtype: int, shape: Any) -> tuple[Any, Array]:
 
 
 def _dense(c: _Call, like: Any, given: Any) -> tuple[Any, View]:
-    """Returns a gradient for the operand `given` (an Array with four axes), and its View."""
+    """Allocates the gradient of the operand `given` (an Array with four axes); returns it and its View."""
     x, a = _empty(c, like, given.dtype, given.shape)
     view = a.view(c.axes)
     return (x[0] if c.packed else x), view
 
 
 def _reduced(c: _Call, like: Any, dtype: int, x: Any, target: tuple[int, ...], name: str) -> tuple[Any, View]:
-    """Returns a gradient with the shape of the input x, which broadcasts to `target`, and its View."""
+    """Allocates the gradient of the input x, which broadcasts to `target`; returns it and its View."""
     result, a = _empty(c, like, dtype, tuple(x.shape))
     return result, a.broadcast(target, name)
 
 
 def _per_head(c: _Call, like: Any, dtype: int, x: Any) -> tuple[Any, View]:
-    """Returns a gradient of slopes, sinks or gates, [H] or [B, H], and its View."""
+    """Allocates the gradient of slopes, sinks or gates, [H] or [B, H]; returns it and its View."""
     result, a = _empty(c, like, dtype, np.shape(x))
     data = a.data
     return result, View(data, (ctypes.c_int64 * 4)(c.desc.heads if len(a.shape) == 2 else 0, 1, 0, 0))

@@ -12,11 +12,11 @@ from ._library import call, lib, struct
 
 _lock = threading.Lock()
 _made: dict[tuple[int, str | None], ctypes.c_void_p] = {}
-_threads, _isa = 0, None  # 0 and None: MHA_THREADS and MHA_ISA, or else all CPUs and the best ISA
+_threads, _isa = 0, None  # 0 and None mean MHA_THREADS and MHA_ISA, or else all CPUs and the newest ISA
 
 
 def _on_log(_user: Any, level: int, message: bytes) -> None:
-    if level == 0:  # a warning; stacklevel names the line that called mha
+    if level == 0:  # level 0 is a warning; stacklevel selects the line that called mha
         warnings.warn(message.decode("utf-8", "replace"), stacklevel=4)
 
 
@@ -47,7 +47,7 @@ def isa() -> str:
 
 
 def set_isa(name: str | None) -> None:
-    """Caps the instruction set of later calls; None: the best of this CPU. Unknown and unavailable ones raise ValueError."""
+    """Limits the instruction set of later calls; None: the newest of this CPU. Raises ValueError if it is unknown or unavailable."""
     global _isa
     before, _isa = _isa, name
     try:
@@ -58,7 +58,7 @@ def set_isa(name: str | None) -> None:
 
 
 def set_threads(n: int) -> None:
-    """Sets the threads of later calls; 0: all CPUs of the process. Results are bitwise identical for any number of threads."""
+    """Sets the number of threads of later calls; 0: all CPUs of the process. Results are bitwise identical for any number of threads."""
     global _threads
     before, _threads = _threads, _count(n)
     try:

@@ -15,10 +15,10 @@ _Struct = TypeVar("_Struct", bound=ctypes.Structure)
 
 
 class _Library:
-    """Sets the types of a function when it is first used, since there are hundreds and a program uses few."""
+    """Sets the types of a function at its first use, since the library has hundreds of functions and a program uses few."""
 
     def __init__(self) -> None:
-        self._loaded = ctypes.CDLL(_places.library())  # CDLL: the interpreter lock is released during each call
+        self._loaded = ctypes.CDLL(_places.library())  # CDLL releases the interpreter lock during each call
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         function = getattr(self._loaded, name)
@@ -64,7 +64,7 @@ class Handle:
     _owned: Owned | None = None
 
     def _own(self, handle: ctypes.c_void_p, free: str, *parents: Any) -> None:
-        self._owned = Owned(handle.value, getattr(lib, free), parents)  # looked up now, since `lib` may be None at interpreter exit
+        self._owned = Owned(handle.value, getattr(lib, free), parents)  # `lib` may be None at interpreter exit
 
     def _open(self) -> Owned:
         if self._owned is None:
@@ -96,7 +96,7 @@ class Guard:
         def run(*arguments: Any) -> int:
             try:
                 return int(bool(self.raised or function(*arguments)))
-            except BaseException as error:  # includes KeyboardInterrupt
+            except BaseException as error:  # BaseException includes KeyboardInterrupt
                 self.raised.append(error)
                 return 1
         return run

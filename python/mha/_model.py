@@ -165,7 +165,7 @@ class Model(Handle):
         return self.encode(text, special=special, max_tokens=max_tokens).ids
 
     def decode(self, ids: Any, skip_special: bool = False) -> str:
-        """Decodes ids to a text, with the decoder of tokenizer.json."""
+        """Decodes ids to a text by the decoder of tokenizer.json."""
         ids = integers(ids, "ids", np.int32)
         text, size, tokenizer = c_void_p(), c_size_t(), self._tokenizer
         call("mha_tokenizer_decode", tokenizer, ids.ctypes.data, len(ids), skip_special, ctypes.byref(text), ctypes.byref(size))
@@ -200,7 +200,7 @@ class Model(Handle):
         """The largest id of the tokenizer plus one."""
         return int(lib.mha_tokenizer_size(self._tokenizer))
 
-    # ---- running ----
+    # ---- forward pass ----
 
     def forward(self, ids: Any, mask: Any = None, hidden: bool = False, attentions: Any = False, gates: Any = None, stats: bool = False, *,
                 type_ids: Any = None, positions: Any = None, fills: Any = None, first_layer: int = 0, states: Any = None,

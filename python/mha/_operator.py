@@ -61,7 +61,7 @@ class Description(TypedDict, total=False):
 _CAUSAL = {False: 0, True: 1}
 _ALIGN = {None: 0, "top_left": 1, "bottom_right": 2}
 _ALIGN_OFFSETS = 3
-_PRECISION = dict.fromkeys((None, "f32", "split"))  # all mean f32
+_PRECISION = dict.fromkeys((None, "f32", "split"))  # all of these values mean f32
 _SCORES = {"raw": 0, "softcapped": 1, "biased": 2, "probs": 3}
 _LAYOUT = {"bhld": (0, 1, 2, 3), "blhd": (0, 2, 1, 3)}  # axes of a [B, H, L, D] view
 (KEEP, BIAS, Q_LENS, KV_LENS, CU_SEQLENS, PREFIX_LENS, BLOCK_KEEP, BLOCK_TABLE, SLOPES, SINKS, GATES, HEAD_LIST,
@@ -101,7 +101,7 @@ class _Call:
         if self.k.dtype != self.v.dtype:
             raise ValueError(f"k and v must have the same dtype (got {self.k.dtype_name} and {self.v.dtype_name})")
         if 0 in (q[1], q[3], k[1], v[3]):  # in the library, 0 means the default
-            raise ValueError(f"q, k and v must have heads of width 1 or more (got {self.q.shape}, {self.k.shape}, {self.v.shape})")
+            raise ValueError(f"q, k and v must have heads of width at least 1 (got {self.q.shape}, {self.k.shape}, {self.v.shape})")
         d = self.desc
         d.batch, d.heads, d.q_len, d.head_dim = q
         d.kv_heads, d.kv_len, d.v_head_dim = k[1], k[2], v[3]
@@ -326,7 +326,7 @@ def _described(function: _F) -> _F:
 
     @functools.wraps(function)
     def checked(*arguments: Any, **keywords: Any) -> Any:
-        if not known.issuperset(keywords):  # bind() takes longer than a short call
+        if not known.issuperset(keywords):  # signature.bind() takes longer than a short call
             signature.bind(*arguments, **keywords)
         return function(*arguments, **keywords)
 
@@ -354,7 +354,7 @@ def _stats(call_: _Call, like: Any, real: int, top_keys: int) -> dict[str, Any]:
     views, stats = struct(AttnStats), {}
     for name, (dtype, shape) in kinds.items():
         x = stats[name] = empty_like(like, dtype, shape)
-        x[...] = 0  # values of sequences without rows are not written
+        x[...] = 0  # the library does not write values of sequences without rows
         data = x.ctypes.data if isinstance(x, np.ndarray) else x.data_ptr()
         setattr(views, name, View(data, (ctypes.c_int64 * 4)()))
     call_.alive.append(views)

@@ -25,17 +25,17 @@ _from_buffer, _addressof = c_char.from_buffer, ctypes.addressof
 
 
 def _address(x: Any) -> int:
-    """Returns the address of the elements. For arrays, addressof takes a quarter of the time of x.ctypes.data."""
+    """Returns the address of the elements. For arrays, ctypes.addressof takes a quarter of the time of x.ctypes.data."""
     if type(x) is not np.ndarray:
         return int(x.data_ptr())
     try:
         return _addressof(_from_buffer(cast(Any, x)))
-    except (TypeError, ValueError, BufferError):  # read-only, not contiguous, or empty
+    except (TypeError, ValueError, BufferError):  # the array is read-only, not contiguous, or empty
         return x.ctypes.data
 
 
 def _signature(x: Any) -> Any:
-    """Returns (shape, strides, dtype) of an array or tensor; None if it needs more checks than a new address does."""
+    """Returns (shape, strides, dtype) of an array or tensor; None if it must be checked further before a plan can use it."""
     if type(x) is np.ndarray:
         return x.shape, x.strides, x.dtype.char if x.dtype.isnative else None
     torch = sys.modules.get("torch")
@@ -56,7 +56,7 @@ class _Slot:
         """Points the View at x; appends objects that must outlive the call to `alive`."""
         if self.signature is not None and _signature(x) == self.signature:
             self.view.data = _address(x)
-            self.last = x if type(x) is np.ndarray else None  # an array with a reference keeps its address
+            self.last = x if type(x) is np.ndarray else None  # while it is referenced, an array keeps its address
             return
         self.last = None
         a = array(x, self.name)
@@ -118,7 +118,7 @@ class Plan:
                 raise MemoryError(f"mha.Plan: cannot allocate a workspace of {self._bytes} bytes")
         self._slots = [_Slot(name, getattr(c.args, name), x, getattr(c, name)) for name, x in (("q", q), ("k", k), ("v", v))]
         self._out = self._result(q)
-        del c.q, c.k, c.v  # keep no references to the arrays of the constructor
+        del c.q, c.k, c.v  # drop the references to the arrays of the constructor
         self._error = Error()
         self._byref = ctypes.byref(c.args), ctypes.byref(self._error)
 
@@ -129,7 +129,7 @@ class Plan:
         for axis, n in zip(c.axes, (*c.results, c.desc.v_head_dim)):
             shape[axis] = n
         self._shape = tuple(shape)
-        self._like = torch.empty(0) if torch is not None and isinstance(q, torch.Tensor) else np.empty(0)  # results are tensors if q is one
+        self._like = torch.empty(0) if torch is not None and isinstance(q, torch.Tensor) else np.empty(0)  # type of the results
         first = empty_like(self._like, c.desc.dtype, self._shape)
         self._dtype, a = first.dtype, array(first, "out")
         self._empty: Any = np.empty if type(first) is np.ndarray else lambda shape, dtype: torch.empty(shape, dtype=dtype)
@@ -215,7 +215,7 @@ class Plan:
         """Frees the plan and its workspace. May be called more than once."""
         if getattr(self, "_handle", None) is None:
             return
-        with self.lock:  # waits for a call in another thread
+        with self.lock:  # wait for a call in another thread
             handle, self._handle = self._handle, None
             if handle is not None:
                 self._free(self._ctx, self._workspace)
@@ -234,8 +234,8 @@ class Plan:
 # ---- the plan cache of mha.attention ----
 
 _PLAIN = frozenset((bool, int, float, str, type(None)))
-_KEPT = 32  # largest number of cached plans
-_KEPT_ELEMENTS, _KEPT_BYTES = 1 << 18, 1 << 18  # limits of a cached plan: checks cost little next to larger calls
+_KEPT = 32  # maximum number of cached plans
+_KEPT_ELEMENTS, _KEPT_BYTES = 1 << 18, 1 << 18  # limits of a cached plan: for larger calls, the time of checks is insignificant
 _plans: dict[Any, Plan] = {}
 _plans_lock = threading.Lock()
 

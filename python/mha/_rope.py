@@ -46,7 +46,7 @@ class Rope:
         short, long = (None if x is None else x.ctypes.data for x in self._factors)
         self._options = struct(RopeOptions, head_dim=head_dim, rotary_dim=rotary_dim, interleaved=bool(interleaved),
                                theta=number(theta, "theta"), kind=_KINDS[kind], short_by=short, long_by=long, **scaling)
-        self.frequencies(1)  # raises ValueError for invalid options
+        self.frequencies(1)  # this call raises ValueError for invalid options
 
     def frequencies(self, length: int = 1) -> tuple[np.ndarray, float]:
         """Returns the angle of each pair per position, float64 [rotary_dim / 2], and the gain, for texts of `length` tokens."""

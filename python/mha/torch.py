@@ -28,7 +28,7 @@ _NAMES = (*_TENSORS, *_OPTIONS)
 assert set(Gradients._fields) == {f"d{n}" for n in _OPERANDS}
 
 
-# ---- the operators: all tensors, then all options, in the order of the tables ----
+# ---- operators: their arguments are all tensors, then all options, in the order of the tables ----
 
 _ARGUMENTS = ", ".join([f"Tensor{'' if n in 'qkv' else '?'} {n}" for n in _TENSORS] + [f"{kind} {n}" for n, (kind, _) in _OPTIONS.items()])
 _library = torch.library.Library("mha", "DEF")
@@ -45,7 +45,7 @@ def _given(values: tuple[Any, ...]) -> dict[str, Any]:
             del given[name]
     given = {n: x for n, x in given.items() if x is not None}
     if "seed" in given:
-        given["seed"] = int(given["seed"]) % 2**64  # the tensor stores it as a signed integer
+        given["seed"] = int(given["seed"]) % 2**64  # the operator has a signed integer argument
     return given
 
 
@@ -178,13 +178,13 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float
 # ---- replacement for torch.nn.functional ----
 
 def _autocast(x: torch.Tensor) -> torch.Tensor:
-    """Casts x as autocast on the CPU does; float64 is unchanged."""
+    """Casts x like autocast on the CPU; float64 is unchanged."""
     narrow = torch.is_autocast_enabled("cpu") and x.is_floating_point() and x.dtype != torch.float64
     return x.to(torch.get_autocast_dtype("cpu")) if narrow else x
 
 
 def _grouped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> list[torch.Tensor]:
-    """Returns keys and values with the same number of heads, which divides the query's."""
+    """Returns keys and values with the same number of heads, a divisor of the query's number of heads."""
     for name, x in (("key", key), ("value", value)):
         if x.dim() < 3 or query.shape[-3] % x.shape[-3]:
             raise ValueError(f"{name} must have a number of heads that divides the query's (got {tuple(x.shape)} for a query of "
@@ -254,7 +254,7 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: 
         mask = _mask(attn_mask, batch, heads, q.shape[2], k.shape[2])
         more["keep" if mask.dtype == torch.bool else "bias"] = mask
     if dropout_p:
-        kept = torch.empty(*q.shape[:3], k.shape[2], dtype=q.dtype).bernoulli_(1 - dropout_p)  # sampled as in PyTorch
+        kept = torch.empty(*q.shape[:3], k.shape[2], dtype=q.dtype).bernoulli_(1 - dropout_p)  # the mask is sampled as in PyTorch
         more |= {"dropout": dropout_p, "dropout_keep": kept.bool()}
     out: torch.Tensor = attention(q, k, v, scale=scale, causal=is_causal, align="top_left" if is_causal else None, **more)
     return out.reshape(result)

@@ -45,7 +45,7 @@ def _described(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, 
     if mask is None:
         if causal and query.shape[2] > 1:
             description = {"causal": True, "align": "top_left"}
-            if key.shape[2] > query.shape[2]:  # the unused end of a static cache
+            if key.shape[2] > query.shape[2]:  # removes the unused end of a static cache
                 key, value = key[:, :, :query.shape[2]], value[:, :, :query.shape[2]]
                 bias = bias if bias is None else bias[..., :query.shape[2]]
     elif mask.dtype == torch.bool:
@@ -77,7 +77,7 @@ def _forward(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, va
     return out.transpose(1, 2).contiguous(), probs
 
 
-# ---- measures of heads ----
+# ---- head measurements ----
 
 @dataclass
 class Heads:

@@ -296,8 +296,8 @@ class Refusals(unittest.TestCase):
         self.refuses("block_keep", block_keep=np.ones((3, 2, 2), np.float32), block_size=(2, 2))
 
     def test_sizes_of_zero(self):
-        self.refuses("heads of width 1 or more", self.q, self.q, self.q[..., :0])
-        self.refuses("heads of width 1 or more", self.q, self.q[:, :0], self.q[:, :0])
+        self.refuses("heads of width at least 1", self.q, self.q, self.q[..., :0])
+        self.refuses("heads of width at least 1", self.q, self.q[:, :0], self.q[:, :0])
         none = mha.attention(self.q, self.q, self.q, keep=np.ones((1, 1, 4, 4), bool)[..., :0])
         self.assertTrue((none == 0).all())
 
