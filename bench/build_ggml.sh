@@ -18,7 +18,7 @@ ls llama_cpp_python-*.tar.gz >/dev/null 2>&1 ||
     tar xzf llama_cpp_python-*.tar.gz -C source --strip-components=1
 }
 ggml=$PWD/source/vendor/llama.cpp/ggml
-[ -e "$ggml/ggml.pc.in" ] || : >"$ggml/ggml.pc.in" # CMake requires this file, but the package lacks it
+[ -e "$ggml/ggml.pc.in" ] || : >"$ggml/ggml.pc.in" # CMake requires this file, which the package lacks
 cmake -S "$ggml" -B build -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
     -DGGML_NATIVE=ON -DGGML_OPENMP=OFF -DGGML_LLAMAFILE=OFF -DGGML_BUILD_TESTS=OFF -DGGML_BUILD_EXAMPLES=OFF
 cmake --build build --target ggml-cpu ggml-base --parallel

@@ -12,7 +12,7 @@ static inline double clock_seconds(clockid_t clock)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Minimum seconds of one call of `work(arg)`, over at least 3 rounds that together take about `budget` seconds. */
+/* Returns the minimum seconds of a call work(arg), over at least 3 rounds that together take about `budget` seconds. */
 static inline double least_seconds(void (*work)(void *arg), void *arg, double budget, clockid_t clock)
 {
     double least = 1e300, total = 0;

@@ -31,7 +31,7 @@ import mha
 import numpy as np
 import peers
 
-# Goals: (ratio, fraction of the limit) for f32, then the ratio for 16-bit types without AMX tiles.
+# Goals per row: the ratio and the fraction of the limit for f32, then the ratio for 16-bit types without AMX tiles.
 GOALS = {
     "prefill": (1.4, 0.70, 1.5), "prefill-causal": (2.2, 0.50, 1.5), "bert-batch": (1.8, 0.60, 1.5),
     "grouped-causal": (1.6, 0.68, 1.5), "long": (1.25, 0.72, 1.5), "long-causal": (1.6, 0.68, 1.5),
@@ -39,19 +39,19 @@ GOALS = {
     "decode-batch": (1.5, 0.92, 2.2), "decode-long": (2.0, 0.80, 2.0),
     "training": (1.4, 0.63, 2.0), "training-causal": (1.9, 0.63, 2.0),
 }  # fmt: skip
-# Goals for the ratio in bf16 on a CPU with AMX, where they differ. `small` depends on call overhead: its goal is in milliseconds.
+# Goals that differ in bf16 on a CPU with AMX: ratios. `small` depends on call overhead, so its goal is in milliseconds.
 TILE_GOALS = {"prefill": 1.8, "prefill-causal": 2.5, "bert-batch": 2.5, "grouped-causal": 2.0, "long": 2.0,
               "long-causal": 2.3}  # fmt: skip
 SMALL_ON_TILES = 0.004
 TOLERANCE = {"f32": 1e-4, "bf16": 3e-2, "f16": 1e-2}
-SAMPLE_SECONDS = 200e-6  # shorter calls are timed together
+SAMPLE_SECONDS = 200e-6  # shorter calls are timed in groups
 LONG_SECONDS = 1e-3
 
 
-# ---- measuring ----
+# ---- measurement ----
 
 def open_calls(problem, skipped):
-    """Returns {name: Call} for mha and every available library; adds {name: reason} to `skipped` for the others."""
+    """Returns {name: Call} of mha and the available libraries; adds {name: reason} to `skipped` for the others."""
     calls = {}
     try:
         calls["mha"] = peers.mha(problem)
@@ -173,7 +173,7 @@ def merge(files):
     return [add_ratio(row) for row in sorted(merged.values(), key=lambda row: order.index(row["row"]))]
 
 
-# ---- printing ----
+# ---- output ----
 
 def cpu_name():
     try:

@@ -1,4 +1,4 @@
-/* ggml_peer.c - ggml's flash attention for bench/compare.py: one problem, opened once and computed many times.
+/* ggml_peer.c - ggml's flash attention for bench/compare.py: a problem is opened once and computed many times.
  *
  * bench/build_ggml.sh builds it with ggml, and compare.py loads it with ctypes; it is not part of mha. The caller owns
  * the memory of the tensors. ggml lists dimensions in reverse order, and its result is [B, Lq, H, D].
@@ -39,7 +39,8 @@ static struct ggml_tensor *tensor(peer *p, enum ggml_type type, int64_t d, int64
     return t;
 }
 
-/* `mask` is [Lq, Lk] in f16 (0 or -inf), or NULL; `out` has B Lq H D floats. Returns NULL if memory is exhausted. */
+/* Prepares a problem. `mask` is [Lq, Lk] in f16 (0 or -inf), or NULL; `out` has B Lq H D floats. Returns NULL if memory
+ * is exhausted. */
 peer *peer_open(const peer_problem *x, const float *q, const void *k, const void *v, const uint16_t *mask, float *out)
 {
     peer *p = calloc(1, sizeof *p);
@@ -67,13 +68,13 @@ peer *peer_open(const peer_problem *x, const float *q, const void *k, const void
     return NULL;
 }
 
-/* Returns 0 on success. */
+/* Computes the output; returns 0 on success. */
 int peer_run(peer *p)
 {
     return ggml_graph_compute(p->graph, &p->plan) != GGML_STATUS_SUCCESS;
 }
 
-/* ggml's worker threads spin between calls; pausing them frees the cores for other libraries. */
+/* Pauses ggml's worker threads, which otherwise spin between calls and occupy the cores. */
 void peer_pause(peer *p)
 {
     ggml_threadpool_pause(p->pool);

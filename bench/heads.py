@@ -28,8 +28,8 @@ OURS = {
     "loo-reuse": ["--no-probe", "--by", "loo"],
 }  # fmt: skip
 GOALS = {"time": 3.0, "memory": 5.0}
-SHORT = 100  # sentences for PyTorch's leave-one-out
-TOLERANCE = 1e-3  # relative to the largest value
+SHORT = 100  # number of sentences for leave-one-out ablation in PyTorch
+TOLERANCE = 1e-3  # largest difference, relative to the largest value
 
 
 def run(command):
@@ -68,12 +68,12 @@ class Bench:
         return found, {"wall": found["seconds"], "cpu": found["cpu_seconds"], "mib": used["mib"]}
 
     def times(self, short):
-        """Returns the length of all sentences divided by the length of those that PyTorch ran."""
+        """Returns the total length of all sentences divided by that of the sentences that PyTorch ran."""
         return 1.0 if not short else sum(len(line) for line in self.lines) / sum(len(line) for line in self.lines[:SHORT])
 
 
 def largest_difference(part, found, peer):
-    """Returns the largest difference to PyTorch's values, relative to the largest value of each measure."""
+    """Returns the largest difference from PyTorch's values, relative to the largest value of each measure."""
     worst = 0.0
     for name, theirs in peer["values"].items():
         mine = found["metrics"].get(name) if part == "stats" else found["importance"]["values"]
@@ -94,13 +94,13 @@ def measure(bench, part):
         peer, used = bench.peer(part, limit)
         theirs.append(used)
     same = found
-    if short:  # compare the values of the same sentences
+    if short:  # run the same sentences in mha, to compare the values
         few = bench.plain.with_name("few")
         few.write_text("\n".join(bench.lines[:SHORT]) + "\n", encoding="utf-8")
         same = bench.ours(part, few)[0]
     error = largest_difference(part, same, peer)
     if not error <= TOLERANCE:
-        raise SystemExit(f"{part}: the difference to PyTorch must be at most {TOLERANCE:g} (got {error:g})")
+        raise SystemExit(f"{part}: the difference from PyTorch must be at most {TOLERANCE:g} (got {error:g})")
     clock = "cpu" if bench.a.threads == 1 else "wall"
     times = bench.times(short)
     row = {"part": part, "clock": clock, "ours s": min(u[clock] for u in mine), "torch s": times * min(u[clock] for u in theirs),

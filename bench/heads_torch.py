@@ -95,7 +95,7 @@ def pool(hidden, mask):
 def diagonals(maps):
     """Sums the elements with the same offset j - i: [B, H, n, n] to [B, H, 2 n - 1]."""
     n, pad = maps.shape[-1], torch.nn.functional.pad
-    skewed = pad(pad(maps, (n - 1, 0)).flatten(-2), (0, n)).unflatten(-1, (n, 2 * n))  # row i is shifted left by i
+    skewed = pad(pad(maps, (n - 1, 0)).flatten(-2), (0, n)).unflatten(-1, (n, 2 * n))  # shift row i left by i elements
     return skewed.sum(-2)[..., :-1]
 
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double BUDGET = 0.4; /* seconds per row */
+static const double BUDGET = 0.4; /* seconds of measurement per row */
 static volatile double sink;
 
 static void row(const char *isa, const char *what, double seconds, double flops, double peak)
@@ -63,7 +63,7 @@ static void run_values(void *arg)
         w->k->values(w->k->nr, WIDTH, KEYS, w->s, w->v, WIDTH, w->k->nr, w->alpha, w->o, WIDTH, NULL);
 }
 
-/* Each round reads the output of the previous one: probabilities, for which exp always takes the same time. */
+/* Each round reads the output of the previous round: probabilities, for which exp always takes the same time. */
 static void run_softmax(void *arg)
 {
     const panel_work *w = arg;

@@ -37,17 +37,17 @@ from mha._abi import Error, Matrix, ModelInput, ModelOptions, ModelOutput
 from mha._library import call, lib, struct
 
 DTYPES = {"f32": (torch.float32, 1, 4), "bf16": (torch.bfloat16, 2, 2)}  # PyTorch's dtype, mha_dtype, bytes per weight
-TOLERANCE = {"f32": 1e-3, "bf16": 6e-2}  # relative to the largest value
-GOALS = {  # ratio to the best other library: f32, bf16
+TOLERANCE = {"f32": 1e-3, "bf16": 6e-2}  # largest error, relative to the largest value
+GOALS = {  # goals for the ratio to the best other library: f32, bf16
     "linear-1": (1.5, 1.5), "linear-1-large": (1.5, 1.5), "linear-16": (1.5, 1.5), "linear-512": (0.95, 0.9),
     "linear-4096": (0.95, 0.9), "minilm": (1.3, 1.3), "mixed": (2.0, 2.0), "prefill": (1.2, 1.2), "decode": (1.0, 1.8),
 }  # fmt: skip
 LINEAR = {"linear-1": (1, 3072, 768), "linear-1-large": (1, 4096, 4096), "linear-16": (16, 3072, 768),
-          "linear-512": (512, 3072, 768), "linear-4096": (4096, 3072, 768)}  # rows, out, in
+          "linear-512": (512, 3072, 768), "linear-4096": (4096, 3072, 768)}  # rows, output width, input width
 
 
 class Work:
-    """The calls by name, and the operations of one call, or the bytes that it reads if reading is the limit."""
+    """The calls by name, and the operations of one call or, if reading is the limit, the bytes that a call reads."""
 
     def __init__(self, calls, flops, read=0):
         self.calls, self.flops, self.read = calls, flops, read
@@ -152,7 +152,7 @@ def mixed(dtype, threads, _skipped):
     starts, hidden = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), np.empty((count, 384), np.float32)
     model = opened(peer, dtype, threads)
     runs = []
-    for first in range(0, 128, 64):  # about 2,000 tokens at a time, as mha_model_embed does
+    for first in range(0, 128, 64):  # batches of about 2,000 tokens, as in mha_model_embed
         own = starts[first:first + 65] - starts[first]
         output = struct(ModelOutput, last_hidden=hidden.ctypes.data + 4 * 384 * int(starts[first]))
         run = forward(model, output, np.concatenate(texts[first:first + 64]), batch=64, starts=own.ctypes.data)
@@ -227,7 +227,7 @@ def gpt2(step):
 MODELS = {"minilm": sentences, "mixed": mixed, "prefill": gpt2("prefill"), "decode": gpt2("decode")}
 
 
-# ---- new processes ----
+# ---- start of new processes ----
 
 START_GOAL = 0.15  # seconds
 IN_TRANSFORMERS = """
@@ -256,7 +256,7 @@ def start(program, folder, seconds):
     return {name: {"best s": min(t), "median s": statistics.median(t), "rounds": len(t)} for name, t in times.items()}
 
 
-# ---- measuring ----
+# ---- measurement ----
 
 def limit_of(work, threads):
     rate = c_double()

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { MIB = 1 << 20, LARGEST = 1024 };
-static const int footprints[] = {1, 4, 16, 32, 64, 128, 256, LARGEST}; /* MiB */
+static const int footprints[] = {1, 4, 16, 32, 64, 128, 256, LARGEST}; /* sizes of the memory that is read, in MiB */
 
 static void row(mha_ctx *ctx, const char *what, double rate, const char *unit)
 {
@@ -40,7 +40,7 @@ int main(int argc, char **argv)
     mha_status status = mha_ctx_create(&options, &ctx, &error);
     void *memory = status == MHA_OK ? mha_alloc(ctx, (size_t)LARGEST * MIB) : NULL;
     if (memory) {
-        memset(memory, 0, (size_t)LARGEST * MIB); /* maps the pages before they are timed */
+        memset(memory, 0, (size_t)LARGEST * MIB); /* maps the pages before reads are timed */
         status = measure(ctx, memory, &error);
     }
     if (!memory || status != MHA_OK) fprintf(stderr, "bench_peak: %s\n", error.message);

@@ -35,7 +35,7 @@ class Row:
     Lk: int
     D: int
     causal: bool
-    training: bool = False  # with backward pass
+    training: bool = False  # forward and backward pass
 
     @property
     def flops(self):
@@ -142,7 +142,7 @@ def limit(problem):
     """Returns the limit of the machine with the threads of the problem: operations per second, or bytes per second."""
     rate, ctx = c_double(), context(problem.threads)
     if problem.row.reads:
-        count = problem.row.bytes(problem.dtype)  # as many bytes as the row reads
+        count = problem.row.bytes(problem.dtype)  # the number of bytes that the row reads
         call("mha_limit_read", ctx, problem.kv.ctypes.data, count, ctypes.byref(rate))
     else:
         call("mha_limit_fma", ctx, ctypes.byref(rate))

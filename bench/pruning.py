@@ -79,7 +79,7 @@ class Work:
 
 
 def lowest(ranked, count):
-    """Returns the first `count` heads of the ranking, but keeps one head per layer, as `mha prune` does."""
+    """Returns the first `count` heads of the ranking, but keeps at least one head per layer, as `mha prune` does."""
     left = {layer: sum(at[0] == layer for at in ranked) for layer, _ in ranked}
     gone = []
     for layer, head in ranked:

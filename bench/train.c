@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The values of bench/train.py. */
+/* Training options, with the values of bench/train.py. */
 static mha_train_options options = {.size = sizeof options, .rate = 1e-4, .decay = 0.1, .clip = 1};
 
 static bool read_ids(int32_t *ids, int64_t count)

@@ -28,8 +28,8 @@ from table import print_rows
 os.environ["HF_HUB_OFFLINE"] = "1"
 PEERS = ("eager", "sdpa", "compile")
 GOAL = 1.3
-TOLERANCE = {"f32": 1e-4, "bf16": 1e-2}  # of the loss
-RATE, DECAY, CLIP = 1e-4, 0.1, 1.0  # the values of bench/train.c
+TOLERANCE = {"f32": 1e-4, "bf16": 1e-2}  # largest difference of the loss
+RATE, DECAY, CLIP = 1e-4, 0.1, 1.0  # the same values as in bench/train.c
 
 
 # ---- PyTorch, in a separate process ----
@@ -62,7 +62,7 @@ def serve(name, folder, dtype, batch, length, threads):
         print(time.perf_counter() - wall, time.process_time() - cpu, loss.item(), norm, flush=True)
 
 
-# ---- the run ----
+# ---- comparison ----
 
 class Peer:
     def __init__(self, command):
@@ -105,7 +105,7 @@ def row(a, folder, vocab, batch, length):
         said = {}
         for name, peer in peers.items():
             said[name] = peer.step(line)
-            time.sleep(0.05)  # until the worker threads sleep
+            time.sleep(0.05)  # wait until the worker threads sleep
         compare(step, said, TOLERANCE[a.dtype])
     clock = "cpu" if a.threads == 1 else "wall"
     least = {name: min(getattr(peer, clock)[1:]) for name, peer in peers.items()}

@@ -18,7 +18,7 @@ function(hex_to_base64 hex out)
     string(SUBSTRING "${alphabet}" ${low} 1 second)
     string(APPEND text "${first}${second}")
   endforeach()
-  # A SHA-256 hash has 32 bytes: 43 base64 digits and one padding character.
+  # Keeps 43 digits and adds one padding character, since a SHA-256 hash has 32 bytes.
   string(SUBSTRING "${text}" 0 43 text)
   set(${out} "${text}=" PARENT_SCOPE)
 endfunction()
@@ -38,7 +38,7 @@ function(append_array file name text)
   file(APPEND "${file}" "const unsigned char ${name}[] = {\n${bytes}0};\n")
 endfunction()
 
-# Replaces @KIND ...@ with the listed files, and sets their hash, or 'none'.
+# Replaces @KIND ...@ with the listed files, and sets KIND's hash, or 'none' if no file is listed.
 function(join_files kind)
   set(hash "none")
   if(page MATCHES "@${kind} ([^@]+)@")

@@ -5,14 +5,14 @@ include(CheckCCompilerFlag)
 include(CheckLinkerFlag)
 include(CheckPIESupported)
 
-option(MHA_HARDENING "Harden release builds (packagers with their own flags may turn this off)" ON)
+option(MHA_HARDENING "Harden release builds (packagers who set their own flags may disable this)" ON)
 
-check_pie_supported(LANGUAGES C) # lets CMAKE_POSITION_INDEPENDENT_CODE also link programs with -pie
+check_pie_supported(LANGUAGES C) # with this check, CMAKE_POSITION_INDEPENDENT_CODE also links programs with -pie
 
 # mha_harden(TARGET): adds the flags to the usage requirements of the interface library TARGET.
 function(mha_harden target)
   set(release $<NOT:$<CONFIG:Debug>>)
-  # The compiler may predefine _FORTIFY_SOURCE with another level.
+  # -U, because the compiler may predefine _FORTIFY_SOURCE with another level.
   target_compile_options(${target} INTERFACE $<${release}:-U_FORTIFY_SOURCE> $<${release}:-D_FORTIFY_SOURCE=2>)
   set(CMAKE_REQUIRED_FLAGS -Werror) # clang only warns about flags for other CPUs
   foreach(flag -fstack-protector-strong -fcf-protection=full -mbranch-protection=standard)

@@ -33,7 +33,7 @@ else()
   string(REGEX REPLACE "[^/]+" ".." up ${pc_dir})
   set(MHA_PC_PREFIX "\${pcfiledir}/${up}")
 endif()
-set(prefix "\${prefix}") # APPEND keeps an absolute folder unchanged
+set(prefix "\${prefix}") # APPEND does not change an absolute folder
 cmake_path(APPEND prefix ${CMAKE_INSTALL_LIBDIR} OUTPUT_VARIABLE MHA_PC_LIBDIR)
 cmake_path(APPEND prefix ${CMAKE_INSTALL_INCLUDEDIR} OUTPUT_VARIABLE MHA_PC_INCLUDEDIR)
 

@@ -27,7 +27,7 @@ function finish() {
     finish_table()
 }
 
-function is_option(line) { # example: -q, --quiet  print no messages
+function is_option(line) { # Returns whether the line describes an option, for example: -q, --quiet  print no messages
     return line ~ /^ +-[-a-zA-Z]/ && line !~ /^ +- /
 }
 
@@ -45,7 +45,7 @@ function put_heading(title, next_line) {
 }
 
 function put_line(line, next_line) {
-    if (in_section != "EXAMPLES" && is_option(line)) { # a long example continues with an indented option
+    if (in_section != "EXAMPLES" && is_option(line)) { # in examples, an indented option continues a long command line
         section("OPTIONS")
         sub(/^ +/, "", line)
         at = match(line, /   *[^ ]/)
@@ -84,7 +84,7 @@ file == 2 { lines[++count] = $0 }
 
 END {
     if (summary == "") summary = "multi-head attention in C"
-    # Without a date, so that the same sources give the same pages.
+    # The page has no date, so that the same sources produce the same pages.
     printf ".TH %s 1 \"\" \"mha %s\" \"User Commands\"\n.SH NAME\n%s \\- %s\n", toupper(name), version, escaped(name), escaped(summary)
     usage = lines[1]
     sub(/^Usage: */, "", usage)

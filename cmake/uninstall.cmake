@@ -18,7 +18,7 @@ foreach(file IN LISTS files)
   endwhile()
 endforeach()
 list(REMOVE_DUPLICATES folders)
-list(SORT folders ORDER DESCENDING) # children before their parents
+list(SORT folders ORDER DESCENDING) # subfolders before the folders that contain them
 foreach(folder IN LISTS folders)
   file(GLOB left LIST_DIRECTORIES TRUE "${folder}/*" "${folder}/.*")
   if(NOT left AND IS_DIRECTORY "${folder}")

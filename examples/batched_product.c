@@ -18,7 +18,7 @@ static void print(const char *name, float m[HEADS][ROWS][ROWS])
                (double)m[row / ROWS][row % ROWS][2]);
 }
 
-/* y = x x^T: a linear layer computes y = x W^T, here with W = x. */
+/* Computes y = x x^T: a linear layer computes y = x W^T, here with W = x. */
 static mha_status square(const float *x, float *y, mha_error *err)
 {
     mha_linear *linear = NULL;
@@ -38,7 +38,7 @@ int main(void)
                                 .q_len = ROWS,
                                 .kv_len = ROWS,
                                 .head_dim = D,
-                                .scale = 1, /* the default, 0, divides by sqrt(D) */
+                                .scale = 1, /* no scaling; the default, 0, divides by sqrt(D) */
                                 .outputs = MHA_ATTN_SCORES};
     const mha_attn_args args = {
         .size = sizeof args, .q.data = a, .k.data = a, .v.data = a, .out.data = out, .scores.data = all};

@@ -18,7 +18,8 @@ static mha_status create(mha_selection selection, uint64_t seed, mha_rng *rng, m
     return status == MHA_OK ? mha_variant_init(*layer, rng, err) : status;
 }
 
-/* Makes the teacher keep head 0 if element 0 of the tokens is greater than element 1, and head 1 otherwise. */
+/* Sets the teacher's predictor to keep head 0 if element 0 of the tokens is greater than element 1, and head 1
+ * otherwise. */
 static mha_status teach(mha_variant *teacher, mha_error *err)
 {
     int64_t count;
@@ -65,8 +66,7 @@ static mha_status step(mha_variant *layer, const mha_variant_input *in, mha_trac
     return mha_variant_update(layer, err);
 }
 
-/* Returns how many sequences of the last batch got the head for their kind, regardless of which head serves which
- * kind. */
+/* Returns the number of sequences of the last batch whose kind got its own head, whichever head that is. */
 static int suited(const mha_trace *trace)
 {
     int same = 0;

@@ -14,7 +14,7 @@ static void print(const char *name, const float *matrix)
         printf("%12.5g%s", (double)matrix[n], (n + 1) % TOKENS ? "" : "\n");
 }
 
-/* y = x w, with w [in, out] sampled from [0, 1). */
+/* Computes y = x w, with w [in, out] sampled from [0, 1). */
 static mha_status project(mha_rng *rng, float *y, mha_error *err)
 {
     float w[WIDTH * WIDTH];
@@ -35,7 +35,7 @@ int main(void)
         .size = sizeof desc, .batch = 1, .heads = 1, .q_len = TOKENS, .kv_len = TOKENS, .head_dim = WIDTH};
     mha_attn_args args = {.size = sizeof args, .q.data = q, .k.data = k, .v.data = v, .out.data = out};
     desc.causal = 1;
-    desc.scores = MHA_SCORES_BIASED; /* after the mask */
+    desc.scores = MHA_SCORES_BIASED; /* requests the scores after the mask */
     desc.outputs = MHA_ATTN_SCORES | MHA_ATTN_PROBS;
     args.scores.data = scores;
     args.probs.data = weights;

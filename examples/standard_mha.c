@@ -6,7 +6,7 @@
 enum { BATCH = 3, LQ = 3, LK = 5, WIDTH = 8, HEADS = 4 };
 static float query[BATCH * LQ * WIDTH], key[BATCH * LK * WIDTH], value[BATCH * LK * WIDTH], y[BATCH * LQ * WIDTH];
 
-/* 1 = visible. One mask per sequence and query, the same for all heads. */
+/* 1 = unmasked. Each sequence and query has a mask, shared by all heads. */
 static const uint8_t keep[BATCH][1][LQ][LK] = {{{{1, 1, 1, 1, 1}, {1, 1, 1, 1, 1}, {1, 1, 1, 1, 1}}},
                                                {{{1, 1, 1, 1, 0}, {1, 1, 1, 1, 0}, {1, 1, 1, 1, 0}}},
                                                {{{0, 0, 0, 0, 0}, {1, 1, 1, 0, 0}, {1, 1, 1, 0, 0}}}};
@@ -50,7 +50,8 @@ int main(void)
 
     for (int64_t b = 0; status == MHA_OK && b < BATCH; b++)
         if (mha_trace_step(trace, MHA_STEP_WEIGHTS, &weights)) print_weights(&weights, b);
-    for (int d = 0; status == MHA_OK && d < WIDTH; d++) /* the query without visible keys: the mean of all values */
+    for (int d = 0; status == MHA_OK && d < WIDTH;
+         d++) /* the output of the query without unmasked keys: the mean of all values */
         printf("%8.4f%s", (double)y[(BATCH - 1) * LQ * WIDTH + d], d + 1 < WIDTH ? "" : "\n");
     if (status != MHA_OK) fprintf(stderr, "%s\n", err.message);
     mha_trace_free(trace);

@@ -36,7 +36,7 @@ int main(void)
     if (status == MHA_OK) status = mha_variant_forward(layer, &in, output, trace, &err);
 
     if (status == MHA_OK && mha_trace_step(trace, MHA_STEP_WEIGHTS, &weights)) {
-        const float *w = weights.data; /* sequence 0, head 0 */
+        const float *w = weights.data; /* weights of sequence 0, head 0 */
         for (int64_t i = 0; i < LQ; i++)
             for (int64_t j = 0; j < LK; j++)
                 printf("%8.4f%s", (double)w[i * weights.stride[2] + j * weights.stride[3]], j + 1 < LK ? "" : "\n");

@@ -1,9 +1,9 @@
 /* train_induction.c - trains induction heads. A model of two attention layers without feed-forward learns random
- * sequences that repeat themselves. The only way to predict them is to find the token that followed the last
- * occurrence, which takes two heads in sequence: one that attends to the previous token, and one that attends to the
- * token whose previous token is the current one (Elhage et al. 2021; Olsson et al. 2022).
+ * sequences that repeat themselves. The only way to predict them is to find the token after the last occurrence of the
+ * current token. This requires two heads in sequence: one that attends to the previous token, and one that attends to
+ * the token whose previous token is the current one (Elhage et al. 2021; Olsson et al. 2022).
  *
- *     train_induction [FOLDER]     saves the model there: `mha heads -m FOLDER --ids ...` gives the same labels
+ *     train_induction [FOLDER]     saves the model in FOLDER: `mha heads -m FOLDER --ids ...` gives the same labels
  *
  * Fails unless induction heads form, removing them destroys the prediction, and removing as many other heads does
  * not. */
@@ -12,8 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The second layer has no positions, so it finds keys only by their content. It has fewer heads than the first layer
- * because all of its heads become induction heads, and other heads are needed for comparison. */
+/* The config of the model. The second layer has no positions, so it finds keys only by their content. It has fewer
+ * heads than the first layer because all of its heads become induction heads, and other heads are needed for
+ * comparison. */
 enum { VOCAB = 64, LAYERS = 2, HEADS = 6, BATCH = 32, TOKENS = 48, STEPS = 600, EVERY = 50, ALL = LAYERS * HEADS };
 static const char config[] =
     "{\"model_type\": \"llama\", \"vocab_size\": 64, \"hidden_size\": 64, \"head_dim\": 16, \"num_hidden_layers\": 2,"
@@ -93,7 +94,7 @@ static mha_status learn(mha_trainer *trainer, mha_rng *rng, mha_error *err)
     return status;
 }
 
-/* ---- the experiment ---- */
+/* ---- experiment ---- */
 
 /* Lists the heads with a label, or, for MHA_HEAD_LABELS, the heads that are neither induction nor previous-token
  * heads. */
@@ -141,7 +142,7 @@ static int expect(int holds, const char *what)
     return holds;
 }
 
-/* Prints losses in nats on new sequences. Returns 1 if all expectations are met. */
+/* Prints losses in nats on new sequences. Returns 1 if the heads and losses are as expected. */
 static int check_results(mha_trainer *trainer, const mha_heads *heads, mha_status *status, mha_error *err)
 {
     int induction[ALL], before[ALL], others[ALL];
@@ -185,7 +186,7 @@ static mha_status run(const char *folder, int *holds, mha_error *err)
     mha_rng_manual_seed(&rng, 1);
     mha_status status = mha_model_create(NULL, config, &seed, &model, err);
     if (status == MHA_OK) status = mha_trainer_create(model, &options, &trainer, err);
-    /* Saving before training fails early if the folder cannot be written. */
+    /* Saves before training, so that the program fails early if the folder cannot be written. */
     if (status == MHA_OK && folder) status = mha_trainer_save(trainer, folder, &as, err);
     if (status == MHA_OK) status = learn(trainer, &rng, err);
     draw(&rng);

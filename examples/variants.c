@@ -1,4 +1,4 @@
-/* variants.c - runs the improved variants of multi-head attention and the plain layer on one input, and prints their
+/* variants.c - runs the plain layer and other variants of multi-head attention on one input, and prints their
  * parameters and the flops of a forward call. */
 #include <mha/mha.h>
 #include <stdio.h>

@@ -44,7 +44,7 @@ ENDS = "b ck d g l m n p r s t x nd ng nt rd rk sh st".split() + [""] * 5
 
 
 class Draw:
-    """splitmix64 (Steele, Lea and Flood 2014)."""
+    """Random choices, based on splitmix64 (Steele, Lea and Flood 2014)."""
 
     def __init__(self, seed):
         self.state = seed & MASK
@@ -62,7 +62,7 @@ class Draw:
         return choices[self.below(len(choices))]
 
     def some(self, choices, count):
-        """Returns `count` different choices in random order."""
+        """Returns `count` different elements in random order."""
         left = list(choices)
         return [left.pop(self.below(len(left))) for _ in range(count)]
 
@@ -203,14 +203,14 @@ def piece(draw):
 
 
 def scramble(draw):
-    """A random row of pieces, repeated: only the first copy predicts the second one."""
+    """A random row of pieces, repeated: the second copy can be predicted only from the first copy."""
     count = length_of_row(draw)
     row = "".join(draw.one(["", " ", " "]) + piece(draw) for _ in range(count)).strip()
     return " ".join(said_often(draw, row, 2 * count))
 
 
 def length_of_row(draw):
-    """Short rows are more frequent, because heads learn to find one of three words before one of twenty."""
+    """Short rows are more frequent, because heads learn to find one of three words earlier than one of twenty."""
     return draw.between(2, draw.one([4, 8, 24]))
 
 

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 
-# {(file, called file): reason} of calls that may be part of a cycle. An unnecessary entry is an error.
+# Calls that may be part of a cycle: {(file, called file): reason}. An unnecessary entry is an error.
 ALLOWED = {
     ("src/layer/attention/attention_call.c", "src/layer/selection/head_count_per_sequence.c"): "one function serves all head counts",
 }

@@ -1,11 +1,11 @@
 #!/bin/sh
-# check_docs.sh - checks the documents: the C example in README.md must equal examples/attention.c, and every linked file
-# must exist.
+# check_docs.sh - checks the documents: the C example in README.md must equal examples/attention.c, and every linked
+# file must exist.
 set -eu
 cd "$(dirname -- "$0")/.."
 status=0
 
-# The first block marked `c` in README.md.
+# Compares the first block marked `c` in README.md with the example.
 awk '/^```c$/ { on = 1; next } /^```$/ { if (on) exit } on' README.md | diff -u examples/attention.c - || {
     echo 'README.md: its C example differs from examples/attention.c'
     status=1

@@ -1,12 +1,14 @@
 #!/bin/sh
-# check_headers.sh - checks that each public header compiles alone, and when included twice, as C11 and C++17 without warnings.
+# check_headers.sh - checks that each public header compiles alone, and when included twice, as C11 and C++17 without
+# warnings.
 #
-# $CC is the C compiler (default: cc), $CXX the C++ compiler (default: any that is found). Without one, C++17 is skipped.
+# $CC is the C compiler (default: cc), $CXX is the C++ compiler (default: any that is found). Without a C++ compiler,
+# C++17 is skipped.
 set -eu
 cd "$(dirname -- "$0")/.."
 status=0
 
-# compile HEADER COMPILER LANGUAGE STANDARD
+# compile HEADER COMPILER LANGUAGE STANDARD: compiles a file that includes the header twice.
 compile() {
     printf '#include "mha/%s"\n#include "mha/%s"\n' "$1" "$1" |
         "$2" -x "$3" "-std=$4" -Wall -Wextra -Wpedantic -Wconversion -Werror -Iinclude -fsyntax-only - || {

@@ -10,26 +10,26 @@ import pathlib
 import re
 import sys
 
-# ---- the rules ----
+# ---- rules ----
 
 # A folder may include only itself and folders to its left.
 CHAINS = [
     ["base", "math", "kernel", "attn", "layer", "model", "train", "heads"],
     ["base", "math", "io", "text", "model"],
 ]
-# include/mha/X.h belongs to src/X, except for these headers.
+# Owners of public headers: include/mha/X.h belongs to src/X, except for these headers.
 PUBLIC_OWNER = {"types": "base", "ctx": "base", "machine_peak": "attn", "cache": "attn", "stats": "attn", "attn_grads": "attn",
                 "rng": "math", "text_train": "text", "train_data": "train", "train_store": "train", "train_log": "train", "rope": "layer", "variants": "layer",
                 "generate": "model",
                 "model_grads": "model", "model_save": "model", "model_create": "model", "head_layouts": "heads", "head_data": "heads",
                 "importance": "heads", "diversity": "heads", "prune": "heads", "compare_models": "heads", "regroup": "heads", "model_edit": "heads",
                 "prune_search": "heads", "cluster": "attn", "work": "base", "train_ranks": "base"}
-UMBRELLA = "mha/mha.h"  # for code outside the library; inside, only the file with the version includes it
+UMBRELLA = "mha/mha.h"  # for code outside the library; in the library, only the file with the version includes this header
 UMBRELLA_USERS = {"src/base/status.c"}
 # Code outside src/ that may include internal headers.
 INSIDERS = ("tests/unit/", "tests/kernel/", "tests/property/", "tests/golden/", "tests/fuzz/", "tests/support/", "bench/kernel.c")
-# Subfolders, each of which may include only those to its left. "." stands for the files of the folder itself; without ".",
-# these files may include every subfolder, and every subfolder may include them.
+# Subfolders, each of which may include only subfolders to its left. "." stands for the files of the folder itself;
+# without ".", these files may include every subfolder, and every subfolder may include them.
 ROOMS = {
     "src/kernel": ["simd", "rows", "matmul", "attention", ".", "isa"],
     "src/attn": ["plan", "mask", "stats", "forward", "backward", "engine", "cache"],
@@ -47,11 +47,12 @@ CONFORMANCE_SEES = ("", "input", "verify")  # subfolders of cli/ that conformanc
 GOES_RIGHT = {
     ("src/layer/selection/head_selection.h", "layer/attention/attention_layer.h"),
 }
-# Base names must be unique in these folders: NAME.c and NAME.h are in one folder; a public header may have the same name.
+# Base names must be unique in these folders: NAME.c and NAME.h are in one folder; a public header may have the same
+# name.
 NAMED_ONCE = ("src", "cli", "conformance", "mpi")
-MOST_FILES = 25  # files per folder, without README.md; more files require subfolders
+MOST_FILES = 25  # maximum number of files per folder, without README.md; more files require subfolders
 CROWDED = {"include/mha"}
-DATA = ("tests/golden/data/", "tests/fuzz/corpus/")  # folders below may contain any number of files
+DATA = ("tests/golden/data/", "tests/fuzz/corpus/")  # these folders and their subfolders may contain any number of files
 FOLDERS = ("include", "src", "cli", "conformance", "mpi", "tests", "bench", "examples")
 
 STANDARD = set(
@@ -67,7 +68,7 @@ def calls(names):
     return re.compile(rf"(?<![\w.>])(?:{names})\s*\(")
 
 
-# (where it is forbidden, exceptions, pattern, message); the first two are prefixes of paths.
+# Forbidden code: (path prefix, excepted path prefixes, pattern, message).
 FORBIDDEN = [
     ("src/", ["src/kernel/"], re.compile(r"\b_mm\d*_\w+|\b__m(128|256|512)\w*|\bv\w+q?_[fsu](16|32|64)\b|\bfloat(32x4|64x2)_t"),
      "intrinsics are allowed only in src/kernel"),
@@ -88,16 +89,16 @@ FORBIDDEN = [
      "the library must return a status instead of printing or exiting"),
 ]  # fmt: skip
 
-# ---- the check ----
+# ---- checks ----
 
 
 def reach():
-    """Returns {folder: the folders that it may include, itself included}."""
+    """Returns {folder: the folders that it may include, including itself}."""
     left = {}
     for chain in CHAINS:
         for i, folder in enumerate(chain):
             left.setdefault(folder, set()).update(chain[: i + 1])
-    for _ in left:  # enough rounds for any path through the chains
+    for _ in left:  # number of rounds that is sufficient for any path through the chains
         for folder in left:
             left[folder] = set().union(*(left[other] for other in left[folder]))
     return left
@@ -267,7 +268,7 @@ def count_files(root):
 
 
 def check_tree(root):
-    """Prints each violation below root and returns their number; a tree without source files is a violation, too."""
+    """Prints each violation below root and returns their number; a tree without source files is also a violation."""
     count = files = 0
     for place in stale_rules(root):
         print(f"tools/check_includes.py: a rule names {place}, which must exist")
@@ -343,7 +344,7 @@ def self_test():
     wrong = 0
     for path, text, want in SAMPLES:
         found = check_file(path, text)
-        last = text.count("\n") + 1  # the violation is in the last line of the sample
+        last = text.count("\n") + 1  # the violation must be reported in the last line of the sample
         good = not found if want is None else len(found) == 1 and found[0][0] == last and want in found[0][1]
         if not good:
             print(f"self-test: {path}: {text!r}: the message must contain {want!r} (got {found})")

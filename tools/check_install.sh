@@ -1,9 +1,10 @@
 #!/bin/sh
-# check_install.sh BUILD - checks that an installation works, can be moved, and can be removed, as described in README.md.
+# check_install.sh BUILD - checks that an installation works, can be moved, and can be removed, as described in
+# README.md.
 #
-# Installs the build folder, moves the result, and builds and runs programs with it: tests/install with find_package, and every example
-# with pkg-config. Then runs the unchanged commands of the section Install in README.md, with a temporary home folder. $CC is the
-# compiler (default: cc).
+# Installs the build folder, moves the result, and builds and runs programs with it: tests/install with find_package,
+# and every example with pkg-config. Then runs the unchanged commands of the section Install in README.md, with a
+# temporary home folder. $CC is the compiler (default: cc).
 set -eu
 cd "$(dirname -- "$0")/.."
 [ $# -eq 1 ] || {
@@ -16,7 +17,7 @@ grep -q '^CMAKE_INSTALL_\(BIN\|LIB\|INCLUDE\)DIR:PATH=/' "$build/CMakeCache.txt"
     exit 77
 }
 work=$(mktemp -d)
-# The build folder lists the installed files for `uninstall`; the list of the user's own installation must be kept.
+# Keeps the list of the user's own installation, which the build folder stores for `uninstall`.
 manifest=$build/install_manifest.txt
 [ ! -e "$manifest" ] || cp -p "$manifest" "$work/manifest"
 restore() {
@@ -61,12 +62,12 @@ for package in mha mha_attn; do
 done
 needed=$(readelf -d "$libdir/libmha_attn.so" | sed -n 's/.*(NEEDED).*\[\(.*\)\.so.*/\1/p' | sort | tr '\n' ' ')
 case $needed in 'libc libm ' | 'ld-linux-'*' libc libm ') ;; *)
-    echo "libmha_attn must need libc and libm alone (got $needed)"
+    echo "libmha_attn must depend only on libc and libm (got $needed)"
     exit 1
     ;;
 esac
 
-# ---- the program ----
+# ---- program and shared files ----
 if [ -e "$work/prefix/bin/mha" ]; then
     quietly "$work/prefix/bin/mha" --version
     for file in man/man1/mha.1 man/man1/mha-heads.1 bash-completion/completions/mha zsh/site-functions/_mha fish/vendor_completions.d/mha.fish; do
@@ -78,7 +79,8 @@ if [ -e "$work/prefix/bin/mha" ]; then
 fi
 
 # ---- README.md ----
-# The commands run in a folder where build/release is a link to this build, and examples a link to the examples of the project.
+# The commands run in a folder where build/release is a link to this build, and examples a link to the examples of the
+# project.
 mkdir -p "$work/tree/build" "$work/home" "$work/bin"
 ln -s "$build" "$work/tree/build/release"
 ln -s "$PWD/examples" "$work/tree/examples"
@@ -92,7 +94,7 @@ lines() {
     }
 }
 
-# For one user: with the current PATH, but without the other variables.
+# Installation for one user: with the current PATH, but without the other variables.
 lines 1
 (cd "$work/tree" && quietly env -u PKG_CONFIG_PATH -u LD_LIBRARY_PATH HOME="$work/home" sh -eu "$work/lines1")
 left=$(find "$work/home/.local" ! -type d -o -name mha)
@@ -101,12 +103,12 @@ left=$(find "$work/home/.local" ! -type d -o -name mha)
     exit 1
 }
 
-# For all users: in a mount namespace with temporary /usr/local and /etc, where sudo is replaced by a script.
+# Installation for all users: in a mount namespace with temporary /usr/local and /etc, where a script replaces sudo.
 lines 2
 cat >"$work/private" <<'PRIVATE'
 set -eu
 mkdir "$1/local" "$1/etc"
-cp -a /etc/. "$1/etc" 2>/dev/null || : # ldconfig does not need unreadable files
+cp -a /etc/. "$1/etc" 2>/dev/null || : # unreadable files are not required by ldconfig
 mount --bind "$1/local" /usr/local
 mount --bind "$1/etc" /etc
 printf '#!/bin/sh\nexec "$@"\n' >"$1/bin/sudo"

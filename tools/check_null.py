@@ -52,7 +52,7 @@ int main(void)
 
 def functions():
     """Yields (name, [type of each parameter]) of every function declared with MHA_API."""
-    headers = (p for p in sorted((ROOT / "include/mha").glob("*.h")) if p.name != "cluster.h")  # declares libmha_mpi
+    headers = (p for p in sorted((ROOT / "include/mha").glob("*.h")) if p.name != "cluster.h")  # cluster.h declares the functions of libmha_mpi
     text = "\n".join(p.read_text() for p in headers)
     text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
     text = re.sub(r"^#.*$", " ", text, flags=re.M)
@@ -71,7 +71,7 @@ def kind(parameter):
 
 
 def call(name, kinds, given):
-    """Returns the code of a call: all pointers NULL, or, if `given`, only the first one NULL."""
+    """Returns the code of a call: all pointers NULL, or, if `given`, only the first pointer NULL."""
     pointers = [n for n, k in enumerate(kinds) if k.endswith("*")]
     arguments = [
         f"({k})(void *)&memory" if given and n in pointers[1:] else f"({k}){{0}}" for n, k in enumerate(kinds)

@@ -1,9 +1,10 @@
 #!/bin/sh
-# coverage.sh [BUILD] - measures which lines and branches of the readers (src/io, src/text, src/model/config) are covered by
-# the tests and the fuzz corpora together. Builds in BUILD (default: build/coverage) with clang's source-based coverage, runs
-# the tests named below, and prints a table with one row per file.
+# coverage.sh [BUILD] - measures which lines and branches of the readers (src/io, src/text, src/model/config) are
+# covered by the tests and the fuzz corpora together. Builds in BUILD (default: build/coverage) with clang's
+# source-based coverage, runs the tests named below, and prints a table with one row per file.
 #
-# Exit 4 if fewer than 95 % of the lines or 90 % of the branches are covered, 1 if a test fails, 77 if a tool is missing.
+# Exit 4 if fewer than 95 % of the lines or 90 % of the branches are covered, 1 if a test fails, 77 if a tool is
+# missing.
 set -eu
 cd "$(dirname -- "$0")/.."
 build=${1:-build/coverage}
@@ -31,7 +32,7 @@ LLVM_PROFILE_FILE=$PWD/$build/profiles/%p.profraw ctest --test-dir "$build" -R "
 }
 "llvm-profdata$suffix" merge -sparse "$build"/profiles/*.profraw -o "$build/all.profdata"
 
-# Every test contains the library, so all of them must be passed as objects.
+# Every test program contains the library, so all test programs must be passed as objects.
 objects=$(find "$build/tests" -maxdepth 2 -type f \( -name 'test_*' -o -name 'fuzz_*' \) -perm -u+x | sed 's/^/-object /')
 # shellcheck disable=SC2086 # a list of words
 "llvm-cov$suffix" report ${objects#-object } -instr-profile="$build/all.profdata" src/io src/text src/model/config |

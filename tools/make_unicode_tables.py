@@ -29,7 +29,7 @@ import tokenizers
 from tokenizers import AddedToken, Tokenizer, models, normalizers
 
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
-HANGUL = range(0xAC00, 0xD7A4)  # decomposed by a formula, so all libraries agree
+HANGUL = range(0xAC00, 0xD7A4)  # Hangul syllables are decomposed by a formula, so all libraries agree
 NFD = normalizers.NFD()
 
 
@@ -94,7 +94,7 @@ class Pcre2:
 
 
 def kept(u):
-    """Returns the characters that only utf8proc decomposes by compatibility, without Hangul, which a formula decomposes."""
+    """Returns the characters except Hangul with a compatibility decomposition only in utf8proc, not in the reference."""
     nfkd = normalizers.NFKD()
     differ = {c for c in POINTS if c not in HANGUL and "".join(map(chr, u.decompose(c, True))) != nfkd.normalize_str(chr(c))}
     assert all(nfkd.normalize_str(chr(c)) == chr(c) for c in differ)
@@ -135,7 +135,7 @@ def reorders(c, probe):
 
 
 def has_class(c):
-    return reorders(c, 0x334) or reorders(0x345, c)  # classes 1 and 240, the lowest and the highest
+    return reorders(c, 0x334) or reorders(0x345, c)  # combining classes 1 (lowest) and 240 (highest)
 
 
 def build(golden, u):

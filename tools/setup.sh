@@ -99,8 +99,8 @@ apt_get() { ${as:+"$as"} env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg:
 
 apt_install() { apt_get update && apt_get install -y --no-install-recommends "$@"; }
 
-# install_needs NEEDS [ALSO]: installs the missing packages of NEEDS, and those of ALSO too, to ask only once. Exits 3 if
-# that is not allowed, 1 if it fails.
+# install_needs NEEDS [ALSO]: installs the missing packages of NEEDS and ALSO, asking only once. Exits 3 if
+# installing is not allowed, 1 if it fails.
 install_needs() {
     packages=$(missing_packages "$1")
     [ -n "$packages" ] || return 0
@@ -116,7 +116,7 @@ install_needs() {
     [ -z "$still" ] || fail 3 "installed, but still not found: $still(check CC and PKG_CONFIG_PATH)"
 }
 
-# ---- building ----
+# ---- build ----
 
 # progress LABEL: copies stdin to the log. On a terminal, shows the counters of ninja ("[7/90] ..."), ctest ("7/90 Test ...") and
 # apt-get ("pmstatus:zlib1g-dev:41.3793:Unpacking ...") in one line that is updated; otherwise prints the label once.
@@ -125,7 +125,7 @@ progress() {
     while IFS= read -r text; do
         printf '%s\n' "$text" >>"$log"
         case $text in
-        '[0/'*) continue ;; # ninja checks whether there is anything to build
+        '[0/'*) continue ;; # counter of ninja before it knows the number of steps
         '['[0-9]*/*']'*) count=${text%%\]*}] ;;
         *[0-9]/[0-9]*' Test '*) count=[${text%% Test *}] ;;
         dlstatus:*.[0-9]*:*) count=${text%%.[0-9]*:*} && count="[download ${count##*:} %]" ;;
@@ -186,5 +186,5 @@ make_build() {
     ninja -C "$dir" "$@"
 }
 
-# build PRESET TESTING [TARGET...]: brings build/PRESET up to date, within a few hundredths of a second if it already is.
+# build PRESET TESTING [TARGET...]: brings build/PRESET up to date; without changes, this takes a few hundredths of a second.
 build() { logged "$1" "building $1" make_build "$@"; }

