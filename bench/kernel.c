@@ -19,7 +19,7 @@ static void row(const char *isa, const char *what, double seconds, double flops,
     fflush(stdout);
 }
 
-/* Returns deterministic values in [-1, 1). */
+/* Returns an array of `count` deterministic values in [-1, 1). */
 static float *numbers(size_t count)
 {
     float *x = aligned_alloc(64, (count * sizeof *x + 63) / 64 * 64);

@@ -229,7 +229,7 @@ MODELS = {"minilm": sentences, "mixed": mixed, "prefill": gpt2("prefill"), "deco
 
 # ---- start of new processes ----
 
-START_GOAL = 0.15  # seconds
+START_GOAL = 0.15  # goal for the start of a process, in seconds
 IN_TRANSFORMERS = """
 import json, sys, torch, transformers
 tokens = transformers.PreTrainedTokenizerFast(tokenizer_file=sys.argv[1] + "/tokenizer.json")(sys.argv[2], return_tensors="pt")

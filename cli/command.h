@@ -42,8 +42,8 @@ typedef struct cli_options {
     const char *other_model; /* second -m, with CLI_MODELS */
     int json, csv, force, no_map, quiet, verbose, no_progress;
     int ids;               /* texts are token ids; the model may have no tokenizer */
-    int threads;           /* 0 = chosen by the library */
-    long long seed;        /* >= 0 */
+    int threads;           /* number of threads; 0 = chosen by the library */
+    long long seed;        /* value of -s, at least 0 */
     const char *documents; /* unit of a file that forms a text; NULL = line */
 } cli_options;
 

@@ -1,5 +1,5 @@
 /* memory.c - allocation that succeeds or ends the program (memory.h). */
-#define _GNU_SOURCE /* fopencookie */
+#define _GNU_SOURCE /* declares fopencookie */
 #include "memory.h"
 
 #include <jansson.h>

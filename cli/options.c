@@ -84,7 +84,7 @@ enum { FIRST_ROW = 1000 };
 static struct grouped_table {
     struct poptOption group[MOST_GROUPS + 1];
     struct poptOption row[CLI_MAX_OPTIONS + MOST_GROUPS];
-    int times[CLI_MAX_OPTIONS + MOST_GROUPS]; /* how often each row was given */
+    int times[CLI_MAX_OPTIONS + MOST_GROUPS]; /* number of times that each row was given */
     int groups, rows;
 } grouped;
 

@@ -3,7 +3,7 @@
 #define CLI_SUGGEST_H
 
 typedef struct suggestion {
-    const char *word; /* the word as given */
+    const char *word; /* the misspelled word */
     const char *best; /* best candidate so far; NULL if none is similar enough */
     int distance;     /* edit distance of `word` and `best` */
 } suggestion;

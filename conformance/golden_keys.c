@@ -130,7 +130,7 @@ static void walk(place p, const json_t *here, const char *rest)
     if (name) p.name = name;
     if (!*rest) {
         check_words(&p, here);
-    } else if (length == 0) { /* [] */
+    } else if (length == 0) { /* [] stands for all elements of an array */
         json_array_foreach(here, n, value) walk(p, value, rest[2] == '.' ? rest + 3 : rest + 2);
     } else {
         snprintf(key, sizeof key, "%.*s", (int)length, rest);

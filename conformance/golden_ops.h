@@ -29,9 +29,9 @@ void ops_skip(ops_case *c, const char *name);
 /* ---- kinds of operations; each function checks one case ---- */
 
 void ops_rope(ops_case *c);
-void ops_norms(ops_case *c); /* ops_norms and ops_cross_entropy: golden_norms.c */
+void ops_norms(ops_case *c); /* ops_norms and ops_cross_entropy are defined in golden_norms.c */
 void ops_cross_entropy(ops_case *c);
 void ops_activation(ops_case *c);
-void ops_torch_mha(ops_case *c); /* golden_mha.c */
+void ops_torch_mha(ops_case *c); /* defined in golden_mha.c */
 
 #endif

@@ -29,10 +29,11 @@ int main(void)
         .size = sizeof in, .batch = 1, .q_len = TOKENS, .query = x, .want_scores = 1, .want_weights = 1};
 
     mha_rng_manual_seed(&rng, 123);
-    mha_status status = mha_rng_embedding(&rng, TOKENS, WIDTH, -1, x, &err); /* nn.Embedding(5, 4).weight */
+    mha_status status = mha_rng_embedding(&rng, TOKENS, WIDTH, -1, x, &err); /* in PyTorch: nn.Embedding(5, 4).weight */
     mha_rng_manual_seed(&rng, 123);
     if (status == MHA_OK) status = mha_self_attention_create(NULL, &options, &head, &err);
-    if (status == MHA_OK) status = mha_variant_init(head, &rng, &err); /* w_q, w_k, w_v = torch.rand(4, 4) */
+    if (status == MHA_OK)
+        status = mha_variant_init(head, &rng, &err); /* in PyTorch: w_q, w_k, w_v = torch.rand(4, 4) */
     if (status == MHA_OK) status = mha_trace_create(NULL, &trace, &err);
     if (status == MHA_OK) status = mha_variant_forward(head, &in, context, trace, &err);
     if (status != MHA_OK) return fprintf(stderr, "%s\n", err.message), 1;

@@ -5,7 +5,7 @@
 
 enum { BATCH = 2, LQ = 3, LK = 5, D_IN = 6, D_OUT = 8, HEADS = 2 };
 static float query[BATCH * LQ * D_IN], key[BATCH * LK * D_IN], value[BATCH * LK * D_IN], output[BATCH * LQ * D_OUT];
-static const float padding[BATCH][LK] = {{0, 0, 0, 0, 1}, {0, 0, 0, 1, 1}}; /* 1 = masked */
+static const float padding[BATCH][LK] = {{0, 0, 0, 0, 1}, {0, 0, 0, 1, 1}}; /* padding mask: 1 = masked key */
 
 int main(void)
 {

@@ -349,7 +349,7 @@ def self_test():
         if not good:
             print(f"self-test: {path}: {text!r}: the message must contain {want!r} (got {found})")
             wrong += 1
-    if "src/io/" not in stale_rules(pathlib.Path(__file__)):  # a path without subfolders
+    if "src/io/" not in stale_rules(pathlib.Path(__file__)):  # a root folder without the folders that the rules name
         print("self-test: a rule about a missing folder must be reported")
         wrong += 1
     counts = {folder: MOST_FILES + 1 for folder in CROWDED}

@@ -45,7 +45,7 @@ def main():
             address = link_of(page, source.read().decode("utf-8"), sha256)
         path = pathlib.Path(folder) / urllib.parse.urlsplit(address).path.rpartition("/")[2]
         got = download(address, path)
-    except OSError as error:  # includes urllib's errors
+    except OSError as error:  # OSError includes the errors of urllib
         sys.exit(f"{page}: {error}")
     if got != sha256:
         path.unlink()

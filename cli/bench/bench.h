@@ -11,7 +11,7 @@ typedef struct bench_row {
     const char *name;
     int64_t B, H, Hkv, Lq, Lk, D;
     int causal;
-    int training; /* forward and backward */
+    int training; /* forward and backward pass */
 } bench_row;
 
 /* The measurement of one row in one dtype. `refused` is NULL, or the reason why the row was not measured. */
@@ -22,7 +22,7 @@ typedef struct bench_result {
     char isa[32]; /* ISA of the kernel that ran */
     int64_t calls;
     double best, median; /* seconds per call */
-    double flops, bytes; /* per call */
+    double flops, bytes; /* operations per call, bytes read per call */
     double fma, read;    /* measured limits: operations per second, and bytes per second for reading this K and V */
     bool reads;          /* one query per head: the limit is memory bandwidth */
     bool pairs; /* bf16 pairs were multiplied: the limit of that rate is not measured, and fma does not apply */

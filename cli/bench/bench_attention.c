@@ -132,7 +132,7 @@ typedef struct runner {
     clockid_t clock;
     const mha_attn_plan *plan;
     const mha_attn_args *args;
-    const mha_attn_grads *grads; /* NULL: forward only */
+    const mha_attn_grads *grads; /* NULL = only the forward pass */
     void *workspace;
     size_t workspace_bytes;
 } runner;

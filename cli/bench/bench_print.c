@@ -11,7 +11,7 @@ static void cpu_name(char *text, size_t capacity)
 {
     struct utsname machine;
     snprintf(text, capacity, "%s", uname(&machine) == 0 ? machine.machine : "unknown");
-    FILE *info = fopen("/proc/cpuinfo", "r"); /* Linux only */
+    FILE *info = fopen("/proc/cpuinfo", "r"); /* exists only on Linux */
     char line[256];
     while (info && fgets(line, sizeof line, info)) {
         const char *value = strchr(line, ':');

@@ -7,16 +7,16 @@
 
 enum { CHART_PANELS = 6 };
 
-/* One curve. */
+/* One panel of the chart, with one curve. */
 typedef struct chart_panel {
     const char *title;
     const double *y; /* [count] values of the curve */
-    double limit;    /* horizontal line; NAN = none */
+    double limit;    /* value of a horizontal line; NAN = none */
 } chart_panel;
 
 typedef struct chart {
     const char *title, *x_title;
-    int count;       /* points, > 0 */
+    int count;       /* number of points, > 0 */
     const double *x; /* [count] x coordinates, ascending */
     double mark;     /* x of the point marked in every panel; NAN = none */
     bool plain;      /* draw the line without dots */

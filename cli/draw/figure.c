@@ -16,7 +16,7 @@ enum { LABEL_MOST = 120, GAP = 5, AXIS = 16 };
 
 typedef struct layout {
     const figure *f;
-    int cell;          /* side of one weight */
+    int cell;          /* side of the square of one weight */
     int side;          /* side of the map, n * cell */
     int label;         /* space for the longest token */
     int every;         /* every n-th token is labeled */

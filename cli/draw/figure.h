@@ -7,10 +7,10 @@
 
 #include "mha/mha.h"
 
-/* One map. */
+/* The attention map of one head. */
 typedef struct figure {
     const char *title;
-    int64_t n;                 /* tokens, > 0 */
+    int64_t n;                 /* number of tokens, > 0 */
     const char *const *tokens; /* [n] texts of the tokens, in UTF-8 */
     const float *map;          /* [n, n] weights, one row per query */
 } figure;
@@ -31,7 +31,7 @@ typedef struct figure_grid {
     const char *title;
     const mha_model *model;
     const mha_heads *heads;
-    int64_t n; /* tokens */
+    int64_t n; /* number of tokens */
 } figure_grid;
 const char *figure_grid_draw(const figure_grid *f, const char *path, unsigned char **data, size_t *size);
 

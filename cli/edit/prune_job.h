@@ -21,7 +21,7 @@ typedef struct prune_job {
     mha_model *model;
     const mha_model_info *info;
     held_texts texts;
-    uint8_t *keep;       /* [layers, H] */
+    uint8_t *keep;       /* [layers, H] 1 = the head is kept */
     double *scores;      /* [layers, H] from --by or --scores; NULL if heads are chosen jointly or named */
     char chosen_by[200]; /* how heads were chosen, for mha.record */
 } prune_job;
@@ -45,7 +45,7 @@ json_t *prune_removed_json(const prune_job *job, const uint8_t *keep);
 
 /* ---- prune_curve.c ---- */
 
-/* Runs mha prune --search. */
+/* Runs the search of mha prune --search. */
 int prune_curve(prune_job *job);
 
 #endif

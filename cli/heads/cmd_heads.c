@@ -27,7 +27,7 @@ static const struct poptOption options[] = {
 typedef struct measured {
     const mha_model *model;
     mha_heads *heads;
-    mha_importance *importance; /* NULL without --by */
+    mha_importance *importance; /* importance of the heads; NULL without --by */
     mha_importance_score by;
     int64_t texts;
 } measured;

@@ -50,7 +50,7 @@ typedef struct cell {
     bool wide;
 } cell;
 
-/* Layout of the cells. */
+/* Layout of the cells of a grid. */
 typedef struct grid {
     const mha_model *model;
     int64_t numbers, per_line; /* number of columns (original head numbers), and columns per line */
@@ -183,7 +183,7 @@ static int64_t count_label(const mha_heads *heads, mha_head_label label)
 
 void cli_put_legend(const cli_session *session, const mha_heads *heads, int indent)
 {
-    enum { LEGEND_MARGIN = 19 }; /* "du duplicate    2  " */
+    enum { LEGEND_MARGIN = 19 }; /* columns of an entry such as "du duplicate    2  " */
     for (int i = 0; i < MHA_HEAD_LABELS; i++) {
         mha_head_label label = (mha_head_label)i;
         int64_t count = count_label(heads, label);

@@ -166,7 +166,7 @@ static int32_t mask_id(const mha_tokenizer *tokenizer)
     return id >= 0 ? id : mha_tokenizer_id(tokenizer, "<mask>");
 }
 
-enum { MASKED_PERCENT = 15 }; /* Devlin et al. 2019 */
+enum { MASKED_PERCENT = 15 }; /* percentage of masked tokens (Devlin et al. 2019) */
 
 /* Input of the masked-token loss: the concatenated tokens, some of them replaced by the mask token, and the labels. */
 typedef struct masked {

@@ -53,7 +53,7 @@ typedef struct head_state {
     char path[4096];
 } head_state;
 enum { HEAD_STATE_WORD = 32 }; /* maximum length of a word in bytes */
-/* Returns NULL without --state. */
+/* Writes the path of a state file to `memory` and returns it; NULL without --state. */
 const char *head_state_path(int model, const char *word, head_state *memory);
 
 /* Scores every head on the data; `number` is the model number of head_state_path. *out is NULL without --by.

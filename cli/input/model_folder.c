@@ -59,7 +59,7 @@ static int refuse_file(const cli_session *s, const char *name)
 int model_folder_check(const cli_session *s, const char *name)
 {
     struct stat st;
-    if (!*name) return CLI_DONE; /* the library's message */
+    if (!*name) return CLI_DONE; /* the library reports an empty name */
     if (stat(name, &st) != 0) return refuse_missing(s, name);
     return S_ISDIR(st.st_mode) ? CLI_DONE : refuse_file(s, name);
 }

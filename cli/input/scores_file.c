@@ -12,13 +12,13 @@
 #include "output.h"
 #include "session.h"
 
-/* A file being read. */
+/* State of reading a file of scores. */
 typedef struct scores {
     const cli_session *session;
     const char *name;
     const mha_model *model;
     const mha_model_info *info;
-    double *values; /* [layers, H] */
+    double *values; /* [layers, H] scores */
     char *text;     /* [bytes] contents of the file, terminated */
     size_t bytes;
 } scores;

@@ -6,7 +6,7 @@
 
 typedef struct plan_result {
     mha_plan_options model; /* the options, with defaults */
-    bool estimated;         /* true if model.parameters is known */
+    bool estimated;         /* true if model.parameters was estimated */
     bool measured;
     mha_plan_row layouts[MHA_PLAN_LAYOUTS];
     int layout_count;

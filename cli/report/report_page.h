@@ -9,7 +9,7 @@
 
 /* The parts of the page before and after its data, generated at build time from cli/report/
  * (cmake/embed_page.cmake). */
-extern const unsigned char report_page_before[], report_page_after[]; /* terminated */
+extern const unsigned char report_page_before[], report_page_after[]; /* both terminated by NUL */
 
 /* A model on one text. */
 typedef struct report_model {

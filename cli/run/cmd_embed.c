@@ -24,7 +24,7 @@ static const struct poptOption options[] = {
 
 typedef struct vectors {
     const cli_texts *texts;
-    float *data; /* [texts, width] */
+    float *data; /* [texts, width] elements of the vectors */
     int64_t width;
 } vectors;
 

@@ -15,7 +15,7 @@ static struct {
 static const struct poptOption options[] = {
     {"tokens", 0, POPT_ARG_NONE, &given.tokens, 0, "also print each token's log-probability", NULL}, POPT_TABLEEND};
 
-/* One text, scored. */
+/* The tokens of a text and their scores. */
 typedef struct scored {
     mha_encoding *tokens;
     float *logprob; /* [count - 1] log-probabilities of the tokens from the second on */

@@ -24,7 +24,7 @@ static const struct poptOption options[] = {
 /* Limits of the model in the tokenizer's folder; zeros if the folder has no model or an unsupported model. */
 typedef struct limits {
     int64_t tokens; /* tokens of one text; 0 = unlimited */
-    int64_t rows;   /* embedding rows; 0 = unknown */
+    int64_t rows;   /* number of embedding rows; 0 = unknown */
 } limits;
 
 static int find_limits(cli_session *s, limits *most)

@@ -9,7 +9,7 @@
 /* A text that ends with a second copy of some of its words. */
 typedef struct demo_copy {
     const mha_model *model;
-    const mha_heads *heads; /* measured on the text, with maps */
+    const mha_heads *heads; /* heads measured on the text, with maps */
     int64_t again;          /* first token of the second copy */
 } demo_copy;
 

@@ -4,11 +4,11 @@
 
 #include "command.h"
 
-/* One continuation. */
+/* One continuation of a prompt. */
 typedef struct generated {
     const char *prompt; /* text of the prompt */
     size_t prompt_bytes;
-    char *text; /* text so far */
+    char *text; /* text generated so far */
     size_t bytes, room;
     size_t shown; /* bytes already written to stdout */
     bool ended;

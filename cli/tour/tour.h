@@ -46,7 +46,7 @@ typedef struct tour_count {
 typedef struct tour_step {
     const char *title;
     const char *call; /* the functions and fields that compute the step */
-    char *text;       /* explanation */
+    char *text;       /* explanation of the step */
     tour_tensor tensors[TOUR_TENSORS];
     tour_count counts[TOUR_COUNTS]; /* counts are compared with the first count */
     int tensors_used, counts_used;

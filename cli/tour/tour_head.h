@@ -9,7 +9,7 @@ enum { TOKENS = 5, WIDTH = 4, TOUR_SEED = 123 };
 
 typedef struct tour_head {
     float x[TOKENS * WIDTH];                                          /* one row per word */
-    float w_q[WIDTH * WIDTH], w_k[WIDTH * WIDTH], w_v[WIDTH * WIDTH]; /* [in, out] */
+    float w_q[WIDTH * WIDTH], w_k[WIDTH * WIDTH], w_v[WIDTH * WIDTH]; /* stored as [in, out] */
     float q[TOKENS * WIDTH], k[TOKENS * WIDTH], v[TOKENS * WIDTH];    /* one row per word */
     float out[TOKENS * WIDTH];                                        /* one row per word */
     float scores[TOKENS * TOKENS], weights[TOKENS * TOKENS];          /* one row per query, one column per key */

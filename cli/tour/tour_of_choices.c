@@ -2,7 +2,7 @@
  * keys and values, experts, pruned heads, and a head count per sequence. */
 #include "tour/tours.h"
 
-enum { MOST = 256 }; /* elements of an input or output */
+enum { MOST = 256 }; /* maximum number of elements of an input or output */
 
 /* Queries, keys and values, with their sizes. */
 typedef struct inputs {

@@ -15,7 +15,7 @@ typedef struct walk {
     mha_model *model;
     mha_heads *heads;
     int64_t tokens, vocab, layers, heads_each;
-    float *logits; /* [tokens, vocab] */
+    float *logits; /* [tokens, vocab] logits of the text */
     char *words[MOST_TOKENS];
 } walk;
 

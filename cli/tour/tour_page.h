@@ -5,7 +5,7 @@
 #include "tour/tour.h"
 
 /* The parts of the page before and after its tours, generated at build time from cli/tour/ (cmake/embed_page.cmake). */
-extern const unsigned char tour_page_before[], tour_page_after[]; /* terminated */
+extern const unsigned char tour_page_before[], tour_page_after[]; /* both terminated by NUL */
 
 /* Writes the page: texts, tensors, images and counts of all steps. */
 void tour_put_page(FILE *out, tour *const *tours, int count);

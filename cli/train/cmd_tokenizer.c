@@ -15,7 +15,7 @@
 
 static struct {
     const char *type, *vocab_size, *min_frequency, *alphabet;
-    const char **special, **files; /* NULL-terminated; NULL if not given */
+    const char **special, **files; /* values of --special and -f, NULL-terminated; NULL if not given */
     int lowercase;
 } given;
 
@@ -59,7 +59,7 @@ static int read_descriptor(reading *r, const char *path, int fd)
 {
     static const char mark[] = {'\xEF', '\xBB', '\xBF'};
     static char block[1 << 16];
-    size_t kept = 0; /* bytes held back */
+    size_t kept = 0; /* number of bytes kept at the start of the buffer */
     bool first = true;
     for (;;) {
         mha_error error = {0};

@@ -5,7 +5,7 @@
 #include "command.h"
 #include "train/train_settings.h"
 
-/* The form of the model's input. */
+/* The form of the sequences that the model reads. */
 typedef struct train_form {
     mha_train_data_options data;
     bool masks;   /* an encoder that predicts masked tokens */

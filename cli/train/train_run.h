@@ -25,15 +25,15 @@ typedef struct train_run {
     cli_session *s;
     train_settings t;
     const char *name;       /* last path component of -o */
-    mha_train_store *store; /* the folder of -o */
+    mha_train_store *store; /* store of the checkpoint folder, -o */
     train_form form;
-    mha_train_data *data, *held; /* held: data of --eval, or NULL */
+    mha_train_data *data, *held; /* data: training data; held: data of --eval, or NULL */
     train_span learn, judge;     /* disjoint ranges of sequences to train on and to evaluate on */
-    train_prompt *prompts;       /* [t.sample.count] */
+    train_prompt *prompts;       /* [t.sample.count] texts to continue */
     mha_train_sample *samples;   /* [t.sample.count]: the newest text of each prompt */
     mha_train_log *log;
     mha_trainer *trainer;
-    mha_model *teacher;           /* NULL if not given */
+    mha_model *teacher;           /* model of --teacher; NULL if not given */
     char teacher_digest[17];      /* digest of the teacher's config and weights */
     bool goes_on;                 /* true if the run resumes from the existing checkpoint */
     json_t *was;                  /* training.json of that checkpoint, until the first step; else NULL */
@@ -45,7 +45,7 @@ typedef struct train_run {
     /* Input of a step: [accumulate] batches of [batch, length] ids. */
     mha_train_batch *batches;
     mha_model_input *inputs;
-    int32_t *ids, *labels; /* labels for encoders */
+    int32_t *ids, *labels; /* token ids; labels of encoders */
     int64_t *starts;       /* [accumulate, batch + 1] if each text is a sequence, else NULL */
 } train_run;
 

@@ -24,7 +24,7 @@ typedef struct row {
     kind kind;
     const char *key, *option; /* for example "save_every", "--save-every" */
     double min, max;          /* bounds; those of integers, up to 2^62, are exact */
-    size_t field;             /* offset in train_settings */
+    size_t field;             /* offset of the field in train_settings */
     void *given;
 } row;
 

@@ -12,7 +12,7 @@
 #include "mha/model_grads.h"
 #include "mha/prune.h"
 
-/* One run over a folder. */
+/* State of a run over a golden folder. */
 typedef struct heads_run {
     cli_session *session;
     const char *folder, *lm; /* lm: folder of the language model */
@@ -25,9 +25,9 @@ typedef struct heads_run {
     /* The sentences: text, tokens padded to one length, and the outputs of the unmodified model. */
     int64_t count, length;
     const char **texts; /* [count] sentences */
-    int32_t *ids;       /* [count, length] */
-    uint8_t *mask;      /* [count, length] */
-    double *embedding;  /* [count, E] */
+    int32_t *ids;       /* [count, length] token ids */
+    uint8_t *mask;      /* [count, length] 1 = not padding */
+    double *embedding;  /* [count, E] sentence embeddings */
     mha_head_data *data;
 } heads_run;
 
@@ -35,7 +35,7 @@ typedef struct heads_run {
 
 typedef struct heads_file {
     heads_run *run;
-    const char *group;  /* group name of the file's cases */
+    const char *group;  /* group of the cases of the file */
     verify_entry entry; /* the file's entry in "files" of index.json */
     mha_file *file;
     verify_memory memory;
@@ -79,15 +79,15 @@ typedef struct heads_known {
 
 extern const heads_known heads_files[]; /* table in golden_heads_parts.c, terminated by a NULL name */
 
-heads_part heads_statistics; /* golden_heads_stats.c */
-heads_part heads_importance; /* golden_heads_gates.c */
-heads_part heads_diversity;  /* golden_heads_diversity.c */
-heads_part heads_gqa;        /* golden_heads_gqa.c */
-heads_part heads_pruning;    /* golden_heads_prune.c */
-heads_part heads_layers;     /* golden_heads_layer.c */
-heads_part heads_language;   /* golden_heads_lm.c */
-heads_part heads_weights;    /* golden_heads_lm.c */
-heads_part heads_synthetic;  /* golden_heads_maps.c */
+heads_part heads_statistics; /* defined in golden_heads_stats.c */
+heads_part heads_importance; /* defined in golden_heads_gates.c */
+heads_part heads_diversity;  /* defined in golden_heads_diversity.c */
+heads_part heads_gqa;        /* defined in golden_heads_gqa.c */
+heads_part heads_pruning;    /* defined in golden_heads_prune.c */
+heads_part heads_layers;     /* defined in golden_heads_layer.c */
+heads_part heads_language;   /* defined in golden_heads_lm.c */
+heads_part heads_weights;    /* defined in golden_heads_lm.c */
+heads_part heads_synthetic;  /* defined in golden_heads_maps.c */
 
 /* ---- functions shared by several parts ---- */
 

@@ -62,7 +62,7 @@ static void back_to_tokens(const heads_run *run, int64_t b, const float *hidden,
 
 typedef struct backward {
     mha_model_grads *grads;
-    float *gates; /* [layers, count, H] dL/dgate */
+    float *gates; /* [layers, count, H] gradients dL/dgate */
     mha_error failed;
 } backward;
 
@@ -163,7 +163,7 @@ static void check_losses(heads_file *f)
 
 typedef struct contexts {
     const heads_run *run;
-    double *sum; /* [layers, H, D] */
+    double *sum; /* [layers, H, D] sums of contexts over tokens */
 } contexts;
 
 static int on_activations(void *user, const mha_model_activations *a)

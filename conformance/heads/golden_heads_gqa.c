@@ -35,7 +35,7 @@ static void embed(const heads_run *run, const mha_regroup_options *o, double *ou
     mha_model_edit_free(edit);
 }
 
-/* Compares cos_NAME, and embedding_NAME if recorded. */
+/* Compares the results of one regrouped model: cos_NAME, and embedding_NAME if recorded. */
 static void check_model(heads_file *f, const char *cosine, const char *name)
 {
     const heads_run *run = f->run;

@@ -13,7 +13,7 @@ typedef struct language {
     const mha_model_info *info;
     int64_t B, T;
     mha_model_input input;
-    double *maps; /* [B, layers, H, T, T] */
+    double *maps; /* [B, layers, H, T, T] attention maps */
 } language;
 
 static bool read_input(language *lm)

@@ -10,8 +10,8 @@ typedef struct pruned {
     heads_file *f;
     const mha_model_info *info;
     int64_t heads, size; /* number of heads in all layers; number of elements in all embeddings */
-    uint8_t *keep;       /* [heads] */
-    float *gates;        /* [layers, count, H] */
+    uint8_t *keep;       /* [heads] 1 = the head is kept */
+    float *gates;        /* [layers, count, H] 0 = the head is removed */
     double *got, *bare, *cosine;
 } pruned;
 

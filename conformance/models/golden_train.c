@@ -24,7 +24,7 @@ typedef struct train_case {
     const mha_named_tensor *list;
     int64_t count;
     double norm;     /* norm of all recorded gradients */
-    double greatest; /* largest norm of a single gradient */
+    double greatest; /* largest norm of a recorded gradient */
     double relative; /* recorded tolerance, relative to a gradient's norm; 0 = none */
 } train_case;
 
