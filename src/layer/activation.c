@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Returns MHA__MAPS for MHA_ACT_NONE. */
+/* Finds the kernel index of an activation; MHA__MAPS for MHA_ACT_NONE. */
 static mha_status find_map(mha_activation activation, mha__map *map, mha_error *err)
 {
     static const mha__map maps[] = {[MHA_ACT_NONE] = MHA__MAPS,
@@ -32,7 +32,7 @@ mha_status mha__activation_find(mha_ctx *ctx, mha_activation activation, mha__ro
     return MHA_OK;
 }
 
-/* elements per task: a few microseconds, so that small calls stay on the calling thread */
+/* elements per task: a few microseconds of work; smaller calls run on the calling thread */
 #define NUMBERS_PER_TASK 16384
 
 typedef struct activation_job {
@@ -53,11 +53,11 @@ typedef struct softcap_job {
     const mha__kernels *kernels;
     double cap;
     int64_t count;
-    const float *y; /* for the backward pass */
+    const float *y; /* output of the forward pass, read by the backward pass */
     float *x;
 } softcap_job;
 
-/* Processes whole panels in place, and the remaining elements in a separate panel. */
+/* Applies the soft cap to the elements of a task: whole panels in place, the remaining elements in a copy. */
 static void softcap_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
@@ -96,13 +96,12 @@ void mha__softcap_backward(mha_ctx *ctx, double cap, int64_t count, const float 
     mha__parallel(ctx, mha__ceil_div(count, NUMBERS_PER_TASK), softcap_back_task, &job);
 }
 
-/* Computes the element count; fails if x is NULL or if the count overflows. */
+/* Computes the element count. Fails if the count overflows or, with rows, if an array is NULL (`given` is false). */
 static mha_status count_numbers(int64_t rows, int64_t width, bool given, int64_t *count, mha_error *err)
 {
     size_t bytes;
     if (rows < 0 || width < 1 || !mha__bytes((int64_t[]){rows, width}, 2, sizeof(float), &bytes))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "activation: rows must not be negative, and width at least 1 (got %lld, %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "activation: rows must be at least 0, and width at least 1 (got %lld, %lld)",
                          (long long)rows, (long long)width);
     if (!given && rows) return mha__fail(err, MHA_ERR_ARG, "activation: x, dy and dx must not be NULL");
     *count = rows * width;

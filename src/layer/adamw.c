@@ -20,7 +20,7 @@ int64_t mha__squares_blocks(int64_t count)
     return mha__ceil_div(count, BLOCK);
 }
 
-/* Eight partial sums, so that additions overlap; they are added in a fixed order. */
+/* Sums the squares of one block in eight partial sums, so that additions overlap; they are added in a fixed order. */
 static void squares_task(void *arg, int64_t block, int worker)
 {
     (void)worker;
@@ -81,9 +81,9 @@ void mha__gradients_move(mha_ctx *ctx, int64_t count, float *gradients, float *t
     mha__parallel(ctx, mha__ceil_div(count, BLOCK), move_task, &job);
 }
 
-/* ---- the step ---- */
+/* ---- AdamW step ---- */
 
-/* Factors of one step, each rounded once. */
+/* Factors of one AdamW step, computed in double and rounded once. */
 typedef struct step_job {
     const mha__adamw *a;
     float scale, shrink, toward, keep, add, root, eps, size;

@@ -1,4 +1,4 @@
-/* adamw.h - one AdamW step over a tensor, and the sum of squares that clipping needs. Blocks have a fixed size, so
+/* adamw.h - one AdamW step over a tensor, and the sum of squares for gradient clipping. Blocks have a fixed size, so
  * results are bitwise identical for any thread count. */
 #ifndef MHA_LAYER_ADAMW_H
 #define MHA_LAYER_ADAMW_H
@@ -17,7 +17,8 @@ double mha__squares_sum(const double *partial, int64_t blocks);
 /* Copies gradients and sets them to 0. */
 void mha__gradients_move(mha_ctx *ctx, int64_t count, float *gradients, float *to);
 
-/* Loshchilov & Hutter 2019, algorithm 2, in the order of PyTorch's AdamW, every value f32. With g = scale gradient:
+/* One AdamW step in f32 (Loshchilov & Hutter 2019, algorithm 2), with PyTorch's order of operations. With g = scale
+ * gradient:
  *
  *     weight -= rate decay weight
  *     mean   += (1 - beta1) (g - mean)
@@ -26,7 +27,7 @@ void mha__gradients_move(mha_ctx *ctx, int64_t count, float *gradients, float *t
  */
 typedef struct mha__adamw {
     int64_t count;
-    float *weight, *gradient, *mean, *square; /* the step sets the gradient to 0 afterwards */
+    float *weight, *gradient, *mean, *square; /* the step sets `gradient` to 0 */
     double scale;
     double rate, beta1, beta2, eps, decay;
     int64_t step; /* number of the step, starting at 1 */

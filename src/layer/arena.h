@@ -1,8 +1,8 @@
 /* arena.h - several arrays in one allocation.
  *
- * A layout function takes its arrays from an arena one after another. It runs twice: with an empty arena to measure the
- * size, then with memory of that size to get the pointers. Sizes are checked; an overflow sets a flag that is read at
- * the end. */
+ * A layout function allocates its arrays from an arena, one after another. It runs twice: with an empty arena to
+ * measure the size, then with memory of that size to get the pointers. Sizes are checked; an overflow sets a flag that
+ * is read at the end. */
 #ifndef MHA_LAYER_ARENA_H
 #define MHA_LAYER_ARENA_H
 
@@ -10,11 +10,11 @@
 
 typedef struct mha__arena {
     char *base;    /* NULL while measuring; 64-byte aligned */
-    size_t used;   /* bytes taken so far, a multiple of 64 */
-    bool overflow; /* true if a size exceeded size_t */
+    size_t used;   /* bytes allocated so far, a multiple of 64 */
+    bool overflow; /* true if a size overflowed size_t */
 } mha__arena;
 
-/* Takes count * size bytes, 64-byte aligned; returns NULL while measuring. */
+/* Allocates count * size bytes from the arena, 64-byte aligned; returns NULL while measuring. */
 static inline void *mha__take(mha__arena *arena, size_t count, size_t size)
 {
     size_t bytes = 0, end = 0;

@@ -3,7 +3,7 @@
 #include "base/size.h"
 #include "layer/block/transformer_block.h"
 
-#define NUMBERS_PER_TASK 32768 /* elements per task: a few microseconds */
+#define NUMBERS_PER_TASK 32768 /* elements per task: a few microseconds of work */
 
 typedef struct join_job {
     mha__joining how;

@@ -8,7 +8,7 @@
 /* Rejects an incomplete norm; `name` begins the message, for example "block: attn_norm". */
 mha_status mha__norm_check(const char *name, const mha_norm *norm, mha_error *err);
 
-/* Like mha_norm_forward, but without checks. Unless `rounded` is NULL, also stores y there as bf16. */
+/* Like mha_norm_forward, but without checks. Unless `rounded` is NULL, also stores y in it as bf16. */
 void mha__norm_rows(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t width, const float *x,
                     const float *residual, float *y, uint16_t *rounded);
 

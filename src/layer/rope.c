@@ -8,8 +8,7 @@
 #include <math.h>
 
 #define NUMBERS_PER_TASK \
-    32768 /* elements per task: a few microseconds, so that small calls stay on the calling
-                                * thread */
+    32768 /* elements per task: a few microseconds of work; smaller calls run on the calling thread */
 #define MAX_PAIRS (MHA_HEAD_DIM_MAX / 2)
 static const double TWO_PI = 6.283185307179586;
 
@@ -93,7 +92,7 @@ static double llama3(const mha_rope_options *o, double f)
     return f * ((1 - t) / o->factor + t);
 }
 
-/* Returns the pair that makes `turns` rotations over the original length. */
+/* Returns the index, with fraction, of the pair that makes `turns` rotations over the original length. */
 static double yarn_pair(const mha_rope_options *o, double turns)
 {
     return (double)o->rotary_dim * log((double)o->original_positions / (turns * TWO_PI)) / (2 * log(o->theta));
@@ -182,7 +181,7 @@ mha_status mha_rope_angles(const mha_rope_options *options, const int64_t *posit
     int64_t length = 0;
     MHA__TRY(resolve(&o, options, err));
     if (rows < 0 || (rows && (!cos_out || !sin_out)))
-        return mha__fail(err, MHA_ERR_ARG, "rope: cos and sin must not be NULL, and rows not negative (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "rope: rows must be at least 0 (got %lld), and cos and sin must not be NULL",
                          (long long)rows);
     MHA__TRY(find_length(positions, rows, &length, err));
     frequencies(&o, length, f);
@@ -236,9 +235,10 @@ mha_status mha_rope_turn(mha_ctx *ctx, const mha_rope_options *options, const fl
     MHA__TRY(resolve(&o, options, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
     if (rows < 0 || heads < 1 || (rows && (!cos || !sin || !x)))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "rope: cos, sin and x must not be NULL, and rows and heads not negative (got %lld, %lld)",
-                         (long long)rows, (long long)heads);
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "rope: rows must be at least 0, heads at least 1 (got %lld, %lld), and cos, sin and x not NULL",
+            (long long)rows, (long long)heads);
     const int64_t pairs = o.rotary_dim / 2;
     turn_job job = {.rows = rows,
                     .heads = heads,

@@ -1,6 +1,6 @@
-/* row_dropout.c - see row_dropout.h. Masks are sampled as in the operator's dropout of probabilities, with columns and
- * rows in place of queries and keys. A task is a range of rows. The mask of a row does not depend on other rows, so
- * results are bitwise identical for any division into tasks. */
+/* row_dropout.c - dropout of rows between two steps of a block. Masks are sampled as in the operator's dropout of
+ * probabilities, with columns and rows in place of queries and keys. A task is a range of rows. The mask of a row does
+ * not depend on other rows, so results are bitwise identical for any division into tasks. */
 #include "layer/row_dropout.h"
 #include "base/ctx.h"
 #include "base/size.h"
@@ -19,7 +19,7 @@ typedef struct drop_job {
     float *x;
 } drop_job;
 
-/* Processes `count` <= TASK_ROWS rows of one sequence, from token `token` on. */
+/* Drops elements of `count` <= TASK_ROWS rows of one sequence, starting at token `token`. */
 static void drop_tokens(const drop_job *job, int64_t sequence, int64_t token, int64_t count, float *x)
 {
     const double share = job->drop->share;

@@ -8,7 +8,7 @@
 #include "layer/selection/head_count_per_sequence.h"
 #include <string.h>
 
-/* ---- from the output to the context ---- */
+/* ---- backward pass of the output projection ---- */
 
 /* Backward pass of the output projection: computes the gradient of the context, or of the sum of experts. */
 static mha_status output_back(const mha_attn_layer *l, const mha__attn_call *call, const mha__attn_slots *slots,
@@ -28,7 +28,7 @@ static mha_status output_back(const mha_attn_layer *l, const mha__attn_call *cal
     return mha__experts_back(l, call->in, &t->chosen, &slots->expert_o, t->context, s->dsum, s->dcontext, err);
 }
 
-/* ---- the operator ---- */
+/* ---- backward pass of the operator ---- */
 
 static mha_view writable(mha_cview view, void *data)
 {
@@ -44,8 +44,8 @@ static mha_cview readable(mha_view view, const void *data)
     return own;
 }
 
-/* Sets the gradients that the operator computes, in the layout of the arguments; with `projections`, also dq, dk and
- * dv. */
+/* Returns the gradient arrays that the operator writes, in the layout of the arguments; dq, dk and dv only with
+ * `projections`. */
 static mha_attn_grads grads_of(const mha_attn_layer *l, const mha__attn_call *call, bool projections,
                                const mha_attn_args *args, const mha__attn_scratch *s)
 {
@@ -73,12 +73,12 @@ static mha_status operator_back(const mha_attn_layer *l, const mha__attn_call *c
     const mha_attn_grads grads = grads_of(l, call, projections, &args, s);
     if (!projections && !grads.dgates.data && !grads.row_taylor.data && !grads.dbias.data) return MHA_OK;
     if (!mha__attn_splits(l)) return mha_attn_backward(call->plan, &args, &grads, s->space, s->space_bytes, err);
-    if (!mha__experts_summed(l)) /* the operator does not write rows of padding */
+    if (!mha__experts_summed(l)) /* clear padding rows, which the operator does not write */
         memset(s->dqkv, 0, (size_t)at.elements * mha__attn_real(l));
     return mha__attn_split_run(l, call, t, &args, &grads, s->choice.dgates, err);
 }
 
-/* ---- from q, k and v to x ---- */
+/* ---- backward pass of rotation, norms and projections ---- */
 
 /* Backward pass of the norm of the q or k heads, whose columns begin at `first`. */
 static mha_status norm_back(const mha_attn_layer *layer, const mha_norm *norm, const mha__grad_slot *slot, int64_t rows,
@@ -124,7 +124,7 @@ typedef struct projection {
     char *dy;
     int64_t dy_stride;
     void *dx;
-    bool add; /* dx already holds the gradient of an earlier projection */
+    bool add; /* add to dx, which contains the gradient of an earlier projection */
 } projection;
 
 static mha_status project_back(const mha_attn_layer *l, const projection *p, mha_error *err)
@@ -141,9 +141,9 @@ static mha_status project_back(const mha_attn_layer *l, const projection *p, mha
     return mha__linear_backward(l->ctx, &g, err);
 }
 
-/* Processes one head at a time in two cases: the transposed per-head matrices of variants, and layers whose calls may
- * skip heads, which leaves the gradients of those heads unchanged. Models process packed or fused matrices as a
- * whole. */
+/* Computes the gradients of q, k and v head by head. Two kinds of layers require this: layers of variants with
+ * transposed per-head matrices, and layers whose calls may skip heads, where the gradients of skipped heads stay
+ * unchanged. Other layers process packed or fused matrices as a whole. */
 static mha_status heads_back(const mha_attn_layer *l, const mha__attn_call *call, const mha__attn_trace *t, void *dqkv,
                              const projection p[3], mha_error *err)
 {

@@ -62,8 +62,8 @@ static void describe_outputs(const mha_layer_input *in, mha_attn_desc *desc)
     desc->block_k = in->length;
 }
 
-/* The masks and gates that the operator reads. A call with gradients always has gates, so that the gradients of gates
- * are computed too. */
+/* Returns the flags of the masks and gates that the operator reads. A call with gradients always has gates, so that the
+ * gradients of gates are computed too. */
 static uint32_t inputs_of(const mha_attn_layer *layer, const mha__attn_call *call)
 {
     const mha_attn_layer_options *o = &layer->options;
@@ -141,7 +141,7 @@ bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
            mha__attn_splits(a) == mha__attn_splits(b);
 }
 
-/* ---- arguments ---- */
+/* ---- arguments of the operator ---- */
 
 /* Returns broadcast gates of 1, for calls that have gates only to get their gradients. */
 static const void *no_gates(const mha_attn_layer *layer)

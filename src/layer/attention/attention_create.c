@@ -122,8 +122,8 @@ static bool is_plain(const mha_matrix *m)
     return m->weight && !m->transposed && (m->packed == MHA_DTYPE_DEFAULT || m->packed == MHA_F32);
 }
 
-/* Returns true if q, k and v are packed head by head: if calls skip heads, unless the weights are transposed or not
- * f32. */
+/* Returns true if q, k and v are packed head by head. This requires a layer whose calls skip heads, and f32 weights
+ * that are not transposed. */
 static bool packs_heads(const mha_attn_layer *l, const weights *w)
 {
     bool plain = mha__heads_keep_some(&l->options) && l->options.dtype == MHA_F32 && is_plain(&w->o);
@@ -167,7 +167,7 @@ void mha__attn_layer_repack(mha_attn_layer *l, const mha_attn_layer_options *o)
 {
     const weights w = weights_of(l, o);
     if (l->head_part)
-        (void)pack_heads(l, &w, NULL); /* like keep_choice, allocates nothing */
+        (void)pack_heads(l, &w, NULL); /* cannot fail, like keep_choice: repacking allocates no memory */
     else
         mha__linear_repack(l->project[0], w.matrix, w.fused ? 1 : 3);
     mha__linear_repack(l->o, &w.o, 1);
@@ -175,7 +175,7 @@ void mha__attn_layer_repack(mha_attn_layer *l, const mha_attn_layer_options *o)
     (void)keep_choice(l, &o->choice, NULL);
 }
 
-/* ---- the object ---- */
+/* ---- creation and release ---- */
 
 mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
                                  mha_error *err)

@@ -2,8 +2,9 @@
  *
  * Linear layers compute q, k and v of all heads into one buffer whose rows are [q of H heads | k of Hkv | v of Hkv]; if
  * k and v have different head counts, repeat_kv_heads.c repeats heads. The operator reads the buffer through strides
- * and writes [B, L, H, D], which the output projection reads. With a 16-bit dtype the projection writes 16-bit elements
- * directly; if heads are rotated, normalized or cached, the operator reads a 16-bit copy. */
+ * and writes [B, L, H, D], which the output projection reads. With a 16-bit dtype, the projection writes 16-bit
+ * elements directly. If heads are rotated, normalized or cached, it writes f32, and the operator reads a 16-bit
+ * copy. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/norm.h"
@@ -37,21 +38,21 @@ static size_t past_elements(const mha_attn_layer *l, const mha__attn_call *call)
     return (size_t)(call->in->batch * keys * l->options.kv_heads * l->options.head_dim);
 }
 
-/* Takes memory for qkv and the context in 16 bits, and in f32 if a step reads f32. */
+/* Allocates memory for qkv and the context in 16 bits, and in f32 if a step reads f32. */
 static void take_halves(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, mha__attn_trace *t)
 {
     const size_t out = mha__linear_left(l->o, mha__attn_rows(call)), context = context_elements(l, call);
     if (!rounds_at_once(l, call->in)) t->qkv = mha__take(arena, qkv_elements(l, call), sizeof(float));
     t->half = mha__take(arena, qkv_elements(l, call), sizeof *t->half);
     if (l->options.dtype == MHA_BF16 && mha__linear_takes_bf16(l->o) && !call->in->fills) {
-        t->mixed = mha__take(arena, 1, out); /* the output projection reads this type directly */
+        t->mixed = mha__take(arena, 1, out); /* the output projection reads bf16 directly */
         return;
     }
     t->context = mha__take(arena, context, sizeof(float));
     t->mixed = mha__take(arena, context, sizeof *t->mixed);
 }
 
-/* Takes memory for the arrays that the backward pass and observers read. */
+/* Allocates the arrays that the backward pass and observers read. */
 static void take_records(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, mha__attn_trace *t)
 {
     const mha_attn_layer_options *o = &l->options;
@@ -103,7 +104,7 @@ void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *l, const mh
     s->space = mha__take(arena, 1, space_bytes);
 }
 
-/* ---- from the input to q, k and v ---- */
+/* ---- projections, norms and rotation ---- */
 
 /* Computes all heads of q, k and v. */
 static void project_all(const mha_attn_layer *l, const mha__attn_call *call, const void *const x[3], void *left,
@@ -239,7 +240,7 @@ void mha__attn_output(const mha_attn_layer *l, const mha__attn_call *call, const
         mha__attn_show(l, rows, l->out, y, NULL, in->activations->out + first * l->out);
 }
 
-/* ---- public ---- */
+/* ---- public functions ---- */
 
 static void lay_out(mha__arena *arena, const mha_attn_layer *layer, const mha__attn_call *call, mha__attn_trace *trace,
                     mha__attn_scratch *scratch)

@@ -3,8 +3,9 @@
  *
  *     x -> q, k, v -> norms, rotation -> cache or cached keys -> operator -> experts -> output projection
  *
- * A call that records (MHA_ATTN_LSE in `outputs`) stores the activations that the backward pass reads. Elements are
- * f32, or f64 in layers of variants. A 16-bit dtype of the layer only applies to calls that do not record. */
+ * A call that records (MHA_ATTN_LSE in `outputs`) stores the activations that the backward pass reads. Elements
+ * ("reals") are f32, or f64 in layers of variants. A 16-bit dtype of the layer only applies to calls that do not
+ * record. */
 #ifndef MHA_LAYER_ATTENTION_ATTENTION_LAYER_H
 #define MHA_LAYER_ATTENTION_ATTENTION_LAYER_H
 
@@ -17,7 +18,8 @@
 
 /* ---- the layer ---- */
 
-/* y = W x + b, computed in double or, if `linear` is not NULL, by that linear layer in the layer's dtype. */
+/* A linear map y = W x + b, computed in double or, if `linear` is not NULL, by that linear layer in the layer's
+ * dtype. */
 typedef struct mha__scorer {
     int64_t in, out;
     double *weight, *bias; /* [out, in], [out] */
@@ -31,8 +33,8 @@ struct mha_attn_layer {
     mha_attn_layer_options options;
     int64_t k_heads, v_heads; /* head counts of the projections; options.kv_heads is a multiple of both */
     mha_rope_options rope;    /* rotation; head_dim is 0 without rope */
-    /* q, k and v; or all three in project[0], if they have the same input and no head is skipped. o NULL: the output is
-     * the context */
+    /* Projections of q, k and v; only project[0] if it is fused or if all three have the same input and no head is
+     * skipped. If `o` is NULL, y is the context. */
     mha_linear *project[3], *o;
     int64_t out; /* width of y */
     /* If each head of q, k and v is packed as a separate matrix (computed_heads.h): the matrices of all heads, and a
@@ -88,9 +90,9 @@ void mha__attn_layer_release(mha_attn_layer *layer);
 /* Returns true if both layers produce the same description of a call to the operator. */
 bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b);
 
-/* ---- one call ---- */
+/* ---- state of a call ---- */
 
-/* Further gradients that the backward pass returns; data NULL = not wanted. */
+/* Optional gradients of the backward pass; data NULL = not computed. */
 typedef struct mha__attn_also {
     mha_view dgates;     /* [B, H] gradients of the caller's gates */
     mha_view row_taylor; /* [B, H, L] row_taylor of mha_attn_grads */
@@ -112,12 +114,11 @@ typedef struct mha__attn_call {
     /* The fields below are used only by variants: */
     const void *key, *value;           /* [B, kv_length, E] inputs of k and v; NULL = x */
     int64_t kv_length;                 /* tokens of key and value; 0 = in->length */
-    int64_t past;                      /* tokens before them, with keys and values from the caller; 0 = none */
+    int64_t past;                      /* number of preceding tokens whose keys and values the caller passes */
     const void *past_key, *past_value; /* [B, Hkv, past, D] */
     mha_cview drop;                    /* mask like dropout_keep in mha_attn_args; data NULL = none */
-    mha_cview empty;   /* [B, H, L] bytes; a nonzero byte replaces q of the row by 0, without a gradient; data NULL =
-                        * none */
-    mha_scores scores; /* stage of the scores, with MHA_ATTN_SCORES */
+    mha_cview empty;   /* [B, H, L] bytes; a nonzero byte sets q of the row to 0, with gradient 0; data NULL = none */
+    mha_scores scores; /* stage of the scores that MHA_ATTN_SCORES records */
 } mha__attn_call;
 
 static inline bool mha__attn_records(const mha__attn_call *call)
@@ -145,7 +146,7 @@ typedef struct mha__chosen {
     double *score;
     double *soft;  /* trained gates (selection_gates.h) */
     double *gate;  /* gate of each head, or of an option for all its heads; 0 = not selected */
-    void *gates;   /* gate times the call's gate (reals), which the operator reads */
+    void *gates;   /* gate times the caller's gate (reals); read by the operator */
     uint8_t *kept; /* 1 = selected, 0 = not */
     int32_t *list; /* indices of the selected scores: ascending, or greatest score first with as_published */
     void *rounded; /* [sequences, E + P + S] reals: scratch of rounded scores; NULL if they are double */
@@ -154,9 +155,9 @@ typedef struct mha__chosen {
 /* The results of a call: arrays of reals unless noted; NULL = not needed. Lk is the number of all keys, n the greatest
  * head count of a sequence. */
 typedef struct mha__attn_trace {
-    void *plain;            /* layout of qkv: q, k and v before the norms of q and k */
-    void *qkv;              /* see mha__qkv; NULL if `half` is computed directly */
-    void *past_k, *past_v;  /* [B, Hkv, Lk, D] past and new keys and values, with `past` */
+    void *plain;            /* q, k and v before the norms of q and k, in the layout of qkv */
+    void *qkv;              /* q, k and v in the layout of mha__qkv; NULL if the projection writes `half` directly */
+    void *past_k, *past_v;  /* [B, Hkv, Lk, D] past and new keys and values; NULL without past keys */
     uint16_t *half, *mixed; /* qkv and context in 16 bits */
     void *context;          /* [B L, H D], or columns of kept experts only */
     void *sum;              /* [B L, E] sum of the experts */
@@ -179,13 +180,14 @@ typedef struct mha__attn_scratch {
     void *space; /* workspace of the operator */
     size_t space_bytes;
     /* The fields below are used only with MHA_ATTN_GRADS: */
-    void *dqkv;              /* layout of qkv */
-    void *dpast_k, *dpast_v; /* layout of past_k and past_v */
-    void *dcontext, *dsum;   /* layout of context and sum */
+    void *dqkv;              /* gradients in the layout of qkv */
+    void *dpast_k, *dpast_v; /* gradients in the layout of past_k and past_v */
+    void *dcontext, *dsum;   /* gradients in the layout of context and sum */
     mha__choice_grads choice;
 } mha__attn_scratch;
 
-/* `space_bytes` is the workspace that the plan requires. */
+/* Allocate the arrays of a trace or of scratch memory from an arena. `space_bytes` is the workspace that the plan
+ * requires. */
 void mha__attn_trace_take(mha__arena *arena, const mha_attn_layer *layer, const mha__attn_call *call,
                           mha__attn_trace *trace);
 void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *layer, const mha__attn_call *call,
@@ -197,9 +199,9 @@ typedef struct mha__qkv {
     char *q, *k, *v;
     char *written_v;                   /* where the projection writes v, before heads of k and v are repeated */
     int64_t q_row, kv_row;             /* elements from one row to the next */
-    int64_t q_rows, kv_rows, elements; /* elements of the whole call */
+    int64_t q_rows, kv_rows, elements; /* rows of q, rows of k and v, and elements of the buffer */
 } mha__qkv;
-/* Computes the addresses for elements of `size` bytes. */
+/* Returns the addresses of q, k and v in `buffer`, whose elements have `size` bytes. */
 mha__qkv mha__qkv_of(const mha_attn_layer *layer, const mha__attn_call *call, void *buffer, size_t size);
 
 /* ---- steps: attention_call.c ---- */
@@ -213,30 +215,32 @@ mha_status mha__layer_workspace(mha_ctx *ctx, size_t bytes, mha_layer_input *in,
 /* Returns the cache sequence that the input belongs to, or MHA_CACHE_ALL. */
 int64_t mha__layer_sequence(const mha_layer_input *in);
 
-/* Describes a call to the operator; f32 if the call records and the layer's dtype has 16 bits. */
+/* Describes a call to the operator. With a 16-bit dtype, a call that records is described as f32. */
 mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_desc *desc,
                               mha_error *err);
 /* Creates the plan of a call; every layer for which mha__attn_layer_alike is true may use it. Free with
  * mha_attn_plan_free. */
 mha_status mha__attn_plan(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_plan **plan,
                           mha_error *err);
-/* Sets the operator's arguments; q, k and v are in trace->qkv or trace->half. */
+/* Returns the arguments of the operator; q, k and v are in trace->qkv or trace->half. */
 mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_trace *trace);
 
 /* ---- steps: repeat_kv_heads.c, past_keys.c, attention_rows.c ---- */
 
-/* Repeats each head of k and v in place until both have kv_heads. With `back`, sums the gradients of the copies, so
- * that rows of dqkv begin with the gradients of the projections' outputs. */
+/* Repeats each head of k and v in place until both have kv_heads heads. With `back`, instead sums the gradients of the
+ * copies, so that rows of dqkv begin with the gradients of the projections' outputs. */
 void mha__attn_layer_share(const mha_attn_layer *layer, int64_t rows, bool back, float *qkv);
-/* With `join`, concatenates past keys and values [B, Hkv, past, D] and those in qkv to k and v [B, Hkv, Lk, D]. Without
- * it, splits k and v into these two parts (past_k, past_v NULL = not wanted). Does nothing without past keys. */
+/* With `join`, concatenates past keys and values [B, Hkv, past, D] and new ones in qkv to k and v [B, Hkv, Lk, D].
+ * Without it, splits k and v into these two parts (past_k, past_v NULL = not wanted). Does nothing without past
+ * keys. */
 void mha__attn_move_past(const mha_attn_layer *layer, const mha__attn_call *call, bool join, void *qkv, void *k,
                          void *v, void *past_k, void *past_v);
 /* Sets q, or its gradient, to 0 in the rows that call->empty marks. */
 void mha__attn_clear_empty(const mha_attn_layer *layer, const mha__attn_call *call, void *qkv);
 
-/* Row functions: convert f32 to the layer's 16-bit type, or back; add fills [H D] to every row of context [rows, H D];
- * copy rows to `to` unless it is NULL, from 16-bit elements if `halves` is not NULL, else from f32. */
+/* Functions on rows. mha__attn_convert converts f32 to the layer's 16-bit type, or back with `widen`. mha__attn_fill
+ * adds fills [H D] to every row of context [rows, H D]. mha__attn_show copies rows to `to` unless it is NULL, from
+ * `halves` if that is not NULL, otherwise from `reals`. */
 void mha__attn_convert(const mha_attn_layer *layer, int64_t rows, int64_t width, float *reals, uint16_t *halves,
                        bool widen);
 void mha__attn_fill(const mha_attn_layer *layer, int64_t rows, const float *fills, float *context);
@@ -245,15 +249,16 @@ void mha__attn_show(const mha_attn_layer *layer, int64_t rows, int64_t width, co
 
 /* ---- a complete call ---- */
 
-/* The first function computes everything up to the context, or the sum of experts. The second computes the output
- * projection to y for rows [first, first + rows) of B L. They allocate memory only if the head count varies per
- * sequence. */
+/* mha__attn_attend computes everything up to the context, or up to the sum of experts. mha__attn_output applies the
+ * output projection and writes y for rows [first, first + rows) of B L. Both allocate memory only if the head count
+ * varies per sequence. */
 mha_status mha__attn_attend(const mha_attn_layer *layer, const mha__attn_call *call, const void *x,
                             const mha__attn_trace *trace, const mha__attn_scratch *scratch, mha_error *err);
 void mha__attn_output(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_trace *trace,
                       const mha__attn_scratch *scratch, int64_t first, int64_t rows, void *y);
 
-/* Computes the workspace bytes of a call that does not record; MHA_ERR_MEMORY if they exceed a size_t. */
+/* Computes the workspace size of a call that does not record; fails with MHA_ERR_MEMORY if the size overflows a
+ * size_t. */
 mha_status mha__attn_layer_bytes(const mha_attn_layer *layer, const mha__attn_call *call, size_t *bytes,
                                  mha_error *err);
 /* Places the arrays of a call in in->workspace. */
@@ -274,14 +279,14 @@ static inline bool mha__attn_learns(const mha__attn_slots *slots)
     return slots->q.dweight || slots->k.dweight || slots->v.dweight || slots->qkv.dweight;
 }
 
-/* Where the backward pass writes gradients of its inputs; NULL = not wanted. */
+/* Destinations of the input gradients of the backward pass; NULL = not computed. */
 typedef struct mha__attn_inputs_grad {
     void *x[3];                  /* inputs of q, k and v; an array that is given twice receives the sum */
-    void *past_key, *past_value; /* layout of past_key and past_value; NULL = not wanted */
+    void *past_key, *past_value; /* layout of past_key and past_value of the call */
 } mha__attn_inputs_grad;
 
-/* attention_backward.c. x is the input of the forward call. If no gradients of inputs and projections are wanted, the
- * backward pass stops at the operator. scratch->dcontext receives the gradient of the context. */
+/* Backward pass (attention_backward.c). x is the input of the forward call. If no gradients of inputs and projections
+ * are wanted, the backward pass stops at the operator. scratch->dcontext receives the gradient of the context. */
 mha_status mha__attn_back(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_slots *slots,
                           const void *x, const mha__attn_trace *trace, const mha__attn_scratch *scratch, const void *dy,
                           const mha__attn_inputs_grad *dx, mha_error *err);

@@ -8,7 +8,8 @@ static void copy(bool join, char *all, char *part, size_t bytes)
     if (part) memcpy(join ? all : part, join ? part : all, bytes);
 }
 
-/* Copies past [B, Hkv, P, D] and the rows of k or v to all [B, Hkv, P + Ln, D], or back. */
+/* Copies past [B, Hkv, P, D] and the rows of k or v to all [B, Hkv, P + Ln, D], or, without `join`, in the opposite
+ * direction. */
 static void move(const mha_attn_layer *l, const mha__attn_call *call, bool join, char *fresh, int64_t row, char *all,
                  char *past)
 {

@@ -1,9 +1,9 @@
 /* transformer_block.c - a transformer block: attention and feed-forward, each with a residual connection and a norm; or
  * attention alone.
  *
- * The steps after attention process one chunk of MHA__CHUNK_ROWS rows at a time. So the input of each step is still
- * cached, and the workspace does not grow with the number of rows. `branch` is the output of a branch before it is
- * added to x. If linear layers multiply bf16, each step writes bf16 for the next step. */
+ * The steps after attention process one chunk of MHA__CHUNK_ROWS rows at a time. Therefore the input of each step is
+ * still in the CPU cache, and the workspace does not grow with the number of rows. `branch` is the output of a branch
+ * before it is added to x. If linear layers multiply bf16, each step writes bf16 for the next step. */
 #include "layer/block/transformer_block.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -114,7 +114,7 @@ void mha_block_free(mha_block *block)
     mha__free(block->ctx, block);
 }
 
-/* ---- forward ---- */
+/* ---- forward pass ---- */
 
 typedef struct workspace {
     float *branch; /* [chunk, E] branch output that is added to x */
@@ -306,7 +306,7 @@ mha_status mha__block_attend(const mha_block *block, const mha_attn_plan *plan, 
     return attend(block, &(mha__attn_call){.plan = plan, .in = &inner}, &w, x, err);
 }
 
-/* ---- public ---- */
+/* ---- public functions ---- */
 
 mha_status mha_block_workspace(const mha_block *block, const mha_layer_input *input, size_t *bytes, mha_error *err)
 {

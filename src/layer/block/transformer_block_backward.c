@@ -7,7 +7,7 @@
 
 /* ---- memory ---- */
 
-/* Places the trace of feed-forward in the arena. */
+/* Allocates the trace of feed-forward from the arena. */
 static void trace_feed(mha__arena *arena, const mha_block *b, size_t rows, bool learns, mha__block_trace *t)
 {
     const size_t width = (size_t)b->hidden * sizeof(float), wide = (size_t)b->intermediate * sizeof(float);
@@ -48,7 +48,7 @@ void mha__block_scratch_take(mha__arena *arena, const mha_block *b, const mha_la
                            &s->attn);
 }
 
-/* ---- forward ---- */
+/* ---- forward pass ---- */
 
 static int64_t rows_of(const mha__block_call *c)
 {
@@ -60,7 +60,8 @@ static mha_status norm(const mha__block_call *c, int which, const float *x, floa
     return mha_norm_forward(c->block->ctx, &c->block->norm[which], rows_of(c), c->block->hidden, x, NULL, y, err);
 }
 
-/* Returns the input of a branch in a pre-norm block: the norm of x in `normed`, or x without a norm. */
+/* Sets *input to the input of a branch in a pre-norm block: the norm of x, computed in `normed`, or x without a
+ * norm. */
 static mha_status branch_input(const mha__block_call *c, int which, const float *x, const float **input, mha_error *err)
 {
     *input = c->block->norm[which].weight ? c->scratch.normed : x;
@@ -82,7 +83,8 @@ static void drop(const mha__block_call *c, const mha__drop *of, float *x)
     mha__drop_rows(c->block->ctx, of, c->attn.in, c->block->hidden, x);
 }
 
-/* Computes the input of `down` from the stored up and gate: act(up), or act(gate) * up. `gated` NULL: not needed. */
+/* Computes the input of `down` from the stored up and gate: act(up), or act(gate) * up. Copies act(gate) to `gated`
+ * unless it is NULL. */
 static mha_status middle_of(const mha_block *b, int64_t rows, const float *up, const float *gate, float *wide,
                             float *gated, mha_error *err)
 {
@@ -99,13 +101,13 @@ static mha_status middle_of(const mha_block *b, int64_t rows, const float *up, c
 static mha_status keep_slopes(const mha__block_call *c, int64_t rows, float *up, mha_error *err)
 {
     const mha_block *b = c->block;
-    float *ones = c->scratch.dwide; /* scratch that is free at this point */
+    float *ones = c->scratch.dwide; /* scratch memory that is unused at this point */
     for (int64_t i = 0; i < rows * b->intermediate; i++)
         ones[i] = 1;
     return mha_activation_backward(b->ctx, b->activation, rows, b->intermediate, up, ones, up, err);
 }
 
-/* Runs feed-forward with a trace; `y` NULL: the output is not needed. */
+/* Runs feed-forward and stores its trace; computes the output only if y is not NULL. */
 static mha_status feed_keep(const mha__block_call *c, const float *x, float *y, mha_error *err)
 {
     const mha_block *b = c->block;
@@ -147,7 +149,7 @@ static mha_status keep_post_norm(const mha__block_call *c, float *x, mha_error *
     return c->again ? MHA_OK : norm(c, MHA__BLOCK_MLP_NORM, t->mlp_branch, x, err);
 }
 
-/* Multiplies the branch by the residual factor and adds it to x. */
+/* Multiplies the branch by the residual factor, applies dropout, and adds the branch to x. */
 static void join(const mha__block_call *c, const mha__drop *of, float *x)
 {
     const int64_t count = rows_of(c) * c->block->hidden;
@@ -194,7 +196,7 @@ mha_status mha__block_keep(const mha__block_call *call, float *x, mha_error *err
     return (call->block->pre_norm ? keep_pre_norm : keep_post_norm)(call, x, err);
 }
 
-/* ---- backward ---- */
+/* ---- backward pass ---- */
 
 /* Sets dx to the gradient of a norm's input, or adds the gradient to dx. */
 static mha_status norm_back(const mha__block_call *c, const mha__block_slots *slots, int which, const float *x,
@@ -282,7 +284,7 @@ static mha_status input_back(const mha__block_call *c, const mha__block_slots *s
     return MHA_OK;
 }
 
-/* The input of feed-forward is only needed for gradients of feed-forward weights. */
+/* Returns true if weights of feed-forward are trained; only their gradients require the input of feed-forward. */
 static bool feed_learns(const mha__block_slots *slots)
 {
     return slots->up.dweight || slots->gate.dweight;
@@ -314,7 +316,7 @@ static mha_status back_post_norm(const mha__block_call *c, const mha__block_slot
     return MHA_OK;
 }
 
-/* Sets *dy to the gradient of the output norm's input, in `outer`; leaves *dy unchanged without that norm. */
+/* Backpropagates *dy through the output norm, if present: *dy becomes the gradient of the norm's input, in `outer`. */
 static mha_status outer_norm_back(const mha__block_call *c, const mha__block_slots *slots, int which,
                                   const float *branch, const float **dy, mha_error *err)
 {
@@ -324,7 +326,8 @@ static mha_status outer_norm_back(const mha__block_call *c, const mha__block_slo
     return norm_back(c, slots, which, branch, from, false, c->scratch.outer, err);
 }
 
-/* Sets *sum to the gradient of the block's output, which a parallel block saves before dx changes. */
+/* Backward pass of the feed-forward part of a pre-norm block; updates dx. In a parallel block, first saves the gradient
+ * of the block's output and sets *sum to the copy. */
 static mha_status feed_back_pre_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx,
                                      const float **sum, mha_error *err)
 {

@@ -14,13 +14,13 @@ typedef struct mha__block_slots {
 /* The activations that the forward pass stores; rows = B L. Inputs of norms include the residual. */
 typedef struct mha__block_trace {
     float *x; /* [rows, E] block input; NULL if the backward pass does not read it */
-    /* [rows, E] post-norm: input of attn_norm. pre-norm: input of mlp_norm; NULL in a parallel block, where it equals
-     * x. NULL without feed-forward, like mlp_branch and up */
+    /* [rows, E] post-norm: input of attn_norm. pre-norm: input of mlp_norm; NULL without feed-forward and in a parallel
+     * block, where it equals x */
     float *middle;
     float *attn_branch; /* [rows, E] input of attn_out_norm; NULL without that norm */
     float *mlp_branch;  /* [rows, E] input of mlp_out_norm or, with post-norm, of mlp_norm; else NULL */
     float *up, *gate;   /* [rows, I] before the activation; gate is NULL without a gated activation */
-    /* up holds the activation's derivative, so repeated backward passes do not recompute it */
+    /* `up` contains the derivative of the activation instead, so that repeated backward passes do not recompute it */
     bool slopes;
     mha__attn_trace attn;
 } mha__block_trace;
@@ -33,27 +33,27 @@ typedef struct mha__block_scratch {
     mha__attn_scratch attn;
 } mha__block_scratch;
 
-/* One call: the arguments of both passes. */
+/* Arguments of both passes of one call. */
 typedef struct mha__block_call {
     const mha_block *block;
     mha__attn_call attn;
     mha__drop attn_drop, mlp_drop; /* dropout of each branch before the residual is added */
     bool again;                    /* the forward pass recomputes the trace only; its output is not needed */
-    /* the gradients of the block input and of the norm before the projections are not needed: the backward pass
-     * stops at the projections, or at the heads if the projections are frozen */
+    /* stop the backward pass at the projections, or at the heads if the projections are frozen: the gradients of the
+     * block input and of the norm before the projections are not needed */
     bool ends;
     mha__block_trace trace;
     mha__block_scratch scratch;
 } mha__block_call;
 
-/* Places the arrays of a call in the arena. `learns`: the backward pass computes weight gradients. `drops`: some call
- * applies dropout to branches. */
+/* Allocate the arrays of a call from the arena. Set `learns` if the backward pass computes weight gradients, and
+ * `drops` if a call applies dropout to branches. */
 void mha__block_trace_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in, bool learns,
                            mha__block_trace *trace);
 void mha__block_scratch_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in, bool drops,
                              size_t space_bytes, mha__block_scratch *scratch);
 
-/* Updates x [rows, E] and fills the trace. In f32 without dropout, x is bitwise identical to mha__block_run. With
+/* Updates x [rows, E] and stores the trace. In f32 without dropout, x is bitwise identical to mha__block_run. With
  * `again`, x is undefined afterwards. */
 mha_status mha__block_keep(const mha__block_call *call, float *x, mha_error *err);
 /* dx [rows, E] is the gradient of the output on entry, and the gradient of the input on return; undefined with

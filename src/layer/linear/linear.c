@@ -3,8 +3,8 @@
  * At creation, the output columns are divided into blocks: whole panels of one matrix, about BLOCK_WEIGHTS elements. A
  * block stays in the level-2 cache while rows stream past it. A task computes one rectangle of y, a block of rows by a
  * block of columns: it starts from the bias, adds the product and applies the activation. All boundaries depend on the
- * shape, never on the thread count. A product continues the sum in y (kernel.h) in the order k = 0 .. in-1. The bits of
- * an element depend only on its row of x and its row of W.
+ * shape, never on the thread count. A product continues the sum in y (kernel.h) in the order k = 0 .. in-1. Each
+ * element depends bitwise only on its row of x and its row of W.
  *
  * A call may skip whole matrices of a stack or read only some inputs, so pruned heads cost no time. With few rows, the
  * time is one sequential read of the packed weights, which is shorter for 8-bit and 16-bit weights. Tiles multiply bf16
@@ -19,7 +19,7 @@
 
 #define BLOCK_WEIGHTS 65536 /* 256 KiB of f32: a quarter of the smallest level-2 cache we tune for */
 #define BLOCK_ROWS 128      /* rows per task: x takes a few hundred KiB of the cache in addition to the weights */
-/* with tiles: these rows stay in the level-1 cache while all weights of a task stream past */
+/* with tiles: rows multiplied at a time, which stay in the level-1 cache while all weights of a task stream past */
 #define TILE_ROWS 32
 #define TILE_BLOCKS 4      /* column blocks per task with tiles: a quarter of the level-2 cache */
 #define ROWS_TOGETHER 512  /* rows that stay in the level-2 cache while all weights stream past */
@@ -47,7 +47,7 @@ struct mha_linear {
 
 /* ---- creation ---- */
 
-/* Returns NULL for f32 and f64. */
+/* Returns the functions for packed weights of type `dtype`; NULL for f32 and f64. */
 static const mha__dense *dense_of(const mha__kernels *kernels, mha_dtype dtype)
 {
     static const mha__half types[] = {[MHA_BF16] = MHA__BF16, [MHA_F16] = MHA__F16, [MHA_Q8_0] = MHA__Q8};
@@ -80,7 +80,8 @@ static mha_status check_parts(int64_t in, const mha__matrix *parts, int64_t coun
     return MHA_OK;
 }
 
-/* Places the object, its bias, its blocks and their panels in the arena, and fills them once memory is allocated. */
+/* Allocates the linear layer, its bias, its blocks and their panels from the arena, and initializes them once the arena
+ * has memory. */
 static mha_linear *lay_out(mha__arena *arena, const mha__kernels *kernels, const mha__dense *dense, int64_t in,
                            const mha__matrix *parts, int64_t count)
 {
@@ -214,7 +215,7 @@ void mha_linear_free(mha_linear *linear)
     if (linear) mha__free(linear->ctx, linear);
 }
 
-/* ---- forward ---- */
+/* ---- forward pass ---- */
 
 typedef struct forward_job {
     const mha_linear *linear;
@@ -255,7 +256,7 @@ typedef struct piece {
     int64_t stride;
 } piece;
 
-/* Computes the product with weights of the type of x; continues the bias or the sum in y. */
+/* Computes a product with f32 or f64 weights, added to the bias or to y. */
 static void multiply(const forward_job *job, const piece *p)
 {
     const mha_linear *l = job->linear;
@@ -270,7 +271,7 @@ static void multiply(const forward_job *job, const piece *p)
                         l->in * l->kernels->nr, p->y, p->stride, from_bias || job->call->accumulate);
 }
 
-/* Computes the product with weights of a smaller type. */
+/* Computes a product with bf16, f16 or q8_0 weights, added to the bias or to y. */
 static void multiply_packed(const forward_job *job, const piece *p)
 {
     const mha_linear *l = job->linear;
@@ -295,7 +296,8 @@ static void compute(const forward_job *job, const piece *p)
         l->activation((float *)(void *)p->y + r * p->stride, p->columns);
 }
 
-/* Computes rows of a block; columns stay in the level-1 cache until they are rounded. */
+/* Computes rows of a block. Results that are rounded are computed STRIP columns at a time, so that they stay in the
+ * level-1 cache until then. */
 static void compute_rows(const forward_job *job, const column_block *b, int64_t first, int64_t rows)
 {
     const mha_linear *l = job->linear;
@@ -376,8 +378,7 @@ void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
 mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t rows, float *y, mha_error *err)
 {
     if (!linear || rows < 0)
-        return mha__fail(err, MHA_ERR_ARG, "linear: rows must not be negative (got %lld)",
-                         linear ? (long long)rows : -1);
+        return mha__fail(err, MHA_ERR_ARG, "linear: rows must be at least 0 (got %lld)", linear ? (long long)rows : -1);
     size_t bytes = 0;
     if (!mha__bytes((int64_t[]){rows, mha__max64(linear->in, linear->out)}, 2, 2 * sizeof *x, &bytes))
         return mha__fail(err, MHA_ERR_ARG, "linear: rows must fit in memory (got %lld)", (long long)rows);

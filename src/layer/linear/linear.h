@@ -33,22 +33,24 @@ typedef struct mha__linear_call {
     int64_t y_stride;     /* row stride of y; 0 = columns of all parts */
     int64_t y_first;      /* column of the full output that `y` points to, for calls that store only some parts */
     const uint8_t *parts; /* [count] parts to compute; columns of other parts are not written; NULL = all */
-    int64_t first, depth; /* x holds inputs [first, first + depth) of W; depth 0 = all */
+    int64_t first, depth; /* x contains inputs [first, first + depth) of W; depth 0 = all */
     bool accumulate;      /* compute y += x W^T, without the bias */
     bool linear;          /* skip the activation */
-    /* type of y if bf16 or f16, rounded last; requires an f32 layer without `accumulate`; 0 = the type of x */
+    /* bf16 or f16: round y to this type, which requires an f32 layer without `accumulate`; 0 = y has the type of x */
     mha_dtype rounded;
     void *left; /* mha__linear_left bytes for rounded x, 64-byte aligned; if x is NULL, it already contains rounded x */
 } mha__linear_call;
-/* `first` and `depth` require weights of the type of x. */
+/* Computes one product. `first` and `depth` require weights of the type of x. */
 void mha__linear_run(const mha_linear *linear, const mha__linear_call *call);
-/* Returns the bytes of `left` for a call with that many rows, often 0; SIZE_MAX if they exceed a size_t. */
+/* Returns the size of `left` in bytes for a call with `rows` rows: 0 unless x is rounded, SIZE_MAX on overflow. */
 size_t mha__linear_left(const mha_linear *linear, int64_t rows);
-/* Returns true if rounded x is stored as rows of `in` contiguous bf16 elements. */
+/* Returns true if callers may pass x rounded to bf16 in `left` (x NULL): rows of `in` contiguous elements, without
+ * padding. */
 bool mha__linear_takes_bf16(const mha_linear *linear);
 
 /* Computes C [m, n] = or += A [m, k] B [k, n]; each element is one sum over k in ascending order. A and B may have any
- * strides. bf16: A, B and C are f32; A and B are rounded to bf16 where the kernels multiply bf16 pairs (kernel.h). */
+ * strides. With bf16, A, B and C are f32, and A and B are rounded to bf16 where the kernels multiply bf16 pairs
+ * (kernel.h). */
 typedef struct mha__matmul {
     mha_dtype dtype;
     int64_t m, n, k;
@@ -74,7 +76,7 @@ static inline int64_t mha__matmul_most_rows(int64_t most_k, int64_t whole)
     return mha__round_up(mha__max64(1, NUMBERS / mha__max64(1, most_k)), whole);
 }
 
-/* Packs B, and copies A unless its columns are contiguous; allocates memory once. */
+/* Computes the product. Packs B, copies A unless its columns are contiguous, and allocates memory once. */
 mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *job, mha_error *err);
 /* Computes the same product with bf16 pairs; requires kernels with `left`. */
 mha_status mha__matmul_pairs(mha_ctx *ctx, const mha__matmul *job, mha_error *err);

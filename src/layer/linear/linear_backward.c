@@ -1,9 +1,9 @@
-/* linear_backward.c - gradients of y = x W^T + b:  dx = dy W,  dW += dy^T x,  db += column sums of dy.
+/* linear_backward.c - gradients of y = x W^T + b: dx = dy W, dW += dy^T x, db += column sums of dy.
  *
  * Both products pack their right operand, and transpose a left operand whose rows are not contiguous. They process one
  * stretch of k and of rows at a time. So packed elements are still cached when they are read, and memory does not grow
- * with the matrix. Each stretch adds to C, so every element is one sum over the outputs or the rows, and its bits
- * depend only on the shape. */
+ * with the matrix. Each stretch adds to C, so every element is one sum over the outputs or the rows, and the order of
+ * its terms depends only on the shape. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -100,7 +100,7 @@ static void run_rows(mha_ctx *ctx, matmul_job *job)
     mha__parallel(ctx, job->row_blocks * job->column_blocks, product_task, job);
 }
 
-/* There is at least one stretch, since the product for k = 0 is 0. */
+/* Processes k in stretches, at least one: with k = 0, the product is 0 and must still be written. */
 static void run_stretches(mha_ctx *ctx, matmul_job *job)
 {
     const mha__matmul *p = job->p;
@@ -136,7 +136,7 @@ mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *p, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- the three gradients ---- */
+/* ---- gradients of x, W and b ---- */
 
 static void add_bias_gradient(const mha__linear_grad *g)
 {
@@ -213,7 +213,8 @@ static mha_status find_packed_dx(mha_ctx *ctx, const mha__linear_grad *g, const 
     return MHA_OK;
 }
 
-/* Kernels that multiply bf16 pairs round the weights like any other operand; the other kernels read packed weights. */
+/* Computes dx in bf16. Kernels that multiply bf16 pairs round the weights like any other operand; the other kernels
+ * read packed weights. */
 static mha_status find_rounded_dx(mha_ctx *ctx, const mha__linear_grad *g, mha_error *err)
 {
     mha_linear *packed = NULL;
@@ -253,7 +254,7 @@ mha_status mha_linear_backward(mha_ctx *ctx, const mha_linear_gradient *given, m
         !mha__bytes((int64_t[]){g.rows, mha__max64(g.in, g.matrix.out)}, 2, 2 * sizeof *g.x, &bytes))
         return mha__fail(
             err, MHA_ERR_ARG,
-            "mha_linear_gradient: rows must not be negative, and in and matrix.out at least 1 (got %lld, %lld, %lld)",
+            "mha_linear_gradient: rows must be at least 0, and in and matrix.out at least 1 (got %lld, %lld, %lld)",
             (long long)g.rows, (long long)g.in, (long long)g.matrix.out);
     if ((g.rows && !g.dy) || (g.dx && !g.matrix.weight) || (g.rows && g.dweight && !g.x))
         return mha__fail(err, MHA_ERR_ARG, "mha_linear_gradient: %s must not be NULL",

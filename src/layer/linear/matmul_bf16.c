@@ -1,4 +1,4 @@
-/* matmul_bf16.c - C = or += A B with f32 elements rounded to bf16, on kernels that multiply bf16 pairs; computes
+/* matmul_bf16.c - C = A B or C += A B with f32 elements rounded to bf16, on kernels that multiply bf16 pairs; computes
  * gradients of bf16 linear layers. Both operands are rounded and packed one stretch of k and of rows at a time, and
  * read while they are still cached. Sums are f32 and continue C, so each element is one sum over k in steps (kernel.h),
  * and its bits depend only on the shape. */
@@ -11,8 +11,8 @@
 
 #define BLOCK_NUMBERS 131072 /* elements of a block of the right operand: 256 KiB, which stay in the level-2 cache */
 #define BLOCK_ROWS 64        /* rows of the left operand per task */
-#define COPY_ROWS 16         /* one cache line, if rows are contiguous along k */
-#define COPY_STEP 64         /* whole steps of k */
+#define COPY_ROWS 16         /* rows of A copied at a time: one cache line of a transposed A */
+#define COPY_STEP 64         /* columns of A copied at a time: whole steps of k */
 
 typedef struct pairs_job {
     const mha__matmul *p;
@@ -77,7 +77,7 @@ static void product_task(void *arg, int64_t i, int worker)
     if (job->dense->close) job->dense->close();
 }
 
-/* There is at least one stretch, since the product for k = 0 is 0. */
+/* Processes k in stretches, at least one: with k = 0, the product is 0 and must still be written. */
 static void run_stretches(mha_ctx *ctx, pairs_job *job)
 {
     const mha__matmul *p = job->p;

@@ -1,5 +1,5 @@
 /* contrastive_loss.c - see contrastive_loss.h. A task is one row of S or of its transpose, and only this task writes
- * the sums of that row. So results are bitwise identical for any thread count:
+ * the sums of that row, so results are bitwise identical for any thread count:
  *
  *     lse_i  = log sum_j exp(S_ij)
  *     lse'_j = log sum_i exp(S_ij)
@@ -13,13 +13,13 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows 0 .. N-1 are the rows of S, rows N .. 2N-1 the rows of its transpose. */
+/* Arrays with one row per text: rows 0 .. N-1 are the rows of S, rows N .. 2N-1 the rows of its transpose. */
 typedef struct job {
     const double *e;
     int64_t pairs, width;
     double scale;
     double *lse;   /* [2 N] log-sum-exp of each row */
-    double *right; /* [2 N] diagonal S_ii */
+    double *right; /* [2 N] score S_ii of each row's own pair */
     double *de;
 } job;
 
@@ -34,7 +34,8 @@ static double score(const job *j, int64_t row, int64_t column)
     return j->scale * mha__dot(j->width, j->e + row * j->width, others(j, row) + column * j->width);
 }
 
-/* The running sum is relative to the greatest term so far, so exponentials cannot overflow. */
+/* Computes the log-sum-exp of one row. The running sum is relative to the greatest score so far, so exponentials cannot
+ * overflow. */
 static void sum_task(void *arg, int64_t row, int worker)
 {
     (void)worker;

@@ -19,7 +19,8 @@ typedef struct loss_job {
     double *loss; /* [rows] loss of each row */
 } loss_job;
 
-/* Processes one row. dx may be x: the exponentials replace the logits, and are scaled when their sum is known. */
+/* Computes the loss of one row and, unless dx is NULL, its gradient. dx may be x: the exponentials replace the logits,
+ * and are scaled when their sum is known. */
 static double loss_row(const mha__kernels *kernels, const float *x, int64_t n, int32_t label, double scale, float *dx)
 {
     const double wanted = (double)x[label];
@@ -56,7 +57,7 @@ static mha_status read_args(mha_cross_entropy_args *a, const mha_cross_entropy_a
     MHA__TRY(mha__options_read(a, sizeof *a, given, "mha_cross_entropy_args", err));
     if (a->rows < 0 || a->classes < 1 || !mha__bytes((int64_t[]){a->rows, a->classes}, 2, 2 * sizeof(double), &bytes))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_cross_entropy_args: rows must not be negative, and classes at least 1 (got %lld, %lld)",
+                         "mha_cross_entropy_args: rows must be at least 0, and classes at least 1 (got %lld, %lld)",
                          (long long)a->rows, (long long)a->classes);
     if (a->rows && (!a->logits || !a->labels))
         return mha__fail(err, MHA_ERR_ARG, "mha_cross_entropy_args: %s must not be NULL",

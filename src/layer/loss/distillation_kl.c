@@ -47,8 +47,8 @@ static softmax softmax_of(const divergence_job *job, const float *x)
     return s;
 }
 
-/* With u = log(p / q): p expm1(-u), which is q - p, and p (expm1(-u) + u). Near u = 0, the difference q - p would
- * consist of rounding errors, so the series is used; for larger u, the difference is accurate. */
+/* One term of KL(p || q), with u = log(p / q): slope = q - p = p expm1(-u), loss = p (expm1(-u) + u). Near u = 0, q - p
+ * cancels, so both are computed from a series; for larger u, they are computed directly. */
 typedef struct term {
     double slope, loss;
 } term;
@@ -62,8 +62,8 @@ static term term_of(double p, double q, double u)
 }
 
 /* Returns the sum of p (expm1(-u) + u) over a strip, and adds the gradient to dlogits. All terms are >= 0. Since p and
- * q both sum to 1, the total over all strips equals the sum of p u. `apart` is u of an element that is the maximum of
- * both rows. */
+ * q both sum to 1, the total over all strips equals the sum of p u. `apart` is the value of u at an element that is the
+ * maximum of both rows. */
 static double compare(const divergence_job *job, const softmax *own, const softmax *teacher, double apart,
                       int64_t first, float *dlogits)
 {

@@ -5,7 +5,7 @@
 
 #include "mha/ctx.h"
 
-/* With p = softmax(teacher / T) and q = softmax(logits / T) of each row
+/* Computes, with p = softmax(teacher / T) and q = softmax(logits / T) of each row,
  *
  *     loss = scale T^2 sum over rows of sum_c p[c] (log p[c] - log q[c])
  *     dlogits += scale T (q - p)

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-/* STRIP: whole panels on every ISA. LANES: columns of the widest panel. CHAINS: partial sums, which divide every panel.
- */
+/* STRIP: elements per strip, whole panels on every ISA. LANES: columns of the widest panel. CHAINS: partial sums, a
+ * divisor of every panel width. */
 enum { STRIP = 1024, LANES = 64, CHAINS = 8 };
 
 float mha__largest(const mha__kernels *k, int64_t n, const float *x)

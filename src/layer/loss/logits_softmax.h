@@ -5,8 +5,8 @@
 #include "kernel/kernel.h"
 
 /* Returns the sum of exp(x[i] - most), where most is the maximum of x, n > 0. The sum is double, in an order that
- * depends on n only. Exponentials are computed by the kernels (f32); exp(-inf) is 0. They are stored in e, which may be
- * x; NULL: not stored. */
+ * depends on n only. Exponentials are computed by the kernels (f32); exp(-inf) is 0. The exponentials are stored in e
+ * unless it is NULL; e may be x. */
 double mha__exponentials(const mha__kernels *kernels, int64_t n, const float *x, float *most, float *e);
 
 /* The two steps of mha__exponentials: the maximum, and the sum for a known maximum. */

@@ -1,4 +1,4 @@
-/* sentence_vector.c - see sentence_vector.h. With the mean m over n rows and e = m / |m|:
+/* sentence_vector.c - sentence vectors and their gradient. With the mean m over n rows and e = m / |m|:
  *
  *     dh = (de - e (e . de)) / (|m| n) */
 #include "layer/loss/sentence_vector.h"

@@ -1,4 +1,4 @@
-/* computed_heads.c - see computed_heads.h.
+/* computed_heads.c - computes only the heads that each sequence keeps.
  *
  * A task of the projections is one head of q, k or v for all sequences that need it. The weights of the head stay in
  * the cache while rows stream past, and adjacent sequences that need the head form one product. A task of the output
@@ -16,7 +16,7 @@ bool mha__heads_keep_some(const mha_attn_layer_options *o)
     return (o->choice.of == MHA_CHOICE_EXPERTS || o->choice.of == MHA_CHOICE_HEADS) && o->choice.keep < o->heads;
 }
 
-/* Returns the head counts of the projections. */
+/* Returns the head count of projection p (0 to 2: q, k, v). */
 static int64_t count_of(const mha_attn_layer *l, int p)
 {
     return p == 0 ? l->options.heads : p == 1 ? l->k_heads : l->v_heads;
@@ -52,7 +52,7 @@ mha_status mha__heads_pack(mha_attn_layer *l, const mha__matrix qkv[3], mha_erro
     return MHA_OK;
 }
 
-/* ---- one call ---- */
+/* ---- calls that skip heads ---- */
 
 bool mha__heads_skipped(const mha_attn_layer *layer, const mha_layer_input *in)
 {
@@ -108,7 +108,7 @@ static int64_t row_of(const head_job *job, int64_t sequence)
                                           : mha__layer_first_row(job->call->in, sequence);
 }
 
-/* Adjacent sequences that all need the head, or of which none does. */
+/* A run of adjacent sequences that all need the head, or none of which needs it. */
 typedef struct stretch {
     int64_t next; /* first sequence after the stretch */
     int64_t row, rows;
@@ -128,7 +128,7 @@ static bool next_stretch(const head_job *job, stretch *s)
     return true;
 }
 
-/* ---- the projections ---- */
+/* ---- projections of q, k and v ---- */
 
 typedef struct project_job {
     const mha_attn_layer *layer;
@@ -170,7 +170,7 @@ void mha__heads_project(const mha_attn_layer *layer, const mha__attn_call *call,
     mha__parallel(layer->ctx, count_of(layer, 0) + count_of(layer, 1) + count_of(layer, 2), project_task, &job);
 }
 
-/* Computes dx and the weight gradient of head h from its dy in a stretch. */
+/* Returns the arguments that compute dx and the weight gradient of head h from its dy in a stretch. */
 static mha__linear_grad grad_of(const head_job *job, const stretch *s, const mha__grad_slot *slot, int64_t h)
 {
     const mha_attn_layer *l = job->layer;
@@ -206,7 +206,7 @@ mha_status mha__heads_project_back(const mha_attn_layer *layer, const mha__attn_
     return MHA_OK;
 }
 
-/* ---- the output ---- */
+/* ---- output projection ---- */
 
 bool mha__heads_output_skips(const mha_attn_layer *layer, const mha_layer_input *in)
 {

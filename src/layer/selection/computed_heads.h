@@ -1,6 +1,6 @@
-/* computed_heads.h - attention layers in which each sequence keeps only some heads. For kept heads, they compute the
- * projections, the attention, and the columns of the output projection. Results are bitwise identical to gates of 0 for
- * the other heads. */
+/* computed_heads.h - attention layers in which each sequence keeps only some heads. Projections, attention and columns
+ * of the output projection are computed only for kept heads. Results are bitwise identical to a layer that computes all
+ * heads and multiplies the other heads by a gate of 0. */
 #ifndef MHA_LAYER_SELECTION_COMPUTED_HEADS_H
 #define MHA_LAYER_SELECTION_COMPUTED_HEADS_H
 
@@ -17,8 +17,8 @@ mha_status mha__heads_pack(mha_attn_layer *layer, const mha__matrix qkv[3], mha_
 /* Returns true if the attention of heads that are not kept is skipped: unless the call requests maps, statistics or
  * activations, which cover all heads. */
 bool mha__heads_skipped(const mha_attn_layer *layer, const mha_layer_input *in);
-/* Describes such a call to the operator: a head that is not kept is one block in which every key is masked. Summed
- * experts are listed instead (head_count_per_sequence.h). */
+/* Describes a call that skips heads to the operator: a head that is not kept is one block in which every key is masked.
+ * Summed experts are listed instead (head_count_per_sequence.h). */
 void mha__heads_describe(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_desc *desc);
 
 /* Computes the projections of x[3] for a layer packed head by head. Heads that are not computed are set to zero, except
@@ -27,7 +27,7 @@ void mha__heads_project(const mha_attn_layer *layer, const mha__attn_call *call,
                         const void *const x[3], void *qkv);
 /* Returns true if the output projection reads only the columns of kept heads. */
 bool mha__heads_output_skips(const mha_attn_layer *layer, const mha_layer_input *in);
-/* Computes rows [first, first + rows) of y from context [B L, H D]. */
+/* Computes rows [first, first + rows) of y from the columns of kept heads in context [B L, H D]. */
 void mha__heads_output(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
                        const void *context, int64_t first, int64_t rows, void *y);
 

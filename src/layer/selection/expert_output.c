@@ -1,5 +1,5 @@
-/* expert_output.c - see expert_output.h. Each expert is packed separately. The weights of experts that no sequence
- * keeps are not read, and their gradients stay unchanged. */
+/* expert_output.c - sums the outputs of kept experts. Each expert is packed separately. The weights of experts that no
+ * sequence keeps are not read, and their gradients stay unchanged. */
 #include "layer/selection/expert_output.h"
 #include "base/error.h"
 #include <string.h>
@@ -25,7 +25,7 @@ static bool next_expert(const mha_attn_layer *l, const mha_layer_input *in, cons
     return true;
 }
 
-/* Returns where the columns of an expert begin in the context. */
+/* Returns the offset of an expert's columns in the context. */
 static int64_t columns_of(const mha_attn_layer *l, const expert *x)
 {
     return x->first * mha__context_width(l) + x->i * l->options.head_dim;
@@ -36,7 +36,7 @@ static char *at(const mha_attn_layer *l, const void *x, int64_t element)
     return (char *)x + (size_t)element * mha__attn_real(l);
 }
 
-/* ---- forward ---- */
+/* ---- forward pass ---- */
 
 static void project(const mha_attn_layer *l, const expert *x, const void *context, char *y)
 {
@@ -70,7 +70,7 @@ void mha__experts_sum(const mha_attn_layer *l, const mha_layer_input *in, const 
     }
 }
 
-/* ---- backward ---- */
+/* ---- backward pass ---- */
 
 mha_status mha__experts_back(const mha_attn_layer *l, const mha_layer_input *in, const mha__chosen *chosen,
                              const mha__grad_slot *slot, const void *context, const void *dsum, void *dcontext,
@@ -93,7 +93,8 @@ mha_status mha__experts_back(const mha_attn_layer *l, const mha_layer_input *in,
     return MHA_OK;
 }
 
-/* The gate multiplies the expert's bias, so both receive a gradient. */
+/* Computes the gradients of the biases and gates of kept experts; the gate multiplies the bias, so both have a
+ * gradient. */
 void mha__experts_gates_back(const mha_attn_layer *l, const mha_layer_input *in, const mha__chosen *chosen,
                              const mha__grad_slot *slot, const void *dsum, void *dgates)
 {

@@ -9,8 +9,9 @@
  * gates, except to the biases of experts. */
 void mha__experts_sum(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
                       const void *context, void *sum);
-/* Computes dcontext from dsum for kept experts. Adds the weight gradients to the slot, and the gradients of the gates
- * through the biases to dgates, which the operator has written. */
+/* mha__experts_back computes dcontext from dsum for kept experts and adds their weight gradients to the slot.
+ * mha__experts_gates_back adds the bias gradients to the slot, and the gradients of the gates through the biases to
+ * dgates, which the operator has written. */
 mha_status mha__experts_back(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
                              const mha__grad_slot *slot, const void *context, const void *dsum, void *dcontext,
                              mha_error *err);

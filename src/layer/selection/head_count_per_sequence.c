@@ -1,5 +1,5 @@
-/* head_count_per_sequence.c - see head_count_per_sequence.h. A head is a range of columns of q, k and v, so the views
- * of one sequence follow from the views of the whole call. */
+/* head_count_per_sequence.c - calls the operator for each sequence. A head is a range of columns of q, k and v, so the
+ * views of one sequence follow from the views of the whole call. */
 #include "layer/selection/head_count_per_sequence.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -33,16 +33,16 @@ typedef struct whole {
     const mha__attn_call *call;
     const mha__attn_trace *trace;
     const mha_attn_args *args;
-    const mha_attn_grads *grads; /* NULL = forward */
+    const mha_attn_grads *grads; /* NULL in the forward pass */
     char *dgates;
     size_t size; /* bytes per element of q, k, v and the context */
 } whole;
 
-/* One sequence as a call of the operator. */
+/* The operator call of one sequence. */
 typedef struct part {
     int64_t first, length, heads, head_dim;
     int64_t first_key; /* first row of k and v */
-    int64_t place;     /* index of its option, or of its first expert, in [sequences, S] */
+    int64_t place;     /* index of the selected option, or of the first expert, in [sequences, S] */
     mha_attn_desc desc;
     mha_attn_args args;
     mha_attn_plan *plan;
@@ -67,14 +67,14 @@ static mha_view cut_own(const part *p, size_t size, int64_t first, mha_view view
     return view;
 }
 
-/* Returns the view of a mask from sequence n on. */
+/* Returns the view of a mask that starts at sequence n. */
 static mha_cview from(mha_cview mask, int64_t n, size_t size)
 {
     if (mask.data) mask.data = (const char *)mask.data + (size_t)(n * mask.stride[0]) * size;
     return mask;
 }
 
-/* Finds the rows of sequence n and its heads. */
+/* Finds the rows and the heads of sequence n. */
 static void find(const whole *w, int64_t n, part *p)
 {
     const mha_layer_input *in = w->call->in;
@@ -152,7 +152,7 @@ static mha_status back(const whole *w, const part *p, mha_error *err)
     return mha_attn_backward(p->plan, &p->args, &grads, p->workspace, p->bytes, err);
 }
 
-/* Creates the plan and its workspace and runs the call. */
+/* Creates the plan and the workspace of a sequence and runs its call. */
 static mha_status run(const whole *w, part *p, mha_error *err)
 {
     mha_ctx *ctx = w->layer->ctx;

@@ -59,7 +59,7 @@ static void find_scores(const choice_job *job, int64_t n)
     mha__attn_mean(l, job->in, job->x, n, mean);
     predict(dtype, &l->hidden, mean, hidden, rounded);
     for (int64_t p = 0; p < P; p++)
-        hidden[p] = hidden[p] < 0 ? 0 : hidden[p]; /* written so that NaN is kept */
+        hidden[p] = hidden[p] < 0 ? 0 : hidden[p]; /* ReLU, written so that NaN is preserved */
     predict(dtype, &l->score, P ? hidden : mean, job->chosen->score + n * S, rounded);
 }
 

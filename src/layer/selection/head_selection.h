@@ -18,7 +18,7 @@ void mha__attn_mean(const mha_attn_layer *layer, const mha_layer_input *in, cons
 /* Adds to dx [B L, E] the gradient of each token, from dmean [sequences, E], the gradients of the means. */
 void mha__attn_mean_back(const mha_attn_layer *layer, const mha_layer_input *in, const double *dmean, void *dx);
 
-/* defined in head_selection_create.c */
+/* Checks the options of a selection. Like mha__attn_choice_keep, defined in head_selection_create.c. */
 mha_status mha__attn_choice_check(const mha_attn_layer_options *o, mha_error *err);
 /* Copies the weights of the scorers, [S, E or P] and [P, E], and their biases; elements have the layer's real type.
  * When called again after the weights have changed, allocates nothing and returns MHA_OK. */
@@ -34,10 +34,10 @@ void mha__chosen_bind(const mha_attn_layer *layer, const mha_layer_input *in, co
 /* Returns the gate of head h in sequence n that the caller passed; 1 without gates. */
 double mha__call_gate(const mha_layer_input *in, int64_t n, int64_t h);
 
-/* defined in head_selection_backward.c */
+/* Allocates the gradients of a selection. Like mha__attn_choice_back, defined in head_selection_backward.c. */
 void mha__choice_grads_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in,
                             mha__choice_grads *grads);
-/* Backpropagates grads->dgates: adds to the slots of the scorers, fills grads->dmean, and writes dgates [sequences, H],
+/* Backpropagates grads->dgates: adds to the slots of the scorers, sets grads->dmean, and writes dgates [sequences, H],
  * the gradients of the caller's gates (data NULL = not wanted). */
 void mha__attn_choice_back(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
                            const mha__choice_grads *grads, const mha__attn_slots *slots, mha_view dgates);

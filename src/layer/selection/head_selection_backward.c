@@ -21,7 +21,7 @@ typedef struct back_job {
     const mha_layer_input *in;
     const mha__chosen *chosen;
     const mha__choice_grads *grads;
-    /* arrays of the linear map in progress */
+    /* scorer whose weight gradients are computed, and its arrays */
     const mha__scorer *scorer;
     const double *x, *dy;
     void *dweight, *dbias;

@@ -1,4 +1,4 @@
-/* selection_gates.c - see selection_gates.h. */
+/* selection_gates.c - ranks scores, and computes gates and their gradients. */
 #include "layer/selection/selection_gates.h"
 #include <math.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static int64_t place(const mha_layer_choice *c, const int32_t *list, int64_t i)
     return c->of == MHA_CHOICE_OPTIONS ? i : list[i];
 }
 
-/* Replaces scores by their softmax, or by the sigmoid of each. */
+/* Replaces scores by their softmax or, without `softmax`, by their sigmoids. */
 static void soften(bool softmax, int64_t count, double *x)
 {
     double top = -INFINITY, sum = 0;
@@ -57,7 +57,7 @@ void mha__choice_gates_back(const mha_layer_choice *c, int64_t count, const int3
     }
 }
 
-/* ---- the greatest scores ---- */
+/* ---- selection of the greatest scores ---- */
 
 static bool goes_before(const double *score, int32_t one, int32_t other)
 {
@@ -79,8 +79,8 @@ static void sink(const double *score, int32_t *list, int64_t at, int64_t count)
     }
 }
 
-/* Keeps a heap of the greatest scores found, with the lowest of them at the root, where a greater score replaces it;
- * then sorts the heap in place. */
+/* Selects the `keep` greatest scores. Keeps a heap of the greatest scores found, with the lowest at the root, which a
+ * greater score replaces; then sorts the heap in place. */
 void mha__score_best(int64_t count, const double *score, int64_t keep, int32_t *list)
 {
     for (int32_t c = 0; c < keep; c++)

@@ -7,14 +7,14 @@
 #include <stdbool.h>
 
 /* Sets list [keep] to the indices of the greatest of `count` scores, greatest first; equal scores by ascending index.
- * NaN ranks above every number, so that it is not hidden. `count` must fit in an int32_t. */
+ * NaN ranks above every number, so that errors are not hidden. `count` must fit in an int32_t. */
 void mha__score_best(int64_t count, const double *score, int64_t keep, int32_t *list);
 
 /* Returns true if gates pass a gradient to the scores. */
 bool mha__choice_learns(const mha_layer_choice *choice);
 /* Sets gate [count] to the gates of the scores in list [keep], and to 0 for all other scores; `gate` may be `score`.
- * soft [count] receives the trained gates: of the list, where the softmax sums in list order, or of all options, where
- * `keep` is 1. */
+ * soft [count] receives the trained gates: those of the list, with a softmax summed in list order, or, with
+ * MHA_CHOICE_OPTIONS and `keep` 1, those of all options. */
 void mha__choice_gates(const mha_layer_choice *choice, int64_t count, const double *score, const int32_t *list,
                        double *soft, double *gate);
 /* Replaces d [count], the gradients of the gates, by the gradients of the scores. d must be 0 for scores not in the

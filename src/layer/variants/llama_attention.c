@@ -17,7 +17,7 @@ static mha_status read_rope(mha_variant *v, const mha_rope_options *rope, mha_er
     own->head_dim = D;
     if (!own->rotary_dim) own->rotary_dim = D;
     if (mha_rope_frequencies(own, 1, frequencies, &gain, &inner) == MHA_OK)
-        return MHA_OK; /* only to check the options */
+        return MHA_OK; /* called only to check the options */
     return mha__fail(err, inner.status, "%s: %s", v->name, inner.message);
 }
 

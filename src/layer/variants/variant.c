@@ -1,4 +1,5 @@
-/* variant.c - the object of mha/variants.h: checks for all constructors, and the shapes and names of parameters. */
+/* variant.c - the struct of a variant (mha/variants.h): checks for all constructors, and the shapes and names of
+ * parameters. */
 #include "layer/variants/variant.h"
 #include "base/ctx.h"
 #include <math.h>
@@ -79,7 +80,7 @@ mha_status mha__check_dropout(const mha_variant *v, mha_error *err)
     if (!(v->dropout >= 0 && v->dropout <= 1))
         return mha__fail(err, MHA_ERR_ARG, "%s: dropout must be from 0 to 1 (got %g)", v->name, v->dropout);
     if (v->context_length < 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s: context_length must not be negative (got %lld)", v->name,
+        return mha__fail(err, MHA_ERR_ARG, "%s: context_length must be at least 0 (got %lld)", v->name,
                          (long long)v->context_length);
     return MHA_OK;
 }

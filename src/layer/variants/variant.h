@@ -1,8 +1,9 @@
 /* variant.h - a published variant of attention (mha/variants.h): the options of an attention layer, the names of its
  * parameters, and the inputs that it accepts.
  *
- * A constructor fills in a mha_variant (options of the layer, masks, projections) and names its parameters in the order
- * of their initialization; mha__variant_create creates the object. The work of each call is divided as follows:
+ * A constructor sets the fields of a mha_variant (options of the layer, masks, projections) and names its parameters in
+ * the order of their initialization; mha__variant_create creates the object. The work of each call is divided as
+ * follows:
  *
  *     variant_input.c   checks the input and converts masks to views for the operator
  *     variant_run.c     describes the call to the layer (attention/attention_layer.h), forward and backward
@@ -15,7 +16,7 @@
 #include "layer/attention/attention_layer.h"
 #include "mha/variants.h"
 
-/* ---- the variant ---- */
+/* ---- struct of a variant ---- */
 
 /* The matrix of one projection, [out, in], or a list of matrices, one per head. Unless `plain` is set, the list is
  * contiguous and thus also one matrix. */
@@ -34,7 +35,7 @@ enum { MHA__Q, MHA__K, MHA__V, MHA__EXPERT_O, MHA__O, MHA__CHOICE, MHA__CHOICE_H
 /* A parameter: its name, its initialization, and which matrix or bias of a projection it is. */
 typedef struct mha__parameter {
     char name[56];
-    int64_t fan_in; /* inputs, for the bound of initialization; 0 = uniform in [0, 1) */
+    int64_t fan_in; /* number of inputs, which determines the bound of the initialization; 0 = uniform in [0, 1) */
     int dense, tensor;
     bool bias;
 } mha__parameter;
@@ -55,7 +56,7 @@ struct mha_variant {
     /* parameters in the order of initialization */
     int parameters;
     mha__parameter *parameter;            /* NULL while parameters are counted */
-    mha_named_tensor *values, *gradients; /* lists with the same names */
+    mha_named_tensor *values, *gradients; /* parameters and their gradients, in lists with the same names */
     void *value_memory, *gradient_memory;
 };
 
@@ -99,7 +100,7 @@ mha_status mha__check_dropout(const mha_variant *v, mha_error *err); /* also che
 mha_status mha__check_scale(mha_variant *v, mha_scale_rule rule, mha_error *err);
 mha_status mha__check_selection(const mha_variant *v, mha_error *err);
 
-/* ---- one call ---- */
+/* ---- state of a call ---- */
 
 enum { MHA__STEPS = MHA_STEP_GATES + 1 };
 
@@ -107,8 +108,8 @@ struct mha_trace {
     mha_ctx *ctx;
     char *memory;
     size_t capacity;
-    const mha_variant *layer; /* layer of the last forward call, only compared with; NULL before the first call or after
-                               * a failed call */
+    const mha_variant
+        *layer; /* layer of the last forward call, never read; NULL before the first call or after a failed one */
     int64_t B, Lq, Ln, P, Lk; /* Ln tokens of key, P past tokens; Lk = P + Ln */
     /* the call of the layer, and the activations that it recorded */
     mha_layer_input in;
@@ -127,7 +128,7 @@ struct mha_trace {
     int64_t flops;
     int64_t n;           /* maximum number of heads computed per sample */
     int64_t width;       /* columns of the context of computed heads */
-    int64_t chosen;      /* number selected per sample */
+    int64_t chosen;      /* number of selected choices per sample */
     const int32_t *list; /* [B, choices] the first `chosen` entries are selected; NULL without a selector */
     int64_t choices;
     int64_t *heads; /* [B] head count of each sample with MHA_CHOICE_OPTIONS; NULL = n heads for every sample */
@@ -137,17 +138,16 @@ struct mha_trace {
     char *context, *weights, *scores;
 };
 
-/* defined in variant_input.c */
+/* Copies the input, sets its defaults and checks it (variant_input.c). */
 mha_status mha__variant_input(const mha_variant *v, mha_variant_input *local, const mha_variant_input *given,
                               mha_error *err);
-/* Convert the masks of t->in and t->call to the operator's form: called before, during and after the allocation of the
- * trace. */
+/* Convert the masks to the operator's form in t->in and t->call. The functions are called before, during and after the
+ * allocation of the trace. */
 void mha__look_at_masks(const mha_variant *v, const mha_variant_input *in, mha_trace *t);
 void mha__place_masks(const mha_variant *v, const mha_variant_input *in, mha__arena *arena, mha_trace *t);
 mha_status mha__fill_masks(const mha_variant *v, const mha_variant_input *in, mha_trace *t, mha_error *err);
 
-/* variant_trace.c: takes memory for the arrays that mha_trace_step returns, and fills them at the end of a forward
- * call. */
+/* Allocate the arrays that mha_trace_step returns, and set them at the end of a forward call (variant_trace.c). */
 void mha__place_steps(const mha_variant *v, mha__arena *arena, mha_trace *t);
 void mha__show_steps(const mha_variant *v, mha_trace *t);
 

@@ -1,8 +1,8 @@
 /* variant_input.c - checks a layer's input and converts its masks to the operator's form.
  *
- * The operator returns 0 for a row without keys. The published code sets such a row to -1e9 everywhere, so that all
- * keys have equal weight. Both agree if q of the row is 0, no key is masked, and the bias is 0: then every score is 0.
- * Since this q is constant, no gradient reaches the scores, as with the published fill. */
+ * The operator returns 0 for a row without keys. The published code sets all scores of such a row to -1e9, so that all
+ * keys have equal weight. To reproduce this, q and the bias of the row are set to 0 and its keys are unmasked, so that
+ * every score is 0. Since this q is constant, no gradient reaches the scores, as in the published code. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "layer/variants/variant.h"
@@ -48,22 +48,22 @@ static mha_status check_operands(const mha_variant *v, const mha_variant_input *
 {
     if (!in->query) return refuse(v, "query", "must not be NULL", err);
     if (v->self && (in->key || in->value))
-        return refuse(v, in->key ? "key" : "value", "must be NULL: the layer reads only query", err);
+        return refuse(v, in->key ? "key" : "value", "must be NULL, since the layer reads only query", err);
     if (v->self && in->kv_len != in->q_len)
-        return refuse(v, "kv_len", "must be 0 or q_len: the layer reads only query", err);
+        return refuse(v, "kv_len", "must be 0 or q_len, since the layer reads only query", err);
     if (!in->key && in->kv_len != in->q_len) return refuse(v, "key", "must not be NULL unless kv_len is q_len", err);
     if (in->positions && !v->layer.options.rope)
         return refuse(v, "positions", "must be NULL for a layer without rotation", err);
     if (in->past_len && !v->takes_past)
-        return refuse(v, "past_len", "must be 0: the layer does not accept past tokens", err);
+        return refuse(v, "past_len", "must be 0, since the layer does not accept past tokens", err);
     if (in->past_len && (!in->past_key || !in->past_value))
         return refuse(v, in->past_key ? "past_value" : "past_key", "must not be NULL unless past_len is 0", err);
     if ((in->past_key || in->past_value) && !v->takes_past)
         return refuse(v, in->past_key ? "past_key" : "past_value",
-                      "must be NULL: the layer does not accept past tokens", err);
+                      "must be NULL, since the layer does not accept past tokens", err);
     if (in->blocked.data && in->additive.data) return refuse(v, "blocked", "must be NULL with additive", err);
     for (int64_t r = 0; in->positions && r < in->batch * in->q_len; r++)
-        if (in->positions[r] < 0) return refuse(v, "positions", "must not be negative", err);
+        if (in->positions[r] < 0) return refuse(v, "positions", "must be at least 0", err);
     return MHA_OK;
 }
 
@@ -133,7 +133,7 @@ mha_status mha__variant_input(const mha_variant *v, mha_variant_input *in, const
     return MHA_OK;
 }
 
-/* ---- views ---- */
+/* ---- mask views ---- */
 
 static mha_cview mask_view(const void *data, const int64_t shape[4])
 {
@@ -214,7 +214,7 @@ void mha__look_at_masks(const mha_variant *v, const mha_variant_input *in, mha_t
     t->opens_rows = any_row_empty(v, in, t->keep_shape, &t->in.keep);
 }
 
-/* ---- contents ---- */
+/* ---- mask contents ---- */
 
 /* Copies keep with one row per query, unmasks rows without keys, and records these rows. */
 static void open_rows(const mha_variant *v, const mha_variant_input *in, mha_trace *t)
@@ -237,15 +237,15 @@ static void open_rows(const mha_variant *v, const mha_variant_input *in, mha_tra
     t->in.keep = mask_view(t->keep_memory, t->keep_shape);
 }
 
-/* Returns the marks [Lq] of the rows without keys of (b, h). */
+/* Returns the marks [Lq] of the rows without keys for sequence b and head h. */
 static const uint8_t *empty_rows(const mha_trace *t, int64_t b, int64_t h)
 {
     const int64_t *shape = t->keep_shape;
     return t->empty + ((shape[0] == 1 ? 0 : b) * shape[1] + (shape[1] == 1 ? 0 : h)) * t->Lq;
 }
 
-/* Fills one row of the additive mask in the layer's dtype. In f32, the sum of a score and a 1 of `blocked` times the
- * factor loses the score, as in the published code. */
+/* Writes one row of the additive mask in the layer's dtype. In f32, adding the factor -1e10 of `blocked` to a score
+ * loses the score, as in the published code. */
 static void fill_bias_row(const mha_variant *v, const mha_mask *m, double factor, int64_t from, int64_t count,
                           char *row)
 {

@@ -32,7 +32,7 @@ const mha_named_tensor *mha_variant_gradients(const mha_variant *v, int64_t *cou
 
 /* ---- memory ---- */
 
-/* Takes memory for the matrix and the bias of each projection; a list of matrices is contiguous. */
+/* Allocates the matrix and the bias of each projection; a list of matrices is contiguous. */
 static void lay_out_dense(const mha_variant *v, mha__arena *arena, char *weight[MHA__DENSES], char *bias[MHA__DENSES])
 {
     const size_t real = mha__attn_real(&v->layer);
@@ -42,7 +42,7 @@ static void lay_out_dense(const mha_variant *v, mha__arena *arena, char *weight[
     }
 }
 
-/* Allocates all elements of a list of tensors at once, set to zero. */
+/* Allocates all elements of a list of tensors in one block, set to zero. */
 static mha_status allocate(const mha_variant *v, mha_named_tensor *list, char *weight[MHA__DENSES],
                            char *bias[MHA__DENSES], void **memory, const char *what, mha_error *err)
 {
@@ -125,8 +125,8 @@ static mha_status draw(mha_variant *v, mha_rng *rng, mha_error *err)
     return MHA_OK;
 }
 
-/* Rejects wide heads before they run: a variant with wider heads can be created and counted, but the operator does not
- * support them. */
+/* Rejects heads that are too wide for the operator. A variant with such heads can be created and its parameters
+ * counted, but it cannot run. */
 static mha_status check_head_width(const mha_variant *v, mha_error *err)
 {
     const mha_attn_layer_options *o = &v->layer.options;

@@ -5,7 +5,7 @@
 #include "layer/variants/variant.h"
 #include <string.h>
 
-/* ---- the call ---- */
+/* ---- description of the call ---- */
 
 /* Discards the last call and sets the sizes of this one. */
 static void begin(mha_trace *t, const mha_variant *v, const mha_variant_input *in)
@@ -97,7 +97,7 @@ static mha_status plan(const mha_variant *v, mha__attn_call *call, mha_attn_plan
     return MHA_OK;
 }
 
-/* ---- forward ---- */
+/* ---- forward pass ---- */
 
 static mha_status attend(const mha_variant *v, const mha_variant_input *in, mha_trace *t, mha__attn_scratch *s,
                          void *output, mha_error *err)
@@ -143,7 +143,7 @@ mha_status mha_variant_forward(const mha_variant *v, const mha_variant_input *in
     return status;
 }
 
-/* ---- backward ---- */
+/* ---- backward pass ---- */
 
 static mha__grad_slot slot_of(const mha_variant *v, int dense)
 {

@@ -1,5 +1,5 @@
-/* variant_trace.c - the intermediate results of a forward call; only the heads that a sample selected, in the order of
- * selection. */
+/* variant_trace.c - the intermediate results of a forward call. With a selection, they cover only the heads that each
+ * sample selected, in the order of selection. */
 #include "base/ctx.h"
 #include "layer/selection/head_count_per_sequence.h"
 #include "layer/variants/variant.h"
@@ -51,7 +51,7 @@ void mha__place_steps(const mha_variant *v, mha__arena *arena, mha_trace *t)
     if (t->call.outputs & MHA_ATTN_SCORES) t->scores = mha__take(arena, rows, (size_t)(t->n * t->Lk) * real);
 }
 
-/* Copies the selected ones of `choices` arrays of `bytes` bytes, for each of the `rows` rows of each sample. */
+/* For each of the `rows` rows of each sample, copies the selected ones of `choices` arrays of `bytes` bytes to `to`. */
 static void gather(const mha_trace *t, int64_t rows, size_t bytes, const char *all, char *to)
 {
     for (int64_t r = 0; to && r < t->B * rows; r++)
@@ -79,7 +79,7 @@ static void show_selection(const mha_variant *v, mha_trace *t)
     gather(t, 1, (size_t)(t->Lq * t->Lk) * real, t->steps.scores, t->scores);
 }
 
-/* ---- operations ---- */
+/* ---- operation counts ---- */
 
 /* Returns the multiply-adds of a projection for `rows` rows; skipped heads count 0. */
 static int64_t products(const mha_variant *v, const mha_trace *t, int dense, int64_t rows)
@@ -102,7 +102,7 @@ static int64_t count_flops(const mha_variant *v, const mha_trace *t)
     return 2 * count;
 }
 
-/* ---- steps ---- */
+/* ---- intermediate results ---- */
 
 /* Returns the view [batch, heads, L, D] of heads stored in rows of `width` elements. */
 static mha_step_view heads_view(const char *data, int64_t B, int64_t heads, int64_t L, int64_t D, int64_t width)

@@ -33,7 +33,7 @@ static void test_sizes(void **state)
     REFUSED(mha_self_attention_create, mha_self_attention_options,
             "self-attention: dtype must be f32 or f64 (got bf16)", .d_in = 4, .d_out = 4, .dtype = MHA_BF16);
     REFUSED(mha_causal_attention_create, mha_causal_attention_options,
-            "causal attention: context_length must not be negative (got -2)", .d_in = 4, .d_out = 4,
+            "causal attention: context_length must be at least 0 (got -2)", .d_in = 4, .d_out = 4,
             .context_length = -2);
     REFUSED(mha_causal_attention_create, mha_causal_attention_options,
             "causal attention: dropout must be from 0 to 1 (got 1.5)", .d_in = 4, .d_out = 4, .dropout = 1.5);

@@ -47,11 +47,11 @@ static void test_too_many_tokens(void **state)
     in.q_len = 5;
     assert_int_equal(mha_variant_forward(layer, &in, y, NULL, &err), MHA_OK);
     in.key = x;
-    call_refused(layer, &in, "causal attention: key must be NULL: the layer reads only query");
+    call_refused(layer, &in, "causal attention: key must be NULL, since the layer reads only query");
     in.key = NULL, in.past_len = 1;
     call_refused(layer, &in, "causal attention: number of tokens must be at most context_length = 5 (got 6)");
     in.q_len = 4;
-    call_refused(layer, &in, "causal attention: past_len must be 0: the layer does not accept past tokens");
+    call_refused(layer, &in, "causal attention: past_len must be 0, since the layer does not accept past tokens");
     in.past_len = 0, in.positions = (const int64_t *)x;
     call_refused(layer, &in, "causal attention: positions must be NULL for a layer without rotation");
     in.positions = NULL, in.query = NULL;
@@ -74,9 +74,11 @@ static void test_sizes(void **state)
     in.kv_len = 3, in.past_len = -2;
     call_refused(layer, &in, "multi-head attention: past_len must be from 0 to 2147483647 (got -2)");
     in.past_len = 0, in.past_value = x;
-    call_refused(layer, &in, "multi-head attention: past_value must be NULL: the layer does not accept past tokens");
+    call_refused(layer, &in,
+                 "multi-head attention: past_value must be NULL, since the layer does not accept past tokens");
     in.past_key = x;
-    call_refused(layer, &in, "multi-head attention: past_key must be NULL: the layer does not accept past tokens");
+    call_refused(layer, &in,
+                 "multi-head attention: past_key must be NULL, since the layer does not accept past tokens");
     mha_variant_free(layer);
 }
 
