@@ -14,11 +14,11 @@
 
 static const double default_range = 0.02; /* transformers' initializer_range of every supported family */
 
-/* The data of a new model, which the model then owns. */
+/* Tensors of a new model, which owns their memory. */
 typedef struct creation {
     mha_named_tensor *list; /* [count]; NULL while sizes are measured */
     int64_t count;
-    double range; /* standard deviation of a matrix */
+    double range; /* standard deviation of the elements of a matrix */
     mha_rng rng;
 } creation;
 
@@ -75,7 +75,7 @@ static mha_status add(mha__arena *arena, creation *n, const mha__config *c, cons
     return draw(n, c, at->role, at->bias, &t, err);
 }
 
-/* Places all tensors in the arena, and initializes them if it has memory. */
+/* Allocates all tensors from the arena, and initializes them if the arena has memory. */
 static mha_status walk(mha__arena *arena, creation *n, const mha__config *c, mha_error *err)
 {
     n->count = 0;

@@ -31,7 +31,7 @@ static mha_status open_weights(mha_model *m, const char *folder, const mha_model
     return MHA_OK;
 }
 
-/* ---- model ---- */
+/* ---- opening of a model ---- */
 
 static mha_status fill_info(mha_model *m, mha_error *err)
 {
@@ -83,7 +83,7 @@ static mha_model_attention attention_of(const mha__config *c, int64_t layer)
                                  .head_option_count = a->choice.option_count};
 }
 
-/* Fills in the information per layer, after the tensors have been read. */
+/* Sets the information per layer, after the tensors have been read. */
 static void fill_layers(mha_model *m)
 {
     const mha__config *c = &m->config;
@@ -111,7 +111,7 @@ static mha_status open_all(mha_model *m, const char *folder, const mha_model_opt
     fill_layers(m);
     m->info.parameters = m->outer.parameters;
     m->info.bytes = m->outer.bytes;
-    m->info.dtype = m->outer.dtype; /* the word embeddings are read first */
+    m->info.dtype = m->outer.dtype; /* type of the word embeddings, which are read first */
     m->info.logits = m->lm_head != NULL;
     return MHA_OK;
 }

@@ -1,4 +1,4 @@
-/* model_struct.h - the fields of an open model. They are filled in by model_open.c. */
+/* model_struct.h - the fields of an open model, which model_open.c sets. */
 #ifndef MHA_MODEL_STRUCT_H
 #define MHA_MODEL_STRUCT_H
 
@@ -30,9 +30,9 @@ struct mha_model {
 
 /* Returns a norm of the model from the tensors of its role. */
 mha_norm mha__model_norm(const mha__config *config, mha__role role, const mha_matrix *part);
-/* Fills m->head_numbers from the text of config.json. */
+/* Sets m->head_numbers from the text of config.json. */
 mha_status mha__model_number_heads(mha_model *model, mha_error *err);
-/* Fills m->slopes from the config and m->head_numbers, if a layer has ALiBi. */
+/* Sets m->slopes from the config and m->head_numbers, if a layer has ALiBi. */
 mha_status mha__model_slopes(mha_model *model, mha_error *err);
 /* Finds all tensors outside the layers, and builds the parts that use them. */
 mha_status mha__model_take_outer(mha_model *model, mha_error *err);
@@ -50,8 +50,8 @@ mha_status mha__model_repack(mha_model *model, int64_t layer, mha_error *err);
  * some parts then have the old elements, and some the new elements. */
 mha_status mha__model_refresh(mha_model *model, mha_error *err);
 
-/* Returns MHA_ERR_UNSUPPORTED with a message that names `what` if the head count of a layer varies per text. `what`
- * NULL = not requested: returns MHA_OK. */
+/* Returns MHA_ERR_UNSUPPORTED with a message that names `what` if the head count of a layer varies per text. Returns
+ * MHA_OK if `what` is NULL (not requested). */
 mha_status mha__model_single_heads(const mha_model *model, const char *what, mha_error *err);
 
 #endif

@@ -5,7 +5,7 @@
 #include "model/model_struct.h"
 #include <string.h>
 
-/* The list was validated when the config was read. */
+/* Sets the head numbers of all layers. The lists were validated when the config was read. */
 static void read_numbers(mha_model *m, const mha__json *lists)
 {
     const int64_t heads = m->config.heads;

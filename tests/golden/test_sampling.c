@@ -81,14 +81,14 @@ static void test_refusals(void **state)
     float x[VOCAB] = {0};
     const int32_t beyond[1] = {VOCAB};
     mha_error err;
-    refused((mha_sampling){.temperature = -1}, "temperature must be finite and not negative (got -1)");
-    refused((mha_sampling){.temperature = NAN}, "temperature must be finite and not negative (got nan)");
-    refused((mha_sampling){.top_k = -2}, "top_k must not be negative (got -2)");
+    refused((mha_sampling){.temperature = -1}, "temperature must be finite and at least 0 (got -1)");
+    refused((mha_sampling){.temperature = NAN}, "temperature must be finite and at least 0 (got nan)");
+    refused((mha_sampling){.top_k = -2}, "top_k must be at least 0 (got -2)");
     refused((mha_sampling){.top_p = 1.5}, "top_p must be from 0 to 1 (got 1.5)");
     refused((mha_sampling){.min_p = -0.5}, "min_p must be from 0 to 1 (got -0.5)");
     refused((mha_sampling){.repetition_penalty = INFINITY},
-            "repetition_penalty must be finite and not negative (got inf)");
-    refused((mha_sampling){.no_repeat_ngram = -1}, "no_repeat_ngram must not be negative (got -1)");
+            "repetition_penalty must be finite and at least 0 (got inf)");
+    refused((mha_sampling){.no_repeat_ngram = -1}, "no_repeat_ngram must be at least 0 (got -1)");
     assert_int_equal(mha_sampling_apply(NULL, &(mha_sampling){0}, beyond, 1, VOCAB, x, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "ids[0] must be"));
 }
@@ -191,9 +191,9 @@ static void test_generate_refusals(void **state)
         {{starts[0], 4}, {.max_new = 0}, "max_new must be at least 1 (got 0)"},
         {{starts[0], 0}, {.max_new = 1}, "prompt 1 of 1 must have tokens"},
         {{NULL, 4}, {.max_new = 1}, "prompt 1 of 1 must have tokens"},
-        {{starts[0], 4}, {.max_new = 93}, "prompt 1 of 1: tokens and max_new must be at most 96 together (got 4 + 93)"},
+        {{starts[0], 4}, {.max_new = 93}, "prompt 1 of 1: prompt tokens + max_new must be at most 96 (got 4 + 93)"},
         {{(const int32_t[]){640}, 1}, {.max_new = 1}, "token 0 must be from 0 to 639 (got 640)"},
-        {{starts[0], 4}, {.max_new = 1, .at_once = -1}, "at_once must not be negative (got -1)"},
+        {{starts[0], 4}, {.max_new = 1, .at_once = -1}, "at_once must be at least 0 (got -1)"},
         {{starts[0], 4}, {.max_new = 1, .sampling = {.top_p = 2}}, "top_p must be from 0 to 1 (got 2)"},
         {{starts[0], 4},
          {.max_new = 1, .eos = (const int32_t[]){-3}, .eos_count = 1},

@@ -8,7 +8,7 @@
 #include "model/forward/relative_bias.h"
 #include <string.h>
 
-/* ---- one layer ---- */
+/* ---- backward pass of one layer ---- */
 
 typedef struct place {
     mha__role role;
@@ -16,7 +16,7 @@ typedef struct place {
     bool dense; /* true if the backward pass reads the weight */
 } place;
 
-/* Gate and up, stored as the rows of one tensor. */
+/* Sets the slots of gate and up if both are stored as rows of one tensor. */
 static mha_status split_gate_up(const mha_model_grads *g, int64_t layer, mha__weights *weights, mha__block_slots *s,
                                 mha_error *err)
 {
@@ -110,7 +110,7 @@ static mha_status show(const mha_model_grads *g, int64_t layer, const mha__block
     return mha__fail(err, MHA_ERR_CANCELLED, "stopped by on_context at layer %lld", (long long)layer);
 }
 
-/* Backpropagates through one layer. `row_taylor` [heads, rows] is large enough for any layer, or NULL. `ends`: the
+/* Backpropagates through one layer. `row_taylor` [heads, rows] is large enough for any layer, or NULL. With `ends`, the
  * backward pass stops in the attention of this layer. */
 static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_gradient *wanted, float *row_taylor,
                              bool ends, mha_error *err)
@@ -161,8 +161,8 @@ static mha_status outer_norm_back(const mha_model_grads *g, mha__role role, cons
     return mha_norm_backward(g->ctx, norm, &gradient, err);
 }
 
-/* Sets the rows of the padding token in saved.dx to zero: its word embedding gets no gradient, like padding_idx of
- * nn.Embedding, nor does its position if positions are counted from it. */
+/* Sets the rows of padding tokens in saved.dx to zero. Like padding_idx of nn.Embedding, the padding id gets no
+ * gradient for its word embedding, nor for its position if positions start after the padding id. */
 static void clear_padding(const mha_model_grads *g, int64_t rows)
 {
     const mha__config *c = &g->model->config;
@@ -231,7 +231,7 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     return status == MHA_OK && !ends ? embed_back(g, wanted->embeddings, err) : status;
 }
 
-/* ---- gradients that the caller passes in ---- */
+/* ---- gradients passed by the caller ---- */
 
 /* Sets saved.dx to the gradient of the last hidden states, or to zeros; rows of masked tokens are always zeros. */
 static void start(mha_model_grads *g, const float *last_hidden)

@@ -24,7 +24,7 @@ static void add_tensor(mha_model_grads *g, const mha_tensor *tensor)
     g->bytes += (size_t)tensor->elements * sizeof *g->gradients;
 }
 
-/* Counts the parameters and their bytes, and fills the list if it is allocated. */
+/* Counts the parameters and their bytes, and stores them in the list if it is allocated. */
 static void walk(mha_model_grads *g)
 {
     g->count = 0;
@@ -55,7 +55,7 @@ mha_status mha__grads_weight(mha__weights *weights, mha__role role, int64_t laye
     return MHA_OK;
 }
 
-/* ---- create and free ---- */
+/* ---- creation and release ---- */
 
 static mha_status create_list(mha_model_grads *g, bool parameters, mha_error *err)
 {
@@ -85,7 +85,8 @@ mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_
         return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_create: %s must not be NULL", model ? "out" : "model");
     *out = NULL;
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_grads_options", err));
-    if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "model must have weights (opened with no_weights)");
+    if (!model->packed)
+        return mha__fail(err, MHA_ERR_ARG, "model must have weights (got a model opened with no_weights)");
     if (model->outer.packed != MHA_F32 && model->outer.packed != MHA_BF16)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "dtype of the model must be f32 or bf16 for gradients (got %s)",
                          mha_dtype_name(model->outer.packed));
@@ -117,8 +118,8 @@ void mha_model_grads_free(mha_model_grads *grads)
     mha__free(grads->ctx, grads);
 }
 
-/* Grows the buffer by at least half, because calls may need more memory step by step. Fresh pages are slow, since the
- * operating system clears them; untouched pages cost nothing. */
+/* Grows the buffer by at least half, because successive calls may each require a little more memory. Fresh pages are
+ * slow, since the operating system clears them; untouched pages cost nothing. */
 mha_status mha__grads_room(mha_model_grads *g, mha__room *room, size_t bytes, const char *what, mha_error *err)
 {
     const size_t half_more = room->bytes + room->bytes / 2, all = bytes > half_more ? bytes : half_more;

@@ -10,7 +10,7 @@
 /* Arrays of one forward call and its backward pass; rows are [B L]. */
 typedef struct mha__saved_activations {
     float *sum;              /* [rows, E] embeddings before their norm; NULL if the model has no such norm */
-    float *x, *last;         /* [rows, E] output of the last layer; output of the final norm (x itself without one) */
+    float *x, *last;         /* [rows, E] output of the last layer; output of the final norm (x without a final norm) */
     mha__block_trace *trace; /* [layers]; with recompute, all traces overlap, except x */
     mha__block_scratch *scratch; /* [layers] overlapping: only one layer is processed at a time */
     float *dx;                   /* [rows, E] gradient of x */
@@ -79,30 +79,30 @@ typedef enum mha__drop_site { MHA__DROP_EMBEDDINGS, MHA__DROP_PROBS, MHA__DROP_A
 /* Returns the dropout probability and the key of a site. */
 mha__drop mha__grads_drop(const mha_model_grads *g, int64_t layer, mha__drop_site site);
 
-/* Fills in the call of one layer with its plan and trace. `dgates` is [layers, B, H] or NULL. */
+/* Sets up the call of one layer with its plan and trace. `dgates` is [layers, B, H] or NULL. */
 mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha__block_call *call, mha_error *err);
 
 /* Rejects requests that mha__grads_down does not support. */
 mha_status mha__grads_check(const mha_model_gradient *wanted, mha_error *err);
-/* Backpropagates from the gradient of the final norm's output, in saved.dx, to the embeddings. Reads from `wanted`
- * which outputs are requested, but not the gradients. */
+/* Backpropagates from the gradient of the final norm's output, in saved.dx, to the embeddings. Only the output fields
+ * of `wanted` are read, not the gradients. */
 mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted, mha_error *err);
 
-/* Returns true if the row holds a real token, not a masked one. */
+/* Returns true if the token of the row is not masked. */
 static inline bool mha__grads_real(const mha_model_grads *g, int64_t row)
 {
     return !g->batch.in.mask || g->batch.in.mask[row];
 }
 
-/* ---- a teacher (teacher_loss.c) ---- */
+/* ---- distillation from a teacher (teacher_loss.c) ---- */
 
 /* Denominators of the means in a loss. */
 typedef struct mha__units {
     int64_t labels, tokens, texts; /* labels is also the number of rows of logits in the loss */
 } mha__units;
 
-/* The teacher's states for the current pass, and the weights in the loss of one row of logits, one row of states and
- * one text. */
+/* The teacher's states for the current pass, and the weights of one row of logits, one row of states and one text in
+ * the loss. */
 typedef struct mha__teaching {
     const mha_model *teacher;
     const float *hidden; /* [B, L, E of the teacher] last hidden states */
@@ -112,7 +112,7 @@ typedef struct mha__teaching {
 
 /* Fills in defaults and rejects models that cannot be compared. Without a teacher, only the labels term remains. */
 mha_status mha__distill_read(const mha_model *m, const mha_model *teacher, mha_model_distill *d, mha_error *err);
-/* Returns true if a term needs the model's logits. */
+/* Returns true if a term requires the model's logits. */
 static inline bool mha__distill_logits(const mha_model_distill *d)
 {
     return d->labels != 0 || d->logits != 0;
@@ -135,7 +135,7 @@ mha_status mha__grads_units(mha_model_grads *g, const mha_model_input *input, co
 
 /* ---- the output head, for `count` selected rows (pooler_logits_backward.c) ---- */
 
-/* Inputs: labels with a scale, a teacher, or both; or the gradient of all logits. */
+/* Inputs of the output head: labels with a scale, a teacher, or both; or the gradient of all logits. */
 typedef struct mha__head_job {
     const int64_t *rows;   /* [count] */
     const int32_t *labels; /* [count] */
@@ -144,7 +144,7 @@ typedef struct mha__head_job {
     const float *dlogits;          /* [B, L, vocab] or, with `chosen`, [count, vocab]; only without labels and
                                     * teacher */
     bool chosen;
-    bool loss_only; /* with labels or a teacher: no gradients are accumulated */
+    bool loss_only; /* compute only the loss of labels or teacher; accumulate no gradients */
     int64_t count;
 } mha__head_job;
 

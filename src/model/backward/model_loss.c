@@ -63,7 +63,7 @@ static mha_model_gradient wanted_of(const mha_model_loss_args *args)
                                 .taylor = args->taylor};
 }
 
-/* ---- one batch ---- */
+/* ---- loss of one batch ---- */
 
 /* One computation of a loss: the options with defaults filled in, and the buffers. */
 typedef struct lesson {
@@ -72,7 +72,7 @@ typedef struct lesson {
     mha__units units;
     mha__teaching teaching;
     int64_t *rows;   /* [B L] selected rows */
-    int32_t *labels; /* [B L] their labels */
+    int32_t *labels; /* [B L] labels of the selected rows */
     float *hidden;   /* [B L, E of the teacher] the teacher's last hidden states */
 } lesson;
 
@@ -105,7 +105,7 @@ static mha_status ask_teacher(const mha_model_grads *g, const mha_model_input *i
     return mha__teacher_run(args->teacher, input, l->hidden, err);
 }
 
-/* Computes all terms, and their gradient in saved.dx; zeros if the loss is undefined. */
+/* Computes all loss terms, and sets saved.dx to their gradient, or to zeros if the loss is undefined. */
 static mha_status find_loss(mha_model_grads *g, const lesson *l, double *sum, mha_error *err)
 {
     const bool learn = !l->args->loss_only;

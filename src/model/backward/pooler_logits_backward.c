@@ -24,7 +24,7 @@ typedef struct chunk {
     float *input;   /* [rows, E] input of the output matrix: x, or the norm of `dense` */
     float *dinput;  /* [rows, E] gradient of `input` */
     float *logits;  /* [rows, V] logits of the model */
-    float *dlogits; /* [rows, V] equal to `logits` if they are not read again: uncapped and without a teacher */
+    float *dlogits; /* [rows, V] same array as `logits` without cap and teacher (logits not read again) */
     float *teacher_x, *teacher_room; /* [rows, E of the teacher] selected states, and scratch */
     float *teacher;                  /* [rows, V] the teacher's logits */
     void *left;                      /* rounded input of BERT's dense, if it rounds its input */
@@ -56,7 +56,7 @@ static void lay_out(mha__arena *arena, const mha_model *m, const mha__teaching *
     c->teacher = mha__take(arena, rows, vocab);
 }
 
-/* ---- one chunk ---- */
+/* ---- processing of one chunk ---- */
 
 /* Backpropagates through y = x W^T + b, where the input of W has the width of the model. */
 static mha_status dense_back(const mha_model_grads *g, const mha__grad_slot *slot, int64_t rows, int64_t out,
@@ -83,7 +83,7 @@ static mha_status gather(const chunk *c, const int64_t *rows, mha_error *err)
     return mha_norm_forward(c->g->ctx, &m->lm_norm, c->rows, width, c->dense, NULL, c->input, err);
 }
 
-/* Computes dlogits of the cross entropy; zeros if the labels have weight 0. */
+/* Computes dlogits of the cross entropy, and adds the loss; without labels, sets dlogits to zeros. */
 static mha_status learn_labels(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
 {
     const int64_t vocab = c->g->model->config.vocab;
@@ -103,7 +103,7 @@ static mha_status learn_labels(const chunk *c, const mha__head_job *job, int64_t
     return MHA_OK;
 }
 
-/* Adds the teacher's term to dlogits. */
+/* Adds the teacher's term to dlogits and to the loss. */
 static mha_status learn_teacher(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
 {
     const mha__teaching *t = job->teaching;
@@ -121,7 +121,7 @@ static mha_status learn_teacher(const chunk *c, const mha__head_job *job, int64_
     return MHA_OK;
 }
 
-/* Computes dlogits from labels and teacher, or copies the caller's. */
+/* Computes dlogits from labels and teacher, or copies the dlogits of the caller. */
 static mha_status find_dlogits(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
 {
     const mha_model *m = c->g->model;
@@ -179,7 +179,7 @@ static mha_status run_chunk(const chunk *c, const mha__head_job *job, int64_t fi
     return MHA_OK;
 }
 
-/* ---- all chunks ---- */
+/* ---- processing of all chunks ---- */
 
 /* Finds the weights and gradients of both matrices. A tied output matrix is the word embeddings. */
 static mha_status find_slots(const mha_model_grads *g, mha__weights *weights, chunk *c, mha_error *err)

@@ -55,7 +55,8 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha
 
 /* ---- memory ---- */
 
-/* With recompute, the traces overlap: only the trace of one layer is used at a time. */
+/* Allocates the traces of all layers. With recompute, the traces overlap: only the trace of one layer is used at a
+ * time. */
 static void take_traces(mha__arena *arena, mha_model_grads *g)
 {
     mha__saved_activations *k = &g->saved;
@@ -77,8 +78,8 @@ static void take_traces(mha__arena *arena, mha_model_grads *g)
     }
 }
 
-/* Arrays whose size does not depend on the head count come first, so that their addresses are the same for all
- * layers. */
+/* Allocates the scratch memory of the layers, which overlaps. Arrays whose size does not depend on the head count come
+ * first, so that their addresses are the same for all layers. */
 static void take_scratch(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
 {
     const mha_model *m = g->model;
@@ -143,11 +144,11 @@ static mha_status allocate(mha_model_grads *g, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- the pass ---- */
+/* ---- forward pass ---- */
 
 static mha_status check_input(const mha_model_input *in, mha_error *err)
 {
-    const char *other = in->cache ? "a cache" : in->fills ? "fills" : in->hidden ? "hidden" : NULL;
+    const char *other = in->cache ? "cache" : in->fills ? "fills" : in->hidden ? "hidden" : NULL;
     if (!other) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: %s must not be set", other);
 }
@@ -161,7 +162,7 @@ static mha_status check_output(const mha_model *m, const mha_model_output *out, 
                                               : NULL;
     if (other)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "mha_model_grads_forward: %s must be NULL: only mha_model_forward supports it", other);
+                         "mha_model_grads_forward: %s must be NULL, since only mha_model_forward supports it", other);
     return mha__head_check(m, out->pooled != NULL, out->logits || out->last_logits, err);
 }
 
@@ -189,7 +190,7 @@ static mha_status serve_last(const mha_model_grads *g, float *logits, mha_error 
 {
     const mha_model *m = g->model;
     const int64_t width = m->config.hidden;
-    float *last = g->saved.dx; /* free at this point */
+    float *last = g->saved.dx; /* unused at this point */
     const float *input = last;
     for (int64_t b = 0; b < g->batch.sequences; b++)
         memcpy(last + b * width, g->saved.last + mha__batch_last(&g->batch, b) * width, (size_t)width * sizeof *last);

@@ -17,7 +17,7 @@ static mha_status check_weights(const mha_model_distill *d, mha_error *err)
     static const char *const name[] = {"labels", "logits", "hidden", "text"};
     for (int n = 0; n < 4; n++)
         if (!(value[n] >= 0 && isfinite(value[n])))
-            return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: %s must be 0 or more (got %g)", name[n], value[n]);
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: %s must be at least 0 (got %g)", name[n], value[n]);
     if (!(d->temperature >= MHA__COOLEST && d->temperature <= MHA__HOTTEST))
         return mha__fail(err, MHA_ERR_ARG, "mha_model_distill: temperature must be from %g to %g (got %g)",
                          MHA__COOLEST, MHA__HOTTEST, d->temperature);
@@ -31,7 +31,8 @@ static mha_status check_weights(const mha_model_distill *d, mha_error *err)
 static mha_status check_pair(const mha_model *m, const mha_model *teacher, const mha_model_distill *d, mha_error *err)
 {
     const mha__config *own = &m->config, *other = &teacher->config;
-    if (!teacher->packed) return mha__fail(err, MHA_ERR_ARG, "teacher must have weights (opened with no_weights)");
+    if (!teacher->packed)
+        return mha__fail(err, MHA_ERR_ARG, "teacher must have weights (got a model opened with no_weights)");
     if (other->vocab != own->vocab)
         return mha__fail(err, MHA_ERR_ARG, "vocabulary of the teacher must have %lld tokens (got %lld)",
                          (long long)own->vocab, (long long)other->vocab);
@@ -65,14 +66,14 @@ mha_status mha__distill_read(const mha_model *m, const mha_model *teacher, mha_m
     return mha__head_check(m, false, mha__distill_logits(d), err);
 }
 
-/* ---- the teacher ---- */
+/* ---- outputs of the teacher ---- */
 
 mha_status mha__teacher_run(const mha_model *teacher, const mha_model_input *input, float *hidden, mha_error *err)
 {
     mha_model_input in;
     const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
     MHA__TRY(mha__options_read(&in, sizeof in, input, "mha_model_input", err));
-    in.gates = NULL; /* these fields refer to heads of the model, not of the teacher */
+    in.gates = NULL; /* gates refer to heads of the model, not of the teacher */
     return mha_model_forward(teacher, &in, &output, err);
 }
 
@@ -89,7 +90,7 @@ mha_status mha__teacher_logits(const mha__teaching *t, const int64_t *rows, int6
 
 /* ---- hidden states ---- */
 
-/* Sums the squared differences of the states of all real tokens. */
+/* Returns the weighted sum of squared differences of the states of all real tokens; with `learn`, adds its gradient. */
 static double compare_states(mha_model_grads *g, const mha__teaching *t, bool learn)
 {
     const int64_t rows = g->batch.in.batch * g->batch.in.length, width = g->model->config.hidden;
@@ -149,7 +150,7 @@ static double vector_of(const mha_model_grads *g, const text_rows *t, const floa
 }
 
 /* Returns 1 - cosine of two unit-norm vectors, as half the squared norm of their difference: this is exactly 0 for
- * equal vectors. `v` becomes the difference. */
+ * equal vectors. v becomes the difference, and *along its dot product with u. */
 static double apart(int64_t width, const double *u, double *v, double *along)
 {
     double square = 0;
@@ -162,7 +163,7 @@ static double apart(int64_t width, const double *u, double *v, double *along)
     return square / 2;
 }
 
-/* `room` is scratch [2, E]. */
+/* Returns the loss term of one text; with `learn`, adds its gradient to saved.dx. `room` is scratch [2, E]. */
 static double compare_text(mha_model_grads *g, const mha__teaching *t, int64_t text, bool learn, double *room)
 {
     const int64_t width = g->model->config.hidden;

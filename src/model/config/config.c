@@ -1,7 +1,7 @@
 /* config.c - reads and validates config.json; no other code validates dimensions.
  *
- * The table of a family lists the keys, their valid values and their defaults. Unknown keys are ignored, including
- * keys that name code to execute. The spellings of transformers 4.x and 5.x use the same table. */
+ * The table of a family lists the keys, their valid values and their defaults. Unknown keys are ignored, including keys
+ * that name code to execute. One table covers the key names of transformers 4.x and 5.x. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -49,7 +49,7 @@ static mha_status read_activation(const mha__json_obj *root, const mha__config_k
                      root->file, key->key, mha__quote(&(mha__quoted){0}, name, strlen(name)));
 }
 
-/* ---- one key ---- */
+/* ---- reading of one key ---- */
 
 static mha_status not_built(const mha__json_obj *o, const char *key, const char *built, mha_error *err)
 {
@@ -112,7 +112,7 @@ static mha_status read_key(const mha__json_obj *root, const mha__config_key *key
         return mha__json_int(root, key->key, MHA__OPTIONAL, 0, key->max, field, err);
     case MHA__KEY_ROW:
         return read_row(root, key, config->vocab, field, err);
-    case MHA__KEY_POSITIVE: /* checked as a float, which is the type in use */
+    case MHA__KEY_POSITIVE: /* checked against the range of float, the type in which it is used */
     case MHA__KEY_POSITIVE_OR_OFF:
         *(double *)field = initial;
         return mha__json_number(root, key->key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, field, err);
@@ -130,7 +130,7 @@ static mha_status read_key(const mha__json_obj *root, const mha__config_key *key
     }
 }
 
-/* ---- the config ---- */
+/* ---- reading of config.json ---- */
 
 static mha_status find_family(const mha__json_obj *root, const mha__family **family, mha_error *err)
 {
@@ -152,9 +152,10 @@ static mha_status derive_positions(const mha__json_obj *root, mha__config *c, mh
     if (rule == MHA__POSITIONS_FROM_2) c->position_rows += 2;
     if (rule != MHA__POSITIONS_AFTER_PAD) return MHA_OK;
     if (c->padding < 0 || c->padding + 1 >= c->position_rows)
-        return mha__fail(err, MHA_ERR_FORMAT,
-                         "%s: pad_token_id must be from 0 to %lld: positions of a text begin after it (got %lld)",
-                         root->file, (long long)c->position_rows - 2, (long long)c->padding);
+        return mha__fail(
+            err, MHA_ERR_FORMAT,
+            "%s: pad_token_id must be from 0 to %lld, since position ids start at pad_token_id + 1 (got %lld)",
+            root->file, (long long)c->position_rows - 2, (long long)c->padding);
     c->max_positions -= c->padding + 1;
     return MHA_OK;
 }
@@ -171,7 +172,7 @@ static mha_status derive_scales(const mha__json_obj *root, mha__config *c, mha_e
                      root->file, divisor);
 }
 
-/* Checks that the family supports different head counts per layer, if the config has them. */
+/* Rejects head counts (mha.heads, mha.kv_heads) that the tensor layout or the norms of the family do not support. */
 static mha_status check_heads(const mha__json_obj *root, const mha__config *c, mha_error *err)
 {
     const mha__family *f = c->family;
@@ -180,13 +181,13 @@ static mha_status check_heads(const mha__json_obj *root, const mha__config *c, m
         const bool shared = c->layer_k_heads[l] != c->layer_heads[l] || c->layer_v_heads[l] != c->layer_heads[l];
         if (per_head && shared)
             return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                             "%s: mha.kv_heads must be absent: the tensors of %s have q, k and v of each head side by "
-                             "side",
+                             "%s: mha.kv_heads must be absent, since the tensors of %s interleave q, k and v by head",
                              root->file, f->name);
         if (f->whole_norms && (c->layer_heads[l] != c->heads || c->layer_k_heads[l] != c->layer_v_heads[l]))
-            return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                             "%s: mha.heads and mha.kv_heads must be absent: a norm of %s runs over all heads together",
-                             root->file, f->name);
+            return mha__fail(
+                err, MHA_ERR_UNSUPPORTED,
+                "%s: mha.heads and mha.kv_heads must be absent, since the norms of %s cover all heads together",
+                root->file, f->name);
     }
     return MHA_OK;
 }

@@ -10,7 +10,7 @@
 
 struct mha__family;
 
-enum { MHA__RELATIVE_BUCKETS = 32 }; /* rows that MPNet's rule uses; a table may have more */
+enum { MHA__RELATIVE_BUCKETS = 32 }; /* rows that MPNet uses of its table of relative positions */
 enum { MHA__EOS = 64 };              /* maximum number of end-of-text tokens; a longer list is rejected */
 
 /* How a layer selects heads for each text. */
@@ -30,7 +30,7 @@ typedef struct mha__layer_attention {
     double scale;   /* scale of scores; 0 = 1 / sqrt(head_dim) */
     double softcap; /* cap of scores; 0 = off */
     bool turned;    /* q and k are rotated (RoPE) */
-    bool local;     /* rotation is that of sliding layers (local_rope) */
+    bool local;     /* uses the rotation of sliding layers (local_rope) */
     bool normed;    /* q and k are normalized per head */
     bool alibi;
     mha__layer_choice choice;
@@ -47,8 +47,8 @@ typedef struct mha__config {
     int64_t padding;       /* row of the word embeddings that gets no gradient from inputs (nn.Embedding's padding_idx);
                             * -1 or outside the table = none */
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate;
-    int64_t original_heads; /* head count of the unpruned model, >= heads; limit of the numbers in "mha.heads" */
-    int32_t layer_heads[MHA__LAYERS], layer_kv_heads[MHA__LAYERS]; /* in pruned layers below heads and kv_heads */
+    int64_t original_heads; /* head count of the unpruned model, >= heads; limit of the head numbers in "mha.heads" */
+    int32_t layer_heads[MHA__LAYERS], layer_kv_heads[MHA__LAYERS]; /* below heads and kv_heads in pruned layers */
     /* Head counts of k and v in the tensors of a layer; the operator and the cache use their least common multiple,
      * layer_kv_heads. */
     int32_t layer_k_heads[MHA__LAYERS], layer_v_heads[MHA__LAYERS];
@@ -60,19 +60,19 @@ typedef struct mha__config {
     bool attn_bias, mlp_bias;         /* biases of the projections, in families where they are optional */
     bool tied;                        /* the output matrix is the word embeddings */
     bool scaled, inverse_layer_scale; /* GPT-2: scores are divided by sqrt(head_dim); by layer + 1 */
-    double query_scalar;              /* Gemma-2: scores are divided by the square root of this; 0 = head_dim */
+    double query_scalar;              /* Gemma-2: scores are divided by the square root of this value; 0 = head_dim */
     double softcap, logit_cap;        /* cap of scores (default of layers); cap of logits; 0 = off */
     double attention_multiplier;      /* Granite: scale of scores; 0 = use query_scalar */
     double embed_multiplier, residual_multiplier, logit_divisor, logit_multiplier; /* 0 = the factor is 1 */
-    float embed_scale, logit_scale; /* factors of embeddings and logits, from the keys above */
+    float embed_scale, logit_scale; /* factors of embeddings and logits, computed from the fields above */
     mha_rope_options rope;          /* rotation; head_dim 0 = none; points to short_by and long_by */
-    mha_rope_options local_rope;    /* rotation of sliding layers, if it differs; without lists */
+    mha_rope_options local_rope;    /* rotation of sliding layers, if it differs; without longrope */
     double short_by[MHA_HEAD_DIM_MAX / 2], long_by[MHA_HEAD_DIM_MAX / 2]; /* [rotary_dim / 2] factors of longrope */
     int64_t window;                                                       /* window of sliding layers */
     int64_t local_keys;  /* ModernBERT: keys of a sliding layer on both sides together; determines `window` */
-    bool windowed;       /* the window is in use */
+    bool windowed;       /* the family's switch for the window is on */
     int64_t full_layers; /* Qwen: leading layers without a window */
-    int64_t window_pattern, rope_interval; /* every n-th layer has no window; no rotation */
+    int64_t window_pattern, rope_interval; /* every n-th layer has no window; every n-th layer has no rotation */
     mha__layer_attention attention[MHA__LAYERS];
     const char *own_key;   /* key of this project that changes what layers compute; NULL = none */
     int32_t eos[MHA__EOS]; /* end-of-text tokens */
@@ -104,7 +104,7 @@ typedef struct mha__config_key {
     size_t offset;    /* offset of the field in mha__config */
     double initial;   /* numeric default */
     int64_t max;      /* upper limit of a dimension */
-    const char *text; /* see mha__key_kind */
+    const char *text; /* default or only supported value (see mha__key_kind) */
 } mha__config_key;
 
 /* Dimensions of tensors that differ between layers. */
@@ -117,7 +117,7 @@ typedef struct mha__layer_widths {
 mha__layer_widths mha__config_widths(const mha__config *config, int64_t layer);
 /* Returns the first layer that selects heads for each text; -1 if none does. */
 int64_t mha__config_choosing(const mha__config *config);
-/* Returns the number of heads of a layer that each text uses: all, if the layer does not select. */
+/* Returns the number of heads of a layer that each text uses: all heads if the layer does not select heads. */
 int64_t mha__config_kept(const mha__config *config, int64_t layer);
 
 /* Reads and validates `folder`/config.json, or the text `given` if it is not NULL. Stores the content in *text (free

@@ -8,7 +8,7 @@
 #define FILE_NAME "generation_config.json"
 #define KEY "eos_token_id"
 
-/* Adds a token; returns false if the value is not a token. */
+/* Adds an end-of-text token; returns false if the value is not a token id. */
 static bool add(const mha__json *value, mha__config *c)
 {
     const int64_t id = mha__json_as_int(value);
@@ -17,16 +17,16 @@ static bool add(const mha__json *value, mha__config *c)
     return true;
 }
 
-/* Reads the key; *found tells whether it exists. */
+/* Reads the key; sets *found to true if it exists. */
 static mha_status take(const mha__json_obj *o, mha__config *c, bool *found, mha_error *err)
 {
     const mha__json *value = mha__json_get(o->json, KEY);
     *found = mha__json_has(o, KEY);
     if (!*found) return MHA_OK;
     if (!mha__json_is(value, MHA__JSON_ARRAY))
-        return add(value, c) ? MHA_OK : mha__json_refuse(o, KEY, "a token or a list of tokens", err);
+        return add(value, c) ? MHA_OK : mha__json_refuse(o, KEY, "a token id or a list of token ids", err);
     if (mha__json_size(value) > MHA__EOS)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s must have at most %d tokens (got %zu)", o->file, KEY,
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s must have at most %d token ids (got %zu)", o->file, KEY,
                          MHA__EOS, mha__json_size(value));
     for (size_t i = 0; i < mha__json_size(value); i++)
         if (!add(mha__json_item(value, i), c)) return mha__json_refuse_item(o, KEY, i, "a token id of at least 0", err);

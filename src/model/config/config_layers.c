@@ -17,7 +17,7 @@ mha_status mha__config_count(const mha__json_obj *o, const char *key, const mha_
 
 /* ---- layers without rotation ---- */
 
-/* Reads which layers have rotation: 1 in no_rope_layers; without that key, all layers except every
+/* Reads which layers have rotation: those with 1 in no_rope_layers or, without that key, all layers except every
  * no_rope_layer_interval-th. */
 mha_status mha__config_turned(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
@@ -53,7 +53,7 @@ static mha_status read_any_order(const mha__json_obj *root, const mha__json *lis
     for (mha__json_step i = {0}; mha__json_each(list, &i);) {
         const int64_t head = mha__json_is(i.value, MHA__JSON_INTEGER) ? mha__json_as_int(i.value) : -1;
         if (head < 0 || head >= c->original_heads || (seen[head / 8] >> (head % 8) & 1))
-            return refuse_head(root, layer, &i, "distinct head numbers", err);
+            return refuse_head(root, layer, &i, "a distinct head number", err);
         seen[head / 8] |= (uint8_t)(1u << (head % 8));
     }
     if (mha__json_size(list) == 0)
@@ -75,9 +75,9 @@ static mha_status read_heads(const mha__json_obj *root, const mha__json *list, i
     for (mha__json_step i = {0}; mha__json_each(list, &i);) {
         const int64_t head = mha__json_is(i.value, MHA__JSON_INTEGER) ? mha__json_as_int(i.value) : -1;
         if (head <= before || head >= c->original_heads)
-            return refuse_head(root, layer, &i, "ascending head numbers", err);
+            return refuse_head(root, layer, &i, "a head number in ascending order", err);
         if ((int64_t)i.index % group == 0 ? head % group != 0 : head != before + 1)
-            return refuse_head(root, layer, &i, "whole groups of heads that share keys", err);
+            return refuse_head(root, layer, &i, "in a whole group of heads that share keys", err);
         before = head;
     }
     if (count == 0 || count % group)
@@ -89,13 +89,13 @@ static mha_status read_heads(const mha__json_obj *root, const mha__json *list, i
     return MHA_OK;
 }
 
-/* Reads "keys" or "values" of mha.kv_heads: a number, or a list with one number per layer. */
+/* Reads "keys" or "values" of mha.kv_heads: a head count, or a list with one head count per layer. */
 static mha_status read_counts(const mha__json_obj *shared, const char *key, const mha__config *c, int32_t *counts,
                               mha_error *err)
 {
     const mha__json *given = mha__json_get(shared->json, key),
                     *list = mha__json_is(given, MHA__JSON_ARRAY) ? given : NULL;
-    if (list) MHA__TRY(mha__config_count(shared, key, list, c->layers, "one number per layer", err));
+    if (list) MHA__TRY(mha__config_count(shared, key, list, c->layers, "one head count per layer", err));
     for (int64_t layer = 0; layer < c->layers; layer++) {
         const mha__json *item = list ? mha__json_item(list, (size_t)layer) : given;
         const int64_t count = mha__json_as_int(item);
@@ -105,7 +105,7 @@ static mha_status read_counts(const mha__json_obj *shared, const char *key, cons
             continue;
         }
         char want[96];
-        snprintf(want, sizeof want, "a number that divides the %d heads of layer %lld", (int)c->layer_heads[layer],
+        snprintf(want, sizeof want, "a divisor of the head count %d of layer %lld", (int)c->layer_heads[layer],
                  (long long)layer);
         return list ? mha__json_refuse_item(shared, key, (size_t)layer, want, err)
                     : mha__json_refuse(shared, key, want, err);

@@ -6,34 +6,34 @@
 #include "io/json/json.h"
 #include "model/config/config.h"
 
-/* Fills config->rope from rope_parameters (5.x), or rope_scaling and rope_theta (4.x), if any layer rotates. head_dim
+/* Sets config->rope from rope_parameters (5.x), or rope_scaling and rope_theta (4.x), if any layer rotates. head_dim
  * must be set. */
 mha_status mha__config_rope(const mha__json_obj *root, mha__config *config, mha_error *err);
 
-/* Fills the head counts of each layer: query heads from "mha.heads", the list of original heads that each layer keeps
+/* Sets the head counts of each layer: query heads from "mha.heads", the list of original heads that each layer keeps
  * (default: all), and key and value heads from "mha.kv_heads". */
 mha_status mha__config_heads(const mha__json_obj *root, mha__config *config, mha_error *err);
 
-/* Fills config->unturned, the layers without rotation. */
+/* Sets config->unturned, which marks the layers without rotation. */
 mha_status mha__config_turned(const mha__json_obj *root, mha__config *config, mha_error *err);
 
-/* Fills the windows of config->attention from layer_types or, if absent, by the family's rule. */
+/* Sets the windows of config->attention from layer_types or, if absent, by the family's rule. */
 mha_status mha__config_windows(const mha__json_obj *root, mha__config *config, mha_error *err);
 
-/* Fills config->attention from the family's keys (windows must be set), then overrides it from "mha.attention". */
+/* Sets config->attention from the family's keys (windows must be set), then overrides it from "mha.attention". */
 mha_status mha__config_attention(const mha__json_obj *root, mha__config *config, mha_error *err);
 
 /* Reads the head selection from a layer's entry of "mha.attention". */
 mha_status mha__config_choice(const mha__json_obj *entry, mha__config *config, int64_t layer, mha_error *err);
 
-/* Fills config->attention_only from "mha.feed_forward". */
+/* Sets config->attention_only from "mha.feed_forward". */
 mha_status mha__config_feed(const mha__json_obj *root, mha__config *config, mha_error *err);
 
 /* Rejects a list that does not have exactly `count` entries, one per layer or dimension. */
 mha_status mha__config_count(const mha__json_obj *o, const char *key, const mha__json *list, int64_t count,
                              const char *want, mha_error *err);
 
-/* Fills config->eos from generation_config.json of the folder, or config.json. vocab must be set. */
+/* Sets config->eos from generation_config.json of the folder, or config.json. vocab must be set. */
 mha_status mha__config_eos(mha_ctx *ctx, const char *folder, const mha__json_obj *root, mha__config *config,
                            mha_error *err);
 

@@ -30,7 +30,7 @@ mha_status mha__config_feed(const mha__json_obj *root, mha__config *c, mha_error
     return MHA_OK;
 }
 
-/* ---- attention ---- */
+/* ---- attention options ---- */
 
 static const char *const keys[] = {"adaptive_heads", "alibi", "head_pruning", "moe_heads", "qk_norm",
                                    "rotary",         "scale", "softcap",      "window",    NULL};

@@ -17,7 +17,7 @@ static mha_status read_kind(const mha__json_obj *rope, mha_rope_kind *kind, mha_
 {
     const char *name = "default";
     *kind = MHA_ROPE_DEFAULT;
-    MHA__TRY(mha__json_string(rope, "type", MHA__OPTIONAL, &name, NULL, err)); /* the name of older versions */
+    MHA__TRY(mha__json_string(rope, "type", MHA__OPTIONAL, &name, NULL, err)); /* key name of older versions */
     MHA__TRY(mha__json_string(rope, "rope_type", MHA__OPTIONAL, &name, NULL, err));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].name, name) == 0) {

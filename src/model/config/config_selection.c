@@ -86,7 +86,7 @@ static mha_status read_one(const mha__json_obj *o, int64_t heads, int64_t head_d
     return read_options(o, heads * head_dim, choice, err);
 }
 
-/* Rejects per-head settings with adaptive_heads: with a varying head count, a head is only a range of columns. */
+/* Rejects per-head settings with adaptive_heads, since a head is only a range of columns if the head count varies. */
 static mha_status check_split(const mha__json_obj *entry, const mha__config *c, int64_t layer, mha_error *err)
 {
     const mha__layer_attention *a = &c->attention[layer];

@@ -22,7 +22,7 @@ typedef enum mha__role {
     MHA__QUERY,
     MHA__KEY,
     MHA__VALUE,
-    MHA__QKV, /* or q, k and v in one tensor */
+    MHA__QKV, /* q, k and v in one tensor, instead of three */
     MHA__QUERY_NORM,
     MHA__KEY_NORM,
     MHA__HEAD_CHOICE, /* head scores, in layers that select heads; with options, the layer before the scores */
@@ -31,7 +31,7 @@ typedef enum mha__role {
     MHA__ATTN_NORM,
     MHA__ATTN_OUT_NORM,
     MHA__GATE,
-    MHA__GATE_UP, /* or gate and up in one tensor, in this order */
+    MHA__GATE_UP, /* gate and up in one tensor, in this order, instead of two */
     MHA__UP,
     MHA__DOWN,
     MHA__MLP_NORM,
@@ -68,7 +68,7 @@ typedef struct mha__part {
     bool per_head;  /* QKV: rows are q, k and v of the first head, then of the second ... (GPT-NeoX) */
 } mha__part;
 
-/* Which layers have the window if layer_types is absent. */
+/* Which layers have a sliding window if layer_types is absent. */
 typedef enum mha__window_rule {
     MHA__WINDOW_NONE = 0,
     MHA__WINDOW_ALL,
@@ -97,11 +97,11 @@ typedef struct mha__family {
     const mha__part *parts;          /* [MHA__ROLES] */
     bool pre_norm, causal, rotary;
     bool head_keys;    /* config.json has num_key_value_heads and head_dim */
-    bool normed;       /* q and k are normalized per head, unless "mha.attention" sets qk_norm */
+    bool normed;       /* default of qk_norm in "mha.attention": q and k are normalized per head */
     bool embed_scaled; /* embeddings are multiplied by sqrt(hidden) */
-    bool parallel;     /* both branches read the block's input; default of a key, if any */
+    bool parallel;     /* both branches read the block's input; default of the family's key, if it has one */
     bool alibi;
-    bool whole_norms; /* norms of q and k are over all heads together */
+    bool whole_norms; /* each norm of q and k covers all heads together */
     bool exact_head;  /* the activation before the output matrix is GELU, regardless of hidden_act */
     bool rope_list;   /* no_rope_layers lists the layers that rotate */
     mha__window_rule window_rule;
@@ -116,9 +116,9 @@ typedef struct mha__family {
     int32_t eos; /* end-of-text token if no file defines one; 0 = none */
 } mha__family;
 
-/* Returns NULL if `model_type` is not supported. */
+/* Returns the table of a family; NULL if `model_type` is not supported. */
 const mha__family *mha__family_find(const char *model_type);
-/* Writes the supported names, separated by ", ", truncated to `capacity` > 0 bytes. */
+/* Writes the names of the supported families, separated by ", ", truncated to `capacity` > 0 bytes. */
 void mha__family_names(char *text, size_t capacity);
 
 #endif

@@ -57,7 +57,7 @@ static const mha__part bert_parts[MHA__ROLES] = {
     BERT_LAYER,
 };
 
-/* ---- RoBERTa and XLM-RoBERTa: BERT whose positions count from the padding token ---- */
+/* ---- RoBERTa and XLM-RoBERTa: BERT with positions counted from the padding token ---- */
 
 static const mha__config_key roberta_keys[] = {
     {"vocab_size", MHA__KEY_DIM, FIELD(vocab), 50265, MHA__DIM, NULL},
@@ -80,7 +80,7 @@ static const mha__config_key roberta_keys[] = {
 
 static const char *const roberta_prefixes[] = {"", "roberta.", NULL};
 
-/* The parts before the output matrix. */
+/* The parts of the output head. */
 #define ROBERTA_HEAD                                                                                  \
     [MHA__LM_DENSE] = {AS(LINEAR, "/lm_head.dense", FIELD(hidden), FIELD(hidden)), .optional = true}, \
     [MHA__LM_NORM] = {AS(NORM, "/lm_head.layer_norm", FIELD(hidden), 0), .optional = true},           \
@@ -111,7 +111,7 @@ static const mha__config_key distilbert_keys[] = {
     NOT_QUANTIZED,
 };
 
-/* Alternative names of these keys; transformers accepts both. */
+/* Alternative names of the keys above; transformers accepts both names. */
 static const char *const distilbert_aliases[][2] = {
     {"dim", "hidden_size"},
     {"n_layers", "num_hidden_layers"},
@@ -183,7 +183,7 @@ static const mha__part mpnet_parts[MHA__ROLES] = {
     [MHA__MLP_NORM] = {AS(NORM, "output.LayerNorm", FIELD(hidden), 0)},
 };
 
-/* ---- list ---- */
+/* ---- list of families ---- */
 
 #define ROBERTA_LIKE                                                                                     \
     KEYS(roberta_keys), .prefixes = roberta_prefixes, .layer = "encoder.layer.", .parts = roberta_parts, \

@@ -21,7 +21,7 @@ static const mha__config_key gpt2_keys[] = {
     NOT_QUANTIZED,
 };
 
-/* Alternative names of these keys, from the other families; transformers accepts both. */
+/* Alternative names of the keys above, from other families; transformers accepts both names. */
 static const char *const gpt2_aliases[][2] = {
     {"n_embd", "hidden_size"},
     {"n_layer", "num_hidden_layers"},
@@ -47,7 +47,7 @@ static const mha__part gpt2_parts[MHA__ROLES] = {
     [MHA__MLP_NORM] = {AS(NORM, "ln_2", FIELD(hidden), 0)},
 };
 
-/* ---- OPT: GPT-2 whose position table begins with two unused rows ---- */
+/* ---- OPT: like GPT-2, with two unused rows at the start of the position table ---- */
 
 static const mha__config_key opt_keys[] = {
     {"vocab_size", MHA__KEY_DIM, FIELD(vocab), 50272, MHA__DIM, NULL},
@@ -87,7 +87,7 @@ static const mha__part opt_parts[MHA__ROLES] = {
     [MHA__MLP_NORM] = {AS(NORM, "final_layer_norm", FIELD(hidden), 0)},
 };
 
-/* ---- BLOOM: ALiBi, a norm of the embeddings, q, k and v of a head side by side ---- */
+/* ---- BLOOM: ALiBi, a norm of the embeddings, q, k and v interleaved per head ---- */
 
 static const mha__config_key bloom_keys[] = {
     {"vocab_size", MHA__KEY_DIM, FIELD(vocab), 250880, MHA__DIM, NULL},
@@ -125,7 +125,7 @@ static const mha__part bloom_parts[MHA__ROLES] = {
     [MHA__MLP_NORM] = {AS(NORM, "post_attention_layernorm", FIELD(hidden), 0)},
 };
 
-/* ---- list ---- */
+/* ---- list of families ---- */
 
 static const mha__family families[] = {
     {.name = "gpt2",

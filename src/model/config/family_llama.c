@@ -3,7 +3,8 @@
 
 /* ---- LLaMA and related families: pre-norm decoders, RMSNorm, rotation, SwiGLU ---- */
 
-/* Bias keys are read in the families where transformers reads them; Mistral and Qwen2 ignore them. */
+/* Keys of every family in this file. The bias keys are in the tables of those families for which transformers reads
+ * them; Mistral and Qwen2 ignore them. */
 static const mha__config_key llama_common[] = {
     {"vocab_size", MHA__KEY_DIM, FIELD(vocab), 0, MHA__DIM, NULL},
     {"hidden_size", MHA__KEY_DIM, FIELD(hidden), 0, MHA__DIM, NULL},
@@ -181,7 +182,7 @@ static const mha__part gemma2_parts[MHA__ROLES] = {
     NORM_OF(MHA__MLP_NORM, RMS_1, "pre_feedforward_layernorm"),
     NORM_OF(MHA__MLP_OUT_NORM, RMS_1, "post_feedforward_layernorm"),
 };
-/* No norms before the branches; q and k are normalized over all heads together. */
+/* OLMo 2: no norms before the branches; q and k are normalized over all heads together. */
 static const mha__part olmo2_parts[MHA__ROLES] = {
     LLAMA_OUTER(RMS),
     LLAMA_ATTENTION(FIELD(attn_bias), FIELD(attn_bias)),
@@ -191,7 +192,7 @@ static const mha__part olmo2_parts[MHA__ROLES] = {
     NORM_OF(MHA__ATTN_OUT_NORM, RMS, "post_attention_layernorm"),
     NORM_OF(MHA__MLP_OUT_NORM, RMS, "post_feedforward_layernorm"),
 };
-/* q, k and v are one tensor, and so are gate and up. */
+/* Phi-3: q, k and v are one tensor, and so are gate and up. */
 static const mha__part phi3_parts[MHA__ROLES] = {
     LLAMA_OUTER(RMS),
     HEAD_NORMS(RMS),
@@ -203,7 +204,7 @@ static const mha__part phi3_parts[MHA__ROLES] = {
     NORM_OF(MHA__MLP_NORM, RMS, "post_attention_layernorm"),
 };
 
-/* ---- list ---- */
+/* ---- list of families ---- */
 
 #define LLAMA_BASE                                                                                               \
     .common = llama_common, .common_count = COUNT(llama_common), .prefixes = llama_prefixes, .layer = "layers.", \

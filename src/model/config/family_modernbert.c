@@ -87,7 +87,7 @@ static const mha__part modernbert_parts[MHA__ROLES] = {
     [MHA__MLP_NORM] = {AS(NORM_ONLY, "mlp_norm", FIELD(hidden), 0)},
 };
 
-/* ---- list ---- */
+/* ---- list of families ---- */
 
 static const mha__family families[] = {
     {.name = "nomic_bert",

@@ -108,7 +108,7 @@ static const mha__part cohere_parts[MHA__ROLES] = {
     [MHA__DOWN] = {AS(TABLE, "mlp.down_proj", FIELD(hidden), FIELD(intermediate))},
 };
 
-/* ---- list ---- */
+/* ---- list of families ---- */
 
 #define PARALLEL .layer = "layers.", .pre_norm = true, .causal = true, .rotary = true, .parallel = true
 

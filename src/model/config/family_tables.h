@@ -14,7 +14,7 @@
 #define AS(kind_, name_, rows_, columns_) .name = name_, .kind = MHA__PART_##kind_, .rows = rows_, .columns = columns_
 #define KEYS(array) .keys = array, .key_count = COUNT(array)
 
-/* The families of one file. */
+/* The families that one file defines. */
 typedef struct mha__family_list {
     const mha__family *families; /* [count] */
     int count;

@@ -1,7 +1,7 @@
 /* batch.c - checks token ids and prepares the input of the first layer.
  *
- * Padding at the end of a sequence is passed to the operator as a length, and any other mask as a keep mask; results
- * are bitwise identical. */
+ * Padding at the end of a sequence is passed to the operator as a length, and any other mask as a keep mask; both give
+ * bitwise identical results. */
 #include "model/forward/batch.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -9,7 +9,7 @@
 #include "model/forward/relative_bias.h"
 #include <string.h>
 
-/* ---- input ---- */
+/* ---- checks of the input ---- */
 
 static int64_t leading_ones(const uint8_t *mask, int64_t n)
 {
@@ -45,23 +45,25 @@ static mha_status check_cache(const mha_model *m, const mha__batch *p, int64_t m
     if (!c) return MHA_OK;
     if (c->model != m) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: cache must be a cache of this model");
     if (p->in.batch == 1 && (p->in.sequence < 0 || p->in.sequence >= c->batch))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_input: sequence must be below the cache's %lld sequences (got %lld)",
-                         (long long)c->batch, (long long)p->in.sequence);
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "mha_model_input: sequence must be at least 0 and below the cache's sequence count %lld (got %lld)",
+            (long long)c->batch, (long long)p->in.sequence);
     if (c->batch != p->in.batch && p->in.batch != 1)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch must be 1 or the cache's %lld sequences (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_input: batch must be 1 or the cache's sequence count %lld (got %lld)",
                          (long long)c->batch, (long long)p->in.batch);
     if (!p->right_padded)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: mask must be ones, then zeros, with cache");
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_input: mask must be right-padded (ones, then zeros in each row) if cache is set");
     for (int64_t b = 0; b < p->in.batch; b++) {
         const int64_t L = p->in.length, past = past_of(p, b);
         const int64_t fresh = p->in.mask ? leading_ones(p->in.mask + b * L, L) : L;
         if (past + fresh > c->tokens || past + fresh > most)
-            return mha__fail(err, MHA_ERR_ARG,
-                             "sequence %lld: number of tokens must be at most %lld, including those in the cache (got "
-                             "%lld after %lld)",
-                             (long long)b, (long long)(c->tokens < most ? c->tokens : most), (long long)fresh,
-                             (long long)past);
+            return mha__fail(
+                err, MHA_ERR_ARG,
+                "sequence %lld: number of tokens must be at most %lld, including cached tokens (got %lld after %lld)",
+                (long long)b, (long long)(c->tokens < most ? c->tokens : most), (long long)fresh, (long long)past);
     }
     return MHA_OK;
 }
@@ -118,15 +120,15 @@ static mha_status check_types(const mha_model *m, const mha_model_input *in, mha
     for (int64_t i = 0; in->type_ids && !in->hidden && !m->types.weight && i < in->batch * in->length; i++)
         if (in->type_ids[i] != 0)
             return mha__fail(err, MHA_ERR_ARG,
-                             "mha_model_input: type_ids[%lld] must be 0: %s has no token types (got %d)", (long long)i,
-                             m->info.family, in->type_ids[i]);
+                             "mha_model_input: type_ids[%lld] must be 0, since %s has no token types (got %d)",
+                             (long long)i, m->info.family, in->type_ids[i]);
     return MHA_OK;
 }
 
 static mha_status check_input(const mha_model *m, const mha__batch *p, int64_t most, mha_error *err)
 {
     size_t bytes = 0;
-    if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "model must have weights (opened with no_weights)");
+    if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "model must have weights (got a model opened with no_weights)");
     if (p->in.batch < 1)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch must be at least 1 (got %lld)",
                          (long long)p->in.batch);
@@ -152,7 +154,7 @@ mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_mode
     return check_cache(m, batch, most, err);
 }
 
-/* ---- arrays ---- */
+/* ---- arrays of a batch ---- */
 
 void mha__batch_lay_out(mha__arena *arena, const mha_model *m, mha__batch *p)
 {
@@ -207,7 +209,7 @@ int64_t mha__batch_map_keys(const mha__batch *p)
     return past + mha__batch_map_rows(p);
 }
 
-/* Fills the biases of the layer, unless they were filled for a layer with the same heads. */
+/* Computes the biases of the layer, unless they were computed for a layer with the same heads. */
 static void turn_bias(mha__batch *p, const mha_model *m, int64_t layer)
 {
     const size_t bytes = (size_t)m->config.heads * sizeof *m->head_numbers;
@@ -264,7 +266,7 @@ static void fill_positions(const mha_model *m, mha__batch *p)
         fill_sequence(m, p, b);
 }
 
-/* Computes the angles of one rotation, for each sequence separately: rotation that depends on the length uses the
+/* Computes the angles of one rotation, for each sequence separately, since rotation that depends on the length uses the
  * length of the sequence. */
 static mha_status fill_angles(const mha__batch *p, const mha_rope_options *rope, float *cos, float *sin, mha_error *err)
 {
@@ -290,7 +292,7 @@ mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err
     return fill_angles(batch, &c->local_rope, batch->angles[1].cos, batch->angles[1].sin, err);
 }
 
-/* The embeddings are added in the order of transformers, for bitwise identical sums. */
+/* Adds the embeddings in the order of transformers, so that sums are bitwise identical. */
 mha_status mha__batch_embed(const mha_model *m, const mha__batch *p, float *x, mha_error *err)
 {
     const int64_t rows = p->in.batch * p->in.length, width = m->config.hidden;

@@ -13,11 +13,11 @@ typedef struct mha__batch {
     bool right_padded;     /* each row of the mask is ones followed by zeros */
     int32_t *positions;    /* [B L] positions of the tokens */
     int64_t *turns;        /* [L] positions of one sequence, for rotation */
-    int32_t *zeros;        /* [B L] token types if the caller gives none */
+    int32_t *zeros;        /* [B L] token types if the caller passes none */
     int64_t *lengths;      /* [B] number of tokens without padding */
     const float *relative; /* the model's table of relative positions; if NULL, bias is unused */
     float *bias;           /* [H, M, M] biases of the layer bias_layer; M is mha__batch_map_rows */
-    int64_t bias_layer;    /* -1 = `bias` is not filled */
+    int64_t bias_layer;    /* layer whose biases are in `bias`; -1 = none */
     struct {
         float *cos, *sin; /* [B L, rotary_dim / 2] factors of each rotated pair */
     } angles[2];          /* angles of config.rope and of config.local_rope; NULL if no layer has this rotation */
@@ -25,17 +25,17 @@ typedef struct mha__batch {
 
 /* Copies the caller's struct and checks everything except the ids. */
 mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_model_input *input, mha_error *err);
-/* Places the arrays in the arena. */
+/* Allocates the arrays of the batch from the arena. */
 void mha__batch_lay_out(mha__arena *arena, const mha_model *m, mha__batch *batch);
-/* Fills batch->layer. Before memory is allocated, `lengths` is a placeholder that only marks the array as present. */
+/* Sets batch->layer. Before memory is allocated, `lengths` is a placeholder that only marks the array as present. */
 void mha__batch_describe(mha__batch *batch, const int64_t *lengths);
-/* Sets batch->layer to a layer: its cache, gates, fills and context. */
+/* Sets the fields of batch->layer for one layer: cache, gates, fills, context, angles and biases. */
 void mha__batch_turn(mha__batch *batch, const mha_model *m, int64_t layer);
-/* Fills the arrays. */
+/* Computes the positions, lengths and angles of the batch. */
 mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err);
 
-/* Computes x [B L, E]: the sum of word, type and position embeddings, scaled if the family scales it. This is the
- * input of the embedding norm, or of the first layer if there is none. Checks the ids. */
+/* Computes x [B L, E]: the sum of word, type and position embeddings, scaled if the family scales embeddings. This is
+ * the input of the embedding norm, or of the first layer if there is none. Checks the ids. */
 mha_status mha__batch_embed(const mha_model *m, const mha__batch *batch, float *x, mha_error *err);
 
 /* Return the number of rows and of keys in one attention map (model.h). */

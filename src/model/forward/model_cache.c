@@ -9,7 +9,7 @@
 static mha_status create_layers(mha_model_cache *c, const mha_model_cache_options *o, mha_error *err)
 {
     const mha__config *config = &c->model->config;
-    const int64_t page = o->page_size ? o->page_size : 128; /* 1 extra page for the copy of a shared page */
+    const int64_t page = o->page_size ? o->page_size : 128; /* one extra page for the copy of a shared page */
     for (int64_t layer = 0; layer < config->layers; layer++) {
         const mha_cache_desc desc = {.size = sizeof desc,
                                      .batch = c->batch,

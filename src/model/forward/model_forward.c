@@ -69,7 +69,7 @@ static mha_status block_bytes(const mha_model *m, pass *p, size_t *bytes, mha_er
     return MHA_OK;
 }
 
-/* ---- the pass ---- */
+/* ---- forward pass ---- */
 
 static mha_status logits(const mha_model *m, const pass *p, mha_error *err)
 {

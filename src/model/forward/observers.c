@@ -1,5 +1,5 @@
-/* observers.c - see observers.h. Maps, statistics and activations are stored for one layer at a time, in memory of the
- * pass. */
+/* observers.c - passes maps, statistics and activations to callbacks. They are stored for one layer at a time, in
+ * memory of the pass. */
 #include "model/forward/observers.h"
 #include "base/error.h"
 #include <string.h>
@@ -9,13 +9,13 @@ mha_status mha__taps_stopped(mha_error *err, const char *callback, int64_t entry
     return mha__fail(err, MHA_ERR_CANCELLED, "stopped by %s at layer %lld", callback, (long long)entry);
 }
 
-/* Returns true if an output uses the lists of heads and rows. */
+/* Returns true if attention maps are requested, whole or by row. */
 static bool shows_maps(const mha_model_output *out)
 {
     return out->on_attention || out->on_rows;
 }
 
-/* ---- the list of heads ---- */
+/* ---- requested heads and rows ---- */
 
 /* Finds the entries of the list that belong to this layer. */
 static void find_heads(mha__taps *t, const mha_model *m, int64_t layer)
@@ -160,7 +160,7 @@ void mha__taps_lay_out(mha__arena *arena, const mha_model *m, const mha__batch *
     taps->probs = take(arena, batch->sequences, taps->most, 1, map);
 }
 
-/* ---- layer by layer ---- */
+/* ---- observers of one layer ---- */
 
 static void hand_on(void *user, const mha_attn_rows *rows)
 {

@@ -9,11 +9,11 @@ typedef struct mha__taps {
     const mha_model_output *out;
     int64_t rows, keys;                /* dimensions of one map */
     int64_t most;                      /* maximum number of observed heads in a layer */
-    int64_t first, count;              /* range of the current layer in the list; without a list, all its heads */
+    int64_t first, count;              /* current layer's range in the list of heads; all its heads without a list */
     float *probs;                      /* [sequences, heads, rows, keys] */
     int32_t *heads;                    /* [map_count] heads in the list, as int32 for the operator */
     mha_attn_stats stats;              /* contiguous, so valid for any head count of a layer */
-    mha_layer_activations activations; /* contiguous, like the maps */
+    mha_layer_activations activations; /* contiguous for each layer */
     mha_attn_visitor visitor;          /* forwards rows to out->on_rows, with the layer */
     int64_t layer;
     float some_probs; /* placeholders for arrays that are not allocated yet; not accessed */
@@ -24,10 +24,10 @@ typedef struct mha__taps {
 mha_status mha__taps_read(const mha_model *m, const mha__batch *batch, const mha_model_output *out, mha__taps *taps,
                           mha_error *err);
 void mha__taps_lay_out(mha__arena *arena, const mha_model *m, const mha__batch *batch, mha__taps *taps);
-/* Sets the requested outputs of batch->layer for this layer; before memory is allocated, only which ones are
+/* Sets the requested outputs of batch->layer for this layer. Before memory is allocated, only marks which outputs are
  * requested. */
 void mha__taps_turn(mha__taps *taps, const mha_model *m, mha__batch *batch, int64_t layer);
-/* Passes the arrays that the layer has filled in to the callbacks. */
+/* Calls the callbacks with the arrays that the layer has written. */
 mha_status mha__taps_show(const mha__taps *taps, const mha_model *m, const mha__batch *batch, int64_t layer,
                           mha_error *err);
 

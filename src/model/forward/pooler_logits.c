@@ -8,10 +8,12 @@
 mha_status mha__head_check(const mha_model *m, bool pooled, bool logits, mha_error *err)
 {
     if (pooled && !m->pooler)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no pooler (pooler.dense.weight)");
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "checkpoint must have a pooler for pooled output (pooler.dense.weight is absent)");
     if (logits && !m->lm_head) {
         const char *name = m->config.family->parts[m->info.causal ? MHA__LM_HEAD : MHA__LM_DENSE].name;
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the checkpoint has no logits (%s.weight)", name + 1);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "checkpoint must have an output head for logits (%s.weight is absent)", name + 1);
     }
     return MHA_OK;
 }

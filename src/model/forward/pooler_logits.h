@@ -11,7 +11,7 @@ mha_status mha__head_check(const mha_model *m, bool pooled, bool logits, mha_err
 mha_status mha__head_pool(const mha_model *m, const mha__batch *batch, const float *x, float *first, float *pooled,
                           mha_error *err);
 
-/* Computes the input of the output matrix: returns x [rows, E], or, with BERT's dense and norm, their output in `room`
+/* Sets *input to the input of the output matrix: x [rows, E] or, with BERT's dense and norm, their output in `room`
  * [rows, E]. */
 mha_status mha__head_input(const mha_model *m, int64_t rows, const float *x, float *room, const float **input,
                            mha_error *err);

@@ -9,7 +9,7 @@
  * distances. */
 int64_t mha__relative_bucket(int64_t distance);
 
-/* Fills bias [H, M, M] for the heads of a layer; M is the length of the longest sequence. */
+/* Computes bias [H, M, M] for the heads of a layer; M is the length of the longest sequence. */
 void mha__relative_fill(const mha_model *m, int64_t layer, int64_t M, float *bias);
 /* Adds the gradient [H, M, M] of a layer's biases to the gradient of the table. */
 void mha__relative_back(const mha_model *m, int64_t layer, int64_t M, const float *dbias, float *dtable);

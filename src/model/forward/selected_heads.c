@@ -1,4 +1,4 @@
-/* selected_heads.c - see selected_heads.h. */
+/* selected_heads.c - reports the heads that each layer selected, as rows of mha_model_output.kept. */
 #include "model/forward/selected_heads.h"
 #include <string.h>
 

@@ -5,9 +5,9 @@
 
 #include "model/forward/batch.h"
 
-/* Points a layer that selects heads to its rows of kept [layers, B, H]; NULL = not requested. */
+/* Makes a layer that selects heads write to its rows of kept [layers, B, H]; NULL = not requested. */
 void mha__selected_heads_begin(const mha_model *m, mha__batch *batch, int64_t layer, uint8_t *kept);
-/* Fills the rows of `kept` after the layer has run. */
+/* Completes the rows of `kept` after the layer has run: moves the rows that it wrote, or marks all heads as kept. */
 void mha__selected_heads_report(const mha_model *m, const mha__batch *batch, int64_t layer, uint8_t *kept);
 
 #endif

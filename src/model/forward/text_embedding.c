@@ -46,7 +46,7 @@ static void pool(const mha_embed_options *o, const float *hidden, int64_t length
     if (!o->no_normalize) normalize(out, width);
 }
 
-/* ---- one batch ---- */
+/* ---- forward pass of one batch ---- */
 
 typedef struct buffers {
     int32_t *ids, *type_ids;
@@ -83,7 +83,7 @@ static mha_status run_batch(const mha_model *m, const mha_embed_options *o, mha_
     return MHA_OK;
 }
 
-/* ---- one window ---- */
+/* ---- processing of one window ---- */
 
 typedef struct embedding {
     const mha_model *model;
@@ -162,13 +162,14 @@ mha_status mha_model_embed(const mha_model *model, const char *const *texts, int
     if (!model || count < 0 || (count && (!texts || !out)))
         return mha__fail(
             err, MHA_ERR_ARG,
-            "mha_model_embed: model, texts and out must not be NULL, and count must be 0 or more (got %lld)",
+            "mha_model_embed: model, texts and out must not be NULL, and count must be at least 0 (got %lld)",
             (long long)count);
-    if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "model must have weights (opened with no_weights)");
+    if (!model->packed)
+        return mha__fail(err, MHA_ERR_ARG, "model must have weights (got a model opened with no_weights)");
     if (!model->tokenizer)
-        return mha__fail(err, MHA_ERR_ARG, "model must have its tokenizer (opened with no_tokenizer)");
+        return mha__fail(err, MHA_ERR_ARG, "model must have a tokenizer (got a model opened with no_tokenizer)");
     if (o.pool != MHA_POOL_MEAN && o.pool != MHA_POOL_CLS)
-        return mha__fail(err, MHA_ERR_ARG, "mha_embed_options.pool must be a value of mha_pool (got %d)", (int)o.pool);
+        return mha__fail(err, MHA_ERR_ARG, "mha_embed_options: pool must be a value of mha_pool (got %d)", (int)o.pool);
     embedding *e = create(model, err);
     if (!e) return MHA_ERR_MEMORY;
     e->options = o;

@@ -29,7 +29,7 @@ static int64_t alike(const mha__generation *g, const mha__slot *s, const mha_pro
 
 /* Fills the cache of slot `to` with the longest cached prefix of the prompt in any slot; returns the length of the
  * prefix. At least the last token is left to prefill, since its logits are needed. If a window has freed part of the
- * prefix, nothing is shared. */
+ * prefix, the prefix is not reused. */
 static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
 {
     int64_t most = 0, from = to;
@@ -46,7 +46,7 @@ static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
     return 0;
 }
 
-/* Prefills the slot's prompt from token `at` on; g->logits gets the logits of the last token. */
+/* Prefills the slot's prompt from token `at` on; g->logits receives the logits of the last token. */
 static mha_status read_prompt(mha__generation *g, int64_t n, int64_t at, mha_error *err)
 {
     const mha__slot *s = &g->slot[n];
@@ -79,9 +79,9 @@ static mha_status begin(mha__generation *g, int64_t n, mha_error *err)
     return mha__generation_advance(g, s, g->logits, err);
 }
 
-/* ---- the loop ---- */
+/* ---- generation loop ---- */
 
-/* Recomputes the whole sequence of each slot, for generation without a cache. */
+/* Generates the next token of each slot without a cache, by recomputing its whole sequence. */
 static mha_status step_again(mha__generation *g, mha_error *err)
 {
     for (int64_t n = 0; n < g->slots; n++) {
@@ -92,7 +92,7 @@ static mha_status step_again(mha__generation *g, mha_error *err)
     return MHA_OK;
 }
 
-/* Returns true if the next token of the slot needs other frequencies than its cached keys have. */
+/* Returns true if the next token of the slot requires other frequencies than those of its cached keys. */
 static bool is_outdated(const mha__generation *g, const mha__slot *s)
 {
     const int64_t original = g->model->config.rope.original_positions;
@@ -138,8 +138,8 @@ mha_status mha_model_generate(const mha_model *model, const mha_prompt *prompts,
     mha__generation g = {.model = model, .prompts = prompts, .count = count, .out = out, .lengths = lengths};
     if (!model || count < 0 || (count > 0 && (!prompts || !out || !lengths)))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_generate: model, prompts, out and lengths must not be NULL, and count must be 0 or "
-                         "more (got %lld)",
+                         "mha_model_generate: model, prompts, out and lengths must not be NULL, and count must be at "
+                         "least 0 (got %lld)",
                          (long long)count);
     MHA__TRY(mha__options_read(&g.o, sizeof g.o, options, "mha_generate_options", err));
     MHA__TRY(mha__generation_check(&g, err));

@@ -18,7 +18,7 @@ static mha_status check_prompt(const mha__generation *g, int64_t n, int64_t most
                          (long long)g->count);
     if (p->count > most - g->o.max_new)
         return mha__fail(
-            err, MHA_ERR_ARG, "prompt %lld of %lld: tokens and max_new must be at most %lld together (got %lld + %lld)",
+            err, MHA_ERR_ARG, "prompt %lld of %lld: prompt tokens + max_new must be at most %lld (got %lld + %lld)",
             (long long)n + 1, (long long)g->count, (long long)most, (long long)p->count, (long long)g->o.max_new);
     for (int64_t i = 0; i < p->count; i++)
         if (p->ids[i] < 0 || p->ids[i] >= g->model->config.vocab)
@@ -37,7 +37,7 @@ static mha_status check_numbers(const mha_generate_options *o, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: min_new must be from 0 to max_new = %lld (got %lld)",
                          (long long)o->max_new, (long long)o->min_new);
     if (o->at_once < 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: at_once must not be negative (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: at_once must be at least 0 (got %lld)",
                          (long long)o->at_once);
     if (o->lookup < 0 || o->lookup > 64)
         return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: lookup must be from 0 to 64 (got %lld)",
@@ -65,7 +65,7 @@ static mha_status check_stop(const mha__generation *g, mha_error *err)
                          "mha_generate_options: stop_count must be the number of entries of stop (got %lld)",
                          (long long)o->stop_count);
     if ((o->stop_count > 0 || o->on_text) && !mha_model_tokenizer(g->model))
-        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: %s must be unset for a model without its tokenizer",
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: %s must be unset for a model without a tokenizer",
                          o->on_text ? "on_text" : "stop");
     for (int64_t i = 0; i < o->stop_count; i++) {
         const char *stop = o->stop[i];
@@ -82,7 +82,7 @@ mha_status mha__generation_check(mha__generation *g, mha_error *err)
     const mha_model *m = g->model;
     if (!m->info.causal)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "model must be a decoder to generate text (got %s)", m->info.family);
-    if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "model must have weights (opened with no_weights)");
+    if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "model must have weights (got a model opened with no_weights)");
     MHA__TRY(mha__head_check(m, false, true, err));
     MHA__TRY(check_numbers(&g->o, err));
     MHA__TRY(check_eos(g, err));

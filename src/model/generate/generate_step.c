@@ -31,7 +31,8 @@ static int64_t row_length(const mha__generation *g, mha__slot *s)
     return 1 + guess(s, mha__min64(left, s->ahead));
 }
 
-/* Fills `step` and `mask` with rows of equal length; *all is set to true if nothing is masked. */
+/* Writes rows of equal length to `step` and `mask`, and returns that length; sets *all to true if no entry is
+ * masked. */
 static int64_t fill_rows(mha__generation *g, bool *all)
 {
     int64_t most = 1;

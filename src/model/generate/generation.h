@@ -22,7 +22,7 @@ typedef struct mha__generation {
     const mha_model *model;
     const mha_prompt *prompts;
     mha_generate_options o;
-    int64_t count, next;    /* number of prompts, and the first that has not started */
+    int64_t count, next;    /* number of prompts, and index of the next prompt to start */
     int64_t done;           /* tokens generated, plus unused tokens of prompts that ended early */
     int32_t *out;           /* [count, max_new] generated tokens */
     int64_t *lengths;       /* [count] number of generated tokens */
@@ -44,7 +44,7 @@ void mha__generation_release(mha__generation *g);
 
 /* Samples the slot's next token from its logits [vocab], which are overwritten. */
 mha_status mha__generation_choose(mha__generation *g, mha__slot *s, float *logits, int64_t *id, mha_error *err);
-/* Samples the next token, stores and reports it; the slot is idle afterwards if it was the last token. */
+/* Samples the next token, stores it and reports it. The slot becomes idle after its last token. */
 mha_status mha__generation_advance(mha__generation *g, mha__slot *s, float *logits, mha_error *err);
 /* Generates at least one token for every active slot, in one pass with the cache. */
 mha_status mha__generation_step(mha__generation *g, mha_error *err);

@@ -13,7 +13,7 @@ static int64_t greatest(const float *x, int64_t n)
     return best;
 }
 
-/* Samples from the softmax as torch.multinomial does; *id must hold the most likely token on entry. */
+/* Samples from the softmax as torch.multinomial does; on entry, *id must be the most likely token. */
 static mha_status draw(mha__generation *g, mha__slot *s, const float *logits, int64_t *id, mha_error *err)
 {
     const int64_t vocab = g->model->config.vocab;
@@ -42,7 +42,7 @@ mha_status mha__generation_choose(mha__generation *g, mha__slot *s, float *logit
     return g->o.sampling.temperature > 0 ? draw(g, s, logits, id, err) : MHA_OK;
 }
 
-/* ---- store and report ---- */
+/* ---- storing and reporting of tokens ---- */
 
 static bool is_eos(const mha__generation *g, int64_t id)
 {

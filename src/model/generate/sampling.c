@@ -16,7 +16,7 @@ static mha_status check_share(const char *field, double value, mha_error *err)
 static mha_status check_factor(const char *field, double value, mha_error *err)
 {
     if (value >= 0 && isfinite(value)) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "mha_sampling: %s must be finite and not negative (got %g)", field, value);
+    return mha__fail(err, MHA_ERR_ARG, "mha_sampling: %s must be finite and at least 0 (got %g)", field, value);
 }
 
 mha_status mha__sampling_check(const mha_sampling *s, mha_error *err)
@@ -26,9 +26,9 @@ mha_status mha__sampling_check(const mha_sampling *s, mha_error *err)
     MHA__TRY(check_share("top_p", s->top_p, err));
     MHA__TRY(check_share("min_p", s->min_p, err));
     if (s->top_k < 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_sampling: top_k must not be negative (got %lld)", (long long)s->top_k);
+        return mha__fail(err, MHA_ERR_ARG, "mha_sampling: top_k must be at least 0 (got %lld)", (long long)s->top_k);
     if (s->no_repeat_ngram < 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_sampling: no_repeat_ngram must not be negative (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "mha_sampling: no_repeat_ngram must be at least 0 (got %lld)",
                          (long long)s->no_repeat_ngram);
     return MHA_OK;
 }
@@ -55,7 +55,7 @@ static void forbid_repeats(int64_t n, const int32_t *ids, int64_t count, float *
         if (memcmp(ids + i, end, (size_t)(n - 1) * sizeof *ids) == 0) logits[ids[i + n - 1]] = -INFINITY;
 }
 
-/* ---- filters: each one is a threshold of logits. Only the kept logits are sorted, a few of 100,000 ---- */
+/* ---- filters: each filter is a lower bound of logits; only the kept logits are sorted, a few of 100,000 ---- */
 
 /* The finite logits: a max-heap of the remaining logits, followed by the extracted logits in ascending order. */
 typedef struct ranking {
@@ -157,7 +157,7 @@ mha_status mha_sampling_apply(mha_ctx *ctx, const mha_sampling *sampling, const 
         return mha__fail(err, MHA_ERR_ARG, "mha_sampling_apply: sampling, logits and ids must not be NULL");
     if (vocab < 1 || vocab > INT32_MAX || count < 0)
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_sampling_apply: vocab must be from 1 to 2^31-1, and count not negative (got %lld, %lld)",
+                         "mha_sampling_apply: vocab must be from 1 to 2^31-1, and count at least 0 (got %lld, %lld)",
                          (long long)vocab, (long long)count);
     for (int64_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= vocab)

@@ -1,4 +1,4 @@
-/* sampling.h - selects the next token; the options must be checked first. */
+/* sampling.h - applies sampling options to logits; the options must be checked first. */
 #ifndef MHA_MODEL_GENERATE_SAMPLING_H
 #define MHA_MODEL_GENERATE_SAMPLING_H
 

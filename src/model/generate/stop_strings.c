@@ -1,5 +1,5 @@
 /* stop_strings.c - stop strings in streamed text: text that may be the beginning of a stop string is withheld until the
- * following text decides it.
+ * following text confirms or excludes the stop string.
  *
  * Text is matched byte by byte, so the result does not depend on token boundaries. The text ends before the stop string
  * that is completed first; if several are completed at the same byte, before the longest. Stop strings consist of whole

@@ -5,7 +5,7 @@
 #include "mha/generate.h"
 #include <stdbool.h>
 
-/* A zeroed writer is valid input for mha__writer_begin and mha__writer_free. */
+/* The streamed text of one prompt. A zeroed writer is valid input for mha__writer_begin and mha__writer_free. */
 typedef struct mha__writer {
     mha_ctx *ctx;
     const mha_tokenizer *tokenizer;

@@ -159,7 +159,7 @@ static mha_status list_tensors(saving *s, mha_error *err)
 /* Fails because the tokenizer files of the model are missing, so that the model would be saved without a tokenizer. */
 static mha_status tokenizer_gone(const char *folder, mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_IO, "%s/" MHA__TOKENIZER_FILE ": the tokenizer file of the model is missing",
+    return mha__fail(err, MHA_ERR_IO, "%s/" MHA__TOKENIZER_FILE ": must exist, since the model has a tokenizer",
                      mha__quote(&(mha__quoted){0}, folder, strlen(folder)));
 }
 
@@ -181,7 +181,7 @@ static mha_status copy_companions(const saving *s, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- the folder ---- */
+/* ---- writing of the folder ---- */
 
 /* Checks that the written folder opens as a model, without running it. */
 static mha_status check(const saving *s, mha_error *err)

@@ -81,7 +81,7 @@ mha_status mha__model_take_outer(mha_model *m, mha_error *err)
     return take_head(m, err);
 }
 
-/* ---- changed weights ---- */
+/* ---- repacking of changed weights ---- */
 
 bool mha__model_uses(const mha_model *m, mha__role role)
 {

@@ -7,7 +7,7 @@
 typedef struct mha__shards {
     mha_ctx *ctx;
     mha_file *file;      /* one handle for all shards */
-    mha_tensor *instead; /* [instead_count] tensors that replace those of the file, sorted by name */
+    mha_tensor *instead; /* [instead_count] tensors that replace tensors of the file, sorted by name */
     int64_t instead_count;
     int64_t (*shapes)[4]; /* [instead_count] memory of the shapes of `instead` */
 } mha__shards;
@@ -27,7 +27,7 @@ mha_status mha__shards_replace(mha__shards *shards, const mha_named_tensor *tens
  * MHA_ERR_IO if the name exceeds `capacity`. */
 mha_status mha__shards_folder(const mha__shards *shards, char *folder, size_t capacity, mha_error *err);
 
-/* Returns NULL if no tensor has that name. */
+/* Returns the tensor with a name; NULL if absent. */
 const mha_tensor *mha__shards_find(const mha__shards *shards, const char *name);
 
 /* Returns the bytes that mha_model_save writes for one of these tensors: a tensor in memory is stored in the type of

@@ -84,7 +84,7 @@ void mha__weights_begin(mha__weights *weights)
     weights->prefix = family->prefixes[0];
 }
 
-/* Formats "[2, 3]" from the first few dimensions. */
+/* Formats the first `rank` dimensions as "[2, 3]". */
 static const char *show_shape(char *text, size_t capacity, int rank, const int64_t *shape)
 {
     size_t used = (size_t)snprintf(text, capacity, "[");
@@ -104,7 +104,7 @@ static mha_status check(const mha__weights *w, const mha_tensor *tensor, const w
                          tensor->name, show_shape(has, sizeof has, tensor->rank, tensor->shape),
                          show_shape(wants, sizeof wants, want->rank, want->shape));
     if (tensor->dtype != MHA_F32 && tensor->dtype != MHA_F16 && tensor->dtype != MHA_BF16)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: tensor \"%s\" has type %s; supported are F32, F16 and BF16",
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: type of tensor \"%s\" must be F32, F16 or BF16 (got %s)",
                          file.text, tensor->name,
                          mha__quote(&(mha__quoted){0}, tensor->dtype_name, strlen(tensor->dtype_name)));
     return MHA_OK;
@@ -256,7 +256,7 @@ void mha__weights_rest(const mha__weights *w, mha__role role, int64_t layer)
     if (tensor) mha__data_rest(w->shards->file, tensor);
 }
 
-/* Makes a zero bias for a LayerNorm without a bias. */
+/* Allocates a zero bias for a LayerNorm without a bias. */
 static mha_status add_zeros(mha__weights *w, int64_t count, const float **bias, mha_error *err)
 {
     const size_t bytes = (size_t)count * sizeof(float);

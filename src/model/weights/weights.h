@@ -48,7 +48,7 @@ typedef struct mha__tensor_step {
 } mha__tensor_step;
 bool mha__tensor_each(const mha__config *config, mha__tensor_step *step);
 
-/* Returns the tensor that holds a role's weight, or its bias; NULL if there is none. The shape is not checked. */
+/* Returns the tensor of a role's weight, or of its bias; NULL if there is none. The shape is not checked. */
 const mha_tensor *mha__weights_tensor(const mha__weights *weights, mha__role role, int64_t layer, bool bias);
 /* Fetches an already loaded weight in its stored layout, kept as in mha__weights_part. *weight is NULL if the role has
  * no tensor. */
@@ -58,7 +58,7 @@ mha_status mha__weights_again(mha__weights *weights, mha__role role, int64_t lay
 /* Returns true if the rows of the role are stored head by head (mha__part). mha__weights_part and mha__weights_again
  * return them with all rows of q first, then k, then v. */
 bool mha__weights_per_head(const mha__config *config, mha__role role);
-/* Copies such rows [3 H D, width] to the order q, k, v, or back to the stored order. */
+/* Copies rows [3 H D, width] that are stored head by head to the order q, k, v; with `back`, to the stored order. */
 void mha__rows_by_head(const mha__config *config, int64_t layer, int64_t width, const float *from, float *to,
                        bool back);
 

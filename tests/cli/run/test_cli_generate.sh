@@ -149,7 +149,7 @@ has err 'must be a decoder (got an encoder'
 refused 3 generate ''
 has err 'prompt 1 of 1 must have tokens'
 refused 3 generate -n 1000 text
-has err 'tokens and max_new must be at most 96 together'
+has err 'prompt tokens + max_new must be at most 96'
 refused 2 generate
 refused 2 generate -p a b
 for wrong in '-n 0' '-n x' '--temperature -1' '--temperature nan' '--top-p 1.5' '--min-p x' '--top-k -1' '--samples 0' '--kv-dtype f8' \

@@ -216,7 +216,7 @@ static void test_refusals(void **state)
     } cases[] = {{model, "", "stop[0] must be a non-empty string"},
                  {model, NULL, "stop[0] must be a non-empty string"},
                  {model, "a\xff", "stop[0] must be UTF-8"},
-                 {mute, "a", "stop must be unset for a model without its tokenizer"}};
+                 {mute, "a", "stop must be unset for a model without a tokenizer"}};
     const int32_t ids[3] = {1, 2, 3};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int32_t out[4];

@@ -183,13 +183,13 @@ static void test_refusals(void **state)
     feed(&f, cache, 0, 30);
     refused(&other, (mha_model_input){.batch = 1, .length = 1, .ids = f.ids, .cache = cache},
             "cache must be a cache of this model");
-    refused(&f, (mha_model_input){.batch = 2, .length = 1, .ids = f.ids, .cache = cache}, "1 sequences");
+    refused(&f, (mha_model_input){.batch = 2, .length = 1, .ids = f.ids, .cache = cache}, "sequence count 1 (got 2)");
     refused(&f, (mha_model_input){.batch = 1, .length = 1, .ids = f.ids, .cache = cache, .sequence = 1},
-            "sequence must be below the cache's 1 sequences (got 1)");
+            "sequence must be at least 0 and below the cache's sequence count 1 (got 1)");
     refused(&f, (mha_model_input){.batch = 1, .length = 3, .ids = f.ids, .mask = hole, .cache = cache},
-            "mask must be ones, then zeros, with cache");
+            "mask must be right-padded (ones, then zeros in each row) if cache is set");
     refused(&f, (mha_model_input){.batch = 1, .length = 35, .ids = f.ids, .cache = cache},
-            "sequence 0: number of tokens must be at most 64, including those in the cache (got 35 after 30)");
+            "sequence 0: number of tokens must be at most 64, including cached tokens (got 35 after 30)");
     assert_int_equal(mha_model_cache_length(cache, 0), 30); /* the sequence was empty */
     refused(&f, (mha_model_input){.batch = 1, .length = 1, .ids = wrong, .cache = cache}, "-1");
     assert_int_equal(mha_model_cache_length(cache, 0), 0);

@@ -223,7 +223,7 @@ static void test_heads_stay_and_are_not_regrouped(void **state)
     keep[1] = 0;
     assert_int_equal(mha_prune(model, keep, NULL, &edit, &err), MHA_ERR_UNSUPPORTED);
     const char refused[] =
-        "heads of layer 0 must not be removed or regrouped: the layer selects its heads for each text";
+        "heads of layer 0 must not be removed or regrouped, since the layer selects its heads for each text";
     assert_string_equal(err.message, refused);
     assert_int_equal(mha_regroup(model, &r, &edit, &err), MHA_ERR_UNSUPPORTED);
     assert_string_equal(err.message, refused);
@@ -421,7 +421,7 @@ static void test_wrong_layers(void **state)
     static const char *const messages[] = {
         "attention layer: choice.keep must be from 1 to heads = 4 (got 0)",
         "attention layer: choice.score must have a weight and a bias",
-        "attention layer: choice does not support causal attention: the mean token would reveal later tokens",
+        "attention layer: choice does not support causal attention, since the mean token would reveal later tokens",
         "attention layer: choice.of must be a value of mha_choice (got 7)",
         "attention layer: choice.selection must be a value of mha_selection (got 9)",
     };

@@ -70,7 +70,8 @@ static void test_refused_configs(void **state)
         mha_status status;
         const char *part;
     } cases[] = {
-        {"roberta", "pad_token_id", "null", MHA_ERR_FORMAT, "pad_token_id must be from 0 to 64: positions of a text"},
+        {"roberta", "pad_token_id", "null", MHA_ERR_FORMAT,
+         "pad_token_id must be from 0 to 64, since position ids start at pad_token_id + 1"},
         {"roberta", "pad_token_id", "65", MHA_ERR_FORMAT, "pad_token_id must be from 0 to 64"},
         {"roberta", "max_position_embeddings", "67", MHA_ERR_FORMAT, "[66, 32], but config.json requires [67, 32]"},
         {"roberta", "is_decoder", "true", MHA_ERR_UNSUPPORTED, "is_decoder is true; only false is supported"},
@@ -106,11 +107,11 @@ static void test_refused_configs(void **state)
          MHA_ERR_FORMAT, "short_factor must be one number per rotated pair"},
         {"gpt-neox", "use_parallel_residual", "1", MHA_ERR_FORMAT, "use_parallel_residual must be"},
         {"gpt-neox", "mha.kv_heads", "{\"keys\": 2, \"values\": 2}", MHA_ERR_UNSUPPORTED,
-         "mha.kv_heads must be absent: the tensors of gpt_neox have q, k and v of each head side by side"},
+         "mha.kv_heads must be absent, since the tensors of gpt_neox interleave q, k and v by head"},
         {"opt", "layer_norm_elementwise_affine", "false", MHA_ERR_UNSUPPORTED, "only true is supported"},
         {"opt", "max_position_embeddings", "65", MHA_ERR_FORMAT, "[66, 32], but config.json requires [67, 32]"},
         {"olmo2", "mha.heads", "[[0, 1], [0, 1, 2, 3]]", MHA_ERR_UNSUPPORTED,
-         "mha.heads and mha.kv_heads must be absent: a norm of olmo2 runs over all heads together"},
+         "mha.heads and mha.kv_heads must be absent, since the norms of olmo2 cover all heads together"},
         {"granite", "residual_multiplier", "0", MHA_ERR_FORMAT, "residual_multiplier must be"},
         {"granite", "logits_scaling", "1e-45", MHA_ERR_FORMAT, "logits_scaling must be"},
         {"granite", "embedding_multiplier", "\"2\"", MHA_ERR_FORMAT, "embedding_multiplier must be"},
@@ -284,7 +285,8 @@ static void test_refused_edits(void **state)
     const mha_regroup_options fewer = {
         .size = sizeof fewer, .method = MHA_REGROUP_MEAN, .key_heads = 2, .value_heads = 2};
     assert_int_equal(mha_prune(norms, keep, NULL, &edit, &err), MHA_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "heads of olmo2 must not be removed or regrouped: a norm runs over all heads"));
+    assert_non_null(
+        strstr(err.message, "heads of olmo2 must not be removed or regrouped, since a norm covers all heads"));
     assert_int_equal(mha_regroup(rows, &fewer, &edit, &err), MHA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "key and value heads of gpt_neox must not be regrouped"));
     mha_model_free(norms);

@@ -252,7 +252,7 @@ static void test_refused_by_a_decoder(void **state)
     const mha_model_output none = {.size = sizeof none};
     assert_int_equal(mha_model_forward(model, &in, &none, &err), MHA_OK); /* type ids as a tokenizer returns them */
     kinds[2] = 1;
-    refused(model, &in, "type_ids[2] must be 0: gpt2 has no token types (got 1)");
+    refused(model, &in, "type_ids[2] must be 0, since gpt2 has no token types (got 1)");
 
     mha_model_cache *cache = NULL;
     const mha_model_cache_options f64 = {.size = sizeof f64, .dtype = MHA_F64};
@@ -306,7 +306,7 @@ static void test_refusals(void **state)
     mha_error err = {0};
     const mha_model_output want_pooled = {.size = sizeof want_pooled, .pooled = pooled};
     assert_int_equal(mha_model_forward(no_pooler, &in, &want_pooled, &err), MHA_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "no pooler"));
+    assert_non_null(strstr(err.message, "must have a pooler"));
     assert_int_equal(mha_model_forward(NULL, &in, NULL, &err), MHA_ERR_ARG);
     mha_model_free(model);
     mha_model_free(no_pooler);

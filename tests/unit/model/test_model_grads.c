@@ -597,13 +597,14 @@ static void test_refusals(void **state)
     mha_model_output out = {.size = sizeof out, .on_hidden = refuse_hidden};
     refused(mha_model_grads_forward(grads, &input, &out, &err), MHA_ERR_UNSUPPORTED, &err, "on_hidden");
     out = (mha_model_output){.size = sizeof out, .pooled = x};
-    refused(mha_model_grads_forward(grads, &input, &out, &err), MHA_ERR_UNSUPPORTED, &err, "no pooler");
+    refused(mha_model_grads_forward(grads, &input, &out, &err), MHA_ERR_UNSUPPORTED, &err, "must have a pooler");
     labels[4] = 1 << 20;
     mha_model_loss_args args = {.size = sizeof args, .labels = labels};
     refused(mha_model_grads_loss(grads, &input, &args, NULL, NULL, &err), MHA_ERR_ARG, &err, "1048576");
     args.scale = NAN;
     refused(mha_model_grads_loss(grads, &input, &args, NULL, NULL, &err), MHA_ERR_ARG, &err, "scale");
-    refused(mha_model_grads_loss(of_encoder, &input, &args, NULL, NULL, &err), MHA_ERR_UNSUPPORTED, &err, "no logits");
+    refused(mha_model_grads_loss(of_encoder, &input, &args, NULL, NULL, &err), MHA_ERR_UNSUPPORTED, &err,
+            "must have an output head");
     ids[2] = -1;
     refused(mha_model_grads_forward(grads, &input, NULL, &err), MHA_ERR_ARG, &err,
             "token id 2 must be from 0 to 639 (got -1)");

@@ -44,9 +44,9 @@ static void test_lists(void **state)
         const char *last, *says;
     } cases[] = {
         {"65535", "model.safetensors"}, /* the config is valid, but there are no weights */
-        {"0", "mha.heads[0][65535] must be distinct head numbers (got 0"},
-        {"65536", "mha.heads[0][65535] must be distinct head numbers (got 65536"},
-        {"[]", "mha.heads[0][65535] must be distinct head numbers (got an array"},
+        {"0", "mha.heads[0][65535] must be a distinct head number (got 0"},
+        {"65536", "mha.heads[0][65535] must be a distinct head number (got 65536"},
+        {"[]", "mha.heads[0][65535] must be a distinct head number (got an array"},
         {"65535, 1", "mha.heads[0] must have at most num_attention_heads = 65536 heads (got 65537)"},
     };
     char *keys = malloc((size_t)1 << 20);

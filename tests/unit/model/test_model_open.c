@@ -89,7 +89,8 @@ static void test_refused_configs(void **state)
         {"model_type", "\"t5\"", MHA_ERR_UNSUPPORTED, "model_type \"t5\" is not supported (supported: bert, roberta, "},
         {"model_type", "\"llama\"", MHA_ERR_FORMAT, "\"model.embed_tokens.weight\" is missing"},
         {"model_type", "\"\\u001b[31m\"", MHA_ERR_UNSUPPORTED, "model_type \"\\x1B[31m\""},
-        {"eos_token_id", "-1", MHA_ERR_FORMAT, "config.json: eos_token_id must be a token or a list of tokens (got -1"},
+        {"eos_token_id", "-1", MHA_ERR_FORMAT,
+         "config.json: eos_token_id must be a token id or a list of token ids (got -1"},
         {"eos_token_id", "[3, \"x\"]", MHA_ERR_FORMAT, "eos_token_id[1] must be a token id of at least 0 (got \"x\""},
         {"model_type", "[1]", MHA_ERR_FORMAT, "model_type"},
         {"model_type", NULL, MHA_ERR_FORMAT, "model_type"},
@@ -110,7 +111,7 @@ static void test_refused_generation(void **state)
         {"{\"eos_token_id\": [1, 2.5]}",
          "generation_config.json: eos_token_id[1] must be a token id of at least 0 (got 2.5"},
         {"{\"eos_token_id\": {}}",
-         "generation_config.json: eos_token_id must be a token or a list of tokens (got an object"},
+         "generation_config.json: eos_token_id must be a token id or a list of token ids (got an object"},
         {"{\"eos_token_id\": ", "generation_config.json: line 1"},
     };
     const char *folder = case_copy(TINY);
@@ -227,7 +228,7 @@ static void test_many_eos_tokens(void **state)
     mha_model_free(case_model(NULL, folder, QUICK));
     strcpy(list + end, ",7]");
     write_config(folder, "eos_token_id", list);
-    refused(folder, MHA_ERR_UNSUPPORTED, "config.json: eos_token_id must have at most 64 tokens (got 65)");
+    refused(folder, MHA_ERR_UNSUPPORTED, "config.json: eos_token_id must have at most 64 token ids (got 65)");
     files_remove(folder);
 }
 
@@ -442,7 +443,7 @@ static void test_stored_types(void **state)
     free(x);
     free(y);
     write_weights(folder, TO_F64);
-    refused(folder, MHA_ERR_UNSUPPORTED, "has type F64");
+    refused(folder, MHA_ERR_UNSUPPORTED, "must be F32, F16 or BF16 (got F64)");
     write_weights(folder, RENAMED);
     refused(folder, MHA_ERR_FORMAT, "\"encoder.layer.1.output.dense.bias\" is missing");
     files_remove(folder);

@@ -328,13 +328,13 @@ static void test_refused_numbers(void **state)
     refused_of(folder, -1, NULL, NULL, "mha.original_heads");
     refused_of(folder, 65537, NULL, NULL, "mha.original_heads");
     refused_of(folder, 8, NULL, NULL, "mha.original_heads must be absent without \"mha.heads\" (got 8");
-    refused_of(folder, 8, "[[0, 1], [7, 8]]", NULL, "mha.heads[1][1] must be ascending head numbers (got 8");
+    refused_of(folder, 8, "[[0, 1], [7, 8]]", NULL, "mha.heads[1][1] must be a head number in ascending order (got 8");
     refused_of(folder, 8, "[[0, 1], [0, 1, 2, 3, 4, 5, 6]]", NULL,
                "mha.heads[1] must have at most num_attention_heads = 6 heads (got 7)");
     refused_of(folder, 8, "[[0, 1], [6, 5, 4, 3, 2, 1, 0]]", "{\"keys\": 1, \"values\": 1}",
                "mha.heads[1] must have at most num_attention_heads = 6 heads (got 7)");
     refused_of(folder, 8, "[[0, 1], [7, 8]]", "{\"keys\": 1, \"values\": 1}",
-               "mha.heads[1][1] must be distinct head numbers (got 8");
+               "mha.heads[1][1] must be a distinct head number (got 8");
     files_remove(folder);
 }
 
@@ -343,21 +343,20 @@ static void test_refused(void **state)
     (void)state;
     const char *folder = case_copy("models/bert-mlm-tiny");
     refused(folder, NULL, "3", "mha.kv_heads");
-    refused(folder, NULL, "{\"keys\": 3}", "mha.kv_heads.values must be a number that divides the 6 heads of layer 0");
-    refused(folder, NULL, "{\"keys\": 4, \"values\": 2}",
-            "mha.kv_heads.keys must be a number that divides the 6 heads");
+    refused(folder, NULL, "{\"keys\": 3}", "mha.kv_heads.values must be a divisor of the head count 6 of layer 0");
+    refused(folder, NULL, "{\"keys\": 4, \"values\": 2}", "mha.kv_heads.keys must be a divisor of the head count 6");
     refused(folder, NULL, "{\"keys\": 0, \"values\": 2}", "got 0");
     refused(folder, NULL, "{\"keys\": \"2\", \"values\": 2}", "got \"2\"");
     refused(folder, NULL, "{\"keys\": [2], \"values\": 2}",
-            "mha.kv_heads.keys must be one number per layer (2; got an array of 1)");
+            "mha.kv_heads.keys must be one head count per layer (2; got an array of 1)");
     refused(folder, NULL, "{\"keys\": [2, 4], \"values\": 2}",
-            "mha.kv_heads.keys[1] must be a number that divides the 6 heads of layer 1 (got 4");
+            "mha.kv_heads.keys[1] must be a divisor of the head count 6 of layer 1 (got 4");
     refused(folder, "[[0, 1, 2], [3, 3]]", "{\"keys\": 1, \"values\": 1}",
-            "mha.heads[1][1] must be distinct head numbers (got 3");
+            "mha.heads[1][1] must be a distinct head number (got 3");
     refused(folder, "[[0, 1, 2], [3, 6]]", "{\"keys\": 1, \"values\": 1}", "got 6");
     refused(folder, "[[0, 1, 2], []]", "{\"keys\": 1, \"values\": 1}",
             "mha.heads[1] must have at least one head (got an empty array)");
-    refused(folder, "[[5, 1, 2], [3, 4]]", "{\"keys\": 2, \"values\": 1}", "divides the 3 heads of layer 0");
+    refused(folder, "[[5, 1, 2], [3, 4]]", "{\"keys\": 2, \"values\": 1}", "a divisor of the head count 3 of layer 0");
     refused(folder, NULL, "{\"keys\": 2, \"values\": 2}", "config.json requires [16, 48]");
     files_remove(folder);
 }
