@@ -30,7 +30,7 @@ static int look(void *user, int64_t entry, const float *x)
     return 0;
 }
 
-/* Names the first non-finite result: the logits if all hidden states are finite. */
+/* Writes the name of the first non-finite result to `place`: the logits if all hidden states are finite. */
 static mha_status find_place(const mha_trainer *t, const mha_model_input *in, char *place, size_t capacity,
                              mha_error *err)
 {
@@ -61,7 +61,7 @@ mha_status mha__train_check_weights(const mha_trainer *t, mha_error *err)
 {
     const char *name = find_weight(t);
     if (!name) return MHA_OK;
-    return mha__fail(err, MHA_ERR_NOT_FINITE, "step %lld: the tensor \"%s\" contains a value that is not finite",
+    return mha__fail(err, MHA_ERR_NOT_FINITE, "step %lld: elements of the tensor \"%s\" must be finite",
                      (long long)t->step, mha__quote(&(mha__quoted){0}, name, strlen(name)));
 }
 
@@ -85,6 +85,6 @@ mha_status mha__train_bad_gradient(const mha_trainer *t, int64_t parameter, mha_
     char layer[32] = "";
     if (t->parameter[parameter].layer >= 0)
         snprintf(layer, sizeof layer, " of layer %lld", (long long)t->parameter[parameter].layer);
-    return mha__fail(err, MHA_ERR_NOT_FINITE, "step %lld: the gradient of the tensor \"%s\"%s is not finite",
+    return mha__fail(err, MHA_ERR_NOT_FINITE, "step %lld: the gradient of the tensor \"%s\"%s must be finite",
                      (long long)t->step + 1, mha__quote(&(mha__quoted){0}, name, strlen(name)), layer);
 }

@@ -207,7 +207,7 @@ static void update(mha_trainer *t, double rate, double scale)
     }
 }
 
-/* Everything that can fail precedes the update. */
+/* Runs one training step. Everything that can fail precedes the update, except repacking. */
 static mha_status take_step(mha_trainer *t, const mha_train_batch *batches, int64_t count, mha_train_report *report,
                             mha_error *err)
 {

@@ -132,7 +132,7 @@ static mha_status check_frozen(const mha_trainer *t, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- object ---- */
+/* ---- creation and release ---- */
 
 /* Checks that the model opened on the copies uses all of them and no other tensors. */
 static mha_status check_opened(const mha_trainer *t, mha_error *err)
@@ -145,7 +145,7 @@ static mha_status check_opened(const mha_trainer *t, mha_error *err)
     }
     if (same && count == t->count) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT,
-                     "the folder has changed since the model was opened: its tensors no longer match the model");
+                     "tensors of the folder must match the model (the folder has changed since the model was opened)");
 }
 
 static mha_status open_over(mha_trainer *t, const mha_model *m, mha_error *err)
@@ -195,7 +195,8 @@ mha_status mha_trainer_create(const mha_model *model, const mha_train_options *o
         return mha__fail(err, MHA_ERR_ARG, "mha_trainer_create: %s must not be NULL", model ? "out" : "model");
     *out = NULL;
     MHA__TRY(mha__train_options(&o, options, err));
-    if (!model->packed) return mha__fail(err, MHA_ERR_ARG, "model must have weights (opened with no_weights)");
+    if (!model->packed)
+        return mha__fail(err, MHA_ERR_ARG, "model must have weights (got a model opened with no_weights)");
     MHA__TRY(mha__distill_read(model, o.teacher, &o.distill, err));
     mha_trainer *t = mha__calloc(model->ctx, 1, sizeof *t);
     if (!t) return mha__no_memory(err, sizeof *t, "a trainer");

@@ -23,7 +23,7 @@ typedef struct mha__parameter {
 
 struct mha_trainer {
     mha_ctx *ctx;
-    mha_train_options o; /* defaults are filled in */
+    mha_train_options o; /* options with defaults set */
     int64_t step;        /* steps taken */
 
     mha_named_tensor *list;    /* [count] weights */
@@ -66,7 +66,7 @@ static inline int mha__train_rank(const mha_trainer *t)
     return t->o.ranks ? t->o.ranks->rank : 0;
 }
 
-/* Fills in defaults and rejects values out of range. */
+/* Sets defaults and rejects values out of range. */
 mha_status mha__train_options(mha_train_options *options, const mha_train_options *given, mha_error *err);
 /* Repacks the weights of the model. */
 static inline mha_status mha__trainer_refresh(mha_trainer *t, mha_error *err)

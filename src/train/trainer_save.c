@@ -35,9 +35,9 @@ void mha__train_mark_weights(const mha_trainer *t, char mark[MHA__TRAIN_MARK])
     mha__hash_print(mark, h);
 }
 
-/* ---- save ---- */
+/* ---- saving ---- */
 
-/* What the folder contains in addition to the model. */
+/* Source of the files that a checkpoint contains in addition to the model. */
 typedef struct extras {
     const mha_trainer *trainer;
     const mha_trainer_save_options *o;
@@ -193,7 +193,7 @@ mha_status mha_trainer_save(const mha_trainer *t, const char *folder, const mha_
     return (shared ? save_shared : save)(t, folder, options, err);
 }
 
-/* ---- resume ---- */
+/* ---- resuming ---- */
 
 static mha_status need(const mha_file *file, const char *key, const char **value, mha_error *err)
 {
@@ -216,7 +216,7 @@ static mha_status read_step(const mha_file *file, int64_t *step, mha_error *err)
                      mha__quote(&(mha__quoted){0}, value, strlen(value)));
 }
 
-/* Moments belong to the weights they were accumulated with: with other weights, the next steps would be arbitrary. */
+/* Checks that the state belongs to the weights in the folder; with other weights, the next steps would be arbitrary. */
 static mha_status check_weights(const mha_trainer *t, const mha_file *file, mha_error *err)
 {
     char mine[MHA__TRAIN_MARK];
@@ -229,7 +229,8 @@ static mha_status check_weights(const mha_trainer *t, const mha_file *file, mha_
                      mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
 }
 
-/* A mean must be finite; a square must also not be negative, because the update divides by its root. */
+/* Checks the moments. A mean must be finite; a square must also be at least 0, because the update divides by its
+ * root. */
 static mha_status check_moments(const mha_trainer *t, const mha_file *file, mha_error *err)
 {
     mha__quoted q[2] = {0};
@@ -242,8 +243,8 @@ static mha_status check_moments(const mha_trainer *t, const mha_file *file, mha_
         if (i == t->parameter[n / 2].own_count) continue;
         return mha__fail(err, MHA_ERR_FORMAT, "%s: elements of the tensor \"%s\" must be finite%s (got %g)",
                          mha__quote(&q[0], path, strlen(path)),
-                         mha__quote(&q[1], t->state[n].name, strlen(t->state[n].name)),
-                         n % 2 ? " and not negative" : "", (double)x[i]);
+                         mha__quote(&q[1], t->state[n].name, strlen(t->state[n].name)), n % 2 ? " and at least 0" : "",
+                         (double)x[i]);
     }
     return MHA_OK;
 }

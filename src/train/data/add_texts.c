@@ -18,7 +18,7 @@ static mha_status put_ids(mha_train_data *d, const int32_t *ids, int64_t count, 
     return MHA_OK;
 }
 
-/* With texts_apart, each text is one sequence: records where it ends. */
+/* Records the end of a text; with texts_apart, each text is one sequence. */
 static mha_status put_end(mha_train_data *d, mha_error *err)
 {
     mha__token_run *to = &d->text;
@@ -42,7 +42,8 @@ static mha_status check_ids(const mha_train_data *d, const mha_encoding *e, mha_
     return MHA_OK;
 }
 
-/* The tokens that a template puts before a text precede its first part; the end token follows the last part, once. */
+/* Adds the tokens of one part of a text. Tokens that a template puts before a text precede its first part; the end
+ * token follows its last part, once. */
 static mha_status put(mha_train_data *d, const mha_encoding *e, bool last, mha_error *err)
 {
     const bool ended = e->count && e->ids[e->count - 1] == d->o.end;

@@ -1,5 +1,5 @@
-/* data_digest.c - the digest of training data. Four independent lanes: in a single chain, each multiplication would
- * wait for the previous one. */
+/* data_digest.c - the digest of training data. Its four lanes are independent, since in a single chain, each
+ * multiplication would wait for the previous one. */
 #include "mha/train_data.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* grow_array.c - see grow_array.h. */
+/* grow_array.c - enlarges an array whose final length is not known in advance. */
 #include "train/data/grow_array.h"
 
 #include "base/ctx.h"

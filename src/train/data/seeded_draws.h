@@ -5,10 +5,10 @@
 #include "math/rng_draws.h"
 #include "mha/train_data.h"
 
-/* Separate purposes make the order and the masks of the same seed and index independent. */
+/* Purposes of draws. Separate purposes make the order and the masks of the same seed and index independent. */
 enum { MHA__DRAWS_ORDER = 1, MHA__DRAWS_MASKS };
 
-/* Returns the initial splitmix64 state. */
+/* Returns the initial splitmix64 state for a seed, a purpose and an index. */
 static inline uint64_t mha__seeded_state(uint64_t seed, uint64_t purpose, int64_t index)
 {
     uint64_t state = seed;

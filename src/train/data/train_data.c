@@ -25,13 +25,13 @@ static void read_ids(const mha__token_run *run, int64_t from, int64_t count, int
     if (run->dtype == MHA_I32 && count) memcpy(ids, at, (size_t)count * size);
 }
 
-/* Number of data tokens in a sequence, excluding [CLS] and [SEP]. */
+/* Returns the number of data tokens in a sequence, excluding [CLS] and [SEP]. */
 static int64_t data_tokens(const mha_train_data_options *o)
 {
     return o->causal ? o->length : o->length - 2;
 }
 
-/* Distance between the first tokens of consecutive sequences. */
+/* Returns the distance between the first tokens of consecutive sequences. */
 static int64_t stride(const mha_train_data_options *o)
 {
     return o->causal ? o->length - 1 : o->length - 2;
@@ -95,7 +95,7 @@ mha_status mha__train_data_append(mha_train_data *d, mha__token_run *run, const 
     return MHA_OK;
 }
 
-/* ---- create, finish, free ---- */
+/* ---- creation and completion ---- */
 
 static mha_status refuse(const char *rule, int64_t value, mha_error *err)
 {
@@ -182,7 +182,7 @@ void mha_train_data_free(mha_train_data *d)
     mha__free(d->ctx, d);
 }
 
-/* ---- reading ---- */
+/* ---- reading of sequences ---- */
 
 const mha_train_data_info *mha_train_data_describe(const mha_train_data *d)
 {

@@ -10,7 +10,7 @@ static const double settled_open = 32; /* log-alpha of a frozen open gate; a fro
 static const double least = -6, most = 4;
 static const double least_open = 0.01; /* minimum of an L1 gate that is frozen open; a closed gate is 0 */
 
-/* ---- strength of the penalty ---- */
+/* ---- penalty strength ---- */
 
 static double penalty(const mha__gates *g)
 {
@@ -45,9 +45,9 @@ static double find_strength(mha__gates *g, int64_t step, double open)
     return fmin(strength, strongest);
 }
 
-/* ---- a step ---- */
+/* ---- one step ---- */
 
-/* Frozen open L1 gates are still trained, to recover from the penalty. */
+/* Returns true if gates are trained at a step. Frozen open L1 gates are still trained, to recover from the penalty. */
 static bool learns(const mha__gates *g, int64_t step)
 {
     return step > g->o.start && (!mha__gates_settled(g) || g->o.penalty == MHA_GATES_L1);
@@ -106,7 +106,7 @@ mha_status mha__gates_check(const mha_trainer *t, mha_error *err)
     for (int64_t at = 0; at < g->layers * g->heads; at++)
         if (!isfinite(g->gradient[at]))
             return mha__fail(err, MHA_ERR_NOT_FINITE,
-                             "step %lld: the gradient of the gate of head %lld.%lld is not finite",
+                             "step %lld: the gradient of the gate of head %lld.%lld must be finite",
                              (long long)t->step + 1, (long long)(at / g->heads), (long long)(at % g->heads));
     return MHA_OK;
 }
@@ -137,7 +137,8 @@ static void move(const mha_trainer *t, mha__gates *g, double scale, double stren
 
 /* ---- freezing ---- */
 
-/* Ties, which are frequent at the limits of the range, go to the gate with the lower mean gradient. */
+/* Returns true if gate a is kept before gate b. Ties, which are frequent at the limits of the range, go to the gate
+ * with the lower mean gradient. */
 static bool is_better(const mha__gates *g, int64_t a, int64_t b)
 {
     return g->value[a] > g->value[b] || (g->value[a] == g->value[b] && g->mean[a] < g->mean[b]);

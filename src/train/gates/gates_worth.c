@@ -2,9 +2,9 @@
  * its gate opens.
  *
  * A hard concrete gate z is a function of its log-alpha a and of u, uniform in (0, 1). The mean of dL/dz dz/du over
- * samples equals the change of the loss from z = 0 to z = 1, whatever a is. So every sample estimates, without an extra
- * pass, how much the loss would rise if the gate closed while the other gates stay as sampled: the head's worth.
- * Gradient descent is not needed: a follows from worth and price, and the price from the target head count. */
+ * samples equals the change of the loss from z = 0 to z = 1, whatever a is. Therefore every sample estimates, without
+ * an extra pass, how much the loss would rise if the gate closed while the other gates stay as sampled: the head's
+ * worth. Gradient descent is not needed: a follows from worth and price, and the price from the target head count. */
 #include "train/trainer.h"
 #include <math.h>
 

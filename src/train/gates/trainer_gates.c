@@ -38,7 +38,7 @@ mha_status mha__gates_options(mha_train_gates *o, mha_error *err)
                        !o->ramp && !o->end && !o->heads && !o->only && !o->first
                    ? MHA_OK
                    : mha__fail(err, MHA_ERR_ARG,
-                               "mha_train_options: the other fields of gates must be 0 without gates.penalty");
+                               "mha_train_options: gates.penalty must be set if other fields of gates are set");
     if (o->start < 0 || o->ramp < 0 || (o->end && o->end <= o->start))
         return mha__fail(
             err, MHA_ERR_ARG,
@@ -59,7 +59,7 @@ mha_status mha__gates_options(mha_train_gates *o, mha_error *err)
     return check_numbers(o, err);
 }
 
-/* ---- create ---- */
+/* ---- creation ---- */
 
 /* Adds a tensor to the state; returns NULL in the pass that only measures the arena. */
 static void *add_state(mha__arena *arena, mha__gates *g, const char *name, mha_named_tensor shape)
@@ -169,7 +169,7 @@ mha_status mha__gates_resume(mha_trainer *t, mha_error *err)
 
 /* ---- the model with and without gates ---- */
 
-/* If the gate is 0, every product is +0, even for negative weights. */
+/* Multiplies weights by a gate. If the gate is 0, every product is +0, even for negative weights. */
 static void multiply(const float *from, float gate, int64_t count, float *to)
 {
     for (int64_t i = 0; i < count; i++)
@@ -194,7 +194,7 @@ mha_status mha__gates_lift(mha_trainer *t, mha_error *err)
 {
     mha__gates *g = t->gates;
     g->lifted = true;
-    if (!mha__gates_begun(g)) return MHA_OK; /* the model still holds the trained projections */
+    if (!mha__gates_begun(g)) return MHA_OK; /* the model still contains the trained projections */
     for (int64_t n = 0; n < g->layers; n++)
         memcpy(t->list[g->layer[n].parameter].data, g->layer[n].raw, bytes_of(t, &g->layer[n]));
     return mha__trainer_refresh(t, err);

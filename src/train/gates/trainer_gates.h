@@ -1,7 +1,8 @@
 /* trainer_gates.h - trained head gates of a trainer. The public part is mha_train_gates in mha/train.h.
  *
- * During a step, the model holds the trained output projections, and the gates are an input of the forward pass.
- * Between steps, the model holds the products of projections and gates, so that it can be run and saved as usual. */
+ * During a step, the model contains the trained output projections, and the gates are an input of the forward pass.
+ * Between steps, the model holds the products of projections and gates, so that it can be run and saved as
+ * usual. */
 #ifndef MHA_TRAIN_GATES_TRAINER_GATES_H
 #define MHA_TRAIN_GATES_TRAINER_GATES_H
 
@@ -13,7 +14,7 @@ struct mha_trainer;
 /* Indices into mha__gates.control. */
 enum { MHA__GATES_BASE, MHA__GATES_TAKEN, MHA__GATES_SETTLED, MHA__GATES_CONTROL };
 
-/* A trained output projection, and the tensor in the trainer's list that holds its product with the gates. */
+/* A trained output projection, and the tensor in the trainer's list that contains its product with the gates. */
 typedef struct mha__gated {
     float *raw;
     int64_t heads, parameter; /* head count of the layer */
@@ -21,9 +22,9 @@ typedef struct mha__gated {
     int64_t outer, inner;
 } mha__gated;
 
-/* Arrays are [layers, H]. State and arithmetic are double. */
+/* Gates of a trainer. Arrays are [layers, H] unless noted. State and arithmetic are double. */
 typedef struct mha__gates {
-    mha_train_gates o; /* defaults are filled in */
+    mha_train_gates o; /* options with defaults set */
     int64_t layers, heads, total;
     double *value, *mean, *square;
     double *control;   /* [MHA__GATES_CONTROL] log of the base strength, steps taken (0 once frozen), 1 = frozen */
@@ -34,30 +35,32 @@ typedef struct mha__gates {
     mha__gated *layer; /* [layers] */
     mha_named_tensor *state; /* [state_count] */
     int64_t state_count;
-    bool lifted; /* the model holds the trained projections, without gates */
+    bool lifted; /* the model contains the trained projections, without gates */
     void *memory;
 } mha__gates;
 
-/* Fills in defaults and rejects values out of range. */
+/* Sets defaults and rejects values out of range. */
 mha_status mha__gates_options(mha_train_gates *o, mha_error *err);
 
 /* Creates t->gates from t->o.gates, all open. The model must be open. */
 mha_status mha__gates_create(struct mha_trainer *t, mha_error *err);
 
-/* Checks the state after reading it. Errors: MHA_ERR_FORMAT. The model must hold the products. */
+/* Checks the state after reading it. Errors: MHA_ERR_FORMAT. The model must contain the products of projections and
+ * gates. */
 mha_status mha__gates_resume(struct mha_trainer *t, mha_error *err);
 
 /* Copies the trained projections into the model for the next step. Call mha__gates_end afterwards, even on failure. */
 mha_status mha__gates_begin(struct mha_trainer *t, mha_error *err);
 /* Returns MHA_ERR_NOT_FINITE if the gradient of a gate is not finite. */
 mha_status mha__gates_check(const struct mha_trainer *t, mha_error *err);
-/* Updates the gates after step t->step; `scale` turns the summed gradient into a mean. Fills in the gate fields of the
+/* Updates the gates after step t->step; `scale` turns the summed gradient into a mean. Sets the gate fields of the
  * report. */
 void mha__gates_update(struct mha_trainer *t, double scale, mha_train_report *report);
-/* Writes the products into the model, which must then be repacked. */
+/* Writes the products of projections and gates into the model, which must then be repacked. */
 void mha__gates_end(struct mha_trainer *t);
 
-/* The first returns true once the set of open gates is final; the second, if the layer of gate `at` has that head. */
+/* mha__gates_settled returns true once the set of open gates is final; mha__gates_has, if the layer of gate `at` has
+ * that head. */
 static inline bool mha__gates_settled(const mha__gates *g)
 {
     return g->control[MHA__GATES_SETTLED] != 0;
@@ -68,8 +71,9 @@ static inline bool mha__gates_has(const mha__gates *g, int64_t at)
     return at % g->heads < g->layer[at / g->heads].heads;
 }
 
-/* Parts of the functions above: copy the trained projections into the model; update `shown` from the state; return true
- * once the gates have taken a step (until then, all gates are 1); return the expected number of open heads. */
+/* Parts of the functions above. mha__gates_lift copies the trained projections into the model. mha__gates_show updates
+ * `shown` from the state. mha__gates_begun returns true once the gates have taken a step; until then, all gates are 1.
+ * mha__gates_expected returns the expected number of open heads. */
 mha_status mha__gates_lift(struct mha_trainer *t, mha_error *err);
 void mha__gates_show(mha__gates *g);
 bool mha__gates_begun(const mha__gates *g);
@@ -84,7 +88,7 @@ double mha__gates_move_priced(mha__gates *g, double target, double scale);
 /* Samples the gates of the next `batch` sequences of the step. */
 void mha__gates_draw(struct mha_trainer *t, int64_t batch, float *gates, float *slopes);
 
-/* ---- batches ---- */
+/* ---- gates of a batch ---- */
 
 /* A training batch with the gates of this step; without gates, or for evaluation, the unchanged batch. */
 typedef struct mha__gates_batch {
@@ -93,13 +97,13 @@ typedef struct mha__gates_batch {
     float *gates, *slopes, *dgates; /* [layers, B, H]; slopes: derivatives of the gates with respect to `value` */
 } mha__gates_batch;
 
-/* Fails if the batch already has gates. */
+/* Samples the gates of a batch and passes them to it; fails if the batch already has gates. */
 mha_status mha__gates_take(struct mha_trainer *t, const mha_train_batch *batch, bool learn, mha__gates_batch *own,
                            mha_error *err);
 /* Adds dgates to the gradient and frees the batch. */
 void mha__gates_give(struct mha_trainer *t, mha__gates_batch *own);
 
-/* ---- formulas ---- */
+/* ---- hard concrete formulas ---- */
 
 /* For a hard concrete gate z with log-alpha a: P(z > 0); z without sampling; z for u, and its derivative with respect
  * to a. */

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- create and free ---- */
+/* ---- creation and release ---- */
 
 mha_status mha_train_log_create(mha_ctx *ctx, mha_train_log **out, mha_error *err)
 {
@@ -35,7 +35,7 @@ void mha_train_log_free(mha_train_log *log)
     mha__free(log->ctx, log);
 }
 
-/* ---- read ---- */
+/* ---- reading ---- */
 
 int64_t mha_train_log_count(const mha_train_log *log)
 {
@@ -53,7 +53,7 @@ const char *mha_train_log_lines(const mha_train_log *log, size_t *bytes)
     return log && log->lines.text ? log->lines.text : "";
 }
 
-/* ---- add ---- */
+/* ---- adding of records ---- */
 
 static size_t length_of(const char *text, size_t bytes)
 {

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- write ---- */
+/* ---- writing ---- */
 
 static mha_status write_all(const mha__log_file *file, const char *text, int64_t bytes, mha_error *err)
 {
@@ -42,10 +42,10 @@ mha_status mha__log_append(mha_train_log *log, int64_t from, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- open ---- */
+/* ---- opening ---- */
 
-/* Sets *same to true if the file begins with the text, or the text with the file. An empty text only matches an empty
- * file. */
+/* Sets *same to true if the file begins with the text, or if the text begins with the content of the file. An empty
+ * text only matches an empty file. */
 static mha_status agrees(const mha__log_file *file, int64_t size, const mha__log_text *text, bool *same, mha_error *err)
 {
     char part[4096];
@@ -61,7 +61,8 @@ static mha_status agrees(const mha__log_file *file, int64_t size, const mha__log
     return MHA_OK;
 }
 
-/* Makes the text the content of the file; a beginning of the text that is already in the file is not rewritten. */
+/* Replaces the content of the file by the text, without rewriting a beginning of the text that is already in the
+ * file. */
 static mha_status fill(const mha__log_file *file, int64_t size, const mha__log_text *text, bool overwrite,
                        mha_error *err)
 {

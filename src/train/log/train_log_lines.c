@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum { DIGITS = 9 };                          /* significant digits of real numbers */
-static const int64_t MOST = INT64_C(1) << 62; /* of integers: adding to them cannot overflow */
+static const int64_t MOST = INT64_C(1) << 62; /* maximum of an integer; sums of integers cannot overflow */
 
 /* The numeric fields of a record, in the order in which they are written. */
 static const struct column {
@@ -43,7 +43,7 @@ static double real_of(const mha_train_record *r, int n)
     return *(const double *)((const char *)r + columns[n].field);
 }
 
-/* ---- check ---- */
+/* ---- checks of a record ---- */
 
 #define ADD "mha_train_log_add: "
 
@@ -84,7 +84,7 @@ mha_status mha__log_check(const mha_train_record *record, int64_t last, mha_erro
     return check_samples(record, err);
 }
 
-/* ---- write ---- */
+/* ---- writing ---- */
 
 static mha_status put(mha_ctx *ctx, mha__log_text *to, const char *text, size_t bytes, mha_error *err)
 {
@@ -163,7 +163,7 @@ mha_status mha__log_csv(const mha_train_log *log, int64_t from, bool title, mha_
     return MHA_OK;
 }
 
-/* ---- parse ---- */
+/* ---- parsing ---- */
 
 static mha_status take_numbers(const mha__json_obj *line, int64_t first, int64_t last, mha_train_record *r,
                                mha_error *err)

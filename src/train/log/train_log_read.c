@@ -7,14 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The part of the file in memory is text[0 .. end); lines before `begin` have been read. */
+/* State of reading line by line. The part of the file in memory is text[0 .. end); lines before `begin` have been
+ * read. */
 typedef struct line_reader {
     mha_ctx *ctx;
     mha__source source;
     size_t at; /* offset of the next byte to read */
     char *text;
     int64_t begin, end, room;
-    int64_t number; /* of the last line read */
+    int64_t number; /* number of the last line read */
 } line_reader;
 
 /* Reads more of the file, after dropping the lines that have been read. */
@@ -66,7 +67,7 @@ static mha_status parse(line_reader *r, char *line, size_t bytes, int64_t first,
     if (status == MHA_OK) return MHA_OK;
     mha__quote(&q, r->source.name, strlen(r->source.name));
     if (status != MHA_ERR_FORMAT || parsed->tree) return mha__fail(err, status, "%s: %s", q.text, why.message);
-    return mha__fail(err, status, "%s: %s is not the record of a step", q.text, where);
+    return mha__fail(err, status, "%s: %s must be the record of a step", q.text, where);
 }
 
 static mha_status push_line(mha_train_log *log, line_reader *r, char *line, size_t bytes, int64_t last, mha_error *err)
@@ -91,7 +92,7 @@ static mha_status read_lines(mha_train_log *log, line_reader *r, int64_t step, m
         if (bytes) MHA__TRY(push_line(log, r, line, bytes, last, err));
     } while (bytes && log->record[log->count - 1].step < last);
     if (bytes || step < 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: the steps up to %lld are missing",
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: must contain the records up to step %lld (the log ends earlier)",
                      mha__quote(&q, r->source.name, strlen(r->source.name)), (long long)step);
 }
 

@@ -39,8 +39,8 @@ mha_status mha__log_push(mha_train_log *log, const mha_train_record *record, con
 
 /* Checks a record from a caller; its step must be above `last`. */
 mha_status mha__log_check(const mha_train_record *record, int64_t last, mha_error *err);
-/* The first appends a record as a JSON line; the second appends the records from .. count - 1 as CSV lines, after a
- * header line if `title` is set. */
+/* mha__log_json appends a record as a JSON line. mha__log_csv appends the records `from` .. count - 1 as CSV lines,
+ * after a header line if `title` is set. */
 mha_status mha__log_json(mha_ctx *ctx, const mha_train_record *record, mha__log_text *to, mha_error *err);
 mha_status mha__log_csv(const mha_train_log *log, int64_t from, bool title, mha__log_text *to, mha_error *err);
 

@@ -99,7 +99,8 @@ int64_t mha_train_store_step(const mha_train_store *s, mha_error *err)
     return -1;
 }
 
-/* True if FOLDER.step-STEP is still the checkpoint of that step, has no other files, and is not used by a run. */
+/* Returns true if FOLDER.step-STEP is still the checkpoint of that step, has no other files, and is not used by a
+ * run. */
 static bool is_kept(const mha_train_store *s, const char *entry, int64_t step)
 {
     char path[PATH_MAX];

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = NAME_MAX - 32 }; /* leaves room for .NAME.tmp.PID and NAME.step-STEP */
+enum { NAME_BYTES = NAME_MAX - 32 }; /* leaves space for .NAME.tmp.PID and NAME.step-STEP */
 
-/* ---- open ---- */
+/* ---- opening and locking ---- */
 
 static mha_status take_folder(mha_train_store *s, const char *folder, mha_error *err)
 {
@@ -81,7 +81,7 @@ mha_status mha_train_store_close(mha_train_store *s, mha_error *err)
     return status;
 }
 
-/* ---- resume and save ---- */
+/* ---- resuming and saving ---- */
 
 int mha_train_store_has_checkpoint(const mha_train_store *s)
 {

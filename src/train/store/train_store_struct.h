@@ -25,7 +25,8 @@ void mha__store_path(const mha_train_store *store, const char *name, char path[P
 mha_status mha__retention_name(mha_train_store *store, char entry[NAME_MAX + 1], const char **name, mha_error *err);
 /* Removes all kept checkpoints except the newest `most`. */
 mha_status mha__retention_leave(mha_train_store *store, int64_t most, mha_error *err);
-/* If the folder is missing and a killed run left its checkpoint under another name: with `resume`, renames it back. */
+/* With `resume`, restores a missing folder from the checkpoint that a killed run left under another name. Without
+ * `resume` and `overwrite`, fails if there is such a checkpoint. */
 mha_status mha__retention_restore(const mha_train_store *store, mha_error *err);
 
 #endif

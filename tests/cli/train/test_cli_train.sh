@@ -167,10 +167,10 @@ has err 'data changed: results will differ'
 cp stopped/training.jsonl held.jsonl
 printf '{"step":0,"tokens":0,"seconds":0}\nnonsense\n' >stopped/training.jsonl
 refused 3 train --resume -o stopped --steps 404
-has err 'stopped/training.jsonl: line 2 is not the record of a step; repair it or move it away'
+has err 'stopped/training.jsonl: line 2 must be the record of a step; repair it or move it away'
 printf '{"step":0,"tokens":0,"seconds":0}\n' >stopped/training.jsonl
 refused 3 train --resume -o stopped --steps 404
-has err 'training.jsonl: the steps up to 403 are missing; repair it or move it away'
+has err 'training.jsonl: must contain the records up to step 403 (the log ends earlier); repair it or move it away'
 # Nothing but the curve is lost: the weights are those of a run whose log is whole.
 cp -r stopped logless
 rm logless/training.jsonl

@@ -91,20 +91,20 @@ for tokens in 4611686018427387905 9223372036854775807 -1; do
 done
 number 9223372036854775808
 refused 3 train --resume -o wrong --steps 5
-has err 'wrong/training.jsonl: line 5 is not the record of a step; repair it or move it away'
+has err 'wrong/training.jsonl: line 5 must be the record of a step; repair it or move it away'
 again wrong
 sed '3s/$/\x00/' $log >wrong/training.jsonl
 refused 3 train --resume -o wrong --steps 5
-has err 'wrong/training.jsonl: line 3 is not the record of a step'
+has err 'wrong/training.jsonl: line 3 must be the record of a step'
 head -n 2 $log >wrong/training.jsonl
 truncate -s +600M wrong/training.jsonl
 tail -n 3 $log >>wrong/training.jsonl
 if lives_with_little; then
     refused 3 with_little "$MHA" train --resume -o wrong --steps 5
-    has err 'wrong/training.jsonl: line 3 is not the record of a step'
+    has err 'wrong/training.jsonl: line 3 must be the record of a step'
 fi
 refused 3 train --resume -o wrong --steps 5
-has err 'wrong/training.jsonl: line 3 is not the record of a step'
+has err 'wrong/training.jsonl: line 3 must be the record of a step'
 # A FIFO in the folder is rejected without waiting for its writer.
 for name in training.json training.jsonl; do
     again piped

@@ -492,11 +492,11 @@ static void test_refusals(void **state)
     expect_refused(gpt2, empty, none, MHA_ERR_ARG, "teacher must have weights");
     expect_refused(headless, headless, logits, MHA_ERR_UNSUPPORTED, "teacher must have logits");
     expect_refused(headless, headless, (mha_model_distill){.labels = 1}, MHA_ERR_UNSUPPORTED,
-                   "the checkpoint has no logits");
-    expect_refused(headless, NULL, none, MHA_ERR_UNSUPPORTED, "the checkpoint has no logits");
+                   "checkpoint must have an output head for logits");
+    expect_refused(headless, NULL, none, MHA_ERR_UNSUPPORTED, "checkpoint must have an output head for logits");
     expect_refused(gpt2, NULL, states, MHA_ERR_ARG, "teacher must not be NULL");
-    expect_refused(gpt2, gpt2, (mha_model_distill){.hidden = -1}, MHA_ERR_ARG, "hidden must be 0 or more (got -1)");
-    expect_refused(gpt2, gpt2, (mha_model_distill){.text = NAN}, MHA_ERR_ARG, "text must be 0 or more (got nan)");
+    expect_refused(gpt2, gpt2, (mha_model_distill){.hidden = -1}, MHA_ERR_ARG, "hidden must be at least 0 (got -1)");
+    expect_refused(gpt2, gpt2, (mha_model_distill){.text = NAN}, MHA_ERR_ARG, "text must be at least 0 (got nan)");
     expect_refused(gpt2, gpt2, (mha_model_distill){.temperature = -2}, MHA_ERR_ARG,
                    "temperature must be from 0.001 to 1000 (got -2");
     expect_refused(gpt2, gpt2, (mha_model_distill){.temperature = 1001}, MHA_ERR_ARG,

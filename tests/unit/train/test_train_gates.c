@@ -693,7 +693,7 @@ static void test_refusals(void **state)
     (void)state;
     expect_refused((mha_train_gates){.penalty = (mha_gates_penalty)3},
                    "gates.penalty must be a value of mha_gates_penalty (got 3)");
-    expect_refused((mha_train_gates){.heads = 3}, "the other fields of gates must be 0 without gates.penalty");
+    expect_refused((mha_train_gates){.heads = 3}, "gates.penalty must be set if other fields of gates are set");
     expect_refused((mha_train_gates){MHA_GATES_L0, .strength = -1}, "gates.strength must be in (0, 1000] (got -1");
     expect_refused((mha_train_gates){MHA_GATES_L0, .rate = NAN}, "gates.rate must be in (0, 1000] (got nan)");
     expect_refused((mha_train_gates){MHA_GATES_L0, .initial = 6.5}, "gates.initial must be in [-6, 4] (got 6.5)");

@@ -251,12 +251,12 @@ static void test_damaged_logs(void **state)
     static const struct {
         const char *text, *why;
     } cases[] = {
-        {"", "the steps up to 1 are missing"},
-        {FIRST, "the steps up to 1 are missing"},
-        {"\n", "line 1 is not the record of a step"},
-        {"[]\n", "line 1 is not the record of a step"},
-        {FIRST "{\"step\":1,\"lo\n", "line 2 is not the record of a step"},
-        {START ",\"step\":1}\n", "line 1 is not the record of a step"},
+        {"", "must contain the records up to step 1 (the log ends earlier)"},
+        {FIRST, "must contain the records up to step 1 (the log ends earlier)"},
+        {"\n", "line 1 must be the record of a step"},
+        {"[]\n", "line 1 must be the record of a step"},
+        {FIRST "{\"step\":1,\"lo\n", "line 2 must be the record of a step"},
+        {START ",\"step\":1}\n", "line 1 must be the record of a step"},
         {FIRST "{\"step\":0,\"tokens\":0,\"seconds\":0}\n", "line 2: step must be an integer from 1 to 1 (got 0)"},
         {FIRST "{\"step\":2,\"tokens\":0,\"seconds\":0}\n", "line 2: step must be an integer from 1 to 1 (got 2)"},
         {"{\"tokens\":0,\"seconds\":0}\n", "line 1: step must be an integer from 0 to 1 (got nothing)"},

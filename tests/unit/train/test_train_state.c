@@ -252,7 +252,7 @@ static void test_error_names_the_faulty_layer(void **state)
     learn(other, 1);
     expect_alike(t, other);
     assert_int_equal(mha__train_bad_gradient(t, 0, &err), MHA_ERR_NOT_FINITE);
-    assert_string_equal(err.message, "step 4: the gradient of the tensor \"transformer.wte.weight\" is not finite");
+    assert_string_equal(err.message, "step 4: the gradient of the tensor \"transformer.wte.weight\" must be finite");
     mha_trainer_free(t);
     mha_trainer_free(other);
 }
@@ -387,8 +387,8 @@ static void expect_changed(const mha_model *model, mha_train_options o)
     o.size = sizeof o;
     assert_int_equal(mha_trainer_create(model, &o, &t, &err), MHA_ERR_FORMAT);
     assert_null(t);
-    assert_string_equal(err.message,
-                        "the folder has changed since the model was opened: its tensors no longer match the model");
+    assert_string_equal(
+        err.message, "tensors of the folder must match the model (the folder has changed since the model was opened)");
 }
 
 /* A pooler that is added to the folder later is not trained; one that is removed from it is still part of the model. */
