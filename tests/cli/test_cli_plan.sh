@@ -63,7 +63,7 @@ advice() {
 }
 advice --d-model 7
 has out 'Recommended: mha, 1 query head, 1 key/value head'
-has advice 'and a single head cannot share it; attention'
+has advice 'and a single head cannot share keys and values; attention'
 grep -q 'the row' advice && fail 'the advice names a row that one head cannot use'
 advice --d-model 7 --heads 7
 has advice 'worth trying (row mqa)'

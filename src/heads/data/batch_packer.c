@@ -1,4 +1,4 @@
-/* batch_packer.c - see batch_packer.h. */
+/* batch_packer.c - packs some texts of a data set into batches. */
 #include "heads/data/batch_packer.h"
 
 #include <string.h>

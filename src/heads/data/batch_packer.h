@@ -9,7 +9,7 @@ typedef struct mha__packer {
     const mha_head_data *data;
     const int64_t *text; /* [count] the group, as indices into the data */
     int64_t count, most; /* most: maximum tokens per batch */
-    int64_t next;        /* index into `order` */
+    int64_t next;        /* index into `order` of the next text */
     int64_t *order;      /* [count] indices into `text`, the longest first, ties in the given order */
     int32_t *ids, *types;
     int64_t *starts;         /* [count + 1] */
@@ -37,7 +37,7 @@ int64_t mha__packer_room(const mha__packer *packer);
 void mha__packer_begin(mha__packer *packer, const int64_t *text, int64_t count);
 /* Returns the next batch; false after the last one. Its pointers are valid until the next call. */
 bool mha__packer_next(mha__packer *packer, mha__packed *batch);
-/* Returns true if the next batch holds all texts of the group. */
+/* Returns true if the next batch contains all texts of the group. */
 bool mha__packer_is_whole(const mha__packer *packer);
 
 #endif

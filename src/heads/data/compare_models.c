@@ -68,7 +68,7 @@ static mha_status run_all(comparison *c, mha_error *err)
     return mha__measure_run(&measure, err);
 }
 
-/* ---- sums over texts, in their order ---- */
+/* ---- sums in text order ---- */
 
 static void sum_cosines(const comparison *c, double *cosines, mha_comparison *out)
 {
@@ -101,7 +101,7 @@ static void sum_losses(const comparison *c, int m, double *losses, double *loss)
     *loss = o->predicts ? sum / (double)count : NAN;
 }
 
-/* ---- the call ---- */
+/* ---- public function ---- */
 
 static mha_status begin(comparison *c, const mha_model *a, const mha_model *b, const mha_head_data *data,
                         mha_error *err)

@@ -45,7 +45,7 @@ void mha__outcome_free(mha__outcome *o)
     *o = (mha__outcome){0};
 }
 
-/* ---- one text ---- */
+/* ---- results of one text ---- */
 
 static void embed(const float *hidden, int64_t rows, int64_t width, double *out)
 {
@@ -78,7 +78,7 @@ static mha_status predict(const mha__outcome *o, const float *hidden, const int3
 
 /* ---- a batch ---- */
 
-/* Copies the same gates for each text of a batch. */
+/* Copies the gates to each text of a batch. */
 static void spread_gates(const mha__outcome *o, const float *gates, int64_t texts)
 {
     const int64_t heads = o->model->config.heads;
@@ -117,7 +117,7 @@ mha_status mha__outcome_batch(const mha__outcome *o, int64_t batch, const float 
     return MHA_OK;
 }
 
-/* ---- one layer ---- */
+/* ---- advance by one layer ---- */
 
 typedef struct advance {
     float *to;

@@ -37,7 +37,8 @@ static int64_t length_at(const mha_head_data *d, int64_t place)
     return d->starts[place + 1] - d->starts[place];
 }
 
-/* Counting sort, longest first, stable; counts[n] is the position of the next text of n tokens. */
+/* Sorts texts by length with a stable counting sort, longest first; counts[n] is the position of the next text of n
+ * tokens. */
 static void sort(mha_head_data *d, const mha__gather *g, int64_t longest, int64_t *counts)
 {
     memset(counts, 0, (size_t)(longest + 1) * sizeof *counts);
@@ -102,7 +103,7 @@ static void cut_batches(mha_head_data *d, int64_t limit)
     d->first[d->batches] = d->count;
 }
 
-/* ---- one allocation ---- */
+/* ---- allocation ---- */
 
 static mha_head_data *lay_out(mha__arena *arena, const mha__gather *g, mha_head_data *own)
 {
@@ -199,7 +200,7 @@ mha_status mha_head_data_of_texts(const mha_model *model, const char *const *tex
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_head_data_options", err));
     MHA__TRY(check(model, count, texts, out, &own, err));
     if (!mha_model_tokenizer(model))
-        return mha__fail(err, MHA_ERR_ARG, "model must have its tokenizer (opened with no_tokenizer)");
+        return mha__fail(err, MHA_ERR_ARG, "model must have a tokenizer (got a model opened with no_tokenizer)");
     if (own.segments) return mha__fail(err, MHA_ERR_ARG, "mha_head_data_options: segments must be NULL for texts");
     mha__gather g = {.ctx = mha_model_ctx(model), .count = count};
     return finish(model, &g, mha__gather_texts(&g, model, texts, own.max_tokens, err), &own, out, err);
@@ -221,7 +222,7 @@ void mha_head_data_free(mha_head_data *data)
     if (data) mha__free(data->ctx, data);
 }
 
-/* ---- access ---- */
+/* ---- accessors ---- */
 
 int64_t mha_head_data_count(const mha_head_data *data)
 {

@@ -16,13 +16,13 @@ int64_t mha__head_data_batch_texts(const mha_head_data *data);
 /* Returns the number of tokens in the batches before `batch`. */
 int64_t mha__tokens_before(const mha_head_data *data, int64_t batch);
 
-/* Fills `input` with the packed texts of a batch (only batch, ids, type_ids and starts). *texts gets the index of each
- * text, as passed to mha_head_data_of_... Sums over texts must not depend on this order: store the result of each
+/* Fills `input` with the packed texts of a batch (only batch, ids, type_ids and starts). Sets *texts to the index of
+ * each text, as passed to mha_head_data_of_... Sums over texts must not depend on this order: store the result of each
  * text, and add the results by index. */
 mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
                                 mha_error *err);
 
-/* The first returns the kind (MHA_TOKEN_SPECIAL ...) of each token of a text; the second, the token types. */
+/* Return, for each token of a text, its kind (MHA_TOKEN_SPECIAL ...) or its token type. */
 const uint8_t *mha__head_data_kinds(const mha_head_data *data, int64_t text);
 const int32_t *mha__head_data_types(const mha_head_data *data, int64_t text);
 

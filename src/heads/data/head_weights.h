@@ -7,16 +7,17 @@
 
 typedef enum mha__projection { MHA__OF_Q, MHA__OF_K, MHA__OF_V, MHA__OF_O } mha__projection;
 
-/* Element (r, c) is at data[first + r row + c column] of the tensor of `role`: [D, E] for q, k and v, [E, D] for o. */
+/* Location of one head in a projection: element (r, c) is at data[first + r row + c column] of the tensor of `role`:
+ * [D, E] for q, k and v, [E, D] for o. */
 typedef struct mha__head_part {
     mha__role role;
     int64_t first, row, column, rows, columns;
 } mha__head_part;
 
-/* `head` is a query head of the layer; for k and v, the part is that of the key or value head that it reads. */
+/* Returns the location of query head `head` of the layer; for k and v, of the key or value head that it reads. */
 mha__head_part mha__head_part_of(const mha_model *model, int64_t layer, mha__projection which, int64_t head);
 
-/* Return the sum of |a| over a part, and of the products a b; a and b have the layout of the part's tensor. */
+/* Return the sum of |a| over a part, and the sum of the products a b; a and b have the layout of the part's tensor. */
 double mha__head_part_abs(const mha__head_part *part, const float *a);
 double mha__head_part_dot(const mha__head_part *part, const float *a, const float *b);
 

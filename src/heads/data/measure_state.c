@@ -1,7 +1,7 @@
 /* measure_state.c - see measure_state.h.
  *
- * The fingerprint of a model covers its config, the elements of all its weights, and the bits of the last hidden
- * states of the first tokens of the data. The latter distinguish different types of packed weights and different ISAs.
+ * The fingerprint of a model covers its config, the elements of all its weights, and the exact last hidden states of
+ * the first tokens of the data. The hidden states distinguish different types of packed weights and different ISAs.
  * File names are not included. The fingerprint of the data covers their tokens and the division into batches. */
 #include "heads/data/measure_state.h"
 
@@ -77,7 +77,7 @@ static mha_status mark_data(mha__state *s, const mha_head_data *data, mha_error 
     return MHA_OK;
 }
 
-/* ---- the file ---- */
+/* ---- state file ---- */
 
 static mha_status check_same(const mha__state *s, const mha_file *file, const char *key, const char *mine,
                              mha_error *err)
@@ -103,7 +103,8 @@ static mha_status read_done(const mha__state *s, const mha_file *file, int64_t *
                      (long long)s->of.steps, text ? mha__quote(&(mha__quoted){0}, text, strlen(text)) : "nothing");
 }
 
-/* Checks the data first, because the model's fingerprint depends on them. */
+/* Checks the format, options, data and model of a state file, and reads its step. The data precede the model, whose
+ * fingerprint depends on them. */
 static mha_status check_file(const mha__state *s, const mha_file *file, int64_t *done, mha_error *err)
 {
     const char *const pairs[][2] = {
@@ -116,7 +117,8 @@ static mha_status check_file(const mha__state *s, const mha_file *file, int64_t 
 static mha_status read_file(const mha__state *s, int64_t *done, mha_error *err)
 {
     mha_file *file;
-    const mha_file_options options = {.size = sizeof options, .no_map = 1}; /* not mapped: the file will be replaced */
+    const mha_file_options options = {.size = sizeof options,
+                                      .no_map = 1}; /* not mapped, since the file is replaced later */
     MHA__TRY(mha_file_open(s->ctx, s->of.path, &options, &file, err));
     mha_status status = check_file(s, file, done, err);
     if (status == MHA_OK) status = mha_tensors_read(file, s->sums, s->count, err);
@@ -158,7 +160,7 @@ static mha_status write_list(const mha__state *s, int64_t done, mha_tensor *list
     return status;
 }
 
-/* ---- use ---- */
+/* ---- opening and saving ---- */
 
 mha_status mha__state_mark(mha__state *state, const mha_model *model, const mha_head_data *data, mha_error *err)
 {

@@ -1,4 +1,4 @@
-/* model_digests.c - see model_digests.h. */
+/* model_digests.c - writes the SHA-256 of each file of a model. */
 #include "heads/data/model_digests.h"
 #include "base/error.h"
 #include "io/files/sha256.h"

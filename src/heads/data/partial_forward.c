@@ -1,4 +1,4 @@
-/* partial_forward.c - see partial_forward.h. */
+/* partial_forward.c - runs a forward pass that an internal callback may stop early. */
 #include "heads/data/partial_forward.h"
 
 mha_status mha__forward_until(const mha_model *model, const mha_model_input *input, const mha_model_output *output,

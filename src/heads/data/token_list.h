@@ -13,7 +13,8 @@ typedef struct mha__gather {
     int64_t *starts;      /* [count + 1] */
 } mha__gather;
 
-/* Fills a struct in which only ctx and count are set. The caller frees it, also after a failure. */
+/* Collect the tokens of texts, or of ids, in a struct in which only ctx and count are set. The caller frees the struct,
+ * also after a failure. */
 mha_status mha__gather_texts(mha__gather *g, const mha_model *model, const char *const *texts, int64_t max_tokens,
                              mha_error *err);
 mha_status mha__gather_ids(mha__gather *g, const mha_model *model, const int32_t *ids, const int64_t *starts,

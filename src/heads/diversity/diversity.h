@@ -34,7 +34,7 @@ typedef struct mha__diversity_sums {
     double *mass;       /* [N] for each head: sum of its weights, each divided by the number of keys in its row */
     double *even;       /* [1] the same for uniform weights: sum over rows of 1 / number of keys */
     double *gram[MHA__HALVED];   /* [H D, H D] per layer: products of contexts, per half of the tokens; or NULL */
-    double *column[MHA__HALVED]; /* [H D] per layer: their column sums */
+    double *column[MHA__HALVED]; /* [H D] per layer: column sums of the contexts */
     double *tokens;              /* [MHA__HALVED] number of tokens */
 } mha__diversity_sums;
 
@@ -74,8 +74,8 @@ typedef struct mha__held_maps {
     int64_t slots, keys; /* dimensions of a map in the callback */
 } mha__held_maps;
 
-/* The first copies the maps of a layer. The second, once all layers are held, adds them to the sums, text by text, and
- * overwrites the maps. */
+/* mha__held_maps_take copies the maps of a layer. Once the maps of all layers are stored, mha__held_maps_add adds them
+ * to the sums, text by text, and overwrites the maps. */
 void mha__held_maps_take(const mha__held_maps *held, int64_t layer, const float *probs);
 mha_status mha__held_maps_add(const mha__held_maps *held, const mha__diversity_tally *sums, mha_error *err);
 
@@ -90,21 +90,21 @@ mha_status mha__diversity_add_contexts(const mha_diversity *d, const mha__divers
                                        const mha_model_activations *a, const int64_t *texts, int64_t count,
                                        const int64_t *starts, float *buffer, mha_error *err);
 
-/* Compute the values of outputs, and the values of weights. */
+/* Computes the values that compare outputs, and those that compare output projections. */
 mha_status mha__diversity_of_outputs(const mha_model *model, mha_diversity *d, const mha__diversity_sums *sums,
                                      mha_error *err);
 
-/* The outputs of `heads` heads with D coordinates each, n = heads D (unique_output.c). Fits the regression of each
- * head on all other heads to the products `fit` [n, n] of one half of the data (`tokens` tokens). Adds to left[h] the
- * residual on the products `test` [n, n] of the other half. Adds nothing if `fit` is 0. */
+/* Processes the outputs of `heads` heads with D coordinates each, n = heads D (unique_output.c). Fits the regression of
+ * each head on all other heads to the products `fit` [n, n] of one half of the data (`tokens` tokens). Adds to left[h]
+ * the residual on the products `test` [n, n] of the other half. Adds nothing if `fit` is 0. */
 mha_status mha__unique_outputs(mha_ctx *ctx, int64_t heads, int64_t D, const double *fit, double tokens,
                                const double *test, double *left, mha_error *err);
 
 /* ---- functions of distances [n, n] ---- */
 
-/* Classical scaling (multidimensional_scaling.c): xy [n, 2]. */
+/* Computes the map xy [n, 2] by classical scaling (multidimensional_scaling.c). */
 mha_status mha__head_map(mha_ctx *ctx, int64_t n, const double *js, double *xy, double eigenvalues[2], mha_error *err);
-/* Average linkage (head_clusters.c): merges [n - 1]. */
+/* Computes the merges [n - 1] by average linkage (head_clusters.c). */
 mha_status mha__head_clusters(mha_ctx *ctx, int64_t n, const double *js, mha_head_merge *merges, mha_error *err);
 
 #endif

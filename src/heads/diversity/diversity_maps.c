@@ -1,6 +1,6 @@
 /* diversity_maps.c - compares the maps of heads.
  *
- * The maps of some texts are held for all heads of all layers, as contiguous rows. All values follow from sums over
+ * The maps of some texts are stored for all heads of all layers, as contiguous rows. All values follow from sums over
  * their elements: the divergences from sums of (p + q) log2 (p + q) (js_mixtures.h), the cosines from products.
  * Centering subtracts from each product a term that follows from the row sums. */
 #include <math.h>
@@ -119,7 +119,7 @@ mha_status mha__held_maps_add(const mha__held_maps *held, const mha__diversity_t
     return MHA_OK;
 }
 
-/* ---- values from the sums ---- */
+/* ---- values computed from the sums ---- */
 
 static mha_status not_finite(const mha_diversity *d, int64_t head, mha_error *err)
 {
@@ -143,7 +143,8 @@ static mha_status divergences(const mha_diversity *d, const double *sums, double
     return MHA_OK;
 }
 
-/* Returns the cosine from a product and both squares; NAN if a square is 0: centering sets negligible squares to 0. */
+/* Returns the cosine from a product and both squares; NAN if a square is 0, since centering sets negligible squares to
+ * 0. */
 static double cosine(double product, double a, double b)
 {
     return a > 0 && b > 0 ? fmax(-1, fmin(1, product / sqrt(a * b))) : NAN;

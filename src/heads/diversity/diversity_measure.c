@@ -1,6 +1,6 @@
 /* diversity_measure.c - runs the model over the data and accumulates maps and contexts of all heads.
  *
- * Heads of different layers are compared, so the maps of all layers are held until a pass ends. Texts of a batch run
+ * Heads of different layers are compared, so the maps of all layers are stored until a pass ends. Texts of a batch run
  * together if their maps fit; a longer text runs alone, in as many passes as its rows need. The sums do not depend on
  * this division: each text is summed in double, in passes that depend on its length only, and texts are added as
  * integers. */
@@ -16,7 +16,7 @@
 
 static const char WORK[] = "diversity";
 
-enum { HELD_BYTES = 96 << 20 }; /* limit of the held maps; always at least one row per head */
+enum { HELD_BYTES = 96 << 20 }; /* maximum bytes of stored maps; at least one row per head is stored */
 
 enum {
     OF_MAPS = 1 << MHA_DIVERSITY_COSINE | 1 << MHA_DIVERSITY_COSINE_CENTRED | 1 << MHA_DIVERSITY_JS |
@@ -29,10 +29,10 @@ typedef struct run {
     const mha_model *model;
     const mha_head_data *data;
     mha_diversity *d;
-    mha_diversity_options options; /* defaults filled in */
+    mha_diversity_options options; /* options with defaults set */
     int64_t tokens, done;          /* of all texts, and of those before the current one */
     mha__diversity_tally sums;
-    int64_t room;       /* elements of one head's maps that may be held */
+    int64_t room;       /* elements of one head's maps that may be stored */
     int64_t *before;    /* [texts] number of tokens before each text, in the given order */
     int64_t *wanted;    /* [longest text] rows of the current pass, if a text runs in several passes */
     mha__map_row *rows; /* [tokens of a batch] rows of a pass */
@@ -46,7 +46,7 @@ typedef struct run {
     mha_error failure; /* error of a callback */
 } run;
 
-/* ---- a pass ---- */
+/* ---- one forward pass ---- */
 
 static int on_attention(void *user, int64_t layer, int64_t heads, const float *probs)
 {
@@ -96,7 +96,7 @@ static mha_status pass(run *r, const mha_model_input *input, const int64_t *want
     return MHA_OK;
 }
 
-/* Runs a text whose maps exceed the limit. */
+/* Runs a text whose maps exceed the limit, in several passes. */
 static mha_status run_in_passes(run *r, const mha_model_input *input, mha_error *err)
 {
     const int64_t most = r->room / r->longest;
@@ -200,7 +200,7 @@ static mha_status make_work(run *r, void **memory, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- the call ---- */
+/* ---- public functions ---- */
 
 static mha_status make_result(const mha_model *model, uint32_t what, mha_diversity **out, mha_error *err)
 {
@@ -287,8 +287,9 @@ static mha_status check(const mha_model *model, const mha_head_data *data, const
 {
     if (!model || !data) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", model ? "data" : "model");
     if (options->what & ~(uint32_t)ALL)
-        return mha__fail(err, MHA_ERR_ARG, "mha_diversity_options: what must be a set of the bits %#x (got %#x)",
-                         (unsigned)ALL, (unsigned)options->what);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_diversity_options: what must be a combination of the bits %#x (got %#x)", (unsigned)ALL,
+                         (unsigned)options->what);
     if (options->max_rows < 0)
         return mha__fail(err, MHA_ERR_ARG, "max_rows must be at least 0 (got %lld)", (long long)options->max_rows);
     return MHA_OK;

@@ -2,9 +2,9 @@
  * [tokens, D] and W its columns of the output projection [E, D].
  *
  * With W = U R, U an orthonormal basis [E, D], the coordinates of X in U are Z = C R^T. All norms, products and
- * regressions among heads can be computed from Z, with D elements per token. So no array of width E is accumulated.
- * The products of all contexts of a layer, C^T C [H D, H D], are summed separately for the two halves of the tokens,
- * and transformed to Z^T Z at the end. */
+ * regressions among heads can be computed from Z, with D elements per token. Therefore no array of width E is
+ * accumulated. The products of all contexts of a layer, C^T C [H D, H D], are summed separately for the two halves of
+ * the tokens, and transformed to Z^T Z at the end. */
 #include <math.h>
 #include <string.h>
 
@@ -78,18 +78,18 @@ mha_status mha__diversity_add_contexts(const mha_diversity *d, const mha__divers
     return MHA_OK;
 }
 
-/* ---- one layer ---- */
+/* ---- comparison within one layer ---- */
 
 typedef struct layer {
     mha_ctx *ctx;
     mha_diversity *d;
     int64_t number, heads, D, E, width;
     double *w, *basis;         /* [H D, E] columns of W as rows, and U^T of each head */
-    double *r;                 /* [H, D, D] */
+    double *r;                 /* [H, D, D] R of each head */
     int64_t *rank;             /* [H] */
-    double *z[MHA__HALVED];    /* [H D, H D] */
+    double *z[MHA__HALVED];    /* [H D, H D] Z^T Z of each half */
     double *mean[MHA__HALVED]; /* [H D] mean of Z */
-    double *all, *scratch;     /* [H D, H D] of both halves; scratch */
+    double *all, *scratch;     /* [H D, H D] Z^T Z of both halves; scratch */
     double *left;              /* [H] */
 } layer;
 
@@ -153,7 +153,8 @@ static double *value_at(const layer *l, mha_diversity_kind what, int64_t a, int6
     return l->d->value[what] + (first + a) * mha_diversity_heads(l->d) + first + b;
 }
 
-/* c [m, n] = a [m, k] b [k, n]; the elements of b have strides b_row and b_col, the rows of c stride l->width. */
+/* Computes c [m, n] = a [m, k] b [k, n]; the elements of b have strides b_row and b_col, the rows of c stride
+ * l->width. */
 static mha_status multiply(const layer *l, const int64_t mnk[3], const double *a, int64_t a_row, const double *b,
                            int64_t b_row, int64_t b_col, double *c, mha_error *err)
 {
@@ -186,7 +187,7 @@ static mha_status compare_subspaces(layer *l, mha_error *err)
     return MHA_OK;
 }
 
-/* Computes z = R C R^T block by block from the products `gram` of contexts; the column sums likewise. */
+/* Computes z = R C R^T block by block from the products `gram` of contexts, and the column sums of Z from `column`. */
 static mha_status to_coordinates(const layer *l, const double *gram, const double *column, double *z, double *sum,
                                  mha_error *err)
 {
@@ -202,7 +203,7 @@ static mha_status to_coordinates(const layer *l, const double *gram, const doubl
     return MHA_OK;
 }
 
-/* to = from - s s^T / tokens: products of centered columns. */
+/* Computes to = from - s s^T / tokens, the products of centered columns. */
 static void centre(int64_t n, const double *from, const double *sum, double tokens, double *to)
 {
     for (int64_t r = 0; r < n; r++)
@@ -227,7 +228,7 @@ static void compare_outputs(const layer *l, const double *tokens)
         }
 }
 
-/* Returns the sum of the diagonal elements of head h in both halves. */
+/* Returns the trace of head h's block of Z^T Z, summed over both halves of the tokens. */
 static double variance(const layer *l, int64_t h)
 {
     double sum = 0;

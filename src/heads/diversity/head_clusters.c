@@ -18,7 +18,7 @@ typedef struct clustering {
     int64_t *size;    /* [n] 0 = merged into another cluster */
     int64_t *chain;   /* [n] each entry is the nearest neighbor of the previous one */
     int64_t length;
-    int64_t *parent; /* [2 n] of each cluster in the tree; itself = not merged yet */
+    int64_t *parent; /* [2 n] parent of each cluster in the tree; the cluster itself = not merged yet */
 } clustering;
 
 /* Returns the cluster nearest to x; ties go to the previous cluster in the chain, then to the lowest index. */
@@ -65,7 +65,7 @@ static mha_head_merge next_join(clustering *c)
     }
 }
 
-/* Ascending; equal heights stay in the order in which they were found. */
+/* Sorts merges by ascending height; merges of equal height stay in the order in which they were found. */
 static void sort(int64_t count, mha_head_merge *merges)
 {
     for (int64_t i = 1; i < count; i++) {
@@ -77,8 +77,7 @@ static void sort(int64_t count, mha_head_merge *merges)
     }
 }
 
-/* Renumbers clusters: merges refer to a cluster by one of its heads before, and by its number in the tree
- * afterwards. */
+/* Renumbers clusters. Before, merges refer to a cluster by one of its heads; afterwards, by its number in the tree. */
 static void name_clusters(const clustering *c, mha_head_merge *merges)
 {
     for (int64_t i = 0; i < 2 * c->n; i++)

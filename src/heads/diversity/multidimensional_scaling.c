@@ -7,7 +7,7 @@
 #include "heads/diversity/diversity.h"
 #include "math/linalg.h"
 
-/* b = -1/2 J d2 J, where J subtracts the mean of every row and column; d2 is symmetric. */
+/* Computes b = -1/2 J d2 J, where J subtracts the mean of every row and column; d2 is symmetric. */
 static void centre(int64_t n, const double *d2, double *mean, double *b)
 {
     double all = 0;

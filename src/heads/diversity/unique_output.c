@@ -17,7 +17,7 @@ typedef struct regression {
     mha_ctx *ctx;
     int64_t D, n;
     double tokens;          /* number of tokens in fit */
-    double *factor, *p, *y; /* [n, n] fit + l and its factor, its inverse, test P */
+    double *factor, *p, *y; /* [n, n] each: fit + l and then its factor; the inverse of fit + l; test P */
     double *own, *s;        /* [D, D] */
 } regression;
 
@@ -44,7 +44,7 @@ static mha_status invert(regression *r, const double *fit, double penalty, mha_e
     return MHA_OK;
 }
 
-/* c [m, n] = a b; all contiguous, except that the rows of a and b may have stride n. */
+/* Computes c [m, n] = a b; all arrays are contiguous, except that the rows of a and b may have stride n. */
 static mha_status multiply(const regression *r, int64_t m, int64_t columns, const double *a, const double *b, double *c,
                            int64_t c_row, mha_error *err)
 {

@@ -102,7 +102,7 @@ static mha_status measure_speed(const mha_model *source, const mha_model *edited
     return status;
 }
 
-/* ---- the evaluation ---- */
+/* ---- public function ---- */
 
 static mha_status measure_texts(const mha_model *source, const mha_model *edited, const mha_head_data *data,
                                 mha_edit_evaluation *out, mha_error *err)

@@ -12,7 +12,7 @@ typedef struct mha__out_part {
     float *weight;      /* [E, columns], or [columns, E] */
     bool transposed;    /* true = [columns, E]: Conv1D */
     float *bias;        /* [E]; NULL = no bias */
-    int64_t columns;    /* head_dim per head of the result */
+    int64_t columns;    /* head_dim times the heads of the result */
     int64_t *used;      /* [used_count] the columns of remaining heads, ascending */
     int64_t used_count; /* head_dim times the remaining heads */
 } mha__out_part;
@@ -36,11 +36,12 @@ mha_status mha__edit_finish(mha_model_edit *edit, mha_status status, mha_model_e
 mha_status mha__edit_new_tensor(mha_model_edit *edit, const char *name, int rank, const int64_t *shape, float **data,
                                 mha_error *err);
 
-/* Returns an error for a model whose norms run over all heads of a layer: its heads cannot be removed or regrouped. */
+/* Returns an error for a model whose norms cover all heads of a layer, since its heads cannot be removed or
+ * regrouped. */
 mha_status mha__edit_check_norms(const mha_model *model, mha_error *err);
-/* Checks shared by both edits. Errors, in this order: `compatible` with a key that only this project supports (NULL =
- * none); a layer that selects heads for each text; texts for a model without weights; scores [H] of a layer that are
- * not finite. */
+/* Checks of both kinds of edit. They reject, in this order: `compatible` with a key that only this project supports
+ * (NULL = none); a layer that selects heads for each text; texts for a model without weights; scores [H] of a layer
+ * that are not finite. */
 mha_status mha__edit_check_compatible(const char *key, mha_error *err);
 mha_status mha__edit_check_selection(const mha_model *model, int64_t layer, mha_error *err);
 mha_status mha__edit_check_weights(const mha_model *model, mha_error *err);

@@ -1,4 +1,4 @@
-/* keep_list.c - see keep_list.h. */
+/* keep_list.c - lists of kept heads, original head numbers, and the head counts of config.json. */
 #include "heads/edit/keep_list.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -26,7 +26,7 @@ static mha_status refuse_part(const mha_model *m, int64_t layer, int64_t first, 
     char heads[128];
     name_heads(m, layer, first, count, heads, sizeof heads);
     return mha__fail(err, MHA_ERR_ARG,
-                     "layer %lld: heads %s must be kept or removed together: they share keys or values",
+                     "layer %lld: heads %s must be kept or removed together, since they share keys or values",
                      (long long)layer, heads);
 }
 
@@ -71,13 +71,13 @@ void mha__keep_write(mha__json_writer *w, const mha_model *m, const uint8_t *kee
     mha__json_close(w, ']');
 }
 
-/* ---- config ---- */
+/* ---- head counts of config.json ---- */
 
 static const char heads_key[] = "num_attention_heads", shared_key[] = "num_key_value_heads", width_key[] = "head_dim",
                   original_key[] = "mha.original_heads";
 
-/* Some families, such as BERT and GPT-2, have no key for head_dim: it is hidden size / heads. Keys of this project that
- * change what layers compute may depend on the number of heads. */
+/* Head counts are plain only in families that have a key for head_dim. Other families, such as BERT and GPT-2, compute
+ * it as hidden size / heads. Keys of this project that change what layers compute may depend on the number of heads. */
 bool mha__heads_are_plain(const mha__config *c, mha__head_count_fn count, const void *user)
 {
     const mha__head_count first = count(user, 0);
@@ -110,7 +110,7 @@ void mha__original_heads_write(mha__json_writer *w, const mha__config *c)
     write_count(w, shared_key, c->original_heads / (c->heads / c->kv_heads));
 }
 
-/* ---- public ---- */
+/* ---- public functions ---- */
 
 static bool has_layer(const mha_model *m, int64_t layer)
 {

@@ -28,12 +28,12 @@ typedef struct mha__head_count {
 } mha__head_count;
 typedef mha__head_count (*mha__head_count_fn)(const void *user, int64_t layer);
 
-/* Returns true if the standard keys of the family can express these counts: equal in all layers, with as many key
+/* Returns true if the standard keys of the family can express the head counts: equal in all layers, with as many key
  * heads as value heads. */
 bool mha__heads_are_plain(const mha__config *config, mha__head_count_fn count, const void *user);
-/* Writes these counts as members of config.json. */
+/* Writes plain head counts as members of config.json. */
 void mha__plain_heads_write(mha__json_writer *w, const mha__config *config, const mha__head_count *count);
-/* Writes the counts of the unpruned model; "mha.original_heads" must be removed. */
+/* Writes the counts of the unpruned model; the caller must remove "mha.original_heads". */
 void mha__original_heads_write(mha__json_writer *w, const mha__config *config);
 
 /* Returns MHA_ERR_ARG for an invalid rule. */

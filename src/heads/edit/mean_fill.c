@@ -7,7 +7,7 @@
 #include "heads/edit/prune_model.h"
 #include "math/fixed_sum.h"
 
-/* ---- means ---- */
+/* ---- mean outputs of heads ---- */
 
 typedef struct summing {
     const mha_model *model;
@@ -82,7 +82,8 @@ mha_status mha__mean_contexts(const mha_model *model, const mha_head_data *data,
 
 /* ---- update of the bias ---- */
 
-/* bias += Wo_h m_h for the removed heads of one layer; `weight` is the source's output projection in f32. */
+/* Adds Wo_h m_h to the bias for each removed head h of a layer, where m_h is the mean output of the head; `weight` is
+ * the source's output projection in f32. */
 static void add_means(const mha__prune_job *p, int64_t layer, const float *weight, const double *means)
 {
     const mha__config *c = &p->model->config;

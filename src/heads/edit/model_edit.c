@@ -24,7 +24,7 @@ mha_status mha__edit_check_norms(const mha_model *m, mha_error *err)
     for (int64_t l = 0; l < m->config.layers; l++)
         if (m->config.family->whole_norms && m->config.attention[l].normed)
             return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                             "heads of %s must not be removed or regrouped: a norm runs over all heads of a layer",
+                             "heads of %s must not be removed or regrouped, since a norm covers all heads of a layer",
                              m->info.family);
     return MHA_OK;
 }
@@ -32,15 +32,16 @@ mha_status mha__edit_check_norms(const mha_model *m, mha_error *err)
 mha_status mha__edit_check_selection(const mha_model *m, int64_t layer, mha_error *err)
 {
     if (m->config.attention[layer].choice.of == MHA_CHOICE_NONE) return MHA_OK;
-    return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "heads of layer %lld must not be removed or regrouped: the layer selects its heads for each text",
-                     (long long)layer);
+    return mha__fail(
+        err, MHA_ERR_UNSUPPORTED,
+        "heads of layer %lld must not be removed or regrouped, since the layer selects its heads for each text",
+        (long long)layer);
 }
 
 mha_status mha__edit_check_weights(const mha_model *m, mha_error *err)
 {
     if (m->packed) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "model must have weights (opened with no_weights)");
+    return mha__fail(err, MHA_ERR_ARG, "model must have weights (got a model opened with no_weights)");
 }
 
 mha_status mha__edit_check_scores(const mha_model *m, const double *scores, int64_t layer, mha_error *err)
@@ -109,7 +110,7 @@ void mha_model_edit_free(mha_model_edit *e)
     mha__free(e->ctx, e);
 }
 
-/* ---- use ---- */
+/* ---- opening and saving ---- */
 
 const mha_named_tensor *mha_model_edit_tensors(const mha_model_edit *edit, int64_t *count)
 {

@@ -27,7 +27,7 @@ static int by_score(const void *a, const void *b)
     return x->first > y->first ? -1 : 1;
 }
 
-/* Fills the groups of one layer. */
+/* Lists the groups of one layer with their mean scores. */
 static mha_status list_groups(const mha_model *m, const double *scores, int64_t layer, group *list, int64_t *count,
                               mha_error *err)
 {
@@ -43,7 +43,8 @@ static mha_status list_groups(const mha_model *m, const double *scores, int64_t 
     return MHA_OK;
 }
 
-/* 0.07 * 100 exceeds 7 only because of binary rounding, which must not remove an additional head. */
+/* Relative tolerance: 0.07 * 100 exceeds 7 only because of binary rounding, which must not remove an additional
+ * head. */
 static const double binary_error = 4e-16;
 
 /* Returns the number of heads to remove from one layer, rounded up to whole groups. */

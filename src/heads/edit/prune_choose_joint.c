@@ -24,7 +24,7 @@ typedef struct joint {
     const mha_model *m;
     const mha_prune_rule *rule;
     mha__outcome outcome;
-    int64_t cells, width; /* cells: elements of one shift; width: per text, E or 1 */
+    int64_t cells, width; /* cells: elements of one shift; width: elements of one text, E or 1 */
     uint8_t *keep;        /* [layers, H] */
     int32_t *order;       /* [layers, H] or NULL */
     int32_t gone;         /* number of removed heads */
@@ -157,7 +157,7 @@ static mha_status measure(joint *j, mha_error *err)
 
 /* ---- selection ---- */
 
-/* Returns the cost with one more shift: twice the sum of 1 - cos, or of the losses. */
+/* Returns the cost after one more shift: twice the sum of 1 - cos, or of the losses. */
 static double cost(const joint *j, const float *more)
 {
     double total = 0;
@@ -207,7 +207,7 @@ static bool choose_one(joint *j)
     return best >= 0;
 }
 
-/* Returns the number of heads that the rule removes, without minima. */
+/* Returns the number of heads that the rule removes if the minimum of each layer is ignored. */
 static double heads_to_go(const joint *j)
 {
     double heads = 0;
@@ -241,7 +241,7 @@ static mha_status choose(joint *j, int64_t rounds, mha_error *err)
     return check_gone(j, err);
 }
 
-/* ---- the call ---- */
+/* ---- public function ---- */
 
 static void lay_out(mha__arena *arena, joint *j, const mha_head_data *data)
 {
@@ -259,7 +259,7 @@ static void lay_out(mha__arena *arena, joint *j, const mha_head_data *data)
     j->outcome.stream = mha__take(arena, tokens, (size_t)c->hidden * sizeof *j->outcome.stream);
 }
 
-/* Starts with all heads. */
+/* Initializes the selection with all heads kept. */
 static void begin(joint *j)
 {
     const mha__config *c = &j->m->config;
@@ -282,7 +282,7 @@ static mha_status run_joint(joint *j, const mha_head_data *data, const mha_prune
     j->cells = mha_head_data_count(data) * j->width;
     lay_out(&arena, j, data);
     void *memory = arena.base = arena.overflow ? NULL : mha__calloc(j->m->ctx, 1, arena.used);
-    if (!memory) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a joint choice");
+    if (!memory) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a joint selection");
     arena.used = 0;
     lay_out(&arena, j, data);
     begin(j);

@@ -9,7 +9,7 @@
 
 static const double default_ridge = 3;
 
-/* ---- config ---- */
+/* ---- config.json ---- */
 
 /* Returns true if config.json of this family states whether the attention projections have biases. */
 static bool may_add_bias(const mha_model *m)
@@ -27,8 +27,8 @@ static mha_status check_fill(mha__prune_job *p, mha_error *err)
     p->add_bias = may_add_bias(m);
     if (p->add_bias) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "fill must be NULL for %s: its output projections have no bias, and its config.json has no key to "
-                     "add one",
+                     "fill must be NULL for %s, since its output projections have no bias, and its config.json has no "
+                     "key to add one",
                      m->info.family);
 }
 

@@ -13,13 +13,13 @@ typedef struct mha__prune_job {
     bool add_bias;       /* the result has biases, but the source has none */
 } mha__prune_job;
 
-/* Fills the tensors of all layers, with the heads cut out or zeroed. With `all_out`, the output projections of all
- * layers are listed. */
+/* Builds the changed tensors of all layers, in which removed heads are cut out or zeroed. With `all_out`, also adds the
+ * output projections of unchanged layers. */
 mha_status mha__prune_tensors(const mha__prune_job *job, bool all_out, mha_error *err);
 
 /* ---- mean_fill.c ---- */
 
-/* Adds Wo_h m_h of the removed heads to the output biases. */
+/* Adds the mean outputs of the removed heads, Wo_h m_h, to the output biases. */
 mha_status mha__mean_fill(const mha__prune_job *job, const mha_head_data *data, mha_error *err);
 /* Computes the mean output of each head over all tokens, [layers, H, head_dim], memory of the context; 0 for heads
  * that a layer lacks. */

@@ -68,7 +68,7 @@ static mha_status choose(search *s, int64_t count, uint8_t *keep, mha_error *err
     return MHA_OK;
 }
 
-/* ---- points ---- */
+/* ---- points of the curve ---- */
 
 static mha_status evaluate(search *s, mha_prune_point *p, mha_error *err)
 {
@@ -129,7 +129,7 @@ static mha_status try_all(search *s, int64_t most, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- the search ---- */
+/* ---- search ---- */
 
 static mha_status search_all(search *s, mha_error *err)
 {

@@ -1,7 +1,7 @@
 /* prune_tensors.c - builds the tensors of layers without their removed heads.
  *
- * Every tensor is gathered from the old one through a list of its rows (or columns). An entry of -1 gives zeros, for a
- * removed head if the shapes must be kept. */
+ * Every tensor is gathered from the source tensor through a list of its rows (or columns). An entry of -1 produces
+ * zeros, for a removed head whose shape must be kept. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -77,7 +77,7 @@ static int64_t rows_of(const cutting *c, mha__role role)
 
 /* ---- tensors ---- */
 
-/* to[.., n] = from[.., list[n]] along `axis` of a matrix [extent[0], extent[1]]. */
+/* Computes to[.., n] = from[.., list[n]] along `axis` of a matrix [extent[0], extent[1]]. */
 static void gather(const float *from, const int64_t extent[2], int axis, const int64_t *list, int64_t count, float *to)
 {
     const int64_t outer = axis == 0 ? count : extent[0], width = axis == 0 ? extent[1] : count;

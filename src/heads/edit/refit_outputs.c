@@ -24,7 +24,7 @@ typedef struct refit {
     int64_t layer, n;           /* the current layer; columns of X */
 } refit;
 
-/* ---- one layer of one batch ---- */
+/* ---- forward pass of one batch through one layer ---- */
 
 /* A forward pass of one model through the current layer. */
 typedef struct pass {
@@ -37,7 +37,7 @@ typedef struct pass {
     int64_t rows;
 } pass;
 
-/* Fills a row of X from the contexts of all heads. */
+/* Writes a row of X from the contexts of all heads. */
 static void take_row(const refit *r, const float *context, float *x)
 {
     const mha__out_part *out = &r->edit->out[r->layer];
@@ -46,7 +46,8 @@ static void take_row(const refit *r, const float *context, float *x)
     if (out->bias) x[out->used_count] = 1;
 }
 
-/* The source runs first, and its output is Y. */
+/* Reads the activations of the current layer: Y from the source, which runs first, then X and Y - X W0 from the edited
+ * model. */
 static int on_activations(void *user, const mha_model_activations *a)
 {
     pass *s = user;
@@ -82,7 +83,7 @@ static mha_status run(pass *s, mha_model_input input, mha_error *err)
     return mha__forward_until(s->model, &input, &output, &s->stopped, err);
 }
 
-/* ---- one layer ---- */
+/* ---- fit of one layer ---- */
 
 /* Runs all batches: with `fitting`, sums X^T X and X^T (Y - X W0); otherwise only advances the edited model. */
 static mha_status run_batches(const refit *r, bool fitting, mha_error *err)
@@ -107,7 +108,8 @@ static mha_status run_batches(const refit *r, bool fitting, mha_error *err)
     return MHA_OK;
 }
 
-/* cross = (gram + ridge mu I)^-1 cross. If all contexts are 0, nothing can be fitted. */
+/* Computes cross = (gram + ridge mu I)^-1 cross, where mu is the mean diagonal element of gram. If all contexts are 0,
+ * nothing can be fitted. */
 static mha_status solve(const refit *r, mha_error *err)
 {
     double trace = 0;
@@ -150,7 +152,7 @@ static mha_status fit_layer(refit *r, mha_error *err)
     return run_batches(r, false, err);
 }
 
-/* ---- the refit ---- */
+/* ---- fit of all layers ---- */
 
 static void lay_out(mha__arena *arena, refit *r)
 {

@@ -31,7 +31,7 @@ int64_t mha__regroup_copies(const mha__regroup *r, int64_t layer)
 
 /* ---- config and record ---- */
 
-/* Writes one number, or a list if layers differ. */
+/* Writes one head count, or a list of head counts if layers differ. */
 static void write_counts(mha__json_writer *w, const mha__regroup *r, const char *key, int64_t asked, const int32_t *had)
 {
     bool same = true;

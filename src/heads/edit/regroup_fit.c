@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* out [m, n] += a [m, k] b [k, n], rows of out `stride` apart. */
+/* Computes out [m, n] += a [m, k] b [k, n], rows of out `stride` apart. */
 static void multiply(int64_t m, int64_t k, int64_t n, const double *a, const double *b, double *out, int64_t stride)
 {
     for (int64_t i = 0; i < m; i++)
@@ -16,10 +16,10 @@ static void multiply(int64_t m, int64_t k, int64_t n, const double *a, const dou
                 out[i * stride + j] += a[i * k + l] * b[l * n + j];
 }
 
-/* ---- roots ---- */
+/* ---- matrix roots ---- */
 
-/* For eigenpairs (value, v): root = sum of sqrt(value) v v^T, back = sum of v v^T / sqrt(value). Damping keeps the
- * values above 0. */
+/* Computes, from eigenpairs (value, v), root = sum of sqrt(value) v v^T, back = sum of v v^T / sqrt(value). Damping
+ * keeps the values above 0. */
 static void compose(int64_t D, const double *values, const double *vectors, double *root, double *back)
 {
     for (int64_t n = 0; n < D; n++) {
@@ -121,7 +121,7 @@ mha_status mha__shared_fit(const mha__shared *s, const int32_t *heads, int64_t c
     return status;
 }
 
-/* ---- pairs ---- */
+/* ---- costs of pairs ---- */
 
 static double trace(const mha__shared *s, int32_t head, double *half, double *block)
 {
@@ -148,7 +148,7 @@ mha_status mha__shared_pairs(const mha__shared *s, double *cost, mha_error *err)
 {
     double whole = 0;
     MHA__TRY(whole_of(s, &whole, err));
-    if (!(whole > 0)) return MHA_OK; /* no loss is possible */
+    if (!(whole > 0)) return MHA_OK; /* all weights are 0, so no loss is possible */
     for (int32_t a = 0; a < s->heads; a++)
         for (int32_t b = 0; b < a; b++) {
             eigen e = {0};

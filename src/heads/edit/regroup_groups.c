@@ -65,7 +65,7 @@ void mha__order_find(int64_t heads, int64_t unit, const int64_t counts[2], doubl
     for (int n = 0; n < 2; n++) {
         const int64_t size = heads / counts[n];
         if (!costs[n] || size <= unit || size == heads) continue;
-        if (size % unit) return; /* would split units */
+        if (size % unit) return; /* groups of this size would split units */
         s.size[n] = size;
         any = true;
     }

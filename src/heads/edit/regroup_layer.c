@@ -18,7 +18,7 @@ typedef struct side {
 
 /* ---- the cost of a side ---- */
 
-/* Wo_h^T Wo_h of each head. */
+/* Computes Wo_h^T Wo_h of each head h. */
 static void squares_of_out(const mha__projections *p, double *squares)
 {
     const int64_t D = p->head_dim, wide = p->heads * D;
@@ -31,7 +31,7 @@ static void squares_of_out(const mha__projections *p, double *squares)
         }
 }
 
-/* Takes the products of elements; with centered keys, subtracts the products of their means. */
+/* Copies the products of elements over the tokens; with centered keys, subtracts the products of their means. */
 static mha_status take_gram(side *s, mha_error *err)
 {
     const mha__moments *m = s->job->moments;
@@ -45,7 +45,7 @@ static mha_status take_gram(side *s, mha_error *err)
     return MHA_OK;
 }
 
-/* Weights the error of each head: S_h sqrt(weight). */
+/* Weights the error of each head: multiplies S_h by sqrt(weight). */
 static void weigh(side *s)
 {
     const double *weights = s->job->weights;
@@ -101,10 +101,10 @@ static void end(side *s)
     mha__shared_free(&s->shared);
 }
 
-/* ---- the order ---- */
+/* ---- order of heads ---- */
 
 /* Returns the number of neighboring heads that must stay together because they share an unchanged key or value head.
- * Both sides' counts divide the heads. */
+ * The head counts of both sides are divisors of the number of query heads. */
 static int64_t unit_of(const side *sides)
 {
     int64_t unit = 1;
@@ -136,7 +136,7 @@ static mha_status find_order(const side *sides, mha_error *err)
 
 /* ---- new weights ---- */
 
-/* to [D, row] += map [D, D] from [D, row]; if map is NULL, factor from. */
+/* Computes to [D, row] += map [D, D] from [D, row]; if map is NULL, to += factor from. */
 static void add_mapped(int64_t D, int64_t row, const double *map, double factor, const double *from, double *to)
 {
     for (int64_t i = 0; i < D; i++)
@@ -147,7 +147,8 @@ static void add_mapped(int64_t D, int64_t row, const double *map, double factor,
         }
 }
 
-/* Writes columns of the output projection in the new order: the old columns, or transformed by `back`. */
+/* Writes columns of the output projection in the new order: columns of the source, transformed by `back` unless it is
+ * NULL. */
 static void put_out(const side *s, int64_t place, int64_t head, const double *back)
 {
     const int64_t D = s->from->head_dim, wide = s->from->heads * D;

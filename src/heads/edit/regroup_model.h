@@ -20,7 +20,8 @@ typedef struct mha__projections {
     double *o;                                        /* [E, H D] */
 } mha__projections;
 
-/* Reads the projections of `layer`; or allocates zeros for other head counts. Free with mha__projections_free. */
+/* mha__projections_read reads the projections of `layer`; mha__projections_make allocates zeros for other head counts.
+ * Free with mha__projections_free. */
 mha_status mha__projections_read(const mha_model *model, int64_t layer, mha__projections *out, mha_error *err);
 mha_status mha__projections_make(mha_ctx *ctx, const mha__projections *like, int64_t k_heads, int64_t v_heads,
                                  mha__projections *out, mha_error *err);
@@ -96,7 +97,7 @@ typedef struct mha__regroup_job {
     const mha__moments *moments;
     int64_t layer, keys, values; /* keys, values: head counts of the result */
     const double *weights;       /* [H] weight of each head; NULL = equal weights */
-    int32_t *order;              /* [H] result */
+    int32_t *order;              /* [H] result: the previous position of each head */
 } mha__regroup_job;
 mha_status mha__regroup_layer(const mha__regroup_job *job, const mha__projections *from, mha__projections *to,
                               mha_error *err);

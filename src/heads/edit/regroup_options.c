@@ -65,16 +65,17 @@ static mha_status check_count(const mha_model *m, const char *name, int64_t coun
 {
     for (int64_t l = 0; count && l < m->config.layers; l++) {
         if (count < 0 || m->config.layer_heads[l] % count)
-            return mha__fail(err, MHA_ERR_ARG, "%s must divide the %d heads of layer %lld (got %lld)", name,
-                             (int)m->config.layer_heads[l], (long long)l, (long long)count);
+            return mha__fail(err, MHA_ERR_ARG, "%s must be a divisor of the head count %d of layer %lld (got %lld)",
+                             name, (int)m->config.layer_heads[l], (long long)l, (long long)count);
         if (count > had[l])
-            return mha__fail(err, MHA_ERR_ARG, "%s must be at most the %d heads of layer %lld (got %lld)", name,
-                             (int)had[l], (long long)l, (long long)count);
+            return mha__fail(err, MHA_ERR_ARG, "%s must be at most the source's head count %d of layer %lld (got %lld)",
+                             name, (int)had[l], (long long)l, (long long)count);
     }
     return MHA_OK;
 }
 
-/* Fitted maps of keys do not commute with rotation and norms, so these are rejected. */
+/* Rejects fitted maps of keys for models that rotate or normalize keys, since the maps do not commute with these
+ * steps. */
 static mha_status check_keys(const mha__regroup *r, mha_error *err)
 {
     const mha_model *m = r->model;
@@ -92,10 +93,10 @@ static mha_status check_shapes(const mha__regroup *r, mha_error *err)
     if (r->o.compatible) MHA__TRY(mha__edit_check_compatible(c->own_key, err));
     MHA__TRY(mha__edit_check_norms(r->model, err));
     if (mha__weights_per_head(c, MHA__QKV))
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "key and value heads of %s must not be regrouped: its tensors have the query, key and value "
-                         "of each head side by side",
-                         r->model->info.family);
+        return mha__fail(
+            err, MHA_ERR_UNSUPPORTED,
+            "key and value heads of %s must not be regrouped, since its tensors interleave q, k and v by head",
+            r->model->info.family);
     for (int64_t l = 0; l < c->layers; l++)
         MHA__TRY(mha__edit_check_selection(r->model, l, err));
     for (int64_t l = 0; l < c->layers && r->o.compatible; l++)
@@ -118,7 +119,7 @@ static mha_status check_options(const mha_regroup_options *o, mha_error *err)
     return mha__fail(err, MHA_ERR_ARG, "mha_regroup_options: ridge must be finite (got %g)", o->ridge);
 }
 
-/* Resolves the default ridge; every fit requires texts. */
+/* Sets the default ridge, and checks that a fit has texts. */
 static mha_status check_fit(mha__regroup *r, mha_error *err)
 {
     mha_regroup_options *o = &r->o;
@@ -141,9 +142,10 @@ mha_status mha__regroup_check(mha__regroup *r, mha_error *err)
     return check_fit(r, err);
 }
 
-/* ---- weights ---- */
+/* ---- weights of heads ---- */
 
-/* Scores below a hundredth of the layer's largest are raised to it; if no score is above 0, all weights are equal. */
+/* Computes the weights of a layer's heads: each score divided by the largest score of the layer, but at least 0.01. If
+ * no score is above 0, all weights are equal. */
 static mha_status weigh_layer(const mha__regroup *r, int64_t layer, mha_error *err)
 {
     static const double least = 0.01;

@@ -1,5 +1,5 @@
 /* regroup_weights.c - reads the projections of a layer in double from a checkpoint's tensors, and writes them as new
- * ones: three tensors or one, [out, in] or [in, out]. */
+ * tensors: three tensors or one, [out, in] or [in, out]. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/edit/regroup_model.h"
@@ -109,7 +109,7 @@ typedef struct stretch {
     int64_t heads, copies;
 } stretch;
 
-/* Lists a weight or bias: the given projections, concatenated. */
+/* Adds a weight or a bias to the edit: the given projections, concatenated. */
 static mha_status list_rows(mha_model_edit *edit, int64_t layer, mha__role role, bool bias,
                             const mha__projections *from, const stretch *parts, int count, mha_error *err)
 {
@@ -141,7 +141,7 @@ static mha_status list_both(mha_model_edit *edit, int64_t layer, mha__role role,
     return list_rows(edit, layer, role, true, from, parts, count, err);
 }
 
-/* Lists the output projection, with the fields that a refit needs. */
+/* Adds the output projection to the edit, with the fields that a refit requires. */
 static mha_status list_out(mha_model_edit *edit, int64_t layer, const mha__projections *from, mha_error *err)
 {
     const mha_tensor *t = mha__weights_tensor(&edit->model->outer, MHA__ATTN_OUT, layer, false);

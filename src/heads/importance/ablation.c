@@ -1,4 +1,4 @@
-/* ablation.c - see ablation.h. */
+/* ablation.c - runs the forward passes of ablations: the whole model, then passes with heads switched off. */
 #include "heads/importance/ablation.h"
 
 #include <string.h>
@@ -52,7 +52,7 @@ void mha__ablation_free(mha__ablation *a)
     mha__free(a->ctx, a->memory);
 }
 
-/* ---- one batch ---- */
+/* ---- forward pass of one batch ---- */
 
 /* The results to copy from a forward pass, which then stops. */
 typedef struct taker {
@@ -103,9 +103,9 @@ static mha_model_input input_at(const mha__ablation *a, const mha__stream *s, co
     return in;
 }
 
-/* ---- a group ---- */
+/* ---- passes over a group of texts ---- */
 
-/* Computes the context of a stream from its states. */
+/* Computes the context of a stream from its hidden states. */
 static mha_status find_context(mha__ablation *a, mha__stream *s, mha_error *err)
 {
     const int64_t wide = a->info->heads_per_layer[s->layer] * a->info->head_dim;

@@ -34,8 +34,8 @@ typedef struct mha__ablation {
 
     const int64_t *text; /* [texts] the group */
     int64_t texts, most; /* most: maximum tokens per batch */
-    mha__stream base;    /* the whole model */
-    mha__stream other;   /* with a head of an earlier layer off; only allocated for pairs of heads */
+    mha__stream base;    /* stream of the whole model */
+    mha__stream other;   /* stream with a head of an earlier layer switched off; only allocated for pairs of heads */
     float *changed;      /* [most, H D] */
     float *last;         /* [most, E] */
     float *logits;       /* [chunk, vocab] */
@@ -46,22 +46,22 @@ typedef struct mha__ablation {
     void *memory;
 } mha__ablation;
 
-/* Allocates memory for groups of `texts` texts with `tokens` tokens; the fields above `text` must be set. `two`: with
- * `other`. Free with mha__ablation_free, also after a failure. */
+/* Allocates memory for groups of `texts` texts with `tokens` tokens; the fields above `text` must be set. With `two`,
+ * `other` is also allocated. Free with mha__ablation_free, also after a failure. */
 mha_status mha__ablation_create(mha__ablation *a, int64_t texts, int64_t tokens, bool two, mha_error *err);
 void mha__ablation_free(mha__ablation *a);
 
-/* Runs the whole model for a group: fills `whole`, and the base stream at layer 0, with its context. */
+/* Runs the whole model for a group of texts; sets `whole`, and the base stream at layer 0 with its context. */
 mha_status mha__ablation_begin(mha__ablation *a, const int64_t *text, int64_t texts, mha_error *err);
 /* Advances a stream: `to` (which may be `from` if `count` is 0) becomes the stream of the next layer, with its
  * context; the heads `off` [count] of this layer are switched off. There must be a next layer. */
 mha_status mha__ablation_step(mha__ablation *a, mha__stream *from, const int64_t *off, int64_t count, mha__stream *to,
                               mha_error *err);
-/* Fills `value`, with these heads of the stream's layer switched off. */
+/* Computes `value` with the heads `off` [count] of the stream's layer switched off. */
 mha_status mha__ablation_run(mha__ablation *a, const mha__stream *s, const int64_t *off, int64_t count, mha_error *err);
 
-/* (ablation_loss.c) The first evaluates one batch from its last hidden states; the second evaluates all batches into
- * `value` or, for the whole model, `whole`. */
+/* mha__ablation_take evaluates one batch from its last hidden states. mha__ablation_finish writes the results of all
+ * batches to `value` or, for the whole model, to `whole` (ablation_loss.c). */
 mha_status mha__ablation_take(mha__ablation *a, const mha__packed *batch, mha_error *err);
 mha_status mha__ablation_finish(mha__ablation *a, double *value, mha_error *err);
 /* Returns the number of rows of logits computed at a time. */

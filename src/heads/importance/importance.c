@@ -1,4 +1,4 @@
-/* importance.c - scores the heads of a model: the call, and access to its result. */
+/* importance.c - scores the heads of a model: the public call, and accessors of its result. */
 #include "heads/importance/importance.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ static mha_status create(const mha_model *model, mha_importance **out, mha_error
     return MHA_OK;
 }
 
-/* Scores from the weights only, without a forward pass. */
+/* Computes scores from the weights only, without a forward pass. */
 static mha_status score_weights(const mha_model *model, const mha__importance_rule *rule, mha_importance *i,
                                 mha_error *err)
 {
@@ -65,7 +65,7 @@ void mha_importance_free(mha_importance *importance)
     mha__free(importance->ctx, importance);
 }
 
-/* ---- access ---- */
+/* ---- accessors ---- */
 
 static double at(const mha_importance *i, const double *all, int64_t layer, int64_t head)
 {

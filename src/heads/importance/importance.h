@@ -13,16 +13,17 @@ struct mha_importance {
     bool saturated;
 };
 
-/* Checks the options against model and data, and fills in defaults. */
+/* Checks the options against model and data, and sets defaults. */
 mha_status mha__importance_options_read(const mha_model *model, const mha_head_data *data,
                                         const mha_importance_options *given, mha_importance_options *own,
                                         mha_error *err);
 
-/* The same for pairs of heads: `by` becomes the ablation that matches the loss, or the lack of one. */
+/* Checks the options for pairs of heads and sets defaults. `by` becomes the ablation of the loss or, without a loss, of
+ * the text embeddings. */
 mha_status mha__importance_pairs_read(const mha_model *model, const mha_head_data *data,
                                       const mha_importance_options *given, mha_importance_options *own, mha_error *err);
 
-/* Runs the groups and fills the result. */
+/* Runs the groups and stores the result. */
 mha_status mha__importance_run(const mha_model *model, const mha_head_data *data, const mha_importance_options *options,
                                mha_importance *out, mha_error *err);
 

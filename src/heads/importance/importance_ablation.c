@@ -57,7 +57,7 @@ static void add_loss(mha__importance_job *s, const mha__ablation *a)
     mha__fixed_add(s->loss, sum / (double)(a->measure == MHA__ABLATION_PAIRS ? s->texts : s->terms));
 }
 
-/* ---- one head switched off ---- */
+/* ---- ablation of one head ---- */
 
 /* Evaluates every head of the base stream's layer. */
 static mha_status run_layer(mha__importance_job *s, mha__ablation *a, mha_error *err)
@@ -93,7 +93,7 @@ mha_status mha__group_ablation(mha__importance_job *s, mha_error *err)
     return status;
 }
 
-/* ---- two heads switched off ---- */
+/* ---- ablation of two heads ---- */
 
 typedef struct pairs {
     mha__importance_job job;

@@ -8,7 +8,8 @@
 
 static const double QUANTILE = 1.959963984540054; /* 97.5 % quantile of the normal distribution */
 
-/* Returns NAN for heads that a layer lacks. */
+/* Returns the mean score of head n over all units (half -1) or over one half of the units; NAN for heads that a layer
+ * lacks. */
 static double mean_of(const mha__importance_job *s, int half, int64_t n)
 {
     const int64_t H = s->info->heads;
@@ -57,7 +58,7 @@ mha_status mha__importance_finish(const mha__importance_job *s, mha_importance *
     const int64_t H = s->info->heads;
     find_values(s, -1, out->value);
     for (int64_t layer = 0; layer < s->info->layers; layer++) {
-        /* the norm used as the divisor */
+        /* `low` temporarily stores the mean scores, from which the norm is computed */
         for (int64_t h = 0; h < H; h++)
             out->low[layer * H + h] = mean_of(s, -1, layer * H + h);
         const double norm = norm_of(s, out->low + layer * H);

@@ -1,4 +1,4 @@
-/* importance_intervals.c - see importance_intervals.h. */
+/* importance_intervals.c - sums of scores over units, their standard errors, and rank correlation. */
 #include "heads/importance/importance_intervals.h"
 
 #include <math.h>

@@ -33,10 +33,11 @@ void mha__tally_free(mha_ctx *ctx, mha__tally *tally);
 /* Adds unit number `unit`. The order of the units does not matter. */
 void mha__tally_add(mha__tally *tally, int64_t unit, const double *s, double n);
 
-/* Returns NAN without units; the standard error is NAN for fewer than 2 units. */
+/* Return the value of a head and its standard error; NAN without units. The standard error is also NAN for a single
+ * unit. */
 double mha__tally_mean(const mha__tally *tally, int64_t head);
 double mha__tally_error(const mha__tally *tally, int64_t head);
-/* Returns the mean of even (0) or odd (1) units. */
+/* Returns the value of a head over even (0) or odd (1) units. */
 double mha__tally_half(const mha__tally *tally, int half, int64_t head);
 
 /* Computes Spearman's rank correlation of a and b [count]; ties get the mean of their ranks (that is, Pearson's

@@ -1,5 +1,5 @@
 /* importance_jacobian.c - 1/2 |de/dxi|^2 of each text and head: one backward pass per element of e, or per random sign
- * vector u: the expectation of (u . de/dxi)^2 is |de/dxi|^2. */
+ * vector u, since the expectation of (u . de/dxi)^2 is |de/dxi|^2. */
 #include <math.h>
 #include <string.h>
 
@@ -11,8 +11,8 @@
 #define SEEDS \
     UINT64_C(0xD1342543DE82EF95) /* odd, so the streams of different seeds are separate; seed 0 = the plain index */
 
-/* Fills vector k of text b of the whole data, `width` elements: a unit vector of e, or random signs. Signs are hashed
- * from the flat index of [k, b, i], so that neither batches nor groups change them. */
+/* Computes vector k of text b of the whole data, `width` elements: a unit vector of e, or random signs. Signs are
+ * hashed from the flat index of [k, b, i], so that neither batches nor groups change them. */
 static void direction(const mha__importance_job *s, int64_t k, int64_t text, int64_t width, double *u)
 {
     memset(u, 0, (size_t)width * sizeof *u);
@@ -72,7 +72,7 @@ static mha_status see_logits(mha__importance_job *s, const mha__packed *batch, m
     return MHA_OK;
 }
 
-/* The gradient of u . log p with respect to the logits is u - p sum(u). */
+/* Backpropagates u . log p, whose gradient with respect to the logits is u - p sum(u). */
 static mha_status back_logits(mha__importance_job *s, const mha__packed *batch, int64_t k, mha_error *err)
 {
     const int64_t vocab = s->info->vocab;
@@ -88,7 +88,7 @@ static mha_status back_logits(mha__importance_job *s, const mha__packed *batch, 
     return mha_model_grads_backward(s->grads, &gradient, err);
 }
 
-/* ---- both ---- */
+/* ---- Jacobian of a group of texts ---- */
 
 static void add_squares(mha__importance_job *s, const mha__packed *batch, double factor)
 {

@@ -35,8 +35,8 @@ static void lay_out(mha__arena *arena, mha__importance_job *s, int64_t texts)
         s->options.labels ? mha__take(arena, (size_t)mha_head_data_count(s->data), sizeof *s->label_at) : NULL;
 }
 
-/* The backward pass stores much memory per token, so its batches are smaller. Pairs use large batches, because a group
- * that fits in one batch is run once. */
+/* Returns the tokens per batch. The backward pass stores much memory per token, so its batches are smaller. Pairs use
+ * large batches, because a group that fits in one batch is run once. */
 static int64_t tokens_of_batch(const mha__importance_job *s)
 {
     return s->rule->forward || mha__importance_of_pairs(s) ? TOKENS : TOKENS_BACK;

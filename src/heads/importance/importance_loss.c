@@ -35,7 +35,7 @@ static mha_status tokens_loss(mha__importance_job *s, double *loss, mha_error *e
     return MHA_OK;
 }
 
-/* ---- pairs ---- */
+/* ---- loss of pairs ---- */
 
 void mha__importance_units(mha__importance_job *s, const mha__packed *batch)
 {
@@ -65,8 +65,8 @@ static mha_status pairs_back(mha__importance_job *s, const mha__packed *batch, m
     return take(s, batch, err);
 }
 
-/* A group of one batch is run once. A larger group needs every embedding before the first backward pass, so it is run
- * twice instead of storing all activations. */
+/* Computes the loss of pairs and its gradient. A group of one batch is run once. A larger group needs every embedding
+ * before the first backward pass, so it is run twice instead of storing all activations. */
 static mha_status pairs_loss(mha__importance_job *s, double *loss, mha_error *err)
 {
     const mha_model_output output = {.size = sizeof output, .last_hidden = s->hidden};

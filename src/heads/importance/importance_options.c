@@ -47,10 +47,10 @@ static mha_status check_loss(const mha_model_info *info, const mha_head_data *da
     const char *key = mha_head_loss_key(o->loss);
     const long long count = (long long)mha_head_data_count(data);
     if (o->loss == MHA_LOSS_NONE)
-        return mha__fail(
-            err, MHA_ERR_ARG,
-            "%s must have a loss: from pairs, from labels, or of a decoder with logits; jacobian_probe needs no loss",
-            mha_importance_score_key(o->by));
+        return mha__fail(err, MHA_ERR_ARG,
+                         "%s must have a loss from pairs, from labels, or of a decoder with logits (jacobian_probe "
+                         "requires no loss)",
+                         mha_importance_score_key(o->by));
     if (o->loss == MHA_LOSS_PAIRS) {
         if (count % 2 || count < 4)
             return mha__fail(err, MHA_ERR_ARG,

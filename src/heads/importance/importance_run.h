@@ -30,7 +30,7 @@ typedef struct mha__importance_rule {
     mha_status (*group)(mha__importance_job *s, mha_error *err);
     /* For scores with a loss: reads the values of one batch after its backward pass; NULL = only sums. */
     void (*take)(mha__importance_job *s, const mha__packed *batch);
-    /* For scores from the weights only, instead of the other callbacks: the value of every head. */
+    /* Computes the value of one head, for scores from the weights only; replaces the other callbacks. */
     mha_status (*weights)(const mha_model *model, int64_t layer, int64_t head, double *value, mha_error *err);
     mha__importance_form form;
     bool loss;       /* requires a loss */
@@ -47,7 +47,7 @@ struct mha__importance_job {
     const mha_model_info *info;
     const mha_head_data *data;
     const mha__importance_rule *rule;
-    mha_importance_options options; /* defaults filled in */
+    mha_importance_options options; /* options with defaults set */
     int64_t total;                  /* layers H */
     int64_t units, per_group;       /* number of units in the data, and per group */
 
@@ -67,7 +67,7 @@ struct mha__importance_job {
     float *gates;   /* [layers, B, H] gradients of a batch's gates */
     float *hidden;  /* [tokens, E] last hidden states of a batch, and their gradient */
     double *unit;   /* [texts, E] text embeddings */
-    double *dunit;  /* [texts, E] their gradient */
+    double *dunit;  /* [texts, E] gradients of the text embeddings */
     double *length; /* [texts] norms of the text embeddings */
     double *means;  /* [layers, H, D] for ablation; NULL = not used */
     void *memory;   /* owns these arrays */
@@ -92,14 +92,14 @@ static inline double *mha__importance_part(const mha__importance_job *s, const m
 {
     return s->part + batch->place[b] * s->total;
 }
-/* Returns the gradient of the gates of sequence b: head h of layer l at [l B H + h]. */
+/* Returns the gradient of the gate of head n = l H + h for sequence b. */
 static inline double mha__importance_gate(const mha__importance_job *s, const mha__packed *batch, int64_t b, int64_t n)
 {
     const int64_t H = s->info->heads;
     return (double)s->gates[(n / H * batch->input.batch + b) * H + n % H];
 }
 
-/* Returns true if e of the Jacobian is the log-probabilities of the next token: for decoders with logits. */
+/* Returns true if the Jacobian is that of the log-probabilities of the next token, as for decoders with logits. */
 static inline bool mha__jacobian_of_logits(const mha__importance_job *s)
 {
     const bool jacobian = s->options.by == MHA_IMPORTANCE_JACOBIAN || s->options.by == MHA_IMPORTANCE_JACOBIAN_PROBE;
@@ -138,7 +138,7 @@ mha_status mha__importance_step(mha__importance_job *s, const mha__packed *batch
 /* on_context callback of a backward pass: computes the Taylor scores of tokens and weights. */
 int mha__importance_context(void *user, const mha_model_context_gradient *gradient);
 /* Forms of the gradient of gates. They are called at the start of a step, after each batch, after the step if
- * gradients of the projections exist, and to compare the first `forms`. */
+ * if gradients of the projections exist, and at the end, to compare the first `forms` forms. */
 void mha__identity_begin(mha__importance_job *s);
 void mha__identity_gates(mha__importance_job *s);
 mha_status mha__identity_weights(mha__importance_job *s, mha_error *err);
@@ -146,7 +146,7 @@ void mha__identity_end(mha__importance_job *s, int forms);
 /* Returns the result of the comparisons: the largest sum of differences, relative to the largest sum of gradients. */
 double mha__identity(const mha__importance_job *s);
 
-/* The scores. */
+/* Implementations of the scores. */
 void mha__take_gate(mha__importance_job *s, const mha__packed *batch);
 void mha__take_gate_batch(mha__importance_job *s, const mha__packed *batch);
 mha_status mha__group_gradmag(mha__importance_job *s, mha_error *err);

@@ -23,7 +23,7 @@ static double dot(const float *a, const float *b, int64_t count)
     return sum;
 }
 
-/* Processes one head of one text: adds to its value, and to the form. */
+/* Adds one head of one text: to the value of the text, and to the context form of the gradient. */
 static void add_text(mha__importance_job *s, const mha_model_context_gradient *g, int64_t b, int64_t head)
 {
     const int64_t *starts = s->batch->input.starts, D = g->head_dim, n = g->layer * s->info->heads + head;
@@ -46,7 +46,7 @@ int mha__importance_context(void *user, const mha_model_context_gradient *g)
     return 0;
 }
 
-/* ---- the identity ---- */
+/* ---- forms of the gradient ---- */
 
 void mha__identity_begin(mha__importance_job *s)
 {

@@ -8,7 +8,7 @@
 #include "heads/importance/importance_run.h"
 #include "math/linalg.h"
 
-/* gram [D, D] += products of the D vectors of a part: its rows, or for o its columns. */
+/* Adds to gram [D, D] the products of the D vectors of a part: its rows, or for o its columns. */
 static mha_status add_gram(const mha_model *m, mha__weights *weights, const mha__head_part *p, int64_t layer,
                            double *gram, mha_error *err)
 {

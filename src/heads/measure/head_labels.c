@@ -78,7 +78,7 @@ mha_head_label mha__head_stats_label(const mha__head_stats *s, const mha_head_th
     return single_label(s, limits->single, &label) ? label : shape_label(s, limits);
 }
 
-/* ---- names ---- */
+/* ---- names of metrics and labels ---- */
 
 #define MHA__KEY(name, key, text) key,
 #define MHA__TEXT(name, key, text) text,

@@ -21,7 +21,7 @@ mha_status mha__heads_create(mha_ctx *ctx, int64_t layers, const int64_t *counts
                              mha_error *err);
 
 /* Turn the sums of the weights that positions receive into means. rows [longest] counts the rows of all texts that
- * attend to each position, initially 0. The first function adds a text of `tokens` tokens. */
+ * attend to each position, initially 0. mha__heads_seen_rows adds a text of `tokens` tokens. */
 void mha__heads_seen_rows(int64_t tokens, bool causal, double *rows);
 void mha__heads_average(mha_heads *heads, const double *rows);
 

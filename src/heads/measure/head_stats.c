@@ -11,7 +11,7 @@
 
 #include "base/size.h"
 
-/* ---- a text ---- */
+/* ---- properties of a text ---- */
 
 void mha__head_text_fill(mha__head_text *t)
 {
@@ -113,7 +113,7 @@ static float largest_of(const float *p, int64_t n)
     return most;
 }
 
-/* Returns the largest weight on a key that is not special: searches the ranges between special keys. */
+/* Returns the largest weight on a key that is not special, by searching the ranges between special keys. */
 static double largest_nospecial(const mha__head_text *t, const float *p, double largest, int64_t key)
 {
     if (key < 0 || !(t->kind[key] & MHA_TOKEN_SPECIAL)) return largest;
@@ -155,7 +155,7 @@ typedef struct row {
     double entropy, entropy_norm, largest, distance;
 } row;
 
-/* Adds the statistics of rows of all tokens. A row with a single key has no entropy to normalize. */
+/* Adds the statistics that cover the rows of all tokens. A row with a single key has no entropy to normalize. */
 static void add_statistics(mha__head_stats *s, const mha__head_text *t, const row *r)
 {
     put(s, MHA_HEAD_ENTROPY, r->entropy);
@@ -173,7 +173,8 @@ static void put_target(mha__head_stats *s, mha_head_metric mass, mha_head_metric
     put(s, argmax, isnan(r->largest) ? r->largest : r->key == target);
 }
 
-/* Adds the pattern scores of rows of content tokens. A row only counts for a target that exists in it. */
+/* Adds the pattern scores, which cover only the rows of content tokens. A row only counts for a target that exists in
+ * it. */
 static void add_patterns(mha__head_stats *s, const mha__head_text *t, const row *r)
 {
     const float *p = r->p;
@@ -225,7 +226,7 @@ static double energy_of_mean(double sum, int64_t count)
     return count > 0 ? sum * sum / (double)count : 0;
 }
 
-/* Finishes the sums after the last row. */
+/* Adds the totals of columns and diagonals after the last row of a text, and clears the lines. */
 static void close_lines(mha__head_stats *s, const mha__head_lines *l, const mha__head_text *t, double *received)
 {
     double vertical = 0, toeplitz = 0;
@@ -271,11 +272,11 @@ void mha__head_stats_add_probe(mha__head_stats *s, int64_t start, int64_t period
     for (int64_t n = 0; n < rows->count; n++) {
         const float *p = (const float *)rows->p + n * rows->stride;
         const int64_t i = rows->first + n;
-        if (i >= start + period && i < start + 2 * period) { /* a row of the second copy: looks back */
+        if (i >= start + period && i < start + 2 * period) { /* row of the second copy: weights on the first copy */
             put(s, MHA_HEAD_DUP_PROBE, (double)p[i - period]);
             put(s, MHA_HEAD_INDUCTION_PROBE, (double)p[i - period + 1]);
         }
-        if (!causal && i >= start && i < start + period) /* a row of the first copy: may look ahead */
+        if (!causal && i >= start && i < start + period) /* encoder row of the first copy: weight on the second copy */
             put(s, MHA_HEAD_DUP_PROBE, (double)p[i + period]);
     }
 }

@@ -13,30 +13,30 @@ typedef struct mha__head_stats {
     double over[MHA_HEAD_METRICS];
 } mha__head_stats;
 
-/* Properties of one text that all heads use: filled by mha__head_text_fill. */
+/* Properties of one text that all heads use, set by mha__head_text_fill. */
 typedef struct mha__head_text {
     int64_t n;
     bool causal;             /* row i attends to keys 0..i only */
     const uint8_t *kind;     /* [n] MHA_TOKEN_SPECIAL ... */
     const int32_t *segments; /* [n] the segment of each token; NULL = no segments */
     const double *bits;      /* [n + 1] log2 of each integer from 1 on */
-    int64_t *content;        /* [n + 1] number of content rows before each row: rows that are not special tokens */
+    int64_t *content;        /* [n + 1] number of content rows (rows of tokens that are not special) before each row */
     int32_t *listed;         /* [3 n] special tokens, separators and punctuation, at most n of each */
     int64_t specials, seps, puncts;
 } mha__head_text;
 
-/* Fills the struct from n, causal, kind, segments and bits, using the memory that `content` and `listed` point to. */
+/* Sets the remaining fields from n, causal, kind, segments and bits, using the memory of `content` and `listed`. */
 void mha__head_text_fill(mha__head_text *text);
 
 /* Sums over the columns and the diagonals of the map of one text and head, updated with each row; all 0 before the
  * first and after the last row. Diagonal d = j - i is at [d + n - 1]. */
 typedef struct mha__head_lines {
-    double *column, *special; /* [n] over content rows, and over rows of special tokens */
-    double *diagonal;         /* [2n - 1] over content rows */
+    double *column, *special; /* [n] sums over content rows, and over rows of special tokens */
+    double *diagonal;         /* [2n - 1] sums over content rows */
 } mha__head_lines;
 
-/* Return the number of doubles for the lines of a text of n tokens; and the lines in an array of that size at `memory`,
- * which the caller must zero. */
+/* Return the number of doubles for the lines of a text of n tokens, and the lines placed in an array of that size at
+ * `memory`, which the caller must zero. */
 static inline size_t mha__head_lines_doubles(int64_t n)
 {
     return (size_t)(4 * n);
@@ -56,14 +56,14 @@ void mha__head_stats_add(mha__head_stats *stats, const mha__head_lines *lines, c
 void mha__head_stats_add_probe(mha__head_stats *stats, int64_t start, int64_t period, bool causal,
                                const mha_attn_rows *rows);
 
-/* Returns NAN if nothing was summed. */
+/* Returns the value of a metric; NAN if nothing was summed. */
 double mha__head_stats_value(const mha__head_stats *stats, mha_head_metric metric);
 
-/* Returns the label of the first rule that applies (head_labels.c). A NAN score fulfils no rule. `limits` must not
+/* Returns the label of the first rule that applies (head_labels.c). A NAN score satisfies no rule. `limits` must not
  * contain 0. */
 mha_head_label mha__head_stats_label(const mha__head_stats *stats, const mha_head_thresholds *limits);
 
-/* Copies the thresholds, replacing 0 by the defaults. MHA_ERR_ARG for a negative or NAN threshold. */
+/* Copies the thresholds, replacing 0 by the defaults. Fails with MHA_ERR_ARG if a threshold is negative or NAN. */
 mha_status mha__head_thresholds_read(const mha_head_thresholds *given, mha_head_thresholds *limits, mha_error *err);
 
 #endif

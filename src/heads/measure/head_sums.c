@@ -1,4 +1,4 @@
-/* head_sums.c - see head_sums.h. */
+/* head_sums.c - sums of head statistics over texts, as integers. */
 #include "heads/measure/head_sums.h"
 
 #include <string.h>
@@ -54,7 +54,8 @@ void mha__head_sums_add(mha__head_sums *sums, int64_t head, mha__head_stats *sta
         mha__fixed_add(&to[MHA_HEAD_METRICS + m], stats->over[m]);
     }
     for (int64_t j = 0; j < n; j++) {
-        const bool fits = received[j] >= 0 && received[j] <= 2 * (double)n; /* rounding cannot double a sum */
+        const bool fits =
+            received[j] >= 0 && received[j] <= 2 * (double)n; /* at most n, and rounding cannot double it */
         if (fits) positions[j] += (int64_t)nearbyint(received[j] * units);
         finite = finite && fits;
     }

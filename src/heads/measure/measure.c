@@ -9,7 +9,7 @@
 #include "heads/measure/head_measures.h"
 #include "text/tokenizer.h"
 
-/* ---- maps ---- */
+/* ---- stored maps ---- */
 
 static mha_status make_maps(mha_heads *heads, mha_error *err)
 {
@@ -98,7 +98,7 @@ static mha_status average_received(const mha_model *model, const mha_head_data *
     return MHA_OK;
 }
 
-/* ---- the call ---- */
+/* ---- public functions ---- */
 
 static mha_status check(const mha_model *model, int64_t count, const mha_heads_options *options, mha_error *err)
 {
@@ -112,7 +112,8 @@ static mha_status check(const mha_model *model, int64_t count, const mha_heads_o
     return MHA_OK;
 }
 
-/* `text` is the text whose tokens are stored with the maps; NULL if only its tokens are known. */
+/* Runs all parts of a measurement. `text` is the text whose tokens are stored with the maps; NULL if only its tokens
+ * are known. */
 static mha_status measure(const mha_model *model, const mha_head_data *data, const char *text,
                           const mha_heads_options *options, mha_heads *heads, mha_error *err)
 {

@@ -18,8 +18,8 @@ struct mha__heads_pass {
     mha_heads *heads;
     mha__head_sums *sums;
     mha__head_text *text;   /* [texts of a batch] */
-    mha__head_stats *stats; /* [heads of a layer] of the current text */
-    double *received;       /* [heads of a layer, longest] likewise */
+    mha__head_stats *stats; /* [heads of a layer] sums of the current text */
+    double *received;       /* [heads of a layer, longest] weights that the positions of the current text receive */
     double *bits;           /* [longest + 1] log2 of each integer */
     double *lines;          /* [heads of a layer, lines of the longest text] */
     int64_t *content;       /* [tokens + texts of a batch] */
@@ -92,7 +92,7 @@ const mha_head_data *mha__heads_pass_data(const mha__heads_pass *pass)
     return pass->data;
 }
 
-/* ---- the pass ---- */
+/* ---- rows of a forward pass ---- */
 
 static void on_rows(void *user, int64_t layer, const mha_attn_rows *rows)
 {

@@ -17,7 +17,7 @@ typedef struct given {
     int64_t *content;
     int32_t *listed;
     uint8_t *plain;       /* [longest] zeros: token kinds if none are given */
-    double *bits, *lines; /* lines: of one head */
+    double *bits, *lines; /* [longest + 1] log2 of each integer; lines of one head */
     double *rows;         /* [longest] number of rows that attend to each position */
 } given;
 
@@ -63,7 +63,7 @@ static mha_status refuse(const given *g, int64_t text, int64_t head, int64_t i, 
                      (long long)i, (long long)j, g->maps->causal ? ", and 0 for later keys" : "", (double)value);
 }
 
-/* Processes one map. */
+/* Adds the rows of one map to the sums. */
 static mha_status add_head(const given *g, int64_t text, const mha__head_text *t, int64_t head, mha_error *err)
 {
     const mha__head_lines lines = mha__head_lines_at(g->lines, t->n);
@@ -124,7 +124,7 @@ static mha_status add_all(given *g, mha_error *err)
     return status;
 }
 
-/* ---- the call ---- */
+/* ---- public function ---- */
 
 static mha_status check(const mha_head_maps *maps, int64_t *longest, mha_error *err)
 {

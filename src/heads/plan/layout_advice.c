@@ -56,7 +56,7 @@ static void say_cache(const mha_plan_options *m, const mha_plan_row rows[MHA_PLA
     const mha_plan_row *mha = &rows[MHA_PLAN_MHA];
     say(a, " Its cache for %lld tokens takes %s", (long long)m->seq * m->batch, bytes(&cache, mha->kv_bytes));
     if (m->heads == 1)
-        say(a, ", and a single head cannot share it");
+        say(a, ", and a single head cannot share keys and values");
     else if (mha->kv_bytes / (int64_t)sizeof(float) < m->parameters)
         say(a, ", so sharing keys and values saves little and may cost quality");
     else
@@ -83,7 +83,7 @@ static void advise_small(const mha_plan_options *m, const mha_plan_row rows[MHA_
             100 * pruned->reduction);
 }
 
-/* Also used if heads cannot be grouped: keys and values are then shared by all heads. */
+/* Recommends shared keys and values, with reasons. If heads cannot be grouped, all heads share one key/value head. */
 static void advise_shared(const mha_plan_options *m, const mha_plan_row *mha, const mha_plan_row *shared,
                           mha_plan_advice *a)
 {

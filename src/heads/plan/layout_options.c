@@ -5,7 +5,7 @@
 #include "mha/head_layouts.h"
 #include <math.h>
 
-/* Checks a field against its bounds; 0 takes the default. */
+/* Checks a field against its bounds; 0 is replaced by the default. */
 static mha_status whole(const char *name, int64_t *value, int64_t preset, int64_t most, mha_error *err)
 {
     if (*value == 0) *value = preset;

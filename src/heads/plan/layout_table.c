@@ -24,14 +24,15 @@ const char *mha_plan_variant_help(mha_plan_variant variant)
     return (unsigned)variant < MHA_PLAN_VARIANTS ? texts[variant] : NULL;
 }
 
-/* ---- one row ---- */
+/* ---- rows ---- */
 
 static void add_up(mha_plan_parameters *p)
 {
     p->total = p->q + p->k + p->v + p->out + p->extra;
 }
 
-/* Fills a row of `heads` heads of width D with `kv_heads` key/value heads; projections from E and back to E. */
+/* Sets the counts of a row with `heads` query heads of width D and `kv_heads` key/value heads; the projections map E to
+ * the heads, and the heads to E. */
 static void plain(const mha_plan_options *model, int64_t heads, int64_t kv_heads, mha_plan_row *row)
 {
     const int64_t E = model->d_model, D = row->head_dim;
@@ -87,7 +88,8 @@ static mha_status plain_row(const mha_plan_options *model, int64_t heads, int64_
 
 /* ---- the variants ---- */
 
-/* The published layers remove ceil(H prune) heads permanently, and keep int(H (1 - prune)) heads per sequence. */
+/* Computes the row of permanently pruned heads. The published layers remove ceil(H prune) heads permanently, and keep
+ * int(H (1 - prune)) heads per sequence. */
 static mha_status pruned_row(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
 {
     const int64_t left = model->heads - (int64_t)ceil((double)model->heads * model->prune);
@@ -134,7 +136,7 @@ static mha_status mqa_row(const mha_plan_options *model, mha_plan_row *row, mha_
     return row->left_out ? MHA_OK : plain_row(model, model->heads, 1, row, err);
 }
 
-/* An expert is one head with its own output projection to E. */
+/* Computes the row of a mixture of experts. An expert is one head with its own output projection to E. */
 static mha_status moe_row(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
 {
     const int64_t E = model->d_model, D = row->head_dim;
@@ -192,7 +194,7 @@ mha_status mha_plan_variants(const mha_plan_options *options, mha_plan_row rows[
     return MHA_OK;
 }
 
-/* Inserts the row before all rows with more parameters; rows with equal parameters stay in the order of the loops. */
+/* Inserts the row before all rows with more parameters; rows with equal parameters stay in the order of insertion. */
 static void insert_sorted(mha_plan_row *rows, int count, const mha_plan_row *row)
 {
     int at = count;

@@ -52,7 +52,7 @@ static mha_status numbers(layer *l, int64_t rows, int64_t width, float **x, mha_
     return allocate(l, rows, width, sizeof **x, (void **)x, err);
 }
 
-/* Creates three projections from one buffer of weights, which is large enough for each. */
+/* Creates the projections from one buffer of weights, which is large enough for each projection. */
 static mha_status make_linear(layer *l, const float *weights, bool mixture, mha_error *err)
 {
     MHA__TRY(mha_linear_create(l->ctx, l->E, l->width, weights, NULL, &l->in, err));
@@ -85,7 +85,7 @@ static mha_status open_rows(layer *l, int64_t rows, mha_error *err)
     return mha_rng_uniform(&rng, -1, 1, l->x, rows * l->E, err);
 }
 
-/* ---- the two kinds of pass ---- */
+/* ---- prefill and decode passes ---- */
 
 static mha_status make_plan(layer *l, int64_t q_len, mha_dtype kv_dtype, mha_error *err)
 {
@@ -117,7 +117,7 @@ static mha_status open_prefill(layer *l, mha_error *err)
     return MHA_OK;
 }
 
-/* The byte pattern 0x3C3C is a small value in each of the three types. */
+/* Prepares a decode pass with a filled cache; the byte pattern 0x3C3C is a small value in each of the three types. */
 static mha_status open_decode(layer *l, mha_error *err)
 {
     const size_t element = mha_dtype_size(l->kv_dtype);

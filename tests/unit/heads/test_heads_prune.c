@@ -285,14 +285,16 @@ static void test_impossible_requests(void **state)
     assert_non_null(strstr(err.message, "layer 1"));
     assert_null(edit);
     assert_int_equal(mha_prune(gemma, part, NULL, &edit, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "layer 0: heads 0, 1 must be kept or removed together: they share keys or values");
+    assert_string_equal(err.message,
+                        "layer 0: heads 0, 1 must be kept or removed together, since they share keys or values");
     const uint8_t rest[16] = {0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     mha_model *fewer;
     assert_int_equal(mha_prune(gemma, rest, NULL, &edit, &err), MHA_OK);
     assert_int_equal(mha_model_edit_open(edit, &fewer, &err), MHA_OK);
     mha_model_edit *again;
     assert_int_equal(mha_prune(fewer, part, NULL, &again, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "layer 0: heads 2, 3 must be kept or removed together: they share keys or values");
+    assert_string_equal(err.message,
+                        "layer 0: heads 2, 3 must be kept or removed together, since they share keys or values");
     mha_model_free(fewer);
     mha_model_edit_free(edit);
     assert_int_equal(mha_prune(gemma, NULL, NULL, &edit, &err), MHA_ERR_ARG);
