@@ -1,5 +1,5 @@
 /* attention_ring.c - mha_cluster_attention in the modes ring and tree: keys and values move from rank to rank, and the
- * rows of each rank attend to the keys that it currently holds.
+ * rows of each rank attend to the keys that it currently stores.
  *
  * Partial results (maximum, sum, unnormalized output) stay in f32 or f64 until the end, regardless of the type of out:
  * rounding them at every step would lose accuracy with every rank. */
@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* The results of one chunk of rows: in tree mode one part per subtree of keys; in ring mode an accumulated part and a
- * new one. */
+ * new part. */
 typedef struct results {
     mha__range rows;
     mha_attn_partial *parts;
@@ -81,7 +81,7 @@ static mha_status make_results(ring *g, int n, mha_error *err)
     return MHA_OK;
 }
 
-/* Returns the part that receives the partial result of the keys from `key` on. */
+/* Returns the part that receives the partial result of the keys that start at `key`. */
 static mha_attn_partial *part_of(const ring *g, const results *r, int64_t key)
 {
     if (!g->tree) return &r->parts[1];
@@ -103,7 +103,7 @@ static mha_attn_merge_partials_args merge_args(const ring *g, const results *r, 
                                           .parts = r->parts};
 }
 
-/* Ring mode: merges the new part into the accumulated one. */
+/* Merges the new part into the accumulated part, in ring mode. */
 static mha_status merge_new(const ring *g, const results *r, mha_error *err)
 {
     mha_attn_merge_partials_args a = merge_args(g, r, 2);
@@ -163,9 +163,9 @@ static mha_status make_buffers(ring *g, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- a step ---- */
+/* ---- one step ---- */
 
-/* Computes one chunk of rows against one subtree of the keys of rank `from`, which this rank currently holds. */
+/* Computes one chunk of rows against one subtree of the keys of rank `from`, which this rank currently stores. */
 static mha_status attend(const ring *g, const results *r, int from, const mha__range *keys, mha_error *err)
 {
     const mha__shared_call *s = g->s;
@@ -221,7 +221,7 @@ static mha_status take_step(ring *g, int n, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- the call ---- */
+/* ---- public function ---- */
 
 static mha_status run(ring *g, mha_error *err)
 {

@@ -1,4 +1,4 @@
-/* cluster.c - opens a cluster: MPI, the hosts, the grid; and closes it. */
+/* cluster.c - opens and closes a cluster: MPI, hosts and grid. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,7 +100,7 @@ static mha_status gather_names(mha_cluster *c, mha_error *err)
     return MHA_OK;
 }
 
-/* Ranks that share memory are on one host. Hosts are numbered by their lowest rank. */
+/* Finds the host of each rank: ranks that share memory are on one host. Hosts are numbered by their lowest rank. */
 static mha_status find_hosts(mha_cluster *c, mha_error *err)
 {
     MPI_Comm host;
@@ -129,7 +129,7 @@ static mha_status lay_out_grid(mha_cluster *c, const mha_cluster_options *o, mha
     mha_cluster_info *i = &c->info;
     if (o->tp < 1 || o->cp < 1 || o->tp > i->ranks || o->cp > i->ranks / o->tp || i->ranks % (o->tp * o->cp) != 0)
         return mha__cluster_fail(c, err, MHA_ERR_ARG,
-                                 "mha_cluster_options: tp * cp must divide the number of ranks, %d (got %d * %d)",
+                                 "mha_cluster_options: tp * cp must be a divisor of the rank count %d (got %d * %d)",
                                  i->ranks, o->tp, o->cp);
     i->tp = o->tp;
     i->cp = o->cp;
@@ -148,7 +148,7 @@ static mha_status compare(mha_cluster *c, const mha_cluster_options *o, mha_erro
     return mha_cluster_same(c, "mha_cluster_options", values, sizeof values, err);
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
 static mha_status open_cluster(mha_cluster *c, const mha_cluster_options *o, mha_error *err)
 {
@@ -181,7 +181,7 @@ mha_status mha_cluster_open(const mha_cluster_options *options, mha_cluster **ou
     return status;
 }
 
-/* A broken cluster does not finalize MPI: MPI_Finalize would wait for pending messages. */
+/* Frees a cluster. A broken cluster does not finalize MPI, because MPI_Finalize would wait for pending messages. */
 void mha_cluster_free(mha_cluster *cluster)
 {
     if (!cluster) return;

@@ -1,4 +1,5 @@
-/* cluster_attention.c - attention over a sequence shared by ranks: the call, its ordered mode, and the backward pass.
+/* cluster_attention.c - attention over a sequence distributed over ranks: the call, its ordered mode, and the backward
+ * pass.
  *
  * A call for some rows or some groups of heads is bitwise identical to that part of the whole call (attn.h, shards). So
  * are dk and dv of some keys, if the call has all rows. Tensors are therefore gathered whole, one KV head at a time,
@@ -8,7 +9,7 @@
 #include "attention_ring.h"
 #include "head_gather.h"
 
-/* ---- forward ---- */
+/* ---- forward pass ---- */
 
 static mha_status attend_head(const mha__shared_call *s, const mha__head_gather *gather, int64_t g, mha_error *err)
 {
@@ -64,7 +65,7 @@ mha_status mha_cluster_attention(mha_cluster *cluster, mha_ctx *ctx, mha_cluster
         return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "mode must be ring, tree or ordered (got %d)", (int)mode);
     mha_status status = mha__shared_call_open(&call, cluster, ctx, desc, args, &why);
     call.desc.outputs &= ~(uint32_t)MHA_ATTN_GRADS;
-    if (status == MHA_OK) /* without keys, no data would move */
+    if (status == MHA_OK) /* without keys, there is no data to move */
         status = mode == MHA_CLUSTER_ORDERED || call.desc.kv_len == 0
                      ? attend_ordered(&call, &why)
                      : mha__attention_ring(&call, mode == MHA_CLUSTER_TREE, &why);
@@ -72,7 +73,7 @@ mha_status mha_cluster_attention(mha_cluster *cluster, mha_ctx *ctx, mha_cluster
     return name_rank(cluster, status, &why, err);
 }
 
-/* ---- backward ---- */
+/* ---- backward pass ---- */
 
 /* The tensors that are gathered, in this order. */
 enum { K, V, Q, DOUT, OUT, LSE, DLSE };
@@ -99,11 +100,13 @@ static mha_status check_grads(const backward *w, mha_error *err)
         return mha__cluster_fail(s->cluster, err, MHA_ERR_ARG, "outputs must have MHA_ATTN_GRADS (got 0x%x)",
                                  (unsigned)s->desc.outputs);
     if (g->dslopes.data || g->dsinks.data || g->dgates.data || g->row_taylor.data)
-        return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
-                                 "dslopes, dsinks, dgates and row_taylor must be NULL for a sequence shared by ranks");
+        return mha__cluster_fail(
+            s->cluster, err, MHA_ERR_UNSUPPORTED,
+            "dslopes, dsinks, dgates and row_taylor must be NULL for a sequence distributed over ranks");
     if ((g->dk.data || g->dv.data) && ((a->keep.data && a->keep.stride[2]) || (a->bias.data && a->bias.stride[2])))
-        return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
-                                 "keep and bias must have stride[2] = 0 with dk or dv of a sequence shared by ranks");
+        return mha__cluster_fail(
+            s->cluster, err, MHA_ERR_UNSUPPORTED,
+            "keep and bias must have stride[2] = 0 with dk or dv of a sequence distributed over ranks");
     if (mha__part_length(&s->rows) > 0 && (!g->dout.data || !g->out.data || !g->lse.data))
         return mha__cluster_fail(s->cluster, err, MHA_ERR_ARG, "dout, out and lse must not be NULL");
     return MHA_OK;

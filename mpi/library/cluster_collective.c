@@ -1,6 +1,6 @@
 /* cluster_collective.c - the functions that all ranks call together: sums, broadcasts, agreement and comparison.
  *
- * Sums go up a binomial tree to rank 0, broadcasts go down one; both take log2(ranks) steps. */
+ * Sums move up a binomial tree to rank 0, and broadcasts move down such a tree; both take log2(ranks) steps. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,12 +66,13 @@ static mha_status sum_to_first(mha_cluster *c, int64_t *values, int64_t count, m
     return MHA_OK;
 }
 
-/* Sums in pieces into a fixed buffer: an allocation could fail on one rank while the others wait. */
+/* Sums the values in pieces, through a fixed buffer, because an allocation could fail on one rank while the other ranks
+ * wait. */
 mha_status mha_cluster_sum(mha_cluster *cluster, int64_t *values, int64_t count, mha_error *err)
 {
     if (!cluster) return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "cluster must not be NULL");
     if (count < 0)
-        return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "count must be >= 0 (got %lld)", (long long)count);
+        return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "count must be at least 0 (got %lld)", (long long)count);
     if (!values && count > 0) return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "values must not be NULL");
     for (int64_t at = 0; at < count; at += MHA__ADDENDS) {
         const int64_t piece = count - at < MHA__ADDENDS ? count - at : MHA__ADDENDS;

@@ -65,7 +65,7 @@ static void warn(const mha_cluster *c, const mha_ctx_options *o, const char *isa
     o->log(o->log_user, 0, line);
 }
 
-/* ---- between tiles ---- */
+/* ---- callback between tiles ---- */
 
 static int on_between_tiles(void *user, int64_t begun, int64_t total)
 {
@@ -85,7 +85,7 @@ static mha_status make_hook(mha_cluster *c, mha_ctx_options *o, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- the context ---- */
+/* ---- creation of a context ---- */
 
 /* ISA and threads of a context with the caller's options. */
 typedef struct own_ctx {
@@ -105,7 +105,7 @@ static mha_status find_own(mha_cluster *c, const mha_ctx_options *o, own_ctx *ow
     return status;
 }
 
-/* Divides the CPUs of a host among its ranks, if each of them may run on all CPUs. */
+/* Divides the CPUs of a host among its ranks, if each rank may run on all CPUs. */
 static void divide_threads(const mha_cluster *c, mha_ctx_options *o, int threads)
 {
     const char *wanted = getenv("MHA_THREADS");

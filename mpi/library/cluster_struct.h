@@ -76,15 +76,15 @@ mha_status mha__cluster_add(mha_cluster *cluster, float *values, int64_t count, 
 mha_status mha__cluster_wait(mha_cluster *cluster, const char *step, mha_error *err);
 /* Lets transfers progress, at most every 50 us. To be called regularly during other work. */
 mha_status mha__cluster_tick(mha_cluster *cluster, mha_error *err);
-/* Yields the core, for longer the longer the rank has waited [s]. */
+/* Yields the core or sleeps; the pause grows with the time `waited` so far [s]. */
 void mha__cluster_rest(double waited);
 /* Releases the list of messages. */
 void mha__cluster_transfers_free(mha_cluster *cluster);
 
-/* Collective. *all receives one value per rank, [ranks], valid until the next call. */
+/* Collective. Gathers one value per rank: sets *all to an array [ranks], which is valid until the next call. */
 mha_status mha__cluster_gather(mha_cluster *cluster, int64_t own, const int64_t **all, mha_error *err);
 
-/* Collective. The same as mha_cluster_agree, but also valid during shared work. */
+/* Collective. Like mha_cluster_agree, but also valid during shared work. */
 mha_status mha__cluster_agree_now(mha_cluster *cluster, mha_status status, mha_error *err);
 
 /* ---- shared work (cluster_work.c) ---- */

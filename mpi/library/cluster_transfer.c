@@ -16,7 +16,8 @@ static const double TICK = 50e-6, YIELDING = 5e-3; /* [s] */
 
 /* ---- the list of messages ---- */
 
-/* Makes room for one more message in the three arrays. If one of them cannot grow, those already grown stay larger. */
+/* Reserves space for one more message in the three arrays. If one of them cannot grow, those already grown stay
+ * larger. */
 static mha_status make_room(mha_cluster *c, mha_error *err)
 {
     if (c->pending < c->capacity) return MHA_OK;

@@ -12,7 +12,7 @@
 #include "work_journal.h"
 
 enum { ASK_TAG = 8, ANSWER_TAG = 9 };
-static const double PATIENCE = 1.5; /* other ranks wait longer than rank 0, which can name the missing rank */
+static const double PATIENCE = 1.5; /* timeout factor of all ranks but 0: rank 0 fails first to name the missing rank */
 
 /* Requests and reports that a rank sends to rank 0. */
 enum { WANTS_STEP, HAS_FINISHED, HAS_FAILED };
@@ -104,7 +104,7 @@ static mha_status await_reports(mha_cluster *c, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- the other ranks ---- */
+/* ---- ranks other than 0 ---- */
 
 static mha_status tell(mha_cluster *c, int64_t what, mha_error *err)
 {
@@ -159,7 +159,7 @@ static mha_status report(mha_cluster *c, int64_t what, mha_error *err)
     return status;
 }
 
-/* ---- the beginning ---- */
+/* ---- beginning of shared work ---- */
 
 static mha_status allocate(mha_cluster *c, mha_error *err)
 {
@@ -200,7 +200,7 @@ static int64_t count_journals(const char *state)
     return count;
 }
 
-/* Rank R reads the journals R, R + ranks and so on, and keeps the first one open. */
+/* Reads, on rank R, the journals R, R + ranks and so on, and keeps the first of these journals open. */
 static mha_status read_journals(mha_cluster *c, const mha_work_info *info, int64_t count, mha_error *err)
 {
     mha__shared_work *w = c->work;
@@ -332,7 +332,7 @@ static mha_status add(void *user, int64_t step, const int64_t *values, mha_error
     return now + took - w->recorded < c->record_pause ? MHA_OK : record(w, err);
 }
 
-/* ---- the end ---- */
+/* ---- end of shared work ---- */
 
 static mha_status total(void *user, int64_t *values, mha_error *err)
 {

@@ -1,4 +1,5 @@
-/* head_gather.c - see head_gather.h. Each rank sends its part to the other cp - 1 ranks. */
+/* head_gather.c - gathers the tensors of KV heads from all ranks. Each rank sends its part to the other cp - 1
+ * ranks. */
 #include "head_gather.h"
 
 #include <stdlib.h>
@@ -29,7 +30,7 @@ static size_t rank_bytes(const mha__head_gather *g, int cp_rank)
     return bytes;
 }
 
-/* Returns the start of a rank's part. */
+/* Returns the start of a rank's part in the buffer of a head. */
 static char *rank_part(const mha__head_gather *g, int64_t head, int cp_rank)
 {
     char *at = g->parts[head % 2];

@@ -11,7 +11,7 @@ typedef struct mha__gathered {
     size_t size;    /* size of an element [bytes] */
     int64_t heads;  /* heads per KV head: the group size for queries, 1 for keys */
     int64_t width;
-    bool keys;   /* divided by keys; else by rows */
+    bool keys;   /* true = divided by keys, false = divided by rows */
     char *whole; /* [B, heads, full length, width] the current KV head, contiguous */
 } mha__gathered;
 
@@ -27,13 +27,13 @@ typedef struct mha__head_gather {
 
 /* Adds a tensor; must be called before mha__gather_open. */
 void mha__gather_add(mha__head_gather *gather, mha_cview from, size_t size, int64_t heads, int64_t width, bool keys);
-/* Allocates, and starts the transfers of head 0. Free with mha__gather_close, also after a failure. */
+/* Allocates the buffers, and starts the transfers of head 0. Free with mha__gather_close, also after a failure. */
 mha_status mha__gather_open(mha__head_gather *gather, mha_error *err);
-/* Waits for head g, starts the transfers of the next one, and fills `whole` of each tensor. */
+/* Waits for head g, starts the transfers of the next head, and writes `whole` of each tensor. */
 mha_status mha__gather_head(mha__head_gather *gather, int64_t g, mha_error *err);
 void mha__gather_close(mha__head_gather *gather);
 
-/* Returns a view of a tensor's `whole`. */
+/* Returns a view of a gathered tensor. */
 mha_cview mha__gather_view(const mha__head_gather *gather, int item);
 
 #endif

@@ -1,4 +1,4 @@
-/* shard_call.c - builds the operator calls of one rank for parts of a shared sequence. */
+/* shard_call.c - builds the operator calls of one rank for parts of a distributed sequence. */
 #include "shard_call.h"
 
 #include <stdlib.h>
@@ -23,18 +23,19 @@ static mha_status check_supported(const mha__shared_call *s, mha_error *err)
     const mha_attn_desc *d = &s->desc;
     if (d->inputs & ~inputs)
         return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
-                                 "inputs must be among 0x%x for a sequence shared by ranks (got 0x%x)",
+                                 "inputs must be among 0x%x for a sequence distributed over ranks (got 0x%x)",
                                  (unsigned)inputs, (unsigned)d->inputs);
     if (d->outputs & ~(uint32_t)(MHA_ATTN_LSE | MHA_ATTN_GRADS))
         return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
-                                 "outputs must be among 0x%x for a sequence shared by ranks (got 0x%x)",
+                                 "outputs must be among 0x%x for a sequence distributed over ranks (got 0x%x)",
                                  (unsigned)(MHA_ATTN_LSE | MHA_ATTN_GRADS), (unsigned)d->outputs);
     if (d->kv_dtype == MHA_Q8_0 || d->bias_dtype == MHA_Q8_0)
-        return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
-                                 "kv_dtype must be f32, bf16, f16 or f64 for a sequence shared by ranks (got q8_0)");
+        return mha__cluster_fail(
+            s->cluster, err, MHA_ERR_UNSUPPORTED,
+            "kv_dtype must be f32, bf16, f16 or f64 for a sequence distributed over ranks (got q8_0)");
     if (d->keep_keys != 0 && d->keep_keys != d->kv_len)
         return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
-                                 "keep_keys must be 0 or kv_len for a sequence shared by ranks (got %lld)",
+                                 "keep_keys must be 0 or kv_len for a sequence distributed over ranks (got %lld)",
                                  (long long)d->keep_keys);
     return MHA_OK;
 }
@@ -102,7 +103,7 @@ static void fill_description(mha__shared_call *s)
     s->real_size = d->dtype == MHA_F64 ? sizeof(double) : sizeof(float);
 }
 
-/* All four strides 0: a contiguous view. */
+/* Sets the strides of a contiguous view if all four strides are 0. */
 static void fill_strides(int64_t stride[4], int64_t heads, int64_t rows, int64_t width)
 {
     if (stride[0] || stride[1] || stride[2] || stride[3]) return;
@@ -124,7 +125,7 @@ static void fill_views(mha__shared_call *s)
     fill_strides(a->v.stride, d->kv_heads, keys, d->v_head_dim);
 }
 
-/* Replaces the alignment by offsets: bottom-right alignment would need the full lengths. */
+/* Replaces the alignment by offsets, because bottom-right alignment requires the full lengths. */
 static void fill_offsets(mha__shared_call *s)
 {
     mha_attn_desc *d = &s->desc;
@@ -289,7 +290,7 @@ void mha__shard_head(const mha__shared_call *call, int64_t g, mha_attn_desc *des
 
 /* ---- copies ---- */
 
-/* Copies strided rows to contiguous memory, or the other way if `back`. */
+/* Copies strided rows to contiguous memory, or, with `back`, in the opposite direction. */
 static void copy_rows(char *strided, const int64_t stride[4], char *packed, size_t size, const int64_t shape[4],
                       bool back)
 {

@@ -1,10 +1,10 @@
-/* shard_call.h - one call of the operator for some rows and some keys of a sequence shared by several ranks. */
+/* shard_call.h - one call of the operator for some rows and some keys of a sequence distributed over ranks. */
 #ifndef MHA_MPI_SHARD_CALL_H
 #define MHA_MPI_SHARD_CALL_H
 
 #include "cluster_struct.h"
 
-/* A shared call as seen by one rank, with all defaults filled in and all strides set. */
+/* A shared call on one rank, with all defaults and all strides set. */
 typedef struct mha__shared_call {
     mha_cluster *cluster;
     mha_ctx *ctx;
@@ -26,7 +26,7 @@ typedef struct mha__range {
     int64_t start, length, local;
 } mha__range;
 
-/* Validates the call and fills the struct; free it with mha__shared_call_free, even after a failure. */
+/* Validates the call and sets the fields of the struct; free it with mha__shared_call_free, even after a failure. */
 mha_status mha__shared_call_open(mha__shared_call *call, mha_cluster *cluster, mha_ctx *ctx, const mha_attn_desc *desc,
                                  const mha_attn_args *args, mha_error *err);
 void mha__shared_call_free(mha__shared_call *call);

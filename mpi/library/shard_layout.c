@@ -1,4 +1,4 @@
-/* shard_layout.c - the rows and keys of a sequence that each rank holds. */
+/* shard_layout.c - the rows and keys of a sequence that each rank stores. */
 #include "cluster_struct.h"
 
 static int64_t least(int64_t a, int64_t b)
@@ -6,7 +6,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Every rank holds whole chunks of the operator's merge tree, so merged shards are bitwise identical to one call. */
+/* Every rank stores whole chunks of the operator's merge tree, so merged shards are bitwise identical to one call. */
 mha_cluster_part mha_cluster_part_of(int64_t length, int cp, int cp_rank)
 {
     mha_cluster_part part = {{0}, {0}};

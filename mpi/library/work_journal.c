@@ -1,4 +1,4 @@
-/* work_journal.c - see work_journal.h. */
+/* work_journal.c - the file in which a rank stores the results of its steps. */
 #include "work_journal.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ bool mha__journal_name(const char *state, int rank, char *path, size_t capacity)
     return length > 0 && (size_t)length < capacity;
 }
 
-/* ---- bytes ---- */
+/* ---- input and output ---- */
 
 static mha_status fail_io(const mha__journal *j, const char *verb, mha_error *err)
 {
@@ -122,7 +122,7 @@ static uint64_t record_bytes(const mha_work_info *info, int64_t count)
     return ((uint64_t)count + (uint64_t)info->values) * sizeof(int64_t);
 }
 
-/* Reads the next record into `payload`, which has room for all steps; returns false if the record is incomplete or
+/* Reads the next record into `payload`, which has space for all steps; returns false if the record is incomplete or
  * damaged. */
 static bool read_record(const mha__journal *j, const mha_work_info *info, int64_t *payload, prefix *p, bool *failed)
 {
@@ -166,9 +166,9 @@ static mha_status read_open(const mha__journal *j, const mha_work_info *info, bo
     return status;
 }
 
-/* ---- use ---- */
+/* ---- public functions ---- */
 
-/* Only one process may append at a time. Closing the file releases the lock. */
+/* Locks the journal, because only one process may append at a time. Closing the file releases the lock. */
 static mha_status lock(const mha__journal *j, mha_error *err)
 {
     const struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};

@@ -30,7 +30,7 @@ mha_status mha__journal_append(mha__journal *journal, const mha_work_info *info,
                                const int64_t *sums, mha_error *err);
 void mha__journal_close(mha__journal *journal);
 
-/* FNV-1a of `bytes` bytes, chained to h. */
+/* Returns the FNV-1a hash of `bytes` bytes, chained to h. */
 uint64_t mha__digest(uint64_t h, const void *data, size_t bytes);
 #define MHA__DIGEST_START UINT64_C(14695981039346656037)
 

@@ -1,4 +1,4 @@
-/* launch.c - see launch.h.
+/* launch.c - runs mpirun, and restarts failed jobs.
  *
  * By default, Open MPI 4 waits forever for a host that no longer responds; with keepalive messages the job ends after
  * 10 s. A process that still runs but does not respond is detected by the other ranks (--timeout). After a temporary
@@ -85,7 +85,7 @@ static int read_options(int argc, char **argv, launch_options *o)
     return n < argc ? n : -1;
 }
 
-/* ---- the command ---- */
+/* ---- mpirun command ---- */
 
 typedef struct words {
     const char **word; /* [WORDS + the command's arguments], terminated by NULL */
@@ -163,7 +163,7 @@ static int run_job(const words *w)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Usage errors, invalid inputs and failed checks would only fail again. */
+/* Returns true if a restart may succeed. Usage errors, invalid inputs and failed checks would only fail again. */
 static bool may_pass(int code)
 {
     return code != CLI_DONE && code != CLI_USAGE && code != CLI_REFUSED && code != CLI_NO && !stopped;

@@ -3,7 +3,7 @@
 #ifndef MPI_LAUNCH_H
 #define MPI_LAUNCH_H
 
-/* argv[0] is "launch". Returns the exit code. */
+/* Runs `mha-mpi launch`; argv[0] is "launch". Returns the exit code. */
 int launch(int argc, char **argv);
 
 #endif

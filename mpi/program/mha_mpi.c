@@ -16,8 +16,8 @@
 enum { SIGNALED = 128 }; /* exit status 128 + n: signal n */
 enum { SILENT = 75 };    /* exit status if a peer is silent or a transfer fails: EX_TEMPFAIL; a restart may succeed */
 
-/* The start and end of MPI may take twice the timeout, so the library's waits, whose messages name the rank, time out
- * first. */
+/* Factor of the timeout for the start and the end of MPI. The library's waits, whose messages name the rank, must time
+ * out first. */
 static const double MPI_STEP = 2;
 
 typedef struct program {
@@ -41,7 +41,7 @@ static void give_up(program *p, const char *message)
     mha_cluster_abort(p->cluster, SILENT);
 }
 
-/* Ranks exchange statuses, not exit codes. */
+/* Converts an exit code to a status, since ranks exchange statuses. */
 static mha_status status_of(int code)
 {
     return code == CLI_DONE || code == CLI_NO ? MHA_OK

@@ -1,5 +1,5 @@
-/* mpi_watchdog.c - see mpi_watchdog.h. The watchdog is a timer signal, because the process is inside an MPI call that
- * does not return. */
+/* mpi_watchdog.c - limits the time of the start and end of MPI. The watchdog is a timer signal, because the process is
+ * inside an MPI call that does not return. */
 #include "mpi_watchdog.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 static char message[256];
 static int message_bytes, exit_code;
 
-/* Uses only async-signal-safe functions. */
+/* Prints the message and exits; uses only async-signal-safe functions. */
 static void on_alarm(int number)
 {
     (void)number;
@@ -21,7 +21,7 @@ static void on_alarm(int number)
     _exit(exit_code);
 }
 
-/* Returns the launcher's rank number; before MPI has started, no other is available. */
+/* Returns the launcher's rank number; before MPI has started, no other rank number is available. */
 static const char *launcher_rank(void)
 {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");

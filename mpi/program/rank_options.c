@@ -1,4 +1,4 @@
-/* rank_options.c - see rank_options.h. */
+/* rank_options.c - reads the options of mha-mpi itself. */
 #include "rank_options.h"
 
 #include <errno.h>
