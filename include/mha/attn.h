@@ -65,8 +65,8 @@ typedef enum mha_scores {
     MHA_SCORES_PROBS       /* after softmax */
 } mha_scores;
 
-/* Optional inputs besides q, k, v, and optional outputs besides out. A plan accepts only calls with exactly these
- * operands. */
+/* Flags of the optional inputs (besides q, k and v) and of the optional outputs (besides out). A call must pass
+ * exactly the operands whose flags its plan has. */
 enum {
     MHA_ATTN_KEEP = 1 << 0,          /* args.keep          boolean mask                          */
     MHA_ATTN_BIAS = 1 << 1,          /* args.bias          added to the scores                   */
@@ -96,9 +96,9 @@ enum {
 
 enum { MHA_HEAD_DIM_MAX = 1024 };
 
-/* The position of a shard within a larger call: sequence, head, row and key 0 of the shard are sequence `batch`, head
- * `head`, row `row` and key `key` of the whole call. Dropout and positions follow the whole call; data, lengths and
- * lists describe the shard. All fields must be >= 0. */
+/* The position of a shard within a larger call: sequence, head, row and key 0 of the shard are sequence `batch`,
+ * head `head`, row `row` and key `key` of the whole call. Dropout and positions are those of the whole call; data,
+ * lengths and lists describe the shard. All fields must be at least 0. */
 typedef struct mha_shard {
     int64_t batch, head, row, key;
 } mha_shard;
@@ -132,11 +132,11 @@ typedef struct mha_attn_desc {
     int64_t map_heads;        /* entries of args.map_heads; 0 if unused */
     int64_t map_rows;         /* entries of args.map_rows per sequence; 0 if unused */
     int64_t top_keys;         /* 0..32 entries per row in args.stats->top_* */
-    double dropout;           /* dropout probability of the attention weights, 0..1; see below */
+    double dropout;           /* dropout probability of the attention weights, 0..1; see mha_attn_args */
     mha_scores scores;        /* stage of args.scores; 0 if unused */
     uint32_t inputs;          /* MHA_ATTN_KEEP ... */
     uint32_t outputs;         /* MHA_ATTN_LSE ... */
-    mha_shard shard;          /* zero = the call is not a shard; see below */
+    mha_shard shard;          /* all 0 = the call is not a shard; see mha_attn_args */
 } mha_attn_desc;
 
 /* The data of a call. Strides count elements; all zero = contiguous (types.h). A pointer must be NULL unless the
@@ -166,14 +166,15 @@ typedef struct mha_attn_desc {
  *
  * Packed sequences: with MHA_ATTN_CU_SEQLENS the sequences are concatenated along the length axis. Sequence b has rows
  * cu_seqlens_q[b] to cu_seqlens_q[b + 1] of q, out and lse, and keys cu_seqlens_k[b] to cu_seqlens_k[b + 1] of k and v.
- * It attends only to itself, with positions counted from its own start. These five are [1, H, Lq or Lk, width], so
- * stride[0] is not used and all-zero strides mean [H, L, width]; the usual [L, H, width] is {0, width, H * width, 1}.
- * All other operands have one entry per sequence: lengths, offsets, slopes, sinks and gates, and keep, bias,
- * block_keep, dropout_keep, probs and scores, whose rows and keys count from the start of the sequence. The last six
- * operands have the size of the longest sequence, desc.max_q_len by desc.max_kv_len; elements beyond a shorter sequence
- * are neither read nor written. Bottom-right alignment applies per sequence. With pages, only the queries are packed:
- * kv_len applies to every sequence as without packing, kv_lens gives the keys in use, cu_seqlens_k is not read, and
- * stats.received is [B, H, Lk]. The results of a sequence are bitwise identical whether it is packed or computed alone.
+ * It attends only to itself, with positions counted from its own start. These five operands are [1, H, Lq or Lk,
+ * width], so stride[0] is not used and all-zero strides mean [H, L, width]; the usual [L, H, width] is {0, width, H *
+ * width, 1}. All other operands have one entry per sequence: lengths, offsets, slopes, sinks and gates, and keep, bias,
+ * block_keep, dropout_keep, probs and scores, whose rows and keys count from the start of the sequence. The operands
+ * from keep to scores have the size of the longest sequence, desc.max_q_len by desc.max_kv_len; elements beyond a
+ * shorter sequence are neither read nor written. Bottom-right alignment applies per sequence. With pages, only the
+ * queries are packed: kv_len applies to every sequence as without packing, kv_lens gives the keys in use, cu_seqlens_k
+ * is not read, and stats.received is [B, H, Lk]. The results of a sequence are bitwise identical whether it is packed
+ * or computed alone.
  *
  * Host memory: lengths, offsets, lists and tables (all integer inputs) must be in host memory; they are read while the
  * arguments are checked. The checks do not access any other operand.
@@ -182,11 +183,11 @@ typedef struct mha_attn_desc {
  * other operands still have H. Heads that are not listed are not computed. With a head list, out must not be q.
  *
  * Maps of selected heads and rows: with MHA_ATTN_MAP_HEADS head n of probs and scores is head map_heads[n] of out. With
- * MHA_ATTN_MAP_ROWS their row n is row map_rows[b][n] of sequence b; a negative entry counts from the end of the
- * sequence (-1 is its last row, after q_lens). Entries may have any order and may repeat; an entry that is not a row of
- * its sequence is not written. Elements are bitwise identical to those of full maps. Only the requested entries take
- * memory, and rows without requested entries cost no time (a panel of 8 to 32 adjacent rows is computed together). The
- * lists also restrict on_rows: it receives each listed row once, in the order of heads and rows.
+ * MHA_ATTN_MAP_ROWS row n of probs and scores is row map_rows[b][n] of sequence b; a negative entry counts from the end
+ * of the sequence (-1 is its last row, after q_lens). Entries may have any order and may repeat; an entry that is not a
+ * row of its sequence is not written. Elements are bitwise identical to those of full maps. Only the requested entries
+ * take memory, and rows without requested entries cost no time (a panel of 8 to 32 adjacent rows is computed together).
+ * The lists also restrict on_rows: it receives each listed row once, in the order of heads and rows.
  *
  * Keys and values of q8_0: a row is ceil(D / 32) blocks of 34 bytes (types.h), and views and strides count blocks.
  * Results are bitwise identical to those for the dequantized f32 values, scale * q.
@@ -274,7 +275,7 @@ MHA_API mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_ar
 
 /* ---- results over disjoint keys ---- */
 
-/* The result of a call over some of the keys. */
+/* The result of a call over a part of the keys. */
 typedef struct mha_attn_part {
     mha_cview out; /* [B, H, Lq, Dv] */
     mha_cview lse; /* [B, H, Lq] (stride[3] unused) */

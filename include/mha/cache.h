@@ -44,30 +44,31 @@ typedef struct mha_cache_desc {
     int64_t v_head_dim; /* Dv  0 = D; else 1..MHA_HEAD_DIM_MAX */
     mha_dtype dtype;    /* storage type: f32 (default), f64 for f64 calls, bf16, f16 or q8_0 (types.h) */
     int64_t page_size;  /* keys per page: 0 = 128; else a power of two >= 16 */
-    int64_t capacity;   /* total number of keys, allocated at creation, rounded up to pages. Sequences take whole
-                           pages, so they may need up to (page_size - 1) B more keys than they hold.
+    int64_t capacity;   /* total number of keys, allocated at creation, rounded up to pages. Sequences take whole pages,
+                           so they may need up to (page_size - 1) B more keys than they contain.
                            0 = memory grows on demand, by at least half, and an append may move it */
     int64_t window;     /* keys that a query attends to, including its own; 0 = all */
     int64_t keep_first; /* with a window: first tokens that stay visible (streaming), 0..2^60; 0 = none */
 } mha_cache_desc;
 
-/* Errors: MHA_ERR_ARG naming the field and its value; MHA_ERR_MEMORY. */
+/* Creates an empty cache. Errors: MHA_ERR_ARG naming the field and its value; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_cache_create(mha_ctx *ctx, const mha_cache_desc *desc, mha_cache **out, mha_error *err);
 MHA_API void mha_cache_free(mha_cache *cache);
 
 /* ---- appending and removing tokens ---- */
 
-enum { MHA_CACHE_ALL = -1 }; /* for all sequences */
+enum { MHA_CACHE_ALL = -1 }; /* selects all sequences */
 
-/* Keys and values of new tokens for n sequences: B with MHA_CACHE_ALL, else 1. */
+/* Keys and values of new tokens for n sequences: B with MHA_CACHE_ALL, else 1. For k and v, strides all 0 =
+ * contiguous. Their data must be aligned to the element size and must not overlap memory of the cache. */
 typedef struct mha_cache_tokens {
     size_t size;           /* sizeof(mha_cache_tokens) */
     int64_t count;         /* >= 0 per sequence */
     const int64_t *counts; /* [n] 0..count per sequence; NULL = count for each */
     mha_dtype dtype;       /* type of k and v: that of the cache, or f32 if the cache stores bf16, f16 or q8_0;
                               0 = the type of the cache, or f32 for q8_0 */
-    mha_cview k;           /* [n, Hkv, count, D ]  strides all 0 = contiguous; aligned to its elements; must not */
-    mha_cview v;           /* [n, Hkv, count, Dv]  overlap memory of the cache */
+    mha_cview k;           /* [n, Hkv, count, D] */
+    mha_cview v;           /* [n, Hkv, count, Dv] */
 } mha_cache_tokens;
 
 /* Appends tokens. f32 is rounded to the storage type, to nearest even; elements beyond 65504 become infinite in f16. In
@@ -92,7 +93,7 @@ MHA_API int64_t mha_cache_length(const mha_cache *cache, int64_t sequence);
 MHA_API size_t mha_cache_bytes(const mha_cache *cache);
 MHA_API int64_t mha_cache_pages(const mha_cache *cache);
 
-/* ---- for the operator ---- */
+/* ---- arguments for the operator ---- */
 
 /* Fills in the description and the arguments for the queries of the most recently appended tokens: row i of sequence b
  * has position length - q_lens[b] + i.
@@ -110,8 +111,8 @@ MHA_API int64_t mha_cache_pages(const mha_cache *cache);
  * Rows of a sequence without tokens have position 0 and no unmasked key.
  *
  * Errors: MHA_ERR_ARG if a row needs keys that are no longer stored, or if the window of `desc` is wider than the
- * window of the cache. MHA_ERR_ARG also if the first keep_first tokens and the window become disjoint within one call;
- * to avoid this, append at most `window` tokens at once while a sequence is shorter than keep_first. */
+ * window of the cache. MHA_ERR_ARG also if the first keep_first tokens and the window become disjoint within one
+ * call; to avoid this, append at most `window` tokens per call while a sequence is shorter than keep_first. */
 MHA_API mha_status mha_cache_bind(mha_cache *cache, int64_t sequence, const int64_t *q_lens, mha_attn_desc *desc,
                                   mha_attn_args *args, mha_error *err);
 

@@ -32,7 +32,7 @@ extern "C" {
 
 typedef struct mha_cluster mha_cluster;
 
-enum { MHA_CLUSTER_TIMEOUT = 300 }; /* [s] */
+enum { MHA_CLUSTER_TIMEOUT = 300 }; /* [s] default timeout */
 
 typedef struct mha_cluster_options {
     size_t size;
@@ -48,13 +48,13 @@ typedef struct mha_cluster_options {
     double record_pause; /* [s] interval between records of a journal (see mha_cluster_work); 0 = 10 */
 } mha_cluster_options;
 
-/* The position of this rank in the cluster. The ranks form a grid: groups of tp consecutive ranks share the heads of a
- * layer (tensor parallel), cp such groups share a sequence (context parallel), and dp copies of these cp groups share
- * the data: rank = (dp_rank * cp + cp_rank) * tp + tp_rank. Place the ranks of a host consecutively, as mpirun does by
- * default, so that each tp group stays on one host if it fits. */
+/* The position of this rank in the cluster. The ranks form a grid: the heads of a layer are distributed over tp
+ * consecutive ranks (tensor parallel), a sequence over cp such groups (context parallel), and the data over dp
+ * copies of these cp groups: rank = (dp_rank * cp + cp_rank) * tp + tp_rank. Place the ranks of a host
+ * consecutively, as mpirun does by default, so that each tp group stays on one host if it fits. */
 typedef struct mha_cluster_info {
     int rank, ranks;
-    int tp, cp, dp;                /* sizes */
+    int tp, cp, dp;                /* dimensions of the grid */
     int tp_rank, cp_rank, dp_rank; /* index of this rank in its groups */
     int hosts, host;               /* number of hosts; index of this rank's host */
     int host_rank, host_ranks;     /* index of this rank on its host; number of ranks on that host */
@@ -119,10 +119,10 @@ MHA_API mha_status mha_cluster_ctx_create(mha_cluster *cluster, const mha_ctx_op
  * the ranks together read all journals, regardless of how many ranks wrote them, and finished steps are not repeated. A
  * truncated journal is used up to its last valid record. The files must be on a file system that all hosts share.
  *
- * Failures: a rank that fails before or during the measurement must call mha_cluster_agree with its error. On all other
- * ranks, the measurement then returns this error, and their next mha_cluster_agree returns it at once. Each rank can
- * therefore call mha_cluster_agree once after the measurement, whether or not it succeeded. A rank that needs longer
- * than the timeout for one step counts as silent. */
+ * Failures: a rank that fails before or during the measurement must call mha_cluster_agree with its error. On all
+ * other ranks, the measurement then returns this error, and their next mha_cluster_agree returns it immediately.
+ * Each rank can therefore call mha_cluster_agree once after the measurement, whether or not it succeeded. A rank
+ * that needs longer than the timeout for one step counts as silent. */
 MHA_API const mha_work *mha_cluster_work(mha_cluster *cluster);
 
 /* ---- a training run divided among all ranks ---- */
@@ -146,10 +146,10 @@ MHA_API const mha_train_ranks *mha_cluster_train(mha_cluster *cluster);
 
 /* ---- attention over a sequence divided among the ranks of a cp group ---- */
 
-/* The positions that one rank holds: chunk cp_rank and chunk 2 cp - 1 - cp_rank of 2 cp chunks (zig-zag), so that
- * causal attention takes the same work on all ranks. All chunks have the same length, a multiple of MHA_ATTN_CHUNK, but
- * the last ones may be shorter or empty. The rank's tensors hold the first chunk, then the second. All fields are 0 for
- * invalid arguments. */
+/* The positions of one rank: chunk cp_rank and chunk 2 cp - 1 - cp_rank of 2 cp chunks (zig-zag), so that causal
+ * attention takes the same work on all ranks. All chunks have the same length, a multiple of MHA_ATTN_CHUNK, but the
+ * last chunks may be shorter or empty. The rank's tensors contain the first chunk, then the second. All fields are 0
+ * for invalid arguments. */
 typedef struct mha_cluster_part {
     int64_t start[2], length[2];
 } mha_cluster_part;
@@ -157,8 +157,8 @@ MHA_API mha_cluster_part mha_cluster_part_of(int64_t length, int cp, int cp_rank
 
 /* How keys and values reach the rows of other ranks.
  *
- *   ring     they are passed from rank to rank, and results are merged as they arrive. Bitwise reproducible for a given
- *            cp. Memory: twice the keys and values of a rank, and two partial results of its rows
+ *   ring     keys and values are passed from rank to rank, and results are merged as they arrive. Bitwise reproducible
+ *            for a given cp. Memory: twice the keys and values of a rank, and two partial results of its rows
  *   tree     like ring, but results are merged in the operator's tree: bitwise identical to one process. Memory: a
  *            partial result of the rank's rows for each subtree of keys (mha_attn_subtree), at least 2 cp
  *   ordered  all ranks receive all keys of one KV head at a time, while the previous head is computed: bitwise
@@ -166,7 +166,7 @@ MHA_API mha_cluster_part mha_cluster_part_of(int64_t length, int cp, int cp_rank
 typedef enum mha_cluster_mode { MHA_CLUSTER_RING = 0, MHA_CLUSTER_TREE, MHA_CLUSTER_ORDERED } mha_cluster_mode;
 
 /* Collective for the ranks of a cp group. `desc` describes the call over the whole sequence (q_len, kv_len and lengths
- * included). `args` holds this rank's part: for q, out and lse, the rows of mha_cluster_part_of(q_len); for k and v,
+ * included). `args` contains this rank's part: for q, out and lse, the rows of mha_cluster_part_of(q_len); for k and v,
  * the keys of mha_cluster_part_of(kv_len); for keep and bias, the rank's rows and all keys. All other inputs cover the
  * whole sequence. `ctx` must be created by mha_cluster_ctx_create, so that transfers progress between tiles.
  *

@@ -41,7 +41,7 @@ typedef int (*mha_progress_fn)(void *user, const char *what, int64_t done, int64
 typedef int (*mha_between_tiles_fn)(void *user, int64_t begun, int64_t total);
 
 /* The caller's thread pool. It must call task(arg, i, worker) once for each i in [0, count), with `worker` in
- * [0, threads) never used by two calls at the same time, and return when all are done. */
+ * [0, threads) never used by two calls at the same time, and return when all calls have returned. */
 typedef void (*mha_parallel_for_fn)(void *user, int64_t count, void (*task)(void *arg, int64_t i, int worker),
                                     void *arg);
 

@@ -45,7 +45,7 @@ extern "C" {
     X(MHA_DIVERSITY_JS_CLARK, "js_clark_sum", "maps: js, smoothed, in nats, summed over rows (Clark 2019)")     \
     X(MHA_DIVERSITY_CKA, "output_cka", "outputs: linear CKA of what heads add, 0..1; 1 = equal up to scale")    \
     X(MHA_DIVERSITY_SUBSPACE, "output_subspace", "weights: overlap of the output subspaces of two heads, 0..1") \
-    X(MHA_DIVERSITY_UNIQUE, "unique", "outputs: fraction not predicted by the other heads of the layer, 0..1")
+    X(MHA_DIVERSITY_UNIQUE, "unique", "outputs: fraction of variance not predicted by the layer's other heads")
 
 typedef enum mha_diversity_kind {
 #define MHA__X(name, key, text) name,
@@ -60,7 +60,7 @@ MHA_API const char *mha_diversity_help(mha_diversity_kind what);
 
 typedef struct mha_diversity_options {
     size_t size;
-    uint32_t what;    /* measures to compute: bits 1 << MHA_DIVERSITY_...; 0 = all */
+    uint32_t what;    /* measures to compute: OR of 1 << MHA_DIVERSITY_...; 0 = all */
     int64_t max_rows; /* maximum rows of the maps, spread evenly over the rows of all texts; 0 = all */
     /* A file that stores the sums, so that an interrupted run can resume. It is read if it exists, and written about
      * once a second and at the end, as in mha_heads_options. NULL = none. */
@@ -77,8 +77,8 @@ typedef struct mha_diversity mha_diversity;
  *
  * Cost: a forward pass; for js and js_clark_sum N^2 / 2 logarithms for each element of a map (1,000 sentences on the 72
  * heads of MiniLM: 1.4e9, under a second each); for output_cka and unique E^2 / 2 multiply-adds in double for each
- * token and layer. Memory, besides the model's own: 4 N (rows) (keys) bytes for the maps of the texts that run at
- * once. These maps take at most 96 MiB, or one row of each head if that is more; a longer text runs in several passes
+ * token and layer. Memory, besides the model's own: 4 N (rows) (keys) bytes for the maps of the texts that run
+ * together. These maps take at most 96 MiB, or one row of each head if that is more; a longer text runs in several
  * over its rows. Set max_rows for long texts and many heads. Measures of outputs also take 48 (H D)^2 bytes per layer
  * and 88 (H D)^2 for the current layer. Each measure takes 32 N^2 bytes.
  *
@@ -88,21 +88,21 @@ MHA_API mha_status mha_diversity_measure(const mha_model *model, const mha_head_
                                          const mha_diversity_options *options, mha_diversity **out, mha_error *err);
 MHA_API void mha_diversity_free(mha_diversity *diversity);
 
-/* Return N, the number of heads of all layers, which the map and the clusters list layer by layer; and the number of
- * compared rows of maps. */
+/* Return N, the number of heads in all layers (the map and the clusters list them layer by layer), and the number of
+ * map rows that were compared. */
 MHA_API int64_t mha_diversity_heads(const mha_diversity *diversity);
 MHA_API int64_t mha_diversity_rows(const mha_diversity *diversity);
 
-/* Returns a measure of two heads; symmetric. For `unique`, pass the same head twice. Returns NAN for heads of two
- * layers unless the measure is js or js_clark_sum, if a head's output is all zero, and if `unique` has tokens in one
- * half only. Also returns NAN if an argument is out of range or the measure was not requested. */
+/* Returns a measure of two heads; symmetric. For `unique`, pass the same head twice. Returns NAN for heads of
+ * different layers unless the measure is js or js_clark_sum, if a head's output is all zero, and for `unique` if one
+ * half has no tokens. Also returns NAN if an argument is out of range or the measure was not requested. */
 MHA_API double mha_diversity_value(const mha_diversity *diversity, mha_diversity_kind what, int64_t layer_a,
                                    int64_t head_a, int64_t layer_b, int64_t head_b);
 /* Returns the diversity of a layer: for similarities, 1 - the mean over pairs of heads; for the two divergences, the
  * mean over pairs; for `unique`, the mean over heads. NAN for a single head, or if a value is NAN. */
 MHA_API double mha_diversity_layer(const mha_diversity *diversity, mha_diversity_kind what, int64_t layer);
 
-/* ---- from the distances sqrt(js); NULL if js was not requested ---- */
+/* ---- map and clusters of the heads, computed from the distances sqrt(js); NULL if js was not requested ---- */
 
 /* Return the heads as points [N, 2] and the eigenvalues [2] of the axes: classical multidimensional scaling of sqrt(js)
  * (Torgerson 1952), deterministic. In each axis, the coordinate of largest magnitude is positive. An axis with a

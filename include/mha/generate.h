@@ -6,8 +6,8 @@
  *     mha_model_generate(model, &prompt, 1, &o, out, &length, &err);
  *
  * Decoding is greedy unless a temperature is set. The tokens generated for a prompt do not depend on the other prompts
- * of the call or on how many run at once. With one prompt and PyTorch's sampling order, a seed gives the tokens that
- * transformers samples from the same logits (torch.multinomial after torch.manual_seed).
+ * of the call or on how many prompts run together. With one prompt and PyTorch's sampling order, a seed gives the
+ * tokens that transformers samples from the same logits (torch.multinomial after torch.manual_seed).
  *
  * Only eos_token_id is read from the checkpoint's generation_config.json; do_sample, temperature, top_k and its other
  * keys have no effect unless the caller sets the options here.
@@ -61,7 +61,7 @@ typedef struct mha_generate_options {
     const char *const *stop;
     int64_t stop_count;
     int no_cache;    /* 1 = recompute the whole sequence for every token: slow; same results without dynamic rotation */
-    int64_t at_once; /* maximum number of prompts that run at once; 0 = 8. When one ends, the next starts */
+    int64_t at_once; /* maximum number of prompts that run together; 0 = 8. When one ends, the next starts */
     mha_dtype cache_dtype; /* dtype of the caches, as in mha_model_cache_options */
     /* 0 = off; 1..64 = prompt lookup: number of tokens to speculate. They are the tokens that followed the previous
      * occurrence of the latest three (or two) tokens. They are verified in the pass of the next token, so the output is

@@ -18,14 +18,14 @@
 extern "C" {
 #endif
 
-/* Immutable: any number of threads and measures may read it at once. */
+/* Tokenized texts. Immutable: any number of threads and measures may read it concurrently. */
 typedef struct mha_head_data mha_head_data;
 
 typedef struct mha_head_data_options {
     size_t size;
     int64_t max_tokens; /* longer texts are truncated; 0 = the model's maximum, with a warning in the log */
-    /* Maximum number of tokens that run at once (a longer text runs alone); 0 = 2048, so that a layer's output stays in
-     * the CPU caches. It does not affect the results. */
+    /* Maximum number of tokens that run together (a longer text runs alone); 0 = 2048, so that a layer's output
+     * stays in the CPU caches. It does not affect the results. */
     int64_t batch_tokens;
     /* [special_count] Ids that count as special tokens in addition to those that the tokenizer adds to a text: for
      * example [CLS] or BOS if the model has no tokenizer. */
@@ -61,8 +61,8 @@ MHA_API void mha_head_data_free(mha_head_data *data);
 /* Return the number of texts, and the total number of tokens after truncation. */
 MHA_API int64_t mha_head_data_count(const mha_head_data *data);
 MHA_API int64_t mha_head_data_tokens(const mha_head_data *data);
-/* Returns the tokens of text number `text`, in the given order; *length (may be NULL) gets their count. Returns NULL
- * and 0 if out of range. */
+/* Returns the tokens of text `text`, in the given order; *length (may be NULL) gets their count. Returns NULL and 0
+ * if out of range. */
 MHA_API const int32_t *mha_head_data_ids(const mha_head_data *data, int64_t text, int64_t *length);
 
 #ifdef __cplusplus

@@ -61,7 +61,7 @@ typedef struct mha_plan_parameters {
 
 typedef struct mha_plan_row {
     mha_plan_variant variant;
-    const char *left_out;    /* reason why the model has no such variant; NULL = the row is filled in */
+    const char *left_out;    /* reason why the model cannot have this variant; NULL = the row is filled in */
     const char *refused;     /* reason why this library does not support the variant; NULL = supported */
     int64_t heads, head_dim; /* query heads that run per sequence (in a mixture: experts), and their width */
     int64_t kv_groups;       /* query heads per key/value head */
@@ -73,8 +73,8 @@ typedef struct mha_plan_row {
     double prefill, decode;             /* time [s], by mha_plan_measure */
 } mha_plan_row;
 
-/* Checks the options and fills in the defaults, for display. The other functions do the same internally. Errors:
- * MHA_ERR_ARG, naming the field and its value. */
+/* Checks the options and fills in the defaults, for display. All other functions of this header do this internally.
+ * Errors: MHA_ERR_ARG, naming the field and its value. */
 MHA_API mha_status mha_plan_resolve(const mha_plan_options *options, mha_plan_options *resolved, mha_error *err);
 
 /* Lists all layouts with 1, 2, 4, 8, 12, 16, 24, 32 or 64 heads in groups of 1, 2, 4 or 8 that divide evenly. Writes

@@ -102,7 +102,7 @@ typedef struct mha_head_thresholds {
     double block;    /* 0.40 */
     double broad;    /* 0.90 */
     double vertical; /* 0.80 */
-    double sink;     /* 0.30 of the weight of all rows; a sink has more */
+    double sink;     /* 0.30; a sink receives more than this fraction of the weight of all rows */
 } mha_head_thresholds;
 
 typedef struct mha_heads_options {
@@ -134,7 +134,7 @@ MHA_API mha_status mha_heads_measure_data(const mha_model *model, const mha_head
 MHA_API mha_status mha_heads_measure(const mha_model *model, const char *const *texts, int64_t count,
                                      const mha_heads_options *options, mha_heads **out, mha_error *err);
 
-/* ---- maps computed elsewhere ---- */
+/* ---- metrics of given maps ---- */
 
 /* Kinds of tokens; several flags may be set. */
 enum {

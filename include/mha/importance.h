@@ -18,8 +18,8 @@
  * projection; L is the loss.
  *
  *     gate            sum over texts of |dL/dxi|, each text with its own gate; Michel et al. 2019
- *     gate_batch      |sum over texts of dL/dxi|: one gate for all. Signs cancel, so it is unstable; for comparison
- *                     only
+ *     gate_batch      |sum over texts of dL/dxi|: one gate for all texts. Signs cancel, so it is unstable; for
+ *                     comparison only
  *     gate_layer_l2   gate / its L2 norm over the heads of the layer: ranks within layers only; Michel et al. 2019
  *     taylor_token    sum over texts and rows of |<c, dL/dc>|: per token
  *     taylor_elem     sum over texts, rows and keys of |A dL/dA|: per weight, attention times gradient
@@ -129,7 +129,7 @@ typedef struct mha_importance_options {
     const char *state;
 } mha_importance_options;
 
-/* The result. Immutable. */
+/* The scores of all heads; immutable. */
 typedef struct mha_importance mha_importance;
 
 /* Runs the model over the data and scores every head. `data` may be NULL for ov_norm and qk_norm. Reports progress as
@@ -152,7 +152,7 @@ MHA_API mha_status mha_importance_measure(const mha_model *model, const mha_head
                                           const mha_importance_options *options, mha_importance **out, mha_error *err);
 MHA_API void mha_importance_free(mha_importance *importance);
 
-/* Returns the score of one head; NAN if the layer has no such head, or if out of range. */
+/* Returns the score of one head; NAN if the layer does not have this head, or if out of range. */
 MHA_API double mha_importance_value(const mha_importance *importance, int64_t layer, int64_t head);
 /* Returns all scores [layers, H], where H is `heads` of mha_model_info. */
 MHA_API const double *mha_importance_values(const mha_importance *importance, int64_t *count);
@@ -171,7 +171,7 @@ MHA_API double mha_importance_loss(const mha_importance *importance);
 /* Returns 1 if the loss is below 0.05. */
 MHA_API int mha_importance_saturated(const mha_importance *importance);
 /* Checks the library on this model: the gradient of each gate is also computed as sum <c, dL/dc>, and for gradmag as
- * <Wo, dL/dWo> and <Wv, dL/dWv> + <bv, dL/dbv> (if no other head shares these values). Before taking absolute values,
+ * <Wo, dL/dWo> and <Wv, dL/dWv> + <bv, dL/dbv> (if no other head shares these values). Before taking absolute
  * all are equal. Sums each head's largest difference, and its |gradient|, over the steps described at `state`, and
  * returns the largest of the first sums relative to the largest of the second. Rounding makes it about 1e-6. NAN for
  * scores without a loss. */
@@ -182,7 +182,7 @@ MHA_API int64_t mha_importance_texts_used(const mha_importance *importance);
 /* ---- pairs of heads ---- */
 
 /* Ablates every pair of heads: out [N, N], N = layers H, the change of the loss (or of the distance, if there is no
- * loss) with both heads removed; on the diagonal, with one head removed. `options` as above: the loss, its labels and
+ * loss) with both heads removed; on the diagonal, with one head removed. Reads from `options` the loss, its labels and
  * batches, and `by`, which only selects 0 or the mean (loo_mean, loo_mean_loss) for removed heads. The change beyond
  * the sum of the two single changes is the redundancy of the two heads, which scores of single heads cannot measure.
  * Symmetric; NAN for heads that a layer does not have. Reports progress as "pairs", in texts. Errors: those of

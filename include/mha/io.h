@@ -106,10 +106,10 @@ MHA_API int mha_tensor_aligned(const mha_tensor *tensor);
  * Errors: MHA_ERR_UNSUPPORTED for all other pairs of types; MHA_ERR_FORMAT for a U64 beyond i64, naming the element. */
 MHA_API mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out, mha_error *err);
 
-/* Fills the tensors of `list`, such as the parameters of a layer, from the file by name, converting to their dtype as
- * above. All names and shapes are checked first: a missing tensor or a different shape is MHA_ERR_FORMAT, naming the
- * tensor and the dimension, and nothing is written. A type that cannot be converted is MHA_ERR_UNSUPPORTED; earlier
- * tensors of the list may then have been filled. Other tensors of the file are ignored. */
+/* Fills the tensors of `list`, such as the parameters of a layer, from the file by name, converted to their dtypes
+ * as by mha_tensor_read. All names and shapes are checked first: a missing tensor or a different shape is
+ * MHA_ERR_FORMAT, naming the tensor and the dimension, and nothing is written. A type that cannot be converted is
+ * MHA_ERR_UNSUPPORTED; earlier tensors of the list may then have been filled. Other tensors of the file are ignored. */
 MHA_API mha_status mha_tensors_read(const mha_file *file, const mha_named_tensor *list, int64_t count, mha_error *err);
 
 /* ---- writing ---- */
@@ -174,9 +174,10 @@ MHA_API mha_status mha_npy_write(const char *path, const mha_tensor *array, int 
  * rename, and fsync of the folder. At any time, even under kill -9, the path is the complete old file, the complete new
  * file, or absent. An existing file is replaced only with `overwrite`, and keeps its permissions; a new file gets
  * 0666 & ~umask. Symbolic links, directories and devices are never written to. On failure the temporary file is
- * removed. Only a killed process leaves one behind; a later write by a process with the same ID then fails and asks the
- * user to remove it. If two processes write the same path, one of them wins. A caller that wants EFBIG or EPIPE as
- * errors must ignore SIGXFSZ and SIGPIPE. Errors: MHA_ERR_IO with the reason, MHA_ERR_ARG. Allocates nothing. */
+ * removed. Only a killed process leaves a temporary file behind; a later write by a process with the same ID then
+ * fails and asks the user to remove it. If two processes write the same path, one of them wins. A caller that wants
+ * EFBIG or EPIPE as errors must ignore SIGXFSZ and SIGPIPE. Errors: MHA_ERR_IO with the reason, MHA_ERR_ARG.
+ * Allocates nothing. */
 MHA_API mha_status mha_file_write(const char *path, const void *data, size_t bytes, int overwrite, mha_error *err);
 
 #ifdef __cplusplus

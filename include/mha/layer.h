@@ -16,7 +16,7 @@
  * immutable, and any number of threads may run one concurrently. `ctx` must outlive them. Common errors: MHA_ERR_ARG
  * for a NULL pointer, a size < 1 or an invalid value; MHA_ERR_UNSUPPORTED for an unimplemented option; MHA_ERR_MEMORY.
  * The message names the argument or option. The backward pass of mha_attn_layer and mha_block is the backward pass of
- * the model that uses their weights (model_grads.h); the variants have their own.
+ * the model that uses their weights (model_grads.h); the variants have their own backward pass.
  *
  * A BERT layer is one mha_block; tests/unit/layer/test_layer_block.c has examples. */
 #ifndef MHA_LAYER_H
@@ -48,8 +48,9 @@ typedef enum mha_activation {
 MHA_API mha_status mha_activation_forward(mha_ctx *ctx, mha_activation activation, int64_t rows, int64_t width,
                                           float *x, mha_error *err);
 
-/* dx = dy f'(x), where x is the input of the activation; all arrays are [rows, width]. dx may be exactly x or exactly
- * dy. Where a ReLU is inactive, dx is 0 even if dy is NaN or infinite. Cost: one pass over the three arrays. */
+/* Computes dx = dy f'(x), where x is the input of the activation; all arrays are [rows, width]. dx may be exactly x
+ * or exactly dy. Where a ReLU is inactive, dx is 0 even if dy is NaN or infinite. Cost: one pass over the three
+ * arrays. */
 MHA_API mha_status mha_activation_backward(mha_ctx *ctx, mha_activation activation, int64_t rows, int64_t width,
                                            const float *x, const float *dy, float *dx, mha_error *err);
 
@@ -69,11 +70,11 @@ typedef struct mha_matrix {
  * element of y is one chain of fused multiply-adds that starts from b and runs over k = 0 .. in-1 in ascending order.
  *
  * Packing into a smaller type rounds each weight once, to nearest. bf16 keeps 8 bits, f16 keeps 11 (values beyond
- * 65504 become Inf), q8_0 keeps 8 with one f16 scale per 32 inputs. This halves or quarters the memory of the weights.
- * It speeds up calls with few rows accordingly, because their time is the time to read the weights. x and all sums
- * stay f32, except for bf16 on the ISAs amx and avx512bf16 (ctx.h). There, x is also rounded to bf16, and products are
- * faster, several times faster with AMX tiles. In either case, the bits of a row of y depend only on its row of x and
- * the weights. */
+ * 65504 become Inf), q8_0 keeps 8 with one f16 scale per 32 inputs. This halves or quarters the memory of the
+ * weights. It speeds up calls with few rows accordingly, because their time is the time to read the weights. x and
+ * all sums stay f32, except for bf16 on the ISAs amx and avx512bf16 (ctx.h). There, x is also rounded to bf16, and
+ * products are faster, several times faster with AMX tiles. In either case, a row of y is bitwise determined by its
+ * row of x and the weights. */
 typedef struct mha_linear mha_linear;
 
 /* Creates a linear layer from weight [out, in] and bias [out] or NULL. Packing reads the weights once, on all
@@ -103,9 +104,9 @@ typedef struct mha_linear_gradient {
     float *dbias;      /* [out] accumulated; NULL = not computed */
 } mha_linear_gradient;
 
-/* Reads weights in the layout of the checkpoint, not packed ones: training changes the weights after every step
- * anyway. Allocates memory for packed operands. Cost: 2 rows in out operations for each of dx and dweight. The results
- * are bitwise reproducible, like those of the forward pass. */
+/* Computes the gradients. Reads the weights in the layout of the checkpoint, not packed, because training changes
+ * them after every step. Allocates memory for packed operands. Cost: 2 rows in out operations for each of dx and
+ * dweight. The results are bitwise reproducible, like those of the forward pass. */
 MHA_API mha_status mha_linear_backward(mha_ctx *ctx, const mha_linear_gradient *gradient, mha_error *err);
 
 /* ---- normalization ---- */
@@ -122,8 +123,8 @@ typedef struct mha_norm {
     mha_norm_kind kind;
 } mha_norm;
 
-/* y = norm(x + residual) over each row of `width` elements. residual is [rows, width] or NULL. y may be exactly x or
- * exactly residual. */
+/* Computes y = norm(x + residual) over each row of `width` elements. residual is [rows, width] or NULL. y may be
+ * exactly x or exactly residual. */
 MHA_API mha_status mha_norm_forward(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t width, const float *x,
                                     const float *residual, float *y, mha_error *err);
 
@@ -139,8 +140,8 @@ typedef struct mha_norm_gradient {
     float *dbias;        /* [width] accumulated; for RMSNorm, which has no bias: the sum of dy; NULL = not computed */
 } mha_norm_gradient;
 
-/* Sums are accumulated in double, in chunks that depend on the number of rows only. Allocates up to 64 width doubles
- * for dweight and dbias. */
+/* Computes the gradients. Sums are accumulated in double, in chunks that depend on the number of rows only.
+ * Allocates up to 64 width doubles for dweight and dbias. */
 MHA_API mha_status mha_norm_backward(mha_ctx *ctx, const mha_norm *norm, const mha_norm_gradient *gradient,
                                      mha_error *err);
 
@@ -163,20 +164,20 @@ typedef struct mha_cross_entropy_args {
 } mha_cross_entropy_args;
 
 /* Stores the loss, summed in double, and the number of counted rows; either pointer may be NULL. All labels are
- * checked first: an invalid label is MHA_ERR_ARG, which names its row and value. Cost: two passes over logits, with
- * one exponential per logit in each. Allocates one double per row. */
+ * checked first: an invalid label fails with MHA_ERR_ARG and a message that names its row and value. Cost: two
+ * passes over logits, with one exponential per logit in each. Allocates one double per row. */
 MHA_API mha_status mha_cross_entropy(mha_ctx *ctx, const mha_cross_entropy_args *args, double *loss, int64_t *counted,
                                      mha_error *err);
 
 /* ---- embedding ---- */
 
-/* y[r] = table[ids[r]], or y[r] += table[ids[r]] with `add`; table [count, width], y [rows, width]. All ids are
- * checked first: an id outside 0 .. count-1 is MHA_ERR_ARG, which names `what`, the position and the value, and y is
- * not written. */
+/* Computes y[r] = table[ids[r]], or y[r] += table[ids[r]] with `add`; table [count, width], y [rows, width]. All ids
+ * are checked first: if one is outside 0 .. count-1, the call fails with MHA_ERR_ARG and a message that names
+ * `what`, the position and the value; y is not written. */
 MHA_API mha_status mha_embedding_forward(const char *what, const float *table, int64_t count, int64_t width,
                                          const int32_t *ids, int64_t rows, int add, float *y, mha_error *err);
 
-/* dtable[ids[r]] += dy[r]. Rows are added in ascending order, so the sum of a token that occurs twice is
+/* Computes dtable[ids[r]] += dy[r]. Rows are added in ascending order, so the sum of a token that occurs twice is
  * reproducible. */
 MHA_API mha_status mha_embedding_backward(const char *what, float *dtable, int64_t count, int64_t width,
                                           const int32_t *ids, int64_t rows, const float *dy, mha_error *err);
@@ -315,7 +316,7 @@ typedef struct mha_layer_input {
  * (2 H + 2 Hkv) D operations plus those of the operator. */
 MHA_API mha_status mha_attn_layer_forward(const mha_attn_layer *layer, const mha_layer_input *input, const float *x,
                                           float *y, mha_error *err);
-/* Computes the workspace of a forward call with this input [bytes]; input->workspace is not read. */
+/* Computes the workspace size [bytes] of a forward call with this input; input->workspace is not read. */
 MHA_API mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const mha_layer_input *input, size_t *bytes,
                                             mha_error *err);
 
@@ -350,7 +351,7 @@ MHA_API mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *optio
 MHA_API void mha_block_free(mha_block *block);
 
 /* Updates x [B L, E] in place. Cost: the attention layer, plus 4 B L E I operations. The feed-forward part runs in
- * chunks of rows, so that the workspace holds I columns for one chunk only. */
+ * chunks of rows, so that the workspace contains I columns for one chunk only. */
 MHA_API mha_status mha_block_forward(const mha_block *block, const mha_layer_input *input, float *x, mha_error *err);
 MHA_API mha_status mha_block_workspace(const mha_block *block, const mha_layer_input *input, size_t *bytes,
                                        mha_error *err);

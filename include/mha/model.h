@@ -9,8 +9,8 @@
  * file where their type allows it; dense weights are packed once when the model is opened. Where config.json and the
  * tensors disagree, they are read as in transformers 5: a stored language-model head is used if it differs from the
  * embedding table, even if tie_word_embeddings is true; a decoder saved without a head (LlamaModel) has logits only if
- * they are tied. Results equal those of transformers in float32 within rounding, unless a 16-bit or 8-bit type is
- * chosen.
+ * its embeddings are tied. Results equal those of transformers in float32 within rounding, unless a 16-bit or 8-bit
+ * type is chosen.
  */
 #ifndef MHA_MODEL_H
 #define MHA_MODEL_H
@@ -48,7 +48,7 @@ typedef struct mha_model_options {
 } mha_model_options;
 
 /* Opens a folder. `options` may be NULL. `ctx` must outlive the model. The model is immutable: any number of threads
- * may run it at once. Errors name the file, the key or tensor, and the value: MHA_ERR_IO, MHA_ERR_FORMAT,
+ * may run it concurrently. Errors name the file, the key or tensor, and the value: MHA_ERR_IO, MHA_ERR_FORMAT,
  * MHA_ERR_MEMORY, and MHA_ERR_UNSUPPORTED for a model_type, activation, position embedding, quantization or storage
  * type that is not supported.
  * Memory: the packed dense weights (4 bytes per weight in f32, 2 in bf16 and f16, 34 per 32 weights in q8_0) and the
@@ -81,13 +81,13 @@ typedef struct mha_model_info {
     int64_t parameters;             /* elements of the weights that the model uses */
     int64_t bytes;                  /* size of these weights in the file, or as written by mha_model_save */
     int64_t kv_bytes_per_token;     /* bytes of cached keys and values per token, in f32; 0 for encoders */
-    const int64_t *heads_per_layer; /* [layers] smaller than `heads` in pruned layers; see below */
+    const int64_t *heads_per_layer; /* [layers] smaller than `heads` in pruned layers ("mha.heads" below) */
     int causal;                     /* 1 for decoders */
     mha_dtype dtype;                /* type of the stored weights */
     int logits;                     /* 1 if the model has logits */
-    /* [layers] key heads and value heads in the weights of a layer; see below */
+    /* [layers] key heads and value heads in the weights of a layer ("mha.kv_heads" below) */
     const int64_t *key_heads_per_layer, *value_heads_per_layer;
-    const int64_t *feed_forward_per_layer;          /* [layers] width; 0 for a layer without feed-forward; see below */
+    const int64_t *feed_forward_per_layer;          /* [layers] width; 0 = no feed-forward ("mha.feed_forward") */
     const mha_model_attention *attention_per_layer; /* [layers] */
     int64_t original_heads; /* heads of the unpruned model; larger than `heads` if all layers were pruned equally */
 } mha_model_info;
@@ -102,10 +102,10 @@ MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
  *
  * The key "mha.kv_heads": {"keys": N, "values": M} holds the numbers of key heads and value heads of a layer if the
  * family's own keys cannot express them: in BERT and GPT-2, where the two counts differ, or where layers differ (N and
- * M are then lists with one count per layer). Each divides the heads of the layer; of H heads, head h reads key head h
- * / (H / N) and value head h / (H / M). "mha.heads" then lists the original numbers of the heads in the order of their
- * rows, which may be any order. num_key_value_heads is unchanged. Where N and M differ, each head is repeated after the
- * projection, and a cache stores the least common multiple of both counts.
+ * M are then lists with one count per layer). Each count must divide the head count of the layer; of H heads, head h
+ * reads key head h / (H / N) and value head h / (H / M). "mha.heads" then lists the original numbers of the heads in
+ * the order of their rows, which may be any order. num_key_value_heads is unchanged. Where N and M differ, each head is
+ * repeated after the projection, and a cache stores the least common multiple of both counts.
  *
  * The key "mha.feed_forward": false, or a list of booleans per layer, defines which layers have a feed-forward part. A
  * layer without one is attention only, x = x + attention(norm(x)) in a decoder (Elhage et al. 2021): it has neither
@@ -162,7 +162,7 @@ typedef struct mha_model_cache_options {
     int64_t page_size; /* as in mha_cache_desc */
 } mha_model_cache_options;
 
-/* `model` must outlive the cache. MHA_ERR_UNSUPPORTED for an encoder. */
+/* Creates an empty cache. `model` must outlive the cache. MHA_ERR_UNSUPPORTED for an encoder. */
 MHA_API mha_status mha_model_cache_create(const mha_model *model, const mha_model_cache_options *options,
                                           mha_model_cache **out, mha_error *err);
 MHA_API void mha_model_cache_free(mha_model_cache *cache);
@@ -255,10 +255,10 @@ typedef struct mha_model_activations {
     const float *out;     /* [rows, E] output projection, before the residual and later norms */
 } mha_model_activations;
 
-/* Requested outputs; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that at
- * most the maps of one layer are in memory; their arguments are valid during the call only. A callback that returns
- * non-zero stops the forward pass with MHA_ERR_CANCELLED. Rows of masked tokens are unspecified; after a failure all
- * outputs are. */
+/* Requested outputs; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that
+ * at most the maps of one layer are in memory; their arguments are valid during the call only. A callback that
+ * returns non-zero stops the forward pass with MHA_ERR_CANCELLED. Rows of masked tokens are unspecified; after a
+ * failure, all outputs are unspecified. */
 typedef struct mha_model_output {
     size_t size;
     float *last_hidden; /* [B, L, E]; in decoders after the final norm */
@@ -292,9 +292,9 @@ typedef struct mha_model_output {
      * stats.h defines their order. Called for all rows of real tokens, or for those in map_heads and map_rows. Unlike
      * the other callbacks, it is called from all threads of the context and cannot stop the pass. */
     void (*on_rows)(void *user, int64_t layer, const mha_attn_rows *rows);
-    /* [layers, B, H] written for the layers that run: 1 = the head is computed for the sequence; 0 = it is skipped, or
-     * the layer has no such head. Only layers that choose heads per text skip heads; layers that choose the head count
-     * compute all heads. */
+    /* [layers, B, H] written for the layers that run: 1 = the head is computed for the sequence; 0 = it is skipped,
+     * or the layer does not have this head. Only layers that choose heads per text skip heads; layers that choose
+     * the head count compute all heads. */
     uint8_t *kept;
 } mha_model_output;
 
@@ -303,7 +303,7 @@ typedef struct mha_model_output {
  * Errors: MHA_ERR_ARG for a length beyond learned max_positions or an id outside the vocabulary (all are checked before
  * the first layer runs), MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
  * Allocations: the memory of the pass, and an operator plan; one more plan for each layer whose shape or requested
- * heads differ from those of the layer before, and one per sequence if the head count depends on the text.
+ * heads differ from those of the previous layer, and one per sequence if the head count depends on the text.
  * Cost: 2 operations per dense weight and token, plus those of the operator. If only maps, rows or statistics are
  * requested, the last layer ends after its attention. Additional memory: on_attention B heads L K floats for the layer
  * with most heads; on_stats 20 bytes per head and row, 4 per head and key, and 12 per entry of top_keys;

@@ -23,8 +23,9 @@ typedef struct mha_model_create_options {
     const char *folder;
 } mha_model_create_options;
 
-/* `config_json` is the content of config.json: NUL-terminated UTF-8 JSON. `options` may be NULL. `ctx` must outlive
- * the model. The model behaves like an opened model: it can be saved, run and trained (train.h), and must be freed.
+/* Creates a model. `config_json` is the content of config.json: NUL-terminated UTF-8 JSON. `options` may be NULL. `ctx`
+ * must outlive the model. The model behaves like an opened model: it can be saved, run and trained (train.h), and must
+ * be freed.
  *
  * Weights are initialized as by transformers' _init_weights: matrices and embedding tables from a normal distribution
  * with mean 0 and standard deviation "initializer_range" (0.02 if absent), biases 0, norms 1. In GPT-2, the matrices

@@ -31,7 +31,8 @@ MHA_API const mha_named_tensor *mha_model_edit_tensors(const mha_model_edit *edi
 
 /* The source model [0] and the edited model [1]. */
 typedef struct mha_edit_evaluation {
-    int64_t heads[2], key_heads[2], value_heads[2];         /* all layers; first layer; first layer */
+    int64_t heads[2], key_heads[2], value_heads[2];         /* heads of all layers; key and value heads of the first
+                                                               layer */
     int64_t parameters[2], bytes[2], kv_bytes_per_token[2]; /* as in mha_model_info */
     mha_comparison comparison;                              /* on the held-out texts; `texts` is 0 without them */
     double tokens_per_second[2]; /* best of at least five passes, in which the models alternate */
@@ -40,9 +41,9 @@ typedef struct mha_edit_evaluation {
     const char *broken_rule;
 } mha_edit_evaluation;
 
-/* Opens the edited model and fills in *out. `held_out`: texts that were not used for choosing or fitting; NULL = only
- * sizes are evaluated. Reports progress as "compare" and "speed". Errors: MHA_ERR_ARG for NULL; those of
- * mha_models_compare. */
+/* Opens the edited model and compares it with the source model. `held_out`: texts that were not used for choosing or
+ * fitting; NULL = only sizes are evaluated. Reports progress as "compare" and "speed". Errors: MHA_ERR_ARG for NULL;
+ * those of mha_models_compare. */
 MHA_API mha_status mha_model_edit_evaluate(const mha_model_edit *edit, const mha_head_data *held_out,
                                            mha_edit_evaluation *out, mha_error *err);
 
@@ -56,7 +57,7 @@ MHA_API mha_status mha_model_edit_note(mha_model_edit *edit, const char *quality
  *   of mha_regroup  {"regrouped": {"keys": N, "values": M}, "method", "order": the original position of each head, per
  *                   layer, "fit": tokens, "weighted_by",
  *   of both         "refit": {"tokens", "ridge"}, "compatible": true, "from": {file: sha256}, "quality"}
- * "from" holds the digests of the files that the source model was opened from; "quality" is the object passed to
+ * "from" contains the digests of the files that the source model was opened from; "quality" is the object passed to
  * mha_model_edit_note. Errors: those of mha_model_save. */
 MHA_API mha_status mha_model_edit_save(const mha_model_edit *edit, const char *folder, int overwrite, mha_error *err);
 

@@ -22,8 +22,8 @@
  *
  * Memory: between forward and backward, each layer keeps per token about 3 E + 2 (H + Hkv) D + I floats (2 I with a
  * gated feed-forward part), and one log-sum-exp per head. With `recompute`, each layer keeps E floats per token, and
- * one layer's worth of the rest is shared. Attention probabilities are never stored. Gradients take 4 bytes per
- * parameter. Cost: the backward pass takes about twice the forward pass; nearly three times with `recompute`; about
+ * all layers share the other activations of one layer. Attention probabilities are never stored. Gradients take 4 bytes
+ * per parameter. Cost: the backward pass takes about twice the forward pass; nearly three times with `recompute`; about
  * once with `no_parameters`. Unless gradients of embeddings are requested, it stops at the heads of the first layer,
  * or, with `attention_only`, at the projections of the first layer.
  *
@@ -54,8 +54,9 @@ typedef struct mha_model_grads_options {
     int attention_only; /* 1 = parameters of the attention layers only: projections, and norms of q and k */
 } mha_model_grads_options;
 
-/* `options` may be NULL. `model` must outlive the result. Errors: MHA_ERR_ARG for a model without weights,
- * MHA_ERR_UNSUPPORTED for a model that was opened in f16 or q8_0 (regardless of the type in its file). */
+/* Creates the gradients of a model. `options` may be NULL. `model` must outlive the result. Errors: MHA_ERR_ARG for
+ * a model without weights, MHA_ERR_UNSUPPORTED for a model that was opened in f16 or q8_0 (regardless of the type in
+ * its file). */
 MHA_API mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_options *options,
                                           mha_model_grads **out, mha_error *err);
 MHA_API void mha_model_grads_free(mha_model_grads *grads);
@@ -99,7 +100,7 @@ typedef struct mha_model_dropout {
  * and a backward pass uses the dropout of its forward call. MHA_ERR_ARG for a probability outside [0, 1), naming it. */
 MHA_API mha_status mha_model_grads_dropout(mha_model_grads *grads, const mha_model_dropout *dropout, mha_error *err);
 
-/* ---- step by step ---- */
+/* ---- forward and backward pass of a custom loss ---- */
 
 /* Runs mha_model_forward and keeps the activations for the backward pass. `output` may be NULL; its last_hidden,
  * pooled, logits and last_logits are supported. All other fields, and cache, fills and hidden of `input`, must be NULL
@@ -137,12 +138,13 @@ typedef struct mha_model_gradient {
     const float *last_logits; /* [B, vocab] at the last real token of each sequence */
 } mha_model_gradient;
 
-/* Accumulates into the list. May be called several times after one forward call. After a failure the gradients are
- * unspecified. Errors: MHA_ERR_ARG without a forward call, or for `taylor` without on_context; MHA_ERR_UNSUPPORTED for
- * pooled or logits that the checkpoint lacks; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
+/* Runs the backward pass and accumulates the gradients of parameters into the list. May be called several times
+ * after one forward call. After a failure the gradients are unspecified. Errors: MHA_ERR_ARG without a forward call,
+ * or for `taylor` without on_context; MHA_ERR_UNSUPPORTED for pooled or logits that the checkpoint lacks;
+ * MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
 MHA_API mha_status mha_model_grads_backward(mha_model_grads *grads, const mha_model_gradient *gradient, mha_error *err);
 
-/* ---- with a standard loss ---- */
+/* ---- standard losses ---- */
 
 /* Distillation from another model, the teacher: the loss is the weighted sum of these terms.
  *
@@ -169,7 +171,8 @@ typedef struct mha_model_loss_args {
     double scale;       /* 0 = 1 / counted labels, the mean; else the loss is scale times the sum */
     float *dgates;      /* as gates in mha_model_gradient */
     float *dembeddings; /* as embeddings in mha_model_gradient */
-    int (*on_context)(void *user, const mha_model_context_gradient *g); /* next three: as in mha_model_gradient */
+    int (*on_context)(void *user, const mha_model_context_gradient *g); /* on_context, user, taylor: as in
+                                                                           mha_model_gradient */
     void *user;
     int taylor;
     int loss_only; /* 1 = forward pass and loss only: no backward pass, no gradients, no callback */

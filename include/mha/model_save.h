@@ -25,7 +25,7 @@ typedef struct mha_model_save_options {
     size_t size;
     mha_dtype dtype; /* f32, bf16 or f16: type of all floating-point tensors, rounded to nearest even; config.json
                         states it too. Default: the stored types */
-    int overwrite;   /* 1 = replace an existing checkpoint of that name; see below */
+    int overwrite;   /* 1 = replace an existing checkpoint of that name (see mha_model_save) */
     /* Tensors that replace those of the same name, or are added: [count] of f32, with their own shapes. A replacement
      * is stored in the type of the tensor that it replaces, unless dtype is set; a new tensor as f32. */
     const mha_named_tensor *tensors;
@@ -33,8 +33,8 @@ typedef struct mha_model_save_options {
     const char *config_json; /* replaces the model's config: NUL-terminated UTF-8 JSON; NULL = unchanged */
 } mha_model_save_options;
 
-/* `options` may be NULL. The tokenizer files are copied from the folder that the model was opened from. `folder` may
- * be that folder.
+/* Saves the model. `options` may be NULL. The tokenizer files are copied from the folder that the model was opened
+ * from. `folder` may be that folder.
  *
  * An existing empty folder is accepted. Any other existing folder requires `overwrite` and must contain only the files
  * of a checkpoint. The files of a training run (train.h: state and log) count as checkpoint files and are removed. The

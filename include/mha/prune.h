@@ -54,11 +54,12 @@ typedef struct mha_prune_rule {
  * Returns -1 for NULL or an invalid rule. */
 MHA_API int64_t mha_prune_most(const mha_model *model, const mha_prune_rule *rule);
 
-/* Fills keep [layers, H], H as in mha_model_info.heads: 1 = kept, 0 = removed, or not in the layer. `scores` [layers,
- * H], high = important, are read where the model has a head; a group that shares keys has the mean score of its heads.
- * Heads with the lowest scores are removed first; among equal scores, heads of later layers first, then later heads.
- * The floor has priority: a ratio then removes fewer heads, and a count that cannot be reached is MHA_ERR_ARG, as is a
- * score that is not finite. Heads of layers that select heads for each text (model.h) are kept and not counted. */
+/* Writes keep [layers, H], H as in mha_model_info.heads: 1 = kept, 0 = removed, or not in the layer. `scores`
+ * [layers, H], high = important, are read where the model has a head; a group that shares keys has the mean score of
+ * its heads. Heads with the lowest scores are removed first; among equal scores, heads of later layers first, then
+ * later heads. The floor has priority: a ratio then removes fewer heads, and a count that cannot be reached is
+ * MHA_ERR_ARG, as is a score that is not finite. Heads of layers that select heads for each text (model.h) are kept
+ * and not counted. */
 MHA_API mha_status mha_prune_choose(const mha_model *model, const double *scores, const mha_prune_rule *rule,
                                     uint8_t *keep, mha_error *err);
 
@@ -77,14 +78,14 @@ MHA_API mha_status mha_prune_choose(const mha_model *model, const double *scores
  * text is a single token. */
 typedef struct mha_prune_joint_options {
     size_t size;
-    int64_t rounds; /* 0 = 4 */
+    int64_t rounds; /* number of rounds; 0 = 4 */
     int fill;
     int32_t *order; /* [layers, H] written: order of removal, from 1; 0 = kept. May be NULL */
 } mha_prune_joint_options;
 MHA_API mha_status mha_prune_choose_joint(const mha_model *model, const mha_head_data *data, const mha_prune_rule *rule,
                                           const mha_prune_joint_options *options, uint8_t *keep, mha_error *err);
 
-/* ---- removing them ---- */
+/* ---- removing heads ---- */
 
 typedef struct mha_prune_options {
     size_t size;

@@ -9,7 +9,7 @@
  *
  * In a layer with H heads, each H / N adjacent heads share one key head, and each H / M share one value head; N and M
  * may differ. This shrinks the projections of keys and values, and the cache (which stores the least common multiple of
- * N and M of both).
+ * N and M for both).
  *
  * MHA_REGROUP_MEAN (Ainslie et al. 2023): weights and biases are the mean over the group. This is a starting point for
  * further training: without training, the sentence vectors of MiniLM fall to a cosine of 0.57 at 4 heads.

@@ -1,5 +1,5 @@
 /* rng.h - PyTorch's CPU random numbers, bit-exact: the same seed gives the same tensors, layers and dropout masks, so
- * that published walk-throughs print the same digits.
+ * that published walk-throughs print the same values.
  *
  *     mha_rng rng;
  *     mha_rng_manual_seed(&rng, 123);              torch.manual_seed(123)
@@ -57,7 +57,7 @@ MHA_API uint32_t mha_rng_next(mha_rng *rng);
 MHA_API mha_status mha_rng_rand(mha_rng *rng, float *x, int64_t n, mha_error *err);
 MHA_API mha_status mha_rng_rand_f64(mha_rng *rng, double *x, int64_t n, mha_error *err);
 
-/* x.uniform_(low, high): low <= x < high; low where rounding would give high. Errors: low > high, or one of them or
+/* x.uniform_(low, high): low <= x < high; low where rounding would give high. Errors: low > high, or low, high or
  * their difference not finite in float32. */
 MHA_API mha_status mha_rng_uniform(mha_rng *rng, double low, double high, float *x, int64_t n, mha_error *err);
 
@@ -109,14 +109,14 @@ MHA_API mha_status mha_rng_xavier_uniform(mha_rng *rng, int64_t in, int64_t out,
 /* nn.Linear(in, out): weight [out, in], then bias [out], both uniform in +-1/sqrt(in). `bias` NULL means bias=False. */
 MHA_API mha_status mha_rng_linear(mha_rng *rng, int64_t in, int64_t out, float *weight, float *bias, mha_error *err);
 
-/* nn.Embedding(rows, width, padding_idx): normal weight [rows, width]; row `padding` is sampled, then set to 0; -1 = no
- * such row. */
+/* nn.Embedding(rows, width, padding_idx): normal weight [rows, width]; row `padding` is sampled, then set to 0; -1 =
+ * no padding row. */
 MHA_API mha_status mha_rng_embedding(mha_rng *rng, int64_t rows, int64_t width, int64_t padding, float *weight,
                                      mha_error *err);
 
 /* nn.MultiheadAttention(width, heads) with equal widths: in_weight [3 width, width], out_weight [width, width], and
- * in_bias [3 width], out_bias [width], which are set to 0; both NULL means bias=False. Errors: only one of them
- * NULL. */
+ * in_bias [3 width], out_bias [width], which are set to 0; both NULL means bias=False. Errors: only one of the
+ * biases NULL. */
 MHA_API mha_status mha_rng_multihead(mha_rng *rng, int64_t width, float *in_weight, float *in_bias, float *out_weight,
                                      float *out_bias, mha_error *err);
 

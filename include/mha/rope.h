@@ -31,12 +31,12 @@ typedef enum mha_rope_kind {
     MHA_ROPE_DEFAULT = 0,
     MHA_ROPE_LINEAR,  /* f / factor */
     MHA_ROPE_DYNAMIC, /* theta increases with the longest position beyond max_positions */
-    MHA_ROPE_LLAMA3,  /* f / factor for long wavelengths, f for short ones, blended in between */
-    MHA_ROPE_YARN,    /* f / factor and f blended by the number of rotations; a gain */
-    MHA_ROPE_LONGROPE /* f / factors[i], by length; a gain */
+    MHA_ROPE_LLAMA3,  /* f / factor for long wavelengths, f for short ones, interpolated in between */
+    MHA_ROPE_YARN,    /* interpolates between f / factor and f by the number of rotations; has a gain */
+    MHA_ROPE_LONGROPE /* f / factors[i], by length; has a gain */
 } mha_rope_kind;
 
-/* 0 or NULL selects the stated default. */
+/* Options of a rotation. 0 or NULL selects the stated default. */
 typedef struct mha_rope_options {
     size_t size;                      /* sizeof(mha_rope_options) */
     int64_t head_dim;                 /* D 2..MHA_HEAD_DIM_MAX */
@@ -49,7 +49,7 @@ typedef struct mha_rope_options {
     int64_t original_positions;       /* llama3, yarn, longrope: required */
     double low_freq, high_freq;       /* llama3: 0 = 1 and 4; low < high */
     double beta_fast, beta_slow;      /* yarn: 0 = 32 and 1 */
-    int no_truncate;                  /* yarn: 1 = do not round the ends of the blend to integers */
+    int no_truncate;                  /* yarn: 1 = do not round the ends of the interpolation range */
     double gain;                      /* yarn, longrope: 0 = as in the papers */
     double mscale, mscale_all;        /* yarn: if both are set, the gain is the quotient of their gains */
     const double *short_by, *long_by; /* longrope: [R/2] each, > 0 */

@@ -46,7 +46,7 @@ MHA_API void mha_tokenizer_free(mha_tokenizer *tokenizer);
 typedef struct mha_encode_options {
     size_t size;
     int no_special;     /* 1 = omit the template's special tokens ([CLS], [SEP]) */
-    int64_t max_tokens; /* maximum length, specials included, before padding; 0 = unlimited. Truncation: see below */
+    int64_t max_tokens; /* maximum length, specials included, before padding; 0 = unlimited. see mha_tokenizer_encode */
     int stored_limits;  /* 1 = also apply the truncation and padding stored in tokenizer.json */
 } mha_encode_options;
 
@@ -66,8 +66,8 @@ typedef struct mha_encoding {
 /* Encodes `text` (`bytes` bytes of UTF-8; NUL is data), or a pair of texts if `pair` is not NULL. `options` may be
  * NULL. An empty text still gets its special tokens. Special tokens written in the text ("[SEP]") are encoded as those
  * special tokens, as in the `tokenizers` library. Errors: MHA_ERR_ARG for invalid UTF-8 (naming the byte offset), and
- * for a max_tokens that leaves no room for the special tokens; MHA_ERR_MEMORY; MHA_ERR_UNSUPPORTED for a text that is
- * too long before or after normalization.
+ * for a max_tokens below the number of special tokens; MHA_ERR_MEMORY; MHA_ERR_UNSUPPORTED for a text that is too long
+ * before or after normalization.
  *
  * Beyond max_tokens, the text is truncated at its end. Of a pair, the longer text is truncated until both texts have
  * the same length, then both are truncated. Padding is added after truncation. */
@@ -87,8 +87,8 @@ MHA_API void mha_tokenizer_text_free(const mha_tokenizer *tokenizer, char *text)
 /* Incremental decoding, for ids that arrive one at a time during generation. */
 typedef struct mha_text_stream mha_text_stream;
 
-/* `skip_special` as in mha_tokenizer_decode. The tokenizer must outlive the stream. Errors: MHA_ERR_ARG,
- * MHA_ERR_MEMORY. */
+/* Creates a stream. `skip_special` as in mha_tokenizer_decode. The tokenizer must outlive the stream. Errors:
+ * MHA_ERR_ARG, MHA_ERR_MEMORY. */
 MHA_API mha_status mha_text_stream_create(const mha_tokenizer *tokenizer, int skip_special, mha_text_stream **out,
                                           mha_error *err);
 MHA_API void mha_text_stream_free(mha_text_stream *stream);
@@ -107,9 +107,9 @@ MHA_API mha_status mha_text_stream_end(mha_text_stream *stream, const char **tex
 
 /* Returns the number of ids, one more than the largest id in use. */
 MHA_API int64_t mha_tokenizer_size(const mha_tokenizer *tokenizer);
-/* Returns the token of an id as the file spells it, or NULL if the id has no token. An added token that is matched in
- * normalized text is returned in its normalized form. Valid as long as the tokenizer. The string comes from the file:
- * escape it before printing it to a terminal. */
+/* Returns the token of an id, spelled as in the file, or NULL if the id has no token. An added token that is matched
+ * in normalized text is returned in its normalized form. Valid as long as the tokenizer. The string comes from the
+ * file: escape it before printing it to a terminal. */
 MHA_API const char *mha_tokenizer_token(const mha_tokenizer *tokenizer, int32_t id);
 /* Returns the id of a token, spelled as in the file, or -1 if the token is unknown. */
 MHA_API int32_t mha_tokenizer_id(const mha_tokenizer *tokenizer, const char *token);

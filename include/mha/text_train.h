@@ -23,7 +23,7 @@
  * merged tokens in merge order. The pair with the highest count is merged first; ties go to the pair with the lowest
  * ids. That library assigns the ids of ## characters at random, so its result for ties differs from run to run; here,
  * they are ordered by code point. The result does not depend on the number of threads or on how the text is divided
- * into puts.
+ * among calls of mha_tokenizer_trainer_put.
  *
  * Cost: reading takes about 0.08 s per MB and thread. Training then takes O(n log n), where n is the number of
  * characters in the distinct words, even for a single very long word. 10 MB of documentation and 30,000 tokens: 1.1 to
@@ -51,10 +51,10 @@ typedef struct mha_tokenizer_train_options {
      * Encoding never splits them; in the training text, they are treated as ordinary text. */
     const char *const *special;
     int64_t special_count;
-    int lowercase;    /* WordPiece: lower case, without accents */
-    int64_t alphabet; /* WordPiece: maximum number of characters; the most frequent are kept, ties by lower code
-                         point, and others become [UNK]. 0 = all. Use it for scripts with thousands of characters;
-                         published BERTs have 1000 */
+    int lowercase;    /* WordPiece: 1 = convert to lower case and strip accents */
+    int64_t alphabet; /* WordPiece: maximum alphabet size; 0 = unlimited. The most frequent characters are kept (on
+                         ties, the lower code point); all others become [UNK]. Set a limit for scripts with thousands
+                         of characters; published BERT vocabularies use 1000 */
 } mha_tokenizer_train_options;
 
 typedef struct mha_tokenizer_trainer mha_tokenizer_trainer;
@@ -71,7 +71,8 @@ MHA_API void mha_tokenizer_trainer_free(mha_tokenizer_trainer *trainer);
  * a newline or a space to split at, and for words crafted to collide in the hash table; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_tokenizer_trainer_put(mha_tokenizer_trainer *trainer, const char *bytes, size_t n,
                                              mha_error *err);
-/* Ends a text or file: the next byte starts a new line, and line numbers restart at 1. Errors as above. */
+/* Ends a text or file: the next byte starts a new line, and line numbers restart at 1. Errors: those of
+ * mha_tokenizer_trainer_put. */
 MHA_API mha_status mha_tokenizer_trainer_end(mha_tokenizer_trainer *trainer, mha_error *err);
 
 /* Trains the tokenizer, once, after the last end. *tokenizer (tokenizer may be NULL) gets the result, which the caller

@@ -110,11 +110,11 @@ typedef struct mha_train_gates {
      * evenly from all heads to this number; without a target the strength rises from 0 to its value. With a target, the
      * strength of L1 is adapted: with d the number of open heads above the target of the step, it is base exp(2 d) up
      * to 1e3, and then base *= exp(0.05 d), within 1e-8 .. 1e3; `strength` is the initial base.
-     * When the gates are frozen, this many stay open: those with the largest parameters, or among equal parameters,
-     * those with the largest descent direction. Without a target, gates of at least 0.5 stay open; for L1, gates above
-     * 0. The best head of each layer always stays, as in prune.h, so `heads` must be at least the number of layers. An
-     * open L0 gate is then 1; open L1 gates continue to be trained, by a restarted Adam without the penalty that made
-     * them small, and are at least 0.01. */
+     * When the gates are frozen, `heads` gates stay open: those with the largest parameters, or among equal
+     * parameters, those with the largest descent direction. Without a target, gates of at least 0.5 stay open; for
+     * L1, gates above 0. The best head of each layer always stays, as in prune.h, so `heads` must be at least the
+     * number of layers. An open L0 gate is then 1; open L1 gates continue to be trained, by a restarted Adam without
+     * the penalty that made them small, and are at least 0.01. */
     int64_t heads;
     int only; /* 1 = train only the gates, at half the cost of a backward pass */
     /* 1 = train the gates first, at the same cost. The weights, their moments and their schedule (mha_train_rate) wait
@@ -151,7 +151,7 @@ typedef struct mha_train_options {
 
     double clip; /* [none] maximum norm of the gradient; a larger gradient is scaled down (Pascanu et al. 2013) */
 
-    int recompute; /* 1 = less memory, about a quarter more time; see above */
+    int recompute; /* 1 = recompute activations in the backward pass: less memory, about a quarter more time */
 
     /* Names of frozen tensors; "*" at the beginning or end of a name matches anything. MHA_ERR_ARG for a name without a
      * matching tensor, and if all tensors are frozen and there are no gates. The list is not used after the call. */
@@ -172,7 +172,7 @@ typedef struct mha_train_options {
     const mha_model *teacher;
     mha_model_distill distill;
 
-    mha_dtype dtype; /* [f32] type of dense products, forward and backward: f32 or bf16; see above */
+    mha_dtype dtype; /* [f32] type of dense products, forward and backward: f32 or bf16 (Precision, above) */
 
     /* Data parallelism; see above. The number of workers must be a multiple of the number of ranks, and the number of
      * batches of each step a multiple of the workers. */
@@ -188,12 +188,13 @@ typedef struct mha_train_options {
  * them; must not be NULL. */
 MHA_API double mha_train_rate(const mha_train_options *options, int64_t step);
 
-/* Copies the weights of the model, which may be freed afterwards. `options` may be NULL. The trainer uses the context
- * of the model. Tensors that no term of the loss depends on (poolers; the language-model head if only states are
- * compared) do not change. Errors: MHA_ERR_ARG for an option out of range, naming it, a model without weights, or a
- * teacher of another vocabulary, width or kind; MHA_ERR_UNSUPPORTED for a model without the logits that the loss
- * requires, and with gates for a model whose layers choose heads per text; MHA_ERR_MEMORY; those of mha_model_open,
- * since the folder of the model is read again, and MHA_ERR_FORMAT if its tensors have changed. */
+/* Creates a trainer with a copy of the weights of the model, which may be freed afterwards. `options` may be NULL.
+ * The trainer uses the context of the model. Tensors that no term of the loss depends on (poolers; the
+ * language-model head if only states are compared) do not change. Errors: MHA_ERR_ARG for an option out of range,
+ * naming it, a model without weights, or a teacher of another vocabulary, width or kind; MHA_ERR_UNSUPPORTED for a
+ * model without the logits that the loss requires, and with gates for a model whose layers choose heads per text;
+ * MHA_ERR_MEMORY; those of mha_model_open, since the folder of the model is read again, and MHA_ERR_FORMAT if its
+ * tensors have changed. */
 MHA_API mha_status mha_trainer_create(const mha_model *model, const mha_train_options *options, mha_trainer **out,
                                       mha_error *err);
 MHA_API void mha_trainer_free(mha_trainer *trainer);
@@ -208,9 +209,9 @@ MHA_API int64_t mha_trainer_step_count(const mha_trainer *trainer);
 MHA_API const mha_named_tensor *mha_trainer_weights(const mha_trainer *trainer, int64_t *count);
 MHA_API mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err);
 
-/* Writes the gates after the last step, without sampling: gates [layers, H], H as in mha_model_info.heads, 0 = closed
- * or no such head in the layer; ones for a trainer without gates. Returns the number of gates that are not 0. `gates`
- * and `expected` (expected number of open heads with sampling; all heads before `start`) may be NULL.
+/* Writes the gates after the last step, without sampling: gates [layers, H], H as in mha_model_info.heads, 0 = closed,
+ * or not a head of the layer; ones for a trainer without gates. Returns the number of gates that are not 0. `gates` and
+ * `expected` (expected number of open heads with sampling; all heads before `start`) may be NULL.
  *
  * With gates, the output projections in mha_trainer_weights, mha_trainer_model and checkpoints are the product of
  * weight and gate: a closed head has columns of zeros, which every program computes as in training and mha_prune
@@ -229,7 +230,8 @@ typedef struct mha_train_batch {
 
 typedef struct mha_train_report {
     int64_t step;   /* number of the step; the first step is 1 */
-    int64_t labels; /* number of labels in the mean loss; real tokens if no term uses logits of a teacher */
+    int64_t labels; /* number of labels in the mean loss; with a teacher, the number of unmasked tokens if distill
+                       has only the hidden and text terms */
     double loss;    /* loss in nats, with the weights before the step */
     double norm;    /* norm of the gradient before clipping; 0 if weights are not trained, as with gates.first */
     double rate;    /* learning rate; 0 while weights wait for gates */
@@ -248,8 +250,8 @@ typedef struct mha_train_report {
 MHA_API mha_status mha_trainer_step(mha_trainer *trainer, const mha_train_batch *batches, int64_t count,
                                     mha_train_report *report, mha_error *err);
 
-/* Computes the same loss without training or sampling: the mean over all labels. Memory and errors are those of a
- * step. */
+/* Computes the loss of mha_trainer_step without training or sampling: the mean over all labels. Memory and errors
+ * are those of a step. */
 MHA_API mha_status mha_trainer_loss(mha_trainer *trainer, const mha_train_batch *batches, int64_t count, double *loss,
                                     int64_t *labels, mha_error *err);
 
@@ -257,7 +259,8 @@ MHA_API mha_status mha_trainer_loss(mha_trainer *trainer, const mha_train_batch 
 
 /* An additional file of a checkpoint, such as a log, a page or settings. */
 typedef struct mha_train_file {
-    /* Begins with "training.", is not training.safetensors, has no '/' or control character, and is unique. */
+    /* Must begin with "training.", be unique, contain neither '/' nor control characters, and not be
+     * training.safetensors. */
     const char *name;
     const void *data; /* may be NULL if bytes is 0 */
     size_t bytes;
@@ -288,13 +291,13 @@ typedef struct mha_trainer_save_options {
 MHA_API mha_status mha_trainer_save(const mha_trainer *trainer, const char *folder,
                                     const mha_trainer_save_options *options, mha_error *err);
 
-/* Opens such a folder and resumes: with the same options and batches every later step is bitwise identical to that of
- * an uninterrupted run. Options may differ from those of the saved run. Gates may be added (their `start` and `end`
- * count from the first step of the run) or omitted; then the model is trained with the current gates. Frozen gates stay
- * frozen. Errors: those of mha_model_open and mha_trainer_create; MHA_ERR_FORMAT for a state that lacks a tensor or the
- * step, has a tensor of another shape, a moment that is not finite or a negative second moment, or belongs to other
- * weights than those in the folder; MHA_ERR_ARG for gates with another penalty than in the state, and for gates that
- * are added after their `end`. */
+/* Opens a folder written by mha_trainer_save and resumes: with the same options and batches every later step is
+ * bitwise identical to that of an uninterrupted run. Options may differ from those of the saved run. Gates may be
+ * added (their `start` and `end` count from the first step of the run) or omitted; then the model is trained with
+ * the current gates. Frozen gates stay frozen. Errors: those of mha_model_open and mha_trainer_create;
+ * MHA_ERR_FORMAT for a state that lacks a tensor or the step, has a tensor of another shape, a moment that is not
+ * finite or a negative second moment, or belongs to other weights than those in the folder; MHA_ERR_ARG for gates
+ * with another penalty than in the state, and for gates that are added after their `end`. */
 MHA_API mha_status mha_trainer_resume(mha_ctx *ctx, const char *folder, const mha_train_options *options,
                                       mha_trainer **out, mha_error *err);
 

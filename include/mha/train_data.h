@@ -53,7 +53,8 @@ typedef struct mha_train_data_info {
     char digest[17];   /* digest of all token ids and the ends of texts and files; detects changed data */
 } mha_train_data_info;
 
-/* `ctx` must outlive the data. Errors: MHA_ERR_ARG naming an option out of range; MHA_ERR_MEMORY. */
+/* Creates empty data. `ctx` must outlive the data. Errors: MHA_ERR_ARG naming an option out of range;
+ * MHA_ERR_MEMORY. */
 MHA_API mha_status mha_train_data_create(mha_ctx *ctx, const mha_train_data_options *options, mha_train_data **out,
                                          mha_error *err);
 MHA_API void mha_train_data_free(mha_train_data *data);
@@ -76,7 +77,7 @@ MHA_API mha_status mha_train_data_add_file(mha_train_data *data, const char *pat
  * encoder), and for `end` outside the vocabulary; MHA_ERR_CANCELLED. */
 MHA_API mha_status mha_train_data_finish(mha_train_data *data, mha_error *err);
 
-/* Returns NULL before mha_train_data_finish. */
+/* Returns the properties of the data; NULL before mha_train_data_finish. */
 MHA_API const mha_train_data_info *mha_train_data_describe(const mha_train_data *data);
 
 /* Writes sequence n, 0 .. sequences - 1, to `ids` [length]. Returns its number of tokens: `length`, or fewer with
@@ -118,13 +119,13 @@ typedef struct mha_train_digest {
     uint64_t lane[4]; /* internal; four independent lanes, hashed in parallel */
 } mha_train_digest;
 
-/* Adds bytes, in words of four. Dividing the data among calls changes the digest, unless the size of every part but the
- * last is a multiple of 16 bytes. Does nothing if `digest` or `data` is NULL. */
+/* Adds bytes, in words of four bytes. Dividing the data among calls changes the digest, unless the size of every
+ * part but the last is a multiple of 16 bytes. Does nothing if `digest` or `data` is NULL. */
 MHA_API void mha_train_digest_add(mha_train_digest *digest, const void *data, size_t bytes);
 /* Adds one integer, such as a length. `digest` may be NULL. */
 MHA_API void mha_train_digest_add_number(mha_train_digest *digest, uint64_t number);
-/* Writes the digest so far as 16 hexadecimal digits and a NUL, or an empty string if `digest` is NULL. `text` may be
- * NULL. */
+/* Writes the current digest as 16 hexadecimal digits and a NUL, or an empty string if `digest` is NULL. `text` may
+ * be NULL. */
 MHA_API void mha_train_digest_text(const mha_train_digest *digest, char text[17]);
 
 #ifdef __cplusplus

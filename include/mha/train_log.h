@@ -34,7 +34,7 @@ typedef struct mha_train_sample {
     size_t prompt_bytes, text_bytes; /* 0 = up to the NUL */
 } mha_train_sample;
 
-/* NaN = not measured. */
+/* The record of a step. NaN = not measured. */
 typedef struct mha_train_record {
     size_t size;
     int64_t step;                    /* optimizer steps taken, 0 .. 2^62; 0 = before the first step */

@@ -119,10 +119,10 @@ typedef struct mha_trace mha_trace;
 MHA_API mha_status mha_trace_create(mha_ctx *ctx, mha_trace **trace, mha_error *err);
 MHA_API void mha_trace_free(mha_trace *trace);
 
-/* Writes output [B, Lq, d_out], which must not overlap the inputs. Creates an operator plan for this shape, or one per
- * sample if heads are selected. Errors besides the common ones: more tokens than the layer's context_length; a mask of
- * a wrong shape; an input that this variant does not accept (key, positions, past ...), which is named; parameters that
- * were neither initialized nor loaded. */
+/* Writes output [B, Lq, d_out], which must not overlap the inputs. Creates an operator plan for this shape, or one
+ * per sample if heads are selected. Errors besides the common ones: more tokens than the layer's context_length; a
+ * mask of a wrong shape; an input that this variant does not accept (key, positions, past ...), naming it;
+ * parameters that were neither initialized nor loaded. */
 MHA_API mha_status mha_variant_forward(const mha_variant *layer, const mha_variant_input *input, void *output,
                                        mha_trace *trace, mha_error *err);
 
@@ -146,7 +146,7 @@ typedef struct mha_step_view {
     int64_t shape[4], stride[4];
 } mha_step_view;
 
-/* Returns 0 if the last forward call has no such step. */
+/* Stores a view of a step of the last forward call in *view; returns 0 if the call has no such step. */
 MHA_API int mha_trace_step(const mha_trace *trace, mha_step step, mha_step_view *view);
 
 /* Returns the selection for sample b: experts or heads in descending order of their logits, or, for the adaptive
@@ -168,12 +168,13 @@ typedef struct mha_variant_gradient {
     void *query, *key, *value;   /* overwritten, shaped as in the input; NULL = not computed. If key or value is NULL
                                     in the input, it must be NULL here: its gradient is added to that of its
                                     substitute */
-    void *past_key, *past_value; /* gradients of past_key and past_value, as above; not written if P is 0 */
+    void *past_key, *past_value; /* gradients of the cached keys and values; overwritten; NULL = not computed; not
+                                    written if P is 0 */
 } mha_variant_gradient;
 
-/* `input` and `trace` are those of the forward call, unchanged. Accumulates into mha_variant_gradients; parameters
- * that the call did not use, such as experts that no sample selected, are unaffected. Cost: about twice the forward
- * call. */
+/* Runs the backward pass. `input` and `trace` are those of the forward call, unchanged. Accumulates into
+ * mha_variant_gradients; parameters that the call did not use, such as experts that no sample selected, are
+ * unaffected. Cost: about twice the forward call. */
 MHA_API mha_status mha_variant_backward(mha_variant *layer, const mha_variant_input *input, const mha_trace *trace,
                                         const mha_variant_gradient *gradient, mha_error *err);
 
@@ -196,7 +197,7 @@ typedef enum mha_scale_rule {
  * Gates and their gradients are of the layer's dtype. */
 typedef enum mha_selection {
     MHA_SELECTION_HARD = 0,        /* g = 1, no gradient: the published code */
-    MHA_SELECTION_SOFT,            /* g as above, with its gradient */
+    MHA_SELECTION_SOFT,            /* g as defined above, with its gradient */
     MHA_SELECTION_STRAIGHT_THROUGH /* g = 1 forward, gradient of the soft gate backward (Bengio et al. 2013) */
 } mha_selection;
 
@@ -238,7 +239,7 @@ typedef struct mha_stacked_heads_options {
     int64_t context_length; /* 0 = unlimited */
     double dropout;
     int qkv_bias;
-    int plain_matrices; /* 1 = "heads.N.w_q" [d_in, d_out / num_heads] ..., as above */
+    int plain_matrices; /* 1 = "heads.N.w_q" [d_in, d_out / num_heads] ..., as in mha_self_attention_options */
     mha_scale_rule scale_rule;
 } mha_stacked_heads_options;
 MHA_API mha_status mha_stacked_heads_create(mha_ctx *ctx, const mha_stacked_heads_options *options, mha_variant **layer,
@@ -309,7 +310,7 @@ MHA_API mha_status mha_llama_attention_create(mha_ctx *ctx, const mha_llama_atte
 
 typedef enum mha_expert_output {
     MHA_EXPERT_PROJECT = 0, /* each expert has its own o_proj from head_dim to d_model: the primary definition */
-    MHA_EXPERT_SLOT,        /* expert e fills columns e head_dim .. of the sum; num_experts must be num_heads */
+    MHA_EXPERT_SLOT,        /* expert e writes columns e * head_dim .. of the sum; num_experts must be num_heads */
     MHA_EXPERT_PLAIN        /* the result is added unprojected; head_dim must be d_model, so num_heads is 1 */
 } mha_expert_output;
 
