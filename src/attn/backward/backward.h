@@ -32,7 +32,8 @@ typedef struct mha__bwd_scratch {
     mha__scratch base;       /* forward scratch memory: masks, and Q^T in panels */
     void *q, *dout;          /* Q and dO of the tile as right operands: panels [TILE_Q][nr], or pairs of them */
     void *dout_panels;       /* dO^T, like base.q */
-    void *k, *v;             /* right operands K and V of the block; also rows of a block or of a new tile */
+    void *k, *v;             /* K and V of the block as right operands; also scratch memory for rows of a block or of
+                                a new tile */
     uint8_t *finite;         /* per block of keys: 0 if not checked yet, otherwise whether all elements are finite */
     void *dp, *capped;       /* panels: dO V^T; with softcap, the scores before bias and masks */
     void *w, *ds, *mask;     /* spread: weights, dS and mask */
@@ -69,7 +70,7 @@ typedef struct mha__bwd_tile {
 
 /* ---- backward_plan.c ---- */
 
-/* Fills plan->bwd from the other fields of the plan. Returns MHA_ERR_ARG if the workspace size overflows size_t. */
+/* Computes plan->bwd from the other fields of the plan. Returns MHA_ERR_ARG if the workspace size overflows size_t. */
 mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err);
 void mha__bwd_carve(const mha__bwd_call *call, int worker, mha__bwd_scratch *x);
 /* Prepares the memory of a worker for consecutive tiles of t->call. mha__tile_close releases the resources of a
@@ -92,8 +93,8 @@ static inline int64_t mha__bwd_tiles(const mha__call *call, int64_t b)
 
 /* ---- backward_query_tile.c ---- */
 
-/* Opens the tile of head h that begins at row `first`; `result` is the index of the head in the outputs. Returns false
- * if the sequence has no such row. */
+/* Opens the tile of head h that begins at row `first`; `result` is the index of the head in the outputs. Returns
+ * false if the sequence does not have this row. */
 bool mha__bwd_open(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int64_t first);
 
 /* ---- backward_panel.c ---- */

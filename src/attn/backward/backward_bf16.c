@@ -51,8 +51,8 @@ void mha__bwd_pairs_load(const mha__bwd_tile *t, int64_t keys, mha__bwd_block *b
     block->k_rows = (mha__value_run){t->x.k, nr / 2, KEYS_PANEL * nr};
 }
 
-/* True if weights are computed from scores in one step. Depends only on the description, so that requested outputs do
- * not affect the results. */
+/* Returns true if weights are computed from scores in one step. Depends only on the description, so that requested
+ * outputs do not affect the results. */
 static bool is_plain(const mha_attn_desc *d)
 {
     return d->softcap == 0 && !mha__dropout_on(d) && !(d->inputs & (MHA_ATTN_SLOPES | MHA_ATTN_GATES));
@@ -122,7 +122,7 @@ static const float *mask_at(const mha__bwd_tile *t, const mha__bwd_run *r, int64
     return (const float *)t->x.mask + key * MHA__SPREAD + r->row;
 }
 
-/* Adds W^T dO to dv, or dS^T Q to dk. The rows of dO or Q are those of head h of a view, and a packed copy of them. */
+/* Adds W^T dO to dv, or dS^T Q to dk. dO or Q is passed as head h of `view`, and as a packed copy in `columns`. */
 static void add_over_queries(const mha__bwd_tile *t, const mha__bwd_run *r, int64_t start, const uint16_t *weights,
                              const mha_cview *view, int64_t h, int64_t width, const void *columns, bool careful,
                              float *sums, int64_t stride)

@@ -77,7 +77,7 @@ static void add_sequence(mha__bwd_tile *t, const ranges *r, int64_t b)
             if (!list || list[n] == h) add_head(t, r, b, h, n);
 }
 
-/* Sums all rows, or all keys, of the block into the first one. */
+/* Sums all rows, or all keys, of the block into its first row or key. */
 static void fold(double *sums, bool rows, bool keys)
 {
     for (int64_t key = 0; key < MHA__KEY_BLOCK && rows; key++)

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { PANELS = 16 }; /* the maximum per tile: the narrowest panel has 8 lanes */
+enum { PANELS = 16 }; /* maximum number of panels per tile: the narrowest panel has 8 lanes */
 
 enum { UNKNOWN, FINITE, NOT_FINITE };
 
@@ -27,8 +27,8 @@ mha__reals mha__bwd_read(const mha__kernels *k, const mha__stored *as, const voi
     return (mha__reals){to, stride};
 }
 
-/* True if the rows of K are contiguous, aligned and consist of whole vectors, so that K is a right operand in place.
- * Wider rows would compete for few sets of the L1 cache. */
+/* Returns true if the rows of K are contiguous, aligned and consist of whole vectors, so that K is a right operand
+ * in place. Wider rows would compete for few sets of the L1 cache. */
 static bool is_right_operand(const mha__bwd_tile *t, const mha__run *k)
 {
     enum { ROW_MOST = 64 };
@@ -103,7 +103,7 @@ static void spread_mask(const mha__bwd_tile *t, const mha__panel *p, int64_t sta
               mha__tile_at(&t->t, x->mask, (first - start) * MHA__SPREAD + p->row), MHA__SPREAD, lanes);
 }
 
-/* C += A B. A is W^T or dS^T, or dS if `across` is set. B begins at row `skip` of `b`. */
+/* Adds A B to C. A is W^T or dS^T, or dS if `across` is set. B begins at row `skip` of `b`. */
 static void product(const mha__bwd_tile *t, const void *a, bool careful, bool across, const mha__bwd_run *r,
                     int64_t start, int64_t width, const mha__value_run *b, int64_t skip, void *c, int64_t stride)
 {

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Above this magnitude of lse, its rounding matters: half a unit in its last place changes p by 2^-20 in f32. */
+/* Limit of |lse| above which its rounding matters: half a unit in its last place then changes p by 2^-20 in f32. */
 static const double LSE_LIMIT = 32;
 
 /* Returns the tile's rows of head h of a view. */
@@ -29,8 +29,8 @@ static bool load_queries(const mha__bwd_tile *t)
     return k->finite(rows, D, q.data, q.stride);
 }
 
-/* Loads dO as both right operands, and computes delta = rowsum(dO * O). Gates multiply dO with real products, and P
- * with pair products. */
+/* Loads dO as both right operands, and computes delta = rowsum(dO * O). Gates multiply dO if products are of reals,
+ * and P if they are of bf16 pairs. */
 static bool load_dout(const mha__bwd_tile *t)
 {
     const mha__kernels *k = t->t.k;

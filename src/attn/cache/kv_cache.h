@@ -40,7 +40,7 @@ struct mha_cache {
 
 /* ---- kv_cache.c ---- */
 
-/* Stores the sequences [*first, *end) that `sequence` stands for, which may be MHA_CACHE_ALL. */
+/* Stores the sequences [*first, *end) that `sequence` selects, which may be MHA_CACHE_ALL. */
 mha_status mha__cache_range(const mha_cache *cache, int64_t sequence, int64_t *first, int64_t *end, mha_error *err);
 /* Returns the number of pages that contain `length` keys. */
 int64_t mha__cache_pages_of(const mha_cache *cache, int64_t length);
@@ -70,7 +70,7 @@ void mha__cache_recycle(mha_cache *cache, int32_t page);   /* pushes an unrefere
 
 /* Returns the type of new tokens: f32 if q8_0 is stored, otherwise the stored type. */
 mha_dtype mha__cache_source(mha_dtype stored);
-/* True if elements of type `from` can be stored as `to`. */
+/* Returns true if elements of type `from` can be stored as `to`. */
 bool mha__cache_converts(mha_dtype from, mha_dtype to);
 /* Returns false for a finite element that would become NaN, together with the other 31 elements of its block. */
 bool mha__cache_holds(mha_dtype stored, float x);

@@ -29,7 +29,7 @@ static mha_status bind_view(const mha_cache *c, const char *name, const addition
     return mha__bind_input(name, view, extent, mha_dtype_size(a->tokens.dtype), err);
 }
 
-/* Only the conversion of f32 to q8_0 has a limit on values. */
+/* Checks the elements of new tokens. Only the conversion of f32 to q8_0 limits them. */
 static mha_status check_values(const mha_cache *c, const char *name, const addition *a, int64_t width,
                                const mha_cview *view, mha_error *err)
 {
@@ -73,8 +73,7 @@ static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const m
     size_t bytes;
     if (tokens->count < 0 || !mha__bytes(extent, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
         return mha__fail(err, MHA_ERR_ARG,
-                         "tokens.count must be 0 or positive, and its keys must fit the address space (got %" PRId64
-                         ")",
+                         "tokens.count must be at least 0, and its keys must fit the address space (got %" PRId64 ")",
                          tokens->count);
     MHA__TRY(check_counts(c, a, err));
     MHA__TRY(bind_view(c, "k", a, c->desc.head_dim, &a->tokens.k, err));
@@ -148,8 +147,8 @@ static void take_pages(mha_cache *c, int64_t sequence, int64_t count)
         *mha__cache_entry(c, sequence, page) = mha__cache_take(c);
 }
 
-/* The dropped pages of all sequences are counted before shared last pages. A page that must be copied then keeps a
- * reference, so that it is not reused before the copy. */
+/* Reserves the pages of an append. The dropped pages of all sequences are counted before shared last pages. A page
+ * that must be copied then keeps a reference, so that it is not reused before the copy. */
 static mha_status reserve(mha_cache *c, const addition *a, mha_error *err)
 {
     int64_t need = 0, freed = 0, width = 0;
@@ -175,8 +174,8 @@ static void write_tokens(mha_cache *c, const addition *a, int64_t sequence)
     s->length += count;
 }
 
-/* Each step covers all sequences before the next step begins, so a page is copied before its last owner writes to
- * it. */
+/* Appends tokens. Each step covers all sequences before the next step begins, so a page is copied before its last
+ * owner writes to it. */
 mha_status mha_cache_append(mha_cache *c, int64_t sequence, const mha_cache_tokens *tokens, mha_error *err)
 {
     addition a;

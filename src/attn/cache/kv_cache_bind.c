@@ -107,9 +107,8 @@ static void fill(mha_cache *c, int64_t first, const int64_t *q_lens, mha_attn_ar
     args->q_lens = q_lens;
 }
 
-/* Both structs belong to the caller and may come from an older header, so copies are filled in and written back at the
- * end.
- */
+/* Binds the cache to a call. Both structs belong to the caller and may come from an older header, so copies are
+ * filled in and written back at the end. */
 mha_status mha_cache_bind(mha_cache *c, int64_t sequence, const int64_t *q_lens, mha_attn_desc *desc,
                           mha_attn_args *args, mha_error *err)
 {
@@ -119,7 +118,7 @@ mha_status mha_cache_bind(mha_cache *c, int64_t sequence, const int64_t *q_lens,
     MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
     MHA__TRY(mha__options_need(&d, sizeof d, desc, "mha_attn_desc", err));
     MHA__TRY(mha__options_need(&a, sizeof a, args, "mha_attn_args", err));
-    if (d.q_len < 0) return mha__fail(err, MHA_ERR_ARG, "q_len must be 0 or positive (got %" PRId64 ")", d.q_len);
+    if (d.q_len < 0) return mha__fail(err, MHA_ERR_ARG, "q_len must be at least 0 (got %" PRId64 ")", d.q_len);
     const int64_t *cu = d.inputs & MHA_ATTN_CU_SEQLENS ? a.cu_seqlens_q : NULL;
     if ((d.inputs & MHA_ATTN_CU_SEQLENS) && !cu)
         return mha__fail(err, MHA_ERR_ARG, "cu_seqlens_q must not be NULL with MHA_ATTN_CU_SEQLENS");
@@ -139,7 +138,7 @@ mha_status mha_cache_describe(const mha_cache *c, int64_t sequence, int64_t coun
     int64_t first = 0, end = 0, longest = 0;
     MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
     MHA__TRY(mha__options_need(&d, sizeof d, desc, "mha_attn_desc", err));
-    if (count < 0) return mha__fail(err, MHA_ERR_ARG, "count must be 0 or positive (got %" PRId64 ")", count);
+    if (count < 0) return mha__fail(err, MHA_ERR_ARG, "count must be at least 0 (got %" PRId64 ")", count);
     for (int64_t b = first; b < end; b++) {
         MHA__TRY(mha__cache_check_growth(c, b, count, err));
         longest = mha__max64(longest, c->sequences[b].length + count);

@@ -11,7 +11,7 @@
 enum { LENGTHS, PAGES, KEYS, VALUES };
 static const char *const names[MHA_CACHE_TENSORS] = {"lengths", "pages", "k", "v"};
 
-/* q8_0 blocks are stored as bytes, a type that every file format has. */
+/* Returns the type of saved tensors. q8_0 blocks are stored as bytes, a type that every file format has. */
 static mha_dtype saved_dtype(const mha_cache *c)
 {
     return c->desc.dtype == MHA_Q8_0 ? MHA_U8 : c->desc.dtype;
@@ -138,7 +138,7 @@ static mha_status load_sequence(mha_cache *c, int64_t b, const mha_named_tensor 
     return MHA_OK;
 }
 
-/* `c` is a new cache that already has the pages. */
+/* Loads all sequences into `c`, a new cache that already has the pages. */
 static mha_status load(mha_cache *c, const mha_named_tensor *const t[MHA_CACHE_TENSORS], mha_error *err)
 {
     const int64_t pages = t[KEYS]->shape[0];
@@ -161,7 +161,7 @@ mha_status mha_cache_load(mha_cache *c, const mha_named_tensor *tensors, int cou
     mha_cache *new;
     if (!c) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");
     if (!tensors || count < 0)
-        return mha__fail(err, MHA_ERR_ARG, "tensors must not be NULL and count must be 0 or positive (got %d)", count);
+        return mha__fail(err, MHA_ERR_ARG, "tensors must not be NULL and count must be at least 0 (got %d)", count);
     MHA__TRY(find_all(c, tensors, count, t, err));
     MHA__TRY(mha_cache_create(c->ctx, &c->desc, &new, err));
     const mha_status status = load(new, t, err);

@@ -37,7 +37,8 @@ static void to_q8(const void *from, int64_t stride, int64_t n, void *to)
     mha__q8_round(from, stride, n, to);
 }
 
-/* 127 times the smallest f32 that is rounded to a value above the largest f16. */
+/* Exclusive limit of finite elements in q8_0: 127 times the smallest f32 that is rounded to a value above the
+ * largest f16. */
 static const float Q8_END = 127 * 65520.0F;
 
 bool mha__cache_holds(mha_dtype stored, float x)

@@ -49,7 +49,8 @@ static const char *why_not_pairs(const mha_attn_plan *plan)
     return plan->kernels->pairs ? "q, k and v are not all bf16" : "this ISA has no bf16 products";
 }
 
-/* Returns which tiles have few enough rows for the few-query kernels; NULL if the plan has no such kernels. */
+/* Returns a description of the tiles that have few enough rows for the few-query kernels; NULL if the plan has no
+ * such kernels. */
 static const char *few_tiles(const mha_attn_plan *plan)
 {
     const int64_t longest = plan->packed ? plan->desc.max_q_len : plan->rows, last = plan->rows % MHA__TILE_Q;
@@ -84,7 +85,7 @@ static const char *few_needs(const mha_attn_plan *plan)
 
 static const char few_otherwise[] = "fwd_tiled, which takes 2 to 14 times as long";
 
-/* The types that the kernels multiply. */
+/* Returns the types that the kernels multiply. */
 static const char *products(const mha_attn_plan *plan)
 {
     return plan->pairs ? "pairs of bf16" : plan->desc.dtype == MHA_F64 ? "f64" : "f32";
@@ -161,7 +162,7 @@ static double bytes_of(const mha_attn_plan *plan)
            mask_bytes(plan) + result_bytes(plan, queries, keys * (double)d->listed_heads);
 }
 
-/* The plural suffix of a noun. */
+/* Returns the plural suffix of a noun. */
 static const char *plural(int64_t count)
 {
     return count == 1 ? "" : "s";

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/size.h"
 
-/* Calls with fewer operations run on the calling thread. These take about 10 us of one core, as long as waking a
+/* Calls with fewer operations run on the calling thread. They take about 10 us of one core, as long as waking a
  * sleeping thread. */
 static const double ALONE_FLOPS = 2e6;
 
@@ -21,10 +21,11 @@ static const double ALONE_FLOPS = 2e6;
  * threads. */
 enum { WORKERS_FREE = 64 };
 
-/* Folding treats the queries of all heads of a group as rows of one tile. K and V are then read once per group, and
- * more lanes are filled. No input or output may differ per head: with more than one query, heads and rows have no
- * common stride, which masks, biases and maps would need. If keys are too few to be divided into parts, folding must
- * leave enough tiles for several threads. Only the shape determines the decision. */
+/* Returns why a plan is not folded; NULL if it is. Folding treats the queries of all heads of a group as rows of one
+ * tile. K and V are then read once per group, and more lanes are filled. No input or output may differ per head:
+ * with more than one query, heads and rows have no common stride, which masks, biases and maps would need. If keys
+ * are too few to be divided into parts, folding must leave enough tiles for several threads. Only the shape
+ * determines the decision. */
 static const char *why_unfolded(const mha_attn_plan *plan)
 {
     enum { QUERIES_MOST = 16, TILES_LEAST = 8 };
@@ -44,8 +45,8 @@ static const char *why_unfolded(const mha_attn_plan *plan)
     return NULL;
 }
 
-/* If rows and tiles are few, the keys are divided into at most PARTS_MOST parts. Only the shape determines the
- * division, never the number of threads. */
+/* Divides the keys into at most PARTS_MOST parts if rows and tiles are few. Only the shape determines the division,
+ * never the number of threads. */
 static void split_keys(mha_attn_plan *plan)
 {
     enum { PARTS_MOST = 64, TASKS_ENOUGH = 64, ROWS_MOST = 16 };

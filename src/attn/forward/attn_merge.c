@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* The size of a partial result on the stack. */
+/* Number of elements of o in a partial result on the stack. */
 enum { ELEMENTS = MHA__MERGE_ROWS * 512 };
 
 /* A partial result of up to MHA__MERGE_ROWS rows, or fewer if rows are wide; aligned for f32 and f64. */

@@ -18,7 +18,7 @@ const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan)
     const uint32_t inputs = mha__inputs_with(MHA__SINGLE_BLOCK) | (whole ? MHA_ATTN_BLOCK_KEEP : 0u);
     const uint32_t outputs = MHA_ATTN_LSE | MHA_ATTN_GRADS;
     if (d->kv_len == 0) return "kv_len is 0";
-    if (d->max_kv_len > MHA__KEY_BLOCK) return "more keys than one block holds";
+    if (d->max_kv_len > MHA__KEY_BLOCK) return "more keys than fit in one block";
     if (plan->q.widen || plan->kv.widen) return "16-bit and q8_0 types are not supported";
     if (plan->rows > 0 && plan->rows <= plan->kernels->few) return "fwd_few is used for so few rows";
     if ((d->inputs & ~inputs) || (d->outputs & ~outputs) || d->softcap != 0 || d->dropout != 0)
@@ -32,8 +32,8 @@ size_t mha__fwd_one_block_bytes(const mha_attn_plan *plan)
     return (size_t)((d->head_dim + MHA__KEY_BLOCK + d->v_head_dim) * plan->kernels->nr) * plan->kernels->real_size;
 }
 
-/* Describes the first row of the tile and the first key. The fields are written one by one, and the struct is never
- * copied, because a copy right after partial writes stalls until they complete. */
+/* Initializes x for the first row of the tile and the first key. The fields are written one by one, and the struct
+ * is never copied, because a copy right after partial writes stalls until they complete. */
 static void open_tile(const mha__call *call, const mha__rows *r, int worker, mha__one_block *x)
 {
     const mha_attn_plan *plan = call->plan;
@@ -81,7 +81,7 @@ static void advance_rows(mha__rows *r, size_t size, mha__one_block *x)
     if (x->lse) x->lse = (char *)x->lse + rows * x->lse_row * (int64_t)size;
 }
 
-/* If the block mask excludes the whole head, sets empty intervals: the rows attend to no key. */
+/* If the block mask of a call excludes the whole head, sets empty intervals: the rows attend to no key. */
 static void exclude_head(const mha__call *call, const mha__rows *r, int64_t *hi)
 {
     int64_t first = 0, end = call->plan->desc.block_k;

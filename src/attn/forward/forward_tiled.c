@@ -107,7 +107,8 @@ static mha__partial merge_parts(mha__tile *t, int64_t first, int64_t end)
     return stack.level[stack.levels];
 }
 
-/* The chunks [first_chunk, end_chunk) that a tile needs. A tile that attends to no key still has one empty chunk. */
+/* Return the chunks [first_chunk, end_chunk) that a tile needs. A tile that attends to no key still has one empty
+ * chunk. */
 static int64_t first_chunk(const mha__tile *t)
 {
     return t->span.lo / MHA_ATTN_CHUNK;
@@ -126,7 +127,8 @@ static int64_t rows_per_head(const mha__tile *t)
     return plan->folded && plan->desc.q_len > 1 ? plan->desc.q_len : t->rows.count;
 }
 
-/* Must be called before the sink is added: the sink belongs to the row, not to one shard of its keys. */
+/* Writes the partial result of a tile. Must be called before the sink is added: the sink belongs to the row, not to
+ * one shard of its keys. */
 static void write_partial(const mha__tile *t, const mha__partial *from)
 {
     const mha_view *view = &t->call->args.partial;

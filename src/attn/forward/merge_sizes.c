@@ -1,4 +1,4 @@
-/* merge_sizes.c - see merge_sizes.h. */
+/* merge_sizes.c - the argument checks of both merges. */
 #include "attn/forward/merge_sizes.h"
 
 #include "attn/plan/params.h"

@@ -42,8 +42,8 @@ static mha_status check_sizes(const mha_attn_merge_partials_args *a, mha_error *
     return mha__attn_check_dtype("dtype", a->dtype, false, err);
 }
 
-/* Each part must be one subtree and begin at the end of the previous part. Only the last part may be short: a part
- * after a short one would be merged at the wrong position in the tree. */
+/* Checks the parts. Each part must be one subtree and begin at the end of the previous part. Only the last part may
+ * be short: a part after a short one would be merged at the wrong position in the tree. */
 static mha_status check_tree(const mha_attn_merge_partials_args *a, mha_error *err)
 {
     static const int64_t most = INT64_C(1) << 60; /* the limit of desc.shard */
@@ -122,8 +122,8 @@ static bool same_view(const mha_view *a, const mha_cview *b)
     return a->data == b->data && memcmp(a->stride, b->stride, sizeof a->stride) == 0;
 }
 
-/* `partial` is written row by row after the parts have been read, so it may be exactly one of them. Other overlaps are
- * errors. */
+/* Checks `partial` and fills in its strides. `partial` is written row by row after the parts have been read, so it may
+ * be exactly one of them. Other overlaps are errors. */
 static mha_status bind_partial(joining *j, mha_error *err)
 {
     mha_attn_merge_partials_args *a = &j->a;
@@ -188,7 +188,7 @@ static void take(const joining *j, const mha_cview *from, int64_t b, int64_t h, 
     }
 }
 
-/* Applies the same final steps as the end of a call. */
+/* Writes out and lse with the same final steps as the end of a call. */
 static void write_rows(const joining *j, const mha__partial *p, int64_t b, int64_t h, int64_t first)
 {
     const mha_attn_merge_partials_args *a = &j->a;

@@ -9,7 +9,8 @@ char *mha__tile_scratch(const mha__call *call, int worker)
     return call->workspace + (size_t)worker * call->plan->worker_bytes;
 }
 
-/* Stacks the queries of several heads. `from` is the address of the first query of the first head. */
+/* Copies the queries of all heads of a group to consecutive rows. `from` is the address of the first query of the
+ * first head. */
 static void fold_queries(const mha__tile *t, const char *from)
 {
     const int64_t *stride = t->call->args.q.stride, head = mha__folded_stride(t->plan, stride);

@@ -61,7 +61,7 @@ static inline void *mha__tile_at(const mha__tile *t, void *base, int64_t element
     return (char *)base + element * (int64_t)t->k->real_size;
 }
 
-/* Returns the reals per packed query. Pairs are half as large and pad head_dim to whole steps. */
+/* Returns the number of reals per packed query. Pairs are half as large and pad head_dim to whole steps. */
 static inline int64_t mha__tile_depth(const mha__tile *t)
 {
     const int64_t d = t->plan->desc.head_dim;
@@ -81,7 +81,7 @@ char *mha__tile_scratch(const mha__call *call, int worker);
  * to be computed.
  */
 bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worker);
-/* Must be called once for every opened tile. */
+/* Closes a tile. Must be called once for every opened tile. */
 void mha__tile_close(const mha__tile *t);
 /* Returns the panel that begins at `row` of the tile. */
 mha__panel mha__tile_panel(const mha__tile *t, int64_t row);
@@ -104,7 +104,8 @@ void mha__block_add_values(const mha__tile *t, const mha__panel *p, const mha__b
 
 /* ---- tile_bf16.c: used if the plan has pairs ---- */
 
-/* True if the scores of a plan may be `raw`: the masks only set scores to -infinity before they become weights. */
+/* Returns true if the scores of a plan may be `raw`: the masks only set scores to -infinity before they become
+ * weights. */
 bool mha__pairs_raw(const mha_attn_plan *plan);
 mha__run mha__pairs_keys(const mha__tile *t, int64_t start, int64_t keys);
 mha__value_run mha__pairs_values(const mha__tile *t, int64_t start, int64_t keys);
@@ -115,8 +116,8 @@ void mha__pairs_attend(const mha__tile *t, const mha__panel *p, const mha__block
 
 /* ---- tile_decode.c ---- */
 
-/* True if the following functions process a block of keys. They are used for few rows, where reading K and V dominates
- * the time. */
+/* Returns true if the following functions process a block of keys. They are used for few rows, where reading K and V
+ * dominates the time. */
 bool mha__tile_is_few(const mha__tile *t);
 /* Adds one block of keys to `into`. Returns false without any effect if the plan has pairs and keys of the block are
  * masked; the functions for any number of queries then process the block. */
@@ -128,7 +129,7 @@ void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, i
 
 /* Returns the memory to prefetch while the block at `start` is computed. */
 mha__feed mha__tile_ahead(const mha__tile *t, int64_t start);
-/* True if the keys and values of a head are too few for prefetching to pay off. */
+/* Returns true if the keys and values of a head are too few for prefetching to pay off. */
 bool mha__is_scant(const mha_attn_plan *plan);
 /* Adds the memory to prefetch during the last products of a task: its output rows, and the first data of the next
  * task. */

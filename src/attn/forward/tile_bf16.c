@@ -38,14 +38,14 @@ static mha__run values_run(const mha__tile *t, int64_t start, int64_t keys)
                          t->scratch.gathered_v);
 }
 
-/* True if rows consist of whole pairs, as left operands require. */
+/* Returns true if rows consist of whole pairs, as left operands require. */
 static bool begins_on_pairs(const mha__run *run)
 {
     return run->col == 1 && run->row % 2 == 0 && (uintptr_t)run->data % (2 * sizeof(uint16_t)) == 0;
 }
 
-/* K is used in place if head_dim is a multiple of the step and rows are contiguous or read only once. (Rows a few KiB
- * apart compete for few sets of the L1 cache.) */
+/* Returns K as a left operand: in place if head_dim is a multiple of the step and rows are contiguous or read only
+ * once. (Rows a few KiB apart compete for few sets of the L1 cache.) */
 mha__run mha__pairs_keys(const mha__tile *t, int64_t start, int64_t keys)
 {
     const mha__pairs *pairs = t->pairs;
@@ -102,7 +102,7 @@ static void add_values_not_finite(const mha__tile *t, const mha__panel *p, const
         }
 }
 
-/* With dropout, weights must first be computed as reals. */
+/* Computes softmax and P V with dropout. The weights must first be computed as reals. */
 static void attend_dropped(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                            const mha__partial *into)
 {

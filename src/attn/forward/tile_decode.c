@@ -49,7 +49,7 @@ static void weigh_panel(const mha__tile *t, const mha__panel *p, int64_t first, 
     if (mha__dropout_on(d)) mha__dropout_apply(t->call, x, &p->rows, first, end, x->s);
 }
 
-/* True if no softcap, mask or dropout changes the scores or weights of these keys. */
+/* Returns true if no softcap, mask or dropout changes the scores or weights of these keys. */
 static bool is_plain(const mha__tile *t, const mha__panel *p, const mha__pieces *k, int64_t first, int64_t end)
 {
     const mha_attn_desc *d = &t->plan->desc;

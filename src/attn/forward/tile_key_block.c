@@ -41,9 +41,9 @@ mha__run mha__block_keys(const mha__tile *t, int64_t start, int64_t keys)
     return (mha__run){t->scratch.wide, d, 1};
 }
 
-/* V is used in place if its rows are contiguous and begin on whole vectors; otherwise the block is packed. (Rows a few
- * KiB apart compete for few sets of the L1 cache, and vectors that cross a cache line take twice as long. Both are
- * slower than a copy.) */
+/* Returns V of a block: in place if its rows are contiguous and begin on whole vectors, otherwise packed. (Rows a
+ * few KiB apart compete for few sets of the L1 cache, and vectors that cross a cache line take twice as long. Both
+ * are slower than a copy.) */
 mha__value_run mha__block_values(const mha__tile *t, int64_t start, int64_t keys)
 {
     const int64_t dv = t->plan->desc.v_head_dim, nr = t->k->nr, vl = t->k->vl, wide = t->plan->o_stride;

@@ -21,7 +21,8 @@ static int64_t bytes_of_head(const mha_attn_plan *plan)
     return mha__element_count(d->kv_dtype, d->head_dim + d->v_head_dim) * d->kv_len * (int64_t)plan->kv.size;
 }
 
-/* True if the previous task of this thread most likely read the same keys and values, so that they are still cached. */
+/* Returns true if the previous task of this thread most likely read the same keys and values, so that they are still
+ * cached. */
 static bool is_held(const mha__tile *t)
 {
     const int64_t before = t->task - t->plan->workers;
@@ -76,7 +77,7 @@ void mha__task_ahead(const mha__call *call, const mha__rows *rows, int64_t task,
     add_next_task(feed, call, task);
 }
 
-/* A few queries finish before data of later blocks could arrive, so only the values of this block are prefetched. */
+/* Adds the values of this block only, because a few queries finish before data of later blocks could arrive. */
 static void add_values(mha__feed *feed, const mha__tile *t, int64_t start)
 {
     add(feed, &t->call->args.v, &t->plan->kv, t->rows.b, t->kv_head, start, t->span.hi, t->plan->desc.v_head_dim);

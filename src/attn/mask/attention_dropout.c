@@ -1,5 +1,5 @@
-/* attention_dropout.c - see attention_dropout.h. Whether dropout is sampled or given, it first becomes a mask of 0 and
- * -infinity for the panel. */
+/* attention_dropout.c - the dropout mask of a panel. Whether dropout is sampled or given, it first becomes a mask of
+ * 0 and -infinity. */
 #include "attn/mask/attention_dropout.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
 
 #include "attn/mask/mask.h"
 
-/* True if the call has dropout. */
+/* Returns true if the call has dropout. */
 static inline bool mha__dropout_on(const mha_attn_desc *resolved)
 {
     return resolved->dropout > 0 || (resolved->inputs & MHA_ATTN_DROPOUT_KEEP);

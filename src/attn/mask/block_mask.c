@@ -1,5 +1,6 @@
-/* block_mask.c - see block_mask.h. A mask block has few bytes, so they are tested directly. A mask of single scores is
- * written only for panels in which a key is masked for some rows but not for all. */
+/* block_mask.c - skips keys, and masks single scores, by `block_keep`. A mask block has few bytes, so they are
+ * tested directly. A mask of single scores is written only for panels in which a key is masked for some rows but not
+ * for all. */
 #include "attn/mask/block_mask.h"
 
 #include "base/size.h"
@@ -10,7 +11,7 @@ static bool kept(const mha__call *call, const mha__rows *rows, int64_t row_block
     return *(const uint8_t *)mha__at(&call->args.block_keep, 1, rows->b, rows->h, row_block, key_block) != 0;
 }
 
-/* True if any row has `state` in the mask for this block of keys. */
+/* Returns true if any row has `state` in the mask for this block of keys. */
 static bool some_row(const mha__call *call, const mha__rows *rows, int64_t key_block, bool state)
 {
     const int64_t size = call->plan->desc.block_q, last = (rows->first + rows->count - 1) / size;

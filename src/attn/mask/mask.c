@@ -1,5 +1,5 @@
-/* mask.c - see mask.h. Masks combine by AND: intervals are intersected, and keys that keep or bias exclude become
- * -infinity. */
+/* mask.c - computes the keys that each row attends to, and masks scores. Masks combine by AND: intervals are
+ * intersected, and keys that keep or bias exclude become -infinity. */
 #include "attn/mask/mask.h"
 
 #include "attn/mask/block_mask.h"
@@ -41,7 +41,7 @@ int64_t mha__mask_offset(const mha__call *call, int64_t b)
     }
 }
 
-/* True if all existing rows attend to the same keys. */
+/* Returns true if all existing rows attend to the same keys. */
 static bool is_plain(const mha__call *call)
 {
     return !call->plan->positional && !call->args.prefix_lens;

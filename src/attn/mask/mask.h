@@ -28,19 +28,19 @@ int64_t mha__mask_queries(const mha__call *call, int64_t b);
 int64_t mha__mask_keys(const mha__call *call, int64_t b);
 /* Returns the position of row i of batch b, minus i; 0 if positions are not used. */
 int64_t mha__mask_offset(const mha__call *call, int64_t b);
-/* Fills lo, hi and prefix for `count` rows of batch b, starting at row `first`. */
+/* Computes lo, hi and prefix for `count` rows of batch b, starting at row `first`. */
 void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_t count, int64_t *lo, int64_t *hi,
                          int64_t *prefix);
 mha__span mha__mask_span(const mha__rows *rows);
 /* Same as mha__mask_intervals for all rows of a tile; computed once if the rows attend to the same keys. */
 mha__span mha__mask_tile(const mha__call *call, const mha__rows *rows);
 
-/* Stores the keys [*first, *end) of the block at `start` that need work. Returns false if no row attends to any key of
- * the block. */
+/* Stores the keys [*first, *end) of the block at `start` that some row attends to. Returns false if no row attends
+ * to any key of the block. */
 bool mha__mask_block(const mha__call *call, const mha__rows *rows, const mha__span *span, int64_t start, int64_t *first,
                      int64_t *end);
 
-/* True if mask.c changes no score of these keys. Dropped pages are ignored. */
+/* Returns true if mask.c changes no score of these keys. Dropped pages are ignored. */
 bool mha__mask_is_open(const mha__call *call, const mha__span *span, int64_t first, int64_t end);
 
 /* Applies slopes, bias, keep, block mask, intervals and dropped pages to a panel `s` whose rows are keys [first, end),

@@ -23,7 +23,8 @@ int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *a, mha__inp
     return count;
 }
 
-/* All-zero strides mean a contiguous view, unless the operand may be broadcast. */
+/* Checks an input and fills in its strides. All-zero strides mean a contiguous view, unless the operand may be
+ * broadcast. */
 static mha_status bind_input(const mha_attn_plan *plan, const mha__operand_row *row, mha_attn_args *a, mha_error *err)
 {
     MHA__TRY(mha__operand_check_flag(plan, row, a, err));
@@ -43,8 +44,8 @@ static mha_status bind_inputs(const mha_attn_plan *plan, mha_attn_args *a, mha_e
     return MHA_OK;
 }
 
-/* Folding turns the heads of a group into rows of one head in every view that has heads and rows. With more than one
- * query, the rows of each head keep their stride, and the heads are mha__folded_stride apart. */
+/* Folds a call: turns the heads of a group into rows of one head in every view that has heads and rows. With more
+ * than one query, the rows of each head keep their stride, and the heads are mha__folded_stride apart. */
 static void fold(const mha_attn_desc *d, mha_attn_args *a)
 {
     int64_t *strides[] = {a->q.stride,      a->out.stride,  a->lse.stride,  a->probs.stride,
@@ -71,8 +72,8 @@ static int list_results(const mha_attn_plan *plan, mha_attn_args *a, mha_attn_st
     return count;
 }
 
-/* An output must not overlap an input or another output. Only out may equal q, unless a list of heads gives it a
- * different shape. */
+/* Checks that an output overlaps neither an input nor another output. Only out may equal q, unless a list of heads
+ * gives it a different shape. */
 static mha_status check_apart(const mha_attn_plan *plan, const mha_attn_args *a, const mha__result list[], int count,
                               mha_error *err)
 {
@@ -110,7 +111,7 @@ static mha_status bind_results(const mha_attn_plan *plan, mha__call *call, mha_e
 
 /* ---- pages ---- */
 
-/* Each entry of the block table that a key within the lengths uses must be a page or -1. */
+/* Checks that each entry of the block table that a key within the lengths uses is a page or -1. */
 static mha_status check_block_table(const mha_attn_desc *d, const mha_attn_args *a, mha_error *err)
 {
     for (int64_t b = 0; b < d->batch; b++) {

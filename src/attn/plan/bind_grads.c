@@ -28,8 +28,8 @@ static mha_status bind_read(const mha_attn_plan *plan, mha_attn_grads *g, entry 
     return MHA_OK;
 }
 
-/* A gradient that may be broadcast is summed over each axis of stride 0, so this axis has one element. Other gradients
- * have one element per index. */
+/* Checks a gradient and fills in its strides. A gradient that may be broadcast is summed over each axis of stride 0,
+ * so this axis has one element. Other gradients have one element per index. */
 static mha_status bind_gradient(const mha_attn_plan *plan, const mha__operand_row *row, mha_attn_grads *g, entry *e,
                                 mha_error *err)
 {
@@ -58,7 +58,7 @@ static mha_status overlaps(const mha__operand *x, const mha__operand *y, mha_err
     return mha__fail(err, MHA_ERR_ARG, "%s must not overlap %s", x->name, y->name);
 }
 
-/* A gradient must not overlap any other operand. */
+/* Checks that no gradient overlaps another operand. */
 static mha_status check_overlaps(const mha_attn_plan *plan, const mha_attn_args *args, const entry read[READ],
                                  const entry written[WRITTEN], mha_error *err)
 {

@@ -1,4 +1,4 @@
-/* kv_fetch.c - see kv_fetch.h. bind_args.c has checked the entries of the block table that the lengths use. */
+/* kv_fetch.c - locates keys and values. bind_args.c has checked the entries of the block table that the lengths use. */
 #include "attn/plan/kv_fetch.h"
 
 #include "base/size.h"

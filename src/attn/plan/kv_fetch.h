@@ -24,12 +24,12 @@ mha__run mha__keys_run(const mha__call *call, const mha_cview *view, int64_t wid
 mha__pieces mha__keys_pieces(const mha__call *call, const mha_cview *view, int64_t width, int64_t b, int64_t g,
                              int64_t start, int64_t end);
 
-/* Sets s to -infinity for keys [first, end) of a panel that are in dropped pages. Returns false if no key is.
- */
+/* Sets s to -infinity for keys [first, end) of a panel that are in dropped pages. Returns false if no key is in a
+ * dropped page. */
 bool mha__pages_mask(const mha__call *call, int64_t b, int64_t first, int64_t end, int64_t lanes, void *s);
 
-/* True if pages are smaller than a block, so that keys must be gathered into scratch memory. `resolved` is the result
- * of mha__attn_resolve. */
+/* Returns true if pages are smaller than a block, so that keys must be gathered into scratch memory. `resolved` is
+ * the result of mha__attn_resolve. */
 static inline bool mha__pages_gathered(const mha_attn_desc *resolved)
 {
     return resolved->page_size > 0 && resolved->page_size < MHA__KEY_BLOCK;

@@ -5,7 +5,8 @@
 #include "base/size.h"
 #include <inttypes.h>
 
-/* Each length must not exceed that of its sequence: the difference of two `cu` entries, or `longest` if cu is NULL. */
+/* Checks that each length is from 0 to that of its sequence: the difference of two `cu` entries, or `longest` if cu
+ * is NULL. */
 static mha_status check_lengths(const char *name, const int64_t *lens, int64_t count, const int64_t *cu,
                                 int64_t longest, mha_error *err)
 {
@@ -18,7 +19,7 @@ static mha_status check_lengths(const char *name, const int64_t *lens, int64_t c
     return MHA_OK;
 }
 
-/* cu must ascend from 0 to the number of packed rows, by at most `longest` per sequence. */
+/* Checks that cu ascends from 0 to the number of packed rows, by at most `longest` per sequence. */
 static mha_status check_packing(const char *name, const int64_t *cu, int64_t count, int64_t total, const char *limit,
                                 int64_t longest, mha_error *err)
 {
@@ -47,7 +48,7 @@ static mha_status check_head_list(const mha_attn_desc *d, const int32_t *list, m
     return MHA_OK;
 }
 
-/* Without an alignment, positions are defined only if each sequence has as many queries as keys. */
+/* Checks a call without an alignment: positions are then defined only if each sequence has as many queries as keys. */
 static mha_status check_align(const mha__call *call, mha_error *err)
 {
     const mha_attn_args *a = &call->args;
@@ -76,7 +77,7 @@ mha_status mha__bind_lengths(mha__call *call, mha_error *err)
         MHA__TRY(check_packing("cu_seqlens_k", cu_k, B, d->kv_len, "max_kv_len", d->max_kv_len, err));
     if (in & MHA_ATTN_Q_LENS) MHA__TRY(check_lengths("q_lens", a->q_lens, B, cu_q, d->q_len, err));
     if (in & MHA_ATTN_KV_LENS) MHA__TRY(check_lengths("kv_lens", a->kv_lens, B, cu_k, d->kv_len, err));
-    /* a shard of keys does not know the total number of keys */
+    /* in a shard of keys, the total number of keys is unknown */
     const int64_t keys = d->outputs & MHA_ATTN_PARTIAL ? INT64_MAX : d->shard.key + d->max_kv_len;
     if (in & MHA_ATTN_PREFIX_LENS) MHA__TRY(check_lengths("prefix_lens", a->prefix_lens, B, NULL, keys, err));
     if (in & MHA_ATTN_HEAD_LIST) MHA__TRY(check_head_list(d, a->head_list, err));

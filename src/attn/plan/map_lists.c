@@ -1,4 +1,4 @@
-/* map_lists.c - see map_lists.h. */
+/* map_lists.c - checks the lists of heads and rows of maps. */
 #include "attn/plan/map_lists.h"
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-/* operand.c - see operand.h. */
+/* operand.c - checks the single views of a call. */
 #include "attn/plan/operand.h"
 
 #include "base/error.h"
@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* prevents overflow in differences and sums of two addresses */
+/* Maximum byte range of a view. It prevents overflow in differences and sums of two addresses. */
 static const uintptr_t REACH_MAX = (uintptr_t)1 << 61;
 
 static bool all_zero(const int64_t stride[4])
@@ -42,9 +42,9 @@ static int sorted_axes(const mha_view *view, const int64_t *extent, int dims, in
     return count;
 }
 
-/* Elements of an output must not share an address: each stride must exceed the extent of all axes with smaller strides.
- * This rule also rejects rows that interleave without touching. An empty output has no elements, so any strides are
- * valid. */
+/* Checks that elements of an output do not share an address: each stride must exceed the extent of all axes with
+ * smaller strides. This rule also rejects rows that interleave without touching. An empty output has no elements, so
+ * any strides are valid. */
 static mha_status check_output(const char *name, const mha_view *view, const int64_t extent[4], int dims,
                                mha_error *err)
 {
@@ -99,8 +99,9 @@ bool mha__operand_bytes(const mha__operand *o, size_t size, uintptr_t *begin, ui
     return *begin <= data && data < *end && *end - *begin <= REACH_MAX;
 }
 
-/* Each element must have an aligned address, and its distance must not overflow a byte count. (A q8_0 element is a
- * block of 34 bytes that begins with a 16-bit element, so the lowest set bit of a size is its alignment.) */
+/* Checks that each element has an aligned address, and that its distance does not overflow a byte count. (A q8_0
+ * element is a block of 34 bytes that begins with a 16-bit element, so the lowest set bit of a size is its
+ * alignment.) */
 mha_status mha__operand_place(const mha__operand *o, size_t size, mha_error *err)
 {
     uintptr_t begin, end;

@@ -23,10 +23,10 @@ bool mha__operand_is_empty(const mha__operand *o);
 /* Computes the byte range [begin, end) of a non-empty operand. Returns false if the strides exceed the address
  * space. */
 bool mha__operand_bytes(const mha__operand *o, size_t size, uintptr_t *begin, uintptr_t *end);
-/* True if two operands that passed mha__operand_place share a byte. Exact, except that views whose strides have no
- * common pattern may be reported as overlapping (overlap.c). Fast if the byte ranges are disjoint. */
+/* Returns true if two operands that passed mha__operand_place share a byte. Exact, except that views whose strides
+ * have no common pattern may be reported as overlapping (overlap.c). Fast if the byte ranges are disjoint. */
 bool mha__operand_meet(const mha__operand *x, size_t x_size, const mha__operand *y, size_t y_size);
-/* True if both operands have the same elements at the same indices. */
+/* Returns true if both operands have the same elements at the same indices. */
 bool mha__operand_same(const mha__operand *x, const mha__operand *y);
 
 /* An output of a call. */

@@ -1,4 +1,4 @@
-/* operand_table.c - see operand_table.h. */
+/* operand_table.c - the rows of all operands, and the functions that read them. */
 #include "attn/plan/operand_table.h"
 
 #include "attn/plan/map_lists.h"
@@ -23,7 +23,7 @@
 #define MAP SHAPE(BATCH, MAPPED_HEADS, MAPPED_ROWS, MAX_KV_LEN)
 #define RESULT SHAPE(ROW_BATCH, LISTED_HEADS, Q_LEN, V_HEAD_DIM)
 
-/* ---- the rows ---- */
+/* ---- rows of the table ---- */
 
 enum {
     MASK = MHA__BROADCASTS | MHA__ON_SCORES,
@@ -98,7 +98,7 @@ const mha__operand_row mha__grad_rows[MHA__GRAD_ROWS] = {
     {GRAD(row_taylor), NO_FLAG, MHA__OF_REAL, PER_ROW, 3, 0},
 };
 
-/* ---- contents ---- */
+/* ---- lookup by property ---- */
 
 uint32_t mha__inputs_with(uint32_t facts)
 {
@@ -124,7 +124,7 @@ const char *mha__input_flag_name(uint32_t flag)
     return mha__input_rows[n].flag_name;
 }
 
-/* The only mapping from storage types to kernels. */
+/* Returns the kernels of a storage type. This is the only mapping between both. */
 mha__stored mha__operand_stored(const mha__kernels *k, mha_dtype dtype)
 {
     static const int types[] = {[MHA_BF16] = 1 + MHA__BF16, [MHA_F16] = 1 + MHA__F16, [MHA_Q8_0] = 1 + MHA__Q8};

@@ -110,7 +110,7 @@ mha__operand mha__operand_at(const mha_attn_plan *plan, const mha__operand_row *
 mha__result mha__result_at(const mha_attn_plan *plan, const mha__operand_row *row, void *from);
 /* Returns the pointer in the field of a row. */
 const void *mha__operand_data(const mha__operand_row *row, const void *from);
-/* True if the flag of a row is set and calls of this description read or write the operand. */
+/* Returns true if the flag of a row is set and calls of this description read or write the operand. */
 bool mha__operand_is_used(const mha_attn_desc *desc, const mha__operand_row *row);
 /* Rejects a pointer without its flag, and NULL with its flag. */
 mha_status mha__operand_check_flag(const mha_attn_plan *plan, const mha__operand_row *row, const void *from,

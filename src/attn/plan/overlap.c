@@ -47,7 +47,7 @@ static int64_t floor_div(int64_t x, int64_t by)
     return x / by - (x % by < 0);
 }
 
-/* True if axes m and later of x overlap axes n and later of y, where y begins `distance` bytes after x. */
+/* Returns true if axes m and later of x overlap axes n and later of y, where y begins `distance` bytes after x. */
 static bool boxes_meet(const box *x, int m, const box *y, int n, int64_t distance, int *steps)
 {
     if (distance >= x->span[m] || distance + y->span[n] <= 0) return false;

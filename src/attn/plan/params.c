@@ -35,8 +35,8 @@ static mha_status check_sizes(const mha_attn_desc *d, mha_error *err)
     if (d->batch <= 0) return bad_int(err, "batch", d->batch, "positive");
     if (d->heads <= 0) return bad_int(err, "heads", d->heads, "positive");
     if (d->kv_heads < 0) return bad_int(err, "kv_heads", d->kv_heads, "0 (as heads) or positive");
-    if (d->q_len < 0) return bad_int(err, "q_len", d->q_len, "0 or positive");
-    if (d->kv_len < 0) return bad_int(err, "kv_len", d->kv_len, "0 or positive");
+    if (d->q_len < 0) return bad_int(err, "q_len", d->q_len, "at least 0");
+    if (d->kv_len < 0) return bad_int(err, "kv_len", d->kv_len, "at least 0");
     MHA__TRY(mha__attn_check_width("head_dim", d->head_dim, false, err));
     MHA__TRY(mha__attn_check_width("v_head_dim", d->v_head_dim, true, err));
     if (d->kv_heads > 0 && d->heads % d->kv_heads != 0)
@@ -54,7 +54,7 @@ static mha_status check_longest(const mha_attn_desc *d, mha_error *err)
     return MHA_OK;
 }
 
-/* The size of a tensor in bytes must not overflow. `names` lists its axes for the message. */
+/* Checks that the size of a tensor in bytes does not overflow. `names` lists its axes for the message. */
 static mha_status check_bytes(const char *names, const int64_t extent[4], mha_error *err)
 {
     size_t bytes;
@@ -65,8 +65,8 @@ static mha_status check_bytes(const char *names, const int64_t extent[4], mha_er
                      names, PTRDIFF_MAX, extent[0], extent[1], extent[2], extent[3]);
 }
 
-/* Masks and biases are checked at their broadcast shape, like probabilities, although they are never stored in this
- * shape. */
+/* Checks the sizes of all operands. Masks and biases are checked at their broadcast shape, like probabilities,
+ * although they are never stored in this shape. */
 static mha_status check_products(const mha_attn_desc *d, mha_error *err)
 {
     const int64_t widest = mha__max64(d->head_dim, d->v_head_dim), rows = mha__max64(d->q_len, 1);
@@ -86,7 +86,7 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
 
 /* ---- real parameters ---- */
 
-/* True if x is finite in the kernels' type: f64 if `wide` is set, otherwise f32. */
+/* Returns true if x is finite in the kernels' type: f64 if `wide` is set, otherwise f32. */
 static bool is_finite(double x, bool wide)
 {
     return wide ? isfinite(x) : isfinite((float)x);
@@ -123,9 +123,9 @@ static mha_status check_masks(const mha_attn_desc *d, mha_error *err)
         return bad_int(err, "align", (int64_t)d->align, "a value of mha_align");
     if (d->window.on != 0 && d->window.on != 1) return bad_int(err, "window.on", d->window.on, "0 or 1");
     if (d->window.on && d->window.left < -1)
-        return bad_int(err, "window.left", d->window.left, "-1 (open) or a number of keys");
+        return bad_int(err, "window.left", d->window.left, "-1 (open) or at least 0");
     if (d->window.on && d->window.right < -1)
-        return bad_int(err, "window.right", d->window.right, "-1 (open) or a number of keys");
+        return bad_int(err, "window.right", d->window.right, "-1 (open) or at least 0");
     const bool comparable = !(d->inputs & MHA_ATTN_CU_SEQLENS) || !(d->inputs & MHA_ATTN_BLOCK_TABLE);
     if (d->align == MHA_ALIGN_UNSET && mha__attn_positional(d) && d->q_len != d->kv_len && comparable)
         return mha__fail(err, MHA_ERR_ARG,
@@ -156,7 +156,7 @@ static mha_status check_flags(const char *field, uint32_t value, uint32_t known,
                      field, value & ~known, value);
 }
 
-/* Size fields that belong to an input must be 0 without its flag. */
+/* Checks that the size fields of an input are 0 without its flag. */
 static mha_status check_owners(const mha_attn_desc *d, mha_error *err)
 {
     static const struct {
@@ -209,7 +209,7 @@ static mha_status check_head_list(const mha_attn_desc *d, mha_error *err)
                      d->listed_heads);
 }
 
-/* A list of heads or rows for maps requires an output that has maps. */
+/* Checks a list of heads or rows for maps, which requires an output that has maps. */
 static mha_status check_map_list(const char *field, int64_t entries, uint32_t flag, const mha_attn_desc *d,
                                  mha_error *err)
 {
@@ -224,8 +224,8 @@ static mha_status check_map_list(const char *field, int64_t entries, uint32_t fl
                      field, entries);
 }
 
-/* The limit prevents overflow in sums of positions. MHA_ALIGN_BOTTOM_RIGHT and an unset align derive offsets from the
- * lengths of the whole call, which a shard does not know. */
+/* Checks the position of a shard. The limit prevents overflow in sums of positions. MHA_ALIGN_BOTTOM_RIGHT and an
+ * unset align derive offsets from the lengths of the whole call, which are unknown in a shard. */
 static mha_status check_shard(const mha_attn_desc *d, mha_error *err)
 {
     static const int64_t most = INT64_C(1) << 60;
@@ -245,7 +245,8 @@ static mha_status check_shard(const mha_attn_desc *d, mha_error *err)
                    "MHA_ALIGN_TOP_LEFT or MHA_ALIGN_OFFSETS with shard.row or shard.key");
 }
 
-/* A partial result enters the merge tree as one subtree, so its keys must form exactly one subtree. */
+/* Checks the keys of a partial result, which enters the merge tree as one subtree: they must form exactly one
+ * subtree. */
 static mha_status check_partial(const mha_attn_desc *d, mha_error *err)
 {
     if (!(d->outputs & MHA_ATTN_PARTIAL) || mha__chunk_level(d->shard.key, d->kv_len) >= 0) return MHA_OK;
@@ -282,7 +283,7 @@ static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
 
 /* ---- unsupported descriptions ---- */
 
-/* `d` already has its default types filled in. */
+/* Checks that a valid description is supported. `d` already has its default types filled in. */
 static mha_status check_supported(const mha_attn_desc *d, mha_error *err)
 {
     static const char pair[] = "%s must be f64 if and only if dtype is f64 (got %s with dtype %s)";

@@ -16,7 +16,7 @@ mha_status mha__attn_check_width(const char *field, int64_t width, bool zero, mh
 /* Returns MHA_ERR_ARG with the field name unless `dtype` is the default, a floating type, or q8_0 if `cache` is set. */
 mha_status mha__attn_check_dtype(const char *field, mha_dtype dtype, bool cache, mha_error *err);
 
-/* True if the keys that a row attends to depend on its position. */
+/* Returns true if the keys that a row attends to depend on its position. */
 bool mha__attn_positional(const mha_attn_desc *resolved);
 
 /* Checks the arguments of a call and copies them with all strides filled in. The plan needs a workspace of `need`

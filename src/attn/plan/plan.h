@@ -31,14 +31,14 @@ typedef struct mha__stored {
 typedef struct mha__bwd_plan {
     int64_t tasks, parts; /* number of tasks (batch, key/value head, part of the rows); parts per key/value head */
     int workers;          /* workers with scratch memory: at most one per thread and per task */
-    int64_t slots;        /* tasks that hold dk and dv sums at the same time, if parts is 1 */
+    int64_t slots;        /* tasks that store dk and dv sums at the same time, if parts is 1 */
     bool head_sums;       /* whether dslopes, dsinks or dgates need one sum per head */
     int64_t q_stride, v_stride;            /* row strides for D and Dv elements, rounded up to whole panels */
     int64_t key_rows;                      /* rows of the dk and dv sums */
     size_t worker_bytes, key_bytes, bytes; /* bytes per worker, of the dk and dv sums, and in total */
 } mha__bwd_plan;
 
-/* Immutable after creation. */
+/* A plan; immutable after creation. */
 struct mha_attn_plan {
     mha_ctx *ctx;
     const struct mha__attn_engine *engine; /* see engine/engine.h */
@@ -85,7 +85,7 @@ typedef struct mha__bwd_call {
     mha_attn_grads grads; /* with all strides filled in */
 } mha__bwd_call;
 
-/* Returns the number of keys whose received mass is summed at once for one head: the keys of all sequences if they
+/* Returns the number of keys whose received mass is summed together for one head: the keys of all sequences if they
  * share a head. */
 static inline int64_t mha__received_keys(const mha_attn_plan *plan)
 {
@@ -126,8 +126,8 @@ static inline int mha__chunk_level(int64_t key, int64_t keys)
     return key % MHA_ATTN_CHUNK || key / MHA_ATTN_CHUNK % (INT64_C(1) << level) ? -1 : level;
 }
 
-/* If a plan has parts, a work item is one part of one task. The heads of a group process the same part consecutively,
- * so that the second head finds its keys in the cache. */
+/* Splits a work item into its task and part. If a plan has parts, a work item is one part of one task. The heads of
+ * a group process the same part consecutively, so that the second head finds its keys in the cache. */
 static inline void mha__item_split(const mha_attn_plan *plan, int64_t item, int64_t *task, int64_t *part)
 {
     const int64_t heads = plan->together, items = plan->parts * heads, within = item % items;
@@ -140,7 +140,7 @@ static inline int64_t mha__item_of(const mha_attn_plan *plan, int64_t task, int6
     return (task / heads * plan->parts + part) * heads + task % heads;
 }
 
-/* Returns the operations without masking; for packed sequences, assumes equal lengths. */
+/* Returns the number of operations without masking; for packed sequences, assumes equal lengths. */
 static inline double mha__plan_flops(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;

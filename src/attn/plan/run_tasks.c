@@ -1,4 +1,4 @@
-/* run_tasks.c - see run_tasks.h. */
+/* run_tasks.c - distributes the tasks of a call over threads. */
 #include "attn/plan/run_tasks.h"
 
 #include "base/size.h"

@@ -1,5 +1,5 @@
-/* attention_stats.c - see attention_stats.h. Sums within a block have the type of the kernels; sums over blocks and
- * rows are double. */
+/* attention_stats.c - sums the statistics of rows and keys. Sums within a block have the type of the kernels; sums
+ * over blocks and rows are double. */
 #include "attn/stats/attention_stats.h"
 
 #include "attn/plan/operand_table.h"
@@ -25,7 +25,7 @@ bool mha__stats_receives(const mha__call *call)
     return (call->plan->desc.outputs & MHA_ATTN_STATS) && call->stats.received.data;
 }
 
-/* ---- heads ---- */
+/* ---- sums over a head ---- */
 
 static void put_real(const mha__call *call, const mha_view *view, int64_t b, int64_t h, int64_t i, int64_t n, double x)
 {
@@ -52,7 +52,7 @@ void mha__stats_close_head(const mha__call *call, const mha__scratch *scratch, i
                  j % d->kv_len, 0, scratch->received[j]);
 }
 
-/* ---- tiles ---- */
+/* ---- sums over a tile ---- */
 
 void mha__stats_open_tile(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows)
 {
@@ -117,7 +117,8 @@ void mha__stats_receive(const mha__call *call, const mha__scratch *x, int64_t fi
     if (call->stats.received.data) call->plan->kernels->mass(keys, lanes, probs, x->received + call->first_key + first);
 }
 
-/* The entropy - sum of p ln p equals sum of p (max - s) + ln(sum) * sum of p. With a sink, the sum of p is below 1. */
+/* Returns the entropy in bits. The entropy - sum of p ln p equals sum of p (max - s) + ln(sum) * sum of p. With a
+ * sink, the sum of p is below 1. */
 double mha__stats_entropy(const mha__row_sums *sums, double sum)
 {
     static const double BITS_PER_NAT = 1.4426950408889634;

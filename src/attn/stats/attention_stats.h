@@ -12,7 +12,7 @@
 /* Moves the per-row views to row `row`, for a call restricted to one packed sequence. */
 void mha__stats_move(mha_attn_stats *stats, size_t real_size, int64_t row);
 
-/* True if the mass received by keys is requested, which makes a task a whole head. */
+/* Returns true if the mass received by keys is requested, which makes a task a whole head. */
 bool mha__stats_receives(const mha__call *call);
 
 /* Begin and end the sums over one head of the call. */

@@ -1,12 +1,12 @@
-/* js_mixtures.c - see js_mixtures.h. A task is a square of pairs of heads. It processes the rows of the heads in pieces
- * that fit in the L1 cache for both sides of the square. */
+/* js_mixtures.c - sums over the mixtures of pairs of heads. A task is a square of pairs of heads. It processes the
+ * rows of the heads in pieces that fit in the L1 cache for both sides of the square. */
 #include "attn/stats/js_mixtures.h"
 
 #include "base/ctx.h"
 #include "base/size.h"
 #include "kernel/kernel.h"
 
-enum { SQUARE = 8, PIECE = 512 }; /* 2 times 8 pieces take 32 KiB */
+enum { SQUARE = 8, PIECE = 512 }; /* heads per side, elements per piece; 2 times 8 pieces take 32 KiB */
 
 typedef struct job {
     const mha__kernels *kernels;
@@ -28,7 +28,7 @@ static void add_square(const job *j, int64_t first, int64_t second)
     }
 }
 
-/* Squares of the lower triangle are numbered row by row. */
+/* Computes a square of the lower triangle. Squares are numbered row by row. */
 static void square_task(void *arg, int64_t task, int worker)
 {
     (void)worker;

@@ -1,5 +1,5 @@
-/* requested_maps.c - see requested_maps.h. Lists are short, so they are searched linearly. Heads and rows that are not
- * listed are never computed. */
+/* requested_maps.c - writes the requested heads and rows of maps. Lists are short, so they are searched linearly.
+ * Heads and rows that are not listed are never computed. */
 #include "attn/stats/requested_maps.h"
 
 #include "attn/plan/map_lists.h"

@@ -5,10 +5,10 @@
 
 #include "attn/mask/mask.h"
 
-/* True if a map of any of these rows is requested. */
+/* Returns true if a map of any of these rows is requested. */
 bool mha__maps_want(const mha__call *call, const mha__rows *rows);
 
-/* True if a map of row `lane` of `rows` is requested. */
+/* Returns true if a map of row `lane` of `rows` is requested. */
 bool mha__maps_want_row(const mha__call *call, const mha__rows *rows, int64_t lane);
 
 /* Writes a panel `s` of `rows` and keys [start, start + keys) to its positions in `map`. */

@@ -354,7 +354,7 @@ static void test_bind_refusals(void **state)
     d.q_len = 301;
     expect(mha_cache_bind(cache, MHA_CACHE_ALL, NULL, &d, &a, &err), &err, "300");
     d.q_len = -1;
-    expect(mha_cache_bind(cache, 0, NULL, &d, &a, &err), &err, "q_len must be 0 or positive (got -1)");
+    expect(mha_cache_bind(cache, 0, NULL, &d, &a, &err), &err, "q_len must be at least 0 (got -1)");
     d.q_len = 4;
     expect(mha_cache_bind(cache, 0, (const int64_t[]){5}, &d, &a, &err), &err, "(got 5)");
     expect(mha_cache_bind(cache, 2, NULL, &d, &a, &err), &err, "(got 2)");
