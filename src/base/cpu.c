@@ -47,7 +47,8 @@ static uint64_t saved_registers(void)
     return (uint64_t)high << 32 | low;
 }
 
-/* Linux keeps the tile registers disabled until the process requests them. */
+/* Requests permission to use the tile registers, which Linux keeps disabled until then. Returns true if it is
+ * granted. */
 static bool tiles_permitted(void)
 {
 #if defined(__linux__) && defined(SYS_arch_prctl)
@@ -58,14 +59,15 @@ static bool tiles_permitted(void)
 #endif
 }
 
-/* Reads the vendor from CPUID leaf 0: ebx, edx, ecx. */
+/* Returns mha__cpu_pairs_pay for the vendor of this CPU, which CPUID leaf 0 returns in ebx, edx and ecx. */
 static bool has_fast_pairs(void)
 {
     uint32_t most, letters[3];
     return __get_cpuid(0, &most, &letters[0], &letters[2], &letters[1]) && mha__cpu_pairs_pay((const char *)letters);
 }
 
-/* Bit positions: Intel SDM volume 2A, CPUID; for XCR0, volume 1, section 13.3. */
+/* Detects the supported instruction sets. The bit positions are from the Intel SDM: CPUID in volume 2A, XCR0 in
+ * volume 1, section 13.3. */
 static unsigned detect(void)
 {
     enum { FMA = 1 << 12, OSXSAVE = 1 << 27, AVX = 1 << 28, F16C = 1 << 29 };          /* leaf 1, ecx */

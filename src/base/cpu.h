@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-/* Ordered by age within an architecture. A cap allows the named ISA and every older one that the CPU supports. */
+/* Instruction sets, ordered by age within an architecture. A cap allows the named ISA and every older one that the
+ * CPU supports. */
 typedef enum mha__isa {
     MHA__SCALAR = 0,
     MHA__NEON,
@@ -17,8 +18,8 @@ typedef enum mha__isa {
 
 /* Returns "scalar", "neon", "avx2", "avx512", "avx512bf16" or "amx"; "unknown" for any other value. */
 const char *mha__isa_name(mha__isa isa);
-bool mha__cpu_has(mha__isa isa); /* Queries CPUID and XCR0, and once arch_prctl for AMX; caches the result of the first
-                                  * call. */
+bool mha__cpu_has(mha__isa isa); /* Returns true if the ISA is supported. Queries CPUID and XCR0, and once arch_prctl
+                                  * for AMX; caches the result of the first call. */
 
 /* Returns true if bf16 pair products of AVX512BF16 are faster than f32 products on CPUs of this vendor (the 12 letters
  * of CPUID). AMD CPUs run them at twice the f32 rate (Zen 4, Zen 5). Intel CPUs were measured at half the f32 rate

@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- the default context: exists until the process ends ---- */
+/* ---- default context, which exists until the process ends ---- */
 
 static mha_ctx *default_ctx;
-static mha_error default_error; /* the error of its creation, if that failed */
+static mha_error default_error; /* the error if default_ctx could not be created */
 
 static void make_default(void)
 {
@@ -81,8 +81,8 @@ void mha_free(mha_ctx *ctx, void *memory)
 
 /* ---- parallel work ---- */
 
-/* Claims the workers for this call; fails while another call of this process has them. If another thread forks during a
- * call, the child inherits `busy` with the process ID of its parent, and ignores it. */
+/* Claims the workers for this call; fails while another call of this process uses them. If another thread forks
+ * during a call, the child inherits `busy` with the process ID of its parent, and ignores it. */
 static bool claim(mha_ctx *ctx, long pid)
 {
     long holder = atomic_load_explicit(&ctx->busy, memory_order_relaxed);
@@ -146,7 +146,7 @@ mha_status mha__progress(mha_ctx *ctx, const char *what, int64_t done, int64_t t
 {
     ctx = mha__ctx(ctx);
     if (!ctx || !ctx->progress || ctx->progress(ctx->progress_user, what, done, total) == 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_CANCELLED, "cancelled by the progress callback: %s, %lld of %lld done", what,
+    return mha__fail(err, MHA_ERR_CANCELLED, "canceled by the progress callback: %s, %lld of %lld done", what,
                      (long long)done, (long long)total);
 }
 
@@ -154,6 +154,6 @@ mha_status mha__between_tiles(mha_ctx *ctx, int64_t begun, int64_t total, mha_er
 {
     ctx = mha__ctx(ctx);
     if (!ctx || !ctx->between_tiles || ctx->between_tiles(ctx->between_tiles_user, begun, total) == 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_CANCELLED, "cancelled by between_tiles: %lld of %lld tiles begun", (long long)begun,
+    return mha__fail(err, MHA_ERR_CANCELLED, "canceled by between_tiles: %lld of %lld tiles begun", (long long)begun,
                      (long long)total);
 }

@@ -107,9 +107,9 @@ static mha_status choose_isa(const char *option, mha__isa *isa, mha_error *err)
     }
     char list[128];
     list_isas(list, sizeof list);
-    return mha__fail(err, MHA_ERR_ARG, "%s \"%s\" is %s; this CPU supports: %s", option ? "isa" : "MHA_ISA",
+    return mha__fail(err, MHA_ERR_ARG, "%s must be one of: %s (got \"%s\", which %s)", option ? "isa" : "MHA_ISA", list,
                      mha__quote(&(mha__quoted){0}, name, strlen(name)),
-                     found < MHA__ISAS ? "not on this CPU" : "not known", list);
+                     found < MHA__ISAS ? "this CPU does not support" : "is unknown");
 }
 
 /* ---- the context ---- */
@@ -118,7 +118,7 @@ static mha_status fill(mha_ctx *ctx, const mha_ctx_options *options, mha_error *
 {
     bool own = !options->allocator.alloc && !options->allocator.free;
     if (!own && (!options->allocator.alloc || !options->allocator.free))
-        return mha__fail(err, MHA_ERR_ARG, "allocator.%s must not be NULL with %s",
+        return mha__fail(err, MHA_ERR_ARG, "allocator.%s must not be NULL if allocator.%s is set",
                          options->allocator.alloc ? "free" : "alloc", options->allocator.alloc ? "alloc" : "free");
     *ctx = (mha_ctx){
         .allocator = own ? (mha_allocator){.alloc = malloc_alloc, .free = malloc_free} : options->allocator,
@@ -140,8 +140,8 @@ static void log_line(const mha_ctx *ctx, int level, const char *line)
     if (ctx->log) ctx->log(ctx->log_user, level, line);
 }
 
-/* The system may refuse to start some workers (for example at the process limit). The context then uses fewer threads
- * and logs a warning. */
+/* Starts the thread pool. If the system refuses some workers (for example at the process limit), the context uses
+ * fewer threads and logs a warning. */
 static mha_status start_pool(mha_ctx *ctx, mha_error *err)
 {
     char line[80];

@@ -7,7 +7,7 @@
 #include "base/pool.h"
 #include <stdatomic.h>
 
-/* Only `busy` changes after creation, so any number of threads may read a context. */
+/* A context. Only `busy` changes after creation, so any number of threads may read a context. */
 struct mha_ctx {
     mha_allocator allocator;
     mha_log_fn log;
@@ -21,7 +21,7 @@ struct mha_ctx {
     mha__pool *pool; /* NULL with one thread or if parallel_for is set */
     int threads;
     mha__isa isa;
-    _Atomic long busy; /* the process whose parallel call is running, 0 if none; see mha__parallel */
+    _Atomic long busy; /* ID of the process whose parallel call is running, 0 if none; see mha__parallel */
 };
 
 /* Allocate and free memory of an existing context. mha__alloc and mha__free, which also accept NULL for the default

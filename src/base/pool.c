@@ -21,9 +21,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A few microseconds, as one pause takes 40 to 140 cycles. This covers the time between two calls of a forward pass. */
+/* Pauses before a thread sleeps: a few microseconds, as one pause takes 40 to 140 cycles. This covers the time
+ * between two calls of a forward pass. */
 enum { SPINS = 128 };
-/* Tasks keep their scratch memory in workspaces. The largest stack frame is that of a kernel tile, some tens of KiB. */
+/* Stack of a worker. Tasks keep their scratch memory in workspaces; the largest stack frame is that of a kernel
+ * tile, some tens of KiB. */
 enum { STACK_BYTES = 1 << 20 };
 enum { CACHE_LINE = 64 };
 

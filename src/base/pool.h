@@ -6,8 +6,8 @@
 
 typedef struct mha__pool mha__pool;
 
-/* Starts threads - 1 workers; the caller of mha__pool_run is the remaining thread. Memory comes from ctx. If the system
- * refuses some threads, the pool has fewer: see mha__pool_threads. Returns NULL if out of memory. */
+/* Starts threads - 1 workers; the caller of mha__pool_run is the remaining thread. Allocates memory from ctx. If the
+ * system refuses some threads, the pool has fewer: see mha__pool_threads. Returns NULL if out of memory. */
 mha__pool *mha__pool_create(mha_ctx *ctx, int threads);
 /* Stops and joins the workers. `ctx` must be the context that created the pool. Accepts NULL. */
 void mha__pool_free(mha_ctx *ctx, mha__pool *pool);

@@ -1,4 +1,4 @@
-/* size.h - overflow-checked arithmetic for every size that comes from outside the library. */
+/* size.h - overflow-checked arithmetic for every size that the library receives from outside. */
 #ifndef MHA_BASE_SIZE_H
 #define MHA_BASE_SIZE_H
 
@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* *out = a * b (or a + b). Returns false on overflow; *out is then unspecified. */
+/* Compute *out = a * b and *out = a + b. Return false on overflow; *out is then unspecified. */
 static inline bool mha__mul(size_t a, size_t b, size_t *out)
 {
     return !__builtin_mul_overflow(a, b, out);

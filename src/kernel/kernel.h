@@ -80,7 +80,7 @@ typedef struct mha__feed {
     int products;      /* remaining product calls */
     int64_t row, byte; /* next position in the current stretch */
     int64_t lines;     /* cache lines of all stretches that are not assigned to a product yet */
-    int64_t share;     /* lines per tile of the current product */
+    int64_t share;     /* cache lines to prefetch per tile of the current product */
 } mha__feed;
 
 /* Rows of K or V of one block, in place: a single piece for a dense view, or one piece per page. */
@@ -157,7 +157,7 @@ typedef struct mha__softmax_back {
  * Panels of scores have the layout of mha__kernels. v_panel is the distance from one panel of values to the next, in
  * units of 4 bytes. */
 typedef struct mha__pairs {
-    int step; /* 32 */
+    int step; /* elements per step: 32 */
 
     /* Bracket any number of calls of the functions marked T on the same thread. open and close configure and release
      * the tile registers, if the ISA has any. */
@@ -317,8 +317,8 @@ typedef struct mha__kernels {
     /* s = exp(s - max) * inverse; 0 if s is -inf, for any max and inverse. */
     void (*probs)(int64_t keys, int64_t lanes, const void *max, const void *inverse, void *s);
 
-    /* Same as `probs`, and fills `moments`. position and first are small if they are counted from the start of a block
-     * of keys. */
+    /* Same as `probs`, and also computes `moments`. position and first are small if they are counted from the start
+     * of a block of keys. */
     void (*moments)(int64_t keys, int64_t lanes, const void *max, const void *inverse, int64_t position, int64_t first,
                     void *s, const mha__moments *moments);
     /* Returns the first key in [key, keys) with s[key][lane] > bound, or `keys`. `bound` is rounded to the table's
@@ -365,7 +365,8 @@ typedef struct mha__kernels {
 
     /* Initializes partial results of rows that attend to no key. max and sum are written for whole vectors of rows. */
     void (*clear)(int64_t rows, int64_t o_stride, const mha__partial *partial);
-    /* Merges `from` into `into`. If one of them has no attended key, the result equals the other one exactly. */
+    /* Merges `from` into `into`. If one partial result has no attended key, the result equals the other partial
+     * result exactly. */
     void (*merge)(int64_t rows, int64_t dv, int64_t o_stride, const mha__partial *from, const mha__partial *into);
     /* Adds an attention sink to every row: a logit without a value, which is included in max and sum. */
     void (*sink)(int64_t rows, int64_t dv, int64_t o_stride, double sink, const mha__partial *partial);

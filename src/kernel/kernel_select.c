@@ -11,7 +11,7 @@ extern const mha__kernels mha__kernels_f32_avx2, mha__kernels_f32_avx512, mha__k
 extern const mha__kernels mha__kernels_f32_neon;
 #endif
 
-/* Sorted from the newest ISA to the oldest. */
+/* The f32 tables, sorted from the newest ISA to the oldest. */
 static const struct {
     mha__isa isa;
     const mha__kernels *table;

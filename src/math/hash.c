@@ -1,4 +1,4 @@
-/* hash.c - see hash.h. */
+/* hash.c - the non-cryptographic hash of hash.h. */
 #include "math/hash.h"
 #include "math/rng_draws.h"
 #include <inttypes.h>

@@ -18,12 +18,12 @@ typedef struct mha__columns {
     int64_t count; /* number of columns */
 } mha__columns;
 
-/* out [m, n] += X^T Y over `rows` rows of x [rows, m] and y [rows, n]. Terms are added to each element of out in the
- * order of the rows. Results are therefore bitwise identical if the rows are divided among several calls. */
+/* Adds X^T Y to out [m, n], over `rows` rows of x [rows, m] and y [rows, n]. Terms are added to each element of out
+ * in the order of the rows. Results are therefore bitwise identical if the rows are divided among several calls. */
 mha_status mha__gram_cross(mha_ctx *ctx, int64_t rows, const mha__columns *x, const mha__columns *y, double *out,
                            mha_error *err);
-/* out [n, n] += X^T X, at half the cost of mha__gram_cross. The result is exactly symmetric if out is symmetric before
- * the call. */
+/* Adds X^T X to out [n, n], at half the cost of mha__gram_cross. The result is exactly symmetric if out is symmetric
+ * before the call. */
 mha_status mha__gram(mha_ctx *ctx, int64_t rows, const mha__columns *x, double *out, mha_error *err);
 
 /* Computes the eigenvalues in ascending order and, in the rows of vectors [n, n], orthonormal eigenvectors: a = sum of

@@ -43,7 +43,7 @@ static int64_t factor_square(const factor *f, const double *diagonal)
     return -1;
 }
 
-/* Completes a panel of rows below the square. */
+/* Computes L in a panel of rows below the square on the diagonal. */
 static void finish_task(void *arg, int64_t panel, int worker)
 {
     (void)worker;
@@ -67,7 +67,8 @@ static void finish_task(void *arg, int64_t panel, int worker)
     }
 }
 
-/* Subtracts the product of the block from BLOCK rows below it, up to the tiles on the diagonal, inclusive. */
+/* Subtracts the product of the current block of columns with itself from BLOCK rows below it, up to and including
+ * the tiles on the diagonal. */
 static void update_task(void *arg, int64_t task, int worker)
 {
     (void)worker;
@@ -134,7 +135,7 @@ static void subtract(const solve *s, int64_t from, int64_t to, const double *fac
             row[c] -= factors[k * stride] * s->b[k * s->columns + column + c];
 }
 
-/* Solves for some columns: forward substitution with L, then back substitution with L^T. */
+/* Solves for one block of columns of b: forward substitution with L, then back substitution with L^T. */
 static void solve_task(void *arg, int64_t task, int worker)
 {
     (void)worker;

@@ -46,7 +46,8 @@ static void widen_task(void *arg, int64_t i, int worker)
         widen_panel(p->y, p->first, p->rows, i - panels, p->y_panels);
 }
 
-/* Adds to the square of out at (i, j). Rows of out belong to columns of x, columns of out to columns of y. */
+/* Adds the products of the current rows to the square of out at (i, j). Rows of out belong to columns of x, columns
+ * of out to columns of y. */
 static void add_square(const product *p, int64_t i, int64_t j)
 {
     const int64_t n = p->y->count, i_end = mha__min64(i + SQUARE, p->x->count), j_end = mha__min64(j + SQUARE, n);

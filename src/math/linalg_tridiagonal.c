@@ -32,7 +32,7 @@ static void change_row(const reduction *r, int64_t i, int64_t first)
         row[j] -= r->v[i] * r->w[j] + r->w[i] * r->v[j];
 }
 
-/* Updates some rows of S and multiplies them by the new v, which is stored in row k. */
+/* Updates ROWS rows of S and multiplies them by the new v, which is stored in row k. */
 static void pass_task(void *arg, int64_t task, int worker)
 {
     (void)worker;
@@ -83,8 +83,8 @@ static void reduce(mha_ctx *ctx, reduction *r, double *d, double *e, double *v, 
     }
 }
 
-/* Computes rows of Q^T = ... H_1 H_0. Reflections i and later leave row i of the identity unchanged, so only the
- * earlier ones are applied to it. */
+/* Computes rows of Q^T = ... H_1 H_0. Reflections i and later leave row i of the identity unchanged, so only earlier
+ * reflections are applied to it. */
 static void product_task(void *arg, int64_t task, int worker)
 {
     (void)worker;

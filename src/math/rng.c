@@ -24,7 +24,7 @@ static uint32_t refreshed(uint32_t here, uint32_t next, uint32_t far)
     return far ^ y >> 1 ^ ((y & 1) != 0 ? 0x9908B0DF : 0);
 }
 
-/* Regenerates the words in place, so the last ones are computed from new first words. */
+/* Regenerates the words in place, so the last words are computed from the new first words. */
 static void refresh(uint32_t *s)
 {
     for (int k = 0; k < WORDS - SHIFT; k++)
@@ -51,8 +51,9 @@ uint32_t mha_rng_next(mha_rng *rng)
 mha_status mha__rng_check(const mha_rng *rng, const void *x, int64_t n, const char *call, mha_error *err)
 {
     if (rng == NULL) return mha__fail(err, MHA_ERR_ARG, "%s: rng must not be NULL", call);
-    if (n < 0) return mha__fail(err, MHA_ERR_ARG, "%s: n must be 0 or more (got %lld)", call, (long long)n);
+    if (n < 0) return mha__fail(err, MHA_ERR_ARG, "%s: n must be at least 0 (got %lld)", call, (long long)n);
     if (x == NULL && n > 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s: the output must not be NULL with n = %lld", call, (long long)n);
+        return mha__fail(err, MHA_ERR_ARG, "%s: the output must not be NULL if n is not 0 (got n = %lld)", call,
+                         (long long)n);
     return MHA_OK;
 }

@@ -1,6 +1,6 @@
 /* rng_distributions.c - all distributions except the normal distribution, which is in rng_normal.c. The fmaf calls
- * correspond to fused multiply-adds in PyTorch's vector kernels; -ffp-contract=off prevents the compiler from adding
- * other ones. */
+ * correspond to fused multiply-adds in PyTorch's vector kernels; -ffp-contract=off prevents the compiler from fusing
+ * any others. */
 #include "base/error.h"
 #include "math/rng_draws.h"
 #include <math.h>
@@ -22,7 +22,7 @@ mha_status mha_rng_rand_f64(mha_rng *rng, double *x, int64_t n, mha_error *err)
     return MHA_OK;
 }
 
-/* Rounding can yield the excluded upper bound. Like PyTorch, this function then returns the lower bound. */
+/* Returns x, or low if rounding yielded the excluded upper bound, as PyTorch does. */
 static float below(float x, float low, float high)
 {
     return x >= high ? low : x;
@@ -34,7 +34,8 @@ mha_status mha_rng_uniform(mha_rng *rng, double low, double high, float *x, int6
     const float from = (float)low, to = (float)high, span = to - from;
     if (!(low <= high) || !isfinite(from) || !isfinite(span))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_rng_uniform: low and high must be a finite range in float32 (got %g to %g)", low, high);
+                         "mha_rng_uniform: low and high must be a finite ascending range in float32 (got %g to %g)",
+                         low, high);
     if (rng->kernels == MHA_RNG_SCALAR)
         for (int64_t i = 0; i < n; i++)
             x[i] = below(mha__rng_unit(rng) * span + from, from, to);
@@ -79,7 +80,8 @@ mha_status mha_rng_randint(mha_rng *rng, int64_t low, int64_t high, int64_t *x, 
 
 mha_status mha_rng_randperm(mha_rng *rng, int64_t *x, int64_t n, mha_error *err)
 {
-    const int64_t most = UINT32_MAX / 20; /* from this size on, PyTorch draws 64 bits and uses another shuffle */
+    const int64_t most = UINT32_MAX / 20; /* for n of this size or more, PyTorch draws 64 bits and uses another
+                                             shuffle */
     MHA__TRY(mha__rng_check(rng, x, n, "mha_rng_randperm", err));
     if (n >= most)
         return mha__fail(err, MHA_ERR_ARG, "mha_rng_randperm: n must be at most %lld (got %lld)", (long long)(most - 1),
@@ -94,7 +96,7 @@ mha_status mha_rng_randperm(mha_rng *rng, int64_t *x, int64_t n, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- masks ---- */
+/* ---- dropout masks ---- */
 
 /* The random stream of a dropout mask. MKL's generator computes x <- a x mod m and compares the float32 x / 2^31. */
 typedef struct mask_stream {
@@ -165,7 +167,7 @@ mha_status mha_rng_dropout(mha_rng *rng, double p, mha_rng_route route, const fl
     return MHA_OK;
 }
 
-/* ---- sampling by weights ---- */
+/* ---- multinomial sampling ---- */
 
 static mha_status check_weights(const float *weights, int64_t count, bool replacement, int64_t n, mha_error *err)
 {
@@ -173,22 +175,22 @@ static mha_status check_weights(const float *weights, int64_t count, bool replac
     for (int64_t i = 0; i < count; i++) {
         if (!(weights[i] >= 0) || !isfinite(weights[i]))
             return mha__fail(err, MHA_ERR_ARG,
-                             "mha_rng_multinomial: weights[%lld] must be finite and 0 or more (got %g)", (long long)i,
+                             "mha_rng_multinomial: weights[%lld] must be finite and at least 0 (got %g)", (long long)i,
                              (double)weights[i]);
         possible += weights[i] > 0;
     }
     if (possible == 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_rng_multinomial: weights must contain a positive weight (got none)");
     if (!replacement && n > possible)
-        return mha__fail(
-            err, MHA_ERR_ARG,
-            "mha_rng_multinomial: n must be at most the %lld positive weights without replacement (got %lld)",
-            (long long)possible, (long long)n);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_rng_multinomial: n without replacement must be at most %lld, the number of positive "
+                         "weights (got %lld)",
+                         (long long)possible, (long long)n);
     return MHA_OK;
 }
 
-/* Samples with replacement: selects the first index whose cumulative fraction, a float32 sum, is at least a float64
- * draw. */
+/* Samples with replacement: selects the first index whose cumulative fraction, a float32 sum, is at least a random
+ * float64. */
 static void choose_again(mha_rng *rng, const float *weights, int64_t count, float *share, int64_t *x, int64_t n)
 {
     float total = 0;

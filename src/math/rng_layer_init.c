@@ -12,8 +12,10 @@ static mha_status check_weight(const mha_rng *rng, const char *out_name, int64_t
 {
     size_t bytes;
     if (in < 1 || out < 1 || !mha__bytes((const int64_t[]){out, in}, 2, sizeof *weight, &bytes) || bytes > PTRDIFF_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "%s: %s = %lld times %s = %lld must be positive and fit the address space",
-                         call, out_name, (long long)out, in_name, (long long)in);
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "%s: %s and %s must be at least 1, and their product must fit the address space (got %lld, %lld)", call,
+            out_name, in_name, (long long)out, (long long)in);
     return mha__rng_check(rng, weight, out * in, call, err);
 }
 
@@ -22,7 +24,8 @@ static mha_status fill_within(mha_rng *rng, double bound, float *x, int64_t n, m
     return mha_rng_uniform(rng, -bound, bound, x, n, err);
 }
 
-/* Return sqrt(3) times the standard deviation, computed in double and in PyTorch's order of operations. */
+/* Return the bound of the uniform distribution: sqrt(3) times the standard deviation, computed in double and in
+ * PyTorch's order of operations. */
 static double kaiming_bound(int64_t in, double a)
 {
     return sqrt(3.0) * (sqrt(2.0 / (1 + a * a)) / sqrt((double)in));
@@ -45,7 +48,7 @@ mha_status mha_rng_xavier_uniform(mha_rng *rng, int64_t in, int64_t out, double 
     const char *const call = "mha_rng_xavier_uniform";
     MHA__TRY(check_weight(rng, "out", out, "in", in, weight, call, err));
     if (!isfinite(gain) || gain < 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s: gain must be finite and 0 or more (got %g)", call, gain);
+        return mha__fail(err, MHA_ERR_ARG, "%s: gain must be finite and at least 0 (got %g)", call, gain);
     return fill_within(rng, xavier_bound(in, out, gain), weight, out * in, err);
 }
 
@@ -61,7 +64,7 @@ mha_status mha_rng_embedding(mha_rng *rng, int64_t rows, int64_t width, int64_t 
     const char *const call = "mha_rng_embedding";
     MHA__TRY(check_weight(rng, "rows", rows, "width", width, weight, call, err));
     if (padding < -1 || padding >= rows)
-        return mha__fail(err, MHA_ERR_ARG, "%s: padding must be -1 or below rows = %lld (got %lld)", call,
+        return mha__fail(err, MHA_ERR_ARG, "%s: padding must be at least -1 and below rows = %lld (got %lld)", call,
                          (long long)rows, (long long)padding);
     MHA__TRY(mha_rng_randn(rng, weight, rows * width, err));
     if (padding >= 0) memset(weight + padding * width, 0, (size_t)width * sizeof *weight);
@@ -76,7 +79,7 @@ mha_status mha_rng_multihead(mha_rng *rng, int64_t width, float *in_weight, floa
     MHA__TRY(check_weight(rng, "3 width", rows, "width", width, in_weight, call, err));
     MHA__TRY(check_weight(rng, "width", width, "width", width, out_weight, call, err));
     if ((in_bias == NULL) != (out_bias == NULL))
-        return mha__fail(err, MHA_ERR_ARG, "%s: in_bias and out_bias must both be NULL or neither (got %s = NULL)",
+        return mha__fail(err, MHA_ERR_ARG, "%s: in_bias and out_bias must both be NULL or both be set (got %s = NULL)",
                          call, in_bias == NULL ? "in_bias" : "out_bias");
     MHA__TRY(mha_rng_linear(rng, width, width, out_weight, out_bias, err));
     MHA__TRY(mha_rng_xavier_uniform(rng, width, rows, 1, in_weight, err));

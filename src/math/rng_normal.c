@@ -138,7 +138,7 @@ static double normal_f64(mha_rng *rng)
 
 /* ---- tensors ---- */
 
-/* If n is not a multiple of 16, PyTorch draws the last 16 numbers again. */
+/* Fills x in blocks of 16. If n is not a multiple of 16, draws the last 16 numbers again, as PyTorch does. */
 static void normal_blocks(mha_rng *rng, float mean, float std, float *x, int64_t n)
 {
     void (*transform)(float *, float, float) = mha__cpu_has(MHA__AVX2) ? mha__normal_avx2 : mha__normal_any;
@@ -158,8 +158,9 @@ mha_status mha_rng_normal(mha_rng *rng, double mean, double std, float *x, int64
 {
     MHA__TRY(mha__rng_check(rng, x, n, "mha_rng_normal", err));
     if (!isfinite(mean) || !isfinite(std) || std < 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_rng_normal: mean and std must be finite, std 0 or more (got %g and %g)",
-                         mean, std);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_rng_normal: mean must be finite, and std finite and at least 0 (got %g and %g)", mean,
+                         std);
     if (n >= BLOCK)
         normal_blocks(rng, (float)mean, (float)std, x, n);
     else

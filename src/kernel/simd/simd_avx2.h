@@ -6,7 +6,7 @@
 typedef float real;
 typedef __m256 vf;
 typedef __m256 vm;
-/* 12 accumulators, 2 vectors of B and a broadcast of A leave 1 of the 16 registers free. */
+/* Shape of the register tile: 12 accumulators, 2 vectors of B and a broadcast of A leave 1 of the 16 registers free. */
 enum { VL = 8, NV = 2, NR = NV * VL, MR = 6 };
 #define FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #define FOR_VECS(X, r) X(r, 1) X(r, 2)
@@ -135,8 +135,9 @@ static MHA_INLINE vf v_split(vf x, vf *e)
 #define MHA_EXP_TABLE
 enum { EXP_BITS = 3 };
 static const float EXP_SQUARE = 0.50006479f, EXP_CUBIC = 0.166642979f;
-/* The integer part of n is added to the exponent bits. The addition also adds the last three bits of n, which each
- * table entry therefore compensates by subtraction. The result does not matter if x is far below 0 or NaN. */
+/* Returns 2^n, with the fraction from the table. The integer part of n is added to the exponent bits. The addition
+ * also adds the last three bits of n, which each table entry therefore compensates by subtraction. The result does
+ * not matter if x is far below 0 or NaN. */
 static MHA_INLINE vf v_exp2(vf index, vf n)
 {
     const __m256i table = _mm256_setr_epi32(0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a,
@@ -149,7 +150,7 @@ static MHA_INLINE vf v_fma_unless_below(vf a, vf b, vf c, vf x, real low)
 {
     return _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(low), _CMP_LT_OQ), _mm256_fmadd_ps(a, b, c));
 }
-/* Each word is in a 64-bit lane, whose upper half is arbitrary because multiplications ignore it. */
+/* Even and odd words, each in a 64-bit lane, whose upper half is arbitrary because multiplications ignore it. */
 typedef struct vw {
     __m256i even, odd;
 } vw;
@@ -195,7 +196,7 @@ static MHA_INLINE real v_hsum(vf x)
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
 
-/* Transposes pairs, then groups of four within each half of a register, then the halves. */
+/* Transposes pairs of elements, then groups of four within each half of a register, then the halves. */
 static MHA_INLINE void v_transpose(vf *r)
 {
     __m256 t[8], u[8];
@@ -228,7 +229,7 @@ static MHA_INLINE void v_transpose4(vf *r)
     r[2] = _mm256_shuffle_ps(b, d, 0x44);
     r[3] = _mm256_shuffle_ps(b, d, 0xee);
 }
-/* Loads and stores combine rows i and 4 + i in one register. */
+/* Load and store 4 columns, combining rows i and 4 + i in one register. */
 static MHA_INLINE void v_load_columns(const real *p, int64_t stride, vf *r)
 {
     MHA_UNROLL

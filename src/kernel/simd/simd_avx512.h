@@ -6,7 +6,7 @@
 typedef float real;
 typedef __m512 vf;
 typedef __mmask16 vm;
-/* 24 accumulators, 2 vectors of B and a broadcast of A leave 5 of the 32 registers free. */
+/* Shape of the register tile: 24 accumulators, 2 vectors of B and a broadcast of A leave 5 of the 32 registers free. */
 enum { VL = 16, NV = 2, NR = NV * VL, MR = 12 };
 #define FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 #define FOR_VECS(X, r) X(r, 1) X(r, 2)
@@ -52,7 +52,7 @@ static MHA_INLINE vf v_set1_f16(const uint16_t *p)
 {
     return _mm512_cvtph_ps(_mm256_set1_epi16((short)*p));
 }
-/* Rounds to nearest even in integers, because vcvtneps2bf16 would flush subnormals. */
+/* Stores x as bf16, rounded to nearest even in integer arithmetic, because vcvtneps2bf16 would flush subnormals. */
 static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
 {
     const __m512i bits = _mm512_castps_si512(x), high = _mm512_srli_epi32(bits, 16);
@@ -130,7 +130,7 @@ static MHA_INLINE vf v_split(vf x, vf *e)
 #define MHA_EXP_TABLE
 enum { EXP_BITS = 4 };
 static const float EXP_SQUARE = 0.500016212f, EXP_CUBIC = 0.166660741f;
-/* scalef rounds n down. */
+/* Returns 2^n, with the fraction from the table; scalef rounds n down. */
 static MHA_INLINE vf v_exp2(vf index, vf n)
 {
     const __m512 table =
@@ -139,12 +139,12 @@ static MHA_INLINE vf v_exp2(vf index, vf n)
                        0x1.c199bep0f, 0x1.d5818ep0f, 0x1.ea4afap0f);
     return _mm512_scalef_ps(_mm512_permutexvar_ps(_mm512_castps_si512(index), table), n);
 }
-/* The predicate is not-less-than or unordered, so NaN is kept. */
+/* Returns a * b + c, or 0 if x < low. The predicate is not-less-than or unordered, so it includes lanes with a NaN. */
 static MHA_INLINE vf v_fma_unless_below(vf a, vf b, vf c, vf x, real low)
 {
     return _mm512_maskz_fmadd_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(low), _CMP_NLT_UQ), a, b, c);
 }
-/* Each word is in a 64-bit lane, whose upper half is arbitrary because multiplications ignore it. */
+/* Even and odd words, each in a 64-bit lane, whose upper half is arbitrary because multiplications ignore it. */
 typedef struct vw {
     __m512i even, odd;
 } vw;
@@ -190,7 +190,7 @@ static MHA_INLINE real v_hsum(vf x)
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
 
-/* Transposes pairs, then groups of four within each 128-bit lane, then the lanes in two rounds. */
+/* Transposes pairs of elements, then groups of four within each 128-bit lane, then the lanes in two rounds. */
 static MHA_INLINE void v_transpose(vf *r)
 {
     __m512 t[16], u[16];
@@ -228,8 +228,8 @@ static MHA_INLINE void v_transpose4(vf *r)
     r[2] = _mm512_shuffle_ps(b, d, 0x44);
     r[3] = _mm512_shuffle_ps(b, d, 0xee);
 }
-/* Loads and stores combine rows i, 4 + i, 8 + i and 12 + i in one register, which requires half the shuffles of
- * v_transpose. */
+/* Load and store 4 columns, combining rows i, 4 + i, 8 + i and 12 + i in one register, which requires half the
+ * shuffles of v_transpose. */
 static MHA_INLINE void v_load_columns(const real *p, int64_t stride, vf *r)
 {
     MHA_UNROLL

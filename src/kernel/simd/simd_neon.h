@@ -8,7 +8,7 @@
 typedef float real;
 typedef float32x4_t vf;
 typedef uint32x4_t vm;
-/* 24 accumulators, 4 vectors of B and a broadcast of A leave 3 of the 32 registers free. */
+/* Shape of the register tile: 24 accumulators, 4 vectors of B and a broadcast of A leave 3 of the 32 registers free. */
 enum { VL = 4, NV = 4, NR = NV * VL, MR = 6 };
 #define FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #define FOR_VECS(X, r) X(r, 1) X(r, 2) X(r, 3) X(r, 4)
@@ -68,7 +68,7 @@ static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
     const uint32x4_t quiet = vorrq_u32(high, vdupq_n_u32(0x40));
     vst1_u16(p, vmovn_u32(vbslq_u32(vceqq_f32(x, x), vshrq_n_u32(up, 16), quiet)));
 }
-/* Converts element by element, because vcvt_f16_f32 would use the rounding mode of the thread. */
+/* Stores x as f16, converted element by element, because vcvt_f16_f32 would use the rounding mode of the thread. */
 static MHA_INLINE void v_store_f16(uint16_t *p, vf x)
 {
     real part[VL];
@@ -134,8 +134,8 @@ static MHA_INLINE vf v_split(vf x, vf *e)
     *e = vcvtq_f32_s32(power);
     return vreinterpretq_f32_s32(vsubq_s32(bits, vshlq_n_s32(power, 23)));
 }
-/* Builds the power of two in the exponent bits. Its value does not matter if x < low or x is NaN, because p is NaN if x
- * is. */
+/* Returns p * 2^n, with the power of two built in the exponent bits. Its value does not matter if x < low or x is
+ * NaN, because p is NaN if x is. */
 static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
 {
     int32x4_t exponent = vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127));

@@ -98,7 +98,7 @@ static void bad_options_are_refused(void **state)
     refuse(&bad, MHA_ERR_ARG, "threads must be from 0 (all CPUs) to 1024 (got 1025)");
     bad = options();
     bad.allocator.free = (void (*)(void *, void *))abort;
-    refuse(&bad, MHA_ERR_ARG, "allocator.alloc must not be NULL with free");
+    refuse(&bad, MHA_ERR_ARG, "allocator.alloc must not be NULL if allocator.free is set");
     assert_int_equal(mha_ctx_create(NULL, NULL, NULL), MHA_ERR_ARG);
     mha_ctx_free(NULL);
 }
@@ -171,17 +171,17 @@ static void unknown_and_missing_isas_are_rejected(void **state)
     mha_ctx_options given = options();
     (void)state;
     given.isa = "sse9";
-    refuse(&given, MHA_ERR_ARG, "isa \"sse9\" is not known; this CPU supports: scalar");
+    refuse(&given, MHA_ERR_ARG, "isa must be one of: scalar");
     given.isa = "";
-    refuse(&given, MHA_ERR_ARG, "isa \"\" is not known");
+    refuse(&given, MHA_ERR_ARG, "(got \"\", which is unknown)");
     given.isa = NULL;
     setenv("MHA_ISA", "AVX2\n", 1);
-    refuse(&given, MHA_ERR_ARG, "MHA_ISA \"AVX2\\x0A\" is not known");
+    refuse(&given, MHA_ERR_ARG, "(got \"AVX2\\x0A\", which is unknown)");
     int absent = 0;
     for (int isa = 0; isa < MHA__ISAS; isa++) {
         if (mha__cpu_has((mha__isa)isa)) continue;
         given.isa = mha__isa_name((mha__isa)isa);
-        refuse(&given, MHA_ERR_ARG, "is not on this CPU; this CPU supports: scalar");
+        refuse(&given, MHA_ERR_ARG, "which this CPU does not support)");
         absent++;
     }
     assert_true(absent > 0); /* no CPU has both neon and avx2 */
