@@ -30,7 +30,7 @@
 #define MHA__LAYERS 4096
 #define MHA__HEADS 65536                    /* heads of one layer */
 #define MHA__MODEL_HEADS ((int64_t)1 << 20) /* heads of all layers together; the largest published models have 16,128 */
-#define MHA__SEQUENCE ((int64_t)1 << 40)    /* tokens */
+#define MHA__SEQUENCE ((int64_t)1 << 40)    /* tokens of a sequence */
 #define MHA__DIM ((int64_t)1 << 31)         /* any other dimension in a config: widths, vocabularies */
 
 /* Maximum size of a normalizer's output for `n` bytes of text. */

@@ -63,7 +63,7 @@ static number load(mha_dtype dtype, const char *p)
     }
 }
 
-/* Each function rounds only once, directly from the element. */
+/* Convert and store a number, rounded once, directly from the element. Return false if it does not fit. */
 static bool put_f32(number x, void *out, int64_t at)
 {
     ((float *)out)[at] = x.kind == REAL ? (float)x.real : x.kind == SIGNED ? (float)x.i : (float)x.u;
@@ -110,7 +110,8 @@ mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out,
     const char *p = tensor->data;
     for (int64_t i = 0; i < tensor->elements; i++, p += each)
         if (!put(load(tensor->dtype, p), out, i))
-            return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\": element %lld does not fit into i64", q.text,
+            return mha__fail(err, MHA_ERR_FORMAT,
+                             "tensor \"%s\": element %lld must be at most 2^63 - 1 to be read as i64", q.text,
                              (long long)i);
     return MHA_OK;
 }

@@ -15,7 +15,7 @@ typedef struct mha__record {
 typedef struct mha__metadata {
     const char *key, *value; /* NUL-terminated; the value may contain NULs */
     size_t value_bytes;
-    int64_t shard; /* in a checkpoint: index of the shard that contains the tensor */
+    int64_t shard; /* in a checkpoint: index of the shard that contains this pair */
 } mha__metadata;
 
 struct mha_file {

@@ -1,4 +1,4 @@
-/* folder_entries.c - see folder_entries.h. */
+/* folder_entries.c - lists, renames and removes the entries of a folder. */
 #include "io/files/folder_entries.h"
 #include "io/files/input_file.h"
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* folder_lock.c - see folder_lock.h. */
+/* folder_lock.c - takes and releases the lock of a folder. */
 #include "io/files/folder_lock.h"
 
 #include "io/files/input_file.h"
@@ -35,10 +35,11 @@ static bool is_taken(int fd, int how)
     return flock(fd, how | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-/* Must exceed the time for which mha__folder_lock_held holds the lock while it checks. */
+/* Pause between two attempts to take the lock. Must exceed the time for which mha__folder_lock_held holds the lock
+ * while it checks. */
 static const struct timespec a_moment = {.tv_nsec = 20 * 1000 * 1000};
 
-/* Opens and locks the file; on a file system without locks, only opens it. */
+/* Opens and locks the lock file; on a file system without locks, only opens it. */
 static int open_locked(int parent, const char *lock, bool *taken)
 {
     for (;;) {

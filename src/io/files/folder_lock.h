@@ -1,6 +1,6 @@
-/* folder_lock.h - a lock on .FOLDER.lock, which ensures that a folder that is replaced has a single writer. The lock
- * file is next to the folder, because each checkpoint is a new folder of the same name. The process holds the lock
- * until it exits. The file is removed when the lock is released or, after a kill, by the next writer. */
+/* folder_lock.h - a lock on the file .FOLDER.lock, which ensures that only one process at a time replaces a folder.
+ * The lock file is next to the folder, because each checkpoint is a new folder of the same name. The process holds
+ * the lock until it exits. The file is removed when the lock is released or, after a kill, by the next writer. */
 #ifndef MHA_IO_FILES_FOLDER_LOCK_H
 #define MHA_IO_FILES_FOLDER_LOCK_H
 
@@ -8,9 +8,10 @@
 #include <stdbool.h>
 
 /* Locks `folder`, a name in the open folder `parent`. Returns false if another process holds the lock. *fd is -1 if
- * the file cannot be written; a later save then fails with the reason. */
+ * the lock file cannot be written; a later save then fails with the reason. */
 bool mha__folder_lock_take(int parent, const char *folder, int *fd);
-/* Removes the file and releases the lock; does nothing if fd is -1. Errors: MHA_ERR_IO; the lock is released anyway. */
+/* Removes the lock file and releases the lock; does nothing if fd is -1. Errors: MHA_ERR_IO; the lock is released
+ * anyway. */
 mha_status mha__folder_lock_free(int parent, const char *folder, int fd, mha_error *err);
 bool mha__folder_lock_held(int parent, const char *folder);
 

@@ -80,7 +80,7 @@ static void close_folder(int dir)
     errno = saved;
 }
 
-/* Returns the descriptor, or -1 and sets errno. */
+/* Opens `name` in `folder`. Returns the descriptor, or -1 and sets errno. */
 static int open_in(const char *folder, const char *name)
 {
     const int dir = open_folder(folder);
@@ -97,13 +97,14 @@ mha_status mha__source_open(mha__source *source, const char *folder, const char 
     if (!*name || (folder && !*folder))
         return mha__fail(err, MHA_ERR_IO, "%s: the name must not be empty", *name ? "folder" : "file");
     if (folder && !mha__bare_name(name, strlen(name)))
-        return mha__fail(err, MHA_ERR_FORMAT, "\"%s\" must be a bare file name", mha__quote(&q, name, strlen(name)));
+        return mha__fail(err, MHA_ERR_FORMAT, "file name must be a bare name (got \"%s\")",
+                         mha__quote(&q, name, strlen(name)));
     int fd = open_in(folder, name);
     if (fd < 0) return mha__fail_errno(err, "cannot open", name, errno);
     struct stat st;
     mha_status status = MHA_OK;
     if (fstat(fd, &st) != 0)
-        status = mha__fail_errno(err, "cannot get the status of", name, errno);
+        status = mha__fail_errno(err, "cannot get its status", name, errno);
     else if (!S_ISREG(st.st_mode))
         status = mha__fail(err, MHA_ERR_IO, "%s: must be a regular file (got %s)", mha__quote(&q, name, strlen(name)),
                            mha__file_kind(st.st_mode));

@@ -23,7 +23,7 @@ void mha__source_close(mha__source *source);
  * or a FIFO, exists, and mha__source_open rejects it. */
 bool mha__source_exists(const char *folder, const char *name);
 
-/* Calls openat, and again if a signal interrupts it. */
+/* Calls openat, and repeats the call if a signal interrupts it. */
 int mha__open_at(int dir, const char *name, int flags, mode_t mode);
 
 /* Reads exactly `n` bytes from `offset`. Retries after EINTR and short reads; an early end of file is MHA_ERR_IO. */

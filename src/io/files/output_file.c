@@ -16,7 +16,7 @@ static mha_status fail(const mha__outfile *f, int number, mha_error *err)
     return mha__fail_errno(err, "cannot write", f->path, number);
 }
 
-/* ---- names ---- */
+/* ---- file names ---- */
 
 static void set_name(mha__outfile *f, const char *name)
 {
@@ -38,7 +38,7 @@ static mha_status split_path(mha__outfile *f, const char *path, char folder[PATH
     return MHA_OK;
 }
 
-/* ---- begin, put, end ---- */
+/* ---- writing a file ---- */
 
 /* Checks the existing entry of the final name; does not follow symbolic links. */
 static mha_status look(mha__outfile *f, bool overwrite, mha_error *err)
@@ -106,7 +106,7 @@ mha_status mha__outfile_put(mha__outfile *file, size_t offset, const void *data,
     return MHA_OK;
 }
 
-/* Returns 0, or an errno. */
+/* Syncs an open file. Returns 0, or an errno. */
 static int sync_open(int fd)
 {
     while (fsync(fd) != 0)

@@ -18,7 +18,7 @@ static mha_status fail(const mha__folder *f, int number, mha_error *err)
     return mha__fail_errno(err, "cannot write", f->path, number);
 }
 
-/* ---- names ---- */
+/* ---- folder names ---- */
 
 static mha_status split_path(mha__folder *f, const char *path, mha_error *err)
 {
@@ -97,10 +97,11 @@ static bool is_leftover(const mha__folder *f, const char *entry, const char *kin
     return strncmp(entry, start, (size_t)length) == 0 && *number && !number[strspn(number, "0123456789")];
 }
 
-/* A process that writes or replaces a folder holds a lock on it until it exits. A temporary folder that can be locked
- * was therefore left behind by a killed process. If NAME does not exist, a leftover .NAME.old.PID is the only remaining
- * copy and is kept; no other process can have removed NAME while the lock is held. A folder that has been renamed in
- * the meantime is complete, not a leftover. A folder that cannot be removed remains. */
+/* Removes a folder left behind by a killed process. A process that writes or replaces a folder holds a lock on it
+ * until it exits. A temporary folder that can be locked was therefore left behind by a killed process. If NAME does
+ * not exist, a leftover .NAME.old.PID is the only remaining copy and is kept; no other process can have removed NAME
+ * while the lock is held. A folder that has been renamed in the meantime is complete, not a leftover. A folder that
+ * cannot be removed remains. */
 static void remove_if_left(const mha__folder *f, const char *entry)
 {
     const bool old = is_leftover(f, entry, "old");
@@ -119,7 +120,7 @@ static void remove_leftovers(const mha__folder *f)
     if (entries) closedir(entries);
 }
 
-/* ---- from begin to commit ---- */
+/* ---- beginning a folder ---- */
 
 static mha_status in_the_way(const mha__folder *f, mha_error *err)
 {
@@ -238,7 +239,7 @@ static mha_status fail_left(const mha__folder *f, const char *left, int number, 
 
 mha_status mha__folder_commit(mha__folder *folder, const char *const *known, mha_error *err)
 {
-    enum { TURNS = 1000 }; /* attempts before giving up, each lost to another process */
+    enum { TURNS = 1000 }; /* maximum attempts; an attempt fails if another process changes the entry first */
     mha__folder *f = folder;
     mha__replaced r = {0};
     int failed = mha__sync_folder(f->inside);
@@ -256,7 +257,7 @@ mha_status mha__folder_commit(mha__folder *folder, const char *const *known, mha
     return status;
 }
 
-/* ---- files ---- */
+/* ---- files of the folder ---- */
 
 mha_status mha__folder_put(const mha__folder *folder, const char *name, const void *data, size_t bytes, mha_error *err)
 {

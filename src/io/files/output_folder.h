@@ -14,9 +14,10 @@ typedef struct mha__folder {
     char place[PATH_MAX];         /* path of the temporary folder */
     int dir;                      /* descriptor of the parent */
     int inside;                   /* descriptor of the temporary folder */
-    DIR *entries;                 /* the same folder, opened in advance because removing it must not allocate memory */
+    DIR *entries;                 /* the temporary folder, opened in advance because removing it must not allocate
+                                     memory */
     bool overwrite;               /* an existing folder of that name may be replaced */
-    bool replaces;                /* such a folder exists and contains only removable files */
+    bool replaces;                /* a folder of that name exists and contains only removable files */
     char aside[NAME_MAX + 1];     /* new name of the replaced folder; "" = it is removed */
 } mha__folder;
 
@@ -26,7 +27,7 @@ typedef struct mha__folder {
  * (.NAME.old.PID). */
 mha_status mha__folder_begin(mha__folder *folder, const char *path, bool overwrite, const char *const *known,
                              mha_error *err);
-/* Checks whether such a folder could be begun and committed, without changing anything. */
+/* Checks whether a folder at `path` could be begun and committed, without changing anything. */
 mha_status mha__folder_check(const char *path, bool overwrite, const char *const *known, mha_error *err);
 /* Keeps the replaced folder under another name next to the new one; must be called before the commit. An existing
  * folder of that name is replaced if it contains only files listed in `known`. */
@@ -38,7 +39,7 @@ mha_status mha__folder_commit(mha__folder *folder, const char *const *known, mha
 /* Removes the temporary folder; returns `status`. If it cannot be removed, the message in *err names it. */
 mha_status mha__folder_abort(mha__folder *folder, mha_status status, mha_error *err);
 
-/* Begin a file in the folder, which mha__outfile_end completes; write a whole file. */
+/* Begin a file in the folder (mha__outfile_end completes it), and write a whole file. */
 mha_status mha__folder_file(const mha__folder *folder, const char *name, mha__outfile *file, mha_error *err);
 mha_status mha__folder_put(const mha__folder *folder, const char *name, const void *data, size_t bytes, mha_error *err);
 

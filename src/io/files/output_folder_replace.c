@@ -88,7 +88,8 @@ static int swap(const mha__folder *f, const char *const *known, mha__replaced *r
     return put_aside(f, f->temporary, changed, r);
 }
 
-/* Holds the lock until the old folder is renamed or removed, so other processes do not mistake it for a leftover. */
+/* Exchanges the folders. Holds the lock until the old folder is renamed or removed, so other processes do not
+ * mistake it for a leftover. */
 int mha__folder_exchange(const mha__folder *f, const char *const *known, mha__replaced *r)
 {
     r->old = mha__entries_open(f->dir, f->name);

@@ -91,7 +91,7 @@ void mha__sha256_end(mha__sha256 *hash, char hex[MHA__SHA256_HEX])
         snprintf(hex + 8 * i, 9, "%08x", (unsigned)hash->state[i]);
 }
 
-/* ---- a file ---- */
+/* ---- digest of a file ---- */
 
 static mha_status add_source(mha_ctx *ctx, const mha__source *source, unsigned char *piece, mha__sha256 *hash,
                              mha_error *err)

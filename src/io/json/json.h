@@ -19,7 +19,7 @@ typedef struct mha__json mha__json; /* a value in a tree */
  * is then NULL. */
 mha_status mha__json_parse(mha_ctx *ctx, const char *file, const char *text, size_t n, unsigned flags,
                            const mha__json **root, mha_error *err);
-/* Combines mha__read_whole and mha__json_parse with MHA__JSON_BOM. */
+/* Reads a file with mha__read_whole and parses it with mha__json_parse and MHA__JSON_BOM. */
 mha_status mha__json_read(mha_ctx *ctx, const char *folder, const char *name, size_t limit, const mha__json **root,
                           mha_error *err);
 void mha__json_free(const mha__json *root);
@@ -41,10 +41,10 @@ size_t mha__json_size(const mha__json *value);
  * finding an item takes time proportional to `index`; to iterate over all items, use mha__json_each. */
 const mha__json *mha__json_get(const mha__json *object, const char *key);
 const mha__json *mha__json_item(const mha__json *array, size_t index);
-/* Return an integer, or 0 for any other type; an integer or real, or 0 for any other type. */
+/* Return an integer, and an integer or real as a double; 0 for any other type. */
 int64_t mha__json_as_int(const mha__json *value);
 double mha__json_as_number(const mha__json *value);
-/* Return a NUL-terminated string, or NULL for any other type; its length, or 0 for any other type. */
+/* Return a NUL-terminated string, and its length; NULL and 0 for any other type. */
 const char *mha__json_as_text(const mha__json *value);
 size_t mha__json_bytes(const mha__json *value);
 /* Returns true if type and content are equal, regardless of the order of members. */
@@ -102,7 +102,7 @@ mha_status mha__json_object(const mha__json_obj *o, const char *key, mha__need n
  * message. */
 mha_status mha__json_only(const mha__json_obj *o, const char *const *keys, const char *list, mha_error *err);
 
-/* Fails with "FILE: WHERE.KEY must be WANT (got VALUE)". For checks beyond the getters. */
+/* Fails with "FILE: WHERE.KEY must be WANT (got VALUE)". Used for checks that the getters do not make. */
 mha_status mha__json_refuse(const mha__json_obj *o, const char *key, const char *want, mha_error *err);
 /* Fails for entry `index` of an array: "FILE: WHERE.KEY[INDEX] must be WANT (got VALUE)". */
 mha_status mha__json_refuse_item(const mha__json_obj *o, const char *key, size_t index, const char *want,

@@ -1,8 +1,9 @@
-/* json_number.c - see json_number.h.
+/* json_number.c - converts numbers between decimal text and double.
  *
- * Most numbers in files have few digits and a small exponent, so that the digits and the power of ten are exact doubles
- * and a single operation gives the rounded result. All other numbers are converted by strtod. The decimal point depends
- * on the locale, so the text for strtod has none, and the one that snprintf writes is replaced. */
+ * Most numbers in files have few digits and a small exponent, so that the digits and the power of ten are exact
+ * doubles and a single operation gives the rounded result. All other numbers are converted by strtod. The decimal
+ * point depends on the locale, so the text for strtod has no decimal point, and the point that snprintf writes is
+ * replaced. */
 #include "io/json/json_number.h"
 #include <float.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ static bool is_digit(char c)
 /* Reads digits from `at` on and returns their end. `scale` is the exponent change per kept and per dropped digit. */
 static size_t take_digits(const char *text, size_t at, mha__json_decimal *d, bool fraction)
 {
-    static const uint64_t most = UINT64_MAX / 10 - 1; /* leaves room for one more digit */
+    static const uint64_t most = UINT64_MAX / 10 - 1; /* the largest value to which another digit can be appended */
     for (; is_digit(text[at]); at++) {
         if (d->digits <= most) {
             d->digits = 10 * d->digits + (uint64_t)(text[at] - '0');
@@ -65,14 +66,14 @@ mha__json_decimal mha__json_decimal_of(const char *text)
     return d;
 }
 
-/* 10^22 is the largest power of ten that is exact as a double. */
+/* Returns true if the digits and the power of ten are exact doubles; 10^22 is the largest exact power. */
 static bool is_exact(const mha__json_decimal *d)
 {
     return FLT_EVAL_METHOD == 0 && !d->cut && d->digits < (uint64_t)1 << 53 && d->exponent >= -22 && d->exponent <= 22;
 }
 
-/* Enough digits to round correctly: the midpoint of two doubles has at most 767 digits. Of the remaining digits, it
- * only matters whether all are 0, so one digit represents them. */
+/* Maximum number of digits for strtod, enough to round correctly: the midpoint of two doubles has at most 767
+ * digits. Of the remaining digits, it only matters whether all are 0, so one digit represents them. */
 enum { DIGITS = 800 };
 
 /* Copies the significant digits of `text`; returns their count. */

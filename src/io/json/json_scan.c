@@ -12,7 +12,7 @@
 
 _Static_assert(MHA__JSON_DEPTH <= 64, "the kinds of open containers are bits of one word");
 
-/* The tokens that are valid next. */
+/* Values of `state`: the tokens that are valid next. */
 enum { VALUE, FIRST_ITEM, FIRST_KEY, KEY, AFTER };
 
 /* ---- messages ---- */
@@ -147,7 +147,7 @@ static mha_status scan_escape(mha__json_scan *s, mha__json_token *t)
     return MHA_OK;
 }
 
-/* Reads a string from its opening quote. Runs of plain characters are skipped at once. */
+/* Reads a string from its opening quote. A run of plain characters is skipped in one step. */
 static mha_status scan_string(mha__json_scan *s, mha__json_token *t)
 {
     const size_t begin = s->at + 1;

@@ -69,7 +69,7 @@ bool mha__json_token_is(const mha__json_token *t, const char *name);
 mha_status mha__json_scan_fail(const mha__json_scan *s, size_t at, const char *reason, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* "a string", "an object" ... */
+/* Returns "a string", "an object" and so on. */
 const char *mha__json_kind_name(mha__json_kind kind);
 
 #endif

@@ -27,7 +27,8 @@ struct mha__json {
 };
 
 _Static_assert(sizeof(mha__json) == 16, "the limits in input_limits.h assume 16 bytes per value and key");
-_Static_assert(MHA__STRING_BYTES < (size_t)1 << 28 && MHA__JSON_NODES < (size_t)1 << 28, "both fit into `size`");
+_Static_assert(MHA__STRING_BYTES < (size_t)1 << 28 && MHA__JSON_NODES < (size_t)1 << 28,
+               "string lengths and node counts must fit into `size`");
 
 struct tree {
     mha_ctx *ctx;
@@ -40,7 +41,7 @@ struct tree {
 
 /* ---- keys ---- */
 
-/* 64-bit FNV-1a, seeded with the object; the last product spreads short keys over the upper bits. */
+/* Hashes a key with 64-bit FNV-1a, seeded with the object; the last product spreads short keys over the upper bits. */
 static uint32_t hash_key(uint32_t object, const char *key, size_t n)
 {
     uint64_t hash = 0xCBF29CE484222325u ^ object * 0x9E3779B97F4A7C15u;
@@ -94,8 +95,8 @@ static mha_status count_nodes(mha__json_scan s, size_t *nodes, size_t *keys)
 /* Allocates the tree for a text of n bytes. */
 static mha_status make_tree(mha_ctx *ctx, size_t n, size_t nodes, size_t keys, tree **out, mha_error *err)
 {
-    const size_t bytes = sizeof(tree) + nodes * sizeof(mha__json), slots = keys + keys / 2 + 1; /* no overflow:
-                                                                                                   limited */
+    /* These sizes cannot overflow, because both counts are limited. */
+    const size_t bytes = sizeof(tree) + nodes * sizeof(mha__json), slots = keys + keys / 2 + 1;
     tree *t = *out = mha__alloc(ctx, bytes);
     if (!t) return mha__no_memory(err, bytes, "the tree of a JSON file");
     *t = (tree){.ctx = ctx, .slot_count = slots, .slots = mha__calloc(ctx, slots, sizeof *t->slots)};
@@ -133,7 +134,7 @@ static mha__json node_of(const mha__json_token *token, const mha__json_scan *s, 
     return node;
 }
 
-/* Fills the tree. `text` is the text that `s` scans, and is modified. */
+/* Stores the values of the text in the tree. `text` is the text that `s` scans, and is modified. */
 static mha_status fill_tree(tree *t, mha__json_scan *s, char *text)
 {
     uint32_t open[MHA__JSON_DEPTH], count = 0;

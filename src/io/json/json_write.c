@@ -1,4 +1,4 @@
-/* json_write.c - see json_write.h. */
+/* json_write.c - writes JSON values and trees to a buffer. */
 #include "io/json/json_write.h"
 #include "base/ctx.h"
 #include "base/size.h"
@@ -180,7 +180,7 @@ static void put_members(mha__json_writer *w, const mha__json *container)
     mha__json_close(w, object ? '}' : ']');
 }
 
-/* The parser's nesting limit bounds the recursion. */
+/* Writes a value of a tree. The parser's nesting limit bounds the recursion. */
 void mha__json_put(mha__json_writer *w, const mha__json *value)
 {
     const mha__json_kind kind = mha__json_kind_of(value);

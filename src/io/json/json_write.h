@@ -26,7 +26,7 @@ void mha__json_close(mha__json_writer *w, char bracket);
 void mha__json_key(mha__json_writer *w, const char *key);
 void mha__json_put_bool(mha__json_writer *w, bool value);
 void mha__json_put_int(mha__json_writer *w, int64_t value);
-void mha__json_put_real(mha__json_writer *w, double value); /* finite */
+void mha__json_put_real(mha__json_writer *w, double value); /* must be finite */
 void mha__json_put_text(mha__json_writer *w, const char *value);
 void mha__json_put_bytes(mha__json_writer *w, const char *value, size_t n);
 /* Writes a value of a tree; NULL counts as a failed allocation. */

@@ -91,7 +91,7 @@ static mha_status expected(reader *r, const char *what)
     mha__quoted q;
     skip_blanks(r);
     size_t left = (size_t)(r->end - r->at);
-    return refuse(r, "header, byte %zu must be %s (got \"%s\")", (size_t)(r->at - r->text), what,
+    return refuse(r, "header, byte %zu: next token must be %s (got \"%s\")", (size_t)(r->at - r->text), what,
                   mha__quote(&q, r->at, left < 20 ? left : 20));
 }
 
@@ -160,7 +160,7 @@ static mha_status read_shape(reader *r)
     while (!take(r, ")")) {
         if (!comma) return expected(r, "a comma or )");
         if (r->rank == MHA__RANK) return refuse(r, "header: shape must have at most %d dimensions", MHA__RANK);
-        if (!take_extent(r, &r->shape[r->rank])) return expected(r, "an integer from 0 to 2^63 - 1 in the shape");
+        if (!take_extent(r, &r->shape[r->rank])) return expected(r, "a dimension from 0 to 2^63 - 1");
         r->rank++;
         comma = take(r, ",");
     }
@@ -184,8 +184,7 @@ static mha_status read_header(reader *r)
             i++;
         mha__quoted q;
         if (i == FIELDS || seen[i])
-            return refuse(r, "header: key \"%s\" is %s", mha__quote(&q, key, n),
-                          i == FIELDS ? "not known" : "there twice");
+            return refuse(r, "header: %s key \"%s\"", i == FIELDS ? "unknown" : "duplicate", mha__quote(&q, key, n));
         seen[i] = true;
         if (!take(r, ":")) return expected(r, ":");
         MHA__TRY(fields[i].read(r));

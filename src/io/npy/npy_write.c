@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAGIC = 10, ALIGN = 64, HEADER_MOST = 1024 }; /* room for MHA__RANK 64-bit dimensions */
+enum { MAGIC = 10, ALIGN = 64, HEADER_MOST = 1024 }; /* HEADER_MOST: enough for MHA__RANK 64-bit dimensions */
 
 static const char *what_of(const mha_tensor *array)
 {

@@ -54,7 +54,7 @@ mha_status mha_tensors_write(mha_ctx *ctx, const char *path, const mha_named_ten
     mha_tensors_writer *writer = NULL;
     if (!path || count < 0 || (count && !list))
         return mha__fail(err, MHA_ERR_ARG,
-                         "tensors to write: path and list must not be NULL, and count must be 0 or more");
+                         "tensors to write: path and list must not be NULL, and count must be at least 0");
     MHA__TRY(mha__ctx_find(&ctx, err));
     mha_tensor *views = mha__calloc(ctx, (size_t)count + 1, sizeof *views);
     if (!views) return mha__no_memory(err, (size_t)count * sizeof *views, "a list of tensors");
@@ -118,7 +118,7 @@ mha_status mha__tensors_read_ranges(const mha_file *file, const mha_named_tensor
     mha_error why = {0};
     if (!file || count < 0 || (count && !list))
         return mha__fail(err, MHA_ERR_ARG,
-                         "tensors to read: file and list must not be NULL, and count must be 0 or more");
+                         "tensors to read: file and list must not be NULL, and count must be at least 0");
     const char *path = mha_file_path(file);
     const mha_status status = read_list(file, list, ranges, count, &why);
     if (status == MHA_OK) return MHA_OK;

@@ -20,7 +20,7 @@
 typedef struct reader {
     mha_file *file;
     const char *path;
-    size_t data_bytes; /* after the header */
+    size_t data_bytes; /* size of the data after the header */
     mha_error *err;
 } reader;
 
@@ -40,7 +40,7 @@ refuse(const reader *r, const char *tensor, const char *what, ...)
                      mha__quote(&name, tensor, strlen(tensor)), text);
 }
 
-/* ---- bytes of the header ---- */
+/* ---- header length ---- */
 
 static mha_status check_length(const reader *r, const mha__source *source, size_t *length)
 {
@@ -81,7 +81,7 @@ static mha_status read_header(const reader *r, const mha__source *source, size_t
     return status;
 }
 
-/* ---- all tensors ---- */
+/* ---- rules for all tensors ---- */
 
 static int by_place(const void *a, const void *b)
 {
@@ -131,9 +131,8 @@ static mha_status check_tiling(const reader *r)
     for (int64_t i = 0; i < file->count; i++) {
         const mha__record *record = &file->records[i];
         if (record->begin != end)
-            return refuse(r, record->tensor.name, "begins at %zu, %s at %zu: %s", record->begin,
-                          i ? "the previous tensor ends" : "the data begins", end,
-                          record->begin < end ? "bytes used twice" : "unused bytes");
+            return refuse(r, record->tensor.name, "must begin at %zu, the %s (got %zu)", end,
+                          i ? "end of the previous tensor" : "start of the data", record->begin);
         end += record->tensor.bytes; /* at most data_bytes, as read_offsets ensures */
     }
     if (end != r->data_bytes)

@@ -18,7 +18,7 @@ typedef struct reader {
     const char *path, *text;
     size_t data_bytes;
     mha__json_scan scan;
-    size_t tensors, metadata, extents, string_bytes; /* needed so far */
+    size_t tensors, metadata, extents, string_bytes; /* table elements needed so far */
     bool fill;                                       /* second pass */
     bool described;                                  /* true if METADATA has been read */
     char name[256];                                  /* beginning of the current tensor's name, for messages */
@@ -32,7 +32,7 @@ typedef struct entry {
     uint64_t at[2]; /* data_offsets */
     size_t bits;    /* bits per element */
     unsigned seen;  /* bit per field */
-    bool ignores;   /* true if it has fields that are ignored */
+    bool ignores;   /* true if the entry has unknown fields, which are ignored */
 } entry;
 
 /* Fails with "PATH: tensor "NAME": what"; omits the tensor while its name is unknown. */
@@ -56,7 +56,7 @@ static mha_status duplicate(const reader *r, const mha__json_token *key)
     return mha__json_scan_fail(&r->scan, key->at, "duplicate object key %s", mha__json_show_token(&q, key));
 }
 
-/* In the first pass, reserves room for a string and returns NULL; in the second pass, copies the string. */
+/* In the first pass, reserves space for a string and returns NULL; in the second pass, copies the string. */
 static const char *keep_string(reader *r, const mha__json_token *t)
 {
     char *kept = r->fill ? r->file->strings + r->string_bytes : NULL;
@@ -152,7 +152,7 @@ static mha_status read_field(reader *r, const mha__json_token *key, entry *e)
 
 /* ---- entries ---- */
 
-/* Checks a field that is ignored. It may have any content without duplicate keys; parsing it as a tree detects these. A
+/* Checks a field that is ignored: it may have any content, but no duplicate keys, which parsing as a tree detects. A
  * size limit bounds the memory. */
 static mha_status check_ignored(const reader *r, size_t begin)
 {
@@ -267,7 +267,7 @@ static mha_status read_metadata(reader *r, const mha__json_token *key)
     }
 }
 
-/* ---- both passes ---- */
+/* ---- both passes over the header ---- */
 
 static mha_status walk(reader *r, size_t n)
 {

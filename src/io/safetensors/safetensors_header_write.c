@@ -1,4 +1,4 @@
-/* safetensors_header_write.c - see safetensors_header_write.h. */
+/* safetensors_header_write.c - writes the header of a safetensors file as JSON. */
 #include "io/safetensors/safetensors_header_write.h"
 #include "base/ctx.h"
 #include "base/utf8.h"
@@ -104,7 +104,7 @@ mha_status mha__tensors_check(mha_ctx *ctx, mha__slot **slots, int64_t count, co
     return status == MHA_OK ? check_names(slots, count, err) : status;
 }
 
-/* ---- the text ---- */
+/* ---- text of the header ---- */
 
 static void write_metadata(mha__json_writer *w, const mha_tensors_writer_options *o)
 {

@@ -50,7 +50,7 @@ static mha_status check_tensor(const mha_tensor *t, mha__slot *s, mha_error *err
     return MHA_OK;
 }
 
-/* The order in the file. */
+/* Orders tensors as in the file: by descending element size, then by name. */
 static int by_size_and_name(const void *a, const void *b)
 {
     const mha__slot *x = *(mha__slot *const *)a, *y = *(mha__slot *const *)b;
@@ -178,7 +178,7 @@ static mha_status check_call(const void *path, const mha_tensor *list, int64_t c
 {
     if (!path || count < 0 || (count && !list))
         return mha__fail(err, MHA_ERR_ARG,
-                         "tensors to write: path and list must not be NULL, and count must be 0 or more");
+                         "tensors to write: path and list must not be NULL, and count must be at least 0");
     if (count > (int64_t)MHA__TENSORS)
         return mha__fail(err, MHA_ERR_ARG, "tensors to write: count must be at most %zu (got %lld)", MHA__TENSORS,
                          (long long)count);
@@ -186,7 +186,7 @@ static mha_status check_call(const void *path, const mha_tensor *list, int64_t c
     if (o->metadata_count < 0 || (o->metadata_count && !o->metadata))
         return mha__fail(
             err, MHA_ERR_ARG,
-            "mha_tensors_writer_options: metadata_count must be 0 or more, and 0 if metadata is NULL (got %lld)",
+            "mha_tensors_writer_options: metadata_count must be at least 0, and 0 if metadata is NULL (got %lld)",
             (long long)o->metadata_count);
     return MHA_OK;
 }
@@ -231,8 +231,9 @@ mha_status mha_tensors_writer_put(mha_tensors_writer *writer, int64_t index, con
                          (long long)writer->count, (long long)index);
     mha__slot *s = &writer->slots[index];
     if (bytes > s->bytes - s->written)
-        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": %zu bytes after the first %zu exceed its %zu bytes",
-                         mha__quote(&q, s->name, strlen(s->name)), bytes, s->written, s->bytes);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "tensor \"%s\": data must be at most %zu bytes (got %zu after the first %zu)",
+                         mha__quote(&q, s->name, strlen(s->name)), s->bytes, bytes, s->written);
     MHA__TRY(mha__outfile_put(&writer->file, writer->data + s->begin + s->written, data, bytes, err));
     s->written += bytes;
     return MHA_OK;
@@ -246,8 +247,8 @@ mha_status mha_tensors_writer_finish(mha_tensors_writer *writer, mha_error *err)
     for (int64_t n = 0; n < writer->count; n++) {
         const mha__slot *s = &writer->slots[n];
         if (s->written < s->bytes)
-            return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": only %zu of its %zu bytes were written",
-                             mha__quote(&q, s->name, strlen(s->name)), s->written, s->bytes);
+            return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": data must have %zu bytes (got %zu)",
+                             mha__quote(&q, s->name, strlen(s->name)), s->bytes, s->written);
     }
     writer->open = false;
     return mha__outfile_end(&writer->file, MHA_OK, err);

@@ -85,7 +85,7 @@ static mha_status number_files(opening *o, const listed *list, size_t count, mha
     return MHA_OK;
 }
 
-/* Fills place and names. */
+/* Reads the map: sets `place` and `names`. */
 static mha_status read_map(opening *o, mha_error *err)
 {
     mha_ctx *ctx = o->whole->ctx;
