@@ -1,5 +1,4 @@
-/* added_tokens.c - added tokens: strings that are one token wherever they occur, matched before the rest of the
- * pipeline runs.
+/* added_tokens.c - added tokens: strings that are one token wherever they occur, matched before the other stages run.
  *
  * The leftmost match wins, then the longest. Tokens with normalized = false are matched in the raw text. For all other
  * tokens, both the text and their content are normalized first. With lstrip and rstrip, the match includes adjacent
@@ -12,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The search takes at most this many steps per byte of text. The longest tokens in published files have about 100
- * bytes. */
+/* Maximum length of an added token. The search takes up to this many steps per byte of text. The longest tokens in
+ * published files have about 100 bytes. */
 enum { MAX_CONTENT_BYTES = 1024 };
 
 /* ---- search ---- */
@@ -92,8 +91,8 @@ mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, m
 
 /* ---- loading ---- */
 
-/* Returns the id that the reference reader assigns to a token, regardless of its id in the file: the id in the model's
- * vocabulary, or the next free one. */
+/* Returns the id that the reference reader assigns to a token, regardless of its id in the file: the id in the
+ * model's vocabulary, or the next free id. */
 static int32_t reference_id(const mha_tokenizer *t, const mha__added_token *token)
 {
     int32_t id = mha__vocab_find(&t->vocab, token->content, token->n);
@@ -114,7 +113,7 @@ static mha_status load_fields(const mha_tokenizer *t, const mha__json_obj *json,
     token->id = (int32_t)id;
     token->n = strlen(token->content);
     char want[64];
-    snprintf(want, sizeof want, "a text of 1 to %d bytes", (int)MAX_CONTENT_BYTES);
+    snprintf(want, sizeof want, "a string of 1 to %d bytes", (int)MAX_CONTENT_BYTES);
     if (token->n == 0 || token->n > MAX_CONTENT_BYTES) return mha__json_refuse(json, "content", want, err);
     return MHA_OK;
 }
@@ -154,8 +153,8 @@ static mha_status pattern_of(const mha_tokenizer *t, const mha__added_token *tok
     return token->normalized ? mha__normalize(t, pass, &content, out) : MHA_OK;
 }
 
-/* If several tokens are equal after normalization, the first one is matched; the reference does not specify which
- * one. */
+/* Adds the patterns of all tokens that are matched in normalized, or in raw, text. If several tokens are equal after
+ * normalization, the first one is matched; the reference does not specify which one. */
 static mha_status add_patterns(mha_tokenizer *t, bool normalized, mha__pass *pass, mha__added_set *set)
 {
     for (size_t i = 0; i < t->added_count; i++) {

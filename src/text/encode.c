@@ -45,7 +45,7 @@ static mha_status tokenize(const mha_tokenizer *t, mha__pass *pass, const char *
     return mha__added_split(t, &t->raw, pass, &whole, tokenize_raw);
 }
 
-/* ---- the result ---- */
+/* ---- the encoding ---- */
 
 /* An encoding and its arrays are one allocation. It stores the context for mha_encoding_free. */
 typedef struct encoding_memory {

@@ -94,7 +94,7 @@ mha_status mha__pass_token(mha__pass *pass, const mha__slice *slice, int32_t id,
     return MHA_OK;
 }
 
-/* ---- writing ---- */
+/* ---- appending to a text ---- */
 
 static mha_status make_room(mha__pass *pass, mha__aligned *to, size_t n)
 {

@@ -80,8 +80,8 @@ typedef struct mha__pass {
 void mha__pass_free(mha__pass *pass); /* frees everything except `tokens` */
 void mha__token_list_free(mha_ctx *ctx, mha__token_list *list);
 
-/* Grow the array *items to at least `want` items of `size` bytes, preserving its content; `items` points to a pointer.
- * The room at least doubles. */
+/* Grow the array *items to at least `want` items of `size` bytes, preserving its content; `items` points to a
+ * pointer. The capacity at least doubles. */
 mha_status mha__items_grow(mha_ctx *ctx, void *items, size_t *room, size_t want, size_t size, mha_error *err);
 mha_status mha__pass_grow(mha__pass *pass, void *items, size_t *room, size_t want, size_t size);
 
@@ -107,7 +107,7 @@ mha__slice mha__slice_cut(const mha__slice *slice, size_t begin, size_t end);
 /* Returns the original offset of a byte. If the slice is the original text, this is the offset of the byte itself, even
  * inside a character. */
 uint32_t mha__slice_from(const mha__slice *slice, size_t at);
-/* Returns the character at `at`, or the one that ends there; both must be inside the slice. */
+/* Returns the character at `at`, or the character that ends there; both must be inside the slice. */
 static inline uint32_t mha__slice_next(const mha__slice *slice, size_t at, size_t *length)
 {
     uint32_t code = 0;

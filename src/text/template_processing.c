@@ -49,7 +49,7 @@ static mha_status load_none(mha_tokenizer *t, mha_error *err)
 
 /* ---- BertProcessing: [CLS] A [SEP], and B [SEP]; RobertaProcessing: <s> A </s>, and </s> B </s> ---- */
 
-/* "sep": ["[SEP]", 102] */
+/* Reads a token and its id, such as "sep": ["[SEP]", 102]. */
 static mha_status bert_token(const mha_tokenizer *t, const mha__json_obj *json, const char *key, int32_t *id,
                              mha_error *err)
 {
@@ -61,7 +61,8 @@ static mha_status bert_token(const mha_tokenizer *t, const mha__json_obj *json, 
     return MHA_OK;
 }
 
-/* The second text has type id `second_type`. If `twice` is set, a second separator precedes it. */
+/* Creates the templates of both types. The second text has type id `second_type`. If `twice` is set, a second
+ * separator precedes it. */
 static mha_status load_pair(mha_tokenizer *t, const mha__json_obj *json, int32_t second_type, bool twice,
                             mha_error *err)
 {

@@ -10,7 +10,7 @@
 
 /* ---- the model ---- */
 
-/* Files written before tokenizers 0.9 have no model type; it is inferred from the keys. */
+/* Returns the kind of a model that has no type, inferred from its keys, for files written before tokenizers 0.9. */
 static const mha__model_kind *guess_model(const mha__json *json)
 {
     if (mha__json_get(json, "type")) return NULL;
@@ -82,7 +82,8 @@ static mha_status build_ids(mha_tokenizer *t, mha_error *err)
 
 /* ---- opening ---- */
 
-/* Counts the tokens in all lists of the file; the loaders validate them. */
+/* Returns the exclusive limit of ids, from the number of tokens in all lists of the file. The loaders validate the
+ * lists. */
 static int64_t limit_of_ids(const mha__json *root)
 {
     const size_t tokens = mha__json_size(mha__json_get(mha__json_get(root, "model"), "vocab")) +

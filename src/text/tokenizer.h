@@ -57,7 +57,7 @@ void mha__free_copies(mha_tokenizer *t);
 mha_status mha__edit_add(const mha_tokenizer *t, const mha__json_obj *json, void *list, const mha__edit *edit,
                          mha_error *err);
 
-/* {"pattern": ..., "content": "..."} */
+/* Reads {"pattern": ..., "content": "..."}. */
 mha_status mha__replace_load(mha_tokenizer *t, const mha__json_obj *json, mha__pattern *pattern, const char **with,
                              size_t *n, mha_error *err);
 
@@ -86,7 +86,7 @@ typedef struct mha__added_token {
     bool special, normalized, lstrip, rstrip, single_word;
 } mha__added_token;
 
-/* All patterns matched in raw text, or all matched in normalized text. */
+/* The patterns that are matched in raw text, or those matched in normalized text. */
 typedef struct mha__added_set {
     mha__vocab patterns; /* value = index into added */
     bool first[256];     /* true if a pattern begins with this byte */

@@ -53,7 +53,7 @@ static mha_status refuse_type(const mha__json_obj *json, const mha__stage *stage
 static mha_status load_object(mha_tokenizer *t, const mha__json_obj *json, const mha__stage *stage, void *into,
                               mha_error *err);
 
-/* The parser's nesting limit bounds the recursion. */
+/* Loads all items of a Sequence. The parser's nesting limit bounds the recursion. */
 static mha_status load_sequence(mha_tokenizer *t, const mha__json_obj *json, const mha__stage *stage, void *into,
                                 mha_error *err)
 {
@@ -91,7 +91,7 @@ mha_status mha__stage_load(mha_tokenizer *t, const mha__json_obj *root, const mh
     return json.json ? load_object(t, &json, stage, into, err) : MHA_OK;
 }
 
-/* ---- parts ---- */
+/* ---- parts read by several stages ---- */
 
 mha_status mha__edit_add(const mha_tokenizer *t, const mha__json_obj *json, void *list, const mha__edit *edit,
                          mha_error *err)
@@ -115,8 +115,9 @@ mha_status mha__replace_load(mha_tokenizer *t, const mha__json_obj *json, mha__p
     return mha__copy_text(t, content, *n, with, err);
 }
 
-/* Reads the settings of Metaspace. The marker is one character. In older files, "add_prefix_space" enables prepending
- * the marker; in newer files, "prepend_scheme" says when. As in the reference, contradictory values are an error. */
+/* Reads the settings of Metaspace. The marker is one character. In older files, "add_prefix_space" enables
+ * prepending the marker; in newer files, "prepend_scheme" defines when the marker is prepended. As in the reference,
+ * contradictory values are an error. */
 mha_status mha__metaspace_load(mha_tokenizer *t, const mha__json_obj *json, mha__metaspace *m, mha_error *err)
 {
     static const char *const schemes[] = {"always", "first", "never", NULL};

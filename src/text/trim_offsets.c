@@ -20,7 +20,8 @@ void mha__trim_count(mha__token *token, const char *bytes, size_t n)
         token->trail++;
 }
 
-/* The reference counts characters. If a token has more characters than the text up to its end, its end is kept. */
+/* Counts characters, as the reference does. If a token has more characters than the text up to its end, its end is
+ * kept. */
 void mha__trim(const mha_tokenizer *t, const char *text, mha__token *token, bool first)
 {
     const mha__slice in = {.bytes = text, .n = token->end};

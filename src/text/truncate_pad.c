@@ -5,7 +5,7 @@
 #include "base/size.h"
 #include <string.h>
 
-/* A file can request padding to a fixed length; this limit bounds the memory for it. */
+/* Maximum padded length stored in a file. A file can request any fixed length, and this limit bounds the memory. */
 enum { MAX_PADDED = 1 << 20 };
 
 /* ---- loading ---- */
@@ -19,7 +19,7 @@ static mha_status load_left(const mha__json_obj *json, mha__need need, bool *lef
     return MHA_OK;
 }
 
-/* {"max_length": 128, "strategy": "LongestFirst", "stride": 0}; "direction" since tokenizers 0.11 */
+/* Reads {"max_length": 128, "strategy": "LongestFirst", "stride": 0}; "direction" was added in tokenizers 0.11. */
 static mha_status load_truncation(const mha__json_obj *json, mha__stored_limits *limits, mha_error *err)
 {
     static const char *const strategies[] = {"LongestFirst", "OnlyFirst", "OnlySecond", NULL};
@@ -33,7 +33,7 @@ static mha_status load_truncation(const mha__json_obj *json, mha__stored_limits 
     return load_left(json, MHA__OPTIONAL, &limits->cut_left, err);
 }
 
-/* "strategy": "BatchLongest" or {"Fixed": 128} */
+/* Reads "strategy": "BatchLongest" or {"Fixed": 128}. */
 static mha_status load_padding_strategy(const mha__json_obj *json, int64_t *pad_to, mha_error *err)
 {
     static const char *const strategies[] = {"BatchLongest", NULL};
@@ -71,13 +71,13 @@ mha_status mha__limits_load(mha_tokenizer *t, const mha__json_obj *root, mha_err
     return json.json ? load_padding(t, &json, &t->limits, err) : MHA_OK;
 }
 
-/* ---- one call ---- */
+/* ---- limits of a call ---- */
 
 mha_status mha__fit_resolve(const mha_tokenizer *t, const mha_encode_options *options, mha__fit *fit, mha_error *err)
 {
     *fit = (mha__fit){.limited = options->max_tokens > 0, .max_tokens = options->max_tokens};
     if (options->max_tokens < 0)
-        return mha__fail(err, MHA_ERR_ARG, "max_tokens must be 0 (no limit) or more (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "max_tokens must be at least 0, which means no limit (got %lld)",
                          (long long)options->max_tokens);
     if (!options->stored_limits || !t->limits.truncate) return MHA_OK;
     if (!fit->limited || t->limits.max_tokens < fit->max_tokens) fit->max_tokens = t->limits.max_tokens;
@@ -87,8 +87,8 @@ mha_status mha__fit_resolve(const mha_tokenizer *t, const mha_encode_options *op
     return MHA_OK;
 }
 
-/* Truncates the longer text to the length of the shorter one, then both to half of `room` (the second text gets the odd
- * token). */
+/* Truncates the longer text to the length of the shorter text, then both to half of `room` (the second text gets the
+ * odd token). */
 static void cut_longest(int64_t room, int64_t *first, int64_t *second)
 {
     int64_t *small = *first <= *second ? first : second;
@@ -115,7 +115,7 @@ mha_status mha__fit_cut(const mha__fit *fit, int64_t specials, mha__token_range 
         if (fit->cut != MHA__CUT_LONGEST && (one >= texts || room <= other))
             return mha__fail(
                 err, MHA_ERR_ARG,
-                "max_tokens must leave room for the %s text, the only one that may be truncated (got %lld)",
+                "max_tokens must leave space for the %s text, the only one that may be truncated (got %lld)",
                 one ? "second" : "first", (long long)fit->max_tokens);
         count[one] = room - other;
     }

@@ -9,7 +9,7 @@ typedef struct mha__token_range {
     size_t begin, count;
 } mha__token_range;
 
-/* The limits of one call, resolved. */
+/* The limits of one call, from its options or the file. */
 typedef struct mha__fit {
     bool limited;
     int64_t max_tokens; /* limit including special tokens; valid if `limited` */

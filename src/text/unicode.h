@@ -20,7 +20,7 @@ typedef enum mha__char_class {
     MHA__CHAR_ORDERED,     /* has a combining class but is not a mark */
     MHA__CHAR_DECOMPOSED,  /* decomposes and is above U+FFFF */
     MHA__CHAR_LETTER,      /* \p{L}, but missing in the tables of PCRE2 10.42 */
-    MHA__CHAR_NUMBER,      /* \p{N}, likewise */
+    MHA__CHAR_NUMBER,      /* \p{N}, but missing in the tables of PCRE2 10.42 */
     MHA__CHAR_KEPT,        /* has no compatibility decomposition in the reference, unlike in utf8proc */
     MHA__CHAR_EXTENDING,   /* extends the grapheme cluster before it in the reference, unlike in utf8proc */
     MHA__CHAR_CLASSES

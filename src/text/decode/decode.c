@@ -7,7 +7,7 @@
 #include "io/input_limits.h"
 #include <string.h>
 
-/* ---- running ---- */
+/* ---- running the steps ---- */
 
 void mha__decoding_free(mha__decoding *d)
 {
@@ -143,7 +143,7 @@ mha_status mha__decoder_load(mha_tokenizer *t, const mha__json_obj *root, mha_er
     return MHA_OK;
 }
 
-/* ---- a list of ids ---- */
+/* ---- decoding a list of ids ---- */
 
 static mha_status check_id(const mha_tokenizer *t, int32_t id, int64_t index, mha_error *err)
 {
@@ -169,9 +169,10 @@ mha_status mha_tokenizer_decode(const mha_tokenizer *t, const int32_t *ids, int6
 {
     if (!out) return mha__fail(err, MHA_ERR_ARG, "out must not be NULL");
     *out = NULL;
-    if (!t || count < 0 || (count > 0 && !ids))
-        return mha__fail(err, MHA_ERR_ARG, "tokenizer and ids must not be NULL, and count must be 0 or more (got %lld)",
-                         (long long)count);
+    if (!t) return mha__fail(err, MHA_ERR_ARG, "tokenizer must not be NULL");
+    if (count < 0) return mha__fail(err, MHA_ERR_ARG, "count must be at least 0 (got %lld)", (long long)count);
+    if (count > 0 && !ids)
+        return mha__fail(err, MHA_ERR_ARG, "ids must not be NULL unless count is 0 (got count %lld)", (long long)count);
     mha__decoding d = {.pass = {.ctx = t->ctx, .err = err}, .list = &t->decoder};
     mha_status status = decode_all(&d, t, ids, count, skip_special);
     mha__decode_state *text = &d.state[MHA__DECODE_STEPS];

@@ -1,7 +1,7 @@
 /* decode.h - converts tokens to text by a chain of steps, each of which passes its output to the next.
  *
  * A step processes one token at a time and holds back output that is not final: bytes of an incomplete character,
- * possibly trailing white space. The same steps therefore decode a list of ids at once and a stream of ids
+ * possibly trailing white space. The same steps therefore decode a list of ids in one call and a stream of ids
  * incrementally. After a step that fuses tokens (Fuse, ByteLevel), later steps see a single token in several parts. */
 #ifndef MHA_TEXT_DECODE_DECODE_H
 #define MHA_TEXT_DECODE_DECODE_H
@@ -40,7 +40,7 @@ typedef struct mha__decode_step {
         struct {
             const char *text; /* one character */
             size_t n;
-            int64_t start, stop; /* maximum counts */
+            int64_t start, stop; /* maximum numbers of characters to remove */
         } strip;
     };
 } mha__decode_step;
@@ -53,7 +53,7 @@ typedef struct mha__decode_list {
 /* The state of a step between two calls. */
 typedef struct mha__decode_state {
     int64_t tokens; /* number of tokens that have begun */
-    int64_t cut;    /* strip: characters cut at the start of this token; -1 = past the start */
+    int64_t cut;    /* strip: characters removed at the start of this token; -1 = past the start */
     int64_t kept;   /* strip: characters held back */
     char *bytes;    /* output held back, or the text in the last entry */
     size_t n, room;

@@ -38,7 +38,7 @@ static size_t replace(char *text, size_t n, const char *old, const char *new)
     return to;
 }
 
-/* Applied in this order, each to the previous result. */
+/* Replacements of `cleanup`, applied in this order, each to the result of the previous one. */
 static const char *const cleanups[][2] = {
     {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},    {" n't", "n't"},
     {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
@@ -90,7 +90,7 @@ static size_t character(const unsigned char *p, size_t n, size_t *bad)
 
 /* ---- ByteLevel: characters represent bytes, which form characters ---- */
 
-/* Passes on the complete characters, or all bytes at the `end`, and keeps the rest. */
+/* Passes on the complete characters, or all bytes at the `end`, and keeps the remaining bytes. */
 static mha_status flush_bytes(mha__decoding *d, int step, bool end)
 {
     mha__decode_state *state = &d->state[step];
@@ -167,7 +167,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Returns the byte; -1 for any other token. */
+/* Returns the byte that a token such as "<0xE3>" represents; -1 for any other token. */
 static int byte_of(const char *token, size_t n)
 {
     if (n != 6 || memcmp(token, "<0x", 3) != 0 || token[5] != '>') return -1;
@@ -176,8 +176,8 @@ static int byte_of(const char *token, size_t n)
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-/* If a run of bytes is not well-formed, each of its bytes becomes U+FFFD. A stream has already passed on the complete
- * characters, so only the remaining bytes become U+FFFD. */
+/* Passes on a run of bytes as text. If the run is not well-formed UTF-8, each of its bytes becomes U+FFFD. A stream has
+ * already passed on the complete characters, so only the remaining bytes become U+FFFD. */
 static mha_status flush_fallback(mha__decoding *d, int step, bool end)
 {
     mha__decode_state *state = &d->state[step];

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* ---- the blob ---- */
+/* ---- loading the blob ---- */
 
 static int base64_digit(char c)
 {
@@ -67,7 +67,7 @@ mha_status mha__charsmap_load(const mha__json_obj *json, const char *text, size_
                      json->file, json->where, 4 + trie + good);
 }
 
-/* ---- searching ---- */
+/* ---- searching the trie ---- */
 
 /* Returns the base index of a unit's children. */
 static size_t children(uint32_t unit, size_t at)
@@ -75,7 +75,7 @@ static size_t children(uint32_t unit, size_t at)
     return at ^ (size_t)(unit >> 10) << ((unit & 1u << 9) >> 6);
 }
 
-/* Finds a replacement in the table; `begin` comes from the file and may have any value. */
+/* Finds a replacement in the table; `begin` is read from the file and may have any value. */
 static const char *replacement(const mha__charsmap *map, uint32_t begin, size_t *length)
 {
     if (begin >= map->n || ((unsigned char)map->text[begin] & 0xC0) == 0x80) return NULL;
@@ -161,8 +161,8 @@ static mha_status rewrite_character(const mha__charsmap *map, rewriting *r, cons
     return text ? put_replacement(r, text, n, 1) : put(r, code, 1);
 }
 
-/* A short cluster is replaced as a whole by the replacement of one of its prefixes; a longer cluster is replaced
- * character by character. */
+/* Rewrites a grapheme cluster. A short cluster is replaced as a whole by the replacement of one of its prefixes; a
+ * longer cluster is replaced character by character. */
 static mha_status rewrite_cluster(const mha__charsmap *map, rewriting *r, const mha__slice *in, size_t at, size_t end,
                                   uint32_t characters)
 {

@@ -34,7 +34,7 @@ mha_status mha__edits_run(const mha__edit_list *list, mha__pass *pass, mha__alig
     return MHA_OK;
 }
 
-/* Every character of the replacement gets the offset of the last replaced character. */
+/* Replaces each match of a pattern. Every character of a replacement gets the offset of the last replaced character. */
 mha_status mha__edit_replace(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base)
 {
     (void)base;
@@ -83,7 +83,7 @@ mha_status mha__edit_bytes(const mha__edit *edit, mha__pass *pass, const mha__sl
 
 /* ---- splitting ---- */
 
-/* Returns true if a piece belongs to the same word as the piece before it. */
+/* Returns true if a piece belongs to the same word as the previous piece. */
 static bool joins(mha__cut_how how, bool before, bool match)
 {
     switch (how) {

@@ -1,8 +1,8 @@
 /* text_edit.h - the edits that make up normalizers and pre-tokenizers; each edit rewrites or splits words.
  *
- * A type of tokenizer.json becomes one or more edits: "Metaspace" replaces spaces, prepends one and splits at them.
- * The edits of a stage run in sequence, each on all words that the previous one produced; a normalizer treats the
- * whole text as one word. */
+ * A type of tokenizer.json becomes one or more edits: "Metaspace" replaces spaces by markers, prepends a marker and
+ * splits at the markers. The edits of a stage run in sequence, each on all words that the previous one produced; a
+ * normalizer treats the whole text as one word. */
 #ifndef MHA_TEXT_NORMALIZE_TEXT_EDIT_H
 #define MHA_TEXT_NORMALIZE_TEXT_EDIT_H
 
@@ -10,14 +10,14 @@
 #include "text/normalize/precompiled_charsmap.h"
 #include "text/pretokenize/split_pattern.h"
 
-enum { MHA__EDITS = 32 }; /* per stage; published files have up to 7 */
+enum { MHA__EDITS = 32 }; /* maximum edits per stage; published files have up to 7 */
 
 /* What happens to pieces that match a pattern. */
 typedef enum mha__cut_how {
-    MHA__REMOVED,         /* they are dropped */
-    MHA__ISOLATED,        /* each is a word */
-    MHA__MERGED_PREVIOUS, /* each joins the word before it */
-    MHA__MERGED_NEXT,     /* each joins the word after it */
+    MHA__REMOVED,         /* matches are dropped */
+    MHA__ISOLATED,        /* each match is a word */
+    MHA__MERGED_PREVIOUS, /* each match joins the previous word */
+    MHA__MERGED_NEXT,     /* each match joins the next word */
     MHA__CONTIGUOUS       /* adjacent matches form one word */
 } mha__cut_how;
 

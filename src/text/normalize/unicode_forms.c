@@ -6,7 +6,8 @@
 
 #include <utf8proc.h>
 
-/* Characters below `first` never compose or decompose in this normalization form. */
+/* Returns true if the form leaves the text unchanged: characters whose first byte is below `first` never compose or
+ * decompose. */
 static bool is_inert(const mha__edit *edit, const mha__slice *in)
 {
     unsigned char first = edit->form.compose && !edit->form.compatible ? 0xCC : 0x80; /* first byte of U+0300 */
@@ -36,14 +37,14 @@ static mha_status decompose(const mha__edit *edit, mha__pass *pass, const mha__s
 static uint32_t compose_two(uint32_t first, uint32_t second)
 {
     utf8proc_int32_t both[2] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second};
-    /* U+0300 is the lowest second part. U+11A7 stands for no final consonant, but utf8proc 2.8 treats it as a
+    /* U+0300 is the lowest second part. U+11A7 represents a missing final consonant, but utf8proc 2.8 treats it as a
      * consonant. */
     if (second < 0x300 || second == 0x11A7) return 0;
     return utf8proc_normalize_utf32(both, 2, UTF8PROC_COMPOSE | UTF8PROC_STABLE) == 1 ? (uint32_t)both[0] : 0;
 }
 
-/* Canonical composition: a character combines with the last starter unless a character with the same or a higher class
- * is between them. */
+/* Composes the characters of a run in canonical order. A character combines with the last starter unless a character
+ * with the same or a higher class is between them. */
 static size_t compose(const mha__pending *run, size_t n, bool wanted, mha__composed *to)
 {
     size_t count = 0;

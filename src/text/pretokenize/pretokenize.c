@@ -62,7 +62,7 @@ static mha_status load_bytes(mha_tokenizer *t, const mha__json_obj *json, void *
     return mha__edit_add(t, json, list, &bytes, err);
 }
 
-/* Replaces each space with a visible character, prepends one, and splits before each of them. */
+/* Replaces each space with a visible character, prepends this character, and splits before each occurrence of it. */
 static mha_status load_metaspace(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
 {
     mha__metaspace m;

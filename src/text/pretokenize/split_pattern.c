@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The search takes at most this many steps per byte of text. */
+/* Maximum length of a string pattern. The search takes up to this many steps per byte of text. */
 enum { MAX_STRING_BYTES = 256 };
 
 /* ---- the known expressions ---- */
@@ -21,7 +21,7 @@ enum { MAX_STRING_BYTES = 256 };
 const char mha__regex_gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 const char mha__regex_number[] = "\\p{N}";
 
-/* In the rewritten expressions, <L>, <N> and <S> inside brackets stand for letters, numbers and white space. */
+/* In the rewritten expressions, <L>, <N> and <S> inside brackets represent letters, numbers and white space. */
 static const struct {
     const char *text, *ours;
 } known[] = {
@@ -168,7 +168,7 @@ mha_status mha__pattern_load(mha_ctx *ctx, mha__regex_list *list, const mha__jso
     }
     MHA__TRY(mha__json_string(&object, "String", MHA__REQUIRED, &pattern->string, &pattern->n, err));
     if (pattern->n == 0 || pattern->n > MAX_STRING_BYTES)
-        return mha__json_refuse(&object, "String", "a text of 1 to 256 bytes", err);
+        return mha__json_refuse(&object, "String", "a string of 1 to 256 bytes", err);
     return MHA_OK;
 }
 

@@ -15,7 +15,7 @@ typedef struct mha__regex mha__regex;
 typedef struct mha__pattern {
     const char *string; /* a string of n >= 1 bytes; NULL for other patterns */
     size_t n;
-    const mha__regex *regex;   /* if not NULL */
+    const mha__regex *regex;   /* a known expression, if not NULL */
     mha__char_class character; /* otherwise: one character of this class */
 } mha__pattern;
 
@@ -33,15 +33,15 @@ mha_status mha__pattern_load(mha_ctx *ctx, mha__regex_list *list, const mha__jso
 mha_status mha__regex_make(mha_ctx *ctx, mha__regex_list *list, const char *text, const mha__regex **regex,
                            mha_error *err);
 
-/* Compiles \p{N}, the pattern of Digits, which does not occur in files. */
+/* \p{N}, the pattern of Digits, for mha__regex_make. It does not occur in files. */
 extern const char mha__regex_number[];
-/* Compiles the split pattern of GPT-2, which ByteLevel uses. */
+/* The split pattern of GPT-2, which ByteLevel uses, for mha__regex_make. */
 extern const char mha__regex_gpt2[];
 
 /* Finds the next match at or after `at`: [*begin, *end), never empty; *begin = in->n if there is none. */
 mha_status mha__pattern_find(const mha__pattern *pattern, mha__pass *pass, const mha__slice *in, size_t at,
                              size_t *begin, size_t *end);
 
-void mha__matches_free(void *matches); /* pass->matches */
+void mha__matches_free(void *matches); /* frees pass->matches */
 
 #endif

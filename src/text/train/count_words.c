@@ -21,8 +21,8 @@ static bool may_cut(const char *text, size_t at)
     return before == '\n' || (text[at] == ' ' && before > ' ' && before < 0x7F);
 }
 
-/* Returns the end of a piece that begins at `begin`: the last boundary up to `want`, or else the first boundary after
- * `want`; 0 if there is none before `end`. */
+/* Returns the end of a piece that begins at `begin`: the last boundary up to `want`, or else the first boundary
+ * after `want`; 0 if there is no boundary before `end`. */
 static size_t find_cut(const char *text, size_t begin, size_t want, size_t end)
 {
     for (size_t at = want < end ? want : end; at > begin; at--)
@@ -34,7 +34,7 @@ static size_t find_cut(const char *text, size_t begin, size_t want, size_t end)
 
 /* ---- counting ---- */
 
-/* The batch in progress. */
+/* The pieces of text that are counted together. */
 typedef struct batch {
     mha_tokenizer_trainer *t;
     size_t *end; /* end of each piece, as an offset in the text */
@@ -94,7 +94,7 @@ static mha_status count_batch(batch *b, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- lines ---- */
+/* ---- line numbers ---- */
 
 /* Advances the line position over the first `n` bytes of the text. */
 static void pass_lines(const mha_tokenizer_trainer *t, size_t n, int64_t *line, int64_t *line_bytes)
@@ -138,7 +138,7 @@ static mha_status flush(mha_tokenizer_trainer *t, bool last, mha_error *err)
     return MHA_OK;
 }
 
-/* Makes room in a full buffer: counts its content, or grows the buffer if the text has no boundary. */
+/* Makes space in a full buffer: counts its content, or grows the buffer if the text has no boundary. */
 static mha_status make_room(mha_tokenizer_trainer *t, mha_error *err)
 {
     if (t->text_bytes < t->text_room) return MHA_OK;

@@ -16,7 +16,7 @@
 typedef struct pair {
     int64_t count;
     uint32_t left, right;
-    size_t fresh; /* number of new positions; then the index of the next one in `places` */
+    size_t fresh; /* number of new positions; then the index of the next position in `places` */
 } pair;
 
 /* A heap entry: the positions of a pair. */
@@ -45,7 +45,7 @@ typedef struct merging {
     size_t places_count, places_room, heap_count, heap_room, spelling_room;
 } merging;
 
-/* Makes room for `more` further items in a list. */
+/* Grows a list by `more` items. */
 #define GROW(m, owner, items, more)                                                                        \
     mha__items_grow((m)->t->ctx, &(owner)->items, &(owner)->items##_room, (owner)->items##_count + (more), \
                     sizeof *(owner)->items, (m)->err)
@@ -154,7 +154,7 @@ static mha_status count_pairs(merging *m)
 
 /* ---- merging ---- */
 
-/* Merges the symbol at `at` with its successor if they are the pair. */
+/* Merges the symbol at `at` with its successor if they form the pair. */
 static mha_status join_at(merging *m, const pair *p, uint32_t made, uint32_t at)
 {
     mha__symbol *s = m->t->symbols;
@@ -203,9 +203,10 @@ static mha_status make_token(merging *m, const pair *p, uint32_t *made)
     memcpy(m->spelling + left, rest, right);
     MHA__TRY(mha__strings_add(vocab, m->spelling, left + right, 0, made, m->err));
     if (vocab->used <= MHA__TRAIN_TOKEN_BYTES) return MHA_OK;
-    return mha__fail(m->err, MHA_ERR_UNSUPPORTED,
-                     "the first %zu tokens have more than 8 MiB in total: reduce vocab_size or raise min_frequency",
-                     vocab->count);
+    return mha__fail(
+        m->err, MHA_ERR_UNSUPPORTED,
+        "tokens must have at most 8 MiB in total (the first %zu exceed it): reduce vocab_size or raise min_frequency",
+        vocab->count);
 }
 
 static mha_status merge_next(merging *m, const waiting *w)

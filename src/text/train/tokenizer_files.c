@@ -24,7 +24,8 @@ static const char bpe_model[] =
     "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":false,"
     "\"vocab\":{},\"merges\":[]}";
 
-/* The ids of [CLS] and [SEP] are their indices among the special tokens. */
+/* A WordPiece tokenizer.json without the model. The ids of [CLS] and [SEP] are their indices among the special
+ * tokens. */
 static const char wordpiece_file[] =
     FIRST "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,"
           "\"strip_accents\":null,\"lowercase\":false},"
@@ -197,7 +198,7 @@ static const char *const known[] = {MHA__TOKENIZER_FILE,
                                     "vocab.txt",
                                     NULL};
 
-/* Texts, concatenated. */
+/* A growing buffer of text. */
 typedef struct lines {
     mha_ctx *ctx;
     char *bytes;

@@ -31,9 +31,9 @@ static mha_status check_options(mha_tokenizer_train_options *o, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "vocab_size must be from 1 to %d (got %lld)", (int)MHA__TRAIN_VOCAB,
                          (long long)o->vocab_size);
     if (o->min_frequency < 0)
-        return mha__fail(err, MHA_ERR_ARG, "min_frequency must be 0 or more (got %lld)", (long long)o->min_frequency);
+        return mha__fail(err, MHA_ERR_ARG, "min_frequency must be at least 0 (got %lld)", (long long)o->min_frequency);
     if (o->alphabet < 0)
-        return mha__fail(err, MHA_ERR_ARG, "alphabet must be 0 or more (got %lld)", (long long)o->alphabet);
+        return mha__fail(err, MHA_ERR_ARG, "alphabet must be at least 0 (got %lld)", (long long)o->alphabet);
     if (o->type == MHA_TOKENIZER_BPE && (o->alphabet || o->lowercase))
         return mha__fail(err, MHA_ERR_ARG, "%s must be unset for byte-level BPE (only WordPiece supports it)",
                          o->alphabet ? "alphabet" : "lowercase");

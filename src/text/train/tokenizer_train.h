@@ -73,7 +73,7 @@ struct mha_tokenizer_trainer {
     size_t merges_count, merges_room;
 };
 
-/* Returns "##" or "". */
+/* Returns the prefix of characters inside a word: "##" for WordPiece, otherwise "". */
 static inline const char *mha__train_prefix(const mha_tokenizer_trainer *t)
 {
     return t->o.type == MHA_TOKENIZER_WORDPIECE ? "##" : "";
@@ -83,12 +83,12 @@ static inline const char *mha__train_prefix(const mha_tokenizer_trainer *t)
 mha_status mha__train_join(mha_tokenizer_trainer *t, mha_error *err);
 void mha__train_free_counters(mha_tokenizer_trainer *t);
 
-/* Fills vocab with special tokens and characters, and creates the symbols. */
+/* Stores special tokens and characters in vocab, and creates the symbols. */
 mha_status mha__train_words(mha_tokenizer_trainer *t, mha_error *err);
-/* Fills vocab and merges. */
+/* Merges pairs; appends the new tokens to vocab and the merges to `merges`. */
 mha_status mha__train_merge(mha_tokenizer_trainer *t, mha_error *err);
 
-/* Write t->json, at first with only the special tokens, the first entries of t->vocab; then the complete file. */
+/* Write t->json: first with only the special tokens (the first entries of t->vocab), then the complete file. */
 mha_status mha__train_file_begin(mha_tokenizer_trainer *t, mha_error *err);
 mha_status mha__train_file_finish(mha_tokenizer_trainer *t, mha_error *err);
 

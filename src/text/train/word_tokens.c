@@ -44,7 +44,7 @@ static void count_characters(const mha__strings *words, mha__character *chars)
     }
 }
 
-/* A character; sorted in the order in which the alphabet selects characters. */
+/* A character that may be selected for the alphabet; sorted in the order of selection. */
 typedef struct candidate {
     int64_t count;
     uint32_t code;

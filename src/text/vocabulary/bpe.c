@@ -55,8 +55,8 @@ static bool add_bytes(merging *m, const char *p, size_t n)
     return true;
 }
 
-/* As in the reference, an unknown character is appended only before the next character that has its own token, so byte
- * tokens between the two characters precede it. */
+/* Creates the symbols of a word's characters. As in the reference, an unknown character is appended only before the
+ * next character that has its own token, so byte tokens between the two characters precede it. */
 static void add_characters(const mha_tokenizer *t, merging *m, const char *p, size_t n)
 {
     size_t unknown = 0; /* bytes of the pending unknown character, 0 = none */

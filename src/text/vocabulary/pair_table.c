@@ -6,7 +6,8 @@
 
 enum { FIRST_SLOTS = 64 };
 
-/* The multiplier is the golden ratio in 64 bits (Knuth, The Art of Computer Programming, 6.4). */
+/* Returns the first slot to probe. The multiplier is the golden ratio in 64 bits (Knuth, The Art of Computer
+ * Programming, 6.4). */
 static size_t start(const mha__pairs *pairs, uint32_t first, uint32_t second)
 {
     uint64_t key = ((uint64_t)first << 32 | second) * 0x9E3779B97F4A7C15u;

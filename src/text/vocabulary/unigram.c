@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A word takes at most this many steps per byte. Trained models have pieces of at most 16 characters. */
+/* Maximum length of a piece, and therefore of the steps per byte of a word. Trained models have pieces of at most 16
+ * characters. */
 enum { MAX_PIECE_BYTES = 512 };
 static const double unknown_penalty = 10;
 

@@ -37,7 +37,8 @@ mha_status mha__vocab_create(mha_ctx *ctx, size_t keys, size_t bytes, size_t *ro
     size_t entry_bytes;
     if (keys > UINT32_MAX / 4 || !mha__add(bytes, keys, &total) || total > UINT32_MAX ||
         !mha__mul(keys + 1, sizeof(mha__vocab_entry), &entry_bytes))
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "vocabulary of %zu tokens and %zu bytes is too large", keys, bytes);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "vocabulary must fit 32-bit offsets (got %zu tokens with %zu bytes)",
+                         keys, bytes);
     while (slots < 2 * keys)
         slots *= 2;
     const size_t all = total + entry_bytes + slots * sizeof(mha__vocab_slot);

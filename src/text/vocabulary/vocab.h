@@ -32,13 +32,13 @@ typedef struct mha__vocab {
     size_t longest; /* length of the longest key [bytes] */
 } mha__vocab;
 
-/* Allocates room for `keys` keys of `bytes` bytes in total, and subtracts it from *room (memory_budget.h; NULL =
+/* Allocates memory for `keys` keys of `bytes` bytes in total, and subtracts it from *room (memory_budget.h; NULL =
  * unlimited). A zero-initialized vocab is empty and can be searched and freed. */
 mha_status mha__vocab_create(mha_ctx *ctx, size_t keys, size_t bytes, size_t *room, mha__vocab *vocab, mha_error *err);
 void mha__vocab_free(mha__vocab *vocab);
 
 /* Adds a key; an existing key is left unchanged. *stored (may be NULL) receives the existing or new entry. The table
- * must have room for the key. Errors: MHA_ERR_FORMAT if the keys collide too often. */
+ * must have space for the key. Errors: MHA_ERR_FORMAT if the keys collide too often. */
 mha_status mha__vocab_add(mha__vocab *vocab, const char *key, size_t n, int32_t value, const mha__vocab_entry **stored,
                           mha_error *err);
 

@@ -46,7 +46,7 @@ static const edit bpe_edits[] = {
     {"pre_tokenizer", "{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Merged\",\"invert\":false}",
      "pre_tokenizer.behavior must be \"Removed\""},
     {"pre_tokenizer", "{\"type\":\"Split\",\"pattern\":{\"String\":\"\"},\"behavior\":\"Isolated\",\"invert\":false}",
-     "pattern.String must be a text of 1 to 256 bytes"},
+     "pattern.String must be a string of 1 to 256 bytes"},
     {"pre_tokenizer", "{\"type\":\"Split\",\"pattern\":\"a\",\"behavior\":\"Isolated\",\"invert\":false}",
      "pre_tokenizer.pattern must be an object"},
     {"pre_tokenizer",

@@ -60,7 +60,7 @@ static const edit edits[] = {
     {"added_tokens", NULL, NULL},
     {"added_tokens", "{}", "added_tokens must be an array (got an object"},
     {"added_tokens/0", "7", "added_tokens[0] must be an object"},
-    {"added_tokens/0/content", "\"\"", "added_tokens[0].content must be a text of 1 to 1024 bytes (got \"\""},
+    {"added_tokens/0/content", "\"\"", "added_tokens[0].content must be a string of 1 to 1024 bytes (got \"\""},
     {"added_tokens/0/content", "\"a\\u0000b\"", "added_tokens[0].content must be a string without NUL"},
     {"added_tokens/0/id", "3", "added_tokens[0].id must be 0, the id that follows from the model's vocabulary (got 3"},
     {"added_tokens/0/id", "2000000000", "added_tokens[0].id must be an integer from 0 to 1111"},
@@ -114,7 +114,7 @@ static void test_long_and_double_added_tokens(void **state)
     char content[1100] = "\"";
     memset(content + 1, 'x', 1025);
     strcpy(content + 1026, "\"");
-    edits_check(BASE, &(edit){"added_tokens/0/content", content, "content must be a text of 1 to 1024 bytes"}, 1);
+    edits_check(BASE, &(edit){"added_tokens/0/content", content, "content must be a string of 1 to 1024 bytes"}, 1);
     json_t *json = edits_load(BASE);
     json_t *added = json_object_get(json, "added_tokens");
     json_array_append(added, json_array_get(added, 0));
@@ -236,7 +236,7 @@ static void test_hostile(void **state)
         {"tok-10-merge-unknown", "model.merges[0] must be two tokens of model.vocab (got [\"zq\", \"x\"]"},
         {"tok-11-merge-two-spaces", "model.merges[0] must be \"a b\", two tokens with one space between (got \"i  n\""},
         {"tok-12-byte-token-plus", "id 270 must belong to one token (got \"<unused270>\" and \"<0x+F>\""},
-        {"tok-13-added-empty", "added_tokens[0].content must be a text of 1 to 1024 bytes (got \"\""},
+        {"tok-13-added-empty", "added_tokens[0].content must be a string of 1 to 1024 bytes (got \"\""},
         {"tok-14-regex-backtrack",
          "pre_tokenizer.pretokenizers[0].pattern.Regex: the regular expression \"(x+x+)+y\" is"},
         {"tok-15-regex-repeat", "the regular expression \"(x{999}){999}\" is not supported"},

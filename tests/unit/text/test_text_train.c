@@ -214,11 +214,11 @@ static void test_options(void **state)
     } wrong[] = {
         {{.vocab_size = 0}, "vocab_size must be from 1 to 1048576 (got 0"},
         {{.vocab_size = (1 << 20) + 1}, "vocab_size must be from 1 to 1048576 (got 1048577"},
-        {{.vocab_size = 9, .min_frequency = -1}, "min_frequency must be 0 or more (got -1"},
+        {{.vocab_size = 9, .min_frequency = -1}, "min_frequency must be at least 0 (got -1"},
         {{.vocab_size = 9, .type = (mha_tokenizer_type)2}, "got 2"},
         {{.vocab_size = 9, .lowercase = 1}, "lowercase must be unset for byte-level BPE"},
         {{.vocab_size = 9, .alphabet = 4}, "alphabet must be unset for byte-level BPE"},
-        {{.vocab_size = 9, .type = MHA_TOKENIZER_WORDPIECE, .alphabet = -4}, "alphabet must be 0 or more (got -4"},
+        {{.vocab_size = 9, .type = MHA_TOKENIZER_WORDPIECE, .alphabet = -4}, "alphabet must be at least 0 (got -4"},
         {{.vocab_size = 9, .special_count = 1}, "special_count must be from 0 to 4096"},
         {{.vocab_size = 9, .special_count = -1, .special = empty}, "got -1"},
         {{.vocab_size = 9, .special_count = 1, .special = empty},
