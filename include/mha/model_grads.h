@@ -22,10 +22,10 @@
  *
  * Memory: between forward and backward, each layer keeps per token about 3 E + 2 (H + Hkv) D + I floats (2 I with a
  * gated feed-forward part), and one log-sum-exp per head. With `recompute`, each layer keeps E floats per token, and
- * all layers share the other activations of one layer. Attention probabilities are never stored. Gradients take 4 bytes
- * per parameter. Cost: the backward pass takes about twice the forward pass; nearly three times with `recompute`; about
- * once with `no_parameters`. Unless gradients of embeddings are requested, it stops at the heads of the first layer,
- * or, with `attention_only`, at the projections of the first layer.
+ * all layers share memory for the other activations of one layer. Attention probabilities are never stored. Gradients
+ * take 4 bytes per parameter. Cost: the backward pass takes about twice the forward pass; nearly three times with
+ * `recompute`; about once with `no_parameters`. Unless gradients of embeddings are requested, it stops at the heads of
+ * the first layer, or, with `attention_only`, at the projections of the first layer.
  *
  * After: Dao et al. 2022, appendix B (attention from lse); Chen et al. 2016 (recomputation); Michel et al. 2019
  * (gates). */

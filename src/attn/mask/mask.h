@@ -35,8 +35,8 @@ mha__span mha__mask_span(const mha__rows *rows);
 /* Same as mha__mask_intervals for all rows of a tile; computed once if the rows attend to the same keys. */
 mha__span mha__mask_tile(const mha__call *call, const mha__rows *rows);
 
-/* Stores the keys [*first, *end) of the block at `start` that some row attends to. Returns false if no row attends
- * to any key of the block. */
+/* Stores the range [*first, *end) of keys of the block at `start`; no row attends to any other key of the block.
+ * Returns false if no row attends to any key of the block. */
 bool mha__mask_block(const mha__call *call, const mha__rows *rows, const mha__span *span, int64_t start, int64_t *first,
                      int64_t *end);
 
