@@ -49,7 +49,7 @@ typedef struct mha_rope_options {
     int64_t original_positions;       /* llama3, yarn, longrope: required */
     double low_freq, high_freq;       /* llama3: 0 = 1 and 4; low < high */
     double beta_fast, beta_slow;      /* yarn: 0 = 32 and 1 */
-    int no_truncate;                  /* yarn: 1 = do not round the ends of the interpolation range */
+    int no_truncate;                  /* yarn: 1 = do not round the interpolation range to integers */
     double gain;                      /* yarn, longrope: 0 = as in the papers */
     double mscale, mscale_all;        /* yarn: if both are set, the gain is the quotient of their gains */
     const double *short_by, *long_by; /* longrope: [R/2] each, > 0 */

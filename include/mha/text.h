@@ -46,7 +46,7 @@ MHA_API void mha_tokenizer_free(mha_tokenizer *tokenizer);
 typedef struct mha_encode_options {
     size_t size;
     int no_special;     /* 1 = omit the template's special tokens ([CLS], [SEP]) */
-    int64_t max_tokens; /* maximum length, specials included, before padding; 0 = unlimited. see mha_tokenizer_encode */
+    int64_t max_tokens; /* maximum length, specials included, before padding; 0 = unlimited; see mha_tokenizer_encode */
     int stored_limits;  /* 1 = also apply the truncation and padding stored in tokenizer.json */
 } mha_encode_options;
 
