@@ -46,8 +46,8 @@ MHA_API mha_status mha_train_store_close(mha_train_store *store, mha_error *err)
 /* Returns 1 if the store was opened with `resume` and the folder contains the state of a run, training.safetensors. */
 MHA_API int mha_train_store_has_checkpoint(const mha_train_store *store);
 
-/* Returns the number of steps of that checkpoint, or -1 if there is none or it cannot be read, with the reason in
-   *err. */
+/* Returns the number of steps of that checkpoint, or -1 if there is none or it cannot be read, with the reason
+ * in *err. */
 MHA_API int64_t mha_train_store_step(const mha_train_store *store, mha_error *err);
 
 /* Resumes the run in the folder with mha_trainer_resume. The next save continues this run. */
