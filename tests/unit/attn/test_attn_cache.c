@@ -1,4 +1,4 @@
-/* test_attn_cache.c - the KV cache as a container: its contents, its error messages, and running out of memory.
+/* test_attn_cache.c - the KV cache without the attention operator: contents, error messages, and failed allocations.
  * test_attn_cache_programs.c tests random sequences of operations; tests/property tests the cache with the operator. */
 #include "support/alloc.h"
 #include "support/attn/cached.h"
@@ -11,8 +11,8 @@
 
 /* ---- memory ---- */
 
-/* With a window, memory is bounded by the pages of the window, however long the sequence. In the steady state, only the
- * table is reallocated, which doubles. */
+/* With a window, memory must be bounded by the pages of the window for any sequence length. In the steady state,
+ * only the page table is reallocated, by doubling. */
 static void test_window_memory(void **state)
 {
     (void)state;
@@ -33,7 +33,8 @@ static void test_window_memory(void **state)
         /* one page for keep_first, and 40 keys in up to 4 pages */
         assert_true(mha_cache_pages(cache) <= CACHED_B * (1 + 4));
     }
-    assert_true(atomic_load(&c.calls) - calls <= 4 + 8); /* growth from 4 to 64 entries, and one growth of the pool */
+    /* the page table grows from 4 to 64 entries; the page pool grows once */
+    assert_true(atomic_load(&c.calls) - calls <= 4 + 8);
     mha_cache_free(cache);
     mha_ctx_free(ctx);
     assert_int_equal(atomic_load(&c.live), 0);
@@ -60,8 +61,8 @@ static void test_sharing(void **state)
     mha_cache_free(cache);
 }
 
-/* One sequence drops a page that is the last page of another in the same append. The page remains until it is copied,
- * regardless of the order of the sequences. */
+/* In one append, a sequence drops a page that is also the last page of another sequence. The page must remain until
+ * it is copied, in any order of the sequences. */
 static void test_page_dropped_while_shared(void **state)
 {
     (void)state;
@@ -91,10 +92,10 @@ static void test_page_dropped_while_shared(void **state)
     }
 }
 
-/* Copies everything observable of a cache to one block of memory. */
+/* Copies all observable contents of a cache to one allocated block, and stores its size in *bytes. */
 static char *snapshot(const mha_cache *cache, size_t *bytes)
 {
-    mha_cache_tensor t[MHA_CACHE_TENSORS]; /* the other name of mha_named_tensor */
+    mha_cache_tensor t[MHA_CACHE_TENSORS]; /* mha_cache_tensor is an alias of mha_named_tensor */
     mha_cache_save(cache, t);
     const size_t sizes[MHA_CACHE_TENSORS] = {
         CACHED_B * sizeof(int64_t), (size_t)(CACHED_B * t[1].shape[1]) * sizeof(int32_t),
@@ -104,15 +105,15 @@ static char *snapshot(const mha_cache *cache, size_t *bytes)
     assert_non_null(all);
     *bytes = 0;
     for (int n = 0; n < MHA_CACHE_TENSORS; n++) {
-        if (n == 1) continue; /* the width of the table may have grown; cached_holds checks it */
+        if (n == 1) continue; /* skips the table, which may have become wider; cached_holds checks it */
         memcpy(all + *bytes, t[n].data ? t[n].data : "", t[n].data ? sizes[n] : 0);
         *bytes += sizes[n];
     }
     return all;
 }
 
-/* Appends with a budget of 0, 1, 2 ... allocations until one append succeeds: a failure must return MHA_ERR_MEMORY and
- * change nothing. */
+/* Appends with a budget of 0, 1, 2 ... allocations until an append succeeds. A failed append must return
+ * MHA_ERR_MEMORY and change nothing. */
 static void test_running_out_of_memory(void **state)
 {
     (void)state;
@@ -162,7 +163,7 @@ static void test_running_out_of_memory(void **state)
         free(before);
         if (status == MHA_OK) break;
     }
-    assert_true(failures >= 4); /* allocations: table, k, v, counts, stack */
+    assert_true(failures >= 4); /* allocations that can fail: table, k, v, counts, stack */
     for (int64_t b = 0; b < CACHED_B; b++)
         cached_note(&m, b, 100, 1000 + 100 * b);
     cached_holds(cache, &m);
@@ -177,7 +178,7 @@ static void test_capacity(void **state)
     static cached_model m;
     mha_cache_desc d = cached_plain;
     mha_error err = {0};
-    d.capacity = 60; /* 4 pages */
+    d.capacity = 60; /* 60 positions need 4 pages */
     cached_start(&m, &d);
     mha_cache *cache = cached_create(NULL, &d);
     const size_t bytes = mha_cache_bytes(cache);
@@ -204,7 +205,7 @@ static void test_types(void **state)
     (void)state;
     static const struct {
         mha_dtype stored;
-        uint16_t bits; /* of 1.5 */
+        uint16_t bits; /* encoding of 1.5 */
     } halves[] = {{MHA_BF16, 0x3FC0}, {MHA_F16, 0x3E00}};
     const float x[2] = {1.5F, 1.5F};
     for (int n = 0; n < 2; n++) {
@@ -229,7 +230,7 @@ static void test_types(void **state)
     }
 }
 
-/* ---- refusals ---- */
+/* ---- errors ---- */
 
 static void test_bad_descriptions(void **state)
 {
@@ -325,7 +326,7 @@ static void test_bad_changes(void **state)
     assert_int_equal(mha_cache_append(NULL, 0, &good, &err), MHA_ERR_ARG);
     assert_int_equal(mha_cache_truncate(cache, 1, 101, &err), MHA_ERR_ARG);
     assert_int_equal(mha_cache_truncate(cache, MHA_CACHE_ALL, 0, &err), MHA_ERR_ARG);
-    assert_int_equal(mha_cache_truncate(cache, 1, 50, &err), MHA_ERR_ARG); /* before the window */
+    assert_int_equal(mha_cache_truncate(cache, 1, 50, &err), MHA_ERR_ARG); /* position 50 is before the window */
     assert_true(check_has_word(err.message, "50"));
     assert_int_equal(mha_cache_fork(cache, 1, 1, 100, &err), MHA_ERR_ARG);
     assert_int_equal(mha_cache_fork(cache, 1, CACHED_B, 100, &err), MHA_ERR_ARG);
@@ -337,8 +338,8 @@ static void test_bad_changes(void **state)
     mha_cache_free(cache);
 }
 
-/* Values too large for a q8_0 block are named in the error, and the cache stays unchanged; NaN and infinity are
- * accepted. */
+/* Values too large for a q8_0 block must be named in the error, and the cache must stay unchanged. NaN and infinity
+ * are accepted. */
 static void test_too_large_for_q8(void **state)
 {
     (void)state;
@@ -367,7 +368,7 @@ static void test_too_large_for_q8(void **state)
     mha_cache_save(cache, t);
     const int32_t page = ((const int32_t *)t[1].data)[0];
     const uint8_t *block = (const uint8_t *)t[2].data + page * t[2].shape[1] * t[2].shape[2] * t[2].shape[3];
-    assert_int_equal(block[0] | block[1] << 8, 0x7BFF); /* 65504, the largest f16 number */
+    assert_int_equal(block[0] | block[1] << 8, 0x7BFF); /* 65504, the largest finite f16 value */
     assert_int_equal((int8_t)block[2], -127);
     mha_cache_free(cache);
 }

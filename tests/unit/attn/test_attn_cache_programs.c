@@ -1,5 +1,5 @@
-/* test_attn_cache_programs.c - after any program of operations, a KV cache has the contents of a naive copy. The
- * programs are random; tests/fuzz/targets/fuzz_cache.c searches for further ones.
+/* test_attn_cache_programs.c - after any sequence of operations, a KV cache must equal a naive model of it. The
+ * sequences are random; tests/fuzz/targets/fuzz_cache.c generates more by fuzzing.
  *
  * test_attn_cache_programs [--seed S] [--cases N] [--case K] */
 #include "support/attn/cached_program.h"
@@ -28,7 +28,7 @@ static void test_random_programs(void **state)
     }
 }
 
-/* The programs cover all cases: every operation succeeds, fails and runs out of memory, where that is possible. */
+/* The random programs must cover every operation with each outcome it can have: success, error, and lack of memory. */
 static void test_programs_reach_everything(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_attn_cache_save.c - loading a KV cache fails for invalid tensors. test_attn_cache_programs.c tests that a saved
- * cache is restored completely. */
+/* test_attn_cache_save.c - loading a KV cache from invalid tensors must fail. test_attn_cache_programs.c tests that
+ * a saved cache is restored completely. */
 #include "support/attn/cached.h"
 #include "support/check.h"
 #include <string.h>

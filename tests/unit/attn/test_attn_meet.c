@@ -1,5 +1,4 @@
-/* test_attn_meet.c - whether two views overlap: compared with marking their bytes one by one, and tested for common
- * layouts. */
+/* test_attn_meet.c - the overlap test of two views, compared with marking each byte, and for common layouts. */
 #include "attn/plan/operand.h"
 #include "support/check.h"
 #include "support/rng.h"
@@ -7,7 +6,7 @@
 
 enum { MEMORY = 1 << 14, MIDDLE = MEMORY / 2, CASES = 100000 };
 
-/* Marks the bytes of a view in `marks`, or counts its bytes that are marked. */
+/* Marks the bytes of a view in `marks` if `mark` is true; otherwise returns how many of its bytes are marked. */
 static int64_t visit(const mha__operand *o, size_t size, const char *memory, char *marks, bool mark)
 {
     int64_t met = 0;
@@ -62,7 +61,7 @@ static void test_against_marks(void **state)
     assert_true(meeting > CASES / 10 && meeting < CASES * 9 / 10);
 }
 
-/* Columns [from, from + heads * 64) of packed rows [2, 1000, 768] as a view [B, H, L, 64] with L = `rows`. */
+/* Returns columns [from, from + heads * 64) of packed rows [2, 1000, 768] as a view [B, H, L, 64] with L = `rows`. */
 static mha__operand columns(float *packed, int64_t from, int64_t heads, int64_t rows)
 {
     return (mha__operand){"columns", {packed + from, {768000, 64, 768, 1}}, {2, heads, rows, 64}, false};
@@ -86,13 +85,14 @@ static void test_packed_rows(void **state)
     assert_true(mha__operand_meet(&heads_first, sizeof(float), &k, sizeof(float)));
 }
 
-/* Strides without a common divisor are decided exactly if that takes few steps, and otherwise count as overlapping. */
+/* Overlap of strides without a common divisor is decided exactly if few steps suffice; otherwise, the views count as
+ * overlapping. */
 static void test_unrelated_strides(void **state)
 {
     (void)state;
     static float memory[16000000];
     mha__operand x = {"x", {memory, {0, 0, 0, 6}}, {1, 1, 1, 1000}, false};
-    /* odd positions; x has the even ones */
+    /* y has the odd positions, x the even positions */
     mha__operand y = {"y", {memory + 1, {0, 0, 0, 10}}, {1, 1, 1, 1000}, false};
     assert_false(mha__operand_meet(&x, sizeof *memory, &y, sizeof *memory));
     x.extent[3] = y.extent[3] = 1000000;

@@ -1,5 +1,5 @@
-/* test_base_ctx.c - contexts: options, environment variables, ISA limits, memory and log messages, and failures of
- * memory or environment. */
+/* test_base_ctx.c - contexts: options, environment variables, ISA limits, allocators, log messages, and creation
+ * errors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static mha_ctx *create(const mha_ctx_options *given)
     return ctx;
 }
 
-/* Creating a context must return `want` with a message that contains `words`, and store NULL. */
+/* Creating a context must return `want` with a message that contains `words`, and set the context to NULL. */
 static void refuse(const mha_ctx_options *given, mha_status want, const char *words)
 {
     mha_error err = {0};
@@ -75,7 +75,8 @@ static void options_of_every_version(void **state)
     assert_int_equal(mha__options_read(&own, sizeof own, &newer, "example", &err), MHA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "example.size must be at most 24 "));
 
-    newer.known.size = offsetof(example, second); /* an older caller: bytes after its struct are not read */
+    /* a caller with an older, shorter struct: bytes after the struct must not be read */
+    newer.known.size = offsetof(example, second);
     assert_int_equal(mha__options_read(&own, sizeof own, &newer, "example", &err), MHA_OK);
     assert_true(own.size == sizeof own && own.first == 1 && own.second == 0);
 
@@ -119,7 +120,7 @@ static void threads_come_from_option_then_environment(void **state)
         setenv("MHA_THREADS", bad[i], 1);
         refuse(&given, MHA_ERR_ARG, "MHA_THREADS must be a whole number from 1 to 1024 (got \"");
     }
-    given.threads = 2; /* overridden variables are not read */
+    given.threads = 2; /* variables that an option overrides are not read */
     ctx = create(&given);
     assert_int_equal(mha_ctx_threads(ctx), 2);
     mha_ctx_free(ctx);
@@ -184,7 +185,7 @@ static void unknown_and_missing_isas_are_rejected(void **state)
         refuse(&given, MHA_ERR_ARG, "which this CPU does not support)");
         absent++;
     }
-    assert_true(absent > 0); /* no CPU has both neon and avx2 */
+    assert_true(absent > 0); /* at least one ISA is absent: no CPU has both neon and avx2 */
 }
 
 static void isa_levels_form_chains(void **state)
@@ -206,7 +207,7 @@ static void isa_levels_form_chains(void **state)
 #endif
 }
 
-/* avx512bf16 is selected by default only on AMD; every other supported ISA is selected by default. */
+/* avx512bf16 must be selected by default only on AMD, every other supported ISA on any CPU. */
 static void slow_isas_are_not_the_default(void **state)
 {
     (void)state;
@@ -230,7 +231,7 @@ static void slow_isas_are_not_the_default(void **state)
 
 typedef struct counter {
     int made, live;
-    int fail_at; /* the number of the allocation that fails, from 1; 0 = none */
+    int fail_at; /* which allocation fails, counted from 1; 0 = none */
 } counter;
 
 static void *counting_alloc(void *user, size_t bytes, size_t align)
@@ -317,7 +318,7 @@ static void impossible_sizes_fail_in_the_default_allocator(void **state)
     mha_free(NULL, memory);
 }
 
-/* ---- talk ---- */
+/* ---- log messages ---- */
 
 typedef struct listener {
     int level, calls;
@@ -345,7 +346,7 @@ static void log_lines_reach_the_callback(void **state)
     assert_int_equal(l.level, 1);
     assert_string_equal(l.line, "layer 3 has 12 heads");
     mha__log(ctx, 0, "%02000d", 7);
-    assert_in_range(strlen(l.line), 500, 1999); /* a long line is truncated, not dropped */
+    assert_in_range(strlen(l.line), 500, 1999); /* a long line must be truncated, not dropped */
     mha_ctx_free(ctx);
     mha__log(NULL, 0, "nobody listens");
 }
@@ -373,7 +374,7 @@ static void progress_can_cancel(void **state)
     assert_int_equal(mha__progress(NULL, "layers", 2, 6, &err), MHA_OK);
 }
 
-/* ---- the default context; each test runs in a child, because a process has only one ---- */
+/* ---- default context (each test runs in a child, because a process has only one) ---- */
 
 static bool default_works(void)
 {
@@ -395,7 +396,7 @@ static bool default_fails_with_a_sentence(void)
     mha_error err = {0};
     mha_ctx *ctx = NULL;
     int calls = 0;
-    mha__parallel(NULL, 5, nothing, &calls); /* a function that cannot fail must not crash either */
+    mha__parallel(NULL, 5, nothing, &calls); /* a function without a status must not crash */
     mha_free(NULL, NULL);
     return mha__ctx_find(&ctx, &err) == MHA_ERR_ARG && !ctx && strstr(err.message, "MHA_ISA \"nonsense\"") &&
            !mha__ctx(NULL) && !mha_alloc(NULL, 8) && calls == 5 && mha_ctx_threads(NULL) == 1;
@@ -427,7 +428,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(default_context_reads_the_environment_once,
-                               clear_environment), /* must be first, before a default context exists */
+                               clear_environment), /* must be the first test, before a default context exists */
         cmocka_unit_test(options_of_every_version),
         cmocka_unit_test_setup(bad_options_are_refused, clear_environment),
         cmocka_unit_test_setup_teardown(threads_come_from_option_then_environment, clear_environment,

@@ -1,5 +1,5 @@
-/* test_base_error.c - messages are truncated between characters, and are safe to print on a terminal whatever a file
- * contains. */
+/* test_base_error.c - messages must be truncated between characters, and must be safe to print on a terminal for any
+ * file contents. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +36,7 @@ static void fail_may_quote_the_previous_message(void **state)
     assert_string_equal(err.message, "outer: inner");
 }
 
-/* Returns a text of `n` bytes: `lead` one-byte letters, then characters of `width` bytes. */
+/* Returns a string of `n` bytes: `lead` one-byte letters, then characters of `width` bytes. */
 static char *text_of(size_t n, size_t lead, int width)
 {
     static const char *const character[] = {"", "a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80"};
@@ -64,7 +64,7 @@ static void fail_truncates_between_characters(void **state)
                 if (whole < MESSAGE) {
                     assert_string_equal(err.message, text);
                 } else {
-                    assert_true(length >= MESSAGE - 1 - 3); /* at most one character is lost */
+                    assert_true(length >= MESSAGE - 1 - 3); /* truncation loses at most one character */
                     assert_memory_equal(err.message, text, length - 3);
                     assert_string_equal(err.message + length - 3, "...");
                 }
@@ -93,19 +93,19 @@ static void quote_keeps_printable_and_escapes_other_characters(void **state)
         {"\x7F", 1, "\\x7F"},
         {"\xC2\x9B"
          "31m",
-         5, "\\u009B31m"}, /* CSI as a C1 control character */
+         5, "\\u009B31m"}, /* CSI, a C1 control character */
         {"\xE2\x80\xAE"
          "gpj.exe",
          10, "\\u202Egpj.exe"},                                           /* right-to-left override */
-        {"\xE2\x81\xA6\xE2\x81\xA9", 6, "\\u2066\\u2069"},                /* isolates */
-        {"\xE2\x80\x8E\xE2\x80\x8F\xD8\x9C", 8, "\\u200E\\u200F\\u061C"}, /* marks */
+        {"\xE2\x81\xA6\xE2\x81\xA9", 6, "\\u2066\\u2069"},                /* directional isolates */
+        {"\xE2\x80\x8E\xE2\x80\x8F\xD8\x9C", 8, "\\u200E\\u200F\\u061C"}, /* directional marks */
         {"\xE2\x80\xA8\xE2\x80\xA9", 6, "\\u2028\\u2029"},                /* line and paragraph separator */
         {"\xEF\xBB\xBF", 3, "\\uFEFF"},
         {"\xFF\xFE", 2, "\\xFF\\xFE"},
-        {"\xC0\xAF", 2, "\\xC0\\xAF"},                   /* overlong */
-        {"\xED\xA0\x80", 3, "\\xED\\xA0\\x80"},          /* surrogate */
-        {"\xF4\x90\x80\x80", 4, "\\xF4\\x90\\x80\\x80"}, /* above U+10FFFF */
-        {"ab\xE2\x82", 4, "ab\\xE2\\x82"},               /* ends inside a character */
+        {"\xC0\xAF", 2, "\\xC0\\xAF"},                   /* overlong encoding */
+        {"\xED\xA0\x80", 3, "\\xED\\xA0\\x80"},          /* encoded surrogate */
+        {"\xF4\x90\x80\x80", 4, "\\xF4\\x90\\x80\\x80"}, /* code point above U+10FFFF */
+        {"ab\xE2\x82", 4, "ab\\xE2\\x82"},               /* truncated character */
         {"\xE2\x82z", 3, "\\xE2\\x82z"},
     };
     (void)state;
@@ -143,7 +143,7 @@ static void quote_truncates_between_escapes(void **state)
     memset(controls, 1, sizeof controls);
     mha__quoted q;
     mha__quote(&q, controls, sizeof controls);
-    assert_int_equal(strlen(q.text), (QUOTED - 4) / 4 * 4 + 3); /* complete escapes only */
+    assert_int_equal(strlen(q.text), (QUOTED - 4) / 4 * 4 + 3); /* only complete escape sequences */
 }
 
 static void quote_of_every_byte_pair_is_safe(void **state)
@@ -164,7 +164,7 @@ static void quote_of_every_byte_pair_is_safe(void **state)
 
 /* ---- UTF-8 ---- */
 
-/* Encodes and decodes every code point; surrogates cannot be encoded. */
+/* Every code point must survive encoding and decoding; encoding a surrogate must fail. */
 static void utf8_reads_what_it_writes(void **state)
 {
     (void)state;
@@ -179,7 +179,7 @@ static void utf8_reads_what_it_writes(void **state)
     }
 }
 
-/* Table 3-7 of the Unicode standard (well-formed byte sequences), the reference for every two-byte start. */
+/* Returns true if `second` may follow `first` by table 3-7 of the Unicode standard (well-formed byte sequences). */
 static bool may_follow(unsigned first, unsigned second)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* test_base_pool.c - parallel work: each task runs exactly once, from any thread and any number of threads, before and
- * after fork(). */
+/* test_base_pool.c - the thread pool: each task must run exactly once, for any calling thread and thread count,
+ * before and after fork(). */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,9 +43,9 @@ static mha_ctx *create(int threads)
     return ctx;
 }
 
-/* One parallel call. `hits` is not atomic: each task has its own element, and the end of the call makes it visible.
- * `inside` detects a worker number that two tasks use at the same time. cmocka's assertions work only on the thread of
- * the test, so faults are counted. */
+/* One parallel call. `hits` is not atomic, because each task has its own element and the end of the call
+ * synchronizes. `inside` detects a worker number that two tasks use at the same time. cmocka's assertions work only
+ * on the thread of the test, so faults are counted. */
 typedef struct job {
     mha_ctx *ctx;
     int64_t count;
@@ -66,7 +66,7 @@ static void run_task(void *arg, int64_t i, int worker)
     atomic_fetch_sub(&j->inside[worker], 1);
 }
 
-/* Runs `count` tasks `rounds` times; returns true if each task ran exactly that often without a fault. */
+/* Runs `count` tasks `rounds` times; returns true if each task ran exactly `rounds` times without a fault. */
 static bool run_job(mha_ctx *ctx, int64_t count, int rounds, void (*extra)(job *, int64_t))
 {
     job *j = calloc(1, sizeof *j);
@@ -112,7 +112,7 @@ static void creating_and_freeing_leaks_nothing(void **state)
 
 static pthread_barrier_t meeting;
 
-/* Waits until every thread has a task: a worker that does not wake up hangs the test. */
+/* Waits until every thread has a task; if a worker does not wake up, the test hangs. */
 static void meet(job *j, int64_t i)
 {
     (void)j;
@@ -124,7 +124,7 @@ static bool all_meet(mha_ctx *ctx)
 {
     int threads = mha_ctx_threads(ctx);
     if (pthread_barrier_init(&meeting, NULL, (unsigned)threads) != 0) return false;
-    /* once after a sleep, then without a pause */
+    /* one call while the workers sleep, then three calls in a row */
     bool ok = run_job(ctx, threads, 1, meet) && run_job(ctx, threads, 3, meet);
     pthread_barrier_destroy(&meeting);
     return ok;
@@ -222,7 +222,7 @@ static void own_parallel_for_is_used(void **state)
     assert_int_equal(mha_ctx_threads(own.ctx), 4);
     assert_true(run_job(own.ctx, 100, 2, NULL));
     assert_int_equal(own.calls, 2);
-    assert_true(run_job(own.ctx, 1, 1, NULL)); /* one task requires no pool */
+    assert_true(run_job(own.ctx, 1, 1, NULL)); /* a single task must not use the pool */
     assert_int_equal(own.calls, 2);
     assert_true(run_job(own.ctx, 5, 1, nested)); /* a nested call must not use the caller's pool */
     assert_int_equal(own.calls, 3);
@@ -273,9 +273,9 @@ static void child_processes_have_their_own_workers(void **state)
     (void)state;
     skip_under_thread_sanitizer();
     mha_ctx *ctx = create(3);
-    assert_true(in_child(ctx, all_meet)); /* before the first parallel call */
+    assert_true(in_child(ctx, all_meet)); /* fork before the first parallel call */
     assert_true(all_meet(ctx));
-    assert_true(in_child(ctx, all_meet)); /* and after it */
+    assert_true(in_child(ctx, all_meet)); /* fork after a parallel call */
     assert_true(in_child(ctx, nothing));
     assert_true(in_child(ctx, grandchild_meets));
     assert_true(all_meet(ctx));
@@ -289,7 +289,7 @@ static void wait_for_fork(job *j, int64_t i)
     (void)j;
     if (i != 0) return;
     pthread_barrier_wait(&forked); /* the parallel call has begun */
-    pthread_barrier_wait(&forked); /* it continues after the fork */
+    pthread_barrier_wait(&forked); /* the call continues after the fork */
 }
 
 static void *call_across_fork(void *arg)
@@ -299,7 +299,8 @@ static void *call_across_fork(void *arg)
     return NULL;
 }
 
-/* The child inherits a pool in the middle of a call that none of the child's threads will finish. */
+/* A child forked during a parallel call inherits a pool with an unfinished call, which no thread of the child will
+ * complete. */
 static void fork_in_the_middle_of_a_call(void **state)
 {
     (void)state;
@@ -324,7 +325,8 @@ static void count_warning(void *user, int level, const char *message)
     if (level == 0 && strstr(message, "of 1024 threads could be started")) ++*(int *)user;
 }
 
-/* An address space of 200 MiB is too small for the stacks of 1024 threads. */
+/* With an address space of 200 MiB, too small for the stacks of 1024 threads, a call must succeed with fewer
+ * threads. */
 static bool fewer_threads_will_do(mha_ctx *unused)
 {
     mha_ctx *ctx = NULL;

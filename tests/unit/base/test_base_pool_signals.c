@@ -1,4 +1,4 @@
-/* test_base_pool_signals.c - workers receive only the signals that their own instructions raise. */
+/* test_base_pool_signals.c - workers must receive only signals raised by their own instructions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,11 +56,11 @@ static void workers_receive_no_process_signals(void **state)
     mha__parallel(ctx, TASKS, count_task, &tasks);
     assert_int_equal(atomic_load(&tasks), TASKS);
     sigpending(&pending);
-    assert_true(sigismember(&pending, SIGUSR1)); /* no thread handled it */
+    assert_true(sigismember(&pending, SIGUSR1)); /* no thread handled SIGUSR1 */
     assert_int_equal(signals, 0);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     assert_int_equal(signals, 1);
-    assert_false(sigismember(&before, SIGUSR1)); /* create restored this thread's signal mask */
+    assert_false(sigismember(&before, SIGUSR1)); /* creating the context restored this thread's signal mask */
     mha_ctx_free(ctx);
 }
 
@@ -70,7 +70,8 @@ static size_t page;
 static atomic_int lost;
 static pthread_barrier_t meeting;
 
-/* Maps a page of zeros past the end of the shortened file, so that the instruction succeeds. */
+/* Signal handler: maps a page of zeros past the end of the shortened file, so that the faulting instruction
+ * succeeds. */
 static void replace_page(int number, siginfo_t *info, void *context)
 {
     (void)number, (void)context;

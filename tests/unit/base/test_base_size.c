@@ -1,4 +1,4 @@
-/* test_base_size.c - size computations from external values: every overflow is detected. */
+/* test_base_size.c - size computations from external values must detect every overflow. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,14 +27,14 @@ static void bytes_of_a_shape(void **state)
     size_t out = 0;
     (void)state;
     assert_true(mha__bytes((const int64_t[]){2, 3, 5}, 3, 4, &out) && out == 120);
-    assert_true(mha__bytes(NULL, 0, 8, &out) && out == 8); /* a scalar */
+    assert_true(mha__bytes(NULL, 0, 8, &out) && out == 8); /* no dimensions: a scalar */
     assert_true(mha__bytes((const int64_t[]){7, 0, 9}, 3, 4, &out) && out == 0);
     assert_false(mha__bytes((const int64_t[]){3, -1}, 2, 4, &out));
     assert_false(mha__bytes((const int64_t[]){INT64_MIN}, 1, 1, &out));
     assert_false(mha__bytes((const int64_t[]){INT64_C(1) << 40, INT64_C(1) << 40}, 2, 4, &out));
     assert_false(mha__bytes((const int64_t[]){INT64_C(1) << 62}, 1, 4, &out));
     assert_true(mha__bytes((const int64_t[]){INT64_C(1) << 62}, 1, 2, &out) && out == (size_t)1 << 63);
-    /* Evaluated from left to right: a zero after an overflow does not hide it, a zero before it does. */
+    /* Products are evaluated from left to right: a zero hides an overflow only if it comes first. */
     assert_false(mha__bytes((const int64_t[]){INT64_C(1) << 40, INT64_C(1) << 40, 0}, 3, 1, &out));
     assert_true(mha__bytes((const int64_t[]){0, INT64_C(1) << 40, INT64_C(1) << 40}, 3, 1, &out) && out == 0);
 }

@@ -59,7 +59,7 @@ static void version_is_that_of_the_header(void **state)
     (void)state;
     snprintf(want, sizeof want, "%d.%d.%d", MHA_VERSION_MAJOR, MHA_VERSION_MINOR, MHA_VERSION_PATCH);
     assert_string_equal(mha_version(), want);
-    assert_string_equal(mha_version(), MHA_TEST_VERSION); /* project(VERSION) */
+    assert_string_equal(mha_version(), MHA_TEST_VERSION); /* the version of project() in CMakeLists.txt */
 }
 
 int main(void)

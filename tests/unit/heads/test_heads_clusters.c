@@ -1,5 +1,5 @@
-/* test_heads_clusters.c - classical scaling of distances in a plane, and average linkage compared with
- * scipy.cluster.hierarchy.linkage (1.17) for the same points, many at equal distances. */
+/* test_heads_clusters.c - classical multidimensional scaling of points in a plane, and average linkage compared with
+ * scipy.cluster.hierarchy.linkage (1.17) for the same points, with many equal distances. */
 #include "support/check.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 enum { MOST = 12 };
 
-/* Computes the squared distances of points in a plane as js; the distances are the square roots of js. */
+/* Computes the squared distances of points in a plane as the divergence js; distances are the square roots of js. */
 static void squares(int64_t n, double (*points)[2], double *js)
 {
     for (int64_t a = 0; a < n; a++)
@@ -59,7 +59,8 @@ static void merges_of_scipy(void **state)
     check_merges(1, line, NULL);
 }
 
-/* Centered points of a plane along its axes are recovered unchanged, with the specified sign of each axis. */
+/* Centered points whose principal axes are the coordinate axes must be recovered unchanged, with the specified sign
+ * of each axis. */
 static void map_of_a_plane(void **state)
 {
     (void)state;
@@ -74,7 +75,8 @@ static void map_of_a_plane(void **state)
         assert_true(fabs(fabs(first) - fabs(points[i][0])) < 1e-12);
         assert_true(fabs(fabs(second) - fabs(points[i][1])) < 1e-12);
     }
-    double most = 0, least = 0; /* the coordinate of largest magnitude is positive, apart from rounding errors */
+    /* the coordinate of largest magnitude must be positive (ties: within rounding errors) */
+    double most = 0, least = 0;
     for (int i = 0; i < 5; i++) {
         most = fmax(most, xy[2 * i + 1]);
         least = fmin(least, xy[2 * i + 1]);

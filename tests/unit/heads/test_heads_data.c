@@ -1,5 +1,4 @@
-/* test_heads_data.c - texts as tokens: order of evaluation, truncation, token kinds, invalid input, running out of
- * memory. */
+/* test_heads_data.c - tokenized texts: evaluation order, truncation, token kinds, invalid input, failed allocations. */
 #include "support/check.h"
 
 #include <stdbool.h>
@@ -30,7 +29,7 @@ static int64_t length_of(const mha_head_data *data, int64_t text)
     return length;
 }
 
-/* Tokens are returned by text number and equal the tokenizer's output. */
+/* Tokens must be returned by text number and equal the tokenizer's output. */
 static void texts_keep_their_numbers(void **state)
 {
     mha_model *model = case_model(NULL, "models/bert-tiny", NULL);
@@ -55,8 +54,8 @@ static void texts_keep_their_numbers(void **state)
     (void)state;
 }
 
-/* Every text occurs once, longest first, equal lengths in their original order. No batch exceeds the limit, except for
- * a single long text. */
+/* Every text must occur once: longest first, texts of equal length in their original order. No batch may exceed the
+ * limit, unless it is a single long text. */
 static void check_batches(const mha_head_data *data, int64_t limit)
 {
     int64_t seen = 0, last_length = INT64_MAX, last_text = -1, most = 0, most_texts = 0;
@@ -125,7 +124,7 @@ static void many_ids(void **state)
     (void)state;
 }
 
-/* [CLS] wait . [SEP] */
+/* The kinds of the tokens of "[CLS] wait . [SEP]" must be assigned correctly. */
 static void kinds(void **state)
 {
     mha_model *model = case_model(NULL, "models/bert-tiny", NULL);
@@ -162,7 +161,7 @@ static void on_log(void *user, int level, const char *message)
     if (level == 0) snprintf(user, 1024, "%s", message);
 }
 
-/* Truncation to the model's maximum logs a warning; truncation to max_tokens does not. */
+/* Truncation to the model's maximum must log a warning; truncation to max_tokens must not. */
 static void cuts(void **state)
 {
     char heard[1024] = "";
@@ -246,7 +245,7 @@ static void hostile(void **state)
     (void)state;
 }
 
-/* GPT-2 adds no special tokens, so an empty text has no tokens. */
+/* GPT-2 adds no special tokens, so an empty text has no tokens and must be rejected. */
 static void a_text_without_tokens(void **state)
 {
     mha_model *model = case_model(NULL, "models/gpt2-tiny", NULL);
@@ -259,7 +258,7 @@ static void a_text_without_tokens(void **state)
     (void)state;
 }
 
-/* Each allocation fails in turn: the call returns an error and frees all memory. */
+/* Each allocation fails in turn. The call must return an error and free all memory. */
 static void no_memory(void **state)
 {
     counting memory = {.budget = -1};

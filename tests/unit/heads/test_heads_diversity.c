@@ -1,5 +1,5 @@
-/* test_heads_diversity.c - every measure of head similarity, compared with its formula in double over the model's maps
- * and contexts: for an encoder, a decoder, and a model whose projection is stored transposed. */
+/* test_heads_diversity.c - every measure of head similarity, compared with its formula in double, computed from the
+ * model's maps and contexts, for an encoder, a decoder, and a model with a transposed output projection. */
 #include "support/check.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@
 #include "support/rng.h"
 
 enum { TEXTS = 7, VOCAB = 60 };
-/* One text is longer than 64 tokens, the unit in which texts are assigned to halves. */
+/* Lengths of the texts. One text is longer than 64 tokens, the unit that is assigned to either half. */
 static const int64_t lengths[TEXTS] = {9, 80, 2, 31, 9, 1, 17};
 
 static mha_head_data *draw_data(const mha_model *model, const int64_t *n, int64_t count, int64_t batch_tokens)
@@ -51,11 +51,11 @@ static mha_model *open_model(mha_ctx *ctx, const char *folder)
     return case_model(ctx, folder, &untold);
 }
 
-/* ---- the formulas ---- */
+/* ---- reference formulas ---- */
 
-/* All maps of one text, [N, n, n], and the contexts of all texts, [layers][tokens, W]. */
+/* The maps of one text, [N, n, n], and the contexts of all texts, [layers][tokens, W]. */
 typedef struct seen {
-    int64_t first[65], layers, width, tokens, at; /* first: heads before a layer; width: of contexts */
+    int64_t first[65], layers, width, tokens, at; /* first: heads before a layer; width: W of the contexts */
     int64_t n;
     double *maps;
     double *contexts[64];
@@ -101,7 +101,7 @@ static double entropy(int64_t n, const double *p, const double *q)
 }
 
 typedef struct pairs {
-    int64_t n; /* heads */
+    int64_t n; /* number of heads */
     double *js, *clark, *dot, *centred;
 } pairs;
 
@@ -130,7 +130,7 @@ static void add_row(pairs *want, const seen *s, int64_t row, int64_t keys)
         }
 }
 
-/* Runs each text and sums over the rows of the maps. */
+/* Runs each text and sums the pair measures over the rows of its maps. */
 static pairs see_texts(const mha_model *model, const mha_head_data *data, seen *s)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -188,18 +188,18 @@ static void check_maps(const mha_diversity *d, const seen *s, const pairs *want)
     }
 }
 
-/* ---- outputs, with X [tokens, E] computed explicitly ---- */
+/* ---- head outputs, with X [tokens, E] computed explicitly ---- */
 
 typedef struct outputs {
     int64_t heads, D, E, tokens;
-    float *w; /* [E, H D], or [H D, E] */
+    float *w; /* output projection [E, H D], or [H D, E] if transposed */
     bool transposed;
     const double *contexts;
-    int *half; /* [tokens] */
+    int *half; /* half of each token, [tokens] */
 } outputs;
 
-/* Returns the output of head h, columns centered over the rows of a half (-1: all rows); rows of the other half are
- * 0. */
+/* Returns the output of head h with columns centered over the rows of a half (-1: all rows). Rows of the other half
+ * are 0. */
 static double *added(const outputs *o, int64_t h, int half)
 {
     double *x = calloc((size_t)(o->tokens * o->E), sizeof *x);
@@ -220,7 +220,7 @@ static double *added(const outputs *o, int64_t h, int half)
     return x;
 }
 
-/* |X^T Y|^2 */
+/* Returns |X^T Y|^2. */
 static double overlap(const outputs *o, const double *x, const double *y)
 {
     double sum = 0;
@@ -250,7 +250,7 @@ static double *others(const outputs *o, int64_t h, int half)
     return to;
 }
 
-/* Fits a ridge regression of head h on all other heads in one half; returns the residual in the other half. */
+/* Fits a ridge regression of head h on all other heads in half `fit`; returns the residual in the other half. */
 static double left_over(const outputs *o, int64_t h, int fit, double *all)
 {
     const int64_t wide = (o->heads - 1) * o->E, E = o->E;
@@ -306,7 +306,7 @@ static void check_layer(const mha_diversity *d, const outputs *o, int64_t layer)
     }
 }
 
-/* |P_a P_b|_F^2 of the projections P = W (W^T W)^-1 W^T; independent of the basis. */
+/* Returns |P_a P_b|_F^2 of the projections P = W (W^T W)^-1 W^T, which do not depend on the basis. */
 static double shared(const outputs *o, int64_t a, int64_t b)
 {
     const int64_t heads[2] = {a, b}, D = o->D, E = o->E, width = o->heads * D;

@@ -1,5 +1,5 @@
-/* test_heads_joint.c - joint selection of heads, fills without a bias, and model comparison: compared with separate
- * forward passes. */
+/* test_heads_joint.c - joint selection of heads, fills in models without bias, and model comparison, checked by
+ * separate forward passes. */
 #include "mha/compare_models.h"
 #include "mha/generate.h"
 #include "mha/prune.h"
@@ -26,7 +26,7 @@ static mha_head_data *data_of(const mha_model *model)
     int32_t ids[TOKENS];
     mha_head_data *data;
     mha_error err = {0};
-    /* small enough for several batches */
+    /* batches small enough that the texts form several */
     const mha_head_data_options small = {.size = sizeof small, .batch_tokens = 20};
     for (int i = 0; i < TOKENS; i++)
         ids[i] = (i * i * 7 + 3 * i + 1) % (int32_t)mha_model_describe(model)->vocab;
@@ -34,8 +34,7 @@ static mha_head_data *data_of(const mha_model *model)
     return data;
 }
 
-/* Computes the loss of a model with one group of heads disabled from separate forward passes: 1 - cos of the texts'
- * mean states. */
+/* Computes the summed last hidden states of each text with `gates`, one forward pass per text. */
 static void mean_states(const mha_model *model, const mha_head_data *data, const float *gates, double *out)
 {
     const int64_t E = mha_model_describe(model)->hidden;
@@ -68,8 +67,8 @@ static double distance(int64_t E, const double *a, const double *b)
     return sum / TEXTS;
 }
 
-/* The first head selected is the one whose removal changes the output least. With one head per round, the second is
- * selected likewise, with the first removed. */
+/* The first head selected must be the head whose removal changes the output least. With one head per round, the
+ * second must be selected likewise, with the first removed. */
 static void test_greedy_one_by_one(void **state)
 {
     (void)state;
@@ -111,7 +110,7 @@ static void test_greedy_one_by_one(void **state)
     mha_model_free(model);
 }
 
-/* Checks the number of heads that a rule removes from each layer. */
+/* Checks how many heads a rule removes from each layer. */
 static void expect_gone(const mha_model *model, const mha_prune_rule *rule, int64_t all, int64_t each)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -133,7 +132,7 @@ static void expect_gone(const mha_model *model, const mha_prune_rule *rule, int6
 
 #define RULE(...) (&(mha_prune_rule){.size = sizeof(mha_prune_rule), __VA_ARGS__})
 
-/* A ratio is relative to all heads of the model, rounded to the nearest head or group; with per_layer, it is relative
+/* A ratio must apply to all heads of the model, rounded to the nearest head or group; with per_layer, it must apply
  * to each layer. */
 static void test_amounts(void **state)
 {
@@ -153,8 +152,8 @@ static void test_amounts(void **state)
     mha_model_free(gemma);
 }
 
-/* A decoder's heads are ranked by the loss of next tokens; heads that share keys are removed together. */
-/* A count and the equivalent ratio remove the same heads in the same order, given the same number of rounds. */
+/* A decoder's heads must be ranked by the next-token loss; heads that share keys must be removed together. */
+/* A count and the equivalent ratio must remove the same heads in the same order, given the same number of rounds. */
 static void test_count_and_ratio(void **state)
 {
     (void)state;
@@ -212,7 +211,7 @@ static void test_decoders(void **state)
     }
 }
 
-/* The loss equals that of mha_model_score, and a model compared with itself has no difference. */
+/* The loss must equal that of mha_model_score, and a model compared with itself must have no difference. */
 static void test_compare(void **state)
 {
     (void)state;
@@ -239,7 +238,7 @@ static void test_compare(void **state)
     mha_model_free(model);
 }
 
-/* Sums of every head's output over all tokens. */
+/* Sums of every head's output over all tokens, from which means are computed. */
 typedef struct means {
     int64_t heads, head_dim;
     double sum[2 * 4 * 16];
@@ -266,8 +265,8 @@ static void last_states(const mha_model *model, const mha_head_data *data, const
     assert_int_equal(mha_model_forward(model, &input, &output, NULL), MHA_OK);
 }
 
-/* If heads 0 and 1 of layer 0 are removed with a fill, the model equals the original with those heads' outputs replaced
- * by their means. */
+/* A model in which heads 0 and 1 of layer 0 are removed with a fill must equal the original with the outputs of
+ * these heads replaced by their means. */
 static void check_filled(const mha_model *model, const mha_head_data *data, const mha_model *filled)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -288,7 +287,7 @@ static void check_filled(const mha_model *model, const mha_head_data *data, cons
     case_near(info->family, got, want, 7 * info->hidden, 2e-5);
 }
 
-/* A fill requires a bias: only the configs of some families can add one. */
+/* A fill requires a bias, and only the config of some families can add one. Other families must return an error. */
 static void test_fill_without_bias(void **state)
 {
     (void)state;
@@ -317,15 +316,16 @@ static void test_fill_without_bias(void **state)
                                 refit = {.size = sizeof refit, .refit = data};
         assert_int_equal(mha_prune(model, keep, &options, &edit, &err), MHA_ERR_UNSUPPORTED);
         assert_non_null(strstr(err.message, "have no bias"));
-        assert_int_equal(mha_prune(model, keep, &refit, &edit, &err), MHA_OK); /* this edit needs no bias */
+        /* this edit needs no bias, so it must succeed */
+        assert_int_equal(mha_prune(model, keep, &refit, &edit, &err), MHA_OK);
         mha_model_edit_free(edit);
         mha_head_data_free(data);
         mha_model_free(model);
     }
 }
 
-/* In a regrouped model, key and value heads have different group sizes. Heads are removed in whole groups of both; the
- * written model is bitwise identical to gates of 0, and can be read again. */
+/* In a regrouped model, key and value heads have different group sizes. Heads must be removed in whole groups of
+ * both. The saved model must be bitwise identical to gates of 0 and must load again. */
 static void test_regrouped(void **state)
 {
     (void)state;
@@ -365,7 +365,7 @@ static void test_regrouped(void **state)
     files_remove(folder);
 }
 
-/* Texts of one token have no next token to predict. */
+/* Texts of one token have no next token, so the call must fail. */
 static void test_nothing_to_predict(void **state)
 {
     (void)state;

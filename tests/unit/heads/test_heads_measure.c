@@ -1,5 +1,5 @@
-/* test_heads_measure.c - measuring the heads of a tiny model: pooling over texts, batches, threads, scores and maps,
- * segments, thresholds, the probe's seed, cancellation, running out of memory. */
+/* test_heads_measure.c - head measurement of a tiny model: pooling over texts, batches, threads, scores and maps,
+ * segments, thresholds, the probe's seed, cancellation, failed allocations. */
 #include "support/check.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ static mha_heads *measure(const mha_model *model, const char *const *some, int64
     return heads;
 }
 
-/* Compares every score of every head bitwise (NAN equals NAN). */
+/* Returns true if every score of every head is bitwise identical (NAN equals NAN). */
 static bool equal(const mha_heads *a, const mha_heads *b)
 {
     for (int64_t l = 0; l < mha_heads_layers(a); l++)
@@ -64,7 +64,7 @@ static void threads_change_nothing(void **state)
     mha_model_free(plain);
 }
 
-/* Scores of several texts are means over rows: texts of n and m tokens have weights n and m. */
+/* Scores of several texts must be means over rows: texts of n and m tokens have weights n and m. */
 static void texts_pool_by_rows(void **state)
 {
     (void)state;
@@ -125,7 +125,8 @@ static void on_log(void *user, int level, const char *message)
     if (level == 0) snprintf(user, 1024, "%s", message);
 }
 
-/* Truncation to the model's maximum logs a warning, truncation to max_tokens does not; errors name the text. */
+/* Truncation to the model's maximum must log a warning, truncation to max_tokens must not; errors must name the
+ * text. */
 static void truncation_and_errors_name_the_text(void **state)
 {
     (void)state;
@@ -153,9 +154,9 @@ static void truncation_and_errors_name_the_text(void **state)
     mha_ctx_free(ctx);
 }
 
-/* ---- data ---- */
+/* ---- measurement of prepared data ---- */
 
-/* Ids of random texts, enough tokens in total for several threads. */
+/* Returns random texts as ids, with enough tokens in total for several threads. */
 static mha_head_data *random_data(const mha_model *model, int64_t batch_tokens, const int32_t *segments)
 {
     enum { COUNT = 60, MOST = 96, VOCAB = 500 };
@@ -182,7 +183,7 @@ static mha_heads *measure_data(const mha_model *model, const mha_head_data *data
     return heads;
 }
 
-/* Batches and threads change no bit of the scores and of `received`. */
+/* The scores and `received` must be bitwise identical for any batches and threads. */
 static void batches_and_threads_change_nothing(void **state)
 {
     (void)state;
@@ -211,7 +212,7 @@ static void batches_and_threads_change_nothing(void **state)
     mha_model_free(plain);
 }
 
-/* With data instead of text, the maps are kept with ids only; they are bitwise identical to those of the text. */
+/* With data instead of text, maps are kept with ids only. They must be bitwise identical to the maps of the text. */
 static void maps_of_data(void **state)
 {
     (void)state;
@@ -235,7 +236,7 @@ static void maps_of_data(void **state)
     mha_model_free(model);
 }
 
-/* Recomputes from the kept maps of one text every metric that depends only on the maps. */
+/* Every metric that depends only on the maps must equal its value recomputed from the kept maps of one text. */
 static void scores_are_those_of_the_maps(void **state)
 {
     (void)state;
@@ -292,7 +293,8 @@ static void scores_are_those_of_the_maps(void **state)
     mha_model_free(model);
 }
 
-/* One segment contains everything: its excess is 0. With two: the mass inside, less the expected fraction. */
+/* With one segment, the excess must be 0. With two segments, it must be the probability mass inside the segment less
+ * the expected fraction. */
 static void segments(void **state)
 {
     (void)state;
@@ -393,7 +395,8 @@ static void cancelled(void **state)
     mha_ctx_free(ctx);
 }
 
-/* Each allocation fails in turn: the call returns an error, frees all memory, and the model remains usable. */
+/* Each allocation fails in turn. The call must return an error and free all memory, and the model must remain
+ * usable. */
 static void no_memory(void **state)
 {
     (void)state;

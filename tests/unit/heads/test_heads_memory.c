@@ -1,8 +1,8 @@
-/* test_heads_memory.c - memory in addition to the weights while measuring a long text.
+/* test_heads_memory.c - memory use, in addition to the weights, of the head measurement of a long text.
  *
- * The model has 12 layers of 12 heads with random weights; full maps of 4,096 tokens would take 9.7 GB. The heads are
- * narrow to save time: the memory per unit of width is known (x, q, k, v and a chunk of the feed-forward network). The
- * memory per head and per token is not, and could grow unexpectedly. */
+ * The model has 12 layers of 12 heads with random weights; full maps of 4,096 tokens would take 9.7 GB. The heads
+ * are narrow to save time, because memory per unit of width is predictable (x, q, k, v and a chunk of the
+ * feed-forward network). Memory per head and per token could grow unexpectedly. */
 #include "support/check.h"
 #include "support/files.h"
 #include "support/rng.h"
@@ -47,7 +47,7 @@ static void meter_free(void *user, void *memory)
     free((char *)memory - HEADER);
 }
 
-/* ---- a model ---- */
+/* ---- the measured model ---- */
 
 static rng noise;
 
@@ -134,7 +134,7 @@ static long long measure(const char *folder, int64_t tokens)
     return atomic_load(&meter.most) - weights;
 }
 
-/* The memory stays far below 200 MB, and four times the length takes at most four times the memory. */
+/* Memory must stay far below 200 MB, and four times the length must need at most four times the memory. */
 static void long_texts(void **state)
 {
     (void)state;

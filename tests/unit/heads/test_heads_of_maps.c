@@ -1,5 +1,5 @@
-/* test_heads_of_maps.c - scores from the caller's maps equal the scores of the model that computed the maps, for
- * several texts and with segments; errors; running out of memory. */
+/* test_heads_of_maps.c - scores computed from the caller's maps must equal the scores of the model that computed the
+ * maps, for several texts and with segments; errors; failed allocations. */
 #include "support/check.h"
 
 #include <math.h>
@@ -12,13 +12,13 @@
 
 enum { TEXTS = 3, MOST_TOKENS = 16 };
 
-/* ---- scores of the model and of its own maps ---- */
+/* ---- scores computed by the model and from its maps ---- */
 
 typedef struct texts {
     int32_t ids[TEXTS * MOST_TOKENS], segments[TEXTS * MOST_TOKENS];
     int64_t starts[TEXTS + 1];
     uint8_t kinds[TEXTS * MOST_TOKENS];
-    float *maps[TEXTS]; /* [layers, H, n, n] */
+    float *maps[TEXTS]; /* maps of each text, [layers, H, n, n] */
     mha_head_map map[TEXTS];
 } texts;
 
@@ -71,7 +71,8 @@ static void keep_maps(const mha_model *model, texts *t, int64_t text)
     mha_head_data_free(data);
 }
 
-/* The kernel computes the entropy before rounding the maps to f32; all other scores use the same arithmetic. */
+/* Compares two scores with a tolerance: the kernel computes the entropy before rounding the maps to f32. All other
+ * scores use the same arithmetic. */
 static void near(double got, double want)
 {
     if (isnan(want) ? !isnan(got) : !(fabs(got - want) <= 2e-6)) fail_msg("got %.9g, want %.9g", got, want);

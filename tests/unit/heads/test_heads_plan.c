@@ -1,5 +1,5 @@
-/* test_heads_plan.c - head plans: defaults, operations and cache sizes calculated by hand, excluded rows, advice, the
- * measurement, errors. tests/golden/test_plan_tables.c compares the tables. */
+/* test_heads_plan.c - head plans: defaults, operation counts and cache sizes calculated by hand, excluded rows,
+ * advice, timing, errors. tests/golden/test_plan_tables.c compares the tables. */
 #include "mha/head_layouts.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -27,7 +27,8 @@ static void test_defaults(void **state)
     }
 }
 
-/* E = 8, 4 heads of width 2, 3 layers, 5 sequences of 7 tokens, calculated by hand. */
+/* Operation counts and cache sizes for E = 8, 4 heads of width 2, 3 layers and 5 sequences of 7 tokens, calculated
+ * by hand. */
 static void test_costs(void **state)
 {
     (void)state;
@@ -69,7 +70,7 @@ static void test_costs(void **state)
     }
 }
 
-/* A layout that a model cannot have is a row with the reason. */
+/* A layout that a model cannot have must be listed as a row with the reason. */
 static void test_excluded_layouts(void **state)
 {
     (void)state;
@@ -128,7 +129,7 @@ static void test_advice(void **state)
     assert_int_equal(advice_of(1, 1).variant, MHA_PLAN_MHA);
 }
 
-/* The advice calls a small model's cache small compared with the parameters only if it is. */
+/* The advice must call the cache of a small model small relative to the parameters only if it is. */
 static void test_advice_on_the_cache(void **state)
 {
     (void)state;
@@ -142,7 +143,7 @@ static void test_advice_on_the_cache(void **state)
     assert_int_equal(a.variant, MHA_PLAN_MHA);
 }
 
-/* Each kind of row takes time; the cache may have any of its types. */
+/* Every kind of row must have a positive time, with any type of the cache. */
 static void test_measure(void **state)
 {
     (void)state;

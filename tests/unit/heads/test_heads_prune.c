@@ -1,4 +1,5 @@
-/* test_heads_prune.c - heads selected and removed in every family. The reference is the whole model with gates of 0. */
+/* test_heads_prune.c - selection and removal of heads in every family. The reference is the unpruned model with
+ * gates of 0. */
 #include "mha/prune.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -33,7 +34,7 @@ static int64_t group_of(const mha_model *model)
     return info->heads / info->kv_heads;
 }
 
-/* Computes the last hidden states of a few tokens, in memory from malloc. */
+/* Computes the last hidden states of a few tokens. The caller must free the result. */
 static float *states(const mha_model *model, const float *gates)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -56,7 +57,7 @@ static void expect_same(const char *what, float *got, float *want, int64_t hidde
     free(want);
 }
 
-/* Removes some groups of every layer except the last; in layer 0 the first group. */
+/* Selects groups to remove from every layer except the last; in layer 0, the first group. */
 static void some(const mha_model *model, uint8_t *keep, float *gates)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -114,7 +115,7 @@ static json_t *config_of(const mha_model *model)
     return json_loads(mha_model_config_json(model), 0, NULL);
 }
 
-/* Pruning twice equals pruning at once, and heads keep their original numbers. */
+/* Pruning in two steps must equal pruning in one, and heads must keep their original numbers. */
 static void test_pruned_again(void **state)
 {
     (void)state;
@@ -152,7 +153,7 @@ static void test_pruned_again(void **state)
     sha256_hex(weights, bytes, hex);
     assert_string_equal(json_string_value(json_object_get(json_object_get(last, "from"), "model.safetensors")), hex);
     free(weights);
-    /* the shapes of the unpruned model are restored, with zeros */
+    /* the shapes of the unpruned model must be restored, with zeros for the removed heads */
     save_pruned(twice, (uint8_t[12]){1, 1, 0, 0, 1, 1, 1, 1, 1}, PRUNE(.compatible = 1), whole);
     mha_model *zeroed = open_bare(NULL, whole);
     assert_int_equal(mha_model_describe(zeroed)->parameters, mha_model_describe(model)->parameters);
@@ -175,7 +176,7 @@ static int64_t count_in(const json_t *config, const char *key)
     return (int64_t)json_integer_value(json_object_get(config, key));
 }
 
-/* Removes the same number of groups from every layer: the first of even layers, the last of odd layers. */
+/* Selects the same number of groups to remove from every layer: the first of even layers, the last of odd layers. */
 static void alike(const mha_model *model, uint8_t *keep, float *gates)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -187,9 +188,9 @@ static void alike(const mha_model *model, uint8_t *keep, float *gates)
     }
 }
 
-/* If every layer loses the same number of heads, the pruned model uses the standard config keys of its family, where
- * they exist. The original head numbers are still stored, and pruning it again is recorded relative to the whole
- * model. */
+/* If every layer loses the same number of heads, the pruned model must use the standard config keys of its family,
+ * if the family has them. Original head numbers must still be stored, and a second pruning must be recorded relative
+ * to the unpruned model. */
 static void test_equal_head_counts(void **state)
 {
     (void)state;
@@ -233,7 +234,7 @@ static void test_equal_head_counts(void **state)
     files_remove(folder);
 }
 
-/* The record has a digest of every shard of the source. */
+/* The record must contain a digest of every shard of the source. */
 static void test_record_of_shards(void **state)
 {
     (void)state;
@@ -303,7 +304,7 @@ static void test_impossible_requests(void **state)
     mha_model_free(gemma);
 }
 
-/* Each allocation fails in turn: the call returns an error and frees all memory. */
+/* Each allocation fails in turn. The call must return an error and free all memory. */
 static void test_without_memory(void **state)
 {
     (void)state;
@@ -318,7 +319,7 @@ static void test_without_memory(void **state)
     mha_model *model = open_bare(ctx, "models/bert-tiny");
     const long live = count.live;
     int failed = 0;
-    count.budget = 0; /* the list of head numbers is not allocated */
+    count.budget = 0; /* reading the list of head numbers must not allocate */
     assert_int_equal(mha_head_number(model, 0, 1), 1);
     assert_int_equal(mha_head_place(model, 2, 3), 3);
     for (long budget = 0;; budget++) {
@@ -342,7 +343,7 @@ static void test_without_memory(void **state)
     files_remove(folder);
 }
 
-/* ---- choice ---- */
+/* ---- selection of heads ---- */
 
 #define RULE(...) (&(mha_prune_rule){.size = sizeof(mha_prune_rule), __VA_ARGS__})
 
@@ -364,7 +365,7 @@ static void test_choice(void **state)
     (void)state;
     static const double scores[12] = {5, 1, 1, 9, .1, .2, .3, .4, 7, 7, 7, 7};
     mha_model *model = open_bare(NULL, "models/bert-tiny");
-    /* ceil(4 0.3) = 2 heads of each layer are removed; of equal scores, the lower head stays */
+    /* ceil(4 * 0.3) = 2 heads of each layer are removed; of two equal scores, the lower head number stays */
     expect_keep(model, scores, RULE(.ratio = 0.3, .per_layer = 1), "100100111100");
     expect_keep(model, scores, RULE(.ratio = 0.25, .per_layer = 1), "110101111110");
     expect_keep(model, scores, RULE(.ratio = 1, .per_layer = 1), "000100011000");
@@ -394,7 +395,7 @@ static void test_choice(void **state)
     mha_model_free(model);
 }
 
-/* Two query heads share a key head: they are removed together, by their mean score. */
+/* Two query heads that share a key head must be removed together, by their mean score. */
 static void test_choice_of_groups(void **state)
 {
     (void)state;
@@ -404,13 +405,14 @@ static void test_choice_of_groups(void **state)
     expect_keep(model, scores, RULE(.count = 1), "1111111111110011");
     expect_keep(model, scores, RULE(.count = 4), "1111001111110011");
     expect_keep(model, scores, RULE(.count = 5), "1100001111110011");
-    expect_keep(model, scores, RULE(.ratio = 0.3), "1111001111110011"); /* 4.8 of 16 is nearer to 4 than to 6 */
+    /* 0.3 * 16 = 4.8 heads are rounded to 4, because 4 is nearer than 6 */
+    expect_keep(model, scores, RULE(.ratio = 0.3), "1111001111110011");
     expect_keep(model, scores, RULE(.ratio = 0.32), "1100001111110011");
     expect_keep(model, scores, RULE(.ratio = 0.05), "1111111111111111");
     mha_model_free(model);
 }
 
-/* In a layer that already has fewer heads, entries after its last head are neither read nor kept. */
+/* In a layer that already has fewer heads, entries after its last head must not be read or kept. */
 static void test_choice_in_a_pruned_layer(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_heads_regroup.c - heads that share keys and values, in every family: exact if a group has no more directions
- * than the width of a head, the same model in shapes that transformers loads, and errors. */
+/* test_heads_regroup.c - merging of key and value heads in every family: exact if the rank of a group is at most the
+ * head width, also saved in shapes that transformers loads; errors. */
 #include "mha/compare_models.h"
 #include "mha/regroup.h"
 #include "support/alloc.h"
@@ -23,7 +23,7 @@ static mha_model *open_bare(mha_ctx *ctx, const char *folder)
     return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
 }
 
-/* Makes texts of random tokens, the same in every run. */
+/* Returns texts of random tokens, identical in every run. */
 static mha_head_data *data_of(const mha_model *model)
 {
     int32_t ids[TEXTS * LONGEST];
@@ -42,7 +42,7 @@ static mha_head_data *data_of(const mha_model *model)
     return data;
 }
 
-/* Computes the last hidden states of a few tokens, in memory from malloc. */
+/* Computes the last hidden states of a few tokens. The caller must free the result. */
 static float *states(const mha_model *model)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -83,9 +83,9 @@ static mha_model *save_and_open(const mha_model *model, const mha_regroup_option
 
 /* ---- models whose heads are equal up to a change of basis ---- */
 
-/* Makes a copy in which the key and value heads of each group of two are the first head of the group, multiplied by
- * different matrices; the weights that read them have the inverse. A mean would destroy the heads, but one head can
- * represent both. */
+/* Returns a copy in which each group of two key/value heads consists of the first head multiplied by different
+ * invertible matrices; the weights that read these heads are multiplied by the inverses. A mean would destroy the
+ * heads, but one head can represent both. */
 static mha_model *turned(const char *key, const char *value, const char *query, const char *out, int64_t layers,
                          int64_t heads, int64_t D, int64_t E)
 {
@@ -102,7 +102,7 @@ static mha_model *turned(const char *key, const char *value, const char *query, 
             for (int64_t h = 0; h < heads; h++)
                 for (int64_t i = 0; i < D; i++)
                     for (int64_t e = 0; e < E; e++) {
-                        /* element i of an odd head is element (i + 3) % D of the even head, times 2 */
+                        /* for an odd head, element i is element (i + 3) % D of the preceding even head, times 2 */
                         const bool odd = h % 2 == 1;
                         const int64_t j = odd ? (i + 3) % D : i, shared = odd ? h - 1 : h;
                         const float size = odd ? 2 : 1;
@@ -115,7 +115,7 @@ static mha_model *turned(const char *key, const char *value, const char *query, 
             count++;
             free(from);
         }
-    /* a shared head has only one bias, so biases are 0 here */
+    /* a shared head has only one bias, so all biases are set to 0 */
     static float zeros[64];
     for (int64_t l = 0; l < layers; l++)
         for (int p = 1; p < 3; p++) {
@@ -134,8 +134,8 @@ static mha_model *turned(const char *key, const char *value, const char *query, 
     return made;
 }
 
-/* Two heads with one set of directions: the closed form is exact in any order, and the refit changes nothing. The mean
- * is not exact. */
+/* If two heads span the same subspace, the closed form must be exact in any head order, and the refit must change
+ * nothing. The mean must not be exact. */
 static void test_exact_if_rank_permits(void **state)
 {
     (void)state;
@@ -190,8 +190,8 @@ static const place places[] = {
     {"families/qwen2-window", 1, 0, MHA_REGROUP_VALUES}, {"families/qwen3", 1, 1, MHA_REGROUP_VALUES},
 };
 
-/* Saved or in memory, in smaller shapes or with repeated rows: the same model, smaller than before, and on the texts of
- * the fit closer to the original with a refit than without. */
+/* The edited model must be the same in memory and saved, in smaller shapes and with repeated rows. It must have
+ * fewer parameters and, on the texts of the fit, be closer to the original with a refit than without. */
 static void test_every_family(void **state)
 {
     (void)state;
@@ -240,8 +240,8 @@ static double cosine_of(const mha_model *model, const mha_head_data *data, const
     return c.mean_cosine;
 }
 
-/* On the texts of the fit, each method is closer to the original than the previous one: mean, closed form, refit. A
- * regrouped model can be regrouped again. */
+/* On the texts of the fit, each method must be closer to the original than the previous one: mean, closed form,
+ * refit. A regrouped model must accept regrouping again. */
 static void test_each_method_improves(void **state)
 {
     (void)state;
@@ -262,11 +262,11 @@ static void test_each_method_improves(void **state)
     mha_model_free(model);
 }
 
-/* ---- weights ---- */
+/* ---- score weights ---- */
 
 enum { HEADS = 6, WIDTH = 48, HEAD = 8 }; /* dimensions of bert-mlm-tiny */
 
-/* Returns a tensor of layer 0 that the edit changes. */
+/* Returns a tensor of layer 0, which the edit changes. */
 static const float *tensor_of(const mha_model_edit *edit, const char *name)
 {
     int64_t count;
@@ -287,7 +287,7 @@ static float *original(const char *name)
     return x;
 }
 
-/* Equal scores change no bit; with different scores, the mean is weighted by them. */
+/* Equal scores must give bitwise identical weights; with different scores, the mean must be weighted by the scores. */
 static void test_weighted_mean(void **state)
 {
     (void)state;
@@ -326,7 +326,7 @@ static void test_weighted_mean(void **state)
     mha_model_free(model);
 }
 
-/* Returns the squared error of Wo_h Wv_h of head h of layer 0; heads share values in pairs and keep their order. */
+/* Returns the squared error of Wo_h Wv_h for head h of layer 0. Heads share values in pairs and keep their order. */
 static double loss_of(const mha_model_edit *edit, int head)
 {
     const float *value = tensor_of(edit, "attention.self.value.weight");
@@ -348,7 +348,8 @@ static double loss_of(const mha_model_edit *edit, int head)
     return sum;
 }
 
-/* In the closed form, a head with a high score has a smaller error, and the head that shares with it a larger one. */
+/* In the closed form, a higher score of a head must reduce its error and increase the error of the head that shares
+ * its values. */
 static void test_weighted_closed(void **state)
 {
     (void)state;
@@ -371,7 +372,7 @@ static void test_weighted_closed(void **state)
     mha_model_free(model);
 }
 
-/* Results are bitwise identical with any number of threads and any division of the data into batches. */
+/* Results must be bitwise identical for any number of threads and any division of the data into batches. */
 static void test_threads(void **state)
 {
     (void)state;
@@ -397,7 +398,7 @@ static void test_threads(void **state)
     free(first);
 }
 
-/* ---- refusals ---- */
+/* ---- errors ---- */
 
 static void refused(const mha_model *model, const mha_regroup_options *o, mha_status status, const char *part)
 {
@@ -443,9 +444,9 @@ static void test_refused(void **state)
     mha_model_free(qwen);
 }
 
-/* ---- memory ---- */
+/* ---- failed allocations ---- */
 
-/* Each allocation fails in turn: the call returns an error and frees all memory. */
+/* Each allocation fails in turn. The call must return an error and free all memory. */
 static void test_every_allocation_may_fail(void **state)
 {
     (void)state;

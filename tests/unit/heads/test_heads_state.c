@@ -1,5 +1,5 @@
-/* test_heads_state.c - a measurement that was stopped or killed and resumes from its state file is bitwise identical to
- * an uninterrupted one; state files of other measurements are rejected. */
+/* test_heads_state.c - a measurement that is stopped or killed and resumed from its state file must be bitwise
+ * identical to an uninterrupted measurement. State files of other measurements must be rejected. */
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/model_case.h"
@@ -20,12 +20,12 @@ enum { TEXTS = 120, MOST = 40, VOCAB = 500, BATCH = 200 };
 static int32_t ids[TEXTS * MOST];
 static int64_t starts[TEXTS + 1];
 
-/* ---- a context that stops or kills the run at some fraction of the tokens ---- */
+/* ---- a context that stops or kills the run after a fraction of the tokens ---- */
 
 typedef struct stop {
-    double at; /* fraction of the work; 0 = never */
+    double at; /* fraction of the work at which to stop; 0 = never */
     bool kill;
-    double begun; /* fraction already done when the work began; -1 = not yet begun */
+    double begun; /* fraction of the work already done at the first callback; -1 = not yet begun */
 } stop;
 
 static int on_progress(void *user, const char *what, int64_t done, int64_t total)
@@ -62,7 +62,7 @@ static mha_head_data *make_data(const mha_model *model, int64_t batch_tokens)
     return data;
 }
 
-/* One measurement and its inputs. */
+/* One measurement, its inputs and its results. */
 typedef struct run {
     stop stop;
     mha_ctx *ctx;
@@ -95,7 +95,7 @@ static void release(run *r)
     free(r);
 }
 
-/* Runs a measurement to its end. */
+/* Runs a measurement without interruption. */
 static run *whole(const char *state)
 {
     run *r = measure((stop){0}, NULL, state, BATCH);
@@ -117,7 +117,7 @@ static void same(const mha_heads *a, const mha_heads *b)
         }
 }
 
-/* ---- tests ---- */
+/* ---- interrupted runs ---- */
 
 static char path[512];
 
@@ -130,7 +130,7 @@ static void cancelled_runs_resume(void **state)
     for (int n = 1; n <= 4; n++) {
         run *r = measure((stop){.at = 0.2 * n}, NULL, path, BATCH);
         assert_int_equal(r->status, MHA_ERR_CANCELLED);
-        assert_true(n == 1 ? r->stop.begun == 0 : r->stop.begun >= 0.2 * (n - 1)); /* no work is repeated */
+        assert_true(n == 1 ? r->stop.begun == 0 : r->stop.begun >= 0.2 * (n - 1)); /* no work may be repeated */
         release(r);
     }
     run *got = whole(path), *again = whole(path);
@@ -145,7 +145,7 @@ static void cancelled_runs_resume(void **state)
     files_remove(folder);
 }
 
-/* Child processes are killed midway, each after resuming from the state file of the previous child. */
+/* Child processes are killed midway; each resumes from the state file of the previous child. */
 static void killed_runs_resume(void **state)
 {
     (void)state;
@@ -172,7 +172,7 @@ static void killed_runs_resume(void **state)
     files_remove(folder);
 }
 
-/* The call must fail with this message after the path, and leave the file unchanged. */
+/* The call must fail with this message, prefixed by the path, and must leave the file unchanged. */
 static void refused(const char *file, const mha_model_options *weights, int64_t batch_tokens, const char *sentence)
 {
     size_t before, after;
@@ -188,7 +188,8 @@ static void refused(const char *file, const mha_model_options *weights, int64_t 
     release(r);
 }
 
-/* A different model with the same outputs on these texts: it differs in the embedding of a word that does not occur. */
+/* A different model must be rejected even if its outputs are equal: it differs in the embedding of a word that is
+ * absent from the texts. */
 static void a_model_with_another_embedding(void **state)
 {
     (void)state;
@@ -252,7 +253,7 @@ static void broken(const char *said)
     release(r);
 }
 
-/* Files that are truncated, or that have an impossible number of steps. */
+/* Truncated state files, and files with an impossible number of steps, must be rejected. */
 static void broken_files(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_heads_stats.c - the scores of one head without a model: small maps calculated by hand, and the ideal patterns of
- * golden/heads, whose labels are known by construction. */
+/* test_heads_stats.c - the scores of one head without a model, for small maps calculated by hand and for the ideal
+ * patterns of golden/heads, whose labels are known by construction. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { N = 24 };
 
-/* ---- a map, passed to the callbacks as the operator does ---- */
+/* ---- maps, passed to the callbacks as the operator passes them ---- */
 
 typedef struct row_numbers {
     double entropy, largest, distance;
@@ -33,7 +33,7 @@ static row_numbers numbers_of(const float *p, int64_t n, int64_t i)
     return r;
 }
 
-/* Passes `rows` rows of the map at a time to `show`. */
+/* Passes the map to `show`, `rows` rows per call. */
 static void each_rows(int64_t n, int64_t rows, const float *map, void (*show)(void *user, const mha_attn_rows *rows),
                       void *user)
 {
@@ -71,7 +71,7 @@ static void show(void *user, const mha_attn_rows *rows)
     mha__head_stats_add(t->stats, &t->lines, &t->text, rows, t->received);
 }
 
-/* `segments` and `received` may be NULL. */
+/* Adds one map to the statistics; `segments` and `received` may be NULL. */
 static void add(mha__head_stats *s, int64_t n, const uint8_t *kind, const int32_t *segments, bool causal,
                 const float *map, double *received)
 {
@@ -136,7 +136,7 @@ static void near(double got, double want)
     if (!(fabs(got - want) <= 1e-6)) fail_msg("got %.9g, want %.9g", got, want);
 }
 
-/* Two tokens that each attend to both tokens with probability 1/2. */
+/* Scores of two tokens that each attend to both tokens with probability 1/2. */
 static void by_hand(void **state)
 {
     (void)state;
@@ -153,13 +153,13 @@ static void by_hand(void **state)
     near(mha__head_stats_value(&s, MHA_HEAD_NEXT), 0.25);
     near(mha__head_stats_value(&s, MHA_HEAD_SEP), 0.25);
     near(mha__head_stats_value(&s, MHA_HEAD_BROAD), 1.5 / log2(3));
-    near(mha__head_stats_value(&s, MHA_HEAD_VERTICAL), 1); /* a single content row explains all of its variance */
+    near(mha__head_stats_value(&s, MHA_HEAD_VERTICAL), 1); /* a single content row explains all variance */
     assert_true(isnan(mha__head_stats_value(&s, MHA_HEAD_DUP_PROBE)));
     assert_int_equal(label_of(&s), MHA_LABEL_PREV); /* prev and first are equal: the earlier rule applies */
 }
 
-/* A causal head that attends uniformly to all visible keys: the normalized entropy is 1; row 0 has no normalized
- * entropy. */
+/* A causal head that attends uniformly to all unmasked keys must have a normalized entropy of 1; row 0 has no
+ * normalized entropy. */
 static void causal_even(void **state)
 {
     (void)state;
@@ -174,7 +174,7 @@ static void causal_even(void **state)
     assert_int_equal(label_of(&s), MHA_LABEL_BROAD);
 }
 
-/* Means are over the rows of all texts together; they are not means of per-text means. */
+/* Scores must be means over the rows of all texts, not means of per-text means. */
 static void texts_pool_by_rows(void **state)
 {
     (void)state;
@@ -186,7 +186,7 @@ static void texts_pool_by_rows(void **state)
     near(mha__head_stats_value(&s, MHA_HEAD_SELF), 1.0 / 3);
 }
 
-/* [first] a b a b [last]: perfect copying and perfect induction, and the probe scores of both. */
+/* [first] a b a b [last], with perfect copying and perfect induction: scores, including both probe scores. */
 static void probes(void **state)
 {
     (void)state;
@@ -233,8 +233,9 @@ static void golden_patterns(void **state)
     mha_file_free(file);
 }
 
-/* The maps of a small causal model on token 0 and 15 random tokens twice, so that each text is its own probe. The
- * limits are abs_tolerance of the reference's index.json, ten times the error of an f32 run. */
+/* Compares the maps of a small causal model with the reference, on token 0 followed by 15 random tokens twice, so
+ * that each text is its own probe. The limits are abs_tolerance of the reference's index.json, ten times the error
+ * of an f32 run. */
 static void golden_causal_model(void **state)
 {
     (void)state;
@@ -266,7 +267,7 @@ static void golden_causal_model(void **state)
     mha_file_free(file);
 }
 
-/* A row with NaN makes only the scores that depend on it NaN. */
+/* A row with NaN must make only the scores that depend on this row NaN. */
 static void not_a_number(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* test_heads_work.c - measurements whose steps several calls share: each takes some of them in any division, and the
- * calls are bitwise identical to one call. Invalid results of a callback are rejected. */
+ * calls must be bitwise identical to one call. Invalid results of a callback must be rejected. */
 #include "support/check.h"
 #include "support/model/model_case.h"
 #include "support/rng.h"
@@ -19,7 +19,8 @@ static int64_t starts[TEXTS + 1];
 static mha_model *model;
 static mha_head_data *data; /* in one process */
 
-/* Processes that make their calls one after another: process `me` of `count` takes the steps n with n % count == me. */
+/* Simulated processes that make their calls one after another: process `me` of `count` takes the steps n with n %
+ * count == me. */
 typedef struct turns {
     int me, count;
     int64_t next, steps, values, added, least; /* there are more than `least` steps */
@@ -124,7 +125,7 @@ static void test_shared(void **state)
     for (int count = 1; count <= 4; count++) {
         turns t = {.count = count, .least = 5};
         mha_heads *last = NULL;
-        for (int me = count - 1; me >= 0; me--) { /* in a different order than the texts */
+        for (int me = count - 1; me >= 0; me--) { /* processes call in reverse order of their texts */
             t.me = me;
             mha_heads_free(last);
             last = measure(&t, MHA_OK, NULL);

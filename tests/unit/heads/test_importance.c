@@ -1,5 +1,5 @@
-/* test_importance.c - head scores of small models: compared with their components, for any threads and batches; errors;
- * intervals and halves. */
+/* test_importance.c - importance scores of heads in small models, compared with their definition, for any threads
+ * and batches; errors; intervals and halves. */
 #include "heads/importance/importance_intervals.h"
 #include "mha/importance.h"
 #include "mha/model_grads.h"
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the components of the scores ---- */
+/* ---- scores compared with their definition ---- */
 
-/* The Jacobian of a decoder from differences of log-probabilities. */
+/* Compares the Jacobian score of a decoder with finite differences of log-probabilities. */
 static void jacobian_of_a_decoder(void **state)
 {
     (void)state;
@@ -145,7 +145,7 @@ static void settles(void **state)
     mha_importance *early = some_importance(
                        model, data, (mha_importance_options){.by = MHA_IMPORTANCE_JACOBIAN_PROBE, .settle = 0.1}),
                    *all = some_importance(model, data, (mha_importance_options){.by = MHA_IMPORTANCE_JACOBIAN_PROBE});
-    assert_int_equal(mha_importance_texts_used(early), 128); /* two groups of 64 texts agree */
+    assert_int_equal(mha_importance_texts_used(early), 128); /* the run stops when two groups of 64 texts agree */
     assert_int_equal(mha_importance_texts_used(all), MANY);
     assert_true(mha_importance_halves(early) >= 0.1);
     mha_importance_free(early);
@@ -192,7 +192,7 @@ static void resumed_runs_are_bitwise_identical(void **state)
         assert_int_equal(files_count(folder), 1);
         mha_importance *got = some_importance(model, data, o), *again = some_importance(model, data, o);
         same(got, want);
-        same(again, want); /* all results come from the file */
+        same(again, want); /* the file contains all results */
         o.seed = 1;
         assert_int_equal(mha_importance_measure(model, data, &o, &i, NULL), MHA_ERR_ARG);
         assert_int_equal(files_count(folder), 1);
@@ -207,7 +207,7 @@ static void resumed_runs_are_bitwise_identical(void **state)
     mha_ctx_free(ctx);
 }
 
-/* ---- refusals ---- */
+/* ---- errors ---- */
 
 static void refused(const mha_model *model, const mha_head_data *data, mha_importance_options o, mha_status status,
                     const char *word)
@@ -277,7 +277,7 @@ static void no_memory(void **state)
     }
 }
 
-/* ---- sums ---- */
+/* ---- sums and rank correlation ---- */
 
 static void tally_by_hand(void **state)
 {
@@ -300,7 +300,7 @@ static void spearman_by_hand(void **state)
     const double a[6] = {1, 2, 3, 4, 5, (double)NAN}, b[6] = {10, 20, 20, 90, 40, 7}, down[6] = {5, 4, 3, 2, 1, 0};
     double r = 0;
     assert_int_equal(mha__spearman(NULL, a, b, 6, &r, NULL), MHA_OK);
-    assert_true(fabs(r - 8.5 / sqrt(95)) < 1e-12); /* ranks 0 1.5 1.5 4 3, without the last head */
+    assert_true(fabs(r - 8.5 / sqrt(95)) < 1e-12); /* ranks 0 1.5 1.5 4 3; the last head is excluded */
     assert_int_equal(mha__spearman(NULL, a, down, 6, &r, NULL), MHA_OK);
     assert_true(r == -1);
     assert_int_equal(mha__spearman(NULL, a, a + 5, 1, &r, NULL), MHA_OK);

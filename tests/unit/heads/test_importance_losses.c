@@ -1,5 +1,5 @@
-/* test_importance_losses.c - scores by a loss: gradients and changes of the mean loss of next tokens, of masked words
- * and of pairs, each compared with the loss itself. */
+/* test_importance_losses.c - importance scores based on a loss: gradients and changes of the mean loss of next
+ * tokens, masked words and pairs, each compared with separately computed losses. */
 #include "mha/importance.h"
 #include "mha/model_grads.h"
 #include "support/check.h"
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the mean loss of all texts at once, whose gradients test_model_grads.c tests. dgates [layers, SOME_TEXTS, H]
- * may be NULL, and so may gates of that shape. */
+/* Returns the mean loss of all texts in one batch, whose gradients test_model_grads.c tests. dgates [layers,
+ * SOME_TEXTS, H] may be NULL, and so may the gates of the same shape. */
 static double mean_loss(const mha_model *model, const int32_t *labels, const float *gates, float *dgates)
 {
     mha_model_grads *grads = NULL;
@@ -76,7 +76,7 @@ static void gates_are_gradients_of_the_mean_loss(void **state)
 
 /* ---- masked words ---- */
 
-/* Makes every third token a label, whatever its id. */
+/* Makes every third token a label. */
 static void ask_for_tokens(int32_t *labels, int32_t vocab)
 {
     for (int n = 0; n < SOME_TEXTS * SOME_LONGEST; n++)
@@ -94,7 +94,7 @@ static void gates_of_masked_words(void **state)
     gates_of(mlm, MHA_LOSS_AUTO, labels);
 }
 
-/* The loss with the gates of one head at 0, minus the loss of the whole model. */
+/* The score must equal the loss with the gates of one head at 0, minus the loss of the whole model. */
 static void masked_words_without_a_head(void **state)
 {
     (void)state;
@@ -147,7 +147,7 @@ static double *vectors_of(const mha_model *model, const float *gates)
     return e;
 }
 
-/* (CE(S, diagonal) + CE(S^T, diagonal)) / 2, S = 5 Ea Eb^T. */
+/* Returns (CE(S, diagonal) + CE(S^T, diagonal)) / 2, where S = 5 Ea Eb^T contains the similarities of all pairs. */
 static double pairs_loss(const mha_model *model, const float *gates)
 {
     enum { HALF = SOME_TEXTS / 2 };
@@ -167,7 +167,7 @@ static double pairs_loss(const mha_model *model, const float *gates)
     return loss;
 }
 
-/* Fills gates [layers, SOME_TEXTS, H] of a model without heads a and b. */
+/* Sets gates [layers, SOME_TEXTS, H] to 0 for heads a and b and to 1 for all other heads. */
 static void without(float *gates, int64_t layers, int64_t H, int64_t a, int64_t b)
 {
     for (int64_t g = 0; g < layers * SOME_TEXTS * H; g++) {

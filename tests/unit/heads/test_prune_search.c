@@ -1,4 +1,4 @@
-/* test_prune_search.c - the curve of a search: its points equal prunings that are evaluated one by one. */
+/* test_prune_search.c - the curve of a pruning search: each point must equal a separately evaluated pruning. */
 #include "mha/prune_search.h"
 #include "support/check.h"
 #include "support/model/model_case.h"
@@ -26,7 +26,7 @@ static mha_head_data *data_of(const mha_model *model, int salt, const int64_t *w
 
 typedef struct seen {
     int64_t counts[MOST_POINTS];
-    int points, last; /* last: the number of the call that ends the search, or 0 */
+    int points, last; /* last: the call that ends the search, or 0 */
 } seen;
 
 static int on_point(void *user, const mha_prune_point *point)

@@ -1,4 +1,5 @@
-/* test_io_checkpoint.c - shards and their index as one file: its contents, and rules for an index. */
+/* test_io_checkpoint.c - a sharded checkpoint opened through its index as one file: contents, and errors of the
+ * index. */
 #include "mha/io.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -12,7 +13,7 @@
 
 static mha_error err;
 
-/* Writes a shard with one element per name in `names`: the letter of the name. */
+/* Writes a shard with one element per name in `names`. The value of the element is the letter of the name. */
 static void write_shard(const char *folder, const char *file, const char *names, const mha_metadata *meta, int pairs)
 {
     enum { MOST = 8 };
@@ -67,7 +68,7 @@ static void expect_letters(const mha_file *file, const char *letters)
     assert_null(mha_file_find(file, "e"));
 }
 
-/* Opens the folder and its index by either kind of path, mapped and copied. */
+/* Opens a folder and its index by both kinds of path, mapped and copied. */
 static void shards_are_one_file(void **state)
 {
     (void)state;
@@ -83,7 +84,7 @@ static void shards_are_one_file(void **state)
         expect_letters(file, "abcd");
         assert_string_equal(mha_file_format(file), "safetensors");
         assert_string_equal(mha_file_path(file), n % 3 == 0 ? files_path(folder, INDEX) : names[n % 3]);
-        const char *want[][2] = {{"format", "pt"}, {"who", "1"}, {"x", "y"}}; /* "1" is listed after "2" */
+        const char *want[][2] = {{"format", "pt"}, {"who", "1"}, {"x", "y"}}; /* the index lists "1" after "2" */
         assert_int_equal(mha_file_metadata_count(file), 3);
         for (int i = 0; i < 3; i++) {
             assert_int_equal(mha_file_metadata(file, i, &key, &value, NULL), MHA_OK);
@@ -96,7 +97,7 @@ static void shards_are_one_file(void **state)
     files_remove(folder);
 }
 
-/* A single file takes precedence over an index; a file path opens that file. */
+/* A single file must take precedence over an index; a file path must open that file. */
 static void whole_files(void **state)
 {
     (void)state;

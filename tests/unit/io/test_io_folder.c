@@ -1,7 +1,7 @@
 /* test_io_folder.c - replacing a folder while other processes replace or remove it.
  *
- * This program defines two C library functions that imitate the other processes: flock, which locks the folder to be
- * replaced before the names change, and openat, which opens it again afterwards. */
+ * This program defines two C library functions that imitate the other processes: flock, which locks the folder
+ * before it is replaced, and openat, which opens the folder again after it was replaced. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,11 +23,11 @@
 static const char *const known[] = {"a", "b", NULL};
 static const char *folder;
 
-/* The other processes: they move the folder x to `gone`, and `incoming` to x; then one removes names that begin with
- * ".x.tmp.". */
+/* Actions of the other processes: they rename the folder x to `gone`, and `incoming` to x; then one process removes
+ * names that begin with ".x.tmp.". */
 static const char *incoming;
 static bool removes;
-/* If true, another process removes the temporary folder of x right before it is locked, and creates a file of its
+/* If true, another process removes the temporary folder of x just before it is locked, and creates a file of that
  * name. */
 static bool takes_the_name;
 
@@ -96,7 +96,8 @@ static void holds(const char *name, const char *file, const char *text)
     assert_int_equal(files_count(path), 1);
 }
 
-/* Replaces the folder x, with "old" in file a, by one with "new", while `other` takes its place. */
+/* Replaces the folder x, whose file a contains "old", by a folder with "new", while another process renames `other`
+ * to x. */
 static mha_status replace(const char *other, bool removed, const char *aside, mha_error *err)
 {
     char path[400];
@@ -140,7 +141,7 @@ static void test_alone(void **state)
     assert_int_equal(files_count(folder), 1);
 }
 
-/* Another checkpoint has taken the place: it is removed like the original one. */
+/* If another process has renamed a different checkpoint to x, this checkpoint must be removed like the original one. */
 static void test_another(void **state)
 {
     (void)state;
@@ -152,7 +153,7 @@ static void test_another(void **state)
     assert_int_equal(files_count(folder), 2);
 }
 
-/* Another process has removed the folder: the replacement succeeds. */
+/* If another process has removed the folder, the replacement must succeed. */
 static void test_removed(void **state)
 {
     (void)state;
@@ -163,7 +164,8 @@ static void test_removed(void **state)
     assert_int_equal(files_count(folder), 2);
 }
 
-/* A folder that is not a checkpoint has taken the place: it stays, and nothing is written. */
+/* If another process has renamed a folder to x that is not a checkpoint, the folder must stay, and nothing must be
+ * written. */
 static void test_foreign(void **state)
 {
     (void)state;
@@ -176,7 +178,7 @@ static void test_foreign(void **state)
     assert_int_equal(files_count(folder), 2);
 }
 
-/* With a backup name nothing is removed, so the folder may contain any files. */
+/* With a backup name, nothing is removed, so the renamed folder may contain any files. */
 static void test_foreign_aside(void **state)
 {
     (void)state;
@@ -188,8 +190,8 @@ static void test_foreign_aside(void **state)
     assert_int_equal(files_count(folder), 3);
 }
 
-/* The second attempt cannot create the folder: it fails with one error, and closes each descriptor of the first attempt
- * once. */
+/* If the second attempt cannot create the folder, it must fail with one error and close each descriptor of the first
+ * attempt once. */
 static void test_name_taken(void **state)
 {
     (void)state;

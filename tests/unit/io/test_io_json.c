@@ -1,4 +1,5 @@
-/* test_io_json.c - JSON from outside: accepted and rejected texts; messages state the position and the reason. */
+/* test_io_json.c - untrusted JSON: accepted and rejected texts. Error messages must state the position and the
+ * reason. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +34,7 @@ static void test_refused(void **state)
         const char *text;
         size_t n;
         unsigned flags;
-        const char *says; /* text that the message must contain */
+        const char *says; /* string that the message must contain */
     } cases[] = {
         {TEXT(""), 0, "empty"},
         {TEXT(" "), 0, "line 1"},
@@ -124,7 +125,7 @@ static void test_accepted_values(void **state)
     }
 }
 
-/* Parses {"a":[[...]]} with `depth` levels in all, closed or not. */
+/* Parses {"a":[[...]]} with `depth` nested levels in total; the brackets are closed if `closed` is set. */
 static mha_status parse_nested(int depth, int closed, mha_error *err)
 {
     char *text = malloc((size_t)depth * 2 + 16);
@@ -253,7 +254,7 @@ static void test_show_long(void **state)
     memcpy(text + 306, "\"}", 3);
     assert_int_equal(mha__json_parse(NULL, "c.json", text, strlen(text), 0, &root, &err), MHA_OK);
     mha__json_show(&q, mha__json_get(root, "a"));
-    assert_int_equal(strlen(q.text), 99 + 5); /* truncated before the character, not inside it */
+    assert_int_equal(strlen(q.text), 99 + 5); /* must be truncated before the character, not inside it */
     assert_string_equal(q.text + 96, "aaaa...\"");
     mha__json_free(root);
 }

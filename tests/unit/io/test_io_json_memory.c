@@ -1,4 +1,4 @@
-/* test_io_json_memory.c - JSON when memory runs out, and the memory limits of the parser. */
+/* test_io_json_memory.c - failed allocations in the JSON reader and writer, and the size limits of the parser. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ static mha_status parse(mha_ctx *ctx, mha_error *err)
     return status;
 }
 
-/* Writes enough to grow the buffer several times. */
+/* Writes enough JSON to make the buffer grow several times. */
 static mha_status write_much(mha_ctx *ctx, mha_error *err)
 {
     mha__json_writer w = {.ctx = ctx, .indent = 2};
@@ -100,7 +100,7 @@ static void write_files(void)
     files_write(files_path(folder, "model.safetensors.index.json"), index, strlen(index));
 }
 
-/* Each allocation fails in turn: the error is lack of memory, not a syntax error, and all memory is freed. */
+/* Each allocation fails in turn. The error must be lack of memory, not a syntax error, and all memory must be freed. */
 static void test_every_allocation(void **state)
 {
     (void)state;
@@ -129,7 +129,7 @@ static void test_every_allocation(void **state)
     files_remove(folder);
 }
 
-/* ---- bounds ---- */
+/* ---- size limits ---- */
 
 /* Returns {"a":[ITEM,ITEM,...]} with `count` items; *n receives its length. */
 static char *list_of(const char *item, size_t count, size_t *n)
@@ -151,7 +151,8 @@ static void test_node_limit(void **state)
 {
     (void)state;
     for (int more = 0; more < 2; more++) {
-        const size_t items = MHA__JSON_NODES - 3 + (size_t)more; /* besides the root, its key and the array */
+        /* the other 3 nodes are the root, its key and the array */
+        const size_t items = MHA__JSON_NODES - 3 + (size_t)more;
         size_t n;
         char *list = list_of("1", items, &n);
         const mha__json *root = NULL;
@@ -165,7 +166,7 @@ static void test_node_limit(void **state)
     }
 }
 
-/* A header is rejected at its first wrong value, before any table is allocated. */
+/* A header must be rejected at its first invalid value, before any table is allocated. */
 static void test_header_stream(void **state)
 {
     (void)state;
@@ -187,14 +188,14 @@ static void test_header_stream(void **state)
     assert_int_equal(mha_file_open(ctx, files_path(folder, "x.safetensors"), NULL, &file, &err), MHA_ERR_FORMAT);
     assert_non_null(
         strstr(err.message, "tensor \"a\": entry must be an object with dtype, shape and data_offsets (got an array)"));
-    assert_int_equal(memory.calls - calls, 3); /* the handle, its path, and the text of the header */
+    assert_int_equal(memory.calls - calls, 3); /* allocations: the handle, its path, the header text */
     mha_ctx_free(ctx);
     free(whole);
     free(list);
     files_remove(folder);
 }
 
-/* The time for parsing and looking up many keys grows linearly. */
+/* The time for parsing and looking up many keys must grow linearly. */
 static void test_many_keys(void **state)
 {
     (void)state;

@@ -1,8 +1,7 @@
-/* test_io_locale.c - locales of the caller: a decimal comma (de_DE), a two-byte decimal separator (ps_AF), and the
- * dotless i (tr_TR). Numbers are read and written, and a model is opened and saved, with the same bytes as in the C
- * locale.
+/* test_io_locale.c - the caller's locale: a decimal comma (de_DE), a two-byte decimal separator (ps_AF), and the
+ * dotless i (tr_TR). Numbers and saved models must be bytewise identical to those written in the C locale.
  *
- * localedef makes the locales in a temporary folder. */
+ * localedef compiles the locales in a temporary folder. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,7 +62,7 @@ static void enter(size_t i)
     assert_string_not_equal(localeconv()->decimal_point, ".");
 }
 
-/* Returns numbers after reading and writing, by the JSON tree and by a message. */
+/* Returns numbers after reading and writing them, through the JSON tree and an error message. */
 static char *numbers(void)
 {
     static const char text[] = "{\"n\":[0,-0,9223372036854775807,2.0,0.1,1e-12,1E+5,1e22,-2.5e-5,123456789.123456789,"

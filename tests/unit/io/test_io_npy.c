@@ -1,4 +1,5 @@
-/* test_io_npy.c - writing .npy files: the bytes of numpy.save, round trips of every type and rank, and errors. */
+/* test_io_npy.c - writing .npy files: bytes identical to those of numpy.save, round trips of every type and rank,
+ * and errors. */
 #include "mha/io.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -11,7 +12,8 @@
 
 static mha_error err;
 
-/* numpy.save of numpy.array([[1, -2, 0.5]], dtype=numpy.float32) and of numpy.int8(7), byte for byte (NumPy 2.4). */
+/* Files must be bytewise identical to numpy.save of numpy.array([[1, -2, 0.5]], dtype=numpy.float32) and of
+ * numpy.int8(7) (NumPy 2.4). */
 static void as_numpy_writes_it(void **state)
 {
     (void)state;
@@ -122,7 +124,7 @@ static void unwritable_tensors(void **state)
     files_remove(folder);
 }
 
-/* In a child process, because the limit cannot be raised again. */
+/* Runs in a child process, because the file size limit cannot be raised again. */
 static void full_disk(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* test_io_sha256.c - SHA-256 compared with the test vectors of the standard and with the tests' own implementation. */
+/* test_io_sha256.c - SHA-256, compared with the test vectors of the standard and with the independent implementation
+ * of the tests. */
 #include "base/ctx.h"
 #include "io/files/sha256.h"
 #include "support/check.h"
@@ -17,7 +18,7 @@ static void expect(const char *what, const void *bytes, size_t n, const char *wa
     if (strcmp(hex, want) != 0) fail_msg("%s: want %s, got %s", what, want, hex);
 }
 
-/* NIST, "Examples with intermediate values"; the last two are its long messages. */
+/* NIST, "Examples with intermediate values"; the last two vectors are its long messages. */
 static void test_vectors_of_the_standard(void **state)
 {
     (void)state;
@@ -35,7 +36,7 @@ static void test_vectors_of_the_standard(void **state)
     free(a);
 }
 
-/* Every length around the ends of blocks, in pieces of every size. */
+/* Tests every length near the ends of blocks, passed in pieces of every size. */
 static void test_pieces(void **state)
 {
     (void)state;
@@ -59,7 +60,7 @@ static void test_pieces(void **state)
 static void test_a_file(void **state)
 {
     (void)state;
-    const size_t n = ((size_t)1 << 20) + 12345; /* more than one read buffer */
+    const size_t n = ((size_t)1 << 20) + 12345; /* larger than the read buffer */
     const char *folder = files_folder(), *path = files_path(folder, "x");
     char want[65], hex[MHA__SHA256_HEX];
     unsigned char *bytes = malloc(n);

@@ -1,5 +1,5 @@
-/* test_io_source.c - opening paths that are not regular files, bare file names, size limits, and files of other
- * formats. */
+/* test_io_source.c - opening files: paths that are not regular files, file names without a folder, size limits, and
+ * files of other formats. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -65,7 +65,7 @@ static void only_regular_files(void **state)
     expect_refusal(path, "No such file");
     expect_refusal(folder, "must be a regular file (got a directory)");
     expect_refusal("/dev/zero", "must be a regular file (got a character device)");
-    assert_int_equal(mkfifo(path, 0600), 0); /* without a writer: a blocking open would hang here */
+    assert_int_equal(mkfifo(path, 0600), 0); /* the FIFO has no writer, so a blocking open would hang */
     expect_refusal(path, "must be a regular file (got a fifo)");
     const char *link = files_path(folder, "link");
     assert_int_equal(symlink("x", link), 0);
@@ -125,7 +125,7 @@ static void whole_files(void **state)
     files_remove(folder);
 }
 
-/* A config of 4 GiB and weights of 256 GiB are rejected without reading them. */
+/* A config of 4 GiB and weights of 256 GiB must be rejected without being read. */
 static void sparse_files(void **state)
 {
     (void)state;
@@ -182,7 +182,7 @@ static void foreign_files(void **state)
     files_remove(folder);
 }
 
-/* With a header of 0x280 bytes, a safetensors file begins like a pickle. */
+/* A safetensors file with a header of 0x280 bytes begins like a pickle file, but must be opened. */
 static void pickle_or_safetensors(void **state)
 {
     (void)state;
@@ -209,8 +209,8 @@ static void arguments(void **state)
     mha_file_free(NULL);
 }
 
-/* A file that is truncated while open, as specified in io.h: if mapped, reading ends the process (here a child); if
- * copied, reads still succeed. */
+/* A file is truncated while open, as specified in io.h. If it is mapped, reading must end the process (here a
+ * child); if copied, reads must still succeed. */
 static void shortened_while_open(void **state)
 {
     (void)state;

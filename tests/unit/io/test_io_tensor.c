@@ -1,5 +1,5 @@
-/* test_io_tensor.c - reading tensor values: every type, every conversion, .npy files in every order, and running out of
- * memory. */
+/* test_io_tensor.c - reading tensor values: every type, every conversion, .npy files in every dimension order, and
+ * failed allocations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -73,7 +73,7 @@ static void conversions(void **state)
     }
 }
 
-/* Integers are rounded once: through a double, 2^62 + 2^38 + 1 would first round to even and lose its last bits. */
+/* Integers must be rounded once: through a double, 2^62 + 2^38 + 1 would first round to even and lose its low bits. */
 static void integers_round_once(void **state)
 {
     (void)state;
@@ -120,9 +120,9 @@ static void alignment(void **state)
     assert_false(mha_tensor_aligned(&t));
 }
 
-/* ---- .npy ---- */
+/* ---- .npy files ---- */
 
-/* Writes an .npy file; `version` 1, 2 or 3. */
+/* Writes an .npy file of format `version` 1, 2 or 3. */
 static const char *write_npy(const char *folder, int version, const char *header, const void *data, size_t n)
 {
     char bytes[2048] = "\x93NUMPY";
@@ -217,7 +217,7 @@ static void npy_headers(void **state)
     files_remove(folder);
 }
 
-/* One array of shape (2, 3, 4) whose element [i][j][k] is 100 i + 10 j + k, in both dimension orders and byte
+/* Reads one array of shape (2, 3, 4), whose element [i][j][k] is 100 i + 10 j + k, in both dimension orders and byte
  * orders. */
 static void npy_orders(void **state)
 {
@@ -267,10 +267,10 @@ static void npy_without_elements(void **state)
     files_remove(folder);
 }
 
-/* ---- starvation ---- */
+/* ---- failed allocations ---- */
 
 typedef struct starving {
-    long calls, live, budget; /* only the call after `budget` calls fails */
+    long calls, live, budget; /* of all calls, only the one after `budget` calls fails */
 } starving;
 
 static void *starving_alloc(void *user, size_t bytes, size_t align)
@@ -310,7 +310,7 @@ static void starve(const char *path, int no_map, int want_calls)
         mha_file_free(file);
         assert_int_equal(s.live, before);
     }
-    assert_int_equal(status, MHA_OK); /* `budget` exceeds the number of calls */
+    assert_int_equal(status, MHA_OK); /* no call failed, because `budget` exceeds the number of calls */
     assert_int_equal(failing - 1, want_calls);
     s.budget = -1;
     mha_ctx_free(ctx);
@@ -323,11 +323,11 @@ static void every_allocation_may_fail(void **state)
     const char *folder = files_folder();
     const char *safe = files_path(MHA_TEST_DATA "/safetensors", "accept-metadata.safetensors");
     starve(safe, 0, 7); /* the file, its path, the header, records, metadata, shapes, strings */
-    starve(safe, 1, 8); /* the same, and the data */
+    starve(safe, 1, 8); /* the same allocations, and the data */
     const char *npy =
         write_npy(folder, 1, "{'descr': '>f4', 'fortran_order': True, 'shape': (1, 3), }\n", "123456789012", 12);
     starve(npy, 0, 7); /* the file, its path, the header, record, shape, strings, and the reordered data */
-    starve(npy, 1, 8); /* the same, and the original data */
+    starve(npy, 1, 8); /* the same allocations, and the original data */
     files_remove(folder);
 }
 

@@ -1,5 +1,5 @@
-/* test_io_writer.c - safetensors files in pieces: round trips of every type, one layout for any order, and no temporary
- * files left after errors. */
+/* test_io_writer.c - writing safetensors files in pieces: round trips of every type, one layout for any order, and
+ * no temporary files after errors. */
 #include "mha/io.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -14,7 +14,8 @@
 
 static mha_error err;
 
-/* Four elements of every type that files can store; consecutive bytes, so that each tensor is different. */
+/* Tensors of four elements, one per type that files can store. Their bytes are consecutive values, so that each
+ * tensor is different. */
 enum { KINDS = 15, ELEMENTS = 4, BYTES_MOST = ELEMENTS * 8 };
 static const int64_t shape[] = {2, 1, 2};
 static const struct {
@@ -46,7 +47,7 @@ static const char *bytes_of(int kind)
     return bytes[kind];
 }
 
-/* Writes all kinds, with the list rotated by `turn`, one piece of each tensor in turn. */
+/* Writes all types, with the list rotated by `turn`, alternating one piece of each tensor. */
 static void write_all(const char *path, int turn, size_t piece)
 {
     mha_tensor list[KINDS];
@@ -123,7 +124,7 @@ static void one_layout(void **state)
     files_remove(folder);
 }
 
-/* No tensors, or tensors without elements, are a valid file; a "format" given by the caller is kept. */
+/* A file without tensors, or with empty tensors, must be valid. A "format" given by the caller must be kept. */
 static void empty(void **state)
 {
     (void)state;
@@ -136,7 +137,7 @@ static void empty(void **state)
         mha_file *file = NULL;
         assert_int_equal(mha_tensors_writer_create(NULL, path, &none, count, &o, &writer, &err), MHA_OK);
         assert_int_equal(mha_tensors_writer_finish(writer, &err), MHA_OK);
-        assert_int_equal(mha_tensors_writer_finish(writer, &err), MHA_ERR_ARG); /* once */
+        assert_int_equal(mha_tensors_writer_finish(writer, &err), MHA_ERR_ARG); /* finish may be called only once */
         assert_int_equal(mha_tensors_writer_put(writer, 0, "", 0, &err), MHA_ERR_ARG);
         mha_tensors_writer_free(writer);
         assert_int_equal(mha_file_open(NULL, path, NULL, &file, &err), MHA_OK);
@@ -266,12 +267,12 @@ static void too_many_pairs(void **state)
     enum { PAIRS = 1 << 18 };
     mha_metadata *pairs = calloc(PAIRS, sizeof *pairs);
     for (int n = 0; n < PAIRS; n++)
-        pairs[n] = (mha_metadata){"same", "", 0}; /* the number of pairs is checked before their keys */
+        pairs[n] = (mha_metadata){"same", "", 0}; /* the number of pairs must be checked before their keys */
     refused(NULL, 0, pairs, PAIRS, "metadata to write: metadata_count must be at most 262143 (got 262144)");
     free(pairs);
 }
 
-/* A newline is written as two bytes, any other control character as six. */
+/* A newline is escaped with two bytes, any other control character with six. */
 static void too_long_a_string(void **state)
 {
     (void)state;
@@ -335,8 +336,8 @@ static void freed_before_everything_is_written(void **state)
     files_remove(folder);
 }
 
-/* In a child process, because the limit cannot be raised again. A limit below the header fails the creation, a limit
- * above it a piece; after the limit is removed, the same piece succeeds. */
+/* A limit below the header size must fail the creation, a limit above it must fail a piece. After the limit is
+ * removed, the same piece must succeed. The test runs in a child process, because the limit cannot be raised again. */
 static void full_disk(void **state)
 {
     (void)state;
@@ -388,7 +389,7 @@ static void killed(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status));
     expect_old(path);
-    write_all(path, 0, BYTES_MOST); /* temporary files of a killed process do not block later runs */
+    write_all(path, 0, BYTES_MOST); /* temporary files of a killed process must not block later runs */
     files_remove(folder);
 }
 
@@ -412,7 +413,8 @@ static void no_memory(void **state)
         assert_int_equal(memory.live, live);
         assert_int_equal(files_count(folder), status == MHA_OK);
     }
-    /* allocations: the list, the writer, its order, that of the metadata, header and names; the next call succeeds */
+    /* allocations: the list, the writer, its order, the metadata's order, header and names; the next call must
+     * succeed */
     assert_int_equal(n, 7);
     mha_ctx_free(ctx);
     files_remove(folder);

@@ -1,4 +1,4 @@
-/* test_layer_backward.c - gradients of linear layers and embeddings, compared with loops in double: for both types,
+/* test_layer_backward.c - gradients of linear layers and embeddings, compared with loops in double, for f32 and f64,
  * both storage orders of a weight, and any combination of absent arguments. */
 #include "layer/linear/linear.h"
 #include "support/alloc.h"
@@ -10,7 +10,7 @@
 
 enum { MOST = 40 * 70 };
 
-/* Elements of either type, accessed through the same functions. */
+/* An array of f32 or f64 elements, accessed through the same functions. */
 typedef struct numbers {
     mha_dtype dtype;
     double wide[MOST];
@@ -66,7 +66,7 @@ static void check_dx(const shape *s, const numbers *w, const numbers *dy, const 
         }
 }
 
-/* dweight and dbias are added to the elements of `before`. */
+/* Checks dweight and dbias, which are added to the elements of `before`. */
 static void check_dw(const shape *s, const numbers *x, const numbers *dy, const numbers *before, const numbers *dw,
                      const numbers *db)
 {
@@ -129,7 +129,7 @@ static void test_against_double(void **state)
             }
 }
 
-/* A product so large that its operands are packed in blocks, with and without transposition. */
+/* Checks a product so large that its operands are packed in blocks, with and without transposition. */
 static void check_product(int64_t m, int64_t n, int64_t k, bool turned)
 {
     float *a = random_floats(7, 1, m * k, 1, 0), *b = random_floats(7, 2, k * n, 1, 0);
@@ -171,7 +171,7 @@ static void test_blocks_of_operands(void **state)
     check_product(1500, 5, 800, true); /* rows are divided into blocks of 1312 if panels are 32 wide */
 }
 
-/* A linear layer in double that computes only some of its outputs, from some of its inputs. */
+/* Compares the backward pass of a linear layer that computes only some outputs from some inputs with double. */
 static void test_parts_and_inputs(void **state)
 {
     (void)state;
@@ -248,7 +248,7 @@ static void test_embedding(void **state)
     assert_memory_equal(dtable, want, sizeof want);
 }
 
-/* If memory runs out, the call fails with a message and frees all its memory. */
+/* If an allocation fails, the call must return an error message and free all its memory. */
 static void test_starvation(void **state)
 {
     (void)state;

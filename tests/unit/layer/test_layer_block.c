@@ -1,5 +1,5 @@
-/* test_layer_block.c - attention layer and block compared with double; padding, other sequences and threads change no
- * bit. */
+/* test_layer_block.c - attention layer and block compared with double. Results must not depend on padding, other
+ * sequences or threads. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/reference/layer_ref.h"
@@ -69,7 +69,7 @@ static void test_close_to_double(void **state)
         }
 }
 
-/* Pre-norm blocks without a norm, parallel blocks with one and two norms, and a residual scale. */
+/* Tests pre-norm blocks without a norm, parallel blocks with one and two norms, and a residual scale. */
 static void test_residuals(void **state)
 {
     (void)state;
@@ -102,7 +102,8 @@ static void test_masks(void **state)
     random_block_free(&o);
 }
 
-/* Sequences of several lengths, padded with garbage: each result is bitwise identical to that of the sequence alone. */
+/* Sequences of several lengths are padded with garbage. Each result must be bitwise identical to that of the
+ * sequence alone. */
 static void test_padding_changes_no_bit(void **state)
 {
     (void)state;
@@ -173,7 +174,7 @@ static void test_given_workspace(void **state)
     mha_error err = {0};
     assert_int_equal(mha_block_workspace(block, INPUT(.batch = 1, .length = L), &bytes, NULL), MHA_OK);
     char *memory = mha_alloc(NULL, bytes + 64);
-    memset(memory, 0xFF, bytes); /* NaN */
+    memset(memory, 0xFF, bytes); /* fills memory with NaN */
     memset(memory + bytes, 0x55, 64);
     run(block, INPUT(.batch = 1, .length = L, .workspace = memory, .workspace_bytes = bytes), x);
     run(block, INPUT(.batch = 1, .length = L), y);
@@ -233,8 +234,8 @@ static void test_refusals(void **state)
     random_block_free((mha_block_options *)&good);
 }
 
-/* Each allocation of creation and of a forward call fails in turn: the call returns an error, leaks no memory, and
- * succeeds afterwards. */
+/* Each allocation of creation and of a forward call fails in turn. The call must return an error, leak no memory,
+ * and succeed when repeated. */
 static void test_no_memory(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_layer_constructors.c - invalid options of the constructors of attention layers: each error message names the
+/* test_layer_constructors.c - invalid options of the attention layer constructors: each error message must name the
  * field and its value. test_layer_refusals.c tests calls. */
 #include "mha/mha.h"
 #include "support/check.h"
@@ -118,7 +118,7 @@ static void test_choices(void **state)
             .d_model = 8, .head_option_count = 2);
 }
 
-/* The default is two experts per sample, or one if there is only one. */
+/* top_k must default to two experts per sample, or to one if there is only one expert. */
 static void test_one_expert(void **state)
 {
     (void)state;

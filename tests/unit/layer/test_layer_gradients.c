@@ -1,5 +1,5 @@
-/* test_layer_gradients.c - the gradients of every layer compared with finite differences of its outputs, in double: of
- * all inputs, all parameters, and of selectors with soft gates. */
+/* test_layer_gradients.c - gradients of every layer in double, compared with finite differences: for all inputs, all
+ * parameters, and selectors with soft gates. */
 #include "support/check.h"
 #include "support/model/layer_trial.h"
 #include <math.h>
@@ -64,7 +64,7 @@ static void test_self_attention(void **state)
     }
 }
 
-/* With a given dropout mask, so that every call drops the same weights. */
+/* Uses a given dropout mask, so that every call drops the same weights. */
 static void test_causal_attention(void **state)
 {
     (void)state;
@@ -106,7 +106,7 @@ static void test_qkv_attention(void **state)
     trial_drop(p);
 }
 
-/* If only key is given, it is also the value. In addition, `keep` masks all keys of one row. */
+/* If only key is given, it must also be used as value. In addition, `keep` masks all keys of one row. */
 static void test_standard_mha(void **state)
 {
     (void)state;
@@ -159,21 +159,21 @@ static void test_moe_heads(void **state)
         check(p);
         trial_drop(p);
     }
-    /* many more experts than a sample uses: contexts of unused experts are not stored */
+    /* many more experts than a sample uses: contexts of unused experts must not be stored */
     TRIAL(moe_heads, 4, 4, true, .d_model = 4, .num_heads = 2, .num_experts = 40, .top_k = 2);
     trial_soft_gates(p);
     check(p);
     trial_drop(p);
 }
 
-/* Heads of width 768, as in the documents' single-head layer and in experts with one head. */
+/* Tests heads of width 768, as in the single-head layer of docs/layers and in experts with one head. */
 static void test_wide_heads(void **state)
 {
     (void)state;
     for (int plain = 0; plain < 2; plain++) {
         TRIAL(self_attention, 3, 768, false, .d_in = 3, .d_out = 768, .plain_matrices = plain);
         p->samples = 20;
-        p->limit = 1e-6; /* more terms, larger derivatives */
+        p->limit = 1e-6; /* sums of more terms have larger rounding errors */
         check(p);
         trial_drop(p);
     }
@@ -185,7 +185,7 @@ static void test_wide_heads(void **state)
     trial_drop(p);
 }
 
-/* In the published form, the predictor has no gradient; differences agree as long as the selection does not change. */
+/* With hard gates, the predictor has no gradient; finite differences agree if the selection does not change. */
 static void test_head_pruning(void **state)
 {
     (void)state;
@@ -211,7 +211,7 @@ static void test_adaptive_heads(void **state)
     }
 }
 
-/* Gradients accumulate over calls until they are cleared; a trace of a different call is rejected. */
+/* Gradients must accumulate over calls until they are cleared. A trace of a different call must be rejected. */
 static void test_accumulation(void **state)
 {
     (void)state;

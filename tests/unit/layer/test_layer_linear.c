@@ -1,4 +1,4 @@
-/* test_layer_linear.c - linear layers compared with double; the bits of a row depend only on that row. */
+/* test_layer_linear.c - linear layers compared with double. A result row must depend only on its input row, bitwise. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/reference/layer_ref.h"
@@ -18,7 +18,7 @@ static mha_ctx *context(int threads)
     return ctx;
 }
 
-/* Computes y of `linear` between two guards, which must stay unchanged; free with free(). */
+/* Computes y of `linear` between two guard regions, which must stay unchanged. The caller must free the result. */
 static float *forward(const mha_linear *linear, const float *x, int64_t rows, int64_t out)
 {
     const int64_t count = rows * out;
@@ -35,7 +35,8 @@ static float *forward(const mha_linear *linear, const float *x, int64_t rows, in
     return y;
 }
 
-/* A chain of in + 1 roundings: |error| <= (in + 1) u (|b| + sum |x w|), u = 2^-24. */
+/* Checks y against double. Each element is a chain of in + 1 roundings: |error| <= (in + 1) u (|b| + sum |x w|), u =
+ * 2^-24. */
 static void assert_near(const float *y, const float *x, int64_t rows, int64_t in, const mha_matrix *m)
 {
     for (int64_t r = 0; r < rows; r++)
@@ -207,7 +208,7 @@ static void test_no_memory(void **state)
     const long calls = memory.calls;
     float y[3];
     assert_int_equal(mha_linear_forward(linear, w, 1, y, &err), MHA_OK);
-    assert_int_equal(memory.calls, calls); /* forward allocates nothing */
+    assert_int_equal(memory.calls, calls); /* forward must not allocate memory */
     mha_linear_free(linear);
     mha_ctx_free(ctx);
     assert_int_equal(memory.live, 0);

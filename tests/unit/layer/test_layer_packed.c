@@ -1,6 +1,6 @@
-/* test_layer_packed.c - linear layers with weights in shorter types: the error compared with double is bounded by the
- * rounding of the weights (and of the inputs, on ISAs with tiles); the bits of a row depend only on that row; results
- * can be stored in 16-bit types. */
+/* test_layer_packed.c - linear layers with 16-bit and q8_0 weights. The error compared with double must be bounded
+ * by the rounding of the weights (and of the inputs on ISAs with tiles). A result row must depend only on its input
+ * row, bitwise. Results can be stored in 16-bit types. */
 #include "layer/linear/linear.h"
 #include "math/half.h"
 #include "support/alloc.h"
@@ -43,8 +43,8 @@ static double weight_at(const mha_matrix *m, int64_t in, int64_t o, int64_t k)
     return (double)m->weight[m->transposed ? k * m->out + o : o * in + k];
 }
 
-/* The largest error of a weight: half a unit in its last place. For q8_0: half a step, 1/127 of the largest element of
- * its block, plus the rounding of the step. If x is rounded too, its error is added. */
+/* Returns the largest rounding error of a weight: half a unit in its last place. For q8_0: half a step (1/127 of the
+ * largest element of its block) plus the rounding of the step. If x is also rounded, adds the error of x. */
 static double rounding_error(mha_dtype type, bool x_too, const mha_matrix *m, int64_t in, int64_t o, int64_t k)
 {
     double largest = 0;
@@ -97,7 +97,7 @@ static void test_error_is_that_of_rounding(void **state)
     mha_ctx_free(ctx);
 }
 
-/* The bits of a row do not depend on the number of rows or threads, or on the stack of weights. */
+/* A row must be bitwise identical for any number of rows or threads, and for any stacking of weights. */
 static void test_bits_of_a_row(void **state)
 {
     (void)state;
@@ -130,7 +130,7 @@ static void test_bits_of_a_row(void **state)
     free(x), free(w), free(b);
 }
 
-/* Columns [first, out) of `rows` rows must be y rounded; all other elements must still be 0x5a5a. */
+/* Columns [first, out) of `rows` rows must equal y rounded; all other elements must still be 0x5a5a. */
 static void check_rounded(mha_dtype to, const uint16_t *halves, int64_t stride, int64_t most, const float *y,
                           int64_t rows, int64_t first, int64_t out)
 {
@@ -143,7 +143,7 @@ static void check_rounded(mha_dtype to, const uint16_t *halves, int64_t stride, 
         }
 }
 
-/* A 16-bit result equals the f32 result, rounded; activation, parts and strides are unaffected. */
+/* A 16-bit result must equal the rounded f32 result, also with an activation, with parts, and with strides. */
 static void test_rounded_results(void **state)
 {
     (void)state;
@@ -191,7 +191,7 @@ static void test_refusals(void **state)
     assert_null(linear);
 }
 
-/* Any allocation of the forward pass may fail; y then stays unchanged. */
+/* If any allocation of the forward pass fails, y must stay unchanged. */
 static void test_no_memory(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_layer_parameters.c - the parameter count of each layer, as stated on its page in docs/layers and as the sum over
- * its tensors. */
+/* test_layer_parameters.c - the parameter count of each layer must equal the count on its page in docs/layers and
+ * the sum over its tensors. */
 #include "mha/mha.h"
 #include "support/check.h"
 
@@ -14,7 +14,7 @@ static int64_t held(const mha_variant *layer)
     return sum;
 }
 
-/* COUNTED(kind, parameter count, options...) */
+/* Checks the parameter count of a layer: COUNTED(kind, parameter count, options...). */
 #define COUNTED(kind, numbers, ...)                                               \
     do {                                                                          \
         mha_variant *layer = NULL;                                                \

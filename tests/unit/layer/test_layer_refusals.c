@@ -1,5 +1,5 @@
-/* test_layer_refusals.c - invalid calls of the attention layers: each error message names the field and its value; and
- * calls that must succeed. test_layer_constructors.c tests the constructors. */
+/* test_layer_refusals.c - invalid calls of the attention layers, whose error message must name the field and its
+ * value, and unusual valid calls. test_layer_constructors.c tests the constructors. */
 #include "mha/mha.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -82,7 +82,7 @@ static void test_sizes(void **state)
     mha_variant_free(layer);
 }
 
-/* Dropout arguments of layers without dropout, and two sources of one mask. */
+/* Dropout arguments of layers without dropout, and two sources of one mask, must be rejected. */
 static void test_dropout(void **state)
 {
     (void)state;
@@ -92,7 +92,7 @@ static void test_dropout(void **state)
     mha_rng_manual_seed(&rng, 1);
     mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = 3, .query = x, .training = 1, .rng = &rng};
     call_refused(layers[0], &in, "multi-head attention: rng must be NULL for a layer without dropout");
-    assert_int_equal(mha_variant_forward(layers[1], &in, y, NULL, &err), MHA_OK); /* dropout = 0 */
+    assert_int_equal(mha_variant_forward(layers[1], &in, y, NULL, &err), MHA_OK); /* accepted, because dropout is 0 */
     in.rng = NULL, in.dropout_keep = keep;
     call_refused(layers[0], &in, "multi-head attention: dropout_keep must be NULL for a layer without dropout");
     call_refused(layers[1], &in, "causal attention: dropout_keep must be NULL with dropout = 0");
@@ -109,7 +109,7 @@ static void test_dropout(void **state)
     mha_variant_free(dropping);
 }
 
-/* Parameters without a generator are initialized to 0, even if the layer was initialized randomly before. */
+/* Without a generator, parameters must be set to 0, even if the layer was initialized randomly before. */
 static void test_init_without_a_generator(void **state)
 {
     (void)state;
@@ -130,7 +130,7 @@ static void test_mask_shapes(void **state)
     static const uint8_t keep[512] = {1};
     static const struct {
         mha_mask mask;
-        const char *shape; /* in the error message; NULL = accepted */
+        const char *shape; /* shape in the error message; NULL = accepted */
     } masks[] = {
         {{keep, 2, {3, 5}}, NULL},
         {{keep, 2, {1, 5}}, NULL},
@@ -180,7 +180,7 @@ static void test_mask_shapes(void **state)
     mha_variant_free(layer);
 }
 
-/* Samples with different head counts cannot share a mask per head; one mask for all heads is accepted. */
+/* A mask per head must be rejected if samples differ in head count; one mask for all heads is accepted. */
 static void test_mask_of_adaptive_heads(void **state)
 {
     (void)state;
@@ -221,7 +221,7 @@ static void test_before_init(void **state)
     mha_variant_free(NULL);
 }
 
-/* A ratio that keeps no head is valid: the output is the bias of o_proj. */
+/* A ratio that keeps no head is valid: the output must be the bias of o_proj. */
 static void test_no_head_left(void **state)
 {
     (void)state;
@@ -246,7 +246,7 @@ static void test_no_head_left(void **state)
     mha_variant_free(layer);
 }
 
-/* Requesting a gradient of an absent input is an error; the buffer is not silently left unchanged. */
+/* Requesting the gradient of an absent input must fail; the buffer must not be silently left unchanged. */
 static void test_gradient_of_nothing(void **state)
 {
     (void)state;
@@ -275,7 +275,7 @@ static void test_gradient_of_nothing(void **state)
     mha_variant_free(layer);
 }
 
-/* Each allocation fails once: the call fails with a message and frees all its memory. */
+/* Each allocation fails in turn. The call must return an error message and free all its memory. */
 static void test_starvation(void **state)
 {
     (void)state;

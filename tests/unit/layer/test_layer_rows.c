@@ -1,4 +1,4 @@
-/* test_layer_rows.c - the layers that work row by row: normalization, activations, embedding. */
+/* test_layer_rows.c - layers that process each row separately: normalization, activations, embedding. */
 #include "support/check.h"
 #include "support/reference/layer_ref.h"
 #include <math.h>
@@ -14,17 +14,17 @@ static void check_norm(int64_t rows, int64_t width, bool with_residual, double s
     float *y = malloc((size_t)(rows * width) * sizeof *y);
     double *truth = to_doubles(x, rows * width);
     for (int64_t i = 0; with_residual && i < rows * width; i++)
-        truth[i] = (double)(x[i] + res[i]); /* rounding of the sum itself is excluded */
+        truth[i] = (double)(x[i] + res[i]); /* the sum is rounded to f32, so its rounding is not counted as an error */
     ref_layer_norm(truth, rows, width, w, b, 1e-5);
     assert_int_equal(mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, rows, width, x,
                                       with_residual ? res : NULL, y, NULL),
                      MHA_OK);
-    /* Values are about 1 to 4. A large mean cancels digits, and so does a small deviation, which is possible with only
-     * two elements. */
+    /* Outputs are about 1 to 4. A large mean causes cancellation, and so does a small deviation, which is possible
+     * with only two elements. */
     const double limit = (width > 2 ? 4e-6 : 4e-5) * (1 + fabs(shift));
     if (!(worst_error(y, truth, rows * width) <= limit))
         fail_msg("rows %d width %d: error %g", (int)rows, (int)width, worst_error(y, truth, rows * width));
-    /* in place, over x and over the residual */
+    /* overwrites x, then the residual */
     assert_int_equal(mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, rows, width, x,
                                       with_residual ? res : NULL, x, NULL),
                      MHA_OK);
@@ -36,7 +36,7 @@ static void check_norm(int64_t rows, int64_t width, bool with_residual, double s
             mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, rows, width, x, res, res, NULL), MHA_OK);
         assert_memory_equal(res, y, (size_t)(rows * width) * sizeof *x);
     }
-    /* a single row */
+    /* a single row must give the same result */
     assert_int_equal(mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, 1, width, y + (rows - 1) * width,
                                       NULL, x, NULL),
                      MHA_OK);
@@ -105,12 +105,12 @@ static void check_activation(mha_activation activation, double relative)
     ref_activation(activation, truth, N);
     assert_int_equal(mha_activation_forward(NULL, activation, 1, N, y, NULL), MHA_OK);
     for (int i = 0; i < N; i++) {
-        /* relative to the argument too: large negative arguments cancel */
+        /* the limit is also relative to the argument, because large negative arguments cause cancellation */
         const double limit = relative * (fabs((double)x[i]) + fabs(truth[i]) + 1e-3);
         if (!(fabs((double)y[i] - truth[i]) <= limit))
             fail_msg("activation %d of %g = %.9g, want %.9g", (int)activation, (double)x[i], (double)y[i], truth[i]);
     }
-    for (int i = 0; i < N; i += 97) { /* the result of an element depends only on that element */
+    for (int i = 0; i < N; i += 97) { /* a result must depend only on its own element */
         float one = x[i];
         assert_int_equal(mha_activation_forward(NULL, activation, 1, 1, &one, NULL), MHA_OK);
         assert_memory_equal(&one, &y[i], sizeof one);
@@ -140,8 +140,8 @@ static void test_activations(void **state)
     assert_int_equal(mha_activation_forward(NULL, MHA_ACT_RELU, 1, 3, NULL, &err), MHA_ERR_ARG);
 }
 
-/* Compares the derivative with finite differences of the reference, over more elements than one task computes, and for
- * a single row. */
+/* Compares the derivative with finite differences of the reference, for more elements than one task processes and
+ * for a single row. */
 static void check_activation_slope(mha_activation activation)
 {
     enum { N = 20011 };

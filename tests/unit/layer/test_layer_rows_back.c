@@ -25,7 +25,7 @@ static void norm_row(const mha_norm *norm, int64_t width, const double *x, doubl
         y[i] = (x[i] - mean) / sqrt(square + norm->eps) * (double)norm->weight[i];
 }
 
-/* The derivative of sum(dy y) with respect to x[at], by central differences. */
+/* Returns the derivative of sum(dy y) with respect to x[at], by central differences. */
 static double slope(const mha_norm *norm, int64_t width, const float *x, const float *dy, int64_t at)
 {
     const double step = 1e-5;
@@ -68,7 +68,7 @@ static void check_norm(mha_norm_kind kind, int64_t rows, int64_t width)
         assert_true(fabs((double)dweight[i] - sum) < 1e-6 * (double)rows);
         assert_true(fabs((double)dbias[i] - bias) < 1e-6 * (double)rows);
     }
-    /* writing dx over dy, and adding it to a buffer, give the same elements */
+    /* overwriting dy with dx and adding dx to a buffer must give the same elements */
     float *sum = random_floats(1, 7, rows * width, 1, 0), *before = random_floats(1, 7, rows * width, 1, 0);
     g.dx = sum, g.add = 1, g.dweight = g.dbias = NULL;
     assert_int_equal(mha_norm_backward(NULL, &norm, &g, NULL), MHA_OK);
@@ -93,8 +93,8 @@ static void test_norms(void **state)
     }
 }
 
-/* Heads inside wider rows: the gradient of each head equals that of a separate row, and other elements stay
- * unchanged. */
+/* Norms of heads inside wider rows: each head's gradient must equal that of a separate row, and all other elements
+ * must stay unchanged. */
 static void test_norm_of_heads(void **state)
 {
     (void)state;
@@ -164,7 +164,7 @@ static void check_loss(int64_t rows, int64_t classes, int ignored)
         if (labels[r] != MHA_IGNORE) want += log(sum) - (double)logits[r * classes + labels[r]];
     }
     assert_true(fabs(loss - want / (double)counted) < 1e-6 * (1 + fabs(loss)));
-    args.scale = 0.5, args.dlogits = logits; /* requests the sum, and overwrites the logits with dlogits */
+    args.scale = 0.5, args.dlogits = logits; /* returns the sum of the losses, and overwrites the logits with dlogits */
     double half = 0;
     assert_int_equal(mha_cross_entropy(NULL, &args, &half, NULL, NULL), MHA_OK);
     assert_true(fabs(half - 0.5 * want) < 1e-6 * (1 + fabs(half)));
@@ -184,7 +184,7 @@ static void test_cross_entropy(void **state)
     check_loss(3, 20011, 0);
 }
 
-/* Ignored rows are not read, and extreme logits neither overflow nor underflow. */
+/* Ignored rows must not be read, and extreme logits must not overflow or underflow. */
 static void test_cross_entropy_extremes(void **state)
 {
     (void)state;

@@ -1,11 +1,12 @@
-/* test_layer_selection.c - straight-through gates: outputs and all other gradients equal those of the published form,
- * and the predictor's gradients equal values derived by hand. */
+/* test_layer_selection.c - straight-through gates. Outputs and projection gradients must equal those with hard
+ * gates; the predictor's gradients must equal values derived by hand. */
 #include "support/check.h"
 #include "support/model/layer_trial.h"
 #include <math.h>
 
-/* The output and the gradients of the projections are bitwise identical to the hard form. The predictor's gradients are
- * those for gates of 1: the loss is linear in the gates, so d loss / d gate is the head's contribution to the loss. */
+/* The output and the projection gradients must be bitwise identical to those with hard gates. The predictor's
+ * gradients are computed for gates of 1: the loss is linear in the gates, so d loss / d gate is the head's
+ * contribution to the loss. */
 static void compare_straight_through(trial *hard, trial *through, const char *predictor)
 {
     static double dq[2][TRIAL_MOST];
@@ -32,8 +33,8 @@ static void compare_straight_through(trial *hard, trial *through, const char *pr
     assert_true(sum[0] == 0 && sum[1] > 1e-6);
 }
 
-/* d loss / d score of head h = sigmoid' times the head's contribution to the loss: the loss with h, minus the loss of
- * o_proj's bias and the other heads. With one of two heads kept, the contribution is loss - bias. */
+/* For head h, d loss / d score = sigmoid' times the head's contribution to the loss: the loss with h, minus the loss
+ * of o_proj's bias and the other heads. If one of two heads is kept, its contribution is loss - bias. */
 static void test_straight_through_pruning(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* test_base_f16.c - the 16-bit types compared with their definition, implemented with ldexp and a search.
  *
  * Widening is tested for all 65536 patterns. Narrowing is tested at each of the 65536 values, at the midpoint between
- * each and the next, and at the f32 neighbors of both; rounding cannot change between these points. */
+ * each and the next, and at the f32 neighbors of both. Between these points, the rounding result is constant. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,8 +41,9 @@ static bool is_nan_pattern(const half_type *t, uint16_t bits)
     return (bits & 0x7FFF) > infinity_of(t);
 }
 
-/* IEEE 754: (-1)^s * 1.f * 2^(e - bias), or 0.f * 2^(1 - bias) if e is 0. With `unbounded`, the exponent of infinity
- * counts as an ordinary exponent; this gives the power of two from which rounding overflows. */
+/* Decodes a 16-bit pattern. IEEE 754: (-1)^s * 1.f * 2^(e - bias), or 0.f * 2^(1 - bias) if e is 0. With
+ * `unbounded`, the exponent of infinity is decoded as an ordinary exponent; this gives the power of two from which
+ * rounding overflows. */
 static double value_of(const half_type *t, uint16_t bits, bool unbounded)
 {
     int bias = (1 << (t->exponent_bits - 1)) - 1;
@@ -86,13 +87,14 @@ static void expect(const half_type *t, float value, uint16_t want)
     if (got != (want | 0x8000)) fail_msg("%s of %a = %04X, want %04X", t->name, -(double)value, got, want | 0x8000);
 }
 
-/* Ascending finite magnitudes have ascending patterns, followed by infinity. */
+/* Narrowing must round to nearest even. Patterns of finite magnitudes ascend with their values; infinity follows the
+ * largest. */
 static void narrowing_is_to_nearest_even(const half_type *t)
 {
     for (uint16_t low = 0; low < infinity_of(t); low++) {
         uint16_t high = (uint16_t)(low + 1);
         double middle = (value_of(t, low, true) + value_of(t, high, true)) / 2;
-        float at = (float)middle; /* exact: f32 has more bits than the 16-bit type */
+        float at = (float)middle; /* exact, because f32 has more bits than the 16-bit type */
         assert_true((double)at == middle);
         expect(t, (float)value_of(t, low, true), low);
         expect(t, nextafterf(at, 0), low);
@@ -100,7 +102,7 @@ static void narrowing_is_to_nearest_even(const half_type *t)
         expect(t, nextafterf(at, INFINITY), high);
     }
     expect(t, INFINITY, infinity_of(t));
-    expect(t, 0x1.FFFFFEp127f, infinity_of(t)); /* FLT_MAX */
+    expect(t, 0x1.FFFFFEp127f, infinity_of(t)); /* FLT_MAX rounds to infinity */
     expect(t, 0x1p-149f, 0);
 }
 

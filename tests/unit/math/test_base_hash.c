@@ -1,5 +1,5 @@
-/* test_base_hash.c - the hash that identifies the data of state files: the published values of splitmix64; the result
- * depends on every bit, on the length and on the order. */
+/* test_base_hash.c - the hash that identifies the data of state files. It must give the published values of
+ * splitmix64 and depend on every bit, the length and the order. */
 #include "math/hash.h"
 #include "support/check.h"
 #include <string.h>
@@ -9,7 +9,7 @@ static void test_is_splitmix(void **state)
     (void)state;
     const char zeros[8] = {0};
     char hex[24];
-    assert_true(mha__hash(0, zeros, 8) == UINT64_C(0xE220A8397B1DCDAF)); /* the first value for seed 0 */
+    assert_true(mha__hash(0, zeros, 8) == UINT64_C(0xE220A8397B1DCDAF)); /* the published first value for seed 0 */
     assert_true(mha__hash(17, zeros, 0) == 17);
     mha__hash_print(hex, UINT64_C(0x0123456789ABCDEF));
     assert_string_equal(hex, "0123456789abcdef");
@@ -32,7 +32,7 @@ static void test_every_bit_counts(void **state)
     }
 }
 
-/* Zeros are data: appending zeros changes the hash, and so does another order. */
+/* Appending zeros must change the hash, and so must reordering the data. */
 static void test_length_and_order(void **state)
 {
     (void)state;
@@ -41,7 +41,7 @@ static void test_length_and_order(void **state)
     for (size_t n = 0; n < sizeof zeros; n++)
         assert_true(mha__hash(0, zeros, n) != mha__hash(0, zeros, n + 1));
     assert_true(mha__hash(0, x, sizeof x) != mha__hash(0, y, sizeof y));
-    /* hashing whole words can be continued */
+    /* hashing in two calls must equal one call, if the first has whole words */
     assert_true(mha__hash(mha__hash(0, x, 8), x + 1, 8) == mha__hash(0, x, 16));
 }
 

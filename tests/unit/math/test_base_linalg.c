@@ -1,6 +1,6 @@
-/* test_base_linalg.c - eigenvectors, Cholesky, products and bases: known results, residuals, and errors.
+/* test_base_linalg.c - eigenvectors, Cholesky, matrix products and bases: known results, residuals, and errors.
  *
- * Sizes exceed every block: 4 columns of a tile, 48 of a square, 64 of a task, 128 rows. */
+ * Sizes exceed every block size: tiles of 4 columns, squares of 48, tasks of 64 columns, and 128 rows. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static double uniform(rng *draw)
     return 2 * rng_uniform(draw) - 1;
 }
 
-/* Returns a symmetric matrix with elements in [-1, 1). With `graded`, rows are scaled down to 1e-9 of the first. */
+/* Returns a symmetric matrix with elements in [-1, 1). With `graded`, rows are scaled from 1 down to 1e-9. */
 static double *symmetric(int64_t n, uint64_t seed, bool graded)
 {
     rng draw = rng_make(seed, 0);
@@ -46,7 +46,7 @@ static double *symmetric(int64_t n, uint64_t seed, bool graded)
     return a;
 }
 
-/* Returns X^T X; X has a few more rows than columns. */
+/* Returns X^T X, which is positive definite, since X has a few more rows than columns. */
 static double *definite(int64_t n, uint64_t seed)
 {
     rng draw = rng_make(seed, 0);
@@ -63,7 +63,7 @@ static double *definite(int64_t n, uint64_t seed)
 
 /* ---- eigenvectors ---- */
 
-/* Checks the largest of |A v - value v|, and of |V V^T - I|. */
+/* Checks that the largest elements of |A v - value v| and |V V^T - I| are within the error limits. */
 static void check_eigen(const double *a, const double *values, const double *vectors, int64_t n, double size)
 {
     const double limit = 4 * (double)n * DBL_EPSILON;
@@ -108,7 +108,7 @@ static void eigen_residuals(void **state)
         }
 }
 
-/* Equal eigenvalues, many of them 0, and blocks without a common row or column. */
+/* Tests equal eigenvalues, many eigenvalues of 0, and block-diagonal matrices. */
 static void eigen_of_special_matrices(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void eigen_of_special_matrices(void **state)
         free(all[i]);
 }
 
-/* Products of few rows whose magnitudes fall by powers of ten: most eigenvalues are rounding errors. */
+/* Tests products of few rows whose magnitudes fall by powers of ten: most eigenvalues are rounding errors. */
 static void eigen_of_missing_rank(void **state)
 {
     (void)state;
@@ -156,8 +156,8 @@ static void eigen_of_missing_rank(void **state)
     free(all);
 }
 
-/* The second differences of n points with fixed ends: the eigenvalues are 2 - 2 cos(pi k / (n + 1)), the vectors are
- * sines. */
+/* Tests the second-difference matrix of n points with fixed ends. The eigenvalues are 2 - 2 cos(pi k / (n + 1)); the
+ * eigenvectors are sines. */
 static void eigen_known_answer(void **state)
 {
     (void)state;
@@ -228,7 +228,7 @@ static void cholesky_residuals(void **state)
     }
 }
 
-/* [4 2; 2 5] = [2 0; 1 2] [2 1; 0 2]. */
+/* The factorization of [4 2; 2 5] must be [2 0; 1 2] [2 1; 0 2]. */
 static void cholesky_known_answer(void **state)
 {
     (void)state;
@@ -245,7 +245,7 @@ static void cholesky_refuses_what_is_not_definite(void **state)
     const int64_t n = 60;
     static const double pivots[] = {0, -1, NAN, INFINITY};
     for (size_t p = 0; p < sizeof pivots / sizeof *pivots; p++)
-        for (int64_t bad = 0; bad < n; bad += 53) { /* in the first block and in the second */
+        for (int64_t bad = 0; bad < n; bad += 53) { /* the bad pivot is in the first or the second block */
             double *a = numbers(n * n, sizeof *a);
             mha_error err = {0};
             for (int64_t i = 0; i < n; i++)
@@ -261,7 +261,7 @@ static void cholesky_refuses_what_is_not_definite(void **state)
 
 /* ---- products ---- */
 
-/* Columns with any strides; every element is computed as one chain over the rows. */
+/* Tests columns with any strides. Every element must be accumulated in one chain over the rows. */
 static void products_are_chains(void **state)
 {
     (void)state;
@@ -276,7 +276,7 @@ static void products_are_chains(void **state)
         double *got = numbers(m * n, sizeof *got), *square = numbers(m * m, sizeof *square);
         for (int64_t i = 0; i < m * n; i++)
             got[i] = 0.5;
-        const int64_t half = rows / 2; /* two calls whose row counts are not multiples of the block */
+        const int64_t half = rows / 2; /* two calls whose row counts are not multiples of the block size */
         const mha__columns x2 = {x.data + half * x.row, x.row, x.column, m};
         const mha__columns y2 = {y.data + half * y.row, y.row, y.column, n};
         assert_int_equal(mha__gram_cross(NULL, half, &x, &y, got, NULL), MHA_OK);
@@ -315,7 +315,7 @@ static void basis_of_dependent_rows(void **state)
             x[r][i] = uniform(&draw);
         x[2][i] = 3 * x[0][i] - x[1][i];
         x[4][i] = 0;
-        x[5][i] = x[3][i] + 1e-9 * x[5][i]; /* nearly equal, but not equal */
+        x[5][i] = x[3][i] + 1e-9 * x[5][i]; /* nearly equal to x[3], but independent */
         for (int r = 0; r < COUNT; r++)
             before[r][i] = x[r][i];
     }

@@ -1,4 +1,4 @@
-/* test_base_q8.c - q8_0 blocks: rounding errors, values out of range, and elements after the end. */
+/* test_base_q8.c - q8_0 blocks: rounding errors, out-of-range values, and padding after the last element. */
 #include "math/half.h"
 #include "math/q8_0.h"
 #include "support/check.h"
@@ -11,7 +11,7 @@ static float number(const mha__q8 *blocks, int64_t i)
     return mha__f16_to_f32(blocks[i / 32].scale) * blocks[i / 32].q[i % 32];
 }
 
-/* The error is at most half a step, plus the rounding of the scale to f16. That rounding changes the largest element by
+/* The error must be at most half a step, plus the rounding of the scale to f16, which changes the largest element by
  * at most 127 * 2^-12 of a step. */
 static void test_error(void **state)
 {

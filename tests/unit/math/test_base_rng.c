@@ -1,5 +1,5 @@
-/* test_base_rng.c - the generator beyond its recorded values: long streams (digests of PyTorch's bytes), how far each
- * call advances the stream, invariants, errors. */
+/* test_base_rng.c - properties of the random generator that the recorded values do not cover: long streams (digests
+ * of PyTorch's bytes), the advance of the stream per call, invariants, errors. */
 #include "base/cpu.h"
 #include "math/rng_draws.h"
 #include "support/check.h"
@@ -18,8 +18,8 @@ static void same_digest(const void *x, size_t bytes, const char *want)
     assert_string_equal(hex, want);
 }
 
-/* One stream of PyTorch 2.13 after torch.manual_seed(7), one call after another; if one call consumes a wrong count,
- * all later calls differ. */
+/* Compares one stream of several calls with PyTorch 2.13 after torch.manual_seed(7). If a call consumes a wrong
+ * count, all later calls differ. */
 static void test_stream(void **state)
 {
     (void)state;
@@ -64,7 +64,7 @@ static void test_stream(void **state)
     free(whole);
 }
 
-/* The AVX2 version and the portable version, including the smallest and the largest possible uniform number. */
+/* The AVX2 version must equal the portable version, also for the smallest and the largest uniform value. */
 static void test_both_forms(void **state)
 {
     (void)state;
@@ -83,7 +83,7 @@ static void test_both_forms(void **state)
     }
 }
 
-/* A copy continues the stream at the same place: words, spare number and choice of kernels. */
+/* A copy must continue the stream at the same position: words, spare normal value and kernel selection. */
 static void test_copy(void **state)
 {
     (void)state;
@@ -98,11 +98,11 @@ static void test_copy(void **state)
     assert_int_equal(mha_rng_randn(&copy, again, 7, NULL), MHA_OK);
     assert_int_equal(mha_rng_randn(&copy, again + 7, 33, NULL), MHA_OK);
     assert_memory_equal(first, again, sizeof first);
-    mha_rng_manual_seed(&rng, 3); /* discards the spare number */
+    mha_rng_manual_seed(&rng, 3); /* discards the spare normal value */
     assert_true(!rng.has_spare && rng.kernels == MHA_RNG_VECTOR);
 }
 
-/* Only the low 32 bits of a seed are used. */
+/* A seed must be reduced to its low 32 bits. */
 static void test_seed(void **state)
 {
     (void)state;
@@ -135,8 +135,8 @@ static void test_integers(void **state)
         assert_int_equal(seen[i], 1);
 }
 
-/* With p = 0 or p = 1, dropout consumes no random numbers, but a Bernoulli mask does; dropped elements are multiplied
- * by 0. */
+/* With p = 0 or p = 1, dropout must not consume random numbers, but a Bernoulli mask must. Dropped elements are
+ * multiplied by 0. */
 static void test_dropout(void **state)
 {
     (void)state;
@@ -164,7 +164,8 @@ static void test_dropout(void **state)
     }
 }
 
-/* Between two adjacent f32 numbers, half of the sums round to the upper bound, which is outside the range. */
+/* Between two adjacent f32 values, half of the sums round to the upper bound, which is outside the range and must
+ * not be returned. */
 static void test_narrow_uniform(void **state)
 {
     (void)state;
@@ -179,8 +180,8 @@ static void test_narrow_uniform(void **state)
     }
 }
 
-/* Both formulas that PyTorch uses for the bounds of a Linear give the same f32 value: a bias generated from the same
- * place of the stream equals the weight. */
+/* Both formulas that PyTorch uses for the bounds of a Linear must give the same f32 value: a bias generated from the
+ * same stream position equals the weight. */
 static void test_linear_bound(void **state)
 {
     (void)state;
@@ -212,9 +213,9 @@ static void test_padding_row(void **state)
     assert_true(mha_rng_next(&a) == mha_rng_next(&b));
 }
 
-/* A weight of 0 is never selected, whatever the random numbers. */
-/* A single index uses a separate code path: it equals the first of two indices, and leaves the generator at the same
- * place. */
+/* An index with weight 0 must never be selected, for any random numbers. */
+/* A single index uses a separate code path. It must equal the first of two indices and leave the generator in the
+ * same state. */
 static void test_multinomial_one(void **state)
 {
     (void)state;
@@ -225,7 +226,7 @@ static void test_multinomial_one(void **state)
     for (int trial = 0; trial < 300; trial++) {
         int64_t x[1], want[2];
         assert_int_equal(mha_rng_rand(&rng, weights, COUNT, NULL), MHA_OK);
-        for (int i = 0; i < COUNT; i++) /* from nearly equal weights to a few large ones, many of them zero */
+        for (int i = 0; i < COUNT; i++) /* nearly equal weights, a few large weights, and many zero weights */
             weights[i] = i % 3 == trial % 4 ? 0 : powf(weights[i], (float)(trial % 30));
         one = two = rng;
         assert_int_equal(mha_rng_multinomial(&one, weights, COUNT, trial % 2, work, x, 1, NULL), MHA_OK);
@@ -252,7 +253,7 @@ static void test_multinomial_zero(void **state)
     }
 }
 
-/* A call that fails names the rule and the values, and does not advance the stream. */
+/* A failed call must name the rule and the values, and must not advance the stream. */
 static mha_rng g;
 static float f[64];
 static int64_t w[64];

@@ -23,7 +23,7 @@ static void shuffle(rng *r)
     }
 }
 
-/* Computes `parts` sums and adds them as integers. */
+/* Computes `parts` partial sums and adds them as integers. */
 static mha__fixed sum_in(int parts)
 {
     mha__fixed part[8] = {{0}}, all = {0};

@@ -1,5 +1,6 @@
-/* test_model_activations.c - activations inside attention, fills, and passes that begin at a layer: in every family,
- * with every mask, packed, pruned, in 16-bit types, with a cache. The reference is the formula in double. */
+/* test_model_activations.c - activations inside attention, fills, and passes that begin at a later layer, for every
+ * family, with every mask, with packed sequences, pruned layers, 16-bit types and a cache. The reference is the
+ * formula in double. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/model/inner_case.h"
@@ -12,11 +13,11 @@ enum { B = INNER_B, L = INNER_L, TOKENS = B * L, LAYERS = INNER_LAYERS, H = INNE
 
 static mha_error err;
 
-/* ---- one forward pass with copies of everything passed to its callbacks ---- */
+/* ---- one forward pass that copies all data passed to its callbacks ---- */
 
 typedef struct seen {
     int64_t width, rows, calls, next;
-    mha_model_activations a[LAYERS]; /* copies */
+    mha_model_activations a[LAYERS]; /* copies of the activations */
     float *hidden[LAYERS + 1], *last;
 } seen;
 
@@ -68,7 +69,7 @@ static void release(seen *s)
     free(s->last);
 }
 
-/* Rows of unmasked tokens must be bitwise identical. */
+/* Rows of unmasked tokens must be bitwise identical in a and b. */
 static void same_rows(const mha_model_input *in, const float *a, const float *b, int64_t width)
 {
     for (int64_t r = 0; r < inner_rows(in); r++)
@@ -173,7 +174,7 @@ static void values_are_those_of_the_formula(void **state)
     }
 }
 
-/* In a post-norm layer, the input passed to on_activations is the unchanged input of the layer, and q is its
+/* In a post-norm layer, the input passed to on_activations must be the unchanged layer input, and q must be its
  * projection. */
 static void queries_are_projections_of_the_input(void **state)
 {
@@ -201,7 +202,8 @@ static void queries_are_projections_of_the_input(void **state)
     mha_model_free(model);
 }
 
-/* In 16-bit types: the activations are rounded to the type, and q, k, v give the context within rounding. */
+/* In 16-bit types, activations must be rounded to the type, and the context recomputed from q, k, v must agree
+ * within rounding. */
 static void activations_in_sixteen_bits(void **state)
 {
     (void)state;
@@ -233,7 +235,8 @@ static void activations_in_sixteen_bits(void **state)
 
 /* ---- fills ---- */
 
-/* The same result by hand: head 1 of layer 1 removed, and Wo m added to the output bias. */
+/* Removing head 1 of layer 1 with a fill must equal a manual computation: a gate of 0, and Wo m added to the output
+ * bias. */
 static void a_gate_of_0_and_a_fill_are_mean_ablation(void **state)
 {
     (void)state;
@@ -276,7 +279,7 @@ static void a_gate_of_0_and_a_fill_are_mean_ablation(void **state)
     free(bias);
 }
 
-/* ---- passes that begin at a layer ---- */
+/* ---- passes that begin at a later layer ---- */
 
 static void a_pass_from_any_layer_is_bitwise_identical(void **state)
 {
@@ -311,8 +314,8 @@ static void a_pass_from_any_layer_is_bitwise_identical(void **state)
     }
 }
 
-/* A layer whose context is given continues from it: given its own context, the result is bitwise identical, also in
- * 16-bit types. */
+/* A pass can continue from a layer's given context. If this is the layer's own context, the result must be bitwise
+ * identical, also in 16-bit types. */
 static void a_given_context_replaces_attention(void **state)
 {
     (void)state;
@@ -410,8 +413,8 @@ static mha_model *pruned(int heads, float *data)
     return model;
 }
 
-/* Gates and fills of a pruned layer apply to its remaining heads; the reference is the whole layer with gates of 0 for
- * the removed heads. */
+/* Gates and fills of a pruned layer must apply to its remaining heads. The reference is the unpruned layer with
+ * gates of 0 for the removed heads. */
 static void pruned_layers_have_only_remaining_heads(void **state)
 {
     (void)state;
@@ -444,9 +447,9 @@ static void pruned_layers_have_only_remaining_heads(void **state)
     free(data);
 }
 
-/* ---- with a cache ---- */
+/* ---- passes with a cache ---- */
 
-/* A text processed in pieces gives the same activation rows as the whole text. */
+/* A text processed in pieces must give the same activation rows as the whole text. */
 static void pieces_give_the_rows_of_the_whole_text(void **state)
 {
     (void)state;
@@ -558,7 +561,7 @@ static void invalid_requests(void **state)
     free(x);
 }
 
-/* Callbacks add no allocations, and a pass that runs out of memory fails as a whole. */
+/* Callbacks must not add allocations, and if an allocation fails, the whole pass must fail. */
 static void running_out_of_memory(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_model_choice.c - encoders whose layers choose heads per text: compared with their formulas in double, gradients
- * compared with finite differences of the formulas, and results compared with the variants that choose heads
- * (variants.h). */
+/* test_model_choice.c - encoders whose layers select heads per text. Results are compared with formulas in double
+ * and with the variants that select heads (variants.h); gradients are compared with finite differences of the
+ * formulas. */
 #include "mha/model_grads.h"
 #include "mha/rng.h"
 #include "support/check.h"
@@ -15,7 +15,7 @@ enum { B = CHOOSING_B, L = CHOOSING_L, E = CHOOSING_E, H = CHOOSING_H, D = E / H
 
 /* ---- states ---- */
 
-/* The tested loss: a weighted sum of the states of unmasked tokens. */
+/* Returns a coefficient of the tested loss, which is a weighted sum of the states of unmasked tokens. */
 static float weight_of(const mha_model_input *in, int n)
 {
     return in->mask[n / E] ? (float)sin(1 + n) : 0;
@@ -76,7 +76,7 @@ static int64_t size_of(const mha_named_tensor *t)
     return t->shape[0] * (t->rank == 2 ? t->shape[1] : 1);
 }
 
-/* Checks some elements of a tensor, or all elements of the scores. */
+/* Checks the gradients of some elements of a tensor, or of all elements if the tensor holds the scores. */
 static void check_tensor(choosing_naive *d, const mha_model_input *in, const mha_named_tensor *t, double *values)
 {
     const double step = 1e-6;
@@ -107,7 +107,8 @@ static void test_gradients_against_differences(void **state)
         mha_model_grads *grads = backward(model, &in, n / 2 % 2, NULL);
         const mha_named_tensor *list = mha_model_grads_list(grads, &count);
         for (int64_t t = 0; t < count; t++) {
-            /* a straight-through gradient is not the derivative of the function; the next test checks it */
+            /* a straight-through gradient is not the derivative of the function; the next test checks these
+             * gradients */
             if (strstr(list[t].name, "cls.") || c->through) continue;
             assert_string_equal(list[t].name, d.name[t]);
             check_tensor(&d, &in, &list[t], d.value[t]);
@@ -140,7 +141,8 @@ static double text_loss(choosing_naive *d, const mha_model_input *in, int b, dou
     return sum;
 }
 
-/* Pruning: a head's contribution to the loss for a gate of 1, times the derivative of the sigmoid. */
+/* Computes the expected gradients of pruning scores: a head's contribution to the loss for a gate of 1, times the
+ * derivative of the sigmoid. */
 static void want_of_heads(choosing_naive *d, const mha_model_input *in, const float *dgates, double *want)
 {
     double score[CHOOSING_SCORES];
@@ -148,12 +150,13 @@ static void want_of_heads(choosing_naive *d, const mha_model_input *in, const fl
         text_loss(d, in, b, 1, score);
         for (int h = 0; h < H; h++) {
             const double s = 1 / (1 + exp(-score[h]));
-            want[h] += s * (1 - s) * (double)dgates[b * H + h]; /* 0 for a head that is not kept */
+            want[h] += s * (1 - s) * (double)dgates[b * H + h]; /* dgates is 0 for a head that is not kept */
         }
     }
 }
 
-/* Options: the contribution of all heads of a text, times the derivative of the softmax. */
+/* Computes the expected gradients of the head options: the contribution of all heads of a text, times the derivative
+ * of the softmax. */
 static void want_of_options(choosing_naive *d, const mha_model_input *in, double *want)
 {
     for (int b = 0; b < B; b++) {
@@ -196,8 +199,8 @@ static void test_straight_through(void **state)
     }
 }
 
-/* Gates of the caller are factors: gates of 1 change no bit, gates of 0 give no contribution, and their gradient is
- * that of the product. */
+/* Gates of the caller must act as factors: gates of 1 must give bitwise identical results, gates of 0 no
+ * contribution, and their gradient must be that of the product. */
 static void test_gates_of_the_call(void **state)
 {
     (void)state;
@@ -221,7 +224,7 @@ static void test_gates_of_the_call(void **state)
     }
 }
 
-/* ---- the variants that choose heads ---- */
+/* ---- variants that select heads ---- */
 
 static void copy_named(const mha_named_tensor *list, int64_t count, const char *name, float *to)
 {
@@ -233,7 +236,7 @@ static void copy_named(const mha_named_tensor *list, int64_t count, const char *
     fail_msg("layer must have parameter %s", name);
 }
 
-/* Returns one matrix of the variant with its bias; an expert's matrix is `of` rows of it. */
+/* Returns one matrix of the variant with its bias. An expert's matrix is a range of `of` rows. */
 static mha_matrix take(const mha_variant *variant, const char *format, int parts, int of, int in, float *room)
 {
     int64_t count;

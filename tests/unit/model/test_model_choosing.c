@@ -1,4 +1,4 @@
-/* test_model_choosing.c - supported and rejected operations of a model whose layers choose heads per text. */
+/* test_model_choosing.c - supported and rejected operations of a model whose layers select heads per text. */
 #include "mha/model_create.h"
 #include "mha/model_grads.h"
 #include "mha/model_save.h"
@@ -20,7 +20,7 @@ static const char two_layers[] = "[{\"moe_heads\":{\"top_k\":2}},{\"head_pruning
 static const char three_layers[] =
     "[{\"moe_heads\":{}},{\"adaptive_heads\":{\"head_options\":[1,4,8]}},{\"head_pruning\":{\"prune_ratio\":0.5}}]";
 
-/* Packed texts and any number of threads give bitwise identical results. */
+/* Results must be bitwise identical for packed texts and any number of threads. */
 static void test_same_bits_packed_and_threaded(void **state)
 {
     (void)state;
@@ -56,8 +56,7 @@ static int see(void *user, const mha_model_stats *stats)
     return 0;
 }
 
-/* A layer that keeps every head, and one that keeps some heads: results are the same when all heads are computed, as
- * statistics require. */
+/* Statistics require that all heads are computed. In layers that keep all or some heads, results must not change. */
 static void test_all_heads_with_statistics(void **state)
 {
     (void)state;
@@ -82,7 +81,7 @@ static const char mlm[] =
     "\"num_hidden_layers\":3,\"mha.attention\":[{\"moe_heads\":{}},{\"head_pruning\":{\"prune_ratio\":0.5}},"
     "{\"adaptive_heads\":{\"head_options\":[2,1,4,8]}}]}";
 
-/* Training predicts masked tokens and changes the scores; a saved model opens with the same weights. */
+/* Training must predict masked tokens and change the scores; a saved model must open with the same weights. */
 static void test_learns_and_is_saved(void **state)
 {
     (void)state;
@@ -136,7 +135,7 @@ static void test_descriptions(void **state)
     mha_model_free(model);
 }
 
-/* In bf16 and in 8 bits; scores are f32 in all types. */
+/* Tests weights in bf16 and in 8 bits; scores must be f32 for all types. */
 static void test_other_types(void **state)
 {
     (void)state;
@@ -210,7 +209,7 @@ static void test_wrong_configs(void **state)
                   "selects heads, would reveal later tokens (got model_type gpt2)");
 }
 
-/* Heads of another layer, which does not choose heads, can be removed. */
+/* Heads of a layer that does not select heads can be removed. */
 static void test_heads_stay_and_are_not_regrouped(void **state)
 {
     (void)state;
@@ -229,7 +228,7 @@ static void test_heads_stay_and_are_not_regrouped(void **state)
     assert_string_equal(err.message, refused);
     double scores[2 * H] = {0};
     for (int h = 0; h < H; h++)
-        scores[H + h] = 1 + (h != 2); /* the scores of layer 0 are lowest, but its heads stay */
+        scores[H + h] = 1 + (h != 2); /* the scores of layer 0 are lowest, but its heads must stay */
     const mha_prune_rule rule = {.size = sizeof rule, .count = 1};
     assert_int_equal(mha_prune_choose(model, scores, &rule, keep, &err), MHA_OK);
     assert_int_equal(keep[0] + keep[1] + keep[2] + keep[3], H);
@@ -263,7 +262,7 @@ static void expect_refused(mha_status status, const mha_error *err, const char *
     assert_string_equal(err->message, want);
 }
 
-/* If the head count varies, nothing per head can be requested. */
+/* If the head count varies per text, per-head requests must fail. */
 static void test_no_single_heads_if_head_count_varies(void **state)
 {
     (void)state;
@@ -287,7 +286,7 @@ static void test_no_single_heads_if_head_count_varies(void **state)
     mha_model_free(model);
 }
 
-/* The layer itself rejects it too. */
+/* The attention layer must reject per-head requests too. */
 static void test_no_single_heads_of_such_a_layer(void **state)
 {
     (void)state;
@@ -318,7 +317,7 @@ static void test_no_single_heads_of_such_a_layer(void **state)
     mha_attn_layer_free(layer);
 }
 
-/* Reports which heads a text uses, also in a layer with fewer heads. */
+/* The model must report which heads a text uses, also in a layer with fewer heads. */
 static void test_reports_the_heads_of_a_text(void **state)
 {
     (void)state;
@@ -345,7 +344,7 @@ static void test_reports_the_heads_of_a_text(void **state)
     mha_model_free(model);
 }
 
-/* A NaN score is not hidden by the ReLU or by the selection. */
+/* A NaN score must not be hidden by the ReLU or by the selection. */
 static void test_nan_scores_are_not_hidden(void **state)
 {
     (void)state;
@@ -370,7 +369,7 @@ static void test_nan_scores_are_not_hidden(void **state)
     }
 }
 
-/* Forward and backward pass with each allocation failing in turn. */
+/* Each allocation of the forward and backward pass fails in turn. */
 static void test_passes_without_memory(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* test_model_context.c - callbacks of the backward pass: the context of each layer's heads and its gradient, and
  * first-order scores of single weights.
  *
- * The reference is the formula in double; in addition, four first-order formulas must give one value. */
+ * The reference is the formula in double; in addition, four first-order formulas must give the same value. */
 #include "mha/model_grads.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -15,11 +15,11 @@ enum { B = INNER_B, TOKENS = B * INNER_L, LAYERS = INNER_LAYERS, H = INNER_H, GA
 
 static mha_error err;
 
-/* ---- one backward pass with copies of everything passed to its callbacks ---- */
+/* ---- one backward pass that copies all data passed to its callbacks ---- */
 
 typedef struct seen {
     int64_t next, shown;
-    mha_model_context_gradient g[LAYERS]; /* copies */
+    mha_model_context_gradient g[LAYERS]; /* copies of the contexts and gradients */
     float gates[GATES];
     float *embeddings;
 } seen;
@@ -61,7 +61,7 @@ static mha_model_grads *create(const mha_model *model, int no_parameters, int re
     return grads;
 }
 
-/* Computes the gradient of sum(last_hidden * r). */
+/* Computes the gradient of sum(last_hidden * r); with `shown`, records the callback data. */
 static seen run(const mha_model *model, mha_model_grads *grads, const mha_model_input *in, bool shown, int taylor)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -97,8 +97,8 @@ static void near(const char *what, int64_t layer, int64_t n, double got, double 
         fail_msg("%s of layer %d, %d: %.9g, want %.9g", what, (int)layer, (int)n, got, want);
 }
 
-/* Compares row_taylor of head h with the formula. Adds, for each sequence, <context, dcontext> and the sum of p
- * dL/dp. */
+/* Compares row_taylor of head h with the formula. For each sequence, adds <context, dcontext> and the sum of p dL/dp
+ * to the totals. */
 static void check_head(const inner_family *f, const mha_model_input *in, const mha_model_activations *a,
                        const mha_model_context_gradient *g, int64_t h, double dots[B], double sums[B], double sizes[B])
 {
@@ -181,7 +181,7 @@ static void values_are_those_of_the_formula(void **state)
     }
 }
 
-/* ---- no other results change ---- */
+/* ---- callbacks do not change other results ---- */
 
 static void callbacks_change_no_bit(void **state)
 {
@@ -241,7 +241,7 @@ static void threads_change_no_bit(void **state)
     release(&first);
 }
 
-/* ---- with the model's own loss ---- */
+/* ---- callbacks with the model's own loss ---- */
 
 static void the_loss_call_gives_the_same_contexts(void **state)
 {

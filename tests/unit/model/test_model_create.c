@@ -1,5 +1,5 @@
-/* test_model_create.c - new models: the tensors that transformers would store, the published parameter counts, and
- * every operation that a loaded model supports. */
+/* test_model_create.c - models created from a config: the tensors that transformers would store, the published
+ * parameter counts, and every operation that a loaded model supports. */
 #include "mha/generate.h"
 #include "mha/model_create.h"
 #include "mha/model_save.h"
@@ -43,7 +43,7 @@ static mha_model *create(mha_ctx *ctx, const char *config, uint64_t seed)
     return model;
 }
 
-/* logits [4, vocab] */
+/* Returns logits [4, vocab] of a fixed input. */
 static float *logits_of(const mha_model *model)
 {
     const int32_t ids[] = {5, 9, 1, 30};
@@ -55,9 +55,9 @@ static float *logits_of(const mha_model *model)
     return logits;
 }
 
-/* ---- names and counts ---- */
+/* ---- tensor names and parameter counts ---- */
 
-/* The tensors have the names and shapes of these checkpoints of transformers. */
+/* Tensors must have the names and shapes of checkpoints saved by transformers. */
 static void test_tensors_are_those_of_transformers(void **state)
 {
     (void)state;
@@ -80,7 +80,7 @@ static void test_tensors_are_those_of_transformers(void **state)
     }
 }
 
-/* The widest head that has rotary embeddings fills the table of factors; the next width is rejected. */
+/* The largest head width supported by rotary embeddings must fill the factor table; the next width must be rejected. */
 static void test_the_widest_head_is_rotated(void **state)
 {
     (void)state;
@@ -104,7 +104,7 @@ static void test_the_widest_head_is_rotated(void **state)
     }
 }
 
-/* Computes mean and standard deviation of a tensor. */
+/* Computes mean and standard deviation of a tensor's elements. */
 static void moments(const mha_model *model, const char *name, double *mean, double *deviation)
 {
     const mha_tensor *t = mha__shards_find(&model->shards, name);
@@ -151,7 +151,7 @@ static void test_published_parameter_counts(void **state)
     expect_moments(bert, "bert.encoder.layer.1.output.LayerNorm.weight", 1, 0);
     mha_model_free(bert);
     mha_model *gemma = create(NULL, configs[7], 7);
-    expect_moments(gemma, "model.norm.weight", 0, 0); /* stored as the difference from 1 */
+    expect_moments(gemma, "model.norm.weight", 0, 0); /* gains are stored as the difference from 1 */
     expect_moments(gemma, "model.layers.1.mlp.down_proj.weight", 0, 0.02);
     mha_model_free(gemma);
 }
@@ -216,8 +216,8 @@ static void test_the_tokenizer_is_saved(void **state)
     files_remove(out);
 }
 
-/* A given folder without a tokenizer is an error. A model whose tokenizer file has disappeared is not saved without
- * it. */
+/* A folder without a tokenizer must be rejected. If the tokenizer file of an open model disappears, saving must
+ * fail. */
 static void test_missing_tokenizer(void **state)
 {
     (void)state;
@@ -249,7 +249,7 @@ static void test_missing_tokenizer(void **state)
     files_remove(out);
 }
 
-/* ---- refusals ---- */
+/* ---- errors ---- */
 
 static void test_refusals(void **state)
 {
@@ -279,7 +279,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(err.message, "tensor \"transformer.wte.weight\" is missing"));
 }
 
-/* Adds a key to a config. */
+/* Returns `config` with a pad_token_id added. */
 static const char *with_padding(const char *config, int64_t row)
 {
     static char text[1024];
@@ -287,8 +287,8 @@ static const char *with_padding(const char *config, int64_t row)
     return text;
 }
 
-/* Messages about a config from memory do not name a folder; messages about generation_config.json, which is in a
- * folder, do. */
+/* Messages about a config in memory must not name a folder; messages about generation_config.json, which is in a
+ * folder, must name it. */
 static void test_errors_name_the_file(void **state)
 {
     (void)state;
@@ -314,7 +314,7 @@ static void test_errors_name_the_file(void **state)
     free(text);
 }
 
-/* GPT-2 has no padding row, whatever the config says. */
+/* GPT-2 must have no padding row, regardless of pad_token_id. */
 static void test_padding_row_is_zero(void **state)
 {
     (void)state;
@@ -348,7 +348,8 @@ static void test_padding_row_is_zero(void **state)
     }
 }
 
-/* Checkpoints whose pad_token_id has no row exist and can be used: no token reads the row. */
+/* Some published checkpoints have a pad_token_id without an embedding row. They must load, since no token reads that
+ * row. */
 static void test_a_stored_model_may_lack_the_row(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_model_families.c - further model families: rejected config keys, positions counted from the padding token,
- * pruning, saving, and each allocation failing in turn. tests/golden/verify/test_verify_models.sh compares recorded
- * results, test_model_grads.c tests gradients of single options. */
+/* test_model_families.c - other model families: rejected config keys, positions counted from the padding token,
+ * pruning, saving, and failed allocations. tests/golden/verify/test_verify_models.sh compares recorded results,
+ * test_model_grads.c tests gradients of single config options. */
 #include "mha/model_create.h"
 #include "mha/model_grads.h"
 #include "mha/model_save.h"
@@ -25,7 +25,7 @@ static mha_model *open_model(mha_ctx *ctx, const char *folder)
     return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
 }
 
-/* Returns logits [L, V] of the tokens, in memory from malloc. */
+/* Returns logits [L, V] of the tokens. The caller must free the result. */
 static float *logits_of(const mha_model *model, const int32_t *tokens, int64_t count, const float *gates)
 {
     float *logits = malloc((size_t)(count * mha_model_describe(model)->vocab) * sizeof *logits);
@@ -38,7 +38,7 @@ static float *logits_of(const mha_model *model, const int32_t *tokens, int64_t c
 
 /* ---- rejected configs ---- */
 
-/* Opens the folder with one key replaced by JSON `value` (NULL removes the key), which must fail. */
+/* Opens the model with one config key replaced by JSON `value` (NULL removes the key); opening must fail. */
 static void refuse(const char *family, const char *key, const char *value, mha_status status, const char *part)
 {
     char folder[64];
@@ -129,7 +129,7 @@ static void test_refused_configs(void **state)
 
 /* ---- missing tensors ---- */
 
-/* Changes the first letter of a tensor's name, so that the tensor is missing. */
+/* Changes the first letter of a tensor's name, so that the tensor is missing from the file. */
 static void lose(const char *family, const char *name)
 {
     char folder[64], want[200];
@@ -166,9 +166,10 @@ static void test_missing_tensors(void **state)
     lose("bloom", "transformer.word_embeddings_layernorm.bias");
 }
 
-/* ---- positions ---- */
+/* ---- position embeddings ---- */
 
-/* Positions count from the padding token: 66 rows are enough for 64 tokens, and OPT has two more rows than tokens. */
+/* Positions count from the padding token: 66 embedding rows must be enough for 64 tokens. OPT has two more rows than
+ * tokens. */
 static void test_most_tokens(void **state)
 {
     (void)state;
@@ -189,7 +190,7 @@ static void test_most_tokens(void **state)
     }
 }
 
-/* A text is bitwise identical alone, packed and padded; RoBERTa's positions restart in each text. */
+/* A text must be bitwise identical alone, packed and padded; RoBERTa's positions must restart in each text. */
 static void test_packed_and_padded(void **state)
 {
     (void)state;
@@ -216,7 +217,7 @@ static void test_packed_and_padded(void **state)
 
 /* ---- removed heads ---- */
 
-/* A model with removed heads computes the same as the whole model with their gates at 0, and so does its saved copy. */
+/* A model with removed heads must compute the same as the whole model with gates of 0, and so must its saved copy. */
 static void check_pruned(const char *folder)
 {
     enum { MOST = 64 };
@@ -295,7 +296,7 @@ static void test_refused_edits(void **state)
 
 /* ---- new models ---- */
 
-/* A new model has gains of 1, so its loss is about that of random guessing. */
+/* A new model has gains of 1, so its loss must be about that of random guessing. */
 static void check_created(const char *folder)
 {
     const mha_model_create_options o = {.size = sizeof o, .seed = 3};
@@ -329,9 +330,9 @@ static void test_created(void **state)
         check_created(folders[f]);
 }
 
-/* ---- memory ---- */
+/* ---- failed allocations ---- */
 
-/* Opening a model and a training step, with each allocation failing in turn. */
+/* Each allocation of opening a model and of a training step fails in turn. */
 static void check_memory(const char *folder)
 {
     const char *copy = case_copy(folder);

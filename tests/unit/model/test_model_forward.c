@@ -1,5 +1,5 @@
-/* test_model_forward.c - properties of forward passes and embeddings besides correct values: bitwise identity,
- * callbacks, errors, memory. */
+/* test_model_forward.c - properties of forward passes and embeddings: bitwise identity, callbacks, errors, memory.
+ * Other tests compare values. */
 #include "mha/generate.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -21,7 +21,7 @@ static mha_ctx *context(int threads)
     return ctx;
 }
 
-/* Random sequences of these lengths, padded. */
+/* Lengths of the random sequences, which are padded. */
 static const int64_t lengths[B] = {41, 1, 17, 40, 29};
 static int32_t ids[B * L], types[B * L];
 static uint8_t mask[B * L];
@@ -98,7 +98,8 @@ static void test_a_batch_equals_its_sequences(void **state)
     mha_model_free(model);
 }
 
-/* Gates per sequence: packed results equal those of each sequence alone, and differ from those without gates. */
+/* With gates per sequence, packed results must equal those of each sequence alone, and must differ from results
+ * without gates. */
 static void test_packed_gates(void **state)
 {
     (void)state;
@@ -139,7 +140,7 @@ static void test_packed_gates(void **state)
     mha_model_free(model);
 }
 
-/* A token masked in the middle has no effect on other tokens, and attention rows still sum to 1. */
+/* A token masked in the middle must have no effect on other tokens, and attention rows must still sum to 1. */
 static void test_mask_with_a_hole(void **state)
 {
     (void)state;
@@ -228,7 +229,7 @@ static void test_callbacks_stop_the_pass(void **state)
     mha_model_free(model);
 }
 
-/* ---- refusals ---- */
+/* ---- errors ---- */
 
 static void refused(const mha_model *model, const mha_model_input *input, const char *part)
 {
@@ -239,7 +240,7 @@ static void refused(const mha_model *model, const mha_model_input *input, const 
     if (!strstr(err.message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err.message);
 }
 
-/* Options that a decoder does not support: token types, and f64 keys in the cache. */
+/* A decoder must reject token types, and f64 keys in the cache. */
 static void test_refused_by_a_decoder(void **state)
 {
     (void)state;
@@ -278,7 +279,7 @@ static void test_refusals(void **state)
     const uint8_t padded[3] = {1, 1, 0};
     mha_model_input in = {.size = sizeof in, .batch = 1, .length = 3, .ids = bad_ids};
     refused(model, &in, "token id 2 must be from 0 to 599 (got 600");
-    in.mask = padded; /* masked tokens are checked too */
+    in.mask = padded; /* ids of masked tokens must be checked too */
     refused(model, &in, "token id 2 must be from 0 to 599 (got 600");
     bad_ids[2] = -1;
     refused(model, &in, "token id 2 must be from 0 to 599 (got -1)");
@@ -356,7 +357,7 @@ static void test_embed_ignores_neighbours(void **state)
     mha_model_free(model);
 }
 
-/* Pooling equals pooling of the hidden states of the same tokens. */
+/* Pooling a text must equal pooling the hidden states of its tokens. */
 static void test_pooling(void **state)
 {
     (void)state;
@@ -399,7 +400,7 @@ static void on_log(void *user, int level, const char *message)
     snprintf(l->last, sizeof l->last, "%s", message);
 }
 
-/* 200 words are truncated to the model's 96 tokens, with a warning. */
+/* 200 words must be truncated to the model's 96 tokens, with a warning. */
 static void test_embed_cuts_long_texts(void **state)
 {
     (void)state;
@@ -461,9 +462,9 @@ static void test_embed_progress(void **state)
     mha_ctx_free(ctx);
 }
 
-/* ---- starvation ---- */
+/* ---- failed allocations ---- */
 
-/* Each allocation of forward and embed fails in turn; the model remains usable. */
+/* Each allocation of forward and embed fails in turn. The model must remain usable. */
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -495,7 +496,7 @@ static void test_no_memory(void **state)
     memory.budget = -1;
     const long before = memory.calls;
     assert_int_equal(mha_model_forward(model, &input, NULL, NULL), MHA_OK);
-    assert_int_equal(memory.calls - before, 2); /* one for the plan and one for the pass, for all layers */
+    assert_int_equal(memory.calls - before, 2); /* for all layers: one allocation for the plan and one for the pass */
     mha_model_free(model);
     mha_ctx_free(ctx);
     assert_int_equal(memory.live, 0);

@@ -21,7 +21,7 @@ enum { FAMILIES = sizeof families / sizeof *families };
 static int32_t ids[B * L], labels[B * L];
 static uint8_t mask[B * L];
 
-/* Two sequences, the second one shorter or with masked tokens inside. */
+/* Returns two sequences; the second is shorter or, with `holes`, has masked tokens inside. */
 static mha_model_input input_of(const mha_model *model, bool holes)
 {
     const int32_t vocab = (int32_t)mha_model_describe(model)->vocab;
@@ -92,7 +92,7 @@ static float *all_of(const mha_model_grads *grads, int64_t *count)
     return all;
 }
 
-/* ---- forward ---- */
+/* ---- forward pass ---- */
 
 static void test_forward_is_bitwise_identical(void **state)
 {
@@ -130,9 +130,9 @@ static void test_forward_is_bitwise_identical(void **state)
         }
 }
 
-/* ---- gates ---- */
+/* ---- gradients of gates ---- */
 
-/* The central difference of the loss with respect to one gate. */
+/* Returns the central difference of the loss with respect to one gate. */
 static double difference(mha_model_grads *grads, const mha_model_input *input, float *gates, int64_t n, float step)
 {
     const float was = gates[n];
@@ -144,7 +144,7 @@ static double difference(mha_model_grads *grads, const mha_model_input *input, f
     return (up - down) / (2 * (double)step);
 }
 
-/* Compared with finite differences of the loss, with gates other than 1, per sequence and head. */
+/* Gate gradients must equal finite differences of the loss, for gates other than 1, per sequence and head. */
 static void test_gates_against_differences(void **state)
 {
     (void)state;
@@ -161,7 +161,7 @@ static void test_gates_against_differences(void **state)
             largest = fmax(largest, fabs((double)dgates[n]));
         for (int64_t n = 0; n < count; n++) {
             const double near = difference(grads, &input, gates, n, 0x1p-6f);
-            /* the error of this difference is of fourth order */
+            /* Richardson extrapolation of two differences; its error is of fourth order */
             const double want = (4 * near - difference(grads, &input, gates, n, 0x1p-5f)) / 3;
             if (!(fabs((double)dgates[n] - want) < 2e-3 * largest))
                 fail_msg("%s: gradient of gate %d = %g, want %g", families[f], (int)n, (double)dgates[n], want);
@@ -174,7 +174,7 @@ static void test_gates_against_differences(void **state)
     }
 }
 
-/* Summed over sequences, a gate's gradient is <Wo_h, dWo_h>, because a head's output is only multiplied by Wo. */
+/* A gate's gradient, summed over sequences, must be <Wo_h, dWo_h>, because a head's output is only multiplied by Wo. */
 static void test_gates_agree_with_the_output_projection(void **state)
 {
     (void)state;
@@ -209,7 +209,7 @@ static void test_gates_agree_with_the_output_projection(void **state)
     mha_model_free(model);
 }
 
-/* ---- bits ---- */
+/* ---- bitwise identity ---- */
 
 static void test_threads_and_recomputation_change_no_bit(void **state)
 {
@@ -239,8 +239,8 @@ static void test_threads_and_recomputation_change_no_bit(void **state)
     }
 }
 
-/* Masked tokens have no effect, and padding changes nothing. */
-/* Packing weights for the backward pass, and omitting parameters, change no bit of the other gradients. */
+/* Masked tokens must have no effect, and padding must change nothing. */
+/* Packing weights for the backward pass, and omitting parameters, must leave all other gradients bitwise identical. */
 static void test_packed_weights_and_parts_change_no_bit(void **state)
 {
     (void)state;
@@ -261,7 +261,8 @@ static void test_packed_weights_and_parts_change_no_bit(void **state)
             assert_memory_equal(dgates, want, gates * sizeof *want);
             int64_t count = 0;
             const mha_named_tensor *list = mha_model_grads_list(some, &count);
-            assert_true(n < 2 ? count >= 2 * info->layers : count == 0); /* at least one matrix before and after */
+            /* at least two matrices per layer: before and after attention */
+            assert_true(n < 2 ? count >= 2 * info->layers : count == 0);
             for (int64_t t = 0; t < count; t++) {
                 size_t elements = 1;
                 for (int d = 0; d < list[t].rank; d++)
@@ -303,7 +304,7 @@ static void test_masked_tokens_have_no_effect(void **state)
         }
 }
 
-/* Packed sequences have the same loss and gradients as a padded batch. */
+/* Packed sequences must have the same loss and gradients as a padded batch. */
 static void test_packed_is_padded(void **state)
 {
     (void)state;
@@ -335,7 +336,7 @@ static void test_packed_is_padded(void **state)
     }
 }
 
-/* Gradients accumulate until they are cleared; batches of different sizes use the same memory. */
+/* Gradients must accumulate until they are cleared. Batches of different sizes must use the same memory. */
 static void test_gradients_add_up(void **state)
 {
     (void)state;
@@ -368,7 +369,7 @@ static void test_gradients_add_up(void **state)
 
 /* ---- gradients of the caller's loss ---- */
 
-/* The loss computed step by step: logits, gradients and loss are bitwise identical to one call. */
+/* If the caller computes the loss from the logits, gradients and loss must be bitwise identical to one call. */
 static void test_steps_are_the_loss(void **state)
 {
     (void)state;
@@ -410,8 +411,9 @@ static void test_steps_are_the_loss(void **state)
     }
 }
 
-/* f = <c, last hidden> + <d, pooled>: gates are compared with finite differences. Two backward calls use one forward
- * call. The gradient of the word embeddings is the sum over the rows of the input embeddings. */
+/* The loss is f = <c, last hidden> + <d, pooled>. Gate gradients must equal finite differences. Two backward calls
+ * must work after one forward call. The gradient of the word embeddings must be the sum over the rows of the input
+ * embeddings. */
 static void test_states_and_pooler(void **state)
 {
     (void)state;
@@ -461,7 +463,7 @@ static void test_states_and_pooler(void **state)
 
 /* ---- training ---- */
 
-/* Copies every parameter; the model reads the copies instead of its file. */
+/* Copies every parameter. A model opened with the copies as options.tensors reads them instead of its file. */
 static mha_named_tensor *copy_parameters(const mha_model_grads *grads, const mha_file *file, int64_t *count)
 {
     const mha_named_tensor *list = mha_model_grads_list(grads, count);
@@ -485,7 +487,8 @@ static void descend(const mha_named_tensor *own, const mha_named_tensor *gradien
     }
 }
 
-/* Gradient descent, each step on a model opened with the weights of the previous step: the loss falls every time. */
+/* Gradient descent, with each step on a model opened with the weights of the previous step: the loss must fall in
+ * every step. */
 static void test_descent(void **state)
 {
     (void)state;
@@ -624,7 +627,7 @@ static void test_refusals(void **state)
     mha_model_free(empty);
 }
 
-/* Each allocation fails in turn: no memory is leaked, and the next call succeeds. */
+/* Each allocation fails in turn. No memory must leak, and the next call must succeed. */
 static void test_no_memory(void **state)
 {
     (void)state;

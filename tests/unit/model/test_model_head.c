@@ -1,4 +1,5 @@
-/* test_model_head.c - BERT's logits: the tensors that compute them, and the error message if one is missing. */
+/* test_model_head.c - BERT's MLM head: the tensors that compute logits, and the error message if a tensor is
+ * missing. */
 #include "mha/model_grads.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -9,7 +10,7 @@
 #include <string.h>
 
 #define TINY "models/bert-mlm-tiny"
-#define WITH_DECODER "models/bert-mlm-tiny-hubnames" /* decoder.weight is stored, decoder.bias is not */
+#the checkpoint stores decoder.weight, but not decoder.bias
 enum { VOCAB = 520, L = 3 };
 
 static void set_key(const char *folder, const char *key, json_t *value)
@@ -20,7 +21,7 @@ static void set_key(const char *folder, const char *key, json_t *value)
     json_decref(config);
 }
 
-/* Changes a letter of a tensor's name, so that the tensor is missing. */
+/* Changes a letter of a tensor's name, so that the tensor is missing from the file. */
 static void lose(const char *folder, const char *name)
 {
     const char *path = files_path(folder, "model.safetensors");
@@ -40,7 +41,7 @@ static mha_model_options options_of(const mha_named_tensor *tensors, int count)
         .size = sizeof(mha_model_options), .no_tokenizer = 1, .tensors = tensors, .tensor_count = count};
 }
 
-/* Returns logits [L, VOCAB] of a fixed sequence, in memory from malloc. */
+/* Returns logits [L, VOCAB] of a fixed sequence. The caller must free the result. */
 static float *logits_of(const mha_model *model)
 {
     static const int32_t ids[L] = {2, 489, 3};
@@ -51,8 +52,7 @@ static float *logits_of(const mha_model *model)
     return logits;
 }
 
-/* The decoder's own bias takes precedence over the bias that it would be tied to, in logits and in the list of
- * gradients. */
+/* The decoder's own bias must take precedence over the tied bias, in logits and in the list of gradients. */
 static void test_the_bias_is_the_decoders(void **state)
 {
     (void)state;
@@ -115,7 +115,7 @@ static void test_missing_tensors_have_no_default(void **state)
     files_remove(folder);
 }
 
-/* Without its first tensor there is no MLM head, whatever else is stored. */
+/* A model must have no MLM head if the head's first tensor is missing, even if its other tensors exist. */
 static void test_no_head(void **state)
 {
     (void)state;
@@ -128,9 +128,9 @@ static void test_no_head(void **state)
     files_remove(folder);
 }
 
-/* ---- the padding row, in gradients of the states, to which the tied head does not contribute ---- */
+/* ---- gradient of the padding row (from the states; the tied head does not contribute) ---- */
 
-/* Returns the largest element of a row of the word embedding gradient, if all three ids are of that row. */
+/* Returns the largest gradient in word embedding row `id`, for an input of three tokens with that id. */
 static float row_gradient(const char *folder, int32_t id)
 {
     const int32_t ids[L] = {id, id, id};

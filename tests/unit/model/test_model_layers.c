@@ -1,6 +1,6 @@
-/* test_model_layers.c - layers composed by the project's own keys of config.json: compared with a whole decoder in
- * double computed directly from the formulas, gradients compared with finite differences of that decoder; and every
- * operation that such a model must support. */
+/* test_model_layers.c - layers composed by the project's own keys of config.json. Results are compared with a
+ * decoder in double computed directly from the formulas, gradients with finite differences of that decoder. Such a
+ * model must support every operation. */
 #include "mha/generate.h"
 #include "mha/heads.h"
 #include "mha/model_create.h"
@@ -25,7 +25,7 @@ enum { B = 2, L = 12, V = 64, LAYERS = 3, HEADS = 4 };
     "\"max_position_embeddings\":48,\"intermediate_size\":40,\"n_inner\":40,\"initializer_range\":0.2,\"rms_norm_" \
     "eps\":1e-5,"
 
-/* Keys that a config adds to a family, and their meaning in each layer. */
+/* Keys that are added to a config of a family, and the expected options of each layer. */
 typedef struct composed {
     const char *keys;
     naive_layer layer[LAYERS];
@@ -87,7 +87,7 @@ static mha_trainer *teach(const mha_model *model)
     return trainer;
 }
 
-/* Returns the decoder that a case describes, with the weights of its model. */
+/* Returns the reference decoder of a case, with the weights of its model. */
 static naive_decoder naive_of(const composed *c, bool gpt2, const mha_model *model)
 {
     naive_decoder d = {gpt2, V, 32, LAYERS, HEADS, HEADS, 8, 1e-5, {{0}}, NULL, 0};
@@ -106,7 +106,7 @@ static void texts(int32_t *ids)
         ids[n] = (7 + 31 * n + n * n) % V;
 }
 
-/* Returns logits [B, L, V] from malloc; `gates` [layers, B, H] or NULL. */
+/* Returns logits [B, L, V], which the caller must free; `gates` [layers, B, H] or NULL. */
 static float *logits_of(const mha_model *model, const float *gates)
 {
     int32_t ids[B * L];
@@ -124,7 +124,7 @@ static void expect_same(const float *a, const float *b, int64_t count, const cha
     if (memcmp(a, b, (size_t)count * sizeof *a) != 0) fail_msg("%s: must be bitwise identical", what);
 }
 
-/* ---- numbers ---- */
+/* ---- comparison with double ---- */
 
 static void check_logits(const composed *c, bool gpt2, const mha_model *model)
 {
@@ -205,7 +205,7 @@ static void test_gradients_against_differences(void **state)
 
 /* ---- packed, cached and threaded passes ---- */
 
-/* Packed sequences, and each sequence through a cache token by token. */
+/* Packed sequences, and sequences run through a cache token by token, must be bitwise identical. */
 static void test_packed_and_cached_are_bitwise_identical(void **state)
 {
     (void)state;
@@ -234,7 +234,7 @@ static void test_packed_and_cached_are_bitwise_identical(void **state)
     }
 }
 
-/* Greedy, with a cache and by recomputing the whole text for each token. */
+/* Greedy generation must be the same with a cache and by recomputing the whole text for each token. */
 static void test_generates(void **state)
 {
     (void)state;
@@ -303,7 +303,7 @@ static void test_learns_and_is_saved(void **state)
     }
 }
 
-/* Rounding the weights changes the results little, for any composition of layers. */
+/* Rounding the weights must change results little, for any composition of layers. */
 static void test_opened_in_shorter_types(void **state)
 {
     (void)state;
@@ -330,7 +330,7 @@ static void test_opened_in_shorter_types(void **state)
     }
 }
 
-/* Products in bf16, dropout everywhere, and recomputation in the backward pass. */
+/* Training must work with bf16 products, dropout at every site, and recomputation in the backward pass. */
 static void test_learns_with_every_option(void **state)
 {
     (void)state;
@@ -381,7 +381,7 @@ static void test_heads_are_measured(void **state)
     }
 }
 
-/* Every layer except the last loses its first group of heads; the reference uses gates of 0. */
+/* The first group of heads of every layer except the last is removed; the reference uses gates of 0. */
 static void test_heads_are_pruned(void **state)
 {
     (void)state;
@@ -412,7 +412,7 @@ static void test_heads_are_pruned(void **state)
     }
 }
 
-/* Other programs do not support these layers, so compatible checkpoints are rejected. */
+/* Other programs do not support these layers, so compatible checkpoints must be rejected. */
 static void test_compatible_is_rejected(void **state)
 {
     (void)state;
@@ -433,7 +433,8 @@ static void test_compatible_is_rejected(void **state)
     }
 }
 
-/* An encoder's window extends equally far to the right and to the left; the other layer attends to all tokens. */
+/* In an encoder, the window must extend equally far to the left and right; the layer without a window must attend to
+ * all tokens. */
 static int look_at_window(void *user, int64_t layer, int64_t heads, const float *p)
 {
     const int64_t window = layer == 1 ? 3 : L;
@@ -462,8 +463,8 @@ static void test_an_encoder_has_a_window(void **state)
 
 /* ---- every family ---- */
 
-/* The keys have the same meaning in all families: encoders, norms after a branch, and families with their own windows
- * and norms of q and k. */
+/* The keys must have the same meaning in all families: encoders, families with norms after a branch, and families
+ * with windows and q/k norms. */
 static void test_other_families_learn(void **state)
 {
     (void)state;
@@ -485,7 +486,7 @@ static void test_other_families_learn(void **state)
     }
 }
 
-/* ---- refusals ---- */
+/* ---- errors ---- */
 
 static void test_refusals(void **state)
 {

@@ -1,4 +1,4 @@
-/* test_model_open.c - opening checkpoint folders: requirements, and the error messages. */
+/* test_model_open.c - opening checkpoint folders: required files, keys and tensors, and error messages. */
 #include "math/half.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -25,7 +25,7 @@ static void refused(const char *folder, mha_status status, const char *part)
 
 /* ---- config.json ---- */
 
-/* Writes config.json of the tiny model with `key` set to a piece of JSON (NULL removes the key). */
+/* Writes config.json of the tiny model with `key` set to JSON `value` (NULL removes the key). */
 static void write_config(const char *folder, const char *key, const char *value)
 {
     json_t *config = json_load_file(files_path(MHA_TEST_DATA "/" TINY, "config.json"), 0, NULL);
@@ -103,7 +103,8 @@ static void test_refused_configs(void **state)
     files_remove(folder);
 }
 
-/* generation_config.json, if present, takes precedence over config.json; an error names the file and the key. */
+/* generation_config.json, if present, must take precedence over config.json. An error must name the file and the
+ * key. */
 static void test_refused_generation(void **state)
 {
     (void)state;
@@ -124,7 +125,7 @@ static void test_refused_generation(void **state)
     files_remove(folder);
 }
 
-/* Writes config.json of a small decoder without weights: `type`, and further keys. */
+/* Writes config.json of a small decoder without weights, with model type `type` and additional keys. */
 static void write_decoder(const char *folder, const char *type, const char *keys)
 {
     char config[1024];
@@ -137,7 +138,7 @@ static void write_decoder(const char *folder, const char *type, const char *keys
     files_write(files_path(folder, "config.json"), config, (size_t)n);
 }
 
-/* Lists with an entry per layer or per pair of dimensions, and the parameters of scaled rotary embeddings. */
+/* Tests lists with an entry per layer or per pair of dimensions, and the parameters of scaled rotary embeddings. */
 static void test_refused_lists(void **state)
 {
     (void)state;
@@ -190,7 +191,7 @@ static void test_refused_decoders(void **state)
     files_remove(folder);
 }
 
-/* GPT-2's own names of four keys, and the names of other families. */
+/* GPT-2 must accept its own names of four keys and those of other families. If both are given, they must be equal. */
 static void test_names_of_gpt2(void **state)
 {
     (void)state;
@@ -214,7 +215,7 @@ static void test_names_of_gpt2(void **state)
     files_remove(folder);
 }
 
-/* A list of eos tokens is either accepted completely or rejected. */
+/* A list of eos tokens must be either accepted completely or rejected. */
 static void test_many_eos_tokens(void **state)
 {
     (void)state;
@@ -277,7 +278,7 @@ static void test_config_text(void **state)
     free(with_mark);
 }
 
-/* ---- the corpus of hostile configs: except for the controls, all are broken or of unsupported families ---- */
+/* ---- hostile configs: all are broken or of unsupported families, except for the controls ---- */
 
 static void install(const char *folder, const char *from, const char *name)
 {
@@ -321,7 +322,7 @@ static void test_hostile_configs(void **state)
     json_decref(index);
 }
 
-/* ---- weights ---- */
+/* ---- weight files ---- */
 
 static void test_missing_files(void **state)
 {
@@ -358,8 +359,8 @@ static uint16_t half_bits(edit how, float x)
     return how == TO_BF16 || how == ROUNDED_BF16 ? mha__f32_to_bf16(x) : mha__f32_to_f16(x);
 }
 
-/* Writes the tiny model's weights in another type, rounded to it, one byte off their alignment, or with one name
- * changed. */
+/* Writes the tiny model's weights converted to another type, rounded to it, unaligned by one byte, or with a renamed
+ * tensor. */
 static void write_weights(const char *folder, edit how)
 {
     static const char *const types[] = {"F32", "BF16", "F16", "F32", "F32", "F32", "F64", "F32"};
@@ -405,7 +406,7 @@ static void write_weights(const char *folder, edit how)
     free(data);
 }
 
-/* Returns the last hidden state of a fixed sequence, from malloc. */
+/* Returns the last hidden states of a fixed sequence. The caller must free the result. */
 static float *hidden_of(const char *folder, mha_dtype dtype, const mha_model_options *options)
 {
     static const int32_t ids[9] = {2, 489, 152, 255, 30, 259, 237, 141, 3};
@@ -488,9 +489,9 @@ static void test_info(void **state)
     mha_model_free(NULL);
 }
 
-/* ---- starvation ---- */
+/* ---- failed allocations ---- */
 
-/* Opening a model with each allocation failing in turn. */
+/* Each allocation of opening a model fails in turn. */
 static void starve(const char *folder, int least)
 {
     counting memory = {.budget = -1};

@@ -1,5 +1,5 @@
 /* test_model_pruned.c - checkpoints whose layers have fewer heads than the config's head count. The reference is the
- * whole checkpoint with the removed heads' columns of the output projection set to 0. */
+ * unpruned checkpoint with output projection columns of removed heads set to 0. */
 #include "mha/model_grads.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -12,12 +12,12 @@
 enum { H = 4, D = 12, E = 48, LAYERS = 3, L = 20, VOCAB = 600 };
 static const char *const tiny = "models/bert-tiny";
 
-/* The heads that each layer keeps: layer 1 keeps all. */
+/* Heads that each layer keeps; layer 1 keeps all heads. */
 static const bool kept[LAYERS][H] = {{true, false, true, false}, {true, true, true, true}, {false, false, false, true}};
 
 typedef enum role { OTHER, ROWS, ROW_BIAS, COLUMNS } role;
 
-/* Returns the effect of pruning on a tensor, and the tensor's layer. */
+/* Returns how pruning changes a tensor, and sets *layer to the tensor's layer. */
 static role role_of(const char *name, int *layer)
 {
     const char *at = strstr(name, "encoder.layer.");
@@ -27,8 +27,8 @@ static role role_of(const char *name, int *layer)
     return strstr(name, ".weight") ? ROWS : ROW_BIAS;
 }
 
-/* Copies [rows, columns] floats without the parts of removed heads (with `whole`: sets these parts to 0). Returns the
- * number of floats. */
+/* Copies [rows, columns] floats without the parts of removed heads; with `whole`, sets these parts to 0 instead.
+ * Returns the number of floats written. */
 static int64_t write_part(const float *from, int64_t rows, int64_t columns, role r, int layer, bool whole, float *to)
 {
     int64_t n = 0;
@@ -40,7 +40,7 @@ static int64_t write_part(const float *from, int64_t rows, int64_t columns, role
     return n;
 }
 
-/* Writes the checkpoint with its heads removed or, with `whole`, without their effect. */
+/* Writes the checkpoint without the removed heads or, with `whole`, with their output weights set to 0. */
 static void write_weights(const char *folder, bool whole)
 {
     mha_file *file = case_file("models/bert-tiny/model.safetensors");
@@ -131,13 +131,13 @@ static void test_fewer_heads(void **state)
 
 /* ---- gates ---- */
 
-/* A model, and the gradients of <ones, last states> with respect to weights and gates; with `off`, heads are disabled
- * by gates. */
+/* A model, and the gradients of <ones, last states> with respect to weights and gates. With `off`, gates disable
+ * heads. */
 typedef struct taught {
     mha_model *model;
     mha_model_grads *grads;
     float hidden[L * E], dgates[LAYERS * H];
-    /* The arguments of on_context for each layer, and the number of heads. */
+    /* Arguments of on_context for each layer, and the number of heads. */
     int64_t heads[LAYERS];
     float context[LAYERS][L * H * D], dcontext[LAYERS][L * H * D], taylor[LAYERS][H * L];
 } taught;
@@ -190,8 +190,8 @@ static void let_go(taught *t)
     free(t);
 }
 
-/* A head with a gate of 0 is equivalent to a removed head: for the states, for the gradients of all tensors of both
- * models, and for the gates of the remaining heads. */
+/* A head with a gate of 0 must be equivalent to a removed head, for the states, for the gradients of all tensors of
+ * both models, and for the gates of the remaining heads. */
 static void test_gates_and_pruning_agree(void **state)
 {
     (void)state;
@@ -226,7 +226,7 @@ static void test_gates_and_pruning_agree(void **state)
     files_remove(folder);
 }
 
-/* Returns the sum over rows of <context, dcontext> of the head at index `place`. */
+/* Returns the sum over rows of <context, dcontext> for the head at index `place`. */
 static double along(const taught *t, int layer, int64_t place)
 {
     double sum = 0;
@@ -237,7 +237,7 @@ static double along(const taught *t, int layer, int64_t place)
     return sum;
 }
 
-/* on_context receives the remaining heads of a layer, in order, with the values of the whole model. */
+/* on_context must receive the remaining heads of a layer, in order, with the values of the unpruned model. */
 static void test_contexts_of_remaining_heads(void **state)
 {
     (void)state;
@@ -295,7 +295,7 @@ static void test_refused_lists(void **state)
     files_remove(folder);
 }
 
-/* head_dim determines the rows of a projection; a different head count does not compensate. */
+/* head_dim must determine the rows of a projection; a different head count must not compensate for a wrong head_dim. */
 static void test_refused_width(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* test_model_rows.c - rows of probabilities passed to on_rows: bitwise identical to the maps, with padding, masked
- * tokens, packed sequences, a cache, selected heads, and several threads; no other result changes by a bit. */
+/* test_model_rows.c - probability rows passed to on_rows. They must be bitwise identical to the maps, with padding,
+ * masked tokens, packed sequences, a cache, selected heads, and several threads. All other results must stay bitwise
+ * identical. */
 #include "support/check.h"
 #include "support/model/model_case.h"
 #include "support/rng.h"
@@ -14,10 +15,10 @@ static int32_t ids[TOKENS];
 static uint8_t mask[TOKENS];
 static const int64_t starts[B + 1] = {0, 11, 12, 12 + L};
 
-/* ---- one forward pass ---- */
+/* ---- one forward pass that records its callback data ---- */
 
 typedef struct seen {
-    int64_t sequences, rows, keys;         /* of a map; packed sequences: of the longest */
+    int64_t sequences, rows, keys;         /* dimensions of a map; for packed sequences, of the longest sequence */
     float *maps[LAYERS];                   /* [sequences, H, rows, keys] as passed to on_attention */
     float shown[LAYERS][B][H][MOST][MOST]; /* [layer][sequence][head][row][key] as passed to on_rows */
     int64_t lengths[LAYERS][B][H];         /* number of rows passed to on_rows */
@@ -70,7 +71,7 @@ static void release(seen *s)
     free(s);
 }
 
-/* The first `lengths` rows of each sequence and head must equal those of the map, with `keys` keys. */
+/* The first `lengths` rows of each sequence and head must equal the rows of the map, with `keys` keys. */
 static void check_rows(const seen *s, int64_t layers, const int64_t lengths[B], const int64_t keys[B])
 {
     for (int64_t b = 0; b < s->sequences; b++) {
@@ -85,7 +86,7 @@ static void check_rows(const seen *s, int64_t layers, const int64_t lengths[B], 
     }
 }
 
-/* ---- tests ---- */
+/* ---- comparison of rows and maps ---- */
 
 enum { PLAIN, PADDED, HOLES, PACKED, INPUTS };
 
@@ -126,7 +127,7 @@ static void rows_are_those_of_maps(void **state)
     }
 }
 
-/* Rows of the second half attend to the keys of the first half. */
+/* Rows of the second half, whose queries attend to cached keys of the first half, must equal the map. */
 static void rows_from_a_cache(void **state)
 {
     (void)state;
@@ -148,7 +149,7 @@ static void rows_from_a_cache(void **state)
     }
 }
 
-/* Without on_attention; no rows are passed for layers that the list does not name. */
+/* on_rows must work without on_attention; no rows may be passed for layers that are not selected. */
 static void rows_of_chosen_heads(void **state)
 {
     static const mha_model_head list[] = {{0, 3}, {2, 2}, {2, 0}, {2, 2}};
@@ -175,7 +176,8 @@ static void rows_of_chosen_heads(void **state)
     mha_model_free(model);
 }
 
-/* Rows of one head of a sequence are passed by one thread at a time: the same rows, and none missing. */
+/* Rows of a head of a sequence must be passed by one thread at a time; all rows must be passed, with the same
+ * values. */
 static void threads_change_nothing(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_model_save.c - saving a model to a folder: the saved model is the same, and existing files stay intact if saving
- * fails. */
+/* test_model_save.c - saving a model to a folder. The saved model must be the same, and existing files must stay
+ * intact if saving fails. */
 #include "mha/model_save.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -21,7 +21,7 @@
 #define SAVE(...) (&(mha_model_save_options){.size = sizeof(mha_model_save_options), __VA_ARGS__})
 static const char *const tiny = "models/gpt2-tiny";
 
-/* FOLDER/NAME in `room`, for names with a longer lifetime. */
+/* A buffer for FOLDER/NAME, for paths that are used after further calls of files_path. */
 typedef struct room {
     char text[400];
 } room;
@@ -50,7 +50,7 @@ static void not_saved(const mha_model *model, const char *folder, const mha_mode
     if (!strstr(err.message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err.message);
 }
 
-/* Returns a hash of the last hidden states of a few tokens, which identifies a model. */
+/* Returns a hash of the last hidden states of a few tokens, to compare models. */
 static uint64_t print_of(const mha_model *model)
 {
     const int32_t ids[6] = {1, 2, 3, 50, 60, 70};
@@ -74,7 +74,7 @@ static uint64_t print_in(const char *folder)
     return print;
 }
 
-/* Returns the names of the entries of a folder except `but`; NULL if there are none. */
+/* Returns the names of the entries of a folder other than `but`; NULL if there are none. */
 static char *others_in(const char *folder, const char *but)
 {
     static char names[1000];
@@ -137,7 +137,7 @@ static void test_the_same_model_comes_out(void **state)
     files_remove(folder);
 }
 
-/* transformers 5 treats a checkpoint without a dtype as f32. */
+/* A saved config must have a dtype even if the given config has none, because transformers 5 then assumes f32. */
 static void test_a_config_without_a_type(void **state)
 {
     (void)state;
@@ -189,7 +189,8 @@ static void test_other_types(void **state)
     files_remove(folder);
 }
 
-/* Tensors of the caller replace stored ones or are added; tensors that do not fit are rejected. */
+/* Tensors of the caller must replace stored tensors or be added; tensors whose shape does not match must be
+ * rejected. */
 static void test_replaced_tensors(void **state)
 {
     (void)state;
@@ -227,7 +228,7 @@ static void test_replaced_tensors(void **state)
     files_remove(folder);
 }
 
-/* A model whose tensors were replaced on opening uses the replacements, and saves them. */
+/* A model opened with replaced tensors must use them and save them. */
 static void test_replaced_at_opening(void **state)
 {
     (void)state;
@@ -264,7 +265,7 @@ static void test_replaced_at_opening(void **state)
     files_remove(folder);
 }
 
-/* The keys of pruned models, and unknown keys, are preserved. */
+/* Keys of pruned models and unknown keys must be preserved. */
 static void test_keys_stay(void **state)
 {
     (void)state;
@@ -311,7 +312,7 @@ static void test_existing_folders(void **state)
     const char *folder = files_folder(), *out = place(&at_out, folder, "out"), *link = place(&at_link, folder, "link");
     mha_model *model = open_in(NULL, tiny);
     assert_int_equal(mkdir(out, 0755), 0);
-    save(model, out, NULL); /* an empty folder is accepted */
+    save(model, out, NULL); /* an empty folder must be accepted */
     not_saved(model, out, NULL, MHA_ERR_IO, "it contains");
     files_write(files_path(out, "diary.txt"), "dear", 4);
     not_saved(model, out, SAVE(.overwrite = 1), MHA_ERR_IO, "diary.txt, which is not a checkpoint file");
@@ -337,7 +338,7 @@ static void test_existing_folders(void **state)
     files_remove(folder);
 }
 
-/* A model saved over the folder that it was opened from: its mapped weights stay unchanged. */
+/* When a model is saved over the folder that it was opened from, its mapped weights must stay unchanged. */
 static void test_saving_over_the_source_folder(void **state)
 {
     (void)state;
@@ -352,7 +353,8 @@ static void test_saving_over_the_source_folder(void **state)
 
 /* ---- errors ---- */
 
-/* A limit on the file size acts like a full disk. In a child process, because the limit cannot be raised again. */
+/* A limit on the file size acts like a full disk. The test runs in a child process, because the limit cannot be
+ * raised again. */
 static void test_full_disk(void **state)
 {
     (void)state;
@@ -392,8 +394,8 @@ static int die_at(void *user, const char *what, int64_t done, int64_t total)
     return 0;
 }
 
-/* Killed during a write: the old folder remains, or none, but never an incomplete one. Temporary files of the killed
- * process do not block a later process. */
+/* If the process is killed during a write, the old folder must remain, or none, but never an incomplete folder. Its
+ * temporary files must not block a later process. */
 static void test_killed(void **state)
 {
     (void)state;
@@ -432,8 +434,8 @@ static void test_killed(void **state)
     files_remove(folder);
 }
 
-/* A process killed between two renames leaves the old folder under another name. The next save keeps this
- * folder if the original name does not exist or the folder is locked, and otherwise removes it. */
+/* A process killed between two renames leaves the old folder under another name. The next save must keep this folder
+ * if the original name does not exist or the folder is locked, and otherwise remove it. */
 static void test_old_folder_of_a_killed_process(void **state)
 {
     (void)state;
@@ -456,7 +458,7 @@ static void test_old_folder_of_a_killed_process(void **state)
     files_remove(folder);
 }
 
-/* The check without saving reports the same errors as a save, and changes nothing. */
+/* The check without saving must report the same errors as a save, and change nothing. */
 static void test_save_check(void **state)
 {
     (void)state;
@@ -503,7 +505,7 @@ static void test_cancelled(void **state)
     files_remove(folder);
 }
 
-/* Runs as another user if this user may write everywhere. */
+/* Runs as another user if the current user may write everywhere. */
 static void test_no_permission(void **state)
 {
     (void)state;
@@ -528,7 +530,7 @@ static void test_no_permission(void **state)
     files_remove(folder);
 }
 
-/* Each allocation fails in turn: no memory is leaked, and no file is lost. */
+/* Each allocation fails in turn. No memory must leak, and no file may be lost. */
 static void test_no_memory(void **state)
 {
     (void)state;

@@ -1,7 +1,8 @@
 /* test_model_shared.c - checkpoints with fewer key heads and value heads than the family's config keys can express
  * ("mha.kv_heads").
  *
- * The reference is the same checkpoint with the rows of each such head repeated for every query head that reads it. */
+ * The reference is the same checkpoint with the rows of each key or value head repeated for every query head that
+ * uses the head. */
 #include "mha/model_grads.h"
 #include "mha/model_save.h"
 #include "support/check.h"
@@ -15,13 +16,13 @@
 
 enum { TENSORS = 64, L = 13 };
 
-/* A family's checkpoint, and the location of its keys and values: one tensor for both, stored [inputs, outputs], or two
- * tensors. */
+/* A checkpoint of a family, and the location of its key and value weights: one tensor for both, stored [inputs,
+ * outputs], or two tensors. */
 typedef struct family {
     const char *folder, *key, *value; /* key, value: name formats per layer */
     bool fused;
     int heads, kv_heads, head_dim, hidden, vocab;
-    int keys, values; /* numbers of remaining key and value heads */
+    int keys, values; /* counts of remaining key and value heads */
     bool bias;
 } family;
 
@@ -43,9 +44,9 @@ static const family families[] = {
 };
 enum { LAYERS = 2 };
 
-/* ---- the two checkpoints ---- */
+/* ---- the shared and the wide checkpoint ---- */
 
-/* Lists the rows of `count` heads that represent `all` stored heads, each repeated so that there are `copies` heads;
+/* Lists the rows of `count` heads out of `all` stored heads, each repeated so that `copies` heads result;
  * `first` is the first row of the heads in the tensor. Returns the number of rows. */
 static int list_rows(const family *f, int first, int all, int count, int copies, int *rows)
 {
@@ -56,7 +57,7 @@ static int list_rows(const family *f, int first, int all, int count, int copies,
     return n;
 }
 
-/* Lists the rows of the key tensor (or the fused tensor), or of the value tensor. */
+/* Lists the rows of the key tensor (or fused tensor) or, with `values`, of the value tensor. */
 static int rows_of(const family *f, bool values, bool wide, int *rows)
 {
     const int width = f->heads * f->head_dim, kv = f->kv_heads * f->head_dim;
@@ -69,7 +70,7 @@ static int rows_of(const family *f, bool values, bool wide, int *rows)
     return n;
 }
 
-/* Returns some rows of a stored tensor in its storage order. */
+/* Returns selected rows of a stored tensor in its storage order. */
 static mha_named_tensor pick(const family *f, const mha_file *file, const char *name, const int *rows, int count)
 {
     float *all = case_floats(file, name);
@@ -120,7 +121,7 @@ static mha_model *open_plain(const char *folder)
     return case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
 }
 
-/* Saves one of the two models and opens it again; the mapped file stays valid after its name is removed. */
+/* Saves one of the two models and opens it again. The mapped file remains valid after its name is removed. */
 static mha_model *make(const family *f, bool wide)
 {
     char path[256];
@@ -183,7 +184,7 @@ static said *say(const family *f, const mha_model *model)
     return s;
 }
 
-/* Sums the gradients of repeated heads in a wide tensor into those of the original heads. */
+/* Adds the gradients of repeated heads in a wide tensor to `sum`, which has the shape of the shared heads. */
 static void sum_copies(const family *f, const mha_named_tensor *wide, bool values, const mha_named_tensor *narrow,
                        float *sum)
 {
@@ -262,9 +263,9 @@ static void test_repeated_rows_are_equivalent(void **state)
     }
 }
 
-/* ---- the cache ---- */
+/* ---- KV cache ---- */
 
-/* In pieces through a cache: bitwise identical; the bytes per token are those of the cache. */
+/* A text in pieces through a cache must be bitwise identical; the bytes per token must be those of the cache. */
 static void test_cache(void **state)
 {
     (void)state;
@@ -298,7 +299,7 @@ static void test_cache(void **state)
     }
 }
 
-/* ---- refusals ---- */
+/* ---- errors ---- */
 
 static void refused_of(const char *folder, int original, const char *heads, const char *shared, const char *part)
 {
@@ -319,7 +320,7 @@ static void refused(const char *folder, const char *heads, const char *shared, c
     refused_of(folder, 0, heads, shared, part);
 }
 
-/* "mha.original_heads" limits the head numbers, and num_attention_heads the head count. */
+/* "mha.original_heads" must limit the head numbers, num_attention_heads the head count. */
 static void test_refused_numbers(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_model_taps.c - attention data passed to the callbacks of a pass: selected maps are bitwise identical to all
- * maps, statistics agree with the maps, and no other result changes by a bit; with padding, masked tokens, packed
- * sequences, a cache, gates, and 16-bit types. */
+/* test_model_taps.c - attention data passed to the callbacks of a pass. Selected maps must be bitwise identical to
+ * all maps, statistics must agree with the maps, and other results must stay bitwise identical, with padding, masked
+ * tokens, packed sequences, a cache, gates, and 16-bit types. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/model/model_case.h"
@@ -23,7 +23,7 @@ static void make_ids(void)
         ids[n] = (int32_t)rng_range(&r, 0, VOCAB - 1);
 }
 
-/* ---- one forward pass with copies of everything passed to its callbacks ---- */
+/* ---- one forward pass that copies all data passed to its callbacks ---- */
 
 typedef struct seen {
     int64_t sequences, rows, keys; /* dimensions of a map */
@@ -33,7 +33,7 @@ typedef struct seen {
     float *maps[LAYERS]; /* [sequences, selected heads, rows, keys] */
     float *entropy[LAYERS], *max[LAYERS], *distance[LAYERS], *received[LAYERS], *top_prob[LAYERS];
     int64_t *argmax[LAYERS], *top_key[LAYERS];
-    float *hidden; /* [all, E] */
+    float *hidden; /* last hidden states [all, E] */
 } seen;
 
 static void *copy(const void *from, int64_t count, size_t size)
@@ -68,7 +68,8 @@ static int keep_stats(void *user, const mha_model_stats *t)
     return 0;
 }
 
-enum { MAPS = 1, STATS = 2, ALONE = 4 }; /* ALONE: no last hidden states, so the last layer stops after its attention */
+/* ALONE requests no last hidden states, so the last layer stops after its attention */
+enum { MAPS = 1, STATS = 2, ALONE = 4 };
 
 /* Computes the shapes of the results for this input. */
 static seen shape_of(const mha_model *model, const mha_model_input *in)
@@ -127,7 +128,7 @@ static void same(const void *a, const void *b, int64_t count, size_t size)
 
 /* ---- statistics agree with the maps ---- */
 
-/* Row i of sequence b among all rows of the statistics of one head, and the error limit of its values. */
+/* The input, the recorded statistics and maps, and the error limit of a comparison. */
 typedef struct expectation {
     const mha_model_input *in;
     const seen *s;
@@ -172,7 +173,7 @@ static void check_row(const expectation *e, int64_t layer, int64_t b, int64_t h,
         const double top = (double)s->top_prob[layer][at * TOP + k];
         near(e, "top key", key < 0 ? 0 : (double)p[key], top);
         if (k == 0) near(e, "top probability", top, max);
-        int64_t above = 0; /* no other key has a larger probability */
+        int64_t above = 0; /* no key may have a larger probability */
         for (int64_t j = 0; j < s->keys; j++)
             above += (double)p[j] > top + e->limit;
         assert_true(above <= k);
@@ -203,7 +204,7 @@ static void check_stats(const mha_model_input *in, const seen *s, const int64_t 
             }
 }
 
-/* Rows of unmasked tokens must be bitwise identical. */
+/* Hidden states of unmasked tokens must be bitwise identical in a and b. */
 static void same_hidden(const mha_model *model, const mha_model_input *in, const seen *a, const seen *b)
 {
     const int64_t width = mha_model_describe(model)->hidden;
@@ -212,7 +213,7 @@ static void same_hidden(const mha_model *model, const mha_model_input *in, const
             same(a->hidden + n * width, b->hidden + n * width, width, sizeof(float));
 }
 
-/* The kinds of input, apart from those with a cache. */
+/* Kinds of input without a cache. */
 enum { PLAIN, PADDED, HOLES, LEFT, PACKED, GATED, INPUTS };
 static uint8_t mask[TOKENS];
 static float gates[LAYERS * B * H];
@@ -246,7 +247,7 @@ static void stats_are_those_of_maps(void **state)
             check_stats(&in, &both, NULL, 2e-6);
             same_hidden(model, &in, &both, &plain);
             same_hidden(model, &in, &stats, &plain);
-            for (int64_t n = 0; n < both.layers; n++) /* without the maps, the statistics are the same */
+            for (int64_t n = 0; n < both.layers; n++) /* without maps, statistics must be the same */
                 for (int64_t row = 0; row < both.all * both.heads; row++)
                     assert_true(both.entropy[n][row] == stats.entropy[n][row] &&
                                 both.argmax[n][row] == stats.argmax[n][row]);
@@ -258,7 +259,7 @@ static void stats_are_those_of_maps(void **state)
     }
 }
 
-/* Attention in 16-bit types: the statistics are those of its rounded probabilities. */
+/* In 16-bit types, statistics must be those of the rounded probabilities. */
 static void stats_in_sixteen_bits(void **state)
 {
     (void)state;
@@ -306,7 +307,7 @@ static void selected_heads_equal_all_heads(void **state)
     }
 }
 
-/* Rows counted from either end, duplicate rows, and rows that a short sequence does not have. */
+/* Tests rows counted from either end, duplicate rows, and rows that a short sequence lacks. */
 static void selected_rows_equal_all_rows(void **state)
 {
     (void)state;
@@ -348,7 +349,7 @@ static void selected_rows_equal_all_rows(void **state)
     }
 }
 
-/* The maps of a sequence do not depend on the other sequences of the batch, packed or padded. */
+/* The maps of a sequence must not depend on the other sequences of the batch, packed or padded. */
 static void maps_do_not_depend_on_the_batch(void **state)
 {
     (void)state;
@@ -381,10 +382,10 @@ static void maps_do_not_depend_on_the_batch(void **state)
     }
 }
 
-/* ---- with a cache ---- */
+/* ---- passes with a cache ---- */
 
-/* A prompt in two pieces and one more token: rows of the maps equal those of a single pass, statistics agree with the
- * maps. */
+/* A prompt is passed in two pieces, followed by one token. Map rows must equal those of a single pass, and
+ * statistics must agree with the maps. */
 static void cached_passes_give_the_same_rows(void **state)
 {
     (void)state;
@@ -421,7 +422,7 @@ static void cached_passes_give_the_same_rows(void **state)
     }
 }
 
-/* Sequences of different lengths in the cache, with padding, and keys of other types. */
+/* Tests cached sequences of different lengths, with padding, and caches of other types. */
 static void caches_of_every_type(void **state)
 {
     (void)state;
@@ -508,7 +509,7 @@ static int finite_stats(void *user, const mha_model_stats *s)
     return 0;
 }
 
-/* The maps of this text would take 4 MiB per head. */
+/* Statistics of a long text must not allocate maps, which would take 4 MiB per head. */
 static void statistics_of_a_long_text_need_no_maps(void **state)
 {
     (void)state;
@@ -642,7 +643,7 @@ static void no_memory(void **state)
     mha_ctx_free(ctx);
 }
 
-/* The last layer's feed-forward network is not computed if no result requires it. */
+/* The last layer's feed-forward network must not be computed if no result requires it. */
 static void attention_without_last_hidden_is_the_same(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_text_bpe.c - parts of BPE and Unigram files: rejected and accepted values, worst-case texts and files, the table
- * of pairs, each allocation failing in turn. tests/golden and tests/live compare tokens with the reference. */
+/* test_text_bpe.c - BPE and Unigram tokenizer files: rejected and accepted values, worst-case texts and files, the
+ * pair table, failed allocations. tests/golden and tests/live compare tokens with the reference. */
 #include "support/alloc.h"
 #include "support/model/tokenizer_edits.h"
 #include "text/tokenizer.h"
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-/* Edits of bpe-first, which is like a SentencePiece model, with Replace and Strip in its decoder. */
+/* Edits of the tokenizer bpe-first, which resembles a SentencePiece model and has Replace and Strip in its decoder. */
 static const edit bpe_edits[] = {
     {"model/merges/0", "\"\\u2581 t\"",
      "model.merges[1] must be \"a b\", two tokens with one space between (got [\"h\", \"e\"]"},
@@ -31,7 +31,7 @@ static const edit bpe_edits[] = {
     {"model/end_of_word_suffix", "\"\"", NULL},
     {"model/unk_token", "\"?!\"", "model.unk_token must be a token of model.vocab (got \"?!\""},
     {"model/byte_fallback", "1", "model.byte_fallback must be true or false (got 1"},
-    {"model/type", NULL, NULL}, /* a file from before the type key existed */
+    {"model/type", NULL, NULL}, /* files of old versions have no type key */
     {"pre_tokenizer/replacement", "\"ab\"", "pre_tokenizer.replacement must be one character (got \"ab\""},
     {"pre_tokenizer/replacement", "\"\"", "pre_tokenizer.replacement must be one character"},
     {"pre_tokenizer/prepend_scheme", "\"last\"",
@@ -96,7 +96,7 @@ static void test_edits(void **state)
     edits_check("unigram", unigram_edits, sizeof unigram_edits / sizeof unigram_edits[0]);
 }
 
-/* More steps than the limit, and two templates, are rejected. */
+/* More steps than the limit must be rejected, and so must two templates. */
 static void test_sequences(void **state)
 {
     (void)state;
@@ -117,7 +117,7 @@ static void test_sequences(void **state)
                 1);
 }
 
-/* ---- texts on which any quadratic step would be slow ---- */
+/* ---- worst-case texts for steps that must not be quadratic ---- */
 
 static mha_tokenizer *open_folder(mha_ctx *ctx, const char *name)
 {
@@ -183,10 +183,10 @@ static void test_hostile_texts(void **state)
     free(text);
 }
 
-/* ---- the table of pairs ---- */
+/* ---- pair table ---- */
 
-/* A file without a vocabulary opens, as in the reference; encoding text is an error, because the text would silently
- * vanish. */
+/* A file without a vocabulary must open, as in the reference. Encoding text must fail, because the text would be
+ * silently dropped. */
 static void test_empty_vocabulary(void **state)
 {
     (void)state;
@@ -209,7 +209,8 @@ static void test_pairs(void **state)
     assert_int_equal(mha__pairs_get(&pairs, 0, 0), -1);
     for (uint32_t i = 0; i < 20000; i++)
         assert_int_equal(mha__pairs_put(&pairs, i % 100, i / 100, i, NULL), MHA_OK);
-    assert_int_equal(mha__pairs_put(&pairs, 7, 3, 9, NULL), MHA_OK); /* stored in the slot of 307 */
+    /* pair (7, 3) has the value 307, which is replaced */
+    assert_int_equal(mha__pairs_put(&pairs, 7, 3, 9, NULL), MHA_OK);
     for (uint32_t i = 0; i < 20000; i++)
         assert_int_equal(mha__pairs_get(&pairs, i % 100, i / 100), i == 307 ? 9 : i);
     assert_int_equal(mha__pairs_get(&pairs, 100, 0), -1);
@@ -217,7 +218,8 @@ static void test_pairs(void **state)
     mha__pairs_free(&pairs);
 }
 
-/* Keys whose products with the hash's multiplier end in the same bits: its inverse times a number in the high bits. */
+/* Keys that collide: each is the inverse of the hash's multiplier times a value in the high bits, so the products
+ * end in the same bits. */
 static void test_colliding_pairs(void **state)
 {
     (void)state;
@@ -238,7 +240,7 @@ static void test_colliding_pairs(void **state)
     mha__pairs_free(&pairs);
 }
 
-/* ---- each allocation failing in turn ---- */
+/* ---- failed allocations ---- */
 
 static mha_status use_all(mha_ctx *ctx, const char *name, const char *text)
 {

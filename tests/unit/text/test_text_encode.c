@@ -1,5 +1,5 @@
-/* test_text_encode.c - encoding and decoding: arguments, worst-case texts, each allocation failing in turn, and
- * invariants that need no reference. */
+/* test_text_encode.c - encoding and decoding: arguments, worst-case texts, failed allocations, and invariants that
+ * need no reference. */
 #include "mha/text.h"
 #include "support/alloc.h"
 
@@ -53,8 +53,8 @@ static void test_arguments(void **state)
     mha_encode_options o = {.size = sizeof o};
     check_refused(NULL, 1, NULL, "tokenizer and text must not be NULL");
     check_refused("ab\xFFzz", 5, NULL, "text must be UTF-8 (got 0xFF at byte 2)");
-    check_refused("\xED\xA0\x80", 3, NULL, "text must be UTF-8 (got 0xED at byte 0)"); /* a surrogate */
-    check_refused("abc\xE2\x82", 5, NULL, "text must be UTF-8 (got 0xE2 at byte 3)");  /* truncated */
+    check_refused("\xED\xA0\x80", 3, NULL, "text must be UTF-8 (got 0xED at byte 0)"); /* an encoded surrogate */
+    check_refused("abc\xE2\x82", 5, NULL, "text must be UTF-8 (got 0xE2 at byte 3)");  /* a truncated character */
     o.max_tokens = 1;
     check_refused("hello", 5, &o, "max_tokens must be at least the 2 special tokens (got 1");
     o.max_tokens = -1;
@@ -94,7 +94,7 @@ static void test_limit(void **state)
         assert_int_equal(e->count, want);
         assert_int_equal(e->truncated, whole->count - want);
         assert_memory_equal(e->ids, whole->ids, (size_t)(want - 1) * sizeof *e->ids);
-        assert_int_equal(e->ids[want - 1], whole->ids[whole->count - 1]); /* [SEP] is kept */
+        assert_int_equal(e->ids[want - 1], whole->ids[whole->count - 1]); /* truncation must keep [SEP] */
         mha_encoding_free(e);
     }
     mha_encoding_free(whole);
@@ -123,7 +123,7 @@ static void test_decode(void **state)
     mha_tokenizer_text_free(tiny, NULL);
 }
 
-/* Invariants of any text: offsets are inside the text, between characters, in ascending order. */
+/* Checks invariants of any text: offsets must be inside the text, between characters, and ascending. */
 static void check_laws(const mha_encoding *e, const char *text, size_t n)
 {
     int64_t last = 0;
@@ -137,7 +137,7 @@ static void check_laws(const mha_encoding *e, const char *text, size_t n)
     }
 }
 
-/* Texts on which any quadratic step would be slow: 1 MiB each. */
+/* Worst-case texts of 1 MiB, on which any quadratic step would be slow. */
 static void test_hostile_texts(void **state)
 {
     (void)state;
@@ -146,13 +146,13 @@ static void test_hostile_texts(void **state)
         "a\xCC\x96\xCC\x81\xCC\xB4",    /* marks that must be reordered */
         "\xCC\x81\xCC\x96",             /* marks without a base letter: one run */
         "\xE0\xA3\x94\xCC\x96\xD6\xB0", /* a run with marks that are kept */
-        "[MASK",                        /* almost an added token */
+        "[MASK",                        /* prefix of an added token */
         "[MASK][SEP]",                  /* only added tokens */
         "\xE6\x97\xA5",                 /* each character is a word */
-        "\xF0\x9D\x85\x9E",             /* decomposes into runs */
+        "\xF0\x9D\x85\x9E",             /* decomposes into several characters */
         ".",                            /* punctuation */
         "\xE1\x84\x80\xE1\x85\xA1 ",    /* Hangul */
-        "\xC2\xAD",                     /* removed */
+        "\xC2\xAD",                     /* soft hyphen, which is removed */
         " ",
         "\xEC\x9D\x80",
     };
@@ -171,7 +171,7 @@ static void test_hostile_texts(void **state)
     free(text);
 }
 
-/* Random characters, many with a special meaning for some step; the seed is fixed and printed. */
+/* Tests random characters, many of which have a special meaning for some step. The seed is fixed and printed. */
 static void test_random_texts(void **state)
 {
     (void)state;
@@ -199,7 +199,7 @@ static void test_random_texts(void **state)
     }
 }
 
-/* Fails each allocation in turn: no memory is leaked, and the tokenizer works afterwards. */
+/* Each allocation fails in turn. No memory must leak, and the tokenizer must work afterwards. */
 static void test_starvation(void **state)
 {
     (void)state;

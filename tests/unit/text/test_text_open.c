@@ -1,5 +1,5 @@
-/* test_text_open.c - opening tokenizer.json: the error message of each invalid part, accepted values, each allocation
- * failing in turn. */
+/* test_text_open.c - opening tokenizer.json: the error message of each invalid part, accepted values, failed
+ * allocations. */
 #include "support/alloc.h"
 #include "support/files.h"
 #include "support/model/tokenizer_edits.h"
@@ -16,7 +16,7 @@
 #define BASE "small-template"
 
 static const edit edits[] = {
-    /* unsupported types are named */
+    /* unsupported types: the message must name the type */
     {"model/type", "\"WordLevel\"", "model.type: \"WordLevel\" is not supported (supported: WordPiece, BPE, Unigram)"},
     {"normalizer", "{\"type\":\"Nmt\"}", "normalizer.type: \"Nmt\" is not supported (supported: BertNormalizer, NFC,"},
     {"pre_tokenizer/type", "\"Whitespace\"", "pre_tokenizer.type: \"Whitespace\" is not supported"},
@@ -125,8 +125,8 @@ static void test_long_and_double_added_tokens(void **state)
     json_decref(json);
 }
 
-/* Time stays linear in the file and in the text: 100,000 added tokens, one of which is a space that strips adjacent
- * spaces. */
+/* Time must be linear in the sizes of the file and the text: 100,000 added tokens, one of which is a space that
+ * strips adjacent spaces. */
 static void test_many_added_tokens(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void test_many_added_tokens(void **state)
     memset(text, ' ', SPACES);
     mha_encode_options o = {.size = sizeof o, .no_special = 1};
     assert_int_equal(mha_tokenizer_encode(t, text, SPACES, NULL, 0, &o, &e, NULL), MHA_OK);
-    /* as in the reference, each space is found, even if the previous token stripped it */
+    /* as in the reference, each space must be found, even if the previous token stripped it */
     assert_int_equal(e->count, SPACES);
     assert_int_equal(e->end[0], SPACES);
     assert_int_equal(e->end[SPACES - 1], SPACES);
@@ -161,7 +161,7 @@ static void test_many_added_tokens(void **state)
     json_decref(json);
 }
 
-/* A vocabulary may skip ids; skipped ids have no token. */
+/* A vocabulary may skip ids; looking up a skipped id must return no token. */
 static void test_look_up(void **state)
 {
     (void)state;
@@ -216,8 +216,8 @@ static void test_no_file(void **state)
     assert_int_equal(mha_tokenizer_open(NULL, folder, NULL, NULL), MHA_ERR_ARG);
 }
 
-/* data/hostile/tokenizer. An id beyond the model's embedding rows (tok-09) is rejected by the model, because a
- * tokenizer does not know the number of rows. */
+/* The files of data/hostile/tokenizer must be rejected. In tok-09, an id exceeds the model's embedding rows; only
+ * the model rejects it, because a tokenizer does not know the number of rows. */
 static void test_hostile(void **state)
 {
     (void)state;
@@ -269,7 +269,7 @@ static void test_hostile(void **state)
     files_remove(folder);
 }
 
-/* A normalizer that repeatedly triples the text is stopped by a size limit before it exhausts the memory. */
+/* If a normalizer repeatedly triples the text, a size limit must stop it before memory is exhausted. */
 static void test_growth(void **state)
 {
     (void)state;
@@ -284,7 +284,7 @@ static void test_growth(void **state)
     files_remove(folder);
 }
 
-/* Fails each allocation in turn. */
+/* Each allocation fails in turn. */
 static void test_starvation(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_text_stream.c - decoding id by id: complete characters only, no text lost, arguments, each allocation failing in
- * turn. */
+/* test_text_stream.c - streaming decoder: only complete characters are returned, no text is lost; arguments; failed
+ * allocations. */
 #include "mha/text.h"
 #include "support/alloc.h"
 
@@ -21,8 +21,8 @@ static mha_tokenizer *open_folder(mha_ctx *ctx, const char *name)
     return t;
 }
 
-/* Feeds tokens, separated by spaces, to a stream; returns the decoded parts separated by "|", the part of the stream's
- * end last. */
+/* Passes tokens, separated by spaces, to a stream. Returns the decoded parts separated by "|"; the last part is
+ * returned at the end of the stream. */
 static const char *parts_of(const char *folder, const char *tokens, int skip_special)
 {
     static char parts[512];
@@ -55,7 +55,7 @@ static const char *parts_of(const char *folder, const char *tokens, int skip_spe
 static void test_bytes(void **state)
 {
     (void)state;
-    /* in byte-level letters: U+00E6 is byte E6, U+0139 is 97, U+00A5 is A5, U+0120 is a space */
+    /* letters of the byte-level encoding: U+00E6 is byte E6, U+0139 is 97, U+00A5 is A5, U+0120 is a space */
     assert_string_equal(parts_of("gpt2-tiny", "\xC3\xA6 \xC4\xB9 \xC2\xA5 a", 0), "||" NI "|a|");
     assert_string_equal(parts_of("gpt2-tiny", "a \xC3\xA6 \xC4\xB9", 0), "a|||" BAD);
     assert_string_equal(parts_of("gpt2-tiny", "\xC3\xA6 a \xC4\xB9 b", 0), "|" BAD "a|" BAD "|b|");
@@ -105,7 +105,7 @@ static void test_arguments(void **state)
     mha_tokenizer_free(t);
 }
 
-/* For any ids, every part is valid UTF-8, and the concatenated parts equal the decoded list. */
+/* For any ids, every part must be valid UTF-8, and the concatenated parts must equal the decoded list. */
 static void test_random_ids(void **state)
 {
     (void)state;

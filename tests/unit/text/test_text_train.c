@@ -1,5 +1,5 @@
-/* test_text_train.c - training tokenizers: the same result for any division of the text and any number of threads,
- * error messages, the saved folder, each allocation failing in turn. */
+/* test_text_train.c - tokenizer training: identical results for any division of the text and any number of threads,
+ * error messages, the saved folder, failed allocations. */
 #include "mha/text_train.h"
 #include "support/alloc.h"
 #include "support/files.h"
@@ -79,8 +79,8 @@ static void test_cuts(void **state)
     check_cuts(&wordpiece);
 }
 
-/* Returns a text of `bytes` bytes with many kinds of whitespace and words of several scripts; one in `line` pieces ends
- * with a newline (0 = never). */
+/* Returns a string of `bytes` bytes with many kinds of whitespace and words of several scripts. One in `line` pieces
+ * ends with a newline (0 = no piece). */
 static char *make_text(size_t bytes, unsigned line)
 {
     static const char *const pieces[] = {"word",
@@ -120,7 +120,7 @@ static char *make_text(size_t bytes, unsigned line)
     return text;
 }
 
-/* Counts the words of the whole line without dividing it. */
+/* Counts the words of a line in one pass, as reference. */
 static void count_whole(const mha_tokenizer *start, const char *text, size_t n, mha__strings *words)
 {
     mha_error err = {0};
@@ -136,7 +136,7 @@ static void count_whole(const mha_tokenizer *start, const char *text, size_t n, 
     mha__pass_free(&pass);
 }
 
-/* A line that is read in many pieces has the same words as the whole line. */
+/* A line that is read in many pieces must give the same words as the whole line. */
 static void check_long_line(const mha_tokenizer_train_options *o)
 {
     mha_tokenizer_trainer *t = create(NULL, o);
@@ -187,7 +187,7 @@ static void check_threads(const mha_tokenizer_train_options *o)
             continue;
         }
         mha_tokenizer_free(first);
-        first = tokenizer; /* keeps its context alive */
+        first = tokenizer; /* the tokenizer must keep its context alive */
     }
     mha_ctx *ctx = first->ctx;
     mha_tokenizer_free(first);
@@ -202,7 +202,7 @@ static void test_threads(void **state)
     check_threads(&wordpiece);
 }
 
-/* ---- refusals ---- */
+/* ---- errors ---- */
 
 static void test_options(void **state)
 {
@@ -239,8 +239,8 @@ static void test_options(void **state)
     mha_tokenizer_trainer_free(NULL);
 }
 
-/* Passes the text and runs; one of the two calls must fail with this message, and the trainer then rejects further
- * calls. */
+/* Passes the text and runs the training. One of the two calls must fail with this message, and the trainer must then
+ * reject further calls. */
 static void check_refused(const mha_tokenizer_train_options *o, const char *text, size_t n, mha_status want,
                           const char *sentence)
 {
@@ -325,8 +325,8 @@ static void test_cancelled(void **state)
 
 /* ---- trained vocabularies ---- */
 
-/* NUL is an ordinary byte for BPE and is ignored by WordPiece. Special tokens come first, each once, and are never
- * split. */
+/* NUL must be an ordinary byte for BPE and be ignored by WordPiece. Special tokens must come first, each once, and
+ * must never be split. */
 static void test_specials(void **state)
 {
     (void)state;
@@ -353,8 +353,8 @@ static void test_specials(void **state)
     mha_tokenizer_trainer_free(t);
 }
 
-/* Training on one word of a million characters takes a second. Different merges never produce the same token, which
- * merge_pairs.c requires. */
+/* Training on one word of a million characters must take about a second. Different merges must never give the same
+ * token, which merge_pairs.c requires. */
 static void test_very_long_word(void **state)
 {
     (void)state;
@@ -399,7 +399,7 @@ static void check_folder(const mha_tokenizer_train_options *o, int files)
     assert_int_equal(mha_tokenizer_open(NULL, folder, &opened, &err), MHA_OK);
     check_same(tokenizer, opened);
     files_write(files_path(folder, "mine.txt"), "x", 1);
-    /* the folder contains a file of another program */
+    /* must fail, because the folder contains a file of another program */
     assert_int_equal(mha_tokenizer_trainer_save(t, folder, 1, &err), MHA_ERR_IO);
     assert_int_equal(files_count(parent), 1);
     mha_tokenizer_free(opened);
@@ -416,7 +416,7 @@ static void test_folder(void **state)
     check_folder(&wordpiece, 4);
 }
 
-/* ---- starvation ---- */
+/* ---- failed allocations ---- */
 
 static mha_status whole_way(mha_ctx *ctx, const mha_tokenizer_train_options *o, const char *folder, mha_error *err)
 {

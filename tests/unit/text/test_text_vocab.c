@@ -1,4 +1,4 @@
-/* test_text_vocab.c - the hash table of vocabularies: lookup, longest match, prefixes, colliding keys. */
+/* test_text_vocab.c - the vocabulary hash table: lookup, longest match, prefixes, colliding keys. */
 #include "text/vocabulary/vocab.h"
 
 #include <setjmp.h>
@@ -50,7 +50,7 @@ static void test_empty(void **state)
     assert_int_equal(mha__vocab_create(NULL, 1, SIZE_MAX, NULL, &v, NULL), MHA_ERR_UNSUPPORTED);
 }
 
-/* Of two equal keys, the first is kept; NUL is an ordinary byte. */
+/* Of two equal keys, the first must be kept; NUL must be an ordinary byte. */
 static void test_duplicate_keys_and_nul(void **state)
 {
     (void)state;
@@ -95,7 +95,7 @@ static void test_longest(void **state)
     mha__vocab_free(&v);
 }
 
-/* FNV-1a folded as in vocab.c, to find keys of the same slot. */
+/* Computes the slot of a key like vocab.c (folded FNV-1a), to find keys with the same slot. */
 static uint32_t slot_of(const char *key, uint32_t mask)
 {
     uint64_t hash = 0xCBF29CE484222325u;

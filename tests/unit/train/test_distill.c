@@ -1,6 +1,7 @@
-/* test_distill.c - distillation: the divergence compared with doubles, its gradient compared with finite differences.
+/* test_distill.c - distillation: the divergence compared with a computation in double, its gradient with finite
+ * differences.
  *
- * Further tests: a model that is its own teacher, recovery of pruned models, and invariants of a step.
+ * Other tests: a model that is its own teacher, recovery of pruned models, and invariants of a step.
  * tests/live/test_distill_torch.py compares values with PyTorch. */
 #include "layer/loss/distillation_kl.h"
 #include "mha/model_create.h"
@@ -41,7 +42,7 @@ static mha_model *open_folder(mha_ctx *ctx, const char *folder)
     return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
 }
 
-/* A model without two of its heads: the last heads of the first layer, or a whole group if keys are shared. */
+/* A model without two of its heads: the last heads of the first layer, or a whole group if heads share keys. */
 typedef struct pruned {
     mha_model_edit *made;
     mha_model *model;
@@ -97,7 +98,7 @@ static mha_model_distill all_terms(const mha_model *m, double of_labels)
     return d;
 }
 
-/* ---- one row, compared with doubles ---- */
+/* ---- one row, compared with double ---- */
 
 static double softmax_at(const float *x, int n, double temperature, double *p)
 {
@@ -144,7 +145,8 @@ static void test_divergence_against_doubles(void **state)
     free(p), free(q);
 }
 
-/* Two rows at a temperature so high that their difference nearly vanishes, or so low that one class remains. */
+/* Compares two rows with double, at a temperature so high that their difference nearly vanishes, or so low that one
+ * class has all of the probability. */
 static void expect_divergence(const float *x, const float *y, int width, double T)
 {
     double *p = malloc((size_t)width * sizeof *p), *q = malloc((size_t)width * sizeof *q);
@@ -212,7 +214,7 @@ static void test_a_copy_of_the_teacher_has_no_gradient(void **state)
         }
 }
 
-/* Gates apply to the student's heads only, not to the teacher's. */
+/* Gates must apply to the student's heads only, not to the teacher's. */
 static void test_gates_apply_to_the_student_only(void **state)
 {
     (void)state;
@@ -239,7 +241,8 @@ static void test_gates_apply_to_the_student_only(void **state)
 
 /* ---- gradient ---- */
 
-/* Along the gradient, the loss rises by the gradient's norm: for each term, and for all terms together. */
+/* Along the gradient, the slope of the loss must equal the gradient's norm, for each term and for all terms
+ * together. */
 static void test_gradient_against_differences(void **state)
 {
     (void)state;
@@ -278,10 +281,10 @@ static void test_gradient_against_differences(void **state)
     }
 }
 
-/* ---- repair ---- */
+/* ---- recovery after pruning ---- */
 
-/* Distillation recovers what the removal of two heads lost. Tensors without a gradient stay unchanged, whatever the
- * weight decay. */
+/* Distillation must reduce the loss caused by the removal of two heads. Tensors without a gradient must stay
+ * unchanged for any weight decay. */
 static void test_a_pruned_model_recovers(void **state)
 {
     (void)state;
@@ -330,7 +333,7 @@ static void test_usual_terms(void **state)
     }
 }
 
-/* ---- a step ---- */
+/* ---- invariants of a step ---- */
 
 static void test_batches_of_a_step_are_summed(void **state)
 {
@@ -352,7 +355,7 @@ static void test_batches_of_a_step_are_summed(void **state)
                 part[1].ids += L, part[1].mask += L;
                 if (batch[1].labels) batch[1].labels += L;
             }
-            if (n == 2) { /* evaluates the texts without padding */
+            if (n == 2) { /* removes the padding */
                 memcpy(packed, ids, (L + 7) * sizeof *ids), memcpy(packed + L + 7, ids + 2 * L, L * sizeof *ids);
                 memcpy(of_packed, labels, (L + 7) * sizeof *ids);
                 memcpy(of_packed + L + 7, labels + 2 * L, L * sizeof *ids);
@@ -372,7 +375,7 @@ static void test_batches_of_a_step_are_summed(void **state)
     }
 }
 
-/* Results are bitwise identical, also with recomputation and for a run that was saved halfway. */
+/* Results must be bitwise identical for any number of threads, with recomputation, and after saving and resuming. */
 static void test_bits(void **state)
 {
     (void)state;
@@ -417,7 +420,8 @@ static void test_bits(void **state)
     files_remove(folder);
 }
 
-/* The mean over no labels is no loss. No training takes place, although the hidden states alone would have a loss. */
+/* Without labels, a loss with a label term must be NaN with gradients of 0, and no step must be taken. The hidden
+ * terms alone must have a loss. */
 static void test_no_label_is_no_loss(void **state)
 {
     (void)state;
@@ -505,7 +509,7 @@ static void test_refusals(void **state)
                    "temperature must be from 0.001 to 1000 (got 0.0009)");
     expect_refused(gpt2, gpt2, (mha_model_distill){.pool = (mha_pool)9}, MHA_ERR_ARG,
                    "pool must be a value of mha_pool (got 9)");
-    /* distillation of logits alone permits a wider teacher */
+    /* distillation of logits alone accepts a wider teacher */
     const mha_train_options o = {.size = sizeof o, .teacher = wide};
     mha_trainer *t = trainer_of(gpt2, &o);
     mha_error err = {0};
@@ -519,7 +523,7 @@ static void test_refusals(void **state)
     mha_model_free(headless), mha_model_free(empty);
 }
 
-/* Each allocation of a step fails in turn; the next step succeeds. */
+/* Each allocation of a step fails in turn. The next step must succeed. */
 static void test_no_memory(void **state)
 {
     (void)state;

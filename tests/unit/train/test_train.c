@@ -138,7 +138,7 @@ static void test_frozen_tensors_stay(void **state)
 
 /* ---- a step ---- */
 
-/* Returns the norm of the first moment after the first step: a tenth of that of the gradient used. */
+/* Returns the norm of the first moment after the first step, which is a tenth of the norm of the gradient. */
 static double first_mean(const mha_trainer *t)
 {
     double squares = 0;
@@ -164,7 +164,7 @@ static void test_clipping(void **state)
     }
 }
 
-/* Four texts in one batch, or in three batches of different sizes. */
+/* Four texts in one batch and in three batches of different sizes must give the same step. */
 static void test_batches_of_a_step_are_summed(void **state)
 {
     (void)state;
@@ -209,8 +209,8 @@ static void test_loss_alone_is_that_of_the_step(void **state)
     }
 }
 
-/* Along the gradient, the loss rises by the gradient's norm: central differences in f32, with a step that is not too
- * small. */
+/* Along the gradient, the slope of the loss must equal the gradient's norm (central differences in f32, with a step
+ * large enough for f32). */
 static void test_gradient_against_differences(void **state)
 {
     (void)state;
@@ -265,7 +265,7 @@ static void test_bits_for_any_threads(void **state)
     }
 }
 
-/* The packed model corresponds to the current weights. */
+/* After a step, the packed model must use the current weights. */
 static void test_model_follows_its_weights(void **state)
 {
     (void)state;
@@ -281,7 +281,7 @@ static void test_model_follows_its_weights(void **state)
         const int64_t cells = L * mha_model_describe(m[0])->vocab;
         float *logits[2];
         if (mha_trainer_create(m[0], NULL, &again, &err) != MHA_OK) fail_msg("%s", err.message);
-        m[1] = mha_trainer_model(again); /* opened with the weights, and packed again */
+        m[1] = mha_trainer_model(again); /* opened with the trained weights, which are packed again */
         for (int n = 0; n < 2; n++) {
             logits[n] = calloc((size_t)cells, sizeof(float));
             const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};

@@ -1,5 +1,5 @@
-/* test_train_dropout.c - dropout in training: which elements are dropped, how many, and that this depends only on seed,
- * step, batch and position. tests/live/test_train_torch.py tests that each site is where transformers has it, with the
+/* test_train_dropout.c - dropout in training: the fraction of dropped elements; the masks, which must depend only on
+ * seed, step, batch and position. tests/live/test_train_torch.py compares the sites with transformers, using the
  * masks generated here. */
 #include "layer/row_dropout.h"
 #include "support/check.h"
@@ -22,9 +22,9 @@ static const mha_train_options all_sites = {.size = sizeof all_sites,
                                             .dropout = {.embedding = 0.1, .attention = 0.2, .residual = 0.3},
                                             .seed = 7};
 
-/* ---- rows ---- */
+/* ---- dropout of rows ---- */
 
-/* The first word of Philox4x32-10 (Salmon et al. 2011) for one counter. */
+/* Returns the first word of Philox4x32-10 (Salmon et al. 2011) for one counter. */
 static uint32_t philox(uint64_t key, const uint32_t counter[4])
 {
     uint32_t c[4], k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
@@ -68,14 +68,15 @@ static void test_rows_are_dropped_by_their_counters(void **state)
             }
         const double share = (double)dropped / (ROWS * WIDTH),
                      sigma = sqrt(drop.share * (1 - drop.share) / (ROWS * WIDTH));
-        /* the expected fraction is dropped */
+        /* the expected fraction must be dropped */
         assert_true(fabs(share - drop.share) < 4 * sigma);
-        /* and the mean is preserved */
+        /* the mean must be preserved */
         assert_true(fabs((1 - share) / (1 - drop.share) - 1) < 4 * sigma / (1 - drop.share));
     }
 }
 
-/* Packed sequences, and rows that are divided among tasks; NaN is dropped like any other value. */
+/* Packed sequences, and rows that are divided among tasks, must have the same masks. NaN is dropped like any other
+ * value. */
 static void test_packed_rows_drop_the_same(void **state)
 {
     (void)state;
@@ -101,7 +102,7 @@ static void test_packed_rows_drop_the_same(void **state)
         assert_true(padded[n] == 0 ? packed[n] == 0 : isnan(packed[n]));
 }
 
-/* ---- passes ---- */
+/* ---- forward and backward passes ---- */
 
 typedef struct pass {
     mha_model *model;
@@ -138,7 +139,7 @@ static double loss_of(const pass *p, const mha_model_dropout *dropout, float *de
     return loss;
 }
 
-/* Dropout at each site alone changes the loss, the seed determines the change, and 0 changes nothing. */
+/* Dropout at each site alone must change the loss, depending on the seed; a rate of 0 must change nothing. */
 static void test_every_site_counts(void **state)
 {
     (void)state;
@@ -158,8 +159,8 @@ static void test_every_site_counts(void **state)
     }
 }
 
-/* The mean over many masks is close to the loss without dropout if little is dropped, because kept elements are scaled
- * up. */
+/* At low rates, the mean loss over many masks must be close to the loss without dropout, because kept elements are
+ * scaled up. */
 static void test_mean_over_masks(void **state)
 {
     (void)state;
@@ -174,8 +175,8 @@ static void test_mean_over_masks(void **state)
     close_pass(&p);
 }
 
-/* Along its gradient, the loss rises by the gradient's norm; the forward passes and the backward pass use the same
- * mask. */
+/* Along its gradient, the slope of the loss must equal the gradient's norm, because the forward and backward pass
+ * use the same mask. */
 static void test_gradient_against_differences(void **state)
 {
     (void)state;
@@ -209,7 +210,7 @@ static void test_gradient_against_differences(void **state)
     }
 }
 
-/* A backward pass uses the dropout of its forward call, even if the dropout was changed in between. */
+/* A backward pass must use the dropout of its forward call, even if the dropout was changed in between. */
 static void test_backward_uses_the_dropout_of_its_forward_call(void **state)
 {
     (void)state;
@@ -233,7 +234,7 @@ static void test_backward_uses_the_dropout_of_its_forward_call(void **state)
     close_pass(&p);
 }
 
-/* ---- steps ---- */
+/* ---- training steps ---- */
 
 static void test_bits_for_any_threads_and_recompute(void **state)
 {
@@ -249,8 +250,8 @@ static void test_resumed_run_drops_the_same(void **state)
         train_check_resume(folders[f], &all_sites, B, L);
 }
 
-/* The same text twice in one step has two different masks; the next step, and another seed, have different masks
- * again. */
+/* The same text twice in one step must have two different masks; the next step and another seed must have different
+ * masks again. */
 static void test_batches_and_steps_have_their_own(void **state)
 {
     (void)state;

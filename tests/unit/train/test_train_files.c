@@ -1,4 +1,4 @@
-/* test_train_files.c - the folder of a checkpoint: additional files, and temporary folders of killed processes. */
+/* test_train_files.c - checkpoint folders: additional files, and temporary folders of killed processes. */
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/train_case.h"
@@ -55,7 +55,8 @@ static void test_additional_files(void **state)
     files_remove(folder);
 }
 
-/* An incomplete checkpoint of a dead process is removed; one that a live process writes is kept. */
+/* An incomplete checkpoint of a dead process must be removed; an incomplete checkpoint of a live process must be
+ * kept. */
 static void test_incomplete_checkpoints(void **state)
 {
     (void)state;
@@ -80,8 +81,8 @@ static void test_incomplete_checkpoints(void **state)
     files_remove(folder);
 }
 
-/* The replaced checkpoint is kept under another name. An older checkpoint of that name is removed; a folder of another
- * program is kept. */
+/* The replaced checkpoint must be kept under another name. An older checkpoint of that name must be removed; a
+ * folder of another program must be kept. */
 static void test_replaced_checkpoint_is_kept(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_train_gates.c - trainable head gates: formulas, gradients, the gated model, and which heads close. */
+/* test_train_gates.c - trainable head gates: formulas, gradients, the gated model, and the selection of heads. */
 #include "math/rng_draws.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -30,7 +30,7 @@ static bool has_head(const mha__gates *g, int64_t at)
 
 /* ---- formulas ---- */
 
-/* The test vectors that Salmon et al. publish with their code. */
+/* Compares the generator with the test vectors that Salmon et al. publish with their code. */
 static void test_philox(void **state)
 {
     (void)state;
@@ -40,7 +40,7 @@ static void test_philox(void **state)
                      0xd16cfe09);
 }
 
-/* Values from PyTorch 2.13 in float64; the derivative by autograd. */
+/* Compares the hard concrete formulas with PyTorch 2.13 in float64; the derivative is by autograd. */
 static void test_hard_concrete(void **state)
 {
     (void)state;
@@ -64,7 +64,7 @@ static void test_hard_concrete(void **state)
     }
 }
 
-/* The fraction of sampled gates that are not 0, over many random numbers, equals the probability in the penalty. */
+/* Over many random numbers, the fraction of sampled gates that are not 0 must equal the probability in the penalty. */
 static void test_probability_is_the_fraction_sampled(void **state)
 {
     (void)state;
@@ -110,7 +110,7 @@ static void check_slopes(const char *folder, mha_train_gates gates)
             fail_msg("%s, gate %d: difference quotient %g, gradient %g", folder, (int)at, slope, gradient[at]);
         const double open = mha__gate_open(gates.initial);
         const double pull = gates.strength * (gates.penalty == MHA_GATES_L0 ? open * (1 - open) : 1);
-        /* counts gates whose gradient includes a contribution of the loss */
+        /* counts gates whose gradient includes a nonzero contribution of the loss */
         inside += fabs(gradient[at] - pull) > 1e-4;
     }
     assert_true(inside >= 3);
@@ -163,7 +163,7 @@ static void scatter(mha_trainer *t)
     assert_int_equal(mha_trainer_refresh(t, NULL), MHA_OK);
 }
 
-/* The loss of the trainer equals that of the model with gates as inputs, and that of the saved folder. */
+/* The loss of the trainer must equal the loss of the model with gates as inputs and the loss of the saved model. */
 static void check_saved(const char *folder, mha_gates_penalty penalty)
 {
     int32_t ids[B * L], labels[B * L];
@@ -237,7 +237,7 @@ static void test_closed_heads_are_zeros(void **state)
     }
 }
 
-/* Before gates.start, gates change no bit. */
+/* Before step gates.start, results must be bitwise identical to a run without gates. */
 static void test_before_the_start(void **state)
 {
     (void)state;
@@ -269,8 +269,8 @@ static void write_into_output(mha_trainer *t)
     assert_int_equal(mha_trainer_refresh(t, NULL), MHA_OK);
 }
 
-/* The caller may write elements to an output projection. They are used until the first step of the gates, and not
- * afterwards, even if all gates are still 1. */
+/* The caller may write elements to an output projection. The trainer must use them until the first step of the
+ * gates, and not afterwards, even if all gates are still 1. */
 static void test_elements_written_by_the_caller(void **state)
 {
     (void)state;
@@ -289,7 +289,7 @@ static void test_elements_written_by_the_caller(void **state)
     mha_trainer_free(behind);
 }
 
-/* ---- bits ---- */
+/* ---- bitwise identity ---- */
 
 static void expect_alike(const mha_trainer *a, const mha_trainer *b)
 {
@@ -335,7 +335,7 @@ static mha_trainer *resume(const char *folder, const mha_train_options *o)
     return t;
 }
 
-/* Saved before the gates are fixed, and again afterwards. */
+/* Tests states saved before and after the gates are fixed. */
 static void test_resumed_gates_are_bitwise_identical(void **state)
 {
     (void)state;
@@ -364,7 +364,7 @@ static void test_resumed_gates_are_bitwise_identical(void **state)
     }
 }
 
-/* Runs one step of a decoder on train_texts of any step, with gates per head or none. */
+/* Runs one step of a decoder on the texts that train_texts generates for step `texts`, with gates per head or none. */
 static mha_train_report step_under(mha_trainer *t, int64_t texts, const float *gates)
 {
     int32_t ids[B * L];
@@ -383,7 +383,7 @@ static mha_train_report step_under(mha_trainer *t, int64_t texts, const float *g
     return report;
 }
 
-/* Compares the trained weights, without gates. */
+/* Compares the trained weights of two trainers bitwise, without gates. */
 static void expect_weights(const mha_trainer *t, const mha_trainer *plain)
 {
     for (int64_t n = 0; n < t->count; n++) {
@@ -394,9 +394,9 @@ static void expect_weights(const mha_trainer *t, const mha_trainer *plain)
     }
 }
 
-/* With gates.first, the weights wait for the gates. While they wait, they are bitwise identical to those of a run
- * without gates; afterwards, to those of a run that starts there with the selected heads alone, including rates and
- * moments. */
+/* With gates.first, the weights are not trained until the gates are fixed. Until then, they must be bitwise
+ * identical to those of a run without gates; afterwards, to those of a run that starts there with the selected heads
+ * alone, including rates and moments. */
 static void test_weights_wait_for_gates(void **state)
 {
     (void)state;
@@ -429,7 +429,7 @@ static void test_weights_wait_for_gates(void **state)
     }
 }
 
-/* A resumed run can add gates, or drop gates that the saved run had. */
+/* A resumed run may add gates, or drop the gates of the saved run. */
 static void test_gates_added_and_dropped_on_resume(void **state)
 {
     (void)state;
@@ -463,9 +463,9 @@ static void test_gates_added_and_dropped_on_resume(void **state)
     files_remove(place);
 }
 
-/* ---- which heads close ---- */
+/* ---- selection of heads ---- */
 
-/* Token 0, and 15 different tokens twice, which the small model was trained to repeat. */
+/* Texts: token 0, then 15 different tokens twice, which the small model was trained to repeat. */
 enum { TEXTS = 4, PERIOD = 15, LENGTH = 2 * PERIOD + 1, TOKENS = 63 };
 
 static mha_train_report repeat(mha_trainer *t)
@@ -492,7 +492,7 @@ static mha_train_report repeat(mha_trainer *t)
     return report;
 }
 
-/* Makes a trainer in which the output projections of two heads are noise of the magnitude of the weights. These heads
+/* Returns a trainer in which the output projections of two heads are noise of the weights' magnitude. These heads
  * can only increase the loss. */
 static mha_trainer *with_noise(mha_train_gates gates, const int noisy[2])
 {
@@ -543,7 +543,7 @@ static void test_useless_heads_close_first(void **state)
     }
 }
 
-/* Every layer must have an open head, and `heads` must be open in all; closed gates are exactly 0. */
+/* Every layer must have an open head, and `heads` heads must be open in total. Closed gates must be exactly 0. */
 static void expect_heads(const mha_trainer *t, int64_t heads)
 {
     float shown[8];
@@ -578,7 +578,7 @@ static void check_target(mha_gates_penalty penalty, int64_t heads)
     mha_trainer_free(t);
 }
 
-/* The expected number of open heads follows the target down, converges, and stays there. */
+/* The expected number of open heads must follow the target down, converge, and stay there. */
 static void test_target_is_reached(void **state)
 {
     (void)state;
@@ -588,7 +588,7 @@ static void test_target_is_reached(void **state)
     }
 }
 
-/* L1 gates that were all pulled to 0 within a few steps, while the weights are trained too, open again. */
+/* L1 gates that are all pulled to 0 within a few steps must open again while the weights are trained. */
 static void test_l1_gates_at_zero_open_again(void **state)
 {
     (void)state;
@@ -633,9 +633,9 @@ static void test_gates_alone_leave_the_weights(void **state)
     mha_trainer_free(fresh);
 }
 
-/* ---- failures ---- */
+/* ---- failed steps and rejected states ---- */
 
-/* A step that fails after its gates were sampled leaves everything unchanged. */
+/* A step that fails after its gates were sampled must leave everything unchanged. */
 static void test_a_failed_step_leaves_nothing(void **state)
 {
     (void)state;
@@ -656,7 +656,7 @@ static void test_a_failed_step_leaves_nothing(void **state)
     mha_trainer_free(other);
 }
 
-/* The error is the same as that of a trainer without gates, not lack of memory. */
+/* The error must equal that of a trainer without gates; it must not report lack of memory. */
 static void test_batches_without_sequences(void **state)
 {
     (void)state;
@@ -723,7 +723,7 @@ static void test_refusals(void **state)
     mha_trainer_free(t);
 }
 
-/* States with NaN gates are rejected. */
+/* States with NaN gates must be rejected. */
 static void test_rejected_states(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_train_log.c - the log of a training run through its public header: appended records are read back, a resumed log
- * ends at its checkpoint, damaged logs and other files are rejected. */
+/* test_train_log.c - the log of a training run through its public header: appended records must be read back, a
+ * resumed log must end at its checkpoint, and damaged logs and other files must be rejected. */
 #include "mha/train_log.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -76,7 +76,7 @@ static void expect_file(const char *path, const char *content)
     free(text);
 }
 
-/* ---- records and lines ---- */
+/* ---- records ---- */
 
 static void test_lines(void **state)
 {
@@ -121,7 +121,7 @@ static void test_read_back(void **state)
     files_remove(folder);
 }
 
-/* Lines longer than one read buffer, and more lines than are kept in memory. */
+/* Tests lines longer than the read buffer, and more lines than are kept in memory. */
 static void test_long_file(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void test_long_file(void **state)
     files_remove(folder);
 }
 
-/* ---- resume ---- */
+/* ---- resuming ---- */
 
 static void test_resumed_log(void **state)
 {
@@ -170,7 +170,7 @@ static void test_resumed_log(void **state)
     files_remove(folder);
 }
 
-/* A checkpoint is renamed to its folder: the path of the log then names another file, which the log must open. */
+/* When a checkpoint is renamed to its final folder, the path of the log names another file, which the log must open. */
 static void test_replaced_file(void **state)
 {
     (void)state;
@@ -193,7 +193,7 @@ static void test_replaced_file(void **state)
     files_remove(folder);
 }
 
-/* ---- refusals ---- */
+/* ---- errors ---- */
 
 static void expect_file_refused(const char *path, int overwrite, mha_status status, const char *why)
 {
@@ -216,7 +216,7 @@ static void test_files_of_others(void **state)
     expect_file_refused(link, 1, MHA_ERR_IO, "link.csv: cannot open the log");
     expect_file(path, "step,loss\n0,1\n");
     TRY(mha_train_log_create(NULL, &log, &err));
-    /* an empty log does not replace it either */
+    /* an empty log must not replace the file either */
     assert_int_equal(mha_train_log_write_to(log, path, 0, NULL), MHA_ERR_ARG);
     mha_train_log_free(log);
     expect_file_refused(path, 1, MHA_OK, "");
@@ -321,7 +321,7 @@ static void test_bad_records(void **state)
     mha_train_log_free(log);
 }
 
-/* ---- memory ---- */
+/* ---- failed allocations ---- */
 
 static mha_status write_and_read(mha_ctx *ctx, const char *folder, mha_error *err)
 {

@@ -1,4 +1,4 @@
-/* test_train_sequences.c - texts and token files as sequences: lengths, overlaps, ends of texts, and errors. */
+/* test_train_sequences.c - training sequences from texts and token files: lengths, overlaps, text ends, and errors. */
 #include "mha/train_data.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -71,7 +71,7 @@ static void test_sequences_of_a_decoder(void **state)
     assert_int_equal(info->length, LENGTH);
     EXPECT_SEQUENCE(data, 0, 10, 11, 12, 13, 14);
     EXPECT_SEQUENCE(data, 1, 14, 15, 16, 17, 18);
-    EXPECT_SEQUENCE(data, 2, 30, 31, 32, 33, 34); /* a sequence does not extend over the end of a file */
+    EXPECT_SEQUENCE(data, 2, 30, 31, 32, 33, 34); /* a sequence must not extend past the end of a file */
     assert_int_equal(mha_train_data_sequence(data, 3, (int32_t[MOST]){0}), 0);
     assert_int_equal(mha_train_data_sequence(data, -1, (int32_t[MOST]){0}), 0);
     mha_train_data_free(data);
@@ -94,7 +94,8 @@ static void test_sequences_of_an_encoder(void **state)
     mha_train_data_free(data);
 }
 
-/* The same ids give the same digest, mapped or copied; other ids, or other ends of files, give a different digest. */
+/* The same ids must give the same digest, mapped or copied; different ids or file boundaries must give a different
+ * digest. */
 static void test_digest(void **state)
 {
     static const int counts[][2] = {{6, 4}, {6, 4}, {4, 6}, {5, 4}};
@@ -170,7 +171,7 @@ static void add_text(mha_train_data *data, const char *text, int last)
     if (mha_train_data_add_text(data, text, strlen(text), last, &err) != MHA_OK) fail_msg("%s", err.message);
 }
 
-/* Each text ends with the end token, whether it is passed in one part or several. */
+/* Each text must end with the end token, whether it is passed in one part or several. */
 static void test_texts_in_parts(void **state)
 {
     (void)state;
@@ -223,7 +224,7 @@ static void test_texts_apart(void **state)
     mha_tokenizer_free(tokenizer);
 }
 
-/* ---- calls ---- */
+/* ---- invalid calls ---- */
 
 static void expect_bad(mha_train_data_options o, const char *why)
 {

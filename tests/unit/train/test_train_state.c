@@ -1,5 +1,5 @@
-/* test_train_state.c - a trainer that stops: saved and resumed, out of memory, at a non-finite value, or because of
- * invalid arguments. */
+/* test_train_state.c - trainer states: saving and resuming, failed allocations, non-finite values, and invalid
+ * arguments. */
 #include "mha/model_create.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define GPT2 "models/gpt2-tiny"
-#define TWO_NAMES "models/bert-mlm-tiny-hubnames" /* tied tensors are stored under both of their names */
+#names of tied tensors, which are stored under both names
 
 static const char *const folders[] = {GPT2, "families/llama", "models/gemma2-tiny", "models/bert-mlm-tiny", TWO_NAMES};
 enum { FOLDERS = sizeof folders / sizeof *folders, B = 2, L = 10 };
@@ -48,7 +48,7 @@ static void expect_alike(const mha_trainer *a, const mha_trainer *b)
     }
 }
 
-/* ---- on ---- */
+/* ---- saving and resuming ---- */
 
 static void test_resumed_gates_are_bitwise_identical(void **state)
 {
@@ -64,7 +64,8 @@ static void test_resumed_gates_are_bitwise_identical(void **state)
         mha_trainer *second = resume(folder);
         expect_alike(first, second);
         learn(second, 2);
-        assert_int_equal(mha_trainer_save(second, folder, NULL, &err), MHA_ERR_IO); /* the folder exists already */
+        /* must fail, because the folder exists */
+        assert_int_equal(mha_trainer_save(second, folder, NULL, &err), MHA_ERR_IO);
         if (mha_trainer_save(second, folder, &over, &err) != MHA_OK) fail_msg("%s", err.message);
         mha_trainer *third = resume(folder);
         learn(third, 2);
@@ -77,7 +78,7 @@ static void test_resumed_gates_are_bitwise_identical(void **state)
     }
 }
 
-/* A saved model computes the same as the trainer's model, even if its file stores one parameter twice. */
+/* A saved model must compute the same results as the trainer's model, even if its file stores one parameter twice. */
 static void test_saved_model_is_the_trained_one(void **state)
 {
     (void)state;
@@ -103,7 +104,7 @@ static void test_saved_model_is_the_trained_one(void **state)
         }
         assert_memory_equal(logits[0], logits[1], (size_t)cells * sizeof(float));
         mha_trainer *again = NULL;
-        /* the folder has no training state */
+        /* must fail, because the folder has no training state */
         assert_int_equal(mha_trainer_resume(NULL, folder, NULL, &again, &err), MHA_ERR_IO);
         assert_non_null(strstr(err.message, "training.safetensors"));
         free(logits[0]), free(logits[1]);
@@ -113,7 +114,7 @@ static void test_saved_model_is_the_trained_one(void **state)
     }
 }
 
-/* States of another model, and truncated states. */
+/* States of another model and truncated states must be rejected. */
 static void test_rejected_states(void **state)
 {
     (void)state;
@@ -153,7 +154,8 @@ static void test_rejected_states(void **state)
     files_remove(folder);
 }
 
-/* Moments that no step can produce: the error names the tensor, and no trainer is returned. */
+/* Moments that no step can produce must be rejected: the error must name the tensor, and no trainer must be
+ * returned. */
 static void test_impossible_moments(void **state)
 {
     (void)state;
@@ -195,7 +197,7 @@ static void test_the_last_good_checkpoint_stays(void **state)
     files_remove(folder);
 }
 
-/* A state combined with the weights of another model, or of an earlier step. */
+/* A state combined with the weights of another model or of an earlier step must be rejected. */
 static void test_swapped_weights_are_refused(void **state)
 {
     (void)state;
@@ -221,7 +223,7 @@ static void test_swapped_weights_are_refused(void **state)
     }
 }
 
-/* ---- at a non-finite value ---- */
+/* ---- non-finite values and failed steps ---- */
 
 static void test_error_names_the_faulty_layer(void **state)
 {
@@ -257,7 +259,7 @@ static void test_error_names_the_faulty_layer(void **state)
     mha_trainer_free(other);
 }
 
-/* A batch that fails after an earlier batch of the step has added its gradients. */
+/* If a batch fails after an earlier batch of the step added its gradients, the trainer must stay unchanged. */
 static void test_a_failed_step_leaves_nothing(void **state)
 {
     (void)state;
@@ -278,9 +280,9 @@ static void test_a_failed_step_leaves_nothing(void **state)
     mha_trainer_free(other);
 }
 
-/* ---- out of memory ---- */
+/* ---- failed allocations ---- */
 
-/* An operation on a trainer or a model that may run out of memory. */
+/* An operation on a trainer or a model, in which each allocation fails in turn. */
 typedef struct attempt {
     mha_ctx *ctx;
     const mha_model *model;
@@ -334,7 +336,7 @@ static void starve(counting *c, const attempt *a, mha_status (*run)(const attemp
     assert_true(budget > 10);
 }
 
-/* files: also while its files are written and read */
+/* With `files`, allocations also fail while files are written and read. */
 static void starve_trainer(const mha_train_options *options, bool files)
 {
     counting c = {.budget = -1};
@@ -365,7 +367,7 @@ static void test_every_allocation_may_fail(void **state)
     starve_trainer(&in_bf16, false);
 }
 
-/* ---- refusals ---- */
+/* ---- errors ---- */
 
 static void expect_refused(mha_train_options o, const char *sentence)
 {
@@ -391,7 +393,8 @@ static void expect_changed(const mha_model *model, mha_train_options o)
         err.message, "tensors of the folder must match the model (the folder has changed since the model was opened)");
 }
 
-/* A pooler that is added to the folder later is not trained; one that is removed from it is still part of the model. */
+/* A pooler that is added to the folder later must not be trained. A pooler that is removed from the folder must
+ * remain part of the model. */
 static void test_a_folder_that_changes(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_train_store.c - a training run through the public headers alone: stopped and resumed, it ends with the weights
- * and the log of an uninterrupted run; its folder belongs to one run; older checkpoints are kept or removed as
- * requested. */
+/* test_train_store.c - a training run through the public headers alone. A stopped and resumed run must end with the
+ * weights and log of an uninterrupted run. A folder must belong to one run, and older checkpoints must be kept or
+ * removed as requested. */
 #include "mha/model_create.h"
 #include "mha/train_data.h"
 #include "mha/train_log.h"
@@ -67,7 +67,7 @@ static mha_trainer *open_trainer(mha_train_store *store)
     return trainer;
 }
 
-/* Opens the log of the checkpoint, to which steps are appended, or an empty log. */
+/* Opens the log of the checkpoint in `folder` to append steps, or an empty log. */
 static mha_train_log *open_log(const mha_train_store *store, const char *folder)
 {
     const char *path = files_path(folder, "training.jsonl");
@@ -81,7 +81,7 @@ static mha_train_log *open_log(const mha_train_store *store, const char *folder)
     return log;
 }
 
-/* The data of a step depends only on its number. */
+/* Runs one step. Its data depends only on the step number. */
 static void take_step(mha_trainer *trainer, mha_train_log *log, const mha_train_data *data)
 {
     int32_t ids[BATCH * LENGTH];
@@ -127,7 +127,7 @@ static void run_to(const char *folder, const mha_train_data *data, int64_t last,
         take_step(trainer, log, data);
         save(store, trainer, log, folder);
     }
-    take_step(trainer, log, data); /* a step that is logged, but lost */
+    take_step(trainer, log, data); /* a step that is logged, but not in a checkpoint */
     mha_train_log_free(log);
     mha_trainer_free(trainer);
     TRY(mha_train_store_close(store, &err));
@@ -188,7 +188,7 @@ static void test_older_checkpoints(void **state)
     run_to(run, data, 4, 2);
     assert_true(exists(folder, "run.step-2") && exists(folder, "run.step-3"));
     assert_int_equal(files_count(folder), 3);
-    /* a new run, which must not replace the existing checkpoints */
+    /* a new run must not replace the existing checkpoints */
     mha_train_store *store = open_store(files_path(folder, "run//"), 0, 0);
     assert_false(mha_train_store_has_checkpoint(store));
     assert_int_equal(mha_train_store_step(store, &err), 4);
@@ -200,7 +200,7 @@ static void test_older_checkpoints(void **state)
     mha_trainer *trainer = open_trainer(store);
     mha_train_log *log = open_log(store, run);
     take_step(trainer, log, data);
-    save(store, trainer, log, run); /* all checkpoints of the other run are removed */
+    save(store, trainer, log, run); /* must remove all checkpoints of the other run */
     assert_int_equal(files_count(folder), 2);
     mha_train_log_free(log);
     mha_trainer_free(trainer);
@@ -238,7 +238,8 @@ static void test_one_run_at_a_time(void **state)
     files_remove(folder);
 }
 
-/* A process that was killed between two renames left its checkpoint under another name. */
+/* A process killed between two renames left its checkpoint under another name. A new run must fail; a resumed run must
+ * succeed. */
 static void test_renamed_checkpoint(void **state)
 {
     (void)state;
