@@ -1,7 +1,7 @@
-/* test_attn_backward.c - runs the backward pass on random problem descriptions on every ISA and compares it with a
- * higher-precision reference.
+/* test_attn_backward.c - compares the backward pass of random problems with a higher-precision reference, on every
+ * ISA.
  *
- *     test_attn_backward [--seed S] [--cases N] [--case K]
+ * test_attn_backward [--seed S] [--cases N] [--case K]
  *
  * A failure prints the command that repeats only the failing case. */
 #include "support/attn/grads.h"
@@ -13,7 +13,7 @@ static mha_ctx *contexts[PROBLEM_ISAS];
 static int context_count;
 static double worst[PROBLEM_ISAS];
 
-/* The reference uses out and lse, so they are taken from the forward pass that ran before. */
+/* Runs the forward pass, whose out and lse the reference uses, then compares the backward pass with the reference. */
 static bool check_on(mha_ctx *ctx, problem *p, gradients *g, double *most, char *why, size_t capacity)
 {
     gradients_truth wide, plain;
@@ -35,7 +35,7 @@ static void check_case(uint64_t number)
     gradients_random(&g, &p, all.seed, number);
     for (int n = 0; n < context_count; n++)
         if (!check_on(contexts[n], &p, &g, &worst[n], why, sizeof why))
-            fail_msg("%s: %s\n  %s\n  repeat: test_attn_backward --seed %llu --case %llu", mha_ctx_isa(contexts[n]),
+            fail_msg("%s: %s\n  %s\n  to repeat: test_attn_backward --seed %llu --case %llu", mha_ctx_isa(contexts[n]),
                      why, problem_text(&p, text, sizeof text), (unsigned long long)all.seed,
                      (unsigned long long)number);
     gradients_free(&g);

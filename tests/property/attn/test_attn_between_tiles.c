@@ -1,5 +1,5 @@
-/* test_attn_between_tiles.c - the between_tiles callback of a context runs on the calling thread and can cancel a
- * call. */
+/* test_attn_between_tiles.c - the between_tiles callback of a context must run on the calling thread, and can cancel
+ * a call. */
 #include "support/attn/grads.h"
 #include "support/check.h"
 #include <string.h>
@@ -7,7 +7,7 @@
 enum { TILES = 8, THREADS = 3, UNTOUCHED = -7 };
 
 typedef struct callback {
-    int64_t calls, stop_at; /* number of the call that returns 1; 0: none */
+    int64_t calls, stop_at; /* the call that returns 1, counted from 1; 0 = none */
     int64_t begun, total;   /* progress passed to the latest call */
     bool wrong;             /* called on another thread, or with impossible counts */
     const char *caller;
@@ -34,7 +34,7 @@ static mha_ctx *context(callback *c, int threads)
     return ctx;
 }
 
-/* One head and TILES tiles of 128 queries each. */
+/* Describes a call with one head and TILES tiles of 128 queries each. */
 static mha_attn_desc tiles_desc(void)
 {
     return (mha_attn_desc){.size = sizeof(mha_attn_desc),
@@ -106,7 +106,7 @@ static void forward_is_stopped(void **state)
         written += tensor_get(&p.lse, 0, 0, i, 0) != UNTOUCHED;
     assert_int_equal(written, 3 * 128);
     c.stop_at = 0;
-    assert_int_equal(mha_attn_forward(plan, &p.args, workspace, bytes, &err), MHA_OK); /* the plan is still usable */
+    assert_int_equal(mha_attn_forward(plan, &p.args, workspace, bytes, &err), MHA_OK); /* the plan must remain usable */
     assert_int_equal(mha_attn_forward(plan, &whole.args, workspace, bytes, &err), MHA_OK);
     assert_true(problem_same_bits(&p, &whole));
     mha_free(ctx, workspace);

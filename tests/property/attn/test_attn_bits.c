@@ -23,7 +23,7 @@ static const mha_attn_desc masked = {.size = sizeof masked,
                                      .top_keys = 3,
                                      .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_STATS};
 
-/* The same description with 16-bit types wherever they are supported. */
+/* Returns the base description with 16-bit types for every tensor that supports them. */
 static mha_attn_desc halves(void)
 {
     mha_attn_desc d = masked;
@@ -33,7 +33,8 @@ static mha_attn_desc halves(void)
     return d;
 }
 
-/* All types bf16. The ISAs avx512bf16 and amx multiply bf16 directly; others convert to f32 first, as for f16. */
+/* Returns `d` with all types bf16. The ISAs avx512bf16 and amx multiply bf16 directly; other ISAs convert to f32
+ * first, as for f16. */
 static mha_attn_desc all_bf16(mha_attn_desc d)
 {
     d.dtype = d.kv_dtype = d.bias_dtype = MHA_BF16;
@@ -45,7 +46,7 @@ static bool multiplies_bf16(mha_ctx *ctx)
     return strcmp(mha_ctx_isa(ctx), "avx512bf16") == 0 || strcmp(mha_ctx_isa(ctx), "amx") == 0;
 }
 
-/* Copies to `to` the block of `from` that begins at batch entry b, row l. If `from` has fewer heads, they are
+/* Copies to `to` the block of `from` that begins at batch entry b, row l. If `from` has fewer heads, each is
  * repeated. */
 static void copy_block(tensor *to, const tensor *from, int64_t b, int64_t l)
 {
@@ -57,7 +58,7 @@ static void copy_block(tensor *to, const tensor *from, int64_t b, int64_t l)
                     tensor_set(to, n, h, i, d, tensor_get(from, b + n, h / share, l + i, d));
 }
 
-/* Makes a separate problem of rows [first, first + count) of batch entry b with the first `keys` keys. */
+/* Makes a separate problem of rows [first, first + count) of batch entry b, with the first `keys` keys. */
 static void cut(problem *part, const problem *whole, int64_t b, int64_t first, int64_t count, int64_t keys)
 {
     mha_attn_desc d = whole->desc;
@@ -75,7 +76,8 @@ static void cut(problem *part, const problem *whole, int64_t b, int64_t first, i
     if (d.inputs & MHA_ATTN_SINKS) copy_block(&part->sinks, &whole->sinks, b, 0);
     if (d.inputs & MHA_ATTN_GATES) copy_block(&part->gates, &whole->gates, b, 0);
     part->prefix_lens[0] = whole->prefix_lens[b] < keys ? whole->prefix_lens[b] : keys;
-    part->offsets[0] = whole->desc.kv_len - whole->desc.q_len + first; /* the whole problem is aligned bottom-right */
+    /* because the whole problem is aligned bottom-right */
+    part->offsets[0] = whole->desc.kv_len - whole->desc.q_len + first;
 }
 
 /* Fails unless rows [first, ...) of batch entry b in `whole` equal the rows of `part`. */
@@ -137,9 +139,9 @@ static void test_parts(void **state)
     }
 }
 
-/* Row t of a causal problem attends to keys 0..t. It must be bitwise identical if no other keys exist, computed alone
- * (decoding token by token) or with all rows up to t (a shorter problem). Lengths around the ends of key blocks are
- * tested. */
+/* Row t of a causal problem attends to keys 0..t. It must be bitwise identical without the later keys, computed
+ * alone (token-by-token decoding) or with all rows up to t (a shorter problem). Tests lengths near the ends of key
+ * blocks. */
 static void test_causal_prefix(void **state)
 {
     (void)state;
@@ -169,8 +171,8 @@ static void test_causal_prefix(void **state)
     }
 }
 
-/* Decodes one or a few tokens at a time, with the heads folded into a tile and the keys split for several threads; the
- * result must equal prefill. */
+/* Decodes a few tokens at a time, with heads folded into one tile and keys split over threads. The result must equal
+ * prefill. */
 static void check_decode(mha_ctx *ctx, const mha_attn_desc *d)
 {
     static const int64_t sizes[] = {1, 2, 7, 16};
@@ -215,7 +217,7 @@ static void test_decode(void **state)
     far.kv_heads = 1;
     far.head_dim = 5;
     far.v_head_dim = 3;
-    far.kv_len = 69000; /* more chunks than splits */
+    far.kv_len = 69000; /* more key chunks than splits */
     far.q_len = 17;
     for (int n = 0; n < count; n++) {
         check_decode(many[n], &d);
@@ -227,7 +229,8 @@ static void test_decode(void **state)
     problem_contexts_free(many, count);
 }
 
-/* Compares the path for short sequences (forward_single_block.c) with the tiled path, which gates of 1 select. */
+/* Compares the path for short sequences (forward_single_block.c) with the tiled path, which is selected by gates of
+ * 1. */
 static void check_short(mha_ctx *ctx, const mha_attn_desc *d, uint64_t seed)
 {
     problem one, tiled;
@@ -241,7 +244,7 @@ static void check_short(mha_ctx *ctx, const mha_attn_desc *d, uint64_t seed)
     problem_run(ctx, &one);
     problem_run(ctx, &tiled);
     if (!problem_same_bits(&one, &tiled))
-        fail_msg("%s: %lld queries and %lld keys: not bitwise identical to the tiled path", mha_ctx_isa(ctx),
+        fail_msg("%s, %lld queries, %lld keys: must be bitwise identical to the tiled path", mha_ctx_isa(ctx),
                  (long long)d->q_len, (long long)d->kv_len);
     problem_free(&one);
     problem_free(&tiled);
@@ -271,7 +274,7 @@ static void test_short(void **state)
             }
 }
 
-/* Returns whether the plan folds the heads of a group into one tile. */
+/* Returns true if the plan folds the heads of a group into one tile. */
 static bool is_folded(mha_ctx *ctx, const problem *p)
 {
     char text[4096];
@@ -283,8 +286,8 @@ static bool is_folded(mha_ctx *ctx, const problem *p)
     return strstr(text, "\"folded\": true") != NULL;
 }
 
-/* One to sixteen queries of a group in one tile must equal the same problem with a list of all heads, which is not
- * folded. The problems vary in layout, type, lengths, causal mask, window and paging. */
+/* One to sixteen queries of a group, folded into one tile, must equal the same problem with a list of all heads,
+ * which is not folded. Problems vary in layout, type, lengths, causal mask, window and paging. */
 static void check_folded(mha_ctx *ctx, uint64_t number)
 {
     static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_F64, MHA_F32};
@@ -358,7 +361,7 @@ static void test_grouped_heads(void **state)
         problem_run(isa_contexts[n], &grouped);
         problem_run(isa_contexts[n], &repeated);
         if (!problem_same_bits(&grouped, &repeated))
-            fail_msg("%s: repeated heads differ", mha_ctx_isa(isa_contexts[n]));
+            fail_msg("%s: repeated heads must be bitwise identical", mha_ctx_isa(isa_contexts[n]));
         problem_free(&grouped);
         problem_free(&repeated);
     }
@@ -368,7 +371,7 @@ static void test_grouped_heads(void **state)
 
 static const struct {
     const char *name;
-    tensor_layout layout; /* tensors q, k, v, out and probs */
+    tensor_layout layout; /* layout of q, k, v, out and probs */
 } layouts[] = {
     {"default strides", {.unspecified = true}},
     {"[B, L, H, D]", {.order = {0, 2, 1, 3}}},
@@ -394,10 +397,11 @@ static void check_layout(mha_ctx *ctx, const problem *reference, const tensor_la
                           .bias = *layout,
                           .lse = *layout,
                           .probs = *layout};
-    at.keep.unspecified = at.bias.unspecified = false; /* all-zero strides would broadcast there */
+    at.keep.unspecified = at.bias.unspecified = false; /* all-zero strides would broadcast these tensors */
     problem_make(&p, &reference->desc, &at, 14);
     problem_run(ctx, &p);
-    if (!problem_same_bits(reference, &p)) fail_msg("%s: layout \"%s\" changes the result", mha_ctx_isa(ctx), name);
+    if (!problem_same_bits(reference, &p))
+        fail_msg("%s: layout \"%s\" must not change the result", mha_ctx_isa(ctx), name);
     problem_free(&p);
 }
 
@@ -419,7 +423,7 @@ static void test_layouts(void **state)
     }
 }
 
-/* A stride of 0 must equal explicit copies: tested on the batch, head and row axis of each input. */
+/* A stride of 0 must equal explicit copies; tests the batch, head and row axis of each input. */
 static void test_broadcast(void **state)
 {
     (void)state;
@@ -439,7 +443,7 @@ static void test_broadcast(void **state)
             problem_run(isa_contexts[n], &thin);
             problem_run(isa_contexts[n], &thick);
             if (!problem_same_bits(&thin, &thick))
-                fail_msg("%s: broadcast over axis %d changes the result", mha_ctx_isa(isa_contexts[n]), axis);
+                fail_msg("%s: broadcast over axis %d must equal copies", mha_ctx_isa(isa_contexts[n]), axis);
             problem_free(&thin);
             problem_free(&thick);
         }
@@ -464,7 +468,7 @@ static void check_threads(const mha_attn_desc *d)
             assert_int_equal(mha_ctx_threads(ctx), threads[t]);
             problem_run(ctx, &many);
             if (!problem_same_bits(&one, &many))
-                fail_msg("%s: %d threads change the result", mha_ctx_isa(isa_contexts[n]), threads[t]);
+                fail_msg("%s: %d threads must not change the result", mha_ctx_isa(isa_contexts[n]), threads[t]);
             mha_ctx_free(ctx);
         }
     }
@@ -482,7 +486,7 @@ static void test_threads(void **state)
     check_threads(&d);
 }
 
-/* out may be exactly q; the result must equal that with separate memory. */
+/* out may be the same memory as q. The result must equal the result with separate memory. */
 static void test_out_is_q(void **state)
 {
     (void)state;
@@ -499,7 +503,7 @@ static void test_out_is_q(void **state)
         problem_run(ctx, &in_place);
         if (!tensor_same_bits(&apart.out, &in_place.q) || !tensor_same_bits(&apart.lse, &in_place.lse) ||
             !tensor_same_bits(&apart.probs, &in_place.probs))
-            fail_msg("%s: overwriting q changes the result", mha_ctx_isa(ctx));
+            fail_msg("%s: overwriting q must not change the result", mha_ctx_isa(ctx));
         if (!tensor_guards_intact(&in_place.q, TEST_POISON)) fail_msg("%s: written around q", mha_ctx_isa(ctx));
         problem_free(&apart);
         problem_free(&in_place);

@@ -1,5 +1,5 @@
-/* test_attn_cached.c - attention over a KV cache must be bitwise identical to one dense call on every ISA, however keys
- * were appended and whichever pages were freed. */
+/* test_attn_cached.c - attention over a KV cache must be bitwise identical to one dense call on every ISA, for any
+ * sequence of appends and freed pages. */
 #include "math/half.h"
 #include "math/q8_0.h"
 #include "mha/cache.h"
@@ -8,7 +8,7 @@
 #include "support/isas.h"
 #include <string.h>
 
-/* One dense problem, and the cache that must reproduce it. */
+/* A dense problem, and the options of the cache that must give the same result. */
 typedef struct law {
     mha_attn_desc dense;
     int64_t page_size, capacity, window, keep_first;
@@ -50,7 +50,7 @@ static mha_cache *create(mha_ctx *ctx, const law *l)
     return cache;
 }
 
-/* Rows [first, first + count) of every batch entry of a view. */
+/* Returns rows [first, L) of every batch entry as a view. */
 static mha_cview from_row(const tensor *t, int64_t first)
 {
     mha_cview view = tensor_cview(t);
@@ -66,7 +66,7 @@ static void append(mha_cache *cache, const problem *dense, int64_t first, int64_
     if (mha_cache_append(cache, MHA_CACHE_ALL, &tokens, &err) != MHA_OK) fail_msg("append: %s", err.message);
 }
 
-/* Computes rows [first, first + count) with the cache and stores them in the same rows of `got`. */
+/* Computes rows [first, first + count) with the cache and stores them in these rows of `got`. */
 static void attend(mha_ctx *ctx, mha_cache *cache, problem *got, int64_t first, int64_t count)
 {
     mha_error err = {0};
@@ -101,7 +101,7 @@ static void check_steps(mha_ctx *ctx, const law *l, const problem *dense, int64_
         attend(ctx, cache, &got, at, next - at);
     }
     if (!problem_same_bits(dense, &got))
-        fail_msg("%s: law %d: steps of %lld, then %lld, change the result", mha_ctx_isa(ctx), (int)(l - laws),
+        fail_msg("%s: case %d: steps of %lld, then %lld, must not change the result", mha_ctx_isa(ctx), (int)(l - laws),
                  (long long)first_step, (long long)step);
     mha_cache_free(cache);
     problem_free(&got);
@@ -165,8 +165,8 @@ static void check_sequence(mha_ctx *ctx, mha_cache *cache, int64_t sequence, con
     problem_free(&got);
 }
 
-/* After a fork, both sequences continue independently and must be bitwise identical to sequences of unshared caches; so
- * must a sequence that was truncated to the fork. */
+/* After a fork, both sequences must continue independently, bitwise identical to sequences of unshared caches. So
+ * must a sequence that is truncated to the fork. */
 static void test_fork_and_truncate(void **state)
 {
     (void)state;
@@ -209,7 +209,7 @@ static void test_fork_and_truncate(void **state)
     }
 }
 
-/* Copies the elements in the cache as f32 to `to` [1, Hkv, L, width]. Pages of a new cache are in order. */
+/* Copies the cached elements as f32 to `to` [1, Hkv, L, width]. Pages of a new cache are in order. */
 static void read_back(tensor *to, const mha_named_tensor *stored, mha_dtype dtype, int64_t width)
 {
     const int64_t elements = mha__element_count(dtype, width);
@@ -226,14 +226,14 @@ static void read_back(tensor *to, const mha_named_tensor *stored, mha_dtype dtyp
             }
 }
 
-/* A cache of a 16-bit or 8-bit type must give bitwise the result of a dense f32 call on the rounded elements. */
+/* A cache of a 16-bit or 8-bit type must be bitwise identical to a dense f32 call on the rounded elements. */
 static void test_stored_types(void **state)
 {
     (void)state;
     static const mha_dtype types[] = {MHA_Q8_0, MHA_BF16, MHA_F16};
     static const int64_t widths[][3] = {{32, 64, 16},    {40, 24, 128},   {7, 80, 64},
                                         {128, 128, 512}, {768, 1024, 32}, {1024, 768, 128}}; /* D, Dv, page_size */
-    static const int64_t lengths[] = {1, 5, 140}; /* numbers of queries: decode, few, many */
+    static const int64_t lengths[] = {1, 5, 140}; /* query counts: decode, few, many */
     mha_error err = {0};
     for (int n = 0; n < isa_count; n++)
         for (int at = 0; at < 3 * 3 * 6; at++) {
@@ -264,7 +264,7 @@ static void test_stored_types(void **state)
             mha_cache_save(cache, t);
             read_back(&stored.k, &t[2], type, D);
             read_back(&stored.v, &t[3], type, Dv);
-            mha_cache *first = cache; /* must survive saving and loading */
+            mha_cache *first = cache; /* the cache must survive saving and loading */
             assert_int_equal(mha_cache_create(isa_contexts[n], &cd, &cache, &err), MHA_OK);
             if (mha_cache_load(cache, t, MHA_CACHE_TENSORS, &err) != MHA_OK) fail_msg("%s", err.message);
             mha_cache_free(first);
@@ -274,16 +274,16 @@ static void test_stored_types(void **state)
             assert_int_equal(mha_cache_bind(cache, 0, NULL, &call, &args, &err), MHA_OK);
             if (mha_attention(isa_contexts[n], &call, &args, &err) != MHA_OK) fail_msg("%s", err.message);
             if (!problem_same_bits(&stored, &p))
-                fail_msg("%s: D=%d Dv=%d: a cache of type %s changes the result", mha_ctx_isa(isa_contexts[n]), (int)D,
-                         (int)Dv, mha_dtype_name(type));
+                fail_msg("%s: D=%d Dv=%d: a cache of type %s must not change the result", mha_ctx_isa(isa_contexts[n]),
+                         (int)D, (int)Dv, mha_dtype_name(type));
             mha_cache_free(cache);
             problem_free(&p);
             problem_free(&stored);
         }
 }
 
-/* Sequences of different lengths in one call, one of them empty. One plan for more keys than present serves many
- * steps. */
+/* Tests sequences of different lengths in one call, including an empty sequence. One plan for more keys than present
+ * must serve many steps. */
 static void test_ragged(void **state)
 {
     (void)state;
@@ -328,7 +328,7 @@ static void test_ragged(void **state)
 static void expect(mha_status status, const mha_error *err, const char *word)
 {
     assert_int_equal(status, MHA_ERR_ARG);
-    if (!strstr(err->message, word)) fail_msg("\"%s\" is missing in: %s", word, err->message);
+    if (!strstr(err->message, word)) fail_msg("message must contain \"%s\" (got \"%s\")", word, err->message);
 }
 
 /* bind must reject rows whose keys were dropped or never appended. */
@@ -411,7 +411,7 @@ static void test_bound_again(void **state)
     mha_cache_free(cache);
 }
 
-/* Rows of an empty sequence have offset 0 and attend to nothing. */
+/* Rows of an empty sequence must have offset 0 and attend to no keys. */
 static void test_empty_sequence(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* test_attn_calls.c - invalid calls must fail before anything is written; edge cases (no keys, no rows, extreme
- * offsets) must succeed; and plans must describe themselves correctly. */
+ * offsets) must succeed; descriptions of plans must be correct. */
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -17,7 +17,7 @@ static const mha_attn_desc good = {.size = sizeof good,
                                    .head_dim = 16,
                                    .v_head_dim = 8};
 
-/* One edit that makes a valid call invalid, and the words that the error message must contain. */
+/* One edit that makes a valid call invalid, and the words that its error message must contain. */
 typedef struct bad_call {
     const char *field, *value;
     void (*spoil)(problem *p);
@@ -55,7 +55,7 @@ static void no_probs(problem *p)
 {
     p->args.probs.data = NULL;
 }
-/* A pointer one byte past an element: no load may use it. */
+/* Moves q one byte past an element boundary, so that an unaligned load would be reported. */
 static void odd_q(problem *p)
 {
     p->args.q.data = (const char *)p->args.q.data + 1;
@@ -133,7 +133,7 @@ static void negative_kv(problem *p)
     p->kv_lens[0] = -3;
 }
 
-/* Where two tensors overlap, the shorter one is moved into the longer one, so that no third tensor overlaps either. */
+/* In each overlap, the shorter tensor is moved into the longer tensor, so that no third tensor overlaps. */
 static void out_is_k(problem *p)
 {
     p->args.out.data = p->k.data;
@@ -158,7 +158,7 @@ static void lse_broadcasts(problem *p)
 static void out_rows_share(problem *p)
 {
     p->args.out = (mha_view){p->out.data, {64, 0, 16, 1}};
-    p->args.out.stride[1] = 3; /* heads 3 elements apart, 8 elements wide */
+    p->args.out.stride[1] = 3; /* heads are 8 elements wide, but only 3 elements apart */
 }
 static void lse_is_out(problem *p)
 {
@@ -244,7 +244,7 @@ static mha_attn_desc call_desc(void)
     return d;
 }
 
-/* Returns whether all outputs still have their initial contents. */
+/* Returns true if all outputs still have their initial contents. */
 static bool untouched(const problem *p)
 {
     const tensor *outputs[] = {&p->out, &p->lse, &p->probs};
@@ -274,8 +274,8 @@ static void test_calls(void **state)
     }
 }
 
-/* Rows of [q | k | v] with the heads in adjacent columns: out may overwrite q or unused columns, but no part of k or
- * v. */
+/* Tests rows of [q | k | v], with the heads in adjacent columns. out may overwrite q or unused columns, but no part
+ * of k or v. */
 static void test_packed_columns(void **state)
 {
     (void)state;
@@ -381,7 +381,7 @@ static void test_no_rows(void **state)
     problem_free(&p);
 }
 
-/* Offsets far outside the keys must not overflow in i + offset. */
+/* Offsets far outside the range of keys must not overflow in i + offset. */
 static void test_far_offsets(void **state)
 {
     (void)state;
@@ -395,10 +395,10 @@ static void test_far_offsets(void **state)
     problem_run(NULL, &all);
     far.offsets[0] = far.offsets[1] = INT64_MAX;
     problem_run(NULL, &far);
-    assert_true(problem_same_bits(&all, &far)); /* all keys are in the past */
+    assert_true(problem_same_bits(&all, &far)); /* all keys must be in the past */
     far.offsets[0] = far.offsets[1] = INT64_MIN;
     problem_run(NULL, &far);
-    for (int64_t i = 0; i < d.q_len; i++) /* no key is in the window */
+    for (int64_t i = 0; i < d.q_len; i++) /* no key may be in the window */
         assert_true(tensor_get(&far.out, 1, 2, i, 3) == 0 && tensor_get(&far.lse, 1, 2, i, 0) == (double)-INFINITY);
     problem_free(&far);
     causal.causal = 0;
@@ -407,12 +407,12 @@ static void test_far_offsets(void **state)
     far.offsets[0] = -3;
     far.offsets[1] = 3;
     problem_run(NULL, &far);
-    assert_true(problem_same_bits(&all, &far)); /* a window this wide covers all keys */
+    assert_true(problem_same_bits(&all, &far)); /* a window of this width must cover all keys */
     problem_free(&far);
     problem_free(&all);
 }
 
-/* With lengths, the call reports a missing align only if the lengths make it ambiguous. */
+/* If lengths are set, a missing align must be rejected only if the lengths make the alignment ambiguous. */
 static void test_unset_align_of_lengths(void **state)
 {
     (void)state;
@@ -459,7 +459,7 @@ static void test_describe(void **state)
     mha_attn_plan_free(plan);
 }
 
-/* A plan lists its outputs, with the shapes of maps. */
+/* A plan must list its outputs, with the shapes of maps. */
 static void test_describe_outputs(void **state)
 {
     (void)state;
@@ -488,12 +488,12 @@ static void test_describe_outputs(void **state)
         char text[4096];
         mha_attn_plan_describe(plan, json, text, sizeof text);
         for (int n = 0; n < 3; n++)
-            if (!strstr(text, said[json][n])) fail_msg("does not contain %s: %s", said[json][n], text);
+            if (!strstr(text, said[json][n])) fail_msg("text must contain %s (got %s)", said[json][n], text);
     }
     mha_attn_plan_free(plan);
 }
 
-/* Fails unless the description of the plan for `d` contains the first text and not the second. */
+/* The description of the plan for `d` must contain `want` and must not contain the second string. */
 static void check_said(mha_ctx *ctx, const mha_attn_desc *d, int json, const char *want, const char *never)
 {
     mha_attn_plan *plan;
@@ -501,7 +501,7 @@ static void check_said(mha_ctx *ctx, const mha_attn_desc *d, int json, const cha
     char text[4096];
     if (mha_attn_plan_create(ctx, d, &plan, &err) != MHA_OK) fail_msg("%s", err.message);
     mha_attn_plan_describe(plan, json, text, sizeof text);
-    if (!strstr(text, want)) fail_msg("%s: does not contain %s: %s", mha_ctx_isa(ctx), want, text);
+    if (!strstr(text, want)) fail_msg("%s: text must contain %s (got %s)", mha_ctx_isa(ctx), want, text);
     if (strstr(text, never)) fail_msg("%s: says %s: %s", mha_ctx_isa(ctx), never, text);
     mha_attn_plan_free(plan);
 }
@@ -519,7 +519,7 @@ static double bytes_of(const mha_attn_desc *d)
     return strtod(said + strlen("\"bytes\": "), NULL);
 }
 
-/* The byte count includes every tensor that is read or written. */
+/* The byte count must include every tensor that is read or written. */
 static void test_describe_bytes(void **state)
 {
     (void)state;
@@ -541,7 +541,7 @@ static void test_describe_bytes(void **state)
     assert_true(bytes_of(&more) == plain + B * H * (Lq * (3 * 4 + 8 + TOP * (4 + 8)) + Lk * 4));
 }
 
-/* Singular and plural are used correctly, and impossible paths are not mentioned. */
+/* Descriptions must use singular and plural correctly, and must not mention impossible paths. */
 static void test_describe_wording(void **state)
 {
     (void)state;
@@ -574,7 +574,7 @@ static int few_of(mha_ctx *ctx, const mha_attn_desc *d)
     return rows;
 }
 
-/* The plan names the kernel for each number of rows, and the reason if it is not the decode kernel. */
+/* The plan must name the kernel for each number of rows, and the reason if the decode kernel is not used. */
 static void test_describe_few(void **state)
 {
     (void)state;
@@ -582,7 +582,7 @@ static void test_describe_few(void **state)
         mha_ctx *ctx = isa_contexts[c];
         mha_attn_desc d = good;
         d.kv_len = 300;       /* more than one block, so that fwd_one_block is not used */
-        d.kv_heads = d.heads; /* otherwise the heads of a group would share one tile */
+        d.kv_heads = d.heads; /* with fewer key/value heads, the heads of a group would share one tile */
         const int few = few_of(ctx, &d);
         assert_int_equal(few == 0, strcmp(mha_ctx_isa(ctx), "scalar") == 0);
         if (few == 0) {
@@ -611,7 +611,7 @@ static void test_describe_few(void **state)
     }
 }
 
-/* fwd_one_block is used for at most 128 keys if the mask consists of intervals only. */
+/* fwd_one_block must be used for at most 128 keys if the mask consists of intervals only. */
 static void test_describe_one_block(void **state)
 {
     (void)state;

@@ -1,10 +1,10 @@
-/* test_attn_differences.c - compares f64 gradients with finite differences of the forward pass on random problem
- * descriptions.
+/* test_attn_differences.c - compares f64 gradients of random problems with finite differences of the forward pass.
  *
- *     test_attn_differences [--seed S] [--cases N] [--case K]
+ * test_attn_differences [--seed S] [--cases N] [--case K]
  *
- * The loss is sum(dout * out) + sum(dlse * lse). Every input is perturbed along a random direction. The derivative of
- * the loss, from central differences of two step sizes that cancel the second-order error, must match the gradient. */
+ * The loss is sum(dout * out) + sum(dlse * lse). Every input is perturbed along a random direction. The derivative
+ * of the loss, from central differences of two step sizes that cancel the second-order error, must match the
+ * gradient. */
 #include "support/attn/grads.h"
 #include "support/check.h"
 #include "support/random_cases.h"
@@ -13,7 +13,7 @@
 
 static cases all = {.seed = 20261121, .end = 300};
 
-/* Scores of moderate size, so that the loss is smooth enough for differences. */
+/* Makes a random problem with scores of moderate size, so that the loss is smooth enough for finite differences. */
 static void make_case(problem *p, gradients *g, uint64_t number)
 {
     rng r = rng_make(all.seed, number);
@@ -48,7 +48,7 @@ static double loss(mha_ctx *ctx, problem *p, const gradients *g)
     return sum;
 }
 
-/* Writes from + step * direction to the elements of a tensor. Infinite elements do not change. */
+/* Sets the elements of a tensor to from + step * direction. Infinite elements do not change. */
 static void move(tensor *t, const double *from, const double *direction, double step)
 {
     size_t n = 0;
@@ -84,7 +84,7 @@ static double *direction_of(const double *numbers, size_t count, rng *r)
     return u;
 }
 
-/* The derivative along `u`: (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h. */
+/* Returns the derivative along `u`: (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h. */
 static double slope_along(mha_ctx *ctx, problem *p, const gradients *g, tensor *t, const double *from, const double *u,
                           double h, double *size)
 {
@@ -112,12 +112,12 @@ static void check_tensor(mha_ctx *ctx, problem *p, const gradients *g, tensor *t
         want += given[n] * u[n];
         terms += fabs(given[n] * u[n]);
     }
-    /* A step of an ALiBi slope changes a score by the step times the key's distance, which can be several hundred. */
+    /* a step of an ALiBi slope changes a score by the step times the key distance, which can be several hundred */
     const double h = t == &p->slopes ? 0x1p-17 : 1e-3;
     const double got = slope_along(ctx, p, g, t, from, u, h, &size);
     const double limit = 2e-7 * (1 + terms) + 1e-13 * size / h;
     if (!(fabs(got - want) <= limit))
-        fail_msg("%s: gradient %.12g, differences %.12g, tolerance %.3g\n  %s\n  repeat: test_attn_differences "
+        fail_msg("%s: gradient %.12g, differences %.12g, tolerance %.3g\n  %s\n  to repeat: test_attn_differences "
                  "--seed %llu --case %llu",
                  names[which], want, got, limit, problem_text(p, text, sizeof text), (unsigned long long)all.seed,
                  (unsigned long long)number);

@@ -71,7 +71,7 @@ static void test_widths(void **state)
     check(&d, 0);
 }
 
-/* The first and the last visible key at every position of a block, and a single visible key. */
+/* Tests the first and the last visible key at every position of a block, and a single visible key. */
 static void test_windows(void **state)
 {
     (void)state;

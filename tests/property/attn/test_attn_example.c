@@ -40,7 +40,7 @@ static char *squeezed(const char *path)
 static void test_same_text(void **state)
 {
     (void)state;
-    /* An absolute path: with a compiler cache, __FILE__ may be relative. */
+    /* an absolute path, because __FILE__ may be relative with a compiler cache */
     char *header = squeezed(MHA_TEST_DATA "/../../../include/mha/attn.h");
     char *here = squeezed(MHA_TEST_DATA "/../../property/attn/test_attn_example.c");
     static const char first[] = "mha_attn_descdesc={", last[] = "err.message);";
@@ -48,7 +48,7 @@ static void test_same_text(void **state)
     assert_non_null(end);
     size_t length = (size_t)(end - begin) + sizeof last - 1;
     char *example_text = strndup(begin, length);
-    assert_true(length > 200); /* the whole example, not just one line */
+    assert_true(length > 200); /* must be the whole example, not just one line */
     assert_non_null(strstr(here, example_text));
     free(example_text);
     free(header);
@@ -68,7 +68,7 @@ static void test_runs(void **state)
     example(p.q.data, p.k.data, p.v.data, out);
     problem_run(NULL, &p);
     assert_memory_equal(out, p.out.data, count * sizeof *out);
-    for (size_t d = 0; d < 64; d++) /* the first row attends to one key only */
+    for (size_t d = 0; d < 64; d++) /* the first row must attend to one key only */
         assert_true(out[d] == ((const float *)p.v.data)[d]);
     free(out);
     problem_free(&p);

@@ -1,12 +1,12 @@
-/* test_attn_flags.c - a pointer without its flag, or a flag without its pointer, is rejected with a message that names
- * both. Structs from older or newer headers are read up to their size. */
+/* test_attn_flags.c - a pointer without its flag, or a flag without its pointer, must be rejected with a message
+ * that names both. Structs from older or newer headers must be read up to their size. */
 #include "mha/attn_grads.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Zeros for every operand of the calls below. All calls fail before they read it. */
+/* Zeros for every operand of the calls below, all of which must fail before reading an operand. */
 static int64_t memory[4096];
 
 typedef struct field {
@@ -43,7 +43,7 @@ static const field results[] = {
 };
 #define COUNT(list) (sizeof list / sizeof *list)
 
-/* Sizes that an input requires are set together with its flag. */
+/* Returns a description with the input `flag` and the sizes that this input requires. */
 static mha_attn_desc with_input(uint32_t flag)
 {
     mha_attn_desc d = {
@@ -108,7 +108,7 @@ static void test_flag_without_pointer(void **state)
     }
 }
 
-/* Offsets have no flag: desc.align determines whether they are read. */
+/* Offsets have no flag; desc.align must determine whether they are read. */
 static void test_offsets(void **state)
 {
     (void)state;
@@ -123,7 +123,7 @@ static void test_offsets(void **state)
     expect_refused(&d, &a, &offsets);
 }
 
-/* The backward pass checks inputs, but ignores results of the forward pass that the same args may still contain. */
+/* The backward pass must check inputs, but ignore results of the forward pass that its args may still contain. */
 static void test_backward(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void test_backward(void **state)
     assert_int_equal(mha_attention_backward(NULL, &d, &a, &g, NULL), MHA_OK);
 }
 
-/* A shorter struct lacks the later fields, which are then zero. A longer struct is accepted if its unknown fields are
+/* Fields that a shorter struct lacks must count as zero. A longer struct must be accepted if its unknown fields are
  * zero. */
 static void test_sizes(void **state)
 {
@@ -153,7 +153,7 @@ static void test_sizes(void **state)
     } newer = {with_input(0), 0};
     mha_attn_args older = plain_args();
     older.size = offsetof(mha_attn_args, keep);
-    older.keep.data = memory; /* beyond the struct's size */
+    older.keep.data = memory; /* past the size of the struct, so it must not be read */
     newer.desc.size = sizeof newer;
     mha_error err = {0};
     assert_int_equal(mha_attention(NULL, &newer.desc, &older, &err), MHA_OK);

@@ -18,9 +18,9 @@ static const mha_attn_desc desc = {.size = sizeof desc,
                                    .inputs = MHA_ATTN_BIAS | MHA_ATTN_SINKS | MHA_ATTN_KV_LENS,
                                    .outputs = MHA_ATTN_LSE};
 
-/* One call with one error. */
+/* A call with one error. */
 typedef struct wrong {
-    const char *field, *value; /* the message must contain both */
+    const char *field, *value; /* message must contain both */
     void (*spoil)(problem *p, gradients *g);
 } wrong;
 
@@ -179,7 +179,7 @@ static void test_calls(void **state)
 static void expect(mha_status status, const mha_error *err, const char *words)
 {
     assert_int_equal(status, MHA_ERR_ARG);
-    if (!strstr(err->message, words)) fail_msg("\"%s\" is missing in: %s", words, err->message);
+    if (!strstr(err->message, words)) fail_msg("message must contain \"%s\" (got \"%s\")", words, err->message);
 }
 
 static void test_plan_and_workspace(void **state)
@@ -209,7 +209,7 @@ static void test_plan_and_workspace(void **state)
     problem_free(&p);
 }
 
-/* The plan rejects features without gradients. */
+/* The plan must reject features without gradients. */
 static void test_not_built(void **state)
 {
     (void)state;
@@ -260,7 +260,8 @@ static void test_failing_allocations(void **state)
     mha_ctx_free(ctx);
 }
 
-/* Forward and backward pass at L = 16,384 need less than three times the memory of q, k, v, o and their gradients. */
+/* The forward and backward pass at L = 16,384 must need less than three times the memory of q, k, v, o and their
+ * gradients. */
 static void test_long_memory(void **state)
 {
     (void)state;
@@ -286,7 +287,7 @@ static void test_long_memory(void **state)
     }
 }
 
-/* The plan describes the backward pass. */
+/* The plan must describe the backward pass. */
 static void test_describe(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* test_attn_gradients.c - invariants of the backward pass on every ISA: gradients do not depend on the number of
- * threads or on the batch, masked keys and rows are not read, and tensors without effect have zero gradients. */
+/* test_attn_gradients.c - invariants of the backward pass on every ISA: gradients must not depend on the number of
+ * threads or on the batch, masked keys and rows must not be read, and tensors without effect must have zero
+ * gradients. */
 #include "support/attn/grads.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -66,13 +67,13 @@ static void compare_threads(const char *isa, const char *name, const mha_attn_de
         mha_ctx_free(ctx);
         if (n == 0) continue;
         if (!gradients_same_bits(&g[0], &g[1]))
-            fail_msg("%s: %s: %d threads change the gradients", isa, name, threads[n]);
+            fail_msg("%s: %s: %d threads must not change the gradients", isa, name, threads[n]);
         drop(&p[1], &g[1]);
     }
     drop(&p[0], &g[0]);
 }
 
-/* The last one is long enough to be split into several ranges of rows. */
+/* Tests several lengths; the last length is long enough to be split into several ranges of rows. */
 static void test_threads(void **state)
 {
     (void)state;
@@ -130,11 +131,13 @@ static void compare_entry(mha_ctx *ctx, const char *name, const problem *all, co
     gradients_run(ctx, &one, &alone);
     for (int n = 0; n < RESULTS; n++)
         if (alone.result[n].memory && !same_entry(&alone.result[n], &g->result[n], b))
-            fail_msg("%s: %s: gradient %d of entry %d differs if computed alone", mha_ctx_isa(ctx), name, n, (int)b);
+            fail_msg("%s: %s: gradient %d of entry %d must be the same if computed alone", mha_ctx_isa(ctx), name, n,
+                     (int)b);
     drop(&one, &alone);
 }
 
-/* Random dropout depends on the index of the batch entry, so it is excluded. */
+/* Each batch entry computed alone must have the same gradients. Excludes random dropout, which depends on the batch
+ * index. */
 static void test_batch(void **state)
 {
     (void)state;
@@ -175,8 +178,8 @@ static bool same_row(const tensor *x, const tensor *y, int64_t b, int64_t h, int
     return true;
 }
 
-/* Key and value j of head (1, 1) are garbage. Rows that do not attend to key j must keep their dq, and no other batch
- * entry may change. */
+/* Sets key and value j of head (1, 1) to garbage. Rows that do not attend to key j must keep their dq, and no other
+ * batch entry may change. */
 static void check_key(mha_ctx *ctx, size_t way, int64_t j, double value)
 {
     problem p, clean;
@@ -191,19 +194,20 @@ static void check_key(mha_ctx *ctx, size_t way, int64_t j, double value)
         for (int64_t i = 0; i < p.desc.q_len; i++) {
             const bool touched = h / 2 == 1 && sees(&p, 1, h, i, j);
             if (!touched && !same_row(&g.result[DQ], &want.result[DQ], 1, h, i))
-                fail_msg("%s: %s: key %d leaks into dq of row %d", mha_ctx_isa(ctx), ways[way].name, (int)j, (int)i);
+                fail_msg("%s: %s: key %d must not affect dq of row %d", mha_ctx_isa(ctx), ways[way].name, (int)j,
+                         (int)i);
             if (!touched && !same_row(&g.result[ROW_TAYLOR], &want.result[ROW_TAYLOR], 1, h, i))
-                fail_msg("%s: %s: key %d leaks into row_taylor of row %d", mha_ctx_isa(ctx), ways[way].name, (int)j,
-                         (int)i);
+                fail_msg("%s: %s: key %d must not affect row_taylor of row %d", mha_ctx_isa(ctx), ways[way].name,
+                         (int)j, (int)i);
             if (touched && !isfinite(value) && isfinite(tensor_get(&g.result[DQ], 1, h, i, 0)))
-                fail_msg("%s: %s: row %d attends to garbage, but its dq is finite", mha_ctx_isa(ctx), ways[way].name,
-                         (int)i);
+                fail_msg("%s: %s: dq of row %d, which attends to garbage, must not be finite", mha_ctx_isa(ctx),
+                         ways[way].name, (int)i);
         }
     for (int64_t key = 0; key < p.desc.kv_len; key++)
         for (int n = DK; n <= DV; n++)
             if (!same_row(&g.result[n], &want.result[n], 0, 1, key) ||
                 !same_row(&g.result[n], &want.result[n], 1, 0, key))
-                fail_msg("%s: %s: another head changes", mha_ctx_isa(ctx), ways[way].name);
+                fail_msg("%s: %s: other heads must not change", mha_ctx_isa(ctx), ways[way].name);
     drop(&p, &g);
     drop(&clean, &want);
 }
@@ -218,7 +222,8 @@ static void test_garbage_keys(void **state)
                 check_key(isa_contexts[n], way, keys[k], garbage[k % 3]);
 }
 
-/* Row i of head (1, 2) and all its inputs are garbage. Keys that it does not attend to must keep their dk and dv. */
+/* Sets row i of head (1, 2) and all its inputs to garbage. Keys to which it does not attend must keep their dk and
+ * dv. */
 static void check_row(mha_ctx *ctx, size_t way, int64_t i, double value)
 {
     problem p, clean;
@@ -233,14 +238,14 @@ static void check_row(mha_ctx *ctx, size_t way, int64_t i, double value)
         for (int which = DK; which <= DV; which++) {
             const bool touched = sees(&p, 1, 2, i, j);
             if (!touched && !same_row(&g.result[which], &want.result[which], 1, 1, j))
-                fail_msg("%s: %s: row %d leaks into key %d", mha_ctx_isa(ctx), ways[way].name, (int)i, (int)j);
+                fail_msg("%s: %s: row %d must not affect key %d", mha_ctx_isa(ctx), ways[way].name, (int)i, (int)j);
             if (touched && isnan(value) && isfinite(tensor_get(&g.result[which], 1, 1, j, 0)))
-                fail_msg("%s: %s: a garbage row attends to key %d, but its gradient is finite", mha_ctx_isa(ctx),
-                         ways[way].name, (int)j);
+                fail_msg("%s: %s: the gradient of key %d, to which a garbage row attends, must not be finite",
+                         mha_ctx_isa(ctx), ways[way].name, (int)j);
         }
     for (int64_t row = 0; row < p.desc.q_len; row++)
         if (row != i && !same_row(&g.result[DQ], &want.result[DQ], 1, 2, row))
-            fail_msg("%s: %s: row %d leaks into row %d", mha_ctx_isa(ctx), ways[way].name, (int)i, (int)row);
+            fail_msg("%s: %s: row %d must not affect row %d", mha_ctx_isa(ctx), ways[way].name, (int)i, (int)row);
     drop(&p, &g);
     drop(&clean, &want);
 }
@@ -282,8 +287,8 @@ static void check_unseen(mha_ctx *ctx, size_t way)
                 seen = seen || sees(&p, b, 2 * h + row / p.desc.q_len, row % p.desc.q_len, i);
             const double x = tensor_get(&g.result[n], b, h, i, 0);
             if (!isfinite(x) || (!seen && x != 0))
-                fail_msg("%s: %s: gradient %d of (%d, %d, %d) is %g", mha_ctx_isa(ctx), ways[way].name, n, (int)b,
-                         (int)h, (int)i, x);
+                fail_msg("%s: %s: gradient %d of (%d, %d, %d) must be 0 (got %g)", mha_ctx_isa(ctx), ways[way].name, n,
+                         (int)b, (int)h, (int)i, x);
         }
     drop(&p, &g);
 }

@@ -15,7 +15,7 @@ static const mha_attn_desc base = {.size = sizeof base,
                                    .inputs = MHA_ATTN_BIAS | MHA_ATTN_KEEP,
                                    .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS};
 
-/* Multiples of 1/256 below 16: sums of a few of them are exact in f32. */
+/* Returns multiples of 1/256 below 16, whose sums are exact in f32 for a few terms. */
 static double next_short(void *arg)
 {
     return (double)rng_range(arg, -4095, 4095) / 256;
@@ -38,7 +38,7 @@ static size_t row_index(int64_t b, int64_t h, int64_t i)
     return (size_t)((b * base.heads + h) * base.q_len + i);
 }
 
-/* Fails unless the result of p equals `want` within the rounding allowed for p (ref.h). */
+/* Fails unless the result of p equals `want` within the rounding errors allowed for p (ref.h). */
 static void assert_law(mha_ctx *ctx, const problem *p, const ref_result *want, const char *law)
 {
     ref_result own, plain;
@@ -59,7 +59,7 @@ static void check_rows_sum_to_one(mha_ctx *ctx)
     problem p;
     problem_make(&p, &base, NULL, 21);
     for (int64_t j = 0; j < base.kv_len; j++)
-        tensor_set(&p.keep, 1, 2, 5, j, 0); /* one row without visible keys */
+        tensor_set(&p.keep, 1, 2, 5, j, 0); /* one row has no visible keys */
     problem_run(ctx, &p);
     FOR_EACH_ROW(b, h, i)
     {
@@ -68,7 +68,7 @@ static void check_rows_sum_to_one(mha_ctx *ctx)
         for (int64_t j = 0; j < base.kv_len; j++)
             sum += tensor_get(&p.probs, b, h, i, j);
         if (fabs(sum - (empty ? 0 : 1)) > (double)base.kv_len * 0x1p-24)
-            fail_msg("%s: row %lld sums to %.9g", mha_ctx_isa(ctx), (long long)i, sum);
+            fail_msg("%s: probabilities of row %lld must sum to 1 (got %.9g)", mha_ctx_isa(ctx), (long long)i, sum);
         if (empty) assert_true(tensor_get(&p.lse, b, h, i, 0) == (double)-INFINITY);
     }
     problem_free(&p);
@@ -95,7 +95,8 @@ static void check_shift(mha_ctx *ctx)
     problem_free(&p);
 }
 
-/* Key j moves to position 7 j + 3 (modulo the number of keys), with its value, bias and mask. */
+/* Returns the new position of key j, which is moved with its value, bias and mask: 7 j + 3 (modulo the number of
+ * keys). */
 static int64_t moved(int64_t j)
 {
     return (7 * j + 3) % base.kv_len; /* 7 and 150 are coprime */
@@ -139,7 +140,7 @@ static void check_permuted_keys(mha_ctx *ctx)
     problem_free(&q);
 }
 
-/* out(v + 2 w) = out(v) + 2 out(w). */
+/* Checks out(v + 2 w) = out(v) + 2 out(w). */
 static void check_linear_in_v(mha_ctx *ctx)
 {
     problem p[3];
@@ -293,7 +294,7 @@ static void check_neutral(mha_ctx *ctx)
     for (size_t n = 0; n < sizeof settings / sizeof *settings; n++) {
         problem p;
         problem_layouts at = {.keep.repeat = {true, true, true, false}, .bias.repeat = {true, true, true, true}};
-        /* memory for each operand; only settings with its flag read it */
+        /* all operands have memory, but only settings with the flag of an operand may read it */
         d.inputs =
             MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES | MHA_ATTN_BLOCK_KEEP;
         d.block_q = d.block_k = 16;
@@ -305,7 +306,7 @@ static void check_neutral(mha_ctx *ctx)
         problem_bind(&p);
         problem_run(ctx, &p);
         if (!problem_same_bits(&reference, &p))
-            fail_msg("%s: %s changes the result", mha_ctx_isa(ctx), settings[n].name);
+            fail_msg("%s: %s must not change the result", mha_ctx_isa(ctx), settings[n].name);
         problem_free(&p);
     }
     problem_free(&reference);
@@ -329,7 +330,7 @@ static void check_blocks(mha_ctx *ctx)
         problem_run(ctx, &thin);
         problem_run(ctx, &thick);
         if (!problem_same_bits(&thin, &thick))
-            fail_msg("%s: a mask of %lld x %lld blocks differs from its keep mask", mha_ctx_isa(ctx),
+            fail_msg("%s: a mask of %lld x %lld blocks must equal its keep mask", mha_ctx_isa(ctx),
                      (long long)d.block_q, (long long)d.block_k);
         problem_free(&thin);
         problem_free(&thick);

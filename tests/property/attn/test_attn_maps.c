@@ -1,5 +1,5 @@
 /* test_attn_maps.c - probs and scores of selected heads and rows must be bitwise identical to those of the full maps,
- * and nothing else may be written; on every ISA. */
+ * and nothing else may be written, on every ISA. */
 #include "support/attn/packed.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
@@ -9,13 +9,13 @@
 #include <string.h>
 
 static const uint64_t seed = 20261121;
-/* ---- a selection ---- */
+/* ---- a selection of heads and rows ---- */
 
 enum { HEADS_MOST = 12, ROWS_MOST = 6 };
 
 typedef struct choice {
     int32_t heads[HEADS_MOST];
-    int64_t rows[PROBLEM_BATCH][ROWS_MOST]; /* one list per sequence, or the first for all */
+    int64_t rows[PROBLEM_BATCH][ROWS_MOST]; /* one list per sequence, or only the first list for all sequences */
     bool one_list;
 } choice;
 
@@ -74,7 +74,7 @@ static void bind(problem *p, const choice *c)
         p->args.map_rows = (mha_cview){c->rows, {c->one_list ? 0 : ROWS_MOST, 1, 0, 0}};
 }
 
-/* Returns the index of the row in the full map, or -1 if there is none. */
+/* Returns the row of the full map at index n of the selection, or -1 if the sequence has no such row. */
 static int64_t row_of(const problem *p, const choice *c, int64_t b, int64_t n)
 {
     if (!(p->desc.inputs & MHA_ATTN_MAP_ROWS)) return n;
@@ -101,7 +101,7 @@ static bool agrees(const problem *p, const choice *c, const tensor *some, const 
     return true;
 }
 
-/* ---- tests ---- */
+/* ---- comparison with full maps ---- */
 
 static void check_case(mha_ctx *ctx, uint64_t number, bool packed)
 {
@@ -121,7 +121,7 @@ static void check_case(mha_ctx *ctx, uint64_t number, bool packed)
             fail_msg("%s: case %llu: %s", mha_ctx_isa(ctx), (unsigned long long)number,
                      problem_text(&some, text, sizeof text));
         tensor_free(&some.probs), tensor_free(&some.scores);
-        assert_true(problem_same_bits(&some, &all)); /* all outputs except maps */
+        assert_true(problem_same_bits(&some, &all)); /* compares all outputs except maps */
     }
     problem_free(&all);
     problem_free(&some);
@@ -143,7 +143,7 @@ static void test_packed(void **state)
             check_case(isa_contexts[c], n, true);
 }
 
-/* Calls that must be rejected. */
+/* Tests calls that must be rejected. */
 static void test_refusals(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
-/* test_attn_memory.c - mha_attn_forward and mha_attn_backward allocate nothing, and earlier calls handle every failed
- * allocation.
+/* test_attn_memory.c - mha_attn_forward and mha_attn_backward must not allocate, and creating a plan must handle
+ * every failed allocation.
  *
- * Two allocators are counted: the allocator of the context, and malloc itself. This program replaces malloc where the C
- * library allows it (glibc, without a sanitizer, which replaces malloc itself). */
+ * Two allocators are counted: the allocator of the context, and malloc itself. This program replaces malloc where
+ * the C library allows it (glibc, without a sanitizer, which replaces malloc itself). */
 #include "support/alloc.h"
 #include "support/attn/grads.h"
 #include "support/attn/problem.h"
@@ -98,7 +98,7 @@ static void check_passes_allocate_nothing(const char *isa, int threads)
     if (mha_attn_plan_create(ctx, &desc, &plan, &err) != MHA_OK) fail_msg("plan: %s", err.message);
     size_t bytes = mha_attn_plan_workspace(plan);
     void *workspace = mha_alloc(ctx, bytes);
-    /* The first call may start the workers of the context, whose allocations are not counted. */
+    /* the first call may start the workers of the context, so its allocations are not counted */
     assert_int_equal(mha_attn_forward(plan, &p.args, workspace, bytes, &err), MHA_OK);
     assert_int_equal(mha_attn_backward(plan, &p.args, &g.args, workspace, bytes, &err), MHA_OK);
     long before = atomic_load(&c.calls), malloc_before = atomic_load(&malloc_calls);
@@ -108,8 +108,8 @@ static void check_passes_allocate_nothing(const char *isa, int threads)
     }
     long calls = atomic_load(&c.calls) - before, malloc_used = atomic_load(&malloc_calls) - malloc_before;
     if (calls || malloc_used)
-        fail_msg("%s, %d threads: the passes called the allocator %ld times, malloc %ld times", isa, threads, calls,
-                 malloc_used);
+        fail_msg("%s, %d threads: the passes must not allocate (got %ld allocator calls, %ld of malloc)", isa, threads,
+                 calls, malloc_used);
     mha_free(ctx, workspace);
     mha_attn_plan_free(plan);
     mha_ctx_free(ctx);
@@ -126,14 +126,14 @@ static void test_passes_allocate_nothing(void **state)
 #ifdef MALLOC_IS_TAKEN
     print_message("this build counts only the context's allocator, not malloc\n");
 #endif
-    const char *only = getenv("MHA_ISA"); /* the same numbers as problem_contexts */
+    const char *only = getenv("MHA_ISA"); /* the ISAs of problem_contexts */
     for (int n = 0; n < count; n++)
         for (int threads = 1; threads <= 3; threads++)
             if (!only || strcmp(only, names[n]) == 0) check_passes_allocate_nothing(names[n], threads);
 }
 
-/* Attention in one call and plan_create with a budget of 0, 1, 2 ... allocations until they succeed. Every failure must
- * be MHA_ERR_MEMORY with a message, free all memory, and leave the outputs unchanged. */
+/* Runs attention in one call, and plan_create, with a budget of 0, 1, 2 ... allocations until they succeed. Every
+ * failure must be MHA_ERR_MEMORY with a message, free all memory, and leave the outputs unchanged. */
 static void check_one_call(long budget, counting *c, mha_ctx *ctx, problem *p, bool *done)
 {
     mha_error err = {0};
@@ -164,7 +164,7 @@ static void test_failing_attention(void **state)
         assert_true(budget < 1000);
         check_one_call(budget, &c, ctx, &p, &done);
     }
-    assert_true(budget >= 2); /* at least the allocation of the workspace must have failed once */
+    assert_true(budget >= 2); /* must at least have failed to allocate the workspace */
     problem_free(&p);
     mha_ctx_free(ctx);
     assert_int_equal(atomic_load(&c.live), 0);
@@ -182,7 +182,7 @@ static void test_failing_plan(void **state)
         assert_true(budget < 1000);
         atomic_store(&c.calls, 0);
         atomic_store(&c.budget, budget);
-        plan = (mha_attn_plan *)&err; /* must become NULL on failure */
+        plan = (mha_attn_plan *)&err; /* must be set to NULL on failure */
         mha_status status = mha_attn_plan_create(ctx, &desc, &plan, &err);
         atomic_store(&c.budget, -1);
         if (status == MHA_OK) break;
@@ -197,7 +197,7 @@ static void test_failing_plan(void **state)
     assert_int_equal(atomic_load(&c.live), 0);
 }
 
-/* Memory grows with L, not with L x L: for 64 times as many scores, the workspace grows less than 9 times. */
+/* Memory must grow with L, not with L x L: for 64 times as many scores, the workspace must grow less than 9 times. */
 static void test_workspace_is_linear(void **state)
 {
     (void)state;
@@ -239,8 +239,8 @@ static double share_of_long(mha_ctx *ctx, mha_dtype dtype, int causal, int64_t k
     return (tensors + lse + workspace) / tensors;
 }
 
-/* Both passes must need less than 3 times the size of their tensors, tensors included. The only other memory is lse and
- * the workspace, since the passes allocate nothing. The f32 scores of a single head would be 4 times that size. */
+/* Both passes must need less than 3 times the size of their tensors, tensors included. The only other memory is lse
+ * and the workspace, since the passes do not allocate. The f32 scores of a single head would need 4 times the limit. */
 static void test_long_training_fits(void **state)
 {
     (void)state;
@@ -252,7 +252,7 @@ static void test_long_training_fits(void **state)
     double most = 0;
     for (int threads = 1; threads <= 1024; threads *= 2) {
         counting c = {.budget = -1};
-        mha_ctx *ctx = counting_context(&c, NULL, threads); /* slow under an emulator */
+        mha_ctx *ctx = counting_context(&c, NULL, threads); /* creating many threads is slow under an emulator */
         for (size_t n = 0; n < sizeof kinds / sizeof *kinds; n++) {
             const double share = share_of_long(ctx, kinds[n].dtype, kinds[n].causal, kinds[n].kv_heads);
             if (!(share < 3))
@@ -262,7 +262,7 @@ static void test_long_training_fits(void **state)
         }
         mha_ctx_free(ctx);
     }
-    print_message("at most %.2f times the size of q, k, v, out and their gradients\n", most);
+    print_message("memory: at most %.2f times the size of q, k, v, out and their gradients\n", most);
 }
 
 int main(void)

@@ -9,8 +9,8 @@
 
 enum { PARTS = 7 };
 
-/* A problem with a mask whose keys are distributed among `count` parts: each part is the problem with a narrower mask.
- * The first part has the sink. */
+/* A problem with a mask whose keys are distributed over `count` parts. Each part is the problem with a narrower
+ * mask; the first part has the sink. */
 typedef struct split {
     problem whole, part[PARTS];
     int count;
@@ -99,7 +99,7 @@ static void test_any_split(void **state)
         split_make(&s, &d, (int)rng_range(&r, 1, PARTS), n);
         ref_truth(&s.whole.desc, &s.whole.args, &truth);
         ref_plain(&s.whole.desc, &s.whole.args, &plain);
-        /* rounding of each part, of lse as an exponent, and of each merge */
+        /* rounding errors of each part, of lse as an exponent, and of each merge */
         const double unit = d.dtype == MHA_F64 ? 0x1p-53 : 0x1p-24;
         for (size_t i = 0; i < truth.rows; i++)
             for (size_t c = 0; c < truth.width && isfinite(truth.lse[i]); c++)
@@ -117,7 +117,7 @@ static void test_any_split(void **state)
     }
 }
 
-/* Two rows of three elements in each part. */
+/* Memory for parts of two rows with three elements each. */
 typedef struct two_rows {
     float out[6], lse[2];
 } two_rows;
@@ -139,7 +139,8 @@ static mha_status merge_rows(mha_ctx *ctx, const two_rows *part, int64_t count, 
     return mha_attn_merge(ctx, &args, err);
 }
 
-/* A part without visible keys changes no bit at any position, and its out is not read. */
+/* Merging a part without visible keys at any position must leave the result bitwise unchanged, and the out of the
+ * part must not be read. */
 static void test_nothing_is_the_identity(void **state)
 {
     (void)state;
@@ -250,7 +251,7 @@ static void test_refusals(void **state)
     assert_int_equal(mha_attn_merge(isa_contexts[0], &base, NULL), MHA_OK);
 }
 
-/* Results that overlap a tensor of a part other than the one they may replace. */
+/* Results must be rejected if they overlap a tensor of any part, except for the part that they may replace. */
 static void test_overlaps(void **state)
 {
     (void)state;
@@ -281,7 +282,7 @@ static void test_overlaps(void **state)
         {{memory, {0}}, {memory + 14, {0}}, NULL},
         {{memory + 2, {0, 0, 9, 1}},
          base.lse,
-         "out must not overlap parts[0].out"}, /* strided: its rows are columns 2 to 4 and 11 to 13 */
+         "out must not overlap parts[0].out"}, /* the strided rows are elements 2 to 4 and 11 to 13 */
         {{memory + 11, {0, 0, 7, 1}}, base.lse, "out must not overlap parts[1].out"},
         {{memory + 16, {0, 0, 4, 1}}, base.lse, NULL}, /* encloses the strided rows without overlap */
         {{memory + 8, {0, 0, 3, 1}}, {memory + 6, {0, 0, 1, 0}}, NULL},

@@ -1,5 +1,5 @@
-/* test_attn_packed.c - packed sequences and lists of heads must be bitwise identical to padded sequences and to all
- * heads; on every ISA. */
+/* test_attn_packed.c - packed sequences must be bitwise identical to padded sequences, and listed heads to those of
+ * a call with all heads, on every ISA. */
 #include "mha/cache.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
@@ -44,7 +44,7 @@ static mha_attn_desc describe(size_t way)
     return d;
 }
 
-/* All sequences concatenated as [L, H, width]. */
+/* The concatenated sequences as [L, H, width]. */
 typedef struct packed {
     int64_t cu_q[SEQUENCES + 1], cu_k[SEQUENCES + 1], q_lens[SEQUENCES], kv_lens[SEQUENCES], offsets[SEQUENCES];
     int64_t prefix_lens[SEQUENCES];
@@ -148,14 +148,15 @@ static void test_packed(void **state)
             if (mha_attention(isa_contexts[c], &d, &args, &err) != MHA_OK)
                 fail_msg("%s: %s", ways[way].name, err.message);
             if (!same(&p, parts))
-                fail_msg("%s: packed, %s: the result changes", mha_ctx_isa(isa_contexts[c]), ways[way].name);
+                fail_msg("%s, packed, %s: must equal the padded result", mha_ctx_isa(isa_contexts[c]), ways[way].name);
             free_all(&p);
             for (int n = 0; n < SEQUENCES; n++)
                 problem_free(&parts[n]);
         }
 }
 
-/* A prefix may be longer than its own sequence, up to the length of the longest sequence, as without packing. */
+/* A prefix longer than its own sequence, up to the length of the longest sequence, must be accepted, as without
+ * packing. */
 static void test_prefix_beyond_keys(void **state)
 {
     (void)state;
@@ -181,7 +182,8 @@ static void test_prefix_beyond_keys(void **state)
         for (int n = 0; n < SEQUENCES; n++)
             p.prefix_lens[n] = n % 2 ? d.max_kv_len : keys_of[n] + (keys_of[n] < d.max_kv_len);
         if (mha_attention(isa_contexts[c], &d, &args, &err) != MHA_OK) fail_msg("%s", err.message);
-        if (!same(&p, parts)) fail_msg("%s: a prefix beyond the keys changes the result", mha_ctx_isa(isa_contexts[c]));
+        if (!same(&p, parts))
+            fail_msg("%s: a prefix longer than the keys must not change the result", mha_ctx_isa(isa_contexts[c]));
         p.prefix_lens[1] = d.max_kv_len + 1;
         assert_int_equal(mha_attention(isa_contexts[c], &d, &args, &err), MHA_ERR_ARG);
         assert_string_equal(err.message, "prefix_lens[1] must be from 0 to 1100 (got 1101)");
@@ -191,7 +193,7 @@ static void test_prefix_beyond_keys(void **state)
     }
 }
 
-/* Calls that must be rejected before anything is written. */
+/* Tests calls that must be rejected before anything is written. */
 static void test_refusals(void **state)
 {
     (void)state;
@@ -242,7 +244,7 @@ static const int64_t cached_cu[CACHED + 1] = {0, 5, 6, ALL_ROWS};
 static float cached_k[CACHED * 2 * KEYS * D], side_q[CACHED * H * ROWS * D], packed_q[ALL_ROWS * H * D];
 static float side_out[CACHED * H * ROWS * D], packed_out[ALL_ROWS * H * D];
 
-/* The same queries padded, and packed as [L, H, D]. */
+/* Makes the same queries padded, and packed as [L, H, D]. */
 static void make_queries(void)
 {
     rng r = rng_make(61, 1);
@@ -257,7 +259,7 @@ static void make_queries(void)
                        D * sizeof *packed_q);
 }
 
-/* The arguments that the cache fills in, and the call. */
+/* Gets the arguments that describe the cache, then calls the operator. */
 static void attend_cached(mha_ctx *ctx, mha_cache *cache, const int64_t *q_lens, mha_attn_desc *d, mha_attn_args *a)
 {
     mha_error err = {0};
@@ -356,7 +358,7 @@ static void test_head_list_refusals(void **state)
         char why[1200];
         problem_make(&p, &d, NULL, 52);
         if (n < 3) memcpy(p.head_list, wrong[n], sizeof wrong[n]);
-        if (n == 3) p.args.out = tensor_view(&p.q); /* rows of another head may not have been read yet */
+        if (n == 3) p.args.out = tensor_view(&p.q); /* rows of another head may still be unread */
         assert_false(problem_try(NULL, &p, why, sizeof why));
         assert_non_null(strstr(why, n < 3 ? "head_list[" : "out must not overlap q"));
         problem_free(&p);

@@ -34,7 +34,7 @@ static const struct {
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
-/* Copies rows of the packed sequences to padded tensors. */
+/* Copies the rows of each padded sequence in `from` to the packed tensor `to`. */
 static void pack(tensor *to, const tensor *from, const int64_t *cu, int64_t batch)
 {
     for (int64_t b = 0; b < batch; b++)
@@ -44,7 +44,7 @@ static void pack(tensor *to, const tensor *from, const int64_t *cu, int64_t batc
                     tensor_set(to, 0, h, cu[b] + l, d, tensor_get(from, b, h, l, d));
 }
 
-/* Copies one sequence; `cu` is NULL for a tensor that is packed in both problems. */
+/* Compares the gradients of one sequence; `cu` is NULL for a tensor that is packed in both problems. */
 static void compare(const char *what, int which, const tensor *packed, const tensor *padded, const int64_t *cu,
                     int64_t b)
 {
@@ -58,7 +58,7 @@ static void compare(const char *what, int which, const tensor *packed, const ten
     }
 }
 
-/* dbias per sequence and head, or summed over sequences or heads. */
+/* Compares all gradients, with dbias per sequence and head, or summed over sequences or heads. */
 static void check(mha_ctx *ctx, size_t way, int sum_axis)
 {
     gradients_layouts layouts = {.with_dlse = true};

@@ -1,5 +1,5 @@
-/* test_attn_pages.c - paged keys must give bitwise the result of a dense call for any size and order of pages. Unused
- * memory is not read, dropped pages are masked, and invalid page tables are rejected. On every ISA. */
+/* test_attn_pages.c - paged keys must be bitwise identical to a dense call for any page size and order, on every
+ * ISA. Unused memory must not be read, dropped pages must be masked, and invalid page tables must be rejected. */
 #include "support/attn/paged.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -18,7 +18,7 @@ static const mha_attn_desc shapes[] = {
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-/* paged_make fills unused pages and the memory after the lengths with NaN. */
+/* Paged keys must equal dense keys. paged_make sets unused pages and the memory after the lengths to NaN. */
 static void test_paged_is_dense(void **state)
 {
     (void)state;
@@ -34,8 +34,8 @@ static void test_paged_is_dense(void **state)
                 paged_make(&paged, sizes[s], 72 + s);
                 problem_run(isa_contexts[n], &paged);
                 if (!problem_same_bits(&dense, &paged))
-                    fail_msg("%s: shape %d: pages of %lld keys change the result", mha_ctx_isa(isa_contexts[n]), shape,
-                             (long long)sizes[s]);
+                    fail_msg("%s: shape %d: pages of %lld keys must not change the result",
+                             mha_ctx_isa(isa_contexts[n]), shape, (long long)sizes[s]);
                 problem_free(&paged);
             }
             problem_free(&dense);
@@ -65,14 +65,14 @@ static void test_dropped_is_masked(void **state)
             problem_run(isa_contexts[n], &paged);
             problem_run(isa_contexts[n], &masked);
             if (!problem_same_bits(&paged, &masked))
-                fail_msg("%s: dropped pages of %lld keys differ from masked keys", mha_ctx_isa(isa_contexts[n]),
+                fail_msg("%s: dropped pages of %lld keys must equal masked keys", mha_ctx_isa(isa_contexts[n]),
                          (long long)sizes[s]);
             problem_free(&paged);
             problem_free(&masked);
         }
 }
 
-/* If all pages of a sequence are dropped, its rows have no keys. */
+/* If all pages of a sequence are dropped, its rows must have no keys. */
 static void test_all_dropped(void **state)
 {
     (void)state;
@@ -91,7 +91,7 @@ static void test_all_dropped(void **state)
         }
 }
 
-/* Sequences that share pages must give the result of separate copies. */
+/* Sequences that share pages must equal sequences with separate copies. */
 static void test_shared(void **state)
 {
     (void)state;
@@ -112,7 +112,7 @@ static void test_shared(void **state)
         problem_run(isa_contexts[n], &shared);
         problem_run(isa_contexts[n], &apart);
         if (!problem_same_bits(&shared, &apart))
-            fail_msg("%s: shared pages change the result", mha_ctx_isa(isa_contexts[n]));
+            fail_msg("%s: shared pages must not change the result", mha_ctx_isa(isa_contexts[n]));
         problem_free(&shared);
         problem_free(&apart);
     }
@@ -123,7 +123,7 @@ static void expect_refusal(problem *p, const char *field, const char *value)
     mha_error err = {0};
     assert_int_equal(mha_attention(NULL, &p->desc, &p->args, &err), MHA_ERR_ARG);
     if (!strstr(err.message, field) || !check_has_word(err.message, value))
-        fail_msg("%s = %s: the message is: %s", field, value, err.message);
+        fail_msg("message must contain %s and %s (got \"%s\")", field, value, err.message);
     assert_true(tensor_get(&p->out, 0, 0, 0, 0) == TEST_CANARY);
 }
 

@@ -1,12 +1,12 @@
-/* test_attn_poison.c - garbage in a masked key or value must never reach the row, and garbage in a visible one must
- * reach only the rows that attend to it. On every ISA. */
+/* test_attn_poison.c - garbage in a masked key or value must not affect the row, and garbage in a visible key or
+ * value must affect only the rows that attend to it, on every ISA. */
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include "support/isas.h"
 #include <float.h>
 #include <string.h>
 
-/* Every way to mask a key for some or all rows. Lengths and offsets are random. */
+/* Problems with every way to mask a key for some or all rows; lengths and offsets are random. */
 #define SIZES                                                                                                         \
     .size = sizeof(mha_attn_desc), .batch = 3, .heads = 4, .kv_heads = 2, .q_len = 45, .kv_len = 140, .head_dim = 24, \
     .v_head_dim = 40, .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_SCORES, .scores = MHA_SCORES_BIASED
@@ -47,7 +47,7 @@ enum { WAYS = sizeof ways / sizeof *ways };
 
 static const double garbage[] = {NAN, INFINITY, -INFINITY, DBL_MAX};
 
-/* True if any row that reads key/value head g of batch entry b may attend to key j. */
+/* Returns true if any row that reads key/value head g of batch entry b may attend to key j. */
 static bool seen_by_any(const problem *p, int64_t b, int64_t g, int64_t j)
 {
     int64_t share = p->desc.heads / p->desc.kv_heads;
@@ -63,7 +63,7 @@ static void spoil_row(tensor *t, int64_t b, int64_t g, int64_t j, double value)
         tensor_set(t, b, g, j, d, value);
 }
 
-/* Sets keys that are masked for all rows to `value` in `p` and to zero in `clean`. Returns their number. */
+/* Sets keys that are masked for all rows to `value` in `p` and to zero in `clean`. Returns the number of such keys. */
 static int spoil_unseen(problem *p, problem *clean, double value)
 {
     int spoiled = 0;
@@ -80,7 +80,7 @@ static int spoil_unseen(problem *p, problem *clean, double value)
     return spoiled;
 }
 
-/* Clears column j of a mask, so that random masks hide some keys from all rows. */
+/* Sets column j of a mask to 0, so that random masks hide some keys from all rows. */
 static void hide_some_keys(problem *p)
 {
     for (int64_t j = 3; j < p->desc.kv_len; j += 4)
@@ -116,7 +116,7 @@ static void test_unseen_by_all(void **state)
         }
 }
 
-/* Returns whether row (b, h, i) of every output is bitwise identical in both problems. */
+/* Returns true if row (b, h, i) of every output is bitwise identical in both problems. */
 static bool same_row(const problem *x, const problem *y, int64_t b, int64_t h, int64_t i)
 {
     const tensor *pairs[][2] = {{&x->out, &y->out}, {&x->lse, &y->lse}, {&x->probs, &y->probs}};
@@ -128,8 +128,9 @@ static bool same_row(const problem *x, const problem *y, int64_t b, int64_t h, i
     return true;
 }
 
-/* Key `j` and its value are garbage in `p`. Rows that do not attend to it must equal those of `clean`. In rows that
- * attend to it, every column of out must be NaN or infinite, since each is a sum that includes the garbage. */
+/* Sets key `j` and its value to garbage in `p`. Rows that do not attend to the key must equal those of `clean`. In
+ * rows that attend to it, every column of out must be NaN or infinite, since each is a sum that includes the
+ * garbage. */
 static void check_one_key(mha_ctx *ctx, problem *p, problem *clean, int64_t j, const char *name)
 {
     problem_run(ctx, p);
@@ -140,14 +141,14 @@ static void check_one_key(mha_ctx *ctx, problem *p, problem *clean, int64_t j, c
         int64_t i = row % p->desc.q_len;
         bool touched = b == 1 && h / share == 1 && ref_visible(&p->desc, &p->args, b, h, i, j);
         if (touched && isfinite(tensor_get(&p->out, b, h, i, 0)))
-            fail_msg("%s: %s: row %lld attends to a NaN and is finite", mha_ctx_isa(ctx), name, (long long)i);
+            fail_msg("%s: %s: row %lld attends to a NaN and must not be finite", mha_ctx_isa(ctx), name, (long long)i);
         if (!touched && !same_row(p, clean, b, h, i))
-            fail_msg("%s: %s: key %lld leaks into row (%lld, %lld, %lld)", mha_ctx_isa(ctx), name, (long long)j,
+            fail_msg("%s: %s: key %lld must not affect row (%lld, %lld, %lld)", mha_ctx_isa(ctx), name, (long long)j,
                      (long long)b, (long long)h, (long long)i);
     }
 }
 
-/* Tests a key that some rows attend to and others do not. */
+/* Tests a key to which some rows attend and other rows do not. */
 static void test_seen_by_some(void **state)
 {
     (void)state;

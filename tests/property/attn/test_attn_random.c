@@ -1,7 +1,7 @@
-/* test_attn_random.c - runs the operator on random problem descriptions on every ISA and compares it with a
- * higher-precision reference. Some problems are repeated with packed sequences and must be bitwise identical.
+/* test_attn_random.c - compares the operator on random problems with a higher-precision reference, on every ISA.
+ * Some problems are repeated with packed sequences, which must be bitwise identical.
  *
- *     test_attn_random [--seed S] [--cases N] [--case K]
+ * test_attn_random [--seed S] [--cases N] [--case K]
  *
  * A failure prints the command that repeats only the failing case. */
 #include "support/attn/packed.h"
@@ -36,8 +36,9 @@ static void check_case(uint64_t number)
         if (!problem_try(contexts[n], &p, why, sizeof why) ||
             !problem_near(&p, &truth, &plain, &worst[n], why, sizeof why) ||
             (number % 3 == 0 && !packed_agrees(contexts[n], &p, number, why, sizeof why)))
-            fail_msg("%s: %s\n  %s\n  repeat: test_attn_random --seed %llu --case %llu", mha_ctx_isa(contexts[n]), why,
-                     problem_text(&p, text, sizeof text), (unsigned long long)all.seed, (unsigned long long)number);
+            fail_msg("%s: %s\n  %s\n  to repeat: test_attn_random --seed %llu --case %llu", mha_ctx_isa(contexts[n]),
+                     why, problem_text(&p, text, sizeof text), (unsigned long long)all.seed,
+                     (unsigned long long)number);
     }
     ref_free(&truth);
     ref_free(&plain);

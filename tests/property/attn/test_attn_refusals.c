@@ -1,5 +1,5 @@
-/* test_attn_refusals.c - invalid descriptions must be rejected with the right status and a message that names the field
- * and its value. */
+/* test_attn_refusals.c - invalid descriptions must be rejected with the correct status and a message that names the
+ * field and its value. */
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include <stdio.h>
@@ -51,8 +51,8 @@ static const mha_attn_desc good = {.size = sizeof good,
 
 typedef struct refusal {
     mha_status status;
-    const char *field, *value; /* the message must contain both */
-    edit edits[4];             /* ends at an edit with offset 0 and kind 0 */
+    const char *field, *value; /* message must contain both */
+    edit edits[4];             /* the list ends with an edit of offset 0 and kind 0 */
 } refusal;
 
 #define ARG MHA_ERR_ARG
@@ -105,7 +105,7 @@ static const refusal refusals[] = {
     {ARG, "softcap", "nan", {SET_REAL(softcap, NAN)}},
     {ARG, "softcap", "inf", {SET_REAL(softcap, INFINITY)}},
     {ARG, "softcap", "1e+39", {SET_REAL(softcap, 1e39)}},  /* infinite in f32 */
-    {ARG, "softcap", "1e-39", {SET_REAL(softcap, 1e-39)}}, /* its inverse is infinite in f32 */
+    {ARG, "softcap", "1e-39", {SET_REAL(softcap, 1e-39)}}, /* the inverse is infinite in f32 */
     {ARG, "softcap", "2.9e-39", {SET_REAL(softcap, 2.9e-39)}},
     {ARG, "softcap", "1e-300", {SET_REAL(softcap, 1e-300)}},
     {ARG, "softcap", "5e-309", {SET_REAL(softcap, 5e-309), SET(dtype, MHA_F64)}},
@@ -151,7 +151,7 @@ static const refusal refusals[] = {
      "q_len",
      "4611686018427387904",
      {SET(inputs, MHA_ATTN_CU_SEQLENS), SET(max_q_len, HUGE_LENGTH), SET(outputs, MHA_ATTN_PROBS)}},
-    /* maps of chosen heads and rows */
+    /* maps of selected heads and rows */
     {ARG, "map_heads", "2", {SET(map_heads, 2), SET(outputs, MHA_ATTN_PROBS)}},
     {ARG, "map_rows", "3", {SET(map_rows, 3), SET(outputs, MHA_ATTN_SCORES)}},
     {ARG, "map_heads", "0", {SET(inputs, MHA_ATTN_MAP_HEADS), SET(outputs, MHA_ATTN_PROBS)}},
@@ -178,7 +178,7 @@ static const refusal refusals[] = {
     {ARG, "block_q", "0", {SET(inputs, MHA_ATTN_BLOCK_KEEP), SET(block_k, 16)}},
     {ARG, "block_k", "-3", {SET(inputs, MHA_ATTN_BLOCK_KEEP), SET(block_q, 16), SET(block_k, -3)}},
     {ARG, "listed_heads", "2", {SET(listed_heads, 2)}},
-    /* invalid values are reported before unsupported features */
+    /* invalid values must be reported before unsupported features */
     {ARG, "head_dim", "0", {SET(head_dim, 0), SET(outputs, MHA_ATTN_STATS)}},
     {ARG, "align", "slopes", {SET(inputs, MHA_ATTN_SLOPES)}},
     {ARG, "block_q", "-1", {SET(block_q, -1)}},
@@ -186,15 +186,15 @@ static const refusal refusals[] = {
 };
 enum { REFUSALS = sizeof refusals / sizeof *refusals };
 
-/* Returns NULL if the error is correct, otherwise what is wrong with it. */
-static const char *judge(const refusal *r, mha_status status, const mha_attn_plan *plan, const mha_error *err)
+/* Returns NULL if the error is correct, otherwise a description of the fault. */
+static const char *find_fault(const refusal *r, mha_status status, const mha_attn_plan *plan, const mha_error *err)
 {
-    if (status != r->status) return status == MHA_OK ? "was accepted" : "has the wrong status";
-    if (plan) return "left a plan";
-    if (err->status != status) return "has a different status in err";
-    if (!strstr(err->message, r->field)) return "does not name the field";
-    if (!check_has_word(err->message, r->value)) return "does not name the value";
-    if (strpbrk(err->message, "\n\r\t")) return "is not one line";
+    if (status != r->status) return "must have the expected status";
+    if (plan) return "must set the plan to NULL";
+    if (err->status != status) return "must have the returned status in err";
+    if (!strstr(err->message, r->field)) return "must name the field";
+    if (!check_has_word(err->message, r->value)) return "must name the value";
+    if (strpbrk(err->message, "\n\r\t")) return "must be one line";
     return NULL;
 }
 
@@ -204,28 +204,29 @@ static void test_descriptions(void **state)
     int wrong = 0;
     mha_attn_plan *plan = NULL;
     mha_error err = {0};
-    if (mha_attn_plan_create(NULL, &good, &plan, &err) != MHA_OK) fail_msg("the valid description: %s", err.message);
+    if (mha_attn_plan_create(NULL, &good, &plan, &err) != MHA_OK)
+        fail_msg("the valid description must be accepted: %s", err.message);
     mha_attn_plan_free(plan);
     for (int n = 0; n < REFUSALS; n++) {
         const refusal *r = &refusals[n];
         mha_attn_desc desc = good;
         for (int e = 0; e < 4 && r->edits[e].kind; e++)
             apply(&desc, &r->edits[e]);
-        plan = (mha_attn_plan *)&err; /* must become NULL */
+        plan = (mha_attn_plan *)&err; /* must be set to NULL */
         err = (mha_error){0};
         mha_status status = mha_attn_plan_create(NULL, &desc, &plan, &err);
-        const char *fault = judge(r, status, plan, &err);
+        const char *fault = find_fault(r, status, plan, &err);
         if (!fault) continue;
-        print_error("%d: %s = %s: the refusal %s (%s): %s\n", n, r->field, r->value, fault, mha_status_text(status),
-                    err.message);
+        print_error("%d: %s = %s: the error %s (got status %s): %s\n", n, r->field, r->value, fault,
+                    mha_status_text(status), err.message);
         wrong++;
     }
     print_message("%d invalid descriptions rejected\n", REFUSALS - wrong);
     assert_int_equal(wrong, 0);
 }
 
-/* The smallest accepted softcaps of both types: every score is capped to nearly the same value, so all probabilities
- * are equal and none is NaN. */
+/* Tests the smallest accepted softcap of both types: it caps all scores to nearly the same value, so all
+ * probabilities must be equal, and none NaN. */
 static void test_least_softcap(void **state)
 {
     (void)state;

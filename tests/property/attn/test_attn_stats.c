@@ -1,5 +1,5 @@
-/* test_attn_stats.c - statistics must be bitwise identical with and without probabilities and other outputs, in memory
- * that grows with L. Tests of random problems compare them with the probabilities, see statistics.h. */
+/* test_attn_stats.c - statistics must be bitwise identical with and without probabilities and other outputs, and
+ * need memory that grows with L. Tests of random problems compare statistics with the probabilities (statistics.h). */
 #include "support/attn/statistics.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -68,7 +68,7 @@ static void test_any_selection(void **state)
     }
 }
 
-/* Enough work for all threads, in one head and in several heads. */
+/* Tests enough work for all threads, in one head and in several heads. */
 static void test_threads(void **state)
 {
     (void)state;
@@ -96,7 +96,7 @@ static void test_threads(void **state)
     }
 }
 
-/* Distances depend on the offset given by align, even if nothing else does. */
+/* Distances must depend on the offset given by align, even if no mask depends on it. */
 static void test_distance_without_masks(void **state)
 {
     (void)state;
@@ -119,7 +119,7 @@ static void test_distance_without_masks(void **state)
         }
 }
 
-/* If one row is NaN, its statistics are NaN and its top keys -1, and the other row does not change. */
+/* A NaN row must have NaN statistics and top keys of -1; the other row must not change. */
 static void test_nan(void **state)
 {
     (void)state;
@@ -148,7 +148,8 @@ static void test_nan(void **state)
     }
 }
 
-/* 4096 x 4096 probabilities are 64 MiB; statistics need only a few elements per key and per row of a tile. */
+/* 4096 x 4096 probabilities would need 64 MiB; statistics must need only a few elements per key and per row of a
+ * tile. */
 static void test_workspace(void **state)
 {
     (void)state;
@@ -161,7 +162,7 @@ static void test_workspace(void **state)
         bytes[n] = mha_attn_plan_workspace(plan);
         mha_attn_plan_free(plan);
     }
-    if (bytes[1] - bytes[0] > 4096 * 8 + 128 * 1024) fail_msg("%zu bytes more", bytes[1] - bytes[0]);
+    if (bytes[1] - bytes[0] > 4096 * 8 + 128 * 1024) fail_msg("workspace grew by %zu bytes", bytes[1] - bytes[0]);
 }
 
 static void refuse(problem *p, const char *want)

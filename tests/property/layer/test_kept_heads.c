@@ -8,7 +8,7 @@
 
 enum { B = 3, L = 9, E = 24, H = 6, D = 4, MOST = H * D, ROWS = B * L };
 
-/* Weights of one layer, and the options that refer to them. */
+/* Weights of a layer, and the options that refer to them. */
 typedef struct parts {
     float q[MOST * E], k[MOST * E], v[MOST * E], o[E * MOST], score[H * E], bias[MOST], zeros[E];
     float score_bias[H];
@@ -43,7 +43,7 @@ static void make(parts *p, mha_choice of, int64_t kv_heads, int64_t v_heads)
                                                      .score = {.weight = p->score, .bias = p->score_bias}}};
 }
 
-/* Computes y and the kept heads; a call with probabilities computes all heads. */
+/* Computes y and the kept heads. If `wants_all` is set, probabilities are requested, so all heads are computed. */
 static void run(const parts *p, bool wants_all, const mha_layer_input *input, float *y, uint8_t *kept)
 {
     static float x[ROWS * E], probs[B * H * L * L];
@@ -58,7 +58,7 @@ static void run(const parts *p, bool wants_all, const mha_layer_input *input, fl
     mha_attn_layer_free(layer);
 }
 
-/* Tests with and without padding, and with fewer key and value heads, whose counts may differ. */
+/* Tests batches with and without padding, and layers with fewer key and value heads, whose counts may differ. */
 static void test_bits_of_all_heads(void **state)
 {
     (void)state;
@@ -78,7 +78,7 @@ static void test_bits_of_all_heads(void **state)
     }
 }
 
-/* Sets the weights of heads that no sequence keeps to NaN. */
+/* Heads that no sequence keeps must not be computed: their weights are NaN. */
 static void test_other_heads_are_not_computed(void **state)
 {
     (void)state;

@@ -12,7 +12,7 @@ static void poison(const mha_variant *layer, const char *name, int64_t first, in
         x[n] = NAN;
 }
 
-/* The weights of heads that no sample keeps are NaN. No result of the forward or backward pass may be NaN. */
+/* Weights of heads that no sample keeps are NaN. Results of the forward and backward pass must not be NaN. */
 static void test_pruned_heads_are_unread(void **state)
 {
     (void)state;
@@ -99,7 +99,7 @@ static void test_other_experts_are_unread(void **state)
     mha_variant_free(layer);
 }
 
-/* The router selects the largest logits, the lower index first among equal ones, and NaN first. Tested with hundreds of
+/* The router must select the largest logits, NaN first; among equal logits, the lower index first. Tests hundreds of
  * logits, many of them equal. */
 static void test_order_of_choice(void **state)
 {
@@ -134,7 +134,7 @@ static void test_order_of_choice(void **state)
     mha_variant_free(layer);
 }
 
-/* A trace stores everything it returns. */
+/* A trace must store all data that it returns, so that it remains valid without its layer. */
 static void test_trace_without_its_layer(void **state)
 {
     (void)state;

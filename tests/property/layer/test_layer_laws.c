@@ -1,6 +1,6 @@
-/* test_layer_laws.c - invariants of layers for any weights: samples are independent, decoding equals the full sequence,
- * shared heads equal repeated heads, parameters survive saving and loading, and failed allocations leave layers
- * usable. */
+/* test_layer_laws.c - invariants of layers with any weights: samples must be independent, decoding must equal the
+ * full sequence, shared heads must equal repeated heads, parameters must survive saving and loading, and layers must
+ * remain usable after failed allocations. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -12,8 +12,8 @@
 
 /* ---- bitwise identical results ---- */
 
-/* Sample b alone, with any number of threads, must be bitwise identical to its result in the batch; tested for the
- * forward pass and the gradients of its inputs. */
+/* Sample b alone, with any number of threads, must be bitwise identical to its result in the batch, for the forward
+ * pass and the gradients of its inputs. */
 static void check_bits(mha_variant *(*make)(mha_ctx *ctx))
 {
     static float dq[LAYER_MOST], alone[LAYER_MOST];
@@ -129,7 +129,7 @@ static void test_past_equals_whole(void **state)
 
 /* ---- shared heads ---- */
 
-/* Grouped heads must be bitwise identical to a layer whose key and value weights are repeated. */
+/* Grouped heads must be bitwise identical to a layer with repeated key and value weights. */
 static void test_sharing_equals_repeating(void **state)
 {
     (void)state;
@@ -158,7 +158,7 @@ static void test_sharing_equals_repeating(void **state)
     mha_variant_free(repeated);
 }
 
-/* ---- files, and reuse of traces ---- */
+/* ---- saving, loading, and reuse of traces ---- */
 
 static void test_through_a_file(void **state)
 {
@@ -187,7 +187,7 @@ static void test_through_a_file(void **state)
     files_remove(folder);
 }
 
-/* A trace can be reused for other layers and shapes. Results that the last call did not compute are absent. */
+/* A trace must be reusable for other layers and shapes. Results that the last call did not compute must be absent. */
 static void test_trace_again(void **state)
 {
     (void)state;
@@ -213,14 +213,14 @@ static void test_trace_again(void **state)
     }
     in.query = NULL;
     assert_int_equal(mha_variant_forward(standard, &in, out, trace, &err), MHA_ERR_ARG);
-    assert_false(mha_trace_step(trace, MHA_STEP_WEIGHTS, &view)); /* a failed call leaves an empty trace */
+    assert_false(mha_trace_step(trace, MHA_STEP_WEIGHTS, &view)); /* a failed call must leave an empty trace */
     assert_int_equal(mha_trace_flops(trace), 0);
     mha_trace_free(trace);
     mha_variant_free(moe);
     mha_variant_free(standard);
 }
 
-/* Every allocation of a backward pass fails once. */
+/* Each allocation of a backward pass fails in turn. */
 static void test_starved_backward(void **state)
 {
     (void)state;
@@ -244,7 +244,7 @@ static void test_starved_backward(void **state)
         status = mha_variant_backward(layer, &in, trace, &g, &err);
         refused += status == MHA_ERR_MEMORY;
         assert_true(status == MHA_OK || status == MHA_ERR_MEMORY);
-        assert_true(atomic_load(&counts.live) <= live + 1); /* + 1: the gradients, once allocated */
+        assert_true(atomic_load(&counts.live) <= live + 1); /* live + 1: the gradients may have been allocated */
     }
     assert_true(refused > 5);
     mha_trace_free(trace);

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- rows without a key ---- */
+/* ---- rows without visible keys ---- */
 
 static const float *weights_of(const mha_variant *layer, const mha_variant_input *in, mha_trace *trace)
 {
@@ -14,8 +14,9 @@ static const float *weights_of(const mha_variant *layer, const mha_variant_input
     return v.data;
 }
 
-/* keep masks all keys of row 2. The row then attends equally to its visible keys, 0..2 if the layer is causal; other
- * rows attend to the remaining keys. An additive mask of -infinity everywhere is plain arithmetic: that row is zero. */
+/* `keep` masks all keys of row 2, which must then attend equally to all its keys (0..2 if the layer is causal);
+ * other rows must attend to their unmasked keys. With an additive mask of -infinity for all keys, the row must be
+ * zero. */
 static void test_rows_without_a_key(void **state)
 {
     (void)state;
@@ -90,7 +91,7 @@ static void test_dropout(void **state)
     mha_rng_manual_seed(&rng, 9);
     same = untouched = rng;
     mha_variant_input in = {.size = sizeof in, .batch = B, .q_len = LQ, .query = query, .rng = &rng};
-    layer_run(layer, &in, other, NULL); /* not training: no dropout and no random number */
+    layer_run(layer, &in, other, NULL); /* outside training, no dropout and no random numbers are used */
     assert_memory_equal(&rng, &untouched, sizeof rng);
     in.training = 1;
     layer_run(layer, &in, out, NULL);
@@ -102,7 +103,7 @@ static void test_dropout(void **state)
     in.dropout_keep = keep;
     layer_run(layer, &in, other, NULL);
     assert_memory_equal(out, other, (size_t)(B * LQ * E) * sizeof *out);
-    in.dropout_keep = NULL; /* from a seed */
+    in.dropout_keep = NULL; /* the mask is generated from a seed */
     in.dropout_seed = 1;
     layer_run(layer, &in, out, NULL);
     layer_run(layer, &in, other, NULL);
@@ -113,7 +114,7 @@ static void test_dropout(void **state)
     mha_variant_free(layer);
 }
 
-/* With a list of heads, dropout masks are generated head by head, each for the whole batch. */
+/* With a list of heads, dropout masks must be generated head by head, each for the whole batch. */
 static void test_dropout_head_by_head(void **state)
 {
     (void)state;
@@ -137,7 +138,7 @@ static void test_dropout_head_by_head(void **state)
     mha_variant_free(layer);
 }
 
-/* If all weights are dropped, the result is the bias of o_proj. */
+/* If all weights are dropped, the result must be the bias of o_proj. */
 static void test_everything_dropped(void **state)
 {
     (void)state;

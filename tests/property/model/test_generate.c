@@ -1,5 +1,5 @@
 /* test_generate.c - generated text must not depend on prefixes shared with other prompts, on the chunks of a long
- * prompt, on speculation, or on token boundaries; and stop strings end the text. */
+ * prompt, on speculation, or on token boundaries; and stop strings must end the text. */
 #include "mha/generate.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -10,9 +10,10 @@
 #include <string.h>
 
 enum { NEW = 10, MOST = 6, TEXT = 4096 };
-static const char *const folders[] = {"models/gpt2-tiny", "models/gemma2-tiny"}; /* the second model has windows of 8 */
+/* the second model has a window of 8 tokens */
+static const char *const folders[] = {"models/gpt2-tiny", "models/gemma2-tiny"};
 
-/* What the callbacks received. */
+/* The data passed to the callbacks. */
 typedef struct seen {
     int64_t shared[MOST], tokens[MOST], pieces[MOST];
     mha_ending ending[MOST];
@@ -48,7 +49,7 @@ static void on_end(void *user, int64_t prompt, mha_ending why)
     s->ends[prompt]++;
 }
 
-/* Generates with all callbacks, which write to *s. */
+/* Generates text with all callbacks, which write to *s. */
 static mha_status try_run(const mha_model *model, const mha_prompt *prompts, int64_t count, mha_generate_options o,
                           int32_t *out, int64_t *lengths, seen *s, mha_error *err)
 {
@@ -79,8 +80,8 @@ static void fill(int32_t *ids, int64_t count, uint64_t stream)
 }
 
 /* Prompts with common prefixes, some equal, one a prefix of another. Each must generate the same tokens as alone,
- * greedy or sampled, at once or in turn, and a shared prefix is read once where possible. A prompt that continues a
- * page (128 tokens) or more beyond the window has no cached prefix left to share. */
+ * greedy or sampled, together or in turn, and a shared prefix must be read once if possible. If a prompt is a page
+ * (128 tokens) or more longer than the prefix plus the window, the cached prefix is no longer available. */
 static void test_shared_beginnings(void **state)
 {
     (void)state;
@@ -140,7 +141,7 @@ static mha_prompt encode(const mha_model *model, const char *text, mha_encoding 
     return (mha_prompt){(*e)->ids, (*e)->count};
 }
 
-/* Every substring of the text, of any length and position, is used as stop string. The text must end before it, the
+/* Tests every substring of the text as stop string. The text must end before it, the
  * tokens must end with the token that completes it, and no part of it may reach the callback. */
 static void test_stop_strings(void **state)
 {
@@ -173,7 +174,7 @@ static void test_stop_strings(void **state)
     mha_model_free(model);
 }
 
-/* The text must equal all tokens decoded after the prompt, including an end that might have become a stop string. */
+/* The text must equal all tokens decoded after the prompt, including a partial stop string at the end. */
 static void test_text(void **state)
 {
     (void)state;
@@ -238,7 +239,7 @@ static int stop_at_once(void *user, const char *what, int64_t done, int64_t tota
     return --*(int *)user < 0;
 }
 
-/* The progress callback can cancel between any two steps. */
+/* The progress callback must be able to cancel between any two steps. */
 static void test_cancelled(void **state)
 {
     (void)state;
@@ -272,8 +273,8 @@ static int count_steps(void *user, const char *what, int64_t done, int64_t total
     return 0;
 }
 
-/* Speculation must change only the number of steps: not tokens, text or endings, greedy or sampled, with prompts in a
- * batch that accept guesses at different times. */
+/* Speculation must change only the number of steps, but not tokens, text or endings, greedy or sampled, for batches
+ * of prompts that accept guesses at different times. */
 static void test_guesses_change_nothing(void **state)
 {
     (void)state;
@@ -318,7 +319,7 @@ static void test_guesses_change_nothing(void **state)
     mha_ctx_free(ctx);
 }
 
-/* Every allocation fails once: each failure must return a status and leak nothing. */
+/* Each allocation fails in turn. Each failure must return a status and leak nothing. */
 static void test_without_memory(void **state)
 {
     (void)state;
@@ -351,7 +352,7 @@ static void test_without_memory(void **state)
     mha_ctx_free(ctx);
 }
 
-/* With NaN weights no token can be chosen; that is not a usage error. */
+/* With NaN weights, no token can be selected; the error must not be a usage error. */
 static void test_logits_that_are_not_finite(void **state)
 {
     (void)state;

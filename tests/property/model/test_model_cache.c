@@ -14,7 +14,7 @@ typedef struct fixture {
     mha_model *model;
     int64_t vocab;
     int32_t ids[L];
-    float *whole; /* [L, vocab] */
+    float *whole; /* logits of the full pass, [L, vocab] */
 } fixture;
 
 static fixture fixture_open(const char *folder)
@@ -45,7 +45,7 @@ static mha_model_cache *open_cache(const fixture *f, int64_t batch, mha_dtype dt
     return cache;
 }
 
-/* Tokens [first, first + count) of the sequence; their logits must equal those of the full pass. */
+/* Passes tokens [first, first + count) to the model; their logits must equal those of the full pass. */
 static void feed(const fixture *f, mha_model_cache *cache, int64_t first, int64_t count)
 {
     float logits[L * VOCAB_MOST], last[VOCAB_MOST];
@@ -81,7 +81,7 @@ static void test_pieces(void **state)
     }
 }
 
-/* Three sequences advance by different steps, sometimes by none; each must be bitwise identical to the sequence
+/* Three sequences advance by different steps, sometimes by none. Each must be bitwise identical to the sequence
  * alone. */
 static void test_unequal_batch(void **state)
 {
@@ -190,7 +190,7 @@ static void test_refusals(void **state)
             "mask must be right-padded (ones, then zeros in each row) if cache is set");
     refused(&f, (mha_model_input){.batch = 1, .length = 35, .ids = f.ids, .cache = cache},
             "sequence 0: number of tokens must be at most 64, including cached tokens (got 35 after 30)");
-    assert_int_equal(mha_model_cache_length(cache, 0), 30); /* the sequence was empty */
+    assert_int_equal(mha_model_cache_length(cache, 0), 30); /* the sequence was empty before this call */
     refused(&f, (mha_model_input){.batch = 1, .length = 1, .ids = wrong, .cache = cache}, "-1");
     assert_int_equal(mha_model_cache_length(cache, 0), 0);
     mha_model_cache_free(cache);

@@ -1,11 +1,11 @@
-/* test_model_differences.c - compares gradients of whole models with differences of a double-precision loss
- * (support/whole_ref.h) that uses the library's f32 weights but none of its code. Tested are some elements of every
+/* test_model_differences.c - compares gradients of whole models with finite differences of a double-precision loss
+ * (support/whole_ref.h), which uses the library's f32 weights but none of its code. Tests some elements of every
  * tensor, every gate, and some elements of the embeddings.
  *
  * A central difference in double with a step of 1e-4 has an error of about 1e-8, so the remaining error is the
- * library's f32 rounding. It is proportional to the largest element of a tensor's gradient, for every element.
- * TOLERANCE is about four times the largest error measured. A relative gradient error of 0.001 is detected.
- */
+ * library's f32 rounding. For every element, it is proportional to the largest element of the tensor's gradient.
+ * TOLERANCE is about four times the largest error measured. A relative gradient error of 0.001 must be detected.
+ * */
 #include "mha/layer.h"
 #include "mha/model_create.h"
 #include "mha/model_grads.h"
@@ -69,7 +69,7 @@ static const family families[] = {
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
-/* ---- a case: model, batch, and its gradients ---- */
+/* ---- test cases: model, batch, and gradients ---- */
 
 typedef struct grad_case {
     mha_trainer *trainer; /* the test may change its weights */
@@ -84,7 +84,7 @@ typedef struct grad_case {
     double *own_gates, *shift; /* [B, layers, H], [B, L, E] */
 } grad_case;
 
-/* Adds noise to all weights, since a new model has many weights of one and zero. */
+/* Adds noise to all weights, since many weights of a new model are 1 or 0. */
 static void disturb(grad_case *c, uint64_t seed)
 {
     mha_error err = {0};
@@ -99,7 +99,8 @@ static void disturb(grad_case *c, uint64_t seed)
     if (mha_trainer_refresh(c->trainer, &err) != MHA_OK) fail_msg("%s", err.message);
 }
 
-/* Two sequences. Token 0 is padding and has no gradient as input, so it is not drawn. */
+/* Fills the batch with two random sequences. Token 0 is not used, because it is padding and has no gradient as
+ * input. */
 static void draw_batch(grad_case *c, uint64_t seed, bool holes)
 {
     rng r = rng_make(seed, 1000);
@@ -172,7 +173,7 @@ static void release(grad_case *c)
     mha_trainer_free(c->trainer);
 }
 
-/* The mean loss over all labels of the batch. */
+/* Returns the mean loss in double over all labels of the batch. */
 static double reference_loss(const grad_case *c)
 {
     double sum = 0;
@@ -241,7 +242,7 @@ static void test_every_tensor(void **state)
             const double error = compare(&c, c.reference.value[t], c.gradients[t].data, count, (uint64_t)t);
             assert_string_equal(c.weights[t].name, c.gradients[t].name);
             if (!(error < 1))
-                fail_msg("%s, seed %d: %s is off by %.3g", f->name, n % SEEDS + 1, c.weights[t].name, error);
+                fail_msg("%s, seed %d: %s has an error of %.3g", f->name, n % SEEDS + 1, c.weights[t].name, error);
             worst = fmax(worst, error);
         }
         print_message("%s: %lld tensors, largest error %.2f of the tolerance\n", f->name, (long long)c.count, worst);
@@ -261,10 +262,11 @@ static void test_gates_and_embeddings(void **state)
             const int64_t layer = g / (B * c.heads), b = g / c.heads % B, h = g % c.heads;
             double *x = c.own_gates + (b * c.layers + layer) * c.heads + h;
             if (!(fabs(difference(&c, x) - (double)c.dgates[g]) < bound))
-                fail_msg("%s: wrong gradient of gate %lld of layer %lld", f->name, (long long)h, (long long)layer);
+                fail_msg("%s: gradient of gate %lld of layer %lld must match the reference", f->name, (long long)h,
+                         (long long)layer);
         }
         const double error = compare(&c, c.shift, c.dembeddings, B * L * c.width, 1);
-        if (!(error < 1)) fail_msg("%s: embeddings are off by %.3g", f->name, error);
+        if (!(error < 1)) fail_msg("%s: gradient of the embeddings has an error of %.3g", f->name, error);
         release(&c);
     }
 }
@@ -283,7 +285,7 @@ static void test_a_wrong_gradient_is_found(void **state)
             for (int64_t i = 0; i < count; i++)
                 gradient[i] *= 1.001F;
             if (compare(&c, c.reference.value[t], gradient, count, (uint64_t)t) < 1)
-                fail_msg("%s: an error in %s was not detected", families[f].name, c.weights[t].name);
+                fail_msg("%s: an error in %s must be detected", families[f].name, c.weights[t].name);
             found++;
         }
         assert_true(found > c.count - 4);

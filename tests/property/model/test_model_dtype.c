@@ -1,6 +1,6 @@
-/* test_model_dtype.c - models opened as bf16, f16 and q8_0 must be close to f32. Within each type, results must be
- * bitwise identical alone and in a batch, padded and packed, whole and token by token.
- */
+/* test_model_dtype.c - results of models opened as bf16, f16 and q8_0 must be close to f32. Within each type,
+ * results must be bitwise identical alone and in a batch, padded and packed, whole and token by token.
+ * */
 #include "support/check.h"
 #include "support/model/model_case.h"
 #include "support/rng.h"
@@ -62,16 +62,17 @@ static void test_near_f32(void **state)
                 error += pow((double)got[i] - (double)truth[i], 2);
                 size += pow((double)truth[i], 2);
             }
-            if (!(error > 0 && sqrt(error / size) <= types[t].limit)) /* 0: the type would have had no effect */
-                fail_msg("%s in %s is off by %g, limit %g", folders[m], mha_dtype_name(types[t].dtype),
-                         sqrt(error / size), types[t].limit);
+            /* an error of 0 would mean that the type had no effect */
+            if (!(error > 0 && sqrt(error / size) <= types[t].limit))
+                fail_msg("%s in %s: error %g, limit %g", folders[m], mha_dtype_name(types[t].dtype), sqrt(error / size),
+                         types[t].limit);
             mha_model_free(model);
         }
         mha_model_free(exact);
     }
 }
 
-/* Packed sequences, pooled to the first or last token of each; `one` is [BATCH, E or vocab]. */
+/* Computes packed sequences, pooled to the first or last token of each sequence; `one` is [BATCH, E or vocab]. */
 static void packed_of(const mha_model *model, const int32_t *ids, const int64_t *starts, float *hidden, float *one)
 {
     mha_error err;
@@ -159,7 +160,7 @@ static void test_bits_of_a_sequence(void **state)
         }
 }
 
-/* The default cache of a bf16 model is bf16, so its keys are rounded as in one full pass. */
+/* The default cache of a bf16 model must be bf16, so that keys are rounded as in one full pass. */
 static void test_bits_of_decoding(void **state)
 {
     (void)state;
