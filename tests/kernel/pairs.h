@@ -1,4 +1,4 @@
-/* pairs.h - helpers of the tests for products of bf16 pairs: rows of bf16, a block of keys with a panel of queries, and
+/* pairs.h - helpers for tests of products of bf16 pairs: rows of bf16, a block of keys with a panel of queries, and
  * partial results. */
 #ifndef TEST_KERNEL_PAIRS_H
 #define TEST_KERNEL_PAIRS_H
@@ -9,7 +9,7 @@
 
 enum { AROUND = 64, NAN16 = 0x7FC0, PAD = 3 };
 
-/* Rows of bf16 with unused columns between them; unused columns and both margins are NaN. */
+/* Rows of bf16 with unused columns between rows; unused columns and both margins are NaN. */
 typedef struct rows {
     uint16_t *memory, *data;
     int64_t stride;
@@ -40,11 +40,11 @@ static inline int64_t whole(const mha__kernels *k, int64_t d)
     return (d + k->pairs->step - 1) / k->pairs->step * k->pairs->step;
 }
 
-/* One block of keys and one panel of queries. */
+/* One block of keys and one panel of queries, the operands of the score kernels. */
 typedef struct block {
     const mha__kernels *k;
     int64_t keys, d, lanes;
-    rows q, key, packed; /* packed: the keys padded to whole steps, which the score kernels may read */
+    rows q, key, packed; /* packed: keys padded to whole steps; the score kernels may read the padding */
     array queries, s, top;
 } block;
 

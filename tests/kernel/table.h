@@ -1,7 +1,8 @@
-/* table.h - helpers of the kernel tests: every kernel table of this CPU, and arrays of its type `real` between guards.
+/* table.h - helpers of the kernel tests: every kernel table of this CPU, and arrays of its type `real` between
+ * guards.
  *
- * Inputs are surrounded by NaN, so that an element read out of bounds shows in the result; outputs are surrounded by a
- * finite canary, so that a stray write shows even if it writes NaN. */
+ * Inputs are surrounded by NaN, so that an out-of-bounds read changes the result. Outputs are surrounded by a finite
+ * canary, so that an out-of-bounds write is detected even if it writes NaN. */
 #ifndef TEST_KERNEL_TABLE_H
 #define TEST_KERNEL_TABLE_H
 
@@ -32,7 +33,7 @@ static inline const char *type_of(const mha__kernels *k)
     return k->real_size == sizeof(double) ? "f64" : "f32";
 }
 
-/* Half a unit in the last place of 1. */
+/* Returns half a unit in the last place of 1. */
 static inline double rounding(const mha__kernels *k)
 {
     return k->real_size == sizeof(double) ? 0x1p-53 : 0x1p-24;
@@ -58,8 +59,8 @@ static inline double get_at(const mha__kernels *k, const void *base, int64_t i)
     return k->real_size == sizeof(double) ? ((const double *)base)[i] : (double)((const float *)base)[i];
 }
 
-/* An array of n elements set to `guard`, with GUARD guard elements on both sides. The data begins `shift` elements
- * after a cache line. */
+/* Returns an array of n elements set to `guard`, with GUARD guard elements on both sides. The data begins `shift`
+ * elements after a cache line. */
 static inline array array_make(const mha__kernels *k, int64_t n, int shift, double guard)
 {
     array a = {k, NULL, NULL, n, guard};
@@ -88,14 +89,14 @@ static inline void put(array *a, int64_t i, double x)
     put_at(a->k, a->data, i, x);
 }
 
-/* Fills the array with random numbers around 0, rounded to the table's type. */
+/* Fills the array with random values around 0, rounded to the table's type. */
 static inline void fill(array *a, rng *r)
 {
     for (int64_t i = 0; i < a->n; i++)
         put(a, i, rng_normal(r));
 }
 
-/* True if no element outside [0, n) was written. The guard must be finite. */
+/* Returns true if no element outside [0, n) was written. The guard must be finite. */
 static inline bool guards_intact(const array *a)
 {
     for (int64_t i = 1; i <= 64; i++)

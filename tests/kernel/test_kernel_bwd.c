@@ -1,9 +1,9 @@
-/* test_kernel_bwd.c - the steps of the backward pass in every kernel table, compared with the formula in double. */
+/* test_kernel_bwd.c - the kernels of the backward pass in every kernel table, compared with formulas in double. */
 #include "kernel/table.h"
 
 enum { STRIDE = 144 }; /* row stride of strided matrices */
 
-/* ---- rows ---- */
+/* ---- operations on rows ---- */
 
 static void check_rows(const mha__kernels *t, int64_t rows, int64_t n, rng *r)
 {
@@ -12,7 +12,7 @@ static void check_rows(const mha__kernels *t, int64_t rows, int64_t n, rng *r)
     array other = array_make(t, rows * stride, 1, INPUT), dots = array_make(t, rows, 0, OUTPUT);
     fill(&from, r);
     fill(&other, r);
-    if (rows * n > 0) put(&other, 0, 0); /* values outside the matrix are skipped */
+    if (rows * n > 0) put(&other, 0, 0); /* values outside the matrix must be skipped */
     t->gather(rows, n, from.data, n * col, col, to.data, stride, width);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < stride; c++) {
@@ -99,7 +99,7 @@ static void test_anchor(void **state)
 
 /* ---- probabilities P and score gradients dS ---- */
 
-/* The operands of one panel. Masked entries have NaN in dp; some entries are dropped. */
+/* The operands of one panel. dp is NaN for masked entries; some entries are dropped. */
 typedef struct panel {
     int64_t keys, lanes;
     array s, dp, dropped, lse, inverse, delta, dots, w, ds;
@@ -178,7 +178,7 @@ static void check_back(const mha__kernels *t, int64_t lanes, bool drops, bool ga
         assert_true(fabs(get(&taylor, i) - sums[i]) <= 100 * rounding(t) * (1 + sums[i]));
         if (gates) assert_true(fabs(get(&p.dots, i) - dots[i]) <= 100 * rounding(t) * (1 + fabs(dots[i])));
     }
-    for (int64_t j = 0; j < p.keys; j++) /* whole vectors, with nothing after the last one */
+    for (int64_t j = 0; j < p.keys; j++) /* whole vectors, without a remainder */
         for (int64_t i = (lanes + t->vl - 1) / t->vl * t->vl; i < STRIDE; i++)
             assert_true(get(&p.w, j * STRIDE + i) == OUTPUT && get(&p.ds, j * STRIDE + i) == OUTPUT);
     assert_true(guards_intact(&taylor));
@@ -243,8 +243,8 @@ static void test_undo(void **state)
 
 /* ---- products ---- */
 
-/* C += A B with A row-major or column-major and B in panels. Repeated with skipped pairs, where A is 0 and B may be
- * NaN. */
+/* Checks C += A B, with A row-major or column-major and B in panels. Repeats with skipped pairs, for which A is 0
+ * and B may be NaN. */
 static void check_product(const mha__kernels *t, int64_t m, int64_t n, int64_t k, bool across, rng *r)
 {
     const int64_t c_row = (n + t->nr - 1) / t->nr * t->nr, panel = k * t->nr + 7, b_panels = c_row / t->nr;
@@ -278,7 +278,7 @@ static void check_product(const mha__kernels *t, int64_t m, int64_t n, int64_t k
     array_free(&a), array_free(&mask), array_free(&b), array_free(&c), array_free(&masked), array_free(&before);
 }
 
-/* A masked pair is not read, a visible pair is. */
+/* A masked pair must not be read; a visible pair must be read. */
 static void check_hidden(const mha__kernels *t)
 {
     array a = array_make(t, 2, 0, INPUT), mask = array_make(t, 2, 0, INPUT), b = array_make(t, 2 * t->nr, 0, NAN);

@@ -1,7 +1,7 @@
-/* test_kernel_bwd_pairs.c - the steps of the backward pass on bf16 pairs, compared with doubles.
+/* test_kernel_bwd_pairs.c - the kernels of the backward pass on bf16 pairs, compared with double.
  *
- * Weights are written in rows of keys and in rows of queries, with zeros in the unused part of a step. Sums are added
- * to a matrix whose other elements stay unchanged. */
+ * Weights are written in rows of keys and in rows of queries, with zeros in the unused part of a step. Sums are
+ * added to a matrix whose other elements must stay unchanged. */
 #include "kernel/table.h"
 #include "math/half.h"
 #include <stdio.h>
@@ -12,7 +12,7 @@ static const int64_t some_lanes[] = {1, 3, 15, 16, 17, 31, 32};
 static const int64_t cuts[][2] = {{0, 1}, {0, 31}, {0, 32}, {31, 33}, {33, 128}, {5, 77}, {96, 128}, {0, 128}};
 #define COUNT(list) (sizeof list / sizeof *list)
 
-/* The weights of one panel within the weights of a tile; NaN where nothing was written. */
+/* The weights of one panel within the weights of a tile. Elements that were not written are NaN. */
 typedef struct weights {
     uint16_t memory[3][MHA__KEY_BLOCK * STRIDE];
     mha__pair_weights to;
@@ -34,7 +34,8 @@ static double bf16(uint16_t bits)
     return (double)mha__bf16_to_f32(bits);
 }
 
-/* The error limit: rounding to bf16, plus a few f32 rounding errors of the value before it. */
+/* Fails unless `got` is within the error limit: rounding to bf16, plus a few f32 rounding errors of the value before
+ * rounding. */
 static void assert_rounded(uint16_t got, double want, double size)
 {
     const double limit = 0x1p-8 * fabs(want) + 0x1p-19 * size;
@@ -46,7 +47,7 @@ static bool is_written(int64_t key, int64_t first, int64_t end)
     return key >= first / 32 * 32 && key < (end + 31) / 32 * 32;
 }
 
-/* Checks the weights of a panel [key][32] against want_w and want_ds. size: the magnitude of the terms that were
+/* Checks the weights of a panel [key][32] against want_w and want_ds. `size` is the magnitude of the terms that were
  * subtracted to compute ds. */
 static void check_weights(const weights *w, int64_t first, int64_t end, int64_t lanes, const double *want_w,
                           const double *want_ds, double size)
@@ -67,7 +68,7 @@ static void check_weights(const weights *w, int64_t first, int64_t end, int64_t 
         }
 }
 
-/* An array of NaN between guards. */
+/* Returns an array of NaN between guards. */
 static array unwritten(const mha__kernels *k, int64_t n)
 {
     array a = array_make(k, n, 0, OUTPUT);
@@ -130,7 +131,7 @@ static void round_of(const mha__kernels *k, int64_t first, int64_t end, int64_t 
     array_free(&p), array_free(&ds);
 }
 
-/* A NaN, whatever its bits, affects only its own lane and key. */
+/* A NaN with any payload must affect only its own lane and key. */
 static void nan_of(const mha__kernels *k)
 {
     const uint32_t all_ones = UINT32_MAX;
@@ -163,7 +164,7 @@ static void check_weights_of(const mha__kernels *k)
     nan_of(k);
 }
 
-/* ---- sums ---- */
+/* ---- sums over keys or queries ---- */
 
 typedef struct operands {
     int64_t m, n, steps, c_row;
@@ -224,7 +225,7 @@ static void check_sums(const mha__kernels *k, int64_t m, int64_t n, int64_t step
     }
     assert_true(guards_intact(&o.c) && guards_intact(&o.panels));
     array whole = o.c;
-    o.c = before; /* bitwise identical if computed in two halves */
+    o.c = before; /* must be bitwise identical if computed in two halves */
     add_steps(k, &o, 0, steps / 2);
     add_steps(k, &o, steps / 2, steps);
     k->pairs->close();

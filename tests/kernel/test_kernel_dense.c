@@ -1,9 +1,9 @@
-/* test_kernel_dense.c - the dense product with weights in shorter types.
+/* test_kernel_dense.c - the dense product with bf16, f16 and q8_0 weights.
  *
- * The expected value is computed in f32: the product of test_kernel_product.c on the rounded weights, or sums of pairs
- * by fmaf in the order that kernel.h specifies. Results must be bitwise identical, except where the CPU chooses the
- * order of additions: there they must agree within rounding. Tested at every edge of tiles and blocks, with NaN around
- * the inputs and a canary around the outputs. */
+ * The expected value is computed in f32: the product of test_kernel_product.c on the rounded weights, or sums of
+ * pairs by fmaf in the order that kernel.h specifies. Results must be bitwise identical, except where the CPU
+ * chooses the order of additions: there they must agree within rounding. Sizes cover every edge of tiles and blocks;
+ * NaN surrounds the inputs, a canary the outputs. */
 #include "kernel/table.h"
 #include "math/half.h"
 #include "math/q8_0.h"
@@ -28,7 +28,7 @@ static int64_t blocks_of(const problem *p)
     return (p->depth + p->d->block - 1) / p->d->block;
 }
 
-/* Rounds one row of weights to a type. */
+/* Rounds one row of weights to a type and converts it back to f32. */
 static void round_row(int type, int64_t n, const float *from, float *to)
 {
     for (int64_t i = 0; i < n; i += MHA__Q8_BLOCK) {
@@ -61,7 +61,7 @@ static void *panels_make(const problem *p, bool transposed)
     return memory;
 }
 
-/* The left operand: A itself, or its rows in bf16, followed by NaN. */
+/* Returns the left operand: NULL for A itself, or its rows in bf16, followed by NaN. */
 static uint16_t *left_make(const problem *p)
 {
     if (!p->d->left) return NULL;
@@ -131,8 +131,9 @@ static float left_number(const problem *p, int64_t i, int64_t kk)
     return p->left ? mha__bf16_to_f32(mha__f32_to_bf16(x)) : x;
 }
 
-/* By steps: total + (even + odd), and *slack stays 0. With vectors of pairs, the CPU chooses which element of a pair is
- * added first and whether it rounds in between; the result is then the exact sum, and *slack its tolerance. */
+/* Returns C of a product of pairs. By steps, it is total + (even + odd), and *slack stays 0. With vectors of pairs,
+ * the CPU chooses which element of a pair is added first and whether it rounds in between; the result is then the
+ * exact sum, and *slack its tolerance. */
 static double in_pairs(const problem *p, int64_t i, int64_t j, float begin, double *slack)
 {
     float total = begin;
@@ -224,7 +225,7 @@ static void lengths(const mha__kernels *k, int type, rng *r)
             }
 }
 
-/* Computing row by row or panel by panel is bitwise identical to one call. */
+/* Computing row by row or panel by panel must be bitwise identical to one call. */
 static void cuts(const mha__kernels *k, int type, rng *r)
 {
     problem p = problem_make(k, type, 37, 3 * k->nr - 3, 333, r);
@@ -252,8 +253,8 @@ static void transposed(const mha__kernels *k, int type, rng *r)
     problem_free(&p);
 }
 
-/* A NaN in a row of A affects only that row; a NaN weight affects only its column (in q8_0 the whole block becomes
- * NaN). */
+/* A NaN in a row of A must affect only that row; a NaN weight must affect only its column (in q8_0, its whole block
+ * becomes NaN). */
 static void poison(const mha__kernels *k, int type, rng *r)
 {
     problem p = problem_make(k, type, 19, k->nr + 2, 40, r);

@@ -1,5 +1,5 @@
-/* test_kernel_few.c - the functions for decode (few queries): on every stored type, scores, softmax and values are
- * bitwise identical to those on the same values converted to reals.
+/* test_kernel_few.c - the decode kernels (few queries). For every stored type, scores, softmax and values must be
+ * bitwise identical to those of the same values converted to `real`.
  *
  * Tested with lengths beyond two vectors, strides, and pieces of any size, some dropped. */
 #include "base/size.h"
@@ -9,7 +9,7 @@
 
 enum { KEYS_MOST = MHA__KEY_BLOCK, WIDTH_MOST = 150, ROW_GAP = 6 };
 
-/* Rows of one stored type in pieces, with gaps between the rows, and the same values as reals. The gaps are NaN in
+/* Rows of one stored type in pieces, with gaps between the rows, and the same values as `real`. The gaps are NaN in
  * every type. */
 typedef struct stored {
     char *memory;
@@ -116,13 +116,13 @@ static void work_free(work *w)
     }
 }
 
-/* Compares the bits of elements [i, i + n) of a and [j, j + n) of b. */
+/* Returns true if elements [i, i + n) of a and [j, j + n) of b are bitwise identical. */
 static bool same_numbers(const array *a, int64_t i, const array *b, int64_t j, int64_t n)
 {
     return memcmp(at_number(a, i), at_number(b, j), (size_t)n * a->k->real_size) == 0;
 }
 
-/* Computes weights from K, as a strip and as a panel. */
+/* Checks weights computed from K, as a strip and as a panel. */
 static void check_scores(const mha__kernels *t, int type, const stored *k, work *w)
 {
     const int64_t keys = k->keys, nr = t->nr;
@@ -140,7 +140,7 @@ static void check_scores(const mha__kernels *t, int type, const stored *k, work 
             assert_true(get(&w->s, key * nr + r) == get(&w->strip, r * MHA__STRIP + key));
 }
 
-/* Computes O from weights: from a strip with sums, and from a panel without sums. */
+/* Checks O computed from weights: from a strip with sums, and from a panel without sums. */
 static void check_values(const mha__kernels *t, int type, const stored *v, work *w)
 {
     const int64_t keys = v->keys, dv = v->width, nr = t->nr;
@@ -197,7 +197,7 @@ static void test_lengths(void **state)
             check(list[n], (int)(i % 4) - 1, rng_range(&r, 1, list[n]->few), i, i, KEYS_MOST + 1 - i, &r);
 }
 
-/* Dropped keys have a weight of 0, and their rows are not read. */
+/* Dropped keys must have a weight of 0, and their rows must not be read. */
 static void test_dropped_pieces(void **state)
 {
     (void)state;
@@ -221,7 +221,8 @@ static void test_dropped_pieces(void **state)
             for (int64_t lane = 0; lane < w.lanes; lane++)
                 put(&w.alpha, lane, 0.5), put(&w.alpha, t->nr + lane, 0.5);
             double sum[64];
-            for (int64_t lane = 0; lane < w.lanes; lane++) { /* exact, because all terms are multiples of 1/4 */
+            /* sums are exact, because all terms are multiples of 1/4 */
+            for (int64_t lane = 0; lane < w.lanes; lane++) {
                 sum[lane] = 0.5 * get(&w.sum, lane);
                 for (int64_t key = 0; key < keys; key++)
                     sum[lane] += get(&w.s, key * t->nr + lane);

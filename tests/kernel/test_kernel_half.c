@@ -83,7 +83,7 @@ static void test_patterns(void **state)
         }
 }
 
-/* Converts rows x n elements through strides and back; the elements between the rows must stay unchanged. */
+/* Converts rows x n elements through strides to f32 and back; the elements between rows must stay unchanged. */
 static void check_strides(const mha__kernels *t, int type, int64_t n, rng *r)
 {
     enum { ROWS = 3, ROOM = 1024 };

@@ -1,12 +1,12 @@
 /* test_kernel_math.c - exp (in probs), tanh and erfc (in GELU) compared with libm in double, within the error bounds
- * that vector_math.inc states; and the functions on rows of a layer. */
+ * stated in vector_math.inc; and kernels that process rows of a layer. */
 #include "kernel/table.h"
 #include <float.h>
 
 enum { COUNT = 4096 };
 static float x[COUNT], y[COUNT];
 
-/* The error in units in the last place of the exact value. */
+/* Returns the error in units in the last place of the exact value. */
 static double ulps(double got, double truth)
 {
     int exponent;
@@ -15,7 +15,7 @@ static double ulps(double got, double truth)
     return fabs(got - truth) / ldexp(1, exponent - 24);
 }
 
-/* Computes y = exp(x) of `count` elements, as probabilities with a maximum of 0 and a sum of 1. */
+/* Computes y = exp(x) of `count` elements, as probabilities for a maximum of 0 and a sum of 1. */
 static void take_exp(const mha__kernels *t, int64_t count)
 {
     static const float zeros[MHA__KEY_BLOCK];
@@ -41,7 +41,7 @@ static void take_gelu(const mha__kernels *t, int64_t count)
 
 typedef void (*function)(const mha__kernels *t, int64_t count);
 
-/* For each f32 table: fills x with evenly spaced and random numbers from `low` to `high`, sets y = take(x), and calls
+/* For each f32 table, fills x with evenly spaced and random values from `low` to `high`, sets y = take(x), and calls
  * `check`. */
 static void for_numbers(double low, double high, function take, void (*check)(const mha__kernels *t))
 {
@@ -57,7 +57,7 @@ static void for_numbers(double low, double high, function take, void (*check)(co
     }
 }
 
-/* x86 stores ln 2 as one float, with a relative error of 2.7e-9. */
+/* Returns true for the x86 kernels, which store ln 2 as one float, with a relative error of 2.7e-9. */
 static bool has_table(const mha__kernels *t)
 {
     return strcmp(t->isa, "scalar") != 0 && strcmp(t->isa, "neon") != 0;
@@ -97,14 +97,14 @@ static void test_tanh(void **state)
     for_numbers(-1e-3, 1e-3, take_tanh, check_tanh);
 }
 
-/* Without a fused multiply-add, the rounding error of u^2 adds to the result (see vector_math.inc), and so does the
- * error of exp(-u^2). */
+/* Returns the error bound of erfc. Without a fused multiply-add, the rounding error of u^2 (see vector_math.inc) and
+ * the error of exp(-u^2) increase it. */
 static double erfc_error(const mha__kernels *t, double u)
 {
     return 5e-7 + (strcmp(t->isa, "scalar") == 0 ? 6e-8 : has_table(t) ? 2.7e-9 : 0) * u * u;
 }
 
-/* gelu(x) = x / 2 erfc(-x / sqrt 2), so for x < 0 the relative error of gelu is that of erfc. */
+/* Measures erfc through gelu(x) = x / 2 erfc(-x / sqrt 2): for x < 0, the relative error of gelu is that of erfc. */
 static void check_erfc(const mha__kernels *t)
 {
     for (int i = 0; i < COUNT; i++) {
@@ -139,8 +139,8 @@ static void test_special_values(void **state)
     }
 }
 
-/* Tests every tail; elements after the end must stay unchanged. GELU keeps its relative accuracy for negative x, where
- * 1 + erf would cancel. */
+/* Tests every tail; elements after the end must stay unchanged. GELU must keep its relative accuracy for negative x,
+ * where 1 + erf would cancel. */
 static void test_gelu(void **state)
 {
     (void)state;
@@ -173,7 +173,7 @@ static void test_gelu(void **state)
     }
 }
 
-/* An element's result does not depend on its position in the row or tail, in both the forward and the backward pass. */
+/* The result of an element must not depend on its position in the row or tail, in the forward and the backward pass. */
 static void check_map(const mha__kernels *t, int map, int64_t n, rng *r)
 {
     array y = array_make(t, n, 1, OUTPUT), x = array_make(t, n, 2, INPUT), dy = array_make(t, n, 3, INPUT);
@@ -250,7 +250,7 @@ static void check_rms_norm(const mha__kernels *t, int64_t n, rng *r)
     array_free(&in), array_free(&w), array_free(&y);
 }
 
-/* Compares with the formula; writing over dy and adding to dx must give the same values. */
+/* Compares the norm's backward pass with the formula; overwriting dy and adding to dx must give the same values. */
 static void check_norm_back(const mha__kernels *t, int64_t n, bool centred, rng *r)
 {
     array in = array_make(t, n, (int)rng_range(r, 0, 3), INPUT), w = array_make(t, n, 1, INPUT);

@@ -28,8 +28,8 @@ static void sums_are_right(void **state)
     }
 }
 
-/* Tests single terms from the smallest number to 2. Near 1, where the logarithm is small, the error is relative to
- * x. */
+/* Tests single terms from the smallest positive value to 2. Near 1, where the logarithm is small, the error limit is
+ * relative to x. */
 static void terms_are_right(void **state)
 {
     (void)state;
@@ -47,7 +47,7 @@ static void terms_are_right(void **state)
         const float nothing[2] = {0, 0}, lost[2] = {0.5F, NAN}, whole[2] = {0.5F, 1};
         assert_true(list[t]->mixture(2, nothing, nothing) == 0);
         assert_true(isnan(list[t]->mixture(2, lost, nothing)));
-        assert_true(list[t]->mixture(2, whole, nothing) == -0.5); /* integer powers of 2 are exact */
+        assert_true(list[t]->mixture(2, whole, nothing) == -0.5); /* must be exact for integer powers of 2 */
     }
 }
 

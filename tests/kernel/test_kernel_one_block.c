@@ -1,11 +1,11 @@
-/* test_kernel_one_block.c - a panel of queries and one block of keys in one call.
+/* test_kernel_one_block.c - the kernel for a panel of queries and one block of keys.
  *
- * The result is bitwise identical to that of the separate steps, for any sizes, strides and intervals. Elements that
+ * The result must be bitwise identical to that of separate kernels for any sizes, strides and intervals. Elements that
  * must not be read are NaN. */
 #include "base/size.h"
 #include "kernel/table.h"
 
-/* A matrix in an array, with contiguous rows or contiguous columns. */
+/* A matrix in an array, stored by rows or by columns. */
 typedef struct matrix {
     array a;
     int64_t row, col;
@@ -75,7 +75,7 @@ static bool sees(const one *p, int64_t row, int64_t key)
     return p->lo[row] <= p->x.first + key && p->x.first + key < p->hi[row];
 }
 
-/* Computes the same results by the separate steps: out [rows][dv], then lse [rows]. */
+/* Computes the same results by separate kernels: out [rows][dv], then lse [rows]. */
 static array step_by_step(const one *p)
 {
     const mha__kernels *t = p->t;
@@ -103,7 +103,7 @@ static array step_by_step(const one *p)
     return result;
 }
 
-/* Bitwise identical, or both NaN: the bits of a NaN result are unspecified. */
+/* Returns true if x and y are bitwise identical or both NaN, since the bits of a NaN result are unspecified. */
 static bool same_number(const mha__kernels *t, const void *x, const void *y)
 {
     return memcmp(x, y, t->real_size) == 0 || (isnan(get_at(t, x, 0)) && isnan(get_at(t, y, 0)));
@@ -179,7 +179,7 @@ static void test_out_is_q(void **state)
     for_tables(run_over_q, 100);
 }
 
-/* Keys that some or all rows do not attend to are NaN or Inf: only the rows that attend to them may change. */
+/* Sets keys to which some or all rows do not attend to NaN or Inf. Only the rows that attend to them may change. */
 static void run_poison(const mha__kernels *t, rng *r)
 {
     one p = one_make(t, r);
@@ -194,7 +194,7 @@ static void run_poison(const mha__kernels *t, rng *r)
         for (int64_t c = 0; c < p.x.dv; c++)
             put(&p.v.a, j * p.v.row + c * p.v.col, rng_chance(r, 0.5) ? (double)NAN : (double)INFINITY);
     }
-    if (p.x.keys > 0) /* sets one element of one key, which some rows may attend to */
+    if (p.x.keys > 0) /* sets one element of one key to which some rows may attend */
         put(&p.v.a, rng_range(r, 0, p.x.keys - 1) * p.v.row, (double)INFINITY);
     check(&p, false, r);
     one_free(&p);

@@ -86,7 +86,8 @@ static void check_unpack(const mha__kernels *t, int64_t lanes, int64_t keys, rng
     array_free(&dst.a);
 }
 
-/* Bytes after the mask must not be read: the mask ends where its memory ends, which the address sanitizer checks. */
+/* Bytes after the mask must not be read. The mask ends where its memory ends, so the address sanitizer detects such
+ * reads. */
 static void check_pack_keep(const mha__kernels *t, int64_t lanes, int64_t keys, rng *r)
 {
     const bool broadcast = rng_chance(r, 0.3), across = rng_chance(r, 0.7);

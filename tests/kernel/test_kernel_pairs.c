@@ -1,6 +1,6 @@
-/* test_kernel_pairs.c - products of bf16 pairs compared with doubles: every edge of keys, lanes and head dimensions,
- * with NaN around the inputs and a canary around the outputs; exp over its range; bitwise identical results however a
- * product is split. */
+/* test_kernel_pairs.c - products of bf16 pairs compared with double for every edge of keys, lanes and head
+ * dimensions; NaN surrounds the inputs, a canary the outputs. Also tests exp over its range. Results must be bitwise
+ * identical for any split of a product. */
 #include "kernel/pairs.h"
 
 static void check_scores(const block *b, double scale)
@@ -46,7 +46,7 @@ static void scores_of(const mha__kernels *k)
     k->pairs->close();
 }
 
-/* The bits of a score do not depend on the number of keys and lanes in the call. */
+/* A score must be bitwise identical for any number of keys and lanes in the call. */
 static void bits_of_scores(const mha__kernels *k)
 {
     block b = block_make(k, 77, 80, 32), part = block_make(k, 77, 80, 32);
@@ -92,7 +92,7 @@ static void check_lane(const mha__kernels *k, const attended *a, const array *s,
     }
 }
 
-/* Attends to keys [first, end) of a block; the other rows of the panel hold NaN. */
+/* Checks attention to keys [first, end) of a block; all other rows of the panel hold NaN. */
 static void attend_of(const mha__kernels *k, int64_t first, int64_t end, int64_t lanes, int64_t dv)
 {
     rng r = rng_make(3, (uint64_t)(first + 1000 * end + 7 * lanes));
@@ -129,7 +129,7 @@ static void values_of(const mha__kernels *k)
                   some_lanes[n / COUNT(cuts) % COUNT(some_lanes)], some_widths[n / COUNT(cuts) / COUNT(some_lanes)]);
 }
 
-/* Measures exp through the sums: one key, with a given maximum of 0. */
+/* Measures exp through the sums of a single key, with a given maximum of 0. */
 static void exp_of(const mha__kernels *k)
 {
     const int64_t panel = MHA__KEY_BLOCK / 2 * k->nr, lanes = k->nr;
@@ -157,7 +157,8 @@ static void exp_of(const mha__kernels *k)
     array_free(&packed);
 }
 
-/* A score of -inf has a weight of 0, NaN affects only its own lane, and a lane without keys stays unchanged. */
+/* A score of -inf must have a weight of 0, NaN must affect only its own lane, and a lane without keys must stay
+ * unchanged. */
 static void special_scores(const mha__kernels *k)
 {
     const int64_t panel = MHA__KEY_BLOCK / 2 * k->nr;
@@ -190,7 +191,7 @@ static void special_scores(const mha__kernels *k)
     array_free(&packed);
 }
 
-/* Any strides give the same result as contiguous elements; `clean` replaces NaN and Inf by 0. */
+/* Packing with any strides must give the same result as contiguous elements; `clean` replaces NaN and Inf by 0. */
 static void packing_of(const mha__kernels *k)
 {
     enum { KEYS = 45, DV = 70 };

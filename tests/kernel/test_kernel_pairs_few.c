@@ -1,10 +1,10 @@
-/* test_kernel_pairs_few.c - decode with products of bf16 pairs: reading K and V in place and in pieces is bitwise
- * identical to reading packed K and V. NaN surrounds the inputs, a canary the outputs. */
+/* test_kernel_pairs_few.c - decode kernels with products of bf16 pairs: reading K and V in place and in pieces must
+ * be bitwise identical to reading packed K and V. NaN surrounds the inputs, a canary the outputs. */
 #include "kernel/pairs.h"
 
 #define COUNT(list) (sizeof list / sizeof *list)
 
-/* Splits keys [first, end) into pieces of 32 keys, like pages, and a remainder. */
+/* Splits keys [first, end) into pieces of 32 keys, like pages; the last piece holds the remainder. */
 static mha__pieces pieces_of(const rows *r, int64_t width, int64_t first, int64_t end)
 {
     mha__pieces p = {.stride = r->stride * (int64_t)sizeof *r->data, .bytes = width * (int64_t)sizeof *r->data};
@@ -15,7 +15,7 @@ static mha__pieces pieces_of(const rows *r, int64_t width, int64_t first, int64_
     return p;
 }
 
-/* Scores and results are bitwise identical to those of a panel, for any position and any split of the rows. */
+/* Scores and results must be bitwise identical to those of a panel, for any position and any split of the rows. */
 static void few_of(const mha__kernels *k, int64_t first, int64_t end, int64_t lanes, int64_t d, int64_t dv)
 {
     const int64_t keys = end - first, panel = MHA__KEY_BLOCK / 2 * k->nr;
@@ -52,7 +52,7 @@ static void few_of(const mha__kernels *k, int64_t first, int64_t end, int64_t la
     array_free(&packed), array_free(&s), array_free(&strip);
 }
 
-static int tested; /* number of tables with decode functions for pairs */
+static int tested; /* number of tables with decode kernels for pairs */
 
 static void few_of_all(const mha__kernels *k)
 {

@@ -1,5 +1,5 @@
-/* test_kernel_product.c - the products of the register tile: compared with double at every edge of the tile, and
- * bit-exact: an element depends only on its own row, column and inner length. */
+/* test_kernel_product.c - matrix products by register tiles, compared with double at every edge of the tile. An
+ * element must depend only on its own row, column and inner length, bitwise. */
 #include "kernel/table.h"
 
 typedef struct dense {
@@ -7,7 +7,7 @@ typedef struct dense {
     array a, w, panels, c;
 } dense;
 
-/* Makes A with gaps between its rows, W packed, and C with gaps; all other elements are guards. */
+/* Makes A with gaps between its rows, packed W, and C with gaps; all elements outside the matrices are guards. */
 static dense dense_make(const mha__kernels *t, int64_t m, int64_t n, int64_t k, rng *r)
 {
     dense d = {m, n, k, k + 3, n + 5, {0}, {0}, {0}, {0}};
@@ -38,7 +38,8 @@ static void run(const mha__kernels *t, dense *d, bool accumulate)
     t->product(d->m, d->n, d->k, d->a.data, d->lda, d->panels.data, d->k * t->nr, d->c.data, d->ldc, accumulate);
 }
 
-/* The error of a chain of k roundings is at most k * u * sum |a w|; the gaps between rows of C must stay unchanged. */
+/* Fails if the error of an element exceeds k * u * sum |a w|, the bound of a chain of k roundings, or if a gap
+ * between rows of C changed. */
 static void check_dense(const mha__kernels *t, const dense *d, double begin)
 {
     for (int64_t i = 0; i < d->m; i++)
@@ -78,7 +79,8 @@ static void test_dense_at_every_edge(void **state)
     }
 }
 
-/* k = 0 gives 0; if k exceeds the product's block length, the chain continues in the next block. */
+/* For k = 0, the result must be 0. If k exceeds the block length of the product, the chain must continue in the next
+ * block. */
 static void test_dense_lengths(void **state)
 {
     (void)state;
@@ -118,7 +120,7 @@ static void test_dense_accumulates(void **state)
     }
 }
 
-/* Results are bitwise identical whether rows, columns or the inner length are computed at once or in pieces. */
+/* Results must be bitwise identical if rows, columns or the inner length are computed in one call or in pieces. */
 static void test_bits_do_not_depend_on_the_division(void **state)
 {
     (void)state;
@@ -145,7 +147,7 @@ static void test_bits_do_not_depend_on_the_division(void **state)
     }
 }
 
-/* scores = scale * K Q^T with K in any strides, and the maxima of the columns. */
+/* Checks scores = scale * K Q^T for K with any strides, and the maxima of the columns. */
 static void test_scores(void **state)
 {
     (void)state;
@@ -187,7 +189,8 @@ static void test_scores(void **state)
     }
 }
 
-/* o = o * alpha + P V, with V packed in panels or read in place; values_masked is bitwise identical if V is finite. */
+/* Checks o = o * alpha + P V, with V packed in panels or read in place. values_masked must be bitwise identical if V
+ * is finite. */
 static void test_values(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
-/* test_kernel_softmax.c - the steps between the two products: masks, online softmax, merging and output. */
+/* test_kernel_softmax.c - the kernels between the products Q K^T and P V: masks, online softmax, merging and output. */
 #include "kernel/table.h"
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* A panel of random scores; some scores are -inf, and some lanes have only -inf. Unused lanes are NaN. */
+/* Returns a panel of random scores. Some scores are -inf, some lanes have only -inf, and unused lanes are NaN. */
 static array random_scores(const mha__kernels *t, int64_t keys, int64_t lanes, rng *r)
 {
     array s = array_make(t, keys * t->nr, 0, INPUT);
@@ -19,7 +19,7 @@ typedef struct state {
     array top, max, sum, alpha;
 } state;
 
-/* Whole vectors are computed, so unused lanes may change; their values are not checked. */
+/* Returns an empty softmax state. Kernels compute whole vectors, so unused lanes may change and are not checked. */
 static state state_make(const mha__kernels *t)
 {
     state s = {array_make(t, t->nr, 0, 0), array_make(t, t->nr, 0, -INFINITY), array_make(t, t->nr, 0, 0),
@@ -32,7 +32,7 @@ static void state_free(state *s)
     array_free(&s->top), array_free(&s->max), array_free(&s->sum), array_free(&s->alpha);
 }
 
-/* Runs two successive blocks and compares with the formula over both. */
+/* Processes two successive blocks and compares the state with the formula over both blocks. */
 static void check_softmax(const mha__kernels *t, int64_t lanes, rng *r)
 {
     const int64_t keys[2] = {rng_range(r, 1, MHA__KEY_BLOCK), rng_range(r, 1, MHA__KEY_BLOCK)};
@@ -77,7 +77,7 @@ static void check_softmax(const mha__kernels *t, int64_t lanes, rng *r)
     state_free(&x);
 }
 
-/* A block that contains only -inf leaves the state bitwise unchanged. */
+/* A block that contains only -inf must leave the state bitwise unchanged. */
 static void check_masked_block(const mha__kernels *t, rng *r)
 {
     state x = state_make(t);
@@ -110,7 +110,7 @@ static void test_softmax(void **state)
     }
 }
 
-/* NaN and +inf make the sum of their own lane NaN and do not affect other lanes. */
+/* NaN and +inf must make the sum of their own lane NaN and must not affect other lanes. */
 static void test_softmax_not_finite(void **state_)
 {
     (void)state_;
@@ -260,7 +260,7 @@ static void copy(const partial *from, partial *to)
     memcpy(to->o.data, from->o.data, (size_t)from->o.n * from->o.k->real_size);
 }
 
-/* The output row and the logarithm of the total sum that both states represent; merging must not change them. */
+/* Compares the output row and the logarithm of the total sum of two states before and after merging. */
 static void check_merge(const mha__kernels *t, int64_t rows, rng *r)
 {
     const int64_t dv = rng_range(r, 1, 40), stride = (dv + t->nr - 1) / t->nr * t->nr;
@@ -309,7 +309,8 @@ static void test_merge(void **state)
             check_merge(list[n], rows, &r);
 }
 
-/* Tests every tail of dv, contiguous and strided rows. The result is false exactly if an element is not finite. */
+/* Tests every tail of dv, and contiguous and strided rows. The kernel must return false exactly if an element is not
+ * finite. */
 static void check_output(const mha__kernels *t, int64_t rows, int64_t dv, rng *r)
 {
     const int64_t stride = (dv + t->nr - 1) / t->nr * t->nr, col = rng_chance(r, 0.5) ? 1 : 2, row = dv * col + 1;
@@ -357,7 +358,7 @@ static void test_output(void **state)
                 check_output(list[n], rows, dv, &r);
 }
 
-/* Rows as wide as their stride, the last of which ends where the memory ends, as in a caller's gradient. */
+/* Tests rows as wide as their stride. The last row ends where the memory ends, as in a caller's gradient. */
 static void test_output_at_the_end(void **state)
 {
     (void)state;

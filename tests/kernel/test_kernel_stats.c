@@ -1,10 +1,10 @@
-/* test_kernel_stats.c - the steps of the statistics in every kernel table: each element compared with the formula in
- * double, probabilities bitwise. */
+/* test_kernel_stats.c - the statistics kernels in every kernel table. Each element is compared with the formula in
+ * double; probabilities must be bitwise identical. */
 #include "kernel/table.h"
 
 enum { MOMENTS = 5 };
 
-/* Fills scores, some masked and some equal, and the maximum and 1 / sum of each lane. */
+/* Fills `s` with scores, some masked and some equal, and sets the maximum and 1 / sum of each lane. */
 static void fill_scores(const mha__kernels *t, int64_t keys, array *s, array *max, array *inverse, rng *r)
 {
     for (int64_t i = 0; i < t->nr; i++) {
@@ -76,7 +76,7 @@ static void test_moments(void **state)
             check_moments(list[n], lanes, &r);
 }
 
-/* Unused lanes hold NaN and are not counted. */
+/* Unused lanes hold NaN and must not be counted. */
 static void check_mass(const mha__kernels *t, int64_t lanes, rng *r)
 {
     enum { KEYS = 9 };

@@ -11,7 +11,7 @@ typedef struct counting {
     atomic_long budget; /* calls that succeed before all further calls fail; negative = all succeed */
 } counting;
 
-/* Returns an allocator that counts into `c`. The caller zeroes `c` and sets its budget. */
+/* Returns an allocator whose calls are counted in `c`. The caller zeroes `c` and sets its budget. */
 mha_allocator counting_allocator(counting *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* check.c - searches messages for words. */
+/* check.c - checks whether messages contain words. */
 #include "support/check.h"
 #include <string.h>
 

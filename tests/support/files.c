@@ -1,4 +1,4 @@
-/* files.c - files for tests (files.h). */
+/* files.c - temporary files and folders for tests (files.h). */
 #include "support/files.h"
 
 #include <dirent.h>

@@ -4,20 +4,20 @@
 
 #include <stddef.h>
 
-/* Creates an empty folder below $TMPDIR or /tmp; aborts the test on failure. The name is valid until the program
+/* Creates an empty folder below $TMPDIR or /tmp; fails the running test on error. The name is valid until the program
  * ends. */
 const char *files_folder(void);
-/* Removes the folder's files (not folders inside it) and the folder. */
+/* Removes the files of a folder (not its subfolders) and the folder. */
 void files_remove(const char *folder);
-/* Returns the number of entries of the folder. */
+/* Returns the number of entries in a folder. */
 int files_count(const char *folder);
 
 /* Returns "FOLDER/NAME" in one of eight buffers used in turn. */
 const char *files_path(const char *folder, const char *name);
 
-/* Returns the content of a file, NUL-terminated and allocated by malloc, or NULL on failure; n must not be NULL. */
+/* Returns the NUL-terminated content of a file, allocated by malloc, or NULL on failure. n must not be NULL. */
 char *files_read(const char *path, size_t *n);
-/* Creates or replaces a file; aborts the test on failure. */
+/* Creates or replaces a file; fails the running test on error. */
 void files_write(const char *path, const void *bytes, size_t n);
 
 #endif

@@ -7,7 +7,7 @@
 extern mha_ctx *isa_contexts[PROBLEM_ISAS];
 extern int isa_count;
 
-/* For cmocka_run_group_tests: create contexts with one, two and three threads. */
+/* Creates contexts with one, two and three threads; a setup function for cmocka. */
 int isa_setup(void **state);
 int isa_setup_two(void **state);
 int isa_setup_three(void **state);

@@ -10,7 +10,8 @@ typedef struct cases {
     uint64_t first, end; /* case numbers: first .. end - 1 */
 } cases;
 
-/* Returns `given` (a seed, and cases from 0 on) as changed by --seed S, --cases N and --case K. Prints the seed. */
+/* Returns `given` (a seed and a range of cases) with the changes of --seed S, --cases N and --case K. Prints the
+ * seed. */
 cases cases_read(int argc, char **argv, cases given);
 
 #endif

@@ -17,7 +17,7 @@ static inline uint64_t rng_next(rng *r)
     return z ^ (z >> 31);
 }
 
-/* Different streams of a seed are independent. */
+/* Returns a generator. Different streams of a seed are independent. */
 static inline rng rng_make(uint64_t seed, uint64_t stream)
 {
     rng r = {seed};
@@ -25,12 +25,12 @@ static inline rng rng_make(uint64_t seed, uint64_t stream)
     return r;
 }
 
-static inline double rng_uniform(rng *r) /* [0, 1) */
+static inline double rng_uniform(rng *r) /* in [0, 1) */
 {
     return (double)(rng_next(r) >> 11) * 0x1p-53;
 }
 
-static inline int64_t rng_range(rng *r, int64_t low, int64_t high) /* low and high are included */
+static inline int64_t rng_range(rng *r, int64_t low, int64_t high) /* low and high inclusive */
 {
     return low + (int64_t)(rng_next(r) % (uint64_t)(high - low + 1));
 }
@@ -40,8 +40,8 @@ static inline bool rng_chance(rng *r, double p)
     return rng_uniform(r) < p;
 }
 
-/* Mean 0, variance 1, absolute value at most 3.47: the sum of four uniform numbers. A true normal number requires two
- * calls of libm, which dominated the run time of the tests. */
+/* Returns a value of mean 0, variance 1 and magnitude at most 3.47: the sum of four uniform values. A normal value
+ * requires two libm calls, which would dominate the run time of the tests. */
 static inline double rng_normal(rng *r)
 {
     const uint64_t bits = rng_next(r);

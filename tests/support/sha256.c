@@ -1,7 +1,7 @@
 /* sha256.c - SHA-256 as specified in FIPS 180-4 (see sha256.h).
  *
- * The constants are computed with integers: the first 32 bits of the fractional parts of the cube roots (K) and square
- * roots (the initial state) of the first primes. A table could contain typing errors. */
+ * The constants are computed with integers, because a table could contain typing errors: they are the first 32 bits
+ * of the fractional parts of the cube roots (K) and square roots (initial state) of the first primes. */
 #include "support/sha256.h"
 
 #include <stdint.h>

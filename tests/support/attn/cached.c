@@ -1,4 +1,4 @@
-/* cached.c - the naive copy of a KV cache, and the comparison with it. */
+/* cached.c - the naive model of a KV cache, and its comparison with a cache. */
 #include "support/attn/cached.h"
 #include "support/check.h"
 #include "support/reference/half.h"
@@ -20,9 +20,9 @@ mha_cache *cached_create(mha_ctx *ctx, const mha_cache_desc *desc)
     return cache;
 }
 
-/* ---- tokens ---- */
+/* ---- elements of tokens ---- */
 
-/* Integers from -127 to 127, with 127 in every block of 32, so that the scale of q8_0 is 1. */
+/* Returns integers from -127 to 127, with 127 in every block of 32, so that the scale of q8_0 is 1. */
 double cached_element(const mha_cache_desc *desc, int64_t id, int64_t g, int64_t d, bool value)
 {
     if (desc->dtype == MHA_Q8_0 && d % Q8_NUMBERS == 0) return 127;
@@ -79,7 +79,7 @@ int64_t cached_pinned(const cached_model *m)
     return (m->desc.keep_first + m->desc.page_size - 1) / m->desc.page_size * m->desc.page_size;
 }
 
-/* A page is freed once the first of the new rows attends to none of its keys. */
+/* Updates the model after an append. A page is freed when the first of the new rows attends to none of its keys. */
 void cached_note(cached_model *m, int64_t b, int64_t count, int64_t first)
 {
     const int64_t size = m->desc.page_size;
@@ -115,7 +115,7 @@ bool cached_seen(const cached_model *m, int64_t b, int64_t position)
 
 /* ---- comparison with the naive copy ---- */
 
-/* The bits of an integer from -127 to 127. */
+/* Returns the 16-bit encoding of an integer from -127 to 127. */
 static uint16_t small_half(double x, int fraction)
 {
     static uint16_t bits[2][255];
@@ -124,7 +124,7 @@ static uint16_t small_half(double x, int fraction)
     return *at;
 }
 
-/* True if element d of a row of a page has the expected bits; a zero may have either sign. */
+/* Returns true if element d of a row of a page has the expected bits; a zero may have either sign. */
 static bool is_stored(const mha_named_tensor *t, const mha_cache_desc *desc, int64_t row, int64_t d, double x)
 {
     const char *at = (const char *)t->data + (size_t)(row * t->shape[3]) * mha_dtype_size(t->dtype);
@@ -137,7 +137,7 @@ static bool is_stored(const mha_named_tensor *t, const mha_cache_desc *desc, int
     case MHA_F16:
         return halves[d] == small_half(x, F16_FRACTION) || (x == 0 && halves[d] == 0x8000);
     case MHA_Q8_0:
-        at += d / Q8_NUMBERS * Q8_BYTES; /* the scale of the block is 1 */
+        at += d / Q8_NUMBERS * Q8_BYTES; /* the scale of the block must be 1 (0x3C00) */
         return memcmp(at, "\x00\x3C", 2) == 0 && (double)((const int8_t *)at)[2 + d % Q8_NUMBERS] == x;
     default:
         return (double)((const float *)(const void *)at)[d] == x;
@@ -156,7 +156,7 @@ static bool holds_token(const mha_named_tensor *t, const mha_cache_desc *desc, i
     return true;
 }
 
-/* Checks one sequence; `used` marks its pages. */
+/* Checks one sequence and marks its pages in `used`. Returns NULL, or the violated invariant. */
 static const char *broken_sequence(const mha_named_tensor *t, const cached_model *m, int64_t b, bool *used)
 {
     const int64_t size = m->desc.page_size, width = t[1].shape[1], length = m->length[b];

@@ -1,4 +1,4 @@
-/* cached.h - a small KV cache whose elements encode their token, and a naive copy of its expected contents. */
+/* cached.h - a small KV cache whose elements encode their token, and a naive model of its expected contents. */
 #ifndef TEST_CACHED_H
 #define TEST_CACHED_H
 
@@ -21,10 +21,10 @@ mha_status cached_append(mha_cache *cache, const mha_cache_desc *desc, int64_t s
 /* Makes the keys (or values) of such tokens in any type and layout; for q8_0 in f32, from which q8_0 is quantized. */
 void cached_tokens(tensor *t, const mha_cache_desc *desc, bool value, const int64_t shape[2], mha_dtype dtype,
                    const tensor_layout *layout, int64_t first);
-/* Element d of head g of the key (or value) of a token; exact in every type. */
+/* Returns element d of head g of the key (or value) of a token; the value is exact in every type. */
 double cached_element(const mha_cache_desc *desc, int64_t id, int64_t g, int64_t d, bool value);
 
-/* The expected contents of a cache: the tokens of each sequence, and which of its pages may have been freed. */
+/* The expected contents of a cache: the tokens of each sequence, and the pages that may have been freed. */
 typedef struct cached_model {
     mha_cache_desc desc; /* the complete description, with the defaults filled in */
     int64_t length[CACHED_B_MOST], id[CACHED_B_MOST][CACHED_MOST];
@@ -35,16 +35,16 @@ void cached_start(cached_model *m, const mha_cache_desc *desc);
 void cached_note(cached_model *m, int64_t b, int64_t count, int64_t first);
 void cached_note_fork(cached_model *m, int64_t from, int64_t to, int64_t length);
 void cached_note_length(cached_model *m, int64_t b, int64_t length);
-/* True if every key that rows from `position` on may attend to is present, including their own keys; keys of keep_first
- * do not count. */
+/* Returns true if every key to which rows from `position` on may attend is present, including their own keys; keys
+ * of keep_first do not count. */
 bool cached_seen(const cached_model *m, int64_t b, int64_t position);
-/* The number of keys that keep_first retains, in whole pages. */
+/* Returns the number of keys that keep_first retains, in whole pages. */
 int64_t cached_pinned(const cached_model *m);
 
-/* Returns NULL, or the invariant that is violated: every token is where the table says and has its original bits,
- * unless its page left the window, and no page is held unnecessarily. */
+/* Returns NULL, or the violated invariant. Every token must be at the position given by the page table and have its
+ * original bits, unless its page left the window. No page may be held unnecessarily. */
 const char *cached_broken(const mha_cache *cache, const cached_model *m);
-/* The same, but fails the running test on a violation. */
+/* Like cached_broken, but fails the running test on a violation. */
 void cached_holds(const mha_cache *cache, const cached_model *m);
 
 #endif

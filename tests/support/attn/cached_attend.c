@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* One call: entries 0 .. n - 1 are sequences first .. first + n - 1; q and out are [n, H, most, width], or [1, H,
- * total, width] if packed. */
+/* One call of the operator: entries 0 .. n - 1 are sequences first .. first + n - 1. q and out are [n, H, most,
+ * width] or, if packed, [1, H, total, width]. */
 typedef struct call {
     const cached_model *m;
     int64_t first, n, heads, group, most, rows[CACHED_B_MOST], cu[CACHED_B_MOST + 1];
@@ -18,7 +18,7 @@ static double query_element(int64_t place)
            256; /* small factors keep the products small */
 }
 
-/* True if the bind must succeed: every sequence has the rows, and all keys that they attend to are present. */
+/* Returns true if the bind must succeed: every sequence has the rows, and all keys to which they attend are present. */
 static bool may_bind(const call *c)
 {
     const mha_cache_desc *d = &c->m->desc;
@@ -26,7 +26,7 @@ static bool may_bind(const call *c)
         const int64_t b = c->first + n, past = c->m->length[b] - c->rows[n];
         if (c->rows[n] == 0 || c->m->length[b] == 0) continue;
         if (past < 0 || !cached_seen(c->m, b, past)) return false;
-        if (past < d->keep_first && c->rows[n] > d->window) return false; /* rejected by mha_cache_bind */
+        if (past < d->keep_first && c->rows[n] > d->window) return false; /* mha_cache_bind rejects these rows */
     }
     return true;
 }
@@ -46,7 +46,7 @@ static bool sees(const mha_cache_desc *d, int64_t position, int64_t j)
     return j <= position && (d->window == 0 || j < d->keep_first || j > position - d->window);
 }
 
-/* True if row i of entry n is close to the expected value, whose elements are at most 127. */
+/* Returns true if row i of entry n is close to the expected values, which are at most 127 in magnitude. */
 static bool row_is_near(const call *c, int64_t n, int64_t h, int64_t i)
 {
     const cached_model *m = c->m;
@@ -108,11 +108,11 @@ static const char *run(mha_ctx *ctx, mha_cache *cache, const call *c, cached_row
     }
     const int64_t sequence = c->n == c->m->desc.batch ? MHA_CACHE_ALL : c->first;
     *status = mha_cache_bind(cache, sequence, way == CACHED_ROWS_BY_LENGTHS ? c->rows : NULL, &d, &a, &err);
-    if ((*status == MHA_OK) != may_bind(c)) return "a bind must fail exactly if a row would miss a key";
+    if ((*status == MHA_OK) != may_bind(c)) return "a bind must fail exactly if a key of a row is missing";
     if (*status != MHA_OK) return *status == MHA_ERR_ARG ? NULL : "a failed bind must return MHA_ERR_ARG";
     *status = mha_attention(ctx, &d, &a, &err);
     if (*status == MHA_ERR_MEMORY) return NULL;
-    if (*status != MHA_OK) return "the operator must accept what a bind fills in";
+    if (*status != MHA_OK) return "the operator must accept the arguments set by a bind";
     return all_near(c) ? NULL : "attention over the cache must equal attention over its tokens";
 }
 

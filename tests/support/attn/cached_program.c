@@ -42,7 +42,8 @@ static void make_desc(run *r, mha_cache_desc *d)
 
 /* ---- appending ---- */
 
-/* Beyond `capacity`, an append fails, unless all sequences would fit even without shared pages. */
+/* Returns true if an append must succeed. Beyond `capacity`, it fails unless all sequences would fit without shared
+ * pages. */
 static bool must_fit(const run *r, const int64_t *counts, int64_t first, int64_t n)
 {
     cached_model m = r->model;
@@ -114,18 +115,18 @@ static const char *append_all(run *r)
     return append(r, MHA_CACHE_ALL);
 }
 
-/* ---- forgetting ---- */
+/* ---- truncating, forking and clearing ---- */
 
 /* Returns NULL if truncating to `length` had the expected effect. */
 static const char *check_cut(const run *r, int64_t b, int64_t length)
 {
     const bool may =
         length <= r->model.length[b] && (length <= cached_pinned(&r->model) || cached_seen(&r->model, b, length));
-    if ((r->status == MHA_OK) != may) return "truncation must fail exactly if the next row would miss a key";
+    if ((r->status == MHA_OK) != may) return "truncation must fail exactly if a key of the next row is missing";
     return may || r->status == MHA_ERR_ARG ? NULL : "a failed truncation must return MHA_ERR_ARG";
 }
 
-/* A valid length or, rarely, one more. */
+/* Returns a valid length or, rarely, a length that is too large by one. */
 static int64_t some_length(run *r, int64_t b)
 {
     const int64_t from_end = below(r, below(r, 4) ? 24 : 256) - 1;
@@ -182,7 +183,7 @@ static void copy_tensors(const mha_cache *cache, mha_named_tensor t[MHA_CACHE_TE
     }
 }
 
-/* Changes a few bytes of "lengths" and "pages". Returns true if any byte changed. */
+/* Changes a few bytes of "lengths" and "pages". Returns true if a byte changed. */
 static bool spoil(run *r, const mha_named_tensor t[MHA_CACHE_TENSORS], char *memory[MHA_CACHE_TENSORS])
 {
     const size_t sizes[] = {(size_t)t[0].shape[0] * sizeof(int64_t),
@@ -196,7 +197,7 @@ static bool spoil(run *r, const mha_named_tensor t[MHA_CACHE_TENSORS], char *mem
     return any;
 }
 
-/* A loaded cache must accept appends and be clearable. */
+/* A loaded cache must accept appends and must be clearable. Returns NULL, or the violated invariant. */
 static const char *use_up(run *r, mha_cache *cache)
 {
     mha_error err = {0};
@@ -208,7 +209,7 @@ static const char *use_up(run *r, mha_cache *cache)
     return mha_cache_pages(cache) == 0 ? NULL : "an empty cache must hold no pages";
 }
 
-/* The loaded copy replaces the cache, unless its tensors were corrupted. */
+/* Loads a copy, which replaces the cache unless its tensors were corrupted. */
 static const char *load_copy(run *r, const mha_named_tensor t[MHA_CACHE_TENSORS], bool spoiled)
 {
     mha_error err = {0};
@@ -257,12 +258,12 @@ static const char *attend(run *r)
     return law;
 }
 
-/* ---- programs ---- */
+/* ---- random operations ---- */
 
 static const char *(*const operations[])(run *) = {append_one, append_all, truncate_one, fork_one,
                                                    clear,      reload,     attend};
 
-/* Appends, forks and operator calls are more frequent than other operations. */
+/* Selects an operation. Appends, forks and operator calls are more frequent than other operations. */
 static cached_operation choose(run *r)
 {
     static const cached_operation often[] = {CACHED_APPEND_ONE, CACHED_APPEND_ALL, CACHED_APPEND_ALL,
@@ -302,7 +303,7 @@ static const char *start(run *r)
 
 const char *cached_program(const uint8_t *bytes, size_t n, cached_tally *tally)
 {
-    static run r; /* static, because it is as large as the naive copy */
+    static run r; /* static, because the naive model in it is large */
     memset(&r, 0, sizeof r);
     r.bytes = bytes, r.end = bytes + n, r.next_id = 1;
     const char *law = start(&r);

@@ -1,7 +1,7 @@
 /* cached_program.h - interprets bytes as a program of operations on a KV cache: create, append, fork, truncate, save,
- * load and attend, also when memory runs out.
+ * load and attend, with and without failing allocations.
  *
- * After each operation, the cache is compared with a naive copy. A unit test generates random programs; a fuzz target
+ * After each operation, the cache is compared with a naive model. A unit test generates random programs; a fuzz target
  * passes its input. */
 #ifndef TEST_CACHED_PROGRAM_H
 #define TEST_CACHED_PROGRAM_H
@@ -17,7 +17,7 @@ typedef enum cached_operation {
     CACHED_CLEAR,
     CACHED_RELOAD,
     CACHED_ATTEND,
-    CACHED_STARVE, /* the next operation can make only a few allocations */
+    CACHED_STARVE, /* limits the next operation to a few allocations */
     CACHED_OPERATIONS
 } cached_operation;
 
@@ -26,7 +26,7 @@ typedef struct cached_tally {
     int64_t done[CACHED_OPERATIONS], refused[CACHED_OPERATIONS], starved[CACHED_OPERATIONS];
 } cached_tally;
 
-/* Returns NULL, or the violated invariant. Adds to `tally`. */
+/* Runs a program. Returns NULL, or the violated invariant. Adds the outcomes to `tally`. */
 const char *cached_program(const uint8_t *bytes, size_t n, cached_tally *tally);
 
 #endif

@@ -96,7 +96,7 @@ static bool intact(const uint8_t *memory, size_t bytes)
     return true;
 }
 
-/* Runs with a workspace of NaN (all bits set) between guards. */
+/* Runs the backward pass with a workspace of NaN (all bits set) between guards. */
 static bool run(const mha_attn_plan *plan, problem *p, gradients *g, char *why, size_t capacity)
 {
     mha_error err = {0};
@@ -110,7 +110,7 @@ static bool run(const mha_attn_plan *plan, problem *p, gradients *g, char *why, 
     ok = ok && mha_attn_backward(plan, &p->args, &g->args, memory + GUARD, bytes, &err) == MHA_OK;
     if (!ok) snprintf(why, capacity, "%s", err.message);
     if (ok && !intact(memory, bytes)) {
-        snprintf(why, capacity, "a guard of the workspace was overwritten");
+        snprintf(why, capacity, "guards of the workspace must not be overwritten");
         ok = false;
     }
     free(memory);
@@ -132,7 +132,7 @@ bool gradients_try(mha_ctx *ctx, problem *p, gradients *g, char *why, size_t cap
     mha_attn_plan_free(plan);
     for (int n = 0; n < RESULTS && ok; n++) {
         if (!g->result[n].memory || tensor_guards_intact(&g->result[n], TEST_CANARY)) continue;
-        snprintf(why, capacity, "a guard of gradient %d was overwritten", n);
+        snprintf(why, capacity, "guards of gradient %d must not be overwritten", n);
         ok = false;
     }
     return ok;

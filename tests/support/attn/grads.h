@@ -6,12 +6,12 @@
 #include "mha/attn_grads.h"
 #include "support/attn/problem.h"
 
-/* The gradient in each tensor of `result`, and the other outputs. */
+/* Indices of the tensors in `result`: the gradients, and the other outputs. */
 enum { DQ, DK, DV, DBIAS, DSLOPES, DSINKS, DGATES, GRADS, ROW_TAYLOR = GRADS, RESULTS };
 
 typedef struct gradients {
     mha_attn_grads args;    /* filled from the tensors by gradients_bind; out and lse come from the problem */
-    tensor dout, dlse;      /* without memory: dlse is not passed */
+    tensor dout, dlse;      /* if dlse has no memory, it is not passed */
     tensor result[RESULTS]; /* results without memory are not computed */
 } gradients;
 
@@ -27,19 +27,19 @@ typedef struct gradients_layouts {
 void gradients_make(gradients *g, const problem *p, const gradients_layouts *layouts, uint64_t seed);
 /* Like gradients_make, with random layouts and sums, and sometimes without some results. */
 void gradients_random(gradients *g, const problem *p, uint64_t seed, uint64_t number);
-/* Updates args after a tensor of the gradients or of the problem has changed. */
+/* Updates args after a tensor of the gradients or the problem has changed. */
 void gradients_bind(gradients *g, const problem *p);
 void gradients_free(gradients *g);
 
-/* Runs forward and backward pass with one plan and a guarded workspace. Returns false with a message in why[capacity]
- * on failure. */
+/* Runs the forward and backward pass with one plan and a guarded workspace. On failure, returns false with a message
+ * in why[capacity]. */
 bool gradients_try(mha_ctx *ctx, problem *p, gradients *g, char *why, size_t capacity);
 /* Like gradients_try, but fails the running test on failure. */
 void gradients_run(mha_ctx *ctx, problem *p, gradients *g);
 
-/* The gradients by the formula, from q, k, v, dout, dlse, and the out and lse stored in the problem. `sum` is computed
- * in the next wider type, or in the problem's type; `floor`, the rounding error of each element, only in the wider
- * type. */
+/* Expected gradients, computed by the formula from q, k, v, dout, dlse, and the out and lse stored in the problem.
+ * `sum` is computed in the next wider type, or in the problem's type. `floor` is the rounding error of each element,
+ * computed only in the wider type. */
 typedef struct gradients_truth {
     double *sum[RESULTS], *floor[RESULTS];
 } gradients_truth;

@@ -15,10 +15,10 @@ static int64_t keys_of(const problem *p, int64_t b)
     return p->desc.inputs & MHA_ATTN_BLOCK_TABLE ? p->desc.kv_len : p->cu_k[b + 1] - p->cu_k[b];
 }
 
-/* ---- making ---- */
+/* ---- making packed problems ---- */
 
-/* Sets the lengths of sequences to lens[b] or, if `flag` is among the inputs, to a random value from lens[b] to
- * `longest`; without lengths, all are `longest`. */
+/* Sets the lengths of sequences to lens[b] or, if `flag` is among the inputs, to random values from lens[b] to
+ * `longest`. Without lengths, all sequences have `longest`. */
 static void cut(problem *p, uint32_t flag, const int64_t *lens, int64_t longest, int64_t *cu, rng *r)
 {
     const bool given = p->desc.inputs & flag, exact = rng_chance(r, 0.5);
@@ -28,7 +28,7 @@ static void cut(problem *p, uint32_t flag, const int64_t *lens, int64_t longest,
         cu[b + 1] = cu[b] + (!given ? longest : exact ? lens[b] : rng_range(r, lens[b], longest));
 }
 
-/* Changes `t` from [B, heads, L, width] to [1, heads, all of cu, width]. */
+/* Changes `t` from padded [B, heads, L, width] to packed [1, heads, total length, width]. */
 static void pack(tensor *t, const int64_t *cu, double guard)
 {
     tensor all;
@@ -69,12 +69,12 @@ void packed_make(problem *p, uint64_t seed)
     problem_bind(p);
 }
 
-/* ---- comparing ---- */
+/* ---- comparing results ---- */
 
 typedef struct place {
     const char *name;
     const tensor *packed, *padded;
-    const int64_t *cu; /* where sequences begin; NULL: not packed */
+    const int64_t *cu; /* first row of each sequence; NULL if not packed */
 } place;
 
 static bool same(double a, double b)
@@ -82,7 +82,8 @@ static bool same(double a, double b)
     return a == b ? signbit(a) == signbit(b) : isnan(a) && isnan(b);
 }
 
-/* Compares row `l` of sequence b: the first `width` elements must be equal, the others must be unwritten. */
+/* Compares row `l` of sequence b: the first `width` elements must be equal, and all other elements must be
+ * unwritten. */
 static bool same_row(const place *at, int64_t b, int64_t l, int64_t width, char *why, size_t capacity)
 {
     for (int64_t h = 0; h < at->packed->dim[1]; h++)
@@ -97,7 +98,7 @@ static bool same_row(const place *at, int64_t b, int64_t l, int64_t width, char 
     return true;
 }
 
-/* Both maps are [B, heads, max rows, max keys]. */
+/* Compares maps, which are [B, heads, max rows, max keys] in both problems. */
 static bool same_map(const problem *p, const place *at, char *why, size_t capacity)
 {
     for (int64_t b = 0; b < p->desc.batch && at->packed->memory; b++)

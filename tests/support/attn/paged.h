@@ -4,10 +4,10 @@
 
 #include "support/attn/problem.h"
 
-/* Moves k and v into pages of `page_size` keys, shuffled, with three spare pages. Unused pages, and positions after the
- * keys of a sequence (its length, or Lk), hold NaN; table entries after the keys are out of range. */
+/* Moves k and v into pages of `page_size` keys, shuffled, with three spare pages. Unused pages, and positions after
+ * the last key of a sequence, hold NaN. Table entries after the last key are out of range. */
 void paged_make(problem *p, int64_t page_size, uint64_t seed);
-/* Drops page `page` of entry b: its table entry becomes -1, its elements NaN. */
+/* Drops page `page` of entry b: sets its table entry to -1 and its elements to NaN. */
 void paged_drop(problem *p, int64_t b, int64_t page);
 
 #endif

@@ -23,7 +23,7 @@ static double next_bias(void *arg)
     return rng_chance(arg, 0.1) ? -INFINITY : 2 * rng_normal(arg);
 }
 
-/* The usual series 1, 1/2 ... 1/128, sometimes with negative signs. */
+/* Returns the usual ALiBi slopes 1, 1/2 ... 1/128, sometimes with negative signs. */
 static double next_slope(void *arg)
 {
     double slope = ldexp(1, -(int)rng_range(arg, 0, 7));
@@ -50,7 +50,8 @@ static void random_lengths(problem *p, rng *r)
     }
 }
 
-/* Each argument has its own random stream, so that removing one does not change the others. */
+/* Makes the tensor of one argument. Each argument has its own random stream, so that removing an argument does not
+ * change the others. */
 static void make_input(tensor *t, mha_dtype dtype, const int64_t dim[4], const tensor_layout *layout, uint64_t seed,
                        uint64_t stream, double (*next)(void *))
 {
@@ -78,7 +79,7 @@ static mha_dtype stored(mha_dtype given, mha_dtype otherwise)
     return given == MHA_DTYPE_DEFAULT ? otherwise : given;
 }
 
-/* Stored elements of a row of keys or values; in q8_0 an element is a block. */
+/* Returns the number of stored elements in a row of keys or values; in q8_0, an element is a block. */
 static int64_t elements(mha_dtype dtype, int64_t width)
 {
     return dtype == MHA_Q8_0 ? blocks_of(width, Q8_NUMBERS) : width;
@@ -170,7 +171,7 @@ void problem_free(problem *p)
 
 /* ---- random descriptions ---- */
 
-/* A random length, often near the sizes at which vectors, tiles and chunks end. */
+/* Returns a random length, often near the sizes at which vectors, tiles and chunks end. */
 static int64_t random_length(rng *r)
 {
     static const int64_t edges[] = {0,  1,  2,   3,   7,   8,   15,  16,  17,   31,   32,   33,   63,
@@ -195,7 +196,7 @@ static void random_sizes(mha_attn_desc *d, rng *r)
     d->kv_len = rng_chance(r, 0.3) ? d->q_len : random_length(r);
     d->head_dim = random_width(r);
     d->v_head_dim = rng_chance(r, 0.7) ? 0 : random_width(r);
-    /* Bounds the work of a case by reducing batches, then rows. */
+    /* bounds the work of a case by reducing batches, then rows */
     while (d->batch * d->heads * d->q_len * d->kv_len * d->head_dim > 400000 && d->batch > 1)
         d->batch--;
     while (d->batch * d->heads * d->q_len * d->kv_len * d->head_dim > 400000 && d->q_len > 1)
@@ -253,7 +254,7 @@ static problem_layouts random_layouts(rng *r)
     return at;
 }
 
-/* Gives some problems paged keys and drops a few pages. Uses its own random stream. */
+/* Gives some problems paged keys and drops a few pages, using a separate random stream. */
 static void random_pages(problem *p, uint64_t seed, uint64_t number)
 {
     rng r = rng_make(seed, number ^ UINT64_C(1) << 63);
@@ -275,8 +276,8 @@ static void random_types(mha_attn_desc *d, rng *r)
     if (rng_chance(r, 0.3)) d->bias_dtype = narrow[rng_range(r, 1, 3)];
 }
 
-/* Requests statistics for a quarter of the problems, mostly with the probabilities they are computed from. Uses its own
- * random stream. */
+/* Requests statistics for a quarter of the problems, mostly with the probabilities from which they are computed,
+ * using a separate random stream. */
 static void random_statistics(mha_attn_desc *d, problem_layouts *at, uint64_t seed, uint64_t number)
 {
     rng r = rng_make(seed, number ^ UINT64_C(1) << 62);
@@ -287,7 +288,7 @@ static void random_statistics(mha_attn_desc *d, problem_layouts *at, uint64_t se
     at->stats = tensor_layout_random(&r, false);
 }
 
-/* outputs: 0 = random */
+/* Makes a random problem with the given outputs (0 = random outputs). */
 static void random_problem(problem *p, uint32_t outputs, uint64_t seed, uint64_t number)
 {
     rng r = rng_make(seed, number);
@@ -349,7 +350,7 @@ const char *problem_text(const problem *p, char *text, size_t capacity)
 
 enum { WORKSPACE_GUARD = 256 }; /* bytes before and after the workspace; a multiple of 64 */
 
-/* Allocates the workspace of a plan: NaN (all bits set) inside, 0xA5 around. */
+/* Allocates the workspace of a plan, filled with NaN (all bits set), between guards of 0xA5. */
 static uint8_t *guarded_workspace(size_t bytes)
 {
     size_t total = bytes + 2 * WORKSPACE_GUARD;
@@ -393,7 +394,7 @@ bool problem_try(mha_ctx *ctx, problem *p, char *why, size_t capacity)
     if (status != MHA_OK)
         snprintf(why, capacity, "forward: %s", err.message);
     else if (!ok)
-        snprintf(why, capacity, "a guard of the %s was overwritten",
+        snprintf(why, capacity, "guards of the %s must not be overwritten",
                  workspace_intact(memory, bytes) ? "outputs" : "workspace");
     free(memory);
     mha_attn_plan_free(plan);
@@ -420,7 +421,7 @@ static double error_of(double got, double want)
 typedef struct yardstick {
     const char *name;
     const tensor *got;
-    const double *truth, *plain, *floor, *more; /* more: added to floor; may be NULL */
+    const double *truth, *plain, *floor, *more; /* `more` is added to `floor` and may be NULL */
 } yardstick;
 
 static bool near(const yardstick *y, double *worst, char *why, size_t capacity)
@@ -469,7 +470,8 @@ bool problem_same_bits(const problem *a, const problem *b)
     return true;
 }
 
-/* Threads synchronize at the same points on every ISA, so one ISA is enough under the slow thread sanitizer. */
+/* Returns an ISA to which tests are limited, or NULL. Under the slow thread sanitizer, one ISA is enough, since
+ * threads synchronize at the same points on every ISA. */
 static const char *only_isa(const char *const *names, int listed)
 {
     const char *wanted = getenv("MHA_ISA");

@@ -1,5 +1,5 @@
-/* problem.h - an operator description with its data, random or given: runs it on a context and compares the results
- * with a reference. */
+/* problem.h - a random or given description of an operator call, with its data. Runs the call on a context and
+ * compares the results with a reference. */
 #ifndef TEST_PROBLEM_H
 #define TEST_PROBLEM_H
 
@@ -13,7 +13,7 @@ enum { PROBLEM_ISAS = 8, PROBLEM_BATCH = 8, PROBLEM_HEADS = 16 };
 #define TEST_POISON ((double)NAN)
 #define TEST_CANARY (-12345.0)
 
-/* The statistic in each tensor of `stats`. */
+/* Indices of the tensors in `stats`. */
 enum { ROW_ENTROPY, ROW_MAX, ROW_ARGMAX, ROW_DISTANCE, RECEIVED, TOP_PROB, TOP_KEY, PROBLEM_STATS };
 
 /* The layouts of all arguments; zero is contiguous. */
@@ -28,18 +28,18 @@ typedef struct problem {
     tensor stats[PROBLEM_STATS];
     mha_attn_stats stats_views;
     int64_t q_lens[PROBLEM_BATCH], kv_lens[PROBLEM_BATCH], offsets[PROBLEM_BATCH], prefix_lens[PROBLEM_BATCH];
-    int64_t cu_q[PROBLEM_BATCH + 1], cu_k[PROBLEM_BATCH + 1]; /* of packed sequences (see packed.h) */
+    int64_t cu_q[PROBLEM_BATCH + 1], cu_k[PROBLEM_BATCH + 1]; /* boundaries of packed sequences (see packed.h) */
     uint64_t dropout_seed;
     int32_t head_list[PROBLEM_HEADS];
     int32_t *table; /* [batch][table_width] if k and v are paged (see paged.h) */
     int64_t table_width;
-    bool short_weights; /* whether the last plan that ran reports weights rounded to bf16 */
+    bool short_weights; /* true if the last plan that ran reports weights rounded to bf16 */
 } problem;
 
 /* Allocates all tensors that `desc` requires and fills the inputs from the seed, with the same values in every layout.
- * Lengths and offsets are random too. `layouts` may be NULL. Free with problem_free. */
+ * Lengths and offsets are also random. `layouts` may be NULL. Free with problem_free. */
 void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *layouts, uint64_t seed);
-/* Makes a random description with random data in random layouts; the pair (seed, number) determines all of them. */
+/* Makes a random description with random data in random layouts, determined by (seed, number). */
 void problem_random(problem *p, uint64_t seed, uint64_t number);
 /* Like problem_random, without pages and q8_0, and with the given outputs. */
 void problem_random_for(problem *p, uint32_t outputs, uint64_t seed, uint64_t number);
@@ -47,16 +47,16 @@ void problem_random_for(problem *p, uint32_t outputs, uint64_t seed, uint64_t nu
 void problem_bind(problem *p);
 void problem_free(problem *p);
 
-/* Formats sizes and features as one line. Returns `text`. */
+/* Formats sizes and features of a problem as one line. Returns `text`. */
 const char *problem_text(const problem *p, char *text, size_t capacity);
 
-/* Plans the call, allocates exactly the planned workspace between two guards, fills it with NaN, runs the call, and
- * checks the guards of workspace and outputs. Fails the running test with a message on any error. */
+/* Creates a plan, allocates exactly its workspace between two guards, fills the workspace with NaN, runs the call,
+ * and checks the guards of workspace and outputs. On any error, fails the running test with a message. */
 void problem_run(mha_ctx *ctx, problem *p);
 /* Like problem_run, but returns false with a message in why[capacity] on failure. */
 bool problem_try(mha_ctx *ctx, problem *p, char *why, size_t capacity);
 
-/* Returns false, with a message in why[capacity], if the error of an output exceeds the limit that ref.h defines.
+/* Returns false with a message in why[capacity] if the error of an output exceeds its limit (ref.h).
  * `worst`, if not NULL, receives the largest error as a fraction of its limit. */
 bool problem_near(const problem *p, const ref_result *truth, const ref_result *plain, double *worst, char *why,
                   size_t capacity);
@@ -64,8 +64,8 @@ bool problem_near(const problem *p, const ref_result *truth, const ref_result *p
 /* Returns true if all outputs are bitwise identical. */
 bool problem_same_bits(const problem *a, const problem *b);
 
-/* Creates a context for every ISA of this machine, oldest first, or only for the one that MHA_ISA names; returns their
- * number. Fails the running test if a context cannot be created. */
+/* Creates a context for every ISA of this machine, oldest first, or only for the ISA in $MHA_ISA. Returns the number
+ * of contexts; fails the running test if a context cannot be created. */
 int problem_contexts(mha_ctx *ctx[PROBLEM_ISAS], int threads);
 void problem_contexts_free(mha_ctx *ctx[PROBLEM_ISAS], int count);
 

@@ -35,9 +35,9 @@ mha_attn_stats statistics_views(const problem *p)
 typedef struct line {
     const problem *p;
     int64_t b, h, i;
-    /* The relative error of a sum. Within a block of keys, the sum is one chain. Each addition errs by half a unit in
-     * the last place of a partial sum, which averages half the total; nearly equal terms all round in the same
-     * direction. Added to this are a few units for the terms and for the sum over the blocks in double. */
+    /* The relative error of a sum. Within a block of keys, the sum is one chain. The error of each addition is at
+     * most half a unit in the last place of a partial sum, which averages half the total; nearly equal terms all
+     * round in the same direction. The terms and the sum over blocks in double add a few units. */
     double few;
     char *why;
     size_t capacity;
@@ -52,8 +52,8 @@ static bool close_to(const line *at, const char *name, int stat, double want, do
     return false;
 }
 
-/* Finds the top keys by repeated search: each time the largest probability and, among equal ones, the lowest key after
- * the previous one. */
+/* Finds the top keys by repeated search: each time, the largest probability; among equal probabilities, the lowest
+ * key after the previous key. */
 static bool top_is_right(const line *at, bool nan)
 {
     const problem *p = at->p;
@@ -80,7 +80,8 @@ static bool top_is_right(const line *at, bool nan)
     return true;
 }
 
-/* Sums of non-negative terms may have the relative error `few`, and each logarithm the rounding error of its p. */
+/* Checks a row. Sums of non-negative terms may have the relative error `few`, and each logarithm the rounding error
+ * of its p. */
 static bool row_is_right(const line *at)
 {
     const problem *p = at->p;

@@ -1,4 +1,4 @@
-/* statistics.h - the statistics of a problem, compared with its probabilities. */
+/* statistics.h - compares the statistics of a problem with its probabilities. */
 #ifndef TEST_STATISTICS_H
 #define TEST_STATISTICS_H
 
@@ -8,8 +8,8 @@
 void statistics_make(problem *p, const tensor_layout *layout);
 mha_attn_stats statistics_views(const problem *p);
 
-/* Returns false, with a message in why[capacity], unless the statistics agree with the probabilities from the same
- * call: maxima and top keys bitwise, sums within a few units in the last place. */
+/* Returns true if the statistics agree with the probabilities of the same call: maxima and top keys bitwise, sums
+ * within a few units in the last place. Otherwise, returns false with a message in why[capacity]. */
 bool statistics_near(const problem *p, char *why, size_t capacity);
 
 #endif

@@ -1,8 +1,8 @@
-/* tensor.h - memory for one argument of the operator, with any strides, and with guards in every element that is not
- * part of the tensor: before it, after it and in the gaps.
+/* tensor.h - memory for one argument of the operator, with any strides, and guards in all memory that is not part of
+ * the tensor: before it, after it and in gaps.
  *
- * Guards of inputs are NaN, so that an element read out of bounds shows in the result. Guards of outputs are a finite
- * canary, so that a stray write shows even if it writes NaN. */
+ * Guards of inputs are NaN, so that an out-of-bounds read changes the result. Guards of outputs are a
+ * finite canary, so that a stray write shows even if it writes NaN. */
 #ifndef TEST_TENSOR_H
 #define TEST_TENSOR_H
 
@@ -13,11 +13,11 @@
 /* The memory layout of the four axes. Zero is contiguous, passed as explicit strides. */
 typedef struct tensor_layout {
     int order[4];     /* axes from the outermost to the innermost; all zero means 0 1 2 3 */
-    int pad[4];       /* unused elements added to the length of an axis */
+    int pad[4];       /* number of unused elements added to the length of an axis */
     bool flip[4];     /* negative stride */
     bool repeat[4];   /* stride 0: one entry represents all (inputs only) */
     int shift;        /* elements between the data and its 64-byte alignment */
-    bool unspecified; /* contiguous, passed as all-zero strides */
+    bool unspecified; /* contiguous; strides are passed as zeros */
     bool tight;       /* no guards before and after the data, so that a sanitizer detects reads there */
 } tensor_layout;
 
@@ -26,12 +26,12 @@ typedef struct tensor {
                 * generated from one value (half.h) */
     int64_t dim[4], stride[4];
     bool unspecified;
-    size_t count, start; /* elements of `memory`, and those before `data` */
+    size_t count, start; /* number of elements in `memory`, and before `data` */
     void *memory, *data;
     bool *inside; /* [count] true for elements of the tensor */
 } tensor;
 
-/* All elements, including the guards, are set to `guard`. */
+/* Allocates a tensor and sets all elements, including the guards, to `guard`. */
 void tensor_make(tensor *t, mha_dtype dtype, const int64_t dim[4], const tensor_layout *layout, double guard);
 void tensor_free(tensor *t);
 
@@ -45,12 +45,12 @@ mha_view tensor_view(const tensor *t);
 void tensor_fill(tensor *t, double (*next)(void *arg), void *arg);
 /* Copies the values of `from`; the shapes must be equal. */
 void tensor_copy(tensor *to, const tensor *from);
-/* Returns true if all values have the same bits (as doubles, so -0 differs from 0 and NaN equals itself). */
+/* Returns true if a and b are bitwise identical (compared as doubles: -0 differs from 0, a NaN equals itself). */
 bool tensor_same_bits(const tensor *a, const tensor *b);
 /* Returns true if every guard still holds `guard`. */
 bool tensor_guards_intact(const tensor *t, double guard);
 
-/* Returns any layout; `repeat` allows stride 0. */
+/* Returns a random layout; `repeat` allows stride 0. */
 tensor_layout tensor_layout_random(rng *r, bool repeat);
 
 #endif

@@ -1,4 +1,4 @@
-/* choosing.c - see choosing.h. Plain loops over doubles. */
+/* choosing.c - see choosing.h. Uses plain loops in double. */
 #include "support/model/choosing.h"
 #include "mha/model_create.h"
 #include "support/check.h"
@@ -67,7 +67,7 @@ mha_model_input choosing_input(bool holes)
     return (mha_model_input){.size = sizeof(mha_model_input), .batch = B, .length = L, .ids = ids, .mask = mask};
 }
 
-/* ---- formulas ---- */
+/* ---- reference formulas ---- */
 
 choosing_naive choosing_take(const choosing *c, const mha_model *model)
 {
@@ -132,7 +132,7 @@ static void linear(const choosing_naive *d, const char *name, int out, int in, c
     }
 }
 
-/* Computes the scores of a text; returns their number. */
+/* Computes the router scores of a text. Returns the number of scores. */
 static int find_scores(const choosing_naive *d, const mha_model_input *in, int b, double x[L][E],
                        double score[CHOOSING_SCORES])
 {
@@ -154,7 +154,7 @@ static int find_scores(const choosing_naive *d, const mha_model_input *in, int b
     return 3;
 }
 
-/* Returns the number of heads that a text uses, and computes their gates. */
+/* Computes the gates of the heads of a text. Returns the number of heads used. */
 static int choose(const choosing *c, int scores, const double *score, double *gate)
 {
     double soft[CHOOSING_SCORES], sum = 0;
@@ -177,11 +177,11 @@ static int choose(const choosing *c, int scores, const double *score, double *ga
     return heads;
 }
 
-/* Computes one head of row i: the weighted values of unmasked tokens. */
+/* Computes one head of row i: the sum of weighted values over unmasked tokens. */
 static void attend(const choosing *c, const mha_model_input *in, int b, int i, int h, int D, double q[L][E],
                    double k[L][E], double v[L][E], double gate, double *context)
 {
-    const bool other = strstr(c->entry, "window") != NULL; /* the only case with a window and a scale */
+    const bool other = strstr(c->entry, "window") != NULL; /* one case has a window and a scale */
     double p[L], sum = 0;
     for (int j = 0; j < L; j++) {
         double s = 0;

@@ -78,7 +78,7 @@ double inner_gate(const mha_model_input *in, int64_t layer, int64_t row, int64_t
     return in->gates ? (double)in->gates[(layer * in->batch + b) * INNER_H + h] : 1;
 }
 
-/* ---- the formula ---- */
+/* ---- reference formula ---- */
 
 static bool may_see(const inner_family *f, const mha_model_input *in, int64_t layer, int64_t row, int64_t key)
 {
@@ -110,7 +110,7 @@ void inner_probs(const inner_family *f, const mha_model_input *in, const mha_mod
         p[j] /= sum;
 }
 
-/* ---- copies ---- */
+/* ---- copies of callback data ---- */
 
 static const float *copy(const float *from, int64_t count)
 {

@@ -9,7 +9,7 @@ enum { B = 2, LQ = 4, LK = 5, TRIAL_MOST = 8192 };
 
 extern mha_error trial_error;
 
-/* A layer, its input, and one weight per output element: the loss is their dot product. */
+/* A layer, its input, and a weight per output element. The loss is the dot product of outputs and weights. */
 typedef struct trial {
     const char *name;
     mha_variant *layer;
@@ -23,18 +23,19 @@ typedef struct trial {
 } trial;
 
 void trial_draw(mha_rng *rng, double *x, int64_t n);
-/* Takes ownership of the layer; with `cross`, key and value differ from the query. */
+/* Returns a trial that owns the layer. With `cross`, key and value inputs differ from the query input. */
 trial *trial_make(const char *name, mha_status status, mha_variant *layer, int64_t d_in, int64_t d_out, bool cross);
 void trial_drop(trial *p);
-/* Increases the step: gates are f32 in the operator, so differences must exceed their rounding errors. */
+/* Increases the step of finite differences, because gates are f32 in the operator and their rounding errors must be
+ * small in comparison. */
 void trial_soft_gates(trial *p);
-/* Runs the layer; returns the sum of its outputs times the weights. */
+/* Runs the layer. Returns the sum of its outputs times their weights. */
 double trial_loss(trial *p);
 int64_t trial_elements(const mha_named_tensor *t);
 /* Returns the gradient of a parameter. */
 const double *trial_gradient(const trial *p, const char *name, int64_t *count);
 
-/* TRIAL(standard_mha, 4, 4, true, .d_model = 4, ...) declares `p`. */
+/* Declares a trial `p`, for example TRIAL(standard_mha, 4, 4, true, .d_model = 4, ...). */
 #define TRIAL(kind, d_in, d_out, cross, ...)                                          \
     mha_variant *layer = NULL;                                                        \
     const mha_##kind##_options o = {.size = sizeof o, .dtype = MHA_F64, __VA_ARGS__}; \

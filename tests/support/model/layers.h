@@ -12,9 +12,9 @@ extern float query[LAYER_MOST], key[LAYER_MOST], value[LAYER_MOST], out[LAYER_MO
 /* Fills query, key and value; a setup function for cmocka. */
 int layer_inputs(void **state);
 
-/* Returns the new layer with its parameters; fails the test if it was not created. */
+/* Returns the new layer with initialized parameters; fails the test if the layer was not created. */
 mha_variant *layer_drawn(mha_status status, mha_variant **made);
-/* LAYER(layer, standard_mha, .d_model = E, .num_heads = 4) declares `layer`. */
+/* Declares a layer, for example LAYER(layer, standard_mha, .d_model = E, .num_heads = 4). */
 #define LAYER(name, kind, ...)                                                 \
     mha_variant *name = NULL;                                                  \
     do {                                                                       \

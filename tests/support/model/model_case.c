@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #ifndef MHA_TEST_DATA
-#define MHA_TEST_DATA "tests/golden/data" /* tests run in the root of the source tree */
+#paths are relative to the root of the source tree, where tests run
 #endif
 
 static const char *place(const char *path)

@@ -5,29 +5,29 @@
 #include "mha/io.h"
 #include "mha/model.h"
 
-/* Opens a folder below MHA_TEST_DATA, or any folder whose path begins with '/'; fails the running test with the error
- * message. */
+/* Opens a model folder below MHA_TEST_DATA, or at an absolute path. On failure, fails the running test with the
+ * error message. */
 mha_model *case_model(mha_ctx *ctx, const char *folder, const mha_model_options *options);
 mha_file *case_file(const char *path);
-/* The folder of the original all-MiniLM-L6-v2: $MHA_MINILM, else the cache folder that `./run fetch minilm` fills; NULL
- * if it does not exist. */
+/* Returns the folder of the original all-MiniLM-L6-v2: $MHA_MINILM, else the cache folder that `./run fetch minilm`
+ * fills. NULL if the folder does not exist. */
 const char *case_minilm(void);
 
-/* Returns a tensor of a golden file in memory from malloc; fails the running test if it is missing. */
+/* Returns a tensor of a golden file, which the caller must free; fails the running test if the tensor is missing. */
 float *case_floats(const mha_file *file, const char *name);
 int32_t *case_ints(const mha_file *file, const char *name);
 int64_t case_extent(const mha_file *file, const char *name, int axis);
 
-/* Creates a folder (support/files.h) with copies of config.json, model.safetensors and, if present, tokenizer.json of
- * `folder`. */
+/* Creates a temporary folder (support/files.h) with copies of config.json, model.safetensors and, if present,
+ * tokenizer.json of `folder`. */
 const char *case_copy(const char *folder);
 
-/* Calls mha_model_create with each allocation failing in turn: it must fail and free all memory. */
+/* Calls mha_model_create with each allocation failing in turn. Each call must fail and free all memory. */
 void case_create_without_memory(const char *config_json);
 
-/* Everything that one forward pass returns. Arrays from malloc; free with case_run_free. */
+/* All results of one forward pass. Arrays are allocated by malloc; free with case_run_free. */
 typedef struct case_run {
-    int64_t cells, maps; /* B L E; B H L L */
+    int64_t cells, maps; /* element counts: B L E, and B H L L */
     int64_t layers;
     float *hidden;      /* [layers + 1, B, L, E] */
     float *attn;        /* [layers, B, H, L, L] */

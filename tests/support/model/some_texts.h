@@ -6,7 +6,7 @@
 
 enum { SOME_TEXTS = 10, SOME_LONGEST = 12 };
 
-/* The output of the last some_data call: text t begins at some_ids[some_starts[t]]. */
+/* The texts made by the last some_data call: text t begins at some_ids[some_starts[t]]. */
 extern int32_t some_ids[SOME_TEXTS * SOME_LONGEST];
 extern int64_t some_starts[SOME_TEXTS + 1];
 
@@ -14,7 +14,7 @@ extern int64_t some_starts[SOME_TEXTS + 1];
 mha_model *some_model(mha_ctx *ctx, const char *folder);
 /* Makes texts of 3 to 12 tokens, not sorted by length. */
 mha_head_data *some_data(const mha_model *model);
-/* Fills options.size; fails the running test with the error message. */
+/* Measures importance. Sets options.size; on failure, fails the running test with the error message. */
 mha_importance *some_importance(const mha_model *model, const mha_head_data *data, mha_importance_options options);
 
 #endif

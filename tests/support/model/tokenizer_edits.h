@@ -7,15 +7,15 @@
 #include <stddef.h>
 
 typedef struct edit {
-    const char *path, *value; /* a path such as "added_tokens/0/id"; JSON text, NULL removes */
-    const char *sentence;     /* text that the error message must contain; NULL = accepted */
+    const char *path, *value; /* path such as "added_tokens/0/id"; JSON value, NULL removes the key */
+    const char *sentence;     /* string that the error message must contain; NULL = accepted */
 } edit;
 
-/* Loads the file of folder `name` in data/tokenizer. */
+/* Loads tokenizer.json of folder `name` in data/tokenizer. */
 json_t *edits_load(const char *name);
 void edits_put(json_t *json, const char *path, const char *value);
 
-/* Opens a tokenizer from the file's JSON. */
+/* Opens a tokenizer from the JSON of its file. */
 mha_status edits_open(const json_t *json, mha_tokenizer **out, mha_error *err);
 
 /* Opens the file with each edit in turn; fails the test unless the loader gives the expected result. */

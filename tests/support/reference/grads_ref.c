@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Batch, query head, key/value head, row, head index in the results. */
+/* Indices of a row: batch, query head, key/value head, row, and head index in the results. */
 typedef struct place {
     int64_t b, h, g, i, n;
 } place;
@@ -45,7 +45,7 @@ size_t gradients_index(const tensor *t, int64_t b, int64_t h, int64_t i, int64_t
 #undef EXP
 #undef TANH
 
-/* In double: the reference for f32 problems, and the plain code for f64 problems (without floors). */
+/* in double: the reference of f32 problems, and the plain code of f64 problems (without floors) */
 #define SUFFIX f64
 #define REAL double
 #define EXP exp

@@ -1,5 +1,6 @@
-/* half.h - bf16, f16 and q8_0 by their definitions, in doubles. bf16 and f16 have 16 bits: sign, exponent and
- * `fraction` bits (7 and 10). A q8_0 block has an f16 scale and 32 int8 values. Shares no code with src/. */
+/* half.h - bf16, f16 and q8_0, implemented in double from their definitions. bf16 and f16 have 16 bits: sign,
+ * exponent and `fraction` bits (7 and 10). A q8_0 block has an f16 scale and 32 int8 values. Shares no code with
+ * src/. */
 #ifndef TEST_HALF_H
 #define TEST_HALF_H
 
@@ -19,7 +20,7 @@ static inline double half_value(uint16_t bits, int fraction)
     return sign * ldexp(digits + (1 << fraction), exponent - bias - fraction);
 }
 
-/* Rounds to nearest, ties to even. */
+/* Returns `x` as a 16-bit float, rounded to nearest, ties to even. */
 static inline uint16_t half_bits(double x, int fraction)
 {
     int bias = (1 << (14 - fraction)) - 1, infinity = (2 * bias + 1) << fraction;
@@ -29,7 +30,7 @@ static inline uint16_t half_bits(double x, int fraction)
     int exponent = x == 0 ? 1 - bias : ilogb(x);
     if (exponent < 1 - bias) exponent = 1 - bias;
     if (exponent > bias) return (uint16_t)(sign | infinity);
-    int digits = (int)nearbyint(ldexp(fabs(x), fraction - exponent)); /* below 2^fraction only for subnormals */
+    int digits = (int)nearbyint(ldexp(fabs(x), fraction - exponent)); /* less than 2^fraction only for subnormals */
     int magnitude = ((exponent + bias - 1) << fraction) + digits;
     return (uint16_t)(sign | (magnitude < infinity ? magnitude : infinity));
 }
@@ -44,7 +45,8 @@ static inline double q8_value(const void *block, int n)
     return half_value(scale, F16_FRACTION) * ((const int8_t *)block)[sizeof scale + (size_t)n];
 }
 
-/* Makes a block of about the magnitude of `x`: its scale is x / 64, and its 32 elements are derived from that scale. */
+/* Makes a block with values of about the magnitude of `x`: its scale is x / 64, and its 32 elements are derived from
+ * the scale. */
 static inline void q8_make(void *block, double x)
 {
     const uint16_t scale = half_bits(x / 64, F16_FRACTION);

@@ -98,7 +98,7 @@ static bool visible(const mha_attn_layer_options *o, const mha_layer_input *in, 
     return ((const uint8_t *)in->keep.data)[b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]] != 0;
 }
 
-/* Computes p[j] for one query row; zeros if no key is visible. */
+/* Computes p[j] of one query row; all are 0 if no key is visible. */
 static void row_of_probs(const mha_attn_layer_options *o, const mha_layer_input *in, int64_t b, int64_t h, int64_t i,
                          const double *q, const double *k, int64_t k_stride, int64_t D, double *p)
 {
@@ -174,7 +174,7 @@ static void norm_of(const mha_norm *norm, int64_t rows, int64_t E, double *x)
     if (norm->weight) ref_layer_norm(x, rows, E, norm->weight, norm->bias, norm->eps);
 }
 
-/* x += branch times the residual factor of the options. */
+/* Computes x += branch times the residual scale of the options. */
 static void join(const mha_block_options *o, double *x, const double *branch, int64_t count)
 {
     for (int64_t n = 0; n < count; n++)

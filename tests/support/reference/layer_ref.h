@@ -6,18 +6,18 @@
 #include "mha/layer.h"
 #include "support/rng.h"
 
-/* Returns `count` normal random numbers times `scale` plus `shift`, allocated by malloc. */
+/* Returns `count` normal random values times `scale` plus `shift`, allocated by malloc. */
 float *random_floats(uint64_t seed, uint64_t stream, int64_t count, double scale, double shift);
 
-/* y [rows, out] = x [rows, in] W^T + b; `m` as in layer.h, with `out` set. y must not be x. */
+/* Computes y [rows, out] = x [rows, in] W^T + b; `m` as in layer.h, with `out` set. y must not be x. */
 void ref_linear(const double *x, int64_t rows, int64_t in, const mha_matrix *m, double *y);
 /* Normalizes x in place. */
 void ref_layer_norm(double *x, int64_t rows, int64_t width, const float *weight, const float *bias, double eps);
 void ref_activation(mha_activation activation, double *x, int64_t count);
-/* Like mha_attn_layer_forward; probs [B, H, L, L] or NULL. */
+/* Computes the result of mha_attn_layer_forward; probs [B, H, L, L] or NULL. */
 void ref_attention(const mha_attn_layer_options *o, const mha_layer_input *input, const double *x, double *y,
                    double *probs);
-/* Like mha_block_forward. */
+/* Computes the result of mha_block_forward. */
 void ref_block(const mha_block_options *o, const mha_layer_input *input, double *x, double *probs);
 
 /* Makes a block with random weights of about the magnitude of trained weights; free with random_block_free. */
@@ -25,7 +25,7 @@ mha_block_options random_block(uint64_t seed, int64_t hidden, int64_t heads, int
                                int64_t intermediate);
 void random_block_free(mha_block_options *o);
 
-/* Largest |a - b|. */
+/* Returns the largest |a - b|. */
 double worst_error(const float *a, const double *b, int64_t count);
 double *to_doubles(const float *a, int64_t count);
 

@@ -1,4 +1,4 @@
-/* naive_decoder.c - see naive_decoder.h. Plain loops over doubles. */
+/* naive_decoder.c - see naive_decoder.h. Uses plain loops in double. */
 #include "support/reference/naive_decoder.h"
 #include "support/check.h"
 #include <math.h>
@@ -36,7 +36,7 @@ void naive_free(naive_decoder *d)
     free(d->weights);
 }
 
-/* Returns NULL if there is no such weight. */
+/* Returns the weight of that name, or NULL if it is missing. */
 static const double *find(const naive_decoder *d, const char *name)
 {
     for (int64_t n = 0; n < d->count; n++)
@@ -51,7 +51,7 @@ static const double *part(const naive_decoder *d, int layer, const char *name, c
     return find(d, full);
 }
 
-/* ---- steps ---- */
+/* ---- vector and matrix operations ---- */
 
 static double *zeros(int count)
 {
@@ -67,7 +67,7 @@ static double dot(const double *x, const double *w, int stride, int count)
     return sum;
 }
 
-/* y [rows, out] = x W^T + b. */
+/* Computes y [rows, out] = x W^T + b. */
 static double *linear(const naive_decoder *d, int layer, const char *name, int rows, int in, int out, const double *x)
 {
     const double *w = part(d, layer, name, ".weight"), *b = part(d, layer, name, ".bias");
@@ -108,7 +108,7 @@ static void add(int count, double *x, double *branch)
 
 /* ---- attention ---- */
 
-/* Rotates pairs (i, i + D/2) by position / 10000^(2i/D). */
+/* Rotates pairs (i, i + D/2) by position / 10000^(2i/D), in radians. */
 static void turn(const naive_decoder *d, int position, double *head)
 {
     const int half = d->head_dim / 2;
@@ -126,7 +126,7 @@ typedef struct attention {
     double *q, *k, *v; /* [length, heads, head_dim] */
 } attention;
 
-/* Copies columns from `first` on to a new array. */
+/* Copies `count` columns, beginning at `first`, to a new array. */
 static double *columns(const double *x, int rows, int stride, int first, int count)
 {
     double *y = zeros(rows * count);
@@ -152,7 +152,7 @@ static void project(attention *a, const double *x)
     free(all);
 }
 
-/* Normalizes, then rotates each head. */
+/* Normalizes each head, then rotates it. */
 static void prepare(const attention *a, const char *norm, int heads, double *x)
 {
     const naive_decoder *d = a->d;
@@ -214,7 +214,7 @@ static double *attend(const naive_decoder *d, int layer, int L, const double *x)
     return y;
 }
 
-/* ---- the feed-forward network ---- */
+/* ---- feed-forward network ---- */
 
 /* Returns the width of the feed-forward network, from the shape of the stored tensor. */
 static int width_of(const naive_decoder *d, int layer)
@@ -241,7 +241,7 @@ static double *feed(const naive_decoder *d, int layer, int L, const double *x)
     return y;
 }
 
-/* ---- the whole decoder ---- */
+/* ---- whole decoder ---- */
 
 static double *embed(const naive_decoder *d, const int32_t *ids, int L)
 {

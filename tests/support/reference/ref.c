@@ -15,7 +15,7 @@ typedef struct reader {
     int64_t page_size;
 } reader;
 
-/* A description with its defaults resolved. */
+/* A description of a call with its defaults resolved. */
 typedef struct problem_view {
     const mha_attn_desc *desc;
     const mha_attn_args *args;
@@ -96,7 +96,7 @@ static problem_view resolve(const mha_attn_desc *desc, const mha_attn_args *args
     return p;
 }
 
-/* Returns the position of row 0 of sequence b among the keys. */
+/* Returns the position of row 0 of sequence b relative to key 0. */
 static int64_t offset_of(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t rows, int64_t keys)
 {
     switch (desc->align) {
@@ -144,7 +144,7 @@ static bool byte_at(const mha_cview *v, int64_t b, int64_t h, int64_t i, int64_t
     return ((const uint8_t *)v->data)[b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]] != 0;
 }
 
-/* Philox4x32-10; returns the first of its four words. */
+/* Computes Philox4x32-10 and returns the first of its four words. */
 static uint32_t philox(uint64_t seed, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3)
 {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -193,7 +193,7 @@ static bool kept(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b
     return j < described && byte_at(&args->keep, b, h, i, j);
 }
 
-/* Returns true if the row and the key exist, ignoring masks. */
+/* Returns true if row i and key j exist, ignoring masks. */
 static bool exists(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t i, int64_t j)
 {
     if (i >= rows_of(desc, args, b) || j >= keys_of(desc, args, b)) return false;
@@ -234,7 +234,7 @@ bool ref_visible(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b
 #undef LOG
 #undef TANH
 
-/* In double: the reference for f32 problems, and the plain code for f64 problems (without floors). */
+/* in double: the reference of f32 problems, and the plain code of f64 problems (without floors) */
 #define SUFFIX f64
 #define REAL double
 #define EXP exp

@@ -16,19 +16,19 @@
 #include <stddef.h>
 
 typedef struct ref_result {
-    size_t rows;  /* B * H * Lq */
-    size_t width; /* Dv */
-    size_t keys;  /* Lk */
+    size_t rows;  /* number of rows, B * H * Lq */
+    size_t width; /* columns of out, Dv */
+    size_t keys;  /* keys per row, Lk */
     double *out, *lse, *probs;
-    double *scores;        /* at stage desc.scores */
+    double *scores;        /* at the stage desc.scores */
     double *weights_floor; /* error to add to out_floor for kernels that round the weights to bf16 */
-    /* rounding error of each element; filled by ref_truth only */
+    /* rounding error of each element; set by ref_truth only */
     double *out_floor, *lse_floor, *probs_floor, *scores_floor;
 } ref_result;
 
-/* Evaluates f32 problems in double, f64 problems in long double. The description must be valid. */
+/* Evaluates f32 problems in double and f64 problems in long double. The description must be valid. */
 void ref_truth(const mha_attn_desc *desc, const mha_attn_args *args, ref_result *result);
-/* Evaluates in the type of the problem, without reducing rounding errors. */
+/* Evaluates the formula in the type of the problem, without reducing rounding errors. */
 void ref_plain(const mha_attn_desc *desc, const mha_attn_args *args, ref_result *result);
 void ref_free(ref_result *result);
 
@@ -38,7 +38,7 @@ double ref_distance(const mha_attn_desc *desc, const mha_attn_args *args, int64_
 /* Returns the factor by which dropout multiplies the probability of (b, h, i, j). */
 double ref_dropout(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t h, int64_t i, int64_t j);
 
-/* Returns the largest error of rounding `x` to this type, beyond that of arithmetic in reals. */
+/* Returns the largest error of rounding `x` to this type, in addition to the rounding errors of `real` arithmetic. */
 double ref_rounding(mha_dtype dtype, double x);
 
 /* Returns true if row (b, h, i) may attend to key j: lengths, causal, window, prefix, keep, block_keep, a bias above

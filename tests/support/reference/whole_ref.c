@@ -43,7 +43,7 @@ static bool is_family(const whole_model *w, const char *name)
     return strcmp(w->info->family, name) == 0;
 }
 
-/* A matrix, an embedding table or a norm; weight is NULL if the model has no such tensor. */
+/* A matrix, an embedding table or a norm; weight is NULL if the model lacks the tensor. */
 typedef struct part {
     const double *weight, *bias;
     int64_t rows, columns;
@@ -60,7 +60,7 @@ static const double *find(const whole_model *w, const char *name, int64_t *rows,
     return NULL;
 }
 
-/* layer: -1 for a tensor outside the layers. A name that begins with '/' gets no prefix. */
+/* Returns the tensor `name` of a layer; -1 = outside the layers. A name that begins with '/' gets no prefix. */
 static part part_of(const whole_model *w, int64_t layer, const char *name)
 {
     const bool gpt2 = is_family(w, "gpt2"), bert = is_family(w, "bert");
@@ -80,7 +80,7 @@ static part part_of(const whole_model *w, int64_t layer, const char *name)
     return p;
 }
 
-/* ---- steps ---- */
+/* ---- vector and matrix operations ---- */
 
 /* The state of one run through the model; memory is freed after each layer. */
 typedef struct run {
@@ -97,7 +97,7 @@ static double *take(run *r, int64_t count)
     return x;
 }
 
-/* y = x W^T + b; GPT-2 stores W^T. Returns the width of y. */
+/* Computes y = x W^T + b; GPT-2 stores W^T. Returns the width of y. */
 static int64_t linear(const part *p, bool conv, int64_t rows, const double *x, double *y)
 {
     const int64_t in = conv ? p->rows : p->columns, out = conv ? p->columns : p->rows;
@@ -111,7 +111,7 @@ static int64_t linear(const part *p, bool conv, int64_t rows, const double *x, d
     return out;
 }
 
-/* LayerNorm with a bias, or RMSNorm without; Gemma uses 1 + weight. y may be x. */
+/* Applies LayerNorm if there is a bias, else RMSNorm; Gemma uses 1 + weight. y may be x. */
 static void norm(const whole_model *w, const part *p, int64_t rows, const double *x, double *y)
 {
     const int64_t n = p->rows;
@@ -147,7 +147,7 @@ static bool sees(const run *r, int64_t layer, int64_t i, int64_t j)
     return r->in->mask[j] && !(r->w->info->causal && j > i) && !(window && i - j >= window);
 }
 
-/* Computes the attention weights of one row of one head. */
+/* Computes the attention weights of one row for one head. */
 static void weights_of(const run *r, int64_t layer, int64_t i, const double *q, const double *k, int64_t stride,
                        double *p)
 {
@@ -166,7 +166,7 @@ static void weights_of(const run *r, int64_t layer, int64_t i, const double *q, 
         p[j] /= sum;
 }
 
-/* Rows of q are `q_stride` elements apart, rows of k and v `stride` elements. */
+/* Computes one row per query. Rows of q are `q_stride` elements apart, rows of k and v `stride` elements. */
 static void attend(run *r, int64_t layer, int64_t heads, int64_t kv_heads, const double *q, int64_t q_stride,
                    const double *k, const double *v, int64_t stride, double *context)
 {
@@ -187,7 +187,7 @@ static void attend(run *r, int64_t layer, int64_t heads, int64_t kv_heads, const
 
 /* ---- layers ---- */
 
-/* Returns the output of the attention block for the normalized x. */
+/* Returns the output of the attention block for the normalized input x. */
 static double *attention(run *r, int64_t layer, const double *x)
 {
     const whole_model *w = r->w;
@@ -243,7 +243,7 @@ static void add(double *x, const double *y, int64_t count)
         x[i] += y[i];
 }
 
-/* x += branch(before(x)), with `after` applied to the branch; for BERT, x = after(x + branch(x)). */
+/* Computes x += branch(before(x)), with `after` applied to the branch; for BERT, x = after(x + branch(x)). */
 static void residual(run *r, int64_t layer, double *(*branch)(run *r, int64_t layer, const double *x),
                      const char *before, const char *after, double *x)
 {
