@@ -1,6 +1,6 @@
-/* json_at.c - for the program tests: reads JSON from stdin and prints the value at a path such as metrics.entropy.0.3.
- * "#" counts the entries of an array or object. Exits with 1 if the input is not one JSON value or the path does not
- * exist. */
+/* json_at.c - tool of the program tests: reads JSON from stdin and prints the value at a path such as
+ * metrics.entropy.0.3. "#" gives the number of entries of an array or object. Exits with 1 if the input is not one
+ * JSON value or the path does not exist. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

@@ -12,7 +12,7 @@ export XDG_CACHE_HOME="$work/cache"
 unset NO_COLOR COLUMNS MHA_ISA MHA_THREADS
 # shellcheck disable=SC2034 # read by the tests
 minilm=${MHA_MINILM:-$models/minilm} data=$here/tests/golden/data
-# An encoder with random weights, for tests that work with any model.
+# An encoder with random weights, for tests that accept any model.
 # shellcheck disable=SC2034
 tiny=$data/models/bert-tiny
 failures=0
@@ -22,22 +22,22 @@ fail() {
     failures=$((failures + 1))
 }
 
-# expect CODE COMMAND...
+# expect CODE COMMAND...: runs the command, whose exit status must be CODE.
 expect() {
     want=$1
     shift
     status=0
     "$@" >out 2>err </dev/null || status=$?
     [ "$status" = "$want" ] && return
-    fail "exit status $status, not $want: $*"
+    fail "exit status must be $want (got $status): $*"
     cat err
 }
 
-# A command that must fail, with a message on stderr and nothing on stdout.
+# refused CODE COMMAND...: the command must fail with a message on stderr and nothing on stdout.
 refused() {
     expect "$@"
-    [ ! -s out ] || fail "a failed command wrote to stdout: $*"
-    [ -s err ] || fail "a failed command printed no message: $*"
+    [ ! -s out ] || fail "a failed command must not write to stdout: $*"
+    [ -s err ] || fail "a failed command must print a message: $*"
 }
 
 # with_little COMMAND...: limits the address space to 500 MB if the program can run in it. Sanitizers need more.
@@ -46,22 +46,22 @@ lives_with_little() { (ulimit -v 500000 && "$MHA" --version) >/dev/null 2>&1; }
 # shellcheck disable=SC3045
 with_little() { (! lives_with_little || ulimit -v 500000 && "$@"); }
 
-# has FILE TEXT, has_not FILE TEXT
-has() { grep -qF -e "$2" "$1" || fail "$1 does not contain '$2': $(head -c 300 "$1")"; }
-has_not() { if grep -qF -e "$2" "$1"; then fail "$1 contains '$2'"; fi; }
+# has FILE TEXT, has_not FILE TEXT: the file must (or must not) contain the text.
+has() { grep -qF -e "$2" "$1" || fail "$1 must contain '$2' (got: $(head -c 300 "$1"))"; }
+has_not() { if grep -qF -e "$2" "$1"; then fail "$1 must not contain '$2'"; fi; }
 
 # at PATH VALUE: the JSON in `out` must have this value at the path.
 at() {
-    got=$("$JSON_AT" "$1" <out) || fail "no $1 in the JSON"
-    [ "$got" = "$2" ] || fail "$1 is $got, not $2"
+    got=$("$JSON_AT" "$1" <out) || fail "the JSON must have $1"
+    [ "$got" = "$2" ] || fail "$1 must be $2 (got $got)"
 }
 
-same() { cmp -s "$1" "$2" || fail "$1 and $2 differ${3:+: $3}"; }
+same() { cmp -s "$1" "$2" || fail "$1 and $2 must be identical${3:+: $3}"; }
 
-# FILE must contain no control characters except newline and tab.
-harmless() { [ "$(tr -d '\n\t -~\200-\377' <"$1" | wc -c)" = 0 ] || fail "raw control characters in $1"; }
+# harmless FILE: the file must contain no control characters except newline and tab.
+harmless() { [ "$(tr -d '\n\t -~\200-\377' <"$1" | wc -c)" = 0 ] || fail "$1 must not contain raw control characters"; }
 
-# counting N: a text of N lines with a pattern that models can learn.
+# counting N: prints N lines with a pattern that models can learn.
 counting() {
     line=0
     while [ $line -lt "$1" ]; do
@@ -70,7 +70,7 @@ counting() {
     done
 }
 
-# readable FILE: it must consist of words from the shipped stories and end with a complete sentence.
+# readable FILE: the text must consist of words from the shipped stories and end with a complete sentence.
 readable() {
     grep -q '[a-z]\.$' "$1" || fail "the text does not end with a sentence: $(cat "$1")"
     tr -cs 'A-Za-z' '\n' <"$here/share/mha/texts/stories.txt" | sort -u >words.known

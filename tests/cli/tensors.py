@@ -66,7 +66,7 @@ if sys.argv[1] == "ids":
 limit, name = float(sys.argv[2]), sys.argv[4]
 a, b = read(*sys.argv[3:5], "f", "F32"), read(*sys.argv[5:7], "f", "F32")
 if len(a) != len(b) or not a:
-    sys.exit(f"{name}: {len(a)} and {len(b)} elements")
+    sys.exit(f"{name}: element counts must be equal (got {len(a)} and {len(b)})")
 worst = max(abs(x - y) for x, y in zip(a, b))
-if not worst <= limit:  # NaN is a mismatch
-    sys.exit(f"{name}: the largest difference is {worst}")
+if not worst <= limit:  # NaN counts as a mismatch
+    sys.exit(f"{name}: the largest difference must be at most {limit} (got {worst})")

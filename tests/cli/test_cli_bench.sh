@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_bench.sh - `mha bench attention`: its results are present and positive, and its rows and types are validated.
+# test_cli_bench.sh - `mha bench attention`: results must be present and positive, and rows and types must be validated.
 # Speed is not tested.
 set -u
 # shellcheck source=tests/cli/lib.sh
@@ -7,8 +7,8 @@ set -u
 
 # positive PATH: the JSON in `out` must have a positive number at the path.
 positive() {
-    got=$("$JSON_AT" "$1" <out) || fail "no $1 in the JSON"
-    awk -v x="$got" 'BEGIN { exit !(x + 0 > 0) }' || fail "$1 is $got, not positive"
+    got=$("$JSON_AT" "$1" <out) || fail "the JSON must have $1"
+    awk -v x="$got" 'BEGIN { exit !(x + 0 > 0) }' || fail "$1 must be positive (got $got)"
 }
 
 expect 0 "$MHA" bench attention --rows small --seconds 0.01 --json -t 1
@@ -21,13 +21,13 @@ for key in best_ms median_ms gflops gb_per_s limit_rate share calls; do
     positive "rows.0.$key"
 done
 
-# Decoding one query is bound by memory reads.
+# Decoding one query must be reported as bound by memory reads.
 expect 0 "$MHA" bench attention --rows small,decode --seconds 0.01 --json -t 2
 at rows.# 2
 at rows.1.limit read
 positive rows.1.share
 
-# bf16 pairs are not bound by f32 multiply-adds, so no fraction of that peak is printed.
+# bf16 pairs are not bound by f32 multiply-adds, so no fraction of that peak must be printed.
 expect 0 "$MHA" bench attention --rows prefill,decode --seconds 0.01 --dtype bf16 --json -t 1
 case "$("$JSON_AT" rows.0.isa <out)" in
 amx | avx512bf16)

@@ -1,5 +1,6 @@
 #!/bin/sh
-# test_cli_documents.sh - the first commands of docs/commands.md, unchanged, and the importance grid that it shows.
+# test_cli_documents.sh - runs the first commands of docs/commands.md unchanged, and compares the importance grid of
+# that page.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -7,7 +8,7 @@ ln -s "$here/share" share
 mkdir -p cache/mha
 ln -s "$minilm" cache/mha/minilm
 # shellcheck disable=SC2016 # the script's own
-printf '#!/bin/sh\nexec "$MHA" "$@"\n' >run && chmod +x run # stands in for ./run with a built program
+printf '#!/bin/sh\nexec "$MHA" "$@"\n' >run && chmod +x run # replaces ./run, with the program already built
 
 sed -n '/^## First commands/,/^## /p' "$here/docs/commands.md" | awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' |
     sed 's/  *# .*//' >lines
@@ -25,6 +26,6 @@ readable out
 [ -s report.html ] || fail 'no report'
 sed -n '/^layer  0 /,/^ *5 /s/ *$//p' heads >printed
 sed -n '/^layer  0 /,/^ *5 /p' "$here/docs/commands.md" >shown
-[ -s printed ] || fail 'mha heads printed no grid'
-diff shown printed || fail 'the grid in docs/commands.md differs from the output of mha heads'
+[ -s printed ] || fail 'mha heads must print a grid'
+diff shown printed || fail 'the grid in docs/commands.md must equal the output of mha heads'
 finish

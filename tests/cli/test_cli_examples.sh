@@ -12,9 +12,9 @@ export PATH="$work/bin:$PATH" HOME="$work/home"
 
 for command in $("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
     "$MHA" "$command" --help | sed -n '/^Examples:$/,$s/^  //p' >"$command.examples"
-    [ -s "$command.examples" ] || fail "$command --help has no examples"
+    [ -s "$command.examples" ] || fail "$command --help must have examples"
     case $command in
-    completion) # of bash and fish
+    completion) # examples for bash and fish
         command -v bash >/dev/null || continue
         bash -e "$command.examples" >out 2>err || fail "$command: $(cat err)"
         ;;
@@ -26,6 +26,6 @@ for command in $("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
 done
 for made in demo.html tokenizer words small tuned fewer vectors.npy numbers.safetensors report.html notes.html head.png heads.pdf pruned smaller \
     curve.svg grouped shared tour.html home/.config/fish/completions/mha.fish; do
-    [ -s $made ] || fail "no example created $made"
+    [ -s $made ] || fail "an example must create $made"
 done
 finish

@@ -1,13 +1,13 @@
 #!/bin/sh
-# test_cli_frame.sh - help, version, wrong use, and the streams of output.
+# test_cli_frame.sh - help, version, usage errors, and output streams.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
-# Requested help goes to stdout with exit status 0; wrong use is reported on stderr with exit status 2.
+# Requested help must go to stdout with exit status 0; usage errors must go to stderr with exit status 2.
 expect 0 "$MHA" --help
 has out 'Usage: mha COMMAND'
-[ ! -s err ] || fail '--help wrote to stderr'
+[ ! -s err ] || fail '--help must not write to stderr'
 expect 0 "$MHA" --version
 has out 'mha '
 has out 'scalar'
@@ -19,7 +19,7 @@ refused 2 "$MHA" --nonsense
 refused 2 "$MHA" info --nonsense
 has err '--nonsense: unknown option'
 has_not err 'did you mean'
-# The message suggests a similar word if there is one.
+# The message must suggest a similar word if there is one.
 means() { # WORD ARGUMENT...
     meant=$1
     shift
@@ -53,7 +53,8 @@ same out helps 'mha version --help'
 refused 2 "$MHA" version foo
 has err 'version accepts no argument (got "foo")'
 refused 2 "$MHA" help heads score
-# Numbers consist of digits only, -t and MHA_THREADS have the same rule, and the message names option and value.
+# Numbers must consist of digits only, -t and MHA_THREADS must have the same rule, and the message must name option and
+# value.
 for bad in x -1 0 1025 ' 3' +3 0x3 3x '' 99999999999999999999; do
     refused 2 "$MHA" info -t "$bad"
     has err "-t must be a whole number from 1 to 1024 (got \"$bad\")"
@@ -61,7 +62,7 @@ for bad in x -1 0 1025 ' 3' +3 0x3 3x '' 99999999999999999999; do
     refused 2 env MHA_THREADS="$bad" "$MHA" info
     has err "MHA_THREADS must be a whole number from 1 to 1024 (got \"$bad\")"
 done
-# Options with one value can be given once. Options with several values, flags and help may be repeated.
+# Options with one value must be rejected if repeated. Options with several values, flags and help may be repeated.
 once() { # OPTION TIMES COMMAND...
     option=$1 times=$2
     shift 2
@@ -98,13 +99,13 @@ at family llama
 refused 3 "$MHA" info -m minilm
 has err 'fetch minilm'
 
-# User input is printed with escapes.
+# User input must be printed with escapes.
 refused 2 "$MHA" "$(printf 'x\033[2J\302\233y')"
 harmless err
 has err '\x1b[2J'
 
-# Output must fit the terminal: results at 40 columns, help at 80. Characters are counted instead of bytes: only the
-# first byte of each character is kept.
+# Output must fit the terminal: results 40 columns, help 80. Characters are counted, not bytes, by keeping only the
+# first byte of each character.
 narrow() {
     width=$1
     shift
@@ -130,21 +131,21 @@ expect 0 "$MHA" heads --help
 sed -n 's/^ *X(MHA_\(HEAD\|LABEL\)_[A-Z0-9_]*, "\([a-z0-9_]*\)".*/\2/p' "$here/include/mha/heads.h" >keys
 [ "$(wc -l <keys)" = 40 ] || fail "heads.h: $(wc -l <keys) keys of metrics and labels, not 40"
 while read -r key; do
-    grep -q "^  $key  *[^ ]" out || fail "heads --help does not explain $key"
+    grep -q "^  $key  *[^ ]" out || fail "heads --help must explain $key"
     has "$here/docs/glossary.md" "\`$key\`"
 done <keys
-# The glossary must explain every score of importance.h...
+# The glossary must explain every score of importance.h.
 sed -n 's/^ *X(MHA_IMPORTANCE_[A-Z0-9_]*, "\([a-z0-9_]*\)".*/\1/p' "$here/include/mha/importance.h" >keys
 [ "$(wc -l <keys)" -ge 9 ] || fail "importance.h: only $(wc -l <keys) keys of scores"
 while read -r key; do has "$here/docs/glossary.md" "\`$key\`"; done <keys
-# ... and every measure of diversity.h.
+# The glossary must explain every measure of diversity.h.
 sed -n 's/^ *X(MHA_DIVERSITY_[A-Z0-9_]*, "\([a-z0-9_]*\)".*/\1/p' "$here/include/mha/diversity.h" >keys
 [ "$(wc -l <keys)" = 7 ] || fail "diversity.h: $(wc -l <keys) keys of measures, not 7"
 while read -r key; do has "$here/docs/glossary.md" "\`$key\`"; done <keys
 
-# Every command has a help text, and the completion of every shell names every command and option.
+# Every command must have a help text, and the completion of every shell must name every command and option.
 commands=$("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p')
-[ "$(echo "$commands" | wc -l)" -ge 6 ] || fail 'the list of commands is too short'
+[ "$(echo "$commands" | wc -l)" -ge 6 ] || fail 'the list of commands must be complete'
 for command in $commands; do
     expect 0 "$MHA" "$command" --help
     has out "Usage: mha $command"
@@ -154,10 +155,10 @@ for command in $commands; do
     mv out command.help
     expect 0 "$MHA" help "$command"
     same out command.help "mha help $command"
-    [ ! -s err ] || fail "$command --help wrote to stderr"
+    [ ! -s err ] || fail "$command --help must not write to stderr"
 done
 expect 0 "$MHA" train --help
-[ "$(grep -c '^[A-Z][A-Za-z, ]*:$' out)" -ge 12 ] || fail 'the options of train are not in groups'
+[ "$(grep -c '^[A-Z][A-Za-z, ]*:$' out)" -ge 12 ] || fail 'the options of train must be grouped'
 for shell in bash zsh fish; do
     expect 0 "$MHA" completion "$shell"
     mv out "completion.$shell"
@@ -169,13 +170,13 @@ for shell in bash zsh fish; do
     done
 done
 if command -v bash >/dev/null; then
-    bash -n completion.bash || fail 'bash cannot read its completion'
+    bash -n completion.bash || fail 'bash must be able to read its completion'
     # shellcheck disable=SC2016
     completes() { # WANT WORD...: bash must complete the last word to WANT
         want=$1
         shift
         words=$(bash -c '. ./completion.bash; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _mha; echo "${COMPREPLY[*]}"' bash "$@")
-        [ "$words" = "$want" ] || fail "bash completes '$*' to '$words', not '$want'"
+        [ "$words" = "$want" ] || fail "bash must complete '$*' to '$want' (got '$words')"
     }
     mkdir -p checkpoints
     completes --json mha heads --j
@@ -192,7 +193,7 @@ if command -v bash >/dev/null; then
     completes '' mha train --rate 0
 fi
 
-# Completion must offer exactly the accepted values: no offered value is rejected, any other is.
+# Completion must offer exactly the accepted values: offered values must be accepted, and other values rejected.
 "$MHA" completion fish | sed -n "s/.*from \([a-z]*\)'.* -l \([a-z-]*\) -xa '\([^(]*\)' -d .*/\1 \2 \3/p" | grep -v ' isa ' >values
 [ "$(wc -l <values)" -ge 30 ] || fail "only $(wc -l <values) options have values"
 while read -r command option words; do
@@ -217,15 +218,15 @@ while read -r command option words; do
     has err unlikely
 done <values
 
-# A reader that closes the pipe is not an error; a full or closed stdout is.
+# A closed pipe must not be an error; a full or closed stdout must be an error.
 { "$MHA" completion fish; echo $? >status; } 2>err | head -n 1 >out
 [ "$(cat status)" = 0 ] || fail "closed pipe: exit $(cat status)"
-[ ! -s err ] || fail 'closed pipe: the program wrote to stderr'
+[ ! -s err ] || fail 'closed pipe: the program must not write to stderr'
 if [ -w /dev/full ]; then
-    "$MHA" completion fish >/dev/full 2>err && fail 'a full disk was not reported'
+    "$MHA" completion fish >/dev/full 2>err && fail 'a full disk must be reported'
     has err 'No space left'
-    "$MHA" --help >/dev/full 2>err && fail '--help: a full disk was not reported'
+    "$MHA" --help >/dev/full 2>err && fail '--help: a full disk must be reported'
 fi
-"$MHA" completion fish >&- 2>err && fail 'a closed stdout was not reported'
+"$MHA" completion fish >&- 2>err && fail 'a closed stdout must be reported'
 has err 'cannot write'
 finish

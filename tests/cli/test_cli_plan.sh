@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_plan.sh - `mha plan`: the figures of the walk-throughs in all three output formats, measured times, and wrong
-# options.
+# test_cli_plan.sh - `mha plan`: the figures of the walk-throughs in all three output formats, measured times, and
+# invalid options.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -30,14 +30,14 @@ at recommendation.experts 0
 at model.prune 0.25
 "$JSON_AT" rows.0.prefill_ms <out >/dev/null 2>&1 && fail 'a time without --measure'
 
-# CSV has the same rows; cells with reasons are quoted.
+# CSV must have the same rows; cells with reasons must be quoted.
 expect 0 "$MHA" plan --d-model 768 --csv
 [ "$(wc -l <out)" = 37 ] || fail "must be a header, 29 layouts and 7 variants: $(cat out)"
 has out 'layout,mqa,8,96,8,1,1327104,1728,0.4375,'
 has out 'variant,mqa,12,64,12,1,1277952,1664,0.458333,'
-[ "$(awk -F, '{ print NF }' out | sort -u)" = 15 ] || fail 'the rows have different numbers of columns'
+[ "$(awk -F, '{ print NF }' out | sort -u)" = 15 ] || fail 'all rows must have the same number of columns'
 
-# ---- parameters of one layer, and its fraction of a model with 175 billion ----
+# ---- parameters of one layer, and its fraction of a model with 175 billion parameters ----
 expect 0 "$MHA" plan --d-model 12288 --heads 96 --parameters 175000000000
 has out 'mha       150994944  150994944  150994944  150994944        0  603979776   604028928     0.35%'
 has out 'Recommended: gqa, 96 query heads, 12 key/value heads, with expert heads'
@@ -64,7 +64,7 @@ advice() {
 advice --d-model 7
 has out 'Recommended: mha, 1 query head, 1 key/value head'
 has advice 'and a single head cannot share keys and values; attention'
-grep -q 'the row' advice && fail 'the advice names a row that one head cannot use'
+grep -q 'the row' advice && fail 'the advice must not name a row that one head cannot use'
 advice --d-model 7 --heads 7
 has advice 'worth trying (row mqa)'
 advice --d-model 768 --heads 4 --prune 0.75 --parameters 50000000
@@ -78,30 +78,30 @@ has advice 'But attention alone would have 154 billion parameters in 65536 layer
 # ---- measured times ----
 expect 0 "$MHA" plan --d-model 32 --heads 4 --layers 1 --seq 8 --dtype bf16 --measure --seconds 0.001 --json -t 1
 for path in rows.0.prefill_ms rows.0.decode_ms variants.5.prefill_ms variants.5.decode_ms; do
-    got=$("$JSON_AT" "$path" <out) || fail "no $path in the JSON"
-    awk -v x="$got" 'BEGIN { exit !(x + 0 > 0) }' || fail "$path is $got, not positive"
+    got=$("$JSON_AT" "$path" <out) || fail "the JSON must have $path"
+    awk -v x="$got" 'BEGIN { exit !(x + 0 > 0) }' || fail "$path must be positive (got $got)"
 done
 
-# The single head of width 768 is measured like other rows.
+# The row of a single head of width 768 must be measured like other rows.
 expect 0 "$MHA" plan --d-model 768 --layers 1 --seq 2 --measure --seconds 0.001
 grep -q '^mha  *1  *768 ' out || fail "no row of one head 768 wide: $(cat out)"
 ! grep -q 'operator supports' out || fail "a row was not measured: $(grep 'operator supports' out)"
 
-# Rows that the operator does not support are marked, with and without --measure.
+# Rows that the operator does not support must be marked, with and without --measure.
 for measure in '' '--measure --seconds 0.001'; do
     # shellcheck disable=SC2086 # two words or none
     expect 0 "$MHA" plan --d-model 2048 --layers 1 --seq 2 $measure
     [ "$(grep -c 'heads are wider than the operator supports$' out)" = 1 ] || fail "must have one row of heads 2048 wide: $(cat out)"
-    grep -q '^mha  *1  *2048 .*the operator supports$' out || fail 'the wrong row is marked'
+    grep -q '^mha  *1  *2048 .*the operator supports$' out || fail 'the row of the wide head must be marked'
 done
 expect 0 "$MHA" plan --d-model 2048 --json
 at rows.15.head_dim 2048
 at rows.15.refused 'heads are wider than the operator supports'
-"$JSON_AT" rows.16.refused <out >/dev/null 2>&1 && fail 'a row with heads 1024 wide is marked as unsupported'
+"$JSON_AT" rows.16.refused <out >/dev/null 2>&1 && fail 'a row with heads of width 1024 must not be marked as unsupported'
 expect 0 "$MHA" plan --d-model 2048 --csv
 has out ',heads are wider than the operator supports'
 
-# ---- wrong use: the message contains the option and its value ----
+# ---- usage errors: the message must contain the option and its value ----
 wrong() {
     name=$1 value=$2
     shift 2

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_refusal_memory.sh - files of the maximum size with an error at the end (headers, configurations, indexes,
-# tokenizers, JSON of options, texts) are rejected within 256 MiB of memory, including the file.
+# test_cli_refusal_memory.sh - files of the maximum size with an error at the end (headers, configs, indexes,
+# tokenizers, JSON of options, texts) must be rejected with at most 256 MiB of memory, including the file.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"

@@ -1,11 +1,11 @@
 #!/bin/sh
-# test_cli_tour.sh - `mha tour`: the published digits of the walk-throughs, shapes, counts, JSON, the page, and wrong
-# use.
+# test_cli_tour.sh - `mha tour`: the published values of the walk-throughs, shapes, counts, JSON, the page, and usage
+# errors.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
-# ---- the list ----
+# ---- list of tours ----
 expect 0 "$MHA" tour
 sed -n 's/^\([a-z][a-z-]*\)   *[^ ].*/\1/p' out >names
 [ "$(wc -l <names)" = 16 ] || fail "the list has $(wc -l <names) tours, not 16"
@@ -15,18 +15,18 @@ at tours.0.name self-attention
 at tours.8.example standard_mha.c
 expect 0 "$MHA" tour --help
 while read -r name; do has out "  $name "; done <names
-# Each tour names an equivalent example program, which the tests build and run.
+# Each tour must name an equivalent example program, which the tests build and run.
 expect 0 "$MHA" tour --json
 n=0
 while read -r name; do
     example=$("$JSON_AT" "tours.$n.example" <out)
-    [ -f "$here/examples/$example" ] || fail "$name: examples/$example does not exist"
-    grep -q "^mha_add_example(${example%.c} " "$here/tests/CMakeLists.txt" || fail "$name: no test runs examples/$example"
+    [ -f "$here/examples/$example" ] || fail "$name: examples/$example must exist"
+    grep -q "^mha_add_example(${example%.c} " "$here/tests/CMakeLists.txt" || fail "$name: a test must run examples/$example"
     n=$((n + 1))
 done <names
 
-# ---- digits: prints "TOUR TENSOR: ELEMENTS" for each printed tensor ----
-# A tensor follows a line with its name and shape.
+# ---- published values: prints "TOUR TENSOR: ELEMENTS" for each printed tensor ----
+# Each tensor follows a line with its name and shape.
 # shellcheck disable=SC2016 # code of awk
 numbers='
 /^tensor\(/ { split(before, word, " "); printf "%s %s:", tour, word[1]; on = 1; sub(/^tensor/, "") }
@@ -37,8 +37,8 @@ while read -r name; do
     expect 0 "$MHA" tour "$name"
     awk -v tour="$name" "$numbers" out >>printed
 done <names
-# Published digits must be equal; a number with an exponent may differ by one in the last digit, since one of them does.
-# Other numbers were recorded and have a tolerance, because small sums of large numbers are inexact.
+# Published values must be equal, but the last digit of values with an exponent may differ by 1, which one value
+# requires. All other values were recorded and have a tolerance, because small sums of large values are inexact.
 # shellcheck disable=SC2016
 compare='
 function differs(a, b, page,  x, y) {
@@ -66,9 +66,9 @@ grep -c ' page: ' "$data/tour.txt" >pages
 [ "$(cat pages)" = 33 ] || fail "$(cat pages) published tensors, not 33"
 # The comparison must detect a wrong digit.
 sed 's/17\.4476/17.4477/' printed >changed
-awk "$compare" changed "$data/tour.txt" | grep -q 'self-attention scores: number 6 is 17.4477' || fail 'a wrong digit was not detected'
+awk "$compare" changed "$data/tour.txt" | grep -q 'self-attention scores: number 6 is 17.4477' || fail 'a wrong digit must be detected'
 
-# ---- shapes, functions, text, counts ----
+# ---- shapes, functions, text, parameter counts ----
 expect 0 "$MHA" tour weight-split
 has out 'q_heads [2, 2, 6, 2]'
 has out 'weights [2, 2, 6, 6]'
@@ -103,21 +103,21 @@ at tours.0.steps.3.tensors.0.name scores
 at tours.0.steps.3.tensors.0.shape.1 5
 at tours.0.steps.3.tensors.0.values.# 25
 awk -v x="$("$JSON_AT" tours.0.steps.3.tensors.0.values.6 <out)" 'BEGIN { exit !(x > 17.44755 && x < 17.44765) }' ||
-    fail 'the score of row 1, column 1 is not 17.4476'
+    fail 'the score of row 1, column 1 must be 17.4476'
 at tours.0.steps.5.tensors.0.values.# 400
 at tours.0.steps.8.counts.0.parameters 48
 expect 0 "$MHA" tour causal-attention --json
 at tours.0.steps.1.tensors.1.values.0 0.0
-at tours.0.steps.1.tensors.1.values.1 null # -inf
+at tours.0.steps.1.tensors.1.values.1 null # -inf is printed as null
 expect 0 "$MHA" tour all --json
 at tours.# 16
 
-# ---- the page ----
+# ---- HTML page ----
 expect 0 "$MHA" tour all --html page.html
-[ ! -s out ] || fail '--html also wrote text to stdout'
+[ ! -s out ] || fail '--html must not write text to stdout'
 has err 'page.html'
-[ "$(grep -c '<script' page.html)" = 1 ] || fail 'the page has more than one script'
-grep -q "default-src 'none'; script-src 'sha256-[A-Za-z0-9+/]*='" page.html || fail 'the hash of the script is missing'
+[ "$(grep -c '<script' page.html)" = 1 ] || fail 'the page must have one script'
+grep -q "default-src 'none'; script-src 'sha256-[A-Za-z0-9+/]*='" page.html || fail 'the page must contain the hash of the script'
 if grep -oE '(src|href)="[^#][^"]*"|url\([^)]*\)|https?:[^" <]*|@import' page.html >links; then fail "external links: $(cat links)"; fi
 while read -r name; do
     has page.html "<section id=\"$name\">"
@@ -125,14 +125,14 @@ while read -r name; do
 done <names
 has page.html '<polyline points="36.0,'
 has page.html '17.4476'
-[ "$(grep -o '<svg' page.html | wc -l)" -gt 150 ] || fail 'the page has too few figures'
+[ "$(grep -o '<svg' page.html | wc -l)" -gt 150 ] || fail 'the page must have all figures'
 expect 0 "$MHA" tour causal-attention --html one.html --json
 at tours.0.name causal-attention
 [ "$(grep -o '<rect[^>]*class="none"' one.html | wc -l)" = 24 ] || fail 'the page must mark 10 + 10 + 4 elements as masked'
 refused 2 "$MHA" tour reshape --html one.html
 has err 'one.html exists; --force replaces it'
 expect 0 "$MHA" tour reshape --html one.html --force -q
-[ ! -s err ] || fail '-q does not silence stderr'
+[ ! -s err ] || fail '-q must suppress stderr'
 has one.html '<rect class="head1"'
 
 has one.html 'examples/split_heads.c'
@@ -143,12 +143,12 @@ has err 'stdout'
 
 # ---- maps in the terminal, tokens, figures ----
 expect 0 "$MHA" tour self-attention
-has out '    upon |  @@      |' # attends only to its own key
+has out '    upon |  @@      |' # this token attends only to its own key
 expect 0 "$MHA" tour self-attention --json
 at tours.0.steps.6.tensors.0.words '["Once","upon","a","time","there"]'
 expect 0 "$MHA" tour induction --json
 for step in 1 2; do at tours.0.steps.$step.tensors.0.words '["drum","cat","kite","red","drum","cat"]'; done
-if grep -q '%\|thousandths' out; then fail 'the induction tour prints fractions in different units'; fi
+if grep -q '%\|thousandths' out; then fail 'the induction tour must print fractions in one unit'; fi
 expect 0 "$MHA" tour self-attention --figure curve.svg --tensor curve
 has curve.svg '<svg'
 expect 0 "$MHA" tour self-attention --figure first.png
@@ -158,22 +158,22 @@ expect 0 "$MHA" tour induction --figure map.pdf --tensor behind_the_copy --json
 has map.pdf '%PDF-'
 at tours.0.name induction
 for matrix in '' '[0,0]' '[0,1]'; do expect 0 "$MHA" tour stacked-heads --figure "w$matrix.svg" --tensor "weights$matrix"; done
-cmp -s 'w[0,0].svg' 'w[0,1].svg' && fail 'two heads have the same map'
+cmp -s 'w[0,0].svg' 'w[0,1].svg' && fail 'two heads must have different maps'
 for wrong in 'weights[0,2]' 'weights[0]' 'weights[0,1' 'weights[0,1]x' 'weights[-1,0]' x none ''; do
     refused 2 "$MHA" tour stacked-heads --figure no.png --tensor "$wrong"
     has err '--tensor must be one of weights'
 done
 refused 2 "$MHA" tour reshape --figure no.png
-has err 'no map of weights and no curve'
+has err 'must have a map of weights and a curve'
 refused 2 "$MHA" tour all --figure no.png
 refused 2 "$MHA" tour reshape --figure no.gif
 refused 2 "$MHA" tour self-attention --tensor curve
 refused 2 "$MHA" tour self-attention --figure no.png --html no.html
 refused 2 "$MHA" tour self-attention --figure curve.png
 has err 'curve.png exists; --force replaces it'
-[ ! -e no.png ] || fail 'a rejected command wrote a figure'
+[ ! -e no.png ] || fail 'a rejected command must not write a figure'
 
-# ---- tours are a tutorial: they include only public headers and the tour headers ----
+# ---- tours are a tutorial, so they include only public headers and the tour headers ----
 cat "$here"/cli/tour/tour_of_*.c "$here"/cli/tour/tour_head.[ch] "$here"/cli/tour/tour.h | sed -n 's/^#include "\(.*\)"/\1/p' | sort -u >seen
 printf '%s\n' mha/mha.h tour/tour.h tour/tour_head.h tour/tours.h | sort >public
 same seen public 'headers that the tours include'
@@ -183,19 +183,19 @@ if command -v bash >/dev/null; then
     "$MHA" completion bash >completion.bash
     # shellcheck disable=SC2016
     words=$(bash -c '. ./completion.bash; COMP_WORDS=(mha tour resh) COMP_CWORD=2; _mha; echo "${COMPREPLY[*]}"')
-    [ "$words" = reshape ] || fail "bash completes 'mha tour resh' to '$words'"
+    [ "$words" = reshape ] || fail "bash must complete 'mha tour resh' to 'reshape' (got '$words')"
 fi
-"$MHA" completion zsh | grep -qF "'*:argument:(self-attention causal-attention" || fail 'the completion of zsh lacks the tours'
-"$MHA" completion fish | grep -qF "__fish_seen_subcommand_from tour' -f -a 'self-attention" || fail 'the completion of fish lacks the tours'
+"$MHA" completion zsh | grep -qF "'*:argument:(self-attention causal-attention" || fail 'the completion of zsh must list the tours'
+"$MHA" completion fish | grep -qF "__fish_seen_subcommand_from tour' -f -a 'self-attention" || fail 'the completion of fish must list the tours'
 
-# ---- wrong use ----
+# ---- usage errors ----
 refused 2 "$MHA" tour one-head
 has err 'or all (got "one-head")'
 has err 'self-attention, causal-attention'
 refused 2 "$MHA" tour reshape dropout
 has err 'unexpected argument "dropout"'
 refused 2 "$MHA" tour --html x.html
-[ ! -e x.html ] || fail '--html without a tour wrote a page'
+[ ! -e x.html ] || fail '--html without a tour must not write a page'
 refused 2 "$MHA" tour reshape --html ''
 has err 'the name of the output file must not be empty (got "")'
 refused 2 "$MHA" tour reshape --html - --json

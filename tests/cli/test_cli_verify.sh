@@ -1,5 +1,5 @@
 #!/bin/sh
-# `mha verify` without a folder compares every instruction set with double precision; and wrong use.
+# `mha verify` without a folder must compare every instruction set with double precision; tests usage errors.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -8,11 +8,11 @@ expect 0 "$MHA" verify -q
 cat out
 tail -n 1 out | grep -q '^[1-9][0-9]* passed, 0 failed, 0 unsupported$' || fail "the last line must have the totals"
 for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
-    sed -n 2p out | grep -qw "$isa" || fail "no column for $isa"
+    sed -n 2p out | grep -qw "$isa" || fail "the table must have a column for $isa"
 done
 [ ! -s err ] || fail "-q does not silence stderr: $(cat err)"
 
-# --isa limits the instruction sets of the table.
+# --isa must limit the table to the given instruction sets.
 expect 0 "$MHA" verify -q --isa scalar
 [ "$(sed -n 2p out | wc -w)" = 1 ] || fail "the table of --isa scalar must have one column"
 expect 0 "$MHA" verify -q --json --isa scalar

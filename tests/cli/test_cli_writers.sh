@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_writers.sh - several processes write one folder at the same time with --force: all succeed, the folder is the
-# complete result of one of them, and no temporary files remain.
+# test_cli_writers.sh - several processes write one folder simultaneously with --force. All must succeed, the folder
+# must be the complete result of one process, and no temporary files may remain.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -11,7 +11,7 @@ for size in 260 270 280 290; do
     expect 0 "$MHA" tokenizer train -q -t 1 --vocab-size $size -o "alone.$size" -f text
 done
 
-# Every other round starts without the folder, so the first process creates it while the others run.
+# Every other round starts without the folder, so the first process creates the folder while other processes run.
 round=0
 : >failed
 while [ $round -lt 40 ]; do
@@ -21,7 +21,7 @@ while [ $round -lt 40 ]; do
     wait
     whole=0
     for size in 260 270 280 290; do diff -r shared "alone.$size" >/dev/null 2>&1 && whole=1; done
-    [ $whole = 1 ] || fail "round $round: the folder equals none of the four results"
+    [ $whole = 1 ] || fail "round $round: the folder must equal one of the four results"
 done
 [ ! -s failed ] || fail "$(wc -l <failed) of 160 commands failed: $(sort -u failed | head -n 3)"
 left=$(find . -name '.shared.*')

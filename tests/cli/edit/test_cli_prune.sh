@@ -1,5 +1,6 @@
 #!/bin/sh
-# test_cli_prune.sh - `mha prune` and `mha diff`: removes heads by number and by score, and evaluates on held-out texts.
+# test_cli_prune.sh - `mha prune` and `mha diff`: removal of heads by number and by score, and evaluation on held-out
+# texts.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -8,7 +9,7 @@ prune() { "$MHA" prune -m "$tiny" "$@"; }
 awk 'BEGIN { split("you keep the count of all that they said and then again once more", w, " ")
              for (i = 0; i < 24; i++) { for (j = 0; j < 6 + i % 5; j++) printf "%s ", w[(i * 5 + j * 3) % 14 + 1]; print "" } }' >texts
 
-# With named heads nothing is fitted, and without texts nothing is evaluated.
+# With given heads, nothing must be fitted; without texts, nothing must be evaluated.
 expect 0 prune --heads 0.1,2.3 -o one --json
 at removed.0.0 1
 at removed.1.# 0
@@ -24,7 +25,7 @@ expect 0 prune --heads 0.1,2.3 -o one --force -f texts --json
 at quality.texts 24
 at quality.held_out -f
 
-# A pruned model loads and can be pruned again; heads keep their original numbers.
+# A pruned model must load and accept pruning again; heads must keep their original numbers.
 expect 0 "$MHA" embed -m one 'you keep the count'
 refused 2 "$MHA" prune -m one --heads 0.1 -o two
 has err 'already removed'
@@ -43,14 +44,14 @@ at a.heads.0.1 3
 expect 0 prune --keep two/config.json -o kept
 same kept/model.safetensors two/model.safetensors
 
-# --compatible keeps the shapes and zeroes the heads; the model must compute the same.
+# --compatible must keep the shapes and set the weights of the heads to 0; the model must compute the same results.
 expect 0 prune --heads 0.1,2.3 --compatible -o zeros
 expect 0 "$MHA" diff -m one -m zeros --json 'you keep the count' 'again'
 at texts.min_cosine 1.0
 at b.heads.0.# 4
 has_not zeros/config.json mha.heads
 
-# A ratio refers to the model's 12 heads; with --per-layer, to each layer's 4 heads, rounded up.
+# A ratio must apply to the model's 12 heads; with --per-layer, to the 4 heads of each layer, rounded up.
 for amount in 0.1:11 0.2:10 0.3:8 0.4:7; do
     expect 0 prune --ratio ${amount%:*} --by ov_norm -o ratio --force --json
     at heads.1 ${amount#*:}
@@ -60,7 +61,7 @@ at removed.0.# 2
 at removed.1.# 2
 at removed.2.# 2
 
-# The log states why the number of removed heads differs from --ratio, if it does.
+# If the number of removed heads differs from --ratio, the log must state the reason.
 asks() { # RATIO MESSAGE OPTIONS...
     ratio=$1 sentence=$2
     shift 2
@@ -79,7 +80,7 @@ has err 'rounded to whole groups of heads that share keys'
 expect 0 "$MHA" prune -m "$data/families/gemma2" --by ov_norm --ratio 0.3 --per-layer -o ratio --force
 has err 'rounded up in each layer to whole groups of heads that share keys'
 
-# The error names the violated rule of transformers.
+# The error must name the violated rule of transformers.
 breaks() { # MESSAGE MODEL HEADS
     expect 0 "$MHA" prune -m "$2" --heads "$3" -o ratio --force
     has err "transformers cannot load this folder, because $1; use --compatible"
@@ -92,7 +93,7 @@ breaks 'head_dim must be the hidden size divided by the number of heads' "$tiny"
 expect 0 "$MHA" prune --heads 0.0,0.1,0.2,0.3,1.0,1.1,1.2,1.3 -o ratio --force
 has_not err transformers
 
-# Heads named by a file or the command line may have been chosen on the evaluation texts.
+# Heads given by a file or on the command line may have been selected on the evaluation texts, which must be reported.
 expect 0 "$MHA" heads -q -m "$tiny" --by jacobian_probe -f texts --csv
 mv out scores.csv
 expect 0 prune --scores scores.csv --count 2 -f texts -o unknown
@@ -116,10 +117,10 @@ for model in "$data/families/llama-f16" "$data/families/gemma2" "$data/families/
     at bytes "$before"
     expect 0 "$MHA" info stored --json
     at bytes "$after"
-    [ "$after" -lt "$before" ] || fail "$model: size did not decrease: $before to $after bytes"
+    [ "$after" -lt "$before" ] || fail "$model: size must decrease (got $before, then $after bytes)"
 done
 
-# Commands that fit on texts hold out some of them for evaluation.
+# Commands that fit on texts must hold out some texts for evaluation.
 expect 0 prune --ratio 0.25 -f texts --refit --fill -o fitted --json
 at heads.1 9
 at quality.texts 6
@@ -137,8 +138,8 @@ expect 0 prune --by jacobian_probe --count 3 --floor 2 -f texts -o by_probe --js
 at heads.1 9
 expect 0 prune --heads 0.1 -o plain -f texts
 has out 'Embeddings before and after'
-# Speed is not reported for passes of less than 20 ms. Under sanitizers on a loaded machine the passes may take longer;
-# the printed speeds must then be those of a longer pass.
+# Speed must not be reported for passes of less than 20 ms. With sanitizers or on a loaded machine,
+# passes may take longer; a printed speed must correspond to a pass of at least 20 ms.
 tr '\n' ' ' <out >words
 if grep -qF 'tokens per second' out; then
     has_not words 'Speed is omitted'
@@ -150,7 +151,7 @@ else
     has words 'Speed is omitted: a pass over these texts takes less than 20 ms'
 fi
 
-# --search, and its curve.
+# --search must prune, and write its curve.
 expect 0 prune --search --by ov_norm -f texts --max-loss-increase 0.02 -o curve.svg --json
 at curve.0.heads 3
 at best.within true
@@ -160,7 +161,7 @@ has out 'No head can be removed within 0'
 has out 'tokens/s'
 has_not out 'KV bytes' # an encoder has no cache
 
-# The same number in every layer, by a score and jointly.
+# Tests the same number of heads in every layer, selected by a score and jointly.
 for by in ov_norm joint; do
     expect 0 prune --search --per-layer --by $by -f texts --max-loss-increase 9 --json
     at curve.# 4
@@ -173,40 +174,39 @@ done
 expect 0 prune --search --per-layer --floor 3 -f texts --max-loss-increase 9
 has out '9 of 12 heads keep the loss'
 found=$(sed -n 's/^--heads //p' out)
-[ -n "$found" ] || fail 'the best point has no --heads line'
+[ -n "$found" ] || fail 'the best point must have a --heads line'
 cp out search
 expect 0 prune --count 1 --per-layer -f texts -o each --json
 at heads.1 9
-[ "$("$JSON_AT" removed.0.# <out)" = 1 ] || fail 'not one head per layer'
+[ "$("$JSON_AT" removed.0.# <out)" = 1 ] || fail 'every layer must have one head'
 
-# Pruning the heads that the search found.
+# The heads found by the search can be pruned with --heads.
 expect 0 prune --heads "$found" -f texts --test texts -o found --json
 at heads.1 9
-# Texts used for fitting cannot be evaluation texts.
+# Texts used for fitting must not be evaluation texts.
 refused 2 prune --ratio 0.25 -f texts --test texts -o judged
 has err 'every evaluation text (--test) is also used to choose heads'
 expect 0 prune --by ov_norm --fill --count 2 -f few --test texts -o judged --json
 has err 'skipping 4 of 24 evaluation texts'
 at quality.texts 20
-# A decoder needs at least one token to predict.
+# A decoder's texts must have at least one token to predict.
 printf '5\n6\n7\n8\n' >words
 refused 3 "$MHA" prune -m "$data/models/gpt2-tiny" --search --by ov_norm --ids -f words
 
-# Each point of a decoder's curve has costs and benefits as text, JSON and figure.
+# Each point of a decoder's curve must have costs and benefits as text, JSON and figure.
 decoder() { "$MHA" prune -m "$data/models/gpt2-tiny" --search --by ov_norm -f texts "$@"; }
 expect 0 decoder --json -o gpt2.svg --force
 for key in heads parameters bytes kv_bytes_per_token loss mean_cosine tokens_per_second within; do
-    "$JSON_AT" curve.1.$key <out >/dev/null || fail "a point of the curve has no $key"
+    "$JSON_AT" curve.1.$key <out >/dev/null || fail "each point of the curve must have $key"
 done
 more() { awk -v a="$("$JSON_AT" "curve.0.$1" <out)" -v b="$("$JSON_AT" "curve.2.$1" <out)" 'BEGIN { exit !(a + 0 > 0 && a + 0 < b + 0) }'; }
 for key in heads parameters bytes kv_bytes_per_token; do
-    more $key || fail "$key does not increase with the number of heads"
+    more $key || fail "$key must increase with the number of heads"
 done
-# Titles in a figure are glyphs, so they cannot be searched; but a decoder's figure has an additional panel for the
-# cache.
+# Titles in a figure are glyphs and cannot be searched. A decoder's figure must have an additional panel for the cache.
 expect 0 prune --search --by ov_norm -f texts -o curve.svg --force
 height() { sed -n 's/.*<svg[^>]* height="\([0-9]*\)pt".*/\1/p' "$1"; }
-[ "$(height gpt2.svg)" -gt "$(height curve.svg)" ] || fail 'the figure of a decoder has no panel for the cache'
+[ "$(height gpt2.svg)" -gt "$(height curve.svg)" ] || fail 'the figure of a decoder must have a panel for the cache'
 expect 0 decoder
 for title in heads parameters 'KV bytes' 'tokens/s' 'loss increase'; do
     has out "$title"
@@ -234,9 +234,9 @@ refused 2 prune --ratio 0.5 -f few -o x
 refused 2 "$MHA" diff -m "$tiny" 'one text'
 refused 2 "$MHA" diff -m "$tiny" -m "$tiny" -m "$tiny"
 refused 3 "$MHA" diff -m "$tiny" -m nowhere
-[ ! -e x ] || fail 'a rejected command created a folder'
+[ ! -e x ] || fail 'a rejected command must not create a folder'
 
-# If killed during writing, the command must leave the old folder intact.
+# If the command is killed during writing, the old folder must stay intact.
 cp -r one before
 for delay in 0.00 0.01 0.02 0.04 0.08; do
     "$MHA" prune -m "$tiny" --ratio 0.5 -f texts --refit -o one --force >/dev/null 2>&1 </dev/null &
@@ -244,10 +244,10 @@ for delay in 0.00 0.01 0.02 0.04 0.08; do
     kill -9 $! 2>/dev/null
     wait $! 2>/dev/null
     expect 0 "$MHA" embed -m one 'you keep the count'
-    cmp -s one/model.safetensors before/model.safetensors || break # the command finished before it was killed
+    cmp -s one/model.safetensors before/model.safetensors || break # stops if the command finished before it was killed
 done
 
-# Blank texts are rejected; without a tokenizer, ids are accepted.
+# Blank texts must be rejected; without a tokenizer, ids must be accepted.
 printf '\n\n\n\n\n' >blank
 mkdir mute
 cp "$data/models/gpt2-tiny/config.json" "$data/models/gpt2-tiny/model.safetensors" mute
@@ -257,6 +257,6 @@ has err 'blank'
 refused 3 "$MHA" prune -m mute -f ids --count 2 -o mute_out
 has err '--ids'
 expect 0 "$MHA" prune -m mute --ids -f ids --count 2 -o mute_out
-[ -e mute_out/model.safetensors ] || fail 'prune by ids wrote no model'
-[ ! -e blank_out ] || fail 'a rejected command wrote blank_out'
+[ -e mute_out/model.safetensors ] || fail 'prune with ids must write a model'
+[ ! -e blank_out ] || fail 'a rejected command must not write blank_out'
 finish

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_regroup.sh - `mha regroup`: the written folder loads and records the edit, quality is measured on held-out
-# texts, and wrong use is rejected.
+# test_cli_regroup.sh - `mha regroup`: the written folder must load and record the edit, quality must be measured on
+# held-out texts, and usage errors must be rejected.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -33,11 +33,11 @@ has out '(--test)'
 expect 0 regroup -o mean --kv-heads 1 --method mean
 has out 'were not measured'
 expect 0 regroup -o whole --kv-heads 2 -f texts --compatible --json
-grep -q 'mha.kv_heads' whole/config.json && fail 'compatible config with mha.kv_heads'
+grep -q 'mha.kv_heads' whole/config.json && fail 'a compatible config must not contain mha.kv_heads'
 expect 0 "$MHA" info -m whole --json
 at key_heads_per_layer.0 4
 
-# The error names the violated rule of transformers, also after a further edit.
+# The error must name the violated rule of transformers, also after another edit.
 rule='keys and values must have the same number of heads'
 llama() { "$MHA" regroup -m "$data/families/llama" --method mean --force "$@"; }
 expect 0 llama -o apart --value-heads 1
@@ -68,9 +68,9 @@ refused 2 regroup -o new --kv-heads 2 --method best -f texts
 refused 2 regroup -o new --kv-heads 2 --published --ridge 1 -f texts
 refused 2 regroup -o new --kv-heads 2 -f texts more
 refused 3 regroup -o new --kv-heads 2 -f missing
-[ -e new ] && fail 'a rejected command wrote a file'
+[ -e new ] && fail 'a rejected command must not write a file'
 
-# Blank texts are rejected; without a tokenizer, ids are accepted.
+# Blank texts must be rejected; without a tokenizer, ids must be accepted.
 printf '\n\n\n\n\n' >blank
 mkdir mute
 cp "$data/models/gpt2-tiny/config.json" "$data/models/gpt2-tiny/model.safetensors" mute
@@ -80,8 +80,8 @@ has err 'blank'
 refused 3 "$MHA" regroup -m mute -f ids --kv-heads 2 -o mute_out
 has err '--ids'
 expect 0 "$MHA" regroup -m mute --ids -f ids --kv-heads 2 -o mute_out
-[ -e mute_out/model.safetensors ] || fail 'regroup by ids wrote no model'
-[ ! -e blank_out ] || fail 'a rejected command wrote blank_out'
+[ -e mute_out/model.safetensors ] || fail 'regroup with ids must write a model'
+[ ! -e blank_out ] || fail 'a rejected command must not write blank_out'
 refused 2 "$MHA" regroup --kv-heads 3 --method mean --ridge 0 -o none
 has err 'mha regroup: key_heads must be a divisor of the head count 8 of layer 0 (got 3)'
 finish

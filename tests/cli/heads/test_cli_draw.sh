@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_draw.sh - formats of figures and reports, protection of existing files, and wrong use.
+# test_cli_draw.sh - formats of figures and reports, protection of existing files, and usage errors.
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
@@ -7,7 +7,7 @@ text='Two words, and two words again.'
 
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 -o map.png
 has err 'mha draw: map.png: '
-[ "$(head -c 8 map.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail 'map.png is not a PNG file'
+[ "$(head -c 8 map.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail 'map.png must be a PNG file'
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 -o map.svg
 has map.svg '<svg'
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 -o map.pdf
@@ -20,7 +20,7 @@ has grid.svg '<svg'
 has grid.pdf '%PDF-'
 refused 2 "$MHA" draw -m "$tiny" "$text" --grid --head 0.0 -o no.png
 
-# Heads of a pruned model keep their numbers in the unpruned model.
+# Heads of a pruned model must keep their numbers in the unpruned model.
 expect 0 "$MHA" prune -m "$tiny" --heads 0.0,1.1 -o fewer
 expect 0 "$MHA" draw -m fewer "$text" --head 0.3 -o fewer.png
 has err 'layer 0 head 3'
@@ -31,21 +31,21 @@ has err 'layer 0 has 3 heads'
 has_not err removed
 expect 0 "$MHA" draw -m fewer "$text" --grid -o fewer.svg
 expect 0 "$MHA" heads -m fewer "$text"
-[ "$(grep -c '^0\.0 \|^1\.1 ' out)" = 0 ] || fail 'the table lists a removed head'
-[ "$(grep -c '^0\.3 \|^1\.3 ' out)" = 2 ] || fail 'the table lacks the number of a head'
-grep -q '^    0        [a-z.]' out || fail 'the grid shows a head at position 0.0'
+[ "$(grep -c '^0\.0 \|^1\.1 ' out)" = 0 ] || fail 'the table must not list removed heads'
+[ "$(grep -c '^0\.3 \|^1\.3 ' out)" = 2 ] || fail 'the table must list the original numbers of the heads'
+grep -q '^    0        [a-z.]' out || fail 'the grid must be empty at position 0.0'
 expect 0 "$MHA" logits -m fewer "$text" --heads 0.3 -o maps.safetensors
-grep -q 'attn\.0\.3' maps.safetensors || fail 'no map of head 0.3'
+grep -q 'attn\.0\.3' maps.safetensors || fail 'the output must have a map of head 0.3'
 refused 2 "$MHA" logits -m fewer "$text" --heads 0.0 -o no.safetensors
 
-# --scale sets the pixels per point of a PNG (default 2), and the size of SVG and PDF.
+# --scale must set the pixels per point of a PNG (default 2), and the size of SVG and PDF.
 png_size() { od -An -tu1 -j16 -N8 "$1" | awk '{ print $3 * 256 + $4, $7 * 256 + $8 }'; }
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --scale 1 -o one.png
 for scale in 2 4; do
     expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --scale $scale -o scaled.png --force
     # shellcheck disable=SC2046 # two numbers
     set -- $(png_size one.png) $(png_size scaled.png)
-    [ "$3 $4" = "$((scale * $1)) $((scale * $2))" ] || fail "--scale $scale changes the size from $1 x $2 to $3 x $4"
+    [ "$3 $4" = "$((scale * $1)) $((scale * $2))" ] || fail "--scale $scale must scale the size $1 x $2 (got $3 x $4)"
     [ $scale = 4 ] || same map.png scaled.png 'the default and --scale 2'
 done
 sed -n 's/.*<svg[^>]* width="\([0-9]*\)[^"]*" height.*/\1/p' map.svg >wide
@@ -56,34 +56,34 @@ for wrong in 0 0.4 17 -1 x nan ''; do
     has err '--scale'
 done
 
-# --colors: the middle of the color bar is at weight 0.5 with linear, at 0.25 with root.
+# --colors: the middle of the color bar must be at weight 0.5 with linear, and at 0.25 with root.
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --colors root -o root.png
 same map.png root.png 'the default and --colors root'
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --colors linear -o linear.png
-cmp -s map.png linear.png && fail '--colors linear has no effect'
+cmp -s map.png linear.png && fail '--colors linear must have an effect'
 expect 0 "$MHA" draw -m "$tiny" "$text" --grid --colors linear -o linear.pdf
 refused 2 "$MHA" draw -m "$tiny" "$text" --head 1.0 --colors cubic -o no.png
 has err '--colors must be root or linear (got "cubic")'
 refused 2 "$MHA" draw -m "$tiny" "$text" --head 1.0 --font '' -o no.png
 
-# Characters that the font lacks (Anatolian hieroglyphs) are drawn as boxes, after a warning.
+# Characters without a glyph in the font (Anatolian hieroglyphs) must be drawn as boxes, after a warning.
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 -o silent.png
 has_not err 'warning'
 unknown=$(printf '\360\224\220\200') # U+14400
 mkdir private
 cp "$tiny/config.json" "$tiny/model.safetensors" private
 sed "s/\"two\"/\"$unknown\"/" "$tiny/tokenizer.json" >private/tokenizer.json
-grep -q "$unknown" private/tokenizer.json || fail 'the vocabulary has no "two" to replace'
+grep -q "$unknown" private/tokenizer.json || fail 'the vocabulary must contain "two"'
 expect 0 "$MHA" draw -m private "$unknown and $unknown" --head 1.0 -o box.png
 has err 'lacks characters of 2 of'
 
-# Columns are labeled with ids if the model has no tokenizer, otherwise with tokens.
+# Columns must be labeled with ids if the model has no tokenizer, otherwise with tokens.
 gpt2=$data/models/gpt2-tiny
 mkdir mute
 cp "$gpt2/config.json" "$gpt2/model.safetensors" mute
 expect 0 "$MHA" draw -m mute --ids 36,402,36 --head 0.1 -o ids.svg
 expect 0 "$MHA" draw -m mute --ids 402,36,402 --head 0.1 -o other.svg
-cmp -s ids.svg other.svg && fail 'different ids give the same drawing'
+cmp -s ids.svg other.svg && fail 'different ids must give different drawings'
 expect 0 "$MHA" draw -m mute --ids 36,402,36 --grid -o ids.png
 expect 0 "$MHA" draw -m "$gpt2" --ids 36,402,88,287,292,77 --head 0.1 -o read.svg
 expect 0 "$MHA" draw -m "$gpt2" 'Every morn' --head 0.1 -o text.svg
@@ -95,11 +95,11 @@ expect 0 "$MHA" report -m mute --ids 36,402,36 --by jacobian_probe --data ids -o
 at tokens '["36","402","36"]'
 at importance.texts 2
 
-# The same input must give the same file.
+# The same input must give bitwise identical files.
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 -o again.png
 same map.png again.png 'two drawings of one map'
 
-# An existing file is not overwritten without --force.
+# An existing file must not be overwritten without --force.
 cp map.svg before.svg
 refused 2 "$MHA" draw -m "$tiny" 'Other words.' --head 0.0 -o map.svg
 same map.svg before.svg 'an existing file'
@@ -117,9 +117,9 @@ for left in no.png no.gif no.svg; do
     [ ! -e $left ] || fail "a refusal left $left"
 done
 
-# The report writes to stdout only with --json, and its page must escape all data.
+# The report must write to stdout only with --json, and its page must escape all data.
 expect 0 "$MHA" report -m "$tiny" '</script><img src=x onerror=alert(1)>' -o page.html
-[ ! -s out ] || fail 'stdout is not empty'
+[ ! -s out ] || fail 'stdout must be empty'
 has_not page.html '<img'
 has page.html "default-src 'none'"
 expect 0 "$MHA" report -m "$tiny" "$text" -o page2.html --json
@@ -145,7 +145,7 @@ at diversity.measures.output_cka.blocks.2.# 10
 at diversity.unique.2.# 4
 at diversity.xy.# 12
 at diversity.merges.# 11
-# Several texts become one page; importance is measured on all of them.
+# Several texts must give one page; importance must be measured on all texts.
 printf 'One text.\n\nAnd a second one.\nThird.\n' >lines
 expect 0 "$MHA" report -m "$tiny" -f lines -o lines.html --json
 at output lines.html

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_heads.sh - `mha heads` and `mha demo`: JSON, CSV, grid, color, and the labels of MiniLM if it is installed.
+# test_cli_heads.sh - `mha heads` and `mha demo`: JSON, CSV, grid, color, and, if MiniLM is installed, its labels.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -19,7 +19,7 @@ for threads in 1 2 3; do
     same out two "$threads threads"
 done
 expect 0 heads -s 7 --json 'you keep the count' 'and then again, they said'
-cmp -s out two && fail 'the seed of the probe has no effect'
+cmp -s out two && fail 'the seed must change the probe'
 expect 0 heads --no-probe --json 'you keep the count'
 at metrics.dup_probe.0.0 null
 
@@ -33,7 +33,7 @@ refused 2 heads --maps 'you keep the count'
 refused 2 heads --maps --json one two
 refused 2 heads --json --csv one
 
-# Blank texts are rejected in every form; a blank text among others is measured.
+# Blank texts must be rejected by every command; a blank text among other texts must be measured.
 printf '\n \t\n' >blank
 printf '\nyou keep the count\n' >one_blank
 refused 3 heads -f blank
@@ -68,12 +68,12 @@ expect 0 "$MHA" heads -m mute --ids -f ids --by gate --json
 at texts 2
 cp out listed
 expect 0 "$MHA" heads -m "$gpt2" --ids 36,402,88,287,292,77 17,402 --by gate --json
-[ "$("$JSON_AT" importance.values <out)" = "$("$JSON_AT" importance.values <listed)" ] || fail 'ids of a file and of arguments differ'
+[ "$("$JSON_AT" importance.values <out)" = "$("$JSON_AT" importance.values <listed)" ] || fail 'ids of a file and of arguments must give the same results'
 expect 0 "$MHA" heads -m mute --ids -f ids --by gradmag --json
 "$JSON_AT" importance.values <out >exact
 expect 0 "$MHA" heads -m mute --ids -f ids --by gradmag --json --dtype bf16
 "$JSON_AT" importance.values <out >rounded
-cmp -s exact rounded && fail '--dtype bf16 has no effect on scores'
+cmp -s exact rounded && fail '--dtype bf16 must change the scores'
 tr -d '[]' <exact | tr ',' '\n' >exact.lines
 tr -d '[]' <rounded | tr ',' '\n' | paste exact.lines - | awk '{ if ($1 > top) top = $1; off = $1 > $2 ? $1 - $2 : $2 - $1; if (off > worst) worst = off }
     END { exit !(NR > 1 && top > 0 && worst < 0.05 * top) }' || fail "scores in bf16 are not those of f32: $(cat exact rounded)"
@@ -91,7 +91,7 @@ expect 0 heads --csv 'you keep the count'
 [ "$(wc -l <out)" = 13 ] || fail 'the CSV must have one line per head and a header'
 has out 'layer,head,label,entropy'
 
-# Importance: the ranking with its intervals in every form; it must not depend on the number of threads.
+# Importance: tests the ranking with intervals in every output format, which must not depend on the number of threads.
 printf '%s\n' 'you keep the count' 'and then again' 'they said so' 'all the words that we know' >texts
 expect 0 heads -f texts --by jacobian_probe --json
 at texts 4
@@ -107,29 +107,29 @@ cp out two
 expect 0 heads -f texts --by jacobian_probe --json -t 3
 same out two '3 threads'
 expect 0 heads -f texts --by jacobian_probe --json --probes 2
-cmp -s out two && fail 'the number of probes has no effect'
+cmp -s out two && fail 'the number of probes must change the scores'
 expect 0 heads -f texts --by jacobian_probe --csv
 has out ',importance,importance_low,importance_high'
-[ "$(tail -n 1 out | tr , '\n' | wc -l)" = "$(head -n 1 out | tr , '\n' | wc -l)" ] || fail 'a line of the CSV has different columns'
+[ "$(tail -n 1 out | tr , '\n' | wc -l)" = "$(head -n 1 out | tr , '\n' | wc -l)" ] || fail 'all lines of the CSV must have the same columns'
 expect 0 heads -f texts --by jacobian_probe
 has out 'rank correlation between'
 has out 'percentages of the largest importance'
 awk '$1 ~ /^[0-9]+\.[0-9]+$/ { print $3 }' out >ranked
 [ "$(wc -l <ranked)" = 12 ] || fail 'the ranking must have one line per head'
-sort -g -r ranked | cmp -s - ranked || fail 'the ranking is not sorted by importance'
+sort -g -r ranked | cmp -s - ranked || fail 'the ranking must be sorted by importance'
 printf 'a cat\tone cat\nthe sun\ta sun\nold men\tmen of age\n' >pairs
 expect 0 heads -f pairs --by gate --loss pairs --json
 at texts 6
 at importance.by gate
-refused 2 heads -f texts --by gate --loss pairs # no tabs in the file
-refused 2 heads -f texts --by gate              # an encoder has no loss to measure
+refused 2 heads -f texts --by gate --loss pairs # must fail: pairs are separated by tabs
+refused 2 heads -f texts --by gate              # must fail: an encoder has no next-token loss
 has err '--loss pairs'
 has_not err '--loss mlm'
 refused 2 "$MHA" heads -m "$data/models/bert-mlm-tiny" -f texts --by gate
 has err '--loss mlm'
 expect 0 "$MHA" heads -m "$data/models/bert-mlm-tiny" -f texts --by gate --loss mlm
 refused 2 "$MHA" heads -m "$data/models/bert-tiny" -f texts --by gate
-has_not err '--loss mlm' # no logits
+has_not err '--loss mlm' # must fail: the model has no logits
 refused 2 heads -f texts --by nonsense
 has err 'nonsense'
 refused 2 heads -f texts --by gate --loss nonsense
@@ -139,7 +139,7 @@ for wrong in 0 -1 x 9999; do
     refused 2 heads -f texts --by jacobian_probe --probes $wrong
 done
 
-# The masked-token loss: the seed determines the masked tokens.
+# The masked-token loss: the seed must determine the masked tokens.
 mlm() { "$MHA" heads -m "$data/models/bert-mlm-tiny" -f words --json "$@"; }
 printf 'you keep the count, and then again\nthey said: wait for the tank\nold men of age, and the sun\n' >words
 for by in gate loo_loss; do
@@ -151,20 +151,20 @@ for by in gate loo_loss; do
     expect 0 mlm --by $by --loss mlm --no-progress
     same out first 'masked words, again'
     expect 0 mlm --by $by --loss mlm --seed 7
-    cmp -s out first && fail 'the seed has no effect on the masked tokens'
+    cmp -s out first && fail 'the seed must change the masked tokens'
 done
-refused 2 heads -f words --by gate --loss mlm # no logits
+refused 2 heads -f words --by gate --loss mlm # must fail: the model has no logits
 refused 2 "$MHA" heads -m "$data/models/gpt2-tiny" -f words --by gate --loss mlm
 has err '[MASK]'
 
-# The grid fits the given width, and is colored only on a terminal.
+# The grid must fit the given width, and be colored only on a terminal.
 for width in 40 60 80 120; do
     expect 0 env COLUMNS=$width "$MHA" heads -m "$tiny" 'you keep the count'
     most=$(awk '{ if (length > most) most = length } END { print most }' out)
-    [ "$most" -le $width ] || fail "a line of $most columns in a terminal of $width"
+    [ "$most" -le $width ] || fail "lines must have at most $width columns (got $most)"
     expect 0 env COLUMNS=$width "$MHA" heads -m "$tiny" -f texts --by jacobian_probe
     most=$(awk '{ if (length > most) most = length } END { print most }' out)
-    [ "$most" -le $width ] || fail "importance: a line of $most columns in a terminal of $width"
+    [ "$most" -le $width ] || fail "importance: lines must have at most $width columns (got $most)"
 done
 has_not out "$(printf '\033')"
 if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
@@ -181,7 +181,7 @@ else
     echo 'skipped: color on a terminal: script is not installed or cannot open a terminal'
 fi
 
-# mha demo: what the built-in model generates, which heads are responsible, and their page.
+# `mha demo` must print what the built-in model generates and which heads are responsible, and write their page.
 expect 0 "$MHA" demo -o page.html
 has out 'Repeat after me: wug dax blicket toma fep.'
 has out '... wug dax blicket toma fep.'
@@ -195,7 +195,7 @@ has err 'open it in a browser'
 cp out first
 expect 0 "$MHA" demo -t 3
 same out first '3 threads'
-refused 2 "$MHA" demo -o page.html # fails because the file exists
+refused 2 "$MHA" demo -o page.html # must fail, because the file exists
 
 if [ -d "$minilm" ]; then
     mkdir -p "$XDG_CACHE_HOME/mha"

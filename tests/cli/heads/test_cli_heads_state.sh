@@ -1,7 +1,7 @@
 #!/bin/sh
 # `mha heads` runs that are killed at random times and continued with --state must print the same bytes as an
-# undisturbed run. Tested for statistics and for scores with a loss, without one, and by leave-one-out ablation. State
-# of different runs is rejected.
+# uninterrupted run. Tests statistics, scores with and without a loss, and leave-one-out ablation. State of a different
+# run must be rejected.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -16,14 +16,14 @@ now() { date +%s.%N; }
 seed=$(date +%s)
 echo "random times from seed $seed"
 
-# moment SECONDS: a random fraction, 0.1 to 0.6, of the duration.
+# moment SECONDS: prints a random fraction, 0.1 to 0.6, of the duration.
 moment() {
     seed=$((seed + 1))
     awk -v seed=$seed -v took="$1" 'BEGIN { srand(seed); print took * (0.1 + 0.5 * rand()) }'
 }
 
-# killed NAME OPTIONS...: kills three runs, then lets one complete. A run that completed before the kill is repeated
-# from the beginning.
+# killed NAME OPTIONS...: kills three runs, then lets one run complete. A run that completes before
+# it is killed is repeated.
 killed() {
     name=$1
     shift
@@ -41,13 +41,13 @@ killed() {
         if [ $? = 137 ]; then kills=$((kills + 1)); else rm -f "$name".*; fi
         tries=$((tries + 1))
     done
-    [ $kills -gt 0 ] || fail "$name: no run could be killed"
-    ls "$name".* >files 2>/dev/null || echo "$name: no state was saved before the kills"
+    [ $kills -gt 0 ] || fail "$name: at least one run must be killed"
+    ls "$name".* >files 2>/dev/null || echo "$name: state must be saved before the kills"
     expect 0 "$MHA" heads -m "$tiny" --json -t 1 --no-progress "$@" --state "$name"
     same out whole "$name, after $kills kills"
-    [ -s "$name.statistics" ] || fail "$name: no $name.statistics"
+    [ -s "$name.statistics" ] || fail "$name: must write $name.statistics"
     begin=$(now)
-    expect 0 "$MHA" heads -m "$tiny" --json -t 1 --no-progress "$@" --state "$name" # all results are in the state
+    expect 0 "$MHA" heads -m "$tiny" --json -t 1 --no-progress "$@" --state "$name" # the state contains all results
     same out whole "$name, from a complete state"
 }
 
@@ -58,9 +58,9 @@ killed loo -f short --by loo
 for file in jacobian.jacobian_probe gate.gate loo.loo; do
     [ -s $file ] || fail "no $file"
 done
-[ ! -e statistics.gate ] || fail 'a score was measured without --by'
+[ ! -e statistics.gate ] || fail 'scores must not be measured without --by'
 
-# State of different texts, models or options is rejected; another score has a separate file.
+# State of different texts, models or options must be rejected; another score must have a separate file.
 printf '%s\n' "$words" "and then again" >few
 run() { "$MHA" heads -m "$tiny" --json -t 1 "$@"; }
 expect 0 run -f few --by jacobian_probe --state one
@@ -82,13 +82,13 @@ has err 'one.statistics'
 refused 2 run -f few --state ''
 refused 2 run --maps 'you keep the count' --state one
 
-# With --state, the report keeps the measurements on --data.
+# With --state, the report must keep the measurements on --data.
 report() { "$MHA" report -m "$tiny" -t 1 'you keep the count' --data few --by loo --diversity --force "$@"; }
 expect 0 report -o plain.html
 expect 0 report -o kept.html --state page
 same plain.html kept.html 'a report with --state'
 for file in page.loo page.diversity; do
-    [ -s $file ] || fail "the report saved no $file"
+    [ -s $file ] || fail "the report must save $file"
 done
 expect 0 report -o kept.html --state page
 same plain.html kept.html 'a report from --state'

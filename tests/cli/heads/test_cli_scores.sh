@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_scores.sh - `mha prune` and `mha regroup` measure the scores of `mha heads`, or read the scores that it
-# wrote.
+# test_cli_scores.sh - `mha prune` and `mha regroup` must measure the scores of `mha heads`, or read scores that `mha
+# heads` wrote.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -18,8 +18,8 @@ head -n 16 pairs >choose
 tail -n 8 pairs >judge
 tr -d '\t' <choose >single
 
-# The pipeline of the walk-throughs on an encoder: gradients of the projections, then heads of every layer are removed.
-# One command, and two commands with a file, must remove the same heads.
+# The pipeline of the walk-throughs on an encoder: heads of every layer are removed by the gradients of the projections.
+# A single command must remove the same heads as two commands with a scores file.
 for by in gradmag gate loo_loss taylor_token; do
     expect 0 prune --by $by --loss pairs -f choose --test judge --ratio 0.3 --per-layer -o direct --json
     at heads.1 6
@@ -37,18 +37,18 @@ done
 prune --scores - --ratio 0.3 --per-layer -o piped <scores.csv >/dev/null 2>&1 || fail 'no scores from standard input'
 same direct/model.safetensors piped/model.safetensors 'standard input'
 
-# They accept the options of mha heads.
+# prune and regroup must accept the options of mha heads.
 refused 2 prune --by gradmag -f choose --count 2 -o x
 has err 'give --loss pairs'
 refused 2 prune --by gradmag --loss pairs -f single --count 2 -o x
 has err 'separated by one tab'
 refused 2 prune --by gradmag --loss pairs -f choose --test choose --count 2 -o x
 has err 'is also used to choose heads'
-expect 0 prune --by gate --loss pairs -f pairs --count 2 -o x --json # no text of a pair is an evaluation text
+expect 0 prune --by gate --loss pairs -f pairs --count 2 -o x --json # the texts of a pair must not be evaluation texts
 at quality.texts 12
 expect 0 prune --by jacobian_probe --probes 2 -s 3 -f single --count 2 -o x
 expect 0 prune --by gate --loss pairs --batch 4 --settle 0.9 --state kept -f choose --test judge --count 2 -o x
-[ -s kept.gate ] || fail 'no state of the score'
+[ -s kept.gate ] || fail 'must write a state file of the score'
 expect 0 "$MHA" prune -m "$data/models/bert-mlm-tiny" --by gradmag --loss mlm -f single --test judge --count 2 -o x --force
 refused 2 prune --loss pairs -f choose --count 2 -o x
 has err '--loss requires --by SCORE'
@@ -61,7 +61,7 @@ at quality.texts 16
 expect 0 prune --search --scores scores.json -f judge --max-loss-increase 9 --json
 at best.heads 3
 
-# Important heads weigh more in shared keys and values, with scores from a file or measured.
+# Important heads must have more weight in shared keys and values, with scores from a file or measured.
 expect 0 regroup --kv-heads 2 -f choose --loss pairs --by gate --test judge -o weighted
 has weighted/config.json '"weighted_by": "gate"'
 heads --by gate --loss pairs -f choose --json >gate.json 2>/dev/null
@@ -71,12 +71,12 @@ for file in gate.json gate.csv; do
     same weighted/model.safetensors by_file/model.safetensors "regroup, $file"
 done
 expect 0 regroup --kv-heads 2 -f single --test judge -o plain
-if cmp -s plain/model.safetensors weighted/model.safetensors; then fail 'the scores have no effect'; fi
+if cmp -s plain/model.safetensors weighted/model.safetensors; then fail 'the scores must change the result'; fi
 expect 0 regroup --kv-heads 2 --method mean --scores gate.json -o mean
 refused 2 regroup --kv-heads 2 --method mean --by gate -o x
 refused 2 regroup --kv-heads 2 --published --by gate --loss pairs -f choose -o x
 
-# Files without scores, or with scores of a different model.
+# Files without scores, or with scores of a different model, must be rejected.
 wrong() {
     printf '%s' "$1" >wrong
     refused 3 prune --scores wrong --count 2 -o never
@@ -111,12 +111,12 @@ wrong "$header
 refused 3 prune --scores missing --count 2 -o never
 refused 3 prune --scores . --count 2 -o never
 refused 3 "$MHA" prune -m "$data/models/bert-mlm-tiny" --scores scores.json --count 2 -o never
-[ ! -e never ] || fail 'rejected scores wrote a model'
+[ ! -e never ] || fail 'rejected scores must not write a model'
 expect 0 prune --heads 0.0,1.1 -o fewer
 refused 3 "$MHA" prune -m fewer --scores scores.json --count 2 -o never
 has err 'importance.values[0] must be a list of the 3 heads of the layer'
 
-# Scores of a pruned model name its heads by their numbers in the unpruned model.
+# Scores of a pruned model must name its heads by their numbers in the unpruned model.
 expect 0 "$MHA" heads -m fewer --by ov_norm -f single --csv
 [ "$(cut -d , -f 1,2 out | tr '\n' ' ')" = 'layer,head 0,1 0,2 0,3 1,0 1,2 1,3 2,0 2,1 2,2 2,3 ' ] || fail "heads by number: $(cut -d , -f 1,2 out)"
 cp out fewer.csv
@@ -130,18 +130,18 @@ for file in fewer.csv fewer.json; do
     same measured/model.safetensors by_file/model.safetensors "of a pruned model, $file"
 done
 expect 0 prune --heads 0.1,1.0 -o others
-for file in fewer.csv fewer.json; do # the same number of heads, but different ones
+for file in fewer.csv fewer.json; do # the same number of heads, but different heads
     refused 3 "$MHA" prune -m others --scores $file --count 1 -o never
 done
 has err 'head_numbers[0][0] must be a head of the model (got 1)'
 
-# An unreadable file is not reported as malformed.
+# An unreadable file must not be reported as malformed.
 refused 3 prune --scores . --count 2 -o never
 has err ': Is a directory'
 refused 3 prune --keep . -o never
 has err ': Is a directory'
 
-# CRLF line ends and a byte order mark.
+# CRLF line ends and a byte order mark must be accepted.
 sed 's/$/\r/' scores.csv >windows.csv
 expect 0 prune --scores windows.csv --ratio 0.3 --per-layer -o windows
 same direct/model.safetensors windows/model.safetensors 'CR LF'
@@ -150,7 +150,7 @@ expect 0 prune --scores bom.json --ratio 0.3 --per-layer -o bom
 same direct/model.safetensors bom/model.safetensors 'byte order mark'
 wrong 'no scores' 'line 1 must name the columns, including "layer", as mha heads --by SCORE --csv writes them (got "no scores")'
 
-# A file of scores is limited to 16 MiB.
+# A scores file must have at most 16 MiB.
 head -c 16777217 /dev/zero | tr '\0' ' ' >long
 refused 3 prune --scores long --count 1 -o none
 has err 'long: must be at most 16 MiB (got more)'

@@ -1,12 +1,12 @@
 #!/bin/sh
-# test_cli_hostile.sh - runs every command on a corpus of hostile files and folders. Each must be rejected with a
+# test_cli_hostile.sh - runs every command on a corpus of hostile files and folders. Each input must be rejected with a
 # message and exit status 3, or be read correctly, in bounded time and memory, with escaped output and without leftover
 # files.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
-# The cases of the safetensors format: each error message must name the file.
+# Cases of the safetensors format: each error message must name the file.
 for file in "$data"/safetensors/*.safetensors; do
     name=${file##*/}
     case $name in

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_inputs.sh - no command overwrites one of its inputs, even with --force or by another name: a hard link, a
-# symbolic link, another path.
+# test_cli_inputs.sh - commands must not overwrite their inputs, even with --force or through another name (a hard link,
+# a symbolic link, another path).
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -13,13 +13,13 @@ cp -R "$tiny" model
 ln -s model linked
 ln model/config.json config.svg
 
-kept() { # OUT WHERE COMMAND...: must fail with this message, and no input may change
+kept() { # OUT WHERE COMMAND...: the command must fail with this message, and no input may change
     name=$1 where=$2
     shift 2
     refused 2 "$MHA" "$@"
     has err "must not be an input (got \"$name\", $where)"
     same texts.svg before
-    diff -r model "$tiny" >/dev/null || fail "the model was changed: $*"
+    diff -r model "$tiny" >/dev/null || fail "the model must not change: $*"
 }
 
 for name in texts.svg hard.svg soft.svg ./texts.svg "$PWD/hard.svg"; do
@@ -42,11 +42,11 @@ kept hard.svg 'the file read by -f' tokenizer train -f before -o hard.svg --forc
 expect 2 "$MHA" report -m model -o hard.svg --force <texts.svg
 status=0
 "$MHA" report -m model -o hard.svg --force <texts.svg >out 2>err || status=$?
-[ $status = 2 ] || fail "standard input that is also the output: exit status $status"
+[ $status = 2 ] || fail "standard input that is also the output must be rejected (got exit status $status)"
 has err 'must not be an input (got "hard.svg", which is standard input)'
 same texts.svg before
 
-# A file in a model's folder that is not part of the model is not an input: a report may be written there, twice.
+# A file in a model's folder that is not part of the model is not an input: a report must be writable there, twice.
 cp -R "$tiny" own
 for option in '' --force; do
     # shellcheck disable=SC2086 # an option, or none
@@ -54,7 +54,7 @@ for option in '' --force; do
 done
 refused 2 "$MHA" report -q -m own -o own/tokenizer.json --force text
 
-# Standard input can be read once.
+# Standard input can be read only once.
 echo text >line
 for words in '--scores - --count 1 -f -' '--keep - -f -' '--scores - --count 1 -f line --test -'; do
     # shellcheck disable=SC2086 # words
@@ -64,12 +64,12 @@ done
 has err '(got --scores - and --test -)'
 refused 2 "$MHA" tokenizer train --vocab-size 300 -f - -o never -
 has err '(got -f - and the argument -)'
-status=0 # piped texts that --refit reads without an option
+status=0 # --refit also reads piped texts, without an option
 echo text | "$MHA" prune -m own --scores - --count 1 --refit -o never >out 2>err || status=$?
-[ "$status" = 2 ] || fail "two readers of standard input: exit status $status"
+[ "$status" = 2 ] || fail "a second reader of standard input must be rejected (got exit status $status)"
 has err 'must be given once'
 
-# Training: every output, and inputs named in --config as well.
+# Training: tests every output, and inputs that are given in --config.
 cp texts.svg log.jsonl
 ln -f log.jsonl hard.jsonl
 learn() { kept "$@" --shape gpt2:1x2x8 --tokenizer "$data/models/gpt2-tiny" --steps 1; }

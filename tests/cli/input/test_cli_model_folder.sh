@@ -1,12 +1,12 @@
 #!/bin/sh
-# test_cli_model_folder.sh - names that are not checkpoint folders: the message says what was found, what a model must
-# be, and where to get one.
+# test_cli_model_folder.sh - names that are not checkpoint folders. The message must state what was found, what a model
+# must be, and where to get a model.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 rule='a model must be a folder with config.json, tokenizer.json and model.safetensors, or minilm, or builtin'
 
-# not_a_model NAME WHAT: every option that names a model rejects it with the rule and what was found.
+# not_a_model NAME WHAT: every option that names a model must reject NAME with the rule and WHAT was found.
 not_a_model() {
     for command in heads embed score 'generate -n 1' tokenize info 'diff -m builtin'; do
         case $command in info | diff*) text='' ;; *) text=hello ;; esac
@@ -34,7 +34,7 @@ not_a_model texts 'neither safetensors'
 not_a_model "$tiny/model.safetensors" 'give the folder that it belongs to'
 not_a_model /dev/null 'must be a regular file'
 
-# Incomplete folders; tokenize needs only tokenizer.json.
+# Incomplete folders must be rejected; tokenize requires only tokenizer.json.
 lacks() {
     refused 3 "$MHA" heads -m "$1" hello
     has err "$2"
@@ -51,5 +51,5 @@ mv model.gguf pickled
 lacks pickled 'weights must be safetensors (got model.gguf)'
 mkdir cache/snapshots
 lacks cache 'give one of cache/snapshots'
-[ ! -e x ] || fail 'a failed command created a folder'
+[ ! -e x ] || fail 'a failed command must not create a folder'
 finish

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_shorter.sh - a model file is truncated while the program runs: a message and exit status 3, or no effect with
-# --no-map.
+# test_cli_shorter.sh - a model file is truncated while the program runs. The program must exit with a message and
+# status 3; with --no-map, truncation must have no effect.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -12,8 +12,8 @@ set -- generate -q -m model --no-eos -n 1500 -p 'Every morn'
 restore
 "$MHA" "$@" >whole || fail 'no text'
 
-# Mapped: stdout is a full pipe, so the program blocks at its first token. For the second token it reads a row of the
-# truncated embedding table.
+# Mapped file: stdout is a full pipe, so the program blocks at its first token. For the second token, it reads a row of
+# the truncated embedding table.
 [ -r /proc/self/maps ] || skip '/proc is not available to check the mapping'
 mkfifo pipe
 exec 3<>pipe
@@ -29,12 +29,12 @@ exec 4<pipe 3>&-
 cat <&4 >/dev/null
 status=0
 wait $program || status=$?
-[ "$status" = 3 ] || fail "truncated mapped file: exit status $status, not 3"
+[ "$status" = 3 ] || fail "truncated mapped file: exit status must be 3 (got $status)"
 has err 'mha: model: a mapped file shrank while being read'
 has err --no-map
 [ "$(wc -l <err)" = 1 ] || fail "more than a sentence: $(cat err)"
 
-# Copied: after the first byte of output, the file is no longer read.
+# Copied file: after the first byte of output, the program must not read the file.
 restore
 {
     "$MHA" "$@" --no-map 2>err

@@ -5,7 +5,7 @@ set -u
 . "$PWD/tests/cli/lib.sh"
 tokenize() { "$MHA" tokenize -m "$tiny" "$@"; }
 
-# Each text is one JSON object with matching ids, tokens and offsets.
+# Each text must give one JSON object with matching ids, tokens and offsets.
 expect 0 tokenize --json 'the tank, again'
 at ids '[2,237,392,117,361,3]'
 at tokens '["[CLS]","the","tank",",","again","[SEP]"]'
@@ -25,20 +25,20 @@ at decoded '[CLS] the tank, again [SEP]'
 expect 0 tokenize --decode 'the tank, again'
 has out '[CLS] the tank, again [SEP]'
 
-# Tokenizers of other families, without a model or with an unsupported one.
+# Tests tokenizers of other families, in folders without a model or with an unsupported model.
 expect 0 "$MHA" tokenize -m "$data/tokenizer/gpt2-tiny" --json --decode "don't"
 at tokens '["d","on","'"'"'t"]'
 at offsets '[[0,1],[1,3],[3,5]]'
 at decoded "don't"
 
-# The model's maximum truncates, --max-tokens 0 does not.
+# The model's maximum must truncate; --max-tokens 0 must not.
 long=$(printf 'the %.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20)
 expect 0 tokenize --json "$long$long$long$long$long$long"
 at ids.# 96
 expect 0 tokenize --json --max-tokens 0 "$long$long$long$long$long$long"
 at ids.# 122
 
-# Files: one text per line, with or without a final newline or CR; one object per text.
+# Files have one text per line, with or without a final newline or CR. Each text must give one object.
 printf 'the tank, again' >plain
 printf 'the tank, again\r\n' >crlf
 for file in plain crlf; do
@@ -56,7 +56,7 @@ expect 0 tokenize --json -f marked
 same out single 'a byte order mark'
 has_not err blank
 
-# White space as Unicode defines it: a line of white space is blank. U+200B is not white space.
+# A line of white space, as defined by Unicode, must count as blank. U+200B is not white space.
 white='\302\205 \302\240 \341\232\200 \342\200\200 \342\200\212 \342\200\250 \342\200\251 \342\200\257 \342\201\237 \343\200\200'
 # shellcheck disable=SC2059 # the format contains the escapes
 {
@@ -74,7 +74,8 @@ for how in line paragraph whole; do
     refused 3 tokenize -f wide --documents $how
     has err 'wide: contains no text'
 done
-# CR at the end of the last line is removed even if the newline is missing. Byte-level BPE would turn it into a token.
+# A CR at the end of the last line must be removed even if the newline is missing, because byte-level BPE would make it
+# a token.
 for how in line paragraph whole; do
     printf 'the tank,\r\nagain\r\n' >with
     printf 'the tank,\r\nagain\r' >without
@@ -85,7 +86,7 @@ for how in line paragraph whole; do
     same with.$how without.$how "--documents $how: last line with CR"
 done
 
-# Paragraphs and whole files: newlines within a text are kept, the last one is removed.
+# In paragraphs and whole files, newlines within a text must be kept, and the last newline must be removed.
 printf 'the tank,\r\nagain\n\n \nthe\n' >letter
 expect 0 tokenize --json --documents paragraph -f letter
 [ "$(wc -l <out)" = 2 ] || fail 'two paragraphs must give two objects'
@@ -103,35 +104,35 @@ has err '--documents must be line, paragraph or whole (got "page")'
 refused 2 tokenize --documents whole the
 has err '--documents requires texts from a file or a pipe'
 
-# Standard input is read with -f -, with - as a text, and by default if it is a pipe or a file.
+# Standard input must be read with -f -, with - as a text, and by default if it is a pipe or a file.
 for how in '-f -' '-' ''; do
     # shellcheck disable=SC2086 # words
-    tokenize --json $how <plain >out || fail "'$how' does not read a file"
+    tokenize --json $how <plain >out || fail "'$how' must read a file"
     same out single "a file, with '$how'"
     # shellcheck disable=SC2002,SC2086 # a pipe
-    cat plain | tokenize --json $how >out || fail "'$how' does not read a pipe"
+    cat plain | tokenize --json $how >out || fail "'$how' must read a pipe"
     same out single "a pipe, with '$how'"
 done
 refused 2 tokenize - the
 has err '- (standard input) must be the only text'
 printf '\377\n' >bytes
-tokenize - <bytes >out 2>err && fail 'piped text is not validated'
+tokenize - <bytes >out 2>err && fail 'piped text must be validated'
 has err 'standard input: line 1: not valid UTF-8: byte 0 (0xFF)'
 
-# An argument that is the name of a file is treated as text, with a hint.
+# An argument that is the name of a file must be treated as text, with a hint.
 expect 0 tokenize --json plain
 has err 'did you mean -f plain?'
 expect 0 tokenize --json -q plain
 [ ! -s err ] || fail '-q gives a hint'
 expect 0 tokenize --json the
-[ ! -s err ] || fail 'a hint although there is no such file'
+[ ! -s err ] || fail 'must not print a hint if the file does not exist'
 for command in 'prune -o x --count 1' 'regroup -o x --kv-heads 2' 'train -o x --vocab 300 --shape gpt2:1x1x8'; do
     # shellcheck disable=SC2086 # words
     refused 2 "$MHA" $command plain
     has err 'unexpected argument "plain": did you mean -f plain?'
 done
 
-# Rejected with exit status 3; the message names the line.
+# Invalid text must be rejected with exit status 3 and a message that names the line.
 printf 'the\nbad \377 byte\n' >utf8
 refused 3 tokenize -f utf8
 has err 'utf8: line 2: not valid UTF-8: byte 4 (0xFF)'
@@ -162,7 +163,7 @@ refused 2 tokenize -f plain text
 refused 2 tokenize --max-tokens -5 text
 refused 3 "$MHA" tokenize -m no/such/folder text
 
-# All commands skip blank lines and byte order marks.
+# All commands must skip blank lines and byte order marks.
 printf '%s\n' 'you keep the count' 'and then again' 'they said so' 'all the words that we know' >some
 { printf '\357\273\277' && sed 's/$/\n \t/' some; } >spaced
 one_rule() {
@@ -187,7 +188,7 @@ for command in 'prune --count 2 --json' 'regroup --kv-heads 1 --json'; do
     has err 'spaced: skipped 4 blank lines'
     same quality.some quality.spaced "$command"
     # shellcheck disable=SC2002,SC2086 # a pipe, words
-    cat some | "$MHA" $command -m "$gpt2" -o made --force >out 2>err || fail "$command reads no pipe"
+    cat some | "$MHA" $command -m "$gpt2" -o made --force >out 2>err || fail "$command must read a pipe"
     "$JSON_AT" quality <out >quality.piped
     same quality.some quality.piped "$command"
 done
@@ -196,7 +197,7 @@ expect 0 "$MHA" draw -m "$gpt2" --grid -f letter --documents whole -o letter.svg
 expect 0 "$MHA" report -m "$gpt2" -f letter --documents whole -o letter.html
 expect 0 "$MHA" logits -m "$gpt2" -f letter --documents whole --json
 
-# Messages name the line of the file.
+# Messages must name the line of the file.
 printf '1,2\n\n3,x\n' >ids
 refused 3 "$MHA" heads -m "$gpt2" --ids -f ids
 has err '--ids: ids: line 3: token ids must be whole numbers separated by commas (got "x")'
@@ -212,7 +213,7 @@ printf 'a\tb\n\na\n' >pairs
 refused 2 "$MHA" heads -m "$gpt2" --by gate --loss pairs -f pairs
 has err 'pairs: line 3: --loss pairs requires two texts separated by one tab'
 
-# tokenize needs only a tokenizer, and its output escapes the tokens of the file.
+# tokenize must require only a tokenizer, and must escape the tokens of the file in its output.
 mkdir alone
 sed 's/"tank"/"ta\\u001b[2J\\u202e\\u007f"/' "$tiny/tokenizer.json" >alone/tokenizer.json
 expect 0 "$MHA" tokenize -m alone --no-special the

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_embed.sh - `mha embed`: shapes, files, and vectors that do not depend on other texts or on threads.
+# test_cli_embed.sh - `mha embed`: shapes, files, and vectors, which must not depend on other texts or on threads.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -12,44 +12,44 @@ cp out alone
 expect 0 embed --json 'a' 'wait for the tank' 'they said that you keep the count of the level, and then again'
 [ "$(wc -l <out)" = 3 ] || fail 'three texts must give three objects'
 sed -n 2p out >among
-same alone among 'a vector depends on other texts'
+same alone among 'a vector must not depend on other texts'
 for threads in 1 2 3; do
     expect 0 embed -t $threads --json 'wait for the tank'
     same out alone "$threads threads"
 done
 expect 0 embed --pool cls --json 'wait for the tank'
-cmp -s out alone && fail '--pool cls has no effect'
+cmp -s out alone && fail '--pool cls must have an effect'
 expect 0 embed --no-normalize --json 'wait for the tank'
-cmp -s out alone && fail '--no-normalize has no effect'
+cmp -s out alone && fail '--no-normalize must have an effect'
 expect 0 embed one two
 has out 'cosine similarity'
 
-# A truncated text is reported, also without -v, but not with -q.
+# Truncation of a text must be reported, also without -v, but not with -q.
 long=$(printf 'the %.0s' $(seq 120))
 expect 0 embed --json the "$long"
 has err 'text 2 of 2: 122 tokens, 26 were truncated; the model accepts 96'
 expect 0 embed -q --json the "$long"
-[ ! -s err ] || fail '-q does not silence the message on truncation'
+[ ! -s err ] || fail '-q must suppress the message on truncation'
 
-# Files: written atomically, overwritten only with --force, without leftover temporary files.
+# Files must be written atomically, overwritten only with --force, and leave no temporary files.
 expect 0 embed -o e.npy one two
-[ ! -s out ] || fail 'with -o, stdout is not empty'
+[ ! -s out ] || fail 'with -o, stdout must be empty'
 [ "$(wc -c <e.npy)" = $((128 + 2 * 48 * 4)) ] || fail "e.npy has $(wc -c <e.npy) bytes"
 expect 0 "$MHA" info e.npy --json
 at tensors.0.shape '[2,48]'
 cp e.npy before
 refused 2 embed -o e.npy three
-same e.npy before 'an existing file was changed'
+same e.npy before 'an existing file must not change'
 expect 0 embed -o e.npy --force three
-cmp -s e.npy before && fail '--force did not overwrite the file'
+cmp -s e.npy before && fail '--force must overwrite the file'
 expect 0 embed -o e.json 'wait for the tank'
 same e.json alone '-o FILE.json'
 
-# 16-bit and 8-bit types: close to f32, but not equal; the first element shows both.
+# Results of 16-bit and 8-bit types must be close to f32, but not equal, which the first element shows.
 first() { sed 's/.*"embedding": \[\([-0-9.e]*\),.*/\1/' "$1"; }
 for dtype in bf16 f16 int8; do
     expect 0 embed --json --dtype $dtype 'wait for the tank'
-    cmp -s out alone && fail "--dtype $dtype gives the same digits as f32"
+    cmp -s out alone && fail "--dtype $dtype must differ from f32"
     echo "$(first out) $(first alone)" | awk '{ d = $1 - $2; exit !(d < 0.02 && d > -0.02) }' ||
         fail "--dtype $dtype: $(first out), in f32 $(first alone)"
 done
@@ -61,14 +61,14 @@ has err 'f32, bf16, f16 or int8'
 refused 2 embed -o e.txt one
 refused 2 embed --pool max one
 refused 1 embed -o no/such/folder/e.npy one
-[ "$(find . -name '*.tmp*' | wc -l)" = 0 ] || fail 'a temporary file was left'
+[ "$(find . -name '*.tmp*' | wc -l)" = 0 ] || fail 'no temporary file may remain'
 
-# Stopped by a signal: exit status 128 + n, nothing on stdout. (A shell without job control starts background jobs with
-# SIGINT ignored; timeout does not.)
+# After a signal, the exit status must be 128 + n, and stdout must be empty. (A shell without job control starts
+# background jobs with SIGINT ignored; timeout does not.)
 for pair in INT:130 TERM:143 HUP:129; do
     status=0
     sleep 3 | timeout --foreground --preserve-status -s "${pair%:*}" 0.3 "$MHA" embed -m "$tiny" -f - >out 2>err || status=$?
-    [ "$status" = "${pair#*:}" ] || fail "after SIG${pair%:*}: exit $status"
-    [ ! -s out ] || fail "after SIG${pair%:*}: stdout is not empty"
+    [ "$status" = "${pair#*:}" ] || fail "after SIG${pair%:*}: exit status must be ${pair#*:} (got $status)"
+    [ ! -s out ] || fail "after SIG${pair%:*}: stdout must be empty"
 done
 finish

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_generate.sh - `mha generate`: recorded tokens, streaming, stop strings, several prompts, and ends of
+# test_cli_generate.sh - `mha generate`: recorded tokens, streaming, stop strings, several prompts, and the end of
 # generation.
 set -u
 # shellcheck source=tests/cli/lib.sh
@@ -19,22 +19,23 @@ cp out alone
 expect 0 generate --json --no-eos -n 32 -t 2 'Hello, world!' 'Every morn' 'x'
 [ "$(wc -l <out)" = 3 ] || fail 'three prompts must give three objects'
 sed -n 2p out >second
-same alone second 'the text of a prompt depends on other prompts or on threads'
+same alone second 'the text of a prompt must not depend on other prompts or on threads'
 expect 0 generate --json --no-eos -n 32 -q --at-once 1 'Hello, world!' 'Every morn' 'x'
-[ ! -s err ] || fail '-q does not silence stderr'
+[ ! -s err ] || fail '-q must suppress stderr'
 sed -n 2p out >second
 same alone second '--at-once'
 expect 0 generate --json --no-eos -n 32 --lookup 8 'Every morn'
-same alone out 'the text depends on --lookup'
+same alone out 'the text must not depend on --lookup'
 for type in f32 bf16 f16 int8; do
     expect 0 generate --json --no-eos -n 3 --kv-dtype $type 'Every morn'
     at ids '[45,124,467]'
 done
 
-# Streamed text equals the text in the JSON, in whole characters with controls escaped; --echo prints the prompt first.
+# Streamed text must equal the text in the JSON, in whole characters with control characters escaped; --echo must print
+# the prompt first.
 expect 0 generate --no-eos -n 32 -p 'Every morn'
 harmless out
-iconv -f UTF-8 -t UTF-8 out >/dev/null || fail 'the text ends inside a character'
+iconv -f UTF-8 -t UTF-8 out >/dev/null || fail 'the text must end with a whole character'
 cp out text
 printf 'Every morn' | cat - text >echoed
 expect 0 generate --no-eos -n 32 --echo -p 'Every morn'
@@ -43,13 +44,13 @@ expect 0 generate --no-eos -n 32 'Hello, world!' 'Every morn'
 has out '1  Hello, world!'
 has out '2  Every morn'
 sed '1,/^2  /d' out >second
-same text second 'the text differs with several prompts'
+same text second 'the text must be the same with several prompts'
 printf 'Hello, world!\nEvery morn\n' >prompts
 cp out both
 expect 0 generate --no-eos -n 32 -f prompts
 same both out '-f'
 
-# A stop string ends the text before it, even if it spans two tokens, as here.
+# Output must be truncated before the stop string, even if the string spans two tokens, as here.
 expect 0 generate --json --no-eos -n 32 --stop 'small' --stop '--i' 'Every morn'
 at ended stop
 at ids '[45,124,467,320,297]'
@@ -60,8 +61,8 @@ same want out 'text before a stop string'
 expect 0 generate --json --no-eos -n 4 --stop 'never there' 'Every morn'
 at ended length
 
-# Sampling: the seed determines the text, also with several prompts. Each sample has a separate seed; the prompt is read
-# once.
+# Sampling: the seed must determine the text, also with several prompts. Each sample must have a separate seed; the
+# prompt must be read once.
 draw() { generate --json --no-eos -n 12 --temperature 1.2 --top-k 80 --top-p 0.95 --min-p 0.001 "$@"; }
 expect 0 draw -s 5 'the tank was seen again at the harbour this morning'
 cp out first
@@ -70,11 +71,11 @@ cat first out >want
 expect 0 draw -s 5 --samples 2 'the tank was seen again at the harbour this morning'
 same want out 'samples'
 has err 'of these tokens shared'
-cmp -s first out && fail 'the seed has no effect'
+cmp -s first out && fail 'the seed must change the text'
 expect 0 generate --json -n 12 --no-repeat-ngram 1 --no-eos 'Every morn'
 [ "$(field ids <out | tr -d '[] ' | tr ',' '\n' | sort -u | wc -l)" = 12 ] || fail 'a token was repeated'
 
-# If the model ends the text at once, the text is empty, the exit status is 0 and a message reports it.
+# If the model ends the text immediately, the text must be empty, the exit status 0, and a message must report it.
 expect 0 generate -n 8 'Every morn'
 has_not err 'immediately'
 cp -r "$data/models/gpt2-tiny" ending
@@ -84,25 +85,25 @@ first=$("$JSON_AT" ids.0 <out)
 expect 0 generate --json -n 1 --no-eos Hello
 printf '{"eos_token_id": [%s, %s]}' "$first" "$("$JSON_AT" ids.0 <out)" >ending/generation_config.json
 expect 0 "$MHA" generate -m ending -n 8 'Every morn'
-[ "$(cat out)" = '' ] || fail 'the first token ends the text, but the text is not empty'
+[ "$(cat out)" = '' ] || fail 'the text must be empty if the first token ends it'
 has err 'mha generate: the model ended the text immediately'
 expect 0 "$MHA" generate -m ending -n 8 'Every morn' Hello
 has err 'text 2: the model ended the text immediately'
 expect 0 "$MHA" generate -q -m ending -n 8 'Every morn'
 [ ! -s err ] || fail '-q logs the end'
 
-# The model's end-of-text token ends the text and is included in the ids.
+# The model's end-of-text token must end the text and be included in the ids.
 expect 0 generate --json --temperature 3 --samples 200 -n 60 -s 1 'Every morn'
-[ "$(grep -c '"ended": "eos"' out)" -gt 0 ] || fail 'no text ended with the end-of-text token'
-grep '"ended": "eos"' out | grep -qv ', 639\], "ended"' && fail 'the ids of a text lack its end-of-text token'
+[ "$(grep -c '"ended": "eos"' out)" -gt 0 ] || fail 'at least one text must end with the end-of-text token'
+grep '"ended": "eos"' out | grep -qv ', 639\], "ended"' && fail 'the ids of a text must include its end-of-text token'
 expect 0 generate --json --temperature 3 --samples 200 -n 60 -s 1 --min-tokens 60 'Every morn'
 has_not out '"ended": "eos"'
 
-# Without -n a long prompt gets as many tokens as fit; with a larger -n it is rejected. Models with rotary positions
-# continue beyond their trained length.
+# Without -n, a long prompt must get as many tokens as fit; a larger -n must be rejected. Models with rotary positions
+# must continue beyond their trained length.
 long=$(printf 'the small house %.0s' 1 2 3 4 5 6 7 8)
 expect 0 generate --json --no-eos "$long"
-[ $(($("$JSON_AT" 'prompt_ids.#' <out) + $("$JSON_AT" 'ids.#' <out))) = 96 ] || fail 'the default does not use all positions'
+[ $(($("$JSON_AT" 'prompt_ids.#' <out) + $("$JSON_AT" 'ids.#' <out))) = 96 ] || fail 'the default must use all positions'
 has err 'new tokens: the model accepts 96'
 refused 3 generate -n 64 "$long"
 expect 0 generate -n 4 "$long"
@@ -112,7 +113,7 @@ expect 0 "$MHA" generate -m "$data/models/gemma2-tiny" --no-eos -n 200 -p 'Every
 expect 0 "$MHA" generate -m "$data/models/gemma2-tiny" -n 20 -p 'Every morn'
 has_not err 'max_position_embeddings'
 
-# Other settings of generation_config.json are printed as options, except for options that were given.
+# Other settings of generation_config.json must be printed as options, except for options that were given.
 cp -r "$model" settings
 said() { sed -n 's|.*for the other keys give:||p' err; }
 expect 0 "$MHA" generate -m settings -n 2 x
@@ -128,22 +129,22 @@ expect 0 "$MHA" generate -m settings -n 2 --temperature 1 --top-k 3 x
 expect 0 "$MHA" generate -m settings -q -n 2 x
 [ ! -s err ] || fail '-q talks of settings'
 
-# If the reader closes the pipe, or on Ctrl-C, the output so far is kept and the program ends. timeout needs
-# --foreground: otherwise it sends its signal twice, and a second one ends the program at once.
+# If the reader closes the pipe, or on Ctrl-C, the output so far must be kept and the program must end. timeout needs
+# --foreground: otherwise, it sends its signal twice, and a second signal ends the program immediately.
 long() { timeout --foreground --preserve-status -s INT "$1" "$MHA" generate -m "$model" --no-eos -n 90 --samples 100000 --temperature 1 'Every morn'; }
 { long 60 2>err; echo $? >code; } | head -c 20 >few
 [ "$(wc -c <few)" = 20 ] || fail 'nothing for head'
 [ "$(cat code)" = 0 ] || fail "a reader that went away: exit status $(cat code)"
 status=0
 long 2 >out 2>err || status=$?
-[ $status = 130 ] || fail "Ctrl-C: exit status $status"
+[ $status = 130 ] || fail "Ctrl-C: wrong exit status $status"
 has out 'Every morn'
-[ -z "$(tail -c 1 out | tr -d '\n')" ] || fail 'the last line has no newline'
+[ -z "$(tail -c 1 out | tr -d '\n')" ] || fail 'the last line must end with a newline'
 [ ! -s err ] || fail 'talk after Ctrl-C'
-long 60 >/dev/full 2>err && fail 'a full disk is not reported as an error'
+long 60 >/dev/full 2>err && fail 'a full disk must be reported as an error'
 has err 'No space left'
 
-# Rejected calls.
+# Invalid calls must be rejected.
 refused 3 "$MHA" generate -m "$data/models/bert-tiny" text
 has err 'must be a decoder (got an encoder'
 refused 3 generate ''
@@ -160,7 +161,7 @@ done
 refused 2 generate --stop '' text
 refused 2 generate --min-tokens 5 -n 3 text
 has err 'mha generate: --min-tokens must be at most -n (got 5 and 3)'
-# An unreadable generation_config.json is an error; it is not treated as absent.
+# An unreadable generation_config.json must be an error; it must not be treated as absent.
 mkdir odd
 cp "$model"/*.json "$model"/model.safetensors odd
 rm -f odd/generation_config.json

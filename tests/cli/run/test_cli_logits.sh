@@ -6,7 +6,8 @@ set -u
 model=$data/models/gpt2-tiny
 logits() { "$MHA" logits -m "$model" "$@"; }
 
-# The most likely next token is the one that transformers generates; a text and its ids give the same result.
+# The most likely next token must be the token that transformers generates. A text and its ids must give the same
+# result.
 expect 0 logits --json 'Every morn'
 at ids '[36,402,88,287,292,77]'
 at tokens.0 E
@@ -28,7 +29,7 @@ has out 'Ġsmall'
 expect 0 logits --json --top 1000 --ids 1
 at top.# 640
 
-# All logits are compared with the recorded ones.
+# Compares all logits with the recorded logits.
 if command -v python3 >/dev/null; then
     tensors() { python3 "$here/tests/cli/tensors.py" "$@"; }
     for name in gpt2-tiny gemma2-tiny bert-mlm-tiny; do
@@ -40,7 +41,7 @@ if command -v python3 >/dev/null; then
     done
 fi
 
-# Files are complete, replaced only with --force, and fail in folders that cannot be written.
+# Files must be complete and replaced only with --force. Writing to an unwritable folder must fail.
 expect 0 logits --ids 17,402,264 -o plain.st
 expect 0 "$MHA" info plain.st
 has out 'logits ['
@@ -51,9 +52,9 @@ expect 0 logits --ids 1 -o plain.st --force --hidden
 expect 0 "$MHA" info plain.st
 has out 'hidden.3 [1, 48]'
 refused 1 logits --ids 1 -o no/such/folder/x.st
-[ -z "$(find . -name '*.tmp*')" ] || fail 'a temporary file was left'
+[ -z "$(find . -name '*.tmp*')" ] || fail 'no temporary file may remain'
 
-# A file named .npy contains only the logits.
+# A file named .npy must contain only the logits.
 expect 0 logits --ids 17,402,264 -o both.st
 expect 0 logits --ids 17,402,264 -o plain.npy
 expect 0 "$MHA" info plain.npy
@@ -67,7 +68,7 @@ has err .safetensors
 refused 3 "$MHA" logits -m "$data/models/bert-tiny" text -o x.npy
 [ ! -e x.npy ] || fail 'a file was written'
 
-# A checkpoint without an LM head gives all other results.
+# A checkpoint without an LM head must give all other results.
 refused 3 "$MHA" logits -m "$data/models/bert-tiny" text
 has err 'no logits'
 expect 0 "$MHA" logits -m "$data/models/bert-tiny" text --attn -o maps.st
@@ -76,7 +77,7 @@ expect 0 "$MHA" info maps.st
 has out 'attn.2'
 has_not out logits
 
-# Maps of selected heads equal those of all heads, and statistics equal those of the maps.
+# Maps of selected heads must equal those of all heads, and statistics must equal those of the maps.
 expect 0 "$MHA" logits -m "$data/models/gemma2-tiny" --ids 5,9,3,300,2,17,8,44,6,21,9,9 --heads 2.1,0.3,2.0 --stats -o some.st
 expect 0 "$MHA" logits -m "$data/models/gemma2-tiny" --ids 5,9,3,300,2,17,8,44,6,21,9,9 --attn -o all.st
 expect 0 "$MHA" info some.st
@@ -85,7 +86,7 @@ has out 'attn.2.0 [12, 12]'
 has out 'row_argmax.3 [4, 12]'
 has_not out 'attn.1'
 if command -v python3 >/dev/null; then
-    tensors heads all.st some.st || fail 'selected heads or statistics differ from the full maps'
+    tensors heads all.st some.st || fail 'selected heads and statistics must match the full maps'
 fi
 expect 0 "$MHA" logits -m "$data/models/bert-tiny" text --stats -o stats.st
 refused 2 logits --ids 1 --heads 0.1
@@ -95,7 +96,7 @@ for wrong in '' 0 0. .1 '0.1,' 0.1,,0.2 0.1.2 3.0 0.4 -1.0 0.1,0.1 0.9999999999;
     refused 2 logits --ids 1 --heads "$wrong" -o x.st
 done
 
-# Ids need no tokenizer.
+# Ids must not require a tokenizer.
 mkdir mute
 cp "$model/config.json" "$model/model.safetensors" mute
 expect 0 "$MHA" logits -m mute --ids 36,402,88,287,292,77 --json

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_score.sh - `mha score`: loss and log-probabilities, one object per text, independent of other texts and
-# threads.
+# test_cli_score.sh - `mha score`: loss and log-probabilities, with one object per text that does not depend on other
+# texts or threads.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -14,29 +14,29 @@ at logprobs.0 null
 at tokens.1 ell
 cp out alone
 expect 0 score --json -t 2 'another text' 'Hello, world!'
-[ "$(wc -l <out)" = 3 ] || fail 'two texts must give two objects and one for both'
+[ "$(wc -l <out)" = 3 ] || fail 'two texts must give two objects and a total'
 sed -n 2p out >second
-same alone second 'the score of a text depends on other texts or on threads'
+same alone second 'the score of a text must not depend on other texts or on threads'
 sed 's/.*"loss": \([0-9.]*\).*"logprobs": \[null, \([^]]*\)\].*/\1 \2/; s/.*"predicted_tokens": \([0-9]*\), "loss": \([0-9.]*\).*/\2 \1/; s/,//g' out |
     awk 'NR < 3 { n += NF - 1; sum += $1 * (NF - 1) } NR == 3 { d = sum / n - $1; exit !($2 == n && d < 1e-6 && d > -1e-6) }' ||
-    fail 'the total loss is not the mean over all tokens'
+    fail 'the total loss must be the mean over all tokens'
 expect 0 score --json ''
 at loss null
 at truncated 0
 expect 0 score --json "$(seq -s ' ' 200)"
 cut=$("$JSON_AT" truncated <out)
-[ "$cut" -gt 0 ] || fail 'a long text is not truncated'
+[ "$cut" -gt 0 ] || fail 'a long text must be truncated'
 at ids.# 96
 has err "mha score: $cut tokens were truncated: the model accepts at most 96"
 expect 0 score --tokens 'Hello, world!' 'Goodbye'
 has out perplexity
 has out ' all '
 
-# The loss is the mean over the tokens.
+# The loss must be the mean over the tokens.
 expect 0 score --json 'wait for the tank'
 sed 's/.*"loss": \([0-9.]*\).*"logprobs": \[null, \([^]]*\)\].*/\1 \2/; s/,//g' out |
     awk '{ for (n = 2; n <= NF; n++) sum -= $n; d = sum / (NF - 1) - $1; exit !(d < 1e-6 && d > -1e-6) }' ||
-    fail 'the loss is not the mean of the log-probabilities'
+    fail 'the loss must be the negative mean of the log-probabilities'
 
 refused 3 "$MHA" score -m "$data/models/bert-tiny" text
 has err 'must be a decoder (got an encoder, '

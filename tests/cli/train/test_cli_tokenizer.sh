@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_tokenizer.sh - `mha tokenizer train`: sources of text, options, the written folder, and rejected input.
+# test_cli_tokenizer.sh - `mha tokenizer train`: text sources, options, the saved folder, and invalid input.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -8,7 +8,7 @@ train() { "$MHA" tokenizer train "$@"; }
 printf 'the head that looks at the first token\n\nthe heads, the tokens; nai\314\210ve\n' >one
 printf 'the last line has no end' >two
 
-# Both types: the program reads the folder, and the first ids are special tokens.
+# For both types, the program must load the folder, and the first ids must be special tokens.
 expect 0 train --vocab-size 290 --json -o bpe -f one -f two
 at type bpe
 at tokens 272
@@ -31,19 +31,19 @@ at ids.0 2
 at tokens.1 the
 at tokens.3 '<end>'
 at ids.3 6
-[ "$(sed -n 1p wp/vocab.txt)" = '[PAD]' ] || fail 'vocab.txt does not begin with [PAD]'
+[ "$(sed -n 1p wp/vocab.txt)" = '[PAD]' ] || fail 'vocab.txt must begin with [PAD]'
 
-# Texts can be arguments, several files or stdin; the number of threads has no effect.
+# Texts can be arguments, several files or stdin; the number of threads must have no effect.
 expect 0 train -q --vocab-size 290 -o more -f one two
-cmp -s bpe/tokenizer.json more/tokenizer.json || fail '-f one two differs from -f one -f two'
+cmp -s bpe/tokenizer.json more/tokenizer.json || fail '-f one two must equal -f one -f two'
 cat one two >both
 train -q -t 2 --vocab-size 290 -o piped -f - <both >out 2>err || fail "stdin: $(cat err)"
-cmp -s bpe/tokenizer.json piped/tokenizer.json || fail 'stdin gives a different tokenizer'
+cmp -s bpe/tokenizer.json piped/tokenizer.json || fail 'stdin must give the same tokenizer'
 for how in '-' ''; do # the same text after a byte order mark that arrives byte by byte
     # shellcheck disable=SC2059,SC2086 # escapes, words
     { for byte in '\357' '\273' '\277'; do printf "$byte" && sleep 0.05; done && cat both; } |
         train -q -t 2 --vocab-size 290 -o "piped$how.too" $how >out 2>err || fail "stdin: $(cat err)"
-    cmp -s bpe/tokenizer.json "piped$how.too/tokenizer.json" || fail "stdin gives a different tokenizer with '$how'"
+    cmp -s bpe/tokenizer.json "piped$how.too/tokenizer.json" || fail "stdin must give the same tokenizer with '$how'"
 done
 expect 0 train --vocab-size 290 -o hinted one
 has err 'did you mean -f one?'
@@ -51,13 +51,13 @@ expect 0 train -q --vocab-size 290 -o said "$(cat one)" "$(cat two)"
 expect 0 train --vocab-size 290 -o said --force 'a a a' 'b b b'
 has out 'said: 259 tokens, including 256 characters'
 
-# An existing folder is replaced only with --force, and never if it contains an unknown file.
+# An existing folder must be replaced only with --force, and never if it contains an unknown file.
 refused 2 train -q --vocab-size 290 -o bpe -f one
 touch wp/mine
 refused 1 train -q --vocab-size 90 --type wordpiece -o wp --force -f one
-[ -f wp/vocab.txt ] || fail 'a rejected command changed the folder'
+[ -f wp/vocab.txt ] || fail 'a rejected command must not change the folder'
 
-# Wrong use, and invalid texts.
+# Usage errors and invalid texts must be rejected.
 refused 2 "$MHA" tokenizer
 has err 'the first argument must be train'
 refused 2 "$MHA" tokenizer teach --vocab-size 290 -o x text
@@ -89,9 +89,9 @@ has err 'broken: line 2: text must be UTF-8 (got 0xFF at byte 4)'
 head -c 17000000 /dev/zero | tr '\0' a >long
 refused 3 train --vocab-size 290 -o x -f long
 has err 'long: line 1: text must have a space between words at least every 16 MiB'
-[ ! -e x ] || fail 'a failed command created a folder'
+[ ! -e x ] || fail 'a failed command must not create a folder'
 
-# Help and completion include the command.
+# Help and completion must include the command.
 expect 0 "$MHA" tokenizer --help
 has out '--min-frequency'
 expect 0 "$MHA" completion bash

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_train.sh - `mha train`: new models and checkpoints, texts and files of ids, settings from all sources,
-# interruptions.
+# test_cli_train.sh - `mha train`: new models and checkpoints, data from texts and token files, settings from all
+# sources, interruptions.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -16,7 +16,7 @@ expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 "$MHA" tokenizer train -q --vocab-size 90 --type wordpiece -o wp -f text
 small='--length 16 --batch 4 --seed 5'
 
-# Each family trains, and its folder is an ordinary checkpoint.
+# Each family must train, and its folder must be an ordinary checkpoint.
 for shape in gpt2:2x2x16 llama:2x2x16 qwen3:1x2x16 bert:2x2x16; do
     tokenizer=bpe
     [ $shape != bert:2x2x16 ] || tokenizer=wp
@@ -27,7 +27,7 @@ for shape in gpt2:2x2x16 llama:2x2x16 qwen3:1x2x16 bert:2x2x16; do
     at tokens 2560
     first=$(sed -n 2p "${shape%%:*}/training.jsonl" | "$JSON_AT" loss)
     last=$("$JSON_AT" loss <out)
-    awk -v a="$first" -v b="$last" 'BEGIN { exit !(b < a - 0.5) }' || fail "$shape: the loss went from $first to $last"
+    awk -v a="$first" -v b="$last" 'BEGIN { exit !(b < a - 0.5) }' || fail "$shape: the loss must decrease (got $first, then $last)"
     expect 0 "$MHA" info -m "${shape%%:*}"
     for name in config.json model.safetensors tokenizer.json training.safetensors training.json training.jsonl; do
         [ -s "${shape%%:*}/$name" ] || fail "$shape: no $name"
@@ -36,17 +36,17 @@ for shape in gpt2:2x2x16 llama:2x2x16 qwen3:1x2x16 bert:2x2x16; do
 done
 expect 0 "$MHA" generate -m gpt2 -n 4 'the number'
 
-# --export writes only the model, with 2 bytes per element, and does not overwrite an existing folder.
+# --export must write only the model, with 2 bytes per element, and must not overwrite an existing folder.
 # shellcheck disable=SC2086
 expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 3 $small --export alone -o kept
 expect 0 "$MHA" info -m alone --json
 at dtype bf16
-[ ! -e alone/training.safetensors ] || fail 'the exported folder contains the optimizer state'
+[ ! -e alone/training.safetensors ] || fail 'the exported folder must not contain the optimizer state'
 expect 0 "$MHA" generate -m alone -n 4 'the number'
 # shellcheck disable=SC2086
 refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 3 $small --export alone -o again
 has err 'alone exists'
-[ ! -e again ] || fail 'a rejected command started training'
+[ ! -e again ] || fail 'a rejected command must not start training'
 expect 0 train -q --resume -o kept --steps 5 --export-dtype f32 # keeps the settings of the checkpoint
 expect 0 "$MHA" info -m alone --json
 at dtype f32
@@ -54,7 +54,7 @@ refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --export-dtype in
 has err '(got "int4")'
 refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --export-dtype f16 -o again
 
-# The result does not depend on the number of threads, but on the seed.
+# The result must depend on the seed, but not on the number of threads.
 # shellcheck disable=SC2086
 {
     expect 0 "$MHA" train -t 3 -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 40 --rate 0.01 $small -o threads
@@ -62,15 +62,15 @@ refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --export-dtype f1
 }
 same gpt2/model.safetensors threads/model.safetensors '3 threads'
 same_log gpt2 threads '3 threads'
-cmp -s gpt2/model.safetensors other/model.safetensors && fail 'another seed gives the same weights'
+cmp -s gpt2/model.safetensors other/model.safetensors && fail 'another seed must give different weights'
 
-# Settings from a file; options on the command line override it.
+# Settings are read from a file; options on the command line must override the file.
 cat >settings.json <<'JSON'
 {"shape": {"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 16}, "tokenizer": "bpe",
  "file": ["text"], "steps": 7, "length": 16, "batch": 4, "seed": 5, "rate": 0.01, "recompute": true, "freeze": "*wpe.weight"}
 JSON
 expect 0 train -q --config settings.json --steps 9 --log log.csv -o both
-[ "$(wc -l <both/training.jsonl)" = 10 ] || fail '--steps does not override the file'
+[ "$(wc -l <both/training.jsonl)" = 10 ] || fail '--steps must override the file'
 [ "$(sed -n 1p log.csv)" = 'step,loss,rate,norm,tokens,seconds,eval_loss,open_heads' ] || fail "log.csv begins with $(sed -n 1p log.csv)"
 [ "$(wc -l <log.csv)" = 11 ] || fail 'log.csv must have 11 lines'
 "$JSON_AT" settings.freeze.0 <both/training.json >out
@@ -95,7 +95,7 @@ printf '{"model_type": "gpt2",\n "n_layer" 2}' >wrong.json
 refused 3 train --shape wrong.json --tokenizer bpe -f text -o x
 has err 'wrong.json: line 2: '
 
-# From a checkpoint: frozen tensors stay, others change.
+# Training a checkpoint: frozen tensors must stay unchanged, other tensors must change.
 # shellcheck disable=SC2086
 expect 0 train -q --from gpt2 -f text --steps 2 --rate 0.01 $small --freeze '*wte.weight' --freeze '*wpe.weight' -o tuned
 refused 2 train -q --from gpt2 -f text --steps 2 --freeze '*nothing*' -o x
@@ -105,7 +105,7 @@ expect 0 train -q -m bert -f text --steps 2 -o tuned.bert
 refused 2 train -m llama --shape gpt2:1x1x8 -f text -o x
 has err '--shape must not be given with --from, which defines the shape and tokenizer'
 
-# Documents are lines, paragraphs or files. Each ends with an end-of-text token.
+# Documents are lines, paragraphs or files. Each must end with an end-of-text token.
 for how in line:80 paragraph:20 whole:1; do
     expect 0 train -q --documents "${how%:*}" --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 1 --length 16 -o "docs.${how%:*}"
     "$JSON_AT" data.tokens <"docs.${how%:*}/training.json" >"tokens.${how%:*}"
@@ -117,20 +117,20 @@ expect 0 train -q --documents whole --shape gpt2:1x1x8 --tokenizer bpe -f text t
 for old in lines:line blank:paragraph; do # names used by the first version, which training.json may contain
     printf '{"documents": "%s"}' "${old%:*}" >old.json
     expect 0 train -q --config old.json --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 1 --length 16 -o docs.old --force
-    [ "$("$JSON_AT" data.tokens <docs.old/training.json)" = "$(cat "tokens.${old#*:}")" ] || fail "--documents ${old%:*} has a different meaning"
+    [ "$("$JSON_AT" data.tokens <docs.old/training.json)" = "$(cat "tokens.${old#*:}")" ] || fail "--documents ${old%:*} must have the same meaning"
 done
 expect 0 train --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 1 --length 16 -o docs.line --force
 has err 'text: skipped 20 blank lines'
 { printf '\357\273\277' && cat text; } >marked
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f marked --steps 1 --length 16 -o docs.marked
 [ "$("$JSON_AT" data.digest <docs.marked/training.json)" = "$("$JSON_AT" data.digest <docs.line/training.json)" ] ||
-    fail 'a byte order mark changes the data'
+    fail 'a byte order mark must not change the data'
 # shellcheck disable=SC2002 # a pipe
-cat text | "$MHA" train -t 1 -q --shape gpt2:1x1x8 --tokenizer bpe --steps 1 --length 16 -o docs.piped >out 2>err || fail 'a pipe was not read'
-[ "$("$JSON_AT" data.digest <docs.piped/training.json)" = "$("$JSON_AT" data.digest <docs.line/training.json)" ] || fail 'data from a pipe differ'
+cat text | "$MHA" train -t 1 -q --shape gpt2:1x1x8 --tokenizer bpe --steps 1 --length 16 -o docs.piped >out 2>err || fail 'a pipe must be read'
+[ "$("$JSON_AT" data.digest <docs.piped/training.json)" = "$("$JSON_AT" data.digest <docs.line/training.json)" ] || fail 'data from a pipe must be the same'
 
-# After a signal, the run finishes its step, saves a checkpoint and reports how to continue. The resumed run must equal
-# an undisturbed run.
+# After a signal, the run must finish its step, save a checkpoint and report how to continue. The resumed run must equal
+# an uninterrupted run.
 # shellcheck disable=SC2086
 set -- --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 400 --save-every 50 $small
 expect 0 train -q "$@" -o whole
@@ -141,7 +141,7 @@ kill -TERM $victim
 wait $victim
 status=$?
 [ $status = 143 ] || fail "SIGTERM: exit $status"
-[ ! -s out ] || fail 'a stopped training run printed a result'
+[ ! -s out ] || fail 'a stopped training run must not print a result'
 has err 'continue with mha train --resume -o stopped'
 (cd / && "$MHA" train -q -t 1 --resume -o "$work/stopped") >out 2>err || fail "--resume: $(cat err)"
 same whole/model.safetensors stopped/model.safetensors SIGTERM
@@ -149,8 +149,8 @@ same whole/training.safetensors stopped/training.safetensors SIGTERM
 same_log whole stopped SIGTERM
 expect 0 train -q --json --resume -o stopped
 at steps 400
-same whole/model.safetensors stopped/model.safetensors 'nothing was left to do'
-# Changed data are accepted only if named again; more steps are always accepted.
+same whole/model.safetensors stopped/model.safetensors 'the resumed run must have steps left'
+# Changed data must be accepted only if given again; more steps must always be accepted.
 cp text moved
 expect 0 train -q --resume -o stopped --steps 401
 echo 'another line' >>text
@@ -158,7 +158,7 @@ refused 3 train --resume -o stopped --steps 402
 has err 'data changed since the checkpoint'
 expect 0 train --resume -o stopped --steps 402 -f text
 has err 'data changed: results will differ'
-# A file of settings can name the data, like the command line.
+# A settings file must be able to give the data, like the command line.
 echo 'one more' >>text
 refused 3 train --resume -o stopped --steps 403
 printf '{"file": "text"}' >named.json
@@ -171,7 +171,7 @@ has err 'stopped/training.jsonl: line 2 must be the record of a step; repair it 
 printf '{"step":0,"tokens":0,"seconds":0}\n' >stopped/training.jsonl
 refused 3 train --resume -o stopped --steps 404
 has err 'training.jsonl: must contain the records up to step 403 (the log ends earlier); repair it or move it away'
-# Nothing but the curve is lost: the weights are those of a run whose log is whole.
+# If the log is missing, only the curve is lost: the weights must equal those of a run with a complete log.
 cp -r stopped logless
 rm logless/training.jsonl
 expect 0 train --resume -o logless
@@ -186,7 +186,8 @@ expect 0 train -q --resume -o stopped --steps 406
 same stopped/model.safetensors logless/model.safetensors 'without its log'
 mv moved text
 
-# The model is that of the checkpoint; what else is changed is said. Two signals at once leave a whole checkpoint, too.
+# The checkpoint must define the model, and other changes must be reported. Two signals in succession must leave a
+# complete checkpoint.
 expect 0 train --resume -o gpt2 --shape gpt2:9x9x9 --steps 41 --batch 5
 has err 'ignoring shape: the checkpoint defines the model'
 has err 'batch is now 5, was 4'
@@ -198,22 +199,22 @@ kill -TERM $victim
 kill -TERM $victim 2>/dev/null
 wait $victim
 status=$?
-[ $status = 143 ] || fail "two signals: exit $status"
+[ $status = 143 ] || fail "two signals: wrong exit status $status"
 expect 0 "$MHA" info -m gpt2
 
-# Text from stdin.
+# Reads text from stdin.
 train -q --shape gpt2:1x1x8 --tokenizer bpe -f - --length 16 --steps 2 -o stdin <text >out 2>err || fail "stdin: $(cat err)"
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 2 -o file
 same stdin/model.safetensors file/model.safetensors stdin
 
-# A number that is not finite: step and place are named, the last checkpoint stays.
+# If a value is not finite, the error must name the step and the layer, and the last checkpoint must be kept.
 refused 1 train --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 50 --rate 1e6 --clip 0 --save-every 2 --length 16 -o nan
 has err 'step '
 has err 'layer'
 has err 'nan contains the last checkpoint'
 expect 0 "$MHA" info -m nan
 
-# A link is refused before the first step, not at the first checkpoint.
+# A symbolic link must be rejected before the first step, not at the first checkpoint.
 ln -s gpt2 link
 refused 2 train --resume --steps 5000 -o link
 has err 'a symbolic link'
@@ -223,7 +224,7 @@ for options in '--resume --steps 5000' '--shape gpt2:1x1x8 --tokenizer bpe -f te
     has err 'a symbolic link'
 done
 
-# A folder that is there, wrong words, and data that are none.
+# Rejects an existing folder, usage errors and invalid data.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text -o gpt2
 has err '--resume continues it'
 mkdir mine
@@ -258,11 +259,11 @@ refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f nowhere -o x
 : >empty
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f empty -o x
 has err 'empty: the data must have at least 2 tokens (got 0)'
-echo 'too short' >short # for a sequence of the usual length: it is one of its own length
+echo 'too short' >short # for a sequence of the default length; the text is one shorter sequence
 expect 0 train --shape gpt2:1x1x8 --tokenizer bpe -f short -o shortened
 short=$("$JSON_AT" data.tokens <shortened/training.json)
 has err "using --length $short instead of 128: the data contain only $short tokens"
-[ "$("$JSON_AT" settings.length <shortened/training.json)" = "$short" ] || fail 'the length is not that of the text'
+[ "$("$JSON_AT" settings.length <shortened/training.json)" = "$short" ] || fail 'the sequence length must be that of the text'
 expect 0 train --resume --steps 2 -o shortened
 expect 0 train -q -m bert -f short --steps 1 -o shortened.bert
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f text --length 64 --eval short -o x
@@ -270,7 +271,7 @@ has err 'short: the data must have at least 64 tokens'
 printf 'one\ntwo \377\n' >broken
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f broken -o x
 has err 'broken: line 2: '
-# Nothing is left out without a word: a line that is too long is refused before there is no memory for it.
+# Input must not be dropped silently: a line that is too long must be rejected before memory is exhausted.
 cp text endless
 truncate -s +600M endless
 cat text >>endless
@@ -280,7 +281,7 @@ rm endless
 refused 3 train --from "$tiny" -f text -o x
 has err 'no language-model head'
 
-# Files of ids: raw, with the header of llm.c, and .npy; what is no token is named by its place.
+# Token files: raw, with the header of llm.c, and .npy. The error for an invalid id must name its position.
 i=0
 while [ $i -lt 200 ]; do
     # shellcheck disable=SC2059 # octal escapes
@@ -318,5 +319,5 @@ has err 'the llm.c header must have version 1'
 refused 3 train --shape gpt2:1x1x8 --vocab 50 --tokens none.bin --length 16 -o x
 refused 3 train --shape gpt2:1x1x8 --vocab 50 --tokens text --length 16 -o x
 refused 2 train --shape gpt2:1x1x8 --vocab 50 --tokens ids.bin -f text --length 16 -o x
-[ ! -e x ] || fail 'a failure has left a folder'
+[ ! -e x ] || fail 'a failed command must not create a folder'
 finish

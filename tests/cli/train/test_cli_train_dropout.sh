@@ -1,13 +1,13 @@
 #!/bin/sh
-# test_cli_train_dropout.sh - `mha train --dropout` and `--dtype bf16`: the effect of each option, and results
-# independent of threads and interruptions.
+# test_cli_train_dropout.sh - `mha train --dropout` and `--dtype bf16`: the effect of each option, and results that do
+# not depend on threads and interruptions.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 seq 1 60 | sed 's/.*/the number & comes before others, and after it some number waits/' >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 
-# learn FOLDER OPTION...: trains for $steps steps
+# learn FOLDER OPTION...: trains for $steps steps.
 threads=1 seed=3 steps=12
 learn() {
     to=$1
@@ -16,10 +16,10 @@ learn() {
         --warmup 0 --seed $seed --steps $steps -o "$to" "$@"
 }
 differ() {
-    cmp -s "$1/model.safetensors" "$2/model.safetensors" && fail "$3: the weights are the same"
+    cmp -s "$1/model.safetensors" "$2/model.safetensors" && fail "$3: the weights must differ"
 }
 
-# Each kind of dropout has an effect, 0 has none, and --dropout sets all three.
+# Each kind of dropout must have an effect, 0 must have none, and --dropout must set all three kinds.
 learn none
 learn zero --dropout 0
 same none/model.safetensors zero/model.safetensors '--dropout 0'
@@ -38,14 +38,14 @@ learn other --dropout 0.2
 seed=3
 differ all other '--seed'
 
-# The held-out loss is measured without dropout: at step 0 it depends only on the weights.
+# The held-out loss must be measured without dropout: at step 0, it depends only on the weights.
 learn measured --eval-share 0.2 --eval-every 12
 sed -n 1p measured/training.jsonl | "$JSON_AT" eval_loss >before
 learn dropped --eval-share 0.2 --eval-every 12 --dropout 0.5
 sed -n 1p dropped/training.jsonl | "$JSON_AT" eval_loss >after
 same before after 'loss on held-out text'
 
-# Neither threads nor an interruption may change a bit, in f32 and in bf16.
+# Results must be bitwise identical for any threads and after an interruption, in f32 and bf16.
 for dtype in f32 bf16; do
     options="--dtype $dtype --dropout 0.1 --accumulate 2"
     # shellcheck disable=SC2086 # options
@@ -69,7 +69,7 @@ awk -v a="$(sed -n 13p whole.f32/training.jsonl | "$JSON_AT" loss)" -v b="$(sed 
 expect 0 "$MHA" info --json -m whole.bf16
 at dtype f32
 
-# Errors of the library are reported with the name of the option.
+# Errors of the library must be reported with the name of the option.
 for share in 1 -0.1 nan x; do
     refused 2 "$MHA" train --shape gpt2:1x1x8 --tokenizer bpe -f text "--residual-dropout=$share" -o x
     has err '--residual-dropout'

@@ -1,5 +1,6 @@
 #!/bin/sh
-# test_cli_train_gates.sh - `mha train --gates`: gates close heads down to a given number; saving, resuming and pruning.
+# test_cli_train_gates.sh - `mha train --gates`: gates that close heads down to a given number; saving, resuming and
+# pruning.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -9,7 +10,8 @@ counting 80 >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text --steps 30 --rate 0.01 --length 16 --batch 4 -o base
 
-# Gates close 5 of 8 heads within a quarter of the steps, as the log shows. The weights are frozen during this time.
+# Gates must close 5 of 8 heads within a quarter of the steps, as recorded in the log. The weights must be frozen during
+# this time.
 gates='--length 16 --batch 4 --steps 30'
 # shellcheck disable=SC2086 # options
 expect 0 train -q --json --from base -f text $gates --gates l0 --heads 3 --eval-share 0.1 -o pruned
@@ -18,13 +20,13 @@ closed=$(sed 's/.*"gates": *//' out | tr -dc '01.,' | tr ',' '\n' | grep -c '^0\
 [ "$closed" = 5 ] || fail "$closed gates are 0, not 5: $(cat out)"
 "$JSON_AT" settings.gates_end <pruned/training.json >out
 has out 7
-[ "$(sed -n 8p pruned/training.jsonl | "$JSON_AT" rate)" = 0.0 ] || fail 'weights are trained before the gates are frozen'
-[ "$(sed -n 9p pruned/training.jsonl | "$JSON_AT" rate)" != 0.0 ] || fail 'weights are not trained after the gates are frozen'
+[ "$(sed -n 8p pruned/training.jsonl | "$JSON_AT" rate)" = 0.0 ] || fail 'weights must not be trained before the gates are frozen'
+[ "$(sed -n 9p pruned/training.jsonl | "$JSON_AT" rate)" != 0.0 ] || fail 'weights must be trained after the gates are frozen'
 [ "$(sed -n 31p pruned/training.jsonl | "$JSON_AT" open_heads)" = 3.0 ] || fail "the last step must have 3 open heads: $(tail -n 1 pruned/training.jsonl)"
 [ "$(sed -n 2p pruned/training.jsonl | "$JSON_AT" open_heads | cut -c 1)" = 7 ] || fail 'the first step must have 7 open heads'
 
-# The text output has a line per layer, with a dot for each closed head. Pruning the closed heads must not change the
-# loss.
+# The text output must have a line per layer, with a dot for each closed head. Pruning the closed heads must not change
+# the loss.
 # shellcheck disable=SC2086
 expect 0 train -q --from base -f text $gates --gates l0 --heads 3 -o again
 has out '3 heads open'
@@ -36,7 +38,7 @@ cp out judged
 awk -v a="$("$JSON_AT" quality.loss.0 <judged)" -v b="$("$JSON_AT" quality.loss.1 <judged)" 'BEGIN { exit !(a > 0 && a - b < 1e-6 && b - a < 1e-6) }' ||
     fail "removing closed heads changes the loss: $(cat judged)"
 
-# A resumed run must equal an uninterrupted one, even if it was interrupted before the gates were frozen or its folder
+# A resumed run must equal an uninterrupted run, even if it was interrupted before the gates were frozen or its folder
 # was renamed.
 # shellcheck disable=SC2086
 expect 0 train -q --from base -f text $gates --gates l0 --heads 3 --gates-end 20 --save-every 14 --keep 2 -o straight
@@ -45,22 +47,22 @@ expect 0 train -q --resume --keep 0 -o part
 same part/model.safetensors straight/model.safetensors 'resumed'
 same part/training.safetensors straight/training.safetensors 'resumed'
 
-# Frozen gates keep their settings; more steps do not change the step at which they were frozen.
+# Frozen gates must keep their settings; more steps must not change the step at which gates were frozen.
 expect 0 train --json --resume --heads 6 --gates-end 31 --steps 32 -o part
-has err 'the gates were frozen after step 20'
+has err 'the gates must be frozen after step 20'
 has_not err 'heads is now'
 has_not err 'gates_end is now'
 at heads 3
-[ "$("$JSON_AT" settings.heads <part/training.json)" = 3 ] || fail 'training.json has a different number of heads'
+[ "$("$JSON_AT" settings.heads <part/training.json)" = 3 ] || fail 'training.json must have the same number of heads'
 expect 0 train --resume --steps 62 -o pruned
 has_not err 'gates'
 
-# With l0 and --heads, importance determines the gates, so there is no rate.
+# With l0 and --heads, importance determines the gates, so --gate-rate must be rejected.
 # shellcheck disable=SC2086
 refused 2 train -q --from base -f text $gates --gates l0 --heads 3 --gate-rate 0.5 -o none
 has err '--gate-rate has no effect with --gates l0 and --heads'
 
-# With --gates-only, only the gates are trained.
+# With --gates-only, only the gates must be trained.
 # shellcheck disable=SC2086
 expect 0 train -q --json --from base -f text $gates --gates l1 --heads 4 --gate-rate 0.5 --gates-only -o only
 at heads 4
@@ -68,8 +70,8 @@ at heads 4
 has out 15
 expect 0 "$MHA" info --json -m only
 
-# Gates added on resume train from there on, in a quarter of the remaining steps. An interruption must not change the
-# result.
+# Gates added on resume must be trained from that step, in a quarter of the remaining steps. An interruption must not
+# change the result.
 later='--gates l0 --heads 3 --schedule constant --warmup 0'
 # shellcheck disable=SC2086
 expect 0 train -q --from base -f text --length 16 --batch 4 --steps 6 --schedule constant --warmup 0 -o joined
@@ -82,21 +84,21 @@ at heads 3
 has out 6
 "$JSON_AT" settings.gates_end <joined/training.json >out
 has out 9
-[ "$(sed -n 9p joined/training.jsonl | "$JSON_AT" open_heads)" != 3.0 ] || fail 'gates are frozen too early'
+[ "$(sed -n 9p joined/training.jsonl | "$JSON_AT" open_heads)" != 3.0 ] || fail 'gates must not be frozen earlier'
 mv joined.step-8 stopped
 expect 0 train -q --resume --keep 0 -o stopped
 same joined/model.safetensors stopped/model.safetensors 'joined'
 
-# With --gates-together the weights are trained from the first step on. So are those of a new model, which has no useful
-# heads yet.
+# With --gates-together, weights must be trained from the first step. The weights of a new model must be trained too,
+# because it has no useful heads yet.
 # shellcheck disable=SC2086
 expect 0 train -q --from base -f text $gates --gates l0 --heads 3 --gates-together -o together
-[ "$(sed -n 2p together/training.jsonl | "$JSON_AT" rate)" != 0.0 ] || fail 'weights are frozen with --gates-together'
+[ "$(sed -n 2p together/training.jsonl | "$JSON_AT" rate)" != 0.0 ] || fail 'weights must not be frozen with --gates-together'
 # shellcheck disable=SC2086
 expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text $gates --gates l0 --heads 3 -o new
-[ "$(sed -n 2p new/training.jsonl | "$JSON_AT" rate)" != 0.0 ] || fail 'weights of a new model are frozen'
+[ "$(sed -n 2p new/training.jsonl | "$JSON_AT" rate)" != 0.0 ] || fail 'weights of a new model must not be frozen'
 
-# Invalid combinations.
+# Invalid combinations must be rejected.
 refused 2 train --from base -f text --gates l0 --gates-only --gates-together -o x
 has err '--gates-only and --gates-together are mutually exclusive'
 refused 2 train --from base -f text --heads 3 -o x
@@ -107,5 +109,5 @@ refused 2 train --from base -f text --gates l0 --heads 9 --length 16 -o x
 has err 'gates.heads must be from 2, one per layer, to the 8 heads of the model (got 9)'
 refused 2 train --from base -f text --gates l0 --heads 3 --length 16 --steps 10 --gates-end 11 -o x
 has err '--gates-end 11 is after the last of 10 steps, so more than --heads 3 would stay open'
-[ ! -e x ] || fail 'a failed command created a folder'
+[ ! -e x ] || fail 'a failed command must not create a folder'
 finish

@@ -1,19 +1,19 @@
 #!/bin/sh
-# test_cli_train_keep.sh - `mha train` must not delete or overwrite other checkpoints and files, nor its last good
+# test_cli_train_keep.sh - `mha train` must not delete or overwrite other checkpoints and files, or its last valid
 # checkpoint.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 train() { "$MHA" train -q -t 1 "$@"; }
 new() { train --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 "$@"; }
-# unchanged FOLDER: it must equal its copy FOLDER.before.
+# unchanged FOLDER: the folder must equal its copy FOLDER.before.
 unchanged() { diff -r "$1" "$1.before" >differences || fail "$1 has changed: $(cat differences)"; }
 
 counting 60 >text
 cp text text.before
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 
-# --export keeps existing files, except an earlier export of the same run.
+# --export must keep existing files, except an earlier export of the same run.
 expect 0 new --steps 3 -o P
 expect 0 new --steps 3 -o Q
 expect 0 new --steps 3 -o R --export alone
@@ -46,9 +46,9 @@ has err "E must not contain the folder of -o"
 unchanged E
 unchanged P
 unchanged Q
-[ ! -e fresh ] || fail 'a rejected command started training'
+[ ! -e fresh ] || fail 'a rejected command must not start training'
 
-# The same rules for --log.
+# The same rules must apply to --log.
 echo precious >notes
 cp notes notes.before
 refused 2 train --resume -o Q --steps 4 --log notes
@@ -80,8 +80,8 @@ expect 0 train --resume -o R --steps 7
 [ "$(wc -l <R.csv)" = 9 ] || fail "R.csv has $(wc -l <R.csv) lines"
 expect 0 train --resume -o R --steps 8 --log notes --force
 [ "$(wc -l <notes)" = 9 ] || fail "notes has $(wc -l <notes) lines"
-# training.json may be forged, so a file name in it proves nothing. A log is recognized by its records, an export by its
-# mark.
+# training.json may be forged, so its file names are not trusted. A log must be recognized by its records, an export by
+# its marker.
 tamper() { sed "s|\"$1\": *\"[^\"]*\"|\"$1\": \"$2\"|" R/training.json >changed && mv changed R/training.json; }
 cp notes rows.csv && cp notes rows.csv.before # records of this run, in another format
 echo precious >precious.csv && cp precious.csv precious.csv.before
@@ -100,17 +100,17 @@ unchanged model
 tamper export alone
 expect 0 train --resume -o R --steps 9
 [ "$(wc -l <notes)" = 10 ] || fail "notes has $(wc -l <notes) lines"
-head -n 3 notes >short && mv short notes # as after an early kill
+head -n 3 notes >short && mv short notes # as if the run had been killed early
 expect 0 train --resume -o R --steps 10
 [ "$(wc -l <notes)" = 11 ] || fail "notes has $(wc -l <notes) lines"
 
-# If the last step makes the weights NaN, the run fails and keeps the last good checkpoint.
+# If the last step makes the weights NaN, the run must fail and keep the last valid checkpoint.
 refused 1 train --shape llama:2x2x16 --tokenizer bpe -f text --length 16 --rate 1e6 --clip 0 --floor 0 --schedule constant --steps 3 \
     -o apart
 has err 'step 4: the loss of batch 1 is nan; the first non-finite result is the output of layer 0'
 expect 0 "$MHA" generate -m apart -n 4 'the number'
 
-# Only one training run can write a folder at a time; the lock of a killed run is ignored.
+# Only one training run must write a folder at a time; the lock of a killed run must be ignored.
 "$MHA" train -q -t 1 --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 1000000 --warmup 0 -o busy >out 2>err &
 victim=$!
 while [ ! -s busy/training.jsonl ]; do sleep 0.01; done
@@ -120,11 +120,11 @@ refused 1 new --steps 3 -o busy --force
 has err 'another training run is writing to it'
 kill -KILL $victim
 wait $victim 2>/dev/null
-[ -e .busy.lock ] || fail 'the running command has no lock file'
+[ -e .busy.lock ] || fail 'the running command must have a lock file'
 expect 0 train --resume -o busy --steps 2
-[ ! -e .busy.lock ] || fail 'a completed training run left its lock file'
+[ ! -e .busy.lock ] || fail 'a completed training run must remove its lock file'
 
-# Outputs that cannot be saved are reported before the first step.
+# Outputs that cannot be saved must be reported before the first step.
 mkdir full
 touch Q/mine full/thing
 cp Q/training.jsonl lines
@@ -138,24 +138,25 @@ refused 1 new --steps 3 -o fresh --export full --force
 has err 'it contains thing'
 refused 1 new --steps 3 -o fresh --export notes --force
 has err 'it is a file'
-[ ! -e fresh ] || fail 'a rejected command started training'
+[ ! -e fresh ] || fail 'a rejected command must not start training'
 
-# --keep removes only its own checkpoints: not a training run that was continued in one, nor other files.
+# --keep must remove only its own checkpoints, but no other files and no training run that was continued in a
+# checkpoint.
 expect 0 new --steps 3 --save-every 1 --keep 2 -o row
 expect 0 train --resume -o row.step-1 --steps 2 --keep 0
 touch row.step-2/notes.txt
 expect 0 "$MHA" train -t 1 --resume -o row --steps 6
 has err 'not removing row.step-1'
 has err 'not removing row.step-2'
-[ "$(wc -l <row.step-1/training.jsonl)" -ge 3 ] || fail 'the training run in row.step-1 was deleted'
-for name in notes.txt model.safetensors; do [ -e row.step-2/$name ] || fail "row.step-2 has lost $name"; done
+[ "$(wc -l <row.step-1/training.jsonl)" -ge 3 ] || fail 'the training run in row.step-1 must be kept'
+for name in notes.txt model.safetensors; do [ -e row.step-2/$name ] || fail "row.step-2 must keep $name"; done
 [ "$(echo row.step-*)" = 'row.step-1 row.step-2 row.step-4 row.step-5' ] || fail "kept: $(echo row.step-*)"
 expect 0 new --steps 3 --save-every 1 --keep 2 -o row --force
-[ -e row.step-2/notes.txt ] || fail '--force deleted other files'
+[ -e row.step-2/notes.txt ] || fail '--force must not delete other files'
 expect 0 "$MHA" info -m row.step-1
 [ "$(echo row.step-*)" = 'row.step-1 row.step-2' ] || fail "kept: $(echo row.step-*)"
 
-# --force replaces a run only after the first checkpoint: a command that fails before deletes nothing.
+# --force must replace a run only after the first checkpoint: a command that fails earlier must delete nothing.
 expect 0 new --steps 4 --save-every 1 --keep 2 -o again
 touch again/notes.txt
 refused 1 new --steps 3 --keep 2 -o again --force
@@ -166,13 +167,13 @@ refused 1 new --steps 3 --keep 2 -o again --force --log nowhere/log.csv
 has err 'nowhere'
 unchanged again
 [ "$(echo again.step-*)" = 'again.step-2 again.step-3' ] || fail "a refused command leaves $(echo again.step-*)"
-# Temporary files of a killed process with the same id are ignored: in containers ids repeat.
+# Temporary files of a killed process with the same id must be ignored, because process ids repeat in containers.
 expect 0 sh -c 'mkdir .again.tmp.$$ && touch .again.tmp.$$/part && exec "$@"' sh "$MHA" train -q -t 1 --shape gpt2:1x1x8 \
     --tokenizer bpe -f text --length 16 --steps 1 --keep 2 -o again --force
 leftovers=$(find . -name '.again.*' -o -name 'again.step-*')
 [ -z "$leftovers" ] || fail "left behind: $leftovers"
 
-# An existing folder with the name of a kept checkpoint stays, and is reported once.
+# An existing folder with the name of a kept checkpoint must stay, and must be reported once.
 expect 0 new --steps 2 --save-every 1 --keep 1 -o told
 mkdir told.step-2
 touch told.step-2/mine
@@ -180,7 +181,7 @@ expect 0 "$MHA" train -t 1 --resume -o told --steps 3
 [ "$(grep -c 'not removing told.step-2' err)" = 1 ] || fail "must be reported once: $(cat err)"
 [ "$(echo told.step-2/*)" = told.step-2/mine ] || fail "told.step-2 contains $(echo told.step-2/*)"
 
-# A trailing slash has no effect; a name must leave space for suffixes.
+# A trailing slash must have no effect; a name must leave space for suffixes.
 ln -s Q slashed
 refused 2 train --resume -o slashed/ --steps 4
 has err 'slashed/ is a symbolic link'
@@ -197,7 +198,7 @@ long=$(printf '%0223d' 0)
 expect 0 new --steps 3 --save-every 1 --keep 1 -o "$long"
 expect 0 "$MHA" info -m "$long.step-2"
 
-# A folder that cannot be written is reported before the data are read.
+# A folder that is not writable must be reported before the data are read.
 mkdir plain
 touch plain/mine
 for place in nowhere/new plain; do
@@ -206,23 +207,24 @@ for place in nowhere/new plain; do
     has_not err 'missing'
 done
 
-# After a kill between two renames: the old folder is deleted if the new one exists, otherwise it is restored.
+# After a kill between two renames, the old folder must be deleted if the new folder exists; otherwise, it must be
+# restored.
 cp -r Q twice
 cp -r Q .twice.old.77
 expect 0 train --resume -o twice --steps 5
-[ ! -e .twice.old.77 ] || fail 'the replaced folder was not deleted'
+[ ! -e .twice.old.77 ] || fail 'the replaced folder must be deleted'
 cp -r Q .twice.old.99999999
 mv twice .twice.old.7
 refused 2 new --steps 3 -o twice
 has err '--resume continues it'
-[ ! -e twice ] || fail 'started a new run although an earlier one can be restored'
+[ ! -e twice ] || fail 'must not start a new run if an earlier run can be restored'
 expect 0 "$MHA" train -t 1 --resume -o twice --steps 6
 has err 'restored twice from .twice.old.7:'
 has_not err 'step 4 of 6'
-[ "$(wc -l <twice/training.jsonl)" = 7 ] || fail 'the run did not restore the latest of two folders'
+[ "$(wc -l <twice/training.jsonl)" = 7 ] || fail 'the run must restore the latest of two folders'
 leftovers=$(find . -name '.twice.*')
 [ -z "$leftovers" ] || fail "left behind: $leftovers"
-# A lock that cannot be removed makes the run fail, but the model is complete.
+# If a lock cannot be removed, the run must fail, but the model must be complete.
 mkfifo pipe
 train --shape gpt2:1x1x8 --tokenizer bpe -f - --length 16 --steps 1 -o locked <pipe >out 2>err &
 exec 3>pipe
@@ -233,9 +235,9 @@ cat text >&3
 exec 3>&-
 status=0
 wait $! || status=$?
-[ $status = 1 ] || fail "lock cannot be removed: exit status $status, not 1"
+[ $status = 1 ] || fail "lock cannot be removed: exit status must be 1 (got $status)"
 has err '.locked.lock: cannot be removed: Is a directory'
-[ ! -s out ] || fail 'a failed command printed a result'
+[ ! -s out ] || fail 'a failed command must not print a result'
 expect 0 "$MHA" info locked
 rmdir .locked.lock
 finish

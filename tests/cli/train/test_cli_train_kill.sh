@@ -1,11 +1,11 @@
 #!/bin/sh
 # test_cli_train_kill.sh - a training run that is killed twenty times while it writes checkpoints and resumed each time
-# must be bitwise identical to an undisturbed run: weights, optimizer state, and log except for seconds.
+# must be bitwise identical to an uninterrupted run: weights, optimizer state, and log except for seconds.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
-# A small text, and a checkpoint after every step, so that most kills interrupt the writing of a checkpoint.
+# The text is small, with a checkpoint after every step, so that most kills interrupt the writing of a checkpoint.
 counting 60 >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o tok -f text
 set -- --shape gpt2:2x2x16 --tokenizer tok -f text --length 16 --batch 2 --steps 120 --save-every 1 --keep 2 \
@@ -22,7 +22,7 @@ while [ $kills -lt 20 ] && [ $rounds -lt 200 ]; do
     before=$(taken)
     "$MHA" train --resume "$@" -o killed >out 2>err &
     victim=$!
-    # Every other round waits until the run has made progress, so the test also ends on a slow machine.
+    # Every other round waits until the run has made progress, so that the test also ends on a slow machine.
     while [ $((rounds % 2)) = 0 ] && [ "$(taken)" -le "$before" ] && kill -0 $victim 2>/dev/null; do sleep 0.01; done
     sleep "0.0$((seed / 65536 % 10))$((seed / 7 % 10))"
     kill -KILL $victim 2>/dev/null && kills=$((kills + 1))
@@ -30,15 +30,15 @@ while [ $kills -lt 20 ] && [ $rounds -lt 200 ]; do
     status=$?
     [ $status = 137 ] || [ $status = 0 ] || fail "round $rounds: exit $status: $(cat err)"
     for name in .killed.tmp.*; do [ ! -e "$name" ] || half=$((half + 1)); done
-    # Before the first checkpoint the folder may be missing; afterwards it must always be complete.
+    # Before the first checkpoint, the folder may be missing; afterwards, it must always be complete.
     [ ! -e killed ] || "$MHA" info -m killed >out 2>err || fail "round $rounds: no whole checkpoint: $(cat err)"
-    if [ $status = 0 ]; then # the run was complete: start another
+    if [ $status = 0 ]; then # the run was complete, so the test starts another run
         same whole/model.safetensors killed/model.safetensors "seed $seed"
         rm -rf killed killed.step-*
     fi
 done
 echo "$kills kills in $rounds rounds; $half incomplete checkpoints"
-[ $kills -ge 20 ] || fail "only $kills kills in $rounds rounds"
+[ $kills -ge 20 ] || fail "the run must be killed more often (got $kills kills in $rounds rounds)"
 expect 0 "$MHA" train --resume "$@" -o killed
 for name in model.safetensors training.safetensors config.json tokenizer.json; do same "whole/$name" "killed/$name"; done
 sed 's/,"seconds":[^,}]*//' whole/training.jsonl >a

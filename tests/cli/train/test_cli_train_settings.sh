@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_train_settings.sh - messages about settings of `mha train` that are kept, derived, changed, or invalid.
+# test_cli_train_settings.sh - messages of `mha train` about kept, derived, changed and invalid settings.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -10,7 +10,7 @@ counting 80 >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 small='--shape gpt2:1x1x8 --tokenizer bpe --length 16'
 
-# A name that training.json cannot contain is rejected before the first step.
+# A name that training.json cannot contain must be rejected before the first step.
 latin=$(printf 'caf\351')
 cp text "$latin"
 mkdir "$latin.folder"
@@ -26,8 +26,8 @@ refused 3 train --shape gpt2:1x1x8 --tokenizer ../bpe --length 16 --steps 1 -o "
 has err 'must be UTF-8'
 cd .. || exit 1
 
-# On resume, defaults are derived again from a changed rate or number of steps, and given values are kept. All changes
-# are reported.
+# On resume, defaults must be derived again from a changed rate or number of steps, and given values must be kept. All
+# changes must be reported.
 # shellcheck disable=SC2086
 expect 0 train -q $small -f text --steps 300 --save-every 100 --keep 2 -o whole
 mv whole.step-100 lower
@@ -54,26 +54,26 @@ mv longer early/training.json
 expect 0 train --resume --steps 3 -o early
 has err 'warmup is now 0, was 6'
 
-# A file of settings can clear a flag.
+# A settings file can clear a flag.
 # shellcheck disable=SC2086
 expect 0 train -q $small -f text --steps 2 --recompute -o flag
 echo '{"recompute": false}' >no.json
 expect 0 train --resume --config no.json --steps 3 -o flag
 has err 'recompute is now not set, was true'
 
-# An error in a shape is reported for the shape.
+# An error in the JSON of --shape must be reported for --shape.
 refused 3 train --shape '{"model_type":"gpt2","n_layer":"x"}' --tokenizer bpe -f text -o x
 has err 'mha train: --shape: n_layer must be an integer'
 has_not err 'config.json'
 refused 3 train --shape '{' --tokenizer bpe -f text -o x
 has err "--shape: string or '}' expected"
-# ... and an error in a file of the tokenizer folder for that file.
+# An error in a file of the tokenizer folder must be reported for that file.
 cp -r bpe spoilt
 echo '{"eos_token_id":"x"}' >spoilt/generation_config.json
 refused 3 train --shape gpt2:1x1x8 --tokenizer spoilt -f text -o x
 has err 'mha train: spoilt/generation_config.json: eos_token_id must be'
 
-# If all steps are complete, the run succeeds and reports it; fewer steps than completed are a usage error.
+# If all steps are complete, the run must succeed and report it; fewer steps than completed must be a usage error.
 expect 0 train --resume -o flag
 steps=$("$JSON_AT" settings.steps <flag/training.json)
 expect 0 train --resume --steps "$steps" -o flag
@@ -81,7 +81,7 @@ has err "flag: all $steps steps are complete; to continue, give a larger --steps
 cp flag/training.json before.json
 refused 2 train --resume --steps $((steps - 1)) -o flag
 has err "--steps must be greater than the $steps steps of the checkpoint (got $((steps - 1)))"
-same flag/training.json before.json 'a rejected command changed the settings'
+same flag/training.json before.json 'a rejected command must not change the settings'
 
 # Virtual workers: a power of two that divides the batches of a step; kept for --resume only if given.
 # shellcheck disable=SC2086
@@ -104,7 +104,7 @@ same order/model.safetensors fast/model.safetensors 'one process with --reduce f
 cmp -s four/model.safetensors order/model.safetensors && fail 'four workers add as one does'
 "$JSON_AT" settings.workers <order/training.json >/dev/null && fail 'a run without --workers has kept them'
 
-# Nothing to train, ids without their option, and a length that changes the sequences.
+# Rejects a run without trainable tensors, ids without their option, and a length that changes the sequences.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe --length 16 -f text --freeze '*' -o x
 has err 'frozen must leave at least one tensor to train'
 refused 2 train --shape gpt2:1x1x8 --vocab 50 --length 16 --tokens a.bin b.bin -o x
@@ -121,5 +121,5 @@ sed 's/"seconds":[^,}]*/"seconds":-1e300/' flag/training.jsonl >log/training.jso
 refused 3 train --resume --steps 9 -o log
 has err 'line 1: seconds must be a number from 0 to 1.79769e+308 (got -1.0000000000000001e300)'
 
-[ ! -e x ] || fail 'a failed command created a folder'
+[ ! -e x ] || fail 'a failed command must not create a folder'
 finish

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_train_teacher.sh - `mha train --teacher`: the original model repairs a pruned model. Decoders learn from
-# distributions and labels; encoders without logits from hidden states, with each text as a sequence.
+# test_cli_train_teacher.sh - `mha train --teacher`: distillation of a pruned model from its original. Decoders are
+# trained on distributions and labels, encoders without logits on hidden states, with each text as a sequence.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -13,13 +13,14 @@ expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text --steps 40 --rate 0.01 --length 16 --batch 4 -o whole
 expect 0 "$MHA" prune -q -m whole --heads 0.1,0.2,1.0 -o pruned -f text
 
-# A decoder: labels and the teacher's distribution have equal weight, at temperature 2. The settings are saved.
+# For a decoder, labels and the teacher's distribution must have equal weight, at temperature 2. The settings must be
+# saved.
 any='--length 16 --batch 4 --rate 0.01'
 small="$any --steps 40"
 # shellcheck disable=SC2086 # options
 expect 0 train -q --json --from pruned --teacher whole -f text $small --eval-share 0.1 -o mended
 at perplexity null
-[ "$("$JSON_AT" eval_loss <out)" = "$(step mended 40 eval_loss)" ] || fail 'the result and the log have different losses'
+[ "$("$JSON_AT" eval_loss <out)" = "$(step mended 40 eval_loss)" ] || fail 'the result and the log must have the same loss'
 below "$(step mended 40 eval_loss)" "$(step mended 0 eval_loss)" 'mended'
 "$JSON_AT" settings.label_weight <mended/training.json >out
 has out 0.5
@@ -29,7 +30,7 @@ has out 2
 has out "$work/whole"
 expect 0 "$MHA" info -m mended
 
-# Only the teacher: the loss decreases, and it is zero for a model that is its own teacher.
+# With the teacher only, the loss must decrease; it must be zero for a model that is its own teacher.
 # shellcheck disable=SC2086
 expect 0 train -q --from pruned --teacher whole --logit-weight 1 -f text $small -o alike
 below "$(step alike 40 loss)" 0.1 'divergence'
@@ -37,9 +38,9 @@ below "$(step alike 40 loss)" "$(step alike 1 loss)" 'divergence'
 # shellcheck disable=SC2086
 expect 0 train -q --from whole --teacher whole --logit-weight 1 --state-weight 1 --text-weight 1 -f text $small --decay 0 -o itself
 [ "$(step itself 1 loss)" = 0.0 ] || fail "the loss between a model and its copy is not zero: $(step itself 1 loss)"
-[ "$(step itself 40 norm)" = 0.0 ] || fail 'the gradient between a model and its copy is not zero'
+[ "$(step itself 40 norm)" = 0.0 ] || fail 'the gradient of a model with its copy as teacher must be zero'
 
-# A resumed run must equal an uninterrupted one; it finds the teacher's folder from any current folder.
+# A resumed run must equal an uninterrupted run, and must find the teacher's folder from any current folder.
 # shellcheck disable=SC2086
 expect 0 train -q --from pruned --teacher whole -f text $any --steps 30 --schedule constant --warmup 0 -o straight
 # shellcheck disable=SC2086
@@ -51,7 +52,7 @@ cd .. || exit 1
 same part/model.safetensors straight/model.safetensors 'resumed'
 same part/training.safetensors straight/training.safetensors 'resumed'
 
-# The teacher is that of the checkpoint, or one that is named again; it must not be the output folder.
+# The teacher must be that of the checkpoint or be given again; it must not be the output folder.
 cp -r whole by
 for name in by by/ ./by; do
     refused 2 train --from pruned --teacher "$name" -f text --steps 4 -o by --force
@@ -72,7 +73,7 @@ mv altered by/config.json
 refused 3 train --resume --steps 6 -o pupil
 has err 'by differs from the teacher of the checkpoint'
 
-# Sequences are limited to the length that the teacher accepts.
+# The sequence length must be limited to the length that the teacher accepts.
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 8 --steps 1 -o brief
 refused 2 train --from pruned --teacher brief --length 16 -f text --steps 1 -o x
 has err '--length must be at most the 8 tokens of the teacher (got 16)'
@@ -80,8 +81,8 @@ expect 0 train -q --from pruned --teacher brief -f text --steps 1 -o limited
 "$JSON_AT" settings.length <limited/training.json >out
 has out 8
 
-# An encoder without logits learns hidden states from texts of any length, and needs no mask token. The result is closer
-# to the teacher.
+# An encoder without logits must be trained on hidden states of texts of any length, without a mask token. The result
+# must be closer to the teacher.
 encoder=$data/models/bert-tiny
 head -n 24 text >lines
 expect 0 "$MHA" prune -q -m "$encoder" --heads 0.0,1.1 -o small -f lines
@@ -90,7 +91,7 @@ below "$(step near 40 eval_loss)" "$(awk -v x="$(step near 0 eval_loss)" 'BEGIN 
 "$JSON_AT" settings.state_weight <near/training.json >out
 has out 1
 tokens=$(step near 40 tokens)
-if [ "$tokens" -ge $((40 * 4 * 64)) ] || [ "$tokens" -lt $((40 * 4 * 3)) ]; then fail "$tokens tokens: padding was counted"; fi
+if [ "$tokens" -ge $((40 * 4 * 64)) ] || [ "$tokens" -lt $((40 * 4 * 3)) ]; then fail "padding must not be counted (got $tokens tokens)"; fi
 expect 0 "$MHA" diff --json -m "$encoder" -m small -f text
 before=$("$JSON_AT" texts.mean_cosine <out)
 expect 0 "$MHA" diff --json -m "$encoder" -m near -f text
@@ -99,7 +100,7 @@ expect 0 train --from small --teacher "$encoder" --text-weight 1 -f lines --step
 has err '24 of 24 texts are longer than --length 5 and are truncated'
 expect 0 "$MHA" embed -m near 'the number 5'
 
-# Rejected combinations.
+# Invalid combinations must be rejected.
 refused 3 train --from small -f lines -o x
 has err 'training it requires --teacher'
 refused 2 train --from small --label-weight 1 -f lines -o x
@@ -108,7 +109,7 @@ refused 2 train --from small --teacher whole -f lines -o x
 has err 'vocabulary of the teacher must have'
 refused 3 train --from small --teacher "$encoder" --logit-weight 1 -f lines -o x
 has err 'logits'
-sed 'y/ehmnorst/qwuiypab/' text >shifted # the same number of tokens, but different ones
+sed 'y/ehmnorst/qwuiypab/' text >shifted # the same number of tokens, but different tokens
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o shifted.bpe -f shifted
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer shifted.bpe -f shifted --length 16 --steps 1 -o stranger
 refused 3 train --from pruned --teacher stranger -f text -o x
@@ -116,5 +117,5 @@ has err 'must have the tokens of the model'
 refused 3 train --from small --teacher nowhere -f lines -o x
 has err 'nowhere'
 refused 2 train --from pruned --teacher whole --teacher-temperature 0 -f text -o x
-[ ! -e x ] || fail 'a rejected command started training'
+[ ! -e x ] || fail 'a rejected command must not start training'
 finish

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_train_watch.sh - measurements during `mha train`: held-out loss, samples, log, page.
+# test_cli_train_watch.sh - evaluation during `mha train`: held-out loss, samples, log, page.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -11,8 +11,8 @@ printf 'a line that nobody learns from, of the number 7 and the number 8, which 
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 "$MHA" tokenizer train -q --vocab-size 90 --type wordpiece -o wp -f text
 
-# The held-out loss is measured on a fraction of the data or on a file: before the first step, at intervals, and at the
-# end, always on the same sequences.
+# The held-out loss must be measured on a fraction of the data or on a file, before the first step, at intervals, and at
+# the end, always on the same sequences.
 expect 0 train --json --shape gpt2:2x2x16 --tokenizer bpe -f text --length 16 --batch 4 --steps 33 --rate 0.01 --eval-share 0.25 \
     --eval-every 10 --save-every 20 -o share
 [ "$(lines_with eval_loss share)" = 5 ] || fail "eval_loss must be in 5 lines, steps 0, 10, 20, 30, 33 (got $(lines_with eval_loss share) lines)"
@@ -23,21 +23,21 @@ awk -v a="$first" -v b="$("$JSON_AT" eval_loss <out)" -v p="$("$JSON_AT" perplex
 has err 'step 10 of 33'
 has err 'held-out loss'
 has err 'saved'
-# Held-out data are not trained on, and measurements do not affect training.
+# Held-out data must not be trained on, and measurements must not affect training.
 expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --length 16 --batch 4 --steps 33 --rate 0.01 --eval-share 0.25 \
     --eval-every 33 --eval-sequences 3 --sample 'the number' -o quiet
 same share/model.safetensors quiet/model.safetensors 'the interval of measurements'
 [ ! -s err ] || fail "-q does not silence stderr: $(cat err)"
 expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --length 16 --batch 4 --steps 33 --rate 0.01 -o all
-cmp -s share/model.safetensors all/model.safetensors && fail 'held-out data were trained on'
+cmp -s share/model.safetensors all/model.safetensors && fail 'held-out data must not be trained on'
 expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --length 16 --batch 4 --steps 33 --rate 0.01 --eval other -o file
 same all/model.safetensors file/model.safetensors 'an evaluation file'
 "$JSON_AT" eval.sequences <file/training.json >sequences
 [ "$(cat sequences)" -ge 2 ] || fail "the evaluation file has $(cat sequences) sequences"
 expect 0 train -q --shape bert:1x2x16 --tokenizer wp -f text --length 16 --steps 12 --eval-share 0.2 --eval-every 4 -o encoder
-[ "$(lines_with eval_loss encoder)" = 4 ] || fail 'the held-out loss of an encoder is missing'
+[ "$(lines_with eval_loss encoder)" = 4 ] || fail 'an encoder must have a held-out loss'
 
-# Samples in the log, on the page and on stderr; the seed determines them.
+# Samples must appear in the log, on the page and on stderr; the seed must determine them.
 expect 0 train --shape gpt2:2x2x16 --tokenizer bpe -f text --length 32 --steps 20 --sample 'the number' --sample '' --sample-every 10 \
     --sample-tokens 6 -o samples
 [ "$(lines_with '"samples":\[{"prompt":"the number","text":"' samples)" = 3 ] || fail 'samples must be at steps 0, 10 and 20'
@@ -50,7 +50,7 @@ sed 's/,"seconds":[^,}]*//' samples/training.jsonl >a
 sed 's/,"seconds":[^,}]*//' again/training.jsonl >b
 same a b 'samples'
 
-# A signal during a measurement discards the measurement and keeps the step.
+# A signal during a measurement must discard the measurement and keep the step.
 head -c 200000 /dev/zero >zeros.bin
 "$MHA" train -t 1 --shape gpt2:1x2x16 --vocab 50 --tokens zeros.bin --length 16 --batch 1 --steps 100 --eval-share 0.9 --eval-every 2 \
     --eval-sequences 1000000 -o cut >out 2>err &
@@ -68,16 +68,16 @@ while ! grep -q '^  1' err; do sleep 0.01; done
 kill -TERM $victim
 wait $victim
 [ $? = 143 ] || fail 'wrong exit status for a signal during sampling'
-[ "$(lines_with samples cut.samples)" = 0 ] || fail 'interrupted samples are in the log'
+[ "$(lines_with samples cut.samples)" = 0 ] || fail 'interrupted samples must not be in the log'
 
-# A log at another path is overwritten only with --force.
+# A log at another path must be overwritten only with --force.
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 3 --log log.jsonl -o logged
 same log.jsonl logged/training.jsonl
 refused 2 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 3 --log log.jsonl -o logged2
 expect 0 train -q --resume -o logged --steps 5
 same log.jsonl logged/training.jsonl '--log after --resume'
 
-# --keep saves earlier checkpoints in separate folders; training can continue from each.
+# --keep must save earlier checkpoints in separate folders, each of which can be resumed.
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 14 --save-every 3 --keep 2 -o old/
 kept=$(echo old.step-*)
 [ "$kept" = 'old.step-12 old.step-9' ] || fail "--keep 2 kept $kept"
@@ -87,15 +87,15 @@ rm -rf old
 refused 2 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 2 --keep 2 -o old
 has err 'old.step-9 exists'
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 2 --keep 2 -o old --force
-[ "$(echo old.step-*)" = 'old.step-1 old.step-9' ] || fail "--force left $(echo old.step-*)" # continued in step-9
+[ "$(echo old.step-*)" = 'old.step-1 old.step-9' ] || fail "--force left $(echo old.step-*)" # a run was continued in old.step-9
 
-# Killed between two renames, on a file system that cannot exchange folders: the only checkpoint is renamed back.
+# After a kill between two renames, on a file system that cannot exchange folders, the only checkpoint must be restored.
 mv old .old.old.4711
 expect 0 train --resume --steps 3 -o old/
 has err 'restored old from .old.old.4711'
-{ [ ! -e .old.old.4711 ] && [ "$(wc -l <old/training.jsonl)" = 4 ]; } || fail 'the checkpoint was not restored'
+{ [ ! -e .old.old.4711 ] && [ "$(wc -l <old/training.jsonl)" = 4 ]; } || fail 'the checkpoint must be restored'
 
-# Rejected options and data.
+# Invalid options and data must be rejected.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval other --eval-share 0.1 -o x
 has err '--eval and --eval-share are mutually exclusive'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval-share 1 -o x
@@ -112,7 +112,7 @@ has err 'data of --eval changed since the checkpoint'
 expect 0 train -q --resume --steps 34 -o file --eval other
 echo 'and one more' >>other
 refused 3 train -q --resume --steps 35 -o file
-printf '{"eval": ["other"]}' >named.json # the same in a file of settings
+printf '{"eval": ["other"]}' >named.json # the same option in a settings file
 expect 0 train -q --resume --steps 35 -o file --config named.json
-[ ! -e x ] || fail 'a failed command created a folder'
+[ ! -e x ] || fail 'a failed command must not create a folder'
 finish

@@ -6,7 +6,7 @@ set -u
 ln -s "$here/share" share
 mha() { "$MHA" "$@"; }
 
-# The commands of the section, with continued lines joined and comments removed.
+# Extracts the commands of the section, with continued lines joined and comments removed.
 sed -n '/^## Example/,/^## The folder/p' "$here/docs/training.md" | awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' |
     sed -e ':a' -e '/\\$/N' -e 's/\\\n *//' -e 'ta' -e 's/  *# .*//' >lines
 [ "$(wc -l <lines)" = 7 ] || fail "docs/training.md has $(wc -l <lines) commands, not 7"
@@ -16,8 +16,8 @@ while read -r line; do
     eval "$line" >"out.$count" 2>"err.$count" </dev/null || fail "exit status $?: $line: $(cat "err.$count")"
 done <lines
 
-# The outputs are a story and a note.
+# The outputs must be a story and a note.
 readable out.3
 readable out.7
-[ -s small/training.html ] || fail 'training.html is missing'
+[ -s small/training.html ] || fail 'training.html must exist'
 finish
