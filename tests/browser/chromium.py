@@ -25,7 +25,7 @@ def browser():
 
 
 def requests(driver):
-    """Yields the addresses that the page requested since the log was last read."""
+    """Yields the addresses that the page has requested since the last call."""
     for entry in driver.get_log("performance"):
         message = json.loads(entry["message"])["message"]
         if message["method"] == "Network.requestWillBeSent":

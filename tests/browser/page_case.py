@@ -3,7 +3,7 @@ import time
 import tempfile
 import unittest
 
-from chromium import browser, requests  # first: skips the test if it is not installed
+from chromium import browser, requests  # imported first: skips the test if Chromium is not installed
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
@@ -55,7 +55,7 @@ class PageCase(unittest.TestCase):
         Select(self.one(css)).select_by_value(value)
 
     def show(self, css):
-        """Scrolls to a part of the page, which is created when it comes near the screen."""
+        """Scrolls to a part of the page; the page creates a part when it is near the screen."""
         self.run_js("document.querySelector(arguments[0]).scrollIntoView({block: 'center', behavior: 'instant'})", css)
 
     def texts(self, css):
@@ -75,7 +75,7 @@ class PageCase(unittest.TestCase):
         return self.run_js("return getComputedStyle(document.body).backgroundColor")
 
     def assert_light_and_dark(self):
-        """The theme follows the system, the button and the key t; every text has sufficient contrast."""
+        """The theme must follow the system, the button and the key t, and every text must have sufficient contrast."""
         self.assertEqual(self.run_js(CONTRAST), [])
         light = self.background()
         self.emulate("dark")
@@ -88,7 +88,7 @@ class PageCase(unittest.TestCase):
         self.assertEqual(self.background(), dark)
 
     def assert_fits(self):
-        """Nothing is wider than the screen after the page has adapted to its width."""
+        """Nothing may be wider than the screen after the page has adapted to the screen width."""
         for width in (360, 800, 1500):
             self.emulate(width=width)
             for _ in range(100):

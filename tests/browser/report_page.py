@@ -5,9 +5,9 @@ import os
 import subprocess
 from pathlib import Path
 
-from page_case import PageCase  # first: skips the test if there is no browser
+from page_case import PageCase  # imported first: skips the test if Chromium is not installed
 
-TINY = Path(__file__).resolve().parents[1] / "golden/data/models/bert-tiny"  # if MiniLM is not installed
+TINY = Path(__file__).resolve().parents[1] / "golden/data/models/bert-tiny"  # used if MiniLM is not installed
 SENTENCE = "The nurse told the doctor, and the doctor thanked the nurse for the good news."
 
 
@@ -25,7 +25,7 @@ class ReportCase(PageCase):
         cls.written = {}
 
     def write(self, text, *options):
-        """Writes the report of a text; returns the page and the output of the program, with --json if requested."""
+        """Writes the report of a text. Returns the page and the output of the program (with --json if requested)."""
         key = (text, options)
         if key not in self.written:
             page = Path(self.folder.name, f"{len(self.written)}.html")
@@ -43,7 +43,7 @@ class ReportCase(PageCase):
 
 
 def decimals_of(values):
-    """The number of decimals that the page uses for a list of numbers (labels_and_numbers.js)."""
+    """Returns how many decimals the page uses for a list of numbers (labels_and_numbers.js)."""
     most = max((abs(x) for x in values if x is not None), default=0)
     if most >= 100:
         return 1
@@ -51,7 +51,7 @@ def decimals_of(values):
 
 
 def fixed(x, decimals=3):
-    """Formats a number like the page."""
+    """Formats a number in the format of the page."""
     if x is None:
         return "–"
     text = f"{x:.{decimals}f}"

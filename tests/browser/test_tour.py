@@ -1,5 +1,5 @@
-"""The page of all tours in a real browser: no errors, no requests except for the file, nothing wider than a phone,
-light and dark theme, one step at a time, and the colors and numbers of the tensors."""
+"""The page of all tours in a real browser: no errors, no requests except for its file, no element wider than a
+phone, light and dark theme, one step at a time, and the colors and values of the tensors."""
 import itertools
 import json
 import os
@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from chromium import browser, requests  # first: skips the test if there is no browser
+from chromium import browser, requests  # imported first: skips the test if Chromium is not installed
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -67,7 +67,7 @@ class Tour(unittest.TestCase):
             self.assertEqual(self.run_js("return location.hash"), f"#{step}")
             tallest = max(tallest, self.run_js("return document.documentElement.scrollHeight"))
             self.press(Keys.ARROW_RIGHT)
-        self.assertEqual(self.seen(), [steps[-1]])  # the last step remains
+        self.assertEqual(self.seen(), [steps[-1]])  # the last step must remain visible
         self.assertLess(tallest, 4000)  # all steps together are 14 times as high
         self.press(Keys.ARROW_LEFT)
         self.assertEqual(self.seen(), [steps[-2]])
@@ -107,7 +107,7 @@ class Tour(unittest.TestCase):
             boxes = self.run_js("const s = document.querySelector(`#${arguments[0]} svg`), b = s.getBoundingClientRect(); "
                                 "return [...s.querySelectorAll('text')].map((e) => { const t = e.getBoundingClientRect(); "
                                 "return [t.left - b.left, b.right - t.right, t.top - b.top, b.bottom - t.bottom]; })", step)
-            self.assertGreaterEqual(min(x for box in boxes for x in box), -0.5)  # nothing is clipped
+            self.assertGreaterEqual(min(x for box in boxes for x in box), -0.5)  # no text may be clipped
         self.assertEqual(self.run_js("return document.querySelector('#induction-3 rect:nth-of-type(33) title').textContent"), "cat, kite: 0.889")
         self.assertNotIn("%", self.driver.find_element(By.ID, "induction").get_attribute("textContent"))
 

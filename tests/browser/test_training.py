@@ -1,12 +1,12 @@
-"""The page of a training run in a real browser: no errors, no requests except for the file, curves that match the log,
-and hostile text displayed as text."""
+"""The page of a training run in a real browser: no errors, no requests except for its file, curves that match the
+log, and hostile text displayed as text."""
 import json
 import os
 import subprocess
 import unittest
 from pathlib import Path
 
-from page_case import NAMELESS, PageCase  # first: skips the test if there is no browser
+from page_case import NAMELESS, PageCase  # imported first: skips the test if Chromium is not installed
 from selenium.webdriver.common.keys import Keys
 
 HOSTILE = "</script><img src=x onerror=alert(1)> & \u2028 <!--"
@@ -70,7 +70,7 @@ class Training(PageCase):
         self.assert_quiet()
 
     def test_the_lines_have_a_legend(self):
-        """Each line is named next to a sample of its color; a single line needs no name."""
+        """Each line must be named next to a sample of its color; a single line needs no name."""
         self.open_usual()
         samples = "return [...document.querySelectorAll('#loss-chart .key span')].map((e) => [e.textContent, getComputedStyle(e.querySelector('line')).stroke])"
         strokes = "return [...document.querySelectorAll('#loss-chart .plot polyline')].map((e) => getComputedStyle(e).stroke)"

@@ -34,7 +34,7 @@ def inputs(dtype, seed):
 
 
 def scores(t):
-    """Scores in the type of `t`, and the distances for the slopes."""
+    """Returns scores in the type of `t`, and the distances for the slopes."""
     k = t["k"].repeat_interleave(H // HKV, 1)
     far = (torch.arange(LQ)[:, None] + LK - LQ - torch.arange(LK)[None, :]).abs().to(k.dtype)
     s = t["q"] @ k.transpose(2, 3) / D**0.5 + t["bias"] - t["slopes"][:, None, None] * far
@@ -59,9 +59,9 @@ def gradients(t, dtype):
 
 
 def limits(t, out, p, sink, far, unit):
-    """Six standard deviations of the error that one rounding of O, or of P if larger, adds to each gradient through D.
-    Roundings are assumed to be independent and at most `unit` times the element, so that each variance is at most
-    unit^2 / 3 of its square."""
+    """Returns six standard deviations of the error that one rounding of O, or of P if larger, adds to each gradient
+    through D. Roundings are assumed to be independent and at most `unit` times the element, so that each variance
+    is at most unit^2 / 3 of its square."""
     v, k = (t[name].repeat_interleave(H // HKV, 1) for name in ("v", "k"))
     of_out = (t["dout"] * out).square().sum(3, keepdim=True)
     of_weights = (p * (t["dout"] @ v.transpose(2, 3))).square().sum(3, keepdim=True)

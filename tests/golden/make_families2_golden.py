@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/data/families2: a tiny checkpoint of each further family, with the options that differ most from
-the first families, and the results of transformers, gradients included, for `mha verify --golden`.
+"""Writes tests/golden/data/families2: a tiny checkpoint of each family that make_families_golden.py does not cover,
+with the options that differ most from the families there, and the results of transformers, gradients included, for
+`mha verify --golden`.
 
     python tests/golden/make_families2_golden.py [OUT_DIR]
 
@@ -64,7 +65,7 @@ def is_encoder(config):
 
 
 def draw(config, seed):
-    """A model whose weights are exact in bfloat16, with random biases and norm weights."""
+    """Returns a model whose weights are exact in bfloat16, with random biases and norm weights."""
     torch.manual_seed(seed)
     kind = tr.AutoModelForMaskedLM if is_encoder(config) else tr.AutoModelForCausalLM
     model = kind.from_config(config, attn_implementation="eager").eval().float()
@@ -72,7 +73,7 @@ def draw(config, seed):
         for p in model.parameters():
             p.add_(0.25 * torch.randn_like(p))
         if config.model_type.startswith("gemma"):
-            model.get_input_embeddings().weight.mul_(0.1)  # tied and scaled by sqrt(E): else tokens predict themselves
+            model.get_input_embeddings().weight.mul_(0.1)  # tied and scaled by sqrt(E): otherwise, tokens predict themselves
         for p in model.parameters():
             p.copy_(p.to(torch.bfloat16))
     return model
@@ -90,7 +91,7 @@ def twin_of(model):
 def text(config, count):
     ids = torch.randint(4, 64, (count,))
     if config.model_type in ("roberta", "xlm-roberta", "mpnet"):
-        ids[count // 2] = config.pad_token_id  # positions skip the padding
+        ids[count // 2] = config.pad_token_id  # positions must skip the padding
     return ids.tolist()
 
 
@@ -125,7 +126,7 @@ def record(model, config):
     other, same = greedy(model, start, False)
     tensors.update({"gen/prompt_ids": torch.tensor(start), "gen/new_ids": new})
     if not torch.equal(new, other):
-        assert config.model_type == "phi3", "the cache changes the text"
+        assert config.model_type == "phi3", "the cache must not change the text"
         tensors["gen/new_ids_no_cache"] = other
     return tensors, entry, min(margin, same)
 
@@ -137,7 +138,7 @@ def make(out, name, config):
         if margin > MARGIN:
             break
     else:
-        sys.exit(f"{name}: no seed has a margin of {MARGIN}")
+        sys.exit(f"{name}: a seed must have a margin of {MARGIN}")
     model.to(torch.bfloat16).save_pretrained(out / name)
     (out / name / "generation_config.json").unlink(missing_ok=True)
     save_file({k: v.contiguous() for k, v in tensors.items()}, out / f"{name}.safetensors")

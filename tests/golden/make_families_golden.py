@@ -27,7 +27,7 @@ SMALL = dict(hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_atte
 
 
 def llama(most=64, **rope):
-    """A llama with this rotation and `most` positions."""
+    """Returns the config of a llama with this rotation and `most` positions."""
     return LlamaConfig(**{**SMALL, "max_position_embeddings": most}, **({"rope_parameters": {"rope_theta": 1e4, **rope}} if rope else {}))
 
 
@@ -53,21 +53,21 @@ STORED = {"llama-f32": torch.float32, "llama-f16": torch.float16}
 
 
 def draw(config, seed, dtype):
-    """A model whose weights are exact in `dtype`, with random biases and norm weights."""
+    """Returns a model whose weights are exact in `dtype`, with random biases and norm weights."""
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().float()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.25 * torch.randn_like(p))
         if config.model_type == "gemma2":
-            model.get_input_embeddings().weight.mul_(0.1)  # tied and scaled by sqrt(E): else tokens predict themselves
+            model.get_input_embeddings().weight.mul_(0.1)  # tied and scaled by sqrt(E): otherwise, tokens predict themselves
         for p in model.parameters():
             p.copy_(p.to(dtype))
     return model
 
 
 def greedy(model, ids, use_cache):
-    """New tokens, and the lead of each over the second-best token."""
+    """Returns new tokens, and the lead of each token over the second-best token."""
     out = model.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), max_new_tokens=NEW, do_sample=False, eos_token_id=None,
                          use_cache=use_cache, output_logits=True, return_dict_in_generate=True)
     best = torch.stack(out.logits)[:, 0].topk(2).values
@@ -77,7 +77,7 @@ def greedy(model, ids, use_cache):
 def record(model):
     ids = torch.randint(3, 64, (PROMPT,)).tolist()
     start = torch.randint(3, 64, (max(START, 12 if model.config.max_position_embeddings < PROMPT else 0),)).tolist()
-    with torch.no_grad():  # before any text: a dynamic rotation keeps the length of the longest sequence
+    with torch.no_grad():  # runs before any text, because a dynamic rotation keeps the length of the longest sequence
         out = model.double()(torch.tensor([ids]), output_hidden_states=True, output_attentions=True)
     model.float()
     new, margin = greedy(model, start, True)
@@ -85,7 +85,7 @@ def record(model):
     tensors = {"prompt/input_ids": torch.tensor(ids), "prompt/logits": out.logits[0].float(), "prompt/hidden": torch.cat(out.hidden_states).float(),
                "prompt/attn": torch.cat(out.attentions).float(), "gen/prompt_ids": torch.tensor(start), "gen/new_ids": new}
     if not torch.equal(new, other):
-        assert model.config.rope_parameters["rope_type"] in ("dynamic", "longrope"), "the cache changes the text"
+        assert model.config.rope_parameters["rope_type"] in ("dynamic", "longrope"), "the cache must not change the text"
         tensors["gen/new_ids_no_cache"] = other
     return tensors, min(margin, same)
 
@@ -98,7 +98,7 @@ def make(out, name, config):
         if margin > MARGIN and len(set(tensors["gen/new_ids"].tolist())) > 5:
             break
     else:
-        sys.exit(f"{name}: no seed has a margin of {MARGIN}")
+        sys.exit(f"{name}: a seed must have a margin of {MARGIN}")
     model.to(dtype).save_pretrained(out / name)
     (out / name / "generation_config.json").unlink(missing_ok=True)
     save_file({k: v.contiguous() for k, v in tensors.items()}, out / f"{name}.safetensors")
@@ -108,7 +108,7 @@ def make(out, name, config):
 
 
 def other_forms(out):
-    """The same weights in several files, and with the names of the original GPT-2 on the hub."""
+    """Writes the same weights in several files, and with the names of the original GPT-2 on the hub."""
     model = AutoModelForCausalLM.from_pretrained(out / "llama-f32")
     model.save_pretrained(out / "llama-sharded", max_shard_size="30KB")
     shutil.copytree(out / "gpt2", out / "gpt2-hubnames")

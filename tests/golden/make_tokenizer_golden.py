@@ -52,7 +52,7 @@ def added(ident, content, **flags):
 
 
 def small(**parts):
-    """A small tokenizer with some parts replaced."""
+    """Returns a small tokenizer with some parts replaced."""
     vocab = {t: n for n, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]"] + WORDS)}
     base = {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": [added(0, "[PAD]")],
@@ -140,7 +140,7 @@ def replace(old, new):
 
 
 def cut_bpe(path, merges, **parts_):
-    """The BPE tokenizer of a folder with only its first merges, and with other parts and model settings."""
+    """Returns the BPE tokenizer of a folder with only its first merges, and with other parts and model settings."""
     with open(os.path.join(path, "tokenizer.json"), encoding="utf-8") as f:
         tok = json.load(f)
     model = tok["model"]
@@ -167,7 +167,7 @@ def without(tok, *tokens):
 
 
 def bpe_variants(models, unigram):
-    """Small tokenizers for options that the families do not use."""
+    """Returns small tokenizers for options that the families do not use."""
     gpt2, llama = os.path.join(models, "gpt2-tiny"), os.path.join(models, "llama-yarn-tiny")
     roberta = part("RobertaProcessing", sep=["!", 0], cls=["#", 2], trim_offsets=True, add_prefix_space=True)
     spaces = [added(0, "<unk>"), added(600, " <m>", lstrip=True, rstrip=True), added(601, "\u2581x", normalized=True)]
@@ -219,7 +219,7 @@ def byte_offsets(text, offsets):
 
 
 def encoded(e, text, pair):
-    """One encoding; offsets of the second text refer to that text, those of special and padding tokens are 0."""
+    """Returns one encoding. Offsets of the second text refer to that text; offsets of special and padding tokens are 0."""
     seq = [-1 if special or s is None else s for s, special in zip(e.sequence_ids, e.special_tokens_mask)]
     both = [byte_offsets(x, [o if s == i else (0, 0) for o, s in zip(e.offsets, seq)])
             for i, x in enumerate((text, pair or ""))]
@@ -239,7 +239,7 @@ def case(tok, text, pair=None, add_specials=True, limit=0, stored=False, **more)
     out.update({k: v for k, v in (("no_special", not add_specials), ("max_tokens", limit), ("stored_limits", stored)) if v})
     try:
         e = tok.encode(text, pair, add_special_tokens=add_specials)
-    except BaseException as problem:  # no space for the text; a panic is not an Exception
+    except BaseException as problem:  # the text has no space; a panic is not an Exception
         return {**out, "fails": str(problem)}
     out.update(encoded(e, text, pair))
     if not limit and not stored:
@@ -249,7 +249,7 @@ def case(tok, text, pair=None, add_specials=True, limit=0, stored=False, **more)
 
 
 def recorded(golden, models, name, tok):
-    """The cases of golden/models/index.json."""
+    """Returns the cases of golden/models/index.json."""
     with open(os.path.join(golden, "models", "index.json"), encoding="utf-8") as f:
         entry = next(m for m in json.load(f)["models"] if m["name"] == name)["tokenizer"]
     out = []
@@ -269,7 +269,7 @@ def recorded(golden, models, name, tok):
 
 
 def minilm(golden, tok):
-    """The cases of golden/minilm: its texts and its pair, truncated to 512 tokens."""
+    """Returns the cases of golden/minilm: its texts and its pair, truncated to 512 tokens."""
     out = []
     with open(os.path.join(golden, "minilm", "index.json"), encoding="utf-8") as f:
         entries = [c for c in json.load(f)["cases"] if "text" in c]

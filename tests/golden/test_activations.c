@@ -1,5 +1,5 @@
 /* test_activations.c - compares every activation and its gradient with PyTorch in double (data/ops/activations): for
- * ordinary numbers, the smallest and largest ones, infinities and NaN. */
+ * ordinary values, the smallest and largest values, infinities and NaN. */
 #include "mha/io.h"
 #include "mha/layer.h"
 #include "support/check.h"
@@ -56,7 +56,7 @@ static const float *numbers(const char *prefix, const char *name, int64_t *count
     return t->data;
 }
 
-/* Twice the largest error of PyTorch in float32, plus the rounding of the result. */
+/* Returns the error limit: twice the largest error of PyTorch in float32, plus the rounding of the result. */
 static double limit_of(const char *name, double want)
 {
     const json_t *const err = json_object_get(json_object_get(index_json, "float32_err"), name);
@@ -76,7 +76,7 @@ static void compare(const char *prefix, const char *name, const float *x, const 
         if (!(off <= limit_of(name, (double)want[i])))
             fail_msg("%s%s(%.9g) = %.9g, want %.9g", prefix, name, (double)x[i], (double)got[i], (double)want[i]);
     }
-    printf("%s%s: off by %.2g at most\n", prefix, name, worst);
+    printf("%s%s: largest error %.2g\n", prefix, name, worst);
 }
 
 static void test_forward(void **state)
@@ -93,7 +93,7 @@ static void test_forward(void **state)
     }
 }
 
-/* The gradient for dy = 1, and again in place: written over dy (of 2) and over x. */
+/* Tests the gradient for dy = 1, and in place: overwriting dy (= 2) and overwriting x. */
 static void test_backward(void **state)
 {
     (void)state;
@@ -113,7 +113,7 @@ static void test_backward(void **state)
     }
 }
 
-/* The limits of PyTorch's functions at the infinities, where they exist. */
+/* At the infinities, results must be the limits of PyTorch's functions, where the limits exist. */
 static void test_infinities(void **state)
 {
     (void)state;

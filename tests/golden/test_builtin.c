@@ -22,7 +22,7 @@ static mha_model *model;
 static mha_heads *heads; /* measured on the held-out texts */
 static mha_head_data *held_out;
 
-/* ---- the folder ---- */
+/* ---- model folder ---- */
 
 static void size_and_shape(void **state)
 {
@@ -43,9 +43,9 @@ static void size_and_shape(void **state)
     assert_int_equal(info->heads, HEADS);
 }
 
-/* ---- loss ---- */
+/* ---- held-out loss ---- */
 
-/* Mean loss in nats over all tokens except the first of each text. */
+/* Returns the mean loss in nats over all tokens except the first of each text. */
 static double loss_of(const mha_head_data *data)
 {
     double sum = 0;
@@ -64,7 +64,7 @@ static double loss_of(const mha_head_data *data)
     return sum / (double)count;
 }
 
-/* The unigram entropy of the tokens: the best possible loss of a model that predicts from frequencies only. */
+/* Returns the unigram entropy of the tokens, the lowest loss of a model that predicts from frequencies only. */
 static double unigram_loss(const mha_head_data *data)
 {
     const int64_t vocab = mha_model_describe(model)->vocab;
@@ -90,7 +90,7 @@ static void far_below_the_unigram_loss(void **state)
     assert_true(loss < unigram / 2);
 }
 
-/* ---- heads ---- */
+/* ---- head labels ---- */
 
 static double value(int at, mha_head_metric metric)
 {
@@ -124,13 +124,14 @@ static void induction_and_previous_token_heads(void **state)
            previouses, previous);
     assert_true(inductions >= 1 && induction > 0.6);
     assert_true(previouses >= 1 && previous > 0.6);
-    for (int h = 0; h < HEADS; h++) /* induction needs two layers */
+    for (int h = 0; h < HEADS; h++) /* layer 0 must have no induction head, because induction requires two layers */
         assert_int_not_equal(label(h), MHA_LABEL_INDUCTION);
 }
 
-/* ---- copying ---- */
+/* ---- copying by induction heads ---- */
 
-/* Loss on the second copies of random token sequences, which are in no text; `gates` [TOTAL]. */
+/* Returns the loss on the second copies of random token sequences, which do not occur in the training texts; `gates`
+ * [TOTAL]. */
 static double copying_loss(const float *gates)
 {
     const int64_t vocab = mha_model_describe(model)->vocab, length = 2 * PERIOD;
@@ -166,8 +167,8 @@ static double copying_without(const uint8_t *gone)
     return copying_loss(gates);
 }
 
-/* Layer 1 copies with its induction heads only; its other heads have no effect. They find the position with the output
- * of the previous-token heads of layer 0. */
+/* Only the induction heads of layer 1 must be necessary for copying; its other heads must have no effect. Induction
+ * heads find the position with the output of the previous-token heads of layer 0. */
 static void copying_needs_the_induction_heads(void **state)
 {
     (void)state;
@@ -182,13 +183,13 @@ static void copying_needs_the_induction_heads(void **state)
     printf("loss on the second copy %.2f; without induction heads %.2f, previous-token heads %.2f, others of layer 1 "
            "%.2f\n",
            whole, lost, blind, kept);
-    assert_true(whole < 2.5); /* without any knowledge: ln 1024 = 6.9 */
+    assert_true(whole < 2.5); /* a uniform prediction has the loss ln 1024 = 6.9 */
     assert_true(lost > whole + 4);
     assert_true(blind > whole + 2);
     assert_true(kept < whole + 1);
 }
 
-/* ---- a text ---- */
+/* ---- generated text ---- */
 
 static void it_repeats_the_prompt(void **state)
 {

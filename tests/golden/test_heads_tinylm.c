@@ -1,6 +1,7 @@
 /* test_heads_tinylm.c - measures every head of a small causal model without a tokenizer on token ids, and compares
- * scores and labels with references (float64, PyTorch). Each text is token 0 and 15 random tokens, repeated, so it is
- * also a probe. The tolerance is abs_tolerance of the reference's index.json, ten times the error of a float32 run. */
+ * scores and labels with references (float64, PyTorch). Each text is token 0 followed by 15 random tokens twice, so
+ * each text is also a probe. The tolerance is abs_tolerance of the reference's index.json, ten times the error of a
+ * float32 run. */
 #include "support/check.h"
 #include "support/model/model_case.h"
 
@@ -88,7 +89,7 @@ static void scores_and_labels(void **state)
     mha_model_free(model);
 }
 
-/* Without a tokenizer, probe texts are random ids, and induction heads are still found. */
+/* Without a tokenizer, probe texts must be random ids, and induction heads must still be found. */
 static void drawn_probes(void **state)
 {
     (void)state;

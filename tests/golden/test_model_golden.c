@@ -1,5 +1,5 @@
 /* test_model_golden.c - compares tiny checkpoints with the results of transformers: every layer, every map and the
- * logits. Each model is opened with both spellings of config.json, and from a file with the names of old
+ * logits. Each model is opened with both versions of config.json, and from a file with the tensor names of old
  * checkpoints. */
 #include "mha/generate.h"
 #include "support/check.h"
@@ -13,7 +13,7 @@
 #define HIDDEN_LIMIT 1e-4
 #define ATTN_LIMIT 2e-5
 
-/* Runs the prompt of a golden file: hidden states, maps, pooler output. */
+/* Compares the prompt of a golden file: hidden states, maps, pooler output. */
 static void check_prompt(const mha_model *model, const mha_file *golden)
 {
     int32_t *ids = case_ints(golden, "prompt/input_ids");
@@ -39,7 +39,7 @@ static void check_prompt(const mha_model *model, const mha_file *golden)
     free(attn);
 }
 
-/* The padded batch; padding rows are not compared. */
+/* Compares the padded batch, except for padding rows. */
 static void check_padded(const mha_model *model, const mha_file *golden)
 {
     if (!mha_file_find(golden, "pad/last_hidden_state")) return;
@@ -69,7 +69,7 @@ static void check_padded(const mha_model *model, const mha_file *golden)
     free(mask);
 }
 
-/* The recorded logits determine the probability of each next token. */
+/* The score must equal the next-token probabilities computed from the recorded logits. */
 static void check_score(const mha_model *model, const int32_t *ids, int64_t L, const float *logits, int64_t V)
 {
     float *logprob = malloc((size_t)L * sizeof *logprob);
@@ -84,7 +84,7 @@ static void check_score(const mha_model *model, const int32_t *ids, int64_t L, c
     free(logprob);
 }
 
-/* Logits of the prompt; those of only the last real token must be bitwise identical. */
+/* Compares the logits of the prompt. If only the last real token is requested, its logits must be bitwise identical. */
 static void check_logits(const mha_model *model, const mha_file *golden)
 {
     if (!mha_file_find(golden, "prompt/logits")) return;
@@ -116,7 +116,7 @@ static void check_folder(const char *folder, const char *golden_name)
     mha_model_free(model);
 }
 
-/* config.json of transformers 4.x with the same weights */
+/* Compares the same weights with a config.json of transformers 4.x. */
 static void check_old_config(const char *folder, const char *golden_name)
 {
     char name[200];
@@ -145,14 +145,14 @@ static void test_bert_mlm_tiny(void **state)
     check_old_config("models/bert-mlm-tiny", "models/bert-mlm-tiny.safetensors");
 }
 
-/* LayerNorm.gamma and .beta, the position_ids buffer, unused heads */
+/* Tests old names: LayerNorm.gamma and .beta, the position_ids buffer, unused heads. */
 static void test_old_names(void **state)
 {
     (void)state;
     check_folder("models/bert-mlm-tiny-hubnames", "models/bert-mlm-tiny.safetensors");
 }
 
-/* Conv1D, learned positions, one matrix for q, k and v */
+/* Tests Conv1D weights, learned positions, and one matrix for q, k and v. */
 static void test_gpt2_tiny(void **state)
 {
     (void)state;
@@ -160,7 +160,8 @@ static void test_gpt2_tiny(void **state)
     check_old_config("models/gpt2-tiny", "models/gpt2-tiny.safetensors");
 }
 
-/* RMSNorm, rotation, SwiGLU, grouped heads, windows in every second layer, softcaps, four norms per layer */
+/* Tests RMSNorm, rotary embeddings, SwiGLU, grouped heads, windows in every second layer, softcaps, and four norms
+ * per layer. */
 static void test_gemma2_tiny(void **state)
 {
     (void)state;

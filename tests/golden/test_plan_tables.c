@@ -1,5 +1,5 @@
-/* test_plan_tables.c - compares head plans with the results of the walk-throughs' code (data/plan.json): tables of head
- * configurations and parameters, heads after pruning, and parameters of every layer. */
+/* test_plan_tables.c - compares head plans with the results of the code of the walk-throughs (data/plan.json):
+ * tables of head configurations and parameters, heads after pruning, and parameters of every layer. */
 #include "mha/head_layouts.h"
 #include "support/check.h"
 #include <jansson.h>
@@ -28,7 +28,7 @@ static void variants_of(const mha_plan_options *model, mha_plan_row rows[MHA_PLA
     if (mha_plan_variants(model, rows, &error) != MHA_OK) fail_msg("%s", error.message);
 }
 
-/* Every number of every row, in the order of the sorted list. */
+/* Compares every number of every row, in the order of the sorted list. */
 static void test_configurations(void **state)
 {
     (void)state;
@@ -94,7 +94,7 @@ static void test_pruning(void **state)
         const int64_t heads = whole(row, "heads"), kept = whole(row, "keep_heads");
         const int64_t left = heads - whole(row, "prune_heads_count");
         const double ratio = json_number_value(json_object_get(row, "prune_ratio"));
-        if (ratio == 0 || ratio == 1) continue; /* all heads or none: not a plan */
+        if (ratio == 0 || ratio == 1) continue; /* a plan needs at least one removed head and one remaining head */
         const mha_plan_options model = {.size = sizeof model, .d_model = heads * 8, .heads = heads, .prune = ratio};
         mha_plan_row ours[MHA_PLAN_VARIANTS];
         variants_of(&model, ours);
@@ -106,7 +106,7 @@ static void test_pruning(void **state)
     assert_in_range(compared, 30, 100);
 }
 
-/* Returns the row of a recorded layer. */
+/* Returns the plan variant of a recorded layer. */
 static mha_plan_variant variant_of(const char *name)
 {
     static const struct {
@@ -121,7 +121,8 @@ static mha_plan_variant variant_of(const char *name)
     return MHA_PLAN_GQA;
 }
 
-/* A grouped layer is one of the layouts, found by its heads; other layers are variants. */
+/* Returns the plan row of a recorded layer. A grouped layer is a layout, found by its head counts; other layers are
+ * variants. */
 static mha_plan_row row_of(const json_t *layer)
 {
     const char *const name = json_string_value(json_object_get(layer, "name"));

@@ -96,7 +96,7 @@ static void check_frequencies(const json_t *c, const mha_rope_options *o, const 
     }
 }
 
-/* Rotated x must equal the reference; rotated back, it must be x times gain^2. */
+/* Rotating x must give the reference; rotating the result back must give x times gain^2. */
 static void check_turned(const mha_rope_options *o, const char *name, const char *form, double gain)
 {
     enum { ROOM = 6 * 2 * 128 };
@@ -149,7 +149,7 @@ static void refused(mha_rope_options o, const char *field)
     mha_error err = {0};
     o.size = sizeof o;
     assert_int_equal(mha_rope_frequencies(&o, 10, f, &gain, &err), MHA_ERR_ARG);
-    if (!strstr(err.message, field)) fail_msg("\"%s\" does not contain %s", err.message, field);
+    if (!strstr(err.message, field)) fail_msg("message must contain %s (got \"%s\")", field, err.message);
 }
 
 static void test_refusals(void **state)

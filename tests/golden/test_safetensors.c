@@ -1,6 +1,7 @@
-/* test_safetensors.c - all files of data/safetensors, compared with the results of the reference reader, and the
- * safetensors and npy parts of data/hostile. Every file is opened mapped and copied, which must give the same result.
- */
+/* test_safetensors.c - compares all files of data/safetensors with the results of the reference reader, and tests
+ * the safetensors and npy files of data/hostile. Every file is opened mapped and copied, which must give the same
+ * result.
+ * */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,8 +19,8 @@
 
 static const char folder[] = MHA_TEST_DATA;
 
-/* If the format specification and the reference reader disagree, or the specification is silent ("either" in the
- * index), this is the behavior of mha and its error message. NULL = accepted. */
+/* Files for which the format specification and the reference reader disagree, or the specification is silent
+ * ("either" in the index), with the expected error message of mha. NULL = accepted. */
 static const struct {
     const char *file, *says;
 } ours[] = {
@@ -54,7 +55,7 @@ static json_t *load_index(const char *part)
     return index;
 }
 
-/* Returns whether `path` begins with folder/.../`stem`, up to its extension. */
+/* Returns true if `path` is folder/.../`stem` with any extension. */
 static int has_stem(const char *path, const char *stem)
 {
     const char *name = strrchr(path, '/') + 1;
@@ -68,10 +69,12 @@ static const char *string_of(const json_t *object, const char *key)
 
 static void check_sentence(const char *path, const mha_error *err, const char *says)
 {
-    if (!strstr(err->message, strrchr(path, '/') + 1)) fail_msg("%s: does not name the file: %s", path, err->message);
-    if (says && !strstr(err->message, says)) fail_msg("%s: \"%s\" does not contain \"%s\"", path, err->message, says);
+    if (!strstr(err->message, strrchr(path, '/') + 1))
+        fail_msg("%s: message must name the file (got \"%s\")", path, err->message);
+    if (says && !strstr(err->message, says))
+        fail_msg("%s: message must contain \"%s\" (got \"%s\")", path, says, err->message);
     for (const char *p = err->message; *p; p++)
-        if ((unsigned char)*p < 32 || *p == 127) fail_msg("%s: control character in the message", path);
+        if ((unsigned char)*p < 32 || *p == 127) fail_msg("%s: message must not contain control characters", path);
 }
 
 static void check_tensor(const char *path, const mha_tensor *t, const json_t *want)
@@ -90,7 +93,7 @@ static void check_tensor(const char *path, const mha_tensor *t, const json_t *wa
     assert_int_equal(t->bytes, json_integer_value(json_object_get(want, "bytes")));
     assert_non_null(t->data);
     sha256_hex(t->data, t->bytes, hex);
-    if (strcmp(hex, string_of(want, "sha256")) != 0) fail_msg("%s: tensor \"%s\": wrong data", path, t->name);
+    if (strcmp(hex, string_of(want, "sha256")) != 0) fail_msg("%s: data of tensor \"%s\" must match", path, t->name);
 }
 
 static void check_metadata(const mha_file *file, const json_t *want)
@@ -120,12 +123,12 @@ static void check_accepted(const char *path, const mha_file *file, const json_t 
     check_metadata(file, json_object_get(row, "metadata"));
 }
 
-/* Opens `path` both ways. Returns the file, or NULL after checking the message. `expect` is accept, reject, refuse or
- * either. */
+/* Opens `path` mapped and copied. Returns the file, or NULL after checking the message. `expect` is accept, reject,
+ * refuse or either. */
 static mha_file *open_checked(const char *path, const char *expect, int no_map)
 {
     const mha_file_options options = {.size = sizeof options, .no_map = no_map};
-    mha_file *file = (mha_file *)&options; /* on failure, must become NULL */
+    mha_file *file = (mha_file *)&options; /* must be set to NULL on failure */
     mha_error err = {0};
     mha_status status = mha_file_open(NULL, path, &options, &file, &err);
     const char *says = NULL;
@@ -134,7 +137,7 @@ static mha_file *open_checked(const char *path, const char *expect, int no_map)
         size_t i = 0;
         while (i < sizeof ours / sizeof ours[0] && !has_stem(path, ours[i].file))
             i++;
-        if (i == sizeof ours / sizeof ours[0]) fail_msg("%s: the behavior of mha is not listed", path);
+        if (i == sizeof ours / sizeof ours[0]) fail_msg("%s: the behavior of mha must be listed", path);
         says = ours[i].says;
         accept = says == NULL;
     }
@@ -205,7 +208,7 @@ static void test_hostile(void **state)
     json_decref(index);
 }
 
-/* "if taken, b is 4, 5, without a misaligned load" and "if taken, 1, 2, 3" in the hostile index. */
+/* Tests two values of the hostile index: "if taken, b is 4, 5, without a misaligned load" and "if taken, 1, 2, 3". */
 static void test_hostile_values(void **state)
 {
     (void)state;

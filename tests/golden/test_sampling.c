@@ -1,4 +1,4 @@
-/* test_sampling.c - penalties and filters, compared with transformers, and guarantees of token sampling. */
+/* test_sampling.c - penalties and filters, compared with transformers, and properties of token sampling. */
 #include "mha/generate.h"
 #include "mha/io.h"
 #include "support/check.h"
@@ -93,7 +93,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(err.message, "ids[0] must be"));
 }
 
-/* ---- generation ---- */
+/* ---- generation with sampling ---- */
 
 enum { NEW = 12, PROMPTS = 5 };
 static const int32_t starts[PROMPTS][4] = {
@@ -117,7 +117,8 @@ static void run(const mha_model *model, int64_t first, int64_t count, mha_genera
     if (mha_model_generate(model, prompts, count, &o, out, lengths, &err) != MHA_OK) fail_msg("%s", err.message);
 }
 
-/* The tokens of each prompt must not depend on the number of prompts at once or on the cache; sampled or greedy. */
+/* The tokens of each prompt must not depend on the number of prompts in the batch or on the cache, sampled or
+ * greedy. */
 static void test_prompts_are_independent(void **state)
 {
     (void)state;
@@ -137,7 +138,7 @@ static void test_prompts_are_independent(void **state)
         run(model, 0, PROMPTS, o, other, others);
         assert_memory_equal(all, other, sizeof all);
         o.no_cache = 0;
-        for (int64_t n = 0; n < PROMPTS; n++) { /* alone, with its seed in the batch */
+        for (int64_t n = 0; n < PROMPTS; n++) { /* each prompt alone, with its seed in the batch */
             o.sampling.seed = sampled ? 7 + (uint64_t)n : 0;
             run(model, n, 1, o, other, others);
             assert_memory_equal(all + n * NEW, other, NEW * sizeof *all);
@@ -163,14 +164,15 @@ static void test_ends(void **state)
     int64_t lengths[PROMPTS];
     int calls = 0;
     run(model, 0, PROMPTS, o, all, lengths);
-    o.eos = &all[4], o.eos_count = 1; /* the fifth token of the first prompt, or an earlier equal token */
+    /* generation must end at the fifth token of the first prompt, or at an earlier equal token */
+    o.eos = &all[4], o.eos_count = 1;
     run(model, 0, 1, o, out, lengths);
     int64_t first = 0;
     while (all[first] != all[4])
         first++;
     assert_int_equal(lengths[0], first + 1);
     assert_memory_equal(out, all, (size_t)(first + 1) * sizeof *out);
-    o.min_new = first + 3; /* the end token is suppressed */
+    o.min_new = first + 3; /* the end token must be suppressed */
     run(model, 0, 1, o, out, lengths);
     assert_true(lengths[0] > first + 1 && out[first] != all[4]);
     o = (mha_generate_options){.max_new = NEW, .eos_count = -1, .on_token = stop_after_three, .user = &calls};

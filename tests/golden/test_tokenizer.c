@@ -1,5 +1,5 @@
-/* test_tokenizer.c - every case of data/tokenizer/cases.json: encodings by the tokenizers library of many texts, with
- * the tokenizers of all-MiniLM-L6-v2, of the tiny models of each family (in two spellings of the file) and of small
+/* test_tokenizer.c - compares encodings with data/tokenizer/cases.json, recorded from the tokenizers library, for
+ * the tokenizers of all-MiniLM-L6-v2, of the tiny models of each family (in two versions of the file) and of small
  * models that use every option. */
 #include "mha/text.h"
 #include "text/tokenizer.h"
@@ -37,7 +37,7 @@ static const char *text_of(const json_t *c, const char *key, size_t *n)
     return json_string_value(text);
 }
 
-/* Compares item `k` of the list `key` and reports a difference. */
+/* Compares element `k` of the list `key` and reports a difference. */
 static void check_number(const json_t *list, const char *what, int64_t k, int64_t got, const json_t *c)
 {
     int64_t want = json_integer_value(json_array_get(list, (size_t)k));

@@ -1,5 +1,5 @@
-/* test_torch_rng.c - compares the generator bit for bit with numbers recorded from PyTorch (data/torch-rng.json): every
- * entry of the file, for its four seeds, both kinds of kernels, and both masks. */
+/* test_torch_rng.c - compares the random generator with values recorded from PyTorch (data/torch-rng.json), which
+ * must be bitwise identical: every entry of the file, for its four seeds, both kinds of kernels, and both masks. */
 #include "mha/rng.h"
 #include "support/check.h"
 #include <jansson.h>
@@ -10,10 +10,10 @@
 
 enum { MOST = 256, NAMES = 3 };
 static json_t *recorded;
-static int64_t compared; /* count of elements */
+static int64_t compared; /* number of compared elements */
 
-/* A kind of entry. `draw` generates the elements of all named tensors in sequence, as doubles (which are exact for each
- * float and integer in the file); `n` is the number of recorded elements. */
+/* A kind of entry. `draw` generates the elements of all named tensors in sequence, as doubles, which represent each
+ * float and integer in the file exactly; `n` is the number of recorded elements. */
 typedef struct kind {
     const char *key;
     void (*draw)(mha_rng *rng, const json_t *entry, int64_t n, double *out);
@@ -145,7 +145,7 @@ static void draw_bernoulli_mkl(mha_rng *rng, const json_t *entry, int64_t n, dou
         out[i] = x[i];
 }
 
-/* The mask alone must contain the same information as the numbers. */
+/* The mask alone must contain the same information as the dropped values. */
 static void draw_dropout(mha_rng *rng, const json_t *entry, int64_t n, double *out)
 {
     float x[MOST];
@@ -229,7 +229,7 @@ static double recorded_number(const json_t *value)
     return json_is_string(value) ? strtod(json_string_value(value), NULL) : json_number_value(value);
 }
 
-/* Appends the numbers of a list; returns the total count. */
+/* Appends the values of a list; returns the total count. */
 static int64_t append(const json_t *list, double *numbers, int64_t n)
 {
     assert_true(json_is_array(list));

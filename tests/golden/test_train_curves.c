@@ -1,6 +1,6 @@
-/* test_train_curves.c - compares the loss of small models over 200 steps with PyTorch's, recorded by
- * bench/train_torch.py from the same weights, texts and options. Training is in f32 and in bf16, where the curves
- * differ by the rounding of products. tests/live/test_train_torch.py computes the curves again. */
+/* test_train_curves.c - compares the loss of small models over 200 steps with that of PyTorch, recorded by
+ * bench/train_torch.py for the same weights, texts and options. Training is in f32 and in bf16, where the curves
+ * differ by the rounding of products. tests/live/test_train_torch.py recomputes the curves. */
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/train_case.h"
@@ -15,7 +15,7 @@ static double number(const json_t *root, const char *key)
     return json_number_value(value);
 }
 
-/* Tolerances of the loss: absolute over the first 50 steps, relative afterwards and at the last step. */
+/* Tolerances of the loss: absolute over the first 50 steps, then relative, and relative at the last step. */
 typedef struct limits {
     mha_dtype dtype;
     double early, late, end;

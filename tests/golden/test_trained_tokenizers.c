@@ -36,7 +36,7 @@ static void check_tokens(const mha_tokenizer *tokenizer, const json_t *want)
         assert_string_equal(mha_tokenizer_token(tokenizer, (int32_t)i), json_string_value(token));
 }
 
-/* The merges as in merges.txt, without its first line. */
+/* Compares the merges with `want`, the contents of merges.txt without its first line. */
 static void check_merges(const mha_tokenizer_trainer *t, const char *want)
 {
     char folder[512];

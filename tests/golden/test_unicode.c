@@ -15,7 +15,8 @@
 
 enum { POINTS = 0x110000 };
 
-static mha_tokenizer *tokenizer; /* has BertNormalizer and BertPreTokenizer, whose settings are changed below */
+/* a tokenizer with BertNormalizer and BertPreTokenizer, whose settings are changed below */
+static mha_tokenizer *tokenizer;
 
 static bool is_surrogate(uint32_t code)
 {
@@ -32,7 +33,7 @@ static json_t *load(const char *name)
     return json;
 }
 
-/* One byte per code point: 1 if a range of the class contains it. */
+/* Returns one byte per code point: 1 if a range of the class contains it. */
 static uint8_t *members(const json_t *classes, const char *name)
 {
     uint8_t *is = calloc(POINTS, 1);
@@ -46,7 +47,7 @@ static uint8_t *members(const json_t *classes, const char *name)
     return is;
 }
 
-/* The normalized form of one character, in pass->normal. */
+/* Returns the normalized form of one character, in pass->normal. */
 static mha__slice normalize(mha__pass *pass, uint32_t code, char text[4])
 {
     mha__slice in = {.bytes = text, .n = (size_t)mha__utf8_write(code, text)};
@@ -122,7 +123,8 @@ static void test_splitting(void **state)
     json_decref(classes);
 }
 
-/* Hangul syllables are not in the mappings, since they decompose by arithmetic (Unicode, section 3.12). */
+/* Decomposes a Hangul syllable. The mappings do not contain Hangul syllables, which are decomposed by arithmetic
+ * (Unicode, section 3.12). */
 static size_t hangul(uint32_t c, char *text)
 {
     uint32_t s = c - 0xAC00;
@@ -166,7 +168,7 @@ static void test_mappings(void **state)
     json_decref(mappings);
 }
 
-/* NFC and NFKC of every character. */
+/* Compares NFC and NFKC of every character with the reference. */
 static void check_form(const json_t *mappings, const char *name, bool compatible)
 {
     const json_t *map = json_object_get(mappings, name);
@@ -199,7 +201,8 @@ static void test_forms(void **state)
     json_decref(mappings);
 }
 
-/* The number of words into which the split pattern of GPT-2 splits a character between two others. */
+/* Returns the number of words into which the split pattern of GPT-2 splits a character between two characters
+ * `side`. */
 static size_t words_between(const mha__edit_list *list, mha__pass *pass, char side, uint32_t c)
 {
     char text[8] = {side};
@@ -210,7 +213,7 @@ static size_t words_between(const mha__edit_list *list, mha__pass *pass, char si
     return pass->word_count;
 }
 
-/* Letters, numbers and white space in the split patterns. */
+/* Tests letters, numbers and white space in the split patterns. */
 static void test_regex_classes(void **state)
 {
     (void)state;

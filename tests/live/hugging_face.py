@@ -15,7 +15,7 @@ transformers.logging.set_verbosity_error()
 
 
 def disturbed(model):
-    """Adds random numbers to all parameters of the model, including biases and norm weights."""
+    """Adds random values to all parameters of a model, including biases and norm weights, and returns the model."""
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.1 * torch.randn_like(p))

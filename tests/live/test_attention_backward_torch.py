@@ -3,8 +3,8 @@
     test_attention_backward_torch.py [--cases N] [--seed S] [--only CASE]
 
 The reference is autograd of the formula in float64. The tolerance is twice the error of the same formula in float32,
-plus the roundings of the terms of each element, from the same sums of magnitudes. Another seed gives other cases. A
-failing case is printed with the command that repeats it.
+plus the roundings of the terms of each element, from the same sums of magnitudes. A different seed gives different
+cases. A failing case is printed with the command that repeats it.
 """
 import argparse
 import math
@@ -27,19 +27,19 @@ OPERANDS = ("q", "k", "v", "bias", "slopes", "sinks", "gates")
 
 
 def largest(x):
-    """The largest magnitude of the finite elements, to which roundings are relative."""
+    """Returns the largest magnitude of the finite elements, to which rounding errors are relative."""
     x = x.detach().abs()
     return float(x[x.isfinite()].max()) if x.isfinite().any() else 0.0
 
 
 def leaves(t, d, dtype):
-    """The operands as tensors of one type that require gradients."""
+    """Returns the operands as tensors of one type that require gradients."""
     given = {**{n: t[n] for n in "qkv"}, **{n: torch.as_tensor(d[n]) for n in OPERANDS[3:] if n in d}}
     return {n: x.to(dtype).clone().requires_grad_(True) for n, x in given.items()}
 
 
 class Formula:
-    """All intermediate results of the formula, computed from the leaves `x`."""
+    """Returns all intermediate results of the formula, computed from the leaves `x`."""
 
     def __init__(self, x, d):
         dtype, group = x["q"].dtype, x["q"].shape[1] // x["k"].shape[1]
@@ -162,7 +162,7 @@ def run_case(seed, case):
 
 
 def check_gradcheck():
-    """torch.autograd.gradcheck in float64, with every mask that changes a gradient's shape."""
+    """Runs torch.autograd.gradcheck in float64, with every mask that changes a gradient's shape."""
     make = torch.Generator().manual_seed(1)
 
     def leaf(*shape):
@@ -180,7 +180,7 @@ def check_gradcheck():
 
 
 def check_gradcheck_per_head(leaf, q, k, v):
-    """The same for slopes, sinks and gates, [H] and [B, H], with gradients of out and lse."""
+    """Runs gradcheck for slopes, sinks and gates of shape [H] and [B, H], with gradients of out and lse."""
     per_head = ("slopes", "sinks", "gates")
     for shape in ((4,), (2, 4)):
         for d in ({"align": "bottom_right"}, {"align": "top_left", "causal": True, "dropout": 0.3, "seed": 5},
@@ -191,7 +191,7 @@ def check_gradcheck_per_head(leaf, q, k, v):
 
 
 def check_lowest_finite_mask():
-    """A mask of -FLT_MAX, as created by transformers, for which PyTorch's fused backward pass is wrong."""
+    """Tests a mask of -FLT_MAX, as created by transformers, for which PyTorch's fused backward pass is incorrect."""
     torch.manual_seed(2)
     q, k, v = (torch.randn(1, 2, 9, 8) for _ in range(3))
     mask = torch.zeros(1, 1, 9, 9)
@@ -211,7 +211,7 @@ def check_lowest_finite_mask():
 
 
 def check_module():
-    """Replaces PyTorch's attention in a model: the gradients of its parameters must agree."""
+    """Replaces PyTorch's attention in a model; the gradients of the model's parameters must agree."""
     torch.manual_seed(3)
     x, project = torch.randn(2, 10, 32), torch.nn.Linear(32, 96)
     found = []
@@ -229,7 +229,7 @@ def refused(kind, words, call):
     except kind as refusal:
         assert words in str(refusal), refusal
     else:
-        raise AssertionError(f"no {kind.__name__} with {words!r}")
+        raise AssertionError(f"must raise {kind.__name__} with {words!r}")
 
 
 def check_second_derivative():
@@ -241,7 +241,8 @@ def check_second_derivative():
 
 
 def check_changed_between():
-    """Operands changed between the passes: tensors are rejected as in PyTorch, other operands were copied."""
+    """If operands change between the passes, tensors must be rejected as in PyTorch; other operands must have been
+    copied."""
     x = torch.linspace(-1, 1, 40).reshape(1, 1, 10, 4).requires_grad_(True)
     keep, kv_lens = torch.ones(10, 10, dtype=torch.bool).tril(), torch.tensor([5])
     for name, tensor, change in (("keep", keep, keep.logical_not_), ("kv_lens", kv_lens, lambda: kv_lens.add_(2))):
@@ -267,7 +268,7 @@ def check_mask_of_fewer_keys():
 
 
 def check_bfloat16_per_head():
-    """Sinks, slopes and gates of bfloat16 give the results of float32, with gradients of their type."""
+    """Sinks, slopes and gates of bfloat16 must give the results of float32, with gradients of bfloat16."""
     torch.manual_seed(4)
     x, given = torch.randn(1, 2, 5, 4), {n: torch.rand(2).bfloat16() for n in ("sinks", "slopes", "gates")}
     found = []
@@ -281,7 +282,7 @@ def check_bfloat16_per_head():
 
 
 def check_dropout_seed():
-    """Without a seed, each call draws one from PyTorch's generator."""
+    """Without a seed, each call must get a seed from PyTorch's generator."""
     x, found = torch.ones(1, 1, 16, 4), []
     for again in (False, False, True):
         if not found or again:
@@ -291,7 +292,7 @@ def check_dropout_seed():
 
 
 def check_autocast():
-    """The result has the type that PyTorch returns."""
+    """The result must have the type that PyTorch returns."""
     x = torch.linspace(-1, 1, 40).reshape(1, 1, 10, 4)
     for dtype in (torch.float32, torch.float64):
         with torch.autocast("cpu", torch.bfloat16):
@@ -311,7 +312,7 @@ def check_python_page():
 
 
 def check_compiled():
-    """torch.compile keeps the operator."""
+    """torch.compile must keep the operator."""
 
     def model(x):
         return mha.torch.scaled_dot_product_attention(x * 2, x, x).square()
@@ -348,7 +349,7 @@ def main():
         wrong = list(run_case(a.seed, case))
         failed += bool(wrong)
         for sentence in wrong:
-            print(f"{sentence}   (repeat: tests/live/test_attention_backward_torch.py --seed {a.seed} --only {case})")
+            print(f"{sentence}   (to repeat: tests/live/test_attention_backward_torch.py --seed {a.seed} --only {case})")
     print(f"{len(cases) - failed} of {len(cases)} agree with PyTorch")
     return bool(failed)
 

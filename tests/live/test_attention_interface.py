@@ -7,7 +7,7 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from hugging_face import torch, transformers  # first: it skips the test where there is none
+from hugging_face import torch, transformers  # imported first: skips the test if PyTorch is not installed
 import mha.transformers
 import numpy as np
 
@@ -25,7 +25,7 @@ def opened(folder, implementation):
 
 
 def batch(config, padded):
-    """Two sequences of ids; the second is padded on the left if requested and if the model reads masks."""
+    """Returns two sequences of ids; the second is padded on the left if requested and if the model reads masks."""
     draw = torch.Generator().manual_seed(1)
     ids = torch.randint(5, config.vocab_size, (2, 11), generator=draw)
     mask = torch.ones_like(ids)
@@ -55,14 +55,14 @@ def inputs(model, padded):
 
 
 def result(model, given):
-    """The tensor to compare, without padding positions."""
+    """Returns the tensor to compare, without padding positions."""
     out = model(**given)
     for name in "logits", "logits_per_image", "last_hidden_state":
         if getattr(out, name, None) is not None:
             x = getattr(out, name)
             mask = given.get("attention_mask")
             return x[mask.bool()] if mask is not None and x.shape[:2] == mask.shape else x
-    raise AssertionError(f"{type(model).__name__} has no known output")
+    raise AssertionError(f"{type(model).__name__} must have a known output")
 
 
 class Beside(unittest.TestCase):
@@ -137,7 +137,7 @@ class Beside(unittest.TestCase):
 
 
 class Words:
-    """A table of tokens with the interface of tokenizers in transformers."""
+    """A word list with the interface of tokenizers in transformers."""
 
     def __call__(self, text, return_tensors):
         ids = [5 + sum(map(ord, w)) % 60 for w in text.split()]
@@ -178,7 +178,7 @@ class Heads(unittest.TestCase):
         width = model.config.n_embd // model.config.n_head
 
         def loss(layer, head, gate):
-            """The loss with a head's columns of the output projection scaled."""
+            """Returns the loss of each text with one head's output scaled by `gate` (its rows of c_proj.weight)."""
             rows = slice(head * width, (head + 1) * width)
             weight = model.transformer.h[layer].attn.c_proj.weight
             kept = weight.detach().clone()

@@ -22,7 +22,7 @@ except ImportError as missing:
 import mha
 
 LENGTHS = [1, 2, 3, 7, 15, 16, 17, 33, 63, 64, 65, 127, 130, 257]
-LONG = [1000, 1025, 2048, 3000]  # keys beyond the first chunk, split
+LONG = [1000, 1025, 2048, 3000]  # more than one chunk of keys, which are then split
 UNIT = {torch.float32: 0, torch.bfloat16: 2.0 ** -8, torch.float16: 2.0 ** -11}  # half a unit in the last place of 1
 HALVES = [torch.float32, torch.bfloat16, torch.float16]
 WIDTHS = [1, 3, 8, 16, 32, 40, 64, 80, 128]
@@ -35,7 +35,7 @@ def sizes(rng):
     kind = rng.random()
     if kind < 0.02:
         Lq = 0
-    elif kind < 0.06:  # few rows, since the formula's time grows with their number
+    elif kind < 0.06:  # few rows, since the formula's time grows with the number of rows
         B, Lq, Lk = 1, int(rng.choice([1, 2, 5, 17])), int(rng.choice(LONG))
     elif kind < 0.12:
         D = int(rng.choice([200, 256, 300]))
@@ -44,7 +44,7 @@ def sizes(rng):
 
 
 def bias_of(rng, shape, dtype):
-    """Random elements, some of them -inf."""
+    """Returns random elements, some of which are -inf."""
     x = rng.standard_normal(broadcastable(rng, shape))
     if rng.random() < 0.3:
         x[rng.random(x.shape) < 0.2] = -math.inf
@@ -52,7 +52,7 @@ def bias_of(rng, shape, dtype):
 
 
 def draw(rng):
-    """One case: tensors, the description for mha, and the arguments of the formula."""
+    """Makes one case: tensors, the description for mha, and the arguments of the formula."""
     B, H, Hkv, Lq, Lk, D, Dv = sizes(rng)
     kind, q_type, kv_type = rng.random(), torch.float32, torch.float32
     if kind < 0.1:
@@ -110,7 +110,7 @@ STAGES = ["raw", "softcapped", "biased", "probs"]
 
 
 def packed(t, d):
-    """The same problem with packed sequences: each has the rows and keys given by its lengths."""
+    """Returns the problem with packed sequences, each with the rows and keys given by its lengths."""
     d = dict(d)
     (B, _, Lq, _), Lk = t["q"].shape, t["k"].shape[2]
     rows, keys = (np.asarray(d.pop(n, [x] * B)) for n, x in (("q_lens", Lq), ("kv_lens", Lk)))
@@ -130,7 +130,7 @@ def packed(t, d):
 
 
 def paged(rng, t, d):
-    """The same problem with keys in shuffled pages; unused page entries are NaN."""
+    """Returns the problem with keys in shuffled pages; unused positions of pages are NaN."""
     B, _, Lk, _ = t["k"].shape
     size, n = 16, -(-Lk // 16)
     table = rng.permutation(B * n + 2)[:B * n].reshape(B, n)
@@ -150,10 +150,10 @@ def paged(rng, t, d):
 
 
 def tensor(rng, shape, dtype):
-    """[B, H, L, D] in one of several memory layouts."""
+    """Returns x [B, H, L, D] in one of several memory layouts."""
     x = torch.tensor(rng.standard_normal(shape)).to(dtype)
     how = rng.integers(0, 4)
-    if how == 1:  # as [B, L, H, D]
+    if how == 1:  # stored as [B, L, H, D]
         return x.transpose(1, 2).contiguous().transpose(1, 2)
     if how == 2:  # a slice of a wider tensor
         return torch.cat([x, x], -1)[..., :shape[-1]]
@@ -167,7 +167,7 @@ def broadcastable(rng, shape):
 
 
 def positions(t, d):
-    """i [B, 1, Lq, 1] plus offset, and the numbers of queries and keys [B, 1, 1, 1]."""
+    """Returns i + offset [B, 1, Lq, 1], and the counts of queries and keys [B, 1, 1, 1]."""
     (B, _, Lq, _), Lk = t["q"].shape, t["k"].shape[2]
     kv = torch.as_tensor(d.get("kv_lens", [Lk] * B)).reshape(B, 1, 1, 1)
     qn = torch.as_tensor(d.get("q_lens", [Lq] * B)).reshape(B, 1, 1, 1)
@@ -179,7 +179,7 @@ def positions(t, d):
 
 
 def allowed(t, d):
-    """The mask [B, H, Lq, Lk] as bool."""
+    """Returns the mask [B, H, Lq, Lk] as bool."""
     (B, H, Lq, _), Lk = t["q"].shape, t["k"].shape[2]
     i, j = torch.arange(Lq)[:, None], torch.arange(Lk)
     p, qn, kv = positions(t, d)
@@ -203,7 +203,8 @@ def allowed(t, d):
 
 
 def drawn(seed, shape, p):
-    """Which elements of [B, H, Lq, Lk] dropout keeps, from the first word of Philox4x32-10 at the counter (b, h, i, j)."""
+    """Returns which elements of [B, H, Lq, Lk] dropout keeps, from the first word of Philox4x32-10 for the counter (b,
+    h, i, j)."""
     low, c = np.uint64(0xFFFFFFFF), [x.astype(np.uint64) for x in np.indices(shape)]
     k = [seed & 0xFFFFFFFF, seed >> 32]
     for _ in range(10):
@@ -214,13 +215,13 @@ def drawn(seed, shape, p):
 
 
 def factor(d, shape):
-    """The factor of each probability: 0 if dropped, otherwise the scale of dropout."""
+    """Returns the factor of each probability: 0 if dropped, otherwise the scale of dropout."""
     keep = d["dropout_keep"] if "dropout_keep" in d else drawn(d["seed"], shape, d["dropout"])
     return keep.double() / (1 - d["dropout"])
 
 
 def formula(t, d, dtype, stage):
-    """Computes every result in `dtype`, and scores in `stage`."""
+    """Computes every result in `dtype`, and the scores at the stage `stage`."""
     q, k, v = (t[n].to(dtype) for n in "qkv")
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
@@ -251,7 +252,7 @@ def formula(t, d, dtype, stage):
 
 
 def worst(ours, truth):
-    """Returns the largest difference; infinite if one is not finite and the other differs."""
+    """Returns the largest difference; infinite if a non-finite element has a different counterpart."""
     a, b = ours.double(), truth.double()
     same = (a == b) | (a.isnan() & b.isnan())
     return float(torch.where(same, 0, torch.nan_to_num((a - b).abs(), nan=math.inf)).max()) if a.numel() else 0.0
@@ -261,10 +262,10 @@ WANTED = {"return_lse": True, "return_probs": True, "return_stats": True}
 
 
 def limits(t, d, truth, stage):
-    """Maps each result to the largest error that rounding explains."""
+    """Returns the largest rounding error that is allowed for each result."""
     plain = formula(t, d, torch.float32, stage)
     precise = t["q"].dtype == torch.float64
-    # Weights are rounded before the product with values only for 16-bit tensors, and only if pairs are multiplied.
+    # for 16-bit tensors, weights are rounded before the product with values, but only if pairs are multiplied
     paired = mha.attention_plan(t["q"], t["k"], t["v"], scores=stage, **WANTED, **d)["weights"] == "bf16"
     for name in ("out", "lse", "probs", "scores"):
         finite = truth[name][torch.isfinite(truth[name])]
@@ -311,18 +312,18 @@ def other_bits(rng, t, d, stage, got):
                  "row_entropy": (r.stats["row_entropy"][:, rows], got.stats["row_entropy"][b, :, :n])}
         for name, (x, y) in pairs.items():
             if not torch.equal(x, y):
-                yield f"packed: {name} of sequence {b} differs by {worst(x, y):.3g}"
+                yield f"packed: {name} of sequence {b} must be identical (difference {worst(x, y):.3g})"
     k, v, how = paged(rng, t, d)
     r = mha.attention(t["q"], k, v, return_lse=True, **how)
     if not torch.equal(r.out, got.out) or not torch.equal(r.lse, got.lse):
-        yield f"paged: out differs by {worst(r.out, got.out):.3g}, lse by {worst(r.lse, got.lse):.3g}"
+        yield f"paged: must be identical (difference of out {worst(r.out, got.out):.3g}, of lse {worst(r.lse, got.lse):.3g})"
     H, Lq = got.probs.shape[1:3]
     if Lq == 0:
         return
     heads, rows = rng.integers(0, H, 2), rng.integers(0, Lq, 3)
     r = mha.attention(t["q"], t["k"], t["v"], return_probs=True, scores=stage, map_heads=heads, map_rows=rows, **d)
     if not torch.equal(r.probs, got.probs[:, heads][:, :, rows]) or not torch.equal(r.scores, got.scores[:, heads][:, :, rows]):
-        yield f"selected maps: heads {heads}, rows {rows} differ"
+        yield f"selected maps: heads {heads}, rows {rows} must be identical"
 
 
 def wrong_statistics(got):
@@ -333,7 +334,7 @@ def wrong_statistics(got):
             "row_argmax": torch.where(seen, got.probs.max(-1).indices, -1), "received": p.sum(-2)}
     for name, x in want.items():
         if not torch.allclose(s[name].double(), x.double(), rtol=2e-6, atol=2e-6):
-            yield f"{name}: differs by {worst(s[name], x):.3g}"
+            yield f"{name}: must be identical (difference {worst(s[name], x):.3g})"
 
 
 def main():
@@ -350,12 +351,12 @@ def main():
         wrong = list(run_case(a.seed, case))
         failed += bool(wrong)
         for sentence in wrong:
-            print(f"{sentence}   (repeat: tests/live/test_attention_torch.py --seed {a.seed} --only {case})")
+            print(f"{sentence}   (to repeat: tests/live/test_attention_torch.py --seed {a.seed} --only {case})")
     x = torch.zeros(1, 1, 2, 4, requires_grad=True)
     try:
         mha.attention(x, x, x)
         failed += 1
-        print("a tensor that requires a gradient was accepted: its gradient would be lost")
+        print("a tensor that requires a gradient must be rejected, because its gradient would be lost")
     except ValueError:
         pass
     print(f"{len(cases) - failed} of {len(cases)} agree with PyTorch")

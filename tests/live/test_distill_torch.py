@@ -1,12 +1,12 @@
-"""Compares learning from a teacher with PyTorch: the loss and the gradient of every parameter. Tested are distributions
-at a temperature mixed with cross entropy, last hidden states and text vectors, for a decoder and encoders, with
-teachers of other layer and head counts."""
+"""Compares distillation with PyTorch: the loss and the gradient of every parameter. Tests distributions at a
+temperature combined with cross entropy, last hidden states and text vectors, for a decoder and encoders, with
+teachers of different layer and head counts."""
 import ctypes
 import tempfile
 import unittest
 from pathlib import Path
 
-from hugging_face import disturbed, torch  # first: it skips the test where there is none
+from hugging_face import disturbed, torch  # imported first: skips the test if PyTorch is not installed
 import numpy as np
 import torch.nn.functional as F
 from transformers import BertConfig, BertForMaskedLM, BertModel, Gemma2Config, GPT2Config

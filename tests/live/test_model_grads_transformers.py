@@ -6,7 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from hugging_face import disturbed, torch  # first: it skips the test where there is none
+from hugging_face import disturbed, torch  # imported first: skips the test if PyTorch is not installed
 import numpy as np
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
@@ -31,8 +31,8 @@ FAMILIES = {
 
 
 def make(config, folder):
-    """A checkpoint with random weights, including biases and norm weights. The tests use no tokenizer, but the folder
-    must contain one."""
+    """Makes a checkpoint with random weights, including biases and norm weights. The tests use no tokenizer, but the
+    folder must contain one."""
     torch.manual_seed(5)
     model = disturbed(AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval())
     model.save_pretrained(folder)
@@ -43,7 +43,7 @@ def make(config, folder):
 def batch(vocab, encoder):
     draw = np.random.default_rng(3)
     ids = draw.integers(3, vocab, (3, 14))
-    ids[0, 2:9:3] = 0  # the padding token as a real token
+    ids[0, 2:9:3] = 0  # uses the padding token as a real token
     mask = np.ones_like(ids)
     mask[1, 9:] = 0
     mask[2, 13:] = 0
@@ -53,7 +53,7 @@ def batch(vocab, encoder):
 
 
 def theirs_of(model, ids, mask, labels):
-    """Loss and gradients by name, in float64."""
+    """Returns the loss and the gradients by name, in float64."""
     model = model.double()
     model.zero_grad()
     out = model(torch.tensor(ids), attention_mask=torch.tensor(mask), labels=torch.tensor(labels))
@@ -105,7 +105,7 @@ class AgainstTransformers(unittest.TestCase):
         self.compare(folder, AutoModelForMaskedLM.from_pretrained(folder, attn_implementation="eager").eval(), True)
 
     def test_the_bias_of_an_encoders_logits(self):
-        """A parameter with two names, of which either or both are stored."""
+        """Tests a parameter with two names, of which one or both are stored."""
         kind, name, own = AutoModelForMaskedLM, "cls.predictions.bias", "cls.predictions.decoder.bias"
         config = AutoConfig.from_pretrained(TINY / "bert-mlm-tiny")
         torch.manual_seed(6)
@@ -125,7 +125,7 @@ class AgainstTransformers(unittest.TestCase):
                 self.assertLess(np.abs(mha.Model(folder).forward(ids).logits - want).max(), 1e-4)
 
     def saved(self, folder, **options):
-        """The folder must load in transformers after mha has saved it."""
+        """A folder saved by mha must load in transformers."""
         encoder = json.loads((folder / "config.json").read_text())["model_type"] == "bert"
         kind = AutoModelForMaskedLM if encoder else AutoModelForCausalLM
         with tempfile.TemporaryDirectory() as out:

@@ -6,7 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from hugging_face import disturbed, torch  # first: it skips the test where there is none
+from hugging_face import disturbed, torch  # imported first: skips the test if PyTorch is not installed
 import numpy as np
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, BertModel, LlamaConfig, LlamaForCausalLM, LlamaModel
@@ -57,7 +57,7 @@ class AgainstTransformers(unittest.TestCase):
             for a, b in zip(got.hidden_states, want.hidden_states):
                 self.assertLess(np.abs(a - b.numpy())[real].max(), 2e-5)
             for a, b in zip(got.attentions, want.attentions):
-                difference = np.abs(a - b.numpy()).max(axis=(1, 3))  # [B, L]: by query row
+                difference = np.abs(a - b.numpy()).max(axis=(1, 3))  # [B, L]: the largest difference per query row
                 self.assertLess(difference[real].max(), 1e-5)
             self.assertTrue(np.array_equal(got.last_hidden, got.hidden_states[-1]))
 
@@ -159,7 +159,7 @@ class OddCheckpoints(unittest.TestCase):
         return theirs
 
     def test_tied_beside_a_head_of_its_own(self):
-        for tied in (False, True):  # with equal contents, and with different contents
+        for tied in (False, True):  # output embeddings equal to the input embeddings, and different
             model, folder = self.saved(LlamaForCausalLM, tie_word_embeddings=False)
             if tied:
                 model.lm_head.weight.data.copy_(model.model.embed_tokens.weight)
@@ -213,7 +213,7 @@ class OddCheckpoints(unittest.TestCase):
 
 
 class Configs(unittest.TestCase):
-    """Keys that transformers treats specially: the same config.json must give the same logits."""
+    """For keys that transformers treats specially, the same config.json must give the same logits."""
     SMALL = dict(hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4, vocab_size=97,
                  num_key_value_heads=2, max_position_embeddings=64)
     ALTERNATE = ["full_attention", "sliding_attention"]

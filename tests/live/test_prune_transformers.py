@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from hugging_face import torch  # first: it skips the test where there is none
+from hugging_face import torch  # imported first: skips the test if PyTorch is not installed
 import numpy as np
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
@@ -85,7 +85,7 @@ class Pruned(unittest.TestCase):
                 self.check(folder, heads)
 
     def test_fill_and_refit(self):
-        """Gemma-2 has no output bias; the fill adds one, which transformers also reads."""
+        """Gemma-2 has no output bias. The fill must add a bias that transformers reads too."""
         texts = self.out / "texts"
         texts.write_text("".join(f"the {word} of all that they said\n" for word in "one two count and once more you keep".split()))
         for folder in "models/bert-tiny", "models/gemma2-tiny":
@@ -104,7 +104,8 @@ class Pruned(unittest.TestCase):
         self.assertEqual([entry["removed"] for entry in config["mha.record"]], [[[0], [], [3]], [[3], [1], []]])
 
     def test_layers_alike(self):
-        """Three standard config keys describe the smaller model, which transformers loads; the kept heads are still recorded."""
+        """Three standard config keys must describe the smaller model, so that transformers loads it; the kept heads must
+        still be recorded."""
         for folder, heads in ALIKE:
             with self.subTest(folder):
                 direct = self.check(folder, heads)
@@ -118,7 +119,8 @@ class Pruned(unittest.TestCase):
                 np.testing.assert_allclose(logits_of_theirs(direct), want, rtol=0, atol=2e-5 * np.abs(want).max())
 
     def test_families_without_a_key(self):
-        """Heads of BERT and GPT-2 have the width hidden_size / num_attention_heads, so no config key describes fewer heads of the same width."""
+        """Heads of BERT and GPT-2 have the width hidden_size / num_attention_heads, so config keys cannot describe fewer
+        heads of the same width."""
         for folder, key in ("models/bert-tiny", "num_attention_heads"), ("models/gpt2-tiny", "n_head"):
             with self.subTest(folder):
                 layers = range(config_of(DATA / folder).get("num_hidden_layers") or config_of(DATA / folder)["n_layer"])
@@ -153,7 +155,7 @@ class Pruned(unittest.TestCase):
         self.assertIn("already removed", run("-m", self.out / "alike", "--heads", "0.3", "-o", self.out / "no", code=2))
 
     def make_wider(self, folder, out):
-        """The model with duplicated heads: 8 in groups of 2, so that the hidden size is a multiple of their number."""
+        """Returns the model with duplicated heads: 8 in groups of 2, so that the head count divides the hidden size."""
         config = config_of(folder)
         config |= {"num_attention_heads": 8, "num_key_value_heads": 4, "hidden_size": 48, "head_dim": 8}
         torch.manual_seed(1)

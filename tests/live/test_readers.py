@@ -1,6 +1,6 @@
 """Compares our file readers with safetensors, tokenizers and the config of transformers on mutated files. Both must
 accept or both reject each file. Known differences are listed below with their reasons; any other difference fails.
-MHA_SEED=N selects other mutations (1); MHA_CASES=N sets their number per reader."""
+MHA_SEED=N selects the mutations (default 1); MHA_CASES=N sets the number of files per reader."""
 import copy
 import json
 import os
@@ -13,7 +13,7 @@ import unittest
 from ctypes import byref, c_void_p
 from pathlib import Path
 
-os.environ["RUST_BACKTRACE"] = "0"  # the stack trace of a panic takes longer than the file
+os.environ["RUST_BACKTRACE"] = "0"  # printing the stack trace of a panic takes longer than reading the file
 
 try:
     import safetensors
@@ -40,30 +40,30 @@ TWICE = "duplicate object key"  # readers differ in which of two values they use
 
 SAFETENSORS_WE_REFUSE = [
     (TWICE, "safetensors keeps the last of two tensors with the same name"),
-    (r"tensor \".*\": .* elements of .* are .* bytes, but data_offsets", "error in the first of two entries with the same name, which it ignores"),
-    (r"integer must be at most 2\^63 - 1", "its type can store dimensions of 2^63 and more, in a tensor without elements"),
+    (r"tensor \".*\": .* elements of .* are .* bytes, but data_offsets", "safetensors ignores the first of two entries with the same name, which has the error"),
+    (r"integer must be at most 2\^63 - 1", "safetensors accepts dimensions of 2^63 and more in a tensor without elements"),
 ]
 SAFETENSORS_WE_ACCEPT = []
 
 TOKENIZER_WE_REFUSE = [
     (TWICE, "serde keeps the last of two values of a key"),
-    (r"id \d+ must belong to one token", "it decodes one of two tokens with the same id, at random"),
+    (r"id \d+ must belong to one token", "tokenizers decodes one of two tokens with the same id, at random"),
     (r"must be \d+, the id that follows from the model's vocabulary",
-     "it gives the added token a different id than the file"),
-    (r"model\.unk_token must be a token", "it fails later, on the first text with an unknown word"),
-    (r"post_processor\.(pair|single) must be a template", "it accepts a template that loses its texts"),
+     "tokenizers assigns the added token a different id than the file"),
+    (r"model\.unk_token must be a token", "tokenizers fails later, on the first text with an unknown word"),
+    (r"post_processor\.(pair|single) must be a template", "tokenizers accepts a template without its texts"),
     (r"must be null: ", "we reject unsupported options that change tokens"),
-    (r"integer must be at most 2\^63 - 1", "it reads such a number as a float, and accepts it in unused fields"),
-    (r"padding\.pad_id must be the id of a token", "it pads with an id beyond the embedding table"),
-    (r"\.type must be a string", "if the type is invalid, it tries all decoders or normalizers and uses the first match"),
+    (r"integer must be at most 2\^63 - 1", "tokenizers reads such a number as a float, and accepts it in unused fields"),
+    (r"padding\.pad_id must be the id of a token", "tokenizers pads with an id beyond the embedding table"),
+    (r"\.type must be a string", "if the type is invalid, tokenizers tries all decoders or normalizers and uses the first match"),
     (r"\.type: .* is not supported", "we reject unsupported types by name"),
-    (r"must be true or false \(got nothing", "the default of the missing setting differs between its versions"),
+    (r"must be true or false \(got nothing", "the default of the missing setting differs between versions of tokenizers"),
     (r"must be an integer from 0 to \d+ \(got", "an id far beyond the vocabulary would make every table huge"),
-    (r"model\.vocab\[\d+\] must be a unique piece", "it uses the last of two equal pieces"),
+    (r"model\.vocab\[\d+\] must be a unique piece", "tokenizers uses the last of two equal pieces"),
     (r"must be a string without NUL \(got \"", "tokens of models never contain NUL, which would end a C string"),
-    (r"special_tokens\..* must be an object \(got nothing", "it accepts a template with an undefined special token"),
-    (r"(normalizer|decoder|pre_tokenizer|post_processor) must be an object \(got", "it tries all types, as above"),
-    (r"ids\[\d+\] must be an id in the vocabulary", "it adds an id without a token to texts"),
+    (r"special_tokens\..* must be an object \(got nothing", "tokenizers accepts a template with an undefined special token"),
+    (r"(normalizer|decoder|pre_tokenizer|post_processor) must be an object \(got", "tokenizers tries all types and uses the first match"),
+    (r"ids\[\d+\] must be an id in the vocabulary", "tokenizers adds an id without a token to texts"),
 ]
 TOKENIZER_WE_ACCEPT = [
     ("Unknown tokenizer version|, in {\"version\":[^:]*$", "we do not read \"version\""),
@@ -82,20 +82,20 @@ IGNORED = ("use_cache|pretraining_tp|initializer_range|pad_token_id|bos_token_id
 CONFIG_WE_REFUSE = [
     (TWICE, "json.loads keeps the last of two values of a key"),
     (r"rope_theta must be a number from", "Python accepts true and false as numbers, and overflows to infinity beyond float32"),
-    (r"must be an integer from 1 to .* \(got nothing", "a missing dimension gets that of a published model"),
-    (r"must be an integer from 1 to .* \(got 0", "it creates a model without rows, width or positions, which computes nothing"),
-    (r"num_attention_heads must divide hidden_size", "it rounds head_dim down"),
+    (r"must be an integer from 1 to .* \(got nothing", "transformers sets a missing dimension to that of a published model"),
+    (r"must be an integer from 1 to .* \(got 0", "transformers creates a model without rows, width or positions, which computes nothing"),
+    (r"num_attention_heads must divide hidden_size", "transformers rounds head_dim down"),
     (r"hidden_act \"(linear|[a-z0-9_]*)\" is not supported", "we reject unsupported activations by name"),
-    (r"initializer_range must be a number", "it initializes weights to 0"),
-    (r"rope_(parameters|scaling)\.[a-z_]+(\[\d+\])? must be a number", "the same applies to its factors, and it divides by 0"),
+    (r"initializer_range must be a number", "transformers initializes weights to 0"),
+    (r"rope_(parameters|scaling)\.[a-z_]+(\[\d+\])? must be a number", "Python accepts true and false as numbers, and transformers divides by factors of 0"),
 ]
 CONFIG_WE_ACCEPT = [
     (f"field '({IGNORED})'", "we do not read keys of training or generation that do not affect results"),
-    ("dropout probability has to be between", "the same applies to dropout, which has no effect on inference"),
+    ("dropout probability has to be between", "we do not read dropout probabilities, which do not affect inference"),
     (r"field '[a-z_]+':\s+TypeError: Field '[a-z_]+' expected float, got int", "we accept 1 for 1.0"),
     (r"field '[a-z_]+':\s+TypeError: Field '[a-z_]+' (expected int, got float|with value \d+\.0 )", "we accept 8.0 for 8"),
     (r"field '[a-z_]+':\s+TypeError: .*got NoneType", "null means the default"),
-    ("Missing required keys in `rope_parameters`", "missing factors of a rotation have the values of its authors"),
+    ("Missing required keys in `rope_parameters`", "missing factors of a rotation have the values of its publication"),
     ("The hidden size .* is not a multiple of the number of attention", "head_dim is given explicitly"),
 ]
 
@@ -103,7 +103,7 @@ CONFIG_WE_ACCEPT = [
 # ---- mutations ----
 
 class Members(list):
-    """A JSON object as a list of members, so that it can have duplicate keys."""
+    """A JSON object as a list of members, which can have duplicate keys."""
 
 
 def parse(text):
@@ -162,7 +162,7 @@ def change(rng, tree):
 
 
 def mutated(rng, text):
-    """Changes a JSON text one to three times in its tree, or with a probability of 1/8 in its bytes."""
+    """Changes the tree of a JSON text one to three times or, with a probability of 1/8, its bytes."""
     if rng.randrange(8):
         tree = parse(text)
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
@@ -179,7 +179,7 @@ def mutated(rng, text):
 # ---- results ----
 
 def ours(function, free, *arguments):
-    """Returns None, or the error message."""
+    """Returns None if the file is accepted, or the error message."""
     handle, error = c_void_p(), Error()
     status = function(None, *arguments, byref(handle), byref(error))
     if status == 0:
@@ -189,7 +189,7 @@ def ours(function, free, *arguments):
 
 
 def sentence(function, given):
-    """Returns None, or the error message."""
+    """Returns None if the file is accepted, or the error message."""
     try:
         function(given)
     except BaseException as refusal:  # a Rust panic is not an Exception
@@ -217,7 +217,7 @@ def theirs(function, inputs):
 
 
 def placed(refusal, given):
-    """Returns an error message; if it names a column, with the JSON object up to that column."""
+    """Returns an error message. If the message names a column, the JSON object up to that column is appended."""
     column = re.search(r"at line 1 column (\d+)$", refusal)
     if not column:
         return refusal
@@ -227,7 +227,7 @@ def placed(refusal, given):
 
 class Readers(unittest.TestCase):
     def compare(self, name, inputs, mine, others, we_refuse, we_accept):
-        """The results are None or an error message per input."""
+        """Compares the results of both readers, which are None or an error message per input."""
         accepted, different, unexplained = mine.count(None), 0, []
         for given, own, other in zip(inputs, mine, others, strict=True):
             if (own is None) == (other is None):
@@ -237,9 +237,9 @@ class Readers(unittest.TestCase):
             refusal = own or placed(other, given)
             if not any(re.search(pattern, refusal) for pattern, _ in known):
                 unexplained.append(f"{'we reject' if own else 'we accept'}: {refusal[:600]}\n    {given[:400]}")
-        print(f"{name}: seed {SEED}, {len(inputs)} files, {accepted} accepted, {different} differences, {len(unexplained)} of them not listed")
+        print(f"{name}: seed {SEED}, {len(inputs)} files, {accepted} accepted, {different} differences, {len(unexplained)} of which are not listed")
         self.assertGreater(min(accepted, len(inputs) - accepted), len(inputs) // 50, "mutations must be partly valid and partly invalid")
-        self.assertFalse(unexplained, "\n".join(["differences not in the lists:"] + unexplained[:8]))
+        self.assertFalse(unexplained, "\n".join(["unlisted differences:"] + unexplained[:8]))
 
     def test_safetensors(self):
         rng = random.Random(SEED)
@@ -294,7 +294,7 @@ class Readers(unittest.TestCase):
             self.compare("config", inputs, mine, theirs(model, inputs), CONFIG_WE_REFUSE, CONFIG_WE_ACCEPT)
 
 
-# Numbers that would make transformers allocate more memory than a machine has.
+# Numbers for which transformers would allocate more memory than a machine has.
 TOO_LARGE = re.compile(rb"(?<![\d.])\d{5,}(?![\d.e])")
 
 

@@ -7,7 +7,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from hugging_face import torch  # first: it skips the test where there is none
+from hugging_face import torch  # imported first: skips the test if PyTorch is not installed
 import numpy as np
 from transformers import AutoModel
 

@@ -1,5 +1,6 @@
-"""Compares random programs of random calls with PyTorch, bit for bit. Each program seeds both generators and makes
-calls in sequence, so a call that uses too many or too few random numbers makes the later calls fail.
+"""Compares random sequences of generator calls with PyTorch; results must be bitwise identical. Each program seeds
+both generators and makes calls in sequence, so a call that consumes too many or too few random numbers makes the next
+calls fail.
 
     test_rng_torch.py [--cases N] [--seed S] [--only CASE]
 
@@ -30,7 +31,7 @@ _state = Rng()
 
 
 def ours(name, *arguments, out, like=np.float32):
-    """Calls mha_rng_NAME; the entry of `arguments` that is None becomes the result, a new array of shape `out`."""
+    """Calls mha_rng_NAME and returns a new array of shape `out`, which is passed for the None in `arguments`."""
     x = np.empty(out, like)
     at = [x.ctypes.data if a is None else a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]
     call(f"mha_rng_{name}", ctypes.byref(_state), *at)
@@ -38,12 +39,12 @@ def ours(name, *arguments, out, like=np.float32):
 
 
 def size(r):
-    """A size near a multiple of 16, or any size."""
+    """Returns a size near a multiple of 16, or any size."""
     n = int(r.choice(SIZES))
     return n if r.random() < 0.7 else int(r.integers(0, 400))
 
 
-# Each function draws tensors with both generators and returns (description, PyTorch's, ours).
+# Each function draws tensors with both generators and returns (description, PyTorch's tensor, our tensor).
 
 
 def rand(r):
@@ -212,7 +213,7 @@ def main():
         if wrong:
             failed += 1
             forced = "ATEN_CPU_CAPABILITY=default " if SCALAR else ""
-            print(f"{wrong}   (repeat: {forced}tests/live/test_rng_torch.py --seed {a.seed} --only {case})")
+            print(f"{wrong}   (to repeat: {forced}tests/live/test_rng_torch.py --seed {a.seed} --only {case})")
     agree = len(cases) - failed
     print(f"{kernels}: {agree} of {len(cases)} programs, {numbers} elements, agree with PyTorch", flush=True)
     if not SCALAR and a.only is None:

@@ -31,12 +31,12 @@ WORDS = ("the of and harbour unbelievable İstanbul Straße naïve e\u0301 a\u03
          "ΑΣ ǅ \u200b \u00ad ﬁ 👩‍🔬 \U0002f800 ### ## # \u0661\u0662 \u00bd ... ==== \u2581").split() + ["  ", "   ", "\t", "\r", "\x00", "\u00a0", "\u3000 ", "\u2028"]
 
 
-# Lines of only these characters are blank: `mha tokenize -f` skips them.
+# Lines of only these characters are blank, so `mha tokenize -f` skips them.
 WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200b)))
 
 
 def random_lines(rng):
-    """Lines, with and without newlines, of few characters with many equal counts, or of various words."""
+    """Returns lines, with and without newlines, of few characters with many equal counts, or of various words."""
     letters = rng.choice(["ab", "aab", "abc", "abcdefgh", "aé", "日本a"])
     kinds = rng.choice([("few",), ("words",), ("few", "words"), ("few", "words", "any", "long")])
     lines = []
@@ -69,7 +69,7 @@ def learn_here(kind, size, frequency, lines, folder, *more):
 
 
 def learn_there(kind, size, frequency, lines, lowercase, order, alphabet=None):
-    """`order`: the tokens with the first ids."""
+    """`order` lists the tokens with the first ids."""
     if kind == "bpe":
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -86,7 +86,7 @@ def learn_there(kind, size, frequency, lines, lowercase, order, alphabet=None):
 
 
 def first_tokens(kind, vocab):
-    """The tokens before the merged ones."""
+    """Returns the tokens that precede the merged tokens."""
     tokens = sorted(vocab, key=vocab.get)
     count = len(SPECIAL[kind])
     if kind == "wordpiece":
@@ -149,7 +149,8 @@ class Training(unittest.TestCase):
                 self.equal(kind, 3000, 2, lines, True)
 
     def test_alphabet(self):
-        """Characters beyond the alphabet limit are removed from their words; the counts differ, so the selection is unambiguous."""
+        """Characters beyond the alphabet limit must be removed from their words. The counts differ, so the selection is
+        unambiguous."""
         lines = ["".join(c * n for n, c in enumerate("zyxwvutsrq", 1)) + " " + "zq yr xs" + "\n"] * 3
         with tempfile.TemporaryDirectory() as folder:
             here = json.loads((learn_here("wordpiece", 60, 1, lines, folder, "--alphabet", "6") / "tokenizer.json").read_text())["model"]["vocab"]

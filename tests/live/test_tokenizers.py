@@ -1,7 +1,6 @@
 """Compares the tokenizer with the tokenizers library for every folder of golden/data/tokenizer. Ids, type ids, byte
-offsets and decoded text of random texts and pairs must be equal, as must decoded text of random ids, at once and as a
-stream.
-MHA_SEED=N repeats a run; MHA_CASES=N sets the number of texts per folder."""
+offsets and decoded text of random texts and pairs must be equal, and so must the text decoded from random ids, in
+one call and as a stream. MHA_SEED=N repeats a run; MHA_CASES=N sets the number of texts per folder."""
 import ctypes
 import itertools
 import os
@@ -84,8 +83,8 @@ class Ours:
         return got
 
     def stream(self, ids, skip_special=False):
-        """Returns the parts of a stream, the last one at the end; decoding checks that each consists of whole
-        characters."""
+        """Returns the parts of a stream, of which the last is returned at its end. Decoding checks that each part consists
+        of whole characters."""
         stream, text, size, parts = c_void_p(), c_void_p(), c_size_t(), []
         call("mha_text_stream_create", self.handle, skip_special, byref(stream))
         for ident in ids:
@@ -124,8 +123,8 @@ class AgainstTokenizers(unittest.TestCase):
                     self.assertEqual(ours.decode(want[0]), reference.decode(want[0], skip_special_tokens=False))
 
     def test_random_ids(self):
-        """A stream must equal the text decoded at once, except that it has already sent the valid bytes of invalid
-        sequences."""
+        """A stream must equal the text decoded in one call, except for the valid bytes of invalid sequences, which the
+        stream has already returned."""
         for folder in FOLDERS:
             rng = random.Random(f"{SEED} {folder.name}")
             reference, ours = Tokenizer.from_file(str(folder / "tokenizer.json")), Ours(folder)

@@ -7,14 +7,14 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from hugging_face import torch, transformers  # first: it skips the test where there is none
+from hugging_face import torch, transformers  # imported first: skips the test if PyTorch is not installed
 import numpy as np
 
 LENGTH, VOCAB = 24, 50
 
 
 def ids(count, seed):
-    """Three of four tokens are determined by the preceding token."""
+    """Generates texts in which three of four tokens are determined by the preceding token."""
     draw, list_ = np.random.default_rng(seed), [3]
     while len(list_) < count:
         list_.append(int(draw.integers(VOCAB)) if draw.random() < 0.25 else (7 * list_[-1] + 3) % VOCAB)
@@ -72,7 +72,7 @@ class Program(unittest.TestCase):
                 self.assertEqual(len(tokenizer), model.config.vocab_size)
                 data = json.loads((self.here / (type_ + "-model") / "training.json").read_text())["data"]
                 lines = tokenizer(text.splitlines(), add_special_tokens=False)["input_ids"]
-                self.assertEqual(data["tokens"], sum(len(line) + 1 for line in lines))  # + 1: end of text
+                self.assertEqual(data["tokens"], sum(len(line) + 1 for line in lines))  # + 1 for the end-of-text token
 
 
 if __name__ == "__main__":

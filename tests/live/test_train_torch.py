@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
-from hugging_face import torch  # first: it skips the test where there is none
+from hugging_face import torch  # imported first: skips the test if PyTorch is not installed
 import numpy
 import train_torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, BertConfig, GPT2Config, LlamaConfig
@@ -25,7 +25,7 @@ SMALL = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_atte
              vocab_size=97, max_position_embeddings=64)
 CONFIGS = {"gpt2": GPT2Config(n_embd=48, n_layer=2, n_head=4, n_positions=64, vocab_size=97, initializer_range=0.1),
            "llama": LlamaConfig(**SMALL, initializer_range=0.1)}
-# with dropout: rates, as in the three fields of mha_train_dropout
+# for tests with dropout: rates, as in the three fields of mha_train_dropout
 BERT = dict(SMALL, num_key_value_heads=4, initializer_range=0.1)
 DROPPING = {"gpt2": (GPT2Config(n_embd=48, n_layer=2, n_head=4, n_positions=64, vocab_size=97, initializer_range=0.1, embd_pdrop=0.1,
                                 attn_pdrop=0.2, resid_pdrop=0.3), (0.1, 0.2, 0.3)),
@@ -59,12 +59,12 @@ class Trainer:
 
 
 def number_of_splitmix(seed, n):
-    """Element n = 1, 2, ... of splitmix64 (Steele, Lea and Flood 2014)."""
+    """Returns element n = 1, 2, ... of splitmix64 (Steele, Lea and Flood 2014)."""
     return next(train_torch.splitmix(seed + (n - 1) * 0x9E3779B97F4A7C15))
 
 
 def philox(key, *counter):
-    """The first word of Philox4x32-10 (Salmon et al. 2011), for arrays of counters."""
+    """Returns the first word of Philox4x32-10 (Salmon et al. 2011) for arrays of counters."""
     low, c = numpy.uint64(0xFFFFFFFF), [numpy.asarray(word, numpy.uint64) for word in counter]
     keys = [key & 0xFFFFFFFF, key >> 32]
     for _ in range(10):
@@ -75,7 +75,8 @@ def philox(key, *counter):
 
 
 class Dropping:
-    """Replaces torch.nn.functional.dropout: drops what this project drops at each site, in the order of a forward pass."""
+    """Replaces torch.nn.functional.dropout: drops the elements that this project drops at each site, in the order of
+    the forward pass."""
 
     def __init__(self, seed, shares, layers):
         self.seed, self.drawn = seed, 0

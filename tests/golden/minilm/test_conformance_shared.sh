@@ -1,7 +1,7 @@
 #!/bin/sh
-# Recorded results that are too large for this repository: every sentence and map of all-MiniLM-L6-v2 on every ISA. They
-# are read from the folder MHA_SHARED, or from `shared` next to the source tree; the test is skipped if both are
-# missing.
+# Verifies recorded results that are too large for this repository: every sentence and map of all-MiniLM-L6-v2 on every
+# ISA. The recordings are in the folder MHA_SHARED, or from `shared` next to the source tree; the test is skipped if
+# both are missing.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"

@@ -1,5 +1,5 @@
-/* test_heads_minilm.c - properties of the heads of all-MiniLM-L6-v2 that are not recorded (test_verify_heads.sh): with
- * other random texts, with words outside the vocabulary, and with invalid arguments.
+/* test_heads_minilm.c - properties of the heads of all-MiniLM-L6-v2 that test_verify_heads.sh does not cover: other
+ * random texts, words outside the vocabulary, and invalid arguments.
  *
  * Needs the real weights: the folder named by MHA_MINILM, or the cache folder of `./run fetch minilm`. */
 #include <math.h>
@@ -28,8 +28,8 @@ static void measure(const char *const *some, int64_t count, mha_heads **heads)
     if (mha_heads_measure(model, some, count, &plain, heads, &err) != MHA_OK) fail_msg("%s", err.message);
 }
 
-/* The induction head scores high in any random text, not only in that of the reference. There its score is 0.64; the
- * second-best head, 1.1, has 0.40, which is the threshold. */
+/* The induction head must score high in any random text, not only in the reference text. In the reference text, its
+ * score is 0.64; the second-best head, 1.1, has 0.40, which is the threshold. */
 static void drawn_probe_finds_the_same_head(void **state)
 {
     (void)state;
@@ -46,7 +46,7 @@ static void drawn_probe_finds_the_same_head(void **state)
     }
 }
 
-/* Unknown words are content: pattern scores exclude only the tokens that the template adds. */
+/* Unknown words must count as content: pattern scores exclude only the tokens that the template adds. */
 static void unknown_word_is_content(void **state)
 {
     (void)state;

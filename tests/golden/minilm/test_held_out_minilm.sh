@@ -23,21 +23,21 @@ expect 0 prune --count 24 -o bare
 at heads.0 72
 at heads.1 48
 bound '>=' 0.963 'selected jointly'
-expect 0 prune --keep bare/config.json --refit -o refitted # the same heads, without selecting them again
+expect 0 prune --keep bare/config.json --refit -o refitted # keeps the selected heads
 at heads.1 48
 bound '>=' 0.974 'and refitted'
 expect 0 prune --ratio 0.3 --per-layer --by jacobian_probe -o each
 at heads.1 48
 bound '>=' 0.88 'by the Jacobian, the same number in every layer' # random heads: 0.80 to 0.84
-bound '<' 0.957 'worse than a selection from all layers'
+bound '<' 0.957 'must be worse than a selection from all layers'
 
-# After two epochs on the same sentences, with the unpruned model as teacher.
+# Trains two epochs on the sentences used for fitting, with the unpruned model as teacher.
 expect 0 "$MHA" train -q --from refitted --teacher "$minilm" -f "$choose" --epochs 2 --rate 3e-5 -o repaired
 expect 0 "$MHA" diff --json -m "$minilm" -m repaired -f "$judge"
 at texts.texts 96
 got=$("$JSON_AT" texts.mean_cosine <out) || fail 'no cosine'
 awk -v got="$got" 'BEGIN { exit !(got >= 0.977) }' || fail "repaired: mean cosine $got, want 0.977"
-echo "repaired by training: $got"
+echo "after distillation: $got"
 
 expect 0 regroup --kv-heads 4 --published -o published
 bound '>=' 0.8885 '4 heads of keys and values, as published'

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The recorded sentences of the real all-MiniLM-L6-v2, checked with `mha verify --golden`; skipped if its weights are
-# not installed. The longest sentences and maps are not in this repository: test_conformance_shared.sh tests them.
+# Checks the recorded sentences of the real all-MiniLM-L6-v2 with `mha verify --golden`; skipped if its weights are not
+# installed. test_conformance_shared.sh tests the longest sentences and maps, which are not in this repository.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The recorded cases of the operator, checked with `mha verify --golden` on every instruction set of this machine. The
-# numbers of passed and unsupported cases must be exact.
+# Checks the recorded cases of the operator with `mha verify --golden` on every instruction set of this machine. The
+# counts of passed and unsupported cases must be exact.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -11,8 +11,8 @@ for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     [ "$(tail -n 1 out)" = "212 passed, 0 failed, 0 unsupported" ] || fail "$isa: $(cat out)"
 done
 
-# 16-bit outputs make gradients less exact, by "atol_rounded_out" of the index. Without it the tolerances are those of
-# float32, which these gradients exceed.
+# 16-bit outputs make gradients less exact, by "atol_rounded_out" of the index. Without this tolerance, the errors of
+# these gradients must exceed the tolerances of float32.
 mkdir plain
 cp "$data"/attention-half/*.safetensors plain
 sed 's/, "atol_rounded_out": {[^}]*}//' "$data/attention-half/index.json" >plain/index.json
@@ -31,7 +31,7 @@ at failed 0
 at refused 0
 at groups.packed.passed 10
 
-# A tolerance that cannot be met makes the case fail by name, with exit status 4.
+# If a tolerance cannot be met, the case must fail by name, with exit status 4.
 mkdir tight
 cp "$data/attention/len16_none.safetensors" tight
 {
@@ -44,7 +44,7 @@ expect 4 "$MHA" verify --golden tight
 grep -q '^FAIL  lengths  len16_none  out  error .*  limit 1e-30$' out || fail "no line for the case: $(cat out)"
 [ "$(tail -n 1 out)" = "0 passed, 1 failed, 0 unsupported" ] || fail "$(cat out)"
 
-# A broken folder is rejected with a message and without a result.
+# An invalid folder must be rejected with a message and without a result.
 mkdir broken
 cp tight/len16_none.safetensors broken
 for fault in 's/"q_len": 16/"q_len": 15/' 's/"file": "[^"]*"/"file": "..\/index.json"/' 's/"batch": 2/"batch": "x"/' \
@@ -54,7 +54,7 @@ for fault in 's/"q_len": 16/"q_len": 15/' 's/"file": "[^"]*"/"file": "..\/index.
     refused 3 "$MHA" verify --golden broken
 done
 
-# So is a folder with keys that are not checked; the message names file, key and value.
+# A folder with keys that are not checked must be rejected; the message must name file, key and value.
 while read -r fault words; do
     sed -e "$fault" tight/index.json >broken/index.json
     ! cmp -s tight/index.json broken/index.json || fail "$fault changes nothing"

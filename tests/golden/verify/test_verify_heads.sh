@@ -1,19 +1,19 @@
 #!/bin/sh
-# The recorded heads of the real all-MiniLM-L6-v2 and of a small language model, checked with `mha verify --golden`. A
-# wrong number, an unknown name and a broken folder must be detected. Skipped if the weights of MiniLM are not
+# Checks the recorded heads of the real all-MiniLM-L6-v2 and of a small language model with `mha verify --golden`. A
+# wrong value, an unknown name and an invalid folder must be detected. Skipped if the weights of MiniLM are not
 # installed.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
-refused 2 "$MHA" verify --golden "$data/heads" -m builtin # no --lm
+refused 2 "$MHA" verify --golden "$data/heads" -m builtin # must fail without --lm
 has err '--lm'
 refused 2 "$MHA" verify --lm "$data/heads/tinylm"
 
 [ -d "$minilm" ] || skip "MiniLM is not installed (./run fetch minilm)"
 verify() { "$MHA" verify -m "$minilm" --lm "$data/heads/tinylm" "$@"; }
 
-# The complete folder, with its recorded weights, which --lm names as well.
+# Checks the complete folder, with its recorded weights, which --lm names too.
 mkdir whole
 cp "$data"/heads/*.safetensors "$data/heads/index.json" whole
 cp "$data/heads/tinylm/model.safetensors" whole/tinylm-model.safetensors
@@ -30,8 +30,8 @@ at groups.layer.passed 8
 at groups.choices.passed 6
 at 'groups.same bits.passed' 6
 
-# With ISA caps: all results for AVX2, unless it is the newest ISA of this CPU, which was tested above; for scalar
-# without importance scores, whose exact Jacobian takes minutes.
+# Tests ISA caps: all results for AVX2, unless AVX2 is the newest ISA of this CPU, which was tested above. For scalar,
+# importance scores are excluded, because their exact Jacobian takes minutes.
 case " $("$MHA" --version | sed -n 's/^this CPU has: *//p') " in
 *" avx2 "[a-z]*)
     expect 0 verify --golden whole -q --strict --isa avx2
@@ -42,7 +42,7 @@ sed -e '/^  "minilm-importance/,/^  }/d' "$data/heads/index.json" >whole/index.j
 expect 0 verify --golden whole -q --isa scalar
 [ "$(tail -n 1 out)" = '108 passed, 0 failed, 0 unsupported' ] || fail "scalar: $(cat out)"
 
-# A tolerance that cannot be met, a label with a wrong name, another threshold: only in fast parts.
+# A tolerance that cannot be met, a label with a wrong name, and another threshold must fail. Only fast parts are run.
 mkdir broken
 cp "$data"/heads/*.safetensors broken
 edited() {
@@ -58,7 +58,8 @@ edited 's/"vertical": 0.8$/"vertical": 0.5/; s/"vertical": 0.8,/"vertical": 0.5,
 expect 4 verify --golden broken -q
 has out 'FAIL  labels  labels'
 
-# Passes with another instruction set, and without the weights unless --strict is given; fails with other weights.
+# Must pass with another instruction set, and without the weights unless --strict is given; must fail with other
+# weights.
 edited ''
 expect 0 verify --golden broken -q --isa scalar
 expect 4 verify --golden broken --strict
@@ -68,7 +69,7 @@ expect 4 verify --golden broken -q
 has out 'FAIL  weights  tinylm-model.safetensors'
 rm broken/tinylm-model.safetensors
 
-# Unknown files, tensors, keys and patterns are rejected, as are inconsistent ones.
+# Unknown files, tensors, keys and patterns must be rejected, and so must inconsistent ones.
 for edit in 's/"layer-backward.safetensors"/"layer-forward.safetensors"/' 's/"entropy_norm": {/"entropy_squared": {/' \
     's/"seed": 1/"sead": 1/' '0,/"dtype"/s/"dtype"/"type"/' '/"entropy_norm": {/,/}/s/12$/11/' \
     's/"attention_14"/"attention_99"/' 's/"attention_layer0"/"attention_layer77"/' '/"pattern_names"/,/]/s/"broad"/"wide"/' 's/"single": 0.4/"single": "0.4"/'; do

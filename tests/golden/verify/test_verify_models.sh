@@ -1,5 +1,5 @@
 #!/bin/sh
-# The recorded results of the tiny checkpoints, checked with `mha verify --golden` on every instruction set of this
+# Checks the recorded results of the tiny checkpoints with `mha verify --golden` on every instruction set of this
 # machine.
 set -u
 # shellcheck source=tests/cli/lib.sh
@@ -9,25 +9,24 @@ for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/models" -m "$data/models" -q
     echo "$isa: $(tail -n 1 out)"
     [ "$(tail -n 1 out)" = "151 passed, 0 failed, 0 unsupported" ] || fail "$isa: $(cat out)"
-    # Every decoder family, rotation and way of storing weights: from ids to hidden states, maps, logits and greedy
-    # text.
+    # Checks every decoder family, rotation and weight storage: from ids to hidden states, maps, logits and greedy text.
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/families" -m "$data/families" -q
     [ "$(tail -n 1 out)" = "32 passed, 0 failed, 0 unsupported" ] || fail "$isa: $(cat out)"
-    # Further families, with gradients.
+    # Checks the other families, with gradients.
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/families2" -m "$data/families2" -q
     [ "$(tail -n 1 out)" = "51 passed, 0 failed, 0 unsupported" ] || fail "$isa: $(cat out)"
 done
 refused 2 "$MHA" verify --golden "$data/models"
 
-# With a different model the results differ, and the command fails.
+# With a different model, results must differ and the command must fail.
 mkdir swapped
 cp -r "$data/models/bert-mlm-tiny" swapped/bert-tiny
 cp -r "$data/models/bert-tiny" swapped/bert-mlm-tiny
 cp -r "$data/models/bert-mlm-tiny-hubnames" "$data/models/gpt2-tiny" "$data/models/gemma2-tiny" swapped
-expect 3 "$MHA" verify --golden "$data/models" -m swapped # different shapes: the record does not fit at all
+expect 3 "$MHA" verify --golden "$data/models" -m swapped # the shapes do not match the recording
 refused 3 "$MHA" verify --golden "$data/models" -m "$work"
 
-# A rotation that differs from the recorded one is detected.
+# A rotation that differs from the recorded rotation must be detected.
 cp -r "$data/families" turned
 cp turned/llama-linear/config.json turned/llama-yarn/config.json
 expect 4 "$MHA" verify --golden turned -m turned

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Recorded results of single operations, checked with `mha verify --golden` on every instruction set of this machine:
-# torch.nn.MultiheadAttention on the operator, norms, activations, cross entropy, rotation. Unsupported operations are
-# named.
+# Checks recorded results of single operations with `mha verify --golden` on every instruction set of this machine:
+# torch.nn.MultiheadAttention on the operator, norms, activations, cross entropy, rotation. Unsupported operations must
+# be named.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -12,11 +12,12 @@ for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     tail -n 1 out | grep -q '^49 passed, 0 failed' || fail "$isa: $(cat out)"
     grep -q '^torch_mha  *15 ' out || fail "$(cat out)"
 done
-# Unsupported results are counted; --strict makes them a failure.
+# Unsupported results must be counted; with --strict, they must be failures.
 expect 4 "$MHA" verify --golden "$data/ops" --strict
 has err 'results of kind "logits_processing" are not supported'
 
-# With a changed description the results differ, and the command fails. A file without a required tensor is rejected.
+# With a changed description, results must differ and the command must fail. A file without a required tensor must be
+# rejected.
 mkdir changed
 cp "$data"/ops/* changed
 sed 's/"eps": 1e-05/"eps": 0.5/' "$data/ops/index.json" >changed/index.json

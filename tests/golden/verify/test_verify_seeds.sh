@@ -1,6 +1,6 @@
 #!/bin/sh
-# The recorded walk-throughs, checked with `mha verify --golden` on every instruction set of this machine: each case
-# from its stored tensors and again from its seed only, every printed digit, and the tables of counts.
+# Checks the recorded walk-throughs with `mha verify --golden` on every instruction set of this machine: each case from
+# its stored tensors and from its seed only, every printed value, and the tables of counts.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -23,7 +23,7 @@ at groups.stored.passed 43
 at groups.seed.passed 43
 at groups.tables.passed 3
 
-# Each edit changes one value that a case must detect; the check that does not read the value still passes.
+# Each edit changes one value, which a case must detect. The check that does not read the value must still pass.
 notices() { # WHAT SED CASE PASSED FAILED
     mkdir -p changed
     sed -e "$2" "$data/seeds/index.json" >changed/index.json
@@ -39,7 +39,7 @@ notices "a seed" 's/"seed": 124$/"seed": 125/' s000_mha_qkv_bias 88 1
 notices "an angle" 's/"rope_base": 10000.0/"rope_base": 100.0/' s004_rotary 81 8
 notices "a count" 's/"total": 16384,/"total": 16385,/' s002_analyze_parameters 88 1
 
-# A broken folder is rejected with a message and without a result.
+# An invalid folder must be rejected with a message and without a result.
 mkdir broken
 cp "$data"/seeds/*.safetensors broken
 for fault in 's/"op": "rand",/"op": "ran",/' 's/"d_in": 3,/"d_in": 4,/' 's/"file": "s000_stack.safetensors"/"file": "..\/x"/' \
