@@ -1,7 +1,7 @@
 #!/bin/sh
 # with_python.sh - runs a Python test: with_python.sh SCRIPT [ARGUMENT...]
 #
-# Uses the Python in MHA_PYTHON (set by ./check --all), or python3. Without NumPy the test is skipped; a script that
+# Uses the Python in MHA_PYTHON (set by ./check --all), or python3. Without NumPy, the test is skipped; a script that
 # needs other modules skips itself if they are missing.
 python=${MHA_PYTHON:-python3}
 "$python" -c 'import numpy' >/dev/null 2>&1 || {

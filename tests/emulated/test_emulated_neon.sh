@@ -11,7 +11,7 @@ command -v "$cross" >/dev/null 2>&1 || skip "$cross is not installed"
 command -v qemu-aarch64 >/dev/null 2>&1 || skip "qemu-aarch64 is not installed"
 root=${MHA_CROSS_ROOT:-/usr/aarch64-linux-gnu}
 
-# Compiles FILE... to OUTPUT: compile STANDARD OUTPUT FILE...
+# compile STANDARD OUTPUT FILE...: compiles FILE... to OUTPUT.
 compile() {
     standard=$1
     output=$2
@@ -36,7 +36,7 @@ for name in $properties random backward differences; do
 done
 for test in "$here"/tests/kernel/test_*.c; do
     case $test in
-    *pairs*.c) wanted=77 ;; # this CPU has no products of bf16 pairs
+    *pairs*.c) wanted=77 ;; # the emulated CPU has no products of bf16 pairs
     *) wanted=0 ;;
     esac
     compile gnu11 kernel_test "$test" objects/*.o || exit 1

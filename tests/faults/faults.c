@@ -3,7 +3,7 @@
  *   faults [-m MOST] [-s] [-c CHECK] SHIM START KIND ACTION... -- COMMAND...
  *
  * COMMAND runs in a copy of the folder START. The first run has no fault: its stdout and folder are the expected
- * result. Then COMMAND runs for each ACTION (shim.c) with a fault in call 1, 2, ... of KIND. Each run must end in one
+ * result. Then, for each ACTION (shim.c), COMMAND runs with a fault in call 1, 2, ... of KIND. Each run must end in one
  * of two ways:
  *   exit status 0, and the expected stdout and folder
  *   exit status 1 (memory; the message names it) or 1 or 3 (files), a message, no stdout, and the folder unchanged or
@@ -35,7 +35,7 @@ extern char **environ;
 
 enum { MOST_COMPLAINTS = 20 };
 
-/* Hashes of a folder: with all files, and without files that a killed process may leave. */
+/* Hashes of a folder: of all files, and of all files except those that a killed process may leave. */
 typedef struct state {
     uint64_t whole, bare;
 } state;
@@ -46,11 +46,11 @@ static struct {
     char **command;
     uint64_t most; /* number of calls to test; 0: all */
     bool streams, memory;
-    uint64_t *calls; /* shared with the shim */
+    uint64_t *calls; /* counter in memory shared with the shim */
     int out, err;    /* output of the last run */
     char *right;     /* stdout of the run without a fault */
     size_t right_bytes;
-    state before, after; /* expected hashes without and with the effect of the command */
+    state before, after; /* expected hashes of the folder before and after the command */
     int complaints;
 } t;
 
@@ -60,9 +60,9 @@ _Noreturn static void give_up(const char *what)
     exit(2);
 }
 
-/* ---- running ---- */
+/* ---- running the command ---- */
 
-/* Returns the contents, ending with NUL; the caller frees them. */
+/* Returns the contents, terminated by NUL; the caller must free them. */
 static char *contents(int fd, size_t *bytes)
 {
     const off_t n = lseek(fd, 0, SEEK_END);
@@ -100,7 +100,7 @@ static void reset_folder(void)
     if (!tree_clear(".") || !tree_copy(t.start, ".")) give_up("the folder");
 }
 
-/* ---- checking ---- */
+/* ---- checking the outcome ---- */
 
 static uint64_t hash_of(bool no_leftovers)
 {
@@ -124,21 +124,21 @@ static void complain(const char *fault, int status, const char *why)
     free(err);
 }
 
-/* Returns NULL if a failed run has the right status, message and stdout, otherwise what is wrong. */
-static const char *judge_failure(int code, const char *out, size_t out_bytes, const char *err)
+/* Returns NULL if a failed run has the expected status, message and stdout, otherwise a description of the fault. */
+static const char *check_failure(int code, const char *out, size_t out_bytes, const char *err)
 {
     if (code != 1 && (t.memory || code != 3)) return "wrong exit status";
-    if (!*err) return "failed without a message";
-    if (t.memory && !strcasestr(err, "memory")) return "the message does not name memory";
-    if (t.streams && out_bytes > 0 && out[out_bytes - 1] == '\n') out_bytes--; /* a failed run also ends its line */
+    if (!*err) return "must print a message";
+    if (t.memory && !strcasestr(err, "memory")) return "the message must name memory";
+    if (t.streams && out_bytes > 0 && out[out_bytes - 1] == '\n') out_bytes--; /* a failed run may also end its line */
     if (out_bytes > (t.streams ? t.right_bytes : 0) || memcmp(out, t.right, out_bytes) != 0)
         return "wrong stdout after a failure";
     return NULL;
 }
 
-/* Checks the folder after an exit: as expected, or unchanged after a failure. If file calls fail, a temporary file may
- * remain if the message names it. */
-static const char *judge_folder(int code, const char *err)
+/* Checks the folder after an exit: it must be as expected or, after a failure, unchanged. After failing file calls,
+ * a temporary file may remain if the message names it. */
+static const char *check_folder(int code, const char *err)
 {
     const state now = look();
     const bool told = strstr(err, ".tmp.") || strstr(err, ".old.") || strstr(err, ".lock");
@@ -146,38 +146,39 @@ static const char *judge_folder(int code, const char *err)
     if (code != 0 && t.check) return system(t.check) == 0 ? NULL : "-c CHECK failed after a failed run";
     if (code != 0 && (now.whole == t.after.whole || now.whole == t.before.whole)) return NULL;
     if (told && !t.memory && (now.bare == t.after.bare || (code != 0 && now.bare == t.before.bare))) return NULL;
-    return code == 0 ? "exit status 0, but the folder is wrong" : "the folder is neither unchanged nor as expected";
+    return code == 0 ? "with exit status 0, the folder must be as expected"
+                     : "the folder must be unchanged or as expected";
 }
 
 /* Checks a run that was not killed. */
-static const char *judge(int status, bool must_succeed)
+static const char *check_run(int status, bool must_succeed)
 {
     size_t out_bytes, err_bytes;
-    if (!WIFEXITED(status)) return "ended by a signal";
+    if (!WIFEXITED(status)) return "must not end by a signal";
     const int code = WEXITSTATUS(status);
     char *out = contents(t.out, &out_bytes), *err = contents(t.err, &err_bytes);
-    const char *wrong = judge_folder(code, err);
-    if (!wrong && code != 0) wrong = must_succeed ? "failed" : judge_failure(code, out, out_bytes, err);
+    const char *wrong = check_folder(code, err);
+    if (!wrong && code != 0) wrong = must_succeed ? "must succeed" : check_failure(code, out, out_bytes, err);
     if (!wrong && code == 0 && text_hash(out, out_bytes) != text_hash(t.right, t.right_bytes))
-        wrong = "exit status 0, but stdout is wrong";
+        wrong = "with exit status 0, stdout must be as expected";
     free(out);
     free(err);
     return wrong;
 }
 
 /* Checks the folder after a kill, then runs the command again. */
-static const char *judge_killed(int status)
+static const char *check_killed(int status)
 {
     if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) return "not killed";
     if (t.check && system(t.check) != 0) return "-c CHECK failed after a kill";
     const uint64_t bare = look().bare;
     if (!t.check && bare != t.before.bare && bare != t.after.bare)
-        return "killed: the folder is neither unchanged nor as expected";
-    if (run("") != 0) return "the run after the kill failed";
-    return hash_of(true) == t.after.bare ? NULL : "the folder is wrong after a kill and another run";
+        return "after a kill, the folder must be unchanged or as expected";
+    if (run("") != 0) return "the run after the kill must succeed";
+    return hash_of(true) == t.after.bare ? NULL : "after a kill and another run, the folder must be as expected";
 }
 
-/* ---- all calls ---- */
+/* ---- testing all calls ---- */
 
 static void try_fault(const char *action, uint64_t n, uint64_t ended[3])
 {
@@ -186,7 +187,7 @@ static void try_fault(const char *action, uint64_t n, uint64_t ended[3])
     const bool harmless = strcmp(action, "short") == 0 || atoi(action) == EINTR;
     snprintf(fault, sizeof fault, "%s:%llu:%s", t.kind, (unsigned long long)n, action);
     const int status = run(fault);
-    const char *wrong = kills ? judge_killed(status) : judge(status, harmless);
+    const char *wrong = kills ? check_killed(status) : check_run(status, harmless);
     if (wrong) complain(fault, status, wrong);
     ended[wrong ? 2 : status != 0]++;
     if (hash_of(false) != t.before.whole) reset_folder();
@@ -214,13 +215,13 @@ static void learn_what_is_right(void)
     t.before = look();
     const int status = run(fault);
     t.right = contents(t.out, &t.right_bytes);
-    if (status != 0) complain("", status, "the command failed without a fault");
-    if (*t.calls == 0) complain("", status, "the shim intercepted no call");
+    if (status != 0) complain("", status, "the command must succeed without a fault");
+    if (*t.calls == 0) complain("", status, "the shim must intercept a call");
     t.after = look();
     reset_folder();
 }
 
-/* Creates the folder that the command runs in, and the files next to it. */
+/* Creates the folder in which the command runs, and the files next to it. */
 static void make_places(void)
 {
     char name[PATH_MAX] = "faults.XXXXXX", file[PATH_MAX + 8];

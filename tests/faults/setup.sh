@@ -1,8 +1,7 @@
 # setup.sh - setup of the fault tests, sourced by test_*.sh in tests/faults. $SHIM is the shim, $FAULTS the driver.
-# Commands run in copies of the folder `start`. It already contains each output, so a failed run must keep the old one.
-# The driver tests MOST calls of each kind, or all with MHA_FAULTS=all.
-# shellcheck shell=sh
-# shellcheck source=tests/cli/lib.sh
+# Commands run in copies of the folder `start`. The folder already contains each output, and a failed run must keep the
+# old output. The driver tests MOST calls of each kind, or all with MHA_FAULTS=all. shellcheck shell=sh shellcheck
+# source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 gpt2=$data/families/gpt2
 
@@ -21,7 +20,7 @@ echo old >vectors.npy
 rm -f out err
 cd .. || exit 1
 
-# faulty ARGUMENT...: runs the driver with its options and the command.
+# faulty ARGUMENT...: runs the driver with these options and this command.
 faulty() {
     echo "== $*"
     "$FAULTS" "$@" || failures=$((failures + 1))

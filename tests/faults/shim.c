@@ -1,18 +1,16 @@
-/* shim.c - makes one call of the process fail. As a preloaded library it intercepts the dynamically linked calls of the
- * program and all libraries: allocations and file calls. It cannot intercept reads and writes of streams, which are
- * calls inside libc.
+/* shim.c - a preloaded library that makes one call of the process fail. It intercepts dynamically linked allocations
+ * and file calls of the program and all libraries. It cannot intercept reads and writes of streams, which are calls
+ * inside libc.
  *
- *   MHA_FAULT=KIND:N:ACTION   the N-th call of KIND, counted from 1 when the constructors of the libraries have run
- *   MHA_FAULT_COUNT=FILE      an 8-byte file with the number of calls so far, valid even after a kill
+ * MHA_FAULT=KIND:N:ACTION   the N-th call of KIND, counted from 1 when the constructors of the libraries have run
+ * MHA_FAULT_COUNT=FILE      an 8-byte file with the number of calls so far, valid even after a kill
  *
- * KIND is memory, files (all calls of files below), slow (those that a signal may interrupt), bytes (read and write),
- * change (all that change a file or a name) or mmap. ACTION is one of
- *   once   the allocation fails          from   this one and all later ones fail
- *   a number                             the call returns an error, errno is that number
- *   kill   SIGKILL before the call       half   SIGKILL when the first half of a write is in the file
- *   short  half the bytes are read or written
- *   cut    the mapped file is truncated to nothing
- */
+ * KIND is memory, files (all calls of files below), slow (those that a signal may interrupt), bytes (read and
+ * write), change (all that change a file or a name) or mmap. ACTION is one of once   the allocation fails
+ * from   this one and all later ones fail a number                             the call returns an error, errno is
+ * that number kill   SIGKILL before the call       half   SIGKILL when the first half of a write is in the file
+ * short  half the bytes are read or written cut    the mapped file is truncated to nothing
+ * */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -30,11 +28,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* glibc's own functions, since looking up others would allocate. */
+/* glibc's own allocation functions; looking up other functions would allocate. */
 extern void *__libc_malloc(size_t bytes), *__libc_calloc(size_t n, size_t bytes);
 extern void *__libc_realloc(void *memory, size_t bytes), *__libc_memalign(size_t align, size_t bytes);
 
-/* CHANGE: file contents. NAME: names and permissions, which signals cannot interrupt. */
+/* Kinds of calls. CHANGE: file contents. NAME: names and permissions, which signals cannot interrupt. */
 typedef enum call { MEMORY, OPEN, READ, MAP, CHANGE, NAME, CLOSE } call;
 enum { ONCE = -1, FROM = -2, KILL = -3, HALF = -4, SHORT = -5, CUT = -6 };
 
@@ -81,7 +79,7 @@ __attribute__((constructor)) static void begin(void)
     kinds = (unsigned)value_of(kind_words, kind);
 }
 
-/* Returns whether the fault applies to this call. Does not return if the action is kill. */
+/* Returns true if the fault applies to this call. Does not return if the action is kill. */
 static bool strikes(call c)
 {
     if (!(kinds & 1u << c)) return false;
@@ -91,16 +89,16 @@ static bool strikes(call c)
     return true;
 }
 
-/* Returns whether the call must fail with an errno. */
+/* Returns true if the call must fail with an errno. */
 static bool fails(call c)
 {
     if (!strikes(c)) return false;
-    if (action == HALF) raise(SIGKILL); /* these calls cannot be half done */
+    if (action == HALF) raise(SIGKILL); /* these calls cannot be partial */
     if (action > 0) errno = action;
     return action > 0;
 }
 
-/* ---- memory ---- */
+/* ---- intercepted allocations ---- */
 
 static bool no_memory(void)
 {
@@ -142,11 +140,11 @@ int posix_memalign(void **memory, size_t align, size_t bytes)
     return 0;
 }
 
-/* ---- files ---- */
+/* ---- intercepted file calls ---- */
 
 #define NEXT(name) (__extension__(__typeof__(&name)) dlsym(RTLD_NEXT, #name))
 
-/* The mode argument of an open call that may create a file. */
+/* The mode argument of an open call, if the call may create a file. */
 #define MODE(flags)                  \
     mode_t mode = 0;                 \
     if ((flags)&O_CREAT) {           \
@@ -262,7 +260,7 @@ int unlinkat(int dir, const char *path, int flags)
     return fails(NAME) ? -1 : NEXT(unlinkat)(dir, path, flags);
 }
 
-/* renameat2, which the library calls by its system call number. */
+/* Intercepts renameat2, which the library calls by its system call number. */
 long syscall(long number, ...)
 {
     long a[6];

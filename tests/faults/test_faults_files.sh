@@ -1,14 +1,14 @@
 #!/bin/sh
 # test_faults_files.sh - each file call of the program fails, is interrupted, transfers fewer bytes than requested, or
-# is the time of a kill. The folder must have either the old or the new file, and a failure must print a message. Texts,
-# JSON of options and scores are read through streams, of which only opening and closing are tested (shim.c).
+# is interrupted by a kill. The folder must contain either the old or the new file, and a failure must print a message.
+# Texts, JSON of options and scores are read through streams, of which only opening and closing are tested (shim.c).
 set -u
 # shellcheck source=tests/faults/setup.sh
 . "$PWD/tests/faults/setup.sh"
 most=${MHA_FAULTS_MOST:-10}
 ENOSPC=28 EIO=5 EINTR=4
 
-# strike COMMAND ARGUMENT...
+# strike COMMAND ARGUMENT...: runs the command with a fault in each file call.
 check=
 strike() {
     command=$1
@@ -24,7 +24,7 @@ strike tokenizer train -q -f texts --vocab-size 280 -o tok --force
 strike report -q -m "$tiny" -o page.html --force 'you keep the count'
 strike embed -q -m "$tiny" -f texts -o vectors.npy --force
 
-# Files of JSON and of scores are opened again after a signal.
+# Opening JSON files and scores files must be retried after a signal.
 expect 0 "$MHA" heads -q -m "$gpt2" --by ov_norm --csv --ids 1,2,3
 mv out start/scores.csv
 echo '[[0, 1, 2], [0, 1, 2, 3]]' >start/keep.json
@@ -33,8 +33,8 @@ for chosen in '--scores scores.csv --count 1' '--keep keep.json'; do
     faulty -m "$most" "$SHIM" start slow $EINTR -- "$MHA" prune -t 1 -q -m "$gpt2" $chosen -o pruned --force
 done
 
-# A resumed training run saves a checkpoint after each step: a complete one must exist at any time, and resume to the
-# same result.
+# A resumed training run saves a checkpoint after each step. A complete checkpoint must exist at any time, and must
+# resume to the same result.
 check="$MHA info -m run >/dev/null"
 strike train -q --json --resume --steps 3 --save-every 1 -o run
 strike train -q --json --resume --steps 3 --save-every 1 --keep 2 -o run

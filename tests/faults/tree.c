@@ -24,7 +24,7 @@ static bool complain(const char *path)
     return false;
 }
 
-/* Calls `visit` for each entry, sorted by name. */
+/* Calls `visit` for each entry of a folder, sorted by name. */
 static bool each(const char *folder, visit_fn visit, void *user)
 {
     struct dirent **entries;
@@ -59,7 +59,7 @@ static char *read_file(const char *path, size_t *bytes)
 
 /* ---- hash ---- */
 
-#define BASIS UINT64_C(0xcbf29ce484222325) /* of FNV-1a */
+#constants of FNV - 1a
 
 typedef struct sum {
     uint64_t hash;
@@ -72,7 +72,7 @@ static void add(sum *s, const char *bytes, size_t n)
         s->hash = (s->hash ^ (unsigned char)bytes[i]) * UINT64_C(0x100000001b3);
 }
 
-/* Returns the end of the next key with a time, or NULL. */
+/* Returns the end of the next JSON key whose value is a time, or NULL. */
 static const char *after_clock(const char *text, const char *end)
 {
     static const char *const keys[] = {"\"seconds\":", "\"tokens_per_second\":", "\ntokens per second"};

@@ -6,14 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Hash of a text without the values that differ between runs: times ("seconds":). */
+/* Returns a hash of a text, ignoring the times ("seconds":), which differ between runs. */
 uint64_t text_hash(const char *text, size_t bytes);
-/* Hash of the names and contents of all files in the folder; false after printing a message. With `no_leftovers`, skips
- * files that a killed process may leave: NAME.tmp.PID, .NAME.old.PID, .NAME.lock. */
+/* Computes a hash of the names and contents of all files in the folder. Returns false after printing a message. With
+ * `no_leftovers`, skips files that a killed process may leave: NAME.tmp.PID, .NAME.old.PID, .NAME.lock. */
 bool tree_hash(const char *folder, bool no_leftovers, uint64_t *hash);
 /* Copies the contents of `from` into the existing folder `to`; hard links become files. */
 bool tree_copy(const char *from, const char *to);
-/* Removes the contents of the folder. */
+/* Removes the contents of a folder. */
 bool tree_clear(const char *folder);
 
 #endif

@@ -20,7 +20,7 @@ programs=$(CDPATH='' cd -- "$work" && ls tests/fuzz/*.seeds)
 # shellcheck disable=SC2046 # one word for each target
 ninja -C "$work" $(for seeds in $programs; do basename "$seeds" .seeds; done)
 
-# Packs the seeds of a target, from one or more folders, into an archive.
+# pack_seeds ARCHIVE FOLDER...: packs the seeds of a target, from one or more folders, into an archive.
 pack_seeds() {
     name=$1
     all=$(mktemp -d)

@@ -17,7 +17,7 @@ all_runs() {
     find "$1" -maxdepth 1 -name '*.turns' -exec cat {} + 2>/dev/null | awk '{ runs += $1 } END { printf "%d", runs }'
 }
 
-# 12345678 becomes 12,345,678
+# grouped NUMBER: 12345678 becomes 12,345,678.
 grouped() {
     awk -v n="$1" 'BEGIN { t = n ""; while (length(t) > 3) { r = "," substr(t, length(t) - 2) r; t = substr(t, 1, length(t) - 3) }
                            print t r }'
@@ -37,7 +37,7 @@ table() {
     echo "| all | $(grouped "$(all_runs "$1")") | | | |"
 }
 
-# One turn of a target: appends the counts of libFuzzer to its .turns file.
+# turn NAME: runs one turn of a target, and appends the counts of libFuzzer to its .turns file.
 turn() {
     name=$1
     if [ ! -d "$state/$name" ]; then
@@ -55,7 +55,7 @@ turn() {
          END { sub("/.*", "", corpus); if (runs > 0) print runs, edges + 0, corpus + 0 }' "$log" >>"$state/$name.turns"
 }
 
-# Runs the turns of every JOBS-th target.
+# work N: runs the turns of every JOBS-th target.
 work() {
     while [ ! -e "$state/stop" ]; do
         done_one=0
@@ -80,7 +80,7 @@ fi
     sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
-[ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && export TMPDIR=/dev/shm # inputs are written to files
+[ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && export TMPDIR=/dev/shm # a folder in memory, because inputs are written to files
 mkdir -p "$2"
 out=$(CDPATH='' cd -- "$1" && pwd) state=$(CDPATH='' cd -- "$2" && pwd) most=${3:-100000000} jobs=${4:-1}
 shift $(($# < 4 ? $# : 4))

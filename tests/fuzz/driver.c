@@ -14,7 +14,7 @@
 
 enum { CUTS = 16, CHANGES = 64 };
 
-/* splitmix64 */
+/* The generator splitmix64. */
 static uint64_t next(uint64_t *state)
 {
     uint64_t z = *state += 0x9E3779B97F4A7C15u;
@@ -23,7 +23,7 @@ static uint64_t next(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* Copies the input to memory of exactly its size, so that a sanitizer detects reads beyond its end. */
+/* Passes a copy of the input in memory of exactly its size, so that a sanitizer detects reads past the end. */
 static void try_copy(const char *bytes, size_t n, uint64_t *changes)
 {
     uint8_t *copy = malloc(n + !n);
@@ -67,7 +67,8 @@ static long replay_folder(const char *folder)
 
 int main(int argc, char **argv)
 {
-    if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 0); /* every input is written to a file */
+    /* a folder in memory, because every input is written to a file */
+    if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 0);
     for (int i = 1; i < argc; i++) {
         long inputs = replay_folder(argv[i]);
         printf("%s: %ld inputs\n", argv[i], inputs);

@@ -27,7 +27,7 @@ void fuzz_refusal(mha_status status, const mha_error *err, const char *file)
         fuzz_check((unsigned char)*p >= 32 && *p != 127, "an error message must not contain control characters");
 }
 
-/* The file of all inputs, removed at exit. */
+/* Path of the file to which every input is written; removed at exit. */
 static char path[64];
 
 static void remove_file(void)
@@ -66,7 +66,7 @@ const char *fuzz_folder(void)
     return folder;
 }
 
-/* The folder of the data: next to the program, where build.sh copies it, or in the source tree. */
+/* Returns the folder of the data: next to the program, where build.sh copies it, or in the source tree. */
 static const char *data_folder(void)
 {
     static char beside[PATH_MAX];
@@ -134,7 +134,7 @@ static void read_tensor(const mha_tensor *t)
     unsigned sum = 0;
     for (size_t i = 0; i < t->bytes; i++)
         sum += ((const unsigned char *)t->data)[i];
-    static volatile unsigned sink; /* prevents the loop from being optimized away */
+    static volatile unsigned sink; /* keeps the loop from being optimized away */
     sink = sum;
     (void)sink;
     double *out = malloc((size_t)t->elements * sizeof *out + 1);

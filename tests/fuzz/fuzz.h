@@ -16,21 +16,21 @@ void fuzz_check(int ok, const char *rule);
  * `file`. */
 void fuzz_refusal(mha_status status, const mha_error *err, const char *file);
 
-/* Opens `n` bytes as a file, mapped or copied. Returns NULL if they are rejected, after checking the error. */
+/* Opens `n` bytes as a file, mapped or copied. Returns NULL if the bytes are rejected, after checking the error. */
 mha_file *fuzz_open(const void *bytes, size_t n, int no_map);
 
-/* Writes the bytes to a file, the same for all inputs, and returns its path. */
+/* Writes the bytes to a file, whose path is the same for all inputs, and returns the path. */
 const char *fuzz_file(const void *bytes, size_t n);
-/* A folder for files of the target, the same for all calls; removed at exit. */
+/* Returns a folder for files of the target, which is the same for all calls and removed at exit. */
 const char *fuzz_folder(void);
 
-/* Path of a file or folder of the golden data, or in the folder "data" next to the program if it exists. Uses four
- * buffers in turn. */
+/* Returns the path of a file or folder of the golden data, or in the folder "data" next to the program if that
+ * exists. Uses four buffers in turn. */
 const char *fuzz_data(const char *name);
 
-/* A context with one thread, sufficient for tiny models. */
+/* Returns a context with one thread, which is sufficient for tiny models. */
 mha_ctx *fuzz_ctx(void);
-/* A model of a config with random weights, never freed. */
+/* Returns a model of a config with random weights, which is never freed. */
 mha_model *fuzz_model(const char *config_json);
 
 /* Returns an allocated copy in which each run of 16 letters `mark` is replaced by the 16 characters of `by`: a

@@ -1,5 +1,5 @@
 /* mutate.c - see mutate.h. The text is split into tokens, well formed or not; one value, key or member is replaced,
- * removed, repeated or exchanged. It does not use the library, whose JSON reader is under test.
+ * removed, repeated or exchanged. The mutator does not use the library, whose JSON reader is under test.
  */
 #include "mutate.h"
 
@@ -87,7 +87,7 @@ static size_t scalar_end(const uint8_t *text, size_t n, size_t at)
     return at;
 }
 
-/* Returns whether the next character except white space is a colon. */
+/* Returns true if the next character other than white space is a colon. */
 static bool before_colon(const uint8_t *text, size_t n, size_t at)
 {
     while (at < n && text[at] && strchr(" \t\r\n", text[at]))
@@ -153,7 +153,7 @@ static size_t copy_over(uint8_t *text, size_t n, size_t most, const token *to, s
     return n;
 }
 
-/* Changes the text once, at token `i`. */
+/* Changes the text once, at token `i`, and returns its new length. */
 static size_t change(uint8_t *text, size_t n, size_t most, int i, uint64_t r)
 {
     const token *t = &tokens[i], *other = &tokens[(r >> 32) % (uint64_t)token_count];

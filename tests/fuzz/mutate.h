@@ -4,7 +4,7 @@
  *     FUZZ_MUTATES_JSON                     the whole input is one text
  *     FUZZ_MUTATES_HEADER                   8 bytes with the length of a text, the text, then data (safetensors)
  *
- * Every second mutation is one of libFuzzer, with its dictionary. Without libFuzzer the macros are empty.
+ * Every second mutation is done by libFuzzer, with its dictionary. Without libFuzzer, the macros are empty.
  */
 #ifndef MHA_FUZZ_MUTATE_H
 #define MHA_FUZZ_MUTATE_H
@@ -25,7 +25,7 @@ size_t fuzz_mutate_header(uint8_t *file, size_t n, size_t most, unsigned seed);
         return function(bytes, n, most, seed);                                            \
     }
 #else
-#define FUZZ_MUTATES(function) /* driver.c changes bytes */
+#without libFuzzer, driver.c changes bytes
 #endif
 #define FUZZ_MUTATES_JSON FUZZ_MUTATES(fuzz_mutate_json)
 #define FUZZ_MUTATES_HEADER FUZZ_MUTATES(fuzz_mutate_header)

@@ -1,4 +1,4 @@
-/* program.c - see program.h. While input is read, stderr is a memory stream. */
+/* program.c - see program.h. While input is read, stderr is redirected to a memory stream. */
 #include "program.h"
 
 #include "fuzz.h"
@@ -12,7 +12,7 @@ static FILE *real_stderr, *collected;
 static char *text;
 static size_t bytes;
 
-/* The targets have no command line, so standard input is never an argument. */
+/* Replaces the function of cli/: the targets have no command line, so standard input is never an argument. */
 int cli_stdin_check(const cli_session *s, bool piped)
 {
     (void)s, (void)piped;
@@ -34,8 +34,7 @@ const cli_session *fuzz_session(const char *name)
     return &session;
 }
 
-/* stderr must be one line, "mha: MESSAGE
- * ". */
+/* Checks that stderr contains one line, "mha: MESSAGE ". */
 static void check_sentence(void)
 {
     fuzz_check(strncmp(text, "mha: ", 5) == 0 && text[bytes - 1] == '\n', "an error message must be one line");

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_checks.sh - the checks of the source tree state the actual reason if they are skipped.
+# test_checks.sh - if a check of the source tree is skipped, it must state the actual reason.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -13,7 +13,7 @@ expect() {
     got=0
     PATH=$work/bin "$root/tools/check_format.sh" >"$work/out" 2>&1 || got=$?
     if [ "$got" -ne 77 ] || ! grep -qF "skipped: $1" "$work/out"; then
-        echo "exit $got, expected 77 and: skipped: $1"
+        echo "must exit with 77 (got $got) and print: skipped: $1"
         cat "$work/out"
         exit 1
     fi

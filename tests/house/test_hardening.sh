@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_hardening.sh - release builds are hardened: checks the options of cmake/hardening.cmake in the files themselves.
+# test_hardening.sh - checks in the built files that release builds use the options of cmake/hardening.cmake.
 #
 # $MHA and $MHA_LIB are the program and the shared library, $MHA_STATIC is the static library, $MHA_HARDENED is 1 for
 # hardened builds. $CC is the compiler (cc).
@@ -45,9 +45,8 @@ done
 readelf -dW "$MHA" >"$work/elf"
 must "$MHA" 'FLAGS_1.* PIE' 'must be a position-independent executable (-pie)'
 
-# Jump targets are marked in each object of this project. (The linker drops the mark of the whole file if a startup file
-# of the system lacks it.)
-# marked FLAG NOTE: if the compiler accepts FLAG, each object must have NOTE.
+# Jump targets must be marked in each object of this project. (The linker drops the mark of a program if a startup file
+# of the system lacks it.) marked FLAG NOTE: if the compiler accepts FLAG, each object must have NOTE.
 marked() {
     echo 'int mha;' | "${CC:-cc}" "$1" -x c -c -o "$work/probe.o" - 2>/dev/null || return 0
     objects=$(readelf -hW "$MHA_STATIC" | grep -c '^File: ')

@@ -1,5 +1,6 @@
 #!/bin/sh
-# test_manual.sh - every command has a manual page with its own title, summary and options, and the completions are valid shell code.
+# test_manual.sh - every command must have a manual page with its own title, summary and options, and the completions
+# must be valid shell code.
 #
 # $MHA is the program, $MHA_MANUAL the folder that cmake/man_pages.sh filled.
 set -eu
@@ -28,7 +29,7 @@ check_page() {
     awk 'on; /^Examples:/ { on = 1 }' "$3" >"$work/examples"
     sed -n '/^\.SH EXAMPLES$/,/^\.SH /{/^  /p;}' "$work/plain" | cmp -s "$work/examples" - || complain "$page: must have the examples of the help"
     twice=$(grep '^\.SH ' "$work/plain" | sort | uniq -d)
-    [ -z "$twice" ] || complain "$page: duplicate section: $twice"
+    [ -z "$twice" ] || complain "$page: sections must be unique (got $twice twice)"
     ! command -v groff >/dev/null || groff -man -ww -z "$page" >"$work/groff" 2>&1 || complain "$page: groff failed"
     [ ! -s "$work/groff" ] || complain "$page: $(cat "$work/groff")"
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_setup.sh - behavior of ./run and ./check if packages are missing: they install only with permission, and always
-# print the command.
+# test_setup.sh - behavior of ./run and ./check if packages are missing: they must install only with permission, and
+# always print the command.
 #
 # tools/setup.sh is sourced with a PATH of stand-ins only: `id` prints the user, `apt-get` and `sudo` record their
 # arguments. Nothing is installed.
@@ -11,13 +11,13 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
 
-# stand_in NAME BODY
+# stand_in NAME BODY: creates the stand-in NAME, a shell script.
 stand_in() {
     printf '#!/bin/sh\n%s\n' "$2" >"$work/bin/$1"
     chmod +x "$work/bin/$1"
 }
 
-# world UID TOOL...: a new machine with user UID and only these package tools.
+# world UID TOOL...: simulates a new machine with user UID and only these package tools.
 world() {
     rm -rf "${work:?}"/*
     mkdir -p "$work/bin" "$work/tree"
@@ -35,7 +35,7 @@ world() {
     done
 }
 
-# Two required packages, present after "apt-get" has run.
+# Two required packages, which are present after "apt-get" has run.
 needs='
 tool  two  one two
 '
@@ -51,10 +51,10 @@ expect() {
         "$work/bin/sh" -c ". '$root/tools/setup.sh'; install_needs \"\$NEEDS\"" \
         >"$work/out" 2>"$work/err" </dev/null || got=$?
     cat "$work/called" >>"$work/err" 2>/dev/null || :
-    [ "$got" -eq "$wanted" ] || complain "exit status $got, not $wanted"
-    [ ! -s "$work/out" ] || complain 'stdout is not empty'
+    [ "$got" -eq "$wanted" ] || complain "exit status must be $wanted (got $got)"
+    [ ! -s "$work/out" ] || complain 'stdout must be empty'
     for text in "$@"; do
-        grep -qF -- "$text" "$work/err" || complain "the output lacks: $text"
+        grep -qF -- "$text" "$work/err" || complain "the output must contain: $text"
     done
 }
 
@@ -65,7 +65,7 @@ complain() {
 }
 
 never_called() {
-    [ ! -e "$work/called" ] || complain 'apt-get was called'
+    [ ! -e "$work/called" ] || complain 'apt-get must not be called'
 }
 
 install='apt-get update && apt-get install -y --no-install-recommends one two'

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_totals.sh - the last line of ./check counts the tests printed by ctest: each once, as passed, failed or skipped.
+# test_totals.sh - the last line of ./check must count each test printed by ctest once, as passed, failed or skipped.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -14,7 +14,7 @@ expect() {
     got=0
     line=$(totals "$work/log") || got=$?
     if [ "$got" -ne "$1" ] || [ "$line" != "$2" ]; then
-        echo "expected status $1 and \"$2\", got $got and \"$line\""
+        echo "must return $1 and print \"$2\" (got $got and \"$line\")"
         exit 1
     fi
 }

@@ -1,7 +1,7 @@
-/* test_cluster_attention.c - attention over a sequence that is split among ranks. Every rank also computes the whole
- * problem alone. In modes tree and ordered, its rows and gradients must be bitwise identical to the whole problem; in
- * mode ring they must agree within rounding, and two runs must be bitwise identical. Some ranks have no chunk of some
- * sequences. */
+/* test_cluster_attention.c - attention over a sequence that is distributed over ranks. Every rank also computes the
+ * whole problem alone. In modes tree and ordered, the rows and gradients of a rank must be bitwise identical to the
+ * whole problem; in mode ring they must agree within rounding, and two runs must be bitwise identical. Some ranks
+ * have no chunk of some sequences. */
 #include <math.h>
 #include <mpi.h>
 #include <stdbool.h>
@@ -76,7 +76,7 @@ static tensor draw(rng *r, int64_t B, int64_t H, int64_t L, int64_t W, mha_dtype
     return t;
 }
 
-/* The slice of this rank along the third axis: copied, or compared with the whole tensor. */
+/* Returns the slice of this rank along the third axis, which is copied or compared with the whole tensor. */
 static tensor part_of(const tensor *whole)
 {
     const mha_cluster_part part = mha_cluster_part_of(whole->shape[2], me->cp, me->cp_rank);
@@ -109,13 +109,13 @@ static void compare(const char *mode, const char *name, const tensor *part, cons
     free(want.data);
 }
 
-/* ---- a problem ---- */
+/* ---- test problems ---- */
 
 typedef struct problem {
     mha_attn_desc desc;
-    mha_attn_args args; /* of the whole sequence */
+    mha_attn_args args; /* arguments for the whole sequence */
     int64_t lens[3][2], offsets[2];
-    tensor q, k, v, out, lse, keep, bias, slopes, sinks, gates; /* keep and bias: one row if broadcast */
+    tensor q, k, v, out, lse, keep, bias, slopes, sinks, gates; /* keep and bias have one row if `broadcast` is set */
     tensor dout, dlse, dq, dk, dv, dbias;
     mha_attn_grads grads;
 } problem;
@@ -123,7 +123,7 @@ typedef struct problem {
 typedef struct setting {
     const char *name;
     mha_attn_desc desc;
-    bool broadcast; /* keep and bias have one row */
+    bool broadcast; /* if set, keep and bias have one row */
     bool backward;
 } setting;
 
@@ -167,7 +167,7 @@ static void draw_masks(problem *p, rng *r, bool broadcast)
     p->bias = draw(r, 1, d->heads, rows, d->kv_len, MHA_F32);
 }
 
-/* Strides that broadcast an axis of size 1. */
+/* Returns a view whose stride is 0 for axes of size 1, which broadcasts them. */
 static mha_cview broadcast_view(const tensor *t)
 {
     const int64_t *s = t->shape;
@@ -222,7 +222,7 @@ static void free_problem(problem *p)
         free(all[n]->data);
 }
 
-/* Makes the slice of this rank. */
+/* Makes the slice of the problem for this rank. */
 static void make_part(problem *p, const problem *whole)
 {
     *p = *whole;
@@ -243,10 +243,11 @@ static void make_part(problem *p, const problem *whole)
     a->lse.data = p->lse.data;
     if (a->keep.data) a->keep = broadcast_view(&p->keep);
     if (a->bias.data) a->bias = broadcast_view(&p->bias);
-    p->slopes = p->sinks = p->gates = (tensor){{0}, MHA_F32, NULL}; /* of the whole sequence */
+    /* per-head arguments have no sequence axis: the slice uses those of the whole problem */
+    p->slopes = p->sinks = p->gates = (tensor){{0}, MHA_F32, NULL};
 }
 
-/* ---- runs ---- */
+/* ---- runs in each mode ---- */
 
 static void clear(tensor *t)
 {

@@ -1,4 +1,4 @@
-# test_mpi_failures.sh - a silent rank and failed MPI calls end the job with a message that names rank and host.
+# test_mpi_failures.sh - a silent rank and failed MPI calls must end the job with a message that names rank and host.
 # $CLUSTER is the program of test_cluster.c.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -8,15 +8,15 @@ host=$(hostname)
 begin=$(date +%s)
 expect 75 "$ranks" 2 "$CLUSTER" silent
 has out "rank 0 ($host): sum: rank 1 ($host) sent no data for 1 s"
-[ $(($(date +%s) - begin)) -le 10 ] || fail "waited for a silent rank for more than 10 s"
+[ $(($(date +%s) - begin)) -le 10 ] || fail "must wait at most 10 s for a silent rank"
 
-# Each call of one rank fails, until a run has fewer calls.
+# Each call of one rank fails in turn, until a run makes fewer calls.
 call=1
 while [ $call -le 100 ] && [ "$failures" = 0 ]; do
     status=0
     "$ranks" 2 "$CLUSTER" fail $call >out 2>err || status=$?
     [ $status -ne 0 ] || break
-    [ $status -eq 75 ] || fail "call $call failed: exit status $status, not 75"
+    [ $status -eq 75 ] || fail "call $call failed: exit status must be 75 (got $status)"
     grep -Eq "rank 1 \($host\): MPI_(Isend|Irecv|Testsome) failed: " out || fail "call $call failed: $(cat out)"
     call=$((call + 1))
 done

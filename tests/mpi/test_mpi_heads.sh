@@ -1,7 +1,7 @@
-# test_mpi_heads.sh - `mha-mpi heads` prints the same bytes as `mha heads` for any number of ranks, also if ranks are
-# killed or frozen, journals are truncated, or the number of ranks changes. Differing data are rejected with the rank
-# and host. MHA_FAULTS=all kills and freezes ranks at 20 random times each.
-# shellcheck shell=sh source=tests/cli/lib.sh
+# test_mpi_heads.sh - `mha-mpi heads` must print the same bytes as `mha heads` for any number of ranks, also if ranks
+# are killed or frozen, journals are truncated, or the number of ranks changes. Data that differ on a rank must be
+# rejected with the rank and host. MHA_FAULTS=all kills and freezes ranks at 20 random times each. shellcheck shell=sh
+# source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 ranks=$here/tests/mpi/with_ranks.sh each=$here/tests/mpi/each_rank.sh
 host=$(hostname)
@@ -35,17 +35,17 @@ expect 2 "$ranks" 2 "$each" heads -m model "a cat"
 has err "rank 1 ($host): the data must be the same as on rank 0 ($host)"
 rm -r folder.1/model
 cp -r "$tiny" folder.1/model
-at=$(($(wc -c <folder.1/model/model.safetensors) - 101)) # inside the last tensor
+at=$(($(wc -c <folder.1/model/model.safetensors) - 101)) # a byte inside the last tensor
 printf '\001' | dd of=folder.1/model/model.safetensors bs=1 seek=$at conv=notrunc 2>dd.log
 expect 2 "$ranks" 2 "$each" heads -m model "a cat"
 has err "rank 1 ($host): the model (including its ISA) must be the same as on rank 0 ($host)"
 rm -r folder.1/model
 expect 3 "$ranks" 2 "$each" heads -m model "a cat"
 has err "mha-mpi heads: rank 1 ($host): model: a model must be"
-[ ! -s out ] || fail "a failed job printed a result"
+[ ! -s out ] || fail "a failed job must not print a result"
 rm -r folder.0 folder.1
 
-# The common ISA, and the message about it.
+# Ranks must use the common ISA, and a message must report it.
 if [ "$("$MHA" --version | sed -n 's/^in use: \([^,]*\),.*/\1/p')" != scalar ]; then
     "$MHA" heads -m "$tiny" -f texts.txt --csv --isa scalar >one
     SCALAR=1 expect 0 "$ranks" 3 "$each" heads -m "$tiny" -f texts.txt --csv
@@ -60,7 +60,7 @@ if mount -t tmpfs -o size=16k mha-test small 2>mount.log; then
     ln -s small/journal full.statistics.1
     expect 1 "$ranks" 2 "$MHA_MPI" heads -m builtin -f texts.txt --csv --state full
     has err "rank 1 ($host): full.statistics.1: cannot be written: No space left on device"
-    [ ! -s out ] || fail "a failed job printed a result"
+    [ ! -s out ] || fail "a failed job must not print a result"
     rm full.statistics.1
     "$MHA" heads -m builtin -f texts.txt --csv >one
     expect 0 "$ranks" 3 "$MHA_MPI" heads -m builtin -f texts.txt --csv --state full
@@ -74,7 +74,7 @@ fi
 for copy in 1 2 3 4 5 6 7 8 9 10 11 12; do cat texts.txt; done >long.txt
 begin=$(date +%s)
 "$MHA" heads -m builtin -f long.txt --csv >one
-# Ranks that do not fail complete all possible steps: at most the work of one process, on shared cores.
+# Ranks that do not fail complete all possible steps, which takes at most the time of one process on shared cores.
 limit=$((15 + 3 * ($(date +%s) - begin)))
 
 # start COUNT STATE: starts a job in the background; returns when its ranks have written their process ids.
@@ -90,17 +90,17 @@ ended() {
     begin=$(date +%s)
     status=0
     wait "$job" || status=$?
-    [ $(($(date +%s) - begin)) -le $limit ] || fail "$1: ended after more than $limit s"
+    [ $(($(date +%s) - begin)) -le $limit ] || fail "$1: must end within $limit s"
     [ $status -ne 0 ] || { same one out "$1, after completion" && return; }
-    [ ! -s out ] || fail "$1: printed a result with exit status $status"
+    [ ! -s out ] || fail "$1: must fail without a result (got exit status $status)"
     has err "$host"
     for file in pid.*; do
-        # A zombie is reaped by its parent.
-        if ps -o stat= -p "$(cat "$file")" | grep -qv '^Z'; then fail "$1: a process remains"; fi
+        # a zombie is reaped by its parent
+        if ps -o stat= -p "$(cat "$file")" | grep -qv '^Z'; then fail "$1: no process may remain"; fi
     done
 }
 
-# A rank that is frozen before MPI starts: MPI itself would wait forever.
+# Expected message if a rank is frozen before MPI starts, in which case MPI itself would wait forever.
 no_start="rank [02] \($host\): MPI did not start within 6 s: another rank does not respond"
 FROZEN=1 start 3 state.start
 ended "rank 1, frozen before MPI started"

@@ -1,6 +1,6 @@
-/* test_work.c - work that is shared by ranks: every step is done once, and all ranks get the exact sums, whichever rank
- * fails at any time. Journals can be read by a different number of ranks, and a truncated one up to its last complete
- * record. */
+/* test_work.c - work that is distributed over ranks. Every step must be done once, and all ranks must get the exact
+ * sums, even if any rank fails at any time. A different number of ranks must be able to read the journals, and a
+ * truncated journal must be read up to its last complete record. */
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ static mha_cluster *cluster;
 static const mha_cluster_info *me;
 static const mha_work *work;
 static mha_error err;
-static char state[64]; /* the same value on all ranks */
+static char state[64]; /* path of the state, the same on all ranks */
 
 #define CHECK(condition)                                                                              \
     do {                                                                                              \
@@ -30,10 +30,10 @@ static char state[64]; /* the same value on all ranks */
 
 static mha_work_info info = {.name = "numbers", .model = "m", .data = "d", .steps = STEPS, .values = VALUES};
 
-/* The step at which a rank fails. */
+/* The point of a step at which a rank fails. */
 typedef enum place { NOWHERE, BEFORE, IN_THE_MIDDLE, AT_THE_END } place;
 
-/* One measurement, as in the library. Adds the steps of this rank to *taken. */
+/* Runs one measurement as the library does. Adds the steps of this rank to *taken. */
 static mha_status run(place fails, int64_t *sums, int64_t *taken, mha_error *e)
 {
     const mha_status mine = MHA_ERR_FORMAT;
@@ -57,7 +57,7 @@ static void check_sums(const int64_t *sums)
     CHECK(sums[0] == STEPS * (STEPS - 1) / 2 && sums[1] == STEPS && sums[2] == (INT64_C(1) << STEPS) - 1);
 }
 
-/* Runs until complete; returns the number of steps of all ranks. */
+/* Runs until all steps are complete; returns the number of steps done by all ranks. */
 static int64_t run_whole(void)
 {
     int64_t sums[VALUES] = {0}, taken = 0;
@@ -82,7 +82,7 @@ static void check_failures(void)
             CHECK(mha_cluster_agree(cluster, status, &e) == MHA_ERR_FORMAT);
             snprintf(begins, sizeof begins, "rank %d (%s): boom", rank, mha_cluster_host(cluster, rank));
             CHECK(strcmp(e.message, begins) == 0);
-            CHECK(run_whole() == STEPS); /* no work is left */
+            CHECK(run_whole() == STEPS); /* no work may be left */
         }
 }
 
@@ -127,7 +127,7 @@ static void check_journals(void)
     CHECK(run_whole() == STEPS);
     CHECK(run_whole() == 0); /* all steps are in the journals */
 
-    /* A journal truncated in its last record, whose steps are done again. */
+    /* a journal is truncated in its last record, whose steps must be done again */
     const off_t whole = size_of(me->ranks - 1);
     barrier();
     if (me->rank == 0) CHECK(truncate(journal(me->ranks - 1), whole - 5) == 0);
@@ -136,7 +136,7 @@ static void check_journals(void)
     CHECK(again >= 0 && again < STEPS && (me->ranks > 1 || again > 0));
     CHECK(run_whole() == 0);
 
-    /* A journal with a changed bit. */
+    /* a journal with a changed bit must be rejected */
     if (me->rank == 0) {
         FILE *file = fopen(journal(0), "r+");
         CHECK(file && fseek(file, -3, SEEK_END) == 0 && fputc(77, file) == 77 && fclose(file) == 0);
@@ -145,7 +145,7 @@ static void check_journals(void)
     const int64_t repeated = run_whole();
     CHECK(repeated >= 0 && repeated < STEPS);
 
-    /* A journal of different data: rejected on all ranks, and the file is kept. */
+    /* a journal of different data must be rejected on all ranks, and the file must be kept */
     const off_t before = size_of(0);
     int64_t sums[VALUES], taken = 0;
     mha_error e = {0};
@@ -156,7 +156,7 @@ static void check_journals(void)
     CHECK(size_of(0) == before);
     info.data = "d";
 
-    /* Not a journal. */
+    /* a file that is not a journal must be rejected */
     barrier();
     if (me->rank == 0) {
         FILE *file = fopen(journal(0), "w");

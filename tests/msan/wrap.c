@@ -1,4 +1,4 @@
-/* wrap.c - marks memory that uninstrumented libraries write as initialized for the memory sanitizer.
+/* wrap.c - marks memory written by uninstrumented libraries as initialized for the memory sanitizer.
  *
  * The sanitizer tracks only writes of instrumented code, and the packaged PCRE2, utf8proc and jansson are not
  * instrumented. With --wrap, the linker redirects their calls that write memory to this file. The preset msan excludes
@@ -66,7 +66,7 @@ utf8proc_ssize_t __wrap_utf8proc_iterate(const utf8proc_uint8_t *text, utf8proc_
     return taken;
 }
 
-/* The macros of jansson read its objects directly, so their memory is marked as initialized from the start. */
+/* Allocates memory that is marked as initialized, because the macros of jansson read its objects directly. */
 static void *written_memory(size_t size)
 {
     return calloc(1, size);

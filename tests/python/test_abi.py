@@ -17,7 +17,7 @@ def expectations():
     for name, struct in _abi.STRUCTS.items():
         yield f"sizeof({name})", ctypes.sizeof(struct)
         for field, *_ in struct._fields_:
-            spelled = field.removesuffix("_")  # in_: "in" is a keyword of Python
+            spelled = field.removesuffix("_")  # the field `in` is named in_, because "in" is a keyword of Python
             yield f"offsetof({name}, {spelled})", getattr(struct, field).offset
             yield f"sizeof((({name} *)0)->{spelled})", getattr(struct, field).size
     yield from ((f"MHA_{name}", value) for name, value in vars(_abi).items() if isinstance(value, int))
@@ -37,7 +37,7 @@ def main():
         said = subprocess.run([f"{folder}/abi"], check=True, capture_output=True, text=True).stdout.split()
     wrong = [(e, ours, int(theirs)) for (e, ours), theirs in zip(lines, said, strict=True) if ours != int(theirs)]
     for expression, ours, theirs in wrong:
-        print(f"{expression}: the binding has {ours}, the header {theirs}")
+        print(f"{expression}: the binding must have {theirs}, as in the header (got {ours})")
     print(f"{len(lines) - len(wrong)} of {len(lines)} agree")
     return bool(wrong)
 

@@ -9,7 +9,7 @@ import mha
 
 
 def reference(q, k, v, allow=None, scale=None, bias=0, sinks=None):
-    """softmax(scale q k^T + bias) v in float64; allow and bias broadcast to [B, H, Lq, Lk]."""
+    """Returns softmax(scale q k^T + bias) v in float64; `allow` and `bias` are broadcast to [B, H, Lq, Lk]."""
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat(group, 1), v.repeat(group, 1)
@@ -171,7 +171,7 @@ class Attention(unittest.TestCase):
         self.assertTrue(np.array_equal(r.scores, whole.scores[:, [3, 0]][:, :, [-1, 0, 4]]))
         r = mha.attention(self.q, self.k, self.v, return_probs=True, map_rows=[[1], [8]], q_lens=[9, 5])
         self.assertTrue(np.array_equal(r.probs[0], whole.probs[0, :, 1:2]))
-        self.assertEqual(float(r.probs[1].max()), 0)  # the row is beyond its sequence
+        self.assertEqual(float(r.probs[1].max()), 0)  # the row is past the end of its sequence
         plan = mha.attention_plan(self.q, self.k, self.v, return_probs=True, map_rows=range(2), scores="probs")
         self.assertIn("probs", plan["outputs"])
 

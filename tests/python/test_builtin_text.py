@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LEARNED, HELD_OUT = (1, 90000), (2, 160)  # seed and lines of training texts (tools/train_builtin.sh) and held-out texts
+# seed and line count of the training texts (tools/train_builtin.sh) and of the held-out texts
+LEARNED, HELD_OUT = (1, 90000), (2, 160)
 STORIES = ("stories", 3, 400)  # share/mha/texts/stories.txt
 
 
@@ -17,7 +18,7 @@ def made(*arguments):
 learned = set(made(*LEARNED))
 want = [line for line in made(*HELD_OUT) if line not in learned]
 got = (ROOT / "tests/golden/data/builtin/held_out.txt").read_text(encoding="ascii").splitlines()
-assert got == want, f"the generator makes different texts: {[pair for pair in zip(got, want) if pair[0] != pair[1]][:1]}, {len(got)}, {len(want)}"
+assert got == want, f"the generator must make the same texts: {[pair for pair in zip(got, want) if pair[0] != pair[1]][:1]}, {len(got)}, {len(want)}"
 assert " ".join(str(n) for n in LEARNED) in (ROOT / "tools/train_builtin.sh").read_text(encoding="ascii")
 shipped = (ROOT / "share/mha/texts/stories.txt").read_text(encoding="ascii").splitlines()
-assert shipped == made(*STORIES), "share/mha/texts/stories.txt differs from the output of the generator"
+assert shipped == made(*STORIES), "share/mha/texts/stories.txt must equal the output of the generator"

@@ -1,5 +1,5 @@
-"""bench/compare.py: its rows, numbers, error messages and figure. Libraries that are not installed are omitted and
-named."""
+"""bench/compare.py: its rows, values, error messages and figure. Libraries that are not installed must be omitted
+and named."""
 import importlib.util
 import json
 import os
@@ -42,7 +42,7 @@ def test_table_and_csv():
 
 
 def test_bf16():
-    """The limits of this CPU. bf16 pairs have no fraction of the f32 limit. NumPy has no bf16."""
+    """Tests the limits of this CPU. Products of bf16 pairs have no fraction of the f32 limit; NumPy has no bf16."""
     if importlib.util.find_spec("torch") is None:
         run("--rows", "small", "--dtype", "bf16", code=1)
         return
@@ -53,7 +53,7 @@ def test_bf16():
 
 
 def test_merge():
-    """The shortest times and the larger limit of two runs."""
+    """The shortest times and the larger limit of two runs must be used."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / "a.json", Path(folder) / "b.json"]
         said = [run("--rows", "small", "--json") for _ in files]

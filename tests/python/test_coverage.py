@@ -7,9 +7,9 @@ from mha import _abi
 
 PACKAGE = Path(_abi.__file__).parent
 
-# reason: names without mha_
+# reason for not binding a function: function names without mha_
 EXCLUDED = {
-    "the binding does not need it": """
+    "the binding does not need these functions": """
         status_text dtype_name dtype_size ctx_free ctx_threads isa_list attn_plan_weights model_ctx
     """,
     "for shards in several processes": """
@@ -18,7 +18,7 @@ EXCLUDED = {
     "mha_attention_backward is bound, which plans and runs in one call": """
         attn_backward
     """,
-    "for plans made before a step; Cache.attention makes none": """
+    "for plans made before a step; Cache.attention makes no plan": """
         cache_describe
     """,
     "measures the machine: mha bench": """

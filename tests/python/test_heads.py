@@ -1,5 +1,5 @@
-"""Heads from Python: results must equal those that the program prints, to the last digit, and edited models those that
-it writes. Also tests callbacks and options of mha.Model.forward."""
+"""Heads from Python: results must equal those printed by the program, to the last digit, and edited models must
+equal those written by the program. Also tests callbacks and options of mha.Model.forward."""
 import json
 import os
 import subprocess
@@ -20,7 +20,7 @@ def program(*arguments):
 
 
 def printed(x):
-    """A number as printed by the program: nine digits."""
+    """Returns a number as printed by the program, with nine digits."""
     return None if np.isnan(x) else float(f"{x:.9g}")
 
 
@@ -135,7 +135,7 @@ class Edits(unittest.TestCase):
             self.assertEqual(judged.heads, (16, 13))
             pruned = edit.open()
             self.assertTrue(edit.tensors())
-        model.close()  # objects that need it still have it
+        model.close()  # objects that need the model keep it open
         ids = [[5, 6, 7, 8]]
         want = mha.Model().forward(ids, gates=keep).logits
         np.testing.assert_allclose(pruned.forward(ids).logits, want, atol=2e-5)
@@ -190,12 +190,12 @@ class Passes(unittest.TestCase):
             self.model.forward(self.ids, positions=places[:1])
 
     def test_fills(self):
-        """A gate of 0 with the head's output as fill changes nothing only if the output is the same for every token."""
+        """A gate of 0 with the head's output as fill must change nothing if the output is the same for every token."""
         info = self.model.info
         gates = np.ones((info["layers"], info["heads"]))
         fills = np.zeros((info["layers"], info["heads"], info["head_dim"]))
         np.testing.assert_array_equal(self.model.forward(self.ids, gates=gates, fills=fills).logits, self.want.logits)
-        gates[0, 1], one = 0, [[5]]  # a single token: its output is its value
+        gates[0, 1], one = 0, [[5]]  # for a single token, the head's output is its value
         seen = {}
         self.model.forward(one, on_activations=lambda a: seen.setdefault(a["layer"], a["context"].copy()) is None)
         fills[0, 1] = seen[0][0, 0, 1]
@@ -206,7 +206,7 @@ class Passes(unittest.TestCase):
 
         def activations(a):
             shapes.append((a["layer"], a["q"].shape, a["v"].shape, a["input"].shape))
-            np.testing.assert_array_equal(a["context"][:, 0], a["v"][:, 0])  # the first token attends only to itself
+            np.testing.assert_array_equal(a["context"][:, 0], a["v"][:, 0])  # the first token must attend only to itself
 
         self.model.forward(self.ids, on_hidden=lambda entry, x: states.append((entry, x.copy())) and None,
                            on_attention=lambda layer, x: maps.append(x.copy()) and None, on_activations=activations)

@@ -31,7 +31,7 @@ def depth(value):
 
 
 def check(value):
-    """Raises if a value violates the stricter rules of the library."""
+    """Raises an error if a value violates the stricter rules of the library."""
     if isinstance(value, dict):
         for key, item in value.items():
             check(key)
@@ -49,7 +49,7 @@ def check(value):
 
 
 def reference(text):
-    """Returns the value, or None if it is rejected."""
+    """Returns the parsed value, or None if the text is rejected."""
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=pairs, parse_constant=no_constant)
         check(value)
@@ -59,7 +59,7 @@ def reference(text):
 
 
 def same(a, b):
-    """Returns whether both are equal, with equal types: bool is not int, 1.0 is not 1."""
+    """Returns true if both values are equal and have equal types: bool is not int, 1.0 is not 1."""
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):
@@ -70,7 +70,7 @@ def same(a, b):
 
 
 class Documents:
-    """Random documents, some of them mutated."""
+    """Returns random documents, some of which are mutated."""
 
     WORDS = ["", "a", "key", "\u00e9", "\u65e5\u672c", "\U0001f600", 'q"\\/', "\n\t\x1f", "\0", "\x7f", "z" * 70]
     PIECES = [b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b"\\u0000", b"\\ud83d", b"\\ude00", b"null", b"true", b"-",

@@ -173,7 +173,7 @@ class Decoder(unittest.TestCase):
             for name in ("config.json", "model.safetensors"):
                 shutil.copy(MODELS / "gpt2-tiny" / name, folder)
             bare = mha.Model(folder, no_map=True)
-        self.assertEqual(bare.generate(PROMPT, 12), NEW)  # the folder was removed: no file may be mapped
+        self.assertEqual(bare.generate(PROMPT, 12), NEW)  # the folder was removed, so no file may be mapped
         for use in (lambda: bare.tokenize("x"), lambda: bare.decode(PROMPT), lambda: bare.embed(["x"]),
                     lambda: bare.generate(PROMPT, 4, stop="x")):
             with self.assertRaisesRegex(ValueError, "tokenizer"):

@@ -49,7 +49,7 @@ class Places(unittest.TestCase):
         self.assertEqual(status, 0, text)
 
     def test_beside_the_checkout(self):
-        """A checkout named mha does not hide an installed package."""
+        """A checkout named mha must not hide an installed package."""
         self.checkout()
         shutil.copytree(ROOT / "python/mha", self.place / "site/mha")
         status, text = self.run_script(PYTHONPATH="site", MHA_LIB=str(LIBRARY))
@@ -61,7 +61,7 @@ class Places(unittest.TestCase):
         self.assertEqual(status, 0, text)
 
     def test_installed_package(self):
-        """The parent folder of an installed package is not a checkout, whatever its name."""
+        """The parent folder of an installed package must not be treated as a checkout, whatever its name."""
         top = self.checkout("lib")
         shutil.move(top / "python", top / "site-packages")
         status, text = self.run_script(where=top / "site-packages")
@@ -93,7 +93,7 @@ class Places(unittest.TestCase):
         (self.place / "cache/mha/minilm").symlink_to(ROOT / "tests/golden/data/models/bert-tiny")
         status, text = self.run_script(script, **common)
         self.assertEqual(status, 0, text)
-        # A path object always names a folder, never a built-in name.
+        # a path object must always name a folder, never a built-in name
         status, text = self.run_script("import mha, pathlib\nmha.Model(pathlib.Path('builtin'))", **common)
         self.assertNotEqual(status, 0)
         self.assertIn("builtin: a model must be a folder", text)

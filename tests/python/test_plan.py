@@ -124,7 +124,7 @@ class Plans(unittest.TestCase):
 
 
 class Kept(unittest.TestCase):
-    """Plans that mha.attention keeps."""
+    """Tests the plans that mha.attention keeps."""
 
     def test_values_and_options(self):
         for seed in range(80):  # more plans than are kept
@@ -190,7 +190,7 @@ class Lock(unittest.TestCase):
         for work in (lambda: mha.attention(q, q, q, threads=1), lambda: plan(q, q, q),
                      lambda: mha.attention(q, q, q, threads=1, return_lse=True)):
             made, seconds = self.progress(work)
-            self.assertGreater(made, 100, f"another thread was blocked for {seconds:.3f} s")
+            self.assertGreater(made, 100, f"another thread must not be blocked (got {seconds:.3f} s)")
 
 
 class Merge(unittest.TestCase):

@@ -13,12 +13,12 @@ page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 for name, folder in (("minilm", "tests/golden/data/models/bert-tiny"), ("gpt2", "tests/golden/data/models/gpt2-tiny"),
                      ("gpt2-again", "tests/golden/data/models/gpt2-tiny")):
     page, places = re.subn(f'"/path/to/{name}"', repr(str(ROOT / folder)), page)
-    assert places == 1, f"docs/python.md no longer opens /path/to/{name}"
+    assert places == 1, f"docs/python.md must open /path/to/{name}"
 blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
 assert len(blocks) >= 3, "docs/python.md must have examples"
 names, ran, here = {}, 0, os.getcwd()
 with tempfile.TemporaryDirectory() as place:
-    os.chdir(place)  # their output files are written here
+    os.chdir(place)  # the code blocks write their output files here
     try:
         for number, block in enumerate(blocks):
             printed = io.StringIO()

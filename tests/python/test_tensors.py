@@ -1,4 +1,5 @@
-"""mha.attention on PyTorch tensors: flags of a tensor beyond its memory, and error messages that name the argument."""
+"""mha.attention on PyTorch tensors: flags of tensors that are not stored in memory, and error messages that name
+the argument."""
 import sys
 import unittest
 
@@ -20,7 +21,7 @@ class Tensors(unittest.TestCase):
         self.x = torch.from_numpy(self.q)
 
     def test_lazy_negation(self):
-        """Negation is only a flag until the tensor is read."""
+        """Tests negation, which is only a flag until the tensor is read."""
         lazy = self.x._neg_view()
         self.assertTrue(lazy.is_neg())
         want = mha.attention(-self.q, self.q, -self.q, bias=-self.q[..., :3], sinks=[-1.0, -2.0])

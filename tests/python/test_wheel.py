@@ -1,5 +1,6 @@
-"""Installs the wheel in an empty virtual environment outside the checkout: it imports, its program runs, the examples
-of docs/python.md run, and uninstalling leaves nothing. Skipped if the tools for wheels, or NumPy, cannot be installed."""
+"""Installs the wheel in an empty virtual environment outside the checkout: the package must be importable, its
+program and the examples of docs/python.md must run, and uninstalling must leave no file. Skipped if the tools for
+wheels, or NumPy, cannot be installed."""
 import os
 import re
 import subprocess
@@ -48,7 +49,7 @@ class Wheel(unittest.TestCase):
         return {p for p in (cls.place / "venv").rglob("*") if "__pycache__" not in p.parts}
 
     def check(self, *command):
-        """Runs a command in the environment, which must succeed; returns its output."""
+        """Runs a command in the environment and fails the test unless it succeeds; returns its output."""
         done = run(*command, cwd=self.place)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout
@@ -85,14 +86,14 @@ class Wheel(unittest.TestCase):
             self.check(self.python, ROOT / "tests/python" / name)
 
     def test_whole_removal(self):
-        """Last by name: uninstalling must leave nothing of the package."""
+        """Runs last, by its name: uninstalling must leave no file of the package."""
         self.check(self.python, "-m", "pip", "uninstall", "-q", "-y", "mha")
         self.assertEqual(sorted(self.files() - self.before), [])
 
 
 class Checkout(unittest.TestCase):
     def test_configures(self):
-        """`pip install ./python` builds the sources next to that folder."""
+        """`pip install ./python` must build the sources next to the folder `python`."""
         with tempfile.TemporaryDirectory() as build:
             done = run("cmake", "-S", ROOT / "python", "-B", build, "-G", "Ninja", "-DSKBUILD_SCRIPTS_DIR=/scripts")
             self.assertEqual(done.returncode, 0, done.stderr)

@@ -1,7 +1,8 @@
-/* fuzz_attn.c - decodes bytes as a description of the operator and arguments of a call: valid and invalid features,
- * sizes, types and strides. All memory is between guard pages. The forward and backward pass must compute results or
- * return an error without writing any, and must not access memory outside the arguments. Missing bytes read as 0.
- */
+/* fuzz_attn.c - decodes bytes as the description and arguments of an operator call: valid and invalid features,
+ * sizes, types and strides. All memory is between guard pages. The forward and backward pass must compute results,
+ * or return an error without writing results, and must not access memory outside the arguments. Missing bytes read
+ * as 0.
+ * */
 #include "fuzz.h"
 
 #include "mha/attn_grads.h"
@@ -20,13 +21,13 @@ typedef struct call {
     const uint8_t *bytes, *end;
     rng numbers;
     mha_attn_desc desc;
-    int64_t Hkv, Dv, Mq, Mk, results; /* with defaults applied */
+    int64_t Hkv, Dv, Mq, Mk, results; /* fields of the description with defaults applied */
     mha_dtype kv, bias, real;
     bool packed, paged;
     mha_attn_args args;
     mha_attn_stats stats;
     mha_attn_grads grads;
-    bool fits; /* all requested tensors have memory */
+    bool fits; /* true if all requested tensors have memory */
     struct result {
         const void *data;
         size_t bytes;
@@ -41,7 +42,7 @@ static int64_t below(call *c, int64_t limit)
 
 /* ---- the description ---- */
 
-/* Picks from a list, or rarely a value that is not in the list. */
+/* Returns a value from a list or, rarely, a value that is not in the list. */
 static int64_t pick(call *c, const int64_t *list, int64_t n)
 {
     static const int64_t wild[] = {-1, 0, INT64_C(1) << 31, INT64_C(1) << 40, INT64_MAX, INT64_MIN};
@@ -51,7 +52,7 @@ static int64_t pick(call *c, const int64_t *list, int64_t n)
 #define PICK(c, ...) \
     pick(c, (const int64_t[]){__VA_ARGS__}, (int64_t)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
 
-/* Sets each bit of `all` with a probability of one in four. */
+/* Returns `all` with each bit kept with a probability of 1/4. */
 static uint32_t some_bits(call *c, uint32_t all)
 {
     uint32_t bits = all;
@@ -129,7 +130,7 @@ static size_t size_of(mha_dtype dtype)
     return dtype == MHA_Q8_0 ? (size_t)Q8_SIZE : mha_dtype_size(dtype);
 }
 
-/* Elements near 1, and rarely random bits. */
+/* Fills memory with elements near 1 and, rarely, random bits. */
 static void fill(call *c, void *data, size_t bytes, mha_dtype dtype)
 {
     const size_t size = dtype == MHA_Q8_0 ? 2 : size_of(dtype);
@@ -145,7 +146,7 @@ static void fill(call *c, void *data, size_t bytes, mha_dtype dtype)
     }
 }
 
-/* Random strides; all zeros mean contiguous. */
+/* Makes random strides; all zeros mean contiguous. */
 static void make_strides(call *c, const int64_t extent[4], bool output, int64_t stride[4])
 {
     const int64_t way = below(c, 8);
@@ -163,7 +164,7 @@ static void make_strides(call *c, const int64_t extent[4], bool output, int64_t 
     }
 }
 
-/* The lowest and highest element offset of a view. */
+/* Computes the lowest and highest element offset of a view. */
 static bool reach(const int64_t extent[4], const int64_t stride[4], int64_t *low, int64_t *high)
 {
     int64_t step = 1, far;
@@ -216,7 +217,7 @@ static mha_view output(call *c, const int64_t extent[4], mha_dtype dtype)
     return view;
 }
 
-/* `count` integers from `low` to `high`, rarely one outside. */
+/* Returns `count` integers from `low` to `high`, rarely with one outside this range. */
 static void *integers(call *c, int64_t count, size_t size, int64_t low, int64_t high)
 {
     char *list = count >= 0 && count < 4096 ? guarded_take((size_t)count * size, size, false) : NULL;
@@ -230,7 +231,7 @@ static void *integers(call *c, int64_t count, size_t size, int64_t low, int64_t 
     return list;
 }
 
-/* Offsets of packed sequences, usually ascending to `total`. */
+/* Returns the offsets of packed sequences, usually ascending to `total`. */
 static int64_t *packing(call *c, int64_t total)
 {
     int64_t *cu = integers(c, c->desc.batch + 1, sizeof *cu, 0, total);
@@ -324,7 +325,7 @@ static void make_outputs(call *c, mha_attn_args *a)
     const int64_t first = c->packed ? 1 : d->batch;
     const int64_t map_heads = d->map_heads ? d->map_heads : c->results, map_rows = d->map_rows ? d->map_rows : c->Mq;
     a->out = output(c, SHAPE(first, c->results, d->q_len, c->Dv), d->dtype);
-    if (below(c, 32) == 31) a->out = (mha_view){(void *)(uintptr_t)a->q.data, {0}}; /* valid if q has this layout */
+    if (below(c, 32) == 31) a->out = (mha_view){(void *)(uintptr_t)a->q.data, {0}}; /* valid if q has the same layout */
     if (d->outputs & MHA_ATTN_LSE) a->lse = output(c, SHAPE(first, c->results, d->q_len, 1), c->real);
     if (d->outputs & MHA_ATTN_PROBS) a->probs = output(c, SHAPE(d->batch, map_heads, map_rows, c->Mk), c->real);
     if (d->outputs & MHA_ATTN_SCORES) a->scores = output(c, SHAPE(d->batch, map_heads, map_rows, c->Mk), c->real);
@@ -365,7 +366,7 @@ static mha_ctx *context(call *c)
     return all[below(c, count)];
 }
 
-/* Checks that an error has a message, and that the failed call did not write results from `first` on. */
+/* Checks that an error has a message, and that the failed call did not write any result from number `first` on. */
 static void check_ending(const call *c, mha_status status, const mha_error *err, int first)
 {
     fuzz_check(guarded_intact(), "memory outside the arguments must not be written");
@@ -377,7 +378,7 @@ static void check_ending(const call *c, mha_status status, const mha_error *err,
         fuzz_check(guarded_unwritten(c->result[n].data, c->result[n].bytes), "a failed call must not write results");
 }
 
-/* Estimates whether a call is too slow for fuzzing. */
+/* Returns true if the call is estimated to be too slow for fuzzing. */
 static bool is_large(const call *c)
 {
     const mha_attn_desc *d = &c->desc;

@@ -19,7 +19,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned s
 }
 #endif
 
-/* Cache options from bits: a window, its first kept tokens, a memory limit, and the dtype. */
+/* Creates a cache with options from the bits of `how`: a window, its first kept tokens, a memory limit, and the
+ * dtype. */
 static mha_cache *make(unsigned how)
 {
     static const mha_dtype dtypes[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_Q8_0};
@@ -39,7 +40,7 @@ static mha_cache *make(unsigned how)
     return cache;
 }
 
-/* The tensors of the file that mha_named_tensor can represent. */
+/* Lists the tensors of the file that mha_named_tensor can represent. */
 static int list(const mha_file *file, mha_named_tensor *to, int most)
 {
     int count = 0;
@@ -60,7 +61,7 @@ static size_t bytes_of(const mha_named_tensor *t)
     return bytes;
 }
 
-/* A cache loaded from the saved tensors must have equal tensors. */
+/* A cache loaded from the saved tensors must save equal tensors. */
 static void check_again(const mha_cache *cache, unsigned how)
 {
     mha_named_tensor a[MHA_CACHE_TENSORS], b[MHA_CACHE_TENSORS];
@@ -75,7 +76,7 @@ static void check_again(const mha_cache *cache, unsigned how)
     mha_cache_free(other);
 }
 
-/* Appends one token to each sequence and calls the operator; only the capacity may prevent it. */
+/* Appends one token to each sequence and calls the operator. Only the capacity may make the append fail. */
 static void use(mha_cache *cache)
 {
     static const float k[BATCH * KV_HEADS * WIDTH] = {1, 0, 0, 0, 0, 1, 0, 0}, q[BATCH * WIDTH] = {1, 2, 3, 4};

@@ -1,7 +1,7 @@
-/* fuzz_config.c - reads bytes as config.json, and after the first NUL as generation_config.json, without weights. An
- * accepted config must satisfy the limits of config.h and be accepted again. A small one must run as a model with
- * random weights.
- */
+/* fuzz_config.c - reads bytes as config.json, and bytes after the first NUL as generation_config.json, without
+ * weights. An accepted config must satisfy the limits of config.h and be accepted again. A small config must run as
+ * a model with random weights.
+ * */
 #include "fuzz.h"
 #include "mutate.h"
 
@@ -82,7 +82,7 @@ static void make(const char *config)
     mha_model_free(model);
 }
 
-/* Writes the bytes after the first NUL as generation_config.json; without NUL the file does not exist. */
+/* Writes the bytes after the first NUL as generation_config.json. Without NUL, the file does not exist. */
 static void put_generation(const char *config, size_t n)
 {
     static int there;
@@ -95,7 +95,7 @@ static void put_generation(const char *config, size_t n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-    static mha__config config; /* too large for the stack */
+    static mha__config config; /* static, because it is too large for the stack */
     char *given = malloc(n + 1), *text = NULL, *again = NULL;
     mha_error err = {0};
     memcpy(given, bytes, n);

@@ -1,6 +1,7 @@
-/* fuzz_index.c - reads bytes as model.safetensors.index.json of a folder with two real shards, and after the first NUL
- * as the second shard. An accepted checkpoint must list each tensor once, in order, and be equal if mapped or copied.
- */
+/* fuzz_index.c - reads bytes as model.safetensors.index.json of a folder with two real shards, and bytes after the
+ * first NUL as the second shard. An accepted checkpoint must list each tensor once, in order, and be equal if mapped
+ * or copied.
+ * */
 #include "fuzz.h"
 #include "mutate.h"
 

@@ -1,6 +1,6 @@
-/* fuzz_json.c - reads bytes as a JSON file, with the rules of a config and of a safetensors header. An accepted file
- * must be equal after writing and reading, and every getter must accept or reject its values.
- */
+/* fuzz_json.c - reads bytes as a JSON file, with the rules for a config and for a safetensors header. An accepted
+ * file must be unchanged after writing and reading, and every getter must accept or reject its values.
+ * */
 #include "fuzz.h"
 #include "io/json/json_write.h"
 #include "mutate.h"

@@ -1,6 +1,6 @@
-/* fuzz_log.c - reads bytes as the log of a training run that is resumed at a step: the first byte, or the end of the
- * log for 64. An accepted log must be equal when read again from its lines.
- */
+/* fuzz_log.c - reads bytes as the log of a training run that is resumed at a step. The first byte is the step; 64
+ * means the end of the log. An accepted log must be unchanged when read again from its lines.
+ * */
 #include "fuzz.h"
 #include "mutate.h"
 

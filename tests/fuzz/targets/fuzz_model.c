@@ -1,7 +1,7 @@
-/* fuzz_model.c - reads bytes as config.json, and after the first NUL as generation_config.json, of a folder with real
- * weights that the first byte selects. An accepted model must run the forward pass, and a decoder must generate tokens
- * with the cache. Opening without packing must give the same status.
- */
+/* fuzz_model.c - reads bytes as config.json, and bytes after the first NUL as generation_config.json, of a folder
+ * with real weights. The first byte selects the folder. An accepted model must run the forward pass, and a decoder
+ * must generate tokens with the cache. Opening without packing must give the same status.
+ * */
 #include "fuzz.h"
 #include "mutate.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The first byte is not text, which the JSON mutator tolerates. */
+/* The JSON mutator tolerates the first byte, which is not text. */
 FUZZ_MUTATES_JSON
 
 static const char *const weights[] = {"hostile/base/llama", "hostile/base/gpt2", "models/bert-mlm-tiny",
@@ -27,7 +27,7 @@ static void remove_folders(void)
         if (folders[i]) files_remove(folders[i]);
 }
 
-/* Returns a folder with a link to the weights, the same for all inputs. */
+/* Returns a folder with a link to the weights, which is the same for all inputs. */
 static const char *folder_of(unsigned base)
 {
     static int registered;
@@ -41,8 +41,8 @@ static const char *folder_of(unsigned base)
     return folders[base];
 }
 
-/* Additional tensors of LLaMA-like models: biases of q, k and v, norms of q and k. For two layers of width 24, with
- * heads of width 8. */
+/* Additional tensors of LLaMA-like models: biases of q, k and v, norms of q and k. The shapes are for two layers of
+ * width 24, with heads of width 8. */
 static const mha_named_tensor *more_tensors(int64_t *count)
 {
     static const struct {

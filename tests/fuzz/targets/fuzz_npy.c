@@ -1,6 +1,6 @@
 /* fuzz_npy.c - reads bytes as an .npy file. An accepted file must be readable, and equal if mapped or copied.
  *
- * Every input is also tried with the header length that ends the header at the first newline.
+ * Every input is also tested with a header length that ends the header at the first newline.
  */
 #include "fuzz.h"
 #include <stdlib.h>

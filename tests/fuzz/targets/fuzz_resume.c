@@ -1,7 +1,7 @@
 /* fuzz_resume.c - reads bytes as training.safetensors of a checkpoint folder, from which training resumes (train.h).
- * The first byte selects whether heads have gates. 16 letters W are replaced by the fingerprint of the weights. An
- * accepted checkpoint must take a step and be saved.
- */
+ * The first byte selects whether heads have gates. A run of 16 letters W is replaced by the fingerprint of the
+ * weights. A trainer resumed from an accepted checkpoint must run a step and be saved.
+ * */
 #include "fuzz.h"
 #include "mutate.h"
 
@@ -65,7 +65,7 @@ static const char *make_folder(void)
     return mark;
 }
 
-/* Moments may be so large that a step is not finite; the step then fails. */
+/* Runs a step and saves. Moments may be so large that the step is not finite; such a step must fail. */
 static void use(mha_trainer *t)
 {
     static const int32_t ids[LENGTH] = {1, 2, 3, 4};

@@ -1,9 +1,9 @@
 /* fuzz_safetensors.c - reads bytes as a safetensors file. An accepted file is read completely and written again; the
- * new file must be accepted with equal contents.
+ * new file must be accepted and have equal contents.
  *
- * Most mutations change the length of the header and would fail for that reason, so every input is also tried with the
- * length that ends the header at the last brace.
- */
+ * Most mutations change the length of the header and would fail for that reason, so every input is also tested with
+ * a length that ends the header at the last brace.
+ * */
 #include "fuzz.h"
 #include "mutate.h"
 #include <jansson.h>
@@ -38,7 +38,7 @@ static json_t *header_of(const mha_file *file)
     return header;
 }
 
-/* Returns the file as a writer would write it, in allocated memory. */
+/* Returns the file as written by the library, in allocated memory. */
 static char *save(const mha_file *file, size_t *bytes)
 {
     json_t *header = header_of(file);

@@ -1,7 +1,7 @@
-/* fuzz_state.c - reads bytes as the state file of head measurements (heads/data/measure_state.h). 16 letters M are
- * replaced by the model's fingerprint, 16 letters D by that of the data. An accepted state must be equal after saving
- * and reading.
- */
+/* fuzz_state.c - reads bytes as the state file of head measurements (heads/data/measure_state.h). A run of 16
+ * letters M is replaced by the model's fingerprint, a run of 16 letters D by that of the data. An accepted state
+ * must be unchanged after saving and reading.
+ * */
 #include "fuzz.h"
 #include "mutate.h"
 
@@ -47,7 +47,7 @@ static mha_status open_state(mha__state *state, const char *path, int64_t *done,
     return mha__state_open(state, model(), data(), &of, sums, 2, done, err);
 }
 
-/* A new state, with the fingerprints of model and data. */
+/* Returns a new state, which has the fingerprints of model and data. */
 static const mha__state *prints(void)
 {
     static mha__state state;

@@ -1,7 +1,7 @@
-/* fuzz_text.c - trains a tokenizer on bytes as text. The first byte selects the type, the second the options, the third
- * the size of the parts in which the text is added; the result must not depend on it. The tokenizer must encode the
- * text, and byte-level BPE must decode it to the same bytes.
- */
+/* fuzz_text.c - trains a tokenizer on bytes as text. The first byte selects the type, the second the options, the
+ * third the size of the parts in which the text is added; the result must not depend on this size. The tokenizer
+ * must encode the text, and byte-level BPE must decode it to the same bytes.
+ * */
 #include "fuzz.h"
 
 #include "base/utf8.h"
@@ -42,7 +42,7 @@ static void compare(const mha_tokenizer *a, const mha_tokenizer *b)
                    "the result must not depend on how the text is split");
 }
 
-/* Returns whether the text contains the special token, which decodes to nothing. */
+/* Returns true if the text contains the special token, which decodes to an empty string. */
 static int has_special(const char *text, size_t n)
 {
     static const char special[] = "<|endoftext|>";

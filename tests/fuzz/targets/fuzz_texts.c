@@ -1,5 +1,5 @@
 /* fuzz_texts.c - reads bytes as a file of texts; the first byte selects where texts end and whether NUL is allowed.
- * Texts must be valid UTF-8 and begin on ascending lines. A whole file read in parts must equal the file read at once.
+ * Texts must be valid UTF-8 and begin on ascending lines. A file read in parts must equal the file read in one call.
  */
 #include "fuzz.h"
 #include "program.h"
@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The texts read so far, concatenated. */
+/* The texts read up to now, concatenated. */
 typedef struct taken {
-    char *text; /* capacity: room */
+    char *text; /* capacity: allocated bytes */
     size_t bytes, room;
     int64_t line, texts;
-    int whole; /* the last text has ended */
+    int whole; /* true if the last text has ended */
     int allow_nul;
 } taken;
 

@@ -1,7 +1,7 @@
-/* fuzz_weights.c - reads bytes as model.safetensors of a folder with a fixed config.json that the first byte selects.
- * An accepted model must run the forward pass, and a decoder must generate tokens with the cache. Mapping and packing
- * must not affect the status.
- */
+/* fuzz_weights.c - reads bytes as model.safetensors of a folder with a fixed config.json. The first byte selects the
+ * config. An accepted model must run the forward pass, and a decoder must generate tokens with the cache. Mapping
+ * and packing must not affect the status.
+ * */
 #include "fuzz.h"
 #include "mutate.h"
 
