@@ -1,7 +1,8 @@
 # setup.sh - setup of the fault tests, sourced by test_*.sh in tests/faults. $SHIM is the shim, $FAULTS the driver.
 # Commands run in copies of the folder `start`. The folder already contains each output, and a failed run must keep the
-# old output. The driver tests MOST calls of each kind, or all with MHA_FAULTS=all. shellcheck shell=sh shellcheck
-# source=tests/cli/lib.sh
+# old output. The driver tests MOST calls of each kind, or all with MHA_FAULTS=all.
+# shellcheck shell=sh
+# shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 gpt2=$data/families/gpt2
 

@@ -1,7 +1,7 @@
 # test_mpi_heads.sh - `mha-mpi heads` must print the same bytes as `mha heads` for any number of ranks, also if ranks
 # are killed or frozen, journals are truncated, or the number of ranks changes. Data that differ on a rank must be
-# rejected with the rank and host. MHA_FAULTS=all kills and freezes ranks at 20 random times each. shellcheck shell=sh
-# source=tests/cli/lib.sh
+# rejected with the rank and host. MHA_FAULTS=all kills and freezes ranks at 20 random times each.
+# shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 ranks=$here/tests/mpi/with_ranks.sh each=$here/tests/mpi/each_rank.sh
 host=$(hostname)

@@ -1,5 +1,6 @@
 # test_mpi_program.sh - mha-mpi must have the same output and exit status as mha. Only rank 0 must print, and failures
-# must name a rank. shellcheck shell=sh source=tests/cli/lib.sh
+# must name a rank.
+# shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 ranks=$here/tests/mpi/with_ranks.sh
 host=$(hostname)
