@@ -59,7 +59,7 @@ static char *read_file(const char *path, size_t *bytes)
 
 /* ---- hash ---- */
 
-#constants of FNV - 1a
+#define BASIS UINT64_C(0xcbf29ce484222325) /* constants of FNV-1a */
 
 typedef struct sum {
     uint64_t hash;

@@ -25,7 +25,7 @@ size_t fuzz_mutate_header(uint8_t *file, size_t n, size_t most, unsigned seed);
         return function(bytes, n, most, seed);                                            \
     }
 #else
-#without libFuzzer, driver.c changes bytes
+#define FUZZ_MUTATES(function) /* without libFuzzer, driver.c changes bytes */
 #endif
 #define FUZZ_MUTATES_JSON FUZZ_MUTATES(fuzz_mutate_json)
 #define FUZZ_MUTATES_HEADER FUZZ_MUTATES(fuzz_mutate_header)

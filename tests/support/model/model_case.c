@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #ifndef MHA_TEST_DATA
-#paths are relative to the root of the source tree, where tests run
+#define MHA_TEST_DATA "tests/golden/data" /* relative to the root of the source tree, where tests run */
 #endif
 
 static const char *place(const char *path)

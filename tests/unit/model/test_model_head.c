@@ -10,7 +10,8 @@
 #include <string.h>
 
 #define TINY "models/bert-mlm-tiny"
-#the checkpoint stores decoder.weight, but not decoder.bias
+/* The checkpoint stores decoder.weight, but not decoder.bias. */
+#define WITH_DECODER "models/bert-mlm-tiny-hubnames"
 enum { VOCAB = 520, L = 3 };
 
 static void set_key(const char *folder, const char *key, json_t *value)

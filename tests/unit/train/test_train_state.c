@@ -13,7 +13,8 @@
 #include <string.h>
 
 #define GPT2 "models/gpt2-tiny"
-#names of tied tensors, which are stored under both names
+/* The checkpoint stores tied tensors under both of their names. */
+#define TWO_NAMES "models/bert-mlm-tiny-hubnames"
 
 static const char *const folders[] = {GPT2, "families/llama", "models/gemma2-tiny", "models/bert-mlm-tiny", TWO_NAMES};
 enum { FOLDERS = sizeof folders / sizeof *folders, B = 2, L = 10 };
