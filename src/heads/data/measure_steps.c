@@ -45,7 +45,7 @@ static mha_status run_shared_steps(const mha__measure *m, const mha_work *work, 
         MHA__TRY(work->next(work->user, &step, err));
         if (step < 0) return MHA_OK;
         if (step < next || step >= m->steps)
-            return mha__fail(err, MHA_ERR_ARG, "mha_work: next must give a step from %lld to %lld (got %lld)",
+            return mha__fail(err, MHA_ERR_ARG, "mha_work: next must return a step from %lld to %lld (got %lld)",
                              (long long)next, (long long)m->steps - 1, (long long)step);
         MHA__TRY(show_progress(m, step, err));
         MHA__TRY(m->run(m->user, step, err));

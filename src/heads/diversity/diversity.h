@@ -29,7 +29,7 @@ enum { MHA__HALVED = 2 };
 
 /* The sums of all texts. js and clark are [N, N] for mha__mixtures, of which only the lower triangle is valid. */
 typedef struct mha__diversity_sums {
-    double *js, *clark;          /* [N, N]; or NULL */
+    double *js, *clark; /* [N, N]; or NULL */
     double *dot;        /* [H, H] per layer: products of maps; or NULL */
     double *mass;       /* [N] for each head: sum of its weights, each divided by the number of keys in its row */
     double *even;       /* [1] the same for uniform weights: sum over rows of 1 / number of keys */

@@ -237,9 +237,9 @@ static void rejected_arguments(void **state)
     memcpy(at + 11, "Statistics", 10);
     files_write(path, bytes, n);
     refused(path, NULL, BATCH,
-            "state must be from a run with the same options (got Statistics of heads, in units of 2^-40, not "
-        "state must be of a run with the same options (got Statistics of heads, in units of 2^-80, not \"statistics of "
-        "heads, in units of 2^-80\")");
+            "state must be from a run with the same options (got Statistics of heads, in units of 2^-80, not "
+            "\"statistics of "
+            "heads, in units of 2^-80\")");
     free(bytes);
     files_remove(folder);
 }
