@@ -11,7 +11,9 @@ add_custom_command(OUTPUT ${manual}/stamp
   DEPENDS mha cmake/man_pages.sh cmake/man_page.awk VERBATIM)
 add_custom_target(manual ALL DEPENDS ${manual}/stamp)
 
-install(DIRECTORY ${manual}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR})
-install(FILES ${manual}/completion/mha DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-install(FILES ${manual}/completion/_mha DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
-install(FILES ${manual}/completion/mha.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+set(MHA_ZSH_COMPLETIONS ${CMAKE_INSTALL_DATADIR}/zsh/site-functions CACHE STRING
+    "Folder of completions for zsh; packages of Debian have share/zsh/vendor-completions")
+install(DIRECTORY ${manual}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT program)
+install(FILES ${manual}/completion/mha DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT program)
+install(FILES ${manual}/completion/_mha DESTINATION ${MHA_ZSH_COMPLETIONS} COMPONENT program)
+install(FILES ${manual}/completion/mha.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT program)

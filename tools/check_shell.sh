@@ -6,4 +6,4 @@ command -v shellcheck >/dev/null || {
     echo 'skipped: shellcheck is not installed'
     exit 77
 }
-shellcheck -x run check .ci/run cmake/*.sh tools/*.sh tests/*.sh tests/*/*.sh
+shellcheck -x run check .ci/run cmake/*.sh tools/*.sh packaging/*.sh tests/*.sh tests/*/*.sh
