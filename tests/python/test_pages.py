@@ -1,0 +1,102 @@
+"""Runs every example of the guides in docs/, in order, in a folder with the sample texts. A block after a language is checked:
+
+    sh       must succeed; names of files that it writes are shared by the page
+    console  lines after `$ COMMAND` must be its output; ... stands for any text
+    c        is compiled, linked with the static library and run
+    python   is run; blocks of a page share their names
+
+A block `text` after a block of C or Python is its output. Blocks of Python that need a missing module are skipped. Small models of the tests replace
+named ones.
+"""
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("start", "attend", "run-models", "prune", "how-to", "comparison")
+REPLACED = {'"gpt2"': repr(str(ROOT / "tests/golden/data/models/gpt2-tiny"))}
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Page:
+    def __init__(self, name):
+        self.name, self.names, self.ran, self.faults = name, {}, 0, []
+        self.printed = None  # by the last block of C or Python
+
+    def shell(self, code, number):
+        done = subprocess.run(["sh", "-euc", code], check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            self.faults.append(f"{self.name}, block {number}: exit status {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    def check_output(self, wanted, got, number):
+        pattern = ".*?".join(re.escape(part) for part in wanted.strip().split("..."))
+        if not re.fullmatch(pattern, got.strip(), re.DOTALL):
+            self.faults.append(f"{self.name}, block {number}: the output must be\n{wanted}(got\n{got})")
+
+    def console(self, code, number):
+        for command, wanted in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", code, re.MULTILINE):
+            self.check_output(wanted, self.shell(command, number), number)
+
+    def c(self, code, number):
+        Path("example.c").write_text(code, encoding="utf-8")
+        libraries = "-lutf8proc -lpcre2-8 -lm -lpthread"
+        self.printed = self.shell(f'"$CC" -std=c11 -Wall -Werror -I"{ROOT}/include" example.c "$MHA_STATIC" {libraries} -o example && ./example',
+                                  number)
+
+    def python(self, code, number):
+        for name, folder in REPLACED.items():
+            code = code.replace(name, folder)
+        printed, self.printed = io.StringIO(), None
+        try:
+            with contextlib.redirect_stdout(printed):
+                exec(compile(code, f"docs/{self.name}.md, block {number}", "exec"), self.names)
+        except ModuleNotFoundError as missing:
+            print(f"skipped: block {number} of docs/{self.name}.md: {missing}")
+            return
+        self.printed = printed.getvalue()
+
+    def text(self, code, number):
+        if self.printed is not None:
+            self.check_output(code, self.printed, number)
+
+    def run(self):
+        for number, (language, code) in enumerate(BLOCK.findall((ROOT / f"docs/{self.name}.md").read_text(encoding="utf-8"))):
+            check = {"sh": self.shell, "console": self.console, "c": self.c, "python": self.python, "text": self.text}.get(language)
+            if check is None:
+                self.faults.append(f"{self.name}, block {number}: the language must be sh, console, c, python or text (got {language!r})")
+                continue
+            check(code, number)
+            self.ran += 1
+        return self.faults
+
+
+def main():
+    faults, ran, here = [], 0, os.getcwd()
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["PATH"] = f"{place}/bin:{os.environ['PATH']}"
+        Path(place, "bin").mkdir()
+        Path(place, "bin/mha").symlink_to(os.environ["MHA"])
+        for name in PAGES:
+            folder = Path(place, name)
+            folder.mkdir()
+            for text in (ROOT / "share/mha/texts").glob("*.txt"):
+                (folder / text.name).symlink_to(text)
+            os.chdir(folder)
+            page = Page(name)
+            try:
+                faults += page.run()
+            finally:
+                os.chdir(here)
+            ran += page.ran
+    print("\n".join(faults) or f"{ran} blocks were run")
+    return bool(faults) or ran < 40
+
+
+if __name__ == "__main__":
+    sys.exit(main())

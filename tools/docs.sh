@@ -1,0 +1,42 @@
+#!/bin/sh
+# docs.sh [FOLDER] - builds the site in build/site or FOLDER: docs/, the C and Python interfaces, and the walk-throughs. Every link is
+# checked. The pages load nothing from other hosts.
+#
+# The tools (MkDocs, Material for MkDocs, mkdocstrings) are installed into build/docs-tools; afterwards no network is needed. Exit: 0 built,
+# 1 failed, 3 a missing package could not be installed.
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+# shellcheck source=tools/setup.sh
+. "$root/tools/setup.sh"
+
+docs_needs='
+tool  python3  python3
+pip   -        python3-pip
+venv  -        python3-venv
+'
+install_needs "$build_needs$docs_needs"
+mkdir -p "${1:-$root/build/site}"
+out=$(CDPATH='' cd -- "${1:-$root/build/site}" && pwd)
+tools=$root/build/docs-tools
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# get_tools: installs the tools into a virtual environment, unless it already has them.
+get_tools() {
+    "$tools/bin/python" -c 'import material, mkdocs, mkdocstrings_handlers.python' && return
+    "${MHA_PYTHON:-python3}" -m venv "$tools" &&
+        "$tools/bin/python" -m pip install -q 'mkdocs>=1.6,<2' 'mkdocs-material>=9.5,<10' 'mkdocstrings[python]>=0.27,<2'
+}
+
+make_site() {
+    NO_MKDOCS_2_WARNING=1 MHA_DOCS_PROGRAM=${MHA:-$root/build/release/bin/mha} "$tools/bin/python" -m mkdocs build --strict -q \
+        -f "$root/tools/site/mkdocs.yml" -d "$work/site"
+}
+
+logged docs-tools 'installing tools for the site' get_tools ||
+    fail 3 'cannot install the tools; check the network connection. The output of pip is above.'
+[ -n "${MHA:-}" ] || build release OFF mha || fail 1 'cannot build the program.'
+logged docs 'building the site' make_site || fail 1 'cannot build the site.'
+rm -rf "$out"
+mv "$work/site" "$out"
+echo "$out/index.html"
