@@ -80,6 +80,13 @@ typedef struct mha_generate_options {
     int (*on_text)(void *user, int64_t prompt, const char *text, size_t bytes);
     void (*on_end)(void *user, int64_t prompt, mha_ending why);
     void *user;
+
+    /* Replaces the forward passes and the caches: computes the logits [vocab] of the token that follows ids [length] of
+     * slot 0 .. at_once-1. The first `past` of these ids are those of the slot's last call: length - 1, or 0 for a new
+     * prompt. lookup and cache_dtype are then ignored. NULL = the passes of this process. */
+    mha_status (*forward)(void *user, int64_t slot, const int32_t *ids, int64_t length, int64_t past, float *logits,
+                          mha_error *err);
+    void *forward_user;
 } mha_generate_options;
 
 /* Writes the new tokens of each prompt to out [count, max_new] and their number to lengths [count]. Reports progress as
@@ -99,6 +106,13 @@ MHA_API mha_status mha_model_generate(const mha_model *model, const mha_prompt *
  * times vocab. Errors: those of mha_model_generate, and MHA_ERR_ARG for fewer than two tokens. */
 MHA_API mha_status mha_model_score(const mha_model *model, const int32_t *ids, int64_t count, float *logprob,
                                    mha_error *err);
+
+/* Scores from rows of last_hidden [rows, E] of a decoder: logprob[i] = log p(next[i]) given the tokens up to row i.
+ * Bitwise identical to mha_model_score, unless rotation depends on the length of the text. Runs in chunks, so memory
+ * does not grow with rows times vocab. Errors: MHA_ERR_ARG, MHA_ERR_UNSUPPORTED for an encoder or a checkpoint without
+ * logits, MHA_ERR_MEMORY. */
+MHA_API mha_status mha_model_score_hidden(const mha_model *model, const float *hidden, const int32_t *next,
+                                          int64_t rows, float *logprob, mha_error *err);
 
 #ifdef __cplusplus
 }

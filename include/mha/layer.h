@@ -269,6 +269,19 @@ typedef struct mha_layer_activations {
     float *out;     /* [B L, E] output of the output projection, with its bias */
 } mha_layer_activations;
 
+/* Attention over one sequence of which a call has only some tokens, because several processes share the sequence. The
+ * layer computes q, k and v of its tokens, and passes them to `attend` instead of the operator. */
+typedef struct mha_layer_shard {
+    int64_t length; /* tokens of the whole sequence */
+    int64_t layer;  /* passed to `attend`; models set it to the layer's index */
+    /* Computes the attention. `desc` describes the call over the whole sequence: q_len and kv_len are `length`. The
+     * views q, k, v and out of `args` hold the tokens of this call, in their order; all other inputs are those of the
+     * whole sequence. Returns the status of the layer's call. */
+    mha_status (*attend)(void *user, int64_t layer, const mha_attn_desc *desc, const mha_attn_args *args,
+                         mha_error *err);
+    void *user;
+} mha_layer_shard;
+
 /* The tokens of one call and their masks, for an attention layer or a block. Masks are combined by AND. */
 typedef struct mha_layer_input {
     size_t size;            /* sizeof(mha_layer_input) */
@@ -310,6 +323,9 @@ typedef struct mha_layer_input {
     /* [B, L] for layers that select heads: non-zero = counts in the mean. NULL = all tokens within `lengths` */
     const uint8_t *real;
     uint8_t *kept; /* [sequences, H] or, for options, [sequences, options]; 1 = kept; written if the layer selects */
+    /* The L tokens are part of a longer sequence. With batch 1, and not with lengths, keep, bias, cache, starts, probs,
+     * stats, on_rows, or a layer that selects heads; NULL = the tokens are the whole sequence. */
+    const mha_layer_shard *shard;
 } mha_layer_input;
 
 /* Computes y [B L, E] from x [B L, E]; they must not overlap. Creates an operator plan for this shape. Cost: 2 B L E

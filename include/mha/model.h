@@ -179,6 +179,19 @@ MHA_API mha_status mha_model_cache_fork(mha_model_cache *cache, int64_t from, in
 
 /* ---- the forward pass ---- */
 
+/* Part of one sequence of L tokens that several processes share: the pass computes only the tokens of these ranges, in
+ * this order, through all layers. At the attention of each layer it calls `attend`, which gets queries, keys and values
+ * of the shard's tokens (mha_layer_shard in layer.h) and must compute attention over the whole sequence; see
+ * mha_cluster_attention in cluster.h. */
+typedef struct mha_model_shard {
+    size_t size;
+    int64_t count;                 /* ranges; a shard without tokens still calls `attend` in every layer */
+    const int64_t *start, *length; /* [count] ascending, not overlapping, within 0 .. L-1; a length may be 0 */
+    mha_status (*attend)(void *user, int64_t layer, const mha_attn_desc *desc, const mha_attn_args *args,
+                         mha_error *err);
+    void *user;
+} mha_model_shard;
+
 /* B sequences of L tokens, padded to the same length. Any mask is allowed, even one with holes: no query attends to a
  * masked token, regardless of its id. The default positions are 0 .. L-1, independent of the mask. In roberta,
  * xlm-roberta and mpnet, default positions count the ids that are not pad_token_id, from pad_token_id + 1, and a given
@@ -216,6 +229,11 @@ typedef struct mha_model_input {
      * changed. That layer then computes no queries, keys, values or attention, and ignores its gates and fills.
      * Requires `hidden`; outputs of the attention cannot be requested. NULL = computed. */
     const float *context;
+    /* With batch 1. ids, type_ids and positions are those of the whole sequence; last_hidden, logits and the entries of
+     * on_hidden have one row per token of the shard. pooled is written if the shard contains token 0, last_logits if it
+     * contains token L-1. mask, cache, starts and hidden must be NULL. MHA_ERR_UNSUPPORTED with other callbacks than
+     * on_hidden, and for models with relative positions or head selection per text. NULL = the whole sequence. */
+    const mha_model_shard *shard;
 } mha_model_input;
 
 /* One head of one layer. */
@@ -317,6 +335,11 @@ typedef struct mha_embed_options {
     size_t size;
     mha_pool pool;    /* mean of the real tokens, or the first token */
     int no_normalize; /* 1 = do not L2-normalize */
+    /* Replaces the forward pass of texts with more than `long_tokens` tokens: writes the pooled vector [E], before
+     * normalization, of `input`, a batch of one text. NULL = the pass of this process. */
+    mha_status (*pool_long)(void *user, const mha_model_input *input, mha_pool pool, float *vector, mha_error *err);
+    int64_t long_tokens;
+    void *user;
 } mha_embed_options;
 
 /* Embeds texts: out [count, E], one vector per text. `options` may be NULL. Texts are terminated UTF-8. A text with

@@ -1192,6 +1192,19 @@ class LayerActivations(ctypes.Structure):
     ]
 
 
+class LayerShard(ctypes.Structure):
+    length: int
+    layer: int
+    attend: Any
+    user: int | None
+    _fields_ = [
+        ("length", c_int64),
+        ("layer", c_int64),
+        ("attend", CFUNCTYPE(c_int, c_void_p, c_int64, POINTER(AttnDesc), POINTER(AttnArgs), POINTER(Error))),
+        ("user", c_void_p),
+    ]
+
+
 class LayerInput(ctypes.Structure):
     size: int
     batch: int
@@ -1222,6 +1235,7 @@ class LayerInput(ctypes.Structure):
     on_rows: ctypes._Pointer[AttnVisitor]
     real: int | None
     kept: int | None
+    shard: ctypes._Pointer[LayerShard]
     _fields_ = [
         ("size", c_size_t),
         ("batch", c_int64),
@@ -1252,6 +1266,7 @@ class LayerInput(ctypes.Structure):
         ("on_rows", POINTER(AttnVisitor)),
         ("real", c_void_p),
         ("kept", c_void_p),
+        ("shard", POINTER(LayerShard)),
     ]
 
 
@@ -1530,6 +1545,23 @@ class ModelCacheOptions(ctypes.Structure):
     ]
 
 
+class ModelShard(ctypes.Structure):
+    size: int
+    count: int
+    start: int | None
+    length: int | None
+    attend: Any
+    user: int | None
+    _fields_ = [
+        ("size", c_size_t),
+        ("count", c_int64),
+        ("start", c_void_p),
+        ("length", c_void_p),
+        ("attend", CFUNCTYPE(c_int, c_void_p, c_int64, POINTER(AttnDesc), POINTER(AttnArgs), POINTER(Error))),
+        ("user", c_void_p),
+    ]
+
+
 class ModelInput(ctypes.Structure):
     size: int
     batch: int
@@ -1546,6 +1578,7 @@ class ModelInput(ctypes.Structure):
     first_layer: int
     hidden: int | None
     context: int | None
+    shard: ctypes._Pointer[ModelShard]
     _fields_ = [
         ("size", c_size_t),
         ("batch", c_int64),
@@ -1562,6 +1595,7 @@ class ModelInput(ctypes.Structure):
         ("first_layer", c_int64),
         ("hidden", c_void_p),
         ("context", c_void_p),
+        ("shard", POINTER(ModelShard)),
     ]
 
 
@@ -1671,10 +1705,16 @@ class EmbedOptions(ctypes.Structure):
     size: int
     pool: int
     no_normalize: int
+    pool_long: Any
+    long_tokens: int
+    user: int | None
     _fields_ = [
         ("size", c_size_t),
         ("pool", c_int),
         ("no_normalize", c_int),
+        ("pool_long", CFUNCTYPE(c_int, c_void_p, POINTER(ModelInput), c_int, c_void_p, POINTER(Error))),
+        ("long_tokens", c_int64),
+        ("user", c_void_p),
     ]
 
 
@@ -1724,6 +1764,8 @@ class GenerateOptions(ctypes.Structure):
     on_text: Any
     on_end: Any
     user: int | None
+    forward: Any
+    forward_user: int | None
     _fields_ = [
         ("size", c_size_t),
         ("max_new", c_int64),
@@ -1742,6 +1784,8 @@ class GenerateOptions(ctypes.Structure):
         ("on_text", CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p, c_size_t)),
         ("on_end", CFUNCTYPE(None, c_void_p, c_int64, c_int)),
         ("user", c_void_p),
+        ("forward", CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_void_p, POINTER(Error))),
+        ("forward_user", c_void_p),
     ]
 
 
@@ -2674,6 +2718,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_layer_choice": LayerChoice,
     "mha_attn_layer_options": AttnLayerOptions,
     "mha_layer_activations": LayerActivations,
+    "mha_layer_shard": LayerShard,
     "mha_layer_input": LayerInput,
     "mha_block_options": BlockOptions,
     "mha_tensor": Tensor,
@@ -2688,6 +2733,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_model_attention": ModelAttention,
     "mha_model_info": ModelInfo,
     "mha_model_cache_options": ModelCacheOptions,
+    "mha_model_shard": ModelShard,
     "mha_model_input": ModelInput,
     "mha_model_head": ModelHead,
     "mha_model_stats": ModelStats,
@@ -2912,6 +2958,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_sampling_apply": (c_int, [c_void_p, POINTER(Sampling), c_void_p, c_int64, c_int64, c_void_p, POINTER(Error)]),
     "mha_model_generate": (c_int, [c_void_p, POINTER(Prompt), c_int64, POINTER(GenerateOptions), c_void_p, c_void_p, POINTER(Error)]),
     "mha_model_score": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
+    "mha_model_score_hidden": (c_int, [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
     "mha_model_grads_create": (c_int, [c_void_p, POINTER(ModelGradsOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_model_grads_free": (None, [c_void_p]),
     "mha_model_grads_list": (POINTER(NamedTensor), [c_void_p, c_void_p]),

@@ -6,6 +6,12 @@
 #include "layer/selection/computed_heads.h"
 #include "layer/selection/head_count_per_sequence.h"
 
+static bool may_be_shard(const mha_layer_input *in)
+{
+    return in->batch == 1 && in->shard->attend && !in->lengths && !in->keep.data && !in->bias.data && !in->cache &&
+           !in->starts && !in->probs && !in->stats && !in->on_rows;
+}
+
 mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given, mha_error *err)
 {
     size_t bytes = 0;
@@ -21,6 +27,11 @@ mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given
                          "mha_layer_input: starts must be NULL unless sequences >= 1, batch = 1, and lengths, keep, "
                          "rows and cache are NULL (got sequences %lld, batch %lld)",
                          (long long)local->sequences, (long long)local->batch);
+    if (local->shard && !may_be_shard(local))
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_layer_input: shard must be NULL unless batch is 1, and lengths, keep, bias, cache, "
+                         "starts, probs, stats and on_rows are NULL (got batch %lld)",
+                         (long long)local->batch);
     if (local->context && (local->cache || local->probs || local->stats || local->on_rows || local->activations))
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_layer_input: context must be NULL with cache, probs, stats, on_rows or activations");
@@ -92,14 +103,17 @@ mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call 
     if (in->cache && o->choice.of)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "mha_layer_input: cache must be NULL for a layer that selects heads");
+    if (in->shard && o->choice.of)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "mha_layer_input: shard must be NULL for a layer that selects heads");
     if (o->choice.of == MHA_CHOICE_OPTIONS) MHA__TRY(mha__attn_split_check(in, err));
     *desc = (mha_attn_desc){
         .size = sizeof *desc,
         .batch = in->batch,
         .heads = o->heads,
         .kv_heads = o->kv_heads,
-        .q_len = in->length,
-        .kv_len = mha__attn_keys(call),
+        .q_len = in->shard ? in->shard->length : in->length,
+        .kv_len = in->shard ? in->shard->length : mha__attn_keys(call),
         .head_dim = o->head_dim,
         .dtype = mha__attn_records(call) && mha__attn_is_half(layer) ? MHA_F32 : o->dtype,
         .scale = o->scale,
@@ -128,6 +142,8 @@ mha_status mha__attn_plan(const mha_attn_layer *layer, const mha__attn_call *cal
 {
     mha_attn_desc desc;
     MHA__TRY(mha__attn_describe(layer, call, &desc, err));
+    *plan = NULL;
+    if (call->in->shard) return MHA_OK; /* the caller runs the operator */
     return mha_attn_plan_create(layer->ctx, &desc, plan, err);
 }
 

@@ -199,6 +199,16 @@ static void show(const mha_attn_layer *l, const mha_layer_activations *to, int64
     mha__attn_show(l, rows, mha__context_width(l), t->context, t->context ? NULL : t->mixed, to->context);
 }
 
+/* Lets the caller compute the attention of a sequence that several processes share. */
+static mha_status attend_shard(const mha_attn_layer *l, const mha__attn_call *call, const mha_attn_args *args,
+                               mha_error *err)
+{
+    const mha_layer_shard *shard = call->in->shard;
+    mha_attn_desc desc;
+    MHA__TRY(mha__attn_describe(l, call, &desc, err));
+    return shard->attend(shard->user, shard->layer, &desc, args, err);
+}
+
 mha_status mha__attn_attend(const mha_attn_layer *l, const mha__attn_call *call, const void *x,
                             const mha__attn_trace *t, const mha__attn_scratch *s, mha_error *err)
 {
@@ -208,7 +218,9 @@ mha_status mha__attn_attend(const mha_attn_layer *l, const mha__attn_call *call,
     mha_attn_args args = mha__attn_args(l, call, t);
     mha__attn_choose(l, in, x, &t->chosen);
     MHA__TRY(project(l, call, x, t, s->left, &args, err));
-    if (mha__attn_splits(l))
+    if (in->shard)
+        MHA__TRY(attend_shard(l, call, &args, err));
+    else if (mha__attn_splits(l))
         MHA__TRY(mha__attn_split_run(l, call, t, &args, NULL, NULL, err));
     else
         MHA__TRY(mha_attn_forward(call->plan, &args, s->space, s->space_bytes, err));

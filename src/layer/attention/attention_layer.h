@@ -104,7 +104,7 @@ typedef struct mha__attn_also {
 
 /* The arguments that the forward and backward pass share. A call that does not record requires only `plan` and `in`. */
 typedef struct mha__attn_call {
-    const mha_attn_plan *plan; /* from mha__attn_plan; unused if the head count varies per sequence */
+    const mha_attn_plan *plan; /* from mha__attn_plan; NULL for a shard; unused if the head count varies per sequence */
     const mha_layer_input *in;
     uint32_t outputs;      /* outputs of the operator in addition to those that `in` requests: MHA_ATTN_LSE if the call
                             * records */

@@ -148,7 +148,11 @@ static mha_status allocate(mha_model_grads *g, mha_error *err)
 
 static mha_status check_input(const mha_model_input *in, mha_error *err)
 {
-    const char *other = in->cache ? "cache" : in->fills ? "fills" : in->hidden ? "hidden" : NULL;
+    const char *other = in->cache    ? "a cache"
+                        : in->fills  ? "fills"
+                        : in->hidden ? "hidden"
+                        : in->shard  ? "shard"
+                                     : NULL;
     if (!other) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: %s must not be set", other);
 }

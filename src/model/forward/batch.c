@@ -7,6 +7,7 @@
 #include "base/struct_size.h"
 #include "model/forward/model_cache.h"
 #include "model/forward/relative_bias.h"
+#include "model/forward/sequence_shard.h"
 #include <string.h>
 
 /* ---- checks of the input ---- */
@@ -166,13 +167,14 @@ void mha__batch_lay_out(mha__arena *arena, const mha_model *m, mha__batch *p)
     p->bias = p->relative ? mha__take(arena, (size_t)m->config.heads * M, M * sizeof *p->bias) : NULL;
     p->bias_layer = -1;
     if (!m->config.rope.head_dim) return;
-    p->turns = mha__take(arena, rows / batch, sizeof *p->turns);
+    const size_t extra = p->in.shard ? 1 : 0; /* see fill_angles */
+    p->turns = mha__take(arena, rows / batch + extra, sizeof *p->turns);
     const mha_rope_options *const ropes[] = {&m->config.rope, &m->config.local_rope};
     for (int n = 0; n < 2; n++) {
         const size_t pairs = (size_t)ropes[n]->rotary_dim / 2;
         if (!pairs) continue;
-        p->angles[n].cos = mha__take(arena, rows, pairs * sizeof(float));
-        p->angles[n].sin = mha__take(arena, rows, pairs * sizeof(float));
+        p->angles[n].cos = mha__take(arena, rows + extra, pairs * sizeof(float));
+        p->angles[n].sin = mha__take(arena, rows + extra, pairs * sizeof(float));
     }
 }
 
@@ -184,7 +186,8 @@ void mha__batch_describe(mha__batch *p, const int64_t *lengths)
                                  .batch = p->in.batch,
                                  .length = p->in.length,
                                  .starts = p->in.starts,
-                                 .sequences = p->in.starts ? p->sequences : 0};
+                                 .sequences = p->in.starts ? p->sequences : 0,
+                                 .shard = p->in.shard ? &p->shard : NULL};
     const int64_t M = mha__batch_map_rows(p);
     if (p->relative) p->layer.bias = (mha_cview){p->bias ? p->bias : p->relative, {0, M * M, M, 1}};
     if (p->in.mask && p->right_padded) p->layer.lengths = lengths;
@@ -227,6 +230,7 @@ void mha__batch_turn(mha__batch *p, const mha_model *m, int64_t layer)
     const int rope = m->config.attention[layer].local ? 1 : 0;
     p->layer.cos = p->angles[rope].cos;
     p->layer.sin = p->angles[rope].sin;
+    p->shard.layer = layer;
     p->layer.context = layer == p->in.first_layer ? p->in.context : NULL;
     if (p->in.fills) p->layer.fills = p->in.fills + layer * width;
     if (p->in.cache) p->layer.cache = p->in.cache->layer[layer];
@@ -262,12 +266,16 @@ static void fill_positions(const mha_model *m, mha__batch *p)
     if (p->zeros) memset(p->zeros, 0, (size_t)(p->in.batch * L) * sizeof *p->zeros);
     for (int64_t b = 0; b < p->in.batch; b++)
         p->lengths[b] = p->in.mask ? leading_ones(p->in.mask + b * L, L) : L;
+    if (p->in.shard) {
+        mha__shard_fill(m, p);
+        return;
+    }
     for (int64_t b = 0; b < p->sequences; b++)
         fill_sequence(m, p, b);
 }
 
 /* Computes the angles of one rotation, for each sequence separately, since rotation that depends on the length uses the
- * length of the sequence. */
+ * length of the sequence. A shard therefore has one more row, which is at the last position of the sequence. */
 static mha_status fill_angles(const mha__batch *p, const mha_rope_options *rope, float *cos, float *sin, mha_error *err)
 {
     const int64_t L = p->in.length, pairs = rope->rotary_dim / 2;
@@ -277,7 +285,8 @@ static mha_status fill_angles(const mha__batch *p, const mha_rope_options *rope,
         const int64_t rows = p->right_padded && !p->in.starts ? p->lengths[b] : all;
         for (int64_t i = 0; i < rows; i++)
             p->turns[i] = p->positions[first + i];
-        MHA__TRY(mha_rope_angles(rope, p->turns, rows, cos + at, sin + at, err));
+        if (p->in.shard) p->turns[rows] = p->shard_end;
+        MHA__TRY(mha_rope_angles(rope, p->turns, rows + (p->in.shard != NULL), cos + at, sin + at, err));
         memset(cos + at + rows * pairs, 0, (size_t)((all - rows) * pairs) * sizeof *cos);
         memset(sin + at + rows * pairs, 0, (size_t)((all - rows) * pairs) * sizeof *sin);
     }

@@ -9,6 +9,7 @@
 #include "model/forward/observers.h"
 #include "model/forward/pooler_logits.h"
 #include "model/forward/selected_heads.h"
+#include "model/forward/sequence_shard.h"
 #include <string.h>
 
 /* One forward call: validated structs and the arrays of the arena. */
@@ -33,6 +34,7 @@ static void lay_out(mha__arena *arena, const mha_model *m, pass *p, size_t block
     const size_t batch = (size_t)in->batch, rows = batch * (size_t)in->length, width = (size_t)m->config.hidden;
     p->x = p->out.last_hidden ? p->out.last_hidden : mha__take(arena, rows, width * sizeof(float));
     mha__batch_lay_out(arena, m, &p->batch);
+    mha__shard_lay_out(arena, &p->batch);
     if (m->lm_dense && (p->out.logits || p->out.last_logits)) p->final = mha__take(arena, rows, width * sizeof(float));
     if (p->out.pooled || p->out.last_logits)
         p->first = mha__take(arena, (size_t)p->batch.sequences, width * sizeof(float));
@@ -155,6 +157,7 @@ mha_status mha_model_forward(const mha_model *model, const mha_model_input *inpu
     MHA__TRY(mha__options_read(&p.out, sizeof p.out, output, "mha_model_output", err));
     MHA__TRY(mha__batch_read(model, &p.batch, input, err));
     MHA__TRY(mha__head_check(model, p.out.pooled != NULL, p.out.logits || p.out.last_logits, err));
+    MHA__TRY(mha__shard_read(model, &p.batch, &p.out, err));
     MHA__TRY(mha__taps_read(model, &p.batch, &p.out, &p.taps, err));
     mha__batch_describe(&p.batch, &some_lengths);
     mha_status status = allocate(model, &p, &memory, err);

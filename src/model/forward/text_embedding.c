@@ -54,13 +54,29 @@ typedef struct buffers {
     float *hidden;
 } buffers;
 
-/* Returns how many texts, from the first on, fit in one batch: at least one. */
-static int64_t batch_size(mha_encoding *const *tokens, int64_t count)
+/* Returns true if the caller's pass replaces the one of this process. */
+static bool is_long(const mha_embed_options *o, const mha_encoding *tokens)
+{
+    return o->pool_long && tokens->count > o->long_tokens;
+}
+
+/* Returns how many texts, from the first on, fit in one batch: at least one. A long text is alone. */
+static int64_t batch_size(const mha_embed_options *o, mha_encoding *const *tokens, int64_t count)
 {
     int64_t n = 1, total = tokens[0]->count;
-    while (n < count && total + tokens[n]->count <= BATCH_TOKENS)
+    while (n < count && !is_long(o, tokens[0]) && !is_long(o, tokens[n]) && total + tokens[n]->count <= BATCH_TOKENS)
         total += tokens[n++]->count;
     return n;
+}
+
+static mha_status run_long(const mha_embed_options *o, int64_t width, const mha_encoding *tokens, float *out,
+                           mha_error *err)
+{
+    const mha_model_input input = {
+        .size = sizeof input, .batch = 1, .length = tokens->count, .ids = tokens->ids, .type_ids = tokens->type_ids};
+    MHA__TRY(o->pool_long(o->user, &input, o->pool, out, err));
+    if (!o->no_normalize) normalize(out, width);
+    return MHA_OK;
 }
 
 static mha_status run_batch(const mha_model *m, const mha_embed_options *o, mha_encoding *const *tokens, int64_t count,
@@ -110,9 +126,12 @@ static mha_status run_window(embedding *e, const char *const *texts, int64_t fir
 {
     MHA__TRY(encode(e, texts, first, count, err));
     for (int64_t i = 0, n; i < count; i += n) {
-        n = batch_size(e->tokens + i, count - i);
+        n = batch_size(&e->options, e->tokens + i, count - i);
         float *out = e->out + (first + i) * e->model->config.hidden;
-        MHA__TRY(run_batch(e->model, &e->options, e->tokens + i, n, &e->buffers, out, err));
+        if (is_long(&e->options, e->tokens[i]))
+            MHA__TRY(run_long(&e->options, e->model->config.hidden, e->tokens[i], out, err));
+        else
+            MHA__TRY(run_batch(e->model, &e->options, e->tokens + i, n, &e->buffers, out, err));
         MHA__TRY(mha__progress(e->model->ctx, "embed", first + i + n, e->total, err));
     }
     return MHA_OK;
@@ -126,9 +145,11 @@ static void release(embedding *e)
     }
 }
 
-static embedding *lay_out(mha__arena *arena, const mha_model *m, buffers *b)
+static embedding *lay_out(mha__arena *arena, const mha_model *m, const mha_embed_options *o, buffers *b)
 {
-    const size_t cells = (size_t)mha__max64(BATCH_TOKENS, m->config.max_positions);
+    const int64_t longest =
+        o->pool_long ? mha__min64(o->long_tokens, m->config.max_positions) : m->config.max_positions;
+    const size_t cells = (size_t)mha__max64(BATCH_TOKENS, longest);
     embedding *e = mha__take(arena, 1, sizeof *e);
     b->ids = mha__take(arena, cells, sizeof *b->ids);
     b->type_ids = mha__take(arena, cells, sizeof *b->type_ids);
@@ -138,19 +159,19 @@ static embedding *lay_out(mha__arena *arena, const mha_model *m, buffers *b)
 }
 
 /* Allocates the object and the buffers of the largest batch in one block. */
-static embedding *create(const mha_model *m, mha_error *err)
+static embedding *create(const mha_model *m, const mha_embed_options *o, mha_error *err)
 {
     mha__arena arena = {0};
     buffers b;
-    lay_out(&arena, m, &b);
+    lay_out(&arena, m, o, &b);
     arena.base = arena.overflow ? NULL : mha__alloc(m->ctx, arena.used);
     if (!arena.base) {
         mha__no_memory(err, arena.used, "the buffers of an embedding");
         return NULL;
     }
     arena.used = 0;
-    embedding *e = lay_out(&arena, m, &b);
-    *e = (embedding){.model = m, .buffers = b};
+    embedding *e = lay_out(&arena, m, o, &b);
+    *e = (embedding){.model = m, .options = *o, .buffers = b};
     return e;
 }
 
@@ -170,9 +191,8 @@ mha_status mha_model_embed(const mha_model *model, const char *const *texts, int
         return mha__fail(err, MHA_ERR_ARG, "model must have a tokenizer (got a model opened with no_tokenizer)");
     if (o.pool != MHA_POOL_MEAN && o.pool != MHA_POOL_CLS)
         return mha__fail(err, MHA_ERR_ARG, "mha_embed_options: pool must be a value of mha_pool (got %d)", (int)o.pool);
-    embedding *e = create(model, err);
+    embedding *e = create(model, &o, err);
     if (!e) return MHA_ERR_MEMORY;
-    e->options = o;
     e->total = count;
     e->out = out;
     mha_status status = MHA_OK;

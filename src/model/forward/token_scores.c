@@ -5,6 +5,7 @@
 #include "layer/loss/logits_softmax.h"
 #include "mha/generate.h"
 #include "model/forward/model_cache.h"
+#include "model/forward/pooler_logits.h"
 #include <math.h>
 
 enum { PIECE = 64 }; /* tokens whose logits are in memory at a time */
@@ -32,6 +33,44 @@ static mha_status score_pieces(const mha_model *model, const int32_t *ids, int64
             logprob[at + i] = (float)log_prob(kernels, logits + i * vocab, vocab, ids[at + i + 1]);
     }
     return MHA_OK;
+}
+
+static mha_status check_hidden(const mha_model *model, const float *hidden, const int32_t *next, int64_t rows,
+                               const float *logprob, mha_error *err)
+{
+    if (!model || rows < 0 || (rows > 0 && (!hidden || !next || !logprob)))
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "mha_model_score_hidden: model, hidden, next and logprob must not be NULL, and rows not negative "
+            "(got %lld)",
+            (long long)rows);
+    if (!model->info.causal)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "model must be a decoder to score tokens (got %s)",
+                         model->info.family);
+    for (int64_t i = 0; i < rows; i++)
+        if (next[i] < 0 || next[i] >= model->config.vocab)
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_score_hidden: next[%lld] must be from 0 to %lld (got %d)",
+                             (long long)i, (long long)model->config.vocab - 1, next[i]);
+    return mha__head_check(model, false, true, err);
+}
+
+mha_status mha_model_score_hidden(const mha_model *model, const float *hidden, const int32_t *next, int64_t rows,
+                                  float *logprob, mha_error *err)
+{
+    MHA__TRY(check_hidden(model, hidden, next, rows, logprob, err));
+    const mha__kernels *kernels = mha__kernels_f32(mha__ctx_isa(model->ctx));
+    const int64_t vocab = model->config.vocab;
+    const size_t bytes = (size_t)mha__min64(PIECE, rows) * (size_t)vocab * sizeof(float);
+    float *logits = mha__alloc(model->ctx, bytes);
+    mha_status status = logits ? MHA_OK : mha__no_memory(err, bytes, "the logits of a piece of text");
+    for (int64_t at = 0; at < rows && status == MHA_OK; at += PIECE) {
+        const int64_t count = mha__min64(PIECE, rows - at);
+        status = mha__head_logits(model, count, hidden + at * model->config.hidden, logits, err);
+        for (int64_t i = 0; i < count && status == MHA_OK; i++)
+            logprob[at + i] = (float)log_prob(kernels, logits + i * vocab, vocab, next[at + i]);
+    }
+    mha__free(model->ctx, logits);
+    return status;
 }
 
 static mha_status check(const mha_model *model, const int32_t *ids, int64_t count, const float *logprob, mha_error *err)

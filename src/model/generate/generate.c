@@ -50,6 +50,7 @@ static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
 static mha_status read_prompt(mha__generation *g, int64_t n, int64_t at, mha_error *err)
 {
     const mha__slot *s = &g->slot[n];
+    if (g->o.forward) return g->o.forward(g->o.forward_user, n, s->ids, s->length, at, g->logits, err);
     const int64_t piece = g->cache && !mha__turns_with_length(g->model) ? PIECE : s->length;
     for (int64_t count; at < s->length; at += count) {
         count = mha__min64(piece, s->length - at);
@@ -81,23 +82,24 @@ static mha_status begin(mha__generation *g, int64_t n, mha_error *err)
 
 /* ---- generation loop ---- */
 
-/* Generates the next token of each slot without a cache, by recomputing its whole sequence. */
-static mha_status step_again(mha__generation *g, mha_error *err)
-{
-    for (int64_t n = 0; n < g->slots; n++) {
-        if (g->slot[n].prompt < 0) continue;
-        MHA__TRY(read_prompt(g, n, 0, err));
-        MHA__TRY(mha__generation_advance(g, &g->slot[n], g->logits, err));
-    }
-    return MHA_OK;
-}
-
-/* Returns true if the next token of the slot requires other frequencies than those of its cached keys. */
+/* Returns true if the next token of the slot needs other frequencies than its cached keys have. */
 static bool is_outdated(const mha__generation *g, const mha__slot *s)
 {
     const int64_t original = g->model->config.rope.original_positions;
     return g->model->config.family->drops_cache && g->model->config.rope.kind == MHA_ROPE_LONGROPE && s->prompt >= 0 &&
            s->length == original + 1;
+}
+
+/* Recomputes the whole sequence of each slot, for generation without a cache, unless the caller computes it. */
+static mha_status step_again(mha__generation *g, mha_error *err)
+{
+    for (int64_t n = 0; n < g->slots; n++) {
+        if (g->slot[n].prompt < 0) continue;
+        const bool again = !g->o.forward || is_outdated(g, &g->slot[n]);
+        MHA__TRY(read_prompt(g, n, again ? 0 : g->slot[n].length - 1, err));
+        MHA__TRY(mha__generation_advance(g, &g->slot[n], g->logits, err));
+    }
+    return MHA_OK;
 }
 
 /* Generates the next token of slots whose cached keys are outdated, and caches their keys again. */

@@ -103,7 +103,7 @@ static bool may_guess(const mha__generation *g)
     bool slides = false;
     for (int64_t layer = 0; layer < c->layers; layer++)
         slides |= c->attention[layer].window > 0;
-    return !slides && !g->o.no_cache && !mha__turns_with_length(g->model);
+    return !slides && !g->o.no_cache && !g->o.forward && !mha__turns_with_length(g->model);
 }
 
 static void set_up_slots(mha__generation *g)
@@ -141,7 +141,7 @@ mha_status mha__generation_allocate(mha__generation *g, mha_error *err)
         return mha__no_memory(err, rows * vocab * sizeof *g->logits, "generating");
     g->work = g->probs + vocab;
     set_up_slots(g);
-    if (g->o.no_cache) return MHA_OK;
+    if (g->o.no_cache || g->o.forward) return MHA_OK;
     const mha_model_cache_options o = {
         .size = sizeof o, .batch = g->slots, .tokens = g->room, .dtype = g->o.cache_dtype};
     return mha_model_cache_create(g->model, &o, &g->cache, err);

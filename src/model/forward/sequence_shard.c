@@ -1,0 +1,138 @@
+/* sequence_shard.c - see sequence_shard.h. The ids of the whole sequence are checked, so that all processes that share
+ * it reject it alike, before any of them waits for another one. */
+#include "model/forward/sequence_shard.h"
+#include "base/error.h"
+
+static mha_status check_ranges(const mha_model_shard *s, int64_t length, mha_error *err)
+{
+    int64_t end = 0;
+    for (int64_t n = 0; n < s->count; n++) {
+        if (s->length[n] == 0) continue;
+        if (s->length[n] < 0 || s->start[n] < end || s->length[n] > length - s->start[n])
+            return mha__fail(err, MHA_ERR_ARG,
+                             "mha_model_shard: range %lld must be within tokens %lld to %lld (got %lld tokens from "
+                             "%lld)",
+                             (long long)n, (long long)end, (long long)length - 1, (long long)s->length[n],
+                             (long long)s->start[n]);
+        end = s->start[n] + s->length[n];
+    }
+    return MHA_OK;
+}
+
+static mha_status check_ids(const mha_model *m, const mha_model_input *in, mha_error *err)
+{
+    for (int64_t i = 0; i < in->length; i++) {
+        if (in->ids[i] < 0 || in->ids[i] >= m->config.vocab)
+            return mha__fail(err, MHA_ERR_ARG, "token id %lld must be from 0 to %lld (got %d)", (long long)i,
+                             (long long)m->config.vocab - 1, in->ids[i]);
+        if (in->type_ids && m->types.weight && (in->type_ids[i] < 0 || in->type_ids[i] >= m->config.type_vocab))
+            return mha__fail(err, MHA_ERR_ARG, "token type %lld must be from 0 to %lld (got %d)", (long long)i,
+                             (long long)m->config.type_vocab - 1, in->type_ids[i]);
+    }
+    return MHA_OK;
+}
+
+static mha_status check_model(const mha_model *m, mha_error *err)
+{
+    if (m->relative.weight)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "shard must be NULL for a model with relative positions (got %s)",
+                         m->info.family);
+    for (int64_t layer = 0; layer < m->config.layers; layer++)
+        if (m->info.attention_per_layer[layer].choice != MHA_CHOICE_NONE)
+            return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                             "shard must be NULL for a model that selects heads per text (got layer %lld)",
+                             (long long)layer);
+    return MHA_OK;
+}
+
+static mha_status check(const mha_model *m, const mha__batch *p, const mha_model_output *out, mha_error *err)
+{
+    const mha_model_input *in = &p->in;
+    const mha_model_shard *s = in->shard;
+    if (s->size != sizeof *s || s->count < 0 || !s->attend || (s->count > 0 && (!s->start || !s->length)))
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_shard: size must be %zu, and attend, start and length must not be NULL (got size "
+                         "%zu)",
+                         sizeof *s, s->size);
+    if (in->batch != 1 || in->mask || in->cache || in->starts || in->hidden)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_input: shard must be NULL unless batch is 1, and mask, cache, starts and hidden "
+                         "are NULL (got batch %lld)",
+                         (long long)in->batch);
+    if (out->on_attention || out->on_stats || out->on_activations || out->on_rows)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_output: %s must be NULL with a shard",
+                         out->on_attention     ? "on_attention"
+                         : out->on_stats       ? "on_stats"
+                         : out->on_activations ? "on_activations"
+                                               : "on_rows");
+    MHA__TRY(check_model(m, err));
+    MHA__TRY(check_ranges(s, in->length, err));
+    return check_ids(m, in, err);
+}
+
+mha_status mha__shard_read(const mha_model *m, mha__batch *batch, mha_model_output *out, mha_error *err)
+{
+    const mha_model_shard *s = batch->in.shard;
+    bool first = false, last = false;
+    if (!s) return MHA_OK;
+    MHA__TRY(check(m, batch, out, err));
+    const int64_t length = batch->in.length;
+    batch->in.length = 0;
+    for (int64_t n = 0; n < s->count; n++) {
+        first |= s->length[n] > 0 && s->start[n] == 0;
+        last |= s->length[n] > 0 && s->start[n] + s->length[n] == length;
+        batch->in.length += s->length[n];
+    }
+    if (!first) out->pooled = NULL;
+    if (!last) out->last_logits = NULL;
+    batch->shard = (mha_layer_shard){.length = length, .attend = s->attend, .user = s->user};
+    return MHA_OK;
+}
+
+void mha__shard_lay_out(mha__arena *arena, mha__batch *batch)
+{
+    const size_t rows = (size_t)batch->in.length;
+    if (!batch->in.shard) return;
+    batch->shard_ids = mha__take(arena, rows, sizeof *batch->shard_ids);
+    batch->shard_types = batch->in.type_ids ? mha__take(arena, rows, sizeof *batch->shard_types) : NULL;
+}
+
+/* Returns the position of the first token of a range by MHA__POSITIONS_AFTER_PAD, less one. */
+static int64_t count_before(const mha_model *m, const int32_t *ids, int64_t end)
+{
+    int64_t position = m->config.padding;
+    for (int64_t i = 0; i < end; i++)
+        position += ids[i] != m->config.padding;
+    return position;
+}
+
+static void fill_range(const mha_model *m, mha__batch *p, int64_t from, int64_t count, int64_t to)
+{
+    const mha__position_rule rule = m->config.family->position_rule;
+    const bool counted = rule == MHA__POSITIONS_AFTER_PAD && !p->in.positions;
+    int64_t last = counted ? count_before(m, p->in.ids, from) : 0;
+    for (int64_t n = 0; n < count; n++) {
+        const int64_t i = from + n;
+        const bool padding = counted && p->in.ids[i] == m->config.padding;
+        int64_t position = p->in.positions ? p->in.positions[i] : i;
+        if (counted) position = padding ? m->config.padding : ++last;
+        p->positions[to + n] = (int32_t)(position + (rule == MHA__POSITIONS_FROM_2 ? 2 : 0));
+        p->shard_ids[to + n] = p->in.ids[i];
+        if (p->shard_types) p->shard_types[to + n] = p->in.type_ids[i];
+    }
+}
+
+void mha__shard_fill(const mha_model *m, mha__batch *batch)
+{
+    const mha_model_shard *s = batch->in.shard;
+    int64_t rows = 0;
+    batch->shard_end = batch->in.positions ? 0 : batch->shard.length - 1;
+    for (int64_t i = 0; batch->in.positions && i < batch->shard.length; i++)
+        batch->shard_end = mha__max64(batch->shard_end, batch->in.positions[i]);
+    for (int64_t n = 0; n < s->count; n++) {
+        fill_range(m, batch, s->start[n], s->length[n], rows);
+        rows += s->length[n];
+    }
+    batch->in.ids = batch->shard_ids;
+    batch->in.type_ids = batch->shard_types;
+}

@@ -1,0 +1,14 @@
+/* sequence_shard.h - a pass over some tokens of a sequence that several processes share (mha_model_shard). */
+#ifndef MHA_MODEL_FORWARD_SEQUENCE_SHARD_H
+#define MHA_MODEL_FORWARD_SEQUENCE_SHARD_H
+
+#include "model/forward/batch.h"
+
+/* Checks the shard of a batch that mha__batch_read has read, and reduces the batch to the tokens of the shard. Outputs
+ * whose row the shard does not contain are set to NULL. Does nothing without a shard. */
+mha_status mha__shard_read(const mha_model *m, mha__batch *batch, mha_model_output *out, mha_error *err);
+void mha__shard_lay_out(mha__arena *arena, mha__batch *batch);
+/* Fills ids, types and positions of the shard's tokens. */
+void mha__shard_fill(const mha_model *m, mha__batch *batch);
+
+#endif
