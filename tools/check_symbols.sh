@@ -1,7 +1,7 @@
 #!/bin/sh
 # check_symbols.sh SHARED STATIC [HEADER...] - checks that the libraries export exactly the functions that the headers declare.
 #
-#   The shared library must export every function declared with MHA_API in the headers (default: all of include/mha except cluster.h),
+#   The shared library must export every function declared with MHA_API in the headers (default: all of include/mha except cluster*.h),
 #   and nothing else. Other global names of the static library must begin with mha__, so that they cannot clash with names of a program.
 set -eu
 cd "$(dirname -- "$0")/.."
@@ -13,7 +13,7 @@ shared=$1 static=$2
 shift 2
 if [ $# -eq 0 ]; then
     for header in include/mha/*.h; do
-        case $header in */cluster.h) ;; *) set -- "$@" "$header" ;; esac # cluster.h declares libmha_mpi
+        case $header in */cluster*.h) ;; *) set -- "$@" "$header" ;; esac # cluster*.h declare libmha_mpi
     done
 fi
 work=$(mktemp -d)

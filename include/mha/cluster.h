@@ -39,7 +39,8 @@ typedef struct mha_cluster_options {
     /* own_comm = 1: `comm` is the MPI_Comm_c2f handle of a communicator, which is duplicated; 0: MPI_COMM_WORLD. */
     int own_comm;
     int comm;
-    /* Sizes of the grid (see mha_cluster_info); 0 = 1. tp * cp must divide the number of ranks. */
+    /* Sizes of the grid (see mha_cluster_info); 0 = 1. tp * cp must divide the number of ranks. cp = -1 stands for all
+     * ranks / tp. */
     int tp, cp;
     double timeout; /* [s] how long this rank waits for a silent peer; 0 = MHA_CLUSTER_TIMEOUT */
     /* [bytes] maximum size of a message, because MPI counts are int; longer transfers are split. 0 = 2^30, the

@@ -90,6 +90,9 @@ typedef struct mha_model_info {
     const int64_t *feed_forward_per_layer;          /* [layers] width; 0 = no feed-forward ("mha.feed_forward") */
     const mha_model_attention *attention_per_layer; /* [layers] */
     int64_t original_heads; /* heads of the unpruned model; larger than `heads` if all layers were pruned equally */
+    /* 1 = rotation depends on the length of the text, so a cached key depends on when it was computed: prefixes are not
+     * shared, prompts are not prefilled in pieces, and tokens are not guessed (generate.h) */
+    int rotation_by_length;
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 

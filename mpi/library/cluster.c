@@ -36,6 +36,7 @@ static mha_status read_options(const mha_cluster_options *given, mha_cluster_opt
     if (own->message_bytes == 0) own->message_bytes = MOST_BYTES;
     if (own->tp == 0) own->tp = 1;
     if (own->cp == 0) own->cp = 1;
+    if (own->cp < 0) own->cp = -1; /* all ranks, when their number is known */
     return MHA_OK;
 }
 
@@ -127,12 +128,13 @@ static mha_status find_hosts(mha_cluster *c, mha_error *err)
 static mha_status lay_out_grid(mha_cluster *c, const mha_cluster_options *o, mha_error *err)
 {
     mha_cluster_info *i = &c->info;
-    if (o->tp < 1 || o->cp < 1 || o->tp > i->ranks || o->cp > i->ranks / o->tp || i->ranks % (o->tp * o->cp) != 0)
+    const int cp = o->cp < 0 && o->tp > 0 ? i->ranks / o->tp : o->cp;
+    if (o->tp < 1 || cp < 1 || o->tp > i->ranks || cp > i->ranks / o->tp || i->ranks % (o->tp * cp) != 0)
         return mha__cluster_fail(c, err, MHA_ERR_ARG,
                                  "mha_cluster_options: tp * cp must be a divisor of the rank count %d (got %d * %d)",
                                  i->ranks, o->tp, o->cp);
     i->tp = o->tp;
-    i->cp = o->cp;
+    i->cp = cp;
     i->dp = i->ranks / (i->tp * i->cp);
     i->tp_rank = i->rank % i->tp;
     i->cp_rank = i->rank / i->tp % i->cp;

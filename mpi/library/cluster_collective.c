@@ -10,6 +10,32 @@
 
 /* ---- broadcast ---- */
 
+mha__group mha__cp_group(const mha_cluster *cluster)
+{
+    const mha_cluster_info *i = &cluster->info;
+    return (mha__group){i->dp_rank * i->cp * i->tp + i->tp_rank, i->tp, i->cp, i->cp_rank};
+}
+
+mha_status mha__group_broadcast(mha_cluster *cluster, const mha__group *group, int root, void *data, size_t bytes,
+                                mha_error *err)
+{
+    const int count = group->count;
+    const int me = (group->me - root + count) % count; /* this rank's number when `root` counts as 0 */
+    int bit = 1;
+    while (bit < count && !(me & bit))
+        bit *= 2;
+    if (me > 0) {
+        const int from = group->first + (me - bit + root) % count * group->step;
+        MHA__TRY(mha__cluster_receive(cluster, data, bytes, from, err));
+        MHA__TRY(mha__cluster_wait(cluster, "broadcast", err));
+    }
+    for (bit /= 2; bit > 0; bit /= 2) {
+        const int to = group->first + (me + bit + root) % count * group->step;
+        if (me + bit < count) MHA__TRY(mha__cluster_send(cluster, data, bytes, to, err));
+    }
+    return mha__cluster_wait(cluster, "broadcast", err);
+}
+
 mha_status mha_cluster_broadcast(mha_cluster *cluster, int rank, void *data, size_t bytes, mha_error *err)
 {
     if (!cluster) return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "cluster must not be NULL");
@@ -17,17 +43,7 @@ mha_status mha_cluster_broadcast(mha_cluster *cluster, int rank, void *data, siz
     if (rank < 0 || rank >= ranks)
         return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "rank must be from 0 to %d (got %d)", ranks - 1, rank);
     if (!data && bytes > 0) return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "data must not be NULL");
-    const int me = (cluster->info.rank - rank + ranks) % ranks; /* this rank's number when rank `rank` counts as 0 */
-    int bit = 1;
-    while (bit < ranks && !(me & bit))
-        bit *= 2;
-    if (me > 0) {
-        MHA__TRY(mha__cluster_receive(cluster, data, bytes, (me - bit + rank) % ranks, err));
-        MHA__TRY(mha__cluster_wait(cluster, "broadcast", err));
-    }
-    for (bit /= 2; bit > 0; bit /= 2)
-        if (me + bit < ranks) MHA__TRY(mha__cluster_send(cluster, data, bytes, (me + bit + rank) % ranks, err));
-    return mha__cluster_wait(cluster, "broadcast", err);
+    return mha__group_broadcast(cluster, &(mha__group){0, 1, ranks, cluster->info.rank}, rank, data, bytes, err);
 }
 
 mha_status mha_cluster_wait_for(mha_cluster *cluster, int rank, mha_error *err)

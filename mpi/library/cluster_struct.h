@@ -81,6 +81,15 @@ void mha__cluster_rest(double waited);
 /* Releases the list of messages. */
 void mha__cluster_transfers_free(mha_cluster *cluster);
 
+/* Ranks that work together: first, first + step, ... `me` is the index of this rank among them. */
+typedef struct mha__group {
+    int first, step, count, me;
+} mha__group;
+mha__group mha__cp_group(const mha_cluster *cluster);
+/* Collective for the group. Copies `bytes` bytes from member `root` to all members. */
+mha_status mha__group_broadcast(mha_cluster *cluster, const mha__group *group, int root, void *data, size_t bytes,
+                                mha_error *err);
+
 /* Collective. Gathers one value per rank: sets *all to an array [ranks], which is valid until the next call. */
 mha_status mha__cluster_gather(mha_cluster *cluster, int64_t own, const int64_t **all, mha_error *err);
 

@@ -1504,6 +1504,7 @@ class ModelInfo(ctypes.Structure):
     feed_forward_per_layer: int | None
     attention_per_layer: ctypes._Pointer[ModelAttention]
     original_heads: int
+    rotation_by_length: int
     _fields_ = [
         ("family", c_char_p),
         ("layers", c_int64),
@@ -1527,6 +1528,7 @@ class ModelInfo(ctypes.Structure):
         ("feed_forward_per_layer", c_void_p),
         ("attention_per_layer", POINTER(ModelAttention)),
         ("original_heads", c_int64),
+        ("rotation_by_length", c_int),
     ]
 
 

@@ -49,6 +49,7 @@ static mha_status fill_info(mha_model *m, mha_error *err)
         .layers = c->layers,
         .heads = c->heads,
         .original_heads = c->original_heads,
+        .rotation_by_length = c->rope.kind == MHA_ROPE_DYNAMIC || c->rope.kind == MHA_ROPE_LONGROPE,
         .kv_heads = c->kv_heads,
         .head_dim = c->head_dim,
         .hidden = c->hidden,

@@ -58,6 +58,7 @@ mha_status mha_model_score_hidden(const mha_model *model, const float *hidden, c
                                   float *logprob, mha_error *err)
 {
     MHA__TRY(check_hidden(model, hidden, next, rows, logprob, err));
+    if (rows == 0) return MHA_OK;
     const mha__kernels *kernels = mha__kernels_f32(mha__ctx_isa(model->ctx));
     const int64_t vocab = model->config.vocab;
     const size_t bytes = (size_t)mha__min64(PIECE, rows) * (size_t)vocab * sizeof(float);

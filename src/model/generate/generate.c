@@ -33,7 +33,7 @@ static int64_t alike(const mha__generation *g, const mha__slot *s, const mha_pro
 static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
 {
     int64_t most = 0, from = to;
-    for (int64_t n = 0; !mha__turns_with_length(g->model) && n < g->slots; n++) {
+    for (int64_t n = 0; !g->model->info.rotation_by_length && n < g->slots; n++) {
         const int64_t same = alike(g, &g->slot[n], p);
         if (same > most) most = same, from = n;
     }
@@ -51,7 +51,7 @@ static mha_status read_prompt(mha__generation *g, int64_t n, int64_t at, mha_err
 {
     const mha__slot *s = &g->slot[n];
     if (g->o.forward) return g->o.forward(g->o.forward_user, n, s->ids, s->length, at, g->logits, err);
-    const int64_t piece = g->cache && !mha__turns_with_length(g->model) ? PIECE : s->length;
+    const int64_t piece = g->cache && !g->model->info.rotation_by_length ? PIECE : s->length;
     for (int64_t count; at < s->length; at += count) {
         count = mha__min64(piece, s->length - at);
         MHA__TRY(mha__progress(g->model->ctx, "generate", g->done, g->count * g->o.max_new, err));

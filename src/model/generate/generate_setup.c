@@ -103,7 +103,7 @@ static bool may_guess(const mha__generation *g)
     bool slides = false;
     for (int64_t layer = 0; layer < c->layers; layer++)
         slides |= c->attention[layer].window > 0;
-    return !slides && !g->o.no_cache && !g->o.forward && !mha__turns_with_length(g->model);
+    return !slides && !g->o.no_cache && !g->o.forward && !g->model->info.rotation_by_length;
 }
 
 static void set_up_slots(mha__generation *g)

@@ -48,11 +48,5 @@ mha_status mha__generation_choose(mha__generation *g, mha__slot *s, float *logit
 mha_status mha__generation_advance(mha__generation *g, mha__slot *s, float *logits, mha_error *err);
 /* Generates at least one token for every active slot, in one pass with the cache. */
 mha_status mha__generation_step(mha__generation *g, mha_error *err);
-/* Returns true if rotation depends on the length of the whole sequence. A cached key then depends on when it was
- * computed, so prefixes cannot be shared, prompts cannot be prefilled in pieces, and tokens cannot be guessed. */
-static inline bool mha__turns_with_length(const mha_model *m)
-{
-    return m->config.rope.kind == MHA_ROPE_DYNAMIC || m->config.rope.kind == MHA_ROPE_LONGROPE;
-}
 
 #endif

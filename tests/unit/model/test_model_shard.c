@@ -210,6 +210,7 @@ static void test_score_hidden(void **state)
     check_status(MHA_OK, mha_model_score_hidden(model, hidden, ids + 1, L - 1, from_hidden, &err));
     assert_memory_equal(plain, from_hidden, sizeof plain);
     check_status(MHA_ERR_ARG, mha_model_score_hidden(model, hidden, (const int32_t[]){VOCAB}, 1, from_hidden, &err));
+    check_status(MHA_OK, mha_model_score_hidden(model, NULL, NULL, 0, NULL, &err));
     mha_model_free(model);
 }
 

@@ -1,0 +1,27 @@
+/* key_layout.h - which keys of a growing sequence each rank of a cp group caches, and the exchange of partial results
+ * over these keys. */
+#ifndef MHA_MPI_KEY_LAYOUT_H
+#define MHA_MPI_KEY_LAYOUT_H
+
+#include "shard_call.h"
+
+/* A prompt is divided by mha_cluster_part_of. The last chunk of MHA_ATTN_CHUNK keys, if incomplete, grows on its rank;
+ * later chunks belong to the ranks in turn. Ranges of a rank are numbered: 0 and 1 are its parts of the prompt; each
+ * later chunk is one more range. */
+typedef struct mha__key_layout {
+    int cp;
+    int64_t prompt, length; /* tokens of the prompt, and of the whole sequence */
+} mha__key_layout;
+
+/* Returns the number of ranges of a rank, some of which may be empty. */
+int64_t mha__layout_ranges(const mha__key_layout *layout, int cp_rank);
+/* Returns a range; `local` is not set. */
+mha__range mha__layout_range(const mha__key_layout *layout, int cp_rank, int64_t n);
+
+/* Lists the largest subtrees (mha_attn_subtree) of the keys of the ranks [first, first + count), with the ranks that
+ * mha__list_keys adds to them, in `parts` unless it is NULL; returns their number. The rows are not set. With P ranks
+ * and the largest power of two Q <= P, rank r + Q is added to rank r. `ranges` has room for all ranges of all ranks. */
+int64_t mha__list_keys(const mha__key_layout *layout, int first, int count, bool adds, mha__range *ranges,
+                       mha_attn_partial *parts);
+
+#endif
