@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "mha/generate.h"
 #include "mha/mha.h"
 
 /* Exit codes of the program. If signal n ended it, the exit code is 128 + n. */
@@ -49,6 +50,21 @@ typedef struct cli_options {
 
 struct cli_command;
 
+/* Passes over texts whose tokens the ranks share; same contracts as mha_model_forward, mha_model_score, mha_model_embed
+ * and mha_model_generate. All ranks make the same calls. */
+typedef struct cli_shared_texts {
+    void *user;
+    /* For one sequence. Of the outputs, only last_logits and logits are computed, the latter on rank 0 only. */
+    mha_status (*forward)(void *user, const mha_model *model, const mha_model_input *input,
+                          const mha_model_output *output, mha_error *err);
+    mha_status (*score)(void *user, const mha_model *model, const int32_t *ids, int64_t count, float *logprob,
+                        mha_error *err);
+    mha_status (*embed)(void *user, const mha_model *model, const char *const *texts, int64_t count,
+                        const mha_embed_options *options, float *out, mha_error *err);
+    mha_status (*generate)(void *user, const mha_model *model, const mha_prompt *prompts, int64_t count,
+                           const mha_generate_options *options, int32_t *out, int64_t *lengths, mha_error *err);
+} cli_shared_texts;
+
 /* The processes that run one command together: mha-mpi (mpi/program) provides these functions; mha is a single
  * process. A command that can divide its work runs on all ranks; any other command runs on rank 0 while the other
  * ranks wait. Only rank 0 writes results and log lines. A failure of any rank ends the command on all of them: rank
@@ -56,7 +72,8 @@ struct cli_command;
 typedef struct cli_ranks {
     void *user;
     int rank;
-    const char *label; /* "rank 1 (HOST): ", before the messages of this rank */
+    const char *label;             /* "rank 1 (HOST): ", before the messages of this rank */
+    const cli_shared_texts *texts; /* how passes over long texts are divided among the ranks */
     /* Called by all ranks; same contract as mha_ctx_create. */
     mha_status (*ctx_create)(void *user, const mha_ctx_options *options, mha_ctx **out, mha_error *err);
     /* Called by all ranks at the end of a command, with the exit code and the message of its failure, or "". Returns
@@ -73,14 +90,15 @@ typedef struct cli_session {
     cli_options options;
     const char **args; /* remaining arguments, NULL-terminated */
     int arg_count;
-    FILE *out;              /* the result; kept in memory until the command succeeds */
-    bool show_color;        /* color may be used in `out` */
-    int columns;            /* width of the terminal that receives `out`; 80 without a terminal */
-    mha_ctx *ctx;           /* created from -t and --isa before the command runs */
-    const char *model;      /* folder of the model (input.h) */
-    const char *model_name; /* name given by the user: "minilm" or a folder */
-    const cli_ranks *ranks; /* the processes of mha-mpi; NULL in mha */
-    const mha_work *work;   /* divides the measurements of this command; NULL if it runs in one process */
+    FILE *out;                      /* the result; kept in memory until the command succeeds */
+    bool show_color;                /* color may be used in `out` */
+    int columns;                    /* width of the terminal that receives `out`; 80 without a terminal */
+    mha_ctx *ctx;                   /* created from -t and --isa before the command runs */
+    const char *model;              /* folder of the model (input.h) */
+    const char *model_name;         /* as given by the user: "minilm", a folder */
+    const cli_ranks *ranks;         /* the processes of mha-mpi; NULL in mha */
+    const mha_work *work;           /* divides the measurements of this command; NULL if it runs in one process */
+    const cli_shared_texts *shared; /* divides long texts; NULL if the command runs in one process */
 } cli_session;
 
 /* Options under a separate heading of the help, such as "Data:". */
@@ -102,6 +120,8 @@ typedef struct cli_command {
     const struct poptOption *options; /* own options, terminated by POPT_TABLEEND; may be NULL */
     const cli_option_group *groups;   /* more own options, terminated by a NULL title; may be NULL */
     bool (*divides)(void);            /* true if processes can divide the work for these options; NULL = never */
+    /* True if processes can share long texts for these options; must depend on the command line only. NULL = never. */
+    bool (*shares)(const cli_session *session);
     int (*run)(cli_session *session); /* returns an exit code */
 } cli_command;
 

@@ -181,6 +181,10 @@ static int dispatch(int argc, char **argv)
     poptContext parser = NULL;
     int code = cli_options_parse(&session, argc - 1, (const char **)argv + 1, &parser);
     if (code < 0 && ranks && session.command->divides && session.command->divides()) session.work = ranks->work;
+    if (code < 0 && ranks && session.command->shares && session.command->shares(&session)) {
+        session.work = ranks->work;
+        session.shared = ranks->texts;
+    }
     const bool idle = ranks && ranks->rank > 0 && !session.work; /* the command runs only on rank 0 */
     if (code >= 0)
         code = close_stdout(code);
@@ -248,7 +252,7 @@ int cli_main(int argc, char **argv, const cli_ranks *of)
 {
     ranks = of;
     const cli_command *command = argc > 1 ? find_command(argv[1]) : NULL;
-    const bool runs = !ranks || ranks->rank == 0 || (command && command->divides);
+    const bool runs = !ranks || ranks->rank == 0 || (command && (command->divides || command->shares));
     cli_signals_install();
     const int code = runs ? run_program(argc, argv) : CLI_DONE;
     return finished ? code : cli_finish(&(cli_session){.command = command, .ranks = ranks}, false, code);

@@ -94,6 +94,7 @@ static void print_vectors(const cli_session *s, const vectors *v)
 static int write_npy(const cli_session *s, const vectors *v)
 {
     mha_error error = {0};
+    if (!cli_writes(s)) return CLI_DONE;
     const mha_tensor matrix = {
         .dtype = MHA_F32, .rank = 2, .shape = (int64_t[]){v->texts->count, v->width}, .data = v->data};
     if (mha_npy_write(s->options.out, &matrix, s->options.force, &error) != MHA_OK) return cli_fail(s, &error);
@@ -140,7 +141,11 @@ static int embed(cli_session *s, const mha_model *model, const cli_texts *texts,
     if (!v.data) return cli_error(s, CLI_FAILED, "out of memory for %lld vectors", (long long)texts->count);
     int code = CLI_DONE;
     cli_texts_number(texts);
-    if (mha_model_embed(model, texts->text, texts->count, &how, v.data, &error) != MHA_OK) code = cli_refuse(s, &error);
+    const cli_shared_texts *shared = s->shared;
+    const mha_status status = shared
+                                  ? shared->embed(shared->user, model, texts->text, texts->count, &how, v.data, &error)
+                                  : mha_model_embed(model, texts->text, texts->count, &how, v.data, &error);
+    if (status != MHA_OK) code = cli_refuse(s, &error);
     cli_texts_number(NULL);
     if (code == CLI_DONE) code = put_result(s, &v);
     free(v.data);
@@ -175,6 +180,11 @@ static int run(cli_session *s)
     return code;
 }
 
+static bool shares(const cli_session *s)
+{
+    return !cli_may_read_stdin(s);
+}
+
 const cli_command cli_embed = {
     .name = "embed",
     .summary = "embed texts: similar vectors for texts of similar meaning",
@@ -185,5 +195,6 @@ const cli_command cli_embed = {
     .options = options,
     .examples = "mha embed -m minilm \"a cat\" \"a kitten\" \"an engine\"\n"
                 "mha embed -m minilm -f texts.txt -o vectors.npy\n",
+    .shares = shares,
     .run = run,
 };

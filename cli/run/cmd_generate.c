@@ -233,7 +233,11 @@ static int run_job(cli_session *s, job *j, mha_generate_options *o)
     o->on_prompt = generation_prompt, o->on_token = generation_token;
     o->on_text = generation_text, o->on_end = generation_end;
     o->user = g;
-    if (mha_model_generate(j->model, j->prompts, j->count, o, j->ids, j->lengths, &error) != MHA_OK) {
+    const cli_shared_texts *shared = s->shared;
+    const mha_status status =
+        shared ? shared->generate(shared->user, j->model, j->prompts, j->count, o, j->ids, j->lengths, &error)
+               : mha_model_generate(j->model, j->prompts, j->count, o, j->ids, j->lengths, &error);
+    if (status != MHA_OK) {
         generation_break(g);
         return g->code != CLI_DONE || cli_stdout_closed() ? g->code : cli_refuse(s, &error);
     }
@@ -264,6 +268,11 @@ static int run(cli_session *s)
     return code;
 }
 
+static bool shares(const cli_session *s)
+{
+    return given.prompts || !cli_may_read_stdin(s);
+}
+
 const cli_command cli_generate = {
     .name = "generate",
     .summary = "continue a prompt, streaming the output: greedy or sampled",
@@ -278,5 +287,6 @@ const cli_command cli_generate = {
     .options = options,
     .examples = "mha generate \"One day Clara finds\"\n"
                 "mha generate --temperature 0.8 --top-p 0.95 --samples 3 -s 1 \"One day\"\n",
+    .shares = shares,
     .run = run,
 };

@@ -201,7 +201,7 @@ static int write_npy(const cli_session *s, const tap *t)
 static int write_tensors(const cli_session *s, const tap *t)
 {
     mha_error error = {0};
-    if (!s->options.out) return CLI_DONE;
+    if (!s->options.out || !cli_writes(s)) return CLI_DONE;
     if (cli_out_ends(s, ".npy")) return write_npy(s, t);
     if (mha_tensors_write(s->ctx, s->options.out, t->list, t->count, s->options.force, &error) != MHA_OK)
         return cli_fail(s, &error);
@@ -265,6 +265,12 @@ static int run(cli_session *s)
     return code;
 }
 
+/* The passes of the ranks return only logits. */
+static bool shares(const cli_session *s)
+{
+    return !given.hidden && !given.attn && !given.heads && !given.stats && !cli_may_read_stdin(s);
+}
+
 const cli_command cli_logits = {
     .name = "logits",
     .summary = "write logits, hidden states and attention maps of one sequence",
@@ -280,5 +286,6 @@ const cli_command cli_logits = {
     .options = options,
     .examples = "mha logits \"Count from 2 to 6: 2 3\"\n"
                 "mha logits --hidden --attn -o numbers.safetensors \"One day Clara\"\n",
+    .shares = shares,
     .run = run,
 };

@@ -38,7 +38,10 @@ static int score_text(const cli_session *s, const mha_model *model, const cli_te
     if (count < 2) return CLI_DONE;
     out->logprob = calloc((size_t)count - 1, sizeof *out->logprob);
     if (!out->logprob) return cli_error(s, CLI_FAILED, "out of memory for %lld tokens", (long long)count);
-    if (mha_model_score(model, out->tokens->ids, count, out->logprob, &error) != MHA_OK) return cli_refuse(s, &error);
+    const cli_shared_texts *shared = s->shared;
+    const mha_status status = shared ? shared->score(shared->user, model, out->tokens->ids, count, out->logprob, &error)
+                                     : mha_model_score(model, out->tokens->ids, count, out->logprob, &error);
+    if (status != MHA_OK) return cli_refuse(s, &error);
     for (int64_t i = 0; i + 1 < count; i++)
         out->total += (double)out->logprob[i];
     return CLI_DONE;
@@ -145,6 +148,11 @@ static int run(cli_session *s)
     return code;
 }
 
+static bool shares(const cli_session *s)
+{
+    return !cli_may_read_stdin(s);
+}
+
 const cli_command cli_score = {
     .name = "score",
     .summary = "score texts: loss, perplexity, log-probability per token",
@@ -159,5 +167,6 @@ const cli_command cli_score = {
     .examples = "mha score \"The kite is in the barn.\"\n"
                 "mha score -f notes.txt --json\n"
                 "echo \"Good night, Clara.\" | mha score --tokens\n",
+    .shares = shares,
     .run = run,
 };

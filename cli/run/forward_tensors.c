@@ -115,7 +115,9 @@ int tap_run(cli_session *s, const mha_model *model, const int32_t *ids, int64_t 
                                      .map_count = wish->head_count,
                                      .on_stats = keep & TAP_STATS ? on_stats : NULL,
                                      .user = t};
-    const mha_status status = mha_model_forward(model, &input, &output, &error);
+    const cli_shared_texts *shared = s->shared;
+    const mha_status status = shared ? shared->forward(shared->user, model, &input, &output, &error)
+                                     : mha_model_forward(model, &input, &output, &error);
     if (t->out_of_memory) return no_memory(s, t);
     if (status != MHA_OK) return cli_refuse(s, &error);
     if (t->logits && all)

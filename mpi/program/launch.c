@@ -28,7 +28,7 @@ typedef struct launch_options {
 } launch_options;
 
 static const char usage[] =
-    "Usage: mha-mpi launch [-np P] [--hosts FILE] [--timeout S] [--record S] [--mixed-isa]\n"
+    "Usage: mha-mpi launch [-np P] [--hosts FILE] [--timeout S] [--record S] [--attention MODE] [--mixed-isa]\n"
     "                      [--retries N] [--print] COMMAND ...\n\n"
     "Starts P ranks of `mha-mpi COMMAND ...` with mpirun, on this machine or on the hosts of FILE (one per line,\n"
     "in mpirun's format: NAME slots=N). If a rank or a host dies, prints which one, and ends the job.\n\n"
@@ -36,6 +36,8 @@ static const char usage[] =
     "  --hosts FILE   the hosts; each rank is bound to a NUMA domain and uses its cores\n"
     "  --timeout S    end the job if a rank waits S seconds for another one (300)\n"
     "  --record S     with a state file: seconds between two records of a rank (10)\n"
+    "  --attention M  how ranks that share a text exchange keys: tree (default) and ordered are\n"
+    "                 bitwise identical to one process, ring is not; see docs/cluster.md\n"
     "  --mixed-isa    let each rank use the newest ISA of its CPU; results then depend on the hosts\n"
     "  --retries N    after a temporary failure, start again, at most N times (0)\n"
     "  --print        print the mpirun command and exit\n";

@@ -12,6 +12,7 @@
 #include "mha/cluster.h"
 #include "mpi_watchdog.h"
 #include "rank_options.h"
+#include "shared_texts.h"
 
 enum { SIGNALED = 128 }; /* exit status 128 + n: signal n */
 enum { SILENT = 75 };    /* exit status if a peer is silent or a transfer fails: EX_TEMPFAIL; a restart may succeed */
@@ -51,21 +52,23 @@ static mha_status status_of(int code)
                                               : MHA_ERR_IO;
 }
 
+/* The exit code of a rank that has not failed itself. */
+static int code_of(mha_status status)
+{
+    return status == MHA_ERR_ARG ? CLI_USAGE : status == MHA_ERR_FORMAT ? CLI_REFUSED : CLI_FAILED;
+}
+
 static int finish(void *user, bool everywhere, int code, mha_error *message)
 {
     program *p = user;
     mha_error why = *message;
-    if (code > SIGNALED && !why.message[0])
-        snprintf(why.message, sizeof why.message, "stopped by signal %d", code - SIGNALED);
+    if (shared_texts_ended(message)) return code_of(message->status);
     mha_status status = everywhere ? MHA_OK : mha_cluster_wait_for(p->cluster, 0, &why);
     if (status == MHA_OK) status = mha_cluster_agree(p->cluster, status_of(code), &why);
     if (mha_cluster_broken(p->cluster)) give_up(p, why.message);
     *message = why;
     if (status_of(code) != MHA_OK || status == MHA_OK) return code;
-    return status == MHA_ERR_ARG         ? CLI_USAGE
-           : status == MHA_ERR_FORMAT    ? CLI_REFUSED
-           : status == MHA_ERR_CANCELLED ? SIGNALED + SIGTERM /* which signal another rank got is not known */
-                                         : CLI_FAILED;
+    return code_of(status);
 }
 
 static double step_limit(const program *p)
@@ -96,7 +99,7 @@ static int open_program(program *p, int argc, char **argv)
 {
     mha_error error = {0};
     const mha_cluster_options options = {
-        .size = sizeof options, .timeout = p->options.timeout, .record_pause = p->options.record_pause};
+        .size = sizeof options, .cp = -1, .timeout = p->options.timeout, .record_pause = p->options.record_pause};
     mpi_watchdog_start("start", step_limit(p), SILENT);
     mha_status status = mha_cluster_open(&options, &p->cluster, &error);
     mpi_watchdog_stop();
@@ -114,6 +117,7 @@ static int open_program(program *p, int argc, char **argv)
     p->ranks = (cli_ranks){.user = p,
                            .rank = rank,
                            .label = p->label,
+                           .texts = shared_texts_of(p->cluster, p->options.attention),
                            .ctx_create = create_ctx,
                            .finish = finish,
                            .work = mha_cluster_work(p->cluster),

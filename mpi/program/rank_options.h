@@ -4,13 +4,16 @@
 
 #include <stdbool.h>
 
+#include "mha/cluster.h"
+
 typedef struct rank_options {
     double timeout, record_pause; /* [s]; 0 = the default of mha/cluster.h */
     bool mixed_isa;
+    mha_cluster_mode attention; /* of texts that ranks share; the default is tree */
 } rank_options;
 
-/* Reads the option at argv[0]: "--timeout S", "--record S" or "--mixed-isa". Returns its number of arguments including
- * the name, 0 if argv[0] is none of these or `left` is 0, or -1 after printing an error. */
+/* Reads the option at argv[0]: "--timeout S", "--record S", "--attention MODE" or "--mixed-isa". Returns its number of
+ * arguments including the name, 0 if argv[0] is none of these or `left` is 0, or -1 after printing an error. */
 int rank_options_read_one(int left, char **argv, rank_options *options);
 /* Reads all options from argv[1] on. Returns the number of arguments read, or -1 after printing an error. */
 int rank_options_read(int argc, char **argv, rank_options *options);

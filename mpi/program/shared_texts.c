@@ -1,0 +1,165 @@
+/* shared_texts.c - see shared_texts.h. Before every text, the ranks agree that none has failed, and compare the text;
+ * before the first one, they compare the model. */
+#include "shared_texts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/cluster_model.h"
+#include "mha/train_data.h"
+
+enum { PROBED = 16 }; /* tokens of the pass with which the ranks compare their models */
+
+typedef struct sharing {
+    mha_cluster *cluster;
+    mha_cluster_mode mode;
+    const mha_model *compared; /* the model that the ranks have compared */
+    bool ended;
+    mha_error failure;
+} sharing;
+static sharing only;
+
+/* ---- comparison ---- */
+
+/* Computes hidden states of a few tokens, which depend on the weights and on the ISA. */
+static mha_status probe(const mha_model *model, mha_train_digest *digest, mha_error *err)
+{
+    int32_t ids[PROBED];
+    const mha_model_info *info = mha_model_describe(model);
+    const int64_t most = info->vocab < info->max_positions ? info->vocab : info->max_positions;
+    const int64_t length = most < PROBED ? most : PROBED;
+    const size_t bytes = (size_t)(length * info->hidden) * sizeof(float);
+    float *hidden = malloc(bytes);
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = length, .ids = ids};
+    const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
+    for (int64_t i = 0; i < length; i++)
+        ids[i] = (int32_t)(i * (info->vocab / length));
+    mha_status status = hidden ? mha_model_forward(model, &input, &output, err) : MHA_ERR_MEMORY;
+    if (!hidden) *err = (mha_error){.status = MHA_ERR_MEMORY, .message = "out of memory for hidden states"};
+    if (status == MHA_OK) mha_train_digest_add(digest, hidden, bytes);
+    free(hidden);
+    return status;
+}
+
+static mha_status compare_models(sharing *s, const mha_model *model, mha_error *err)
+{
+    char text[17];
+    mha_train_digest digest = {0};
+    const char *config = mha_model_config_json(model);
+    if (s->compared == model) return MHA_OK;
+    mha_train_digest_add(&digest, config, strlen(config));
+    mha_status status = probe(model, &digest, err);
+    status = mha_cluster_agree(s->cluster, status, err);
+    if (status != MHA_OK) return status;
+    mha_train_digest_text(&digest, text);
+    s->compared = model;
+    return mha_cluster_same(s->cluster, "the model (including its ISA)", text, sizeof text, err);
+}
+
+/* Begins a text with this digest on all ranks. */
+static mha_status begin(sharing *s, const mha_model *model, mha_train_digest *digest, mha_error *err)
+{
+    char text[17];
+    mha_error why = {0};
+    mha_train_digest_text(digest, text);
+    mha_status status = mha_cluster_agree(s->cluster, MHA_OK, &why);
+    s->ended = status != MHA_OK;
+    if (s->ended) s->failure = why;
+    if (status == MHA_OK) status = mha_cluster_same(s->cluster, "the text", text, sizeof text, &why);
+    if (status == MHA_OK) status = compare_models(s, model, &why);
+    if (status != MHA_OK) *err = why;
+    return status;
+}
+
+static mha_status begin_ids(sharing *s, const mha_model *model, const int32_t *ids, int64_t count, mha_error *err)
+{
+    mha_train_digest digest = {0};
+    mha_train_digest_add_number(&digest, (uint64_t)count);
+    mha_train_digest_add(&digest, ids, (size_t)count * sizeof *ids);
+    return begin(s, model, &digest, err);
+}
+
+bool shared_texts_ended(mha_error *err)
+{
+    if (only.ended) *err = only.failure;
+    return only.ended;
+}
+
+/* ---- passes ---- */
+
+/* Runs the pass, with logits of this rank's tokens only, and gathers them on rank 0. */
+static mha_status forward_part(const sharing *s, const mha_model *model, const mha_model_input *input,
+                               const mha_model_output *output, float *logits, mha_error *err)
+{
+    mha_model_output own = *output;
+    own.logits = logits;
+    const mha_status status = mha_cluster_model_forward(s->cluster, model, s->mode, input, &own, err);
+    if (status != MHA_OK || !output->logits) return status;
+    return mha_cluster_gather_rows(s->cluster, input->length, (size_t)mha_model_describe(model)->vocab * sizeof *logits,
+                                   logits, output->logits, err);
+}
+
+static mha_status forward(void *user, const mha_model *model, const mha_model_input *input,
+                          const mha_model_output *output, mha_error *err)
+{
+    sharing *s = user;
+    const mha_cluster_info *info = mha_cluster_describe(s->cluster);
+    const mha_cluster_part part = mha_cluster_part_of(input->length, info->cp, info->cp_rank);
+    const size_t rows = (size_t)(part.length[0] + part.length[1]) + 1, vocab = (size_t)mha_model_describe(model)->vocab;
+    float *logits = NULL;
+    mha_error why = {.status = MHA_ERR_MEMORY, .message = "out of memory for the logits"};
+    mha_status status = begin_ids(s, model, input->ids, input->length, err);
+    if (status != MHA_OK) return status;
+    if (!mha_cluster_model_divides(s->cluster, model, input->length))
+        return mha_model_forward(model, input, output, err);
+    if (output->logits) logits = calloc(rows, vocab * sizeof *logits);
+    status = mha_cluster_agree(s->cluster, output->logits && !logits ? MHA_ERR_MEMORY : MHA_OK, &why);
+    if (status == MHA_OK) status = forward_part(s, model, input, output, logits, &why);
+    if (!mha_cluster_broken(s->cluster)) free(logits); /* else a transfer may still use it */
+    if (status != MHA_OK) *err = why;
+    return status;
+}
+
+static mha_status score(void *user, const mha_model *model, const int32_t *ids, int64_t count, float *logprob,
+                        mha_error *err)
+{
+    sharing *s = user;
+    const mha_status status = begin_ids(s, model, ids, count, err);
+    return status != MHA_OK ? status : mha_cluster_model_score(s->cluster, model, s->mode, ids, count, logprob, err);
+}
+
+static mha_status embed(void *user, const mha_model *model, const char *const *texts, int64_t count,
+                        const mha_embed_options *options, float *out, mha_error *err)
+{
+    sharing *s = user;
+    mha_train_digest digest = {0};
+    for (int64_t n = 0; n < count; n++) {
+        mha_train_digest_add_number(&digest, strlen(texts[n]));
+        mha_train_digest_add(&digest, texts[n], strlen(texts[n]));
+    }
+    const mha_status status = begin(s, model, &digest, err);
+    return status != MHA_OK ? status
+                            : mha_cluster_model_embed(s->cluster, model, s->mode, texts, count, options, out, err);
+}
+
+static mha_status generate(void *user, const mha_model *model, const mha_prompt *prompts, int64_t count,
+                           const mha_generate_options *options, int32_t *out, int64_t *lengths, mha_error *err)
+{
+    sharing *s = user;
+    mha_train_digest digest = {0};
+    for (int64_t n = 0; n < count; n++) {
+        mha_train_digest_add_number(&digest, (uint64_t)prompts[n].count);
+        mha_train_digest_add(&digest, prompts[n].ids, (size_t)prompts[n].count * sizeof *prompts[n].ids);
+    }
+    const mha_status status = begin(s, model, &digest, err);
+    return status != MHA_OK
+               ? status
+               : mha_cluster_model_generate(s->cluster, model, s->mode, prompts, count, options, out, lengths, err);
+}
+
+const cli_shared_texts *shared_texts_of(mha_cluster *cluster, mha_cluster_mode mode)
+{
+    static const cli_shared_texts texts = {&only, forward, score, embed, generate};
+    only = (sharing){.cluster = cluster, .mode = mode};
+    return &texts;
+}

@@ -1,0 +1,14 @@
+/* shared_texts.h - the functions with which commands divide long texts among the ranks. */
+#ifndef MPI_SHARED_TEXTS_H
+#define MPI_SHARED_TEXTS_H
+
+#include "command.h"
+#include "mha/cluster.h"
+
+/* Returns the functions for a cluster, valid for the life of the program; one cluster at a time. */
+const cli_shared_texts *shared_texts_of(mha_cluster *cluster, mha_cluster_mode mode);
+/* Returns true, with the failure in *err, if another rank has ended the command before a text that it should share: all
+ * ranks have then agreed on this failure. */
+bool shared_texts_ended(mha_error *err);
+
+#endif
