@@ -9,7 +9,7 @@ int cli_check_out(const cli_session *session)
 {
     const char *path = session->options.out;
     if (!cli_writes(session)) return CLI_DONE;
-    if (path && *path == '\0') return cli_usage(session, "the name of the file to write is empty");
+    if (path && *path == '\0') return cli_usage(session, "the name of the output file must not be empty (got \"\")");
     if (cli_out_is_stdout(session) && session->options.json)
         return cli_usage(session, "the output must be a file with --json, which also writes to stdout (got -)");
     if (!path || cli_out_is_stdout(session)) return CLI_DONE;

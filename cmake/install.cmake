@@ -3,10 +3,8 @@
 # `libraries` (shared), `development`, `program`, and `mpi`, whose files depend on the MPI of this machine.
 include(CMakePackageConfigHelpers)
 
-if(NOT MHA_HAS_MPI)
-  set(without_mpi PATTERN cluster*.h EXCLUDE)
-endif()
-install(DIRECTORY include/mha DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" ${without_mpi})
+install(DIRECTORY include/mha DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
+        FILES_MATCHING PATTERN "*.h" PATTERN "cluster*.h" EXCLUDE)
 if(MHA_PROGRAM)
   install(TARGETS mha RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 endif()

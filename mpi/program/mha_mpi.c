@@ -52,10 +52,13 @@ static mha_status status_of(int code)
                                               : MHA_ERR_IO;
 }
 
-/* The exit code of a rank that has not failed itself. */
+/* Returns the exit code of a rank that did not fail, from the status of the rank that did. */
 static int code_of(mha_status status)
 {
-    return status == MHA_ERR_ARG ? CLI_USAGE : status == MHA_ERR_FORMAT ? CLI_REFUSED : CLI_FAILED;
+    return status == MHA_ERR_ARG         ? CLI_USAGE
+           : status == MHA_ERR_FORMAT    ? CLI_REFUSED
+           : status == MHA_ERR_CANCELLED ? SIGNALED + SIGTERM /* which signal another rank got is not known */
+                                         : CLI_FAILED;
 }
 
 static int finish(void *user, bool everywhere, int code, mha_error *message)
@@ -63,6 +66,8 @@ static int finish(void *user, bool everywhere, int code, mha_error *message)
     program *p = user;
     mha_error why = *message;
     if (shared_texts_ended(message)) return code_of(message->status);
+    if (code > SIGNALED && !why.message[0])
+        snprintf(why.message, sizeof why.message, "stopped by signal %d", code - SIGNALED);
     mha_status status = everywhere ? MHA_OK : mha_cluster_wait_for(p->cluster, 0, &why);
     if (status == MHA_OK) status = mha_cluster_agree(p->cluster, status_of(code), &why);
     if (mha_cluster_broken(p->cluster)) give_up(p, why.message);
