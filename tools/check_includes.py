@@ -23,7 +23,7 @@ PUBLIC_OWNER = {"types": "base", "ctx": "base", "machine_peak": "attn", "cache":
                 "generate": "model",
                 "model_grads": "model", "model_save": "model", "model_create": "model", "head_layouts": "heads", "head_data": "heads",
                 "importance": "heads", "diversity": "heads", "prune": "heads", "compare_models": "heads", "regroup": "heads", "model_edit": "heads",
-                "prune_search": "heads", "cluster": "attn", "cluster_model": "model", "work": "base"}
+                "prune_search": "heads", "cluster": "attn", "cluster_model": "model", "work": "base", "train_ranks": "base"}
 UMBRELLA = "mha/mha.h"  # for code outside the library; in the library, only the file with the version includes this header
 UMBRELLA_USERS = {"src/base/status.c"}
 # Code outside src/ that may include internal headers.

@@ -1,17 +1,17 @@
-"""tools/builtin_text.py: the held-out texts of test_builtin must equal its output for seed 2 on any machine, without
+"""tools/builtin/builtin_text.py: the held-out texts of test_builtin must equal its output for seed 2 on any machine, without
 the texts (mostly of counting) that also occur for seed 1, on which the built-in model was trained."""
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# seed and line count of the training texts (tools/train_builtin.sh) and of the held-out texts
+# seed and line count of the training texts (tools/builtin/train_builtin.sh) and of the held-out texts
 LEARNED, HELD_OUT = (1, 90000), (2, 160)
 STORIES = ("stories", 3, 400)  # share/mha/texts/stories.txt
 
 
 def made(*arguments):
-    command = [sys.executable, ROOT / "tools/builtin_text.py", *map(str, arguments)]
+    command = [sys.executable, ROOT / "tools/builtin/builtin_text.py", *map(str, arguments)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
@@ -19,6 +19,6 @@ learned = set(made(*LEARNED))
 want = [line for line in made(*HELD_OUT) if line not in learned]
 got = (ROOT / "tests/golden/data/builtin/held_out.txt").read_text(encoding="ascii").splitlines()
 assert got == want, f"the generator must make the same texts: {[pair for pair in zip(got, want) if pair[0] != pair[1]][:1]}, {len(got)}, {len(want)}"
-assert " ".join(str(n) for n in LEARNED) in (ROOT / "tools/train_builtin.sh").read_text(encoding="ascii")
+assert " ".join(str(n) for n in LEARNED) in (ROOT / "tools/builtin/train_builtin.sh").read_text(encoding="ascii")
 shipped = (ROOT / "share/mha/texts/stories.txt").read_text(encoding="ascii").splitlines()
 assert shipped == made(*STORIES), "share/mha/texts/stories.txt must equal the output of the generator"

@@ -54,6 +54,9 @@ EXCLUDED = {
         tokenizer_trainer_create tokenizer_trainer_free tokenizer_trainer_put tokenizer_trainer_end
         tokenizer_trainer_run tokenizer_trainer_trained tokenizer_trainer_save
     """,
+    "scores a part of a sequence; mha/cluster_model.h calls it": """
+        model_score_hidden
+    """,
     "caches of models are not bound yet; generate() uses one internally": """
         model_cache_create model_cache_free model_cache_length model_cache_bytes model_cache_clear
         model_cache_truncate model_cache_fork sampling_apply

@@ -10,7 +10,7 @@ SPECIAL = re.compile(r"([\\`*_<>\[\]#|$~])")
 
 
 def groups():
-    """Returns [(group, [header])] in the order of mha.h; cluster.h, which mha.h does not include, is the last group."""
+    """Returns [(group, [header])] in the order of mha.h; the headers of libmha_mpi, which mha.h does not include, are the last group."""
     found = []
     for line in (HEADERS / "mha.h").read_text(encoding="utf-8").splitlines():
         group, header = re.fullmatch(r"/\* ([a-z, ]+) \*/", line), re.match(r'#include "mha/(\w+)\.h"', line)
@@ -18,7 +18,7 @@ def groups():
             found.append((group[1].capitalize(), []))
         elif header:
             found[-1][1].append(header[1])
-    return found + [("Several machines", ["cluster"])]
+    return found + [("Several machines", ["cluster", "cluster_model"])]
 
 
 def parts(text):
@@ -128,7 +128,7 @@ class Pages:
         return "\n\n".join([*out, *(self.section(*part) for part in rest)]) + "\n"
 
     def index(self):
-        lines = ["# C interface", "", "`#include <mha/mha.h>` includes every header below except `mha/cluster.h`.",
+        lines = ["# C interface", "", "`#include <mha/mha.h>` includes every header below except `mha/cluster.h` and `mha/cluster_model.h`.",
                  "Start with [types](types.md), whose conventions apply to the whole interface, and [attn](attn.md).", ""]
         for group, headers in groups():
             lines += [f"## {group}", "", "| header | contents |", "|---|---|"]

@@ -49,7 +49,7 @@ same part/training.safetensors straight/training.safetensors 'resumed'
 
 # Frozen gates must keep their settings; more steps must not change the step at which gates were frozen.
 expect 0 train --json --resume --heads 6 --gates-end 31 --steps 32 -o part
-has err 'the gates must be frozen after step 20'
+has err 'the gates were frozen after step 20'
 has_not err 'heads is now'
 has_not err 'gates_end is now'
 at heads 3
