@@ -160,8 +160,9 @@ MHA_API mha_cluster_part mha_cluster_part_of(int64_t length, int cp, int cp_rank
  *
  *   ring     keys and values are passed from rank to rank, and results are merged as they arrive. Bitwise reproducible
  *            for a given cp. Memory: twice the keys and values of a rank, and two partial results of its rows
- *   tree     like ring, but results are merged in the operator's tree: bitwise identical to one process. Memory: a
- *            partial result of the rank's rows for each subtree of keys (mha_attn_subtree), at least 2 cp
+ *   tree     like ring, but results are merged in the operator's tree: bitwise identical to one process. Memory: like
+ *            ring, but a partial result of the rank's rows for each subtree of keys (mha_attn_subtree) that still waits
+ *            for the subtree with which it is merged: 3 with 4 ranks, growing slowly with cp
  *   ordered  all ranks receive all keys of one KV head at a time, while the previous head is computed: bitwise
  *            identical to one process. Memory: the keys and values of three KV heads of the whole sequence */
 typedef enum mha_cluster_mode { MHA_CLUSTER_RING = 0, MHA_CLUSTER_TREE, MHA_CLUSTER_ORDERED } mha_cluster_mode;

@@ -9,14 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The results of one chunk of rows: in tree mode one part per subtree of keys; in ring mode an accumulated part and a
- * new part. */
+/* The results of one chunk of rows. In ring mode: an accumulated part and a new one. In tree mode: one part per subtree
+ * of keys. Parts of two adjacent subtrees are merged as soon as both are complete, so that few parts are in memory. The
+ * rows of a part are NULL until it is computed, and `empty` if no row attends to its keys. */
 typedef struct results {
     mha__range rows;
     mha_attn_partial *parts;
     int64_t count;
     size_t bytes; /* size of a part */
-    char *memory;
+    char *empty;
+    char *spare; /* list of unused parts, each of which begins with the address of the next one */
 } results;
 
 typedef struct ring {
@@ -55,6 +57,64 @@ static void clear_part(const mha__shared_call *s, const results *r, char *part)
         memcpy(part + at, s->real_size == sizeof low ? (const void *)&low : (const void *)&low64, s->real_size);
 }
 
+/* Returns memory of a part, cleared; NULL if out of memory. */
+static char *take_part(const mha__shared_call *s, results *r)
+{
+    char *part = r->spare ? r->spare : malloc(r->bytes);
+    if (r->spare) memcpy(&r->spare, part, sizeof part);
+    if (part) clear_part(s, r, part);
+    return part;
+}
+
+static void give_part(results *r, char *part)
+{
+    memcpy(part, &r->spare, sizeof part);
+    r->spare = part;
+}
+
+static void free_results(results *r)
+{
+    for (int64_t p = 0; r->parts && p < r->count; p++)
+        if (r->parts[p].rows.data != r->empty) free((void *)r->parts[p].rows.data);
+    for (char *part = r->spare; part; part = r->spare) {
+        memcpy(&r->spare, part, sizeof part);
+        free(part);
+    }
+    free(r->empty);
+    free(r->parts);
+}
+
+/* Ring mode: merging requires adjacent subtrees, so the two parts are labeled as the first chunks of the tree. */
+static mha_status make_two(ring *g, results *r, mha_error *err)
+{
+    for (int64_t p = 0; p < r->count; p++) {
+        r->parts[p] = (mha_attn_partial){.key = p * MHA_ATTN_CHUNK, .kv_len = MHA_ATTN_CHUNK};
+        r->parts[p].rows.data = take_part(g->s, r);
+        if (!r->parts[p].rows.data) return mha__cluster_no_memory(g->s->cluster, err, r->bytes, "partial results");
+    }
+    return MHA_OK;
+}
+
+static bool is_read(const mha__shared_call *s, const results *r, int64_t p)
+{
+    const mha__range keys = {r->parts[p].key, r->parts[p].kv_len, 0};
+    return mha__ranges_meet(s, &r->rows, &keys);
+}
+
+/* Tree mode: marks the parts whose keys no row attends to; the last ones are not needed at all. */
+static mha_status mark_empty(const mha__shared_call *s, results *r, mha_error *err)
+{
+    while (r->count > 1 && !is_read(s, r, r->count - 1))
+        r->count--;
+    for (int64_t p = 0; p < r->count; p++) {
+        if (is_read(s, r, p)) continue;
+        if (!r->empty) r->empty = take_part(s, r);
+        if (!r->empty) return mha__cluster_no_memory(s->cluster, err, r->bytes, "partial results");
+        r->parts[p].rows.data = r->empty;
+    }
+    return MHA_OK;
+}
+
 static mha_status make_results(ring *g, int n, mha_error *err)
 {
     const mha__shared_call *s = g->s;
@@ -65,29 +125,21 @@ static mha_status make_results(ring *g, int n, mha_error *err)
     r->bytes = (size_t)(d->batch * d->heads * r->rows.length * (2 + d->v_head_dim)) * s->real_size;
     if (r->bytes == 0) return MHA_OK;
     r->parts = calloc((size_t)r->count, sizeof *r->parts);
-    r->memory = r->bytes <= SIZE_MAX / (size_t)r->count ? malloc(r->bytes * (size_t)r->count) : NULL;
-    if (!r->parts || !r->memory)
-        return mha__cluster_no_memory(s->cluster, err, r->bytes * (size_t)r->count, "partial results");
-    /* Merging requires adjacent subtrees, so in ring mode the two parts are labeled as the first chunks of the tree. */
-    if (g->tree)
-        list_subtrees(s, r->parts);
-    else
-        for (int64_t p = 0; p < r->count; p++)
-            r->parts[p] = (mha_attn_partial){.key = p * MHA_ATTN_CHUNK, .kv_len = MHA_ATTN_CHUNK};
-    for (int64_t p = 0; p < r->count; p++) {
-        r->parts[p].rows.data = r->memory + (size_t)p * r->bytes;
-        clear_part(s, r, r->memory + (size_t)p * r->bytes);
-    }
-    return MHA_OK;
+    if (!r->parts)
+        return mha__cluster_no_memory(s->cluster, err, (size_t)r->count * sizeof *r->parts, "partial results");
+    if (!g->tree) return make_two(g, r, err);
+    list_subtrees(s, r->parts);
+    return mark_empty(s, r, err);
 }
 
-/* Returns the part that receives the partial result of the keys that start at `key`. */
-static mha_attn_partial *part_of(const ring *g, const results *r, int64_t key)
+/* Returns the part that receives the partial result of the keys from `key` on, with memory for its rows. */
+static mha_attn_partial *part_of(const ring *g, results *r, int64_t key)
 {
-    if (!g->tree) return &r->parts[1];
-    for (int64_t p = 0; p < r->count; p++)
-        if (r->parts[p].key == key) return &r->parts[p];
-    return NULL; /* cannot happen: `key` is the start of a listed subtree */
+    int64_t p = g->tree ? 0 : 1;
+    while (g->tree && r->parts[p].key != key)
+        p++; /* ends: `key` is the start of a listed subtree */
+    if (!r->parts[p].rows.data) r->parts[p].rows.data = take_part(g->s, r);
+    return r->parts[p].rows.data ? &r->parts[p] : NULL;
 }
 
 static mha_attn_merge_partials_args merge_args(const ring *g, const results *r, int64_t count)
@@ -101,6 +153,46 @@ static mha_attn_merge_partials_args merge_args(const ring *g, const results *r, 
                                           .dtype = d->dtype,
                                           .count = count,
                                           .parts = r->parts};
+}
+
+/* Returns true if parts p and p + 1 are complete and are the two halves of a subtree. */
+static bool are_halves(const results *r, int64_t p)
+{
+    const mha_attn_partial *left = &r->parts[p], *right = left + 1;
+    return left->rows.data && right->rows.data && left->kv_len == right->kv_len && left->kv_len >= MHA_ATTN_CHUNK &&
+           left->key % (2 * left->kv_len) == 0;
+}
+
+/* Merges parts p and p + 1 into one. Merging with an empty part changes nothing. */
+static mha_status merge_halves(const ring *g, results *r, int64_t p, mha_error *err)
+{
+    mha_attn_partial *left = &r->parts[p], *right = left + 1;
+    mha_attn_merge_partials_args a = merge_args(g, r, 2);
+    a.parts = left;
+    a.partial.data = (void *)left->rows.data;
+    if (left->rows.data != r->empty && right->rows.data != r->empty) {
+        MHA__TRY(mha_attn_merge_partials(g->s->ctx, &a, err));
+        give_part(r, (char *)right->rows.data);
+    }
+    if (left->rows.data == r->empty) left->rows.data = right->rows.data;
+    left->kv_len *= 2;
+    r->count--;
+    memmove(right, right + 1, (size_t)(r->count - p - 1) * sizeof *right);
+    return MHA_OK;
+}
+
+/* Tree mode: merges all complete halves. */
+static mha_status merge_complete(const ring *g, results *r, mha_error *err)
+{
+    for (int64_t p = 0; p + 1 < r->count;) {
+        if (!are_halves(r, p)) {
+            p++;
+            continue;
+        }
+        MHA__TRY(merge_halves(g, r, p, err));
+        if (p > 0) p--; /* the merged part may be a right half */
+    }
+    return MHA_OK;
 }
 
 /* Merges the new part into the accumulated part, in ring mode. */
@@ -166,13 +258,15 @@ static mha_status make_buffers(ring *g, mha_error *err)
 /* ---- one step ---- */
 
 /* Computes one chunk of rows against one subtree of the keys of rank `from`, which this rank currently stores. */
-static mha_status attend(const ring *g, const results *r, int from, const mha__range *keys, mha_error *err)
+static mha_status attend(const ring *g, results *r, int from, const mha__range *keys, mha_error *err)
 {
     const mha__shared_call *s = g->s;
     const mha_cluster_part part = mha__keys_of(s, from);
     const int64_t n = mha__part_length(&part), D = s->desc.head_dim, Dv = s->desc.v_head_dim;
     mha_attn_desc d;
     mha_attn_args a;
+    const mha_attn_partial *result = part_of(g, r, keys->start);
+    if (!result) return mha__cluster_no_memory(s->cluster, err, r->bytes, "partial results");
     mha__shard_call(s, &r->rows, keys, &d, &a);
     d.inputs &= ~(uint32_t)(MHA_ATTN_SINKS | MHA_ATTN_GATES);
     d.outputs = MHA_ATTN_PARTIAL;
@@ -181,13 +275,13 @@ static mha_status attend(const ring *g, const results *r, int from, const mha__r
     a.k = (mha_cview){g->held + (size_t)(keys->local * D) * s->kv_size, {d.kv_heads * n * D, n * D, D, 1}};
     a.v = (mha_cview){g->held + values_offset(s, n) + (size_t)(keys->local * Dv) * s->kv_size,
                       {d.kv_heads * n * Dv, n * Dv, Dv, 1}};
-    a.partial.data = (void *)part_of(g, r, keys->start)->rows.data;
+    a.partial.data = (void *)result->rows.data;
     MHA__TRY(mha_attention(s->ctx, &d, &a, err));
-    return g->tree ? MHA_OK : merge_new(g, r, err);
+    return g->tree ? merge_complete(g, r, err) : merge_new(g, r, err);
 }
 
 /* Computes all rows of this rank against the keys of rank `from`. */
-static mha_status attend_all(const ring *g, int from, mha_error *err)
+static mha_status attend_all(ring *g, int from, mha_error *err)
 {
     const mha_cluster_part part = mha__keys_of(g->s, from);
     for (int i = 0; i < 2; i++)
@@ -239,10 +333,8 @@ mha_status mha__attention_ring(const mha__shared_call *call, bool tree, mha_erro
 {
     ring g = {.s = call, .tree = tree};
     const mha_status status = run(&g, err);
-    for (int n = 0; n < 2; n++) {
-        free(g.results[n].parts);
-        free(g.results[n].memory);
-    }
+    for (int n = 0; n < 2; n++)
+        free_results(&g.results[n]);
     if (call->cluster->pending > 0) return status; /* pending transfers still use the buffers */
     free(g.held);
     free(g.coming);
