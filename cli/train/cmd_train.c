@@ -152,9 +152,8 @@ const cli_command cli_train = {
         "Encoders without logits match its last hidden states; each text is then one sequence.\n"
         "--gates multiplies each head by a trained gate with a penalty for being open. Closed heads are zeros in the "
         "saved model; mha prune --heads removes them permanently.\n"
-        "mpirun -np P mha-mpi train --workers V divides the V workers among P processes, P = 1, 2, 4 ... V, with the "
-        "same "
-        "result.",
+        "mpirun -np P mha-mpi train --workers V divides the V workers among P processes, P = 1, 2, 4 ... V, with "
+        "the same result.",
     .shared = CLI_MODEL | CLI_OUT | CLI_JSON,
     .options = options,
     .groups = groups,

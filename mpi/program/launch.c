@@ -23,7 +23,7 @@ typedef struct launch_options {
     const char *hosts;
     long ranks, retries;
     bool print;
-    const char *own[6]; /* options that are passed on to the ranks */
+    const char *own[8]; /* options that are passed on to the ranks */
     int own_count;
 } launch_options;
 

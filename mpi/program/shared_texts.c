@@ -63,7 +63,7 @@ static mha_status begin(sharing *s, const mha_model *model, mha_train_digest *di
     mha_error why = {0};
     mha_train_digest_text(digest, text);
     mha_status status = mha_cluster_agree(s->cluster, MHA_OK, &why);
-    s->ended = status != MHA_OK;
+    s->ended = status != MHA_OK && !mha_cluster_broken(s->cluster);
     if (s->ended) s->failure = why;
     if (status == MHA_OK) status = mha_cluster_same(s->cluster, "the text", text, sizeof text, &why);
     if (status == MHA_OK) status = compare_models(s, model, &why);

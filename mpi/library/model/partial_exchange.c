@@ -83,10 +83,12 @@ static int64_t find_within(const mha__part_list *a, const mha__part_list *b, con
 }
 
 /* Computes the rows of x->merged from x->own and x->other, and makes it the own list. */
-static mha_status merge_lists(mha__exchange *x, mha_ctx *ctx, const mha_attn_merge_partials_args *call, mha_error *err)
+static mha_status merge_lists(mha__exchange *x, mha_cluster *c, mha_ctx *ctx, const mha_attn_merge_partials_args *call,
+                              mha_error *err)
 {
-    mha_attn_partial *parts = malloc((size_t)(x->own.count + x->other.count) * sizeof *parts + 1);
-    mha_status status = parts ? MHA_OK : MHA_ERR_MEMORY;
+    const size_t bytes = (size_t)(x->own.count + x->other.count) * sizeof(mha_attn_partial) + 1;
+    mha_attn_partial *parts = malloc(bytes);
+    mha_status status = parts ? MHA_OK : mha__cluster_no_memory(cluster, err, bytes, "the list of partial results");
     for (int64_t n = 0; n < x->merged.count && status == MHA_OK; n++) {
         mha_attn_merge_partials_args a = *call;
         a.count = find_within(&x->own, &x->other, &x->merged.parts[n], parts);
@@ -139,14 +141,14 @@ mha_status mha__exchange_merge(mha__exchange *exchange, mha_cluster *cluster, mh
         list(x, layout, me + power, 1, false, &x->other);
         list(x, layout, me, 1, true, &x->merged);
         MHA__TRY(trade(x, cluster, me + power, false, true, err));
-        MHA__TRY(merge_lists(x, ctx, call, err));
+        MHA__TRY(merge_lists(x, cluster, ctx, call, err));
     }
     for (int bit = 1; bit < power; bit *= 2) {
         const int group = me & ~(2 * bit - 1), peer = me ^ bit;
         list(x, layout, peer & ~(bit - 1), bit, true, &x->other);
         list(x, layout, group, 2 * bit, true, &x->merged);
         MHA__TRY(trade(x, cluster, peer, true, true, err));
-        MHA__TRY(merge_lists(x, ctx, call, err));
+        MHA__TRY(merge_lists(x, cluster, ctx, call, err));
     }
     return helps ? trade(x, cluster, me + power, true, false, err) : MHA_OK;
 }

@@ -138,7 +138,7 @@ mha_status mha__importance_step(mha__importance_job *s, const mha__packed *batch
 /* on_context callback of a backward pass: computes the Taylor scores of tokens and weights. */
 int mha__importance_context(void *user, const mha_model_context_gradient *gradient);
 /* Forms of the gradient of gates. They are called at the start of a step, after each batch, after the step if
- * if gradients of the projections exist, and at the end, to compare the first `forms` forms. */
+ * gradients of the projections exist, and at the end, to compare the first `forms` forms. */
 void mha__identity_begin(mha__importance_job *s);
 void mha__identity_gates(mha__importance_job *s);
 mha_status mha__identity_weights(mha__importance_job *s, mha_error *err);
