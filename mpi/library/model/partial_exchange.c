@@ -83,8 +83,8 @@ static int64_t find_within(const mha__part_list *a, const mha__part_list *b, con
 }
 
 /* Computes the rows of x->merged from x->own and x->other, and makes it the own list. */
-static mha_status merge_lists(mha__exchange *x, mha_cluster *c, mha_ctx *ctx, const mha_attn_merge_partials_args *call,
-                              mha_error *err)
+static mha_status merge_lists(mha__exchange *x, const mha_cluster *cluster, mha_ctx *ctx,
+                              const mha_attn_merge_partials_args *call, mha_error *err)
 {
     const size_t bytes = (size_t)(x->own.count + x->other.count) * sizeof(mha_attn_partial) + 1;
     mha_attn_partial *parts = malloc(bytes);
