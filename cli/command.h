@@ -50,7 +50,7 @@ typedef struct cli_options {
 
 struct cli_command;
 
-/* Passes over texts whose tokens the ranks share; same contracts as mha_model_forward, mha_model_score, mha_model_embed
+/* Passes over texts distributed over the ranks; same contracts as mha_model_forward, mha_model_score, mha_model_embed
  * and mha_model_generate. All ranks make the same calls. */
 typedef struct cli_shared_texts {
     void *user;

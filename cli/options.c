@@ -285,7 +285,7 @@ int cli_options_parse(cli_session *session, int argc, const char **argv, poptCon
     const char *wrong = check_values(session), *dtype = session->options.dtype;
     if (wrong) return cli_usage(session, "%s", wrong);
     if (cli_dtype(dtype) == MHA_DTYPE_OTHER)
-        return cli_usage(session, "--dtype must be f32, bf16, f16 or int8 (got \"%s\")", cli_shown(dtype));
+        return cli_usage(session, "--dtype must be one of f32, bf16, f16, int8 (got \"%s\")", cli_shown(dtype));
     session->args = poptGetArgs(*parser);
     for (session->arg_count = 0; session->args && session->args[session->arg_count];)
         session->arg_count++;

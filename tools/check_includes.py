@@ -231,14 +231,14 @@ def unordered_rooms(root):
 
 
 def shared_names(paths):
-    """Yields a message for each base name of .c and .h files that is in two folders."""
+    """Yields a message for each base name of .c and .h files that is used in two folders."""
     folders = {}
     for path in map(pathlib.PurePosixPath, sorted(paths)):
         if path.suffix in (".c", ".h") and path.parts[0] in NAMED_ONCE:
             folders.setdefault(path.stem, []).append(path)
     for stem, found in folders.items():
         if len({path.parent for path in found}) > 1:
-            yield f"the base name {stem} must be in one folder (got {', '.join(map(str, found))})"
+            yield f"the base name {stem} must be used in only one folder (got {', '.join(map(str, found))})"
     for header in (pathlib.PurePosixPath(path) for path in paths if path.startswith("include/")):
         for path in folders.get(header.stem, []):
             if path.parts[0] not in ("src", "mpi"):

@@ -67,7 +67,7 @@ static int check_given(const cli_session *s)
     bool known = false;
     for (int i = 0; i < TYPES; i++)
         known = known || is_wanted_type(types[i]);
-    if (!known) return cli_usage(s, "--dtype must be f32, bf16, f16 or all (got \"%s\")", cli_shown(given.dtype));
+    if (!known) return cli_usage(s, "--dtype must be one of f32, bf16, f16, all (got \"%s\")", cli_shown(given.dtype));
     return check_rows(s);
 }
 

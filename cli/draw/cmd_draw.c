@@ -127,7 +127,7 @@ static int choose_style(const cli_session *s)
     if (given.colors && strcmp(given.colors, "linear") == 0)
         style.colors = COLOR_LINEAR;
     else if (given.colors && strcmp(given.colors, "root") != 0)
-        return cli_usage(s, "--colors must be root or linear (got \"%s\")", cli_shown(given.colors));
+        return cli_usage(s, "--colors must be one of root, linear (got \"%s\")", cli_shown(given.colors));
     if (!*style.font) return cli_usage(s, "--font must name a font family (got \"\")");
     figure_set_style(style);
     return CLI_DONE;

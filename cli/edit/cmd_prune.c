@@ -28,7 +28,7 @@ static const struct poptOption options[] = {
     {"refit", 0, POPT_ARG_NONE, &given.refit, 0, "refit the output projections on the texts", NULL},
     {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0, "ridge parameter of --refit, 0.001 to 1000 (default: 3)", "X"},
     {"compatible", 0, POPT_ARG_NONE, &given.compatible, 0,
-     "keep the original shapes, filled with zeros, for transformers", NULL},
+     "keep the original tensor shapes, zero-filled, so that Hugging Face transformers can load the model", NULL},
     {"test", 0, POPT_ARG_STRING, &given.test, 0, "evaluate on these texts (default: every fourth of -f)", "FILE"},
     {"search", 0, POPT_ARG_NONE, &given.search, 0, "find how many heads can be removed; -o draws the curve", NULL},
     {"max-loss-increase", 0, POPT_ARG_STRING, &given.max_increase, 0, "with --search: largest loss increase allowed",

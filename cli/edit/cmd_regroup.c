@@ -119,7 +119,7 @@ static int read_method(const cli_session *s, mha_regroup_method *method)
             *method = (mha_regroup_method)n;
             return CLI_DONE;
         }
-    return cli_usage(s, "--method must be closed, mean or values (got \"%s\")", cli_shown(given.method));
+    return cli_usage(s, "--method must be one of closed, mean, values (got \"%s\")", cli_shown(given.method));
 }
 
 static int read_counts(const cli_session *s, mha_regroup_options *how)

@@ -80,8 +80,8 @@ static void set_ramp(const cli_session *session, double share)
     if (session->show_color) fprintf(session->out, "\033[48;5;%d;38;5;%dm", ramp[at], at < DARK ? 231 : 16);
 }
 
-/* Prints " pr100": the label and the importance in percent of the largest, also shown by the color. A narrow cell
- * has the label on a color terminal, the number otherwise. */
+/* Prints " pr100": the label and the importance as a percentage of the largest importance, which the color also shows.
+ * A narrow cell shows only the label on a color terminal, and only the number elsewhere. */
 static void put_importance_cell(const cli_session *session, const cell *c, int64_t layer, int64_t head)
 {
     double share = fmax(mha_importance_value(c->importance, layer, head), 0) / c->most;

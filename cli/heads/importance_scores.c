@@ -30,7 +30,7 @@ static int find_loss(const cli_session *s, const char *name, mha_head_loss *loss
             *loss = l;
             return CLI_DONE;
         }
-    return cli_usage(s, "--loss must be lm, mlm or pairs (got \"%s\")", cli_shown(name));
+    return cli_usage(s, "--loss must be one of lm, mlm, pairs (got \"%s\")", cli_shown(name));
 }
 
 /* Rejects options that require --by. With --scores, --loss pairs may still declare the lines of -f to be pairs. */

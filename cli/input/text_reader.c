@@ -51,7 +51,7 @@ int cli_documents_check(const cli_session *session, const char *name)
 {
     cli_documents how;
     if (cli_documents_find(name, &how)) return CLI_DONE;
-    return cli_usage(session, "--documents must be line, paragraph or whole (got \"%s\")", cli_shown(name));
+    return cli_usage(session, "--documents must be one of line, paragraph, whole (got \"%s\")", cli_shown(name));
 }
 
 const char *text_reader_name(const char *path)

@@ -75,7 +75,7 @@ static int read_type(const cli_session *s, mha_plan_options *model)
     for (size_t i = 0; given.dtype && i < sizeof types / sizeof *types; i++)
         if (strcmp(given.dtype, mha_dtype_name(types[i])) == 0) model->dtype = types[i];
     if (!given.dtype || model->dtype != MHA_DTYPE_DEFAULT) return CLI_DONE;
-    return cli_usage(s, "--dtype must be f32, bf16 or f16 (got \"%s\")", cli_shown(given.dtype));
+    return cli_usage(s, "--dtype must be one of f32, bf16, f16 (got \"%s\")", cli_shown(given.dtype));
 }
 
 static int read_given(const cli_session *s, mha_plan_options *model, double *seconds)

@@ -156,7 +156,7 @@ static int check_options(const cli_session *s, mha_pool *pool)
 {
     *pool = given.pool && strcmp(given.pool, "cls") == 0 ? MHA_POOL_CLS : MHA_POOL_MEAN;
     if (given.pool && *pool == MHA_POOL_MEAN && strcmp(given.pool, "mean") != 0)
-        return cli_usage(s, "--pool must be mean or cls (got \"%s\")", cli_shown(given.pool));
+        return cli_usage(s, "--pool must be one of mean, cls (got \"%s\")", cli_shown(given.pool));
     const char *out = s->options.out;
     if (out && !cli_out_ends(s, ".npy") && !cli_out_ends(s, ".json"))
         return cli_usage(s, "-o %s: the name must end in .npy or .json", cli_shown(out));

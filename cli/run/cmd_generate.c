@@ -99,7 +99,7 @@ static int read_options(cli_session *s, mha_generate_options *o, int64_t *sample
         if (!*given.stops[o->stop_count]) return cli_usage(s, "--stop must be a string of at least 1 byte (got \"\")");
     o->cache_dtype = cli_dtype(given.kv_dtype);
     if (o->cache_dtype == MHA_DTYPE_OTHER)
-        return cli_usage(s, "--kv-dtype must be f32, bf16, f16 or int8 (got \"%s\")", cli_shown(given.kv_dtype));
+        return cli_usage(s, "--kv-dtype must be one of f32, bf16, f16, int8 (got \"%s\")", cli_shown(given.kv_dtype));
     const int code = read_wholes(s, o, samples);
     return code == CLI_DONE ? read_numbers(s, &o->sampling) : code;
 }

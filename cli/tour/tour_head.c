@@ -23,7 +23,7 @@ mha_status tour_head_begin(tour *t, tour_head *h)
     mha_rng_manual_seed(&rng, TOUR_SEED);
     mha_status status = mha_rng_embedding(&rng, TOKENS, WIDTH, -1, table, &t->error);
     if (status == MHA_OK)
-        status = mha_embedding_forward("word", table, TOKENS, WIDTH, words, TOKENS, 0, h->x, &t->error);
+        status = mha_embedding_forward("words", table, TOKENS, WIDTH, words, TOKENS, 0, h->x, &t->error);
     mha_rng_manual_seed(&rng, TOUR_SEED);
     if (status == MHA_OK) status = mha_rng_rand(&rng, h->w_q, WIDTH * WIDTH, &t->error);
     if (status == MHA_OK) status = mha_rng_rand(&rng, h->w_k, WIDTH * WIDTH, &t->error);

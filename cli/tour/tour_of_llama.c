@@ -133,7 +133,7 @@ static void show_cache(tour *t, const float *x, const float *whole, tour_count a
     take(last, whole, PAST, 1);
     tour_say(t, "The sixth token alone", "mha_variant_input, .past_len = 5, .past_key, .past_value",
              "One query against six keys, five of them cached: weights [2, 2, 1, 6], output [2, 1, 8]. It "
-             "%s row 5 of the whole sequence computed at once.",
+             "%s row 5 of the whole sequence computed in one call.",
              memcmp(one, last, sizeof one) == 0 ? "is bitwise identical to" : "differs from");
     tour_show_trace(t, "weights_of_one", MHA_STEP_WEIGHTS);
     tour_show(t, "output_of_one", one, TOUR_SHAPE(BATCH, 1, WIDTH));
@@ -185,8 +185,8 @@ static void show_pages(tour *t, const float *x)
                       whole.stride[0] == (int64_t)TOKENS * WIDTH && memcmp(context, whole.data, sizeof context) == 0;
     tour_say(t, "In pages, token by token", "mha_cache_create, mha_cache_append, mha_cache_bind, mha_attention",
              "A model stores keys and values in pages of 128 tokens, so that a sequence grows without being "
-             "copied. Here the six tokens are appended one by one, and each attends to the tokens in the "
-             "cache: %lld pages for two sequences. The context %s the one computed at once.",
+             "copied. Here the six tokens are appended one by one, and each attends to all cached tokens. The "
+             "cache holds %lld pages for the two sequences. The context %s the context computed in one call.",
              held, same ? "is bitwise identical to" : "differs from");
     tour_show(t, "context_in_pages", context, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 }

@@ -44,7 +44,7 @@ static double greatest(const tour_tensor *t)
     return most;
 }
 
-/* Returns rows and columns of each image. A vector is one row. */
+/* Stores the number of rows and columns of each image. A vector is one row. */
 static void extents(const tour_tensor *t, int64_t *rows, int64_t *columns)
 {
     *rows = t->rank > 1 ? t->shape[t->rank - 2] : 1;

@@ -144,7 +144,7 @@ static int read_options(const cli_session *s, mha_tokenizer_train_options *o)
     if (!given.vocab_size) return cli_usage(s, "missing --vocab-size N");
     const bool wordpiece = given.type && strcmp(given.type, "wordpiece") == 0;
     if (given.type && !wordpiece && strcmp(given.type, "bpe") != 0)
-        return cli_usage(s, "--type must be bpe or wordpiece (got \"%s\")", cli_shown(given.type));
+        return cli_usage(s, "--type must be one of bpe, wordpiece (got \"%s\")", cli_shown(given.type));
     if (!wordpiece && (given.lowercase || given.alphabet))
         return cli_usage(s, "%s requires --type wordpiece", given.lowercase ? "--lowercase" : "--alphabet");
     *o = (mha_tokenizer_train_options){.size = sizeof *o,

@@ -21,7 +21,7 @@ int train_settings_check_gates(const cli_session *s, const train_settings *t)
                                                   : NULL;
     if (!t->gates && other) return cli_usage(s, "%s requires --gates", other);
     if (t->gates && strcmp(t->gates, "l0") != 0 && strcmp(t->gates, "l1") != 0)
-        return cli_usage(s, "--gates must be l0 or l1 (got \"%s\")", cli_shown(t->gates));
+        return cli_usage(s, "--gates must be one of l0, l1 (got \"%s\")", cli_shown(t->gates));
     const char *unused = !isnan(t->gate_rate) ? "--gate-rate" : !isnan(t->gate_penalty) ? "--gate-penalty" : NULL;
     if (t->gates && strcmp(t->gates, "l0") == 0 && t->heads >= 0 && unused)
         return cli_usage(s, "%s has no effect with --gates l0 and --heads: the importance of a head sets its gate",

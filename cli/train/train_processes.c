@@ -43,7 +43,7 @@ int train_run_check_ranks(const train_run *run)
     const train_list *files = &run->t.file;
     if (ranks & (ranks - 1)) return cli_usage(run->s, "the number of processes must be a power of two (got %d)", ranks);
     if (workers < ranks)
-        return cli_usage(run->s, "--workers must be at least the %d processes (got %lld)", ranks, workers);
+        return cli_usage(run->s, "--workers must be at least the number of processes, %d (got %lld)", ranks, workers);
     for (int n = 0; n < files->count && ranks > 1; n++)
         if (strcmp(files->item[n], "-") == 0)
             return cli_usage(run->s, "-f must name a file if several processes read it (got -)");

@@ -218,9 +218,10 @@ static int refuse_data(const train_run *run, bool cut_anew)
     const char *option = run->t.file.count ? "-f" : "--tokens";
     if (cut_anew)
         return cli_error(run->s, CLI_REFUSED,
-                         "--length %lld splits the data differently from the checkpoint: repeat %s to continue anyway",
-                         run->t.length, option);
-    return cli_error(run->s, CLI_REFUSED, "data changed since the checkpoint: repeat %s to continue anyway", option);
+                         "--length %lld changes how the data is split: pass %s again to continue anyway", run->t.length,
+                         option);
+    return cli_error(run->s, CLI_REFUSED, "data changed since the checkpoint: pass %s again to continue anyway",
+                     option);
 }
 
 static int compare_data(const train_run *run)
@@ -233,7 +234,7 @@ static int compare_data(const train_run *run)
     if (code != CLI_DONE) return code;
     if (!eval)
         return cli_error(s, CLI_REFUSED,
-                         "data of --eval changed since the checkpoint: repeat --eval to continue anyway");
+                         "data of --eval changed since the checkpoint: pass --eval again to continue anyway");
     if (data) return CLI_DONE;
     if (!run->t.names_data) return refuse_data(run, cut_anew);
     cli_say(s, "data changed: results will differ from an uninterrupted run");
@@ -248,7 +249,7 @@ static int compare_teacher(const train_run *run)
     if (!run->t.names_teacher)
         return cli_error(
             s, CLI_REFUSED,
-            "the model in %s differs from the teacher of the checkpoint: repeat --teacher to continue anyway",
+            "the model in %s differs from the teacher of the checkpoint: pass --teacher again to continue anyway",
             cli_shown(run->t.teacher));
     if (was) cli_say(s, "teacher changed: results will differ from an uninterrupted run");
     return CLI_DONE;

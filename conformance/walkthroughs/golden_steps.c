@@ -244,8 +244,8 @@ static void check_embedding(seed_case *c)
     if (!dy || !ids || !y || !dtable) return;
     for (int64_t n = 0; n < rows[0]; n++)
         ids[n] = indices[n] >= 0 && indices[n] < 1e6f ? (int32_t)indices[n] : -1;
-    if (!seed_ok(c, mha_embedding_forward("index", table, count, width, ids, rows[0], 0, y, &error), &error) ||
-        !seed_ok(c, mha_embedding_backward("index", dtable, count, width, ids, rows[0], dy, &error), &error))
+    if (!seed_ok(c, mha_embedding_forward("ids", table, count, width, ids, rows[0], 0, y, &error), &error) ||
+        !seed_ok(c, mha_embedding_backward("ids", dtable, count, width, ids, rows[0], dy, &error), &error))
         return;
     seed_compare(c, "expect.output", y, rows[0] * width);
     seed_compare(c, "grad.param.embedding.weight", dtable, count * width);

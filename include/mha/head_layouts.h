@@ -1,8 +1,8 @@
-/* head_layouts.h - plans the attention heads of a new model. Lists the head layouts that a width allows, with their
- * cost in parameters, operations, cache and time on this machine, and recommends one.
+/* head_layouts.h - plans the attention heads of a new model. Lists the head layouts that are possible for a model
+ * width, with their cost in parameters, operations, cache and time on this machine, and recommends one.
  *
- * Counts follow the layers of the published walk-throughs: all projections are E -> E unless keys and values are
- * shared. `parameters` counts the attention of one layer; operations, cache and times cover all layers.
+ * All projections are E -> E, as in the PyTorch walk-throughs (docs/tours.md), unless keys and values are shared.
+ * `parameters` counts the attention of one layer; operations, cache and times cover all layers.
  *
  *     mha_plan_options model = {.size = sizeof model, .d_model = 768, .layers = 12, .vocab = 50257, .seq = 1024};
  *     mha_plan_row rows[MHA_PLAN_LAYOUTS];

@@ -173,7 +173,7 @@ MHA_API mha_status mha_cross_entropy(mha_ctx *ctx, const mha_cross_entropy_args 
 
 /* Computes y[r] = table[ids[r]], or y[r] += table[ids[r]] with `add`; table [count, width], y [rows, width]. All ids
  * are checked first: if one is outside 0 .. count-1, the call fails with MHA_ERR_ARG and a message that names
- * `what`, the position and the value; y is not written. */
+ * `what`, the index and the value, such as "ids[2] must be ..."; y is not written. */
 MHA_API mha_status mha_embedding_forward(const char *what, const float *table, int64_t count, int64_t width,
                                          const int32_t *ids, int64_t rows, int add, float *y, mha_error *err);
 

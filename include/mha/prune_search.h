@@ -39,7 +39,7 @@ typedef struct mha_prune_search_options {
     int per_layer;                  /* as in mha_prune_rule */
     int64_t floor;                  /* as in mha_prune_rule */
     const mha_prune_options *prune; /* fill, refit and ridge of every pruning; NULL = none */
-    double max_increase;            /* the limit, 0 or more; INFINITY = none */
+    double max_increase;            /* maximum loss increase, at least 0; INFINITY = no maximum */
     /* Called after each point; a non-zero return ends the search with MHA_ERR_CANCELLED. NULL = none. */
     int (*on_point)(void *user, const mha_prune_point *point);
     void *user;

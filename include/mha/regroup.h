@@ -70,7 +70,7 @@ MHA_API const char *mha_regroup_method_help(mha_regroup_method method);
 
 typedef struct mha_regroup_options {
     size_t size;
-    /* N and M, in every layer: each must divide the layer's head count and be at most the present count; 0 =
+    /* N and M, in every layer: each must divide the layer's head count and be at most its current count; 0 =
      * unchanged */
     int64_t key_heads, value_heads;
     mha_regroup_method method;
@@ -90,15 +90,18 @@ typedef struct mha_regroup_options {
     const char *weighted_by; /* the source of the scores, for the record; NULL = none */
 } mha_regroup_options;
 
-/* Creates the edit: its config.json gets num_key_value_heads if that expresses the result (and num_attention_heads, if
- * the model is pruned), else "mha.kv_heads" (model.h). `model` must outlive *out; the options are not retained.
+/* Creates the edit. Its config.json contains num_key_value_heads if that key can describe the result (and
+ * num_attention_heads if the model is pruned), otherwise "mha.kv_heads" (model.h). `model` must outlive *out; the
+ * options are not retained.
  *
- * Errors: MHA_ERR_ARG for counts that do not divide the heads of a layer or exceed its present count, for two counts of
- * 0, for missing texts and for a score that is not finite; MHA_ERR_UNSUPPORTED for keys that are rotated or normalized,
- * naming a method that works; MHA_ERR_MEMORY; MHA_ERR_CANCELLED ("regroup" and "refit").
- * Memory: 8 (Hkv D)^2 bytes for each of keys and values, 8 H D^2 for queries, of all layers; 32 H D E for the current
- * layer; and the memory of the refit. Cost: one pass over the texts; per layer an eigenproblem of H D / N dimensions
- * for each group, and unless contiguous one of 2 D dimensions for each pair of heads; and the refit. */
+ * Errors: MHA_ERR_ARG if key_heads or value_heads does not divide a layer's head count or exceeds its current count, if
+ * both are 0, if `fit` is missing, or if a score is not finite; MHA_ERR_UNSUPPORTED if keys are rotated or normalized
+ * (the message names a method that works); MHA_ERR_MEMORY; MHA_ERR_CANCELLED if the progress callback stops the phase
+ * "regroup" or "refit".
+ * Memory, for all layers: 8 (Hkv D)^2 bytes for keys, the same for values, and 8 H D^2 for queries; in addition,
+ * 32 H D E for the current layer, and the memory of the refit. Cost: one pass over the texts; per layer, an
+ * eigenproblem of H D / N dimensions for each group and, unless contiguous, one of 2 D dimensions for each pair of
+ * heads; and the refit. */
 MHA_API mha_status mha_regroup(const mha_model *model, const mha_regroup_options *options, mha_model_edit **out,
                                mha_error *err);
 

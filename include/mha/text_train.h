@@ -30,7 +30,7 @@
  * 1.3 s on one core of a 2023 server, in 45 to 65 MB (docs/benchmarks.md). Memory grows with the number of distinct
  * words, not with the text. While reading, each distinct word takes its length plus about 60 bytes, once per thread;
  * then, 50 to 150 bytes per character. In addition, 18 MB are fixed, and the input buffers take up to 16 MiB plus 20
- * times the longest stretch of a line without a space. */
+ * times the longest part of a line without a space. */
 #ifndef MHA_TEXT_TRAIN_H
 #define MHA_TEXT_TRAIN_H
 

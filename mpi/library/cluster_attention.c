@@ -62,7 +62,8 @@ mha_status mha_cluster_attention(mha_cluster *cluster, mha_ctx *ctx, mha_cluster
     mha__shared_call call;
     mha_error why = {0};
     if (mode != MHA_CLUSTER_RING && mode != MHA_CLUSTER_TREE && mode != MHA_CLUSTER_ORDERED)
-        return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "mode must be ring, tree or ordered (got %d)", (int)mode);
+        return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "mode must be one of ring, tree, ordered (got %d)",
+                                 (int)mode);
     mha_status status = mha__shared_call_open(&call, cluster, ctx, desc, args, &why);
     call.desc.outputs &= ~(uint32_t)MHA_ATTN_GRADS;
     if (status == MHA_OK) /* without keys, there is no data to move */

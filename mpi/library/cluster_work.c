@@ -181,7 +181,7 @@ static mha_status compare(mha_cluster *c, const mha_work_info *info, mha_error *
     const struct {
         const char *what, *text;
     } texts[] = {{"the data", info->data},
-                 {"the model (including its ISA)", info->model},
+                 {"the model and the CPU instruction set", info->model},
                  {"the measurement", info->name},
                  {"the state file", info->state ? info->state : ""}};
     const int64_t sizes[] = {info->steps, info->values};

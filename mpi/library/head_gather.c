@@ -47,13 +47,15 @@ static mha_status allocate(mha__head_gather *g, mha_error *err)
         g->bytes += rank_bytes(g, rank);
     for (int n = 0; n < 2; n++)
         if (!(g->parts[n] = malloc(g->bytes)))
-            return mha__cluster_no_memory(g->call->cluster, err, g->bytes, "a KV head of all ranks");
+            return mha__cluster_no_memory(g->call->cluster, err, g->bytes, "the tensors of one KV head on all ranks");
     for (int n = 0; n < g->items; n++) {
         mha__gathered *item = &g->item[n];
         const int64_t length = item->keys ? d->kv_len : d->q_len;
         const size_t bytes = (size_t)(d->batch * item->heads * length * item->width) * item->size;
         item->whole = malloc(bytes + 1);
-        if (!item->whole) return mha__cluster_no_memory(g->call->cluster, err, bytes, "a KV head of the sequence");
+        if (!item->whole)
+            return mha__cluster_no_memory(g->call->cluster, err, bytes,
+                                          "the tensors of one KV head for the full sequence");
     }
     return MHA_OK;
 }

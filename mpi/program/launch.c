@@ -36,8 +36,8 @@ static const char usage[] =
     "  --hosts FILE   the hosts; each rank is bound to a NUMA domain and uses its cores\n"
     "  --timeout S    end the job if a rank waits S seconds for another one (300)\n"
     "  --record S     with a state file: seconds between two records of a rank (10)\n"
-    "  --attention M  how ranks that share a text exchange keys: tree (default) and ordered are\n"
-    "                 bitwise identical to one process, ring is not; see docs/cluster.md\n"
+    "  --attention M  how ranks exchange the keys of a distributed text: tree (default) and ordered\n"
+    "                 are bitwise identical to one process, ring is not; see docs/cluster.md\n"
     "  --mixed-isa    let each rank use the newest ISA of its CPU; results then depend on the hosts\n"
     "  --retries N    after a temporary failure, start again, at most N times (0)\n"
     "  --print        print the mpirun command and exit\n";

@@ -27,7 +27,8 @@ static int read_attention(const char *text, rank_options *options)
         [MHA_CLUSTER_RING] = "ring", [MHA_CLUSTER_TREE] = "tree", [MHA_CLUSTER_ORDERED] = "ordered"};
     for (int mode = 0; text && mode <= MHA_CLUSTER_ORDERED; mode++)
         if (strcmp(text, names[mode]) == 0) return options->attention = (mha_cluster_mode)mode, 2;
-    fprintf(stderr, "mha-mpi: --attention must be tree, ordered or ring (got \"%s\")\n", text ? cli_shown(text) : "");
+    fprintf(stderr, "mha-mpi: --attention must be one of tree, ordered, ring (got \"%s\")\n",
+            text ? cli_shown(text) : "");
     return -1;
 }
 

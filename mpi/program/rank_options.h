@@ -9,7 +9,7 @@
 typedef struct rank_options {
     double timeout, record_pause; /* [s]; 0 = the default of mha/cluster.h */
     bool mixed_isa;
-    mha_cluster_mode attention; /* of texts that ranks share; the default is tree */
+    mha_cluster_mode attention; /* for texts distributed over ranks; the default is tree */
 } rank_options;
 
 /* Reads the option at argv[0]: "--timeout S", "--record S", "--attention MODE" or "--mixed-isa". Returns its number of

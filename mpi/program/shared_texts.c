@@ -53,7 +53,7 @@ static mha_status compare_models(sharing *s, const mha_model *model, mha_error *
     if (status != MHA_OK) return status;
     mha_train_digest_text(&digest, text);
     s->compared = model;
-    return mha_cluster_same(s->cluster, "the model (including its ISA)", text, sizeof text, err);
+    return mha_cluster_same(s->cluster, "the model and the CPU instruction set", text, sizeof text, err);
 }
 
 /* Begins a text with this digest on all ranks. */

@@ -7,8 +7,8 @@
 
 /* Returns the functions for a cluster, valid for the life of the program; one cluster at a time. */
 const cli_shared_texts *shared_texts_of(mha_cluster *cluster, mha_cluster_mode mode);
-/* Returns true, with the failure in *err, if another rank has ended the command before a text that it should share: all
- * ranks have then agreed on this failure. */
+/* Returns true and copies the error to *err if another rank left the command before a text that all ranks must process
+ * together. All ranks have then agreed on this error. */
 bool shared_texts_ended(mha_error *err);
 
 #endif

@@ -107,7 +107,7 @@ static mha_status choose_isa(const char *option, mha__isa *isa, mha_error *err)
     }
     char list[128];
     list_isas(list, sizeof list);
-    return mha__fail(err, MHA_ERR_ARG, "%s must be one of: %s (got \"%s\", which %s)", option ? "isa" : "MHA_ISA", list,
+    return mha__fail(err, MHA_ERR_ARG, "%s must be one of %s (got \"%s\", which %s)", option ? "isa" : "MHA_ISA", list,
                      mha__quote(&(mha__quoted){0}, name, strlen(name)),
                      found < MHA__ISAS ? "this CPU does not support" : "is unknown");
 }

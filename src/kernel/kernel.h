@@ -70,16 +70,16 @@ typedef struct mha__ahead {
     int64_t rows, stride, bytes; /* stride [bytes] */
 } mha__ahead;
 
-/* Stretches of memory to prefetch in order, distributed over the next `products` calls of scores and values. The calls
+/* Ranges of memory to prefetch in order, distributed over the next `products` calls of scores and values. The calls
  * spread the prefetches evenly over their arithmetic, because a core supports only about 16 outstanding requests and a
  * burst would delay its own loads. */
 enum { MHA__STRETCHES = 4, MHA__LINE = 64 };
 typedef struct mha__feed {
     mha__ahead stretch[MHA__STRETCHES];
-    int count, next;   /* number of stretches, and the index of the current one */
+    int count, next;   /* number of ranges, and the index of the current range */
     int products;      /* remaining product calls */
-    int64_t row, byte; /* next position in the current stretch */
-    int64_t lines;     /* cache lines of all stretches that are not assigned to a product yet */
+    int64_t row, byte; /* next position in the current range */
+    int64_t lines;     /* cache lines of all ranges that are not assigned to a product yet */
     int64_t share;     /* cache lines to prefetch per tile of the current product */
 } mha__feed;
 
@@ -265,11 +265,10 @@ typedef struct mha__kernels {
 
     /* ---- the dense product ---- */
 
-    /* C [m rows, n columns, row stride ldc] = or += A [m, k; row stride lda, unit column stride] times B in panels.
-     * Column c is in panel c / nr, at b + (c / nr) * panel_stride + kk * nr + c % nr. With `accumulate`, the chain
-     * continues from the content of C. Reads only m x k of A and whole panels of B; writes only m x n of C. The
-     * function itself divides k, so that a panel of B stays in the L2 cache; callers divide only m and n, and only to
-     * distribute work. */
+    /* Computes C = A B, or C += A B with `accumulate`. C is [m, n] with row stride ldc, A is [m, k] with row stride
+     * lda, and B is in panels: element [kk, c] is at b + (c / nr) * panel_stride + kk * nr + c % nr. Reads only m x k
+     * elements of A and whole panels of B; writes only m x n elements of C. The function blocks over k itself, so that
+     * a panel of B stays in the L2 cache. Callers split only m and n, and only to distribute work. */
     void (*product)(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b, int64_t panel_stride,
                     void *c, int64_t ldc, bool accumulate);
 

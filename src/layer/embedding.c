@@ -17,7 +17,7 @@ static mha_status check(const char *what, const float *table, int64_t count, int
         return mha__fail(err, MHA_ERR_ARG, "embedding: what, table, ids and y must not be NULL");
     for (int64_t r = 0; r < rows; r++)
         if (ids[r] < 0 || ids[r] >= count)
-            return mha__fail(err, MHA_ERR_ARG, "%s %lld must be from 0 to %lld (got %d)", what, (long long)r,
+            return mha__fail(err, MHA_ERR_ARG, "%s[%lld] must be from 0 to %lld (got %d)", what, (long long)r,
                              (long long)count - 1, (int)ids[r]);
     return MHA_OK;
 }

@@ -13,7 +13,7 @@
 #include "layer/norm.h"
 
 #define PARTS 32
-#define NUMBERS_PER_PART 32768 /* minimum elements per part: some microseconds */
+#define NUMBERS_PER_PART 32768 /* minimum elements per part, so that a part takes at least a few microseconds */
 
 typedef struct back_job {
     const mha__norm_back *p;

@@ -180,9 +180,8 @@ mha_status mha_rope_angles(const mha_rope_options *options, const int64_t *posit
     double f[MAX_PAIRS];
     int64_t length = 0;
     MHA__TRY(resolve(&o, options, err));
-    if (rows < 0 || (rows && (!cos_out || !sin_out)))
-        return mha__fail(err, MHA_ERR_ARG, "rope: rows must be at least 0 (got %lld), and cos and sin must not be NULL",
-                         (long long)rows);
+    if (rows < 0) return mha__fail(err, MHA_ERR_ARG, "rope: rows must be at least 0 (got %lld)", (long long)rows);
+    if (rows && (!cos_out || !sin_out)) return mha__fail(err, MHA_ERR_ARG, "rope: cos and sin must not be NULL");
     MHA__TRY(find_length(positions, rows, &length, err));
     frequencies(&o, length, f);
     const double gain = gain_of(&o);
@@ -234,11 +233,10 @@ mha_status mha_rope_turn(mha_ctx *ctx, const mha_rope_options *options, const fl
     mha_rope_options o;
     MHA__TRY(resolve(&o, options, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
-    if (rows < 0 || heads < 1 || (rows && (!cos || !sin || !x)))
-        return mha__fail(
-            err, MHA_ERR_ARG,
-            "rope: rows must be at least 0, heads at least 1 (got %lld, %lld), and cos, sin and x not NULL",
-            (long long)rows, (long long)heads);
+    if (rows < 0 || heads < 1)
+        return mha__fail(err, MHA_ERR_ARG, "rope: rows must be at least 0, and heads at least 1 (got %lld, %lld)",
+                         (long long)rows, (long long)heads);
+    if (rows && (!cos || !sin || !x)) return mha__fail(err, MHA_ERR_ARG, "rope: cos, sin and x must not be NULL");
     const int64_t pairs = o.rotary_dim / 2;
     turn_job job = {.rows = rows,
                     .heads = heads,

@@ -194,7 +194,7 @@ static void test_generate_refusals(void **state)
         {{starts[0], 0}, {.max_new = 1}, "prompt 1 of 1 must have tokens"},
         {{NULL, 4}, {.max_new = 1}, "prompt 1 of 1 must have tokens"},
         {{starts[0], 4}, {.max_new = 93}, "prompt 1 of 1: prompt tokens + max_new must be at most 96 (got 4 + 93)"},
-        {{(const int32_t[]){640}, 1}, {.max_new = 1}, "token 0 must be from 0 to 639 (got 640)"},
+        {{(const int32_t[]){640}, 1}, {.max_new = 1}, "ids[0] must be from 0 to 639 (got 640)"},
         {{starts[0], 4}, {.max_new = 1, .at_once = -1}, "at_once must be at least 0 (got -1)"},
         {{starts[0], 4}, {.max_new = 1, .sampling = {.top_p = 2}}, "top_p must be from 0 to 1 (got 2)"},
         {{starts[0], 4},

@@ -39,7 +39,7 @@ def leaves(t, d, dtype):
 
 
 class Formula:
-    """Returns all intermediate results of the formula, computed from the leaves `x`."""
+    """Evaluates the attention formula for the leaf tensors `x` and keeps every intermediate result."""
 
     def __init__(self, x, d):
         dtype, group = x["q"].dtype, x["q"].shape[1] // x["k"].shape[1]
@@ -162,7 +162,7 @@ def run_case(seed, case):
 
 
 def check_gradcheck():
-    """Runs torch.autograd.gradcheck in float64, with every mask that changes a gradient's shape."""
+    """Runs torch.autograd.gradcheck in float64 for each mask and option that affects the gradients."""
     make = torch.Generator().manual_seed(1)
 
     def leaf(*shape):

@@ -350,7 +350,7 @@ static void check_refusals(void)
     mha_attn_grads g = {.size = sizeof g, .dout.data = x, .out.data = x, .lse.data = x, .dsinks.data = x};
     CHECK(mha_cluster_attention(NULL, ctx, MHA_CLUSTER_RING, &d, &a, &err) == MHA_ERR_ARG);
     CHECK(mha_cluster_attention(cluster, ctx, (mha_cluster_mode)9, &d, &a, &err) == MHA_ERR_ARG);
-    CHECK(strstr(err.message, "mode must be ring, tree or ordered (got 9)"));
+    CHECK(strstr(err.message, "mode must be one of ring, tree, ordered (got 9)"));
     CHECK(mha_cluster_attention_backward(cluster, ctx, &d, &a, NULL, &err) == MHA_ERR_ARG);
     CHECK(mha_cluster_attention_backward(cluster, ctx, &d, &a, &g, &err) == MHA_ERR_ARG);
     CHECK(strstr(err.message, "outputs must have MHA_ATTN_GRADS (got 0x0)"));

@@ -161,7 +161,7 @@ static void check_errors(const mha_model *model)
     mha_model_input in = {.size = sizeof in, .batch = 1, .length = 3000, .ids = ids};
     ids[2900] = VOCAB;
     CHECK(mha_cluster_model_forward(cluster, model, MHA_CLUSTER_TREE, &in, &out, &err) == MHA_ERR_ARG);
-    CHECK(strstr(err.message, "token id 2900 must be from 0 to 59 (got 60)"));
+    CHECK(strstr(err.message, "ids[2900] must be from 0 to 59 (got 60)"));
     ids[2900] = 2;
     CHECK(!mha_cluster_broken(cluster));
     CHECK(mha_cluster_model_forward(cluster, model, (mha_cluster_mode)7, &in, &out, &err) == MHA_ERR_ARG);

@@ -38,7 +38,7 @@ cp -r "$tiny" folder.1/model
 at=$(($(wc -c <folder.1/model/model.safetensors) - 101)) # a byte inside the last tensor
 printf '\001' | dd of=folder.1/model/model.safetensors bs=1 seek=$at conv=notrunc 2>dd.log
 expect 2 "$ranks" 2 "$each" heads -m model "a cat"
-has err "rank 1 ($host): the model (including its ISA) must be the same as on rank 0 ($host)"
+has err "rank 1 ($host): the model and the CPU instruction set must be the same as on rank 0 ($host)"
 rm -r folder.1/model
 expect 3 "$ranks" 2 "$each" heads -m model "a cat"
 has err "mha-mpi heads: rank 1 ($host): model: a model must be"

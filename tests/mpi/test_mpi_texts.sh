@@ -1,5 +1,5 @@
 # test_mpi_texts.sh - score, embed, logits and generate of mha-mpi print the same bytes as those of mha for any number of
-# ranks, for texts that ranks share and for short ones. Differing texts are rejected with the rank and host.
+# ranks, for texts that are distributed over ranks and for short texts. Differing texts are rejected with the rank and host.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 ranks=$here/tests/mpi/with_ranks.sh
@@ -55,7 +55,7 @@ same one out "mode ring, 4 digits"
 "$ranks" 2 "$MHA_MPI" score -m long - <text.txt >out 2>err || fail "standard input: $(cat err)"
 same one out "standard input"
 refused 2 "$ranks" 2 "$MHA_MPI" --attention star score -m long -f text.txt
-has err '--attention must be tree, ordered or ring (got "star")'
+has err '--attention must be one of tree, ordered, ring (got "star")'
 
 # Another text on one rank.
 cat >each <<'END'
@@ -81,5 +81,5 @@ cp long/* folder.1/long
 cp -r long folder.0/long
 printf '\001' | dd of=folder.1/long/model.safetensors bs=1 seek=$(($(wc -c <long/model.safetensors) - 1001)) conv=notrunc 2>dd.log
 refused 3 "$ranks" 2 ./each score -m long -f text.txt
-has err "rank 1 ($host): the model (including its ISA) must be the same as on rank 0 ($host)"
+has err "rank 1 ($host): the model and the CPU instruction set must be the same as on rank 0 ($host)"
 finish

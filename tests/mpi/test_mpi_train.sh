@@ -80,13 +80,13 @@ END
 exact=$(tail -n 1 one/training.jsonl | "$JSON_AT" loss)
 awk -v a="$loss" -v b="$exact" 'BEGIN { exit !(a - b < 1e-3 && b - a < 1e-3) }' || fail "--reduce fast: loss $loss, not $exact"
 
-# ---- what cannot be ----
+# ---- invalid options ----
 # shellcheck disable=SC2086
 {
     expect 2 "$ranks" 3 "$MHA_MPI" train -q $shape $steps -o absent
     has err "rank 0 ($host): the number of processes must be a power of two (got 3)"
     expect 2 "$ranks" 2 "$MHA_MPI" train -q $shape --steps 3 -o absent
-    has err "rank 0 ($host): --workers must be at least the 2 processes (got 1)"
+    has err "rank 0 ($host): --workers must be at least the number of processes, 2 (got 1)"
     expect 2 "$ranks" 2 "$MHA_MPI" train -q --shape gpt2:2x2x32 --tokenizer bpe -f - --workers 2 -o absent
     has err '-f must name a file if several processes read it (got -)'
 }

@@ -93,7 +93,7 @@ static void check_differences(void)
     if (me->ranks == 1) return;
     info.model = me->rank == me->ranks - 1 ? "other" : "m";
     CHECK(run(NOWHERE, sums, &taken, &e) == MHA_ERR_ARG && taken == 0);
-    CHECK(strstr(e.message, "): the model (including its ISA) must be the same as on rank 0 ("));
+    CHECK(strstr(e.message, "): the model and the CPU instruction set must be the same as on rank 0 ("));
     CHECK(mha_cluster_agree(cluster, MHA_ERR_ARG, &e) == MHA_ERR_ARG);
     info.model = "m";
     CHECK(run_whole() == STEPS);

@@ -44,7 +44,8 @@ mha_status mha__pass_check(const mha_cluster *cluster, const mha_model *model, m
 {
     if (!cluster || !model) return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "cluster and model must not be NULL");
     if (mode != MHA_CLUSTER_RING && mode != MHA_CLUSTER_TREE && mode != MHA_CLUSTER_ORDERED)
-        return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "mode must be ring, tree or ordered (got %d)", (int)mode);
+        return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "mode must be one of ring, tree, ordered (got %d)",
+                                 (int)mode);
     return MHA_OK;
 }
 
@@ -114,8 +115,9 @@ mha_status mha_cluster_model_forward(mha_cluster *cluster, const mha_model *mode
 mha_status mha_cluster_gather_rows(mha_cluster *cluster, int64_t length, size_t bytes, const void *own, void *all,
                                    mha_error *err)
 {
-    if (!cluster || length < 0)
-        return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "cluster must not be NULL, and length not negative");
+    if (!cluster) return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "cluster must not be NULL");
+    if (length < 0)
+        return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "length must be at least 0 (got %lld)", (long long)length);
     const mha__group g = mha__cp_group(cluster);
     for (int rank = 0; rank < g.count; rank++) {
         const mha_cluster_part part = mha_cluster_part_of(length, g.count, rank);

@@ -78,8 +78,8 @@ void mha__bwd_carve(const mha__bwd_call *call, int worker, mha__bwd_scratch *x);
 void mha__bwd_begin(mha__bwd_tile *t, int worker);
 /* Returns the number of parts of the rows of sequence b. Stores the number of tiles per part in *tiles. */
 int64_t mha__bwd_parts(const mha__call *call, int64_t b, int64_t *tiles);
-/* Returns the address of the sums of a part: the rows of dk and dv in the workspace for key 0 of (b, g). `slot` is the
- * index of the task among the tasks that run at the same time. */
+/* Stores in *dk and *dv the addresses of the gradient sums of a part, at key 0 of (b, g) in the workspace. `slot` is
+ * the index of the task among the concurrent tasks. */
 void mha__bwd_sums_of(const mha__bwd_call *call, int64_t b, int64_t g, int64_t part, int64_t slot, void **dk,
                       void **dv);
 mha__bwd_sums *mha__bwd_head_sums(const mha__bwd_call *call, int64_t b, int64_t result, int64_t tile);

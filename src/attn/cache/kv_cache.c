@@ -31,7 +31,7 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
     MHA__TRY(mha__attn_check_width("head_dim", d->head_dim, false, err));
     MHA__TRY(mha__attn_check_width("v_head_dim", d->v_head_dim, true, err));
     if (!mha__cache_converts(mha__cache_source(d->dtype), d->dtype))
-        return mha__fail(err, MHA_ERR_ARG, "dtype must be f32, f64, bf16, f16 or q8_0 (got %d (%s))", (int)d->dtype,
+        return mha__fail(err, MHA_ERR_ARG, "dtype must be one of f32, f64, bf16, f16, q8_0 (got %s)",
                          mha_dtype_name(d->dtype));
     if (d->page_size < PAGE_SIZE_MIN || (d->page_size & (d->page_size - 1)) != 0)
         return bad_field(err, "page_size", d->page_size, "0 (default 128) or a power of two of at least 16");

@@ -49,8 +49,7 @@ static const char *why_not_pairs(const mha_attn_plan *plan)
     return plan->kernels->pairs ? "q, k and v are not all bf16" : "this ISA has no bf16 products";
 }
 
-/* Returns a description of the tiles that have few enough rows for the few-query kernels; NULL if the plan has no
- * such kernels. */
+/* Returns a description of the tiles that use the decode kernels; NULL if the plan has no decode kernels. */
 static const char *few_tiles(const mha_attn_plan *plan)
 {
     const int64_t longest = plan->packed ? plan->desc.max_q_len : plan->rows, last = plan->rows % MHA__TILE_Q;

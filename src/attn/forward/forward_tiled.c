@@ -19,7 +19,7 @@
 #include "attn/stats/attention_stats.h"
 #include <string.h>
 
-/* Adds the terms of one panel and one block of keys to `into`. */
+/* Accumulates the attention of one panel of queries over one block of keys into the partial result `into`. */
 static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, mha__feed *feed,
                          const mha__partial *into)
 {

@@ -1,6 +1,6 @@
-/* block_mask.c - skips keys, and masks single scores, by `block_keep`. A mask block has few bytes, so they are
- * tested directly. A mask of single scores is written only for panels in which a key is masked for some rows but not
- * for all. */
+/* block_mask.c - skips keys, and masks individual scores, by `block_keep`. A mask block has few bytes, so they are
+ * tested directly. A mask of individual scores is written only for panels in which a key is masked for some rows but
+ * not for all. */
 #include "attn/mask/block_mask.h"
 
 #include "base/size.h"

@@ -1,5 +1,5 @@
-/* block_mask.h - the block mask: skips keys that are masked for every row, and masks single scores of the other
- * keys. */
+/* block_mask.h - the block mask: skips keys that are masked for every row, and masks individual scores of the
+ * remaining keys. */
 #ifndef MHA_ATTN_MASK_BLOCK_MASK_H
 #define MHA_ATTN_MASK_BLOCK_MASK_H
 

@@ -43,8 +43,8 @@ bool mha__mask_block(const mha__call *call, const mha__rows *rows, const mha__sp
 /* Returns true if mask.c changes no score of these keys. Dropped pages are ignored. */
 bool mha__mask_is_open(const mha__call *call, const mha__span *span, int64_t first, int64_t end);
 
-/* Applies slopes, bias, keep, block mask, intervals and dropped pages to a panel `s` whose rows are keys [first, end),
- * with one lane per row. Uses `extra` and `bytes` of the scratch memory. Returns false if no score was changed. */
+/* Applies ALiBi slopes, bias, keep, block mask, intervals and dropped pages to the panel `s`: one row per key in
+ * [first, end), one lane per query row. Uses scratch->extra and scratch->bytes. Returns false if no score changed. */
 bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, const mha__span *span,
                      int64_t first, int64_t end, void *s);
 

@@ -4,7 +4,7 @@
 
 #include "attn/plan/plan.h"
 
-/* Returns the shape of probs and scores in `extent`. */
+/* Stores the shape of probs and scores in `extent`. */
 void mha__maps_extent(const mha_attn_desc *resolved, int64_t extent[4]);
 
 /* Checks the entries of map_heads and map_rows. */

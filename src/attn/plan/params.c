@@ -27,14 +27,14 @@ mha_status mha__attn_check_width(const char *field, int64_t width, bool zero, mh
 {
     if (width >= (zero ? 0 : 1) && width <= MHA_HEAD_DIM_MAX) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "%s must be %s1 to %d (got %" PRId64 ")", field,
-                     zero ? "0 (as head_dim) or " : "", MHA_HEAD_DIM_MAX, width);
+                     zero ? "0 (use head_dim) or " : "", MHA_HEAD_DIM_MAX, width);
 }
 
 static mha_status check_sizes(const mha_attn_desc *d, mha_error *err)
 {
     if (d->batch <= 0) return bad_int(err, "batch", d->batch, "positive");
     if (d->heads <= 0) return bad_int(err, "heads", d->heads, "positive");
-    if (d->kv_heads < 0) return bad_int(err, "kv_heads", d->kv_heads, "0 (as heads) or positive");
+    if (d->kv_heads < 0) return bad_int(err, "kv_heads", d->kv_heads, "0 (use heads) or positive");
     if (d->q_len < 0) return bad_int(err, "q_len", d->q_len, "at least 0");
     if (d->kv_len < 0) return bad_int(err, "kv_len", d->kv_len, "at least 0");
     MHA__TRY(mha__attn_check_width("head_dim", d->head_dim, false, err));
@@ -47,10 +47,10 @@ static mha_status check_sizes(const mha_attn_desc *d, mha_error *err)
 
 static mha_status check_longest(const mha_attn_desc *d, mha_error *err)
 {
-    if (d->max_q_len < 0) return bad_int(err, "max_q_len", d->max_q_len, "0 (as q_len) or positive");
-    if (d->max_kv_len < 0) return bad_int(err, "max_kv_len", d->max_kv_len, "0 (as kv_len) or positive");
+    if (d->max_q_len < 0) return bad_int(err, "max_q_len", d->max_q_len, "0 (use q_len) or positive");
+    if (d->max_kv_len < 0) return bad_int(err, "max_kv_len", d->max_kv_len, "0 (use kv_len) or positive");
     if ((d->inputs & MHA_ATTN_BLOCK_TABLE) && d->max_kv_len > 0)
-        return bad_int(err, "max_kv_len", d->max_kv_len, "0 with MHA_ATTN_BLOCK_TABLE, where kv_len is per sequence");
+        return bad_int(err, "max_kv_len", d->max_kv_len, "0 if inputs contains MHA_ATTN_BLOCK_TABLE");
     return MHA_OK;
 }
 
@@ -145,8 +145,8 @@ mha_status mha__attn_check_dtype(const char *field, mha_dtype dtype, bool cache,
 {
     const bool is_float = dtype == MHA_F32 || dtype == MHA_BF16 || dtype == MHA_F16 || dtype == MHA_F64;
     if (dtype == MHA_DTYPE_DEFAULT || is_float || (cache && dtype == MHA_Q8_0)) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "%s must be f32, f64, bf16, f16%s (got %d (%s))", field, cache ? " or q8_0" : "",
-                     (int)dtype, mha_dtype_name(dtype));
+    return mha__fail(err, MHA_ERR_ARG, "%s must be one of f32, f64, bf16, f16%s (got %s)", field, cache ? ", q8_0" : "",
+                     mha_dtype_name(dtype));
 }
 
 static mha_status check_flags(const char *field, uint32_t value, uint32_t known, mha_error *err)
@@ -219,8 +219,8 @@ static mha_status check_map_list(const char *field, int64_t entries, uint32_t fl
                          mha__input_flag_name(flag), entries);
     if (d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_SCORES | MHA_ATTN_ROWS)) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
-                     "%s must be 0 without MHA_ATTN_PROBS, MHA_ATTN_SCORES and MHA_ATTN_ROWS in outputs (got %" PRId64
-                     ")",
+                     "%s must be 0 unless outputs contains MHA_ATTN_PROBS, MHA_ATTN_SCORES or MHA_ATTN_ROWS "
+                     "(got %" PRId64 ")",
                      field, entries);
 }
 
@@ -242,7 +242,7 @@ static mha_status check_shard(const mha_attn_desc *d, mha_error *err)
     const bool counted = d->align == MHA_ALIGN_TOP_LEFT || d->align == MHA_ALIGN_OFFSETS;
     if (counted || !mha__attn_positional(d) || (d->shard.row == 0 && d->shard.key == 0)) return MHA_OK;
     return bad_int(err, "align", (int64_t)d->align,
-                   "MHA_ALIGN_TOP_LEFT or MHA_ALIGN_OFFSETS with shard.row or shard.key");
+                   "MHA_ALIGN_TOP_LEFT or MHA_ALIGN_OFFSETS if shard.row or shard.key is not 0");
 }
 
 /* Checks the keys of a partial result, which enters the merge tree as one subtree: they must form exactly one
@@ -273,11 +273,11 @@ static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
     MHA__TRY(check_map_list("map_rows", d->map_rows, MHA_ATTN_MAP_ROWS, d, err));
     if (d->top_keys < 0 || d->top_keys > TOP_KEYS_MAX) return bad_int(err, "top_keys", d->top_keys, "0 to 32");
     if (d->top_keys > 0 && !(d->outputs & MHA_ATTN_STATS))
-        return bad_int(err, "top_keys", d->top_keys, "0 without MHA_ATTN_STATS in outputs");
+        return bad_int(err, "top_keys", d->top_keys, "0 unless outputs contains MHA_ATTN_STATS");
     if (d->scores < MHA_SCORES_RAW || d->scores > MHA_SCORES_PROBS)
         return bad_int(err, "scores", (int64_t)d->scores, "a value of mha_scores");
     if (d->scores != MHA_SCORES_RAW && !(d->outputs & MHA_ATTN_SCORES))
-        return bad_int(err, "scores", (int64_t)d->scores, "0 without MHA_ATTN_SCORES in outputs");
+        return bad_int(err, "scores", (int64_t)d->scores, "0 unless outputs contains MHA_ATTN_SCORES");
     return MHA_OK;
 }
 
@@ -294,14 +294,17 @@ static mha_status check_supported(const mha_attn_desc *d, mha_error *err)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, pair, "bias_dtype", mha_dtype_name(d->bias_dtype),
                          mha_dtype_name(d->dtype));
     if ((d->outputs & MHA_ATTN_GRADS) && d->kv_dtype == MHA_Q8_0)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "kv_dtype must be a floating type with MHA_ATTN_GRADS (got q8_0)");
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "kv_dtype must be a floating-point type if outputs contains MHA_ATTN_GRADS (got q8_0)");
     if ((d->outputs & MHA_ATTN_PARTIAL) && (d->inputs & MHA_ATTN_CU_SEQLENS))
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "inputs must not contain MHA_ATTN_CU_SEQLENS with MHA_ATTN_PARTIAL (got 0x%" PRIx32 ")",
+                         "inputs must not contain MHA_ATTN_CU_SEQLENS if outputs contains MHA_ATTN_PARTIAL "
+                         "(got 0x%" PRIx32 ")",
                          d->inputs);
     if ((d->outputs & MHA_ATTN_GRADS) && (d->inputs & MHA_ATTN_BLOCK_TABLE))
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "inputs must not contain MHA_ATTN_BLOCK_TABLE with MHA_ATTN_GRADS (got 0x%" PRIx32 ")",
+                         "inputs must not contain MHA_ATTN_BLOCK_TABLE if outputs contains MHA_ATTN_GRADS "
+                         "(got 0x%" PRIx32 ")",
                          d->inputs);
     return MHA_OK;
 }

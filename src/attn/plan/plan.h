@@ -30,7 +30,7 @@ typedef struct mha__stored {
 /* The division and memory of the backward pass; see backward_plan.c. */
 typedef struct mha__bwd_plan {
     int64_t tasks, parts; /* number of tasks (batch, key/value head, part of the rows); parts per key/value head */
-    int workers;          /* workers with scratch memory: at most one per thread and per task */
+    int workers;          /* number of workers with scratch memory: min(threads, tasks) */
     int64_t slots;        /* tasks that store dk and dv sums at the same time, if parts is 1 */
     bool head_sums;       /* whether dslopes, dsinks or dgates need one sum per head */
     int64_t q_stride, v_stride;            /* row strides for D and Dv elements, rounded up to whole panels */
@@ -47,7 +47,7 @@ struct mha_attn_plan {
     const mha__kernels *kernels;
     const mha__pairs *pairs; /* the bf16 pair kernels if q, k and v are bf16, else NULL */
     mha__stored q, kv, bias; /* storage types; out is stored like q */
-    int few;                 /* tiles of up to this many rows use the few-query kernels */
+    int few;                 /* tiles of up to this many rows use the decode kernels */
     bool folded;             /* the queries of all heads of a group are the rows of one tile */
     const char *unfolded;    /* why the queries are not folded; NULL if they are */
     int64_t heads, rows;     /* tile grid: computed heads and q_len; if folded, kv_heads and rows per group */
@@ -65,7 +65,7 @@ struct mha_attn_plan {
     bool packed;             /* the rows of all sequences are packed; so are the keys, unless they are paged */
     bool packed_keys;
     bool positional;     /* causal or windowed: rows have positions */
-    bool scored;         /* an input changes single scores or masks single keys */
+    bool scored;         /* an input changes individual scores or masks individual keys */
     size_t worker_bytes; /* scratch memory per worker; see scratch.c */
     mha__bwd_plan bwd;   /* all zeros without MHA_ATTN_GRADS */
 };

@@ -159,10 +159,9 @@ static mha_status check(const mha_model *model, int64_t count, const void *given
                         const mha_head_data_options *options, mha_error *err)
 {
     if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", model ? "out" : "model");
-    if (count < 1 || !given)
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_head_data: count must be at least 1, and texts or ids not NULL (got %lld)",
-                         (long long)count);
+    if (count < 1)
+        return mha__fail(err, MHA_ERR_ARG, "mha_head_data: count must be at least 1 (got %lld)", (long long)count);
+    if (!given) return mha__fail(err, MHA_ERR_ARG, "mha_head_data: texts or ids must not be NULL");
     if (options->max_tokens < 0)
         return mha__fail(err, MHA_ERR_ARG, "max_tokens must be at least 0 (got %lld)", (long long)options->max_tokens);
     if (options->batch_tokens < 0)

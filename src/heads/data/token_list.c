@@ -56,7 +56,7 @@ static mha_status check_ids(const mha__gather *g, const mha_model *model, int64_
         return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld must have at least one token (got none)", number, count);
     for (int64_t i = 0; i < p->length; i++) {
         if (p->ids[i] < 0 || p->ids[i] >= info->vocab)
-            return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld: token %lld must be from 0 to %lld (got %d)", number,
+            return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld: ids[%lld] must be from 0 to %lld (got %d)", number,
                              count, (long long)i, (long long)info->vocab - 1, (int)p->ids[i]);
         if (p->types && (p->types[i] < 0 || p->types[i] >= info->type_vocab))
             return mha__fail(

@@ -17,7 +17,7 @@
 #include "math/linalg.h"
 #include "model/model_struct.h"
 
-enum { STRETCH = 64 }; /* consecutive tokens of a text that belong to the same half */
+enum { RUN = 64 }; /* consecutive tokens of a text that belong to the same half */
 
 /* ---- accumulation ---- */
 
@@ -27,7 +27,7 @@ static int64_t gather(const mha_model_activations *a, int half, int64_t text, co
     const int64_t width = a->heads * a->head_dim;
     int64_t rows = 0;
     for (int64_t r = starts[0]; r < starts[1]; r++)
-        if ((text + (r - starts[0]) / STRETCH) % MHA__HALVED == half)
+        if ((text + (r - starts[0]) / RUN) % MHA__HALVED == half)
             memcpy(buffer + rows++ * width, a->context + r * width, (size_t)width * sizeof *buffer);
     return rows;
 }

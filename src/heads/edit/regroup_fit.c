@@ -1,5 +1,5 @@
-/* regroup_fit.c - computes the shared head of a group in closed form: the leading eigenvectors of the stacked heads,
- * each weighted by the effect of its elements. */
+/* regroup_fit.c - computes the shared head of a group in closed form: the leading eigenvectors of Z^T Z. Z contains the
+ * group's heads X_h, each multiplied by S_h, the square root of its weighting matrix (see regroup.h). */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/edit/regroup_model.h"

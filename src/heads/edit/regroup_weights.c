@@ -104,14 +104,14 @@ mha_status mha__projections_read(const mha_model *m, int64_t layer, mha__project
 /* ---- writing ---- */
 
 /* A range of heads, each repeated to give `copies`. */
-typedef struct stretch {
+typedef struct repeated_heads {
     const double *rows;
     int64_t heads, copies;
-} stretch;
+} repeated_heads;
 
 /* Adds a weight or a bias to the edit: the given projections, concatenated. */
 static mha_status list_rows(mha_model_edit *edit, int64_t layer, mha__role role, bool bias,
-                            const mha__projections *from, const stretch *parts, int count, mha_error *err)
+                            const mha__projections *from, const repeated_heads *parts, int count, mha_error *err)
 {
     const mha_tensor *t = mha__weights_tensor(&edit->model->outer, role, layer, bias);
     const int64_t E = from->width, D = from->head_dim;
@@ -135,7 +135,7 @@ static mha_status list_rows(mha_model_edit *edit, int64_t layer, mha__role role,
 }
 
 static mha_status list_both(mha_model_edit *edit, int64_t layer, mha__role role, const mha__projections *from,
-                            const stretch *parts, int count, mha_error *err)
+                            const repeated_heads *parts, int count, mha_error *err)
 {
     MHA__TRY(list_rows(edit, layer, role, false, from, parts, count, err));
     return list_rows(edit, layer, role, true, from, parts, count, err);
@@ -166,9 +166,9 @@ static mha_status list_out(mha_model_edit *edit, int64_t layer, const mha__proje
 mha_status mha__projections_list(mha_model_edit *edit, int64_t layer, const mha__projections *from, int64_t copies,
                                  mha_error *err)
 {
-    const stretch parts[] = {{from->q, from->heads, from->heads},
-                             {from->k, from->k_heads, copies ? copies : from->k_heads},
-                             {from->v, from->v_heads, copies ? copies : from->v_heads}};
+    const repeated_heads parts[] = {{from->q, from->heads, from->heads},
+                                    {from->k, from->k_heads, copies ? copies : from->k_heads},
+                                    {from->v, from->v_heads, copies ? copies : from->v_heads}};
     static const mha__role roles[] = {MHA__QUERY, MHA__KEY, MHA__VALUE};
     if (is_fused(edit->model)) MHA__TRY(list_both(edit, layer, MHA__QKV, from, parts, 3, err));
     for (int n = 0; n < 3 && !is_fused(edit->model); n++)

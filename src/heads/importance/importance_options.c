@@ -35,7 +35,7 @@ static mha_status check_labels(const mha_model_info *info, const mha_head_data *
 {
     for (int64_t t = 0; labels && t < mha_head_data_tokens(data); t++)
         if (labels[t] != MHA_IGNORE && (labels[t] < 0 || labels[t] >= info->vocab))
-            return mha__fail(err, MHA_ERR_ARG, "label %lld must be from 0 to %lld or %d (got %d)", (long long)t,
+            return mha__fail(err, MHA_ERR_ARG, "labels[%lld] must be from 0 to %lld, or %d (got %d)", (long long)t,
                              (long long)info->vocab - 1, MHA_IGNORE, (int)labels[t]);
     return MHA_OK;
 }

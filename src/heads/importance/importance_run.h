@@ -15,13 +15,14 @@
 
 typedef struct mha__importance_job mha__importance_job;
 
-/* How a score is formed from the mean over units: the mean, its absolute value, or L2-normalized per layer. */
+/* How a score is derived from its mean over units: the mean itself, its absolute value, or the mean divided by the L2
+ * norm of its layer's means. */
 typedef enum mha__importance_form { MHA__FORM_MEAN, MHA__FORM_ABS, MHA__FORM_LAYER_L2 } mha__importance_form;
 
 /* Alternative formulas for the gradient of a gate, summed over the texts of a step. */
 enum { MHA__FORM_GATE, MHA__FORM_CONTEXT, MHA__FORM_OUT, MHA__FORM_VALUE, MHA__FORMS };
 
-/* Numbers of texts and groups so far; whether the ranking had converged after the group before the last, and after the
+/* Counts of texts and groups so far; whether the ranking had converged after the group before the last, and after the
  * last. */
 enum { MHA__TEXTS, MHA__GROUPS, MHA__BEFORE, MHA__SETTLED, MHA__COUNTS };
 

@@ -34,7 +34,7 @@ static int64_t seen_by(const mha__head_text *t, int64_t i)
 
 /* ---- sums over one row ---- */
 
-enum { LANES = 8, STRETCH = 128 }; /* sums are float within a stretch, double over stretches */
+enum { LANES = 8, RUN = 128 }; /* sums are float within a run of RUN elements, double over runs */
 
 static double sum_lanes(const float lanes[LANES])
 {
@@ -46,8 +46,8 @@ static double sum_lanes(const float lanes[LANES])
 static double energy_of(const float *p, int64_t n)
 {
     double all = 0;
-    for (int64_t start = 0; start < n; start += STRETCH) {
-        const int64_t end = mha__min64(start + STRETCH, n);
+    for (int64_t start = 0; start < n; start += RUN) {
+        const int64_t end = mha__min64(start + RUN, n);
         float lanes[LANES] = {0};
         int64_t j = start;
         for (; j + LANES <= end; j += LANES)
@@ -60,13 +60,13 @@ static double energy_of(const float *p, int64_t n)
     return all;
 }
 
-/* Returns the sum of p (j - i); j is counted from the start of its stretch, so that float represents it exactly. */
+/* Returns the sum of p (j - i); j is counted from the start of its run, so that float represents it exactly. */
 static double offset_of(const float *p, int64_t n, int64_t i)
 {
     static const float step[LANES] = {0, 1, 2, 3, 4, 5, 6, 7};
     double all = 0;
-    for (int64_t start = 0; start < n; start += STRETCH) {
-        const int64_t end = mha__min64(start + STRETCH, n);
+    for (int64_t start = 0; start < n; start += RUN) {
+        const int64_t end = mha__min64(start + RUN, n);
         float mass[LANES] = {0}, moment[LANES] = {0};
         int64_t j = start;
         for (; j + LANES <= end; j += LANES)

@@ -52,9 +52,10 @@ mha_status mha_tensors_write(mha_ctx *ctx, const char *path, const mha_named_ten
 {
     const mha_tensors_writer_options o = {.size = sizeof o, .overwrite = overwrite};
     mha_tensors_writer *writer = NULL;
-    if (!path || count < 0 || (count && !list))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "tensors to write: path and list must not be NULL, and count must be at least 0");
+    if (count < 0)
+        return mha__fail(err, MHA_ERR_ARG, "tensors to write: count must be at least 0 (got %lld)", (long long)count);
+    if (!path || (count && !list))
+        return mha__fail(err, MHA_ERR_ARG, "tensors to write: path and list must not be NULL");
     MHA__TRY(mha__ctx_find(&ctx, err));
     mha_tensor *views = mha__calloc(ctx, (size_t)count + 1, sizeof *views);
     if (!views) return mha__no_memory(err, (size_t)count * sizeof *views, "a list of tensors");
@@ -116,9 +117,10 @@ mha_status mha__tensors_read_ranges(const mha_file *file, const mha_named_tensor
                                     int64_t count, mha_error *err)
 {
     mha_error why = {0};
-    if (!file || count < 0 || (count && !list))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "tensors to read: file and list must not be NULL, and count must be at least 0");
+    if (count < 0)
+        return mha__fail(err, MHA_ERR_ARG, "tensors to read: count must be at least 0 (got %lld)", (long long)count);
+    if (!file || (count && !list))
+        return mha__fail(err, MHA_ERR_ARG, "tensors to read: file and list must not be NULL");
     const char *path = mha_file_path(file);
     const mha_status status = read_list(file, list, ranges, count, &why);
     if (status == MHA_OK) return MHA_OK;

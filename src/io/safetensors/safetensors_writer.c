@@ -176,12 +176,11 @@ static mha_status create(mha_ctx *ctx, const destination *to, const mha_tensor *
 static mha_status check_call(const void *path, const mha_tensor *list, int64_t count,
                              const mha_tensors_writer_options *given, mha_tensors_writer_options *o, mha_error *err)
 {
-    if (!path || count < 0 || (count && !list))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "tensors to write: path and list must not be NULL, and count must be at least 0");
-    if (count > (int64_t)MHA__TENSORS)
-        return mha__fail(err, MHA_ERR_ARG, "tensors to write: count must be at most %zu (got %lld)", MHA__TENSORS,
+    if (count < 0 || count > (int64_t)MHA__TENSORS)
+        return mha__fail(err, MHA_ERR_ARG, "tensors to write: count must be from 0 to %zu (got %lld)", MHA__TENSORS,
                          (long long)count);
+    if (!path || (count && !list))
+        return mha__fail(err, MHA_ERR_ARG, "tensors to write: path and list must not be NULL");
     MHA__TRY(mha__options_read(o, sizeof *o, given, "mha_tensors_writer_options", err));
     if (o->metadata_count < 0 || (o->metadata_count && !o->metadata))
         return mha__fail(

@@ -42,7 +42,7 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: qkv must be NULL with q, k or v");
     if (!o->dtype) o->dtype = MHA_F32;
     if (o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16)
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: dtype must be f32, bf16 or f16 (got %s)",
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: dtype must be one of f32, bf16, f16 (got %s)",
                          mha_dtype_name(o->dtype));
     return mha__attn_choice_check(o, err);
 }

@@ -62,14 +62,14 @@ typedef struct mha__matmul {
     int64_t c_row;
     bool accumulate;
 } mha__matmul;
-/* A stretch is the part of an operand that is packed at a time, so that it is still cached when it is read. Returns the
- * length of a stretch along k, a multiple of LEAST for any width, since each stretch reads C again. */
+/* A slice is the part of an operand that is packed at a time, so that it is still cached when it is read. Returns the
+ * length of a slice along k, a multiple of LEAST for any width, since each slice reads C again. */
 static inline int64_t mha__matmul_most_k(const mha__matmul *p)
 {
     enum { NUMBERS = 1 << 20, LEAST = 768 };
     return mha__min64(p->k, mha__max64(1, NUMBERS / mha__max64(1, p->n) / LEAST) * LEAST);
 }
-/* Returns the rows of A in a stretch, a multiple of `whole`. */
+/* Returns the rows of A in a slice, a multiple of `whole`. */
 static inline int64_t mha__matmul_most_rows(int64_t most_k, int64_t whole)
 {
     enum { NUMBERS = 1 << 20 };

@@ -1,8 +1,8 @@
 /* linear_backward.c - gradients of y = x W^T + b: dx = dy W, dW += dy^T x, db += column sums of dy.
  *
  * Both products pack their right operand, and transpose a left operand whose rows are not contiguous. They process one
- * stretch of k and of rows at a time. So packed elements are still cached when they are read, and memory does not grow
- * with the matrix. Each stretch adds to C, so every element is one sum over the outputs or the rows, and the order of
+ * slice of k and of rows at a time. So packed elements are still cached when they are read, and memory does not grow
+ * with the matrix. Each slice adds to C, so every element is one sum over the outputs or the rows, and the order of
  * its terms depends only on the shape. */
 #include "base/ctx.h"
 #include "base/error.h"
@@ -20,9 +20,9 @@
 typedef struct matmul_job {
     const mha__matmul *p;
     const mha__kernels *kernels;
-    int64_t most_k, most_rows; /* limits of a stretch */
-    int64_t k, depth;          /* this stretch of k: first index and length */
-    int64_t row, rows;         /* this stretch of rows */
+    int64_t most_k, most_rows; /* maximum lengths of a slice */
+    int64_t k, depth;          /* this slice of k: first index and length */
+    int64_t row, rows;         /* this slice of rows */
     int64_t width;             /* columns per block, whole panels */
     int64_t column_blocks, row_blocks;
     char *panels, *turned;
@@ -100,8 +100,8 @@ static void run_rows(mha_ctx *ctx, matmul_job *job)
     mha__parallel(ctx, job->row_blocks * job->column_blocks, product_task, job);
 }
 
-/* Processes k in stretches, at least one: with k = 0, the product is 0 and must still be written. */
-static void run_stretches(mha_ctx *ctx, matmul_job *job)
+/* Processes k in slices. Runs at least one slice, because with k = 0 the product is 0 and must still be written. */
+static void run_slices(mha_ctx *ctx, matmul_job *job)
 {
     const mha__matmul *p = job->p;
     do {
@@ -131,7 +131,7 @@ mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *p, mha_error *err)
     job.panels = mha__alloc(ctx, bytes);
     if (!job.panels) return mha__no_memory(err, bytes, "the gradients of a linear layer");
     job.turned = job.panels + panels;
-    run_stretches(ctx, &job);
+    run_slices(ctx, &job);
     mha__free(ctx, job.panels);
     return MHA_OK;
 }

@@ -1,5 +1,5 @@
 /* matmul_bf16.c - C = A B or C += A B with f32 elements rounded to bf16, on kernels that multiply bf16 pairs; computes
- * gradients of bf16 linear layers. Both operands are rounded and packed one stretch of k and of rows at a time, and
+ * gradients of bf16 linear layers. Both operands are rounded and packed one slice of k and of rows at a time, and
  * read while they are still cached. Sums are f32 and continue C, so each element is one sum over k in steps (kernel.h),
  * and its bits depend only on the shape. */
 #include "base/ctx.h"
@@ -18,9 +18,9 @@ typedef struct pairs_job {
     const mha__matmul *p;
     const mha__kernels *kernels;
     const mha__dense *dense;
-    int64_t most_k, most_rows;  /* limits of a stretch */
-    int64_t k, depth;           /* this stretch of k: first index and length */
-    int64_t row, rows;          /* this stretch of rows */
+    int64_t most_k, most_rows;  /* maximum lengths of a slice */
+    int64_t k, depth;           /* this slice of k: first index and length */
+    int64_t row, rows;          /* this slice of rows */
     int64_t a_row, panel_bytes; /* strides of the packed operands */
     int64_t width;              /* columns per block, whole panels */
     int64_t column_blocks, row_blocks;
@@ -77,8 +77,8 @@ static void product_task(void *arg, int64_t i, int worker)
     if (job->dense->close) job->dense->close();
 }
 
-/* Processes k in stretches, at least one: with k = 0, the product is 0 and must still be written. */
-static void run_stretches(mha_ctx *ctx, pairs_job *job)
+/* Processes k in slices. Runs at least one slice, because with k = 0 the product is 0 and must still be written. */
+static void run_slices(mha_ctx *ctx, pairs_job *job)
 {
     const mha__matmul *p = job->p;
     do {
@@ -120,7 +120,7 @@ mha_status mha__matmul_pairs(mha_ctx *ctx, const mha__matmul *p, mha_error *err)
     if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a product in bf16");
     arena.used = 0;
     lay_out(&arena, &job);
-    run_stretches(ctx, &job);
+    run_slices(ctx, &job);
     mha__free(ctx, arena.base);
     return MHA_OK;
 }

@@ -67,7 +67,7 @@ static mha_status read_args(mha_cross_entropy_args *a, const mha_cross_entropy_a
     *counted = 0;
     for (int64_t r = 0; r < a->rows; r++) {
         if (a->labels[r] != MHA_IGNORE && (a->labels[r] < 0 || a->labels[r] >= a->classes))
-            return mha__fail(err, MHA_ERR_ARG, "label %lld must be from 0 to %lld, or %d (got %d)", (long long)r,
+            return mha__fail(err, MHA_ERR_ARG, "labels[%lld] must be from 0 to %lld, or %d (got %d)", (long long)r,
                              (long long)a->classes - 1, MHA_IGNORE, (int)a->labels[r]);
         *counted += a->labels[r] != MHA_IGNORE;
     }

@@ -109,14 +109,14 @@ static int64_t row_of(const head_job *job, int64_t sequence)
 }
 
 /* A run of adjacent sequences that all need the head, or none of which needs it. */
-typedef struct stretch {
-    int64_t next; /* first sequence after the stretch */
+typedef struct sequence_run {
+    int64_t next; /* first sequence after the run */
     int64_t row, rows;
     bool needed;
-} stretch;
+} sequence_run;
 
-/* Advances to the stretch that begins at s->next; returns false after the last stretch. */
-static bool next_stretch(const head_job *job, stretch *s)
+/* Advances to the run that begins at s->next; returns false after the last run. */
+static bool next_run(const head_job *job, sequence_run *s)
 {
     const int64_t sequences = mha__layer_sequences(job->call->in), n = s->next;
     if (n == sequences) return false;
@@ -149,7 +149,7 @@ static void project_task(void *arg, int64_t part, int worker)
         part -= count_of(l, p++);
     const head_job job = head_of(l, all->call, all->chosen, p, part, all->qkv);
     const size_t row = (size_t)job.row * real, head = (size_t)l->options.head_dim * real;
-    for (stretch s = {0}; next_stretch(&job, &s);) {
+    for (sequence_run s = {0}; next_run(&job, &s);) {
         char *y = job.y + (size_t)s.row * row;
         if (s.needed)
             mha__linear_run(l->project[p], &(mha__linear_call){.x = (const char *)all->x[p] +
@@ -170,8 +170,8 @@ void mha__heads_project(const mha_attn_layer *layer, const mha__attn_call *call,
     mha__parallel(layer->ctx, count_of(layer, 0) + count_of(layer, 1) + count_of(layer, 2), project_task, &job);
 }
 
-/* Returns the arguments that compute dx and the weight gradient of head h from its dy in a stretch. */
-static mha__linear_grad grad_of(const head_job *job, const stretch *s, const mha__grad_slot *slot, int64_t h)
+/* Returns the arguments that compute dx and the weight gradient of head h from its dy in a run. */
+static mha__linear_grad grad_of(const head_job *job, const sequence_run *s, const mha__grad_slot *slot, int64_t h)
 {
     const mha_attn_layer *l = job->layer;
     const int64_t E = l->options.hidden, D = l->options.head_dim;
@@ -196,7 +196,7 @@ mha_status mha__heads_project_back(const mha_attn_layer *layer, const mha__attn_
     const size_t row = (size_t)layer->options.hidden * mha__attn_real(layer);
     for (int64_t h = 0; h < count_of(layer, p); h++) {
         const head_job job = head_of(layer, call, chosen, p, h, dqkv);
-        for (stretch s = {0}; next_stretch(&job, &s);) {
+        for (sequence_run s = {0}; next_run(&job, &s);) {
             mha__linear_grad g = grad_of(&job, &s, slot, h);
             g.x = (const char *)x + (size_t)s.row * row;
             g.dx = dx ? (char *)dx + (size_t)s.row * row : NULL;

@@ -136,7 +136,8 @@ static mha_status check_dtype(mha_variant *v, mha_error *err)
     mha_dtype *dtype = &v->layer.options.dtype;
     if (!*dtype) *dtype = MHA_F32;
     if (*dtype != MHA_F32 && *dtype != MHA_F64)
-        return mha__fail(err, MHA_ERR_ARG, "%s: dtype must be f32 or f64 (got %s)", v->name, mha_dtype_name(*dtype));
+        return mha__fail(err, MHA_ERR_ARG, "%s: dtype must be one of f32, f64 (got %s)", v->name,
+                         mha_dtype_name(*dtype));
     return MHA_OK;
 }
 

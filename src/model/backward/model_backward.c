@@ -188,14 +188,14 @@ static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_e
         dx[i] *= scale;
     if (dembeddings) memcpy(dembeddings, dx, (size_t)(rows * width) * sizeof *dx);
     if (types)
-        MHA__TRY(mha_embedding_backward("token type", types, c->type_vocab, width,
+        MHA__TRY(mha_embedding_backward("type_ids", types, c->type_vocab, width,
                                         b->in.type_ids ? b->in.type_ids : b->zeros, rows, dx, err));
     if (c->family->position_rule == MHA__POSITIONS_AFTER_PAD) clear_padding(g, rows);
     if (positions)
-        MHA__TRY(mha_embedding_backward("position", positions, c->position_rows, width, b->positions, rows, dx, err));
+        MHA__TRY(mha_embedding_backward("positions", positions, c->position_rows, width, b->positions, rows, dx, err));
     if (!words) return MHA_OK;
     clear_padding(g, rows);
-    return mha_embedding_backward("token id", words, c->vocab, width, b->in.ids, rows, dx, err);
+    return mha_embedding_backward("ids", words, c->vocab, width, b->in.ids, rows, dx, err);
 }
 
 mha_status mha__grads_check(const mha_model_gradient *wanted, mha_error *err)

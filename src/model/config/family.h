@@ -11,7 +11,7 @@ typedef enum mha__role {
     MHA__POSITIONS,
     MHA__TYPES,
     MHA__EMBED_NORM,
-    MHA__RELATIVE, /* biases of scores by relative position */
+    MHA__RELATIVE, /* relative position biases, added to the scores */
     MHA__POOLER,
     MHA__FINAL_NORM,
     MHA__LM_DENSE, /* BERT: dense layer and norm before the output matrix */
@@ -99,7 +99,7 @@ typedef struct mha__family {
     bool head_keys;    /* config.json has num_key_value_heads and head_dim */
     bool normed;       /* default of qk_norm in "mha.attention": q and k are normalized per head */
     bool embed_scaled; /* embeddings are multiplied by sqrt(hidden) */
-    bool parallel;     /* both branches read the block's input; default of the family's key, if it has one */
+    bool parallel;     /* attention and feed-forward read the block's input; default of use_parallel_residual */
     bool alibi;
     bool whole_norms; /* each norm of q and k covers all heads together */
     bool exact_head;  /* the activation before the output matrix is GELU, regardless of hidden_act */

@@ -307,12 +307,12 @@ mha_status mha__batch_embed(const mha_model *m, const mha__batch *p, float *x, m
     const int64_t rows = p->in.batch * p->in.length, width = m->config.hidden;
     const int32_t *types = p->in.type_ids ? p->in.type_ids : p->zeros;
     const float scale = m->config.embed_scale;
-    MHA__TRY(mha_embedding_forward("token id", m->words.weight, m->config.vocab, width, p->in.ids, rows, 0, x, err));
+    MHA__TRY(mha_embedding_forward("ids", m->words.weight, m->config.vocab, width, p->in.ids, rows, 0, x, err));
     if (m->types.weight)
         MHA__TRY(
-            mha_embedding_forward("token type", m->types.weight, m->config.type_vocab, width, types, rows, 1, x, err));
+            mha_embedding_forward("type_ids", m->types.weight, m->config.type_vocab, width, types, rows, 1, x, err));
     if (m->positions.weight)
-        MHA__TRY(mha_embedding_forward("position", m->positions.weight, m->config.position_rows, width, p->positions,
+        MHA__TRY(mha_embedding_forward("positions", m->positions.weight, m->config.position_rows, width, p->positions,
                                        rows, 1, x, err));
     for (int64_t i = 0; scale != 1 && i < rows * width; i++)
         x[i] *= scale;

@@ -23,10 +23,10 @@ static mha_status check_ids(const mha_model *m, const mha_model_input *in, mha_e
 {
     for (int64_t i = 0; i < in->length; i++) {
         if (in->ids[i] < 0 || in->ids[i] >= m->config.vocab)
-            return mha__fail(err, MHA_ERR_ARG, "token id %lld must be from 0 to %lld (got %d)", (long long)i,
+            return mha__fail(err, MHA_ERR_ARG, "ids[%lld] must be from 0 to %lld (got %d)", (long long)i,
                              (long long)m->config.vocab - 1, in->ids[i]);
         if (in->type_ids && m->types.weight && (in->type_ids[i] < 0 || in->type_ids[i] >= m->config.type_vocab))
-            return mha__fail(err, MHA_ERR_ARG, "token type %lld must be from 0 to %lld (got %d)", (long long)i,
+            return mha__fail(err, MHA_ERR_ARG, "type_ids[%lld] must be from 0 to %lld (got %d)", (long long)i,
                              (long long)m->config.type_vocab - 1, in->type_ids[i]);
     }
     return MHA_OK;

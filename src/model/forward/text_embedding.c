@@ -180,11 +180,10 @@ mha_status mha_model_embed(const mha_model *model, const char *const *texts, int
 {
     mha_embed_options o;
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_embed_options", err));
-    if (!model || count < 0 || (count && (!texts || !out)))
-        return mha__fail(
-            err, MHA_ERR_ARG,
-            "mha_model_embed: model, texts and out must not be NULL, and count must be at least 0 (got %lld)",
-            (long long)count);
+    if (count < 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_embed: count must be at least 0 (got %lld)", (long long)count);
+    if (!model || (count && (!texts || !out)))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_embed: model, texts and out must not be NULL");
     if (!model->packed)
         return mha__fail(err, MHA_ERR_ARG, "model must have weights (got a model opened with no_weights)");
     if (!model->tokenizer)

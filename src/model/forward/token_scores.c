@@ -38,12 +38,11 @@ static mha_status score_pieces(const mha_model *model, const int32_t *ids, int64
 static mha_status check_hidden(const mha_model *model, const float *hidden, const int32_t *next, int64_t rows,
                                const float *logprob, mha_error *err)
 {
-    if (!model || rows < 0 || (rows > 0 && (!hidden || !next || !logprob)))
-        return mha__fail(
-            err, MHA_ERR_ARG,
-            "mha_model_score_hidden: model, hidden, next and logprob must not be NULL, and rows not negative "
-            "(got %lld)",
-            (long long)rows);
+    if (rows < 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_score_hidden: rows must be at least 0 (got %lld)",
+                         (long long)rows);
+    if (!model || (rows > 0 && (!hidden || !next || !logprob)))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_score_hidden: model, hidden, next and logprob must not be NULL");
     if (!model->info.causal)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "model must be a decoder to score tokens (got %s)",
                          model->info.family);
@@ -82,7 +81,7 @@ static mha_status check(const mha_model *model, const int32_t *ids, int64_t coun
         return mha__fail(err, MHA_ERR_ARG, "mha_model_score: count must be at least 2 (got %lld)", (long long)count);
     for (int64_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= model->config.vocab)
-            return mha__fail(err, MHA_ERR_ARG, "mha_model_score: token %lld must be from 0 to %lld (got %d)",
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_score: ids[%lld] must be from 0 to %lld (got %d)",
                              (long long)i, (long long)model->config.vocab - 1, ids[i]);
     return MHA_OK;
 }

@@ -138,11 +138,10 @@ mha_status mha_model_generate(const mha_model *model, const mha_prompt *prompts,
                               const mha_generate_options *options, int32_t *out, int64_t *lengths, mha_error *err)
 {
     mha__generation g = {.model = model, .prompts = prompts, .count = count, .out = out, .lengths = lengths};
-    if (!model || count < 0 || (count > 0 && (!prompts || !out || !lengths)))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_generate: model, prompts, out and lengths must not be NULL, and count must be at "
-                         "least 0 (got %lld)",
-                         (long long)count);
+    if (count < 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_generate: count must be at least 0 (got %lld)", (long long)count);
+    if (!model || (count > 0 && (!prompts || !out || !lengths)))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_generate: model, prompts, out and lengths must not be NULL");
     MHA__TRY(mha__options_read(&g.o, sizeof g.o, options, "mha_generate_options", err));
     MHA__TRY(mha__generation_check(&g, err));
     if (count == 0) return MHA_OK;

@@ -22,7 +22,7 @@ static mha_status check_prompt(const mha__generation *g, int64_t n, int64_t most
             (long long)n + 1, (long long)g->count, (long long)most, (long long)p->count, (long long)g->o.max_new);
     for (int64_t i = 0; i < p->count; i++)
         if (p->ids[i] < 0 || p->ids[i] >= g->model->config.vocab)
-            return mha__fail(err, MHA_ERR_ARG, "prompt %lld of %lld: token %lld must be from 0 to %lld (got %d)",
+            return mha__fail(err, MHA_ERR_ARG, "prompt %lld of %lld: ids[%lld] must be from 0 to %lld (got %d)",
                              (long long)n + 1, (long long)g->count, (long long)i, (long long)g->model->config.vocab - 1,
                              p->ids[i]);
     return MHA_OK;

@@ -36,9 +36,9 @@ typedef struct mha__generation {
     mha_model_cache *cache; /* NULL = no cache: every token recomputes the whole sequence */
 } mha__generation;
 
-/* Checks all options, and sets o.eos. */
+/* Checks all options, and sets g->o.eos. */
 mha_status mha__generation_check(mha__generation *g, mha_error *err);
-/* Allocates memory that mha__generation_release frees, also after a failure. */
+/* Allocates the buffers of `g`. The caller must call mha__generation_release, even if this function fails. */
 mha_status mha__generation_allocate(mha__generation *g, mha_error *err);
 void mha__generation_release(mha__generation *g);
 

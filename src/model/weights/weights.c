@@ -104,7 +104,7 @@ static mha_status check(const mha__weights *w, const mha_tensor *tensor, const w
                          tensor->name, show_shape(has, sizeof has, tensor->rank, tensor->shape),
                          show_shape(wants, sizeof wants, want->rank, want->shape));
     if (tensor->dtype != MHA_F32 && tensor->dtype != MHA_F16 && tensor->dtype != MHA_BF16)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: type of tensor \"%s\" must be F32, F16 or BF16 (got %s)",
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: type of tensor \"%s\" must be one of F32, F16, BF16 (got %s)",
                          file.text, tensor->name,
                          mha__quote(&(mha__quoted){0}, tensor->dtype_name, strlen(tensor->dtype_name)));
     return MHA_OK;

@@ -11,7 +11,7 @@
 #include "base/utf8.h"
 #include <string.h>
 
-enum { STRETCH = 1 << 17, BATCH = 1 << 22, MOST_UNCUT = 1 << 24 };
+enum { CHUNK = 1 << 17, BATCH = 1 << 22, MOST_UNCUT = 1 << 24 };
 
 /* ---- division into pieces ---- */
 
@@ -57,7 +57,7 @@ static mha_status count_piece(const mha_tokenizer *t, mha__counter *c, const cha
     return MHA_OK;
 }
 
-static void count_stretch(void *arg, int64_t i, int worker)
+static void count_chunk(void *arg, int64_t i, int worker)
 {
     const batch *b = arg;
     mha__counter *c = &b->t->counters[worker];
@@ -74,7 +74,7 @@ static void count_stretch(void *arg, int64_t i, int worker)
 static mha_status cut(batch *b, size_t bytes, bool last, mha_error *err)
 {
     for (size_t at = 0; at < bytes;) {
-        size_t end = find_cut(b->t->text, at, at + STRETCH, bytes);
+        size_t end = find_cut(b->t->text, at, at + CHUNK, bytes);
         if (end == 0 || end == at) {
             if (!last) break;
             end = bytes;
@@ -87,7 +87,7 @@ static mha_status cut(batch *b, size_t bytes, bool last, mha_error *err)
 
 static mha_status count_batch(batch *b, mha_error *err)
 {
-    mha__parallel(b->t->ctx, (int64_t)b->count, count_stretch, b);
+    mha__parallel(b->t->ctx, (int64_t)b->count, count_chunk, b);
     for (int i = 0; i < b->t->threads; i++)
         if (b->t->counters[i].status != MHA_OK)
             return mha__fail(err, b->t->counters[i].status, "%s", b->t->counters[i].error.message);

@@ -46,7 +46,7 @@ static mha_status refuse_id(const mha_train_data *d, const mha__token_run *run, 
     mha__quoted q;
     if (run->dtype == MHA_I64) memcpy(&whole, (const char *)run->ids + at * 8, 8);
     return mha__fail(err, MHA_ERR_FORMAT,
-                     "%s%stoken %lld must be at least 0 and below the model's vocab_size %lld (got %lld)",
+                     "%s%sids[%lld] must be at least 0 and below the model's vocab_size %lld (got %lld)",
                      name ? mha__quote(&q, name, strlen(name)) : "", name ? ": " : "", (long long)at,
                      (long long)d->o.vocab, (long long)whole);
 }

@@ -63,7 +63,7 @@ expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --colors linear -o linear.png
 cmp -s map.png linear.png && fail '--colors linear must have an effect'
 expect 0 "$MHA" draw -m "$tiny" "$text" --grid --colors linear -o linear.pdf
 refused 2 "$MHA" draw -m "$tiny" "$text" --head 1.0 --colors cubic -o no.png
-has err '--colors must be root or linear (got "cubic")'
+has err '--colors must be one of root, linear (got "cubic")'
 refused 2 "$MHA" draw -m "$tiny" "$text" --head 1.0 --font '' -o no.png
 
 # Characters without a glyph in the font (Anatolian hieroglyphs) must be drawn as boxes, after a warning.

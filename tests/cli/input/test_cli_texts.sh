@@ -100,7 +100,7 @@ same out first 'a paragraph and a file that contains it'
 expect 0 tokenize --json --documents line -f letter
 [ "$(wc -l <out)" = 3 ] || fail 'three lines must give three objects'
 refused 2 tokenize --documents page -f letter
-has err '--documents must be line, paragraph or whole (got "page")'
+has err '--documents must be one of line, paragraph, whole (got "page")'
 refused 2 tokenize --documents whole the
 has err '--documents requires texts from a file or a pipe'
 

@@ -56,7 +56,7 @@ done
 expect 0 embed --json --dtype f32 'wait for the tank'
 same out alone '--dtype f32'
 refused 2 embed --dtype f64 one
-has err 'f32, bf16, f16 or int8'
+has err 'f32, bf16, f16, int8'
 
 refused 2 embed -o e.txt one
 refused 2 embed --pool max one

@@ -69,7 +69,7 @@ refused 2 train -o x text
 has err 'missing --vocab-size N'
 refused 2 train --vocab-size many -o x text
 refused 2 train --vocab-size 290 --type unigram -o x text
-has err 'must be bpe or wordpiece'
+has err 'must be one of bpe, wordpiece'
 refused 2 train --vocab-size 290 --lowercase -o x text
 has err '--lowercase requires --type wordpiece'
 refused 2 train --vocab-size 290 --alphabet 9 -o x text

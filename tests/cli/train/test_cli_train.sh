@@ -113,7 +113,7 @@ done
 [ "$(cat tokens.line)" -lt "$(cat tokens.whole)" ] || fail 'the newlines of a whole file must be tokens'
 cat text text >twice
 expect 0 train -q --documents whole --shape gpt2:1x1x8 --tokenizer bpe -f text text --steps 1 --length 16 -o docs.two
-[ "$("$JSON_AT" data.tokens <docs.two/training.json)" = $((2 * $(cat tokens.whole))) ] || fail 'two files must be two texts'
+[ "$("$JSON_AT" data.tokens <docs.two/training.json)" = $((2 * $(cat tokens.whole))) ] || fail 'two files must be read as two documents'
 for old in lines:line blank:paragraph; do # names used by the first version, which training.json may contain
     printf '{"documents": "%s"}' "${old%:*}" >old.json
     expect 0 train -q --config old.json --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 1 --length 16 -o docs.old --force
@@ -308,7 +308,7 @@ same ids/model.safetensors llmc/model.safetensors 'the header of llm.c'
 expect 0 train -q --shape gpt2:1x1x8 --vocab 50 --tokens ids.npy --length 16 --steps 3 -o npy
 same ids/model.safetensors npy/model.safetensors '.npy'
 refused 3 train --shape gpt2:1x1x8 --vocab 43 --tokens ids.bin --length 16 --steps 3 -o x
-has err 'ids.bin: token 7 must be at least 0 and below the model'\''s vocab_size 43 (got 49)'
+has err 'ids.bin: ids[7] must be at least 0 and below the model'\''s vocab_size 43 (got 49)'
 head -c 399 ids.bin >odd.bin
 refused 3 train --shape gpt2:1x1x8 --vocab 50 --tokens odd.bin --length 16 -o x
 has err 'odd number of bytes'

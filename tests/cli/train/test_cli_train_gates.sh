@@ -70,8 +70,8 @@ at heads 4
 has out 15
 expect 0 "$MHA" info --json -m only
 
-# Gates added on resume must be trained from that step, in a quarter of the remaining steps. An interruption must not
-# change the result.
+# Gates added on resume must be trained for the first quarter of the remaining steps and then frozen. An interruption
+# must not change the result.
 later='--gates l0 --heads 3 --schedule constant --warmup 0'
 # shellcheck disable=SC2086
 expect 0 train -q --from base -f text --length 16 --batch 4 --steps 6 --schedule constant --warmup 0 -o joined
@@ -104,7 +104,7 @@ has err '--gates-only and --gates-together are mutually exclusive'
 refused 2 train --from base -f text --heads 3 -o x
 has err '--heads requires --gates'
 refused 2 train --from base -f text --gates l2 -o x
-has err '--gates must be l0 or l1 (got "l2")'
+has err '--gates must be one of l0, l1 (got "l2")'
 refused 2 train --from base -f text --gates l0 --heads 9 --length 16 -o x
 has err 'gates.heads must be from 2, one per layer, to the 8 heads of the model (got 9)'
 refused 2 train --from base -f text --gates l0 --heads 3 --length 16 --steps 10 --gates-end 11 -o x

@@ -110,7 +110,7 @@ has err 'frozen must leave at least one tensor to train'
 refused 2 train --shape gpt2:1x1x8 --vocab 50 --length 16 --tokens a.bin b.bin -o x
 has err 'each file of ids requires its own --tokens'
 refused 3 train --resume --length 8 --steps 9 -o flag
-has err '--length 8 splits the data differently'
+has err '--length 8 changes how the data is split'
 
 # Every line of a log must have its seconds.
 cp -r flag log

@@ -203,7 +203,7 @@ static void test_refusals(void **state)
                          f.model, &(mha_model_cache_options){.size = sizeof(mha_model_cache_options), .dtype = MHA_F64},
                          &none, &err),
                      MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "dtype must be f32, bf16, f16 or q8_0 (got f64)"));
+    assert_non_null(strstr(err.message, "dtype must be one of f32, bf16, f16, q8_0 (got f64)"));
     mha_model *bert = case_model(NULL, "models/bert-tiny", &bare);
     assert_int_equal(mha_model_cache_create(bert, NULL, &none, &err), MHA_ERR_UNSUPPORTED);
     mha_model_free(bert);

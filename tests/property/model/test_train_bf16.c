@@ -217,7 +217,7 @@ static void test_refusals(void **state)
     const mha_train_options o = {.size = sizeof o, .dtype = MHA_F16};
     mha_model *model = case_model(NULL, GPT2, &half);
     assert_int_equal(mha_trainer_create(model, &o, &t, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "mha_train_options: dtype must be f32 or bf16 (got f16)");
+    assert_string_equal(err.message, "mha_train_options: dtype must be one of f32, bf16 (got f16)");
     assert_int_equal(mha_model_grads_create(model, NULL, &grads, &err), MHA_ERR_UNSUPPORTED);
     assert_string_equal(err.message, "dtype of the model must be f32 or bf16 for gradients (got f16)");
     mha_model_free(model);

@@ -417,7 +417,7 @@ static double error_of(double got, double want)
     return isnan(error) ? INFINITY : error;
 }
 
-/* The error limits of one output. */
+/* The tolerances of one output. */
 typedef struct yardstick {
     const char *name;
     const tensor *got;

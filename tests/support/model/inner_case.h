@@ -26,7 +26,7 @@ mha_model_input inner_input(int kind);
 
 int64_t inner_rows(const mha_model_input *in);
 bool inner_is_real(const mha_model_input *in, int64_t row);
-/* Returns the sequence of a row, and the range of its rows. */
+/* Stores the sequence of a row in *b, and the range of rows of that sequence in *first and *end. */
 void inner_sequence(const mha_model_input *in, int64_t row, int64_t *b, int64_t *first, int64_t *end);
 /* Returns the gate of head h of a layer for the sequence of this row. */
 double inner_gate(const mha_model_input *in, int64_t layer, int64_t row, int64_t h);

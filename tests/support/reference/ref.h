@@ -4,7 +4,7 @@
  * It uses no tiles, online softmax or vectors, and shares no code with src/. Results are contiguous doubles: out [B, H,
  * Lq, Dv], lse [B, H, Lq], probs [B, H, Lq, Lk]; H is listed_heads if the description has a list of heads.
  *
- * Error limits: the error is measured against ref_truth, which computes in the next wider type. The limit has two
+ * Tolerances: the error is measured against ref_truth, which computes in the next wider type. A tolerance has two
  * terms. The first is twice the largest error of ref_plain, the same formula in the problem's own type. The second is
  * twice the rounding error of the terms of the element (`out_floor` ..., including the rounding to the type of out); it
  * is required because plain code may happen to be exact for small results. */

@@ -172,7 +172,7 @@ static void unknown_and_missing_isas_are_rejected(void **state)
     mha_ctx_options given = options();
     (void)state;
     given.isa = "sse9";
-    refuse(&given, MHA_ERR_ARG, "isa must be one of: scalar");
+    refuse(&given, MHA_ERR_ARG, "isa must be one of scalar");
     given.isa = "";
     refuse(&given, MHA_ERR_ARG, "(got \"\", which is unknown)");
     given.isa = NULL;

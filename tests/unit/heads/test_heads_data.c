@@ -210,10 +210,10 @@ static void hostile(void **state)
                   one[] = {0, 1};
     const mha_head_data_options plain = {0};
     char sentence[128];
-    refused(model, ids, good, 0, plain, "mha_head_data: count must be at least 1, and texts or ids not NULL (got 0)");
-    refused(model, ids, good, -3, plain, "mha_head_data: count must be at least 1, and texts or ids not NULL (got -3)");
-    refused(model, NULL, good, 2, plain, "mha_head_data: count must be at least 1, and texts or ids not NULL (got 2)");
-    refused(model, ids, NULL, 2, plain, "mha_head_data: count must be at least 1, and texts or ids not NULL (got 2)");
+    refused(model, ids, good, 0, plain, "mha_head_data: count must be at least 1 (got 0)");
+    refused(model, ids, good, -3, plain, "mha_head_data: count must be at least 1 (got -3)");
+    refused(model, NULL, good, 2, plain, "mha_head_data: texts or ids must not be NULL");
+    refused(model, ids, NULL, 2, plain, "mha_head_data: texts or ids must not be NULL");
     refused(NULL, ids, good, 2, plain, "model must not be NULL");
     refused(model, ids, late, 1, plain, "starts[0] must be 0 (got 1)");
     refused(model, ids, back, 2, plain, "starts[2] must be above 3, the previous start (got 2)");
@@ -224,9 +224,9 @@ static void hostile(void **state)
     refused(model, ids, good, 2, (mha_head_data_options){.special_count = 1},
             "special_count must be the number of entries of special (got 1)");
     const long long last = (long long)mha_model_describe(model)->vocab - 1;
-    snprintf(sentence, sizeof sentence, "text 1 of 1: token 3 must be from 0 to %lld (got 2147483647)", last);
+    snprintf(sentence, sizeof sentence, "text 1 of 1: ids[3] must be from 0 to %lld (got 2147483647)", last);
     refused(model, ids, far, 1, plain, sentence);
-    snprintf(sentence, sizeof sentence, "text 1 of 1: token 0 must be from 0 to %lld (got -1)", last);
+    snprintf(sentence, sizeof sentence, "text 1 of 1: ids[0] must be from 0 to %lld (got -1)", last);
     refused(untold, below, one, 1, plain, sentence);
 
     mha_head_data *data;

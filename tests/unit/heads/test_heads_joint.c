@@ -26,7 +26,7 @@ static mha_head_data *data_of(const mha_model *model)
     int32_t ids[TOKENS];
     mha_head_data *data;
     mha_error err = {0};
-    /* batches small enough that the texts form several */
+    /* a small batch size, so that the texts form several batches */
     const mha_head_data_options small = {.size = sizeof small, .batch_tokens = 20};
     for (int i = 0; i < TOKENS; i++)
         ids[i] = (i * i * 7 + 3 * i + 1) % (int32_t)mha_model_describe(model)->vocab;

@@ -233,9 +233,9 @@ static void golden_patterns(void **state)
     mha_file_free(file);
 }
 
-/* Compares the maps of a small causal model with the reference, on token 0 followed by 15 random tokens twice, so
- * that each text is its own probe. The limits are abs_tolerance of the reference's index.json, ten times the error
- * of an f32 run. */
+/* Compares the statistics of a small causal model's maps with the reference. Each text is token 0 followed by 15 random
+ * tokens twice, so it also serves as the probe text of the induction scores. The tolerances are abs_tolerance of the
+ * reference's index.json: ten times the error of an f32 run. */
 static void golden_causal_model(void **state)
 {
     (void)state;

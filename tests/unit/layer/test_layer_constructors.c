@@ -31,7 +31,7 @@ static void test_sizes(void **state)
             "self-attention: qkv_bias must be 0 with plain_matrices", .d_in = 4, .d_out = 4, .qkv_bias = 1,
             .plain_matrices = 1);
     REFUSED(mha_self_attention_create, mha_self_attention_options,
-            "self-attention: dtype must be f32 or f64 (got bf16)", .d_in = 4, .d_out = 4, .dtype = MHA_BF16);
+            "self-attention: dtype must be one of f32, f64 (got bf16)", .d_in = 4, .d_out = 4, .dtype = MHA_BF16);
     REFUSED(mha_causal_attention_create, mha_causal_attention_options,
             "causal attention: context_length must be at least 0 (got -2)", .d_in = 4, .d_out = 4,
             .context_length = -2);

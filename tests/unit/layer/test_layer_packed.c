@@ -187,7 +187,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(err.message, "bf16"));
     parts[0].packed = MHA_I8;
     assert_int_equal(mha_linear_create_stack(NULL, 2, parts, 1, MHA_ACT_NONE, &linear, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "packed must be f32, bf16, f16 or q8_0 (got i8)"));
+    assert_non_null(strstr(err.message, "packed must be one of f32, bf16, f16, q8_0 (got i8)"));
     assert_null(linear);
 }
 

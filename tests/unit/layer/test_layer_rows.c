@@ -195,16 +195,16 @@ static void test_embedding(void **state)
     const int32_t ids[4] = {2, 0, 2, 1}, low[2] = {0, -1}, high[2] = {0, 3};
     float y[4][2];
     mha_error err = {0};
-    assert_int_equal(mha_embedding_forward("token id", table[0], 3, 2, ids, 4, 0, y[0], NULL), MHA_OK);
+    assert_int_equal(mha_embedding_forward("ids", table[0], 3, 2, ids, 4, 0, y[0], NULL), MHA_OK);
     for (int r = 0; r < 4; r++)
         assert_memory_equal(y[r], table[ids[r]], sizeof y[r]);
-    assert_int_equal(mha_embedding_forward("token id", table[0], 3, 2, ids, 4, 1, y[0], NULL), MHA_OK);
+    assert_int_equal(mha_embedding_forward("ids", table[0], 3, 2, ids, 4, 1, y[0], NULL), MHA_OK);
     for (int r = 0; r < 4; r++)
         assert_true(y[r][0] == 2 * table[ids[r]][0] && y[r][1] == 2 * table[ids[r]][1]);
     const float before = y[0][0];
-    assert_int_equal(mha_embedding_forward("token id", table[0], 3, 2, low, 2, 0, y[0], &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "token id 1 must be from 0 to 2 (got -1)");
-    assert_int_equal(mha_embedding_forward("token id", table[0], 3, 2, high, 2, 0, y[0], &err), MHA_ERR_ARG);
+    assert_int_equal(mha_embedding_forward("ids", table[0], 3, 2, low, 2, 0, y[0], &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "ids[1] must be from 0 to 2 (got -1)");
+    assert_int_equal(mha_embedding_forward("ids", table[0], 3, 2, high, 2, 0, y[0], &err), MHA_ERR_ARG);
     assert_true(y[0][0] == before);
 }
 

@@ -256,9 +256,9 @@ static void test_refusals(void **state)
     g.width = 0;
     refused(mha_norm_backward(NULL, &norm, &g, &err), &err, "rows must be at least 0, and width at least 1 (got 2, 0)");
     mha_cross_entropy_args args = {.size = sizeof args, .rows = 2, .classes = 2, .logits = x, .labels = labels};
-    refused(mha_cross_entropy(NULL, &args, NULL, NULL, &err), &err, "label 1 must be from 0 to 1, or -100 (got 2");
+    refused(mha_cross_entropy(NULL, &args, NULL, NULL, &err), &err, "labels[1] must be from 0 to 1, or -100 (got 2");
     labels[1] = -1;
-    refused(mha_cross_entropy(NULL, &args, NULL, NULL, &err), &err, "label 1 must be from 0 to 1, or -100 (got -1)");
+    refused(mha_cross_entropy(NULL, &args, NULL, NULL, &err), &err, "labels[1] must be from 0 to 1, or -100 (got -1)");
     args.labels = NULL;
     refused(mha_cross_entropy(NULL, &args, NULL, NULL, &err), &err, "labels must not be NULL");
     args.labels = labels, labels[1] = 0, args.scale = INFINITY;

@@ -63,7 +63,7 @@ static double *definite(int64_t n, uint64_t seed)
 
 /* ---- eigenvectors ---- */
 
-/* Checks that the largest elements of |A v - value v| and |V V^T - I| are within the error limits. */
+/* Checks that the largest elements of |A v - value v| and |V V^T - I| are within the tolerance. */
 static void check_eigen(const double *a, const double *values, const double *vectors, int64_t n, double size)
 {
     const double limit = 4 * (double)n * DBL_EPSILON;

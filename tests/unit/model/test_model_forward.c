@@ -258,7 +258,7 @@ static void test_refused_by_a_decoder(void **state)
     mha_model_cache *cache = NULL;
     const mha_model_cache_options f64 = {.size = sizeof f64, .dtype = MHA_F64};
     assert_int_equal(mha_model_cache_create(model, &f64, &cache, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "mha_model_cache_options: dtype must be f32, bf16, f16 or q8_0 (got f64)");
+    assert_string_equal(err.message, "mha_model_cache_options: dtype must be one of f32, bf16, f16, q8_0 (got f64)");
 
     const mha_prompt prompt = {some, 3};
     for (int64_t least = -1; least <= 9; least += 10) {
@@ -278,14 +278,14 @@ static void test_refusals(void **state)
     int32_t bad_ids[3] = {1, 2, 600}, bad_types[3] = {0, 2, 0}, good[97] = {0};
     const uint8_t padded[3] = {1, 1, 0};
     mha_model_input in = {.size = sizeof in, .batch = 1, .length = 3, .ids = bad_ids};
-    refused(model, &in, "token id 2 must be from 0 to 599 (got 600");
+    refused(model, &in, "ids[2] must be from 0 to 599 (got 600");
     in.mask = padded; /* ids of masked tokens must be checked too */
-    refused(model, &in, "token id 2 must be from 0 to 599 (got 600");
+    refused(model, &in, "ids[2] must be from 0 to 599 (got 600");
     bad_ids[2] = -1;
-    refused(model, &in, "token id 2 must be from 0 to 599 (got -1)");
+    refused(model, &in, "ids[2] must be from 0 to 599 (got -1)");
     in.ids = good;
     in.type_ids = bad_types;
-    refused(model, &in, "token type 1 must be from 0 to 1 (got 2");
+    refused(model, &in, "type_ids[1] must be from 0 to 1 (got 2");
     in.type_ids = NULL;
     in.length = 97;
     refused(model, &in, "length must be from 1 to 96 (got 97)");

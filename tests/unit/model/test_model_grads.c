@@ -610,7 +610,7 @@ static void test_refusals(void **state)
             "must have an output head");
     ids[2] = -1;
     refused(mha_model_grads_forward(grads, &input, NULL, &err), MHA_ERR_ARG, &err,
-            "token id 2 must be from 0 to 639 (got -1)");
+            "ids[2] must be from 0 to 639 (got -1)");
     refused(mha_model_grads_backward(grads, NULL, &err), MHA_ERR_ARG, &err,
             "mha_model_grads_forward must be called first");
     mha_model_cache *cache = NULL;

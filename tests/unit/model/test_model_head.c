@@ -164,7 +164,7 @@ static void test_the_row_of_padding_gets_no_gradient(void **state)
     (void)state;
     static const struct {
         const char *family;
-        int pad, missing; /* rows without a gradient, with pad_token_id 5 and without that key; -1 = none */
+        int pad, missing; /* row without a gradient if pad_token_id is 5 (pad) or absent (missing); -1 = none */
     } cases[] = {{TINY, 5, 0}, {"models/gemma2-tiny", 5, 0}, {"models/gpt2-tiny", -1, -1}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         const char *folder = case_copy(cases[c].family);

@@ -444,7 +444,7 @@ static void test_stored_types(void **state)
     free(x);
     free(y);
     write_weights(folder, TO_F64);
-    refused(folder, MHA_ERR_UNSUPPORTED, "must be F32, F16 or BF16 (got F64)");
+    refused(folder, MHA_ERR_UNSUPPORTED, "must be one of F32, F16, BF16 (got F64)");
     write_weights(folder, RENAMED);
     refused(folder, MHA_ERR_FORMAT, "\"encoder.layer.1.output.dense.bias\" is missing");
     files_remove(folder);

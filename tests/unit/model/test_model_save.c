@@ -220,7 +220,7 @@ static void test_replaced_tensors(void **state)
     not_saved(model, out, SAVE(.tensors = tensors, .count = 2, .overwrite = 1), MHA_ERR_ARG, "twice");
     tensors[0].dtype = MHA_F64;
     not_saved(model, out, SAVE(.tensors = tensors, .count = 1), MHA_ERR_ARG, "tensors[0] must be f32");
-    not_saved(model, out, SAVE(.dtype = MHA_F64), MHA_ERR_ARG, "dtype must be f32, bf16 or f16 (got f64)");
+    not_saved(model, out, SAVE(.dtype = MHA_F64), MHA_ERR_ARG, "dtype must be one of f32, bf16, f16 (got f64)");
     not_saved(model, NULL, NULL, MHA_ERR_ARG, "folder must not be NULL");
     not_saved(NULL, out, NULL, MHA_ERR_ARG, "model must not be NULL");
     mha_model_free(model);

@@ -190,7 +190,7 @@ static void test_no_rows_and_errors(void **state)
     ids[30] = VOCAB;
     shard.count = 1;
     check_status(MHA_ERR_ARG, mha_model_forward(model, &in, &out, &err));
-    assert_string_equal(err.message, "token id 30 must be from 0 to 63 (got 64)");
+    assert_string_equal(err.message, "ids[30] must be from 0 to 63 (got 64)");
     in.mask = (const uint8_t[L]){1};
     check_status(MHA_ERR_ARG, mha_model_forward(model, &in, &out, &err));
     mha_model_free(model);

@@ -154,7 +154,7 @@ static void test_files_refused(void **state)
     const char *path = files_path(*state, "ids.bin");
     write_bin(path, VOCAB - 2, 4);
     expect_refusal(path, MHA_ERR_FORMAT,
-                   "ids.bin: token 2 must be at least 0 and below the model's vocab_size 60 (got 60)");
+                   "ids.bin: ids[2] must be at least 0 and below the model's vocab_size 60 (got 60)");
     files_write(path, "abc", 3);
     expect_refusal(path, MHA_ERR_FORMAT, "ids must be 16-bit integers");
     files_write(path, "", 0);
