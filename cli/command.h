@@ -67,8 +67,8 @@ typedef struct cli_shared_texts {
 
 /* The processes that run one command together: mha-mpi (mpi/program) provides these functions; mha is a single
  * process. A command that can divide its work runs on all ranks; any other command runs on rank 0 while the other
- * ranks wait. Only rank 0 writes results and log lines. A failure of any rank ends the command on all of them: rank
- * 0 prints the message of the first rank that failed. */
+ * ranks wait. Only rank 0 writes results and log lines. A failure of any rank ends the command on all ranks, and
+ * rank 0 prints the message of the first rank that failed. */
 typedef struct cli_ranks {
     void *user;
     int rank;

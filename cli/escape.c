@@ -6,7 +6,7 @@
 
 #include "output.h"
 
-/* True for C0 and C1 controls, DEL, line separators, and characters that change direction or are invisible. */
+/* Returns true for C0 and C1 controls, DEL, line separators, and characters that change direction or are invisible. */
 static bool is_unsafe(utf8proc_int32_t c)
 {
     return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || (c >= 0x200b && c <= 0x200f) ||

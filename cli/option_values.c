@@ -50,7 +50,7 @@ static const struct row *find_row(const cli_command *command, const struct poptO
     return NULL;
 }
 
-/* True if the placeholder marks the value as a path. */
+/* Returns true if the placeholder marks the value as a path. */
 static bool takes_path(const struct poptOption *option)
 {
     static const char *const paths[] = {"FILE", "OUT", "DIR", "FOLDER", "SHAPE"};

@@ -191,7 +191,7 @@ int cli_number(const cli_session *session, const char *option, const char *text,
     return CLI_DONE;
 }
 
-/* If an option with one value is repeated, popt keeps the last value. */
+/* Rejects a repeated option that has one value, because popt would silently keep the last value. */
 static int check_repeated(const cli_session *session)
 {
     char name[CLI_OPTION_NAME];

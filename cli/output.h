@@ -60,7 +60,7 @@ int cli_put_json(cli_session *session, json_t *value, bool indent);
 
 /* ---- color ---- */
 
-/* True if the stream may be colored: a terminal, NO_COLOR not set, TERM not "dumb". */
+/* Returns true if the stream may be colored: a terminal, NO_COLOR not set, TERM not "dumb". */
 bool cli_may_color(int fd);
 /* Return escape sequences, or empty strings if color is off. */
 const char *cli_bold(const cli_session *session);
@@ -72,19 +72,19 @@ int cli_columns(int fd);
 /* Writes the finished result, or a part of a streamed result, to stdout. A closed pipe is not a failure (SIGPIPE is
  * ignored). */
 int cli_flush(const cli_session *session, const char *text, size_t bytes);
-/* True if stdout is closed by its reader or writing failed, so the command may stop. */
+/* Returns true if stdout is closed by its reader or writing failed, so the command may stop. */
 bool cli_stdout_closed(void);
-/* True if `name`, or the name of -o, ends with `end`. */
+/* Returns true if `name`, or the name of -o, ends with `end`. */
 bool cli_ends(const char *name, const char *end);
 bool cli_out_ends(const cli_session *session, const char *end);
-/* True if -o is "-". */
+/* Returns true if -o is "-". */
 bool cli_out_is_stdout(const cli_session *session);
 /* Returns the name of the output for messages. */
 const char *cli_out_name(const cli_session *session);
 
 /* ---- the file of -o (result_file.c) ---- */
 
-/* True unless this is a rank other than 0: only rank 0 writes files, and the following functions do nothing on the
+/* Returns true unless this is a rank other than 0: only rank 0 writes files, and the following functions do nothing on the
  * other ranks. */
 bool cli_writes(const cli_session *session);
 /* Returns CLI_USAGE and prints a message if the file of -o exists without --force, is an input, has an empty name,

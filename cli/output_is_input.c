@@ -21,7 +21,7 @@ static bool is_same(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* True if models or training runs read folder entries of this name. Other entries, such as a report on the model, are
+/* Returns true if models or training runs read folder entries of this name. Other entries, such as a report on the model, are
  * not read. */
 static bool is_read(const char *name)
 {
@@ -32,7 +32,7 @@ static bool is_read(const char *name)
     return found || cli_ends(name, ".json") || cli_ends(name, ".safetensors");
 }
 
-/* True if `file` is an entry of the folder that is read (with `any`: any entry). */
+/* Returns true if `file` is an entry of the folder that is read (with `any`: any entry). */
 static bool holds(const char *folder, const struct stat *file, bool any)
 {
     bool found = false;

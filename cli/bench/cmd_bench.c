@@ -24,7 +24,7 @@ enum { TYPES = sizeof types / sizeof *types };
 
 /* ---- selection of rows ---- */
 
-/* True if `name` is one of the comma-separated words of `list`. */
+/* Returns true if `name` is one of the comma-separated words of `list`. */
 static bool is_listed(const char *list, const char *name)
 {
     const size_t length = strlen(name);

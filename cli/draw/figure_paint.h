@@ -51,7 +51,7 @@ typedef void (*figure_painter)(cairo_t *cr, const void *what);
 const char *figure_render(const char *path, int width, int height, figure_painter paint, const void *what,
                           unsigned char **data, size_t *size);
 
-/* True if the font has a glyph for each character of `text`. */
+/* Returns true if the font has a glyph for each character of `text`. */
 bool figure_has_glyphs(cairo_t *cr, const char *text);
 
 /* Creates a context to measure text before the size of the figure is known. The caller must call cairo_destroy. */

@@ -122,7 +122,7 @@ static int prune(prune_job *job)
     return code;
 }
 
-/* True if heads are chosen or weights fitted on texts. */
+/* Returns true if heads are chosen or weights fitted on texts. */
 static bool prune_learns(const prune_job *job)
 {
     return prune_choice_learns(job) || given.fill || given.refit;

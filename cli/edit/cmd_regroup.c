@@ -92,7 +92,7 @@ static int make(job *j, mha_model_edit **made)
     return put_result(j);
 }
 
-/* True if scores are measured or weights fitted on texts. */
+/* Returns true if scores are measured or weights fitted on texts. */
 static bool learns(const job *j)
 {
     return j->how.method != MHA_REGROUP_MEAN || j->how.ridge > 0 || importance_scores_need_texts(&j->by);

@@ -144,7 +144,7 @@ static int put_curve(const search *s)
     return code;
 }
 
-/* True if a token has a loss: decoders have a loss for each token after the first. */
+/* Returns true if a token has a loss: decoders have a loss for each token after the first. */
 static bool has_loss(const prune_job *job)
 {
     const mha_head_data *held = job->texts.held;

@@ -28,7 +28,7 @@ typedef struct prune_job {
 
 /* ---- prune_choice.c ---- */
 
-/* True if the heads are chosen on texts. */
+/* Returns true if the heads are chosen on texts. */
 bool prune_choice_learns(const prune_job *job);
 /* Checks the options that choose heads, before any work. */
 int prune_choice_check(prune_job *job);

@@ -21,7 +21,7 @@ static int advise(const cli_session *s, const char *name)
     return CLI_REFUSED;
 }
 
-/* True if `name` has the form of a name on the hub, "organization/name", and is not an existing path. */
+/* Returns true if `name` has the form of a name on the hub, "organization/name", and is not an existing path. */
 static bool of_hub(const char *name)
 {
     char folder[PATH_MAX];

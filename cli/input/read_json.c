@@ -64,7 +64,7 @@ int cli_file_read(const cli_session *session, const char *path, char **text, siz
 
 /* ---- JSON ---- */
 
-/* True if the text has few enough of these characters that jansson needs less than 200 MiB for it. */
+/* Returns true if the text has few enough of these characters that jansson needs less than 200 MiB for it. */
 static bool json_fits(const char *text, size_t bytes)
 {
     size_t count = 0;

@@ -265,7 +265,7 @@ static int run(cli_session *s)
     return code;
 }
 
-/* The passes of the ranks return only logits. */
+/* Returns true if the ranks may divide a text, since their passes return only logits. */
 static bool shares(const cli_session *s)
 {
     return !given.hidden && !given.attn && !given.heads && !given.stats && !cli_may_read_stdin(s);

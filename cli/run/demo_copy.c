@@ -56,7 +56,7 @@ static bool is_previous(const mha_heads *heads, int64_t l, int64_t h)
     return mha_heads_label(heads, l, h) == MHA_LABEL_PREV;
 }
 
-/* True for a head that is not an induction head, in a layer that has induction heads. */
+/* Returns true for a head that is not an induction head, in a layer that has induction heads. */
 static bool is_beside(const mha_heads *heads, int64_t l, int64_t h)
 {
     bool any = false;

@@ -50,7 +50,7 @@ static place best_head(const mha_heads *heads, mha_head_label label)
     return best;
 }
 
-/* True if attention from token i to token j may be the example. */
+/* Returns true if attention from token i to token j may be the example. */
 static bool fits(const mha_encoding *tokens, example kind, int64_t i, int64_t j)
 {
     const int32_t *ids = tokens->ids;

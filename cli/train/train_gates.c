@@ -31,7 +31,7 @@ int train_settings_check_gates(const cli_session *s, const train_settings *t)
     return CLI_DONE;
 }
 
-/* True for a trained model, whose gates are trained before its weights; a new model trains both together. */
+/* Returns true for a trained model, whose gates are trained before its weights; a new model trains both together. */
 static bool gates_come_first(const train_settings *t)
 {
     return !t->gates_only && !t->gates_together && !(t->shape && t->gates_start == 0);

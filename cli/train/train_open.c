@@ -178,7 +178,7 @@ static int resume_log(train_run *run, const char *path)
     return CLI_DONE;
 }
 
-/* The user has moved the log away. */
+/* Begins a new log, because the user has moved the old log. */
 static int replace_log(train_run *run, const char *path)
 {
     cli_say(run->s, "%s does not exist: the log begins at step %lld", cli_shown(path), (long long)run->begun);

@@ -46,7 +46,7 @@ static bool find_place(const char *path, char place[PATH_MAX])
     return snprintf(place + used, PATH_MAX - used, "/%s", basename(name)) < (int)(PATH_MAX - used);
 }
 
-/* True if `path` is `other` or inside it; false if one is NULL. */
+/* Returns true if `path` is `other` or inside it; false if one is NULL. */
 static bool is_within(const char *path, const char *other)
 {
     char a[PATH_MAX], b[PATH_MAX];

@@ -1,5 +1,5 @@
-/* train_processes.c - the ranks of mha-mpi that share a training run. All of them take the steps; rank 0 alone writes
- * the checkpoints, log and export, evaluates, and samples. */
+/* train_processes.c - the ranks of mha-mpi that execute one training run together. All ranks take the steps. Only rank
+ * 0 writes the checkpoints, log and export, evaluates, and samples. */
 #include <string.h>
 
 #include "output.h"

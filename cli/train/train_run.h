@@ -95,8 +95,7 @@ void train_run_keep_settled(train_run *run);
 int train_run_put_gates(const train_run *run);
 int train_run_add_gates(const train_run *run, json_t *result);
 
-/* The processes of mha-mpi (train_processes.c). Returns true on the rank that writes files and evaluates; always with
- * mha. */
+/* Returns true on the rank of mha-mpi that writes files and evaluates; always true in mha (train_processes.c). */
 bool train_run_leads(const train_run *run);
 /* Collective: waits until all ranks call it. Fails if a rank has failed before that. */
 int train_run_sync(const train_run *run);

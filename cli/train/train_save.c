@@ -159,7 +159,7 @@ int train_run_load(train_run *run)
     return code;
 }
 
-/* True for settings that define the model. */
+/* Returns true for settings that define the model. */
 static bool is_of_model(const char *key)
 {
     static const char *const keys[] = {"from", "shape", "tokenizer", "vocab"};

@@ -100,7 +100,7 @@ MHA_API mha_status mha_plan_measure(mha_ctx *ctx, const mha_plan_options *option
                                     mha_error *err);
 
 /* The recommendation, following the rule of thumb of the walk-throughs: below 100 million parameters, plain heads or
- * light pruning; up to 10 billion, grouped heads; above that, grouped heads and experts. */
+ * light pruning; up to 10 billion, grouped-query heads; above that, grouped-query heads and experts. */
 typedef struct mha_plan_advice {
     mha_plan_variant variant;
     int64_t heads, kv_heads;

@@ -291,8 +291,8 @@ typedef struct mha_grouped_query_options {
 MHA_API mha_status mha_grouped_query_create(mha_ctx *ctx, const mha_grouped_query_options *options, mha_variant **layer,
                                             mha_error *err);
 
-/* The attention of LLaMA checkpoints: no biases, grouped heads, rotary positions, a key/value cache.
- * docs/layers/llama-attention.md */
+/* The attention of LLaMA checkpoints: grouped-query attention with rotary position embeddings and a key/value cache,
+ * without biases. docs/layers/llama-attention.md */
 typedef struct mha_llama_attention_options {
     size_t size;
     mha_dtype dtype; /* f64 without rotation only */

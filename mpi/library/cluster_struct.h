@@ -107,7 +107,7 @@ void mha__cluster_work_free(mha_cluster *cluster);
 
 /* ---- training (cluster_train.c) ---- */
 
-/* If all ranks have already agreed on a failure, stores it in *err and returns true. */
+/* Returns true and stores the failure in *err if all ranks have already agreed on a failure. */
 bool mha__cluster_training_leave(mha_cluster *cluster, mha_error *err);
 void mha__cluster_training_free(mha_cluster *cluster);
 

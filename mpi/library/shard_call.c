@@ -32,7 +32,7 @@ static mha_status check_supported(const mha__shared_call *s, mha_error *err)
     if (d->kv_dtype == MHA_Q8_0 || d->bias_dtype == MHA_Q8_0)
         return mha__cluster_fail(
             s->cluster, err, MHA_ERR_UNSUPPORTED,
-            "kv_dtype must be f32, bf16, f16 or f64 for a sequence distributed over ranks (got q8_0)");
+            "kv_dtype must be a floating-point type for a sequence distributed over ranks (got q8_0)");
     if (d->keep_keys != 0 && d->keep_keys != d->kv_len)
         return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
                                  "keep_keys must be 0 or kv_len for a sequence distributed over ranks (got %lld)",

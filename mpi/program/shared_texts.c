@@ -1,5 +1,5 @@
-/* shared_texts.c - see shared_texts.h. Before every text, the ranks agree that none has failed, and compare the text;
- * before the first one, they compare the model. */
+/* shared_texts.c - see shared_texts.h. Before every text, the ranks agree that no rank has failed, and compare the
+ * text; before the first text, they compare the model. */
 #include "shared_texts.h"
 
 #include <stdlib.h>

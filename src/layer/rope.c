@@ -151,9 +151,8 @@ mha_status mha_rope_frequencies(const mha_rope_options *options, int64_t length,
 {
     mha_rope_options o;
     MHA__TRY(resolve(&o, options, err));
-    if (length < 0 || !f || !gain)
-        return mha__fail(err, MHA_ERR_ARG, "rope: %s",
-                         length < 0 ? "length must not be negative" : "an output must not be NULL");
+    if (length < 0) return mha__fail(err, MHA_ERR_ARG, "rope: length must be at least 0 (got %lld)", (long long)length);
+    if (!f || !gain) return mha__fail(err, MHA_ERR_ARG, "rope: f and gain must not be NULL");
     frequencies(&o, length, f);
     *gain = gain_of(&o);
     return MHA_OK;

@@ -40,7 +40,7 @@ static inline void mha__fixed_add(mha__fixed *s, double x)
     mha__fixed_carry(s);
 }
 
-/* The error is that of rounding the exact sum twice: at most 2^-52 of its magnitude. */
+/* Returns the sum as a double. The exact sum is rounded twice, so the relative error is at most 2^-52. */
 static inline double mha__fixed_value(mha__fixed s)
 {
     if (s.bad) return (double)NAN;

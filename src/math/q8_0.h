@@ -16,8 +16,8 @@ typedef struct mha__q8 {
  * above 127 times the largest f16, the whole block becomes NaN, so that invalid values remain visible. */
 void mha__q8_round(const float *x, int64_t stride, int64_t n, mha__q8 *blocks);
 
-/* The unit in which the strides of a view count, an element or a block of q8_0: its size in bytes, and the number of
- * units in a row of n elements. */
+/* Strides of a view count units: elements, or blocks of q8_0. These functions return the size of a unit in bytes, and
+ * the number of units in a row of n elements. */
 static inline size_t mha__element_size(mha_dtype dtype)
 {
     return dtype == MHA_Q8_0 ? sizeof(mha__q8) : mha_dtype_size(dtype);

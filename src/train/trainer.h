@@ -55,7 +55,7 @@ struct mha_trainer {
     mha_error overlap_error; /* of a sum that was begun in the backward pass */
 };
 
-/* The number of processes, and the index of this one. */
+/* Return the number of processes, and the index of this process. */
 static inline int mha__train_ranks(const mha_trainer *t)
 {
     return t->o.ranks ? t->o.ranks->ranks : 1;

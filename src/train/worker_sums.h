@@ -14,7 +14,7 @@ typedef struct mha__worker_sum {
     double loss;
 } mha__worker_sum;
 
-/* The number of workers that this process runs in a step, each with the same number of consecutive batches. */
+/* Returns the number of workers that this process runs in a step, each with the same number of consecutive batches. */
 int64_t mha__own_workers(const mha_trainer *trainer);
 
 mha_status mha__worker_sums_create(mha_trainer *trainer, mha_error *err);

@@ -56,7 +56,7 @@ static const float *numbers(const char *prefix, const char *name, int64_t *count
     return t->data;
 }
 
-/* Returns the error limit: twice the largest error of PyTorch in float32, plus the rounding of the result. */
+/* Returns the tolerance: twice the largest error of PyTorch in float32, plus the rounding of the result. */
 static double limit_of(const char *name, double want)
 {
     const json_t *const err = json_object_get(json_object_get(index_json, "float32_err"), name);

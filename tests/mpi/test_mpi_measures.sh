@@ -87,7 +87,7 @@ same one.timeless out.timeless "a search"
 expect 2 "$ranks" 3 "$MHA_MPI" prune -m "$gpt2" -f texts.txt --ratio 0.5 -o model
 has err "model exists; --force replaces it"
 
-# ---- what differs on one rank ----
+# ---- data that differ on one rank ----
 mkdir folder.0 folder.1
 cp texts.txt folder.0
 sed '37s/$/ x/' texts.txt >folder.1/texts.txt

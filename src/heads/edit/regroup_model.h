@@ -64,7 +64,7 @@ mha_status mha__shared_pairs(const mha__shared *s, double *cost, mha_error *err)
  * [heads, heads] (NULL = none). Units of `unit` neighbors stay together. */
 void mha__order_find(int64_t heads, int64_t unit, const int64_t counts[2], double *const costs[2], int32_t *order);
 
-/* The state of one call of mha_regroup. */
+/* The state of a call of mha_regroup. */
 typedef struct mha__regroup {
     const mha_model *model;
     mha_regroup_options o;

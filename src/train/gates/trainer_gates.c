@@ -162,7 +162,7 @@ mha_status mha__gates_resume(mha_trainer *t, mha_error *err)
     good &= g->control[MHA__GATES_TAKEN] >= 0;
     if (!good)
         return mha__fail(err, MHA_ERR_FORMAT,
-                         "the state of the gates must be finite, with no negative squares or steps");
+                         "the state of the gates must be finite, and its squares and steps at least 0");
     mha__gates_show(g);
     return MHA_OK;
 }
