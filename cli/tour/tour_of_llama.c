@@ -231,7 +231,7 @@ void tour_llama_attention(tour *t)
     show_angles(t);
     TOUR_TRY(make(t, 1, x));
     show_whole(t, x, output);
-    if (t->error.status == MHA_OK) show_cache(t, x, output, tour_counted(t, "all six tokens at once"));
+    if (t->error.status == MHA_OK) show_cache(t, x, output, tour_counted(t, "all six tokens in one call"));
     if (t->error.status == MHA_OK) show_pages(t, x);
     show_grouped(t);
 }

@@ -122,7 +122,7 @@ static void show_split(tour *t, const float *q)
 {
     tour_say(t, "One product for all heads", "mha_linear_create, mha_linear_forward",
              "One matrix [4, 3] instead of two of [2, 3]: rows 0 and 1 belong to head 0, rows 2 and 3 to "
-             "head 1. q = x q_proj^T is [2, 6, 4], the queries of both heads at once; likewise k and v.");
+             "head 1. q = x q_proj^T is [2, 6, 4], the queries of both heads together; likewise k and v.");
     tour_show_parameter(t, "q_proj.weight");
     tour_color_heads(tour_show(t, "q", q, TOUR_SHAPE(BATCH, WORDS, D_OUT)), HEADS, HEAD_DIM);
 

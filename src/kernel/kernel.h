@@ -267,8 +267,9 @@ typedef struct mha__kernels {
 
     /* Computes C = A B, or C += A B with `accumulate`. C is [m, n] with row stride ldc, A is [m, k] with row stride
      * lda, and B is in panels: element [kk, c] is at b + (c / nr) * panel_stride + kk * nr + c % nr. Reads only m x k
-     * elements of A and whole panels of B; writes only m x n elements of C. The function blocks over k itself, so that
-     * a panel of B stays in the L2 cache. Callers split only m and n, and only to distribute work. */
+     * elements of A and whole panels of B; writes only m x n elements of C.
+     * The function blocks over k itself, so that a panel of B stays in the L2 cache. Callers split only m and n, and
+     * only to distribute work. */
     void (*product)(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b, int64_t panel_stride,
                     void *c, int64_t ldc, bool accumulate);
 

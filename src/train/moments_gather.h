@@ -4,7 +4,7 @@
 
 #include "mha/train.h"
 
-/* Collective, before the save: rank 0 returns at once and may call mha__moments_request; the other ranks answer its
+/* Collective, before the save: rank 0 returns immediately and may call mha__moments_request; the other ranks answer its
  * requests and return when it ends the exchange. */
 mha_status mha__moments_share(const mha_trainer *trainer, mha_error *err);
 

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "train/trainer.h"
 
-static const int64_t BUCKET = 4 << 20; /* [bytes] of gradients whose sum is begun at once: 36 ms at 1 Gbit/s */
+static const int64_t BUCKET = 4 << 20; /* [bytes] of gradients per sum over the ranks: 36 ms at 1 Gbit/s */
 
 /* ---- the beginning of a step ---- */
 

@@ -11,7 +11,7 @@ counting 80 >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 shape='--shape gpt2:2x2x32 --tokenizer bpe -f text --length 16 --batch 2 --rate 0.01 -t 1'
 
-# alike A B: two folders hold the same run.
+# alike A B: two folders must contain the same training run.
 alike() {
     for file in model.safetensors training.safetensors training.json; do same "$1/$file" "$2/$file" "$3"; done
     for folder in "$1" "$2"; do sed 's/,"seconds":[^,}]*//' "$folder/training.jsonl" >"$folder.log"; done

@@ -48,7 +48,7 @@ static mha_model *create(const char *config)
 
 /* ---- attention ---- */
 
-/* Rows of one pass that has all of them: the operator can compute them at once. */
+/* Computes the attention of a shard that contains all rows, in one call of the operator. */
 static mha_status attend(void *user, int64_t layer, const mha_attn_desc *desc, const mha_attn_args *args, mha_error *e)
 {
     int *calls = user;
