@@ -159,7 +159,7 @@ static void check_failures(void)
     snprintf(expected, sizeof expected, "rank %d (%s): boom", failed, mha_cluster_host(cluster, failed));
     mha_error own = {.status = MHA_ERR_MEMORY, .message = "boom"};
 
-    /* All ranks fail in the trainer; the next agreement of the program returns this failure immediately, and only once. */
+    /* All ranks fail in the trainer. The next agreement must return this failure immediately, and only once. */
     err = info->rank == failed ? own : (mha_error){0};
     CHECK(train->agree(train->user, info->rank == failed ? MHA_ERR_MEMORY : MHA_OK, 1, &err) == MHA_ERR_MEMORY);
     CHECK(strcmp(err.message, expected) == 0);
