@@ -63,7 +63,7 @@ static mha_status count_terms(mha__importance_job *s, int64_t group, mha_error *
     for (int64_t text = first; text < end; text++)
         s->terms += terms_of(s, text);
     if (s->terms > 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld must have a token that counts in the loss",
+    return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld must have at least one token in the loss",
                      (long long)first + 1, (long long)end);
 }
 
