@@ -95,7 +95,7 @@ typedef struct cli_session {
     int columns;                    /* width of the terminal that receives `out`; 80 without a terminal */
     mha_ctx *ctx;                   /* created from -t and --isa before the command runs */
     const char *model;              /* folder of the model (input.h) */
-    const char *model_name;         /* as given by the user: "minilm", a folder */
+    const char *model_name;         /* as given by the user: "minilm" or a folder */
     const cli_ranks *ranks;         /* the processes of mha-mpi; NULL in mha */
     const mha_work *work;           /* divides the measurements of this command; NULL if it runs in one process */
     const cli_shared_texts *shared; /* divides long texts; NULL if the command runs in one process */

@@ -172,9 +172,9 @@ MHA_API double mha_importance_loss(const mha_importance *importance);
 MHA_API int mha_importance_saturated(const mha_importance *importance);
 /* Checks the library on this model: the gradient of each gate is also computed as sum <c, dL/dc>, and for gradmag as
  * <Wo, dL/dWo> and <Wv, dL/dWv> + <bv, dL/dbv> (if no other head shares these values). Before taking absolute
- * values, all are equal. Sums each head's largest difference, and its |gradient|, over the steps described at `state`, and
- * returns the largest of the first sums relative to the largest of the second. Rounding makes it about 1e-6. NAN for
- * scores without a loss. */
+ * values, all are equal. Sums each head's largest difference, and its |gradient|, over the steps described at `state`,
+ * and returns the largest of the first sums relative to the largest of the second. Rounding makes it about 1e-6. NAN
+ * for scores without a loss. */
 MHA_API double mha_importance_identity(const mha_importance *importance);
 /* Returns the number of texts read, which is smaller than given if the ranking converged early. */
 MHA_API int64_t mha_importance_texts_used(const mha_importance *importance);

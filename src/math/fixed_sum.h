@@ -6,8 +6,8 @@
 #include <math.h>
 #include <stdint.h>
 
-/* The sum is whole + fraction 2^-40 + rest 2^-80, with fraction and rest in [0, 2^40). All integers are zero at first;
- * sums of sums are sums of each integer, at most 2^22 of them before mha__fixed_carry. */
+/* A sum: whole + fraction 2^-40 + rest 2^-80, with fraction and rest in [0, 2^40). Initialize the integers to zero. To
+ * combine sums, add each integer; at most 2^22 sums may be combined before mha__fixed_carry. */
 typedef struct mha__fixed {
     int64_t whole, fraction, rest;
     int64_t bad; /* number of terms that are not finite or too large; if positive, the sum is NAN */

@@ -21,8 +21,8 @@ typedef struct mha__tally {
     int64_t *units;                     /* [1] */
     mha__fixed *weight, *weight_square; /* [1] sums of n and n^2 */
     mha__fixed *half_weight;            /* [2] sums of n over even and odd units */
-    mha__fixed *sum, *square, *cross;   /* [heads] of s, s^2, s n */
-    mha__fixed *half[2];                /* [heads] of s over even and odd units */
+    mha__fixed *sum, *square, *cross;   /* [heads] sums of s, s^2 and s n */
+    mha__fixed *half[2];                /* [heads] sums of s over even and odd units */
     int64_t *more;                      /* [more] further sums of the caller */
 } mha__tally;
 
