@@ -83,9 +83,8 @@ bool cli_out_is_stdout(const cli_session *session);
 const char *cli_out_name(const cli_session *session);
 
 /* ---- the file of -o (result_file.c) ---- */
-
-/* Returns true unless this is a rank other than 0: only rank 0 writes files, and the following functions do nothing on the
- * other ranks. */
+/* Returns true unless this is a rank other than 0: only rank 0 writes files, and the following functions do nothing on
+ * the other ranks. */
 bool cli_writes(const cli_session *session);
 /* Returns CLI_USAGE and prints a message if the file of -o exists without --force, is an input, has an empty name,
  * or is stdout ("-") together with --json. Call it before long work. */

@@ -21,8 +21,8 @@ static bool is_same(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Returns true if models or training runs read folder entries of this name. Other entries, such as a report on the model, are
- * not read. */
+/* Returns true if models or training runs read folder entries of this name. Other entries, such as a report on the
+ * model, are not read. */
 static bool is_read(const char *name)
 {
     static const char *const names[] = {"vocab.txt", "merges.txt", "tokenizer.model"};

@@ -42,8 +42,8 @@ void text_reader_log_blank(const text_reader *reader, const char *path);
 const char *text_reader_name(const char *path);
 /* Opens a file for reading: standard input for "-", else a regular file; does not wait for the writer of a FIFO. */
 int text_reader_open(const cli_session *session, const char *path, int *fd);
-/* Returns true if standard input is a pipe or a file, not a terminal or device: commands that require a text then read it by
- * default. */
+/* Returns true if standard input is a pipe or a file, not a terminal or device: commands that require a text then read
+ * it by default. */
 bool text_reader_piped(void);
 
 #endif
