@@ -38,6 +38,7 @@ typedef struct mha__shared_work {
     MPI_Request request;
     int64_t next; /* rank 0: the next step to hand out */
     bool serves;  /* rank 0: ranks may send requests */
+    double heard; /* rank 0: time of the last request or report */
     bool *done;   /* rank 0: [ranks] true for ranks that have reported; a separate allocation */
 } mha__shared_work;
 
@@ -74,6 +75,7 @@ mha_status mha__cluster_serve(mha_cluster *cluster, mha_error *err)
         MHA__TRY(mha__cluster_check(
             cluster, MPI_Recv(&what, 1, MPI_INT64_T, from.MPI_SOURCE, ASK_TAG, cluster->comm, MPI_STATUS_IGNORE),
             "MPI_Recv", err));
+        cluster->work->heard = mha__cluster_now();
         MHA__TRY(answer(cluster, from.MPI_SOURCE, what, err));
     }
     return MHA_OK;
@@ -87,12 +89,13 @@ static int missing(const mha_cluster *c)
     return -1;
 }
 
+/* A rank may have a requested step left after its current one, so each message renews the time that rank 0 waits. */
 static mha_status await_reports(mha_cluster *c, mha_error *err)
 {
-    const double since = mha__cluster_now();
+    c->work->heard = mha__cluster_now();
     for (int rank; (rank = missing(c)) >= 0;) {
         MHA__TRY(mha__cluster_serve(c, err));
-        const double waited = mha__cluster_now() - since;
+        const double waited = mha__cluster_now() - c->work->heard;
         if (waited > c->timeout && missing(c) == rank) {
             c->broken = true;
             return mha__cluster_fail(c, err, MHA_ERR_IO, "shared work: rank %d (%s) sent no data for %g s", rank,

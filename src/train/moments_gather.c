@@ -39,11 +39,19 @@ static mha_status exchange(const mha_trainer *t, const request *r, float *piece,
     return t->o.ranks->collect(t->o.ranks->user, piece, sizeof *piece, starts, err);
 }
 
+/* Passes a request of rank 0 to all ranks, which wait for it without a timeout: rank 0 may be writing a large file. */
+static mha_status pass_request(const mha_trainer *t, request *r, mha_error *err)
+{
+    const mha_train_ranks *ranks = t->o.ranks;
+    MHA__TRY(ranks->agree(ranks->user, MHA_OK, 1, err));
+    return ranks->broadcast(ranks->user, r, sizeof *r, err);
+}
+
 mha_status mha__moments_request(void *user, int64_t index, int64_t first, int64_t count, void *to, mha_error *err)
 {
     const mha_trainer *t = user;
     request r = {index, first, count};
-    MHA__TRY(t->o.ranks->broadcast(t->o.ranks->user, &r, sizeof r, err));
+    MHA__TRY(pass_request(t, &r, err));
     return exchange(t, &r, to, err);
 }
 
@@ -51,7 +59,7 @@ static mha_status answer_requests(const mha_trainer *t, float *piece, mha_error 
 {
     for (;;) {
         request r;
-        MHA__TRY(t->o.ranks->broadcast(t->o.ranks->user, &r, sizeof r, err));
+        MHA__TRY(pass_request(t, &r, err));
         if (r.index == END) return MHA_OK;
         MHA__TRY(exchange(t, &r, piece, err));
     }
@@ -78,7 +86,7 @@ mha_status mha__moments_unshare(const mha_trainer *t, mha_status status, mha_err
     const mha_train_ranks *ranks = t->o.ranks;
     request end = {.index = END};
     mha_error why = {0};
-    if (mha__train_rank(t) == 0 && ranks->broadcast(ranks->user, &end, sizeof end, &why) != MHA_OK) {
+    if (mha__train_rank(t) == 0 && pass_request(t, &end, &why) != MHA_OK) {
         if (status == MHA_OK) *err = why;
         return status == MHA_OK ? why.status : status;
     }

@@ -6,8 +6,6 @@
 #include "base/error.h"
 #include "train/trainer.h"
 
-static const int64_t BUCKET = 4 << 20; /* [bytes] of gradients per sum over the ranks: 36 ms at 1 Gbit/s */
-
 /* ---- the beginning of a step ---- */
 
 static mha_status compare_options(const mha_trainer *t, mha_error *err)
@@ -72,13 +70,27 @@ static int64_t first_of_layer(const mha_trainer *t, int64_t layer)
     return n < t->count ? t->parameter[n].first : t->elements;
 }
 
+/* Begins to add the gradients of this layer and of those after it, unless they fill less than a bucket. */
+static mha_status start_layer(mha_trainer *t, int64_t layer, mha_error *err)
+{
+    const int64_t first = first_of_layer(t, layer);
+    return (t->unsummed - first) * (int64_t)sizeof(float) < t->bucket ? MHA_OK : start(t, first, err);
+}
+
 int mha__ranks_on_context(void *user, const mha_model_context_gradient *layer)
 {
     mha_trainer *t = user;
-    const int64_t first = first_of_layer(t, layer->layer);
-    if ((t->unsummed - first) * (int64_t)sizeof(float) < BUCKET) return 0;
-    t->overlap_status = start(t, first, &t->overlap_error);
+    t->overlap_status = start_layer(t, layer->layer, &t->overlap_error);
     return t->overlap_status != MHA_OK;
+}
+
+/* Begins the remaining sums. All ranks must begin the same sums, so a rank whose backward pass has failed walks through
+ * the layers that it did not reach; on the other ranks the walk begins nothing. */
+static mha_status start_rest(mha_trainer *t, mha_error *err)
+{
+    for (int64_t layer = t->parameter[t->count - 1].layer; layer >= 0; layer--)
+        MHA__TRY(start_layer(t, layer, err));
+    return start(t, 0, err);
 }
 
 static mha_status finish(mha_trainer *t, mha_error *err)
@@ -87,7 +99,7 @@ static mha_status finish(mha_trainer *t, mha_error *err)
         *err = t->overlap_error;
         return t->overlap_status;
     }
-    MHA__TRY(start(t, 0, err));
+    MHA__TRY(start_rest(t, err));
     return t->o.ranks->finish(t->o.ranks->user, err);
 }
 

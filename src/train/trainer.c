@@ -202,6 +202,7 @@ mha_status mha_trainer_create(const mha_model *model, const mha_train_options *o
     if (!t) return mha__no_memory(err, sizeof *t, "a trainer");
     t->ctx = model->ctx;
     t->o = o;
+    t->bucket = MHA__TRAIN_BUCKET;
     const mha_status status = create(t, model, err);
     if (status == MHA_OK)
         *out = t;

@@ -51,6 +51,7 @@ struct mha_trainer {
 
     bool compared;    /* the ranks have compared weights and options */
     int64_t unsummed; /* MHA_REDUCE_FAST: sums of the gradients of all elements from this one on have been begun */
+    int64_t bucket;   /* [bytes] gradients that a sum over the ranks adds at least; see MHA__TRAIN_BUCKET */
     mha_status overlap_status;
     mha_error overlap_error; /* of a sum that was begun in the backward pass */
 };
@@ -86,7 +87,8 @@ mha_status mha__train_moments_read(const mha_trainer *trainer, const mha_file *f
 /* Zeroes the moments on the first call, which must precede reading them. Until then, they take no physical memory, so
  * that the source model can be freed first. */
 void mha__train_moments(const mha_trainer *trainer);
-#define MHA__TRAIN_RATE 1e-3 /* the default learning rate */
+enum { MHA__TRAIN_BUCKET = 4 << 20 }; /* 36 ms at 1 Gbit/s */
+#define MHA__TRAIN_RATE 1e-3          /* the default learning rate */
 /* Returns the number of weight updates up to a step; 0 while only gates are trained. */
 int64_t mha__train_own_step(const mha_train_options *options, int64_t step);
 /* Returns true if `name` matches "*end", "begin*", "*middle*" or, without asterisk, equals the pattern. */

@@ -184,10 +184,15 @@ static mha_status start(void *user, float *values, int64_t count, mha_error *err
     return MHA_OK;
 }
 
+/* As in MPI, all ranks must have begun the same sums. */
 static mha_status finish(void *user, mha_error *err)
 {
     member *m = user;
-    (void)err;
+    int64_t counts[MOST];
+    for (int n = 0; n < m->sum_count; n++)
+        counts[n] = m->sums[n].count;
+    const mha_status status = same(user, "the sums", counts, (size_t)m->sum_count * sizeof *counts, err);
+    if (status != MHA_OK) return status;
     for (int n = 0; n < m->sum_count; n++)
         add_range(m, m->sums[n].values, 0, m->sums[n].count, m->sums[n].count, false);
     m->sum_count = 0;
