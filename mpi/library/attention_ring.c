@@ -61,14 +61,14 @@ static void clear_part(const mha__shared_call *s, const results *r, char *part)
 static char *take_part(const mha__shared_call *s, results *r)
 {
     char *part = r->spare ? r->spare : malloc(r->bytes);
-    if (r->spare) memcpy(&r->spare, part, sizeof part);
+    if (r->spare) memcpy(&r->spare, part, sizeof r->spare);
     if (part) clear_part(s, r, part);
     return part;
 }
 
 static void give_part(results *r, char *part)
 {
-    memcpy(part, &r->spare, sizeof part);
+    memcpy(part, &r->spare, sizeof r->spare);
     r->spare = part;
 }
 
@@ -77,7 +77,7 @@ static void free_results(results *r)
     for (int64_t p = 0; r->parts && p < r->count; p++)
         if (r->parts[p].rows.data != r->empty) free((void *)r->parts[p].rows.data);
     for (char *part = r->spare; part; part = r->spare) {
-        memcpy(&r->spare, part, sizeof part);
+        memcpy(&r->spare, part, sizeof r->spare);
         free(part);
     }
     free(r->empty);
