@@ -57,8 +57,9 @@ static mha_status add_rows(const mha_diversity *d, const mha__diversity_tally *s
     const mha__columns x = {buffer, width, 1, width};
     MHA__TRY(mha__gram(d->ctx, rows, &x, sums->text, err));
     mha__fixed_add_triangle(to->gram[half], sums->text, width);
-    for (int64_t i = 0; i < rows * width; i++)
-        sums->text[i % width] += (double)buffer[i];
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t n = 0; n < width; n++)
+            sums->text[n] += (double)buffer[i * width + n];
     mha__fixed_add_array(to->column[half], sums->text, width);
     return MHA_OK;
 }

@@ -24,8 +24,9 @@ static int on_activations(void *user, const mha_model_activations *a)
     const int64_t width = a->heads * a->head_dim, *starts = s->input.starts;
     mha__fixed *sums = s->sums + a->layer * s->model->config.heads * a->head_dim;
     for (int64_t b = 0; b < s->input.batch; b++) {
-        for (int64_t i = starts[b] * width; i < starts[b + 1] * width; i++)
-            s->text[i % width] += (double)a->context[i];
+        for (int64_t i = starts[b]; i < starts[b + 1]; i++)
+            for (int64_t n = 0; n < width; n++)
+                s->text[n] += (double)a->context[i * width + n];
         mha__fixed_add_array(sums, s->text, width);
     }
     return 0;
