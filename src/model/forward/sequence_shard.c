@@ -37,12 +37,11 @@ static mha_status check_model(const mha_model *m, mha_error *err)
     if (m->relative.weight)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "shard must be NULL for a model with relative positions (got %s)",
                          m->info.family);
-    for (int64_t layer = 0; layer < m->config.layers; layer++)
-        if (m->info.attention_per_layer[layer].choice != MHA_CHOICE_NONE)
-            return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                             "shard must be NULL for a model that selects heads per text (got layer %lld)",
-                             (long long)layer);
-    return MHA_OK;
+    const int64_t choosing = mha__config_choosing(&m->config);
+    if (choosing < 0) return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                     "shard must be NULL for a model that selects heads per text (got layer %lld)",
+                     (long long)choosing);
 }
 
 static mha_status check(const mha_model *m, const mha__batch *p, const mha_model_output *out, mha_error *err)
