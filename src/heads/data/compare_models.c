@@ -17,11 +17,6 @@ typedef struct comparison {
 
 /* ---- a batch ---- */
 
-static int64_t tokens_before(const void *user, int64_t batch)
-{
-    return mha__tokens_before(((const comparison *)user)->of[0].data, batch);
-}
-
 static double cosine_of(const comparison *c, int64_t text)
 {
     const int64_t width = c->of[0].model->config.hidden;
@@ -62,9 +57,7 @@ static mha_status run_all(comparison *c, mha_error *err)
                                   .values = (int64_t *)(void *)c->cosine,
                                   .count = 3 * c->texts,
                                   .user = c,
-                                  .run = run_batch,
-                                  .before = tokens_before,
-                                  .whole = mha_head_data_tokens(data)};
+                                  .run = run_batch};
     return mha__measure_run(&measure, err);
 }
 

@@ -10,7 +10,9 @@
 
 static mha_status show_progress(const mha__measure *m, int64_t step, mha_error *err)
 {
-    return mha__progress(mha_model_ctx(m->model), m->title, m->before(m->user, step), m->whole, err);
+    const int64_t before = m->before ? m->before(m->user, step) : mha__tokens_before(m->data, step);
+    const int64_t whole = m->before ? m->whole : mha_head_data_tokens(m->data);
+    return mha__progress(mha_model_ctx(m->model), m->title, before, whole, err);
 }
 
 static bool has_ended(const mha__measure *m)

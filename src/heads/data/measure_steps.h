@@ -24,9 +24,10 @@ typedef struct mha__measure {
     void *user;
     mha_status (*run)(void *user, int64_t step, mha_error *err); /* adds the result of a step to `values` */
     bool spoils; /* a cancelled `run` may have changed `values`: they are not saved then */
-    /* Returns the progress before a step, or after the last one for step = steps, in the same unit as `whole`. */
+    /* Returns the progress before a step, or after the last one for step = steps, in the same unit as `whole`. NULL =
+     * the steps are the batches of `data`, and the progress is counted in tokens. */
     int64_t (*before)(const void *user, int64_t step);
-    int64_t whole;
+    int64_t whole; /* not used without `before` */
     /* Returns true if the values converged, so that the later steps need not run: for a single process, after every
      * step. NULL = never. */
     bool (*ended)(const void *user);

@@ -230,11 +230,6 @@ static mha_status make_result(const mha_model *model, uint32_t what, mha_diversi
     return made ? MHA_OK : mha__no_memory(err, n * n * sizeof(double), "the diversity of heads");
 }
 
-static int64_t tokens_before(const void *user, int64_t batch)
-{
-    return mha__tokens_before(((const run *)user)->data, batch);
-}
-
 static mha_status run_all(run *r, mha_error *err)
 {
     char options[80];
@@ -251,9 +246,7 @@ static mha_status run_all(run *r, mha_error *err)
                                   .count = r->sums.count * MHA__FIXED_WORDS,
                                   .user = r,
                                   .run = run_batch,
-                                  .spoils = true,
-                                  .before = tokens_before,
-                                  .whole = r->tokens};
+                                  .spoils = true};
     mha_status status = make_work(r, &memory, err);
     if (status == MHA_OK) status = mha__measure_run(&measure, err);
     mha__free(r->d->ctx, memory);

@@ -41,11 +41,6 @@ static mha_status sum_batch(void *user, int64_t batch, mha_error *err)
     return mha_model_forward(s->model, &s->input, &output, err);
 }
 
-static int64_t tokens_before(const void *user, int64_t batch)
-{
-    return mha__tokens_before(((const summing *)user)->data, batch);
-}
-
 static mha_status sum_all(summing *s, int64_t cells, mha_error *err)
 {
     const mha__measure measure = {.model = s->model,
@@ -56,9 +51,7 @@ static mha_status sum_all(summing *s, int64_t cells, mha_error *err)
                                   .values = (int64_t *)s->sums,
                                   .count = cells * MHA__FIXED_WORDS,
                                   .user = s,
-                                  .run = sum_batch,
-                                  .before = tokens_before,
-                                  .whole = mha_head_data_tokens(s->data)};
+                                  .run = sum_batch};
     return mha__measure_run(&measure, err);
 }
 

@@ -83,11 +83,6 @@ static mha_status sum_batch(void *user, int64_t batch, mha_error *err)
     return s->status != MHA_OK ? s->status : status;
 }
 
-static int64_t tokens_before(const void *user, int64_t batch)
-{
-    return mha__tokens_before(((const summing *)user)->data, batch);
-}
-
 /* Assigns the next `count` sums; without s->all, only counts them. */
 static mha__fixed *take(summing *s, int64_t count)
 {
@@ -131,9 +126,7 @@ static mha_status sum_all(summing *s, bool keys, bool values, mha_error *err)
                                   .values = (int64_t *)s->all,
                                   .count = s->count * MHA__FIXED_WORDS,
                                   .user = s,
-                                  .run = sum_batch,
-                                  .before = tokens_before,
-                                  .whole = mha_head_data_tokens(s->data)};
+                                  .run = sum_batch};
     return mha__measure_run(&measure, err);
 }
 

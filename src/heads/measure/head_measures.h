@@ -31,7 +31,6 @@ mha_status mha__heads_pass_create(const mha_model *model, const mha_head_data *d
                                   mha__head_sums *sums, mha__heads_pass **out, mha_error *err);
 mha_status mha__heads_pass_run(mha__heads_pass *pass, int64_t batch, mha_error *err);
 void mha__heads_pass_free(mha__heads_pass *pass);
-const mha_head_data *mha__heads_pass_data(const mha__heads_pass *pass);
 
 /* Adds the scores of the probe texts, either `wanted` or sampled from `seed`, between the special tokens of `frame` or
  * of `wanted`. Does nothing (the scores stay NAN) if no texts are given and the model's maximum length or vocabulary

@@ -43,11 +43,6 @@ static mha_status run_batch(void *user, int64_t batch, mha_error *err)
     return mha__heads_pass_run(user, batch, err);
 }
 
-static int64_t tokens_before(const void *user, int64_t batch)
-{
-    return mha__tokens_before(mha__heads_pass_data(user), batch);
-}
-
 static mha_status sum_batches(const mha_model *model, const mha_head_data *data, const char *state,
                               mha__heads_pass *pass, const mha__head_sums *sums, mha_error *err)
 {
@@ -60,9 +55,7 @@ static mha_status sum_batches(const mha_model *model, const mha_head_data *data,
                                   .values = sums->values,
                                   .count = sums->count,
                                   .user = pass,
-                                  .run = run_batch,
-                                  .before = tokens_before,
-                                  .whole = mha_head_data_tokens(data)};
+                                  .run = run_batch};
     return mha__measure_run(&measure, err);
 }
 

@@ -87,11 +87,6 @@ void mha__heads_pass_free(mha__heads_pass *pass)
     if (pass) mha__free(pass->heads->ctx, pass);
 }
 
-const mha_head_data *mha__heads_pass_data(const mha__heads_pass *pass)
-{
-    return pass->data;
-}
-
 /* ---- rows of a forward pass ---- */
 
 static void on_rows(void *user, int64_t layer, const mha_attn_rows *rows)
