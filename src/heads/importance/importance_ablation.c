@@ -179,7 +179,6 @@ static mha_status sum_pairs(pairs *p, mha_error *err)
                                   .count = count * MHA__FIXED_WORDS,
                                   .user = p,
                                   .run = run_step,
-                                  .spoils = true,
                                   .before = texts_before,
                                   .whole = mha_head_data_count(s->data)};
     return mha__measure_run(&measure, err);

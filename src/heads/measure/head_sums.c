@@ -38,11 +38,6 @@ void mha__head_sums_free(mha_ctx *ctx, mha__head_sums *sums)
     mha__free(ctx, sums->values);
 }
 
-void mha__head_sums_clear(mha__head_sums *sums)
-{
-    memset(sums->values, 0, (size_t)sums->count * sizeof *sums->values);
-}
-
 void mha__head_sums_add(mha__head_sums *sums, int64_t head, mha__head_stats *stats, double *received, int64_t n)
 {
     const double units = (double)(INT64_C(1) << sums->bits);

@@ -24,7 +24,6 @@ typedef struct mha__head_sums {
 mha_status mha__head_sums_create(mha_ctx *ctx, int64_t heads, int64_t longest, int64_t tokens, mha__head_sums *sums,
                                  mha_error *err);
 void mha__head_sums_free(mha_ctx *ctx, mha__head_sums *sums);
-void mha__head_sums_clear(mha__head_sums *sums);
 
 /* Adds the statistics of a text of n tokens for one head, and the weights its positions received; sets both to 0. */
 void mha__head_sums_add(mha__head_sums *sums, int64_t head, mha__head_stats *stats, double *received, int64_t n);
