@@ -176,10 +176,8 @@ mha_status mha__state_open(mha__state *state, const mha_model *model, const mha_
     *state = (mha__state){.ctx = mha_model_ctx(model), .of = *of, .sums = sums, .count = count};
     *done = 0;
     if (!of->path) return MHA_OK;
-    mha__state marks;
-    MHA__TRY(mha__state_mark(&marks, model, data, err));
-    memcpy(state->model, marks.model, sizeof state->model);
-    memcpy(state->data, marks.data, sizeof state->data);
+    MHA__TRY(mark_model(state, model, data, err));
+    MHA__TRY(mark_data(state, data, err));
     state->kept = mha__now(CLOCK_MONOTONIC);
     return mha__source_exists(NULL, of->path) ? read_file(state, done, err) : MHA_OK;
 }
