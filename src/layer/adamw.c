@@ -52,12 +52,6 @@ double mha__squares_sum(const double *partial, int64_t blocks)
     return sum;
 }
 
-double mha__squares(mha_ctx *ctx, int64_t count, const float *x, double *partial)
-{
-    mha__squares_partial(ctx, count, x, partial);
-    return mha__squares_sum(partial, mha__squares_blocks(count));
-}
-
 /* ---- gradients that wait to be added ---- */
 
 typedef struct move_job {

@@ -5,12 +5,10 @@
 
 #include "mha/ctx.h"
 
-/* Returns the sum of x[n]^2 in double. `partial` is scratch for mha__squares_blocks(count) doubles. The sum is finite
- * if and only if every x is finite, since squares of f32 do not overflow a double. */
+/* The sum of x[n]^2 in double, in two steps: the sum of each block, to `partial` [mha__squares_blocks(count)], and the
+ * sum over blocks. It is finite if and only if every x is finite, since squares of f32 do not overflow a double. */
 enum { MHA__SQUARES_BLOCK = 16384 };
 int64_t mha__squares_blocks(int64_t count);
-double mha__squares(mha_ctx *ctx, int64_t count, const float *x, double *partial);
-/* The two steps of mha__squares: the sum of each block, and the sum over blocks. */
 void mha__squares_partial(mha_ctx *ctx, int64_t count, const float *x, double *partial);
 double mha__squares_sum(const double *partial, int64_t blocks);
 

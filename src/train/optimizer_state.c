@@ -1,7 +1,7 @@
 /* optimizer_state.c - the moments of AdamW, divided among the processes of a training run.
  *
- * A process updates a range of all parameters and has their moments only. Ranges begin at blocks of mha__squares, so
- * that the norm of the gradient is summed over the same blocks for any number of processes. */
+ * A process updates a range of all parameters and has their moments only. Ranges begin at the blocks of the sum of
+ * squares, so that the norm of the gradient is summed over the same blocks for any number of processes. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "io/safetensors/named_tensors.h"
