@@ -18,7 +18,7 @@ static void find_starts(const mha_trainer *t, const request *r, int64_t *starts)
 {
     const int64_t piece = t->parameter[r->index / 2].first + r->first;
     for (int rank = 0; rank <= mha__train_ranks(t); rank++)
-        starts[rank] = mha__min64(mha__max64(t->starts[rank] - piece, 0), r->count);
+        starts[rank] = mha__clamp64(t->starts[rank] - piece, r->count);
 }
 
 /* Copies the elements of the piece that this rank has. */

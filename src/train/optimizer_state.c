@@ -31,8 +31,8 @@ static void divide(mha_trainer *t)
 static void find_own(const mha_trainer *t, mha__parameter *p)
 {
     const int64_t *starts = t->starts + mha__train_rank(t);
-    const int64_t end = mha__min64(mha__max64(starts[1] - p->first, 0), p->count);
-    p->own_first = mha__min64(mha__max64(starts[0] - p->first, 0), p->count);
+    const int64_t end = mha__clamp64(starts[1] - p->first, p->count);
+    p->own_first = mha__clamp64(starts[0] - p->first, p->count);
     p->own_count = mha__max64(end - p->own_first, 0);
 }
 

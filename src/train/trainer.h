@@ -10,6 +10,12 @@
 #include "train/rank_sums.h"
 #include "train/worker_sums.h"
 
+/* Returns the number nearest to `a` from 0 to `most`. */
+static inline int64_t mha__clamp64(int64_t a, int64_t most)
+{
+    return mha__min64(mha__max64(a, 0), most);
+}
+
 /* One tensor; its weight in `list` and its gradient in `gradients` have the same index. */
 typedef struct mha__parameter {
     int64_t first, count; /* elements; `first` is an index into all parameters */
