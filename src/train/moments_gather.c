@@ -3,10 +3,11 @@
 #include "train/moments_gather.h"
 #include "base/ctx.h"
 #include "base/error.h"
+#include "io/safetensors/safetensors_stream.h"
 #include "train/trainer.h"
 #include <string.h>
 
-enum { MOST = 1 << 20, END = -1 }; /* elements of a piece, as in mha__outgoing_read */
+enum { END = -1 };
 
 /* A request of rank 0: elements of tensor `index` of the state, or END. */
 typedef struct request {
@@ -68,7 +69,7 @@ static mha_status answer_requests(const mha_trainer *t, float *piece, mha_error 
 mha_status mha__moments_share(const mha_trainer *t, mha_error *err)
 {
     const mha_train_ranks *ranks = t->o.ranks;
-    const size_t bytes = MOST * sizeof(float);
+    const size_t bytes = MHA__OUTGOING_PIECE * sizeof(float);
     mha_error why = {0};
     float *piece = mha__train_rank(t) > 0 ? mha__alloc(t->ctx, bytes) : NULL;
     mha_status status = MHA_OK;

@@ -5,13 +5,11 @@
 #include "math/half.h"
 #include <string.h>
 
-#define PIECE ((int64_t)1 << 20) /* elements converted at a time: 6 MiB of memory */
-
 typedef struct stream {
     mha_ctx *ctx;
     mha_tensors_writer *writer;
-    float *wide;      /* [PIECE] */
-    uint16_t *narrow; /* [PIECE] */
+    float *wide;      /* [MHA__OUTGOING_PIECE] */
+    uint16_t *narrow; /* [MHA__OUTGOING_PIECE] */
     int64_t done, total;
 } stream;
 
@@ -49,8 +47,8 @@ static mha_status convert(stream *s, const mha__outgoing *t, int64_t index, int6
 
 static mha_status put_read(stream *s, const mha__outgoing *t, int64_t index, mha_error *err)
 {
-    for (int64_t first = 0; first < t->from.elements; first += PIECE) {
-        const int64_t count = mha__min64(PIECE, t->from.elements - first);
+    for (int64_t first = 0; first < t->from.elements; first += MHA__OUTGOING_PIECE) {
+        const int64_t count = mha__min64(MHA__OUTGOING_PIECE, t->from.elements - first);
         MHA__TRY(t->read(t->user, index, first, count, s->wide, err));
         MHA__TRY(put(s, index, s->wide, (size_t)count * sizeof *s->wide, err));
     }
@@ -61,7 +59,8 @@ static mha_status put_tensor(stream *s, const mha__outgoing *t, int64_t index, m
 {
     if (t->read) return put_read(s, t, index, err);
     const bool as_it_is = t->dtype == MHA_DTYPE_DEFAULT;
-    const int64_t total = as_it_is ? (int64_t)t->from.bytes : t->from.elements, most = as_it_is ? 8 * PIECE : PIECE;
+    const int64_t total = as_it_is ? (int64_t)t->from.bytes : t->from.elements,
+                  most = as_it_is ? 8 * MHA__OUTGOING_PIECE : MHA__OUTGOING_PIECE;
     for (int64_t first = 0; first < total; first += most) {
         const int64_t count = mha__min64(most, total - first);
         MHA__TRY(as_it_is ? put(s, index, (const char *)t->from.data + first, (size_t)count, err)
@@ -84,12 +83,12 @@ mha_status mha__stream_tensors(mha_ctx *ctx, const mha__folder *folder, const ch
                                int64_t count, const mha_tensors_writer_options *options, mha_error *err)
 {
     stream s = {.ctx = ctx};
-    const size_t bytes = (size_t)PIECE * (sizeof *s.wide + sizeof *s.narrow);
+    const size_t bytes = (size_t)MHA__OUTGOING_PIECE * (sizeof *s.wide + sizeof *s.narrow);
     mha_tensor *files = mha__calloc(ctx, (size_t)count + 1, sizeof *files);
     s.wide = mha__alloc(ctx, bytes);
     mha_status status = files && s.wide ? MHA_OK : mha__no_memory(err, bytes, "a piece of a safetensors file");
     if (status == MHA_OK) {
-        s.narrow = (uint16_t *)(s.wide + PIECE);
+        s.narrow = (uint16_t *)(s.wide + MHA__OUTGOING_PIECE);
         for (int64_t n = 0; n < count; n++) {
             files[n] = described(&list[n]);
             s.total += (int64_t)files[n].bytes;
