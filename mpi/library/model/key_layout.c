@@ -3,11 +3,6 @@
 
 #include <stdlib.h>
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Returns the first key that does not belong to the prompt's chunks. */
 static int64_t first_later(const mha__key_layout *l)
 {
@@ -26,11 +21,11 @@ mha__range mha__layout_range(const mha__key_layout *layout, int cp_rank, int64_t
     const mha_cluster_part part = mha_cluster_part_of(layout->prompt, layout->cp, cp_rank);
     if (n >= 2) {
         const int64_t start = first_later(layout) + ((n - 2) * layout->cp + cp_rank) * MHA_ATTN_CHUNK;
-        return (mha__range){start, least(MHA_ATTN_CHUNK, layout->length - start), 0};
+        return (mha__range){start, mha__least(MHA_ATTN_CHUNK, layout->length - start), 0};
     }
     mha__range range = {part.start[n], part.length[n], 0};
     if (range.length > 0 && range.start + range.length == layout->prompt)
-        range.length = least(layout->length, first_later(layout)) - range.start;
+        range.length = mha__least(layout->length, first_later(layout)) - range.start;
     return range;
 }
 
