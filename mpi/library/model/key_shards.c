@@ -61,7 +61,7 @@ mha_status mha__shards_prefill(void *user, int64_t layer, const mha_attn_desc *d
     const size_t size = mha_dtype_size(desc->dtype ? desc->dtype : MHA_F32);
     MHA__TRY(create_cache(s, desc, &s->cache[layer], err));
     for (int n = 0; n < 2; n++)
-        MHA__TRY(append(s->cache[layer], n, args, size, n == 0 ? 0 : part.length[0], part.length[n], err));
+        MHA__TRY(append(s->cache[layer], n, args, size, mha__chunk(&part, n).local, part.length[n], err));
     return mha_cluster_attention(s->cluster, s->ctx, s->mode, desc, args, err);
 }
 

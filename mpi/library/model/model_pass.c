@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "model_pass.h"
+#include "shard_call.h"
 
 /* ---- which texts are divided ---- */
 
@@ -143,7 +144,7 @@ static mha_status score_part(mha_cluster *c, const mha_model *model, const float
     const mha__group g = mha__cp_group(c);
     const mha_cluster_part own = mha_cluster_part_of(length, g.count, g.me);
     for (int n = 0; n < 2; n++) {
-        const float *from = hidden + (n == 0 ? 0 : own.length[0] * mha_model_describe(model)->hidden);
+        const float *from = hidden + mha__chunk(&own, n).local * mha_model_describe(model)->hidden;
         MHA__TRY(mha_model_score_hidden(model, from, next + own.start[n], own.length[n], logprob + own.start[n], err));
     }
     for (int rank = 0; rank < g.count; rank++) {
@@ -164,7 +165,7 @@ static mha_status no_memory(const mha_cluster *c, size_t bytes, mha_error *err)
 static float *make_hidden(const mha_cluster *c, const mha_model *model, int64_t length, size_t *bytes)
 {
     const mha_cluster_part part = mha_cluster_part_of(length, c->info.cp, c->info.cp_rank);
-    *bytes = (size_t)((part.length[0] + part.length[1]) * mha_model_describe(model)->hidden) * sizeof(float);
+    *bytes = (size_t)(mha__part_length(&part) * mha_model_describe(model)->hidden) * sizeof(float);
     return malloc(*bytes + 1);
 }
 
@@ -215,11 +216,12 @@ static mha_status sum_rows(mha_cluster *c, int64_t length, const float *hidden, 
     for (int chunk = 0; chunk < 2 * g.count; chunk++) {
         const int n = chunk < g.count ? 0 : 1, rank = n == 0 ? chunk : 2 * g.count - 1 - chunk;
         const mha_cluster_part part = mha_cluster_part_of(length, g.count, rank);
-        if (part.length[n] == 0) continue;
+        const mha__range rows = mha__chunk(&part, n);
+        if (rows.length == 0) continue;
         if (at != rank && g.me == at) MHA__TRY(mha__cluster_send(c, sums, bytes, g.first + rank * g.step, err));
         if (at != rank && g.me == rank) MHA__TRY(mha__cluster_receive(c, sums, bytes, g.first + at * g.step, err));
         MHA__TRY(mha__cluster_wait(c, "summing hidden states", err));
-        if (g.me == rank) add_rows(hidden + (n == 0 ? 0 : part.length[0] * width), part.length[n], width, sums);
+        if (g.me == rank) add_rows(hidden + rows.local * width, rows.length, width, sums);
         at = rank;
     }
     return mha__group_broadcast(c, &g, at, sums, bytes, err);
