@@ -56,14 +56,18 @@ static mha_status name_rank(const mha_cluster *cluster, mha_status status, const
     return status;
 }
 
+mha_status mha__mode_check(const mha_cluster *cluster, mha_cluster_mode mode, mha_error *err)
+{
+    if (mode == MHA_CLUSTER_RING || mode == MHA_CLUSTER_TREE || mode == MHA_CLUSTER_ORDERED) return MHA_OK;
+    return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "mode must be one of ring, tree, ordered (got %d)", (int)mode);
+}
+
 mha_status mha_cluster_attention(mha_cluster *cluster, mha_ctx *ctx, mha_cluster_mode mode, const mha_attn_desc *desc,
                                  const mha_attn_args *args, mha_error *err)
 {
     mha__shared_call call;
     mha_error why = {0};
-    if (mode != MHA_CLUSTER_RING && mode != MHA_CLUSTER_TREE && mode != MHA_CLUSTER_ORDERED)
-        return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "mode must be one of ring, tree, ordered (got %d)",
-                                 (int)mode);
+    MHA__TRY(mha__mode_check(cluster, mode, err));
     mha_status status = mha__shared_call_open(&call, cluster, ctx, desc, args, &why);
     call.desc.outputs &= ~(uint32_t)MHA_ATTN_GRADS;
     if (status == MHA_OK) /* without keys, there is no data to move */

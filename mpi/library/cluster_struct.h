@@ -63,6 +63,8 @@ mha_status mha__cluster_no_memory(const mha_cluster *cluster, mha_error *err, si
  * broken and fails. */
 mha_status mha__cluster_check(mha_cluster *cluster, int result, const char *call, mha_error *err);
 
+mha_status mha__mode_check(const mha_cluster *cluster, mha_cluster_mode mode, mha_error *err);
+
 /* ---- transfers (cluster_transfer.c): a rank starts any number of transfers, then waits for all of them ---- */
 
 /* Start sending to or receiving from `peer`. Both ranks must pass the same number of bytes and start their transfers

@@ -44,10 +44,7 @@ mha_status mha__pass_end(mha_cluster *cluster, mha_status status, const mha_erro
 mha_status mha__pass_check(const mha_cluster *cluster, const mha_model *model, mha_cluster_mode mode, mha_error *err)
 {
     if (!cluster || !model) return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "cluster and model must not be NULL");
-    if (mode != MHA_CLUSTER_RING && mode != MHA_CLUSTER_TREE && mode != MHA_CLUSTER_ORDERED)
-        return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "mode must be one of ring, tree, ordered (got %d)",
-                                 (int)mode);
-    return MHA_OK;
+    return mha__mode_check(cluster, mode, err);
 }
 
 /* ---- the pass ---- */
