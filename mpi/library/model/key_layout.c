@@ -29,6 +29,14 @@ mha__range mha__layout_range(const mha__key_layout *layout, int cp_rank, int64_t
     return range;
 }
 
+int mha__layout_power(const mha__key_layout *layout)
+{
+    int power = 1;
+    while (2 * power <= layout->cp)
+        power *= 2;
+    return power;
+}
+
 static int by_start(const void *a, const void *b)
 {
     const mha__range *x = a, *y = b;
@@ -47,10 +55,8 @@ static int64_t add_ranges(const mha__key_layout *l, int cp_rank, int64_t count, 
 int64_t mha__list_keys(const mha__key_layout *layout, int first, int count, bool adds, mha__range *ranges,
                        mha_attn_partial *parts)
 {
-    int power = 1;
+    const int power = mha__layout_power(layout);
     int64_t number = 0, listed = 0;
-    while (2 * power <= layout->cp)
-        power *= 2;
     for (int rank = first; rank < first + count; rank++) {
         number = add_ranges(layout, rank, number, ranges);
         if (adds && rank + power < layout->cp) number = add_ranges(layout, rank + power, number, ranges);

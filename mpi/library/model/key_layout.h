@@ -18,9 +18,12 @@ int64_t mha__layout_ranges(const mha__key_layout *layout, int cp_rank);
 /* Returns a range; `local` is not set. */
 mha__range mha__layout_range(const mha__key_layout *layout, int cp_rank, int64_t n);
 
+/* Returns the largest power of two that is at most the number of ranks. */
+int mha__layout_power(const mha__key_layout *layout);
+
 /* Lists the largest subtrees (mha_attn_subtree) of the keys of the ranks [first, first + count), with the ranks that
- * mha__list_keys adds to them, in `parts` unless it is NULL; returns their number. The rows are not set. With P ranks
- * and the largest power of two Q <= P, rank r + Q is added to rank r. `ranges` has room for all ranges of all ranks. */
+ * mha__list_keys adds to them, in `parts` unless it is NULL; returns their number. The rows are not set. With
+ * Q = mha__layout_power, rank r + Q is added to rank r. `ranges` has room for all ranges of all ranks. */
 int64_t mha__list_keys(const mha__key_layout *layout, int first, int count, bool adds, mha__range *ranges,
                        mha_attn_partial *parts);
 

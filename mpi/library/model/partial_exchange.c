@@ -131,10 +131,7 @@ mha_status mha__exchange_merge(mha__exchange *exchange, mha_cluster *cluster, mh
                                const mha__key_layout *layout, const mha_attn_merge_partials_args *call, mha_error *err)
 {
     mha__exchange *x = exchange;
-    const int me = cluster->info.cp_rank;
-    int power = 1;
-    while (2 * power <= layout->cp)
-        power *= 2;
+    const int me = cluster->info.cp_rank, power = mha__layout_power(layout);
     if (me >= power) return let_merge(x, cluster, layout, power, err);
     const bool helps = me + power < layout->cp;
     if (helps) {
