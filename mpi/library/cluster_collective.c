@@ -25,12 +25,12 @@ mha_status mha__group_broadcast(mha_cluster *cluster, const mha__group *group, i
     while (bit < count && !(me & bit))
         bit *= 2;
     if (me > 0) {
-        const int from = group->first + (me - bit + root) % count * group->step;
+        const int from = mha__group_rank(group, (me - bit + root) % count);
         MHA__TRY(mha__cluster_receive(cluster, data, bytes, from, err));
         MHA__TRY(mha__cluster_wait(cluster, "broadcast", err));
     }
     for (bit /= 2; bit > 0; bit /= 2) {
-        const int to = group->first + (me + bit + root) % count * group->step;
+        const int to = mha__group_rank(group, (me + bit + root) % count);
         if (me + bit < count) MHA__TRY(mha__cluster_send(cluster, data, bytes, to, err));
     }
     return mha__cluster_wait(cluster, "broadcast", err);

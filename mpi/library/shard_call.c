@@ -189,8 +189,8 @@ mha_cluster_part mha__rows_of(const mha__shared_call *call, int cp_rank)
 
 int mha__peer(const mha__shared_call *call, int cp_rank)
 {
-    const mha_cluster_info *i = &call->cluster->info;
-    return (i->dp_rank * i->cp + cp_rank) * i->tp + i->tp_rank;
+    const mha__group group = mha__cp_group(call->cluster);
+    return mha__group_rank(&group, cp_rank);
 }
 
 mha__range mha__chunk(const mha_cluster_part *part, int n)

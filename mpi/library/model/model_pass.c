@@ -124,7 +124,8 @@ mha_status mha_cluster_gather_rows(mha_cluster *cluster, int64_t length, size_t 
             const size_t size = (size_t)part.length[n] * bytes;
             char *to = g.me == 0 && size > 0 ? (char *)all + (size_t)part.start[n] * bytes : NULL;
             if (g.me == 0 && rank == 0 && size > 0) memcpy(to, from, size);
-            if (g.me == 0 && rank > 0) MHA__TRY(mha__cluster_receive(cluster, to, size, g.first + rank * g.step, err));
+            if (g.me == 0 && rank > 0)
+                MHA__TRY(mha__cluster_receive(cluster, to, size, mha__group_rank(&g, rank), err));
             if (g.me == rank && rank > 0) MHA__TRY(mha__cluster_send(cluster, from, size, g.first, err));
             if (g.me == rank) from += size;
         }
@@ -215,8 +216,8 @@ static mha_status sum_rows(mha_cluster *c, int64_t length, const float *hidden, 
         const mha_cluster_part part = mha_cluster_part_of(length, g.count, rank);
         const mha__range rows = mha__chunk(&part, n);
         if (rows.length == 0) continue;
-        if (at != rank && g.me == at) MHA__TRY(mha__cluster_send(c, sums, bytes, g.first + rank * g.step, err));
-        if (at != rank && g.me == rank) MHA__TRY(mha__cluster_receive(c, sums, bytes, g.first + at * g.step, err));
+        if (at != rank && g.me == at) MHA__TRY(mha__cluster_send(c, sums, bytes, mha__group_rank(&g, rank), err));
+        if (at != rank && g.me == rank) MHA__TRY(mha__cluster_receive(c, sums, bytes, mha__group_rank(&g, at), err));
         MHA__TRY(mha__cluster_wait(c, "summing hidden states", err));
         if (g.me == rank) add_rows(hidden + rows.local * width, rows.length, width, sums);
         at = rank;

@@ -110,7 +110,7 @@ static mha_status merge_lists(mha__exchange *x, const mha_cluster *cluster, mha_
 static mha_status trade(mha__exchange *x, mha_cluster *c, int cp_rank, bool sends, bool receives, mha_error *err)
 {
     const mha__group g = mha__cp_group(c);
-    const int peer = g.first + cp_rank * g.step;
+    const int peer = mha__group_rank(&g, cp_rank);
     if (receives) MHA__TRY(mha__cluster_receive(c, x->other.memory, (size_t)x->other.count * x->part_bytes, peer, err));
     if (sends) MHA__TRY(mha__cluster_send(c, x->own.memory, (size_t)x->own.count * x->part_bytes, peer, err));
     return mha__cluster_wait(c, "merging partial results", err);
