@@ -55,7 +55,8 @@ static mha_status sum_batches(const mha_model *model, const mha_head_data *data,
                                   .values = sums->values,
                                   .count = sums->count,
                                   .user = pass,
-                                  .run = run_batch};
+                                  .run = run_batch,
+                                  .spoils = true};
     return mha__measure_run(&measure, err);
 }
 

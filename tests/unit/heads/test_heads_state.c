@@ -25,7 +25,8 @@ static int64_t starts[TEXTS + 1];
 typedef struct stop {
     double at; /* fraction of the work at which to stop; 0 = never */
     bool kill;
-    double begun; /* fraction of the work already done at the first callback; -1 = not yet begun */
+    int64_t tiles; /* number of the tile of the first batch at which to stop; 0 = never */
+    double begun;  /* fraction of the work already done at the first callback; -1 = not yet begun */
 } stop;
 
 static int on_progress(void *user, const char *what, int64_t done, int64_t total)
@@ -39,10 +40,22 @@ static int on_progress(void *user, const char *what, int64_t done, int64_t total
     return 1;
 }
 
+static int on_tile(void *user, int64_t begun, int64_t total)
+{
+    stop *s = user;
+    (void)begun, (void)total;
+    return s->begun >= 0 && s->tiles > 0 && --s->tiles == 0;
+}
+
 static mha_ctx *make_context(stop *s)
 {
     mha_ctx *ctx;
-    const mha_ctx_options options = {.size = sizeof options, .threads = 1, .progress = on_progress, .progress_user = s};
+    const mha_ctx_options options = {.size = sizeof options,
+                                     .threads = 1,
+                                     .progress = on_progress,
+                                     .progress_user = s,
+                                     .between_tiles = on_tile,
+                                     .between_tiles_user = s};
     s->begun = -1;
     assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
     return ctx;
@@ -143,6 +156,31 @@ static void cancelled_runs_resume(void **state)
     release(want);
     assert_int_equal(files_count(folder), 1);
     files_remove(folder);
+}
+
+/* A run that is cancelled within a batch may have added some heads of the batch to the sums: its state must stay that of
+ * the batches before. */
+static void runs_cancelled_within_a_batch_resume(void **state)
+{
+    (void)state;
+    run *want = whole(NULL);
+    for (int tiles = 1; tiles <= 8; tiles++) {
+        const char *folder = files_folder();
+        size_t before, after;
+        snprintf(path, sizeof path, "%s/state", folder);
+        release(measure((stop){.at = 0.4}, NULL, path, BATCH));
+        char *was = files_read(path, &before);
+        run *r = measure((stop){.tiles = tiles}, NULL, path, BATCH);
+        char *is = files_read(path, &after);
+        assert_int_equal(r->status, MHA_ERR_CANCELLED);
+        assert_true(before == after && memcmp(was, is, after) == 0);
+        run *got = whole(path);
+        assert_true(got->stop.begun >= 0.4 && got->stop.begun < 1);
+        same(got->heads, want->heads);
+        free(was), free(is), release(r), release(got);
+        files_remove(folder);
+    }
+    release(want);
 }
 
 /* Child processes are killed midway; each resumes from the state file of the previous child. */
@@ -278,11 +316,9 @@ static void broken_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cancelled_runs_resume),
-        cmocka_unit_test(killed_runs_resume),
-        cmocka_unit_test(a_model_with_another_embedding),
-        cmocka_unit_test(rejected_arguments),
-        cmocka_unit_test(broken_files),
+        cmocka_unit_test(cancelled_runs_resume), cmocka_unit_test(runs_cancelled_within_a_batch_resume),
+        cmocka_unit_test(killed_runs_resume),    cmocka_unit_test(a_model_with_another_embedding),
+        cmocka_unit_test(rejected_arguments),    cmocka_unit_test(broken_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
