@@ -108,12 +108,8 @@ static mha_status finish(mha_trainer *t, mha_error *err)
 mha_status mha__ranks_add(mha_trainer *t, mha_status status, double *loss, int64_t *labels, mha_error *err)
 {
     const mha_train_ranks *r = t->o.ranks;
-    mha_error why = {0};
     if (!r) return status;
-    if (mha__ranks_overlap(t) && finish(t, &why) != MHA_OK) {
-        *err = why;
-        return why.status;
-    }
+    if (mha__ranks_overlap(t)) MHA__TRY(finish(t, err));
     MHA__TRY(r->agree(r->user, status, 0, err));
     MHA__TRY(r->add_integers(r->user, labels, 1, err));
     MHA__TRY(r->add_doubles(r->user, loss, 1, err));

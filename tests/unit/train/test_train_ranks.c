@@ -281,6 +281,32 @@ static void test_failed_save(void **state)
     end(&r);
 }
 
+static mha_status fail_without_a_message(void *user, mha_error *err)
+{
+    (void)user, (void)err;
+    return MHA_ERR_IO;
+}
+
+static void run_rank_that_cannot_finish(const mha_train_ranks *ranks, void *user)
+{
+    static mha_train_ranks own;
+    own = *ranks;
+    own.finish = fail_without_a_message;
+    run_rank(&own, user);
+}
+
+/* A failed sum of gradients must end the step, also if the callback does not describe the failure. */
+static void test_failed_sum(void **state)
+{
+    (void)state;
+    run r = run_of(GPT2, 8);
+    r.options.reduce = MHA_REDUCE_FAST;
+    thread_ranks_run(1, run_rank_that_cannot_finish, &r);
+    assert_int_equal(r.of[0].status, MHA_ERR_IO);
+    assert_int_equal(mha_trainer_step_count(r.of[0].trainer), 0);
+    end(&r);
+}
+
 static void expect_refused(mha_train_options o, const char *message)
 {
     mha_trainer *t = NULL;
@@ -324,6 +350,7 @@ int main(void)
         cmocka_unit_test(test_resume_with_other_ranks),
         cmocka_unit_test(test_failure_of_one_rank),
         cmocka_unit_test(test_failed_save),
+        cmocka_unit_test(test_failed_sum),
         cmocka_unit_test(test_refused_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
