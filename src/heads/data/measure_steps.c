@@ -29,6 +29,7 @@ static mha_status run_alone(const mha__measure *m, mha_error *err)
     mha__state state;
     int64_t done;
     MHA__TRY(mha__state_open(&state, m->model, m->data, &of, sums, 1, &done, err));
+    if (m->check) MHA__TRY(m->check(m->user, done, err));
     for (; done < m->steps && !has_ended(m); done++) {
         mha_status status = show_progress(m, done, err);
         const bool started = status == MHA_OK;

@@ -28,6 +28,8 @@ typedef struct mha__measure {
      * the steps are the batches of `data`, and the progress is counted in tokens. */
     int64_t (*before)(const void *user, int64_t step);
     int64_t whole; /* not used without `before` */
+    /* Checks the values that a state file contained after `done` steps. NULL = any values are valid. */
+    mha_status (*check)(const void *user, int64_t done, mha_error *err);
     /* Returns true if the values converged, so that the later steps need not run: for a single process, after every
      * step. NULL = never. */
     bool (*ended)(const void *user);

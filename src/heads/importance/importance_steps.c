@@ -148,6 +148,21 @@ int64_t mha__importance_texts_before(const void *user, int64_t step)
     return unit * (mha__importance_of_pairs(s) ? 2 : 1);
 }
 
+/* The counts are determined by the steps, so any others in a state file are those of a damaged file. */
+static mha_status check_counts(const void *user, int64_t done, mha_error *err)
+{
+    const mha__importance_job *s = user;
+    const int64_t per_group = steps_of(s, s->per_group), texts = mha__importance_texts_before(s, done);
+    const int64_t groups = done < mha__importance_steps(s) ? done / per_group : mha__ceil_div(done, per_group);
+    if (s->counts[MHA__TEXTS] != texts)
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: the number of texts after %lld steps must be %lld (got %lld)",
+                         s->options.state, (long long)done, (long long)texts, (long long)s->counts[MHA__TEXTS]);
+    if (s->counts[MHA__GROUPS] != groups)
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: the number of groups after %lld steps must be %lld (got %lld)",
+                         s->options.state, (long long)done, (long long)groups, (long long)s->counts[MHA__GROUPS]);
+    return MHA_OK;
+}
+
 static uint64_t labels_hash(const mha__importance_job *s)
 {
     const int32_t *labels = s->options.labels;
@@ -178,6 +193,7 @@ mha_status mha__importance_run_steps(mha__importance_job *s, mha_error *err)
                                   .count = s->tally.count,
                                   .user = s,
                                   .run = run_step,
+                                  .check = check_counts,
                                   .before = mha__importance_texts_before,
                                   .whole = mha_head_data_count(s->data),
                                   .ended = o->settle > 0 ? has_settled : NULL};

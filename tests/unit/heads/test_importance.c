@@ -1,6 +1,6 @@
 /* test_importance.c - importance scores of heads in small models, compared with their definition, for any threads
  * and batches; errors; intervals and halves. */
-#include "heads/importance/importance_intervals.h"
+#include "heads/importance/importance_run.h"
 #include "mha/importance.h"
 #include "mha/model_grads.h"
 #include "support/alloc.h"
@@ -9,6 +9,7 @@
 #include "support/model/model_case.h"
 #include "support/model/some_texts.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -220,6 +221,50 @@ static void refused(const mha_model *model, const mha_head_data *data, mha_impor
     if (!strstr(err.message, word)) fail_msg("message must contain \"%s\" (got %s)", word, err.message);
 }
 
+/* A state file with another value of the count at `at` must be refused; the bytes are restored. */
+static void refused_counts(const mha_model *model, const mha_head_data *data, mha_importance_options o, char *whole,
+                           size_t bytes, char *at, const char *sentence)
+{
+    static const int64_t no_counts[] = {-1, 0, 1, SOME_TEXTS + 1, INT64_MAX};
+    int64_t was;
+    memcpy(&was, at, sizeof was);
+    for (size_t n = 0; n < sizeof no_counts / sizeof *no_counts; n++) {
+        char got[128];
+        snprintf(got, sizeof got, "importance.state: %s must be %lld (got %lld)", sentence, (long long)was,
+                 (long long)no_counts[n]);
+        memcpy(at, &no_counts[n], sizeof was);
+        files_write(o.state, whole, bytes);
+        refused(model, data, o, MHA_ERR_FORMAT, got);
+    }
+    memcpy(at, &was, sizeof was);
+}
+
+static void broken_state(void **state)
+{
+    (void)state;
+    const char *folder = files_folder();
+    mha_model *model = some_model(NULL, "models/gpt2-tiny");
+    mha_head_data *data = some_data(model);
+    const mha_importance_options o = {
+        .by = MHA_IMPORTANCE_GATE, .batch_texts = 2, .state = files_path(folder, "importance.state")};
+    mha_importance_free(some_importance(model, data, o));
+    const mha_model_info *info = mha_model_describe(model);
+    const size_t behind = 1 + 2 * (size_t)(info->layers * info->heads); /* sums behind the counts in the file */
+    size_t bytes;
+    char *whole = files_read(o.state, &bytes);
+    char *counts = whole + bytes - behind * sizeof(mha__fixed) - MHA__COUNTS * sizeof(int64_t);
+    refused_counts(model, data, o, whole, bytes, counts + MHA__TEXTS * sizeof(int64_t),
+                   "the number of texts after 5 steps");
+    refused_counts(model, data, o, whole, bytes, counts + MHA__GROUPS * sizeof(int64_t),
+                   "the number of groups after 5 steps");
+    files_write(o.state, whole, bytes);
+    mha_importance_free(some_importance(model, data, o));
+    free(whole);
+    files_remove(folder);
+    mha_head_data_free(data);
+    mha_model_free(model);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -315,6 +360,7 @@ int main(void)
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(settles),
         cmocka_unit_test(resumed_runs_are_bitwise_identical),
+        cmocka_unit_test(broken_state),
         cmocka_unit_test(refusals),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(tally_by_hand),
