@@ -56,10 +56,15 @@ static const char *const decays[] = {"matrices", "dense", "all",
 
 static const char *const reductions[] = {"tree", "fast", NULL}; /* in the order of mha_train_reduce */
 
+long long train_settings_workers(const train_settings *t)
+{
+    return t->workers < 0 ? 1 : t->workers;
+}
+
 /* --workers and --reduce stay unset unless given, so that training.json is that of runs without them. */
 static int check_workers(const cli_session *s, train_settings *t)
 {
-    const long long workers = t->workers < 0 ? 1 : t->workers;
+    const long long workers = train_settings_workers(t);
     whole(&t->accumulate, workers);
     if (workers & (workers - 1)) return cli_usage(s, "--workers must be a power of two (got %lld)", workers);
     if (t->accumulate % workers == 0) return check_word(s, "--reduce", t->reduce, reductions);
@@ -162,7 +167,7 @@ mha_train_options train_settings_options_of(const train_settings *t)
                            .gates = train_settings_gates_of(t),
                            .frozen = (const char *const *)t->freeze.item,
                            .frozen_count = t->freeze.count,
-                           .workers = t->workers < 0 ? 1 : t->workers,
+                           .workers = train_settings_workers(t),
                            .reduce = t->reduce && strcmp(t->reduce, reductions[MHA_REDUCE_FAST]) == 0};
     while (t->decays && strcmp(t->decays, decays[o.decays]) != 0)
         o.decays++;

@@ -39,7 +39,7 @@ int train_run_compare_ranks(const train_run *run)
 int train_run_check_ranks(const train_run *run)
 {
     const int ranks = ranks_of(run) ? ranks_of(run)->ranks : 1;
-    const long long workers = run->t.workers < 0 ? 1 : run->t.workers;
+    const long long workers = train_settings_workers(&run->t);
     const train_list *files = &run->t.file;
     if (ranks & (ranks - 1)) return cli_usage(run->s, "the number of processes must be a power of two (got %d)", ranks);
     if (workers < ranks)

@@ -201,6 +201,8 @@ int train_settings_check_teacher(const cli_session *s, const train_settings *t);
 void train_settings_fit_teacher(train_settings *t, bool logits);
 bool train_settings_labels(const train_settings *t);
 mha_model_distill train_settings_distill_of(const train_settings *t);
+/* Returns the number of virtual workers; 1 unless given. */
+long long train_settings_workers(const train_settings *t);
 /* Converts to library options, except for the teacher; borrows from `t`. */
 mha_train_options train_settings_options_of(const train_settings *t);
 
