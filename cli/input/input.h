@@ -20,8 +20,9 @@ typedef struct cli_texts {
 /* Reads the arguments, the file of -f, or standard input (for "-", or if no text is given and it is a pipe or a file).
  * Without any text, returns CLI_USAGE. */
 int cli_texts_read(const cli_session *session, bool allow_nul, cli_texts *texts);
-/* Returns true if cli_texts_read would read standard input if it is a pipe or a file. Only rank 0 of mha-mpi has it. */
-bool cli_may_read_stdin(const cli_session *session);
+/* Returns true if cli_texts_read never reads standard input, even if it is a pipe or a file. Only rank 0 of mha-mpi has
+ * it, so processes can share texts only then (cli_command.shares). */
+bool cli_reads_no_stdin(const cli_session *session);
 /* Reads the texts of a file named by an option; a text must not contain NUL. */
 int cli_texts_read_file(const cli_session *session, const char *path, cli_texts *texts);
 /* Stores one text, which the caller still owns. */

@@ -156,10 +156,10 @@ static const char *find_file(const cli_session *session)
     return session->arg_count == 0 && text_reader_piped() ? "-" : NULL;
 }
 
-bool cli_may_read_stdin(const cli_session *session)
+bool cli_reads_no_stdin(const cli_session *session)
 {
-    if (session->options.file) return strcmp(session->options.file, "-") == 0;
-    return session->arg_count == 0 || (session->arg_count == 1 && strcmp(session->args[0], "-") == 0);
+    if (session->options.file) return strcmp(session->options.file, "-") != 0;
+    return session->arg_count > 1 || (session->arg_count == 1 && strcmp(session->args[0], "-") != 0);
 }
 
 int cli_texts_read(const cli_session *session, bool allow_nul, cli_texts *texts)

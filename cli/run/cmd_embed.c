@@ -180,11 +180,6 @@ static int run(cli_session *s)
     return code;
 }
 
-static bool shares(const cli_session *s)
-{
-    return !cli_may_read_stdin(s);
-}
-
 const cli_command cli_embed = {
     .name = "embed",
     .summary = "embed texts: similar vectors for texts of similar meaning",
@@ -195,6 +190,6 @@ const cli_command cli_embed = {
     .options = options,
     .examples = "mha embed -m minilm \"a cat\" \"a kitten\" \"an engine\"\n"
                 "mha embed -m minilm -f texts.txt -o vectors.npy\n",
-    .shares = shares,
+    .shares = cli_reads_no_stdin,
     .run = run,
 };

@@ -270,7 +270,7 @@ static int run(cli_session *s)
 
 static bool shares(const cli_session *s)
 {
-    return given.prompts || !cli_may_read_stdin(s);
+    return given.prompts || cli_reads_no_stdin(s);
 }
 
 const cli_command cli_generate = {

@@ -268,7 +268,7 @@ static int run(cli_session *s)
 /* Returns true if the ranks may divide a text, since their passes return only logits. */
 static bool shares(const cli_session *s)
 {
-    return !given.hidden && !given.attn && !given.heads && !given.stats && !cli_may_read_stdin(s);
+    return !given.hidden && !given.attn && !given.heads && !given.stats && cli_reads_no_stdin(s);
 }
 
 const cli_command cli_logits = {

@@ -148,11 +148,6 @@ static int run(cli_session *s)
     return code;
 }
 
-static bool shares(const cli_session *s)
-{
-    return !cli_may_read_stdin(s);
-}
-
 const cli_command cli_score = {
     .name = "score",
     .summary = "score texts: loss, perplexity, log-probability per token",
@@ -167,6 +162,6 @@ const cli_command cli_score = {
     .examples = "mha score \"The kite is in the barn.\"\n"
                 "mha score -f notes.txt --json\n"
                 "echo \"Good night, Clara.\" | mha score --tokens\n",
-    .shares = shares,
+    .shares = cli_reads_no_stdin,
     .run = run,
 };
