@@ -13,6 +13,7 @@
 #include "mha/importance.h"
 
 enum { TEXTS = 60, MOST = 40, VOCAB = 500, BATCH = 100 };
+static const char STATISTICS[] = "statistics of heads";
 
 static int32_t ids[TEXTS * MOST];
 static int64_t starts[TEXTS + 1];
@@ -26,6 +27,7 @@ typedef struct turns {
     int64_t next, steps, values, added, least; /* there are more than `least` steps */
     int64_t *sums;
     char state[32];
+    const char *name;  /* a part of the name of the measurement */
     const char *fails; /* the name of the callback that fails */
 } turns;
 
@@ -40,7 +42,7 @@ static mha_status fail_in(const turns *t, const char *name, mha_error *err)
 static mha_status begin(void *user, const mha_work_info *info, mha_error *err)
 {
     turns *t = user;
-    assert_true(strlen(info->name) > 0 && strlen(info->model) == 16 && strlen(info->data) == 16);
+    assert_true(strstr(info->name, t->name) && strlen(info->model) == 16 && strlen(info->data) == 16);
     assert_true(info->steps > t->least && info->values > 0);
     if (info->state) strcpy(t->state, info->state);
     if (!t->sums) t->sums = calloc((size_t)info->values, sizeof *t->sums);
@@ -123,7 +125,7 @@ static void test_shared(void **state)
     (void)state;
     mha_heads *alone = measure(NULL, MHA_OK, NULL);
     for (int count = 1; count <= 4; count++) {
-        turns t = {.count = count, .least = 5};
+        turns t = {.count = count, .least = 5, .name = STATISTICS};
         mha_heads *last = NULL;
         for (int me = count - 1; me >= 0; me--) { /* processes call in reverse order of their texts */
             t.me = me;
@@ -235,22 +237,28 @@ static void by_comparison(const mha_head_data *texts, numbers *out)
 static void test_others(void **state)
 {
     (void)state;
-    static void (*const all[])(const mha_head_data *,
-                               numbers *) = {by_jacobian_probe, by_gate_of_pairs, by_gradmag_of_pairs, by_loo,
-                                             by_pairs_of_heads, by_diversity,     by_comparison};
+    static const struct {
+        const char *name;
+        void (*measure)(const mha_head_data *, numbers *);
+    } all[] = {
+        {"jacobian_probe, loss ", by_jacobian_probe}, {"gate, loss pairs", by_gate_of_pairs},
+        {"gradmag, loss pairs", by_gradmag_of_pairs}, {"loo, loss ", by_loo},
+        {"pairs of heads", by_pairs_of_heads},        {"diversity", by_diversity},
+        {"comparison with model", by_comparison},
+    };
     static numbers want, got;
     for (size_t m = 0; m < sizeof all / sizeof *all; m++) {
         want.count = 0;
-        all[m](data, &want);
+        all[m].measure(data, &want);
         assert_true(want.count > 10);
         for (int count = 1; count <= 3; count++) {
-            turns t = {.count = count, .least = 1};
+            turns t = {.count = count, .least = 1, .name = all[m].name};
             const mha_work work = {&t, begin, next, add, total};
             mha_head_data *shared = data_with(&work);
             for (int me = count - 1; me >= 0; me--) {
                 t.me = me;
                 got.count = 0;
-                all[m](shared, &got);
+                all[m].measure(shared, &got);
             }
             assert_true(t.added == t.steps && got.count == want.count && same(got.at, want.at, got.count));
             mha_head_data_free(shared);
@@ -278,7 +286,7 @@ static void test_failures(void **state)
     (void)state;
     static const char *const names[] = {"begin", "next", "add", "total"};
     for (int n = 0; n < 4; n++) {
-        turns t = {.count = 1, .fails = names[n]};
+        turns t = {.count = 1, .name = STATISTICS, .fails = names[n]};
         assert_null(measure(&t, MHA_ERR_IO, names[n]));
         free(t.sums);
     }
@@ -296,7 +304,7 @@ static void test_refusals(void **state)
     (void)state;
     mha_heads *heads;
     mha_error err = {0};
-    turns t = {.count = 1};
+    turns t = {.count = 1, .name = STATISTICS};
     mha_work work = {&t, begin, same_step, add, total};
     mha_head_data *shared = data_with(&work), *single;
     assert_int_equal(mha_heads_measure_data(model, shared, NULL, &heads, &err), MHA_ERR_ARG);
