@@ -2,8 +2,9 @@
 # docs.sh [FOLDER] - builds the site in build/site or FOLDER: docs/, the C and Python interfaces, and the walk-throughs. Every link is
 # checked. The pages load nothing from other hosts.
 #
-# The tools (MkDocs, Material for MkDocs, mkdocstrings) are installed into build/docs-tools; afterwards no network is needed. Exit: 0 built,
-# 1 failed, 3 a missing package could not be installed.
+# FOLDER is replaced, so it must be absent, empty, or an earlier site. The tools (MkDocs, Material for MkDocs, mkdocstrings) are installed
+# into build/docs-tools; afterwards no network is needed. Exit: 0 built, 1 failed, 2 FOLDER has other files, 3 a missing package could not
+# be installed.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=tools/setup.sh
@@ -14,9 +15,12 @@ tool  python3  python3
 pip   -        python3-pip
 venv  -        python3-venv
 '
-install_needs "$build_needs$docs_needs"
 mkdir -p "${1:-$root/build/site}"
 out=$(CDPATH='' cd -- "${1:-$root/build/site}" && pwd)
+# mkdocstrings writes objects.inv, the list of the documented names, with the name of the site.
+[ "$out" = "$root/build/site" ] || [ -z "$(ls -A "$out")" ] || grep -qs '^# Project: mha$' "$out/objects.inv" ||
+    fail 2 "$out must be absent, empty, or an earlier site, because it is replaced"
+install_needs "$build_needs$docs_needs"
 tools=$root/build/docs-tools
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -17,16 +17,35 @@ class Site(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.site = Path(cls.enterClassContext(tempfile.TemporaryDirectory())) / "site"
-        environment = os.environ | {"MHA_PYTHON": sys.executable}
-        made = subprocess.run([ROOT / "tools/docs.sh", cls.site], check=False, capture_output=True, text=True, env=environment)
+        made = cls.build(cls.site)
         if made.returncode == 3:
             print(f"skipped: the tools for the site cannot be installed\n{made.stderr}")
             sys.exit(77)
         assert made.returncode == 0, made.stderr
         cls.pages = {str(p.relative_to(cls.site)): p.read_text(encoding="utf-8") for p in cls.site.rglob("*.html")}
 
+    @staticmethod
+    def build(folder):
+        environment = os.environ | {"MHA_PYTHON": sys.executable}
+        return subprocess.run([ROOT / "tools/docs.sh", folder], check=False, capture_output=True, text=True, env=environment)
+
     def anchors(self, page):
         return set(re.findall(r'id="([^"]+)"', self.pages[page]))
+
+    def test_folder(self):
+        """A folder with other files, even those of another site, is kept; an earlier site is replaced."""
+        for name, text in (("thesis.txt", "years of work"), ("objects.inv", "# Sphinx inventory version 2\n# Project: other\n")):
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, name).write_text(text, encoding="utf-8")
+                made = self.build(folder)
+                self.assertEqual(made.returncode, 2, made.stderr)
+                self.assertIn(f"{folder} must be absent, empty, or an earlier site", made.stderr)
+                self.assertEqual(Path(folder, name).read_text(encoding="utf-8"), text)
+        old = self.site / "old.html"
+        old.touch()
+        made = self.build(self.site)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertFalse(old.exists())
 
     def test_documents(self):
         for page in (ROOT / "docs").rglob("*.md"):
