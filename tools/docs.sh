@@ -10,34 +10,23 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=tools/setup.sh
 . "$root/tools/setup.sh"
 
-docs_needs='
-tool  python3  python3
-pip   -        python3-pip
-venv  -        python3-venv
-'
 mkdir -p "${1:-$root/build/site}"
 out=$(CDPATH='' cd -- "${1:-$root/build/site}" && pwd)
 # mkdocstrings writes objects.inv, the list of the documented names, with the name of the site.
 [ "$out" = "$root/build/site" ] || [ -z "$(ls -A "$out")" ] || grep -qs '^# Project: mha$' "$out/objects.inv" ||
     fail 2 "$out must be absent, empty, or an earlier site, because it is replaced"
-install_needs "$build_needs$docs_needs"
+install_needs "$build_needs$tools_needs"
 tools=$root/build/docs-tools
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-
-# get_tools: installs the tools into a virtual environment, unless it already has them.
-get_tools() {
-    "$tools/bin/python" -c 'import material, mkdocs, mkdocstrings_handlers.python' && return
-    "${MHA_PYTHON:-python3}" -m venv "$tools" &&
-        "$tools/bin/python" -m pip install -q 'mkdocs>=1.6,<2' 'mkdocs-material>=9.5,<10' 'mkdocstrings[python]>=0.27,<2'
-}
 
 make_site() {
     NO_MKDOCS_2_WARNING=1 MHA_DOCS_PROGRAM=${MHA:-$root/build/release/bin/mha} "$tools/bin/python" -m mkdocs build --strict -q \
         -f "$root/tools/site/mkdocs.yml" -d "$work/site"
 }
 
-logged docs-tools 'installing tools for the site' get_tools ||
+logged docs-tools 'installing tools for the site' get_tools "$tools" 'import material, mkdocs, mkdocstrings_handlers.python' \
+    'mkdocs>=1.6,<2' 'mkdocs-material>=9.5,<10' 'mkdocstrings[python]>=0.27,<2' ||
     fail 3 'cannot install the tools; check the network connection. The output of pip is above.'
 [ -n "${MHA:-}" ] || build release OFF mha || fail 1 'cannot build the program.'
 logged docs 'building the site' make_site || fail 1 'cannot build the site.'

