@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_deb.sh - tools/package.sh builds packages without errors of lintian; they can be installed in an empty Debian root, used and removed
-# (packaging/test_deb.sh); and the archive works wherever it is unpacked. Skipped without mmdebstrap, lintian or root.
+# (packaging/try_deb.sh); and the archive works wherever it is unpacked. Skipped without mmdebstrap, lintian or root.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 for tool in mmdebstrap lintian; do
@@ -35,4 +35,4 @@ pc=$(find "$work/somewhere" -name mha.pc)
 "${CC:-cc}" "$root/examples/attention.c" $(PKG_CONFIG_PATH=${pc%/*} pkg-config --cflags --libs mha) -o "$work/attention"
 LD_LIBRARY_PATH=${pc%/pkgconfig/*} "$work/attention" | grep -qF 'token 3 attends to 0.000 0.005 0.000 0.995'
 
-MHA_MODELS=${XDG_CACHE_HOME:-${HOME:-/}/.cache}/mha exec "$root/packaging/test_deb.sh" "$work"
+MHA_MODELS=${XDG_CACHE_HOME:-${HOME:-/}/.cache}/mha "$root/packaging/try_deb.sh" "$work"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_deb.sh FOLDER - installs the Debian packages of FOLDER in an empty Debian root, runs mha demo and the examples of README.md, removes
+# try_deb.sh FOLDER - installs the Debian packages of FOLDER in an empty Debian root, runs mha demo and the examples of README.md, removes
 # the packages, and checks that nothing is left.
 #
 # The root has the release of this machine. The package archive is the one that mmdebstrap uses by default. MHA_MODELS may name a folder
