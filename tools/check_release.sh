@@ -27,6 +27,10 @@ packaging/arch/PKGBUILD     ^pkgver=\(.*\)
 packaging/fedora/mha.spec   ^Version: *\([0-9.]*\)
 packaging/homebrew/mha.rb   .*/mha-\([0-9.]*\)-source
 FILES
+got=$(sed -n 's/^#define MHA_VERSION_[A-Z]* \([0-9]*\)$/\1/p' include/mha/mha.h | paste -sd . -)
+[ "$got" = "$version" ] || complain "include/mha/mha.h: MHA_VERSION_* must be $version (got $got)"
+got=$(first packaging/fedora/mha.spec '^\* .* - \([0-9.]*\)-')
+[ "$got" = "$version" ] || complain "packaging/fedora/mha.spec: the first entry of %changelog must have the version $version (got $got)"
 
 if [ -z "$draft" ]; then
     date=$(first CHANGELOG.md "^## $version (\([-0-9]*\))")

@@ -12,15 +12,24 @@ command -v git >/dev/null || {
 
 "$root/tools/check_release.sh" --draft
 bash -n "$root/packaging/arch/PKGBUILD"
-! command -v ruby >/dev/null || ruby -c "$root/packaging/homebrew/mha.rb" >/dev/null
-! command -v rpmspec >/dev/null || rpmspec -P "$root/packaging/fedora/mha.spec" >/dev/null
+if command -v ruby >/dev/null; then
+    ruby -c "$root/packaging/homebrew/mha.rb" >/dev/null
+else
+    echo 'skipped: parsing the recipe for Homebrew requires ruby'
+fi
+if command -v rpmspec >/dev/null; then
+    rpmspec -P "$root/packaging/fedora/mha.spec" >/dev/null
+else
+    echo 'skipped: parsing the recipe for Fedora requires rpmspec'
+fi
 
 # A tree of its own with the files that state the version.
 tree=$work/tree
 mkdir -p "$tree/tools"
 cp -r "$root/packaging" "$root/CMakeLists.txt" "$root/CHANGELOG.md" "$root/CITATION.cff" "$tree"
-mkdir "$tree/python"
+mkdir -p "$tree/python" "$tree/include/mha"
 cp "$root/python/pyproject.toml" "$tree/python"
+cp "$root/include/mha/mha.h" "$tree/include/mha"
 cp "$root/tools/check_release.sh" "$tree/tools"
 git -C "$tree" init -q
 commit() {
@@ -43,10 +52,13 @@ expect() {
     }
 }
 
-sed -i 's/VERSION 0[0-9.]*/VERSION 9.8.7/' "$tree/CMakeLists.txt"
+version=$(sed -n 's/^project(mha VERSION \([0-9.]*\) .*/\1/p' "$tree/CMakeLists.txt")
+sed -i 's/^project(mha VERSION [0-9.]*/project(mha VERSION 9.8.7/' "$tree/CMakeLists.txt"
 for file in CHANGELOG.md CITATION.cff python/pyproject.toml packaging/arch/PKGBUILD packaging/fedora/mha.spec packaging/homebrew/mha.rb; do
-    expect 1 "$file: the version must be 9.8.7 (got 0"
+    expect 1 "$file: the version must be 9.8.7 (got $version)"
 done
+expect 1 "include/mha/mha.h: MHA_VERSION_* must be 9.8.7 (got $version)" \
+    "packaging/fedora/mha.spec: the first entry of %changelog must have the version 9.8.7 (got $version)"
 expect 1 'CHANGELOG.md: the section of 9.8.7 must have a date' 'the work tree must have no uncommitted changes'
 
 sed -i '0,/^## /s/^## .*/## 9.8.7 (2026-01-31)/' "$tree/CHANGELOG.md"
@@ -54,6 +66,9 @@ sed -i 's/^version: .*/version: 9.8.7/' "$tree/CITATION.cff"
 sed -i 's/^version = .*/version = "9.8.7"/' "$tree/python/pyproject.toml"
 sed -i 's/^pkgver=.*/pkgver=9.8.7/' "$tree/packaging/arch/PKGBUILD"
 sed -i 's/^\(Version: *\).*/\19.8.7/' "$tree/packaging/fedora/mha.spec"
+sed -i "s/^\(\* .* - \)$version-/\19.8.7-/" "$tree/packaging/fedora/mha.spec"
+sed -i 's/^\(#define MHA_VERSION_MAJOR\) .*/\1 9/; s/^\(#define MHA_VERSION_MINOR\) .*/\1 8/; s/^\(#define MHA_VERSION_PATCH\) .*/\1 7/' \
+    "$tree/include/mha/mha.h"
 sed -i 's/mha-[0-9.]*-source/mha-9.8.7-source/' "$tree/packaging/homebrew/mha.rb"
 commit 'a version without the date of its release'
 expect 1 'CITATION.cff: date-released must be the date of CHANGELOG.md, 2026-01-31 (got )'
