@@ -1,7 +1,7 @@
 #!/bin/sh
 # Tests the NEON kernels under qemu, built for 64-bit ARM with the small cmocka.h of this folder: the kernel tests, the test of the random
-# generator, and the property tests that reach every kernel: bitwise identity, packed and paged keys, random calls forward and backward.
-# The other property tests check code that does not depend on the ISA; they run only on the host, because emulation is slow.
+# generator, and the property tests whose results depend on the kernels. Rejected calls, flags, memory and maps do not depend on the ISA;
+# their tests run only on the host, because emulation is slow.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -30,7 +30,7 @@ for file in $(find "$here/src/base" "$here/src/math" "$here/src/attn" "$here/src
     esac
 done
 
-properties='laws bits edges pages packed'
+properties='laws merge stats bits poison edges pages packed rows'
 for name in $properties random backward differences; do
     compile c11 "$name" "$here/tests/property/attn/test_attn_$name.c" objects/*.o || exit 1
 done

@@ -2,8 +2,8 @@
 # $CLUSTER is the program of test_cluster.c.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
-ranks=$here/tests/mpi/with_ranks.sh
-host=$(hostname)
+# shellcheck source=tests/mpi/lib.sh
+. "$here/tests/mpi/lib.sh"
 
 begin=$(date +%s)
 expect 75 "$ranks" 2 "$CLUSTER" silent

@@ -3,8 +3,8 @@
 # rejected with the rank and host. MHA_FAULTS=all kills and freezes ranks at 20 random times each.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
-ranks=$here/tests/mpi/with_ranks.sh each=$here/tests/mpi/each_rank.sh
-host=$(hostname)
+# shellcheck source=tests/mpi/lib.sh
+. "$here/tests/mpi/lib.sh"
 rounds=1
 [ "${MHA_FAULTS:-}" != all ] || rounds=20
 head -n 100 "$here/share/mha/texts/stories.txt" >texts.txt
@@ -82,7 +82,7 @@ start() {
     rm -f pid.*
     "$ranks" "$1" "$each" --timeout 3 --record 1 heads -m builtin -f long.txt --csv --state "$2" >out 2>err </dev/null &
     job=$!
-    while [ "$(cat pid.* 2>/dev/null | wc -l)" -lt "$1" ]; do sleep 0.05; done
+    await "$job" started "$1"
 }
 
 # ended WHAT: the job must fail within $limit s, without a result or a remaining process.

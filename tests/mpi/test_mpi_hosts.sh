@@ -4,11 +4,13 @@
 . "$PWD/tests/cli/lib.sh"
 # shellcheck source=tests/mpi/hosts.sh
 . "$here/tests/mpi/hosts.sh"
+# shellcheck source=tests/mpi/lib.sh
+. "$here/tests/mpi/lib.sh"
 hosts_possible || skip "hosts in network namespaces, which require root, iproute2 (ip) and Open MPI"
 trap 'hosts_down 4; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 hosts_up 4
-gpt2=$data/models/gpt2-tiny each=$here/tests/mpi/each_rank.sh
+gpt2=$data/models/gpt2-tiny
 head -n 100 "$here/share/mha/texts/stories.txt" | cut -c 1-60 >texts.txt
 
 # ---- bytes ----
@@ -54,7 +56,7 @@ for event in kill unplug; do
     # shellcheck disable=SC2086
     hosts_run 4 "$MHA_MPI" --record 1 $score --state "state.$event" >out 2>err </dev/null &
     job=$!
-    while [ ! -e "state.$event.gate.3" ]; do sleep 0.05; done
+    await "$job" [ -e "state.$event.gate.3" ]
     sleep 1
     begin=$(date +%s)
     "host_$event" 4

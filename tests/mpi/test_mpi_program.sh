@@ -2,18 +2,9 @@
 # must name a rank.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
-ranks=$here/tests/mpi/with_ranks.sh
-host=$(hostname)
+# shellcheck source=tests/mpi/lib.sh
+. "$here/tests/mpi/lib.sh"
 
-# alike P COMMAND...: stdout and exit status of P ranks must equal those of mha.
-alike() {
-    count=$1
-    shift
-    code=0
-    "$MHA" "$@" >one 2>/dev/null </dev/null || code=$?
-    expect $code "$ranks" "$count" "$MHA_MPI" "$@"
-    same one out "$count ranks of $*"
-}
 alike 4 info -m "$tiny" --json
 alike 2 tokenize -m "$tiny" "a cat on a mat"
 alike 1 embed -m "$tiny" "a cat" "a dog"

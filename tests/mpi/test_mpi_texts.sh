@@ -2,8 +2,8 @@
 # ranks, for texts that are distributed over ranks and for short texts. Differing texts are rejected with the rank and host.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
-ranks=$here/tests/mpi/with_ranks.sh
-host=$(hostname)
+# shellcheck source=tests/mpi/lib.sh
+. "$here/tests/mpi/lib.sh"
 
 # A decoder with rotary positions that accepts long texts, and texts of about 3,000, 1,500 and 10 tokens.
 cp -r "$here/share/mha/builtin" long
@@ -15,15 +15,6 @@ tr '\n' ' ' <"$here/share/mha/texts/stories.txt" | head -c 12000 >text.txt
 } >texts.txt
 awk 'BEGIN { for (i = 0; i < 2500; i++) printf "%s%d", i ? "," : "", i * 7 % 1000 }' >ids.txt
 
-# alike P COMMAND...: stdout and exit status of P ranks must equal those of mha.
-alike() {
-    count=$1
-    shift
-    code=0
-    "$MHA" "$@" >one 2>/dev/null </dev/null || code=$?
-    expect $code "$ranks" "$count" "$MHA_MPI" "$@"
-    same one out "$count ranks of $*"
-}
 for count in 1 2 3 4; do alike $count score -m long -f text.txt --json; done
 alike 2 score -m long -f texts.txt --tokens
 alike 3 embed -m long -f texts.txt --json
@@ -58,28 +49,23 @@ refused 2 "$ranks" 2 "$MHA_MPI" --attention star score -m long -f text.txt
 has err '--attention must be one of tree, ordered, ring (got "star")'
 
 # Another text on one rank.
-cat >each <<'END'
-#!/bin/sh
-cd "folder.$OMPI_COMM_WORLD_RANK" && exec "$MHA_MPI" "$@"
-END
-chmod +x each
 mkdir folder.0 folder.1
 cp text.txt folder.0/text.txt
 sed 's/brown/green/' text.txt >folder.1/text.txt
 for command in embed generate; do
-    refused 3 "$ranks" 2 ./each $command -m ../long -f text.txt
+    refused 3 "$ranks" 2 "$each" $command -m ../long -f text.txt
     has err "rank 1 ($host): the text must be the same as on rank 0 ($host)"
 done
 
 # One rank without the text, or with another model.
 rm folder.1/text.txt
-refused 3 "$ranks" 2 ./each score -m ../long -f text.txt
+refused 3 "$ranks" 2 "$each" score -m ../long -f text.txt
 has err "rank 1 ($host): text.txt: No such file or directory"
 mkdir folder.1/long
 cp text.txt folder.1/text.txt
 cp long/* folder.1/long
 cp -r long folder.0/long
 printf '\001' | dd of=folder.1/long/model.safetensors bs=1 seek=$(($(wc -c <long/model.safetensors) - 1001)) conv=notrunc 2>dd.log
-refused 3 "$ranks" 2 ./each score -m long -f text.txt
+refused 3 "$ranks" 2 "$each" score -m long -f text.txt
 has err "rank 1 ($host): the model and the CPU instruction set must be the same as on rank 0 ($host)"
 finish

@@ -3,16 +3,16 @@
 # MHA_FAULTS=all kills and freezes at 20 random moments each.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
-ranks=$here/tests/mpi/with_ranks.sh
-host=$(hostname)
+# shellcheck source=tests/mpi/lib.sh
+. "$here/tests/mpi/lib.sh"
 rounds=1
 [ "${MHA_FAULTS:-}" != all ] || rounds=20
 counting 80 >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 shape='--shape gpt2:2x2x32 --tokenizer bpe -f text --length 16 --batch 2 --rate 0.01 -t 1'
 
-# alike A B: two folders must contain the same training run.
-alike() {
+# same_run A B: two folders must contain the same training run.
+same_run() {
     for file in model.safetensors training.safetensors training.json; do same "$1/$file" "$2/$file" "$3"; done
     for folder in "$1" "$2"; do sed 's/,"seconds":[^,}]*//' "$folder/training.jsonl" >"$folder.log"; done
     same "$1.log" "$2.log" "$3: the log"
@@ -49,7 +49,7 @@ expect 0 "$ranks" 2 "$MHA_MPI" train -q --resume --steps 20 --save-every 2 -o fi
 expect 0 "$MHA" train -q --resume --steps 20 --save-every 2 -o second
 same whole/model.safetensors first/model.safetensors '4 ranks, then 2'
 same whole/training.safetensors first/training.safetensors '4 ranks, then 2'
-alike first second '4 ranks, then 2 or mha'
+same_run first second '4 ranks, then 2 or mha'
 expect 0 "$MHA" train -q --resume --steps 14 -o third
 expect 0 "$ranks" 4 "$MHA_MPI" train -q --resume --steps 20 --save-every 2 -o third
 same whole/training.safetensors third/training.safetensors '4 ranks, then mha, then 4 ranks'
@@ -62,7 +62,7 @@ while read -r name options; do
         expect 0 "$MHA" train -q -f text --length 16 --batch 2 -t 1 --steps 4 --workers 2 $options -o "$name"
         expect 0 "$ranks" 2 "$MHA_MPI" train -q -f text --length 16 --batch 2 -t 1 --steps 4 --workers 2 $options -o "$name.2"
     }
-    alike "$name" "$name.2" "$name"
+    same_run "$name" "$name.2" "$name"
 done <<'END'
 encoder --shape bert:1x2x16 --tokenizer wp --dtype bf16 --recompute
 taught --from one --teacher one --gates l0 --heads 2
@@ -90,15 +90,6 @@ awk -v a="$loss" -v b="$exact" 'BEGIN { exit !(a - b < 1e-3 && b - a < 1e-3) }' 
     expect 2 "$ranks" 2 "$MHA_MPI" train -q --shape gpt2:2x2x32 --tokenizer bpe -f - --workers 2 -o absent
     has err '-f must name a file if several processes read it (got -)'
 }
-cat >each <<'END'
-#!/bin/sh
-# each rank: its own folder, its own process number
-rank=$OMPI_COMM_WORLD_RANK
-echo $$ >"pid.$rank"
-[ ! -d "folder.$rank" ] || cd "folder.$rank"
-exec "$MHA_MPI" "$@"
-END
-chmod +x each
 for rank in 0 1; do
     mkdir folder.$rank
     cp -r bpe folder.$rank
@@ -107,12 +98,12 @@ for rank in 0 1; do
 done
 counting 81 >folder.1/text
 # shellcheck disable=SC2086
-expect 2 "$ranks" 2 ./each train -q $shape --steps 3 --workers 2 -o absent
+expect 2 "$ranks" 2 "$each" train -q $shape --steps 3 --workers 2 -o absent
 has err "rank 1 ($host): the data must be the same as on rank 0 ($host)"
 cp text folder.1/text
 at=$(($(wc -c <folder.1/one/model.safetensors) - 101)) # inside the last tensor
 printf '\001' | dd of=folder.1/one/model.safetensors bs=1 seek=$at conv=notrunc 2>dd.log
-expect 2 "$ranks" 2 ./each train -q --from one -f text --steps 3 --workers 2 -o absent
+expect 2 "$ranks" 2 "$each" train -q --from one -f text --steps 3 --workers 2 -o absent
 has err "rank 1 ($host): the weights must be the same as on rank 0 ($host)"
 rm -r folder.0 folder.1
 [ ! -e absent ] || fail 'a refused run has left a folder'
@@ -150,9 +141,9 @@ while [ $round -lt $rounds ]; do
         folder=cut.$round.$signal
         rm -f pid.*
         # shellcheck disable=SC2086
-        "$ranks" 2 ./each --timeout 3 train -q $shape $long -o "$folder" >out 2>err </dev/null &
+        "$ranks" 2 "$each" --timeout 3 train -q $shape $long -o "$folder" >out 2>err </dev/null &
         job=$!
-        while [ "$(cat pid.* 2>/dev/null | wc -l)" -lt 2 ]; do sleep 0.05; done
+        await "$job" started 2
         sleep "$delay"
         begin=$(date +%s)
         kill -$signal "$(cat pid.$victim)" 2>/dev/null || :
@@ -166,7 +157,7 @@ while [ $round -lt $rounds ]; do
         count=$((4 / (1 + (round + 1) % 2 * 3)))
         # shellcheck disable=SC2086
         expect 0 "$ranks" $count "$MHA_MPI" train -q --resume $shape $long -o "$folder"
-        alike long "$folder" "resumed with $count ranks after $signal"
+        same_run long "$folder" "resumed with $count ranks after $signal"
     done
     round=$((round + 1))
 done

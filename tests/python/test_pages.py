@@ -5,8 +5,8 @@
     c        is compiled, linked with the static library and run
     python   is run; blocks of a page share their names
 
-A block `text` after a block of C or Python is its output. Blocks of Python that need a missing module are skipped. Small models of the tests replace
-named ones.
+A block `text` after a block of C or Python is its output. Blocks of Python that need PyTorch or transformers are skipped without them. Small models
+of the tests replace named ones.
 """
 import contextlib
 import io
@@ -20,12 +20,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("start", "attend", "run-models", "prune", "how-to", "comparison")
 REPLACED = {'"gpt2"': repr(str(ROOT / "tests/golden/data/models/gpt2-tiny"))}
+OPTIONAL = ("torch", "transformers")
+LEAST = 39  # blocks that need no optional module
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class Page:
     def __init__(self, name):
-        self.name, self.names, self.ran, self.faults = name, {}, 0, []
+        self.name, self.names, self.ran, self.skipped, self.faults = name, {}, 0, [], []
         self.printed = None  # by the last block of C or Python
 
     def shell(self, code, number):
@@ -57,12 +59,16 @@ class Page:
             with contextlib.redirect_stdout(printed):
                 exec(compile(code, f"docs/{self.name}.md, block {number}", "exec"), self.names)
         except ModuleNotFoundError as missing:
-            print(f"skipped: block {number} of docs/{self.name}.md: {missing}")
+            if missing.name not in OPTIONAL:
+                raise
+            self.skipped.append(f"skipped: docs/{self.name}.md, block {number}: {missing}")
             return
         self.printed = printed.getvalue()
 
     def text(self, code, number):
-        if self.printed is not None:
+        if self.printed is None:
+            self.skipped.append(f"skipped: docs/{self.name}.md, block {number}: the block before it was not run")
+        else:
             self.check_output(code, self.printed, number)
 
     def run(self):
@@ -71,13 +77,13 @@ class Page:
             if check is None:
                 self.faults.append(f"{self.name}, block {number}: the language must be sh, console, c, python or text (got {language!r})")
                 continue
+            before = len(self.skipped)
             check(code, number)
-            self.ran += 1
-        return self.faults
+            self.ran += len(self.skipped) == before
 
 
 def main():
-    faults, ran, here = [], 0, os.getcwd()
+    pages, here = [], os.getcwd()
     with tempfile.TemporaryDirectory() as place:
         os.environ["PATH"] = f"{place}/bin:{os.environ['PATH']}"
         Path(place, "bin").mkdir()
@@ -88,14 +94,17 @@ def main():
             for text in (ROOT / "share/mha/texts").glob("*.txt"):
                 (folder / text.name).symlink_to(text)
             os.chdir(folder)
-            page = Page(name)
+            pages.append(Page(name))
             try:
-                faults += page.run()
+                pages[-1].run()
             finally:
                 os.chdir(here)
-            ran += page.ran
-    print("\n".join(faults) or f"{ran} blocks were run")
-    return bool(faults) or ran < 40
+    faults, ran = [fault for page in pages for fault in page.faults], sum(page.ran for page in pages)
+    if ran < LEAST:
+        faults.append(f"at least {LEAST} blocks must be run (got {ran})")
+    for line in [*(skipped for page in pages for skipped in page.skipped), *faults, f"{ran} blocks were run"]:
+        print(line)
+    return bool(faults)
 
 
 if __name__ == "__main__":
