@@ -96,6 +96,12 @@ typedef struct mha_model_info {
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 
+/* Writes the fingerprint of a model: 16 hexadecimal digits and a NUL. It is a hash of the config, the elements of all
+ * weights, and the exact hidden states of up to 16 tokens, which depend on the type of packed weights and on the ISA.
+ * File names do not affect it. Detects accidental but not malicious changes. Cost: one read of the weights and one
+ * forward pass over these tokens. Errors: MHA_ERR_MEMORY, and those of mha_model_forward. */
+MHA_API mha_status mha_model_fingerprint(const mha_model *model, char text[17], mha_error *err);
+
 /* A pruned checkpoint contains only the rows and columns of the kept heads. The key "mha.heads" of config.json lists
  * them per layer by their original numbers, ascending, in whole groups if keys are shared. A tensor whose shape
  * contradicts config.json is an error. If all layers of a pruned model have the same head count and the family has keys

@@ -8,8 +8,6 @@
 #include "mha/cluster_model.h"
 #include "mha/train_data.h"
 
-enum { PROBED = 16 }; /* tokens of the pass with which the ranks compare their models */
-
 typedef struct sharing {
     mha_cluster *cluster;
     mha_cluster_mode mode;
@@ -21,37 +19,13 @@ static sharing only;
 
 /* ---- comparison ---- */
 
-/* Computes hidden states of a few tokens, which depend on the weights and on the ISA. */
-static mha_status probe(const mha_model *model, mha_train_digest *digest, mha_error *err)
-{
-    int32_t ids[PROBED];
-    const mha_model_info *info = mha_model_describe(model);
-    const int64_t most = info->vocab < info->max_positions ? info->vocab : info->max_positions;
-    const int64_t length = most < PROBED ? most : PROBED;
-    const size_t bytes = (size_t)(length * info->hidden) * sizeof(float);
-    float *hidden = malloc(bytes);
-    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = length, .ids = ids};
-    const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
-    for (int64_t i = 0; i < length; i++)
-        ids[i] = (int32_t)(i * (info->vocab / length));
-    mha_status status = hidden ? mha_model_forward(model, &input, &output, err) : MHA_ERR_MEMORY;
-    if (!hidden) *err = (mha_error){.status = MHA_ERR_MEMORY, .message = "out of memory for hidden states"};
-    if (status == MHA_OK) mha_train_digest_add(digest, hidden, bytes);
-    free(hidden);
-    return status;
-}
-
 static mha_status compare_models(sharing *s, const mha_model *model, mha_error *err)
 {
-    char text[17];
-    mha_train_digest digest = {0};
-    const char *config = mha_model_config_json(model);
+    char text[17] = "";
     if (s->compared == model) return MHA_OK;
-    mha_train_digest_add(&digest, config, strlen(config));
-    mha_status status = probe(model, &digest, err);
+    mha_status status = mha_model_fingerprint(model, text, err);
     status = mha_cluster_agree(s->cluster, status, err);
     if (status != MHA_OK) return status;
-    mha_train_digest_text(&digest, text);
     s->compared = model;
     return mha_cluster_same(s->cluster, "the model and the CPU instruction set", text, sizeof text, err);
 }

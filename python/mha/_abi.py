@@ -2946,6 +2946,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_model_free": (None, [c_void_p]),
     "mha_model_ctx": (c_void_p, [c_void_p]),
     "mha_model_describe": (POINTER(ModelInfo), [c_void_p]),
+    "mha_model_fingerprint": (c_int, [c_void_p, c_void_p, POINTER(Error)]),
     "mha_model_config_json": (c_char_p, [c_void_p]),
     "mha_model_tokenizer": (c_void_p, [c_void_p]),
     "mha_model_cache_create": (c_int, [c_void_p, POINTER(ModelCacheOptions), POINTER(c_void_p), POINTER(Error)]),

@@ -19,7 +19,7 @@ uint64_t mha__hash(uint64_t h, const void *data, size_t bytes)
     return h;
 }
 
-void mha__hash_print(char to[24], uint64_t h)
+void mha__hash_print(char to[17], uint64_t h)
 {
-    snprintf(to, 24, "%016" PRIx64, h);
+    snprintf(to, 17, "%016" PRIx64, h);
 }

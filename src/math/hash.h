@@ -12,7 +12,7 @@
  * divided among calls. */
 uint64_t mha__hash(uint64_t h, const void *data, size_t bytes);
 
-/* Prints h as 16 hexadecimal digits. */
-void mha__hash_print(char to[24], uint64_t h);
+/* Prints h as 16 hexadecimal digits and a NUL. */
+void mha__hash_print(char to[17], uint64_t h);
 
 #endif

@@ -8,30 +8,56 @@
 
 /* ---- the beginning of a step ---- */
 
+static int64_t frozen_elements(const mha_trainer *t)
+{
+    int64_t sum = 0;
+    for (int64_t n = 0; n < t->count; n++)
+        sum += t->parameter[n].frozen ? t->parameter[n].count : 0;
+    return sum;
+}
+
 static mha_status compare_options(const mha_trainer *t, mha_error *err)
 {
     const mha_train_options *o = &t->o;
     const mha_train_gates *g = &o->gates;
+    const mha_model_distill *d = &o->distill;
     const double reals[] = {o->rate,     o->beta1,
                             o->beta2,    o->eps,
                             o->decay,    o->floor,
                             o->clip,     o->dropout.embedding,
                             g->strength, g->rate,
                             g->initial,  o->dropout.attention,
-                            o->dtype,    o->dropout.residual};
-    const int64_t integers[] = {o->warmup,  o->steps, (int64_t)o->seed, o->workers,        o->decays, o->reduce,
-                                g->start,   g->ramp,  g->end,           g->heads,          g->only,   g->first,
-                                g->penalty, t->step,  t->elements,      o->teacher != NULL};
+                            o->dtype,    o->dropout.residual,
+                            d->labels,   d->logits,
+                            d->hidden,   d->text,
+                            d->pool,     d->temperature};
+    const int64_t integers[] = {
+        o->warmup,  o->steps, (int64_t)o->seed, o->workers,         o->decays,         o->reduce,
+        g->start,   g->ramp,  g->end,           g->heads,           g->only,           g->first,
+        g->penalty, t->step,  t->elements,      o->teacher != NULL, frozen_elements(t)};
     MHA__TRY(o->ranks->same(o->ranks->user, "mha_train_options", reals, sizeof reals, err));
     return o->ranks->same(o->ranks->user, "mha_train_options and the step", integers, sizeof integers, err);
 }
 
+static mha_status compare_teachers(const mha_trainer *t, mha_error *err)
+{
+    char mark[17] = "";
+    mha_error why = {0};
+    if (!t->o.teacher) return MHA_OK;
+    mha_status status = mha_model_fingerprint(t->o.teacher, mark, &why);
+    status = t->o.ranks->agree(t->o.ranks->user, status, 1, &why);
+    if (status == MHA_OK) status = t->o.ranks->same(t->o.ranks->user, "the teacher", mark, sizeof mark, &why);
+    if (status != MHA_OK) *err = why;
+    return status;
+}
+
 static mha_status compare(mha_trainer *t, mha_error *err)
 {
-    char mark[MHA__TRAIN_MARK] = "";
+    char mark[17] = "";
     MHA__TRY(compare_options(t, err));
     mha__train_mark_weights(t, mark);
     MHA__TRY(t->o.ranks->same(t->o.ranks->user, "the weights", mark, sizeof mark, err));
+    MHA__TRY(compare_teachers(t, err));
     t->compared = true;
     return MHA_OK;
 }

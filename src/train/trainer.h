@@ -84,8 +84,7 @@ static inline mha_status mha__trainer_refresh(mha_trainer *t, mha_error *err)
 }
 
 /* Writes a hash of all weights. */
-enum { MHA__TRAIN_MARK = 24 };
-void mha__train_mark_weights(const mha_trainer *trainer, char mark[MHA__TRAIN_MARK]);
+void mha__train_mark_weights(const mha_trainer *trainer, char mark[17]);
 /* Creates the moments of the elements that this process updates. */
 mha_status mha__train_moments_create(mha_trainer *trainer, mha_error *err);
 /* Reads them from the file of a state; checks names and shapes first. */

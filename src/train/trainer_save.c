@@ -25,7 +25,7 @@
 
 /* ---- digest of the weights ---- */
 
-void mha__train_mark_weights(const mha_trainer *t, char mark[MHA__TRAIN_MARK])
+void mha__train_mark_weights(const mha_trainer *t, char mark[17])
 {
     uint64_t h = 0;
     for (int64_t n = 0; n < t->count; n++) {
@@ -63,7 +63,7 @@ static mha_status list_state(const mha_trainer *t, mha__outgoing *list, int64_t 
 
 static mha_status write_state(const mha_trainer *t, const mha__folder *folder, mha_error *err)
 {
-    char step[24], mark[MHA__TRAIN_MARK];
+    char step[24], mark[17];
     const mha_metadata meta[] = {{.key = STEP, .value = step},
                                  {.key = WEIGHTS, .value = mark},
                                  {.key = GATES, .value = t->gates ? kind_of(t) : ""}};
@@ -219,7 +219,7 @@ static mha_status read_step(const mha_file *file, int64_t *step, mha_error *err)
 /* Checks that the state belongs to the weights in the folder; with other weights, the next steps would be arbitrary. */
 static mha_status check_weights(const mha_trainer *t, const mha_file *file, mha_error *err)
 {
-    char mine[MHA__TRAIN_MARK];
+    char mine[17];
     const char *theirs, *path = mha_file_path(file);
     MHA__TRY(need(file, WEIGHTS, &theirs, err));
     mha__train_mark_weights(t, mine);

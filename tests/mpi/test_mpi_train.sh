@@ -105,6 +105,8 @@ at=$(($(wc -c <folder.1/one/model.safetensors) - 101)) # inside the last tensor
 printf '\001' | dd of=folder.1/one/model.safetensors bs=1 seek=$at conv=notrunc 2>dd.log
 expect 2 "$ranks" 2 "$each" train -q --from one -f text --steps 3 --workers 2 -o absent
 has err "rank 1 ($host): the weights must be the same as on rank 0 ($host)"
+expect 2 "$ranks" 2 "$each" train -q --from ../one --teacher one -f text --steps 3 --workers 2 -o absent
+has err "rank 1 ($host): the teacher must be the same as on rank 0 ($host)"
 rm -r folder.0 folder.1
 [ ! -e absent ] || fail 'a refused run has left a folder'
 

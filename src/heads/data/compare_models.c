@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "heads/data/evaluate_texts.h"
 #include "heads/data/head_data.h"
-#include "heads/data/measure_state.h"
 #include "heads/data/measure_steps.h"
 #include <math.h>
 #include <stdio.h>
@@ -45,9 +44,9 @@ static mha_status run_all(comparison *c, mha_error *err)
     char options[64] = "comparison";
     const mha_head_data *data = c->of[0].data;
     if (mha__head_data_work(data)) { /* the other processes must have the same second model */
-        mha__state marks;
-        MHA__TRY(mha__state_mark(&marks, c->of[1].model, data, err));
-        snprintf(options, sizeof options, "comparison with model %s", marks.model);
+        char second[17];
+        MHA__TRY(mha_model_fingerprint(c->of[1].model, second, err));
+        snprintf(options, sizeof options, "comparison with model %s", second);
     }
     const mha__measure measure = {.model = c->of[0].model,
                                   .data = data,

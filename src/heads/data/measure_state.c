@@ -1,8 +1,5 @@
-/* measure_state.c - see measure_state.h.
- *
- * The fingerprint of a model covers its config, the elements of all its weights, and the exact last hidden states of
- * the first tokens of the data. The hidden states distinguish different types of packed weights and different ISAs.
- * File names are not included. The fingerprint of the data covers their tokens and the division into batches. */
+/* measure_state.c - see measure_state.h. The fingerprint of the data covers their tokens and the division into
+ * batches. */
 #include "heads/data/measure_state.h"
 
 #include <stdio.h>
@@ -12,51 +9,15 @@
 #include "base/clock.h"
 #include "base/ctx.h"
 #include "base/error.h"
-#include "base/size.h"
 #include "heads/data/head_data.h"
 #include "io/tensor_file.h"
 #include "math/hash.h"
-#include "model/model_struct.h"
 
-enum { ASKED = 32 }; /* maximum tokens for the fingerprint of a model */
 /* minimum pause between writes [s], and its minimum ratio to the duration of a write */
 static const double PAUSE = 1, PATIENCE = 20;
 static const char FORMAT[] = "mha.state.1";
 
 /* ---- fingerprints ---- */
-
-static uint64_t hash_tensor(uint64_t h, const mha_tensor *t)
-{
-    return mha__hash(mha__hash(h, t->name, strlen(t->name)), t->data, t->bytes);
-}
-
-static uint64_t hash_weights(uint64_t h, const mha__shards *shards)
-{
-    for (int64_t n = 0; n < mha_file_count(shards->file); n++)
-        h = hash_tensor(h, mha_file_tensor(shards->file, n));
-    for (int64_t n = 0; n < shards->instead_count; n++)
-        h = hash_tensor(h, &shards->instead[n]);
-    return h;
-}
-
-static mha_status mark_model(mha__state *s, const mha_model *model, const mha_head_data *data, mha_error *err)
-{
-    const mha_model_info *info = mha_model_describe(model);
-    const char *config = mha_model_config_json(model);
-    int64_t length;
-    const int32_t *ids = mha_head_data_ids(data, 0, &length);
-    length = mha__min64(length, ASKED);
-    const size_t bytes = (size_t)(length * info->hidden) * sizeof(float);
-    float *hidden = mha__alloc(s->ctx, bytes);
-    if (!hidden) return mha__no_memory(err, bytes, "the fingerprint of a model");
-    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = length, .ids = ids};
-    const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
-    const mha_status status = mha_model_forward(model, &input, &output, err);
-    const uint64_t weights = hash_weights(mha__hash(0, config, strlen(config)), &model->shards);
-    if (status == MHA_OK) mha__hash_print(s->model, mha__hash(weights, hidden, bytes));
-    mha__free(s->ctx, hidden);
-    return status;
-}
 
 static mha_status mark_data(mha__state *s, const mha_head_data *data, mha_error *err)
 {
@@ -103,8 +64,7 @@ static mha_status read_done(const mha__state *s, const mha_file *file, int64_t *
                      (long long)s->of.steps, text ? mha__quote(&(mha__quoted){0}, text, strlen(text)) : "nothing");
 }
 
-/* Checks the format, options, data and model of a state file, and reads its step. The data precede the model, whose
- * fingerprint depends on them. */
+/* Checks the format, options, data and model of a state file, and reads its step. */
 static mha_status check_file(const mha__state *s, const mha_file *file, int64_t *done, mha_error *err)
 {
     const char *const pairs[][2] = {
@@ -165,7 +125,7 @@ static mha_status write_list(const mha__state *s, int64_t done, mha_tensor *list
 mha_status mha__state_mark(mha__state *state, const mha_model *model, const mha_head_data *data, mha_error *err)
 {
     *state = (mha__state){.ctx = mha_model_ctx(model)};
-    MHA__TRY(mark_model(state, model, data, err));
+    MHA__TRY(mha_model_fingerprint(model, state->model, err));
     return mark_data(state, data, err);
 }
 
@@ -176,7 +136,7 @@ mha_status mha__state_open(mha__state *state, const mha_model *model, const mha_
     *state = (mha__state){.ctx = mha_model_ctx(model), .of = *of, .sums = sums, .count = count};
     *done = 0;
     if (!of->path) return MHA_OK;
-    MHA__TRY(mark_model(state, model, data, err));
+    MHA__TRY(mha_model_fingerprint(model, state->model, err));
     MHA__TRY(mark_data(state, data, err));
     state->kept = mha__now(CLOCK_MONOTONIC);
     return mha__source_exists(NULL, of->path) ? read_file(state, done, err) : MHA_OK;

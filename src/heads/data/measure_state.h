@@ -30,7 +30,7 @@ typedef struct mha__state {
     mha__state_of of;
     const mha_named_tensor *sums;
     int64_t count;
-    char model[24], data[24]; /* fingerprints, as stored in the file */
+    char model[17], data[17]; /* fingerprints, as stored in the file */
     double kept, took;        /* time of the last write, and its duration [s] */
 } mha__state;
 

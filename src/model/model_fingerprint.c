@@ -1,0 +1,52 @@
+/* model_fingerprint.c - the fingerprint of a model: a hash of its config, of the elements of all its weights, and of
+ * the exact hidden states of a few tokens. The hidden states distinguish types of packed weights and ISAs. */
+#include <string.h>
+
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "io/tensor_file.h"
+#include "math/hash.h"
+#include "model/model_struct.h"
+
+enum { MOST_TOKENS = 16 }; /* maximum tokens of the pass */
+
+static uint64_t hash_tensor(uint64_t h, const mha_tensor *t)
+{
+    return mha__hash(mha__hash(h, t->name, strlen(t->name)), t->data, t->bytes);
+}
+
+static uint64_t hash_weights(uint64_t h, const mha__shards *shards)
+{
+    for (int64_t n = 0; n < mha_file_count(shards->file); n++)
+        h = hash_tensor(h, mha_file_tensor(shards->file, n));
+    for (int64_t n = 0; n < shards->instead_count; n++)
+        h = hash_tensor(h, &shards->instead[n]);
+    return h;
+}
+
+/* Computes the last hidden states of up to MOST_TOKENS tokens, evenly spaced in the vocabulary. */
+static mha_status run_tokens(const mha_model *model, int64_t length, float *hidden, mha_error *err)
+{
+    int32_t ids[MOST_TOKENS];
+    for (int64_t n = 0; n < length; n++)
+        ids[n] = (int32_t)(n * (model->info.vocab / length));
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = length, .ids = ids};
+    const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
+    return mha_model_forward(model, &input, &output, err);
+}
+
+mha_status mha_model_fingerprint(const mha_model *model, char text[17], mha_error *err)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const char *config = mha_model_config_json(model);
+    const int64_t length = mha__min64(mha__min64(info->vocab, info->max_positions), MOST_TOKENS);
+    const size_t bytes = (size_t)(length * info->hidden) * sizeof(float);
+    float *hidden = mha__alloc(mha_model_ctx(model), bytes);
+    if (!hidden) return mha__no_memory(err, bytes, "the fingerprint of a model");
+    const mha_status status = run_tokens(model, length, hidden, err);
+    const uint64_t weights = hash_weights(mha__hash(0, config, strlen(config)), &model->shards);
+    if (status == MHA_OK) mha__hash_print(text, mha__hash(weights, hidden, bytes));
+    mha__free(mha_model_ctx(model), hidden);
+    return status;
+}
