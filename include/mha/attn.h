@@ -16,16 +16,16 @@
  * For repeated calls, mha_attn_plan_create() checks the description and allocates the plan once. mha_attn_forward()
  * then runs it any number of times without allocating.
  *
- * Guarantees (docs/numerics.md explains them):
+ * Guarantees (explained in docs/numerics.md):
  *   - For a given ISA and build, a row is bitwise identical for any thread count, batch size and position in the batch,
  *     whether it is computed alone or with other rows.
  *   - Memory grows with L, not with L x L, unless all probabilities are requested.
  *   - Masked keys and values are not read: NaN, Inf or garbage in them never affects a row that may not attend to them.
  *   - A row that attends to no key gives out = 0, probs = 0 and lse = -infinity (or lse = its sink, if it has one).
  *   - NaN and Inf in keys and values propagate only to the rows that attend to them.
- *   - bf16 and f16 are read exactly, arithmetic is in f32, and out is rounded once, to nearest even. On hardware with
- *     bf16 products, bf16 is multiplied directly and weights are rounded to bf16 before they multiply values;
- *     mha_attn_plan_describe reports it.
+ *   - bf16 and f16 operands are converted to f32 exactly, arithmetic is in f32, and out is rounded once, to nearest
+ *     even. On hardware with bf16 products, bf16 operands are multiplied directly, and weights are rounded to bf16
+ *     before the product with V; mha_attn_plan_describe reports whether this is the case.
  *   - Unsupported options make plan creation fail with MHA_ERR_UNSUPPORTED; nothing is silently ignored.
  *
  * After: Vaswani et al. 2017 (attention); Milakov & Gimelshein 2018 (online softmax); Dao et al. 2022 (tiling). */
@@ -87,10 +87,10 @@ enum {
 enum {
     MHA_ATTN_LSE = 1 << 0,    /* args.lse    natural log-sum-exp of each row */
     MHA_ATTN_PROBS = 1 << 1,  /* args.probs  probabilities, of all or of selected heads and rows */
-    MHA_ATTN_STATS = 1 << 2,  /* args.stats  statistics, with memory O(L) */
+    MHA_ATTN_STATS = 1 << 2,  /* args.stats  statistics, in O(L) memory */
     MHA_ATTN_SCORES = 1 << 3, /* args.scores  scores at stage desc.scores, of all or of selected heads and rows */
     MHA_ATTN_GRADS = 1 << 4,  /* the plan also supports mha_attn_backward (attn_grads.h) */
-    MHA_ATTN_ROWS = 1 << 5,   /* args.on_rows  rows of probabilities passed to a visitor, with memory O(L) (stats.h) */
+    MHA_ATTN_ROWS = 1 << 5,   /* args.on_rows  rows of probabilities passed to a visitor, in O(L) memory (stats.h) */
     MHA_ATTN_PARTIAL = 1 << 6 /* args.partial  the result of a shard of keys, for mha_attn_merge_partials */
 };
 
@@ -115,7 +115,8 @@ typedef struct mha_attn_desc {
     int64_t v_head_dim;   /* Dv  0 = D; else 1..MHA_HEAD_DIM_MAX */
     mha_dtype dtype;      /* type of q and out: f32 (default), bf16, f16, f64 */
     mha_dtype kv_dtype;   /* type of k and v: f32, bf16, f16, q8_0; f64 only with dtype f64; default: dtype */
-    mha_dtype bias_dtype; /* type of args.bias, as for kv_dtype; default: f32, or f64 if dtype is f64 */
+    mha_dtype bias_dtype; /* type of args.bias: f32, bf16, f16; f64 only with dtype f64; default: f32, or f64 if dtype
+                           * is f64 */
     double scale;         /* 0 = 1/sqrt(D); finite */
     double softcap;       /* 0 = off; else s becomes softcap * tanh(s / softcap), before bias and masks; > 0, and
                                * 1 / softcap finite (f32: 2.94e-39 and more) */
@@ -189,7 +190,7 @@ typedef struct mha_attn_desc {
  * take memory, and rows without requested entries cost no time (a panel of 8 to 32 adjacent rows is computed together).
  * The lists also restrict on_rows: it receives each listed row once, in the order of heads and rows.
  *
- * Keys and values of q8_0: a row is ceil(D / 32) blocks of 34 bytes (types.h), and views and strides count blocks.
+ * Keys and values in q8_0: a row is ceil(D / 32) blocks of 34 bytes (types.h), and views and strides count blocks.
  * Results are bitwise identical to those for the dequantized f32 values, scale * q.
  *
  * Pages: with MHA_ATTN_BLOCK_TABLE k and v are views of desc.pages pages, and key j of batch b is key j % page_size of
@@ -255,14 +256,14 @@ MHA_API mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan);
  * {rows, tiles, needs, otherwise}, isa, dtype, kv_dtype, products, weights, register_rows, register_columns, chunk,
  * tile_q, tile_k, tasks, folded, parts, threads, workspace, flops (unmasked), bytes, outputs: {out: true, lse: true,
  * probs: [shape], scores: [shape], stage, stats: true, top_keys, on_rows: true}, backward: null or {kernel, tasks,
- * parts, threads, flops}, refused: [{path, reason}]}. `isa` is the set of kernels in use, which may contain kernels of
- * older ISAs: f32 on amx runs AVX-512 code. `products` tells whether pairs of bf16 are multiplied directly, as amx and
- * avx512bf16 can. `bytes` counts q, k, v, masks and bias without broadcasting, and all outputs, once each; operands per
- * head or sequence are not counted. `folded`: the queries of all heads of a group are the rows of one tile. `kernel` is
- * fwd_few if all tiles have so few rows that reading k and v dominates, as in token generation; fwd_one_block with at
- * most 128 keys and no inputs besides lengths, causal and window; else fwd_tiled. `few` tells which tiles have few
- * rows, and which strides fwd_few requires. Like snprintf, writes at most `capacity` bytes, including a NUL, and
- * returns the length of the whole text. */
+ * parts, threads, flops}, refused: [{path, reason}]}. `isa` is the instruction set of the kernels in use, which may be
+ * older than that of the context: with amx, f32 runs AVX-512 code. `products` states whether pairs of bf16 are
+ * multiplied directly, as amx and avx512bf16 can. `bytes` counts q, k, v, masks and bias without broadcasting, and all
+ * outputs, once each; operands with one entry per head or sequence are not counted. `folded`: the queries of all heads
+ * of a group are the rows of one tile. `kernel` is fwd_few if all tiles have so few rows that reading k and v
+ * dominates, as in token generation; fwd_one_block with at most 128 keys and no inputs besides lengths, causal and
+ * window; else fwd_tiled. `few` states which tiles have few rows, and which strides fwd_few requires. Like snprintf,
+ * writes at most `capacity` bytes, including a NUL, and returns the length of the whole text. */
 MHA_API size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *text, size_t capacity);
 
 /* Runs the plan. `workspace` has `workspace_bytes` bytes, at least mha_attn_plan_workspace(). Does not allocate, log or
@@ -275,7 +276,7 @@ MHA_API mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_ar
 
 /* ---- results over disjoint keys ---- */
 
-/* The result of a call over a part of the keys. */
+/* The result of a call over some of the keys. */
 typedef struct mha_attn_part {
     mha_cview out; /* [B, H, Lq, Dv] */
     mha_cview lse; /* [B, H, Lq] (stride[3] unused) */
@@ -285,7 +286,7 @@ typedef struct mha_attn_merge_args {
     size_t size;                             /* sizeof(mha_attn_merge_args) */
     int64_t batch, heads, q_len, v_head_dim; /* B, H > 0; Lq >= 0; Dv 1..MHA_HEAD_DIM_MAX */
     mha_dtype dtype;                         /* type of every out and lse: f32 (default) or f64 */
-    int64_t count;                           /* number of parts; 0 gives the result of rows that attend to no key */
+    int64_t count;                           /* number of parts; 0: the result of rows that attend to no key */
     const mha_attn_part *parts;              /* [count] */
     mha_view out; /* [B, H, Lq, Dv]  may be exactly the out of a part, but not overlap otherwise */
     mha_view lse; /* [B, H, Lq]  may be exactly the lse of a part; data NULL: not computed */

@@ -16,14 +16,14 @@
  *
  * Guarantees, in addition to those of attn.h:
  *   - For a given ISA and build, results are bitwise identical for any thread count, batch size and position in the
- *     batch, packed or alone. Sums over query rows run in ascending order; a group of 1,024 or more rows is summed in
- *     up to four parts.
+ *     batch, packed or alone. Sums over query rows run in ascending order; the sums of a key/value head with 1,024 or
+ *     more query rows have up to four parts.
  *   - Masked pairs have no effect in either direction. Garbage in k or v does not affect gradients of rows that may not
  *     attend to it. Garbage in q, dout or out of a row does not affect gradients of keys that the row may not attend
  *     to. Rows that attend to no key, and keys that no row attends to, get zeros. NaN and Inf propagate to the
  *     gradients of the rows and keys that attend to each other.
- *   - P is not affected by the rounding of a large lse (sums of 1e4, or a bias of -FLT_MAX): if an lse above 32 is not
- *     precise enough, the row sum is recomputed.
+ *   - The rounding of a large lse (scores near 1e4, or a bias of -FLT_MAX) does not affect P: if the magnitude of lse
+ *     is above 32 and its precision is too low, the row sum is recomputed.
  *   - 16-bit operands are read exactly, arithmetic is in f32, and every gradient is rounded once. With bf16 products
  *     (mha_attn_plan_describe: "products"), P and dS are also rounded to bf16 for dq, dk and dv; all other gradients
  *     use the values before this rounding.
@@ -67,21 +67,22 @@ typedef struct mha_attn_grads {
  *
  *     row_taylor[i] = sum over keys j attended by row i of |p_ij dL/dp_ij|     dL/dp = g keep / (1 - dropout) dO V^T
  *
- * where p precedes dropout: dropped weights count as 0, kept weights as used. p is treated as independent and affects
- * the loss through out only (dlse is not read). Without the absolute value, this is the row's contribution to g dgate.
- * Shapes follow lse (lists of heads, packed sequences). Costs one more exponential per pair, and no memory that grows
- * with L. After: Michel et al. 2019, Molchanov et al. 2017 (weight times gradient as importance). */
+ * where p is the probability before dropout; dL/dp is 0 for the entries that dropout sets to 0. Each p is treated as an
+ * independent variable that affects the loss through out only (dlse is not read). Without the absolute value, the sum
+ * is the row's contribution to g dgate. Shapes follow lse (lists of heads, packed sequences). Cost: one more
+ * exponential per query-key pair, and no memory that grows with L. After: Michel et al. 2019, Molchanov et al. 2017
+ * (weight times gradient as importance). */
 
 /* Runs the backward pass of a plan created with MHA_ATTN_GRADS. The workspace and the rules are those of
  * mha_attn_forward; the pass does not allocate, log or lock. Every requested gradient is written completely, including
  * zeros. Errors: MHA_ERR_ARG for a plan without MHA_ATTN_GRADS, a NULL or misaligned operand, a gradient of an input
  * that the description does not have, a gradient that overlaps another operand, or a workspace that is too small. On
  * error nothing is written. Cost: about 2 B H Lq Lk (3 D + 2 Dv) operations. Workspace: per thread, one row of dk and
- * dv for each key of a head; if rows are divided into parts, four times that per head. */
+ * dv for each key of a head; if rows are divided into parts, four times this size per head. */
 MHA_API mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
                                      void *workspace, size_t workspace_bytes, mha_error *err);
 
-/* The counterpart of mha_attention: creates a plan with MHA_ATTN_GRADS, allocates the workspace, runs the backward pass
+/* Runs the backward pass of mha_attention: creates a plan with MHA_ATTN_GRADS, allocates the workspace, runs the pass
  * and frees both. */
 MHA_API mha_status mha_attention_backward(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args,
                                           const mha_attn_grads *grads, mha_error *err);

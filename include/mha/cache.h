@@ -12,13 +12,14 @@
  *         mha_attention(ctx, &d, &a, &err);
  *     }
  *
- * The cache computes nothing: it fills in the description and the arguments, and the operator reads its memory.
- * Decoding token by token is therefore bitwise identical to a prefill of the whole sequence, in one pass or in chunks.
+ * The cache does not compute attention: it sets the description and the arguments, and the operator reads the memory of
+ * the cache. Decoding token by token is therefore bitwise identical to a prefill of the whole sequence, in one pass or
+ * in chunks.
  *
- * Memory consists of pages of page_size keys, [page][Hkv][page_size][D], and likewise with Dv. Pages are reference
- * counted: sequences with a common prefix (mha_cache_fork) share its pages, and a shared page is copied before it is
- * written. With a window, pages that no later query attends to are released, so a sequence needs memory only for its
- * window, not for its full length.
+ * Memory consists of pages of page_size keys and values: [page][Hkv][page_size][D] for keys, the same with Dv for
+ * values. Pages are reference counted: sequences with a common prefix (mha_cache_fork) share its pages, and a shared
+ * page is copied before it is written. With a window, pages that no later query attends to are released, so a sequence
+ * needs memory only for its window, not for its full length.
  *
  * Keys are stored unchanged. Rotary embedding must be applied before appending, with absolute positions.
  *
@@ -95,13 +96,13 @@ MHA_API int64_t mha_cache_pages(const mha_cache *cache);
 
 /* ---- arguments for the operator ---- */
 
-/* Fills in the description and the arguments for the queries of the most recently appended tokens: row i of sequence b
+/* Sets the description and the arguments for the queries of the most recently appended tokens: row i of sequence b
  * has position length - q_lens[b] + i.
  *
  *   desc   the caller sets heads, q_len, dtype, causal and other options. Set by this function: batch, kv_heads,
  *          head_dim, v_head_dim, kv_dtype, align, page_size, pages, the window of the cache, and the flags of the
- *          arguments. kv_len becomes the longest length, unless it is larger already: a plan for a larger kv_len serves
- *          many steps, as long as `pages` does not change (it never does with a fixed capacity)
+ *          arguments. kv_len becomes the longest length, unless it is larger already: a plan for a larger kv_len can be
+ *          used for many steps, as long as `pages` does not change (it never changes with a fixed capacity)
  *   args   k, v, block_table, kv_lens, offsets, q_lens and, with keep_first, prefix_lens. They point into the cache and
  *          are valid until the cache changes or is bound again. After an error `desc` and `args` are unchanged
  *   q_lens [n] rows of each sequence; NULL = q_len rows each, or, if the caller has set MHA_ATTN_CU_SEQLENS and
@@ -116,8 +117,9 @@ MHA_API int64_t mha_cache_pages(const mha_cache *cache);
 MHA_API mha_status mha_cache_bind(mha_cache *cache, int64_t sequence, const int64_t *q_lens, mha_attn_desc *desc,
                                   mha_attn_args *args, mha_error *err);
 
-/* Fills in only the description, as mha_cache_bind will after `count` more tokens per sequence, so that a plan can be
- * created in advance. Without a fixed capacity, these tokens may change `pages` and invalidate the plan. */
+/* Sets only the description, to the values that mha_cache_bind will set after `count` more tokens per sequence, so that
+ * a plan can be created in advance. Without a fixed capacity, these tokens may change `pages` and invalidate the
+ * plan. */
 MHA_API mha_status mha_cache_describe(const mha_cache *cache, int64_t sequence, int64_t count, mha_attn_desc *desc,
                                       mha_error *err);
 
@@ -129,9 +131,9 @@ typedef mha_named_tensor mha_cache_tensor;
 /* The cache does no file I/O: it lists its tensors, and the caller writes and reads them (mha/io.h). */
 enum { MHA_CACHE_TENSORS = 4 };
 
-/* Lists the tensors: "lengths" i64 [B]; "pages" i32 [B, n], the page of each run of page_size keys, -1 if there is
- * none; "k" and "v" [m, Hkv, page_size, D or Dv], where unused pages are zeros (q8_0: u8, blocks of 34 bytes instead of
- * elements). The tensors point into the cache and are valid until it changes. If `cache` is NULL, all tensors are
+/* Lists the tensors: "lengths" i64 [B]; "pages" i32 [B, n], the page of each run of page_size keys, -1 if the run has
+ * no page; "k" and "v" [m, Hkv, page_size, D or Dv], where unused pages are zeros (q8_0: u8, blocks of 34 bytes instead
+ * of elements). The tensors point into the cache and are valid until it changes. If `cache` is NULL, all tensors are
  * zeroed. */
 MHA_API void mha_cache_save(const mha_cache *cache, mha_named_tensor tensors[MHA_CACHE_TENSORS]);
 /* Replaces the content of the cache with copies of tensors saved from a cache with the same description (the capacity

@@ -1,6 +1,6 @@
 /* cluster.h - computes one result with several processes, on one machine or several: libmha_mpi, built on MPI.
  *
- * MPI starts the processes (ranks), connects them and moves bytes; this library divides the work. It uses only the
+ * MPI starts the processes (ranks), connects them and transfers data; this library divides the work. It uses only the
  * public headers of mha; the rest of mha depends on neither libmha_mpi nor MPI. It is built if `mpicc` is found.
  *
  *     mha_cluster *cluster;
@@ -39,8 +39,8 @@ typedef struct mha_cluster_options {
     /* own_comm = 1: `comm` is the MPI_Comm_c2f handle of a communicator, which is duplicated; 0: MPI_COMM_WORLD. */
     int own_comm;
     int comm;
-    /* Sizes of the grid (see mha_cluster_info); 0 = 1. tp * cp must divide the number of ranks. cp = -1 stands for all
-     * ranks / tp. */
+    /* Sizes of the grid (see mha_cluster_info); 0 = 1. tp * cp must divide the number of ranks. cp = -1 means the
+     * number of ranks divided by tp. */
     int tp, cp;
     double timeout; /* [s] how long this rank waits for a silent peer; 0 = MHA_CLUSTER_TIMEOUT */
     /* [bytes] maximum size of a message, because MPI counts are int; longer transfers are split. 0 = 2^30, the
@@ -51,8 +51,8 @@ typedef struct mha_cluster_options {
 
 /* The position of this rank in the cluster. The ranks form a grid: the heads of a layer are distributed over tp
  * consecutive ranks (tensor parallel), a sequence over cp such groups (context parallel), and the data over dp
- * copies of these cp groups: rank = (dp_rank * cp + cp_rank) * tp + tp_rank. Place the ranks of a host
- * consecutively, as mpirun does by default, so that each tp group stays on one host if it fits. */
+ * copies of these cp groups: rank = (dp_rank * cp + cp_rank) * tp + tp_rank. Assign consecutive ranks to each host, as
+ * mpirun does by default, so that a tp group runs on a single host if that host has enough CPUs. */
 typedef struct mha_cluster_info {
     int rank, ranks;
     int tp, cp, dp;                /* dimensions of the grid */
@@ -61,10 +61,10 @@ typedef struct mha_cluster_info {
     int host_rank, host_ranks;     /* index of this rank on its host; number of ranks on that host */
 } mha_cluster_info;
 
-/* Collective. Initializes MPI unless the program already has, finds the hosts and lays out the grid. Checks that the
- * library version and `options` are the same on all ranks. `options` may be NULL. Errors: MHA_ERR_ARG naming the option
- * and its value, or the rank that differs; MHA_ERR_UNSUPPORTED for an MPI without MPI_THREAD_FUNNELED; MHA_ERR_IO,
- * MHA_ERR_MEMORY. */
+/* Collective. Initializes MPI unless the program has already initialized it, and determines the hosts and the grid.
+ * Checks that the library version and `options` are the same on all ranks. `options` may be NULL. Errors: MHA_ERR_ARG
+ * naming the option and its value, or the rank that differs; MHA_ERR_UNSUPPORTED for an MPI without
+ * MPI_THREAD_FUNNELED; MHA_ERR_IO, MHA_ERR_MEMORY. */
 MHA_API mha_status mha_cluster_open(const mha_cluster_options *options, mha_cluster **out, mha_error *err);
 /* Collective. Finalizes MPI if mha_cluster_open initialized it; MPI cannot be used again in this process afterwards. */
 MHA_API void mha_cluster_free(mha_cluster *cluster);
@@ -135,9 +135,9 @@ MHA_API const mha_work *mha_cluster_work(mha_cluster *cluster);
  *     mha_trainer_create(model, &options, &trainer, &err);
  *     mha_trainer_step(trainer, batches, count, &report, &err);
  *
- * The gradients are added in the tree of the virtual workers, so all numbers of ranks up to `workers` give bitwise
- * identical weights. With MHA_REDUCE_FAST, MPI adds them during the backward pass (MPI_Iallreduce). Messages per step
- * and rank: about one vector of all gradients (two with MHA_REDUCE_FAST) and one of all weights in each direction.
+ * The gradients are added in the tree of the virtual workers, so the weights are bitwise identical for any number of
+ * ranks up to `workers`. With MHA_REDUCE_FAST, MPI adds them during the backward pass (MPI_Iallreduce). Per step, a
+ * rank sends and receives about one vector of all gradients (two with MHA_REDUCE_FAST) and one vector of all weights.
  *
  * Failures are those of mha_cluster_work: a rank that fails outside these functions must call mha_cluster_agree with
  * its error, which the other ranks get from their next step or save, and each rank may call mha_cluster_agree once
@@ -156,13 +156,14 @@ typedef struct mha_cluster_part {
 } mha_cluster_part;
 MHA_API mha_cluster_part mha_cluster_part_of(int64_t length, int cp, int cp_rank);
 
-/* How keys and values reach the rows of other ranks.
+/* How keys and values are exchanged between ranks.
  *
- *   ring     keys and values are passed from rank to rank, and results are merged as they arrive. Bitwise reproducible
- *            for a given cp. Memory: twice the keys and values of a rank, and two partial results of its rows
- *   tree     like ring, but results are merged in the operator's tree: bitwise identical to one process. Memory: like
- *            ring, but a partial result of the rank's rows for each subtree of keys (mha_attn_subtree) that still waits
- *            for the subtree with which it is merged: 3 with 4 ranks, growing slowly with cp
+ *   ring     keys and values are passed from rank to rank, and partial results are merged as soon as they are computed.
+ *            Bitwise reproducible for a given cp. Memory: twice the keys and values of a rank, and two partial results
+ *            of its rows
+ *   tree     like ring, but partial results are merged in the operator's tree: bitwise identical to one process.
+ *            Memory: like ring, but with one partial result of the rank's rows per subtree of keys (mha_attn_subtree)
+ *            that is not merged yet: 3 with 4 ranks, growing slowly with cp
  *   ordered  all ranks receive all keys of one KV head at a time, while the previous head is computed: bitwise
  *            identical to one process. Memory: the keys and values of three KV heads of the whole sequence */
 typedef enum mha_cluster_mode { MHA_CLUSTER_RING = 0, MHA_CLUSTER_TREE, MHA_CLUSTER_ORDERED } mha_cluster_mode;
@@ -174,8 +175,8 @@ typedef enum mha_cluster_mode { MHA_CLUSTER_RING = 0, MHA_CLUSTER_TREE, MHA_CLUS
  *
  * Key chunks that no row of a rank attends to (causal, window) are skipped. Supported inputs: keep, bias, lengths,
  * prefix lengths, slopes, sinks, gates; dropout. Outputs: out and lse. Errors: those of mha_attn_plan_create and
- * mha_attn_forward; MHA_ERR_UNSUPPORTED for other inputs and outputs and for q8_0. If one rank fails, the others keep
- * waiting, so the failed rank must end the job. The function allocates its buffers. */
+ * mha_attn_forward; MHA_ERR_UNSUPPORTED for other inputs and outputs and for q8_0. If one rank fails, the other ranks
+ * keep waiting, so the failed rank must call mha_cluster_abort. The function allocates its buffers. */
 MHA_API mha_status mha_cluster_attention(mha_cluster *cluster, mha_ctx *ctx, mha_cluster_mode mode,
                                          const mha_attn_desc *desc, const mha_attn_args *args, mha_error *err);
 

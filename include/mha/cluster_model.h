@@ -1,7 +1,7 @@
 /* cluster_model.h - runs a model over one long text whose sequence is divided among the ranks of a cp group
  * (libmha_mpi).
  *
- *     mha_cluster_options o = {.size = sizeof o, .cp = -1};                     one sequence for all ranks
+ *     mha_cluster_options o = {.size = sizeof o, .cp = -1};                     one cp group of all ranks
  *     mha_cluster_open(&o, &cluster, &err);
  *     mha_cluster_ctx_create(cluster, NULL, 0, &ctx, &err);
  *     mha_model_open(ctx, folder, NULL, &model, &err);                          all ranks
@@ -18,8 +18,8 @@
  * program should call mha_cluster_abort.
  *
  * Memory per rank for n tokens of its part: the weights; 4 n (2 E + (2 H + 2 Hkv) D + R) bytes of activations, with R
- * rotated columns per head; the feed-forward of 512 tokens; and the memory of the mode (cluster.h) for one layer.
- * generate also caches 2 n Hkv D elements per layer. */
+ * rotated columns per head; the feed-forward activations of 512 tokens; and the memory of the mode (cluster.h) for one
+ * layer. mha_cluster_model_generate also caches 2 n Hkv D elements per layer. */
 #ifndef MHA_CLUSTER_MODEL_H
 #define MHA_CLUSTER_MODEL_H
 
@@ -42,19 +42,19 @@ MHA_API mha_status mha_cluster_model_forward(mha_cluster *cluster, const mha_mod
                                              mha_error *err);
 
 /* Collective. Gathers the rows of all ranks' parts of a sequence of `length` tokens, `bytes` bytes per token. `own`
- * holds this rank's rows. `all` [length] receives all rows in order on cp rank 0; it is not used on other ranks. */
+ * contains this rank's rows. On cp rank 0, `all` [length] receives all rows in order; other ranks do not use `all`. */
 MHA_API mha_status mha_cluster_gather_rows(mha_cluster *cluster, int64_t length, size_t bytes, const void *own,
                                            void *all, mha_error *err);
 
-/* Collective. Like mha_model_score, mha_model_embed and mha_model_generate; results are written on all ranks. Texts
- * that mha_cluster_model_divides would not divide are computed by every rank alone; so is scoring by a model whose
- * rotation depends on the length of the text.
+/* Collective. Like mha_model_score, mha_model_embed and mha_model_generate; results are written on all ranks. Each rank
+ * computes the whole text alone if mha_cluster_model_divides returns 0 for its length, and in mha_cluster_model_score
+ * also if the model's rotary embedding depends on the length.
  *
  * embed: options->pool_long must be NULL.
- * generate: keys and values stay on the rank that computed them. Those of new tokens continue the last chunk of the
- * prompt; later chunks are dealt to the ranks in turn. Every rank computes each new token and attends to its own keys;
- * partial results are merged over the ranks in the operator's tree, in log2(cp) exchanges of a few times (2 + D) H
- * elements, also in mode ring. Prompts run one after another: at_once and lookup are ignored, and options->forward
+ * generate: keys and values stay on the rank that computed them. Keys and values of new tokens extend the last chunk of
+ * the prompt; later chunks are assigned to the ranks in turn. Every rank computes each new token and attends to its own
+ * keys; partial results are merged over the ranks in the operator's tree, in log2(cp) exchanges of a few times (2 + D)
+ * H elements, also in mode ring. Prompts run one after another: at_once and lookup are ignored, and options->forward
  * must be NULL. With cache_dtype or no_cache, every rank computes all prompts alone. */
 MHA_API mha_status mha_cluster_model_score(mha_cluster *cluster, const mha_model *model, mha_cluster_mode mode,
                                            const int32_t *ids, int64_t count, float *logprob, mha_error *err);

@@ -4,7 +4,7 @@
  *     mha_models_compare(before, after, data, NULL, NULL, &c, &err);  c.mean_cosine, c.loss[1] - c.loss[0]
  *
  * Use it to evaluate a change to a model: pruning, regrouping, training, another dtype. The texts should be held out:
- * not used for choosing or fitting anything.
+ * not used to select heads or to fit weights.
  */
 #ifndef MHA_COMPARE_MODELS_H
 #define MHA_COMPARE_MODELS_H

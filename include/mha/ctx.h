@@ -36,8 +36,8 @@ typedef int (*mha_progress_fn)(void *user, const char *what, int64_t done, int64
 
 /* Called by the operator (attn.h) on the thread that made the call, after each tile that this thread has computed, and
  * in backward passes after each gradient of a dense layer (with begun = total = 1): for progress reports, cancellation,
- * or driving communication. `begun` of `total` tiles have been started. Return 0 to continue; any other value ends the
- * call with MHA_ERR_CANCELLED, and its outputs are unspecified. */
+ * or the progress of transfers. `begun` of `total` tiles have been started. Return 0 to continue; any other value ends
+ * the call with MHA_ERR_CANCELLED, and its outputs are unspecified. */
 typedef int (*mha_between_tiles_fn)(void *user, int64_t begun, int64_t total);
 
 /* The caller's thread pool. It must call task(arg, i, worker) once for each i in [0, count), with `worker` in
@@ -60,11 +60,11 @@ typedef struct mha_ctx_options {
     void *between_tiles_user;
 } mha_ctx_options;
 
-/* Creates a context and starts its workers. `options` may be NULL. MHA_THREADS and MHA_ISA are read from the
- * environment here and nowhere else; an empty variable counts as unset, and a variable that an option overrides is
- * ignored. An ISA that is unknown, or that this CPU does not support, is MHA_ERR_ARG; the message lists the supported
- * names. The default context is created by the first call that needs it. If that fails, for example because of an
- * invalid MHA_ISA, every call with a NULL context fails with the same message. */
+/* Creates a context and starts its workers. `options` may be NULL. Only this function reads MHA_THREADS and MHA_ISA
+ * from the environment; an empty variable counts as unset, and a variable that an option overrides is ignored. An ISA
+ * that is unknown, or that this CPU does not support, is MHA_ERR_ARG; the message lists the supported names. The
+ * default context is created by the first call that needs it. If that fails, for example because of an invalid MHA_ISA,
+ * every call with a NULL context fails with the same message. */
 MHA_API mha_status mha_ctx_create(const mha_ctx_options *options, mha_ctx **out, mha_error *err);
 /* Stops the workers and frees the context. Free all objects created with the context first. */
 MHA_API void mha_ctx_free(mha_ctx *ctx);

@@ -22,7 +22,7 @@ extern "C" {
  * are the n keys that a row attends to: the n tokens of the text, or i + 1 in row i of a causal model.
  *
  *   cosine           u_a . u_b / (|u_a| |u_b|); u is all rows of a head's maps, concatenated
- *   cosine_centred   cosine of u - 1/n: 0 for two independent maps
+ *   cosine_centred   cosine of u_a - 1/n and u_b - 1/n: 0 for two independent maps
  *   js               mean over rows of H((p + q) / 2) - (H(p) + H(q)) / 2, in bits. Its square root is a distance. Lin
  *                    1991
  *   js_clark_sum     sum of the same divergence over rows, in nats, of maps smoothed to 0.999 p + 0.001/n, as
@@ -31,13 +31,13 @@ extern "C" {
  *                    output, a row per token, columns centered. Linear CKA of Kornblith et al. 2019
  *   output_subspace  |U_a' U_b|^2 / d, U an orthonormal basis of the head's d columns of the output projection; d is
  *                    the larger rank of the two if columns are dependent. Computed from the weights alone
- *   unique           of one head: 1 - R^2 of X predicted from the X of the other heads of its layer. The tokens are
- *                    divided into two halves, in alternating runs of 64 tokens; the first run of text t belongs to half
- *                    t mod 2. Each half, centered, is predicted by a ridge regression fitted on the other half. The
- *                    penalty is the mean over tokens of |X|^2, summed over the layer's heads. 1 - R^2 is the residual
- *                    sum of squares / the total, at most 1. Overestimated with few tokens: MiniLM's layers (384
- *                    elements per token) have 0.81 to 0.97 on 24 sentences, 0.64 to 0.82 on 128, and 0.49 to 0.60 on
- *                    1,000 */
+ *   unique           for a single head: 1 - R^2 of X predicted from the X of the other heads of its layer. The tokens
+ *                    are divided into two halves, in alternating runs of 64 tokens; the first run of text t belongs to
+ *                    half t mod 2. Each half, centered, is predicted by a ridge regression fitted on the other half.
+ *                    The penalty is the mean over tokens of |X|^2, summed over the layer's heads. 1 - R^2 is the
+ *                    residual sum of squares / the total, at most 1. Overestimated with few tokens: MiniLM's layers
+ *                    (384 elements per token) have 0.81 to 0.97 on 24 sentences, 0.64 to 0.82 on 128, and 0.49 to 0.60
+ *                    on 1,000 */
 #define MHA_DIVERSITY_MAP(X)                                                                                    \
     X(MHA_DIVERSITY_COSINE, "cosine", "maps: cosine, 0..1; high for most pairs, since rows are positive")       \
     X(MHA_DIVERSITY_COSINE_CENTRED, "cosine_centred", "maps: cosine after subtracting uniform weights, -1..1")  \
@@ -69,15 +69,15 @@ typedef struct mha_diversity_options {
 
 typedef struct mha_diversity mha_diversity;
 
-/* Compares heads: js and js_clark_sum compare all pairs, the other measures only the heads of each layer. `options` may
- * be NULL. Reports progress as "diversity", in tokens. The result is bitwise identical for any number of threads and
- * processes (mha_head_data_options.work) and any batch_tokens: sums over a text are in double, and sums over texts are
- * integers in units of 2^-80, so they are exact up to 1e-24 for each text. The context of the model must outlive the
- * result; the model and the data need not.
+/* Compares heads: js and js_clark_sum compare all pairs of heads of the model, the other measures only pairs within a
+ * layer. `options` may be NULL. Reports progress as "diversity", in tokens. The result is bitwise identical for any
+ * number of threads and processes (mha_head_data_options.work) and any batch_tokens: sums over a text are in double,
+ * and sums over texts are integers in units of 2^-80, so they are exact up to 1e-24 for each text. The context of the
+ * model must outlive the result; the model and the data need not.
  *
  * Cost: a forward pass; for js and js_clark_sum N^2 / 2 logarithms for each element of a map (1,000 sentences on the 72
  * heads of MiniLM: 1.4e9, under a second each); for output_cka and unique E^2 / 2 multiply-adds in double for each
- * token and layer. Memory, besides the model's own: 4 N (rows) (keys) bytes for the maps of the texts that run
+ * token and layer. Memory, in addition to that of the model: 4 N (rows) (keys) bytes for the maps of the texts that run
  * together. These maps take at most 96 MiB, or one row of each head if that is more; a longer text runs in several
  * passes over its rows. Set max_rows for long texts and many heads. Measures of outputs also take 48 (H D)^2 bytes per
  * layer and 88 (H D)^2 for the current layer. Each measure takes 32 N^2 bytes.
@@ -125,8 +125,8 @@ MHA_API const mha_head_merge *mha_diversity_merges(const mha_diversity *diversit
 /* Computes the attention rollout (Abnar and Zuidema 2020) of text `text` of the data, which has n tokens. Row i of out
  * [n, n] is the fraction of each input token that reaches position i through all layers. From R = I, each layer applies
  * R = (A / 2 + I / 2) R, where A is the mean map of the layer's heads. Rows sum to 1; row 0 of an encoder is the row of
- * [CLS]. MHA_ERR_ARG for a text out of range. Cost: a forward pass and n^3 multiply-adds per layer; memory 8 n^2 bytes
- * besides the maps of a layer. */
+ * [CLS]. MHA_ERR_ARG for a text out of range. Cost: a forward pass and n^3 multiply-adds per layer; memory: 8 n^2 bytes
+ * and the maps of one layer. */
 MHA_API mha_status mha_head_rollout(const mha_model *model, const mha_head_data *data, int64_t text, float *out,
                                     mha_error *err);
 

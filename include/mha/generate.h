@@ -22,8 +22,8 @@
 extern "C" {
 #endif
 
-/* Choice of the next token. All fields 0 = greedy. Applied in the order of transformers: penalties; then, only when
- * sampling, temperature, top_k, top_p, min_p. */
+/* Options for the choice of the next token. All fields 0 = greedy. Applied in the order of transformers: penalties;
+ * then, only when sampling, temperature, top_k, top_p, min_p. */
 typedef struct mha_sampling {
     double temperature;        /* 0 = greedy; else > 0: logits are divided by it */
     int64_t top_k;             /* 0 = off; keeps the k largest logits and all logits equal to the k-th */
@@ -60,7 +60,8 @@ typedef struct mha_generate_options {
      * token is kept. The new text is the output of mha_text_stream, without special tokens, continuing the prompt. */
     const char *const *stop;
     int64_t stop_count;
-    int no_cache;    /* 1 = recompute the whole sequence for every token: slow; same results without dynamic rotation */
+    int no_cache;    /* 1 = recompute the whole sequence for each token: slow; same results unless rotation depends on
+                      * the length */
     int64_t at_once; /* maximum number of prompts that run together; 0 = 8. When one ends, the next starts */
     mha_dtype cache_dtype; /* dtype of the caches, as in mha_model_cache_options */
     /* 0 = off; 1..64 = prompt lookup: number of tokens to speculate. They are the tokens that followed the previous
@@ -76,14 +77,14 @@ typedef struct mha_generate_options {
                                                                       tokens are shared with another prompt */
     int (*on_token)(void *user, int64_t prompt, int32_t id);       /* each new token */
     /* New final text, not NUL-terminated, valid during the call: whole characters, without anything that is or may
-     * become a stop string or follows one. The last call comes before on_end. */
+     * become a stop string or follows one. The last call precedes on_end. */
     int (*on_text)(void *user, int64_t prompt, const char *text, size_t bytes);
     void (*on_end)(void *user, int64_t prompt, mha_ending why);
     void *user;
 
     /* Replaces the forward passes and the caches: computes the logits [vocab] of the token that follows ids [length] of
      * slot 0 .. at_once-1. The first `past` of these ids are those of the slot's last call: length - 1, or 0 for a new
-     * prompt. lookup and cache_dtype are then ignored. NULL = the passes of this process. */
+     * prompt. lookup and cache_dtype are then ignored. NULL = this process runs the forward passes. */
     mha_status (*forward)(void *user, int64_t slot, const int32_t *ids, int64_t length, int64_t past, float *logits,
                           mha_error *err);
     void *forward_user;

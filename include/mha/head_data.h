@@ -1,7 +1,7 @@
 /* head_data.h - tokenized texts for measuring heads: created once, read by every measure.
  *
  * The tokens of all texts are kept in memory, at 9 bytes each. Texts run packed, longest first (in the given order if
- * equally long), so no time is spent on padding, and a lack of memory is detected at the start. Results are bitwise
+ * equally long), so padding takes no time, and insufficient memory is detected at the start. Results are bitwise
  * identical for any batch size.
  *
  *     mha_head_data *data;
@@ -27,7 +27,7 @@ typedef struct mha_head_data_options {
     /* Maximum number of tokens that run together (a longer text runs alone); 0 = 2048, so that a layer's output
      * stays in the CPU caches. It does not affect the results. */
     int64_t batch_tokens;
-    /* [special_count] Ids that count as special tokens in addition to those that the tokenizer adds to a text: for
+    /* [special_count] Ids that count as special tokens, in addition to the ids that the tokenizer adds to a text: for
      * example [CLS] or BOS if the model has no tokenizer. */
     const int32_t *special;
     int64_t special_count;
@@ -36,8 +36,8 @@ typedef struct mha_head_data_options {
     const int32_t *segments;
     /* Divides the measurements of the data among several processes (work.h), each of which makes the same calls; every
      * process gets results bitwise identical to those of a single process. The `state` of a measurement is then passed
-     * to `work`. What measures nothing, such as a rollout or the refit of an edited model, runs in every process. Must
-     * outlive the data. NULL = a single process. */
+     * to `work`. Calls that are not measurements, such as a rollout or the refit of an edited model, run in every
+     * process. Must outlive the data. NULL = a single process. */
     const mha_work *work;
 } mha_head_data_options;
 

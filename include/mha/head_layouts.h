@@ -38,11 +38,11 @@ typedef enum mha_plan_variant {
 MHA_API const char *mha_plan_variant_key(mha_plan_variant variant);
 MHA_API const char *mha_plan_variant_help(mha_plan_variant variant);
 
-/* The planned model. Only d_model has no default. */
+/* Options of the planned model. Only d_model has no default. */
 typedef struct mha_plan_options {
     size_t size;
     int64_t d_model;    /* E, 1..2^20 */
-    int64_t heads;      /* query heads, divides E; 0 = head width near 64, or near 128 if E >= 2048 */
+    int64_t heads;      /* query heads, divides E; 0 = chosen for a head width near 64, or near 128 if E >= 2048 */
     int64_t layers;     /* 1..65536; 0 = E / 128, at least 12 */
     int64_t vocab;      /* 1..2^31; 0 = 32000 */
     int64_t seq, batch; /* tokens per sequence, 1..2^32, 0 = 2048; sequences, 1..2^20, 0 = 1 */
@@ -61,20 +61,21 @@ typedef struct mha_plan_parameters {
 
 typedef struct mha_plan_row {
     mha_plan_variant variant;
-    const char *left_out;    /* reason why the model cannot have this variant; NULL = the row is filled in */
+    const char *left_out;    /* reason why the model cannot have this variant; NULL = all other fields are set */
     const char *refused;     /* reason why this library does not support the variant; NULL = supported */
-    int64_t heads, head_dim; /* query heads that run per sequence (in a mixture: experts), and their width */
+    int64_t heads, head_dim; /* query heads (MoE: experts) that run per sequence, and their width */
     int64_t kv_groups;       /* query heads per key/value head */
     int64_t kv_heads;        /* key/value heads in the cache */
     mha_plan_parameters weights, biases;
-    double reduction;                   /* 1 - weights.total / (4 E^2); negative for more weights */
+    double reduction;                   /* 1 - weights.total / (4 E^2); negative if the variant has more weights than 4
+                                         * E^2 */
     double project_flops, attend_flops; /* operations of a causal prefill of all sequences */
     int64_t kv_bytes;                   /* size of the cached keys and values of all sequences [bytes] */
     double prefill, decode;             /* time [s], by mha_plan_measure */
 } mha_plan_row;
 
-/* Checks the options and fills in the defaults, for display. All other functions of this header do this internally.
- * Errors: MHA_ERR_ARG, naming the field and its value. */
+/* Checks the options and replaces zeros by the defaults, for display. All other functions of this header do this
+ * internally. Errors: MHA_ERR_ARG, naming the field and its value. */
 MHA_API mha_status mha_plan_resolve(const mha_plan_options *options, mha_plan_options *resolved, mha_error *err);
 
 /* Lists all layouts with 1, 2, 4, 8, 12, 16, 24, 32 or 64 heads in groups of 1, 2, 4 or 8 that divide evenly. Writes
@@ -99,12 +100,12 @@ MHA_API mha_status mha_plan_variants(const mha_plan_options *options, mha_plan_r
 MHA_API mha_status mha_plan_measure(mha_ctx *ctx, const mha_plan_options *options, mha_plan_row *row, double seconds,
                                     mha_error *err);
 
-/* The recommendation, following the rule of thumb of the walk-throughs: below 100 million parameters, plain heads or
- * light pruning; up to 10 billion, grouped-query heads; above that, grouped-query heads and experts. */
+/* The recommendation, following the rule of thumb of the walk-throughs: below 100 million parameters, multi-head
+ * attention or light pruning; up to 10 billion, grouped-query heads; above that, grouped-query heads and experts. */
 typedef struct mha_plan_advice {
     mha_plan_variant variant;
     int64_t heads, kv_heads;
-    int64_t experts, top_k; /* for a large model, as in the options; 0 = none */
+    int64_t experts, top_k; /* for a large model, as in mha_plan_options; 0 = none */
     int64_t parameters;     /* parameters of the model, as given or estimated */
     char reason[512];       /* explanation, in sentences */
 } mha_plan_advice;

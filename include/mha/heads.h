@@ -1,8 +1,8 @@
 /* heads.h - describes what each attention head does: statistics, patterns and a label for every head of a model.
  *
- * All metrics are means over the query rows of all texts (sum over rows / number of rows). Padding never counts. Keys
- * are all real tokens; pattern metrics use content rows (queries that are not special tokens), statistics use all rows.
- * Rows are summed as the operator computes them and are not stored: memory grows linearly with the longest text, unless
+ * All metrics are means over the query rows of all texts (sum over rows / number of rows). Padding is excluded from
+ * rows and keys. Pattern metrics use content rows (queries that are not special tokens); statistics use all rows. Rows
+ * are summed while the operator computes them and are not stored: memory grows linearly with the longest text, unless
  * maps are kept.
  */
 #ifndef MHA_HEADS_H
@@ -89,7 +89,7 @@ MHA_API const char *mha_head_label_help(mha_head_label label);
 typedef struct mha_head_probe {
     const int32_t *ids;    /* [texts, period] r of each text; NULL = random */
     int64_t texts, period; /* shape of `ids`; at most 4096 texts */
-    /* Tokens around r r, at most 8; NULL = the special tokens of the tokenizer, if there is one. */
+    /* Tokens before and after r r, at most 8 each; NULL = the special tokens of the tokenizer, if there is one. */
     const int32_t *first, *last;
     int64_t first_count, last_count;
 } mha_head_probe;
@@ -109,7 +109,7 @@ typedef struct mha_heads_options {
     size_t size;
     int no_probe;       /* 1 = skip the two probe metrics and therefore the labels "induction" and "duplicate" */
     uint64_t seed;      /* seed of the probe texts */
-    int64_t max_tokens; /* used by mha_heads_measure, as in mha_head_data_options; otherwise 0 */
+    int64_t max_tokens; /* for mha_heads_measure, as in mha_head_data_options; must be 0 for mha_heads_measure_data */
     int keep_maps;      /* 1 = keep the maps of every layer; for a single text only */
     mha_head_probe probe;
     mha_head_thresholds thresholds;
@@ -170,7 +170,7 @@ MHA_API void mha_heads_free(mha_heads *heads);
 
 MHA_API int64_t mha_heads_layers(const mha_heads *heads);
 MHA_API int64_t mha_heads_count(const mha_heads *heads, int64_t layer); /* heads of that layer */
-/* Returns the value of a metric; NAN if no row counts for it, or if out of range. */
+/* Returns the value of a metric; NAN if the metric applies to no row, or if out of range. */
 MHA_API double mha_heads_value(const mha_heads *heads, int64_t layer, int64_t head, mha_head_metric metric);
 /* Returns the label of a head; MHA_LABEL_MIXED if out of range. */
 MHA_API mha_head_label mha_heads_label(const mha_heads *heads, int64_t layer, int64_t head);
@@ -183,9 +183,9 @@ MHA_API double mha_heads_sink_rate(const mha_heads *heads);
  * range. An attention sink shows as a peak. */
 MHA_API const double *mha_heads_received(const mha_heads *heads, int64_t layer, int64_t head, int64_t *positions);
 
-/* Return, with keep_maps, the map [n, n] (row = query) of one head, and the n tokens of the text with their offsets;
- * NULL without keep_maps. After mha_heads_measure_data, which has no text, only the token ids are set, and all other
- * fields are 0. */
+/* Return the map [n, n] (row = query) of one head, and the n tokens of the text with their offsets; NULL without
+ * keep_maps. After mha_heads_measure_data, which has no text, only the token ids are set, and all other fields are
+ * 0. */
 MHA_API const float *mha_heads_map(const mha_heads *heads, int64_t layer, int64_t head);
 MHA_API const mha_encoding *mha_heads_tokens(const mha_heads *heads);
 

@@ -6,10 +6,10 @@
  *     mha_importance_measure(model, data, &options, &result, &err);
  *     mha_importance_value(result, layer, head);         higher = more important
  *
- * Which score? For encoders `jacobian_probe`: it needs no loss, and ranks heads as leave-one-out ablation does (rank
- * correlation 0.98 on MiniLM) in a fraction of the time. For decoders `gate`. The other scores are for comparison with
- * published results. They show how little some scores predict: neither confidence nor the norm of weights measures
- * importance. Every score evaluates heads one at a time, so redundant heads look useless.
+ * Recommended scores: for encoders `jacobian_probe`, which needs no loss and gives nearly the ranking of leave-one-out
+ * ablation (rank correlation 0.98 on MiniLM) in a fraction of the time; for decoders `gate`. The other scores are for
+ * comparison with published results. Some of them are poor predictors: neither confidence nor the norm of weights
+ * measures importance. Every score evaluates heads one at a time, so redundant heads look useless.
  *
  * Scores in the last layers are often ten times those in the first layers, so a rule that prunes per layer should also
  * rank per layer.
@@ -24,7 +24,7 @@
  *     taylor_token    sum over texts and rows of |<c, dL/dc>|: per token
  *     taylor_elem     sum over texts, rows and keys of |A dL/dA|: per weight, attention times gradient
  *     gradmag         mean |dL/dWq| + mean |dL/dWk| + mean |dL/dWv| over the head's rows, without biases; heads that
- *                     share keys and values share the last two terms. A mean over batches of `batch_texts`; it depends
+ *                     share keys and values share the last two terms. A mean over batches of `batch_texts`. It depends
  *                     on the batch size, because absolute values are taken after the sum over a batch
  *     jacobian        1/2 mean over texts of |de/dxi|^2: the second order of 1 - cos(e, e without the head) for
  *                     unit-norm e. e of encoders (and of decoders without logits): the mean of the last hidden states,
@@ -41,7 +41,7 @@
  *     confidence      mean over rows of the largest weight; Voita et al. 2019
  *     confidence_nospecial   confidence over content rows and keys that are not special tokens, without renormalizing
  *     ov_norm         |Wo_h Wv_h| (Frobenius): from the weights alone
- *     qk_norm         |Wq_h^T Wk_h| / sqrt(D): likewise
+ *     qk_norm         |Wq_h^T Wk_h| / sqrt(D) (Frobenius): from the weights alone
  *
  * Sums over texts do not grow with their number, since L is a mean. Over several batches, gate_* and taylor_* are means
  * over all texts.
@@ -134,9 +134,9 @@ typedef struct mha_importance mha_importance;
 
 /* Runs the model over the data and scores every head. `data` may be NULL for ov_norm and qk_norm. Reports progress as
  * "importance", in texts. The result is bitwise identical for any number of threads, and of processes if the data are
- * divided (mha_head_data_options.work; not with `settle`). Processes share the steps described at `state`, so gradmag
- * and PAIRS need batch_texts to be divided. A loss below 0.05 logs a warning, because its small gradients rank heads
- * poorly.
+ * divided (mha_head_data_options.work; not with `settle`). Processes divide the steps described at `state`, so gradmag
+ * and PAIRS are divided only if batch_texts is set. A loss below 0.05 logs a warning, because its small gradients rank
+ * heads poorly.
  *
  * Errors: MHA_ERR_ARG for a score that needs a loss if there is none (the message names alternatives), for a loss that
  * the model or the data do not support, and for labels out of range; MHA_ERR_UNSUPPORTED for gradients of a model that
@@ -144,7 +144,7 @@ typedef struct mha_importance mha_importance;
  *
  * Cost, in forward passes: gate and Taylor forms 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E, of
  * decoders 1 + the vocabulary; confidence 1.5; loo_* H (layers + 1) / 2, since the layers below a head run only once.
- * PAIRS takes one more if a group has more than 1,024 tokens. Memory: what a pass with gradients stores for 1,024
+ * PAIRS takes one more pass if a group has more than 1,024 tokens. Memory: what a pass with gradients stores for 1,024
  * tokens or one longer text (model_grads.h), 4 bytes for each dense weight; 8 bytes for each text of a step and head,
  * 16 E for each of its texts; with gradmag 4 bytes for each element of Wq, Wk, Wv and Wo; for the Jacobian of decoders
  * 8 bytes for 64 times the vocabulary. loo_* store no gradients, but 12 E bytes for each token of a step. */
@@ -171,10 +171,10 @@ MHA_API double mha_importance_loss(const mha_importance *importance);
 /* Returns 1 if the loss is below 0.05. */
 MHA_API int mha_importance_saturated(const mha_importance *importance);
 /* Checks the library on this model: the gradient of each gate is also computed as sum <c, dL/dc>, and for gradmag as
- * <Wo, dL/dWo> and <Wv, dL/dWv> + <bv, dL/dbv> (if no other head shares these values). Before taking absolute
- * values, all are equal. Sums each head's largest difference, and its |gradient|, over the steps described at `state`,
- * and returns the largest of the first sums relative to the largest of the second. Rounding makes it about 1e-6. NAN
- * for scores without a loss. */
+ * <Wo, dL/dWo> and <Wv, dL/dWv> + <bv, dL/dbv> (if no other head shares these values). In exact arithmetic, these
+ * values are equal before absolute values are taken. Sums each head's largest difference, and its |gradient|, over the
+ * steps described at `state`, and returns the largest of the first sums relative to the largest of the second. Rounding
+ * makes it about 1e-6. NAN for scores without a loss. */
 MHA_API double mha_importance_identity(const mha_importance *importance);
 /* Returns the number of texts read, which is smaller than given if the ranking converged early. */
 MHA_API int64_t mha_importance_texts_used(const mha_importance *importance);

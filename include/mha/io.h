@@ -10,14 +10,15 @@
  *
  * Files are untrusted input. A reader checks every rule of its format before it returns anything, and an error is one
  * sentence with the file, the key and the value. Accepted files are read as the reference reader reads them; a file
- * that readers interpret differently is rejected. Time and memory until an error depend on the bytes read, never on a
- * number stored in them. Only regular files are opened (symbolic links may point to them); opening never blocks.
+ * that readers interpret differently is rejected. The time and memory until an error depend on the number of bytes
+ * read, never on a value stored in them. Only regular files are opened (symbolic links may point to them); opening
+ * never blocks.
  *
- * Files are mapped. While a file is open it must not be changed or truncated: changed bytes may be read in either
- * state, and a missing page raises SIGBUS, which ends the process, as the library installs no signal handlers. It is
- * safe to replace a file by renaming another file over it, as all writers in this header do. If others may write to the
- * file in place, set `no_map`, which copies the bytes while opening; a file that shrinks meanwhile is MHA_ERR_IO. Files
- * on a file system without mmap are also copied.
+ * Files are mapped. While a file is open it must not be changed or truncated: a changed byte may be read with its old
+ * or its new value, and a missing page raises SIGBUS, which ends the process, as the library installs no signal
+ * handlers. It is safe to replace a file by renaming another file over it, as all writers in this header do. If others
+ * may write to the file in place, set `no_map`, which copies the bytes while opening; a file that shrinks meanwhile is
+ * MHA_ERR_IO. Files on a file system without mmap are also copied.
  */
 #ifndef MHA_IO_H
 #define MHA_IO_H
@@ -106,10 +107,11 @@ MHA_API int mha_tensor_aligned(const mha_tensor *tensor);
  * Errors: MHA_ERR_UNSUPPORTED for all other pairs of types; MHA_ERR_FORMAT for a U64 beyond i64, naming the element. */
 MHA_API mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out, mha_error *err);
 
-/* Fills the tensors of `list`, such as the parameters of a layer, from the file by name, converted to their dtypes
- * as by mha_tensor_read. All names and shapes are checked first: a missing tensor or a different shape is
- * MHA_ERR_FORMAT, naming the tensor and the dimension, and nothing is written. A type that cannot be converted is
- * MHA_ERR_UNSUPPORTED; earlier tensors of the list may then have been filled. Other tensors of the file are ignored. */
+/* Reads the tensors of `list`, such as the parameters of a layer, by name from the file, and converts them to the
+ * dtypes in the list like mha_tensor_read. All names and shapes are checked first: a missing tensor or a different
+ * shape is MHA_ERR_FORMAT, naming the tensor and the dimension, and nothing is written. A type that cannot be converted
+ * is MHA_ERR_UNSUPPORTED; earlier tensors of the list may then have been written. Other tensors of the file are
+ * ignored. */
 MHA_API mha_status mha_tensors_read(const mha_file *file, const mha_named_tensor *list, int64_t count, mha_error *err);
 
 /* ---- writing ---- */
@@ -174,10 +176,10 @@ MHA_API mha_status mha_npy_write(const char *path, const mha_tensor *array, int 
  * rename, and fsync of the folder. At any time, even under kill -9, the path is the complete old file, the complete new
  * file, or absent. An existing file is replaced only with `overwrite`, and keeps its permissions; a new file gets
  * 0666 & ~umask. Symbolic links, directories and devices are never written to. On failure the temporary file is
- * removed. Only a killed process leaves a temporary file behind; a later write by a process with the same ID then
- * fails and asks the user to remove it. If two processes write the same path, one of them wins. A caller that wants
- * EFBIG or EPIPE as errors must ignore SIGXFSZ and SIGPIPE. Errors: MHA_ERR_IO with the reason, MHA_ERR_ARG.
- * Allocates nothing. */
+ * removed. Only a killed process leaves a temporary file behind; a later write by a process with the same ID then fails
+ * with a message that asks the user to remove this file. If two processes write the same path, one of them wins. A
+ * caller that requires EFBIG or EPIPE as errors must ignore SIGXFSZ and SIGPIPE. Errors: MHA_ERR_IO with the reason,
+ * MHA_ERR_ARG. Allocates nothing. */
 MHA_API mha_status mha_file_write(const char *path, const void *data, size_t bytes, int overwrite, mha_error *err);
 
 #ifdef __cplusplus

@@ -70,19 +70,19 @@ typedef struct mha_matrix {
  * element of y is one chain of fused multiply-adds that starts from b and runs over k = 0 .. in-1 in ascending order.
  *
  * Packing into a smaller type rounds each weight once, to nearest. bf16 keeps 8 bits, f16 keeps 11 (values beyond
- * 65504 become Inf), q8_0 keeps 8 with one f16 scale per 32 inputs. This halves or quarters the memory of the
- * weights. It speeds up calls with few rows accordingly, because their time is the time to read the weights. x and
+ * 65504 become Inf), q8_0 keeps 8 with one f16 scale per 32 inputs. This halves or quarters the memory of the weights.
+ * Calls with few rows become faster by about the same factor, because reading the weights dominates their time. x and
  * all sums stay f32, except for bf16 on the ISAs amx and avx512bf16 (ctx.h). There, x is also rounded to bf16, and
- * products are faster, several times faster with AMX tiles. In either case, a row of y is bitwise determined by its
- * row of x and the weights. */
+ * products are faster, several times faster with AMX tiles. In either case, each row of y is bitwise reproducible: it
+ * depends only on its row of x and the weights. */
 typedef struct mha_linear mha_linear;
 
 /* Creates a linear layer from weight [out, in] and bias [out] or NULL. Packing reads the weights once, on all
  * threads. */
 MHA_API mha_status mha_linear_create(mha_ctx *ctx, int64_t in, int64_t out, const float *weight, const float *bias,
                                      mha_linear **linear, mha_error *err);
-/* Fuses several matrices with one input: y = [x W0^T + b0 | x W1^T + b1 | ...], each part as wide as its `out`.
- * `activation` is applied to all of y while y is still in the cache. */
+/* Fuses several matrices that multiply the same input: y = [x W0^T + b0 | x W1^T + b1 | ...], each part as wide as its
+ * `out`. `activation` is applied to all of y while y is still in the cache. */
 MHA_API mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *parts, int64_t count,
                                            mha_activation activation, mha_linear **linear, mha_error *err);
 MHA_API void mha_linear_free(mha_linear *linear);
@@ -205,18 +205,18 @@ typedef enum mha_choice {
  *
  *     score = W m + b,  of options W relu(W' m + b') + b,  m the mean of the layer's input over the real tokens
  *
- * m is computed in double for each sequence. The `keep` heads with the highest scores get a gate each; ties go to
- * the lower index. All other heads get a gate of 0. With options, the option with the highest score is selected. A NaN
- * score ranks above all other scores, so that it shows in the output instead of being dropped.
+ * m is computed in double for each sequence. The `keep` heads with the highest scores get a gate each; ties go to the
+ * lower index. All other heads get a gate of 0. With MHA_CHOICE_OPTIONS, the option with the highest score is selected.
+ * A NaN score ranks above all other scores, so that NaN appears in the output instead of being hidden.
  *
- * The gates of the call (mha_layer_input) are multiplied with the selected gates. Causal layers have no selection: m
- * is the mean over all tokens, so it would leak later tokens into earlier ones. Heads with a gate of 0 are not
- * computed: neither their attention nor, in f32 with weights [out, in], their projections. All heads are computed if
- * the call requests probs, stats, on_rows or activations.
+ * The gates of the selected heads are multiplied by the gates of the call (mha_layer_input). Causal layers have no
+ * selection: m is the mean over all tokens, so it would leak later tokens into earlier ones. Heads with a gate of 0 are
+ * not computed: neither their attention nor, in f32 with weights [out, in], their projections. All heads are computed
+ * if the call requests probs, stats, on_rows or activations.
  *
- * With options, each sequence is a separate call of the operator, which allocates its own plan and workspace.
- * Per-head inputs and outputs are then MHA_ERR_UNSUPPORTED: gates, probs, stats, on_rows, and masks that differ
- * between heads. */
+ * With MHA_CHOICE_OPTIONS, each sequence is a separate call of the operator, which allocates its own plan and
+ * workspace. Per-head inputs and outputs are then MHA_ERR_UNSUPPORTED: gates, probs, stats, on_rows, and masks that
+ * differ between heads. */
 typedef struct mha_layer_choice {
     mha_choice of;
     mha_selection selection; /* gate rule, and how W and b are trained (variants.h); not for MHA_CHOICE_EXPERTS */
@@ -269,14 +269,14 @@ typedef struct mha_layer_activations {
     float *out;     /* [B L, E] output of the output projection, with its bias */
 } mha_layer_activations;
 
-/* Attention over one sequence of which a call has only some tokens, because several processes share the sequence. The
- * layer computes q, k and v of its tokens, and passes them to `attend` instead of the operator. */
+/* Attention over one sequence whose tokens are divided among several processes; a call has some of the tokens. The
+ * layer computes q, k and v of these tokens, and passes them to `attend` instead of the operator. */
 typedef struct mha_layer_shard {
     int64_t length; /* tokens of the whole sequence */
     int64_t layer;  /* passed to `attend`; models set it to the layer's index */
     /* Computes the attention. `desc` describes the call over the whole sequence: q_len and kv_len are `length`. The
-     * views q, k, v and out of `args` hold the tokens of this call, in their order; all other inputs are those of the
-     * whole sequence. Returns the status of the layer's call. */
+     * views q, k, v and out of `args` contain the tokens of this call, in their order; all other inputs are those of
+     * the whole sequence. The layer's call returns the status of `attend`. */
     mha_status (*attend)(void *user, int64_t layer, const mha_attn_desc *desc, const mha_attn_args *args,
                          mha_error *err);
     void *user;
@@ -292,7 +292,7 @@ typedef struct mha_layer_input {
                                longest sequence M; zero strides broadcast; data NULL = none. Not with cache */
     mha_cache *cache;       /* cached keys and values, to which this call appends its own; NULL = none. Sequences
                                are those of the cache; `lengths` may be 0 for some. Not with keep */
-    int64_t sequence;       /* with batch 1: index of the sequence in a cache of several */
+    int64_t sequence;       /* with batch 1: index of the sequence in a cache of several sequences */
     const float *cos, *sin; /* [B L, R/2] from mha_rope_angles, for the positions of all tokens; required with rope */
     mha_cview gates;        /* [B, H] f32 factors of each head's output; zero strides broadcast; data NULL = none */
     float *probs;           /* [B, H, L, K] attention probabilities, written; see below; NULL = not computed */

@@ -90,8 +90,9 @@ typedef struct mha_model_info {
     const int64_t *feed_forward_per_layer;          /* [layers] width; 0 = no feed-forward ("mha.feed_forward") */
     const mha_model_attention *attention_per_layer; /* [layers] */
     int64_t original_heads; /* heads of the unpruned model; larger than `heads` if all layers were pruned equally */
-    /* 1 = rotation depends on the length of the text, so a cached key depends on when it was computed: prefixes are not
-     * shared, prompts are not prefilled in pieces, and tokens are not guessed (generate.h) */
+    /* 1 = rotation depends on the length of the text, so a cached key depends on the length at the time it was
+     * computed: prefixes are not shared, prompts are not prefilled in chunks, and prompt lookup has no effect
+     * (generate.h) */
     int rotation_by_length;
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
@@ -106,10 +107,10 @@ MHA_API mha_status mha_model_fingerprint(const mha_model *model, char text[17], 
  * them per layer by their original numbers, ascending, in whole groups if keys are shared. A tensor whose shape
  * contradicts config.json is an error. If all layers of a pruned model have the same head count and the family has keys
  * for it (num_attention_heads, num_key_value_heads, head_dim: all families but BERT and GPT-2, where the head width is
- * hidden_size / num_attention_heads), these keys hold that count, so that transformers loads the model. Then
- * "mha.original_heads" holds the head count before pruning, which is greater than every number in "mha.heads".
+ * hidden_size / num_attention_heads), these keys contain that count, so that transformers loads the model.
+ * "mha.original_heads" is then the head count before pruning, which is greater than every number in "mha.heads".
  *
- * The key "mha.kv_heads": {"keys": N, "values": M} holds the numbers of key heads and value heads of a layer if the
+ * The key "mha.kv_heads": {"keys": N, "values": M} sets the key head count and value head count of a layer if the
  * family's own keys cannot express them: in BERT and GPT-2, where the two counts differ, or where layers differ (N and
  * M are then lists with one count per layer). Each count must divide the head count of the layer; of H heads, head h
  * reads key head h / (H / N) and value head h / (H / M). "mha.heads" then lists the original numbers of the heads in
@@ -118,8 +119,8 @@ MHA_API mha_status mha_model_fingerprint(const mha_model *model, char text[17], 
  *
  * The key "mha.feed_forward": false, or a list of booleans per layer, defines which layers have a feed-forward part. A
  * layer without one is attention only, x = x + attention(norm(x)) in a decoder (Elhage et al. 2021): it has neither
- * feed-forward tensors nor the norms around them. transformers does not know the key and would fill the missing tensors
- * with random weights.
+ * feed-forward tensors nor the norms around them. transformers ignores this key and would initialize the missing
+ * tensors randomly.
  *
  * The key "mha.attention" replaces the attention of the family: a list with an entry per layer, or one entry for all
  * layers. An entry is null, or an object with these keys:
@@ -128,11 +129,11 @@ MHA_API mha_status mha_model_fingerprint(const mha_model *model, char text[17], 
  *     "qk_norm": bool   RMSNorm of each head of q and k, before rotation: tensors q_norm and k_norm, as in Qwen3
  *     "alibi": bool     subtract |i - j| times a slope per head from the scores (Press et al. 2022); a head keeps its
  *                       slope when others are removed
- *     "scale": number   of scores; null = 1 / sqrt(head_dim)
+ *     "scale": number   scale of the scores; null = 1 / sqrt(head_dim)
  *     "softcap": number replace scores by softcap tanh(score / softcap), as in Gemma-2; null = off
  *     "moe_heads": {"top_k": N}
  *                       mixture of experts, where the heads are the experts: each text gets the N [2] heads with the
- *                       largest scores, weighted by the softmax of these (MHA_CHOICE_EXPERTS of layer.h)
+ *                       largest scores, weighted by the softmax of these scores (MHA_CHOICE_EXPERTS of layer.h)
  *     "head_pruning": {"prune_ratio": R, "selection": S}
  *                       each text gets (int)(heads (1 - R)) heads, computed in double, at least one. Their gates are
  *                       the sigmoid of their scores (S "soft", the default); or 1 with the gradient of the sigmoid
@@ -144,12 +145,12 @@ MHA_API mha_status mha_model_fingerprint(const mha_model *model, char text[17], 
  *                       alibi and shared keys
  * The last three are for encoders only, because the scores depend on the mean of all tokens, which in a decoder would
  * include later tokens. They have their own tensors, head_choice, and head_choice_hidden for a predictor. Heads of
- * these layers can be measured and plotted, but not removed (prune.h), regrouped or closed by learned gates. A model
- * with adaptive_heads in a layer provides no per-head results: its head count depends on the text.
- * Keys missing from an entry take the values of the family's own keys (layer_types, sliding_window,
- * attn_logit_softcapping, query_pre_attn_scalar ...). "mha.heads" defines the head count of a layer and "mha.kv_heads"
- * how its heads share keys and values (MHA, GQA, MQA), in new models too. transformers ignores all of these keys
- * silently and computes the attention of the family. */
+ * these layers can be measured and plotted, but they cannot be removed (prune.h), regrouped or trained with learned
+ * gates. A model with adaptive_heads in a layer provides no per-head results: its head count depends on the text. Keys
+ * missing from an entry take the values of the family's own keys (layer_types, sliding_window, attn_logit_softcapping,
+ * query_pre_attn_scalar ...). "mha.heads" defines the head count of a layer and "mha.kv_heads" how its heads share keys
+ * and values (MHA, GQA, MQA), in new models too. transformers ignores all of these keys silently and computes the
+ * attention of the family. */
 
 /* Returns the config.json that was read, as UTF-8 JSON. */
 MHA_API const char *mha_model_config_json(const mha_model *model);
@@ -188,10 +189,10 @@ MHA_API mha_status mha_model_cache_fork(mha_model_cache *cache, int64_t from, in
 
 /* ---- the forward pass ---- */
 
-/* Part of one sequence of L tokens that several processes share: the pass computes only the tokens of these ranges, in
- * this order, through all layers. At the attention of each layer it calls `attend`, which gets queries, keys and values
- * of the shard's tokens (mha_layer_shard in layer.h) and must compute attention over the whole sequence; see
- * mha_cluster_attention in cluster.h. */
+/* Part of one sequence of L tokens that is divided among several processes: the pass computes only the tokens of these
+ * ranges, in this order, through all layers. For the attention of each layer it calls `attend`, which gets queries,
+ * keys and values of the shard's tokens (mha_layer_shard in layer.h) and must compute attention over the whole
+ * sequence; see mha_cluster_attention in cluster.h. */
 typedef struct mha_model_shard {
     size_t size;
     int64_t count;                 /* ranges; a shard without tokens still calls `attend` in every layer */
@@ -213,8 +214,8 @@ typedef struct mha_model_input {
     const uint8_t *mask;      /* [B, L] non-zero = real token, 0 = padding; NULL = all real */
     const int32_t *positions; /* [B, L] >= 0, learned positions below max_positions; NULL = 0 .. L-1 */
     /* The tokens continue the cached sequences and are appended to them; positions continue. Decoding token by token,
-     * or a prompt in pieces, is bitwise identical to one pass. B must be the batch of the cache. A mask may only mark
-     * padding at the end, and may leave a sequence without tokens. After a failure the cache is empty. */
+     * or in chunks, is bitwise identical to one pass. B must be the batch of the cache. A mask may only mark padding at
+     * the end, and may leave a sequence without tokens. After a failure the cache is empty. */
     mha_model_cache *cache;
     int64_t sequence; /* with batch 1 and a cache of several sequences: index of the sequence */
     /* Packed sequences of any lengths, without padding: sequence b is tokens starts[b] to starts[b + 1] of
@@ -222,16 +223,18 @@ typedef struct mha_model_input {
      * NULL. Results are bitwise identical to separate calls. */
     const int64_t *starts; /* [B + 1] strictly ascending from 0; NULL = padded to one length */
     /* [layers, B, H] factors on the output of each head, per sequence: 0 removes a head; NULL = ones. A layer with
-     * fewer than H heads reads the first ones. */
+     * fewer than H heads reads only the first entries. */
     const float *gates;
     /* [layers, H, D] added to the gated output of each head, for every token; NULL = zeros. A gate of 0 and a fill with
-     * the head's mean output over a data set is mean ablation. A layer with fewer than H heads reads the first ones. */
+     * the head's mean output over a data set is mean ablation. A layer with fewer than H heads reads only the first
+     * entries. */
     const float *fills;
     /* Starts the pass at layer `first_layer` with its input `hidden` [B, L, E], which is the on_hidden entry of this
-     * number. The lower layers do not run and do not call callbacks; ids and type_ids are ignored and may be NULL. All
-     * other results are bitwise identical to those of the full pass; positions are still read. `hidden` may
-     * be exactly last_hidden of the output, which overwrites it; rows of masked tokens are arbitrary. NULL with
-     * first_layer = 0 starts from the ids. With a cache `first_layer` must be 0, because every layer caches keys. */
+     * number. The layers before it do not run, and no callbacks are called for them; ids and type_ids are ignored and
+     * may be NULL. All other results are bitwise identical to those of the full pass; positions are still read.
+     * `hidden` may be exactly last_hidden of the output, which overwrites it; rows of masked tokens are arbitrary. NULL
+     * with first_layer = 0 starts from the ids. With a cache `first_layer` must be 0, because every layer caches
+     * keys. */
     int64_t first_layer;
     const float *hidden;
     /* [B, L, heads D] input of the output projection of layer `first_layer`, as passed to on_activations and possibly
@@ -345,7 +348,7 @@ typedef struct mha_embed_options {
     mha_pool pool;    /* mean of the real tokens, or the first token */
     int no_normalize; /* 1 = do not L2-normalize */
     /* Replaces the forward pass of texts with more than `long_tokens` tokens: writes the pooled vector [E], before
-     * normalization, of `input`, a batch of one text. NULL = the pass of this process. */
+     * normalization, of `input`, a batch of one text. NULL = the forward pass of this process. */
     mha_status (*pool_long)(void *user, const mha_model_input *input, mha_pool pool, float *vector, mha_error *err);
     int64_t long_tokens;
     void *user;

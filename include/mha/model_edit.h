@@ -7,8 +7,8 @@
  *     mha_model_edit_save(edit, "smaller", 0, &err);
  *     mha_model_edit_free(edit);
  *
- * An edit holds the changed tensors, the new config.json and a record of the edit. All other tensors are read from the
- * source model, which must outlive the edit. The source model is never changed.
+ * An edit contains the changed tensors, the new config.json and a record of the edit. All other tensors are read from
+ * the source model, which must outlive the edit. The source model is never changed.
  */
 #ifndef MHA_MODEL_EDIT_H
 #define MHA_MODEL_EDIT_H

@@ -18,14 +18,14 @@
  * If the model was opened in bf16, dense products use bf16 in both passes. Weights are rounded. Where the CPU
  * multiplies pairs of bf16 (AMX, AVX512-BF16), activations, their gradients and the operands of weight gradients are
  * rounded too. Sums are float32, and so is everything else, including attention. Logits then differ from those of
- * mha_model_forward only by its rounding of q, k, v and context.
+ * mha_model_forward only because mha_model_forward also rounds q, k, v and context.
  *
  * Memory: between forward and backward, each layer keeps per token about 3 E + 2 (H + Hkv) D + I floats (2 I with a
  * gated feed-forward part), and one log-sum-exp per head. With `recompute`, each layer keeps E floats per token, and
  * all layers share memory for the other activations of one layer. Attention probabilities are never stored. Gradients
  * take 4 bytes per parameter. Cost: the backward pass takes about twice the forward pass; nearly three times with
- * `recompute`; about once with `no_parameters`. Unless gradients of embeddings are requested, it stops at the heads of
- * the first layer, or, with `attention_only`, at the projections of the first layer.
+ * `recompute`; about once with `no_parameters`. Unless gradients of embeddings are requested, the backward pass stops
+ * at the heads of the first layer, or, with `attention_only`, at the projections of the first layer.
  *
  * After: Dao et al. 2022, appendix B (attention from lse); Chen et al. 2016 (recomputation); Michel et al. 2019
  * (gates). */
@@ -89,11 +89,11 @@ MHA_API void mha_model_grads_zero(mha_model_grads *grads);
  * Sites 2 and 3 come after an outer norm (Gemma-2), right before the residual is added. k(n, s) is output 4 n + s + 1
  * of splitmix64 seeded with `seed`. b is the index of the sequence in the call. i and j are token indices from the
  * start of the sequence, even if sequences are packed. h counts the heads that the layer has; column is 0 .. E-1. The
- * masks are therefore the same for any number of threads, padding or packing, but not for a text at another position
- * in the batch. */
+ * masks are therefore the same for any number of threads, padding or packing, but the mask of a text depends on its
+ * position in the batch. */
 typedef struct mha_model_dropout {
     double embedding, attention, residual;
-    uint64_t seed; /* must differ in each pass, or the same elements are dropped again */
+    uint64_t seed; /* must differ in each pass; otherwise the same elements are dropped again */
 } mha_model_dropout;
 
 /* Sets the dropout of all later passes; NULL or probabilities of 0 = none, the initial state. The struct is copied,

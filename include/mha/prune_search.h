@@ -8,9 +8,9 @@
  *     const mha_prune_point *best = mha_prune_curve_best(curve);
  *     if (best) mha_prune(model, best->keep, NULL, &edit, &err);
  *
- * Thirteen counts, from no head to all heads above the floor, are tried first; then every count between the largest
- * count within the limit and the next count, which exceeds it. Larger counts are not searched, even if some are within
- * the limit.
+ * The search first evaluates thirteen counts, from 0 to the maximum that the floor permits. It then evaluates every
+ * count between the largest of them within the limit and the next of them, which exceeds it. Larger counts are not
+ * searched, even if some are within the limit.
  */
 #ifndef MHA_PRUNE_SEARCH_H
 #define MHA_PRUNE_SEARCH_H

@@ -12,7 +12,8 @@
  * N and M for both).
  *
  * MHA_REGROUP_MEAN (Ainslie et al. 2023): weights and biases are the mean over the group. This is a starting point for
- * further training: without training, the sentence vectors of MiniLM fall to a cosine of 0.57 at 4 heads.
+ * further training: without training, the mean cosine of MiniLM's sentence vectors, before and after, falls to 0.57
+ * with 4 key/value heads.
  *
  * MHA_REGROUP_CLOSED: in each group, the shared head with the least error, computed from activations on texts. For keys
  * S_h = (Q_h^T Q_h / T + 1e-6 I)^(1/2) over the T tokens of the texts, Z = [K_h S_h]_h, P the D first eigenvectors of
@@ -21,25 +22,25 @@
  * a group together span at most D directions. It is computed in double; activations are those of the original model in
  * all layers. Extensions of the published method, each enabled unless an option disables it:
  *   - keys are centered before the fit: a term that is equal for all keys of a row changes no probability;
- *   - similar heads share a group: heads are reordered to minimize, over all pairs within groups, the sum of what D
- *     shared directions do not explain. All tensors of a layer follow this order, which "mha.heads" of config.json
+ *   - similar heads share a group: heads are reordered to minimize the part that D shared directions do not explain,
+ *     summed over all pairs within groups. All tensors of a layer follow this order, which "mha.heads" of config.json
  *     lists;
  *   - the output projections are fitted as after pruning (prune.h, refit), on the same texts.
  *
  * Mean cosine of the sentence vectors of MiniLM (12 heads) before and after, on 96 held-out sentences; fitted on 128
  * other sentences. All are from the documentation of Python's standard library:
  *
- *     heads of keys, values   4, 4    6, 6    1, 1    4, 12   1, 12
+ *     key, value heads        4, 4    6, 6    1, 1    4, 12   1, 12
  *     mean                    0.573
  *     closed, as published    0.889   0.927   0.823   0.987   0.966
- *     and keys centered       0.890                   0.987
- *     and similar together    0.896                   0.990
- *     and refitted            0.920   0.944   0.843   0.993   0.977
+ *     plus centered keys      0.890                   0.987
+ *     plus reordered heads    0.896                   0.990
+ *     plus the refit          0.920   0.944   0.843   0.993   0.977
  *
- * MHA_REGROUP_VALUES: keys as in MEAN, values as in CLOSED. Use it for rotary positions: they rotate keys and queries,
- * so a linear map of the keys would have to commute with the rotation (it could only rotate and scale each pair of
- * dimensions). CLOSED is therefore unsupported for the keys of models with rotary positions, and of models that
- * normalize queries or keys per head.
+ * MHA_REGROUP_VALUES: keys as with MEAN, values as with CLOSED. Use it for models with rotary position embeddings.
+ * These rotate keys and queries, so a linear map of the keys would have to commute with the rotation: it could only
+ * rotate and scale each pair of dimensions. CLOSED is therefore unsupported for the keys of models with rotary position
+ * embeddings, and of models that normalize queries or keys per head.
  */
 #ifndef MHA_REGROUP_H
 #define MHA_REGROUP_H
@@ -83,9 +84,9 @@ typedef struct mha_regroup_options {
      * of N and M. MHA_ERR_UNSUPPORTED for layers of different head counts, and for "mha.feed_forward" or
      * "mha.attention". */
     int compatible;
-    /* [layers, H] importance scores (importance.h), high = important, H as in mha_model_info.heads. The error of a
-     * shared head, or the mean, weights each head by its score, but by at least a hundredth of the highest score of its
-     * layer. NULL = equal weights */
+    /* [layers, H] importance scores (importance.h), higher = more important, H as in mha_model_info.heads. The error of
+     * a shared head, or the mean, weights each head by its score, but by at least a hundredth of the highest score of
+     * its layer. NULL = equal weights */
     const double *scores;
     const char *weighted_by; /* the source of the scores, for the record; NULL = none */
 } mha_regroup_options;

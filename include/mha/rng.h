@@ -43,12 +43,12 @@ typedef enum mha_rng_route {
 typedef struct mha_rng {
     uint32_t state[624];
     int32_t used;            /* elements of `state` already consumed */
-    int32_t has_spare;       /* 1 = a call for fewer than 16 normal elements kept one for the next such call */
+    int32_t has_spare;       /* 1 = a call for fewer than 16 normal elements kept one element for the next such call */
     double spare;            /* the kept element */
     mha_rng_kernels kernels; /* mha_rng_manual_seed sets MHA_RNG_VECTOR; change it afterwards if needed */
 } mha_rng;
 
-/* torch.manual_seed(seed). As in PyTorch, only the low 32 bits count. */
+/* torch.manual_seed(seed). As in PyTorch, only the low 32 bits are used. */
 MHA_API void mha_rng_manual_seed(mha_rng *rng, uint64_t seed);
 /* Returns the next 32 random bits. */
 MHA_API uint32_t mha_rng_next(mha_rng *rng);

@@ -33,7 +33,7 @@ typedef enum mha_rope_kind {
     MHA_ROPE_DYNAMIC, /* theta increases with the longest position beyond max_positions */
     MHA_ROPE_LLAMA3,  /* f / factor for long wavelengths, f for short ones, interpolated in between */
     MHA_ROPE_YARN,    /* interpolates between f / factor and f by the number of rotations; has a gain */
-    MHA_ROPE_LONGROPE /* f / factors[i], by length; has a gain */
+    MHA_ROPE_LONGROPE /* f / short_by[i] or f / long_by[i], depending on the length; has a gain */
 } mha_rope_kind;
 
 /* Options of a rotation. 0 or NULL selects the stated default. */

@@ -7,9 +7,9 @@
  *     MHA_CHECK(mha_tokenizer_trainer_run(trainer, NULL, &err));
  *     MHA_CHECK(mha_tokenizer_trainer_save(trainer, "folder", 0, &err));
  *
- * Both are byte pair encoding (Sennrich, Haddow and Birch 2016). Words start as characters. The most frequent pair of
- * adjacent tokens over all words is merged into a new token, repeatedly, until the vocabulary is full. The types
- * differ in the definition of a word and a character:
+ * Both types use byte pair encoding (Sennrich, Haddow and Birch 2016). Words start as characters. The most frequent
+ * pair of adjacent tokens over all words is merged into a new token, repeatedly, until the vocabulary is full. The
+ * types differ in the definition of a word and a character:
  *
  *   BPE        Radford et al. 2019. Words are the matches of GPT-2's pattern, each with the space before it; the 256
  *              bytes are the first tokens, so every text can be encoded. Special token: <|endoftext|>.

@@ -34,11 +34,11 @@
  * number of labels. Dropout masks differ from those of one large batch: they are a function of the step, the batch
  * number in the step, and the position in the batch.
  *
- * Virtual workers. With `workers` = V, a power of two, the batches of a step are divided into V equal groups in order.
- * The gradients of each group are accumulated, and the V sums are added in a binary tree. Several processes (`ranks`)
- * divide these groups: with 1, 2, 4 ... or V processes, weights, losses and checkpoints are bitwise identical. A run
- * can be resumed with another number of processes. Each process holds all weights and gradients, log2(V / processes)
- * more buffers of the size of the gradients, and the moments of its part of the parameters only.
+ * Virtual workers. With `workers` = V, a power of two, the batches of a step are divided, in order, into V equal
+ * groups. The gradients of each group are accumulated, and the V sums are added in a binary tree. Several processes
+ * (`ranks`) divide these groups: with 1, 2, 4 ... or V processes, weights, losses and checkpoints are bitwise
+ * identical. A run can be resumed with another number of processes. Each process holds all weights and gradients,
+ * log2(V / processes) more buffers of the size of the gradients, and the moments of its part of the parameters only.
  *
  * With a teacher the model learns to match the outputs of another model (distillation, Hinton et al. 2015), which
  * restores quality after pruning or regrouping. Encoders without logits match last states or text vectors.
@@ -72,7 +72,7 @@ typedef struct mha_train_dropout {
 } mha_train_dropout;
 
 /* Learned head pruning: the output of each head is multiplied by a gate, one value for all tokens of a sequence. A
- * penalty makes training find the gates that can be closed.
+ * penalty favors closed gates, so training closes the gates that matter least.
  *
  *     L0   hard concrete gates (Louizos et al. 2018; Voita et al. 2019). With a the parameter of the gate, its
  *          log-alpha, and u sampled from (0, 1) for each step, sequence and head:
@@ -81,8 +81,8 @@ typedef struct mha_train_dropout {
  *          gates: sum of P(z > 0) = sigmoid(a + 2/3 log 11). Without sampling (in mha_trainer_loss, the model and
  *          checkpoints) the gate is min(1, max(0, 1.2 sigmoid(a) - 0.1)). a is limited to -6 .. 4.
  *          With a target `heads`, a is not trained by gradient descent. The mean of dL/dz dz/du over the samples is the
- *          loss with the gate open minus the loss with it closed, for any a. The negated running mean of it (factor 0.9
- *          per step) is the worth w of the head, and
+ *          loss with the gate open minus the loss with it closed, for any a. The negated running mean of this
+ *          difference (factor 0.9 per step) is the worth w of the head, and
  *              a = 4 (w / price - 1), within -4 .. 2.5
  *          The price, in nats, makes the expected number of open gates equal to the target of the step; this holds
  *          from the eleventh step on. Whenever the target falls to one less than the number of remaining gates, the
@@ -117,10 +117,10 @@ typedef struct mha_train_gates {
      * the penalty that made them small, and are at least 0.01. */
     int64_t heads;
     int only; /* 1 = train only the gates, at half the cost of a backward pass */
-    /* 1 = train the gates first, at the same cost. The weights, their moments and their schedule (mha_train_rate) wait
-     * from `start` to `end`, which is required. The weights are then trained with the remaining heads and without
-     * sampling. For a given number of steps, this is usually better (docs/training.md), except for an untrained model.
-     * Excludes `only`. */
+    /* 1 = train the gates first, at the same cost. The weights, their moments and their schedule (mha_train_rate) do
+     * not advance from `start` to `end`, which is required. The weights are then trained with the remaining heads and
+     * without sampling. For a given number of steps, this is usually better (docs/training.md), except for an untrained
+     * model. Excludes `only`. */
     int first;
 } mha_train_gates;
 
@@ -178,21 +178,21 @@ typedef struct mha_train_options {
      * batches of each step a multiple of the workers. */
     int64_t workers; /* [1] virtual workers: a power of two, at most 2^20 */
     mha_train_reduce reduce;
-    /* The processes that share this training run; must outlive the trainer. NULL = this process only. */
+    /* The processes that take part in this training run; must outlive the trainer. NULL = this process only. */
     const mha_train_ranks *ranks;
 } mha_train_options;
 
 /* Returns the learning rate of a step (the first is 1). With gates.first, it is 0 for the end - start steps in which
- * the weights wait. The schedule omits these steps: a later step n has the rate of step n - (end - start) of a run that
- * is shorter by these steps, and AdamW corrects its bias likewise. `options` as for mha_trainer_create, which checks
- * them; must not be NULL. */
+ * only the gates are trained. The schedule omits these steps: a later step n has the rate of step n - (end - start) of
+ * a run that is shorter by these steps, and AdamW corrects its bias likewise. `options` as for mha_trainer_create,
+ * which checks them; must not be NULL. */
 MHA_API double mha_train_rate(const mha_train_options *options, int64_t step);
 
 /* Creates a trainer with a copy of the weights of the model, which may be freed afterwards. `options` may be NULL.
- * The trainer uses the context of the model. Tensors that no term of the loss depends on (poolers; the
- * language-model head if only states are compared) do not change. Errors: MHA_ERR_ARG for an option out of range,
- * naming it, a model without weights, or a teacher of another vocabulary, width or kind; MHA_ERR_UNSUPPORTED for a
- * model without the logits that the loss requires, and with gates for a model whose layers choose heads per text;
+ * The trainer uses the context of the model. Tensors that no term of the loss depends on do not change: poolers, and
+ * the language-model head if the loss has only the hidden and text terms. Errors: MHA_ERR_ARG for an option out of
+ * range, naming it, a model without weights, or a teacher of another vocabulary, width or kind; MHA_ERR_UNSUPPORTED for
+ * a model without the logits that the loss requires, and with gates for a model whose layers choose heads per text;
  * MHA_ERR_MEMORY; those of mha_model_open, since the folder of the model is read again, and MHA_ERR_FORMAT if its
  * tensors have changed. */
 MHA_API mha_status mha_trainer_create(const mha_model *model, const mha_train_options *options, mha_trainer **out,
@@ -214,9 +214,9 @@ MHA_API mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err);
  * `expected` (expected number of open heads with sampling; all heads before `start`) may be NULL.
  *
  * With gates, the output projections in mha_trainer_weights, mha_trainer_model and checkpoints are the product of
- * weight and gate: a closed head has columns of zeros, which every program computes as in training and mha_prune
- * removes. The weights without gates are stored separately, 4 bytes each. From step `start` on, changes by the caller
- * to these tensors are lost in the next step. */
+ * weight and gate: a closed head has columns of zeros, which give the same results in every program as in training, and
+ * which mha_prune removes. The weights without gates are stored separately, 4 bytes each. From step `start` on, changes
+ * by the caller to these tensors are lost in the next step. */
 MHA_API int64_t mha_trainer_gates(const mha_trainer *trainer, float *gates, double *expected);
 
 /* The input of a step. */
@@ -234,7 +234,7 @@ typedef struct mha_train_report {
                        has only the hidden and text terms */
     double loss;    /* loss in nats, with the weights before the step */
     double norm;    /* norm of the gradient before clipping; 0 if weights are not trained, as with gates.first */
-    double rate;    /* learning rate; 0 while weights wait for gates */
+    double rate;    /* learning rate; 0 while only the gates are trained */
     double open;    /* expected number of open heads before the step; all heads without gates */
     double penalty; /* penalty of the gates before the step; not included in the loss */
 } mha_train_report;

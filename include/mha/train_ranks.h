@@ -33,17 +33,18 @@ typedef struct mha_train_ranks {
 
     /* Replaces each value by its sum over all ranks. */
     mha_status (*add_integers)(void *user, int64_t *values, int64_t count, mha_error *err);
-    /* The same for floating-point values, added in a binary tree: first the ranks 2 n and 2 n + 1, then these sums for
-     * 2 n and 2 n + 1, and so on. All ranks get bitwise identical sums. */
+    /* The same for floating-point values, added in a binary tree: adjacent ranks in pairs, then adjacent sums in pairs,
+     * and so on. All ranks get bitwise identical sums. */
     mha_status (*add_doubles)(void *user, double *values, int64_t count, mha_error *err);
-    /* Adds in the same tree. Each rank gets the sums of its own range only; the others are unspecified. */
+    /* Adds `values` in the same tree. Each rank gets only the sums of its own range; all other elements are
+     * unspecified. */
     mha_status (*add_floats)(void *user, float *values, const int64_t *starts, mha_error *err);
     /* Copies each rank's range of `values`, whose elements have `size` bytes, to all ranks, or to rank 0 only. */
     mha_status (*gather)(void *user, void *values, size_t size, const int64_t *starts, mha_error *err);
     mha_status (*collect)(void *user, void *values, size_t size, const int64_t *starts, mha_error *err);
 
-    /* Begins to replace each value by its sum over all ranks, in any order of additions that is the same in each run
-     * with the same number of ranks. `finish` waits for all sums that were begun. */
+    /* Begins to replace each value by its sum over all ranks, in an order of additions that depends only on the number
+     * of ranks. `finish` waits for all sums that were begun. */
     mha_status (*start)(void *user, float *values, int64_t count, mha_error *err);
     mha_status (*finish)(void *user, mha_error *err);
 } mha_train_ranks;

@@ -31,11 +31,11 @@ typedef struct mha_train_store_options {
     int overwrite; /* 1 = the first checkpoint replaces the content of the folder, and older checkpoints next to it */
 } mha_train_store_options;
 
-/* Locks `folder`, which need not exist, with the file .FOLDER.lock next to it; the lock ends with the process. With
- * `resume`, a checkpoint that a killed run left as .FOLDER.old.PID is renamed back, which is logged. `options` may be
- * NULL. `ctx` must outlive the store. Errors: MHA_ERR_IO if another run holds the lock, or the parent folder cannot be
- * opened; MHA_ERR_ARG for a name of more than 223 bytes, and for a checkpoint left by a killed run with neither
- * `resume` nor `overwrite`; MHA_ERR_MEMORY. */
+/* Locks `folder`, which need not exist, with the file .FOLDER.lock next to it; the lock is released when the process
+ * ends. With `resume`, a checkpoint that a killed run left as .FOLDER.old.PID is renamed back, which is logged.
+ * `options` may be NULL. `ctx` must outlive the store. Errors: MHA_ERR_IO if another run holds the lock, or the parent
+ * folder cannot be opened; MHA_ERR_ARG for a name of more than 223 bytes, and for a checkpoint left by a killed run
+ * with neither `resume` nor `overwrite`; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_train_store_open(mha_ctx *ctx, const char *folder, const mha_train_store_options *options,
                                         mha_train_store **out, mha_error *err);
 
@@ -46,8 +46,8 @@ MHA_API mha_status mha_train_store_close(mha_train_store *store, mha_error *err)
 /* Returns 1 if the store was opened with `resume` and the folder contains the state of a run, training.safetensors. */
 MHA_API int mha_train_store_has_checkpoint(const mha_train_store *store);
 
-/* Returns the number of steps of that checkpoint, or -1 if there is none or it cannot be read, with the reason
- * in *err. */
+/* Returns the number of steps of the checkpoint in the folder; -1 if there is none or it cannot be read, with the
+ * reason in *err. */
 MHA_API int64_t mha_train_store_step(const mha_train_store *store, mha_error *err);
 
 /* Resumes the run in the folder with mha_trainer_resume. The next save continues this run. */
@@ -55,8 +55,8 @@ MHA_API mha_status mha_train_store_resume(mha_train_store *store, const mha_trai
                                           mha_error *err);
 
 /* Keeps the last `count` replaced checkpoints as FOLDER.step-STEP next to the folder; 0 = none, the default. Only
- * checkpoints are ever removed: a folder with such a name in which a run continued, or which contains other files, is
- * kept and logged once. Call it before the first save, after mha_train_store_resume. Errors: MHA_ERR_ARG for a negative
+ * checkpoints are ever removed: a folder of such a name is kept, and logged once, if a run was continued in it or if it
+ * contains other files. Call it before the first save, after mha_train_store_resume. Errors: MHA_ERR_ARG for a negative
  * count, and for a new run without `overwrite` if a folder with such a name exists; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_train_store_keep(mha_train_store *store, int64_t count, mha_error *err);
 

@@ -8,8 +8,8 @@
  *     `_open` returned, until the matching `_free`. Every `_free` accepts NULL. A failing `_create` stores NULL.
  *   - Structs that are passed in begin with `size`; set it to sizeof the struct. In all other fields zero selects the
  *     default, so zero-initialize the struct and set only the fields that differ.
- *   - A NULL handle is MHA_ERR_ARG. A function without a status returns the value for a missing item: 0, -1, NaN, NULL
- *     or MHA_LABEL_MIXED.
+ *   - A NULL handle is MHA_ERR_ARG. A function without a status then returns the value for a missing item: 0, -1, NaN,
+ *     NULL or MHA_LABEL_MIXED.
  *   - The library never prints, exits or aborts, and has no global state except the default context (ctx.h).
  *   - Sizes, lengths and strides are int64_t and count elements, never bytes.
  */
@@ -46,8 +46,8 @@ typedef enum mha_status {
 #undef MHA__X
 } mha_status;
 
-/* Describes a failure in one sentence. Plain data: declare it on the stack; there is nothing to free. Text from files
- * is escaped for terminals (no control characters) and shortened. */
+/* Describes a failure in one sentence. Plain data: declare the struct on the stack; there is nothing to free. Text from
+ * files is shortened, and escaped so that it contains no control characters. */
 typedef struct mha_error {
     mha_status status;
     char message[1024]; /* UTF-8, always terminated */

@@ -12,7 +12,7 @@
  *     mha_weight_split_options o = { .size = sizeof o, .d_in = 6, .d_out = 6, .num_heads = 2, .context_length = 5 };
  *     mha_weight_split_create(NULL, &o, &layer, &err);
  *     mha_rng_manual_seed(&rng, 123);
- *     mha_variant_init(layer, &rng, &err);                                    // the weights that PyTorch would have
+ *     mha_variant_init(layer, &rng, &err);                                    // the weights of PyTorch with this seed
  *     mha_variant_input in = { .size = sizeof in, .batch = 2, .q_len = 5, .query = x };
  *     mha_variant_forward(layer, &in, y, trace, &err);                        // trace: intermediate values, or NULL
  *     mha_variant_gradient g = { .size = sizeof g, .output = dy, .query = dx };
@@ -42,7 +42,7 @@ MHA_API void mha_variant_free(mha_variant *layer);
 
 /* ---- parameters ---- */
 
-/* Returns the total number of elements in all parameters, including biases. Creating a layer allocates none of them. */
+/* Returns the total number of elements in all parameters, including biases. Creating a layer does not allocate them. */
 MHA_API int64_t mha_variant_parameter_count(const mha_variant *layer);
 
 /* Allocates the parameters and initializes them as PyTorch's constructors would, in the order of
@@ -146,7 +146,8 @@ typedef struct mha_step_view {
     int64_t shape[4], stride[4];
 } mha_step_view;
 
-/* Stores a view of a step of the last forward call in *view; returns 0 if the call has no such step. */
+/* Stores a view of a step of the last forward call in *view and returns 1; returns 0 if the call does not have this
+ * step. */
 MHA_API int mha_trace_step(const mha_trace *trace, mha_step step, mha_step_view *view);
 
 /* Returns the selection for sample b: experts or heads in descending order of their logits, or, for the adaptive
@@ -311,7 +312,8 @@ MHA_API mha_status mha_llama_attention_create(mha_ctx *ctx, const mha_llama_atte
 typedef enum mha_expert_output {
     MHA_EXPERT_PROJECT = 0, /* each expert has its own o_proj from head_dim to d_model: the primary definition */
     MHA_EXPERT_SLOT,        /* expert e writes columns e * head_dim .. of the sum; num_experts must be num_heads */
-    MHA_EXPERT_PLAIN        /* the result is added unprojected; head_dim must be d_model, so num_heads is 1 */
+    MHA_EXPERT_PLAIN        /* the output of an expert is added without projection; head_dim must be d_model, so
+                             * num_heads is 1 */
 } mha_expert_output;
 
 /* Mixture of experts in which each expert is a head. A router selects the top_k experts of each sample and weights

@@ -2,7 +2,7 @@
  *
  * A measurement of texts (head_data.h) adds up the results of its steps. They are integers, so the order of steps and
  * their assignment to processes do not matter. Each process makes the same call with the same model, data and options,
- * and runs some of the steps, which it gets through these callbacks. All processes get a result bitwise identical to
+ * and runs the steps that these callbacks assign to it. All processes get a result bitwise identical to
  * that of a single process. libmha_mpi provides callbacks (mha_cluster_work in cluster.h); a program may supply its
  * own.
  *
@@ -22,7 +22,8 @@ typedef struct mha_work_info {
     const char *name;         /* the measurement, with all options that affect the result */
     const char *model, *data; /* fingerprints of model and data; the model's includes the ISA */
     const char *state;        /* file name for progress, as passed by the caller; NULL = none */
-    int64_t steps;            /* number of steps, numbered from 0; of batches of texts, earlier ones take longer */
+    int64_t steps;            /* number of steps, numbered from 0; if steps are batches of texts, earlier steps take
+                               * longer */
     int64_t values;           /* number of integers in a result */
 } mha_work_info;
 
