@@ -12,7 +12,7 @@ static inline double mha__now(clockid_t clock)
 }
 
 /* Returns the clock for a run of about `seconds` on `threads` threads. A long run on one thread uses the CPU time of
- * the thread, which excludes the time that other programs take. CPU time is occasionally off by some microseconds, so
+ * the thread, which excludes the time that other programs take. CPU time is occasionally off by a few microseconds, so
  * shorter runs use wall time. */
 static inline clockid_t mha__clock_for(int threads, double seconds)
 {

@@ -37,7 +37,7 @@ mha__isa mha__ctx_isa(mha_ctx *ctx);
 void mha__log(mha_ctx *ctx, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Calls the progress callback. Returns MHA_ERR_CANCELLED, with a message, if it requests a stop, otherwise MHA_OK. */
 mha_status mha__progress(mha_ctx *ctx, const char *what, int64_t done, int64_t total, mha_error *err);
-/* Same as mha__progress for the callback between tiles of the attention operator. */
+/* Like mha__progress, for the between_tiles callback of the attention operator. */
 mha_status mha__between_tiles(mha_ctx *ctx, int64_t begun, int64_t total, mha_error *err);
 
 #endif

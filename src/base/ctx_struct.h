@@ -24,8 +24,8 @@ struct mha_ctx {
     _Atomic long busy; /* ID of the process whose parallel call is running, 0 if none; see mha__parallel */
 };
 
-/* Allocate and free memory of an existing context. mha__alloc and mha__free, which also accept NULL for the default
- * context, call these functions; so does the creation of the default context. */
+/* Allocate and free memory of an existing context. Called by mha__alloc and mha__free, which also accept NULL for the
+ * default context, and while the default context is created. */
 static inline void *mha__ctx_alloc(const mha_ctx *ctx, size_t bytes)
 {
     enum { ALIGNMENT = 64 }; /* the size of a cache line and of the widest register */

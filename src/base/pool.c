@@ -1,10 +1,10 @@
 /* pool.c - workers that execute the tasks of one call at a time.
  *
- * One word, `state`, describes a call: its serial number, whether it is open, and how many workers are inside. The
+ * One word, `state`, describes a call: its serial number, whether it is open, and the number of workers inside. The
  * caller stores the task, then opens the call. A worker that sees a new open call enters by adding one, takes task
- * indices from `next` until none remain, and leaves by subtracting one. The caller works too, then closes the call and
- * waits for the workers inside. A worker that wakes up too late finds the call closed, so the caller never waits for a
- * sleeping worker.
+ * indices from `next` until none remain, and leaves by subtracting one. The caller also runs tasks, then closes the
+ * call and waits for the workers inside. A worker that wakes up too late finds the call closed, so the caller never
+ * waits for a sleeping worker.
  *
  * Invariant: task, arg and count change only while the call is closed and no worker is inside.
  *
@@ -21,8 +21,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Pauses before a thread sleeps: a few microseconds, as one pause takes 40 to 140 cycles. This covers the time
- * between two calls of a forward pass. */
+/* Number of pause instructions before a thread sleeps. Each takes 40 to 140 cycles, so a thread spins for a few
+ * microseconds: longer than the time between two parallel calls of a forward pass. */
 enum { SPINS = 128 };
 /* Stack of a worker. Tasks keep their scratch memory in workspaces; the largest stack frame is that of a kernel
  * tile, some tens of KiB. */
@@ -191,8 +191,8 @@ static void start_workers(mha__pool *pool)
     pthread_attr_destroy(&attr);
 }
 
-/* Resets a pool to have no workers. Also used in a child of fork(), whose locks may have been copied while a thread of
- * the parent held them. */
+/* Resets a pool to its state without workers. A child of fork() also needs this, because its locks may have been copied
+ * while a thread of the parent held them. */
 static bool reset(mha__pool *pool, long pid)
 {
     atomic_init(&pool->state, 0);

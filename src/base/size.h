@@ -35,10 +35,15 @@ static inline int64_t mha__max64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
+/* Return a / b, rounded up, and a, rounded up to a multiple of b; a >= 0, b > 0. */
 static inline int64_t mha__ceil_div(int64_t a, int64_t b)
 {
     return a / b + (a % b != 0);
-} /* a >= 0, b > 0 */
+}
+static inline int64_t mha__round_up(int64_t a, int64_t b)
+{
+    return mha__ceil_div(a, b) * b;
+}
 /* Returns the least common multiple of positive a and b, which must not overflow. */
 static inline int64_t mha__common_multiple(int64_t a, int64_t b)
 {
@@ -49,10 +54,6 @@ static inline int64_t mha__common_multiple(int64_t a, int64_t b)
         rest = next;
     }
     return a / divisor * b;
-}
-static inline int64_t mha__round_up(int64_t a, int64_t b)
-{
-    return mha__ceil_div(a, b) * b;
 }
 
 #endif

@@ -6,7 +6,7 @@
 
 static const struct {
     const char *name;
-    size_t size; /* bytes per element; 0 if elements have no size of their own */
+    size_t size; /* bytes per element; 0 if elements are not stored individually */
 } dtypes[] = {
     [MHA_DTYPE_DEFAULT] = {"default", 0},
     [MHA_F32] = {"f32", 4},

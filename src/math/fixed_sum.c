@@ -1,4 +1,4 @@
-/* fixed_sum.c - arrays of sums, see fixed_sum.h. */
+/* fixed_sum.c - adds terms to arrays of sums, and reads these arrays. */
 #include "math/fixed_sum.h"
 
 #include <string.h>

@@ -48,11 +48,11 @@ static inline double mha__fixed_value(mha__fixed s)
     return ((double)s.whole + (double)s.fraction * 0x1p-40) + (double)s.rest * 0x1p-80;
 }
 
-/* Add `count` terms to as many sums, or the lower triangle of from [n, n] to n (n + 1) / 2 sums, row by row; set `from`
- * to zeros. */
+/* Add from [count] to `count` sums, or the lower triangle of from [n, n] to n (n + 1) / 2 sums, row by row. Both
+ * functions then set `from` to zeros. */
 void mha__fixed_add_array(mha__fixed *to, double *from, int64_t count);
 void mha__fixed_add_triangle(mha__fixed *to, double *from, int64_t n);
-/* Read the sums; the second fills a symmetric matrix [n, n]. */
+/* Write the values of the sums to `to`; mha__fixed_read_triangle writes a symmetric matrix [n, n]. */
 void mha__fixed_read_array(const mha__fixed *from, int64_t count, double *to);
 void mha__fixed_read_triangle(const mha__fixed *from, int64_t n, double *to);
 static inline int64_t mha__triangle(int64_t n)

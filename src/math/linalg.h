@@ -34,15 +34,16 @@ mha_status mha__gram(mha_ctx *ctx, int64_t rows, const mha__columns *x, double *
 mha_status mha__symmetric_eigen(mha_ctx *ctx, int64_t n, double *a, double *values, double *vectors, mha_error *err);
 
 /* Factors a = L L^T. Reads the lower triangle of a [n, n] and replaces it with L; the upper triangle is then undefined.
- * Returns MHA_ERR_ARG if a is not numerically positive definite: a pivot is at most n 2^-52 of its diagonal element, or
- * not finite. On this error, a is partially overwritten. */
+ * Returns MHA_ERR_ARG if a is not numerically positive definite: a pivot is at most n 2^-52 times its diagonal element,
+ * or not finite. On this error, a is partially overwritten. */
 mha_status mha__cholesky(mha_ctx *ctx, int64_t n, double *a, mha_error *err);
 /* Computes b [n, columns] = (L L^T)^-1 b, where l is the result of mha__cholesky. Cannot fail. */
 void mha__cholesky_solve(mha_ctx *ctx, int64_t n, const double *l, int64_t columns, double *b);
 
 /* Replaces the rows of x [count, width] with an orthonormal basis of their span, and returns the rank. The basis
- * occupies the first rows; the remaining rows become 0. A row counts as linearly dependent if the norm of its new
- * component is at most 1e-12 of the row's norm. The method is Gram-Schmidt with reorthogonalization. */
+ * occupies the first rows; the remaining rows become 0. A row counts as linearly dependent if the component that is
+ * orthogonal to the previous rows has at most 1e-12 times the norm of the row. The method is Gram-Schmidt with
+ * reorthogonalization. */
 int64_t mha__orthonormal_rows(int64_t count, int64_t width, double *x);
 
 /* Returns the sum of a[i] b[i], computed as eight independent partial sums for speed. */

@@ -17,7 +17,7 @@ enum {
                                          * a square of out */
 
 typedef struct product {
-    const mha__columns *x, *y; /* the same matrix for X^T X, of which only the squares of the lower triangle are
+    const mha__columns *x, *y; /* for X^T X, x and y are the same matrix, and only the squares of the lower triangle are
                                 * computed */
     double *x_panels, *y_panels;
     int64_t first, rows; /* first row and row count of the current block */
@@ -46,7 +46,7 @@ static void widen_task(void *arg, int64_t i, int worker)
         widen_panel(p->y, p->first, p->rows, i - panels, p->y_panels);
 }
 
-/* Adds the products of the current rows to the square of out at (i, j). Rows of out belong to columns of x, columns
+/* Adds the products of the current rows to the square of out at (i, j). Rows of out correspond to columns of x, columns
  * of out to columns of y. */
 static void add_square(const product *p, int64_t i, int64_t j)
 {

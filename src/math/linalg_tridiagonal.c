@@ -3,7 +3,7 @@
  * Reflection k is I - v v^T with |v|^2 = 2. It zeroes the elements of row k after the superdiagonal, and v is stored in
  * their place. The trailing matrix S, rows and columns from k + 1 on, becomes S - v w^T - w v^T with w = p - (p . v /
  * 2) v and p = S v. This update is deferred until the next reflection is known: a single pass over S then applies it
- * and computes the next p. S exceeds the caches, and this way it is read only once per reflection. */
+ * and computes the next p. S does not fit in the caches, so it should be read only once per reflection. */
 #include "math/linalg_tridiagonal.h"
 
 #include <math.h>
@@ -45,7 +45,8 @@ static void pass_task(void *arg, int64_t task, int worker)
     }
 }
 
-/* Turns x [count] into v and returns the reflected x[0]. If v is zero, the reflection is the identity. */
+/* Replaces x [count] with the reflection vector v and returns the reflected x[0]. If v is zero, the reflection is the
+ * identity. */
 static double reflect(int64_t count, double *x)
 {
     double largest = 0;

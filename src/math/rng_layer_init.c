@@ -1,5 +1,5 @@
-/* rng_layer_init.c - initializes layers like PyTorch's constructors, with the same order of tensors and the same
- * bounds. */
+/* rng_layer_init.c - initializes layers as PyTorch's constructors do: with the same bounds, in the same order of
+ * tensors. */
 #include "base/error.h"
 #include "base/size.h"
 #include "math/rng_draws.h"

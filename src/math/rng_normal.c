@@ -1,5 +1,5 @@
-/* rng_normal.c - normal numbers by the Box-Muller method: two uniform numbers u1 and u2 give a pair, sqrt(-2 log(1 -
- * u1)) times the cosine and the sine of 2 pi u2.
+/* rng_normal.c - normally distributed numbers by the Box-Muller method: two uniform numbers u1 and u2 give the pair
+ * sqrt(-2 log(1 - u1)) cos(2 pi u2), sqrt(-2 log(1 - u1)) sin(2 pi u2).
  *
  * For fewer than 16 numbers, PyTorch computes in double with the C library, otherwise in float32 in blocks of 16. Its
  * vector kernels compute logarithm, sine and cosine by single-precision polynomials (Moshier's Cephes library), with
