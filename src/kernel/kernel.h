@@ -29,9 +29,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Keys per block, the unit of the online softmax. Blocks begin at multiples of this size, which therefore affects the
- * rounding of results and is the same for every ISA. 128 keys of a 32-wide f32 panel take 16 KiB, so S^T and a block of
- * V fit in an L1 cache together. */
+/* Keys per block, the unit in which the online softmax processes keys. Blocks begin at multiples of this size, which
+ * therefore affects the rounding of results and is the same for every ISA. 128 keys of a 32-wide f32 panel take 16 KiB,
+ * so S^T and a block of V fit in an L1 cache together. */
 enum { MHA__KEY_BLOCK = 128 };
 
 /* Maximum number of elements per row of queries, keys or values. Kernels that copy rows use stack buffers of this
@@ -117,7 +117,7 @@ typedef struct mha__draw {
     uint64_t dropped; /* probability * 2^32, rounded up: 1 to 2^32, where 2^32 drops everything */
 } mha__draw;
 
-/* Terms of the row statistics: one element per lane, over the keys of a panel. */
+/* Sums for the row statistics: one element per lane, over the keys of a panel. */
 typedef struct mha__moments {
     void *total, *depth, *reach; /* sums of p, of p * (max - s), and of p * |position + lane - (first + key)| */
     void *peak, *where;          /* largest p, and first + the lowest key that has it; 0 and -1 if no p is above 0 */
@@ -296,8 +296,8 @@ typedef struct mha__kernels {
                    double scale, void *s, void *top, mha__feed *feed);
     /* The following functions modify scores and are called in this order; call `top` after the last one. */
     void (*softcap)(int64_t keys, int64_t lanes, double cap, void *s); /* s = cap * tanh(s / cap) */
-    /* s -= slope * |position + lane - (first + key)|. Both indices are small if they are counted from the start of a
-     * block of keys. */
+    /* s -= slope * |position + lane - (first + key)|. Callers count position and first from the start of a block of
+     * keys, so that both are small and exact as reals. */
     void (*alibi)(int64_t keys, int64_t lanes, double slope, int64_t position, int64_t first, void *s);
     void (*bias)(int64_t keys, int64_t lanes, const void *bias,
                  void *s); /* s += bias; -inf if bias is -inf, for any s */
@@ -306,9 +306,9 @@ typedef struct mha__kernels {
     void (*top)(int64_t keys, int64_t lanes, const void *s, void *top);
 
     /* Online softmax: with m = max(max, top), s = exp(s - m), alpha = exp(max - m), sum = sum * alpha + column sums of
-     * s, max = m. A score of -inf becomes an exact 0. A column of only such scores changes nothing: alpha is exactly 1,
-     * or 0 if the row has not attended to any key yet (o is then 0). A NaN makes sum NaN; a score of +inf becomes
-     * NaN. */
+     * s, max = m. A score of -inf becomes an exact 0. A column that contains only -inf changes nothing: alpha is
+     * exactly 1, or 0 if the row has not attended to any key yet (o is then 0). A NaN makes sum NaN; a score of +inf
+     * becomes NaN. */
     void (*softmax)(int64_t keys, int64_t lanes, const void *top, void *s, void *max, void *sum, void *alpha);
     /* mask[key][lane] = -inf if (b, h, i + lane, j + key) is dropped, otherwise 0. */
     void (*draw)(int64_t keys, int64_t lanes, const mha__draw *draw, void *mask);
@@ -317,8 +317,7 @@ typedef struct mha__kernels {
     /* s = exp(s - max) * inverse; 0 if s is -inf, for any max and inverse. */
     void (*probs)(int64_t keys, int64_t lanes, const void *max, const void *inverse, void *s);
 
-    /* Same as `probs`, and also computes `moments`. position and first are small if they are counted from the start
-     * of a block of keys. */
+    /* Same as `probs`, and also computes `moments`. position and first are those of `alibi`. */
     void (*moments)(int64_t keys, int64_t lanes, const void *max, const void *inverse, int64_t position, int64_t first,
                     void *s, const mha__moments *moments);
     /* Returns the first key in [key, keys) with s[key][lane] > bound, or `keys`. `bound` is rounded to the table's
@@ -363,7 +362,8 @@ typedef struct mha__kernels {
 
     /* ---- rows of results ---- */
 
-    /* Initializes partial results of rows that attend to no key. max and sum are written for whole vectors of rows. */
+    /* Initializes `partial` to the results of rows that attend to no key. max and sum are written for whole vectors of
+     * rows. */
     void (*clear)(int64_t rows, int64_t o_stride, const mha__partial *partial);
     /* Merges `from` into `into`. If one partial result has no attended key, the result equals the other partial
      * result exactly. */
@@ -390,7 +390,7 @@ typedef struct mha__kernels {
                    int64_t dst_stride, int64_t width);
     /* Returns true if all elements are finite. */
     bool (*finite)(int64_t rows, int64_t n, const void *src, int64_t stride);
-    /* dots[r] = sum of a * b; a is ignored if b is 0. */
+    /* dots[r] = sum of a * b; a term with b = 0 counts as 0, for any a. */
     void (*row_dots)(int64_t rows, int64_t n, const void *a, int64_t a_stride, const void *b, int64_t b_stride,
                      void *dots);
     /* inverse = 1, or 0 in rows where lse is -inf. In all other rows, delta -= dlse (a NULL dlse means zeros). Returns
@@ -407,8 +407,7 @@ typedef struct mha__kernels {
     /* ds *= 1 - (capped / cap)^2; an exact 0 stays 0. `capped` is a panel [key][nr]; ds has rows of `stride`
      * elements. */
     void (*softcap_back)(int64_t keys, int64_t lanes, double cap, const void *capped, void *ds, int64_t stride);
-    /* sums[lane] -= sum of |position + lane - (first + key)| * ds. Both indices are small if they are counted from the
-     * start of a block of keys. */
+    /* sums[lane] -= sum of |position + lane - (first + key)| * ds. position and first are those of `alibi`. */
     void (*alibi_back)(int64_t keys, int64_t lanes, int64_t position, int64_t first, const void *ds, int64_t stride,
                        void *sums);
     /* to[key][lane] += ds[key][lane]. */
@@ -425,19 +424,19 @@ typedef struct mha__kernels {
 
     /* ---- peak rates of a core, for mha/machine_peak.h ---- */
 
-    /* Performs steps * mr * nr multiply-adds in registers; `factor` must be near 1. */
+    /* Performs steps * mr * nr multiply-adds in registers. `factor` must be near 1, so that the values stay finite. */
     double (*fma_steps)(int64_t steps, double factor);
     /* Reads n elements (a multiple of 8 vectors) and returns their sum. */
     double (*read)(int64_t n, const void *memory);
 
     /* ---- 16-bit types, indexed by mha__half (f32; NULL in the f64 table) ---- */
 
-    /* Converts exactly: the element (r, c) at src[r * row_stride + c * col_stride] to dst[r * dst_stride + c]. Strides
-     * of q8_0 count blocks. */
+    /* Convert exactly: element (r, c) is read from src[r * row_stride + c * col_stride] and written to dst[r *
+     * dst_stride + c]. Strides of q8_0 count blocks. */
     void (*widen[MHA__HALVES + 1])(int64_t rows, int64_t n, const void *src, int64_t row_stride, int64_t col_stride,
                                    void *dst, int64_t dst_stride);
-    /* Rounds to nearest, ties to even: the element at src[r * src_stride + c] to dst[r * row_stride + c *
-     * col_stride]. */
+    /* Round to nearest, ties to even: element (r, c) is read from src[r * src_stride + c] and written to dst[r *
+     * row_stride + c * col_stride]. */
     void (*narrow[MHA__HALVES])(int64_t rows, int64_t n, const void *src, int64_t src_stride, void *dst,
                                 int64_t row_stride, int64_t col_stride);
 
@@ -472,7 +471,7 @@ typedef struct mha__kernels {
 /* Return the table for a cap: the newest compiled-in ISA that the CPU supports and the cap allows. Never NULL. */
 const mha__kernels *mha__kernels_f32(mha__isa cap);
 const mha__kernels *mha__kernels_f64(mha__isa cap); /* the scalar table for every cap */
-/* Returns the table for problems of `dtype` with the ISA of `ctx`: f64 kernels for f64, otherwise f32 kernels. */
+/* Returns the table for `dtype` and the ISA of `ctx`: the f64 table for f64, otherwise an f32 table. */
 const mha__kernels *mha__kernels_of(mha_ctx *ctx, mha_dtype dtype);
 
 #endif

@@ -135,9 +135,9 @@ static MHA_INLINE vf v_split(vf x, vf *e)
 #define MHA_EXP_TABLE
 enum { EXP_BITS = 3 };
 static const float EXP_SQUARE = 0.50006479f, EXP_CUBIC = 0.166642979f;
-/* Returns 2^n, with the fraction from the table. The integer part of n is added to the exponent bits. The addition
- * also adds the last three bits of n, which each table entry therefore compensates by subtraction. The result does
- * not matter if x is far below 0 or NaN. */
+/* Returns 2^n, with the fraction from the table. The integer part of n is added to the exponent bits. The addition also
+ * adds the last three bits of n, so these bits have been subtracted from each table entry. The result is not used if x
+ * is far below 0 or NaN. */
 static MHA_INLINE vf v_exp2(vf index, vf n)
 {
     const __m256i table = _mm256_setr_epi32(0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a,

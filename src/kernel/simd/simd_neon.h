@@ -134,8 +134,8 @@ static MHA_INLINE vf v_split(vf x, vf *e)
     *e = vcvtq_f32_s32(power);
     return vreinterpretq_f32_s32(vsubq_s32(bits, vshlq_n_s32(power, 23)));
 }
-/* Returns p * 2^n, with the power of two built in the exponent bits. Its value does not matter if x < low or x is
- * NaN, because p is NaN if x is. */
+/* Returns p * 2^n, with the power of two built in the exponent bits. This power may be wrong if x < low, where the
+ * result is 0, or if x is NaN, where p is NaN too. */
 static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
 {
     int32x4_t exponent = vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127));

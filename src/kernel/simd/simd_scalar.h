@@ -5,9 +5,9 @@
  *   MR, NV            register tile of the product: MR rows of NV vectors; NR = NV * VL columns
  *   v_max(a, b)       b if either is NaN
  *   v_fma, v_fnma     a * b + c and c - a * b, fused if the ISA supports it (not here: fmaf of libm would take 50 ns)
- *   v_split           x = m 2^*e, m in [3/4, 3/2), of a normal x > 0; for x = 0, m and e are finite
- *   v_exp2_scale      p * 2^n for the exp of x <= 0: exactly 0 if x < low, for any p and n; NaN if x is NaN
- *                     (p is NaN as well then)
+ *   v_split           x = m 2^e, m in [3/4, 3/2), for a normal x > 0: returns m, stores e; for x = 0, both are finite
+ *   v_exp2_scale      p * 2^n for the exp of x <= 0: exactly 0 if x < low, for any p and n; NaN if x is NaN,
+ *                     where p is NaN too
  *   MHA_EXP_TABLE     defined if a table of 2^EXP_BITS powers fits a register; v_exp2_scale is then replaced by
  *                     v_exp2, 2^n from the table for n with EXP_BITS fraction bits, which are the last bits of
  *                     `index`; v_fma_unless_below, 0 if x < low; EXP_SQUARE and EXP_CUBIC (vector_math.inc)
