@@ -5,7 +5,7 @@
  *   backward_panel.c         one panel of a tile and one block of keys: scores, P and dS
  *   backward_key_block.c     one tile and one block of keys: all panels, and their terms of dq, dk and dv
  *   backward_bf16.c          the bf16 version of backward_key_block.c
- *   backward_tasks.c         the tasks: tiles of a part of a head group, blocks of keys; dq
+ *   backward_tasks.c         the tasks, each a part of the rows of a head group; dq
  *   backward_dk_dv.c         writes dk and dv; adds the parts
  *   backward_bias.c          dbias
  *   backward_head_params.c   dslopes, dsinks, dgates
@@ -34,7 +34,7 @@ typedef struct mha__bwd_scratch {
     void *dout_panels;       /* dO^T, like base.q */
     void *k, *v;             /* K and V of the block as right operands; also scratch memory for rows of a block or of
                                 a new tile */
-    uint8_t *finite;         /* per block of keys: 0 if not checked yet, otherwise whether all elements are finite */
+    uint8_t *finite;         /* per block of keys: UNKNOWN, or FINITE or NOT_FINITE (backward_key_block.c) */
     void *dp, *capped;       /* panels: dO V^T; with softcap, the scores before bias and masks */
     void *w, *ds, *mask;     /* spread: weights, dS and mask */
     mha__pair_weights pairs; /* rows of TILE_Q or KEY_BLOCK elements; only with pairs */
@@ -64,7 +64,7 @@ typedef struct mha__bwd_tile {
     mha__bwd_scratch x;
     double gate;
     bool finite;              /* Q and dO contain finite elements only */
-    int64_t known_b, known_g; /* the batch and head that x.finite describes; initially -1 */
+    int64_t known_b, known_g; /* the batch and key/value head that x.finite describes; initially -1 */
     void *dk, *dv;            /* sums for all keys of the head, rows of q_stride and v_stride; NULL if not requested */
 } mha__bwd_tile;
 

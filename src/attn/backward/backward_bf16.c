@@ -5,8 +5,9 @@
  *
  * These sums advance in steps of 32 queries from the start of the tile, and 32 keys from the start of the block.
  *
- * Elements of Q, dO and K that are not finite may have weight 0, and 0 * NaN is NaN. The products read 0 in their
- * place, and the true values are then added for the pairs of queries and keys that attend to each other. */
+ * Elements of Q, dO and K that are not finite may have weight 0, and 0 * NaN is NaN. The products read 0 in place of
+ * these elements. Their values are then added separately for the pairs of queries and keys that attend to each
+ * other. */
 #include "attn/backward/backward.h"
 
 #include "attn/mask/attention_dropout.h"

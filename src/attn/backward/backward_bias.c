@@ -1,6 +1,6 @@
 /* backward_bias.c - dbias. Axes of stride 0 (batch, heads, rows or keys) are summed; the remaining axes are divided
  * into tasks. Each task owns a block of dbias and adds all terms of the block in a fixed order. Scores and dO V^T are
- * recomputed for this purpose, so only the block itself is stored, in double. */
+ * recomputed for dbias, so only the block itself is stored, in double. */
 #include "attn/backward/backward.h"
 
 #include <string.h>

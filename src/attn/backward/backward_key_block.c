@@ -27,8 +27,8 @@ mha__reals mha__bwd_read(const mha__kernels *k, const mha__stored *as, const voi
     return (mha__reals){to, stride};
 }
 
-/* Returns true if the rows of K are contiguous, aligned and consist of whole vectors, so that K is a right operand
- * in place. Wider rows would compete for few sets of the L1 cache. */
+/* Returns true if K can be used as a right operand in place: its rows are contiguous, aligned and consist of whole
+ * vectors. Rows wider than ROW_MOST would compete for few sets of the L1 cache. */
 static bool is_right_operand(const mha__bwd_tile *t, const mha__run *k)
 {
     enum { ROW_MOST = 64 };
@@ -39,7 +39,7 @@ static bool is_right_operand(const mha__bwd_tile *t, const mha__run *k)
            (uintptr_t)k->data % vector == 0;
 }
 
-/* Returns whether K and V of a block are finite. The elements are checked once per block of a head. */
+/* Returns true if all elements of K and V of a block are finite. They are checked once per block of a head. */
 static bool is_finite(const mha__bwd_tile *t, int64_t start, int64_t keys)
 {
     const mha_attn_plan *plan = t->t.plan;

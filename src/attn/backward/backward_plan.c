@@ -8,10 +8,10 @@
 #include "base/error.h"
 #include <inttypes.h>
 
-/* Rows are divided into parts of at least PART_TILES tiles, so that few heads occupy many threads. Only the shape of
- * one sequence determines the division, and with it the rounding of results. Each part needs its own sums of dk and dv
- * in reals. With 16-bit k and v and one key/value head per query head, 4 copies take twice the memory of q, k, v, out
- * and their gradients. */
+/* Rows are divided into parts of at least PART_TILES tiles, so that calls with few heads use many threads. Only the
+ * shape of one sequence determines the division, and with it the rounding of results. Each part needs its own sums of
+ * dk and dv in reals. With 16-bit k and v and one key/value head per query head, 4 copies of the sums would take twice
+ * the memory of q, k, v, out and their gradients. */
 enum { PART_TILES = 8, PARTS_MOST = 4, PARTS_MOST_SHORT = 3 };
 
 _Static_assert((int)MHA__KEY_BLOCK == (int)MHA__TILE_Q, "blocks of keys and tiles of queries must be equally large");
@@ -96,7 +96,8 @@ mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err)
     w->parts = cut(plan, plan->group * mha__ceil_div(d->q_len, MHA__TILE_Q), &per_part);
     w->tasks = d->batch * d->kv_heads * w->parts;
     const bool alone = 2.5 * mha__plan_flops(plan) < ALONE_FLOPS || w->tasks <= 1;
-    w->workers = alone ? 1 : (int)mha__min64(w->tasks, mha__threads(plan->ctx)); /* the shape limits the memory */
+    w->workers = alone ? 1 : (int)mha__min64(w->tasks, mha__threads(plan->ctx)); /* at most one worker per task, so the
+                                                                                  * shape limits the memory */
     w->slots = w->workers;
     w->worker_bytes = carve(plan, NULL, &scratch);
     MHA__TRY(count_keys(plan, err));

@@ -15,7 +15,7 @@ static mha__reals load(const mha__bwd_tile *t, const mha_cview *view, int64_t h,
     return mha__bwd_read(t->t.k, as, mha__at(view, as->size, r->b, h, r->first, 0), view, r->count, width, to, stride);
 }
 
-/* Loads Q as both right operands. Returns whether all elements are finite. */
+/* Loads Q as both right operands. Returns true if all elements are finite. */
 static bool load_queries(const mha__bwd_tile *t)
 {
     const mha__kernels *k = t->t.k;
@@ -29,8 +29,8 @@ static bool load_queries(const mha__bwd_tile *t)
     return k->finite(rows, D, q.data, q.stride);
 }
 
-/* Loads dO as both right operands, and computes delta = rowsum(dO * O). Gates multiply dO if products are of reals,
- * and P if they are of bf16 pairs. */
+/* Loads dO as both right operands, and computes delta = rowsum(dO * O). Gates are applied to dO for products of reals,
+ * and to P for products of bf16 pairs. */
 static bool load_dout(const mha__bwd_tile *t)
 {
     const mha__kernels *k = t->t.k;

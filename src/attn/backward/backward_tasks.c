@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include <math.h>
 
-/* Sums over the rows of the tile, in ascending order. */
+/* Returns the terms of dslopes, dsinks and dgates, summed over the rows of the tile in ascending order. */
 static mha__bwd_sums sums_of(const mha__bwd_tile *t)
 {
     const uint32_t in = t->t.plan->desc.inputs;
@@ -22,7 +22,7 @@ static mha__bwd_sums sums_of(const mha__bwd_tile *t)
     return sums;
 }
 
-/* Writes row_taylor of a tile. Rows of the call that are not in the tile attend to no key and become zeros. */
+/* Writes row_taylor of a tile. Rows that the tile does not contain attend to no key, and their row_taylor is 0. */
 static void write_taylor(const mha__bwd_tile *t, int64_t b, int64_t result, int64_t first)
 {
     const size_t size = t->call->call.plan->kernels->real_size;

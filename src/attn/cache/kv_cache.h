@@ -4,7 +4,7 @@
  * keys from n * page_size on) to a physical page, or to -1.
  *
  * logical page   0 .. pinned .. dropped .. ceil(length / page_size) .. width
- *                    held    |   -1    |   held                |   -1
+ *                    stored  |   -1    |   stored              |   -1
  *
  * Invariant: refs[page] is the number of table entries that name the page; for a page on the free stack it is FREE. */
 #ifndef MHA_ATTN_CACHE_KV_CACHE_H
@@ -51,16 +51,16 @@ static inline int32_t *mha__cache_entry(const mha_cache *c, int64_t sequence, in
 
 /* Returns the first key that a row at `position` attends to through the window. */
 int64_t mha__cache_first_seen(const mha_cache *cache, int64_t position);
-/* Returns MHA_ERR_ARG if the cache has dropped a key after the pinned pages that a row at `position`, or a later row,
- * may attend to. */
+/* Returns MHA_ERR_ARG if a row at `position`, or a later row, may attend to a key after the pinned pages that the cache
+ * has dropped. */
 mha_status mha__cache_check_seen(const mha_cache *cache, int64_t sequence, int64_t position, mha_error *err);
 /* Returns MHA_ERR_ARG if `count` more tokens would exceed the maximum length. */
 mha_status mha__cache_check_growth(const mha_cache *cache, int64_t sequence, int64_t count, mha_error *err);
 
 /* ---- kv_cache_pages.c ---- */
 
-/* Ensures that `count` pages are free, of which `coming` will be released first, and that the table has `width`
- * columns. On failure, the visible state is unchanged. */
+/* Ensures that `count` pages are free, counting `coming` pages that the caller will release first, and that the table
+ * has `width` columns. On failure, the visible state is unchanged. */
 mha_status mha__cache_reserve(mha_cache *cache, int64_t count, int64_t coming, int64_t width, mha_error *err);
 int32_t mha__cache_take(mha_cache *cache);                 /* takes a reserved page from the free stack */
 void mha__cache_give_back(mha_cache *cache, int32_t page); /* removes one reference */

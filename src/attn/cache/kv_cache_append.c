@@ -1,5 +1,5 @@
-/* kv_cache_append.c - appends tokens to a KV cache. First everything is checked, then all pages are counted and
- * reserved, and only then the cache is modified. Pages before the window are released before new pages are taken, so a
+/* kv_cache_append.c - appends tokens to a KV cache. All arguments are checked first, then all pages are counted and
+ * reserved, and only then is the cache modified. Pages before the window are released before new pages are taken, so a
  * windowed cache uses constant memory while its sequence grows. */
 #include "attn/cache/kv_cache.h"
 
@@ -82,7 +82,7 @@ static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const m
     return check_values(c, "v", a, c->desc.v_head_dim, &a->tokens.v, err);
 }
 
-/* Returns the end of the range of logical pages, starting at `dropped`, that no appended row attends to. */
+/* Returns the end of the range of logical pages, starting at `dropped`, that no new row attends to. */
 static int64_t droppable(const mha_cache *c, int64_t sequence)
 {
     const mha__sequence *s = &c->sequences[sequence];

@@ -6,7 +6,8 @@
 #include "base/struct_size.h"
 #include <inttypes.h>
 
-/* Sets the window of the call. The caller's window may be narrower than the cache's, because then no key is missing. */
+/* Sets the window of the call. The caller's window may be narrower than the cache's window, because the cache then
+ * contains all required keys. */
 static mha_status bind_window(const mha_cache *c, mha_attn_desc *desc, mha_error *err)
 {
     const int64_t left = c->desc.window - 1;
@@ -108,7 +109,7 @@ static void fill(mha_cache *c, int64_t first, const int64_t *q_lens, mha_attn_ar
 }
 
 /* Binds the cache to a call. Both structs belong to the caller and may come from an older header, so copies are
- * filled in and written back at the end. */
+ * modified and written back at the end. */
 mha_status mha_cache_bind(mha_cache *c, int64_t sequence, const int64_t *q_lens, mha_attn_desc *desc,
                           mha_attn_args *args, mha_error *err)
 {

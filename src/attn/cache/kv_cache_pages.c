@@ -55,8 +55,8 @@ static mha_status reserve_pages(mha_cache *c, int64_t missing, mha_error *err)
     size_t bytes;
     if (c->desc.capacity > 0 && c->pages > 0)
         return mha__fail(err, MHA_ERR_MEMORY,
-                         "the cache is full: capacity must be %" PRId64 " pages of %" PRId64
-                         " keys or more (got %" PRId64 ")",
+                         "the cache is full: capacity must be at least %" PRId64 " pages of %" PRId64
+                         " keys (got %" PRId64 ")",
                          c->pages + missing, c->desc.page_size, c->pages);
     if (wanted > INT32_MAX || !mha__mul((size_t)wanted, c->k_bytes + c->v_bytes, &bytes) || bytes > PTRDIFF_MAX)
         return mha__fail(err, MHA_ERR_MEMORY,

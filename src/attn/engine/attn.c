@@ -16,7 +16,7 @@ mha_status mha_attn_plan_create(mha_ctx *ctx, const mha_attn_desc *desc, mha_att
     if (!plan) return mha__no_memory(err, sizeof *plan, "an attention plan");
     plan->ctx = ctx;
     plan->desc = resolved;
-    plan->engine = &mha__cpu_engine; /* the only place that selects an engine */
+    plan->engine = &mha__cpu_engine; /* no other code selects an engine */
     const mha_status status = plan->engine->plan(plan, err);
     if (status != MHA_OK) {
         mha__free(ctx, plan);

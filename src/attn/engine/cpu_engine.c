@@ -12,12 +12,12 @@
 #include "base/error.h"
 #include "base/size.h"
 
-/* Calls with fewer operations run on the calling thread. They take about 10 us of one core, as long as waking a
+/* Calls with fewer operations run on the calling thread. They take about 10 us on one core, as long as waking a
  * sleeping thread. */
 static const double ALONE_FLOPS = 2e6;
 
 /* In a plan with gradients, only this many workers are guaranteed forward scratch memory. More workers get it only if
- * the backward pass needs as much memory anyway. The shape thus limits the memory of training, not the number of
+ * the backward pass needs as much memory anyway. The memory of training thus depends on the shape, not on the number of
  * threads. */
 enum { WORKERS_FREE = 64 };
 

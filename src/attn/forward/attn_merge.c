@@ -1,8 +1,8 @@
 /* attn_merge.c - mha_attn_merge: merges the results of calls over disjoint keys into the result over all keys.
  *
  * A result (out, lse) equals a partial result of chunk_merge.h with maximum lse and sum 1, so the same kernel merges
- * it. The larger maximum becomes the base, and an empty result has no effect. A few rows at a time are merged on the
- * stack, with the parts in the given order. */
+ * it. The kernel scales both results to the larger maximum, and an empty result has no effect. A few rows at a time are
+ * merged on the stack, with the parts in the given order. */
 #include "attn/forward/merge_sizes.h"
 #include "attn/plan/operand_table.h"
 #include "base/error.h"

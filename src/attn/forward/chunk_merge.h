@@ -4,8 +4,8 @@
  * no effect. The result of a row therefore does not depend on which chunks its tile skips, or on keys that only other
  * rows of the tile attend to.
  *
- * The stack works like a binary counter: level l stores the result of 2^l chunks until their right sibling is
- * complete. */
+ * The stack works like a binary counter: level l stores the result of 2^l chunks until its right sibling, the result of
+ * the next 2^l chunks, is complete. */
 #ifndef MHA_ATTN_FORWARD_CHUNK_MERGE_H
 #define MHA_ATTN_FORWARD_CHUNK_MERGE_H
 

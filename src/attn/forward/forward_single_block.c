@@ -1,7 +1,6 @@
-/* forward_single_block.c - the forward pass of short sequences: all keys form one block, and only intervals of keys
- * restrict the keys that rows attend to. One kernel call per panel of queries computes the result. With several kernels
- * and 16 keys, the calls would take more time than the computation. Results are bitwise identical to
- * forward_tiled.c. */
+/* forward_single_block.c - the forward pass of short sequences: all keys form one block, and each row attends to one
+ * interval of keys. One kernel call per panel of queries computes the result. For 16 keys, calls of several kernels
+ * would take longer than the computation itself. Results are bitwise identical to forward_tiled.c. */
 #include "attn/forward/forward_tiled.h"
 
 #include "attn/forward/query_tile.h"

@@ -6,7 +6,7 @@
  *     S^T = scale K Q^T  ->  cap, bias, masks  ->  P^T = exp(S^T - max)  ->  O = O * alpha + P V
  *
  * Blocks and chunks begin at multiples of their length, and a masked key adds an exact zero. A row is therefore bitwise
- * identical, whatever other rows are in its tile. Keys that no row of a panel attends to are skipped one by one.
+ * identical, regardless of the other rows in its tile. Keys that no row of a panel attends to are skipped one by one.
  *
  * A masked key's weight is 0, and 0 * NaN would be NaN. If the result of a tile is not finite, the tile is computed
  * again with the masked keys of V skipped one by one (`careful`). Finite data never incurs this cost.
@@ -127,8 +127,8 @@ static int64_t rows_per_head(const mha__tile *t)
     return plan->folded && plan->desc.q_len > 1 ? plan->desc.q_len : t->rows.count;
 }
 
-/* Writes the partial result of a tile. Must be called before the sink is added: the sink belongs to the row, not to
- * one shard of its keys. */
+/* Writes the partial result of a tile. Must be called before the sink is added: the sink applies to the whole row, not
+ * to one shard of its keys. */
 static void write_partial(const mha__tile *t, const mha__partial *from)
 {
     const mha_view *view = &t->call->args.partial;
@@ -246,7 +246,8 @@ void mha__fwd_head(void *arg, int64_t head, int worker)
     mha__scratch_carve(plan, call->workspace + (size_t)worker * plan->worker_bytes, &scratch);
     const bool receives = mha__stats_receives(call);
     if (receives) mha__stats_open_head(call, &scratch);
-    for (int64_t n = plan->tiles - 1; n >= 0; n--) /* tasks are numbered from the last rows on: see task_rows.c */
+    for (int64_t n = plan->tiles - 1; n >= 0; n--) /* tasks are numbered from the last rows to the first: see
+                                                    * task_rows.c */
         mha__fwd_tile(arg, head * plan->tiles + n, worker);
     if (receives) mha__stats_close_head(call, &scratch, head);
 }

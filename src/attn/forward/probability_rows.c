@@ -1,8 +1,8 @@
 /* probability_rows.c - passes rows of probabilities to a callback, one panel after another, without storing all rows.
  *
  * As for maps and statistics, scores are recomputed once the maximum and sum of every row are known. Panels are
- * transposed into rows, which must be complete before they are passed on. A panel therefore processes all keys before
- * the next panel begins, whereas maps and statistics process all panels of each block of keys. */
+ * transposed into rows, which must be complete before they are passed to the callback. A panel therefore processes all
+ * keys before the next panel begins, whereas maps and statistics process all panels of each block of keys. */
 #include "attn/forward/query_tile.h"
 #include "attn/stats/attention_stats.h"
 #include "attn/stats/requested_maps.h"
@@ -10,15 +10,15 @@
 
 enum { LANES = 64 }; /* lanes of the widest panel */
 
-/* Clears keys [first, end) of the rows. */
+/* Sets keys [first, end) of the rows to 0. */
 static void clear(const mha__tile *t, int64_t lanes, int64_t keys, int64_t first, int64_t end)
 {
     for (int64_t i = 0; i < lanes && first < end; i++)
         memset(mha__tile_at(t, t->scratch.shown, i * keys + first), 0, (size_t)(end - first) * t->k->real_size);
 }
 
-/* Computes the block of keys that begins at `start` and stores its probabilities in the rows, which have `keys` keys in
- * total. */
+/* Computes the probabilities of the block of keys that begins at `start`, and stores them in the rows, which have
+ * `keys` keys in total. */
 static void fill_block(const mha__tile *t, const mha__panel *p, int64_t start, int64_t keys, const mha__partial *result)
 {
     const int64_t end = mha__min64(start + MHA__KEY_BLOCK, keys), lanes = p->rows.count;

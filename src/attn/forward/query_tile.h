@@ -30,8 +30,8 @@ typedef struct mha__tile {
     int64_t kv_head, task;
     int64_t end; /* the end of the keys that this work item reads */
     bool careful;
-    bool merged; /* the parts of the keys are complete and only need to be merged */
-    bool raw;    /* scores are scaled only when they are converted to weights, which saves one pass */
+    bool merged; /* the parts of the keys have been computed and only need to be merged */
+    bool raw;    /* scores are not scaled until they are converted to weights, which saves one pass over them */
 } mha__tile;
 
 /* V in kernel layout: panel p of key j begins at data + p * panel + j * row. */
@@ -92,7 +92,7 @@ mha__panel mha__tile_panel(const mha__tile *t, int64_t row);
 mha__run mha__block_keys(const mha__tile *t, int64_t start, int64_t keys);
 mha__value_run mha__block_values(const mha__tile *t, int64_t start, int64_t keys);
 /* Computes the products of keys [first, end) of a block in `s`: scaled unless `raw`, softcapped if `cap` is set.
- * Returns whether scratch.top still contains their maxima. */
+ * Returns true if scratch.top contains the maxima of `s`. */
 bool mha__block_products(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                          bool cap, void *s, mha__feed *feed);
 /* Computes the final scores of keys [first, end) of a block in `s`, and their maxima in scratch.top. */
@@ -116,7 +116,7 @@ void mha__pairs_attend(const mha__tile *t, const mha__panel *p, const mha__block
 
 /* ---- tile_decode.c ---- */
 
-/* Returns true if the following functions process a block of keys. They are used for few rows, where reading K and V
+/* Returns true if mha__few_attend processes the blocks of the tile. It is used for few rows, where reading K and V
  * dominates the time. */
 bool mha__tile_is_few(const mha__tile *t);
 /* Adds one block of keys to `into`. Returns false without any effect if the plan has pairs and keys of the block are
@@ -140,7 +140,7 @@ mha__pieces mha__few_ahead(const mha__tile *t, const mha_cview *view, int64_t wi
 
 /* ---- tile_outputs.c: recomputes scores once the maximum and sum of every row are known ---- */
 
-/* Adds to the statistics and writes probs, including the masked entries. */
+/* Adds the probabilities of the tile to the statistics and writes them to probs, including masked entries. */
 void mha__tile_probabilities(const mha__tile *t, const mha__partial *result);
 /* Writes scores at the requested stage. */
 void mha__tile_write_scores(const mha__tile *t, const mha__partial *result);

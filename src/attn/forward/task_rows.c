@@ -1,5 +1,5 @@
 /* task_rows.c - maps tasks to rows. A plan counts tasks before lengths are known: packed sequence b begins at tile
- * cu[b] / MHA__TILE_Q + b. This formula needs no table and gives every sequence enough tiles, and some sequences one
+ * cu[b] / MHA__TILE_Q + b. This formula needs no table. It gives every sequence enough tiles, and some sequences one
  * tile too many. */
 #include "attn/forward/task_rows.h"
 

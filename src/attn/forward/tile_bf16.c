@@ -1,7 +1,7 @@
 /* tile_bf16.c - one block of keys and a tile of queries with bf16 products (mha__pairs in kernel.h). The operands are
  * not widened. Scores are reals, so all masks can be applied; weights are rounded to bf16.
  *
- * Product steps begin at absolute keys, as blocks do, so a row is bitwise identical in every tile.
+ * The steps of a product begin at fixed keys, as blocks do, so a row is bitwise identical in every tile.
  *
  * Values that are not finite may have weight 0, and 0 * NaN is NaN. A tile whose result is not finite is computed again
  * (`careful`): such values are replaced with 0, then added to the rows that attend to them. */

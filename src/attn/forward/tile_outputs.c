@@ -1,5 +1,5 @@
-/* tile_outputs.c - writes the other outputs of a tile: probabilities, statistics and scores. They are recomputed once
- * the maximum and sum of every row are known, so that no intermediate result has size Lq x Lk. */
+/* tile_outputs.c - writes the outputs of a tile besides out and lse: probabilities, statistics and scores. Scores are
+ * recomputed once the maximum and sum of every row are known, so that no intermediate result has size Lq x Lk. */
 #include "attn/forward/query_tile.h"
 
 #include "attn/stats/attention_stats.h"
@@ -96,7 +96,7 @@ static void plain_stage(const mha__tile *t, const mha__panel *p, const mha__bloc
     t->k->interval(keys, lanes, b->start, lo, hi, t->scratch.s);
 }
 
-/* Writes every entry, including the masked ones. Keys that are not needed are not read. */
+/* Writes all requested scores, including masked entries. Keys that the stage does not require are not read. */
 void mha__tile_write_scores(const mha__tile *t, const mha__partial *result)
 {
     const mha_scores stage = t->plan->desc.scores;

@@ -1,5 +1,5 @@
 /* tile_prefetch.c - selects the memory to prefetch while a block is computed. Most of this data is read soon, and by
- * one core only. A batch of short sequences that exceeds every cache becomes a sixth faster. */
+ * one core only. Prefetching makes a batch of short sequences that does not fit in any cache a sixth faster. */
 #include "attn/forward/query_tile.h"
 
 #include "math/q8_0.h"
@@ -8,7 +8,7 @@
  * to the next. SCANT: below this size, prefetching does not pay off. */
 enum { HELD = 512 << 10, SCANT = 4 << 10 };
 
-/* Returns a number that identifies the keys and values of a task. */
+/* Returns an index that identifies the keys and values of a task. */
 static int64_t reads(const mha_attn_plan *plan, int64_t task)
 {
     return task / (plan->tiles * plan->group);
@@ -29,7 +29,7 @@ static bool is_held(const mha__tile *t)
     return bytes_of_head(t->plan) <= HELD && before >= 0 && reads(t->plan, before) == reads(t->plan, t->task);
 }
 
-/* Adds rows [first, end) of a head, at most one block of rows. */
+/* Adds rows [first, end) of a head to the prefetches, at most one block of rows. */
 static void add(mha__feed *feed, const mha_cview *v, const mha__stored *as, int64_t b, int64_t h, int64_t first,
                 int64_t end, int64_t width)
 {
@@ -77,7 +77,8 @@ void mha__task_ahead(const mha__call *call, const mha__rows *rows, int64_t task,
     add_next_task(feed, call, task);
 }
 
-/* Adds the values of this block only, because a few queries finish before data of later blocks could arrive. */
+/* Adds only the values of this block, because a tile of few queries finishes before data of later blocks could
+ * arrive. */
 static void add_values(mha__feed *feed, const mha__tile *t, int64_t start)
 {
     add(feed, &t->call->args.v, &t->plan->kv, t->rows.b, t->kv_head, start, t->span.hi, t->plan->desc.v_head_dim);

@@ -1,6 +1,6 @@
-/* block_mask.c - skips keys, and masks individual scores, by `block_keep`. A mask block has few bytes, so they are
- * tested directly. A mask of individual scores is written only for panels in which a key is masked for some rows but
- * not for all. */
+/* block_mask.c - applies `block_keep`: skips keys and masks individual scores. Few bytes of block_keep apply to one
+ * panel, so they are tested one by one. A mask of individual scores is written only for panels in which a key is masked
+ * for some rows but not for all. */
 #include "attn/mask/block_mask.h"
 
 #include "base/size.h"
@@ -11,7 +11,7 @@ static bool kept(const mha__call *call, const mha__rows *rows, int64_t row_block
     return *(const uint8_t *)mha__at(&call->args.block_keep, 1, rows->b, rows->h, row_block, key_block) != 0;
 }
 
-/* Returns true if any row has `state` in the mask for this block of keys. */
+/* Returns true if block_keep is `state` for any of the rows and this block of keys. */
 static bool some_row(const mha__call *call, const mha__rows *rows, int64_t key_block, bool state)
 {
     const int64_t size = call->plan->desc.block_q, last = (rows->first + rows->count - 1) / size;

@@ -11,11 +11,12 @@ typedef struct mha__rows {
     int64_t result;         /* index of the head in the outputs: h, unless a list of heads is given */
     int64_t position;       /* position of row `first` among the keys; 0 if positions are not used */
     const int64_t *lo, *hi; /* row r attends to keys in [lo[r], hi[r]) and in its prefix; an empty interval is [0, 0) */
-    const int64_t *prefix;  /* [0, prefix[r]): in the interval, or before it; equal for existing rows, else 0 */
+    const int64_t *prefix;  /* row r also attends to [0, prefix[r]), inside or before its interval; the same for all
+                             * existing rows, else 0 */
 } mha__rows;
 
-/* The keys that the rows of a tile attend to: from the first to the last key of any row, and the keys common to all
- * rows.
+/* The keys that the rows of a tile attend to: the range from the first to the last key of any row, and the range of
+ * keys that all rows attend to.
  */
 typedef struct mha__span {
     int64_t lo, hi;               /* empty if lo = hi */

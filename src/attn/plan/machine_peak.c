@@ -16,7 +16,7 @@ enum {
     RUNS_LEAST = 5,
     READ_ALIGN = 512, /* the read kernel reads 8 vectors of at most 64 bytes per step */
     READ_LEAST = 4096,
-    SLICES = 8 /* slices of memory per thread, so that a thread that wakes up late takes fewer */
+    SLICES = 8 /* slices of memory per thread, so that a thread that wakes up late reads fewer slices */
 };
 static const double TOTAL_SECONDS = 0.1, FMA_SECONDS = 0.004;
 

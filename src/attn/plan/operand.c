@@ -1,4 +1,4 @@
-/* operand.c - checks the single views of a call. */
+/* operand.c - checks one view of a call at a time. */
 #include "attn/plan/operand.h"
 
 #include "base/error.h"
@@ -43,8 +43,8 @@ static int sorted_axes(const mha_view *view, const int64_t *extent, int dims, in
 }
 
 /* Checks that elements of an output do not share an address: each stride must exceed the extent of all axes with
- * smaller strides. This rule also rejects rows that interleave without touching. An empty output has no elements, so
- * any strides are valid. */
+ * smaller strides. This rule also rejects rows that are interleaved without overlapping. An empty output has no
+ * elements, so any strides are valid. */
 static mha_status check_output(const char *name, const mha_view *view, const int64_t extent[4], int dims,
                                mha_error *err)
 {
@@ -99,8 +99,8 @@ bool mha__operand_bytes(const mha__operand *o, size_t size, uintptr_t *begin, ui
     return *begin <= data && data < *end && *end - *begin <= REACH_MAX;
 }
 
-/* Checks that each element has an aligned address, and that its distance does not overflow a byte count. (A q8_0
- * element is a block of 34 bytes that begins with a 16-bit element, so the lowest set bit of a size is its
+/* Checks that each element has an aligned address, and that its byte distance from the first element does not overflow.
+ * (A q8_0 element is a block of 34 bytes that begins with a 16-bit element, so the lowest set bit of a size is its
  * alignment.) */
 mha_status mha__operand_place(const mha__operand *o, size_t size, mha_error *err)
 {

@@ -1,4 +1,5 @@
-/* operand.h - checks of the single views of a call: fills in strides, checks pointers, detects overlaps. */
+/* operand.h - checks one view of a call at a time: fills in its strides, checks its pointer, detects overlaps with
+ * another view. */
 #ifndef MHA_ATTN_PLAN_OPERAND_H
 #define MHA_ATTN_PLAN_OPERAND_H
 
@@ -16,8 +17,8 @@ typedef struct mha__operand {
 mha__operand mha__operand_of(const char *name, const mha_view *view, const int64_t extent[4]);
 /* Rejects NULL and fills in the strides of a contiguous view. */
 mha_status mha__operand_bind(mha__operand *o, mha_error *err);
-/* Checks that each element can be loaded: its address must be aligned, and its distance must not overflow a byte
- * count. */
+/* Checks that each element can be loaded: its address must be aligned, and its byte distance from the first element
+ * must not overflow. */
 mha_status mha__operand_place(const mha__operand *o, size_t size, mha_error *err);
 bool mha__operand_is_empty(const mha__operand *o);
 /* Computes the byte range [begin, end) of a non-empty operand. Returns false if the strides exceed the address

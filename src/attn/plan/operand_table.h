@@ -54,15 +54,15 @@ typedef enum mha__element {
 
 enum {
     MHA__IS_ARRAY = 1 << 0,     /* the field is a pointer to contiguous elements, not a view */
-    MHA__IS_OPTIONAL = 1 << 1,  /* NULL is accepted even with the flag */
+    MHA__IS_OPTIONAL = 1 << 1,  /* NULL is accepted even if the flag is set */
     MHA__BROADCASTS = 1 << 2,   /* a stride of 0 repeats elements; in a gradient it sums them */
     MHA__BY_ALIGN = 1 << 3,     /* desc.align serves as the flag */
     MHA__UNPAGED = 1 << 4,      /* not read if keys are in pages */
     MHA__ON_SCORES = 1 << 5,    /* changes scores, or masks single keys of a block */
     MHA__FOLDS = 1 << 6,        /* identical for all heads of a group, whose queries may then share a tile */
-    MHA__FOLDS_ONE = 1 << 7,    /* per head, but one stride spans all heads if each has one query */
-    MHA__SINGLE_BLOCK = 1 << 8, /* the single-block kernel supports it */
-    MHA__PER_HEAD_SUM = 1 << 9, /* its gradient has one sum per head */
+    MHA__FOLDS_ONE = 1 << 7,    /* differs per head, but one stride spans all heads if each head has one query */
+    MHA__SINGLE_BLOCK = 1 << 8, /* the single-block kernel supports the operand */
+    MHA__PER_HEAD_SUM = 1 << 9, /* the gradient of the operand has one sum per head */
     MHA__IS_RESULT = 1 << 10,   /* the flag is one of desc.outputs */
 };
 
@@ -93,7 +93,7 @@ extern const mha__operand_row mha__stats_rows[MHA__STATS_ROWS];           /* out
 extern const mha__operand_row mha__grad_input_rows[MHA__GRAD_INPUT_ROWS]; /* inputs in mha_attn_grads */
 extern const mha__operand_row mha__grad_rows[MHA__GRAD_ROWS];             /* outputs in mha_attn_grads */
 
-/* Returns the flags of desc.inputs whose rows have all of `facts`; if facts is 0, all flags. */
+/* Returns the flags of desc.inputs whose rows have all of `facts`, or all flags if `facts` is 0. */
 uint32_t mha__inputs_with(uint32_t facts);
 /* Returns every flag of desc.outputs that has a row. */
 uint32_t mha__output_flags(void);

@@ -1,10 +1,10 @@
 /* overlap.c - decides whether two views share a byte.
  *
- * A view is a box: its elements begin at begin + sum of n_i * stride_i, 0 <= n_i < count_i. Both boxes are split along
- * the longest stride of either into copies of a smaller box. Only pairs of copies whose byte ranges overlap matter, and
- * such pairs differ only in the number of strides between the copies. The problem for two boxes thus reduces to a few
- * pairs of smaller boxes, one per distance, and finally to two elements. Views with equal strides, such as packed rows,
- * need one or two distances per axis, for any lengths. */
+ * A view is a box: its elements begin at begin + sum of n_i * stride_i, 0 <= n_i < count_i. The longest stride of the
+ * two boxes is selected, and each box with this stride is split along it into copies of a smaller box. Only pairs of
+ * copies whose byte ranges overlap matter, and such pairs differ only in the number of strides between the copies. The
+ * problem for two boxes thus reduces to a few pairs of smaller boxes, one per distance, and finally to two elements.
+ * Views with equal strides, such as packed rows, need one or two distances per axis, for any lengths. */
 #include "attn/plan/operand.h"
 
 #include "base/size.h"

@@ -26,7 +26,7 @@ _Static_assert((int)MHA_HEAD_DIM_MAX == (int)MHA__ROW_MAX, "kernels must support
 mha_status mha__attn_check_width(const char *field, int64_t width, bool zero, mha_error *err)
 {
     if (width >= (zero ? 0 : 1) && width <= MHA_HEAD_DIM_MAX) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "%s must be %s1 to %d (got %" PRId64 ")", field,
+    return mha__fail(err, MHA_ERR_ARG, "%s must be %sfrom 1 to %d (got %" PRId64 ")", field,
                      zero ? "0 (use head_dim) or " : "", MHA_HEAD_DIM_MAX, width);
 }
 
@@ -65,8 +65,8 @@ static mha_status check_bytes(const char *names, const int64_t extent[4], mha_er
                      names, PTRDIFF_MAX, extent[0], extent[1], extent[2], extent[3]);
 }
 
-/* Checks the sizes of all operands. Masks and biases are checked at their broadcast shape, like probabilities,
- * although they are never stored in this shape. */
+/* Checks the sizes of all operands. Masks and biases are checked in their broadcast shape, which is that of
+ * probabilities, although they are never stored in this shape. */
 static mha_status check_products(const mha_attn_desc *d, mha_error *err)
 {
     const int64_t widest = mha__max64(d->head_dim, d->v_head_dim), rows = mha__max64(d->q_len, 1);
@@ -100,7 +100,7 @@ static mha_status check_numbers(const mha_attn_desc *d, mha_error *err)
     if (!is_finite(d->softcap, wide) || d->softcap < 0)
         return mha__fail(err, MHA_ERR_ARG, "softcap must be 0 (off) or positive and finite (got %g)", d->softcap);
     if (d->softcap > 0 &&
-        !is_finite(1 / d->softcap, wide)) /* scores are multiplied by the reciprocal, and a score may be 0 */
+        !is_finite(1 / d->softcap, wide)) /* scores are multiplied by 1 / softcap, and 0 * inf would be NaN */
         return mha__fail(err, MHA_ERR_ARG, "softcap must be 0 or large enough for a finite 1 / softcap%s (got %g)",
                          wide ? "" : " in f32", d->softcap);
     if (!(d->dropout >= 0 && d->dropout <= 1))
@@ -245,13 +245,12 @@ static mha_status check_shard(const mha_attn_desc *d, mha_error *err)
                    "MHA_ALIGN_TOP_LEFT or MHA_ALIGN_OFFSETS if shard.row or shard.key is not 0");
 }
 
-/* Checks the keys of a partial result, which enters the merge tree as one subtree: they must form exactly one
- * subtree. */
+/* Checks that the keys of a partial result form exactly one subtree of the merge tree. */
 static mha_status check_partial(const mha_attn_desc *d, mha_error *err)
 {
     if (!(d->outputs & MHA_ATTN_PARTIAL) || mha__chunk_level(d->shard.key, d->kv_len) >= 0) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
-                     "shard.key must begin a subtree of %d-key chunks that holds kv_len = %" PRId64
+                     "shard.key must begin a subtree of %d-key chunks that contains kv_len = %" PRId64
                      " keys with MHA_ATTN_PARTIAL (got %" PRId64 "); see mha_attn_subtree",
                      MHA_ATTN_CHUNK, d->kv_len, d->shard.key);
 }
@@ -271,7 +270,7 @@ static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
     MHA__TRY(check_head_list(d, err));
     MHA__TRY(check_map_list("map_heads", d->map_heads, MHA_ATTN_MAP_HEADS, d, err));
     MHA__TRY(check_map_list("map_rows", d->map_rows, MHA_ATTN_MAP_ROWS, d, err));
-    if (d->top_keys < 0 || d->top_keys > TOP_KEYS_MAX) return bad_int(err, "top_keys", d->top_keys, "0 to 32");
+    if (d->top_keys < 0 || d->top_keys > TOP_KEYS_MAX) return bad_int(err, "top_keys", d->top_keys, "from 0 to 32");
     if (d->top_keys > 0 && !(d->outputs & MHA_ATTN_STATS))
         return bad_int(err, "top_keys", d->top_keys, "0 unless outputs contains MHA_ATTN_STATS");
     if (d->scores < MHA_SCORES_RAW || d->scores > MHA_SCORES_PROBS)
@@ -283,7 +282,7 @@ static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
 
 /* ---- unsupported descriptions ---- */
 
-/* Checks that a valid description is supported. `d` already has its default types filled in. */
+/* Checks that a valid description is supported. The types in `d` are already set to their defaults. */
 static mha_status check_supported(const mha_attn_desc *d, mha_error *err)
 {
     static const char pair[] = "%s must be f64 if and only if dtype is f64 (got %s with dtype %s)";

@@ -5,7 +5,7 @@
 #include "attn/plan/operand_table.h"
 #include "attn/plan/plan.h"
 
-/* Checks `desc` and copies it with all defaults filled in: kv_heads, listed_heads, v_head_dim, dtypes, scale,
+/* Checks `desc` and copies it with all defaults set: kv_heads, listed_heads, v_head_dim, dtypes, scale,
  * max_q_len, max_kv_len, keep_keys; a window that is off becomes {0, -1, -1}. Returns MHA_ERR_ARG for an invalid
  * description, otherwise MHA_ERR_UNSUPPORTED for one that is not supported. */
 mha_status mha__attn_resolve(const mha_attn_desc *desc, mha_attn_desc *resolved, mha_error *err);
@@ -29,7 +29,7 @@ mha_status mha__attn_bind_grads(const mha_attn_plan *plan, const mha_attn_args *
                                 void *workspace, size_t workspace_bytes, size_t need, mha__bwd_call *call,
                                 mha_error *err);
 
-/* Performs the checks that forward and backward share: all inputs except gradients, and the workspace. */
+/* Check, for both passes, all inputs except gradients, and the workspace. */
 mha_status mha__attn_bind_inputs(const mha_attn_plan *plan, const mha_attn_args *args, mha__call *call, mha_error *err);
 mha_status mha__attn_check_workspace(const void *workspace, size_t bytes, size_t need, mha_error *err);
 

@@ -11,7 +11,7 @@
  * upper bound. */
 enum {
     MHA__TILE_Q = 128, /* queries per task; a multiple of every kernel's nr */
-    MHA__LEVELS = 54   /* levels of the merge tree: enough for 2^63 / MHA_ATTN_CHUNK leaves */
+    MHA__LEVELS = 54   /* levels of the merge tree: enough for 2^63 / MHA_ATTN_CHUNK chunks */
 };
 
 /* The storage type of an operand. */
@@ -32,7 +32,7 @@ typedef struct mha__bwd_plan {
     int64_t tasks, parts; /* number of tasks (batch, key/value head, part of the rows); parts per key/value head */
     int workers;          /* number of workers with scratch memory: min(threads, tasks) */
     int64_t slots;        /* tasks that store dk and dv sums at the same time, if parts is 1 */
-    bool head_sums;       /* whether dslopes, dsinks or dgates need one sum per head */
+    bool head_sums;       /* true if dslopes, dsinks or dgates need one sum per head */
     int64_t q_stride, v_stride;            /* row strides for D and Dv elements, rounded up to whole panels */
     int64_t key_rows;                      /* rows of the dk and dv sums */
     size_t worker_bytes, key_bytes, bytes; /* bytes per worker, of the dk and dv sums, and in total */
@@ -51,7 +51,7 @@ struct mha_attn_plan {
     bool folded;             /* the queries of all heads of a group are the rows of one tile */
     const char *unfolded;    /* why the queries are not folded; NULL if they are */
     int64_t heads, rows;     /* tile grid: computed heads and q_len; if folded, kv_heads and rows per group */
-    int64_t group;           /* grid heads per key/value head if all heads are computed */
+    int64_t group;           /* grid heads per key/value head, for a plan without a head list */
     int64_t tiles;           /* tiles per batch and head; for packed sequences, the maximum for all of them */
     int64_t tasks;           /* tiles times grid heads, times batch unless sequences are packed */
     int64_t parts;           /* parts of the keys, each a separate task; 1 if there are enough tiles */
@@ -85,8 +85,8 @@ typedef struct mha__bwd_call {
     mha_attn_grads grads; /* with all strides filled in */
 } mha__bwd_call;
 
-/* Returns the number of keys whose received mass is summed together for one head: the keys of all sequences if they
- * share a head. */
+/* Returns the number of sums in stats.received per head: kv_len, times the number of sequences if queries are packed
+ * and keys are not. */
 static inline int64_t mha__received_keys(const mha_attn_plan *plan)
 {
     return plan->desc.kv_len * (plan->packed && !plan->packed_keys ? plan->desc.batch : 1);

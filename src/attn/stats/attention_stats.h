@@ -1,9 +1,9 @@
 /* attention_stats.h - statistics of rows and keys from the tiles of the forward pass, in memory that grows with L.
  *
- * Once the maximum and sum of a tile's rows are final, its scores are recomputed block by block. This module sums each
- * panel when it becomes probabilities. The sums of a row add its keys in ascending order, block by block, so they do
- * not depend on the tile. The mass that a key receives is summed over all rows of a head. If it is requested, a task is
- * therefore a whole head, with its tiles in order. */
+ * Once the maximum and sum of a tile's rows are final, its scores are recomputed block by block. Each panel of scores
+ * is converted to probabilities, which are then added to the sums. The sums of a row add its keys in ascending order,
+ * block by block, so they do not depend on the tile. The mass that a key receives is summed over all rows of a head. If
+ * it is requested, a task is therefore a whole head, with its tiles in order. */
 #ifndef MHA_ATTN_STATS_ATTENTION_STATS_H
 #define MHA_ATTN_STATS_ATTENTION_STATS_H
 

@@ -1,5 +1,4 @@
-/* requested_maps.h - which heads and rows of the maps probs and scores are requested, and where their elements are
- * written. */
+/* requested_maps.h - determines which heads and rows of probs and scores are requested, and writes their elements. */
 #ifndef MHA_ATTN_STATS_REQUESTED_MAPS_H
 #define MHA_ATTN_STATS_REQUESTED_MAPS_H
 

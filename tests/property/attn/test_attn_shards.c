@@ -374,9 +374,10 @@ static void test_refusals(void **state)
            "shard.key must be from 0 to 2^60 (got 9223372036854775807)");
     mha_attn_desc partial = {LONG, .q_len = 1, .shard.key = 1024};
     partial.outputs = MHA_ATTN_PARTIAL;
-    refuse(partial,
-           "shard.key must begin a subtree of 1024-key chunks that holds kv_len = 5420 keys with MHA_ATTN_PARTIAL (got "
-           "1024); see mha_attn_subtree");
+    refuse(
+        partial,
+        "shard.key must begin a subtree of 1024-key chunks that contains kv_len = 5420 keys with MHA_ATTN_PARTIAL (got "
+        "1024); see mha_attn_subtree");
     refuse((mha_attn_desc){SIZES, .causal = 1, .align = MHA_ALIGN_BOTTOM_RIGHT, .shard.row = 7},
            "align must be MHA_ALIGN_TOP_LEFT or MHA_ALIGN_OFFSETS if shard.row or shard.key is not 0 (got 2)");
 }

@@ -124,13 +124,13 @@ static void test_too_wide(void **state)
     mha_cache *cache;
     mha_error err = {0};
     assert_int_equal(mha_attn_plan_create(NULL, &d, &plan, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "head_dim must be 1 to 1024 (got 1025)");
+    assert_string_equal(err.message, "head_dim must be from 1 to 1024 (got 1025)");
     d.head_dim = 1, d.v_head_dim = MHA_HEAD_DIM_MAX + 1;
     assert_int_equal(mha_attn_plan_create(NULL, &d, &plan, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "v_head_dim must be 0 (use head_dim) or 1 to 1024 (got 1025)");
+    assert_string_equal(err.message, "v_head_dim must be 0 (use head_dim) or from 1 to 1024 (got 1025)");
     c.v_head_dim = MHA_HEAD_DIM_MAX + 1;
     assert_int_equal(mha_cache_create(NULL, &c, &cache, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "v_head_dim must be 0 (use head_dim) or 1 to 1024 (got 1025)");
+    assert_string_equal(err.message, "v_head_dim must be 0 (use head_dim) or from 1 to 1024 (got 1025)");
 }
 
 int main(void)
