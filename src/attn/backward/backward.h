@@ -18,7 +18,7 @@
 
 #include "attn/forward/query_tile.h"
 
-/* Sums over one tile for one head. */
+/* Terms of dslopes, dsinks and dgates, summed over the rows of one tile of one head. */
 typedef struct mha__bwd_sums {
     double slope, sink, gate;
 } mha__bwd_sums;
@@ -30,19 +30,20 @@ enum {
 }; /* not a power of two, so that the elements of a column use many sets of the L1 cache */
 typedef struct mha__bwd_scratch {
     mha__scratch base;       /* forward scratch memory: masks, and Q^T in panels */
-    void *q, *dout;          /* Q and dO of the tile as right operands: panels [TILE_Q][nr], or pairs of them */
-    void *dout_panels;       /* dO^T, like base.q */
+    void *q, *dout;          /* Q and dO of the tile as right operands: panels [TILE_Q][nr] of reals, or panels of bf16
+                              * pairs */
+    void *dout_panels;       /* dO^T, in the layout of base.q */
     void *k, *v;             /* K and V of the block as right operands; also scratch memory for rows of a block or of
                                 a new tile */
     uint8_t *finite;         /* per block of keys: UNKNOWN, or FINITE or NOT_FINITE (backward_key_block.c) */
     void *dp, *capped;       /* panels: dO V^T; with softcap, the scores before bias and masks */
     void *w, *ds, *mask;     /* spread: weights, dS and mask */
-    mha__pair_weights pairs; /* rows of TILE_Q or KEY_BLOCK elements; only with pairs */
+    mha__pair_weights pairs; /* bf16 weights and dS in rows of TILE_Q or KEY_BLOCK elements; only with bf16 pairs */
     void *lse, *inverse, *delta; /* per row of the tile: inputs of softmax_back */
     void *dots, *slopes;         /* per row: the terms of dgates and dslopes */
     void *taylor;                /* per row: row_taylor */
-    void *dq;                    /* rows of the tile */
-    double *dbias;               /* [KEY_BLOCK][TILE_Q]; only with a bias */
+    void *dq;                    /* gradients of the tile's queries: rows of q_stride elements */
+    double *dbias;               /* a block of dbias: [KEY_BLOCK][TILE_Q]; only with a bias */
 } mha__bwd_scratch;
 
 /* A block of keys. As left operands, K and V are read in place, with any strides. */
@@ -172,7 +173,7 @@ void mha__bwd_write_heads(const mha__bwd_call *call);
 mha_status mha__bwd_run_all(mha__bwd_call *call, mha_error *err);
 
 void mha__bwd_task(void *call, int64_t item, int worker);  /* item: index below plan->bwd.tasks */
-void mha__bwd_merge(void *call, int64_t item, int worker); /* item: index of a block of keys; sums all parts */
+void mha__bwd_merge(void *call, int64_t item, int worker); /* item: index of a block of keys whose parts are summed */
 void mha__bwd_bias(void *call, int64_t item, int worker);  /* item: index below mha__bwd_bias_tasks */
 
 #endif

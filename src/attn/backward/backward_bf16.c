@@ -107,7 +107,7 @@ static void add_not_finite(const not_finite *x)
         }
 }
 
-/* The keys of a run within its block: [first, end), and [from, to) extended to whole steps. */
+/* The keys of a run within its block: [first, end), and [from, to), which is [first, end) extended to whole steps. */
 typedef struct cut {
     int64_t first, end, from, to;
 } cut;

@@ -14,10 +14,10 @@
  * the memory of q, k, v, out and their gradients. */
 enum { PART_TILES = 8, PARTS_MOST = 4, PARTS_MOST_SHORT = 3 };
 
-_Static_assert((int)MHA__KEY_BLOCK == (int)MHA__TILE_Q, "blocks of keys and tiles of queries must be equally large");
+_Static_assert((int)MHA__KEY_BLOCK == (int)MHA__TILE_Q, "blocks of keys and tiles of queries must have the same size");
 
-/* Smaller passes run on the calling thread, as in cpu_engine.c. The limit is lower because the backward pass has 2.5
- * times the operations. */
+/* Passes with fewer operations run on the calling thread, as in cpu_engine.c. A backward pass has 2.5 times the
+ * operations of a forward pass. */
 static const double ALONE_FLOPS = 0.8e6;
 
 static int64_t cut(const mha_attn_plan *plan, int64_t tiles, int64_t *per_part)

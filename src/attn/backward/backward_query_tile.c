@@ -6,7 +6,7 @@
 /* Limit of |lse| above which its rounding matters: half a unit in its last place then changes p by 2^-20 in f32. */
 static const double LSE_LIMIT = 32;
 
-/* Returns the tile's rows of head h of a view. */
+/* Returns the rows of the tile in head h of a view. */
 static mha__reals load(const mha__bwd_tile *t, const mha_cview *view, int64_t h, int64_t width, void *to,
                        int64_t stride)
 {

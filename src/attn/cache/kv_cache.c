@@ -207,7 +207,7 @@ mha_status mha_cache_fork(mha_cache *c, int64_t from, int64_t to, int64_t length
     MHA__TRY(check_truncation(c, "from", from, length, err));
     if (to < 0 || to >= c->desc.batch || to == from)
         return mha__fail(err, MHA_ERR_ARG,
-                         "to must be below batch = %" PRId64 " and differ from from = %" PRId64 " (got %" PRId64 ")",
+                         "to must be below batch = %" PRId64 " and must not be from = %" PRId64 " (got %" PRId64 ")",
                          c->desc.batch, from, to);
     shorten(c, to, 0);
     for (int64_t page = 0; page < mha__cache_pages_of(c, length); page++) {

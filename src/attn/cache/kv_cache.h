@@ -25,15 +25,15 @@ typedef struct mha__sequence {
 
 struct mha_cache {
     mha_ctx *ctx;
-    mha_cache_desc desc;      /* with all defaults filled in */
+    mha_cache_desc desc;      /* with all defaults set */
     size_t k_bytes, v_bytes;  /* bytes per page */
     int64_t pinned;           /* logical pages that contain the keep_first tokens */
     mha__sequence *sequences; /* [batch] */
     int64_t *view;            /* [3][batch] lengths, offsets and prefixes; set by mha_cache_bind */
-    int32_t *table;           /* [batch][width] */
+    int32_t *table;           /* [batch][width] physical pages, or MHA__PAGE_NONE */
     int64_t width;
-    char *k, *v;         /* [pages] */
-    int64_t *refs;       /* [pages] */
+    char *k, *v;         /* [pages] of k_bytes and v_bytes */
+    int64_t *refs;       /* [pages] reference counts, or MHA__PAGE_FREE */
     int32_t *free_pages; /* stack of free pages */
     int64_t pages, free_count;
 };

@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* A checked append to sequences [first, end), with all strides filled in. */
+/* A checked append to sequences [first, end), with all strides set. */
 typedef struct addition {
     int64_t first, end;
     mha_cache_tokens tokens;
@@ -66,7 +66,7 @@ static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const m
     MHA__TRY(mha__options_need(&a->tokens, sizeof a->tokens, tokens, "mha_cache_tokens", err));
     if (a->tokens.dtype == MHA_DTYPE_DEFAULT) a->tokens.dtype = mha__cache_source(c->desc.dtype);
     if (!mha__cache_converts(a->tokens.dtype, c->desc.dtype))
-        return mha__fail(err, MHA_ERR_ARG, "tokens.dtype must convert to the %s of the cache (got %s)",
+        return mha__fail(err, MHA_ERR_ARG, "tokens.dtype must be convertible to the %s of the cache (got %s)",
                          mha_dtype_name(c->desc.dtype), mha_dtype_name(a->tokens.dtype));
     const int64_t extent[] = {a->end - a->first, c->desc.kv_heads, tokens->count,
                               mha__max64(c->desc.head_dim, c->desc.v_head_dim)};

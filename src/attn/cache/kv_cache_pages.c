@@ -41,7 +41,8 @@ static mha_status grow_pool(mha_cache *c, int64_t pages, mha_error *err)
     }
     release(c->ctx, &old);
     c->k = new.k, c->v = new.v, c->refs = new.refs, c->free_pages = new.free_pages;
-    for (int64_t page = pages - 1; page >= c->pages; page--) { /* the lowest page is on top */
+    for (int64_t page = pages - 1; page >= c->pages; page--) { /* descending, so that the lowest page is on top of the
+                                                                * stack */
         c->refs[page] = MHA__PAGE_FREE;
         c->free_pages[c->free_count++] = (int32_t)page;
     }

@@ -128,7 +128,7 @@ static mha_status load_sequence(mha_cache *c, int64_t b, const mha_named_tensor 
         if (n < held ? (page < 0 || page >= t[KEYS]->shape[0]) && !dropped : page != MHA__PAGE_NONE)
             return mha__fail(err, MHA_ERR_FORMAT,
                              "tensor \"pages\"[%" PRId64 ", %" PRId64
-                             "] must be a page index, or -1 if no page is held (got %" PRId32 ")",
+                             "] must be a page index, or -1 for a page that is not stored (got %" PRId32 ")",
                              b, n, page);
         s->dropped += dropped;
         *mha__cache_entry(c, b, n) = page;

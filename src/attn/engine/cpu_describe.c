@@ -110,7 +110,7 @@ static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
         paths[n++] = (path){"split-KV", plan->desc.kv_len <= MHA_ATTN_CHUNK ? "too few keys" : "enough tiles or rows"};
     if (plan->workers == 1)
         paths[n++] = (path){"threads", mha__threads(plan->ctx) == 1 ? "the context has one thread"
-                                                                    : "too little work for more than one"};
+                                                                    : "too little work for several threads"};
     return n;
 }
 

@@ -37,7 +37,7 @@ static const char *why_unfolded(const mha_attn_plan *plan)
     if (d->q_len < 1 || d->q_len > QUERIES_MOST || (!one && d->q_len * (d->heads / d->kv_heads) > MHA__TILE_Q))
         return "requires 1 to 16 queries per head, and at most one tile of rows per group";
     if ((d->inputs & ~inputs) || (d->outputs & ~(outputs | MHA_ATTN_LSE | MHA_ATTN_PARTIAL)) || d->dropout != 0)
-        return "an input or output is per head";
+        return "an input or output differs per head";
     if (!one && d->kv_len <= MHA__KEY_BLOCK) return "few keys, which stay cached from one head to the next";
     if (!one && d->kv_len <= MHA_ATTN_CHUNK && d->batch * d->kv_heads < TILES_LEAST &&
         mha__plan_flops(plan) >= ALONE_FLOPS)

@@ -23,7 +23,7 @@ typedef struct merging {
     const mha_attn_merge_args *args;
     const mha__kernels *k;
     int64_t o_stride;
-    mha_view out, lse; /* with all strides filled in */
+    mha_view out, lse; /* with all strides set */
 } merging;
 
 /* Loads rows [first, first + rows) of a part. A row that attends to no key is not read. */
@@ -44,7 +44,7 @@ static void take(const merging *m, const mha_attn_part *part, int64_t b, int64_t
     }
 }
 
-/* Returns part n with all strides filled in. */
+/* Stores part n, with all strides set, in *part. */
 static mha_status part_of(const merging *m, int64_t n, mha_attn_part *part, mha_error *err)
 {
     const mha_attn_merge_args *a = m->args;

@@ -15,7 +15,7 @@
 typedef struct mha__merge_stack {
     const mha__kernels *kernels;
     int64_t rows, dv, o_stride;
-    mha__partial *level; /* plan->levels + 1 entries; level[levels] is a temporary */
+    mha__partial *level; /* plan->levels + 1 entries; level[levels] is temporary memory */
     int levels;
     uint64_t held; /* bit l is set if level l contains a result */
 } mha__merge_stack;

@@ -18,8 +18,8 @@ void mha__fwd_head(void *call, int64_t head, int worker);
 
 /* ---- forward_single_block.c: replaces mha__fwd_tile if plan->one_block is set ---- */
 
-/* Returns why a plan cannot use the single-block path, or NULL if it can. Requires desc, kernels, rows and storage
- * types.
+/* Returns why a plan cannot use the single-block path, or NULL if it can. Requires that desc, kernels, rows and storage
+ * types of the plan are set.
  */
 const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan);
 /* Returns the scratch memory per worker of the single-block path in bytes. */

@@ -15,7 +15,7 @@
 #include <string.h>
 
 typedef struct joining {
-    mha_attn_merge_partials_args a; /* with all strides filled in */
+    mha_attn_merge_partials_args a; /* with all strides set */
     const mha__kernels *k;
     mha__stored as; /* the storage type of out */
     mha__merge_stack stack;
@@ -66,7 +66,7 @@ static mha_status check_tree(const mha_attn_merge_partials_args *a, mha_error *e
     return MHA_OK;
 }
 
-/* Returns the rows of part n with all strides filled in. */
+/* Stores the rows of part n, with all strides set, in *rows. */
 static mha_status bind_part(const joining *j, int64_t n, mha_cview *rows, mha_error *err)
 {
     const mha_attn_merge_partials_args *a = &j->a;
@@ -98,7 +98,7 @@ static mha_status bind_per_head(const joining *j, const char *name, mha_cview *v
     return MHA_OK;
 }
 
-/* Checks out and lse and fills in their strides. */
+/* Checks out and lse and sets their strides. */
 static mha_status bind_results(joining *j, mha_error *err)
 {
     mha_attn_merge_partials_args *a = &j->a;
@@ -122,8 +122,8 @@ static bool same_view(const mha_view *a, const mha_cview *b)
     return a->data == b->data && memcmp(a->stride, b->stride, sizeof a->stride) == 0;
 }
 
-/* Checks `partial` and fills in its strides. `partial` is written row by row after the parts have been read, so it may
- * be exactly one of them. Other overlaps are errors. */
+/* Checks `partial` and sets its strides. `partial` is written row by row after the parts have been read, so it may be
+ * exactly the rows of one part. Other overlaps are errors. */
 static mha_status bind_partial(joining *j, mha_error *err)
 {
     mha_attn_merge_partials_args *a = &j->a;
@@ -188,7 +188,7 @@ static void take(const joining *j, const mha_cview *from, int64_t b, int64_t h, 
     }
 }
 
-/* Writes out and lse with the same final steps as the end of a call. */
+/* Writes rows of out and lse by the same steps with which a forward call ends. */
 static void write_rows(const joining *j, const mha__partial *p, int64_t b, int64_t h, int64_t first)
 {
     const mha_attn_merge_partials_args *a = &j->a;

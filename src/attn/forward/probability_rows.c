@@ -38,7 +38,7 @@ static void fill_block(const mha__tile *t, const mha__panel *p, int64_t start, i
     clear(t, lanes, keys, to, end);
 }
 
-/* ---- calls of the callback ---- */
+/* ---- the callback ---- */
 
 typedef struct row_numbers {
     double entropy[LANES], largest[LANES], distance[LANES];

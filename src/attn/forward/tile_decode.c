@@ -57,7 +57,8 @@ static bool is_plain(const mha__tile *t, const mha__panel *p, const mha__pieces 
            mha__mask_is_open(t->call, &p->span, first, end);
 }
 
-/* Processes a block with bf16 products, if it is plain and begins with a whole pair of keys. */
+/* Processes a block with bf16 products. Returns false without any effect unless the block is plain and its keys begin
+ * with a whole pair. */
 static bool attend_pairs(const mha__tile *t, int64_t start, const mha__panel *p, int64_t first, int64_t end,
                          const mha__partial *into)
 {

@@ -112,7 +112,7 @@ mha__feed mha__tile_ahead(const mha__tile *t, int64_t start)
     return feed;
 }
 
-/* ---- a few queries ---- */
+/* ---- prefetching for a few queries ---- */
 
 /* Distance in bytes at which a prefetch arrives in time. */
 enum { DISTANCE = 32 << 10 };

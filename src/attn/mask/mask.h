@@ -33,7 +33,7 @@ int64_t mha__mask_offset(const mha__call *call, int64_t b);
 void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_t count, int64_t *lo, int64_t *hi,
                          int64_t *prefix);
 mha__span mha__mask_span(const mha__rows *rows);
-/* Same as mha__mask_intervals for all rows of a tile; computed once if the rows attend to the same keys. */
+/* Same as mha__mask_span for the rows of a tile, but faster if all rows attend to the same keys. */
 mha__span mha__mask_tile(const mha__call *call, const mha__rows *rows);
 
 /* Stores the range [*first, *end) of keys of the block at `start`; no row attends to any other key of the block.
@@ -41,7 +41,7 @@ mha__span mha__mask_tile(const mha__call *call, const mha__rows *rows);
 bool mha__mask_block(const mha__call *call, const mha__rows *rows, const mha__span *span, int64_t start, int64_t *first,
                      int64_t *end);
 
-/* Returns true if mask.c changes no score of these keys. Dropped pages are ignored. */
+/* Returns true if mha__mask_apply would change no score of keys [first, end), except scores of dropped pages. */
 bool mha__mask_is_open(const mha__call *call, const mha__span *span, int64_t first, int64_t end);
 
 /* Applies ALiBi slopes, bias, keep, block mask, intervals and dropped pages to the panel `s`: one row per key in

@@ -1,4 +1,4 @@
-/* bind_args.c - checks the arguments of a call and fills in their strides. Later code relies on these checks. */
+/* bind_args.c - checks the arguments of a call and sets their strides. Later code relies on these checks. */
 #include "attn/plan/map_lists.h"
 #include "attn/plan/operand_table.h"
 #include "attn/plan/params.h"
@@ -23,7 +23,7 @@ int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *a, mha__inp
     return count;
 }
 
-/* Checks an input and fills in its strides. All-zero strides mean a contiguous view, unless the operand may be
+/* Checks an input and sets its strides. All-zero strides mean a contiguous view, unless the operand may be
  * broadcast. */
 static mha_status bind_input(const mha_attn_plan *plan, const mha__operand_row *row, mha_attn_args *a, mha_error *err)
 {
@@ -111,7 +111,7 @@ static mha_status bind_results(const mha_attn_plan *plan, mha__call *call, mha_e
 
 /* ---- pages ---- */
 
-/* Checks that each entry of the block table that a key within the lengths uses is a page or -1. */
+/* Checks the entries of the block table for keys within the lengths: each must be a page or -1. */
 static mha_status check_block_table(const mha_attn_desc *d, const mha_attn_args *a, mha_error *err)
 {
     for (int64_t b = 0; b < d->batch; b++) {

@@ -1,4 +1,4 @@
-/* bind_grads.c - checks the gradients of a call and fills in their strides. */
+/* bind_grads.c - checks the gradients of a call and sets their strides. */
 #include "attn/plan/params.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -28,7 +28,7 @@ static mha_status bind_read(const mha_attn_plan *plan, mha_attn_grads *g, entry 
     return MHA_OK;
 }
 
-/* Checks a gradient and fills in its strides. A gradient that may be broadcast is summed over each axis of stride 0,
+/* Checks a gradient and sets its strides. A gradient that may be broadcast is summed over each axis of stride 0,
  * so this axis has one element. Other gradients have one element per index. */
 static mha_status bind_gradient(const mha_attn_plan *plan, const mha__operand_row *row, mha_attn_grads *g, entry *e,
                                 mha_error *err)
@@ -90,7 +90,7 @@ mha_status mha__attn_bind_grads(const mha_attn_plan *plan, const mha_attn_args *
     entry read[READ], written[WRITTEN];
     if (!plan) return mha__fail(err, MHA_ERR_ARG, "plan must not be NULL");
     if (!(plan->desc.outputs & MHA_ATTN_GRADS))
-        return mha__fail(err, MHA_ERR_ARG, "outputs of the plan must have MHA_ATTN_GRADS (got 0x%x)",
+        return mha__fail(err, MHA_ERR_ARG, "outputs of the plan must contain MHA_ATTN_GRADS (got 0x%x)",
                          (unsigned)plan->desc.outputs);
     MHA__TRY(mha__options_need(&call->grads, sizeof call->grads, grads, "mha_attn_grads", err));
     MHA__TRY(mha__attn_check_workspace(workspace, workspace_bytes, need, err));

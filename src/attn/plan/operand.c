@@ -141,7 +141,7 @@ mha_status mha__bind_output(const char *name, mha_view *view, const int64_t exte
     MHA__TRY(mha__operand_bind(&o, err));
     for (int i = 0; i < 4; i++)
         view->stride[i] = o.view.stride[i];
-    if (dims < 4) o.view.stride[3] = 0; /* not used */
+    if (dims < 4) o.view.stride[3] = 0; /* the fourth axis is not used */
     MHA__TRY(mha__operand_place(&o, size, err));
     return check_output(name, view, extent, dims, err);
 }

@@ -1,5 +1,5 @@
-/* operand.h - checks one view of a call at a time: fills in its strides, checks its pointer, detects overlaps with
- * another view. */
+/* operand.h - checks one view of a call at a time: sets its strides, checks its pointer, detects overlaps with another
+ * view. */
 #ifndef MHA_ATTN_PLAN_OPERAND_H
 #define MHA_ATTN_PLAN_OPERAND_H
 
@@ -15,7 +15,7 @@ typedef struct mha__operand {
 
 /* Returns an output view as an operand. */
 mha__operand mha__operand_of(const char *name, const mha_view *view, const int64_t extent[4]);
-/* Rejects NULL and fills in the strides of a contiguous view. */
+/* Rejects NULL, and sets the strides of a contiguous view. */
 mha_status mha__operand_bind(mha__operand *o, mha_error *err);
 /* Checks that each element can be loaded: its address must be aligned, and its byte distance from the first element
  * must not overflow. */

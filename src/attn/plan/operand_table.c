@@ -124,7 +124,7 @@ const char *mha__input_flag_name(uint32_t flag)
     return mha__input_rows[n].flag_name;
 }
 
-/* Returns the kernels of a storage type. This is the only mapping between both. */
+/* Returns the kernels of a storage type. No other code maps storage types to kernels. */
 mha__stored mha__operand_stored(const mha__kernels *k, mha_dtype dtype)
 {
     static const int types[] = {[MHA_BF16] = 1 + MHA__BF16, [MHA_F16] = 1 + MHA__F16, [MHA_Q8_0] = 1 + MHA__Q8};
@@ -161,7 +161,7 @@ static int64_t blocks(int64_t length, int64_t size)
     return size > 0 ? mha__ceil_div(length, size) : 0;
 }
 
-/* Returns the dimensions of k and v as stored, and of the maps that a call writes. */
+/* Returns a dimension of k or v as stored, or of the maps that a call writes. */
 static int64_t stored_dimension(const mha_attn_plan *plan, mha__dimension dimension)
 {
     const mha_attn_desc *d = &plan->desc;

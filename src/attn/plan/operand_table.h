@@ -55,7 +55,7 @@ typedef enum mha__element {
 enum {
     MHA__IS_ARRAY = 1 << 0,     /* the field is a pointer to contiguous elements, not a view */
     MHA__IS_OPTIONAL = 1 << 1,  /* NULL is accepted even if the flag is set */
-    MHA__BROADCASTS = 1 << 2,   /* a stride of 0 repeats elements; in a gradient it sums them */
+    MHA__BROADCASTS = 1 << 2,   /* a stride of 0 repeats elements; in a gradient, their sum is stored */
     MHA__BY_ALIGN = 1 << 3,     /* desc.align serves as the flag */
     MHA__UNPAGED = 1 << 4,      /* not read if keys are in pages */
     MHA__ON_SCORES = 1 << 5,    /* changes scores, or masks single keys of a block */
@@ -108,7 +108,7 @@ int64_t mha__dimension_of(const mha_attn_plan *plan, mha__dimension dimension);
 mha__operand mha__operand_at(const mha_attn_plan *plan, const mha__operand_row *row, const void *from);
 /* Returns the operand of a row as an output. */
 mha__result mha__result_at(const mha_attn_plan *plan, const mha__operand_row *row, void *from);
-/* Returns the pointer in the field of a row. */
+/* Returns the data pointer of the operand of a row. */
 const void *mha__operand_data(const mha__operand_row *row, const void *from);
 /* Returns true if the flag of a row is set and calls of this description read or write the operand. */
 bool mha__operand_is_used(const mha_attn_desc *desc, const mha__operand_row *row);

@@ -1,4 +1,4 @@
-/* params.c - checks a description and fills in its defaults. Later code does not repeat the checks.
+/* params.c - checks a description and sets its defaults. Later code does not repeat the checks.
  *
  * Invalid descriptions are detected before unsupported ones, so MHA_ERR_UNSUPPORTED implies that the description is
  * valid. */

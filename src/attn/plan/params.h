@@ -1,4 +1,4 @@
-/* params.h - checks of descriptions and arguments, which also fill in defaults. No other file checks them. */
+/* params.h - functions that check descriptions and arguments and set defaults. No other code checks them. */
 #ifndef MHA_ATTN_PLAN_PARAMS_H
 #define MHA_ATTN_PLAN_PARAMS_H
 
@@ -19,7 +19,7 @@ mha_status mha__attn_check_dtype(const char *field, mha_dtype dtype, bool cache,
 /* Returns true if the keys that a row attends to depend on its position. */
 bool mha__attn_positional(const mha_attn_desc *resolved);
 
-/* Checks the arguments of a call and copies them with all strides filled in. The plan needs a workspace of `need`
+/* Checks the arguments of a call and copies them with all strides set. The plan needs a workspace of `need`
  * bytes. */
 mha_status mha__attn_bind(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace, size_t workspace_bytes,
                           size_t need, mha__call *call, mha_error *err);

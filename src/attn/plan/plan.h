@@ -1,4 +1,4 @@
-/* plan.h - the plan and a call of it. Shared by all files of src/attn. */
+/* plan.h - a plan, and a call of a plan. Shared by all files of src/attn. */
 #ifndef MHA_ATTN_PLAN_PLAN_H
 #define MHA_ATTN_PLAN_PLAN_H
 
@@ -42,7 +42,7 @@ typedef struct mha__bwd_plan {
 struct mha_attn_plan {
     mha_ctx *ctx;
     const struct mha__attn_engine *engine; /* see engine/engine.h */
-    mha_attn_desc desc;                    /* with all defaults filled in; see params.h */
+    mha_attn_desc desc;                    /* with all defaults set; see params.h */
     mha_dtype weights;                     /* type to which probabilities are rounded before the product with v */
     const mha__kernels *kernels;
     const mha__pairs *pairs; /* the bf16 pair kernels if q, k and v are bf16, else NULL */
@@ -70,11 +70,11 @@ struct mha_attn_plan {
     mha__bwd_plan bwd;   /* all zeros without MHA_ATTN_GRADS */
 };
 
-/* A call: the arguments with all strides filled in. */
+/* A call: the arguments with all strides set. */
 typedef struct mha__call {
     const mha_attn_plan *plan;
     mha_attn_args args;
-    mha_attn_stats stats; /* args.stats with all strides filled in */
+    mha_attn_stats stats; /* args.stats with all strides set */
     int64_t first_key;    /* index of the sequence's first key in stats.received; 0 unless sequences are packed */
     char *workspace;
 } mha__call;
@@ -82,7 +82,7 @@ typedef struct mha__call {
 /* A call of the backward pass. */
 typedef struct mha__bwd_call {
     mha__call call;
-    mha_attn_grads grads; /* with all strides filled in */
+    mha_attn_grads grads; /* with all strides set */
 } mha__bwd_call;
 
 /* Returns the number of sums in stats.received per head: kv_len, times the number of sequences if queries are packed
@@ -161,7 +161,8 @@ static inline void *mha__at_out(const mha_view *v, size_t size, int64_t b, int64
     return (char *)v->data + element * (int64_t)size;
 }
 
-/* Restricts a packed view to the sequence that begins at row `rows` of the view. Absent views stay absent. */
+/* Restricts a packed view to the sequence that begins at row `rows` of the view. A view without data stays without
+ * data. */
 static inline void mha__skip_rows(mha_cview *view, size_t size, int64_t rows)
 {
     if (view->data) view->data = mha__at(view, size, 0, 0, rows, 0);

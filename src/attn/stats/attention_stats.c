@@ -81,7 +81,7 @@ static void add_top(const mha__kernels *k, mha__top_key *list, int64_t count, in
         insert_key(list, count, mha__real_at(s, j * k->nr + lane, k->real_size), first + j);
 }
 
-/* Adds the sums of a panel to the sums of its rows. */
+/* Adds the sums of one panel, in x->moments, to the sums of its rows. */
 static void add_panel(const mha__call *call, const mha__scratch *x, int64_t rows, int64_t row, int64_t start,
                       int64_t first, int64_t keys, const void *s)
 {
