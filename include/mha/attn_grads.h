@@ -59,7 +59,7 @@ typedef struct mha_attn_grads {
     mha_view dslopes; /* [B, H] of f32, f64 for f64; zero strides sum */
     mha_view dsinks;  /* [B, H] like dslopes */
     mha_view dgates;  /* [B, H] like dslopes */
-    mha_view row_taylor; /* [B, H, Lq] (stride[3] unused) of f32, f64 for f64; a Taylor estimate, see below */
+    mha_view row_taylor; /* [B, H, Lq] (stride[3] unused) of f32, f64 for f64; the estimate described below */
 } mha_attn_grads;
 
 /* row_taylor is not a gradient. It is a first-order estimate of how much the loss changes when single weights of a row

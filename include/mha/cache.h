@@ -66,8 +66,8 @@ typedef struct mha_cache_tokens {
     size_t size;           /* sizeof(mha_cache_tokens) */
     int64_t count;         /* >= 0 per sequence */
     const int64_t *counts; /* [n] 0..count per sequence; NULL = count for each */
-    mha_dtype dtype;       /* type of k and v: that of the cache, or f32 if the cache stores bf16, f16 or q8_0;
-                              0 = the type of the cache, or f32 for q8_0 */
+    mha_dtype dtype;       /* type of k and v: the type of the cache, or f32 if the cache stores bf16, f16 or q8_0. 0 =
+                              the type of the cache; f32 for q8_0 */
     mha_cview k;           /* [n, Hkv, count, D] */
     mha_cview v;           /* [n, Hkv, count, Dv] */
 } mha_cache_tokens;

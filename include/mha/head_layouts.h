@@ -18,14 +18,14 @@ extern "C" {
 #endif
 
 /* X(name, key, text) */
-#define MHA_PLAN_VARIANT_MAP(X)                                                                  \
-    X(MHA_PLAN_MHA, "mha", "each query head has its own keys and values")                        \
-    X(MHA_PLAN_PRUNED, "pruned", "the least important heads are removed permanently")            \
-    X(MHA_PLAN_DYNAMIC, "dynamic", "a predictor picks the heads that each sequence runs")        \
-    X(MHA_PLAN_GQA, "gqa", "groups of query heads share one key and value head")                 \
-    X(MHA_PLAN_MQA, "mqa", "all query heads share one key and value head")                       \
-    X(MHA_PLAN_MOE, "moe", "heads are experts, of which a router picks top_k for each sequence") \
-    X(MHA_PLAN_ADAPTIVE, "adaptive", "a predictor picks the number of heads for each sequence")
+#define MHA_PLAN_VARIANT_MAP(X)                                                                   \
+    X(MHA_PLAN_MHA, "mha", "each query head has its own keys and values")                         \
+    X(MHA_PLAN_PRUNED, "pruned", "the least important heads are removed permanently")             \
+    X(MHA_PLAN_DYNAMIC, "dynamic", "a predictor selects the heads that run for each sequence")    \
+    X(MHA_PLAN_GQA, "gqa", "each group of query heads shares one key/value head")                 \
+    X(MHA_PLAN_MQA, "mqa", "all query heads share one key/value head")                            \
+    X(MHA_PLAN_MOE, "moe", "heads are experts; a router selects top_k of them for each sequence") \
+    X(MHA_PLAN_ADAPTIVE, "adaptive", "a predictor selects the number of heads for each sequence")
 
 typedef enum mha_plan_variant {
 #define MHA__X(name, key, text) name,
@@ -78,17 +78,17 @@ typedef struct mha_plan_row {
  * internally. Errors: MHA_ERR_ARG, naming the field and its value. */
 MHA_API mha_status mha_plan_resolve(const mha_plan_options *options, mha_plan_options *resolved, mha_error *err);
 
-/* Lists all layouts with 1, 2, 4, 8, 12, 16, 24, 32 or 64 heads in groups of 1, 2, 4 or 8 that divide evenly. Writes
- * *count rows, sorted by ascending number of parameters. Their variant is mha, gqa or mqa. Errors: MHA_ERR_ARG for
- * invalid options, and for a cache whose size overflows. */
+/* Lists all layouts with 1, 2, 4, 8, 12, 16, 24, 32 or 64 query heads, in groups of 1, 2, 4 or 8, whose sizes divide
+ * evenly. Writes *count rows, sorted by ascending number of parameters. Their variant is mha, gqa or mqa. Errors:
+ * MHA_ERR_ARG for invalid options, and for a cache whose size overflows. */
 enum { MHA_PLAN_LAYOUTS = 36 };
 MHA_API mha_status mha_plan_layouts(const mha_plan_options *options, mha_plan_row rows[MHA_PLAN_LAYOUTS], int *count,
                                     mha_error *err);
 
-/* Writes one row per variant, with options->heads query heads. GQA: a group size near 4, near 8 for a large model.
- * Operations and cache exclude heads that do not run: pruned heads, unselected heads and unselected experts. MoE: each
- * expert has its own q, k, v and an output projection to E, followed by one projection E -> E. Adaptive: selects one of
- * three head counts. */
+/* Writes one row per variant, with options->heads query heads. GQA: the group size is near 4, or near 8 for a large
+ * model. Operations and cache exclude heads that do not run: pruned heads, unselected heads and unselected experts.
+ * MoE: each expert has its own q, k, v and an output projection to E, followed by one projection E -> E. Adaptive:
+ * selects one of three head counts. */
 MHA_API mha_status mha_plan_variants(const mha_plan_options *options, mha_plan_row rows[MHA_PLAN_VARIANTS],
                                      mha_error *err);
 

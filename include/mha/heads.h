@@ -38,12 +38,12 @@ extern "C" {
     X(MHA_HEAD_PREV_ARGMAX, "prev_argmax", "fraction of rows whose largest p is on the previous token")   \
     X(MHA_HEAD_NEXT_ARGMAX, "next_argmax", "fraction of rows whose largest p is on the next token")       \
     X(MHA_HEAD_SELF_ARGMAX, "self_argmax", "fraction of rows whose largest p is on the token itself")     \
-    X(MHA_HEAD_WINDOW2, "window2", "mass within two tokens")                                              \
+    X(MHA_HEAD_WINDOW2, "window2", "mass at a distance of at most two tokens")                            \
     X(MHA_HEAD_BLOCK, "block", "mass inside the token's segment minus the fraction of keys in it, -1..1") \
     X(MHA_HEAD_BROAD, "broad", "entropy_norm over content rows")                                          \
     X(MHA_HEAD_VERTICAL, "vertical", "fraction of energy explained by the mean row alone")                \
     X(MHA_HEAD_TOEPLITZ, "toeplitz", "fraction of energy explained by the offset alone")                  \
-    X(MHA_HEAD_DUP_PROBE, "dup_probe", "probe text: mass on the other copy of the same token")            \
+    X(MHA_HEAD_DUP_PROBE, "dup_probe", "probe text: mass on the token's other copy")                      \
     X(MHA_HEAD_INDUCTION_PROBE, "induction_probe", "probe text: mass on the token after the first copy")
 
 typedef enum mha_head_metric {
@@ -68,9 +68,9 @@ MHA_API const char *mha_head_metric_help(mha_head_metric metric);
     X(MHA_LABEL_FIRST, "first", "attends to the first token, often an attention sink (>= 0.40)")                   \
     X(MHA_LABEL_SEP, "sep", "attends to separator tokens (>= 0.40)")                                               \
     X(MHA_LABEL_PUNCT, "punct", "attends to punctuation (>= 0.40)")                                                \
-    X(MHA_LABEL_LOCAL, "local", "attends within two tokens (>= 0.70)")                                             \
-    X(MHA_LABEL_BLOCK, "block", "attends to the token's segment, beyond its fraction of the text (>= 0.40)")       \
-    X(MHA_LABEL_BROAD, "broad", "attends to nearly all tokens (entropy >= 0.90 of the largest)")                   \
+    X(MHA_LABEL_LOCAL, "local", "attends to tokens at a distance of at most two (>= 0.70)")                        \
+    X(MHA_LABEL_BLOCK, "block", "attends to the token's segment (weight - fraction of the text >= 0.40)")          \
+    X(MHA_LABEL_BROAD, "broad", "attends to nearly all tokens (entropy >= 0.90 of the maximum)")                   \
     X(MHA_LABEL_VERTICAL, "vertical", "attends to the same tokens from every position (>= 0.80 of the energy)")    \
     X(MHA_LABEL_MIXED, "mixed", "no rule applies")
 

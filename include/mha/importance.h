@@ -61,25 +61,24 @@ extern "C" {
 
 /* X(name, key, one line of explanation); docs/glossary.md explains each key, and a test checks that none is missing
  * there. */
-#define MHA_IMPORTANCE_SCORE_MAP(X)                                                                              \
-    X(MHA_IMPORTANCE_GATE, "gate", "mean of each text's |dL/d gate|; needs a loss")                              \
-    X(MHA_IMPORTANCE_GATE_BATCH, "gate_batch", "|dL/d gate| of all texts together: signs cancel; needs a loss")  \
-    X(MHA_IMPORTANCE_GATE_LAYER_L2, "gate_layer_l2", "gate / its norm over the layer's heads; needs a loss")     \
-    X(MHA_IMPORTANCE_TAYLOR_TOKEN, "taylor_token", "sum over tokens of |<c, dL/dc>|; needs a loss")              \
-    X(MHA_IMPORTANCE_TAYLOR_ELEM, "taylor_elem", "sum over weights of |A dL/dA|; needs a loss")                  \
-    X(MHA_IMPORTANCE_GRADMAG, "gradmag", "mean |gradient| of the head's rows of Wq, Wk and Wv; needs a loss")    \
-    X(MHA_IMPORTANCE_JACOBIAN, "jacobian", "1/2 |d embedding / d gate|^2, exact; needs no loss")                 \
-    X(MHA_IMPORTANCE_JACOBIAN_PROBE, "jacobian_probe",                                                           \
-      "jacobian estimated with random vectors; the recommended first choice")                                    \
-    X(MHA_IMPORTANCE_LOO, "loo", "distance of the embedding without the head; the reference, but slow")          \
-    X(MHA_IMPORTANCE_LOO_LOSS, "loo_loss", "change of the loss without the head; needs a loss")                  \
-    X(MHA_IMPORTANCE_LOO_MEAN, "loo_mean", "loo with the head at its mean over the data instead of 0")           \
-    X(MHA_IMPORTANCE_LOO_MEAN_LOSS, "loo_mean_loss", "loo_loss with the head at its mean; needs a loss")         \
-    X(MHA_IMPORTANCE_CONFIDENCE, "confidence", "mean of each row's largest weight; does not measure importance") \
-    X(MHA_IMPORTANCE_CONFIDENCE_NOSPECIAL, "confidence_nospecial",                                               \
-      "confidence without special tokens; does not measure importance")                                          \
-    X(MHA_IMPORTANCE_OV_NORM, "ov_norm", "norm of Wo Wv: depends on weights only")                               \
-    X(MHA_IMPORTANCE_QK_NORM, "qk_norm", "norm of Wq^T Wk: depends on weights only")
+#define MHA_IMPORTANCE_SCORE_MAP(X)                                                                                   \
+    X(MHA_IMPORTANCE_GATE, "gate", "mean of each text's |dL/d gate|; needs a loss")                                   \
+    X(MHA_IMPORTANCE_GATE_BATCH, "gate_batch", "|dL/d gate| of all texts together: signs cancel; needs a loss")       \
+    X(MHA_IMPORTANCE_GATE_LAYER_L2, "gate_layer_l2", "gate / its norm over the layer's heads; needs a loss")          \
+    X(MHA_IMPORTANCE_TAYLOR_TOKEN, "taylor_token", "sum over tokens of |<c, dL/dc>|; needs a loss")                   \
+    X(MHA_IMPORTANCE_TAYLOR_ELEM, "taylor_elem", "sum over weights of |A dL/dA|; needs a loss")                       \
+    X(MHA_IMPORTANCE_GRADMAG, "gradmag", "mean |gradient| of the head's rows of Wq, Wk and Wv; needs a loss")         \
+    X(MHA_IMPORTANCE_JACOBIAN, "jacobian", "1/2 |d embedding / d gate|^2, exact; needs no loss")                      \
+    X(MHA_IMPORTANCE_JACOBIAN_PROBE, "jacobian_probe", "jacobian, estimated with random vectors; recommended")        \
+    X(MHA_IMPORTANCE_LOO, "loo", "change of the embedding if the head is removed; the reference, but slow")           \
+    X(MHA_IMPORTANCE_LOO_LOSS, "loo_loss", "change of the loss if the head is removed; needs a loss")                 \
+    X(MHA_IMPORTANCE_LOO_MEAN, "loo_mean", "loo with the head's output set to its mean instead of 0")                 \
+    X(MHA_IMPORTANCE_LOO_MEAN_LOSS, "loo_mean_loss", "loo_loss with the head's output set to its mean; needs a loss") \
+    X(MHA_IMPORTANCE_CONFIDENCE, "confidence", "mean of each row's largest weight; does not measure importance")      \
+    X(MHA_IMPORTANCE_CONFIDENCE_NOSPECIAL, "confidence_nospecial",                                                    \
+      "confidence, special tokens excluded; does not measure importance")                                             \
+    X(MHA_IMPORTANCE_OV_NORM, "ov_norm", "norm of Wo Wv, from the weights alone")                                     \
+    X(MHA_IMPORTANCE_QK_NORM, "qk_norm", "norm of Wq^T Wk, from the weights alone")
 
 typedef enum mha_importance_score {
 #define MHA__X(name, key, text) name,

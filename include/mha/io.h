@@ -50,8 +50,8 @@ typedef struct mha_file_options {
 /* An open file. Immutable: any number of threads may read it concurrently. */
 typedef struct mha_file mha_file;
 
-/* Opens `path`, a safetensors or .npy file, detected by content, not by name. `options` may be NULL. `ctx` must outlive
- * the file.
+/* Opens `path`, a safetensors or .npy file, detected by its content, not by its name. `options` may be NULL. `ctx` must
+ * outlive the file.
  *
  * safetensors: the rules of the format and of its reference reader, plus stricter ones: the first byte of the header
  * must be '{', names and fields must be unique (after decoding escapes), and names must not contain NUL.
@@ -60,7 +60,7 @@ typedef struct mha_file mha_file;
  * .npy: versions 1 to 3; types bool, int and float of 1 to 8 bytes. Arrays in column-major order or of the other byte
  * order are converted into a copy. Bytes after the array are rejected.
  * Limits: header 100,000,000 bytes (.npy: 64 KiB), name 64 KiB, 2^21 dimensions of all tensors together, rank 32,
- * 2^18 - 1 metadata pairs, strings of 16 MiB, JSON nesting 64, 1 MiB per entry with unknown fields; a shard index
+ * 2^18 - 1 metadata pairs, strings of 16 MiB, JSON nesting depth 64, 1 MiB per entry with unknown fields; a shard index
  * 32 MiB and 2^20 tensors.
  *
  * Errors: MHA_ERR_IO (cannot be opened or read, or is not a regular file); MHA_ERR_FORMAT (violates a rule, or has

@@ -295,7 +295,7 @@ typedef struct mha_layer_input {
     int64_t sequence;       /* with batch 1: index of the sequence in a cache of several sequences */
     const float *cos, *sin; /* [B L, R/2] from mha_rope_angles, for the positions of all tokens; required with rope */
     mha_cview gates;        /* [B, H] f32 factors of each head's output; zero strides broadcast; data NULL = none */
-    float *probs;           /* [B, H, L, K] attention probabilities, written; see below; NULL = not computed */
+    float *probs;           /* [B, H, L, K] attention probabilities, written; K is defined below; NULL = not computed */
     /* Packed sequences, concatenated without padding: batch is 1, length is the total, and sequence n is rows
      * starts[n] to starts[n + 1]. Attention never crosses sequences. Not with lengths, keep or cache; NULL = one
      * sequence per batch entry. */

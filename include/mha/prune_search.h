@@ -48,8 +48,8 @@ typedef struct mha_prune_search_options {
 typedef struct mha_prune_curve mha_prune_curve;
 
 /* Runs the search. The options are not retained. Errors: MHA_ERR_ARG for an invalid option, and for a decoder if every
- * held-out text is a single token; those of choosing, pruning and evaluating. Reports progress as "search", in
- * points. */
+ * held-out text is a single token; those of mha_prune_choose, mha_prune_choose_joint, mha_prune and
+ * mha_model_edit_evaluate. Reports progress as "search", in points. */
 MHA_API mha_status mha_prune_search(const mha_model *model, const mha_prune_search_options *options,
                                     mha_prune_curve **out, mha_error *err);
 MHA_API void mha_prune_curve_free(mha_prune_curve *curve);

@@ -47,7 +47,7 @@ typedef struct mha_tokenizer_train_options {
     mha_tokenizer_type type;
     int64_t vocab_size;    /* maximum number of tokens, including special ones, 1..1048576; fewer if pairs are rare */
     int64_t min_frequency; /* minimum count of a pair that is merged; 0 = 2 */
-    /* Special tokens after those of the type: [special_count] NUL-terminated UTF-8 strings of 1 to 1024 bytes.
+    /* Special tokens in addition to those of the type: [special_count] NUL-terminated UTF-8 strings of 1 to 1024 bytes.
      * Encoding never splits them; in the training text, they are treated as ordinary text. */
     const char *const *special;
     int64_t special_count;

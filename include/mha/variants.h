@@ -189,7 +189,7 @@ MHA_API mha_status mha_variant_backward(mha_variant *layer, const mha_variant_in
 /* The divisor of the scores. */
 typedef enum mha_scale_rule {
     MHA_SCALE_HEAD_DIM = 0, /* sqrt of the width of one head */
-    MHA_SCALE_D_OUT         /* sqrt of the total width of all heads, as in one walk-through */
+    MHA_SCALE_D_OUT         /* sqrt of the total width of all heads, as in one of the PyTorch walk-throughs */
 } mha_scale_rule;
 
 /* How the selection of heads, which is not differentiable, is trained: through a gate g that multiplies the output of
@@ -197,7 +197,7 @@ typedef enum mha_scale_rule {
  * option] (as in Fedus et al. 2021). Unselected heads are never computed and get a gradient through the softmax only.
  * Gates and their gradients are of the layer's dtype. */
 typedef enum mha_selection {
-    MHA_SELECTION_HARD = 0,        /* g = 1, no gradient: the published code */
+    MHA_SELECTION_HARD = 0,        /* g = 1, no gradient, as in the published code */
     MHA_SELECTION_SOFT,            /* g as defined above, with its gradient */
     MHA_SELECTION_STRAIGHT_THROUGH /* g = 1 forward, gradient of the soft gate backward (Bengio et al. 2013) */
 } mha_selection;

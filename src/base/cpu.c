@@ -3,7 +3,7 @@
  * This file is compiled for baseline instructions only, so detection is safe on every CPU. The levels of an
  * architecture form a chain: a level is supported only if the previous one is.
  */
-#define _GNU_SOURCE /* syscall */
+#define _GNU_SOURCE /* for syscall() */
 #include "base/cpu.h"
 
 #include <stdatomic.h>
@@ -70,12 +70,12 @@ static bool has_fast_pairs(void)
  * volume 1, section 13.3. */
 static unsigned detect(void)
 {
-    enum { FMA = 1 << 12, OSXSAVE = 1 << 27, AVX = 1 << 28, F16C = 1 << 29 };          /* leaf 1, ecx */
-    enum { AVX2 = 1 << 5, AVX512F = 1 << 16, AVX512DQ = 1 << 17, AVX512BW = 1 << 30 }; /* leaf 7.0, ebx */
-    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };                                   /* leaf 7.0, edx */
-    enum { AVX512_BF16 = 1 << 5 };                                                     /* leaf 7.1, eax */
+    enum { FMA = 1 << 12, OSXSAVE = 1 << 27, AVX = 1 << 28, F16C = 1 << 29 };          /* CPUID leaf 1, ecx */
+    enum { AVX2 = 1 << 5, AVX512F = 1 << 16, AVX512DQ = 1 << 17, AVX512BW = 1 << 30 }; /* CPUID leaf 7.0, ebx */
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };                                   /* CPUID leaf 7.0, edx */
+    enum { AVX512_BF16 = 1 << 5 };                                                     /* CPUID leaf 7.1, eax */
     enum { XMM_YMM = 0x6, OPMASK_ZMM = 0xE0, TILES = 0x60000 };                        /* XCR0 */
-    const uint32_t AVX512VL = 1u << 31;                                                /* leaf 7.0, ebx */
+    const uint32_t AVX512VL = 1u << 31;                                                /* CPUID leaf 7.0, ebx */
 
     unsigned found = bit(MHA__SCALAR);
     uint32_t a, b, c, d, a1, unused;

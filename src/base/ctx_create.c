@@ -1,6 +1,6 @@
 /* ctx_create.c - creates a context from options and environment variables. No other file reads the environment. An
  * empty variable counts as unset, and a variable overridden by an option is ignored. */
-#define _GNU_SOURCE /* sched_getaffinity */
+#define _GNU_SOURCE /* for sched_getaffinity() */
 #include "base/ctx_struct.h"
 
 #include "base/error.h"

@@ -50,9 +50,9 @@ struct mha__pool {
     int running; /* workers started in this process */
     atomic_bool stop;
     atomic_int sleepers;
-    pthread_mutex_t lock; /* held only to fall asleep or to wake other threads */
-    pthread_cond_t wake;  /* the workers sleep here */
-    pthread_cond_t done;  /* the caller sleeps here */
+    pthread_mutex_t lock; /* locked only to sleep or to wake other threads */
+    pthread_cond_t wake;  /* the workers wait for this condition */
+    pthread_cond_t done;  /* the caller waits for this condition */
     worker workers[];     /* threads - 1 entries */
 };
 
@@ -206,7 +206,8 @@ static bool reset(mha__pool *pool, long pid)
 
 mha__pool *mha__pool_create(mha_ctx *ctx, int threads)
 {
-    size_t bytes = sizeof(mha__pool) + (size_t)(threads - 1) * sizeof(worker); /* threads <= 1024 */
+    size_t bytes = sizeof(mha__pool) + (size_t)(threads - 1) * sizeof(worker); /* cannot overflow, because threads <=
+    1024 */
     mha__pool *pool = mha__ctx_alloc(ctx, bytes);
     if (!pool) return NULL;
     memset(pool, 0, bytes);
