@@ -61,7 +61,7 @@ MHA_API const char *mha_diversity_help(mha_diversity_kind what);
 typedef struct mha_diversity_options {
     size_t size;
     uint32_t what;    /* measures to compute: OR of 1 << MHA_DIVERSITY_...; 0 = all */
-    int64_t max_rows; /* maximum rows of the maps, spread evenly over the rows of all texts; 0 = all */
+    int64_t max_rows; /* maximum number of map rows, spread evenly over the rows of all texts; 0 = all */
     /* A file that stores the sums, so that an interrupted run can resume. It is read if it exists, and written about
      * once a second and at the end, as in mha_heads_options. NULL = none. */
     const char *state;

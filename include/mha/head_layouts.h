@@ -71,7 +71,7 @@ typedef struct mha_plan_row {
                                          * E^2 */
     double project_flops, attend_flops; /* operations of a causal prefill of all sequences */
     int64_t kv_bytes;                   /* size of the cached keys and values of all sequences [bytes] */
-    double prefill, decode;             /* time [s], by mha_plan_measure */
+    double prefill, decode;             /* time [s], set by mha_plan_measure */
 } mha_plan_row;
 
 /* Checks the options and replaces zeros by the defaults, for display. All other functions of this header do this

@@ -85,7 +85,8 @@ typedef enum mha_head_label {
 MHA_API const char *mha_head_label_key(mha_head_label label);
 MHA_API const char *mha_head_label_help(mha_head_label label);
 
-/* Probe texts that replace the default, 4 random texts with 16 tokens r each: [first] r r [last]. */
+/* Probe texts, each [first] r r [last] with a sequence r of tokens. The default is 4 random texts with 16 tokens in
+ * r. */
 typedef struct mha_head_probe {
     const int32_t *ids;    /* [texts, period] r of each text; NULL = random */
     int64_t texts, period; /* shape of `ids`; at most 4096 texts */
@@ -96,8 +97,8 @@ typedef struct mha_head_probe {
 
 /* Thresholds of the label rules and of sinks; 0 = the default, listed here, above and in docs/glossary.md. */
 typedef struct mha_head_thresholds {
-    double probe;    /* 0.40 induction, duplicate */
-    double single;   /* 0.40 prev next self first sep punct */
+    double probe;    /* 0.40; for induction and duplicate */
+    double single;   /* 0.40; for prev, next, self, first, sep and punct */
     double local;    /* 0.70 */
     double block;    /* 0.40 */
     double broad;    /* 0.90 */

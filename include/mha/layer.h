@@ -319,11 +319,13 @@ typedef struct mha_layer_input {
     /* [B L, H D] input of the output projection, instead of the computed one. Queries, keys, values, gates and fills
      * are then unused; outputs of the attention itself may not be requested. NULL = computed from x. */
     const float *context;
-    const mha_attn_visitor *on_rows; /* receives rows of probabilities, of map_heads and map_rows; NULL = none */
-    /* [B, L] for layers that select heads: non-zero = counts in the mean. NULL = all tokens within `lengths` */
+    const mha_attn_visitor *on_rows; /* receives the rows of probabilities that map_heads and map_rows select; NULL =
+                                      * none */
+    /* [B, L] for layers that select heads: non-zero = the token counts in the mean. NULL = all tokens within
+     * `lengths` */
     const uint8_t *real;
     uint8_t *kept; /* [sequences, H] or, for options, [sequences, options]; 1 = kept; written if the layer selects */
-    /* The L tokens are part of a longer sequence. With batch 1, and not with lengths, keep, bias, cache, starts, probs,
+    /* The L tokens are part of a longer sequence. Requires batch 1; not with lengths, keep, bias, cache, starts, probs,
      * stats, on_rows, or a layer that selects heads; NULL = the tokens are the whole sequence. */
     const mha_layer_shard *shard;
 } mha_layer_input;

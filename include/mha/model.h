@@ -241,10 +241,11 @@ typedef struct mha_model_input {
      * changed. That layer then computes no queries, keys, values or attention, and ignores its gates and fills.
      * Requires `hidden`; outputs of the attention cannot be requested. NULL = computed. */
     const float *context;
-    /* With batch 1. ids, type_ids and positions are those of the whole sequence; last_hidden, logits and the entries of
-     * on_hidden have one row per token of the shard. pooled is written if the shard contains token 0, last_logits if it
-     * contains token L-1. mask, cache, starts and hidden must be NULL. MHA_ERR_UNSUPPORTED with other callbacks than
-     * on_hidden, and for models with relative positions or head selection per text. NULL = the whole sequence. */
+    /* Requires batch 1. ids, type_ids and positions are those of the whole sequence; last_hidden, logits and the
+     * entries of on_hidden have one row per token of the shard. pooled is written if the shard contains token 0,
+     * last_logits if it contains token L-1. mask, cache, starts and hidden must be NULL. MHA_ERR_UNSUPPORTED with
+     * callbacks other than on_hidden, and for models with relative positions or head selection per text. NULL = the
+     * whole sequence. */
     const mha_model_shard *shard;
 } mha_model_input;
 

@@ -29,7 +29,7 @@ MHA_API mha_status mha_model_edit_open(const mha_model_edit *edit, mha_model **o
 /* Returns the changed tensors, f32, with the names and shapes of the written file. Valid as long as the edit. */
 MHA_API const mha_named_tensor *mha_model_edit_tensors(const mha_model_edit *edit, int64_t *count);
 
-/* The source model [0] and the edited model [1]. */
+/* Properties of the source model [0] and the edited model [1]. */
 typedef struct mha_edit_evaluation {
     int64_t heads[2], key_heads[2], value_heads[2];         /* heads of all layers; key and value heads of the first
                                                                layer */

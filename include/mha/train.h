@@ -127,9 +127,9 @@ typedef struct mha_train_gates {
 /* How the gradients of several processes are added. */
 typedef enum mha_train_reduce {
     MHA_REDUCE_TREE = 0, /* in the tree of the virtual workers */
-    /* In an order that depends on the number of processes, during the last backward pass of a step. Each process adds
-     * its batches in order, without additional buffers. Reproducible for a given number of processes; with one
-     * process, `workers` has no effect. */
+    /* The gradients are added during the last backward pass of a step, in an order that depends on the number of
+     * processes. Each process adds its batches in order, without additional buffers. Reproducible for a given number of
+     * processes; with one process, `workers` has no effect. */
     MHA_REDUCE_FAST
 } mha_train_reduce;
 
@@ -219,7 +219,7 @@ MHA_API mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err);
  * by the caller to these tensors are lost in the next step. */
 MHA_API int64_t mha_trainer_gates(const mha_trainer *trainer, float *gates, double *expected);
 
-/* The input of a step. */
+/* One batch of a step. */
 typedef struct mha_train_batch {
     const mha_model_input *input; /* as in mha_model_grads_forward: no cache, fills or hidden; with learned gates
                                    * no `gates` */
@@ -235,7 +235,7 @@ typedef struct mha_train_report {
     double loss;    /* loss in nats, with the weights before the step */
     double norm;    /* norm of the gradient before clipping; 0 if weights are not trained, as with gates.first */
     double rate;    /* learning rate; 0 while only the gates are trained */
-    double open;    /* expected number of open heads before the step; all heads without gates */
+    double open;    /* expected number of open heads before the step; without gates, the number of heads */
     double penalty; /* penalty of the gates before the step; not included in the loss */
 } mha_train_report;
 

@@ -35,7 +35,7 @@ typedef struct mha_train_data mha_train_data;
 typedef struct mha_train_data_options {
     size_t size;
     int64_t length;                 /* tokens per sequence; at least 2, for encoders 3 */
-    int64_t vocab;                  /* token ids are 0 .. vocab - 1; 1 .. 2^31 */
+    int64_t vocab;                  /* number of token ids (0 .. vocab - 1), 1 .. 2^31 */
     const mha_tokenizer *tokenizer; /* tokenizer of the texts, for mha_train_data_add_text; NULL = token files only */
     int causal;                     /* 1 = sequences for a decoder, 0 = for an encoder */
     int texts_apart;                /* 1 = each text is a sequence, truncated to `length`; encoders only */
@@ -97,7 +97,7 @@ MHA_API int64_t mha_train_sequence_order(uint64_t seed, int64_t epoch, int64_t i
 typedef struct mha_train_mask_options {
     size_t size;
     int64_t length;  /* tokens of the sequence, >= 1 */
-    int64_t vocab;   /* token ids are 0 .. vocab - 1; 1 .. 2^31 */
+    int64_t vocab;   /* number of token ids (0 .. vocab - 1), 1 .. 2^31 */
     double fraction; /* fraction of the non-special tokens, (0, 1]; rounded to nearest, at least one token */
     int32_t mask;    /* token id of [MASK] */
     uint64_t seed;
@@ -105,9 +105,9 @@ typedef struct mha_train_mask_options {
 
 /* Selects tokens to predict (Devlin et al. 2018). labels [length] is the original id of each selected token and
  * MHA_IGNORE elsewhere; of the selected ids, 80 % become `mask`, 10 % a random id, and 10 % are kept. Special tokens
- * are never selected; a sequence of special tokens only has no labels. `index` is the number of the sequence since the
- * start of the run: the same index gives the same selection. `ids` [length] is changed in place.
- * Errors: MHA_ERR_ARG for NULL or an option out of range, naming it. On error, ids and labels are unchanged. */
+ * are never selected; a sequence that contains only special tokens has no labels. `index` is the number of the sequence
+ * since the start of the run: the same index gives the same selection. `ids` [length] is changed in place. Errors:
+ * MHA_ERR_ARG for NULL or an option out of range, naming it. On error, ids and labels are unchanged. */
 MHA_API mha_status mha_train_mask_tokens(const mha_tokenizer *tokenizer, const mha_train_mask_options *options,
                                          int64_t index, int32_t *ids, int32_t *labels, mha_error *err);
 

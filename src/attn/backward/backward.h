@@ -114,7 +114,8 @@ void mha__bwd_taylor(const mha__bwd_tile *t, const mha__panel *p, int64_t keys, 
 /* Computes the weights of one panel and keys [first, end) of the block in w and ds, the inputs of dbias. */
 void mha__bwd_panel(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
                     int64_t end);
-/* Completes a panel after dbias has read it: adds to dslopes and multiplies by the derivative of softcap. */
+/* Completes a panel after dbias has read it: adds its terms of dslopes, and multiplies dS by the derivative of
+ * softcap. */
 void mha__bwd_finish_panel(const mha__bwd_tile *t, const mha__panel *p, int64_t start, int64_t first, int64_t end);
 
 /* ---- backward_key_block.c ---- */

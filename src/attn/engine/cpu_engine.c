@@ -33,7 +33,7 @@ static const char *why_unfolded(const mha_attn_plan *plan)
     const bool one = d->q_len == 1;
     const uint32_t inputs = mha__inputs_with(MHA__FOLDS) | (one ? mha__inputs_with(MHA__FOLDS_ONE) : 0);
     const uint32_t outputs = one ? MHA_ATTN_PROBS | MHA_ATTN_SCORES : 0;
-    if (d->heads == d->kv_heads) return "each head has its own keys";
+    if (d->heads == d->kv_heads) return "each query head has its own keys and values";
     if (d->q_len < 1 || d->q_len > QUERIES_MOST || (!one && d->q_len * (d->heads / d->kv_heads) > MHA__TILE_Q))
         return "requires 1 to 16 queries per head, and at most one tile of rows per group";
     if ((d->inputs & ~inputs) || (d->outputs & ~(outputs | MHA_ATTN_LSE | MHA_ATTN_PARTIAL)) || d->dropout != 0)

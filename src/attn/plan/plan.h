@@ -52,7 +52,8 @@ struct mha_attn_plan {
     const char *unfolded;    /* why the queries are not folded; NULL if they are */
     int64_t heads, rows;     /* tile grid: computed heads and q_len; if folded, kv_heads and rows per group */
     int64_t group;           /* grid heads per key/value head, for a plan without a head list */
-    int64_t tiles;           /* tiles per batch and head; for packed sequences, the maximum for all of them */
+    int64_t tiles;           /* tiles per batch entry and head; for packed sequences, an upper bound for all sequences
+                              * together */
     int64_t tasks;           /* tiles times grid heads, times batch unless sequences are packed */
     int64_t parts;           /* parts of the keys, each a separate task; 1 if there are enough tiles */
     int64_t part_chunks;     /* chunks per part: a power of two, so that a part is a subtree of the merge tree */
