@@ -1,7 +1,7 @@
 /* cluster.h - computes one result with several processes, on one machine or several: libmha_mpi, built on MPI.
  *
  * MPI starts the processes (ranks), connects them and transfers data; this library divides the work. It uses only the
- * public headers of mha; the rest of mha depends on neither libmha_mpi nor MPI. It is built if `mpicc` is found.
+ * public headers of mha; no other part of mha depends on libmha_mpi or MPI. libmha_mpi is built if `mpicc` is found.
  *
  *     mha_cluster *cluster;
  *     mha_ctx *ctx;

@@ -76,8 +76,8 @@ typedef struct mha_generate_options {
     void (*on_prompt)(void *user, int64_t prompt, int64_t shared); /* before a prompt is processed; its first `shared`
                                                                       tokens are shared with another prompt */
     int (*on_token)(void *user, int64_t prompt, int32_t id);       /* each new token */
-    /* New final text, not NUL-terminated, valid during the call: whole characters, without anything that is or may
-     * become a stop string or follows one. The last call precedes on_end. */
+    /* New final text, not NUL-terminated, valid during the call: whole characters, excluding a stop string, any text
+     * after it, and text that may become part of one. The last call precedes on_end. */
     int (*on_text)(void *user, int64_t prompt, const char *text, size_t bytes);
     void (*on_end)(void *user, int64_t prompt, mha_ending why);
     void *user;

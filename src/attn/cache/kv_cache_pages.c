@@ -22,7 +22,8 @@ static void release(mha_ctx *ctx, const memory *m)
     mha__free(ctx, m->free_pages);
 }
 
-/* Grows the pool. New memory is cleared, so that saving a partly filled page never exposes data of other programs. */
+/* Grows the pool. New memory is cleared, so that saving a partly filled page never exposes the previous content of the
+ * memory. */
 static mha_status grow_pool(mha_cache *c, int64_t pages, mha_error *err)
 {
     const size_t count = (size_t)pages;
