@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Finds the kernel index of an activation; MHA__MAPS for MHA_ACT_NONE. */
+/* Sets *map to the kernel index of an activation, or to MHA__MAPS for MHA_ACT_NONE. */
 static mha_status find_map(mha_activation activation, mha__map *map, mha_error *err)
 {
     static const mha__map maps[] = {[MHA_ACT_NONE] = MHA__MAPS,
@@ -96,7 +96,8 @@ void mha__softcap_backward(mha_ctx *ctx, double cap, int64_t count, const float 
     mha__parallel(ctx, mha__ceil_div(count, NUMBERS_PER_TASK), softcap_back_task, &job);
 }
 
-/* Computes the element count. Fails if the count overflows or, with rows, if an array is NULL (`given` is false). */
+/* Sets *count to rows * width. Fails if the byte count overflows, or if rows > 0 and an array is NULL (`given` is
+ * false). */
 static mha_status count_numbers(int64_t rows, int64_t width, bool given, int64_t *count, mha_error *err)
 {
     size_t bytes;

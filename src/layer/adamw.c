@@ -20,7 +20,8 @@ int64_t mha__squares_blocks(int64_t count)
     return mha__ceil_div(count, BLOCK);
 }
 
-/* Sums the squares of one block in eight partial sums, so that additions overlap; they are added in a fixed order. */
+/* Sums the squares of one block in eight partial sums, so that additions overlap. The partial sums are added in a fixed
+ * order. */
 static void squares_task(void *arg, int64_t block, int worker)
 {
     (void)worker;
@@ -52,7 +53,7 @@ double mha__squares_sum(const double *partial, int64_t blocks)
     return sum;
 }
 
-/* ---- gradients that wait to be added ---- */
+/* ---- transfer of gradients ---- */
 
 typedef struct move_job {
     int64_t count;
@@ -90,8 +91,8 @@ static void step_task(void *arg, int64_t block, int worker)
     const int64_t first = block * BLOCK, n = mha__min64(job->a->count - first, BLOCK);
     float *restrict weight = job->a->weight + first, *restrict gradient = job->a->gradient + first;
     float *restrict mean = job->a->mean + first, *restrict square = job->a->square + first;
-    const step_job j = *job; /* a local copy stays in registers: the compiler must assume that the float arrays alias
-                              * the job */
+    const step_job j = *job; /* local copy, which can stay in registers: the compiler must assume that the float arrays
+                              * alias *job */
     for (int64_t i = 0; i < n; i++) {
         const float g = gradient[i] * j.scale;
         const float m = mean[i] + j.toward * (g - mean[i]);

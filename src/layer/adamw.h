@@ -5,14 +5,15 @@
 
 #include "mha/ctx.h"
 
-/* The sum of x[n]^2 in double, in two steps: the sum of each block, to `partial` [mha__squares_blocks(count)], and the
- * sum over blocks. It is finite if and only if every x is finite, since squares of f32 do not overflow a double. */
+/* Compute the sum of x[n]^2 in double, in two steps: mha__squares_partial writes the sum of each block to `partial`
+ * [mha__squares_blocks(count)], and mha__squares_sum adds these sums. The result is finite if and only if every x is
+ * finite, since squares of f32 do not overflow a double. */
 enum { MHA__SQUARES_BLOCK = 16384 };
 int64_t mha__squares_blocks(int64_t count);
 void mha__squares_partial(mha_ctx *ctx, int64_t count, const float *x, double *partial);
 double mha__squares_sum(const double *partial, int64_t blocks);
 
-/* Copies gradients and sets them to 0. */
+/* Copies `gradients` to `to`, and then sets `gradients` to 0. */
 void mha__gradients_move(mha_ctx *ctx, int64_t count, float *gradients, float *to);
 
 /* One AdamW step in f32 (Loshchilov & Hutter 2019, algorithm 2), with PyTorch's order of operations. With g = scale

@@ -1,5 +1,5 @@
-/* embedding.c - rows of a table by token id, and their gradients. Ids are untrusted: all ids are checked before the
- * first is used. */
+/* embedding.c - copies the table row of each token id, and accumulates the gradient of the table. Ids are untrusted:
+ * all ids are checked before any id is used. */
 #include "base/error.h"
 #include "base/size.h"
 #include "mha/layer.h"

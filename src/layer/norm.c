@@ -1,5 +1,5 @@
-/* norm.c - LayerNorm and RMSNorm, optionally of a sum with a residual. Rows are independent, so each task processes a
- * range of rows. */
+/* norm.c - LayerNorm and RMSNorm, optionally of the sum of x and a residual. Rows are independent, so each task
+ * processes a range of rows. */
 #include "layer/norm.h"
 #include "base/ctx.h"
 #include "base/error.h"

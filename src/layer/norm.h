@@ -5,7 +5,7 @@
 #include "mha/layer.h"
 #include <stdbool.h>
 
-/* Rejects an incomplete norm; `name` begins the message, for example "block: attn_norm". */
+/* Checks that a norm is complete. Error messages begin with `name`, for example "block: attn_norm". */
 mha_status mha__norm_check(const char *name, const mha_norm *norm, mha_error *err);
 
 /* Like mha_norm_forward, but without checks. Unless `rounded` is NULL, also stores y in it as bf16. */
@@ -16,17 +16,17 @@ void mha__norm_rows(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t wi
 void mha__norm_heads(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t row_stride, int64_t heads,
                      int64_t head_dim, float *x);
 
-/* Computes the gradients of a norm over groups of each row: x of group g of row r is x[r * x_stride + g * width ...];
- * dy and dx have the row stride y_stride. Allocates partial sums for dweight and dbias. */
+/* Computes the gradients of a norm over groups of columns in each row: group g of row r is x[r * x_stride + g * width
+ * ...]; dy and dx have the row stride y_stride. Allocates partial sums for dweight and dbias. */
 typedef struct mha__norm_back {
     int64_t rows, groups, width;
     const float *x;
     int64_t x_stride;
     const float *dy;
     int64_t y_stride;
-    float *dx;              /* may be equal to dy; NULL = not wanted */
+    float *dx;              /* may be equal to dy; NULL = not computed */
     bool add;               /* add to dx */
-    float *dweight, *dbias; /* [width] accumulated; NULL = not wanted */
+    float *dweight, *dbias; /* [width] accumulated; NULL = not computed */
 } mha__norm_back;
 mha_status mha__norm_backward(mha_ctx *ctx, const mha_norm *norm, const mha__norm_back *back, mha_error *err);
 

@@ -3,8 +3,9 @@
  *     dw += sum over rows of dy z
  *     db += sum over rows of dy
  *
- * with z = (x - mean) / s or x / s. The rows are divided into at most PARTS parts, which depend only on the number of
- * rows. Each part sums its own dw and db in double, and the sums of all parts are added in order. */
+ * where z is the normalized row: (x - mean) / deviation in LayerNorm, x / rms in RMSNorm. The rows are divided into at
+ * most PARTS parts, which depend only on the number of rows. Each part sums its own dw and db in double, and the sums
+ * of all parts are added in order. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -20,7 +21,7 @@ typedef struct back_job {
     const mha_norm *norm;
     const mha__kernels *kernels;
     int64_t rows_per_part;
-    double *sums; /* [parts, 2, width] of dweight and dbias */
+    double *sums; /* [parts, 2, width] sums of each part for dweight and dbias */
 } back_job;
 
 static void add_sums(int64_t width, mha__norm_terms t, const float *x, const float *dy, double *sums)

@@ -1,4 +1,4 @@
-/* rope.c - rotary position embedding: frequencies of each kind, angles, and rotation of heads. */
+/* rope.c - rotary position embedding: frequencies of each kind of scaling, angles, and rotation of heads. */
 #include "mha/rope.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -92,7 +92,7 @@ static double llama3(const mha_rope_options *o, double f)
     return f * ((1 - t) / o->factor + t);
 }
 
-/* Returns the index, with fraction, of the pair that makes `turns` rotations over the original length. */
+/* Returns the fractional index of the pair that makes `turns` rotations over original_positions. */
 static double yarn_pair(const mha_rope_options *o, double turns)
 {
     return (double)o->rotary_dim * log((double)o->original_positions / (turns * TWO_PI)) / (2 * log(o->theta));
@@ -198,7 +198,7 @@ mha_status mha_rope_angles(const mha_rope_options *options, const int64_t *posit
 
 typedef struct turn_job {
     int64_t rows, heads, pairs, row_stride, head_stride, rows_per_task;
-    int64_t step, apart; /* offset from one pair to the next, and from x to y within a pair */
+    int64_t step, apart; /* offset from one pair to the next, and from the first to the second element of a pair */
     const float *cos, *sin;
     float sign;
     float *x;

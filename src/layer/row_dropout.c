@@ -1,6 +1,6 @@
-/* row_dropout.c - dropout of rows between two steps of a block. Masks are sampled as in the operator's dropout of
- * probabilities, with columns and rows in place of queries and keys. A task is a range of rows. The mask of a row does
- * not depend on other rows, so results are bitwise identical for any division into tasks. */
+/* row_dropout.c - dropout of activations between two steps of a block. Masks are sampled as in the operator's dropout
+ * of probabilities, with columns and rows in place of queries and keys. A task is a range of rows. The mask of a row
+ * does not depend on other rows, so results are bitwise identical for any division into tasks. */
 #include "layer/row_dropout.h"
 #include "base/ctx.h"
 #include "base/size.h"

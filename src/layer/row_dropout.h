@@ -1,5 +1,5 @@
-/* row_dropout.h - dropout of rows between two steps. A key and the position of an element determine whether it becomes
- * 0. Therefore no mask is stored, and the backward pass drops the same elements. */
+/* row_dropout.h - dropout of activations between two steps. Whether an element becomes 0 depends only on a key and on
+ * the element's position. Therefore no mask is stored, and the backward pass drops the same elements. */
 #ifndef MHA_LAYER_ROW_DROPOUT_H
 #define MHA_LAYER_ROW_DROPOUT_H
 

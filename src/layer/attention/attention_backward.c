@@ -44,8 +44,8 @@ static mha_cview readable(mha_view view, const void *data)
     return own;
 }
 
-/* Returns the gradient arrays that the operator writes, in the layout of the arguments; dq, dk and dv only with
- * `projections`. */
+/* Returns the gradient arrays that the operator writes, in the layout of its arguments. dq, dk and dv are only included
+ * if `projections` is set. */
 static mha_attn_grads grads_of(const mha_attn_layer *l, const mha__attn_call *call, bool projections,
                                const mha_attn_args *args, const mha__attn_scratch *s)
 {

@@ -53,7 +53,8 @@ int64_t mha__layer_sequence(const mha_layer_input *in)
     return in->batch == 1 ? in->sequence : MHA_CACHE_ALL;
 }
 
-/* Requests maps and statistics. A row without keys is described as a masked block of one row by all keys. */
+/* Requests the maps and statistics that the call returns. A row that in->rows masks is described as a masked block of
+ * one query by all keys. */
 static void describe_outputs(const mha_layer_input *in, mha_attn_desc *desc)
 {
     if (in->probs) desc->outputs |= MHA_ATTN_PROBS;
@@ -119,7 +120,7 @@ mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call 
         .scale = o->scale,
         .softcap = o->softcap,
         .causal = o->causal,
-        /* position i attends to keys 0 to i, regardless of padding; cached keys precede them */
+        /* query i attends to the past keys and to keys 0 to i of this call, regardless of padding */
         .align = call->past ? MHA_ALIGN_BOTTOM_RIGHT : MHA_ALIGN_TOP_LEFT,
         .window = o->window,
         .dropout = call->dropout,
@@ -159,7 +160,7 @@ bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
 
 /* ---- arguments of the operator ---- */
 
-/* Returns broadcast gates of 1, for calls that have gates only to get their gradients. */
+/* Returns one gate of 1 that is broadcast to all heads, for calls that have gates only to compute their gradients. */
 static const void *no_gates(const mha_attn_layer *layer)
 {
     static const float one = 1;
@@ -167,7 +168,7 @@ static const void *no_gates(const mha_attn_layer *layer)
     return layer->options.dtype == MHA_F64 ? (const void *)&wide_one : &one;
 }
 
-/* Sets the arrays where the operator reads q, k and v and writes the context. */
+/* Sets the arrays from which the operator reads q, k and v, and the array to which it writes the context. */
 static void bind_qkv(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_trace *t,
                      mha_attn_args *args)
 {

@@ -167,7 +167,7 @@ void mha__attn_layer_repack(mha_attn_layer *l, const mha_attn_layer_options *o)
 {
     const weights w = weights_of(l, o);
     if (l->head_part)
-        (void)pack_heads(l, &w, NULL); /* cannot fail, like keep_choice: repacking allocates no memory */
+        (void)pack_heads(l, &w, NULL); /* cannot fail, because repacking allocates no memory */
     else
         mha__linear_repack(l->project[0], w.matrix, w.fused ? 1 : 3);
     mha__linear_repack(l->o, &w.o, 1);

@@ -199,7 +199,7 @@ static void show(const mha_attn_layer *l, const mha_layer_activations *to, int64
     mha__attn_show(l, rows, mha__context_width(l), t->context, t->context ? NULL : t->mixed, to->context);
 }
 
-/* Lets the caller compute the attention of a sequence that several processes share. */
+/* Calls the caller's function for the attention of a sequence whose tokens are distributed over several processes. */
 static mha_status attend_shard(const mha_attn_layer *l, const mha__attn_call *call, const mha_attn_args *args,
                                mha_error *err)
 {

@@ -47,14 +47,14 @@ struct mha_attn_layer {
     mha_linear *expert_o;
     const void *expert_bias; /* [experts, E] */
     double *scores;          /* memory of both scorers; NULL without a selection */
-    /* true for variants: scores have the layer's dtype, and selected heads are summed greatest score first, which
-     * reproduces published results. false for models: scores are double, and heads are summed by index. */
+    /* true for variants: scores have the layer's dtype, and selected heads are summed greatest score first, to
+     * reproduce published results. false for models: scores are double, and heads are summed by index. */
     bool as_published;
     mha__scorer score, hidden; /* linear maps that score the heads; `out` is 0 without a selection */
     float *norms; /* weights and biases of q_norm and k_norm, then [H] ALiBi slopes if the layer has them */
 };
 
-/* Returns the width of the norms of q and of k: D, or the width of all heads of the projection. */
+/* Returns the width of the norm of q or k: head_dim or, with whole_norms, the width of all heads of the projection. */
 static inline int64_t mha__attn_norm_width(const mha_attn_layer_options *o, int64_t heads)
 {
     return o->whole_norms ? heads * o->head_dim : o->head_dim;
@@ -87,7 +87,7 @@ static inline int64_t mha__context_width(const mha_attn_layer *layer)
 
 /* Frees the memory that the struct points to, but not the struct. */
 void mha__attn_layer_release(mha_attn_layer *layer);
-/* Returns true if both layers produce the same description of a call to the operator. */
+/* Returns true if both layers describe a call to the operator identically. */
 bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b);
 
 /* ---- state of a call ---- */
@@ -106,8 +106,8 @@ typedef struct mha__attn_also {
 typedef struct mha__attn_call {
     const mha_attn_plan *plan; /* from mha__attn_plan; NULL for a shard; unused if the head count varies per sequence */
     const mha_layer_input *in;
-    uint32_t outputs;      /* outputs of the operator in addition to those that `in` requests: MHA_ATTN_LSE if the call
-                            * records */
+    uint32_t outputs;      /* outputs of the operator in addition to the outputs that `in` requests; MHA_ATTN_LSE if the
+                            * call records */
     double dropout;        /* fraction of the probabilities to drop */
     uint64_t dropout_seed; /* determines which probabilities are dropped */
     mha__attn_also also;
@@ -145,7 +145,7 @@ typedef struct mha__chosen {
     double *hidden; /* [sequences, P] hidden layer of the scores, or NULL */
     double *score;
     double *soft;  /* trained gates (selection_gates.h) */
-    double *gate;  /* gate of each head, or of an option for all its heads; 0 = not selected */
+    double *gate;  /* gate of each head, or of each option, applied to all its heads; 0 = not selected */
     void *gates;   /* gate times the caller's gate (reals); read by the operator */
     uint8_t *kept; /* 1 = selected, 0 = not */
     int32_t *list; /* indices of the selected scores: ascending, or greatest score first with as_published */
@@ -159,7 +159,7 @@ typedef struct mha__attn_trace {
     void *qkv;              /* q, k and v in the layout of mha__qkv; NULL if the projection writes `half` directly */
     void *past_k, *past_v;  /* [B, Hkv, Lk, D] past and new keys and values; NULL without past keys */
     uint16_t *half, *mixed; /* qkv and context in 16 bits */
-    void *context;          /* [B L, H D], or columns of kept experts only */
+    void *context;          /* [B L, H D], or only the columns of kept experts if experts are summed */
     void *sum;              /* [B L, E] sum of the experts */
     void *lse;              /* [B, n, L] log-sum-exp of each row */
     void *probs, *scores;   /* [B, n, L, Lk] */
@@ -231,7 +231,7 @@ mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *
  * copies, so that rows of dqkv begin with the gradients of the projections' outputs. */
 void mha__attn_layer_share(const mha_attn_layer *layer, int64_t rows, bool back, float *qkv);
 /* With `join`, concatenates past keys and values [B, Hkv, past, D] and new ones in qkv to k and v [B, Hkv, Lk, D].
- * Without it, splits k and v into these two parts (past_k, past_v NULL = not wanted). Does nothing without past
+ * Without `join`, splits k and v into these two parts; past_k and past_v may be NULL. Does nothing without past
  * keys. */
 void mha__attn_move_past(const mha_attn_layer *layer, const mha__attn_call *call, bool join, void *qkv, void *k,
                          void *v, void *past_k, void *past_v);
@@ -273,7 +273,7 @@ typedef struct mha__attn_slots {
     bool heads; /* q, k and v are read head by head (computed_heads.h) and not packed */
 } mha__attn_slots;
 
-/* Returns true if a projection of q, k or v is trained: its weight gradient reads x. */
+/* Returns true if a projection of q, k or v is trained. Its weight gradient requires x. */
 static inline bool mha__attn_learns(const mha__attn_slots *slots)
 {
     return slots->q.dweight || slots->k.dweight || slots->v.dweight || slots->qkv.dweight;
@@ -282,11 +282,12 @@ static inline bool mha__attn_learns(const mha__attn_slots *slots)
 /* Destinations of the input gradients of the backward pass; NULL = not computed. */
 typedef struct mha__attn_inputs_grad {
     void *x[3];                  /* inputs of q, k and v; an array that is given twice receives the sum */
-    void *past_key, *past_value; /* layout of past_key and past_value of the call */
+    void *past_key, *past_value; /* in the layout of past_key and past_value of mha__attn_call */
 } mha__attn_inputs_grad;
 
-/* Backward pass (attention_backward.c). x is the input of the forward call. If no gradients of inputs and projections
- * are wanted, the backward pass stops at the operator. scratch->dcontext receives the gradient of the context. */
+/* Backward pass (attention_backward.c). x is the input of the forward call. If neither input gradients nor projection
+ * gradients are requested, the backward pass stops at the operator. scratch->dcontext receives the gradient of the
+ * context. */
 mha_status mha__attn_back(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_slots *slots,
                           const void *x, const mha__attn_trace *trace, const mha__attn_scratch *scratch, const void *dy,
                           const mha__attn_inputs_grad *dx, mha_error *err);

@@ -1,6 +1,6 @@
-/* attention_rows.c - rows of q, k and v: their layout in one buffer, conversions between 16 bit and f32, fills, copies
- * of activations, and clearing of masked rows of q. Rows are independent, so results are bitwise identical for any
- * number of tasks. */
+/* attention_rows.c - rows of q, k and v: their layout in one buffer, conversions between 16-bit types and f32, fills,
+ * copies of activations, and clearing of masked rows of q. Rows are independent, so results are bitwise identical for
+ * any number of tasks. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "kernel/kernel.h"

@@ -1,5 +1,6 @@
-/* past_keys.c - past keys and values that the caller passes instead of a cache. Variants compute their gradients and
- * may be f64, so they are arrays [B, Hkv, P, D] of the caller, not an mha_cache. */
+/* past_keys.c - past keys and values that the caller passes instead of a cache. Variants compute the gradients of past
+ * keys and values, and may use f64. Therefore past keys and values are arrays [B, Hkv, P, D] of the caller, not an
+ * mha_cache. */
 #include "layer/attention/attention_layer.h"
 #include <string.h>
 
@@ -8,8 +9,8 @@ static void copy(bool join, char *all, char *part, size_t bytes)
     if (part) memcpy(join ? all : part, join ? part : all, bytes);
 }
 
-/* Copies past [B, Hkv, P, D] and the rows of k or v to all [B, Hkv, P + Ln, D], or, without `join`, in the opposite
- * direction. */
+/* Copies `past` [B, Hkv, P, D] and the new rows `fresh` of k or v to `all` [B, Hkv, P + Ln, D]. Without `join`, copies
+ * in the opposite direction. */
 static void move(const mha_attn_layer *l, const mha__attn_call *call, bool join, char *fresh, int64_t row, char *all,
                  char *past)
 {

@@ -14,7 +14,7 @@ typedef struct share_job {
     float *qkv;
 } share_job;
 
-/* Copies each of the `count` heads at `from`, in one row, `copies` times to `to`. `to` does not precede `from`, so the
+/* Repeats the `count` heads of one row at `from` so that `to` has `copies` heads. `to` does not precede `from`, so the
  * last head is copied first. */
 static void spread(int64_t count, int64_t copies, int64_t width, const float *from, float *to)
 {

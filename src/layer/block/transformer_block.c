@@ -25,7 +25,7 @@ static bool feeds(const mha_block_options *o)
     return o->intermediate || o->up.weight || o->down.weight || o->gate.weight;
 }
 
-/* Checks the options that require pre_norm. */
+/* Checks that options that require pre_norm are not set without it, and that residual_scale is finite. */
 static mha_status check_pre_norm(const mha_block_options *o, mha_error *err)
 {
     const char *name = o->attn_out_norm.weight    ? "attn_out_norm"
@@ -118,10 +118,10 @@ void mha_block_free(mha_block *block)
 
 typedef struct workspace {
     float *branch; /* [chunk, E] branch output that is added to x */
-    float *normed; /* [B L, E] branch input with pre-norm; feed-forward uses one chunk */
+    float *normed; /* [B L, E] branch input with pre-norm; feed-forward uses only one chunk of it */
     float *wide;   /* [chunk, I]; bf16 if `down` reads bf16 (rounds_middle) */
     float *gated;  /* [chunk, I]; NULL without a gate */
-    void *left;    /* rounded input of the linear layers of a chunk; `up` and `gate` read it first */
+    void *left;    /* rounded input of the linear layers of a chunk: of `up` and `gate`, then of `down` */
     void *attn;    /* workspace of the attention layer */
     mha__attn_trace trace;
     mha__attn_scratch scratch;

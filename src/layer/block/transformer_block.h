@@ -29,8 +29,9 @@ static inline int mha__block_feed_norm(const mha_block *block)
     return block->parallel && !block->norm[MHA__BLOCK_MLP_NORM].weight ? MHA__BLOCK_ATTN_NORM : MHA__BLOCK_MLP_NORM;
 }
 
-/* Functions for models, which run several blocks with one operator plan: they return the attention layer of a block,
- * compute the workspace size of a call, and run a call, which updates x in place and allocates no memory. */
+/* Functions for models, which run several blocks with one operator plan. mha__block_attn returns the attention layer of
+ * a block, mha__block_bytes computes the workspace size of a call, and mha__block_run updates x in place without
+ * allocating memory. */
 const mha_attn_layer *mha__block_attn(const mha_block *block);
 mha_status mha__block_bytes(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, size_t *bytes,
                             mha_error *err);

@@ -97,7 +97,7 @@ static mha_status middle_of(const mha_block *b, int64_t rows, const float *up, c
     return MHA_OK;
 }
 
-/* Replaces the activation's input in `up` by the activation's derivative. */
+/* Replaces the activation's input in `up` with the activation's derivative. */
 static mha_status keep_slopes(const mha__block_call *c, int64_t rows, float *up, mha_error *err)
 {
     const mha_block *b = c->block;
@@ -263,8 +263,8 @@ static mha_status attend_back(const mha__block_call *c, const mha__block_slots *
     return mha__attn_back(c->block->attn, &c->attn, &slots->attn, x, &c->trace.attn, &c->scratch.attn, dy, &grads, err);
 }
 
-/* Returns the gradient of a branch: the gradient of the sum, or a copy in `outer` after dropout and the residual
- * factor. */
+/* Returns the gradient of a branch: dx itself or, with dropout or a residual factor, a copy of dx in `outer` to which
+ * both are applied. */
 static const float *branch_back(const mha__block_call *c, const mha__drop *of, const float *dx)
 {
     const float factor = c->block->residual_scale;
@@ -275,7 +275,8 @@ static const float *branch_back(const mha__block_call *c, const mha__drop *of, c
     return c->scratch.outer;
 }
 
-/* Backpropagates `branch`, the gradient of a branch's input in a pre-norm block, through the norm and adds it to dx. */
+/* Backpropagates the gradient in `branch` through the norm of a pre-norm block, if present, and adds the result to
+ * dx. */
 static mha_status input_back(const mha__block_call *c, const mha__block_slots *slots, int which, const float *x,
                              float *dx, mha_error *err)
 {
@@ -284,7 +285,7 @@ static mha_status input_back(const mha__block_call *c, const mha__block_slots *s
     return MHA_OK;
 }
 
-/* Returns true if weights of feed-forward are trained; only their gradients require the input of feed-forward. */
+/* Returns true if `up` or `gate` is trained. Only these weight gradients require the input of feed-forward. */
 static bool feed_learns(const mha__block_slots *slots)
 {
     return slots->up.dweight || slots->gate.dweight;

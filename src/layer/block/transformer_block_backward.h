@@ -20,7 +20,8 @@ typedef struct mha__block_trace {
     float *attn_branch; /* [rows, E] input of attn_out_norm; NULL without that norm */
     float *mlp_branch;  /* [rows, E] input of mlp_out_norm or, with post-norm, of mlp_norm; else NULL */
     float *up, *gate;   /* [rows, I] before the activation; gate is NULL without a gated activation */
-    /* `up` contains the derivative of the activation instead, so that repeated backward passes do not recompute it */
+    /* `up` contains the activation's derivative instead of its input, so that repeated backward passes do not recompute
+     * it */
     bool slopes;
     mha__attn_trace attn;
 } mha__block_trace;
@@ -53,11 +54,11 @@ void mha__block_trace_take(mha__arena *arena, const mha_block *block, const mha_
 void mha__block_scratch_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in, bool drops,
                              size_t space_bytes, mha__block_scratch *scratch);
 
-/* Updates x [rows, E] and stores the trace. In f32 without dropout, x is bitwise identical to mha__block_run. With
- * `again`, x is undefined afterwards. */
+/* Updates x [rows, E] and stores the trace. In f32 without dropout, x is bitwise identical to the result of
+ * mha__block_run. With `again`, x is undefined afterwards. */
 mha_status mha__block_keep(const mha__block_call *call, float *x, mha_error *err);
-/* dx [rows, E] is the gradient of the output on entry, and the gradient of the input on return; undefined with
- * `ends`. */
+/* dx [rows, E] is the gradient of the output on entry, and the gradient of the input on return. With `ends`, dx is
+ * undefined on return. */
 mha_status mha__block_back(const mha__block_call *call, const mha__block_slots *slots, float *dx, mha_error *err);
 
 #endif

@@ -17,13 +17,13 @@
 #include "layer/repack.h"
 #include <string.h>
 
-#define BLOCK_WEIGHTS 65536 /* 256 KiB of f32: a quarter of the smallest level-2 cache we tune for */
+#define BLOCK_WEIGHTS 65536 /* 256 KiB of f32: a quarter of the smallest supported level-2 cache */
 #define BLOCK_ROWS 128      /* rows per task: x takes a few hundred KiB of the cache in addition to the weights */
 /* with tiles: rows multiplied at a time, which stay in the level-1 cache while all weights of a task stream past */
 #define TILE_ROWS 32
 #define TILE_BLOCKS 4      /* column blocks per task with tiles: a quarter of the level-2 cache */
 #define ROWS_TOGETHER 512  /* rows that stay in the level-2 cache while all weights stream past */
-#define STRIP 64           /* columns computed before rounding, whole panels */
+#define STRIP 64           /* columns computed before they are rounded; whole panels */
 #define LEFT_ROWS 64       /* rows per task that rounds x */
 #define MAX_SIZE INT32_MAX /* limit of in, out and the number of parts: the product of any two fits in int64_t */
 #define MAX_PARTS 64       /* maximum number of matrices in mha_linear_create_stack */
@@ -38,7 +38,7 @@ typedef struct column_block {
 struct mha_linear {
     mha_ctx *ctx;
     const mha__kernels *kernels;
-    const mha__dense *dense; /* functions for weights of a smaller type; NULL for f32 and f64 */
+    const mha__dense *dense; /* functions for weights of 8 or 16 bits; NULL for f32 and f64 */
     mha__row_fn activation;  /* NULL without an activation */
     int64_t in, out, blocks;
     char *bias; /* [out]; NULL if no part has a bias */
@@ -296,8 +296,8 @@ static void compute(const forward_job *job, const piece *p)
         l->activation((float *)(void *)p->y + r * p->stride, p->columns);
 }
 
-/* Computes rows of a block. Results that are rounded are computed STRIP columns at a time, so that they stay in the
- * level-1 cache until then. */
+/* Computes `rows` rows of a block. If results are rounded, they are computed STRIP columns at a time, so that they are
+ * rounded while still in the level-1 cache. */
 static void compute_rows(const forward_job *job, const column_block *b, int64_t first, int64_t rows)
 {
     const mha_linear *l = job->linear;

@@ -1,5 +1,5 @@
-/* linear.h - internal functions of linear layers: f32 and f64, calls on parts of a stack or of the inputs, and the
- * matrix product that computes gradients. */
+/* linear.h - internal functions of linear layers: f32 and f64 layers, calls that compute only some matrices of a stack
+ * or read only some inputs, and the matrix product that computes gradients. */
 #ifndef MHA_LAYER_LINEAR_LINEAR_H
 #define MHA_LAYER_LINEAR_LINEAR_H
 
@@ -7,18 +7,18 @@
 #include "mha/layer.h"
 #include <stdbool.h>
 
-/* A matrix and its bias, as in mha_matrix but f32 or f64. */
+/* A matrix and its bias, like mha_matrix, but with f32 or f64 elements. */
 typedef struct mha__matrix {
     const void *weight, *bias;
     bool transposed;
     int64_t out;
 } mha__matrix;
 
-/* Like mha_linear_create_stack, but for f32 and f64; activations require f32. `dtype` f64 means f64 weights; any other
- * dtype is the type that f32 weights are packed as. */
+/* Like mha_linear_create_stack, but for f32 and f64; activations require f32. With `dtype` f64, weights are f64;
+ * otherwise f32 weights are packed as `dtype`. */
 mha_status mha__linear_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, const mha__matrix *parts, int64_t count,
                               mha_activation activation, mha_linear **linear, mha_error *err);
-/* Packs new elements in the same shapes, for example weights that training has updated. */
+/* Packs new weights of the same shapes, for example after a training step. */
 void mha__linear_pack(mha_linear *linear, const mha__matrix *parts);
 /* Runs mha__linear_create without an activation or, if *linear exists, mha__linear_pack, which never fails. */
 mha_status mha__linear_keep(mha_ctx *ctx, mha_dtype dtype, int64_t in, const mha__matrix *parts, int64_t count,
@@ -48,9 +48,9 @@ size_t mha__linear_left(const mha_linear *linear, int64_t rows);
  * padding. */
 bool mha__linear_takes_bf16(const mha_linear *linear);
 
-/* Computes C [m, n] = or += A [m, k] B [k, n]; each element is one sum over k in ascending order. A and B may have any
- * strides. With bf16, A, B and C are f32, and A and B are rounded to bf16 where the kernels multiply bf16 pairs
- * (kernel.h). */
+/* Computes C = A B or C += A B for A [m, k], B [k, n] and C [m, n]; each element is one sum over k in ascending order.
+ * A and B may have any strides. With bf16, A, B and C are f32, and A and B are rounded to bf16 where the kernels
+ * multiply bf16 pairs (kernel.h). */
 typedef struct mha__matmul {
     mha_dtype dtype;
     int64_t m, n, k;
@@ -62,8 +62,8 @@ typedef struct mha__matmul {
     int64_t c_row;
     bool accumulate;
 } mha__matmul;
-/* A slice is the part of an operand that is packed at a time, so that it is still cached when it is read. Returns the
- * length of a slice along k, a multiple of LEAST for any width, since each slice reads C again. */
+/* Returns the length along k of a slice, which is the part of an operand that is packed at a time so that it is still
+ * cached when it is read. The length is a multiple of LEAST unless k is shorter, since each slice reads C again. */
 static inline int64_t mha__matmul_most_k(const mha__matmul *p)
 {
     enum { NUMBERS = 1 << 20, LEAST = 768 };
@@ -88,24 +88,25 @@ typedef struct mha__grad_slot {
     bool transposed;
     /* matrix from mha__linear_back_create, which is read instead of `weight`; NULL = not packed */
     const mha_linear *packed;
-    void *dweight, *dbias; /* gradients, accumulated; NULL = not wanted */
+    void *dweight, *dbias; /* accumulated gradients; NULL = not computed */
 } mha__grad_slot;
 
 /* Gradients of y = x W^T + b for one matrix. With bf16, all arrays are f32 and the layer is packed in bf16: the product
- * for dx is rounded like the product for y, and dweight as in mha__matmul. Strides of 0 mean contiguous rows. */
+ * for dx is rounded like the product for y, and dweight is rounded as in mha__matmul. Strides of 0 mean contiguous
+ * rows. */
 typedef struct mha__linear_grad {
     mha__grad_slot slot;
     int64_t rows, in, out;
     const void *x, *dy;
     int64_t x_stride, dy_stride;
-    void *dx; /* NULL = not wanted; if add_dx is set, the gradient is added */
+    void *dx; /* NULL = not computed; if add_dx is set, the gradient is added to dx */
     int64_t dx_stride;
     bool add_dx;
 } mha__linear_grad;
 mha_status mha__linear_backward(mha_ctx *ctx, const mha__linear_grad *grad, mha_error *err);
 
 /* Packs a matrix [out, in] (or [in, out] if transposed) for dx = dy W in repeated backward passes. In f32, dx is
- * bitwise identical to the unpacked product; in bf16, it is rounded like y of a bf16 layer. */
+ * bitwise identical to dx of the unpacked matrix; in bf16, it is rounded like y of a bf16 layer. */
 mha_status mha__linear_back_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, int64_t out, const float *weight,
                                    bool transposed, mha_linear **packed, mha_error *err);
 

@@ -1,9 +1,9 @@
 /* linear_backward.c - gradients of y = x W^T + b: dx = dy W, dW += dy^T x, db += column sums of dy.
  *
  * Both products pack their right operand, and transpose a left operand whose rows are not contiguous. They process one
- * slice of k and of rows at a time. So packed elements are still cached when they are read, and memory does not grow
- * with the matrix. Each slice adds to C, so every element is one sum over the outputs or the rows, and the order of
- * its terms depends only on the shape. */
+ * slice of k and of rows at a time, so that packed elements are still cached when they are read, and memory does not
+ * grow with the matrix. Each slice adds to C, so every element is one sum over the outputs or the rows, and the order
+ * of its terms depends only on the shape. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -20,13 +20,13 @@
 typedef struct matmul_job {
     const mha__matmul *p;
     const mha__kernels *kernels;
-    int64_t most_k, most_rows; /* maximum lengths of a slice */
-    int64_t k, depth;          /* this slice of k: first index and length */
-    int64_t row, rows;         /* this slice of rows */
+    int64_t most_k, most_rows; /* maximum length of a slice along k, and maximum rows of a slice */
+    int64_t k, depth;          /* first index and length of this slice along k */
+    int64_t row, rows;         /* first row and number of rows of this slice */
     int64_t width;             /* columns per block, whole panels */
     int64_t column_blocks, row_blocks;
     char *panels, *turned;
-    const char *a; /* left operand, from element (row, k) on */
+    const char *a; /* left operand, starting at element (row, k) */
     int64_t a_row;
 } matmul_job;
 
@@ -257,10 +257,10 @@ mha_status mha_linear_backward(mha_ctx *ctx, const mha_linear_gradient *given, m
             "mha_linear_gradient: rows must be at least 0, and in and matrix.out at least 1 (got %lld, %lld, %lld)",
             (long long)g.rows, (long long)g.in, (long long)g.matrix.out);
     if ((g.rows && !g.dy) || (g.dx && !g.matrix.weight) || (g.rows && g.dweight && !g.x))
-        return mha__fail(err, MHA_ERR_ARG, "mha_linear_gradient: %s must not be NULL",
-                         g.rows && !g.dy            ? "dy"
-                         : g.dx && !g.matrix.weight ? "matrix.weight, which dx requires,"
-                                                    : "x, which dweight requires,");
+        return mha__fail(err, MHA_ERR_ARG, "mha_linear_gradient: %s",
+                         g.rows && !g.dy            ? "dy must not be NULL unless rows is 0"
+                         : g.dx && !g.matrix.weight ? "matrix.weight must not be NULL with dx"
+                                                    : "x must not be NULL with dweight");
     if (!g.rows) return MHA_OK;
     return mha__linear_backward(ctx,
                                 &(mha__linear_grad){.slot = {.dtype = MHA_F32,

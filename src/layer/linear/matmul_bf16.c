@@ -1,7 +1,7 @@
 /* matmul_bf16.c - C = A B or C += A B with f32 elements rounded to bf16, on kernels that multiply bf16 pairs; computes
- * gradients of bf16 linear layers. Both operands are rounded and packed one slice of k and of rows at a time, and
- * read while they are still cached. Sums are f32 and continue C, so each element is one sum over k in steps (kernel.h),
- * and its bits depend only on the shape. */
+ * gradients of bf16 linear layers. Both operands are rounded and packed one slice of k and of rows at a time, and read
+ * while they are still cached. Sums are f32 and continue C, so each element is one sum over k in steps (kernel.h), in
+ * an order that depends only on the shape. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -18,9 +18,9 @@ typedef struct pairs_job {
     const mha__matmul *p;
     const mha__kernels *kernels;
     const mha__dense *dense;
-    int64_t most_k, most_rows;  /* maximum lengths of a slice */
-    int64_t k, depth;           /* this slice of k: first index and length */
-    int64_t row, rows;          /* this slice of rows */
+    int64_t most_k, most_rows;  /* maximum length of a slice along k, and maximum rows of a slice */
+    int64_t k, depth;           /* first index and length of this slice along k */
+    int64_t row, rows;          /* first row and number of rows of this slice */
     int64_t a_row, panel_bytes; /* strides of the packed operands */
     int64_t width;              /* columns per block, whole panels */
     int64_t column_blocks, row_blocks;

@@ -1,5 +1,5 @@
-/* contrastive_loss.c - see contrastive_loss.h. A task is one row of S or of its transpose, and only this task writes
- * the sums of that row, so results are bitwise identical for any thread count:
+/* contrastive_loss.c - the contrastive loss of text pairs and its gradient. A task is one row of S or of its transpose,
+ * and only this task writes the sums of that row, so results are bitwise identical for any thread count:
  *
  *     lse_i  = log sum_j exp(S_ij)
  *     lse'_j = log sum_i exp(S_ij)

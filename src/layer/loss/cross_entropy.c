@@ -1,5 +1,5 @@
-/* cross_entropy.c - cross entropy over the vocabulary, and its gradient: softmax minus one-hot. Each row is one task;
- * the losses are added in order. */
+/* cross_entropy.c - cross entropy over the vocabulary, and its gradient: softmax minus one-hot. A task is a range of
+ * whole rows; the losses of rows are added in order. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#define NUMBERS_PER_TASK 8192 /* elements per task: some tens of microseconds of exponentials */
+#define NUMBERS_PER_TASK 8192 /* elements per task: tens of microseconds of exponentials */
 
 typedef struct loss_job {
     const mha_cross_entropy_args *a;
@@ -86,7 +86,7 @@ mha_status mha_cross_entropy(mha_ctx *ctx, const mha_cross_entropy_args *args, d
         .a = &a, .kernels = mha__kernels_f32(mha__ctx_isa(ctx)), .scale = a.scale != 0 ? a.scale : 1 / (double)count};
     job.rows_per_task = mha__max64(1, NUMBERS_PER_TASK / a.classes);
     const size_t bytes = (size_t)a.rows * sizeof *job.loss;
-    if (a.rows && !(job.loss = mha__alloc(ctx, bytes))) return mha__no_memory(err, bytes, "the losses of rows");
+    if (a.rows && !(job.loss = mha__alloc(ctx, bytes))) return mha__no_memory(err, bytes, "the loss of each row");
     mha__parallel(ctx, mha__ceil_div(a.rows, job.rows_per_task), loss_task, &job);
     for (int64_t r = 0; r < a.rows; r++)
         sum += job.loss[r];

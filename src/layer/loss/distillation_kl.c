@@ -1,5 +1,6 @@
-/* distillation_kl.c - compares a row of logits with a row of the teacher's logits. Both are read one strip at a time,
- * so no temporary array has the size of the vocabulary. Each row is one task; the losses are added in order. */
+/* distillation_kl.c - Kullback-Leibler divergence of each row of logits from the teacher's row, and its gradient. Both
+ * rows are read one strip at a time, so no temporary array has the size of the vocabulary. A task is a range of whole
+ * rows; the losses of rows are added in order. */
 #include "layer/loss/distillation_kl.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -7,7 +8,7 @@
 #include "layer/loss/logits_softmax.h"
 #include <math.h>
 
-#define NUMBERS_PER_TASK 8192 /* elements per task: some tens of microseconds of exponentials */
+#define NUMBERS_PER_TASK 8192 /* elements per task: tens of microseconds of exponentials */
 enum { STRIP = 1024 };
 
 typedef struct divergence_job {
@@ -17,7 +18,7 @@ typedef struct divergence_job {
     double *loss; /* [rows] loss of each row */
 } divergence_job;
 
-/* A softmax with temperature. */
+/* The softmax of a row x with temperature T. */
 typedef struct softmax {
     const float *x;
     float inverse; /* 1 / temperature */
@@ -25,8 +26,8 @@ typedef struct softmax {
     double sum;    /* sum of exp((x - most) / T) */
 } softmax;
 
-/* Computes (x - most) / T of columns [first, first + count). It subtracts before it divides, since x / T may be in the
- * thousands, where rounding is coarse. */
+/* Computes (x - most) / T for columns [first, first + count). The maximum is subtracted before the division, since x /
+ * T may be in the thousands, where rounding is coarse. */
 static void cool(const softmax *s, int64_t first, int64_t count, float *to)
 {
     for (int64_t i = 0; i < count; i++)
@@ -48,7 +49,7 @@ static softmax softmax_of(const divergence_job *job, const float *x)
 }
 
 /* One term of KL(p || q), with u = log(p / q): slope = q - p = p expm1(-u), loss = p (expm1(-u) + u). Near u = 0, q - p
- * cancels, so both are computed from a series; for larger u, they are computed directly. */
+ * suffers from cancellation, so slope and loss are computed from a series; for larger u, they are computed directly. */
 typedef struct term {
     double slope, loss;
 } term;
@@ -114,7 +115,7 @@ mha_status mha__divergence_run(mha_ctx *ctx, const mha__divergence *a, double *l
                           .rows_per_task = mha__max64(1, NUMBERS_PER_TASK / a->classes),
                           .loss = mha__alloc(ctx, bytes)};
     double sum = 0;
-    if (!job.loss) return mha__no_memory(err, bytes, "the losses of rows");
+    if (!job.loss) return mha__no_memory(err, bytes, "the loss of each row");
     mha__parallel(ctx, mha__ceil_div(a->rows, job.rows_per_task), divergence_task, &job);
     for (int64_t r = 0; r < a->rows; r++)
         sum += job.loss[r];

@@ -1,4 +1,5 @@
-/* distillation_kl.h - divergence of a model's distribution over the vocabulary from its teacher's (Hinton et al. 2015).
+/* distillation_kl.h - divergence of a model's distribution over the vocabulary from the teacher's distribution (Hinton
+ * et al. 2015).
  */
 #ifndef MHA_LAYER_LOSS_DISTILLATION_KL_H
 #define MHA_LAYER_LOSS_DISTILLATION_KL_H
@@ -20,7 +21,7 @@ typedef struct mha__divergence {
     int64_t rows, classes;
     const float *logits, *teacher; /* [rows, classes] */
     double temperature, scale;
-    float *dlogits; /* [rows, classes] accumulated; must not alias `logits`; NULL = not wanted */
+    float *dlogits; /* [rows, classes] accumulated; must not alias `logits`; NULL = not computed */
 } mha__divergence;
 
 mha_status mha__divergence_run(mha_ctx *ctx, const mha__divergence *args, double *loss, mha_error *err);

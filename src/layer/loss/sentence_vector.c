@@ -1,4 +1,5 @@
-/* sentence_vector.c - sentence vectors and their gradient. With the mean m over n rows and e = m / |m|:
+/* sentence_vector.c - sentence vectors and their gradient. If m is the mean of n hidden states h and e = m / |m|, the
+ * gradient of each h is
  *
  *     dh = (de - e (e . de)) / (|m| n) */
 #include "layer/loss/sentence_vector.h"

@@ -4,11 +4,12 @@
 
 #include <stdint.h>
 
-/* Computes e [width] from the rows of one text; returns the norm of the mean before normalization. A zero mean stays
- * zero. */
+/* Sets e [width] to the sentence vector of one text, from its hidden states [rows, width]. Returns the L2 norm of the
+ * mean before normalization. If the mean is zero, e is zero. */
 double mha__unit(const float *hidden, int64_t rows, int64_t width, double *e);
 
-/* Computes out [rows, width], the gradient of every row, from de, the gradient of e; all rows are equal. */
+/* Sets out [rows, width] to the gradients of the hidden states, which are equal in all rows. de is the gradient of e,
+ * and `length` the return value of mha__unit. */
 void mha__unit_back(const double *e, double length, const double *de, int64_t rows, int64_t width, float *out);
 
 #endif

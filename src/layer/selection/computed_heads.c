@@ -108,7 +108,7 @@ static int64_t row_of(const head_job *job, int64_t sequence)
                                           : mha__layer_first_row(job->call->in, sequence);
 }
 
-/* A run of adjacent sequences that all need the head, or none of which needs it. */
+/* A run of adjacent sequences that either all need the head or all skip it. */
 typedef struct sequence_run {
     int64_t next; /* first sequence after the run */
     int64_t row, rows;

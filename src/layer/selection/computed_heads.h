@@ -14,11 +14,11 @@ bool mha__heads_keep_some(const mha_attn_layer_options *o);
  * When called again after the weights have changed, the function allocates nothing and returns MHA_OK. */
 mha_status mha__heads_pack(mha_attn_layer *layer, const mha__matrix qkv[3], mha_error *err);
 
-/* Returns true if the attention of heads that are not kept is skipped: unless the call requests maps, statistics or
- * activations, which cover all heads. */
+/* Returns true if a call skips the heads that are not kept. Calls that request maps, statistics or activations compute
+ * all heads. */
 bool mha__heads_skipped(const mha_attn_layer *layer, const mha_layer_input *in);
-/* Describes a call that skips heads to the operator: a head that is not kept is one block in which every key is masked.
- * Summed experts are listed instead (head_count_per_sequence.h). */
+/* Describes a call that skips heads: the operator receives each head that is not kept as one block in which every key
+ * is masked. If experts are summed, the operator runs on the kept experts only (head_count_per_sequence.h). */
 void mha__heads_describe(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_desc *desc);
 
 /* Computes the projections of x[3] for a layer packed head by head. Heads that are not computed are set to zero, except

@@ -93,8 +93,8 @@ mha_status mha__experts_back(const mha_attn_layer *l, const mha_layer_input *in,
     return MHA_OK;
 }
 
-/* Computes the gradients of the biases and gates of kept experts; the gate multiplies the bias, so both have a
- * gradient. */
+/* Adds the gradients of the kept experts' biases. The gate multiplies the bias too, so its gradient through the bias is
+ * also added. */
 void mha__experts_gates_back(const mha_attn_layer *l, const mha_layer_input *in, const mha__chosen *chosen,
                              const mha__grad_slot *slot, const void *dsum, void *dgates)
 {

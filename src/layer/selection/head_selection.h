@@ -13,32 +13,34 @@ int64_t mha__layer_first_row(const mha_layer_input *in, int64_t n);
 /* Returns the row after the last token of sequence n, padding excluded. */
 int64_t mha__layer_end_row(const mha_layer_input *in, int64_t n);
 
-/* Sets `to` [E] to the mean of the tokens of sequence n, padding excluded; zeros if it has no tokens. */
+/* Sets `to` [E] to the mean of the tokens of sequence n, padding excluded, or to zeros if the sequence has no
+ * tokens. */
 void mha__attn_mean(const mha_attn_layer *layer, const mha_layer_input *in, const void *x, int64_t n, double *to);
 /* Adds to dx [B L, E] the gradient of each token, from dmean [sequences, E], the gradients of the means. */
 void mha__attn_mean_back(const mha_attn_layer *layer, const mha_layer_input *in, const double *dmean, void *dx);
 
-/* Checks the options of a selection. Like mha__attn_choice_keep, defined in head_selection_create.c. */
+/* Checks the options of a selection. Defined, like mha__attn_choice_keep, in head_selection_create.c. */
 mha_status mha__attn_choice_check(const mha_attn_layer_options *o, mha_error *err);
-/* Copies the weights of the scorers, [S, E or P] and [P, E], and their biases; elements have the layer's real type.
- * When called again after the weights have changed, allocates nothing and returns MHA_OK. */
+/* Copies the weights of the scorers and their biases; elements have the layer's real type. `score` is [S, P], or [S, E]
+ * without `hidden`; `hidden` is [P, E]. When called again after the weights have changed, allocates nothing and returns
+ * MHA_OK. */
 mha_status mha__attn_choice_keep(mha_attn_layer *layer, const mha__matrix *score, const mha__matrix *hidden,
                                  mha_error *err);
 
 void mha__chosen_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in, mha__chosen *chosen);
-/* Selects heads from x [B L, E]. */
+/* Scores and selects the heads of each sequence from its mean token; x is [B L, E]. */
 void mha__attn_choose(const mha_attn_layer *layer, const mha_layer_input *in, const void *x, const mha__chosen *chosen);
-/* Sets the gates of the operator and the heads that it computes. */
+/* Sets the operator's gates and, if heads are skipped, the block mask that selects the kept heads. */
 void mha__chosen_bind(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
                       mha_attn_args *args);
-/* Returns the gate of head h in sequence n that the caller passed; 1 without gates. */
+/* Returns the caller's gate of head h in sequence n; 1 if the caller passes no gates. */
 double mha__call_gate(const mha_layer_input *in, int64_t n, int64_t h);
 
-/* Allocates the gradients of a selection. Like mha__attn_choice_back, defined in head_selection_backward.c. */
+/* Allocates the gradients of a selection. Defined, like mha__attn_choice_back, in head_selection_backward.c. */
 void mha__choice_grads_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in,
                             mha__choice_grads *grads);
 /* Backpropagates grads->dgates: adds to the slots of the scorers, sets grads->dmean, and writes dgates [sequences, H],
- * the gradients of the caller's gates (data NULL = not wanted). */
+ * the gradients of the caller's gates, unless its data is NULL. */
 void mha__attn_choice_back(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,
                            const mha__choice_grads *grads, const mha__attn_slots *slots, mha_view dgates);
 

@@ -8,7 +8,8 @@ static mha_status refuse(const char *why, mha_error *err)
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "attention layer: choice does not support %s", why);
 }
 
-/* Rejects options that refer to single heads, because the head count varies per sequence. */
+/* Checks the options of a layer whose head count varies per sequence. Options that refer to single heads are
+ * rejected. */
 static mha_status check_split(const mha_attn_layer_options *o, mha_error *err)
 {
     const mha_layer_choice *c = &o->choice;

@@ -10,13 +10,13 @@ bool mha__choice_learns(const mha_layer_choice *c)
     return c->of == MHA_CHOICE_EXPERTS || c->selection != MHA_SELECTION_HARD;
 }
 
-/* Returns the index of the score that trained gate i belongs to. */
+/* Returns the index of the score of trained gate i. */
 static int64_t place(const mha_layer_choice *c, const int32_t *list, int64_t i)
 {
     return c->of == MHA_CHOICE_OPTIONS ? i : list[i];
 }
 
-/* Replaces scores by their softmax or, without `softmax`, by their sigmoids. */
+/* Replaces scores with their softmax or, without `softmax`, with their sigmoids. */
 static void soften(bool softmax, int64_t count, double *x)
 {
     double top = -INFINITY, sum = 0;
@@ -67,7 +67,7 @@ static bool goes_before(const double *score, int32_t one, int32_t other)
 }
 
 /* Sifts down list[at]: list[0, count) is a heap with the lowest rank at the root, except that list[at] may rank too
- * high for its place. */
+ * high for its position. */
 static void sink(const double *score, int32_t *list, int64_t at, int64_t count)
 {
     for (int64_t child = 2 * at + 1; child < count; at = child, child = 2 * at + 1) {
@@ -79,8 +79,8 @@ static void sink(const double *score, int32_t *list, int64_t at, int64_t count)
     }
 }
 
-/* Selects the `keep` greatest scores. Keeps a heap of the greatest scores found, with the lowest at the root, which a
- * greater score replaces; then sorts the heap in place. */
+/* Selects the `keep` greatest scores. Keeps a heap of the greatest scores found so far, with the lowest at the root; a
+ * greater score replaces the root. Finally sorts the heap in place. */
 void mha__score_best(int64_t count, const double *score, int64_t keep, int32_t *list)
 {
     for (int32_t c = 0; c < keep; c++)

@@ -1,4 +1,4 @@
-/* adaptive_heads.c - for each sample, a predictor selects the number of heads that d_model is split into. The
+/* adaptive_heads.c - for each sample, a predictor selects the number of heads into which d_model is split. The
  * projections do not depend on the head count, because a head is a range of their columns. */
 #include "layer/variants/variant.h"
 #include <stdio.h>

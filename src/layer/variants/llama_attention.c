@@ -1,5 +1,5 @@
-/* llama_attention.c - LLaMA attention: no biases, grouped-query heads, rotary position embedding, past keys and
- * values. */
+/* llama_attention.c - LLaMA attention: grouped-query attention without biases, with rotary position embedding and past
+ * keys and values. */
 #include "layer/variants/variant.h"
 
 static mha_status read_rope(mha_variant *v, const mha_rope_options *rope, mha_error *err)

@@ -1,4 +1,4 @@
-/* qkv_attention.c - query, key and value from three inputs; the output is the concatenated heads. */
+/* qkv_attention.c - attention with separate inputs for query, key and value; the output is the concatenated heads. */
 #include "layer/variants/variant.h"
 
 mha_status mha_qkv_attention_create(mha_ctx *ctx, const mha_qkv_attention_options *options, mha_variant **layer,

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#define MAX_WIDTH (1 << 24) /* keeps every parameter count below overflow, even with 4,096 experts */
+#define MAX_WIDTH (1 << 24) /* prevents overflow of parameter counts, even with 4,096 experts */
 
 /* ---- checks for all constructors ---- */
 

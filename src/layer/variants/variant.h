@@ -7,7 +7,7 @@
  *
  *     variant_input.c   checks the input and converts masks to views for the operator
  *     variant_run.c     describes the call to the layer (attention/attention_layer.h), forward and backward
- *     variant_trace.c   the intermediate results that a call returns */
+ *     variant_trace.c   returns the intermediate results of a call */
 #ifndef MHA_LAYER_VARIANTS_VARIANT_H
 #define MHA_LAYER_VARIANTS_VARIANT_H
 
@@ -41,7 +41,7 @@ typedef struct mha__parameter {
 } mha__parameter;
 
 struct mha_variant {
-    const char *name; /* for messages, for example "causal attention" */
+    const char *name; /* name in error messages, for example "causal attention" */
     /* The layer, with options but without matrices; if the head count varies, with the options of one head of width
      * d_model. */
     mha_attn_layer layer;
@@ -74,8 +74,8 @@ static inline bool mha__by_head(const mha_variant *v)
     return of == MHA_CHOICE_EXPERTS || of == MHA_CHOICE_HEADS || (v->dense[MHA__Q].plain && v->dense[MHA__Q].tensors);
 }
 
-/* Names the parameters of matrix t of a projection: FORMAT ".weight" and ".bias", or FORMAT if it is plain. `number`
- * replaces a %lld in the format. */
+/* Names the parameters of matrix t of a projection: FORMAT ".weight" and ".bias", or FORMAT if the matrix is plain.
+ * `number` replaces a %lld in the format. */
 void mha__name_matrix(mha_variant *v, int dense, int t, const char *format, int64_t number);
 /* Creates the object described by `v`; `name_all` calls mha__name_matrix for each matrix in the order of
  * initialization. */
@@ -86,15 +86,15 @@ void mha__usual_dense(mha_variant *v, bool bias, bool output);
 /* Names q_proj, k_proj, v_proj and, if present, o_proj. */
 void mha__name_usual(mha_variant *v);
 
-/* Checks for all constructors; v->name must be set. */
+/* Checks that constructors share; v->name must be set. */
 mha_status mha__check_layer(mha_variant **layer, mha_error *err);
 mha_status mha__check_width(const mha_variant *v, const char *field, int64_t width, mha_error *err);
-/* Checks that the head count in `field` divides the width in `of`. */
+/* Checks that `heads` divides `width`; messages call them `field` and `of`. */
 mha_status mha__check_heads(const mha_variant *v, const char *field, int64_t heads, const char *of, int64_t width,
                             mha_error *err);
 /* Checks num_heads and `width`, which is named `field` in messages; sets heads, kv_heads and head_dim. */
 mha_status mha__split_heads(mha_variant *v, int64_t heads, const char *field, int64_t width, mha_error *err);
-/* Checks that kv_heads (0 = heads) divides heads, and sets it. */
+/* Checks that kv_heads (0 = heads) divides heads, and sets the option kv_heads. */
 mha_status mha__share_heads(mha_variant *v, int64_t kv_heads, mha_error *err);
 mha_status mha__check_dropout(const mha_variant *v, mha_error *err); /* also checks context_length */
 mha_status mha__check_scale(mha_variant *v, mha_scale_rule rule, mha_error *err);
@@ -109,7 +109,7 @@ struct mha_trace {
     char *memory;
     size_t capacity;
     const mha_variant
-        *layer; /* layer of the last forward call, never read; NULL before the first call or after a failed one */
+        *layer; /* layer of the last forward call, only compared; NULL before the first call or after a failed call */
     int64_t B, Lq, Ln, P, Lk; /* Ln tokens of key, P past tokens; Lk = P + Ln */
     /* the call of the layer, and the activations that it recorded */
     mha_layer_input in;
@@ -127,7 +127,7 @@ struct mha_trace {
     mha_step_view step[MHA__STEPS];
     int64_t flops;
     int64_t n;           /* maximum number of heads computed per sample */
-    int64_t width;       /* columns of the context of computed heads */
+    int64_t width;       /* columns of the computed heads in the context */
     int64_t chosen;      /* number of selected choices per sample */
     const int32_t *list; /* [B, choices] the first `chosen` entries are selected; NULL without a selector */
     int64_t choices;

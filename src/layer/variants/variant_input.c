@@ -141,7 +141,8 @@ static mha_cview mask_view(const void *data, const int64_t shape[4])
     return (mha_cview){data, {shape[0] == 1 ? 0 : b, shape[1] == 1 ? 0 : h, shape[2] == 1 ? 0 : q, 1}};
 }
 
-/* Returns the number of keys that row i may attend to before masks: all keys, or the keys up to its own position. */
+/* Returns the number of keys that query i may attend to before masks are applied: all keys or, with causal attention,
+ * the keys up to its own position. */
 static int64_t visible(const mha_variant *v, const mha_variant_input *in, int64_t i)
 {
     const int64_t keys = in->past_len + in->kv_len;
@@ -244,8 +245,8 @@ static const uint8_t *empty_rows(const mha_trace *t, int64_t b, int64_t h)
     return t->empty + ((shape[0] == 1 ? 0 : b) * shape[1] + (shape[1] == 1 ? 0 : h)) * t->Lq;
 }
 
-/* Writes one row of the additive mask in the layer's dtype. In f32, adding the factor -1e10 of `blocked` to a score
- * loses the score, as in the published code. */
+/* Writes one row of the additive mask in the layer's dtype. A blocked key adds -1e10, which in f32 rounds the score
+ * away, as in the published code. */
 static void fill_bias_row(const mha_variant *v, const mha_mask *m, double factor, int64_t from, int64_t count,
                           char *row)
 {

@@ -156,7 +156,8 @@ static mha__matrix matrix_of(const mha_variant *v, int dense)
     return (mha__matrix){.weight = d->weight, .bias = d->biases, .transposed = d->plain, .out = d->out};
 }
 
-/* Packs q, k and v; head by head if calls skip heads, or for lists of plain matrices, which are not one matrix. */
+/* Packs q, k and v. They are packed head by head if calls skip heads, or if they are lists of plain matrices, which do
+ * not form one matrix. */
 static mha_status pack_inputs(mha_variant *v, mha_error *err)
 {
     mha_attn_layer *l = &v->layer;

@@ -7,7 +7,7 @@
 
 /* ---- description of the call ---- */
 
-/* Discards the last call and sets the sizes of this one. */
+/* Discards the state of the last call and sets the sizes of the new call. */
 static void begin(mha_trace *t, const mha_variant *v, const mha_variant_input *in)
 {
     *t = (mha_trace){.ctx = t->ctx, .memory = t->memory, .capacity = t->capacity};
@@ -49,7 +49,7 @@ static void lay_out(mha__arena *arena, const mha_variant *v, const mha_variant_i
     mha__place_masks(v, in, arena, t);
 }
 
-/* Clears the maps, because samples with fewer heads do not write all of them. */
+/* Clears the maps, because samples with fewer heads do not write all maps. */
 static void clear_maps(const mha_variant *v, const mha_trace *t, void *maps)
 {
     if (maps && mha__attn_splits(&v->layer))
@@ -76,7 +76,7 @@ static mha_status allocate(mha_trace *t, const mha_variant *v, const mha_variant
     return MHA_OK;
 }
 
-/* Computes the angles of this call's tokens. */
+/* Computes the rotation angles of the call's tokens. */
 static mha_status find_angles(const mha_variant *v, const mha_variant_input *in, mha_trace *t, mha_error *err)
 {
     const int64_t rows = t->B * t->Lq;
@@ -215,7 +215,7 @@ mha_status mha_variant_backward(mha_variant *v, const mha_variant_input *input, 
     if (!v->gradient_memory) MHA__TRY(mha_variant_zero_gradients(v, err));
     mha__attn_call call = trace->call;
     mha__attn_trace steps = trace->steps;
-    steps.probs = steps.scores = NULL; /* outputs of the forward call only */
+    steps.probs = steps.scores = NULL; /* only the forward call outputs probabilities and scores */
     call.outputs = MHA__ATTN_BOTH;
     call.scores = 0;
     bind(&in, &trace->in, &call);

@@ -1,5 +1,5 @@
-/* variant_trace.c - the intermediate results of a forward call. With a selection, they cover only the heads that each
- * sample selected, in the order of selection. */
+/* variant_trace.c - the intermediate results of a forward call. With a selection, the results cover only the heads that
+ * each sample selected, in the order of selection. */
 #include "base/ctx.h"
 #include "layer/selection/head_count_per_sequence.h"
 #include "layer/variants/variant.h"
@@ -51,7 +51,8 @@ void mha__place_steps(const mha_variant *v, mha__arena *arena, mha_trace *t)
     if (t->call.outputs & MHA_ATTN_SCORES) t->scores = mha__take(arena, rows, (size_t)(t->n * t->Lk) * real);
 }
 
-/* For each of the `rows` rows of each sample, copies the selected ones of `choices` arrays of `bytes` bytes to `to`. */
+/* Copies the entries of selected choices to `to`. `all` has `rows` rows per sample, each with one entry of `bytes`
+ * bytes per choice. */
 static void gather(const mha_trace *t, int64_t rows, size_t bytes, const char *all, char *to)
 {
     for (int64_t r = 0; to && r < t->B * rows; r++)
