@@ -24,14 +24,14 @@
 #define MHA__NAME_BYTES ((size_t)64 << 10)       /* tensor name */
 #define MHA__TENSORS ((size_t)1 << 22)           /* tensors in one file */
 #define MHA__EXTENTS ((size_t)1 << 21)           /* dimensions of all tensors in one file */
-#define MHA__METADATA ((size_t)1 << 18)          /* pairs of metadata in one file */
+#define MHA__METADATA ((size_t)1 << 18)          /* metadata pairs in one file */
 #define MHA__SHARDS 65536                        /* files of one checkpoint */
 #define MHA__RANK 32                             /* dimensions of a tensor */
 #define MHA__LAYERS 4096
 #define MHA__HEADS 65536                    /* heads of one layer */
 #define MHA__MODEL_HEADS ((int64_t)1 << 20) /* heads of all layers together; the largest published models have 16,128 */
 #define MHA__SEQUENCE ((int64_t)1 << 40)    /* tokens of a sequence */
-#define MHA__DIM ((int64_t)1 << 31)         /* any other dimension in a config: widths, vocabularies */
+#define MHA__DIM ((int64_t)1 << 31)         /* any other dimension in a config, such as a width */
 
 /* Maximum size of a normalizer's output for `n` bytes of text. */
 #define MHA__NORMALIZED_BYTES(n) (16 * (n) + 4096)

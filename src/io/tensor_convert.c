@@ -63,7 +63,7 @@ static number load(mha_dtype dtype, const char *p)
     }
 }
 
-/* Convert and store a number, rounded once, directly from the element. Return false if it does not fit. */
+/* Convert a number with a single rounding and store it as element `at`. Return false if the number does not fit. */
 static bool put_f32(number x, void *out, int64_t at)
 {
     ((float *)out)[at] = x.kind == REAL ? (float)x.real : x.kind == SIGNED ? (float)x.i : (float)x.u;

@@ -1,4 +1,4 @@
-/* tensor_data.c - the bytes of an open file: mapped, or copied into memory. */
+/* tensor_data.c - maps the bytes of an open file, or copies them into memory. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/tensor_file.h"

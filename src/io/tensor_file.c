@@ -7,7 +7,8 @@
 #include "base/struct_size.h"
 #include <string.h>
 
-/* Selects the reader. A safetensors file whose header length happens to look like a pickle is recognized by its '{'. */
+/* Selects the reader by the first bytes of the file. A safetensors file whose header length happens to look like a
+ * pickle is recognized by its '{'. */
 static mha_status open_by_content(mha_file *file, const mha__source *source, mha_error *err)
 {
     char head[16] = {0};

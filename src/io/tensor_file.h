@@ -1,4 +1,4 @@
-/* tensor_file.h - internals of mha_file: tensors and metadata in tables, the bytes mapped or copied.
+/* tensor_file.h - internals of mha_file: tables of tensors and metadata, and the mapped or copied bytes.
  *
  * A reader (safetensors.c, npy.c) validates the whole file, read from an mha__source, before it loads the data. */
 #ifndef MHA_IO_TENSOR_FILE_H
@@ -47,8 +47,8 @@ mha_status mha__safetensors_header(mha_file *file, const char *path, const char 
                                    mha_error *err);
 mha_status mha__npy_open(mha_file *file, const mha__source *source, mha_error *err);
 
-/* Loads the bytes [offset, offset + n) of the file, which must be inside it. Maps them; copies them with `no_map`, or
- * if the file system does not support mapping. Valid until mha__data_drop. */
+/* Loads the bytes [offset, offset + n) of the file, which must be inside it. Maps the bytes, or copies them with
+ * `no_map` or if the file system does not support mapping. *data is valid until mha__data_drop. */
 mha_status mha__data_load(mha_file *file, const mha__source *source, size_t offset, size_t n, const char **data,
                           mha_error *err);
 void mha__data_drop(mha_file *file);
@@ -62,12 +62,12 @@ mha_status mha__file_open_bytes(mha_ctx *ctx, const char *path, bool no_map, mha
  * again. */
 void mha__data_rest(const mha_file *file, const mha_tensor *tensor);
 
-/* Returns the metadata string of a key, and its length unless NULL was passed for it; NULL if the file does not have
- * the key. */
+/* Returns the metadata value of a key; NULL if the file does not have the key. Sets *bytes to the value's length unless
+ * `bytes` is NULL. */
 const char *mha__metadata_find(const mha_file *file, const char *key, size_t *bytes);
 
-/* Allocates `n` > 0 bytes for data of a file of that size; fails with "requires N GiB, but this machine has only M
- * GiB". */
+/* Allocates `n` > 0 bytes for data of the file `name`. If the machine has less memory, fails with "requires N GiB, but
+ * this machine has only M GiB". */
 mha_status mha__data_memory(mha_ctx *ctx, const char *name, size_t n, void **memory, mha_error *err);
 
 #endif

@@ -152,7 +152,7 @@ class Decoder(unittest.TestCase):
                 self.model.tokenize(text)
         with self.assertRaisesRegex(ValueError, "ids must have rows of one length"):
             self.model.forward([[1, 2], [3]])
-        with self.assertRaisesRegex((ValueError, OSError), "folder: the name must not be empty"):
+        with self.assertRaisesRegex((ValueError, OSError), "folder name must not be empty"):
             mha.Model("")
         for path, got in (("no/such/model", "a name that does not exist"), (MODELS, "a folder without config.json"),
                           (MODELS / "gpt2-tiny/config.json", "a file: pass its folder")):

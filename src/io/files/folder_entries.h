@@ -13,7 +13,7 @@ const char *mha__entries_next(DIR *entries);
 /* Returns true if `name` matches an entry of `known`, which ends with NULL. A pattern "*x" matches names that end in
  * x, "x*" names that begin with x. */
 bool mha__entries_known(const char *name, const char *const *known);
-/* Returns true if `name` still refers to this open folder. */
+/* Returns true if `name` in `dir` still refers to the open folder `entries`. */
 bool mha__entries_are(int dir, const char *name, DIR *entries);
 /* Renames an entry of `dir`. Returns 0, or an errno. */
 int mha__entries_rename(int dir, const char *from, const char *to);

@@ -22,7 +22,7 @@ static lock_name name_of(const char *folder)
     return name;
 }
 
-/* Returns true if the name still refers to the open file. */
+/* Returns true if the name `lock` still refers to the open file. */
 static bool is_there(int parent, const char *lock, int fd)
 {
     struct stat a, b;

@@ -7,11 +7,11 @@
 #include "base/error.h"
 #include <stdbool.h>
 
-/* Locks `folder`, a name in the open folder `parent`. Returns false if another process holds the lock. *fd is -1 if
- * the lock file cannot be written; a later save then fails with the reason. */
+/* Locks `folder`, a name in the open folder `parent`. Returns false if another process holds the lock. *fd is -1 if the
+ * lock file cannot be written; a later save then reports the reason. */
 bool mha__folder_lock_take(int parent, const char *folder, int *fd);
-/* Removes the lock file and releases the lock; does nothing if fd is -1. Errors: MHA_ERR_IO; the lock is released
- * anyway. */
+/* Removes the lock file and releases the lock; does nothing if fd is -1. Errors: MHA_ERR_IO; the lock is released even
+ * then. */
 mha_status mha__folder_lock_free(int parent, const char *folder, int fd, mha_error *err);
 bool mha__folder_lock_held(int parent, const char *folder);
 

@@ -1,6 +1,6 @@
 /* input_file.c - opens and reads input files (input_file.h).
  *
- * All checks use the open descriptor, not the name, so nothing can change between check and use. */
+ * All checks use the open descriptor, not the name, so a file that is replaced after the checks is never read. */
 #include "io/files/input_file.h"
 
 #include "base/ctx.h"
@@ -22,7 +22,7 @@ mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, i
 
 mha_status mha__in_folder(mha_status status, const char *folder, const char *name, mha_error *err)
 {
-    enum { TAIL = 160 }; /* for a long folder name, the last bytes are shown, because they distinguish it */
+    enum { TAIL = 160 }; /* of a long folder name, the message shows the last bytes, because they distinguish it */
     if (status == MHA_OK || !err || !*folder || strncmp(err->message, name, strlen(name)) != 0) return status;
     size_t n = strlen(folder), skip = n > TAIL ? n - TAIL : 0;
     while (skip > 0 && skip < n && ((unsigned char)folder[skip] & 0xC0) == 0x80)
@@ -95,7 +95,7 @@ mha_status mha__source_open(mha__source *source, const char *folder, const char 
     *source = (mha__source){.name = name, .fd = -1};
     mha__quoted q;
     if (!*name || (folder && !*folder))
-        return mha__fail(err, MHA_ERR_IO, "%s: the name must not be empty", *name ? "folder" : "file");
+        return mha__fail(err, MHA_ERR_IO, "%s name must not be empty", *name ? "folder" : "file");
     if (folder && !mha__bare_name(name, strlen(name)))
         return mha__fail(err, MHA_ERR_FORMAT, "file name must be a bare name (got \"%s\")",
                          mha__quote(&q, name, strlen(name)));
@@ -104,7 +104,7 @@ mha_status mha__source_open(mha__source *source, const char *folder, const char 
     struct stat st;
     mha_status status = MHA_OK;
     if (fstat(fd, &st) != 0)
-        status = mha__fail_errno(err, "cannot get its status", name, errno);
+        status = mha__fail_errno(err, "cannot get file status", name, errno);
     else if (!S_ISREG(st.st_mode))
         status = mha__fail(err, MHA_ERR_IO, "%s: must be a regular file (got %s)", mha__quote(&q, name, strlen(name)),
                            mha__file_kind(st.st_mode));
@@ -163,7 +163,7 @@ mha_status mha__read_whole(mha_ctx *ctx, const char *folder, const char *name, s
     mha_status status = MHA_OK;
     char *text = NULL;
     if (source.size > limit)
-        status = mha__fail(err, MHA_ERR_FORMAT, "%s: must be at most %zu bytes (got %zu)",
+        status = mha__fail(err, MHA_ERR_FORMAT, "%s: size must be at most %zu bytes (got %zu)",
                            mha__quote(&q, name, strlen(name)), limit, source.size);
     else if (!(text = mha__alloc(ctx, source.size + 1)))
         status = mha__no_memory(err, source.size + 1, mha__quote(&q, name, strlen(name)));

@@ -19,18 +19,19 @@ typedef struct mha__source {
  * MHA_ERR_IO. */
 mha_status mha__source_open(mha__source *source, const char *folder, const char *name, mha_error *err);
 void mha__source_close(mha__source *source);
-/* Returns false if no entry of that name exists; for optional files of a folder. Any other entry, such as a broken link
- * or a FIFO, exists, and mha__source_open rejects it. */
+/* Returns false if the folder has no entry `name`; used for optional files. A broken link or a FIFO counts as an entry,
+ * which mha__source_open then rejects. */
 bool mha__source_exists(const char *folder, const char *name);
 
 /* Calls openat, and repeats the call if a signal interrupts it. */
 int mha__open_at(int dir, const char *name, int flags, mode_t mode);
 
-/* Reads exactly `n` bytes from `offset`. Retries after EINTR and short reads; an early end of file is MHA_ERR_IO. */
+/* Reads exactly `n` bytes from `offset`. Retries after EINTR and short reads; fails with MHA_ERR_IO if the file ends
+ * early. */
 mha_status mha__source_read(const mha__source *source, size_t offset, void *to, size_t n, mha_error *err);
 
 /* Reads a small file and appends one NUL that *n does not count; free with mha__free. A file larger than `limit` bytes
- * is MHA_ERR_FORMAT, detected before memory is allocated. */
+ * fails with MHA_ERR_FORMAT before memory is allocated. */
 mha_status mha__read_whole(mha_ctx *ctx, const char *folder, const char *name, size_t limit, char **bytes, size_t *n,
                            mha_error *err);
 
@@ -52,7 +53,7 @@ const char *mha__foreign(const void *head, size_t n);
 /* Returns "a directory", "a fifo" and so on, for an st_mode other than a regular file. */
 const char *mha__file_kind(mode_t mode);
 
-/* Fails with "NAME: WHAT: reason"; `number` is an errno. MHA_ERR_MEMORY for ENOMEM, else MHA_ERR_IO. */
+/* Fails with "NAME: WHAT: reason"; `number` is an errno. Returns MHA_ERR_MEMORY for ENOMEM, otherwise MHA_ERR_IO. */
 mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, int number);
 
 #endif

@@ -40,7 +40,7 @@ static mha_status split_path(mha__outfile *f, const char *path, char folder[PATH
 
 /* ---- writing a file ---- */
 
-/* Checks the existing entry of the final name; does not follow symbolic links. */
+/* Checks whether an existing entry with the final name may be replaced; does not follow symbolic links. */
 static mha_status look(mha__outfile *f, bool overwrite, mha_error *err)
 {
     struct stat st;

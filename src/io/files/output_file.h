@@ -1,4 +1,5 @@
-/* output_file.h - a file that appears only when complete: written as NAME.tmp.PID next to it, synced, renamed. */
+/* output_file.h - writes a file that appears only when complete: it is written as NAME.tmp.PID in the same folder,
+ * synced and renamed. */
 #ifndef MHA_IO_FILES_OUTPUT_FILE_H
 #define MHA_IO_FILES_OUTPUT_FILE_H
 
@@ -15,10 +16,10 @@ typedef struct mha__outfile {
     mode_t mode;   /* permissions of the existing file */
 } mha__outfile;
 
-/* Begins the file at `path`, by the rules of mha_file_write. */
+/* Begins writing the file at `path`; the rules of mha_file_write apply. */
 mha_status mha__outfile_begin(mha__outfile *file, const char *path, bool overwrite, mha_error *err);
-/* Begins the new file `name` in the open folder `dir`, which messages call `folder`. The caller must sync the
- * folder. */
+/* Begins writing the new file `name` in the open folder `dir`; messages name the folder `folder`. The caller must sync
+ * the folder. */
 mha_status mha__outfile_begin_in(mha__outfile *file, int dir, const char *folder, const char *name, mha_error *err);
 /* Writes bytes at `offset`; unwritten bytes are 0. */
 mha_status mha__outfile_put(mha__outfile *file, size_t offset, const void *data, size_t bytes, mha_error *err);

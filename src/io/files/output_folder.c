@@ -44,8 +44,8 @@ static mha_status split_path(mha__folder *f, const char *path, mha_error *err)
 
 /* ---- content of a folder ---- */
 
-/* Checks whether this entry of the existing folder may be removed. A missing entry passes the check, because another
- * process may be replacing the folder. */
+/* Checks whether the entry `name` of the existing folder may be removed. A missing entry passes the check, because
+ * another process may be replacing the folder. */
 static mha_status look_at(mha__folder *f, int dir, const char *name, const char *const *known, mha_error *err)
 {
     struct stat st;
@@ -61,7 +61,7 @@ static mha_status look_at(mha__folder *f, int dir, const char *name, const char 
     return MHA_OK;
 }
 
-/* Checks the existing entry of the final name; does not follow symbolic links. */
+/* Checks whether an existing entry with the final name may be replaced; does not follow symbolic links. */
 static mha_status look(mha__folder *f, const char *const *known, mha_error *err)
 {
     struct stat st;
@@ -88,7 +88,7 @@ static bool is_there(const mha__folder *f)
     return fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Returns true if the entry is ".NAME.tmp.PID", with `kind` instead of "tmp". */
+/* Returns true if the entry is ".NAME.KIND.PID", where KIND is `kind`, "tmp" or "old". */
 static bool is_leftover(const mha__folder *f, const char *entry, const char *kind)
 {
     char start[NAME_MAX + 1];
@@ -130,8 +130,8 @@ static mha_status in_the_way(const mha__folder *f, mha_error *err)
                      mha__quote(&q1, f->path, strlen(f->path)), mha__quote(&q2, f->place, strlen(f->place)));
 }
 
-/* Creates and locks the temporary folder. Before it is locked, another process may mistake it for a leftover and remove
- * it; if so, creates it again. On a file system without locks, leftovers are kept. */
+/* Creates and locks the temporary folder. Before the folder is locked, another process may mistake it for a leftover
+ * and remove it; the folder is then created again. On a file system without locks, leftovers are kept. */
 static mha_status create_temporary(mha__folder *f, mha_error *err)
 {
     for (;;) {
@@ -161,7 +161,7 @@ static void close_both(mha__folder *f)
     f->inside = f->dir = -1;
 }
 
-/* Opens the parent folder and checks the existing entry of the final name. */
+/* Opens the parent folder and checks whether an existing entry with the final name may be replaced. */
 static mha_status open_parent(mha__folder *f, const char *path, bool overwrite, const char *const *known,
                               mha_error *err)
 {

@@ -53,7 +53,7 @@ static int put_aside(const mha__folder *f, const char *name, int changed, mha__r
     return failed;
 }
 
-/* Exchanges the names of the existing folder and the temporary one atomically. Returns 0, or an errno. */
+/* Atomically exchanges the names of the existing folder and the temporary folder. Returns 0, or an errno. */
 static int exchange_names(const mha__folder *f)
 {
 #if defined(__linux__) && defined(SYS_renameat2) && defined(RENAME_EXCHANGE)

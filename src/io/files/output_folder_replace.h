@@ -1,4 +1,4 @@
-/* output_folder_replace.h - the last step of a folder that replaces another one (output_folder.c). */
+/* output_folder_replace.h - the last step of writing a folder that replaces an existing folder (output_folder.c). */
 #ifndef MHA_IO_FILES_OUTPUT_FOLDER_REPLACE_H
 #define MHA_IO_FILES_OUTPUT_FOLDER_REPLACE_H
 

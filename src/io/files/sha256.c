@@ -110,7 +110,7 @@ mha_status mha__sha256_file(mha_ctx *ctx, const char *path, char hex[MHA__SHA256
     mha__sha256 hash;
     mha__source source;
     unsigned char *piece = mha__alloc(ctx, PIECE);
-    if (!piece) return mha__no_memory(err, PIECE, "a part of a file");
+    if (!piece) return mha__no_memory(err, PIECE, "the read buffer of a file");
     mha_status status = mha__source_open(&source, NULL, path, err);
     if (status == MHA_OK) {
         mha__sha256_begin(&hash);

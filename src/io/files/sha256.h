@@ -1,4 +1,4 @@
-/* sha256.h - SHA-256 (FIPS 180-4) of a byte stream or a file. Records use it to identify their sources. */
+/* sha256.h - SHA-256 (FIPS 180-4) of a byte stream or a file. Records identify their source files by these digests. */
 #ifndef MHA_IO_FILES_SHA256_H
 #define MHA_IO_FILES_SHA256_H
 

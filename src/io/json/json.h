@@ -15,18 +15,18 @@
 
 typedef struct mha__json mha__json; /* a value in a tree */
 
-/* Parses `n` bytes, which must be an object. Error messages name `file`. Errors: MHA_ERR_FORMAT, MHA_ERR_MEMORY; *root
- * is then NULL. */
+/* Parses a text of `n` bytes, whose root must be an object unless `flags` includes MHA__JSON_ANY. Error messages name
+ * `file`. Errors: MHA_ERR_FORMAT, MHA_ERR_MEMORY; *root is then NULL. */
 mha_status mha__json_parse(mha_ctx *ctx, const char *file, const char *text, size_t n, unsigned flags,
                            const mha__json **root, mha_error *err);
 /* Reads a file with mha__read_whole and parses it with mha__json_parse and MHA__JSON_BOM. */
 mha_status mha__json_read(mha_ctx *ctx, const char *folder, const char *name, size_t limit, const mha__json **root,
                           mha_error *err);
 void mha__json_free(const mha__json *root);
-/* Returns the memory of the tree, including the text [bytes]. */
+/* Returns the memory used by the tree, including the text [bytes]. */
 size_t mha__json_memory(const mha__json *root);
 
-/* ---- values: NULL represents an absent value ---- */
+/* ---- values; NULL is an absent value ---- */
 
 mha__json_kind mha__json_kind_of(const mha__json *value);
 static inline bool mha__json_is(const mha__json *value, mha__json_kind kind)
@@ -37,14 +37,15 @@ bool mha__json_is_bool(const mha__json *value);
 bool mha__json_is_number(const mha__json *value);
 /* Returns the number of items of an array or members of an object; 0 for any other type. */
 size_t mha__json_size(const mha__json *value);
-/* Returns a member of an object, or an item of an array; NULL if absent. If the array contains arrays or objects,
+/* Return a member of an object, and an item of an array; NULL if absent. If the array contains arrays or objects,
  * finding an item takes time proportional to `index`; to iterate over all items, use mha__json_each. */
 const mha__json *mha__json_get(const mha__json *object, const char *key);
 const mha__json *mha__json_item(const mha__json *array, size_t index);
-/* Return an integer, and an integer or real as a double; 0 for any other type. */
+/* mha__json_as_int returns an integer; mha__json_as_number returns an integer or real as a double. Both return 0 for
+ * any other type. */
 int64_t mha__json_as_int(const mha__json *value);
 double mha__json_as_number(const mha__json *value);
-/* Return a NUL-terminated string, and its length; NULL and 0 for any other type. */
+/* mha__json_as_text returns a NUL-terminated string, mha__json_bytes its length; NULL and 0 for any other type. */
 const char *mha__json_as_text(const mha__json *value);
 size_t mha__json_bytes(const mha__json *value);
 /* Returns true if type and content are equal, regardless of the order of members. */
@@ -54,7 +55,7 @@ bool mha__json_equal(const mha__json *a, const mha__json *b);
  *
  *     for (mha__json_step i = {0}; mha__json_each(list, &i);) */
 typedef struct mha__json_step {
-    const mha__json *value, *key; /* key: a string for mha__json_as_text; NULL in an array */
+    const mha__json *value, *key; /* key: a string value; NULL in an array */
     size_t index;
 } mha__json_step;
 
@@ -70,16 +71,16 @@ typedef struct mha__json_obj {
 } mha__json_obj;
 
 /* A key that is absent or null leaves *value unchanged, so the caller sets the default before the call; with
- * MHA__REQUIRED, it is an error. A wrong type or range is MHA_ERR_FORMAT: "config.json: hidden_size must be an integer
- * from 1 to 2147483648 (got "24")". Strings and arrays are valid as long as the tree. */
+ * MHA__REQUIRED, it is an error. A value of a wrong type or range fails with MHA_ERR_FORMAT: "config.json: hidden_size
+ * must be an integer from 1 to 2147483648 (got "24")". Strings and arrays are valid as long as the tree. */
 typedef enum mha__need { MHA__OPTIONAL = 0, MHA__REQUIRED } mha__need;
 
 bool mha__json_has(const mha__json_obj *o, const char *key); /* true if the key is present and not null */
 
-/* Reads an integer in min..max, written as an integer. */
+/* Reads an integer in min..max, written without a decimal point or exponent. */
 mha_status mha__json_int(const mha__json_obj *o, const char *key, mha__need need, int64_t min, int64_t max,
                          int64_t *value, mha_error *err);
-/* Reads a dimension in 1..max; also accepts 32.0, as transformers does. */
+/* Reads a dimension in 1..max; also accepts a real such as 32.0, as transformers does. */
 mha_status mha__json_dim(const mha__json_obj *o, const char *key, mha__need need, int64_t max, int64_t *value,
                          mha_error *err);
 /* Reads a finite integer or real in min..max. */
@@ -89,12 +90,13 @@ mha_status mha__json_bool(const mha__json_obj *o, const char *key, mha__need nee
 /* Reads a string. If `bytes` is NULL, rejects a string that contains NUL. */
 mha_status mha__json_string(const mha__json_obj *o, const char *key, mha__need need, const char **value, size_t *bytes,
                             mha_error *err);
-/* Stores the index of the string in `names` (ends with NULL); `want` lists the names for messages. */
+/* Reads a string that must be one of `names`, which ends with NULL, and stores its index. `want` lists the names for
+ * messages. */
 mha_status mha__json_choice(const mha__json_obj *o, const char *key, mha__need need, const char *const *names,
                             const char *want, int *index, mha_error *err);
 mha_status mha__json_array(const mha__json_obj *o, const char *key, mha__need need, const mha__json **value,
                            mha_error *err);
-/* Reads an object: *value receives the file of `o` and the location `key`; its json stays NULL if the key is absent. */
+/* Reads an object: *value receives the file of `o` and the location `key`; value->json is NULL if the key is absent. */
 mha_status mha__json_object(const mha__json_obj *o, const char *key, mha__need need, mha__json_obj *value,
                             mha_error *err);
 
@@ -111,7 +113,7 @@ mha_status mha__json_refuse_item(const mha__json_obj *o, const char *key, size_t
 /* Formats a value for messages: 32, "gelu", true, null, "an object", "an array"; "nothing" for NULL. Returns
  * q->text. */
 const char *mha__json_show(mha__quoted *q, const mha__json *value);
-/* Formats a token, for streaming readers. */
+/* Formats a token for messages, like mha__json_show; for streaming readers. */
 const char *mha__json_show_token(mha__quoted *q, const mha__json_token *token);
 
 #endif

@@ -17,7 +17,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Reads digits from `at` on and returns their end. `scale` is the exponent change per kept and per dropped digit. */
+/* Appends the digits from `at` on to d->digits, adjusts the exponent, and returns the end of the digits. Digits that do
+ * not fit are dropped. */
 static size_t take_digits(const char *text, size_t at, mha__json_decimal *d, bool fraction)
 {
     static const uint64_t most = UINT64_MAX / 10 - 1; /* the largest value to which another digit can be appended */
@@ -72,7 +73,7 @@ static bool is_exact(const mha__json_decimal *d)
     return FLT_EVAL_METHOD == 0 && !d->cut && d->digits < (uint64_t)1 << 53 && d->exponent >= -22 && d->exponent <= 22;
 }
 
-/* Maximum number of digits for strtod, enough to round correctly: the midpoint of two doubles has at most 767
+/* Maximum number of digits passed to strtod, enough to round correctly: the midpoint of two doubles has at most 767
  * digits. Of the remaining digits, it only matters whether all are 0, so one digit represents them. */
 enum { DIGITS = 800 };
 

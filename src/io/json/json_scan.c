@@ -1,5 +1,5 @@
-/* json_scan.c - the tokens of a JSON text (json_scan.h). One pass without recursion: the open containers are bits of a
- * 64-bit word, so MHA__JSON_DEPTH is at most 64. */
+/* json_scan.c - reads the tokens of a JSON text (json_scan.h) in one pass, without recursion. The open containers are
+ * bits of a 64-bit word, so MHA__JSON_DEPTH is at most 64. */
 #include "io/json/json_scan.h"
 #include "base/utf8.h"
 #include "io/files/input_file.h"
@@ -64,7 +64,7 @@ static mha_status check_bytes(mha__json_scan *s)
 {
     mha__quoted q;
     mha__quote(&q, s->file, strlen(s->file));
-    if (s->n == 0) return mha__fail(s->err, MHA_ERR_FORMAT, "%s: empty", q.text);
+    if (s->n == 0) return mha__fail(s->err, MHA_ERR_FORMAT, "%s: text must not be empty", q.text);
     const char *foreign = mha__foreign(s->text, s->n);
     if (foreign) return mha__fail(s->err, MHA_ERR_FORMAT, "%s: %s", q.text, foreign);
     if ((s->flags & MHA__JSON_HEADER) && s->text[0] != '{')

@@ -1,4 +1,4 @@
-/* json_scan.h - reads JSON as a stream of validated tokens, without memory besides the text.
+/* json_scan.h - reads JSON as a stream of validated tokens, without allocating memory.
  *
  * Accepts RFC 8259 in UTF-8, without NaN, Infinity, lone surrogates, or NUL in a key. Limits: MHA__JSON_DEPTH levels,
  * strings of MHA__STRING_BYTES, 64-bit integers, reals in the range of a double. Does not detect duplicate keys: the
@@ -27,13 +27,13 @@ typedef enum mha__json_kind {
     MHA__JSON_OBJECT, /* start of an object */
     MHA__JSON_KEY,    /* the value of the key follows */
     MHA__JSON_END,    /* end of the innermost array or object */
-    MHA__JSON_DONE    /* end of the text; only blanks followed */
+    MHA__JSON_DONE    /* end of the text: only blanks follow the root */
 } mha__json_kind;
 
 typedef struct mha__json_token {
     mha__json_kind kind;
     bool escaped;     /* `text` contains escapes */
-    size_t at;        /* offset of its first byte in the text */
+    size_t at;        /* offset of the token's first byte in the text */
     const char *text; /* for a string or key: the bytes between the quotes, undecoded */
     size_t n;         /* length of `text` [bytes] */
     size_t bytes;     /* length after decoding [bytes]: at most n */
@@ -45,15 +45,15 @@ typedef struct mha__json_scan {
     const char *file, *text;
     size_t n, at;
     unsigned flags;
-    size_t line, line_begin; /* lines before `at`; start of the current line. Strings contain no line ends */
+    size_t line, line_begin; /* number of lines before `at`; offset of the current line. Strings contain no line ends */
     int depth;
     uint64_t objects; /* bit d: the container at depth d is an object */
     int state;
     mha_error *err;
 } mha__json_scan;
 
-/* Begins at the start of text[0 .. n), which must be followed by a NUL; error messages name `file`. Rejects text that
- * is empty, not UTF-8, or recognized as another format. Errors of all functions: MHA_ERR_FORMAT, MHA_ERR_MEMORY. */
+/* Begins scanning text[0 .. n), which must be followed by a NUL; error messages name `file`. Rejects text that is
+ * empty, not UTF-8, or recognized as another format. Errors of all functions: MHA_ERR_FORMAT, MHA_ERR_MEMORY. */
 mha_status mha__json_scan_begin(mha__json_scan *s, const char *file, const char *text, size_t n, unsigned flags,
                                 mha_error *err);
 mha_status mha__json_next(mha__json_scan *s, mha__json_token *t);

@@ -5,8 +5,8 @@
  * value.
  *
  * One hash table with open addressing holds the keys of all objects; the object is part of the hash key. Keys in a
- * hostile file may be crafted to collide. Filling therefore fails if it needs more than 16 probes per key on average,
- * which random keys never do. */
+ * hostile file may be crafted to collide. Parsing therefore fails if storing the keys takes more than 16 probes per key
+ * on average; random keys never need that many. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/json/json.h"
@@ -32,7 +32,7 @@ _Static_assert(MHA__STRING_BYTES < (size_t)1 << 28 && MHA__JSON_NODES < (size_t)
 
 struct tree {
     mha_ctx *ctx;
-    char *text;      /* strings point into it */
+    char *text;      /* the text, into which strings point */
     uint32_t *slots; /* [slot_count] node numbers of keys; 0 = free, since node 0 is the root */
     size_t slot_count, keys, looks;
     size_t bytes; /* total memory */

@@ -7,7 +7,7 @@
 
 #include "io/json/json.h"
 
-enum { MHA__JSON_COMPACT = 0 }; /* no indentation; other values of `indent` = blanks per level */
+enum { MHA__JSON_COMPACT = 0 }; /* no indentation; other values of `indent` are the blanks per level */
 
 typedef struct mha__json_writer {
     mha_ctx *ctx;

@@ -4,8 +4,8 @@
  *
  * The header is a Python literal, but is never evaluated: it must have these three keys, each once, with a quoted
  * string, True or False, and a tuple of integers. Supported types are bool, integers and floats; objects (pickles),
- * structures, strings, dates and complex numbers are errors whose message names the type. Elements are returned in
- * row-major, little-endian order; column-major or big-endian arrays are copied and converted on opening. */
+ * structures, strings, dates and complex numbers are rejected with a message that names the type. Elements are returned
+ * in row-major, little-endian order; column-major or big-endian arrays are copied and converted on opening. */
 #include "io/npy/npy.h"
 #include "base/ctx.h"
 #include "base/size.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 
 static const struct dtype {
-    char text[3]; /* as in descr, after the byte order */
+    char text[3]; /* type code in descr, without the byte order */
     mha_dtype dtype;
 } dtypes[] = {
     {"b1", MHA_BOOL}, {"i1", MHA_I8},  {"u1", MHA_U8},  {"i2", MHA_I16}, {"u2", MHA_U16}, {"f2", MHA_F16},
@@ -30,7 +30,7 @@ const char *mha__npy_type(mha_dtype dtype)
     return NULL;
 }
 
-/* Kinds of types that numpy writes and this reader does not support, by their letter in descr. */
+/* Kinds of types that numpy writes but this reader does not support, identified by their letter in descr. */
 static const struct {
     char letter;
     const char *text;
@@ -76,7 +76,7 @@ static void skip_blanks(reader *r)
         r->at++;
 }
 
-/* Skips blanks and reads a literal. */
+/* Skips blanks and reads `literal`; returns false if other text follows. */
 static bool take(reader *r, const char *literal)
 {
     size_t n = strlen(literal);
@@ -109,7 +109,7 @@ static bool take_string(reader *r, const char **text, size_t *n)
     return true;
 }
 
-/* Reads digits without sign or leading zero, below 2^63. */
+/* Reads a dimension: digits without sign or leading zero, below 2^63. */
 static bool take_extent(reader *r, int64_t *extent)
 {
     skip_blanks(r);
@@ -152,7 +152,7 @@ static mha_status read_order(reader *r)
     return r->fortran || take(r, "False") ? MHA_OK : expected(r, "True or False");
 }
 
-/* Reads (), (3,), (3, 4) or (3, 4,); (3) is a number in parentheses, not a tuple. */
+/* Reads a shape such as (), (3,), (3, 4) or (3, 4,). Rejects (3), which is not a tuple. */
 static mha_status read_shape(reader *r)
 {
     if (!take(r, "(")) return expected(r, "a tuple for the shape");
@@ -199,7 +199,7 @@ static mha_status read_header(reader *r)
 
 /* ---- the file ---- */
 
-/* Finds the start and length of the header; both are inside the file. */
+/* Finds the start and length of the header, and checks that the whole header is inside the file. */
 static mha_status find_header(const reader *r, const mha__source *source, size_t *begin, size_t *length)
 {
     unsigned char head[12] = {0}; /* 6 bytes magic, 2 bytes version, 2 or 4 bytes length */
@@ -241,7 +241,7 @@ static mha_status check_size(const reader *r, size_t have, mha_tensor *t)
     if (!mha__bytes(r->shape, r->rank, 1, &elements) || !mha__mul(elements, mha_dtype_size(r->dtype), &t->bytes))
         return refuse(r, "header: shape: size must fit in 64 bits");
     if (t->bytes != have)
-        return refuse(r, "data must be the %zu bytes that the shape requires (got %zu)", t->bytes, have);
+        return refuse(r, "data must have the %zu bytes that the shape requires (got %zu)", t->bytes, have);
     t->elements = (int64_t)elements; /* cannot overflow, because the file has that many bytes */
     return MHA_OK;
 }

@@ -1,4 +1,4 @@
-/* npy.h - shared by the reader and the writer of .npy files. */
+/* npy.h - type codes, which the reader and the writer of .npy files share. */
 #ifndef MHA_IO_NPY_NPY_H
 #define MHA_IO_NPY_NPY_H
 

@@ -19,11 +19,11 @@ static mha_status check_array(const mha_tensor *array, size_t *bytes, mha_error 
     mha__quoted q = {0};
     const char *name = mha__quote(&q, what_of(array), strlen(what_of(array)));
     if (!mha__npy_type(array->dtype))
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "array \"%s\": dtype must be one that .npy can store (got %s)", name,
-                         mha_dtype_name(array->dtype));
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "array \"%s\": dtype must be supported by the .npy format (got %s)",
+                         name, mha_dtype_name(array->dtype));
     if (array->rank < 0 || array->rank > MHA__RANK || (array->rank && !array->shape))
-        return mha__fail(err, MHA_ERR_ARG, "array \"%s\": rank must be from 0 to %d, with a shape (got %d)", name,
-                         MHA__RANK, array->rank);
+        return mha__fail(err, MHA_ERR_ARG, "array \"%s\": rank must be from 0 to %d, and 0 if shape is NULL (got %d)",
+                         name, MHA__RANK, array->rank);
     if (!mha__bytes(array->shape, array->rank, mha_dtype_size(array->dtype), bytes) || *bytes > INT64_MAX / 2)
         return mha__fail(err, MHA_ERR_ARG, "array \"%s\": shape must not be negative or too large", name);
     if (*bytes && !array->data) return mha__fail(err, MHA_ERR_ARG, "array \"%s\": data must not be NULL", name);

@@ -19,7 +19,7 @@ typedef struct reader {
     size_t data_bytes;
     mha__json_scan scan;
     size_t tensors, metadata, extents, string_bytes; /* table elements needed so far */
-    bool fill;                                       /* second pass */
+    bool fill;                                       /* true in the second pass */
     bool described;                                  /* true if METADATA has been read */
     char name[256];                                  /* beginning of the current tensor's name, for messages */
     mha_error *err;
@@ -31,7 +31,7 @@ typedef struct entry {
     int64_t shape[MHA__RANK];
     uint64_t at[2]; /* data_offsets */
     size_t bits;    /* bits per element */
-    unsigned seen;  /* bit per field */
+    unsigned seen;  /* one bit per field that has been read */
     bool ignores;   /* true if the entry has unknown fields, which are ignored */
 } entry;
 
@@ -152,8 +152,8 @@ static mha_status read_field(reader *r, const mha__json_token *key, entry *e)
 
 /* ---- entries ---- */
 
-/* Checks a field that is ignored: it may have any content, but no duplicate keys, which parsing as a tree detects. A
- * size limit bounds the memory. */
+/* Checks an entry with unknown fields, which are ignored. Their content is arbitrary, except that duplicate keys, which
+ * parsing as a tree detects, are rejected. A size limit bounds the memory. */
 static mha_status check_ignored(const reader *r, size_t begin)
 {
     const mha__json *root = NULL;
@@ -289,7 +289,7 @@ static mha_status walk(reader *r, size_t n)
     }
 }
 
-/* Allocates one extra entry per table, so no table is empty and a scalar can point to a shape. */
+/* Allocates the tables with one extra entry each, so that no table is empty and a scalar can point to a shape. */
 static mha_status make_room(const reader *r)
 {
     mha_file *file = r->file;

@@ -16,7 +16,7 @@ typedef struct mha__outgoing {
     mha_tensor from;
     mha_dtype dtype; /* MHA_DTYPE_DEFAULT = stored type */
     mha__outgoing_read
-        read; /* for f32 in its stored type: where the elements come from instead of from.data; or NULL */
+        read; /* for f32 in its stored type: reads the elements instead of from.data; NULL = use from.data */
     void *user;
 } mha__outgoing;
 

@@ -38,11 +38,11 @@ static mha_status check_tensor(const mha_tensor *t, mha__slot *s, mha_error *err
               : t->dtype_name             ? mha__stored_named(t->dtype_name, strlen(t->dtype_name))
                                           : NULL;
     if (!s->type)
-        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": dtype must be one that files can store (got %s)", name,
+        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": dtype must be supported by safetensors (got %s)", name,
                          mha_dtype_name(t->dtype));
     if (t->rank < 0 || t->rank > MHA__RANK || (t->rank && !t->shape))
-        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": rank must be from 0 to %d, with a shape (got %d)", name,
-                         MHA__RANK, t->rank);
+        return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": rank must be from 0 to %d, and 0 if shape is NULL (got %d)",
+                         name, MHA__RANK, t->rank);
     if (!mha__bytes(t->shape, t->rank, s->type->bits, &bits) || bits % 8 || bits / 8 > INT64_MAX / 2)
         return mha__fail(err, MHA_ERR_ARG,
                          "tensor \"%s\": shape must not be negative or too large, and must fill whole bytes", name);
@@ -80,7 +80,7 @@ static mha_status place(mha__slot **order, int64_t count, mha_error *err)
     for (int64_t n = 0; n < count; n++) {
         order[n]->begin = at;
         if (!mha__add(at, order[n]->bytes, &at) || at > INT64_MAX / 2)
-            return mha__fail(err, MHA_ERR_ARG, "tensors to write: total size is too large for a file");
+            return mha__fail(err, MHA_ERR_ARG, "tensors to write: total size must be at most 2^62 - 1 bytes");
     }
     return MHA_OK;
 }
@@ -103,7 +103,7 @@ static mha_status put_header(mha_tensors_writer *w, const char *header, size_t n
     return mha__outfile_put(&w->file, 8 + n, blanks, padded - n, err);
 }
 
-/* Copies the names for messages, because the caller's list may be freed earlier. */
+/* Copies the names for messages, because the caller's list may be freed before the writer. */
 static mha_status keep_names(mha_tensors_writer *w, mha_error *err)
 {
     size_t bytes = 1;
@@ -161,7 +161,7 @@ static mha_status create(mha_ctx *ctx, const destination *to, const mha_tensor *
     const size_t bytes = sizeof(mha_tensors_writer) + (size_t)count * sizeof(mha__slot);
     MHA__TRY(mha__ctx_find(&ctx, err));
     mha_tensors_writer *w = mha__calloc(ctx, 1, bytes);
-    if (!w) return mha__no_memory(err, bytes, "a writer of tensors");
+    if (!w) return mha__no_memory(err, bytes, "a tensor writer");
     w->ctx = ctx;
     w->count = count;
     const mha_status status = begin(w, to, list, o, err);
@@ -215,7 +215,7 @@ mha_status mha__tensors_writer_in(mha_ctx *ctx, const mha__folder *folder, const
 
 static mha_status not_open(mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_ARG, "tensors to write: file must not be finished or abandoned");
+    return mha__fail(err, MHA_ERR_ARG, "tensors to write: writer must not be finished or abandoned");
 }
 
 mha_status mha_tensors_writer_put(mha_tensors_writer *writer, int64_t index, const void *data, size_t bytes,

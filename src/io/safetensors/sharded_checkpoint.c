@@ -21,7 +21,7 @@
 typedef struct opening {
     mha_file *whole;
     const mha_file_options *options;
-    char *folder, *index; /* a file name of the index has no directory part */
+    char *folder, *index; /* path of the folder, and name of the index in it */
     mha__quoted name;     /* name of the index, for messages */
     const mha__json *map; /* tensor name -> file name */
     int32_t *place;       /* [tensors of the map] file index of each tensor */
@@ -36,7 +36,7 @@ static mha_status no_index(mha_error *err)
 
 /* ---- the index ---- */
 
-/* A tensor in the map. */
+/* An entry of the map: the file name of a tensor, and the number of the entry. */
 typedef struct listed {
     const char *file;
     int32_t number;
@@ -250,7 +250,7 @@ static void split(char *path, opening *o)
     if (slash) *slash = '\0';
 }
 
-/* Opens the checkpoint of the index `path`, which is in context memory and is modified. */
+/* Opens the checkpoint whose index is `path`, a string in context memory that is modified. */
 static mha_status open_sharded(mha_ctx *ctx, char *path, const mha_file_options *options, mha_file **out,
                                mha_error *err)
 {
@@ -268,7 +268,7 @@ static mha_status open_sharded(mha_ctx *ctx, char *path, const mha_file_options 
     return status;
 }
 
-/* Finds the file with a folder's weights; returns `path` itself if it is a file. */
+/* Returns the path of the file that contains a folder's weights, or a copy of `path` if it is not a folder. */
 static char *find_file(mha_ctx *ctx, const char *path)
 {
     struct stat st;

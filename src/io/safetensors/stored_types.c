@@ -1,4 +1,4 @@
-/* stored_types.c - the table of stored types. */
+/* stored_types.c - the table of the safetensors format's types. */
 #include "io/safetensors/stored_types.h"
 #include <string.h>
 

@@ -7,12 +7,12 @@
 typedef struct mha__stored {
     const char *name; /* name, as in the file */
     mha_dtype dtype;  /* MHA_DTYPE_OTHER = elements can only be copied */
-    size_t bits;      /* per element */
+    size_t bits;      /* bits per element */
 } mha__stored;
 
-/* Returns the type with the name of `n` bytes; NULL if unknown. */
+/* Returns the type called `name`, a string of `n` bytes; NULL if unknown. */
 const mha__stored *mha__stored_named(const char *name, size_t n);
-/* Returns the stored type of `dtype`; NULL if the format has none. */
+/* Returns the type in which `dtype` is stored; NULL if the format does not support `dtype`. */
 const mha__stored *mha__stored_as(mha_dtype dtype);
 
 #endif

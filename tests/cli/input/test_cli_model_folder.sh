@@ -30,7 +30,7 @@ printf 'GGUF\003\000\000\000' >model.gguf
 not_a_model model.gguf 'model.gguf: a GGUF file'
 printf '\200\002}q' >pickle.bin
 not_a_model pickle.bin 'a Python pickle'
-not_a_model texts 'neither safetensors'
+not_a_model texts 'file must be safetensors or .npy'
 not_a_model "$tiny/model.safetensors" 'give the folder that it belongs to'
 not_a_model /dev/null 'must be a regular file'
 

@@ -155,9 +155,9 @@ expect 0 tokenize --json -f nul # a NUL character is data in npy
 refused 3 "$MHA" embed -m "$tiny" -f nul
 has err 'nul: line 1: texts must not contain a NUL character'
 refused 3 "$MHA" tokenize -m '' text
-has err 'folder: the name must not be empty'
+has err 'folder name must not be empty'
 refused 3 "$MHA" info -m ''
-has err 'the name must not be empty'
+has err 'name must not be empty'
 refused 2 tokenize
 refused 2 tokenize -f plain text
 refused 2 tokenize --max-tokens -5 text

@@ -68,7 +68,7 @@ echo '<html>' >page
 refused 3 "$MHA" info page
 printf 'root:x:0:0:root:/root:/bin/sh\n' >passwd
 refused 3 "$MHA" info passwd
-has err 'passwd: neither safetensors nor .npy'
+has err 'passwd: file must be safetensors or .npy'
 mkdir checkpoint
 echo '{"model_type": "t5"}' >checkpoint/config.json
 refused 3 "$MHA" info checkpoint

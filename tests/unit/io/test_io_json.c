@@ -270,7 +270,7 @@ static void test_read(void **state)
     assert_int_equal(mha__json_size(root), 1);
     mha__json_free(root);
     assert_int_equal(mha__json_read(NULL, folder, "config.json", 9, &root, &err), MHA_ERR_FORMAT);
-    assert_string_equal(err.message, "config.json: must be at most 9 bytes (got 10)");
+    assert_string_equal(err.message, "config.json: size must be at most 9 bytes (got 10)");
     assert_null(root);
     files_remove(folder);
 }

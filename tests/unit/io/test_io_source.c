@@ -111,7 +111,7 @@ static void whole_files(void **state)
     mha__free(NULL, text);
 
     assert_int_equal(mha__read_whole(NULL, folder, "a.json", 2, &text, &n, &err), MHA_ERR_FORMAT);
-    assert_string_equal(err.message, "a.json: must be at most 2 bytes (got 3)");
+    assert_string_equal(err.message, "a.json: size must be at most 2 bytes (got 3)");
     assert_null(text);
     assert_int_equal(mha__read_whole(NULL, folder, "../a.json", 9, &text, &n, &err), MHA_ERR_FORMAT);
     assert_string_equal(err.message, "file name must be a bare name (got \"../a.json\")");
@@ -138,7 +138,7 @@ static void sparse_files(void **state)
     if (truncate(path, (off_t)1 << 32) == 0) {
         assert_int_equal(mha__read_whole(NULL, folder, "config.json", MHA__CONFIG_BYTES, &text, &n, &err),
                          MHA_ERR_FORMAT);
-        assert_string_equal(err.message, "config.json: must be at most 16777216 bytes (got 4294967296)");
+        assert_string_equal(err.message, "config.json: size must be at most 16777216 bytes (got 4294967296)");
     } else {
         print_message("skipped: cannot create a sparse file of 4 GiB\n");
     }
@@ -168,7 +168,7 @@ static void foreign_files(void **state)
         {"<!DOCTYPE html><html>", 21, "HTML"},
         {"<html><body>Not here", 20, "HTML"},
         {"\x1f\x8b\x08 aaaaaaaaaaaaaaa", 19, "gzip"},
-        {"hello", 5, "neither safetensors"},
+        {"hello", 5, "file must be safetensors or .npy"},
     };
     const char *folder = files_folder();
     const char *path = files_path(folder, "pytorch_model.bin");

@@ -81,7 +81,7 @@ static void test_unwritable_tensors(void **state)
         {{{"__metadata__", MHA_F32, 1, {6}, a}, {"t", MHA_F32, 1, {6}, a}},
          "tensors to write: name \"__metadata__\" must be unique and not reserved"},
         {{{"t", MHA_Q8_0, 1, {6}, a}, {"u", MHA_F32, 1, {6}, a}},
-         "tensor \"t\": dtype must be one that files can store (got q8_0)"},
+         "tensor \"t\": dtype must be supported by safetensors (got q8_0)"},
         {{{"t", MHA_F32, 5, {6}, a}, {"u", MHA_F32, 1, {6}, a}}, "tensor \"t\": rank must be from 0 to 4 (got 5)"},
         {{{"t", MHA_F32, 2, {6, -1}, a}, {"u", MHA_F32, 1, {6}, a}},
          "tensor \"t\": shape must not be negative or too large"},

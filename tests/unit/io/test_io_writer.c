@@ -190,14 +190,15 @@ static void unlistable_files(void **state)
         {{.name = "__metadata__", .dtype = MHA_F32},
          "tensors to write: name \"__metadata__\" must be unique and not reserved"},
         {{.name = "a\377", .dtype = MHA_F32}, "tensors to write: name \"a\\xFF\" must be UTF-8"},
-        {{.name = "t"}, "tensor \"t\": dtype must be one that files can store (got default)"},
-        {{.name = "t", .dtype = MHA_Q8_0}, "tensor \"t\": dtype must be one that files can store (got q8_0)"},
-        {{.name = "t", .dtype = MHA_DTYPE_OTHER}, "tensor \"t\": dtype must be one that files can store (got other)"},
+        {{.name = "t"}, "tensor \"t\": dtype must be supported by safetensors (got default)"},
+        {{.name = "t", .dtype = MHA_Q8_0}, "tensor \"t\": dtype must be supported by safetensors (got q8_0)"},
+        {{.name = "t", .dtype = MHA_DTYPE_OTHER}, "tensor \"t\": dtype must be supported by safetensors (got other)"},
         {{.name = "t", .dtype = MHA_DTYPE_OTHER, .dtype_name = "F8"},
-         "tensor \"t\": dtype must be one that files can store (got other)"},
+         "tensor \"t\": dtype must be supported by safetensors (got other)"},
         {{.name = "t", .dtype = MHA_F32, .rank = 33, .shape = shape},
-         "tensor \"t\": rank must be from 0 to 32, with a shape (got 33)"},
-        {{.name = "t", .dtype = MHA_F32, .rank = 1}, "tensor \"t\": rank must be from 0 to 32, with a shape (got 1)"},
+         "tensor \"t\": rank must be from 0 to 32, and 0 if shape is NULL (got 33)"},
+        {{.name = "t", .dtype = MHA_F32, .rank = 1},
+         "tensor \"t\": rank must be from 0 to 32, and 0 if shape is NULL (got 1)"},
         {{.name = "t", .dtype = MHA_F32, .rank = 2, .shape = negative},
          "tensor \"t\": shape must not be negative or too large, and must fill whole bytes"},
         {{.name = "t", .dtype = MHA_F32, .rank = 2, .shape = huge},
@@ -217,7 +218,7 @@ static void unlistable_files(void **state)
     for (int i = 0; i < 3; i++)
         list[i] = (mha_tensor){.name = kinds[i].name, .dtype = MHA_U8, .rank = 1, .shape = most};
     assert_int_equal(mha_tensors_writer_create(NULL, path, list, 3, NULL, &writer, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "tensors to write: total size is too large for a file");
+    assert_string_equal(err.message, "tensors to write: total size must be at most 2^62 - 1 bytes");
     assert_int_equal(files_count(folder), 0);
     files_remove(folder);
 }
