@@ -1,5 +1,5 @@
-/* model_create.c - creates a model: initializes the tensors that its config requires at random, and opens the model
- * from memory. */
+/* model_create.c - creates a model: randomly initializes the tensors that its config requires, and opens the model from
+ * memory. */
 #include "mha/model_create.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -22,8 +22,8 @@ typedef struct creation {
     mha_rng rng;
 } creation;
 
-/* Returns false for parts that a new checkpoint does not contain: tied tensors are stored under one name, and a pooler
- * belongs to another task. */
+/* Returns false for parts that a new checkpoint does not contain: a tied tensor is stored under one name only, and new
+ * models have no pooler. */
 static bool is_made(const mha__config *c, mha__role role)
 {
     if (role == MHA__POOLER) return false;
@@ -84,7 +84,8 @@ static mha_status walk(mha__arena *arena, creation *n, const mha__config *c, mha
     return MHA_OK;
 }
 
-/* Checks the padding row. Opening a model ignores an invalid row, but creating a model sets the row to 0. */
+/* Checks the padding row. Opening a model ignores an invalid row, but creating a model sets the elements of the row to
+ * 0. */
 static mha_status check_padding(const mha__config *c, mha_error *err)
 {
     if (c->padding >= -1 && c->padding < c->vocab) return MHA_OK;
@@ -120,7 +121,7 @@ static mha_status make(mha_ctx *ctx, const char *text, mha__config *c, uint64_t 
     return walk(&arena, n, c, err);
 }
 
-/* Opens the model. Weights in memory need no folder; a given folder must have a valid tokenizer. */
+/* Opens the model. Weights in memory do not require a folder; a given folder must have a valid tokenizer. */
 static mha_status open_made(mha_ctx *ctx, const char *folder, const char *text, const creation *n, mha_model **out,
                             mha_error *err)
 {

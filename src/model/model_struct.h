@@ -6,17 +6,18 @@
 #include "model/weights/weights.h"
 
 struct mha_model {
-    mha_ctx *ctx;   /* resolved context */
+    mha_ctx *ctx;   /* context in use: the caller's context, or the default context */
     mha_ctx *given; /* context as the caller passed it */
     mha__config config;
     mha_model_info info;
-    int64_t *heads_per_layer; /* [4, layers] referenced by info: the head counts below */
+    int64_t *heads_per_layer; /* [4, layers] counts that `info` points to; the next three pointers point into this
+                               * array */
     int64_t *key_heads_per_layer, *value_heads_per_layer, *feed_forward_per_layer;
     mha_model_attention *attention_per_layer; /* [layers] */
     int32_t *head_numbers; /* [layers, H] head numbers in the unpruned model; -1 after a layer's last head */
     float *slopes;         /* [layers, H] ALiBi slopes of the heads of each layer; NULL if no layer has ALiBi */
     char *config_text;
-    mha_tokenizer *tokenizer;                     /* NULL if opened without one */
+    mha_tokenizer *tokenizer;                     /* NULL if the model was opened without a tokenizer */
     mha__shards shards;                           /* embedding tables and outer norms are used in place */
     mha__weights outer;                           /* converted tensors outside the layers */
     bool packed;                                  /* false = opened with no_weights; the fields below are not set */
@@ -39,15 +40,15 @@ mha_status mha__model_take_outer(mha_model *model, mha_error *err);
 /* Returns false for roles whose tensors may be in the file but are not used by this model: output heads that are not
  * supported, or tied. Valid after mha__model_take_outer. */
 bool mha__model_uses(const mha_model *model, mha__role role);
-/* Returns the tensor that the model uses for a place (see mha__tensor_each); NULL if it has none. */
+/* Returns the tensor that the model uses at a step of mha__tensor_each; NULL if the model uses none. */
 const mha_tensor *mha__model_tensor(const mha_model *model, const mha__tensor_step *at);
 /* Finds the tensors of a layer and builds its block; in a model without weights, only checks them. */
 mha_status mha__model_create_block(mha_model *model, int64_t layer, mha_error *err);
 /* Packs a layer again from the tensors that the model was opened with, after their data have changed. No other thread
- * may run the model meanwhile. The block keeps its address; after a failure it is unchanged. */
+ * may run the model during the call. The block keeps its address; after a failure it is unchanged. */
 mha_status mha__model_repack(mha_model *model, int64_t layer, mha_error *err);
 /* Packs all weights of the model again. Fails only if tensors must be converted (weights.h) and memory is exhausted;
- * some parts then have the old elements, and some the new elements. */
+ * some parts then have the old elements, and other parts the new elements. */
 mha_status mha__model_refresh(mha_model *model, mha_error *err);
 
 /* Returns MHA_ERR_UNSUPPORTED with a message that names `what` if the head count of a layer varies per text. Returns

@@ -11,7 +11,7 @@ typedef struct mha__text {
 } mha__text;
 
 /* Tokenizes the text, truncated at `max_tokens` (0 = no limit) and at the model's maximum. Truncation that the caller
- * did not request is a warning in the log of the model's context. Fails if the text is NULL or mha_tokenizer_encode
+ * did not request is logged as a warning in the model's context. Fails if the text is NULL or mha_tokenizer_encode
  * fails; messages name the text. */
 mha_status mha__text_encode(const mha_model *model, const mha__text *text, int64_t max_tokens, mha_encoding **out,
                             mha_error *err);

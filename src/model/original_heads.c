@@ -1,4 +1,4 @@
-/* original_heads.c - reads the head numbers before heads were removed or reordered, from "mha.heads". */
+/* original_heads.c - reads the head numbers of the unpruned model from "mha.heads". */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "io/json/json.h"

@@ -219,7 +219,7 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     const size_t gates = (size_t)(c->layers * g->batch.sequences * c->heads) * sizeof *wanted->gates;
     const size_t taylor = (size_t)(c->heads * g->batch.in.batch * g->batch.in.length) * sizeof(float);
     const bool whole = mha__grads_parameters(g) && !g->attention_only;
-    const bool ends = !whole && !wanted->embeddings; /* the pass stops in the attention of the first layer */
+    const bool ends = !whole && !wanted->embeddings; /* the backward pass stops in the attention of the first layer */
     MHA__TRY(mha__model_single_heads(m, wanted->gates ? "gradients" : wanted->on_context ? "contexts" : NULL, err));
     float *row_taylor = wanted->taylor ? mha__alloc(g->ctx, taylor) : NULL;
     if (wanted->taylor && !row_taylor) return mha__no_memory(err, taylor, "row_taylor");
@@ -233,7 +233,8 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
 
 /* ---- gradients passed by the caller ---- */
 
-/* Sets saved.dx to the gradient of the last hidden states, or to zeros; rows of masked tokens are always zeros. */
+/* Sets saved.dx to the caller's gradient of the last hidden states, or to zeros if there is none. Rows of masked tokens
+ * are always zeros. */
 static void start(mha_model_grads *g, const float *last_hidden)
 {
     const int64_t rows = g->batch.in.batch * g->batch.in.length, width = g->model->config.hidden;
@@ -246,7 +247,7 @@ static void start(mha_model_grads *g, const float *last_hidden)
     }
 }
 
-/* Backpropagates dlogits of all real tokens, or of the last real token of each sequence. */
+/* Backpropagates dlogits of all real tokens or, with `last`, of the last real token of each sequence. */
 static mha_status logits_back(mha_model_grads *g, const float *dlogits, bool last, mha_error *err)
 {
     const int64_t rows = g->batch.in.batch * g->batch.in.length;

@@ -63,7 +63,7 @@ static mha_status create_list(mha_model_grads *g, bool parameters, mha_error *er
     g->slots = mha__calloc(g->ctx, slots, sizeof *g->slots);
     if (!g->slots) return mha__no_memory(err, slots * sizeof *g->slots, "the list of gradients");
     for (size_t n = 0; n < slots; n++)
-        g->slots[n] = -1; /* no gradient, also for entries that never have a tensor */
+        g->slots[n] = -1; /* -1 = no gradient; entries without a tensor keep this value */
     walk(g);
     if (!parameters) {
         g->count = 0;

@@ -10,11 +10,13 @@
 /* Arrays of one forward call and its backward pass; rows are [B L]. */
 typedef struct mha__saved_activations {
     float *sum;              /* [rows, E] embeddings before their norm; NULL if the model has no such norm */
-    float *x, *last;         /* [rows, E] output of the last layer; output of the final norm (x without a final norm) */
+    float *x, *last;         /* [rows, E] x: output of the last layer; last: output of the final norm, or x without a
+                              * final norm */
     mha__block_trace *trace; /* [layers]; with recompute, all traces overlap, except x */
     mha__block_scratch *scratch; /* [layers] overlapping: only one layer is processed at a time */
     float *dx;                   /* [rows, E] gradient of x */
-    float *dbias; /* [H, M, M] gradient of a layer's biases by relative position; NULL if the model has none */
+    float *dbias; /* [H, M, M] gradient of a layer's biases by relative position; NULL if the model has no such
+                   * biases */
     float *again; /* [rows, E] with recompute: input from which a layer is recomputed */
 } mha__saved_activations;
 
@@ -42,7 +44,7 @@ struct mha_model_grads {
     bool ready; /* a forward call has completed */
     mha__batch batch;
     mha__saved_activations saved;
-    mha__room pass;      /* memory of batch and saved */
+    mha__room pass;      /* memory of `batch` and `saved` */
     mha__room head;      /* memory of a chunk of logits */
     mha_attn_plan *plan; /* plan of the layer `planned` and of all layers with the same shape */
     const mha_attn_layer *planned;

@@ -1,5 +1,5 @@
-/* model_loss.c - forward pass, loss and backward pass, where the loss is cross entropy and the terms of a teacher. Only
- * rows with a label or a target pass through the output head. */
+/* model_loss.c - forward pass, loss and backward pass. The loss is a cross entropy plus distillation terms. Only rows
+ * with a label or a target pass through the output head. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -17,7 +17,7 @@ static int32_t label_of(const mha_model_grads *g, const int32_t *labels, int64_t
     return mha__grads_real(g, at) ? g->batch.in.ids[at] : MHA_IGNORE;
 }
 
-/* Returns true if all real tokens of an encoder are compared with the teacher's because there are no labels. */
+/* Returns true if, without labels, all real tokens of an encoder are compared with the teacher. */
 static bool all_rows(const mha_model *m, const int32_t *labels)
 {
     return !labels && !m->config.family->causal;
@@ -76,7 +76,7 @@ typedef struct lesson {
     float *hidden;   /* [B L, E of the teacher] the teacher's last hidden states */
 } lesson;
 
-/* Returns the weight of one unit of a term. */
+/* Returns the weight in the loss of one unit of a term: one label, token or text. */
 static double share(const lesson *l, double weight, int64_t units)
 {
     if (weight == 0) return 0;

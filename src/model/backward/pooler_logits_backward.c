@@ -24,14 +24,14 @@ typedef struct chunk {
     float *input;   /* [rows, E] input of the output matrix: x, or the norm of `dense` */
     float *dinput;  /* [rows, E] gradient of `input` */
     float *logits;  /* [rows, V] logits of the model */
-    float *dlogits; /* [rows, V] same array as `logits` without cap and teacher (logits not read again) */
+    float *dlogits; /* [rows, V] the same array as `logits` unless a cap or a teacher reads the logits again */
     float *teacher_x, *teacher_room; /* [rows, E of the teacher] selected states, and scratch */
     float *teacher;                  /* [rows, V] the teacher's logits */
-    void *left;                      /* rounded input of BERT's dense, if it rounds its input */
-    mha__grad_slot head, first;      /* slots of the output matrix and of BERT's dense */
+    void *left;                      /* rounded input of BERT's dense layer, if the layer rounds its input */
+    mha__grad_slot head, first;      /* slots of the output matrix and of BERT's dense layer */
 } chunk;
 
-/* Divides the rows into chunks of about the same size. */
+/* Returns the rows per chunk, so that all chunks have about the same size. */
 static int64_t chunk_rows(const mha_model *m, int64_t count)
 {
     const int64_t most = mha__max64(16, CHUNK_NUMBERS / m->config.vocab);
@@ -121,7 +121,7 @@ static mha_status learn_teacher(const chunk *c, const mha__head_job *job, int64_
     return MHA_OK;
 }
 
-/* Computes dlogits from labels and teacher, or copies the dlogits of the caller. */
+/* Computes dlogits from labels and teacher, or copies the caller's dlogits. */
 static mha_status find_dlogits(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
 {
     const mha_model *m = c->g->model;
@@ -140,7 +140,7 @@ static mha_status find_dlogits(const chunk *c, const mha__head_job *job, int64_t
     return MHA_OK;
 }
 
-/* Backpropagates dinput through BERT's norm and dense to the gradient of x, which overwrites `dense`. */
+/* Backpropagates dinput through BERT's norm and dense layer. The gradient of x overwrites `dense`. */
 static mha_status transform_back(const chunk *c, mha_error *err)
 {
     const mha_model *m = c->g->model;

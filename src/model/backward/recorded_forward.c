@@ -1,5 +1,4 @@
-/* recorded_forward.c - the forward pass of model_forward.c, which also records the activations for the backward
- * pass. */
+/* recorded_forward.c - runs the forward pass of model_forward.c, and records the activations for the backward pass. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -78,8 +77,8 @@ static void take_traces(mha__arena *arena, mha_model_grads *g)
     }
 }
 
-/* Allocates the scratch memory of the layers, which overlaps. Arrays whose size does not depend on the head count come
- * first, so that their addresses are the same for all layers. */
+/* Allocates the scratch memory that all layers share. Arrays whose size does not depend on the head count come first,
+ * so that their addresses are the same for all layers. */
 static void take_scratch(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
 {
     const mha_model *m = g->model;
@@ -148,11 +147,7 @@ static mha_status allocate(mha_model_grads *g, mha_error *err)
 
 static mha_status check_input(const mha_model_input *in, mha_error *err)
 {
-    const char *other = in->cache    ? "a cache"
-                        : in->fills  ? "fills"
-                        : in->hidden ? "hidden"
-                        : in->shard  ? "shard"
-                                     : NULL;
+    const char *other = in->cache ? "cache" : in->fills ? "fills" : in->hidden ? "hidden" : in->shard ? "shard" : NULL;
     if (!other) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: %s must not be set", other);
 }

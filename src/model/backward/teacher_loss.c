@@ -1,5 +1,5 @@
-/* teacher_loss.c - compares a model with its teacher: the teacher's last hidden states, and the loss terms that need no
- * logits. Sums are double, in row order. */
+/* teacher_loss.c - runs the teacher, and computes the loss terms that compare hidden states and texts of model and
+ * teacher. Sums are double, in row order. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -90,7 +90,8 @@ mha_status mha__teacher_logits(const mha__teaching *t, const int64_t *rows, int6
 
 /* ---- hidden states ---- */
 
-/* Returns the weighted sum of squared differences of the states of all real tokens; with `learn`, adds its gradient. */
+/* Returns the weighted sum of squared differences of the states of all real tokens. With `learn`, adds the gradient to
+ * saved.dx. */
 static double compare_states(mha_model_grads *g, const mha__teaching *t, bool learn)
 {
     const int64_t rows = g->batch.in.batch * g->batch.in.length, width = g->model->config.hidden;
@@ -109,7 +110,7 @@ static double compare_states(mha_model_grads *g, const mha__teaching *t, bool le
     return scale * sum;
 }
 
-/* The rows of a text whose mean is its embedding. */
+/* The rows of a text that are averaged to the embedding of the text. */
 typedef struct text_rows {
     int64_t begin, end;
     int64_t count; /* number of real tokens before `end` */
@@ -129,7 +130,7 @@ static text_rows rows_of(const mha_model_grads *g, int64_t text, mha_pool pool)
     return t;
 }
 
-/* Computes the embedding of a text, pooled and normalized as in text_embedding.c. Returns its norm before
+/* Computes the embedding of a text, pooled and normalized as in text_embedding.c. Returns the L2 norm before
  * normalization. */
 static double vector_of(const mha_model_grads *g, const text_rows *t, const float *hidden, double *v)
 {
@@ -149,8 +150,8 @@ static double vector_of(const mha_model_grads *g, const text_rows *t, const floa
     return length;
 }
 
-/* Returns 1 - cosine of two unit-norm vectors, as half the squared norm of their difference: this is exactly 0 for
- * equal vectors. v becomes the difference, and *along its dot product with u. */
+/* Returns 1 - cos(u, v) of two unit-norm vectors, computed as |u - v|^2 / 2, which is exactly 0 for equal vectors. Sets
+ * v to u - v, and *along to the dot product of u and u - v. */
 static double apart(int64_t width, const double *u, double *v, double *along)
 {
     double square = 0;

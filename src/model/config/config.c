@@ -49,13 +49,12 @@ static mha_status read_activation(const mha__json_obj *root, const mha__config_k
                      root->file, key->key, mha__quote(&(mha__quoted){0}, name, strlen(name)));
 }
 
-/* ---- reading of one key ---- */
+/* ---- reading of a single key ---- */
 
 static mha_status not_built(const mha__json_obj *o, const char *key, const char *built, mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s%s%s is %s; only %s is supported", o->file,
-                     o->where ? o->where : "", o->where ? "." : "", key,
-                     mha__json_show(&(mha__quoted){0}, mha__json_get(o->json, key)), built);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s%s%s must be %s (got %s)", o->file, o->where ? o->where : "",
+                     o->where ? "." : "", key, built, mha__json_show(&(mha__quoted){0}, mha__json_get(o->json, key)));
 }
 
 /* Checks keys for which only one value is supported. */
@@ -77,8 +76,8 @@ static mha_status check_only(const mha__json_obj *root, const mha__config_key *k
         return on ? MHA_OK : not_built(root, key->key, "true", err);
     default:
         MHA__TRY(mha__json_object(root, key->key, MHA__OPTIONAL, &object, err));
-        if (mha__json_has(&object, "quant_method")) return not_built(&object, "quant_method", "absence", err);
-        return mha__json_size(object.json) ? not_built(root, key->key, "absence", err) : MHA_OK;
+        if (mha__json_has(&object, "quant_method")) return not_built(&object, "quant_method", "absent", err);
+        return mha__json_size(object.json) ? not_built(root, key->key, "absent", err) : MHA_OK;
     }
 }
 

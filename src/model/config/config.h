@@ -10,7 +10,7 @@
 
 struct mha__family;
 
-enum { MHA__RELATIVE_BUCKETS = 32 }; /* rows that MPNet uses of its table of relative positions */
+enum { MHA__RELATIVE_BUCKETS = 32 }; /* number of rows that MPNet uses of its table of relative positions */
 enum { MHA__EOS = 64 };              /* maximum number of end-of-text tokens; a longer list is rejected */
 
 /* How a layer selects heads for each text. */
@@ -26,7 +26,7 @@ typedef struct mha__layer_choice {
 
 /* Attention settings that may differ between layers. */
 typedef struct mha__layer_attention {
-    int64_t window; /* keys that a query attends to on either side, itself included; 0 = all */
+    int64_t window; /* keys that a query attends to on either side, including its own position; 0 = all */
     double scale;   /* scale of scores; 0 = 1 / sqrt(head_dim) */
     double softcap; /* cap of scores; 0 = off */
     bool turned;    /* q and k are rotated (RoPE) */
@@ -48,7 +48,8 @@ typedef struct mha__config {
                             * -1 or outside the table = none */
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate;
     int64_t original_heads; /* head count of the unpruned model, >= heads; limit of the head numbers in "mha.heads" */
-    int32_t layer_heads[MHA__LAYERS], layer_kv_heads[MHA__LAYERS]; /* below heads and kv_heads in pruned layers */
+    int32_t layer_heads[MHA__LAYERS], layer_kv_heads[MHA__LAYERS]; /* head counts of each layer; below heads and
+                                                                    * kv_heads in pruned layers */
     /* Head counts of k and v in the tensors of a layer; the operator and the cache use their least common multiple,
      * layer_kv_heads. */
     int32_t layer_k_heads[MHA__LAYERS], layer_v_heads[MHA__LAYERS];
@@ -59,7 +60,8 @@ typedef struct mha__config {
     bool pre_norm, parallel, no_final_norm, final_normed;
     bool attn_bias, mlp_bias;         /* biases of the projections, in families where they are optional */
     bool tied;                        /* the output matrix is the word embeddings */
-    bool scaled, inverse_layer_scale; /* GPT-2: scores are divided by sqrt(head_dim); by layer + 1 */
+    bool scaled, inverse_layer_scale; /* GPT-2. scaled: divide scores by sqrt(head_dim). inverse_layer_scale: divide
+                                       * scores by layer + 1 */
     double query_scalar;              /* Gemma-2: scores are divided by the square root of this value; 0 = head_dim */
     double softcap, logit_cap;        /* cap of scores (default of layers); cap of logits; 0 = off */
     double attention_multiplier;      /* Granite: scale of scores; 0 = use query_scalar */
@@ -70,7 +72,7 @@ typedef struct mha__config {
     double short_by[MHA_HEAD_DIM_MAX / 2], long_by[MHA_HEAD_DIM_MAX / 2]; /* [rotary_dim / 2] factors of longrope */
     int64_t window;                                                       /* window of sliding layers */
     int64_t local_keys;  /* ModernBERT: keys of a sliding layer on both sides together; determines `window` */
-    bool windowed;       /* the family's switch for the window is on */
+    bool windowed;       /* true if the family's key enables the window */
     int64_t full_layers; /* Qwen: leading layers without a window */
     int64_t window_pattern, rope_interval; /* every n-th layer has no window; every n-th layer has no rotation */
     mha__layer_attention attention[MHA__LAYERS];
@@ -85,7 +87,8 @@ typedef enum mha__key_kind {
     MHA__KEY_MAYBE_DIM,       /* like DIM, but the default may be 0 */
     MHA__KEY_DIM_OR_OFF,      /* like DIM, but null is 0, not the default */
     MHA__KEY_COUNT,           /* integer in 0..max, stored as int64_t */
-    MHA__KEY_ROW,             /* row of the embeddings, stored as int64_t; negative = from the end; null = -1 = none */
+    MHA__KEY_ROW,             /* row of the embeddings, stored as int64_t; a negative row counts from the end; null = -1
+                               * = none */
     MHA__KEY_POSITIVE,        /* finite number > 0, stored as double */
     MHA__KEY_POSITIVE_OR_OFF, /* finite number > 0, stored as double; null is 0 */
     MHA__KEY_FIXED,           /* not a key: a double that is always `initial` */
@@ -122,7 +125,7 @@ int64_t mha__config_kept(const mha__config *config, int64_t layer);
 
 /* Reads and validates `folder`/config.json, or the text `given` if it is not NULL. Stores the content in *text (free
  * with mha__free), NUL-terminated, without a byte order mark. Errors: MHA_ERR_FORMAT for an invalid value,
- * MHA_ERR_UNSUPPORTED for an unsupported one; both name the key, its value and the folder, if any. */
+ * MHA_ERR_UNSUPPORTED for an unsupported one; both messages name the key, its value and the folder, if any. */
 mha_status mha__config_read(mha_ctx *ctx, const char *folder, const char *given, mha__config *config, char **text,
                             mha_error *err);
 

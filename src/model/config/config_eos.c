@@ -1,5 +1,5 @@
-/* config_eos.c - reads the end-of-text tokens from generation_config.json, else from config.json, else uses the
- * family's default. */
+/* config_eos.c - reads the end-of-text tokens from generation_config.json or, if it defines none, from config.json. If
+ * neither file defines them, the family's default is used. */
 #include "base/error.h"
 #include "io/files/input_file.h"
 #include "model/config/config_layers.h"
@@ -17,7 +17,7 @@ static bool add(const mha__json *value, mha__config *c)
     return true;
 }
 
-/* Reads the key; sets *found to true if it exists. */
+/* Reads the end-of-text tokens of an object; sets *found to true if the object defines them. */
 static mha_status take(const mha__json_obj *o, mha__config *c, bool *found, mha_error *err)
 {
     const mha__json *value = mha__json_get(o->json, KEY);

@@ -1,4 +1,4 @@
-/* config_layers.c - reads the heads, windows and rotation of each layer, in the key names of transformers 4.x and
+/* config_layers.c - reads the heads, windows and rotation of each layer, under the key names of transformers 4.x and
  * 5.x. */
 #include "model/config/config_layers.h"
 #include "base/error.h"
@@ -11,14 +11,14 @@ mha_status mha__config_count(const mha__json_obj *o, const char *key, const mha_
                              const char *want, mha_error *err)
 {
     if ((int64_t)mha__json_size(list) == count) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s must be %s (%lld; got an array of %zu)", o->file,
-                     o->where ? o->where : "", o->where ? "." : "", key, want, (long long)count, mha__json_size(list));
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s must have %lld elements, %s (got %zu)", o->file,
+                     o->where ? o->where : "", o->where ? "." : "", key, (long long)count, want, mha__json_size(list));
 }
 
 /* ---- layers without rotation ---- */
 
-/* Reads which layers have rotation: those with 1 in no_rope_layers or, without that key, all layers except every
- * no_rope_layer_interval-th. */
+/* Reads which layers have rotation: the layers with 1 in no_rope_layers or, without that key, all layers except every
+ * no_rope_layer_interval-th layer. */
 mha_status mha__config_turned(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     static const char *const key = "no_rope_layers";
@@ -63,9 +63,9 @@ static mha_status read_any_order(const mha__json_obj *root, const mha__json *lis
     return MHA_OK;
 }
 
-/* Reads the head list of one layer: ascending and in whole groups, because the operator requires the same number of
- * query heads for every key head. With "mha.kv_heads", groups follow the order of the list, which may then be
- * arbitrary. */
+/* Reads the head list of one layer. Heads must be in ascending order and in whole groups, because the operator requires
+ * the same number of query heads for every key head. With "mha.kv_heads", groups follow the order of the list, which
+ * may then be arbitrary. */
 static mha_status read_heads(const mha__json_obj *root, const mha__json *list, int64_t layer, mha__config *c,
                              mha_error *err)
 {

@@ -6,8 +6,8 @@
 #include "io/json/json.h"
 #include "model/config/config.h"
 
-/* Sets config->rope from rope_parameters (5.x), or rope_scaling and rope_theta (4.x), if any layer rotates. head_dim
- * must be set. */
+/* Sets config->rope from rope_parameters (5.x), or rope_scaling and rope_theta (4.x), if any layer has rotation.
+ * head_dim must be set. */
 mha_status mha__config_rope(const mha__json_obj *root, mha__config *config, mha_error *err);
 
 /* Sets the head counts of each layer: query heads from "mha.heads", the list of original heads that each layer keeps

@@ -1,5 +1,5 @@
 /* config_mha_keys.c - reads the config.json keys of this project: the parts of each layer, and the attention options
- * that differ from the family's. */
+ * that differ from the family's defaults. */
 #include "base/error.h"
 #include "io/json/json.h"
 #include "model/config/config_layers.h"

@@ -1,4 +1,4 @@
-/* config_rope.c - reads the rotation of q and k, in the key names of transformers 4.x and 5.x. */
+/* config_rope.c - reads the rotation of q and k, under the key names of transformers 4.x and 5.x. */
 #include "base/error.h"
 #include "model/config/config_layers.h"
 #include "model/config/family.h"
@@ -17,7 +17,7 @@ static mha_status read_kind(const mha__json_obj *rope, mha_rope_kind *kind, mha_
 {
     const char *name = "default";
     *kind = MHA_ROPE_DEFAULT;
-    MHA__TRY(mha__json_string(rope, "type", MHA__OPTIONAL, &name, NULL, err)); /* key name of older versions */
+    MHA__TRY(mha__json_string(rope, "type", MHA__OPTIONAL, &name, NULL, err)); /* name of the key in older versions */
     MHA__TRY(mha__json_string(rope, "rope_type", MHA__OPTIONAL, &name, NULL, err));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].name, name) == 0) {
@@ -49,7 +49,7 @@ static mha_status read_list(const mha__json_obj *rope, const char *key, int64_t 
     return MHA_OK;
 }
 
-/* Reads the factor. For yarn and longrope it defaults to max_positions / original_positions. */
+/* Reads the scaling factor, which for yarn and longrope defaults to max_positions / original_positions. */
 static mha_status read_factor(const mha__json_obj *rope, mha_rope_options *o, mha_error *err)
 {
     const mha__need need = o->kind >= MHA_ROPE_YARN ? MHA__OPTIONAL : MHA__REQUIRED;
@@ -109,7 +109,8 @@ static mha_status read_part(const mha__json_obj *root, const mha__json_obj *rope
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "%s: partial_rotary_factor must be 1 with scaled rotation in a model of type %s (got %g)",
                          root->file, f->name, part);
-    o->rotary_dim = c->head_dim; /* as in transformers, other families ignore the factor of unscaled rotation */
+    o->rotary_dim = c->head_dim; /* as in transformers, families without partial rotation ignore the key unless the
+                                  * rotation is scaled */
     if (f->rotary_part != 0) o->rotary_dim = (int64_t)((double)c->head_dim * part);
     if (o->rotary_dim >= 2 && o->rotary_dim % 2 == 0) return MHA_OK;
     if (f->rotary_part == 0)

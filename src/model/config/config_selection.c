@@ -1,5 +1,5 @@
 /* config_selection.c - layers that select heads for each text: reads the entries "moe_heads", "head_pruning" and
- * "adaptive_heads" of "mha.attention". Names are those of variants.h. */
+ * "adaptive_heads" of "mha.attention". The keys have the names of the options in variants.h. */
 #include "base/error.h"
 #include "base/size.h"
 #include "model/config/config_layers.h"

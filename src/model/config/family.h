@@ -25,7 +25,8 @@ typedef enum mha__role {
     MHA__QKV, /* q, k and v in one tensor, instead of three */
     MHA__QUERY_NORM,
     MHA__KEY_NORM,
-    MHA__HEAD_CHOICE, /* head scores, in layers that select heads; with options, the layer before the scores */
+    MHA__HEAD_CHOICE, /* layer that scores heads, in layers that select heads; HIDDEN precedes it with
+                       * MHA_CHOICE_OPTIONS */
     MHA__HEAD_CHOICE_HIDDEN,
     MHA__ATTN_OUT,
     MHA__ATTN_NORM,
@@ -62,10 +63,11 @@ typedef struct mha__part {
     mha__part_kind kind;
     size_t rows, columns; /* offsets of int64_t in mha__config, or MHA__PART_WIDTH per layer */
     bool optional;
-    size_t bias;    /* for PART_LINEAR: offset in mha__config of a bool, true if it has a bias; 0 = always */
-    size_t only_if; /* offset in mha__config of a bool, true if the model has the part; 0 = always */
+    size_t bias;    /* for PART_LINEAR: offset in mha__config of a bool, true if the part has a bias; 0 = it always has
+                     * one */
+    size_t only_if; /* offset in mha__config of a bool, true if the model has the part; 0 = every model has it */
     bool not_first; /* the first layer lacks the part */
-    bool per_head;  /* QKV: rows are q, k and v of the first head, then of the second ... (GPT-NeoX) */
+    bool per_head;  /* QKV: rows are q, k and v of the first head, then of the second head, and so on (GPT-NeoX) */
 } mha__part;
 
 /* Which layers have a sliding window if layer_types is absent. */
@@ -75,15 +77,15 @@ typedef enum mha__window_rule {
     MHA__WINDOW_EVEN,     /* layers 0, 2, 4 ... */
     MHA__WINDOW_LATER,    /* layers from max_window_layers on, if use_sliding_window is set */
     MHA__WINDOW_UNTURNED, /* layers without rotation, if use_sliding_window is set */
-    MHA__WINDOW_PATTERN,  /* all layers except every window_pattern-th */
-    MHA__WINDOW_BETWEEN   /* as PATTERN, but layer 0 has no window */
+    MHA__WINDOW_PATTERN,  /* all layers except every window_pattern-th layer */
+    MHA__WINDOW_BETWEEN   /* like PATTERN, but layer 0 has no window */
 } mha__window_rule;
 
-/* The row of the position table for a token, if the caller passes no positions. */
+/* Determines the row of the position table for a token, if the caller passes no positions. */
 typedef enum mha__position_rule {
     MHA__POSITIONS_PLAIN = 0, /* index of the token */
-    MHA__POSITIONS_AFTER_PAD, /* pad_token_id + its number among the tokens that are not padding, from 1; a padding
-                                   token gets pad_token_id (RoBERTa) */
+    MHA__POSITIONS_AFTER_PAD, /* pad_token_id + the number of tokens up to and including this one that are not padding;
+                               * a padding token gets pad_token_id (RoBERTa) */
     MHA__POSITIONS_FROM_2     /* index of the token + 2 (OPT) */
 } mha__position_rule;
 
@@ -93,7 +95,7 @@ typedef struct mha__family {
     int common_count, key_count;
     const char *const (*aliases)[2]; /* pairs of a key in `keys` and its alternative name, ending with NULL; or NULL */
     const char *const *prefixes;     /* prefixes of tensor names, tried in this order, ending with NULL */
-    const char *layer;               /* prefix of layer n: PREFIX LAYER n "." NAME */
+    const char *layer;               /* prefix of layers: a tensor of layer n is called PREFIX LAYER n "." NAME */
     const mha__part *parts;          /* [MHA__ROLES] */
     bool pre_norm, causal, rotary;
     bool head_keys;    /* config.json has num_key_value_heads and head_dim */
@@ -106,9 +108,9 @@ typedef struct mha__family {
     bool rope_list;   /* no_rope_layers lists the layers that rotate */
     mha__window_rule window_rule;
     mha__position_rule position_rule;
-    /* Rotation: whether pairs are adjacent; default of partial_rotary_factor, with older name partial_key (0 = whole
-     * heads, and the key is ignored); default and older names of rope_theta. With local_theta, sliding layers have a
-     * separate rotation. */
+    /* Rotation. interleaved: pairs are adjacent. rotary_part: default of partial_rotary_factor, whose older name is
+     * partial_key; 0 = whole heads, and the key is ignored. theta: default of rope_theta, whose older name is
+     * theta_key. local_theta: sliding layers have a separate rotation with this default. */
     bool interleaved;
     bool drops_cache; /* generation recomputes cached keys when a longer text changes the frequencies */
     double rotary_part, theta, local_theta;

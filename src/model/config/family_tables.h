@@ -1,7 +1,7 @@
 /* family_tables.h - shorthand macros for the tables in family_*.c, and the lists that these files define.
  *
- * Defaults of missing keys are those of transformers. Tensors that no table names are ignored: pre-training heads, and
- * buffers such as embeddings.position_ids. */
+ * Missing keys have the defaults of transformers. Tensors that no table names are ignored, such as pre-training heads
+ * and the buffer embeddings.position_ids. */
 #ifndef MHA_MODEL_CONFIG_FAMILY_TABLES_H
 #define MHA_MODEL_CONFIG_FAMILY_TABLES_H
 

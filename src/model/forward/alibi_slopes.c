@@ -5,8 +5,8 @@
 #include "model/model_struct.h"
 #include <math.h>
 
-/* Returns 2^(-8 (h + 1) / H) if H is a power of two; else the slopes of the power of two below H, followed by every
- * second slope of the next power. */
+/* Returns 2^(-8 (h + 1) / H), where h is `head` and H is `heads`, if H is a power of two. Otherwise the slopes are
+ * those of the power of two below H, followed by every second slope of the next power of two. */
 static double slope_of(int64_t head, int64_t heads)
 {
     int64_t power = 1;

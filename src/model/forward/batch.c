@@ -167,7 +167,7 @@ void mha__batch_lay_out(mha__arena *arena, const mha_model *m, mha__batch *p)
     p->bias = p->relative ? mha__take(arena, (size_t)m->config.heads * M, M * sizeof *p->bias) : NULL;
     p->bias_layer = -1;
     if (!m->config.rope.head_dim) return;
-    const size_t extra = p->in.shard ? 1 : 0; /* see fill_angles */
+    const size_t extra = p->in.shard ? 1 : 0; /* row for the last position of the whole sequence (fill_angles) */
     p->turns = mha__take(arena, rows / batch + extra, sizeof *p->turns);
     const mha_rope_options *const ropes[] = {&m->config.rope, &m->config.local_rope};
     for (int n = 0; n < 2; n++) {
@@ -274,8 +274,8 @@ static void fill_positions(const mha_model *m, mha__batch *p)
         fill_sequence(m, p, b);
 }
 
-/* Computes the angles of one rotation, for each sequence separately, since rotation that depends on the length uses the
- * length of the sequence. A shard therefore has one more row, which is at the last position of the sequence. */
+/* Computes the angles of one rotation for each sequence separately, since some rotations depend on the length of the
+ * sequence. A shard has an additional row at the last position of the sequence, so that the length is known. */
 static mha_status fill_angles(const mha__batch *p, const mha_rope_options *rope, float *cos, float *sin, mha_error *err)
 {
     const int64_t L = p->in.length, pairs = rope->rotary_dim / 2;
@@ -301,7 +301,7 @@ mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err
     return fill_angles(batch, &c->local_rope, batch->angles[1].cos, batch->angles[1].sin, err);
 }
 
-/* Adds the embeddings in the order of transformers, so that sums are bitwise identical. */
+/* Adds the embeddings in the order of transformers, so that the sums are bitwise identical to its sums. */
 mha_status mha__batch_embed(const mha_model *m, const mha__batch *p, float *x, mha_error *err)
 {
     const int64_t rows = p->in.batch * p->in.length, width = m->config.hidden;

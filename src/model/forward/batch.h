@@ -18,8 +18,8 @@ typedef struct mha__batch {
     const float *relative; /* the model's table of relative positions; if NULL, bias is unused */
     float *bias;           /* [H, M, M] biases of the layer bias_layer; M is mha__batch_map_rows */
     int64_t bias_layer;    /* layer whose biases are in `bias`; -1 = none */
-    /* With in.shard, the batch has only the tokens of the shard, and these are their ids and types; types may be NULL.
-     * The shard is passed to the layers. */
+    /* With in.shard, the batch has only the shard's tokens. shard_ids and shard_types (may be NULL) are their ids and
+     * types, and `shard` is passed to the layers. */
     int32_t *shard_ids, *shard_types;
     mha_layer_shard shard;
     int64_t shard_end; /* largest position of the whole sequence */

@@ -102,8 +102,8 @@ mha_status mha_model_cache_clear(mha_model_cache *cache, int64_t sequence, mha_e
     return MHA_OK;
 }
 
-/* Truncates all layers or none. A window may have freed pages of some layers, which then cannot be truncated that far.
- * The first failure leaves the earlier layers truncated, so layers with windows are tried first. */
+/* Truncates all layers or none. A layer with a window may have freed pages, and then cannot be truncated to `length`.
+ * Layers with windows are truncated first, so that such a failure leaves the other layers unchanged. */
 mha_status mha_model_cache_truncate(mha_model_cache *cache, int64_t sequence, int64_t length, mha_error *err)
 {
     if (!cache) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");

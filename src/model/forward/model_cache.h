@@ -7,7 +7,7 @@
 struct mha_model_cache {
     mha_ctx *ctx;
     const mha_model *model;
-    int64_t batch, tokens; /* number of sequences, and capacity of each */
+    int64_t batch, tokens; /* number of sequences, and capacity of each sequence */
     mha_cache *layer[];    /* [layers], all of the same length */
 };
 

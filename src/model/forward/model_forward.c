@@ -17,7 +17,7 @@ typedef struct pass {
     mha__batch batch;
     mha_model_output out;
     mha__taps taps;
-    float *x;            /* [B L, E]; the caller's last_hidden, or from the arena */
+    float *x;            /* [B L, E] the caller's last_hidden, or memory of the arena */
     float *first;        /* [B, E] one row per sequence: the first for the pooler, or the last for logits */
     float *final;        /* [rows, E] input of the output matrix, if it is not x */
     void *block;         /* the blocks' workspace */
@@ -96,7 +96,7 @@ static mha_status enter(const mha_model *m, const pass *p, mha_error *err)
     return m->embed_norm.weight ? mha_norm_forward(m->ctx, &m->embed_norm, rows, width, p->x, NULL, p->x, err) : MHA_OK;
 }
 
-/* Returns true if no requested output comes after the attention of the last layer. */
+/* Returns true if no requested output is computed after the attention of the last layer. */
 static bool ends_at_attention(const mha_model_output *out)
 {
     return (out->on_attention || out->on_rows || out->on_stats) && !out->on_activations && !out->on_hidden &&

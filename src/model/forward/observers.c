@@ -1,5 +1,5 @@
-/* observers.c - passes maps, statistics and activations to callbacks. They are stored for one layer at a time, in
- * memory of the pass. */
+/* observers.c - passes maps, statistics and activations to callbacks. They are stored for one layer at a time, in the
+ * memory of the forward pass. */
 #include "model/forward/observers.h"
 #include "base/error.h"
 #include <string.h>
@@ -17,7 +17,7 @@ static bool shows_maps(const mha_model_output *out)
 
 /* ---- requested heads and rows ---- */
 
-/* Finds the entries of the list that belong to this layer. */
+/* Finds the range of map_heads that belongs to this layer. */
 static void find_heads(mha__taps *t, const mha_model *m, int64_t layer)
 {
     const mha_model_output *out = t->out;
@@ -47,8 +47,8 @@ static mha_status check_list(const mha_model *m, const mha_model_output *out, mh
                              (long long)n, (int)h->head, (int)h->layer);
         if (n > 0 && h->layer < h[-1].layer)
             return mha__fail(err, MHA_ERR_ARG,
-                             "mha_model_output: map_heads[%lld] must not be in an earlier layer than the entry before "
-                             "it (got layer %d after %d)",
+                             "mha_model_output: map_heads[%lld] must not be in an earlier layer than the previous "
+                             "entry (got layer %d after %d)",
                              (long long)n, (int)h->layer, (int)h[-1].layer);
     }
     return MHA_OK;
@@ -107,7 +107,7 @@ mha_status mha__taps_read(const mha_model *m, const mha__batch *batch, const mha
 
 /* ---- memory ---- */
 
-/* Takes [a, b, c] elements of `bytes` bytes each from the arena. */
+/* Allocates an array [a, b, c] from the arena; elements have `bytes` bytes. */
 static void *take(mha__arena *arena, int64_t a, int64_t b, int64_t c, size_t bytes)
 {
     size_t all = 0;

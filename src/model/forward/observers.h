@@ -9,18 +9,19 @@ typedef struct mha__taps {
     const mha_model_output *out;
     int64_t rows, keys;                /* dimensions of one map */
     int64_t most;                      /* maximum number of observed heads in a layer */
-    int64_t first, count;              /* current layer's range in the list of heads; all its heads without a list */
+    int64_t first, count;              /* range of the current layer in map_heads; without map_heads, all heads of the
+                                        * layer */
     float *probs;                      /* [sequences, heads, rows, keys] */
-    int32_t *heads;                    /* [map_count] heads in the list, as int32 for the operator */
+    int32_t *heads;                    /* [map_count] heads of map_heads, as int32 for the operator */
     mha_attn_stats stats;              /* contiguous, so valid for any head count of a layer */
     mha_layer_activations activations; /* contiguous for each layer */
-    mha_attn_visitor visitor;          /* forwards rows to out->on_rows, with the layer */
+    mha_attn_visitor visitor;          /* forwards rows to out->on_rows, with the layer number */
     int64_t layer;
     float some_probs; /* placeholders for arrays that are not allocated yet; not accessed */
     int32_t some_heads;
 } mha__taps;
 
-/* Checks the list of heads and rows. `out` must outlive the taps. */
+/* Checks the requested heads and rows. `out` must outlive the taps. */
 mha_status mha__taps_read(const mha_model *m, const mha__batch *batch, const mha_model_output *out, mha__taps *taps,
                           mha_error *err);
 void mha__taps_lay_out(mha__arena *arena, const mha_model *m, const mha__batch *batch, mha__taps *taps);

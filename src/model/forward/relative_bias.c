@@ -1,4 +1,5 @@
-/* relative_bias.c - biases of scores by relative position. Pruned layers use the columns of their remaining heads. */
+/* relative_bias.c - computes the biases of scores from relative positions, and their gradient. A pruned layer uses the
+ * table columns of its remaining heads. */
 #include "model/forward/relative_bias.h"
 
 int64_t mha__relative_bucket(int64_t distance)

@@ -1,12 +1,12 @@
-/* relative_bias.h - a table of biases by relative position, shared by all layers (MPNet, after T5). */
+/* relative_bias.h - a table of biases by relative position, shared by all layers (MPNet, as in T5). */
 #ifndef MHA_MODEL_FORWARD_RELATIVE_BIAS_H
 #define MHA_MODEL_FORWARD_RELATIVE_BIAS_H
 
 #include "model/model_struct.h"
 
-/* Returns the table row for a key at `distance` = key - query. Each sign has half of the rows: one row per distance
- * below 8, then ranges that grow by a factor of the square root of 2 up to distance 91, and one row for all greater
- * distances. */
+/* Returns the table row for a key at `distance` = key - query. Each sign of the distance has half of the rows: one row
+ * per distance below 8, then ranges that grow by a factor of the square root of 2 up to distance 91, and one row for
+ * all greater distances. */
 int64_t mha__relative_bucket(int64_t distance);
 
 /* Computes bias [H, M, M] for the heads of a layer; M is the length of the longest sequence. */

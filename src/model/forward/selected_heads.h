@@ -5,7 +5,8 @@
 
 #include "model/forward/batch.h"
 
-/* Makes a layer that selects heads write to its rows of kept [layers, B, H]; NULL = not requested. */
+/* If the layer selects heads, sets batch->layer.kept so that the layer writes to its rows of kept [layers, B, H]. Does
+ * nothing if `kept` is NULL. */
 void mha__selected_heads_begin(const mha_model *m, mha__batch *batch, int64_t layer, uint8_t *kept);
 /* Completes the rows of `kept` after the layer has run: moves the rows that it wrote, or marks all heads as kept. */
 void mha__selected_heads_report(const mha_model *m, const mha__batch *batch, int64_t layer, uint8_t *kept);

@@ -1,5 +1,5 @@
-/* sequence_shard.c - see sequence_shard.h. The ids of the whole sequence are checked, so that all processes that share
- * it reject it alike, before any of them waits for another one. */
+/* sequence_shard.c - checks a shard, and reduces a batch to the tokens of the shard. The ids of the whole sequence are
+ * checked, so that all processes reject an invalid sequence before any process waits for another process. */
 #include "model/forward/sequence_shard.h"
 #include "base/error.h"
 
@@ -96,7 +96,7 @@ void mha__shard_lay_out(mha__arena *arena, mha__batch *batch)
     batch->shard_types = batch->in.type_ids ? mha__take(arena, rows, sizeof *batch->shard_types) : NULL;
 }
 
-/* Returns the position of the first token of a range by MHA__POSITIONS_AFTER_PAD, less one. */
+/* Returns the position, by MHA__POSITIONS_AFTER_PAD, of the last token before `end` that is not padding. */
 static int64_t count_before(const mha_model *m, const int32_t *ids, int64_t end)
 {
     int64_t position = m->config.padding;

@@ -1,4 +1,5 @@
-/* sequence_shard.h - a pass over some tokens of a sequence that several processes share (mha_model_shard). */
+/* sequence_shard.h - a pass over one process's tokens of a sequence that is distributed over processes
+ * (mha_model_shard). */
 #ifndef MHA_MODEL_FORWARD_SEQUENCE_SHARD_H
 #define MHA_MODEL_FORWARD_SEQUENCE_SHARD_H
 
@@ -8,7 +9,7 @@
  * whose row the shard does not contain are set to NULL. Does nothing without a shard. */
 mha_status mha__shard_read(const mha_model *m, mha__batch *batch, mha_model_output *out, mha_error *err);
 void mha__shard_lay_out(mha__arena *arena, mha__batch *batch);
-/* Fills ids, types and positions of the shard's tokens. */
+/* Sets the ids, types and positions of the shard's tokens. */
 void mha__shard_fill(const mha_model *m, mha__batch *batch);
 
 #endif

@@ -54,13 +54,13 @@ typedef struct buffers {
     float *hidden;
 } buffers;
 
-/* Returns true if the caller's pass replaces the one of this process. */
+/* Returns true if the caller's function pool_long computes the embedding of this text. */
 static bool is_long(const mha_embed_options *o, const mha_encoding *tokens)
 {
     return o->pool_long && tokens->count > o->long_tokens;
 }
 
-/* Returns how many texts, from the first on, fit in one batch: at least one. A long text is alone. */
+/* Returns how many of the first texts fit in one batch: at least one. A long text is a batch of its own. */
 static int64_t batch_size(const mha_embed_options *o, mha_encoding *const *tokens, int64_t count)
 {
     int64_t n = 1, total = tokens[0]->count;

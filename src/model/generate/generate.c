@@ -1,10 +1,10 @@
 /* generate.c - continues a list of prompts, several at a time. Each slot of the cache runs one prompt; when that prompt
- * ends, the next one takes the slot. Each prompt is prefilled separately; then all slots advance together by one token
- * per step.
+ * ends, the next prompt uses the slot. Each prompt is prefilled separately; then all slots advance together by one
+ * token per step.
  *
  * The slot of a finished prompt keeps its keys. A prompt that shares a prefix with the tokens of a slot reuses the
- * cached prefix. This is bitwise identical to prefilling it, because a row of the cache depends only on the tokens up
- * to this row. */
+ * cached prefix. The result is bitwise identical to prefilling the prefix, because a row of the cache depends only on
+ * the tokens up to this row. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -12,7 +12,8 @@
 #include "model/generate/generation.h"
 #include <string.h>
 
-/* Tokens per prefill call, so that memory does not grow with the prompt; and the minimum length of a shared prefix. */
+/* PIECE: tokens per prefill call, so that memory does not grow with the prompt. SHARE_LEAST: minimum length of a shared
+ * prefix. */
 enum { PIECE = 512, SHARE_LEAST = 16 };
 
 /* ---- prefill ---- */
@@ -82,7 +83,7 @@ static mha_status begin(mha__generation *g, int64_t n, mha_error *err)
 
 /* ---- generation loop ---- */
 
-/* Returns true if the next token of the slot needs other frequencies than its cached keys have. */
+/* Returns true if the next token of the slot requires other rotation frequencies than the slot's cached keys have. */
 static bool is_outdated(const mha__generation *g, const mha__slot *s)
 {
     const int64_t original = g->model->config.rope.original_positions;
@@ -90,7 +91,8 @@ static bool is_outdated(const mha__generation *g, const mha__slot *s)
            s->length == original + 1;
 }
 
-/* Recomputes the whole sequence of each slot, for generation without a cache, unless the caller computes it. */
+/* Generates without a cache: recomputes the whole sequence of each slot, unless the caller's function o.forward
+ * computes it. */
 static mha_status step_again(mha__generation *g, mha_error *err)
 {
     for (int64_t n = 0; n < g->slots; n++) {

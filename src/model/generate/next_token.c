@@ -71,7 +71,7 @@ static mha_status end(mha__generation *g, mha__slot *s, mha_ending why, mha_erro
     return MHA_OK;
 }
 
-/* Reports the slot's new token, and ends the prompt if it was the last. */
+/* Reports the slot's new token, and ends the prompt if this token is the last. */
 static mha_status tell(mha__generation *g, mha__slot *s, int32_t id, mha_error *err)
 {
     const bool eos = is_eos(g, id), full = g->lengths[s->prompt] == g->o.max_new;

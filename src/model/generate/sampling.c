@@ -55,7 +55,7 @@ static void forbid_repeats(int64_t n, const int32_t *ids, int64_t count, float *
         if (memcmp(ids + i, end, (size_t)(n - 1) * sizeof *ids) == 0) logits[ids[i + n - 1]] = -INFINITY;
 }
 
-/* ---- filters: each filter is a lower bound of logits; only the kept logits are sorted, a few of 100,000 ---- */
+/* ---- filters: each is a lower bound of logits; only the kept logits are sorted ---- */
 
 /* The finite logits: a max-heap of the remaining logits, followed by the extracted logits in ascending order. */
 typedef struct ranking {

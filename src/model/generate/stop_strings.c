@@ -2,15 +2,15 @@
  * following text confirms or excludes the stop string.
  *
  * Text is matched byte by byte, so the result does not depend on token boundaries. The text ends before the stop string
- * that is completed first; if several are completed at the same byte, before the longest. Stop strings consist of whole
- * characters, so no character is split. */
+ * that is completed first; if several stop strings are completed at the same byte, the text ends before the longest.
+ * Stop strings consist of whole characters, so no character is split. */
 #include "model/generate/stop_strings.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include <string.h>
 
-/* Returns the length of the longest stop string that text[0 .. end) ends with; 0 = none. */
+/* Returns the length of the longest stop string at the end of text[0 .. end); 0 = none. */
 static size_t stop_at(const mha__writer *w, size_t end)
 {
     size_t longest = 0;

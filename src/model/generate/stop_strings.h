@@ -12,13 +12,13 @@ typedef struct mha__writer {
     const char *const *stop; /* [stop_count] */
     int64_t stop_count;
     mha_text_stream *stream;
-    char *text;        /* [room] the text passed on last, followed by text not yet passed on */
+    char *text;        /* [room] the text that was last passed to the caller, followed by withheld text */
     size_t room, sure; /* sure: bytes of `text` that are final, valid until the next call */
     size_t bytes;      /* length of `text` */
     bool stopped;      /* a stop string was found */
 } mha__writer;
 
-/* Starts a text that continues the prompt's text; may be called again. */
+/* Begins the text that continues a prompt; may be called again for another prompt. */
 mha_status mha__writer_begin(mha__writer *w, const mha_prompt *prompt, mha_error *err);
 /* Appends the next token. text[0 .. sure) is final afterwards. An id without a token has no text (a model may have more
  * ids than its tokenizer). */

@@ -84,7 +84,8 @@ static mha_block_options block_of(const mha_model *m, int64_t layer, const mha_m
 /* Finds the parts of a layer; converted tensors are kept in `weights`. */
 static mha_status take_parts(mha__weights *weights, int64_t layer, mha_matrix *part, mha_error *err)
 {
-    weights->converted_count = 0; /* a copy with the same file and prefix, but with its own converted tensors */
+    weights->converted_count = 0; /* `weights` is a copy with the same file and prefix, but with its own converted
+                                   * tensors */
     for (int role = MHA__FIRST_OF_LAYER; role < MHA__ROLES; role++)
         MHA__TRY(mha__weights_part(weights, role, layer, &part[role], err));
     if (!part[MHA__GATE_UP].weight) return MHA_OK;

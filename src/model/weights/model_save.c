@@ -14,8 +14,8 @@
 
 #define WEIGHTS "model.safetensors"
 
-/* The files that a checkpoint may contain; a folder with only such files may be replaced. The first names are
- * companions of config and weights, and are copied with them. */
+/* The files that a checkpoint may contain; a folder with only such files may be replaced. The first COMPANIONS files
+ * accompany config and weights, and are copied with them. */
 enum { COMPANIONS = 10 };
 const char *const mha__model_files[] = {"tokenizer.json",
                                         "tokenizer_config.json",
@@ -50,8 +50,8 @@ static const char *config_name(mha_dtype dtype)
     return dtype == MHA_F32 ? "float32" : dtype == MHA_BF16 ? "bfloat16" : "float16";
 }
 
-/* Sets the storage type in the text: changes its key, under either name, or adds the key. Other keys keep their order
- * and value. */
+/* Sets the storage type in the text of config.json: changes the key, under either of its names, or adds it. Other keys
+ * keep their order and values. */
 static mha_status change_dtype(mha_ctx *ctx, const char *text, mha_dtype dtype, char **changed, mha_error *err)
 {
     static const char *const keys[] = {"torch_dtype", "dtype"};

@@ -21,8 +21,8 @@ static mha_status take_linear(mha_model *m, mha__role role, mha_activation activ
     return mha_linear_create_stack(m->ctx, m->config.hidden, &part, 1, activation, linear, err);
 }
 
-/* Finds tied weights. Like transformers, does not tie them if the file contains an output matrix with different
- * elements. */
+/* Unties the output matrix from the word embeddings, like transformers, if the file contains an output matrix with
+ * different elements. */
 static void find_tied(mha_model *m)
 {
     const mha_tensor *words = mha__weights_tensor(&m->outer, MHA__WORDS, -1, false);
@@ -38,8 +38,8 @@ static bool is_stored(const mha_model *m, mha__role role)
 }
 
 /* Finds the parts of an encoder between its last layer and the output matrix: if the first part exists, all parts must
- * exist. The bias is read under the decoder's name if stored; as in transformers, its other name is used only if the
- * weights are tied. */
+ * exist. The bias is read under the decoder's name if the checkpoint has it; as in transformers, its other name is used
+ * only if the weights are tied. */
 static mha_status take_transform(mha_model *m, mha_matrix *bias, mha_error *err)
 {
     if (m->config.tied && !is_stored(m, MHA__LM_BIAS)) m->lm_bias = MHA__LM_TIED_BIAS;
@@ -50,8 +50,8 @@ static mha_status take_transform(mha_model *m, mha_matrix *bias, mha_error *err)
     return mha__weights_part(&m->outer, m->lm_bias, -1, bias, err);
 }
 
-/* Logits come from the word embeddings, or from a separate matrix. An encoder has logits only if the parts before the
- * matrix exist. A decoder that was saved without its head, like LlamaModel of transformers, has no logits. */
+/* Finds the output matrix: the word embeddings, or a separate matrix. An encoder has logits only if the parts before
+ * the matrix exist. A decoder that was saved without its head, like LlamaModel of transformers, has no logits. */
 static mha_status take_head(mha_model *m, mha_error *err)
 {
     const mha__config *c = &m->config;
@@ -101,7 +101,7 @@ static void adopt(mha_model *m, const mha__weights *weights, const mha_matrix *p
     const mha__config *c = &m->config;
     mha_matrix head = c->tied ? part[MHA__WORDS] : part[MHA__LM_HEAD];
     head.bias = part[m->lm_bias].weight;
-    mha__weights_release(&m->outer); /* converted copies are read again from their sources */
+    mha__weights_release(&m->outer); /* the converted tensors in `weights` replace the old ones */
     memcpy(m->outer.converted, weights->converted, sizeof m->outer.converted);
     m->outer.converted_count = weights->converted_count;
     m->words = part[MHA__WORDS];

@@ -19,19 +19,20 @@ mha_status mha__shards_open(mha_ctx *ctx, const char *folder, const mha_file_opt
 mha_status mha__shards_none(mha_ctx *ctx, const char *folder, mha__shards *shards, mha_error *err);
 void mha__shards_close(mha__shards *shards);
 
-/* Adds the caller's tensors, which take precedence over those of the file; their names and data are used in place.
- * Returns MHA_ERR_ARG for a tensor without name or data, with a wrong type, or with the name of another tensor. */
+/* Adds the caller's tensors, which take precedence over the tensors of the file. Their names and data are used in
+ * place. Returns MHA_ERR_ARG for a tensor without name or data, with a wrong type, or with the name of another
+ * tensor. */
 mha_status mha__shards_replace(mha__shards *shards, const mha_named_tensor *tensors, int64_t count, mha_error *err);
 
-/* Writes the folder that the weights were opened from, without a trailing slash; "" if there is none. Returns
- * MHA_ERR_IO if the name exceeds `capacity`. */
+/* Writes the path of the folder from which the weights were opened, without a trailing slash; "" if there is no folder.
+ * Returns MHA_ERR_IO if the name exceeds `capacity`. */
 mha_status mha__shards_folder(const mha__shards *shards, char *folder, size_t capacity, mha_error *err);
 
-/* Returns the tensor with a name; NULL if absent. */
+/* Returns the tensor called `name`; NULL if absent. */
 const mha_tensor *mha__shards_find(const mha__shards *shards, const char *name);
 
-/* Returns the bytes that mha_model_save writes for one of these tensors: a tensor in memory is stored in the type of
- * the tensor that it replaces. */
+/* Returns the number of bytes that mha_model_save writes for a tensor: a tensor in memory is stored in the type of the
+ * tensor that it replaces. */
 size_t mha__shards_saved_bytes(const mha__shards *shards, const mha_tensor *tensor);
 
 #endif

@@ -1,4 +1,4 @@
-/* weights.c - maps a role to checked float32 elements.
+/* weights.c - returns the tensors of a role as checked float32 elements.
  *
  * Invariant: a returned pointer covers exactly the shape that the config defines, whatever the file contains. A tensor
  * is used in place if it is aligned f32, else converted once. */
@@ -15,7 +15,7 @@ typedef struct wanted {
     int64_t shape[2];
 } wanted;
 
-/* Returns a dimension from its offset (mha__part). */
+/* Returns the dimension at an offset of mha__part: a field of the config, or a width of the layer. */
 static int64_t dimension(const mha__config *config, int64_t layer, size_t offset)
 {
     int64_t value;
@@ -100,9 +100,9 @@ static mha_status check(const mha__weights *w, const mha_tensor *tensor, const w
     char has[128], wants[64];
     mha__quote(&file, path_of(w), strlen(path_of(w)));
     if (tensor->rank != want->rank || memcmp(tensor->shape, want->shape, (size_t)want->rank * sizeof *want->shape) != 0)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" has shape %s, but config.json requires %s", file.text,
-                         tensor->name, show_shape(has, sizeof has, tensor->rank, tensor->shape),
-                         show_shape(wants, sizeof wants, want->rank, want->shape));
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: shape of tensor \"%s\" must be %s, as config.json requires (got %s)",
+                         file.text, tensor->name, show_shape(wants, sizeof wants, want->rank, want->shape),
+                         show_shape(has, sizeof has, tensor->rank, tensor->shape));
     if (tensor->dtype != MHA_F32 && tensor->dtype != MHA_F16 && tensor->dtype != MHA_BF16)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: type of tensor \"%s\" must be one of F32, F16, BF16 (got %s)",
                          file.text, tensor->name,
@@ -222,7 +222,7 @@ void mha__rows_by_head(const mha__config *c, int64_t layer, int64_t width, const
         }
 }
 
-/* Replaces the stored rows of q, k and v by a copy that has all rows of q first. */
+/* Replaces *rows with a copy that has all rows of q first, then the rows of k and of v. */
 static mha_status order_rows(mha__weights *w, mha__role role, int64_t layer, int64_t width, const float **rows,
                              mha_error *err)
 {
@@ -268,7 +268,7 @@ static mha_status add_zeros(mha__weights *w, int64_t count, const float **bias, 
     return MHA_OK;
 }
 
-/* Copies the tensor that was read last and adds 1 to the copy. */
+/* Replaces *weight with a copy to which 1 is added. */
 static mha_status add_one(mha__weights *w, int64_t count, const float **weight, mha_error *err)
 {
     const size_t bytes = (size_t)count * sizeof(float);

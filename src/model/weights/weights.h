@@ -18,7 +18,7 @@ typedef struct mha__weights {
     const mha__config *config;
     const mha__shards *shards;
     const char *prefix;                   /* the prefix that this file uses */
-    mha_dtype packed;                     /* type that matrices are packed as */
+    mha_dtype packed;                     /* type in which matrices are packed */
     bool check_only;                      /* only shapes are checked; data is not read, pointers stay NULL */
     int64_t parameters, bytes;            /* totals of all tensors found so far */
     mha_dtype dtype;                      /* stored type of the first tensor */
@@ -32,8 +32,8 @@ void mha__weights_begin(mha__weights *weights);
 /* Finds the tensors of a role in `layer` (-1 for parts outside the layers): weight, bias, orientation, and out = rows.
  * An optional part that the file lacks leaves *part zero. Data is valid as long as the file, or, if it had to be
  * converted, until mha__weights_release. Errors: MHA_ERR_FORMAT for a tensor that is missing or whose shape differs
- * from config.json; MHA_ERR_UNSUPPORTED for a type other than f32, f16 or bf16; MHA_ERR_MEMORY. All name file and
- * tensor. */
+ * from config.json; MHA_ERR_UNSUPPORTED for a type other than f32, f16 or bf16; MHA_ERR_MEMORY. All messages name the
+ * file and the tensor. */
 mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t layer, mha_matrix *part, mha_error *err);
 
 /* Iterator over the tensors of a model: weight and bias of each role, first outside the layers (layer -1), then layer
@@ -48,7 +48,7 @@ typedef struct mha__tensor_step {
 } mha__tensor_step;
 bool mha__tensor_each(const mha__config *config, mha__tensor_step *step);
 
-/* Returns the tensor of a role's weight, or of its bias; NULL if there is none. The shape is not checked. */
+/* Returns the tensor of a role's weight, or of its bias; NULL if the checkpoint lacks it. The shape is not checked. */
 const mha_tensor *mha__weights_tensor(const mha__weights *weights, mha__role role, int64_t layer, bool bias);
 /* Fetches an already loaded weight in its stored layout, kept as in mha__weights_part. *weight is NULL if the role has
  * no tensor. */

@@ -497,11 +497,11 @@ static void test_refusals(void **state)
     } wrong[] = {
         {"\"mha.feed_forward\":0", "mha.feed_forward must be true or false (got 0)", MHA_ERR_FORMAT},
         {"\"mha.feed_forward\":\"no\"", "mha.feed_forward must be true or false (got \"no\")", MHA_ERR_FORMAT},
-        {"\"mha.feed_forward\":[true,false]", "mha.feed_forward must be true or false per layer (3; got an array of 2)",
+        {"\"mha.feed_forward\":[true,false]", "mha.feed_forward must have 3 elements, true or false per layer (got 2)",
          MHA_ERR_FORMAT},
         {"\"mha.feed_forward\":[true,null,false]", "mha.feed_forward[1] must be true or false (got null)",
          MHA_ERR_FORMAT},
-        {"\"mha.attention\":[{},{}]", "mha.attention must be one entry per layer (3; got an array of 2)",
+        {"\"mha.attention\":[{},{}]", "mha.attention must have 3 elements, one entry per layer (got 2)",
          MHA_ERR_FORMAT},
         {"\"mha.attention\":7", "mha.attention must be an object, or null for the default of the family (got 7)",
          MHA_ERR_FORMAT},

@@ -61,10 +61,10 @@ static void test_refused_configs(void **state)
         {"hidden_size", "\"48\"", MHA_ERR_FORMAT, "hidden_size"},
         {"hidden_size", "48.5", MHA_ERR_FORMAT, "hidden_size"},
         {"hidden_size", "9223372036854775807", MHA_ERR_FORMAT, "hidden_size"},
-        {"hidden_size", "64", MHA_ERR_FORMAT, "config.json requires [600, 64]"},
+        {"hidden_size", "64", MHA_ERR_FORMAT, "must be [600, 64], as config.json requires"},
         {"hidden_size", "null", MHA_ERR_FORMAT, "[600, 768]"},
         {"hidden_size", "8192", MHA_ERR_UNSUPPORTED, "head_dim must be at most 1024 (got 2048"},
-        {"intermediate_size", "113", MHA_ERR_FORMAT, "[112, 48], but config.json requires [113, 48]"},
+        {"intermediate_size", "113", MHA_ERR_FORMAT, "must be [113, 48], as config.json requires (got [112, 48])"},
         {"intermediate_size", "4294967336", MHA_ERR_FORMAT, "intermediate_size"},
         {"vocab_size", "601", MHA_ERR_FORMAT, "embeddings.word_embeddings.weight"},
         {"vocab_size", "[600]", MHA_ERR_FORMAT, "vocab_size"},
@@ -79,9 +79,10 @@ static void test_refused_configs(void **state)
         {"position_embedding_type", "\"relative_key\"", MHA_ERR_UNSUPPORTED, "relative_key"},
         {"is_decoder", "true", MHA_ERR_UNSUPPORTED, "is_decoder is true"},
         {"add_cross_attention", "true", MHA_ERR_UNSUPPORTED, "add_cross_attention"},
-        {"quantization_config", "{\"bits\": 4}", MHA_ERR_UNSUPPORTED, "quantization_config is an object; only absence"},
+        {"quantization_config", "{\"bits\": 4}", MHA_ERR_UNSUPPORTED,
+         "quantization_config must be absent (got an object)"},
         {"quantization_config", "{\"bits\": 4, \"quant_method\": \"gptq\"}", MHA_ERR_UNSUPPORTED,
-         "config.json: quantization_config.quant_method is \"gptq\"; only absence is supported"},
+         "config.json: quantization_config.quant_method must be absent (got \"gptq\")"},
         {"compression_config", "{\"quant_method\": \"compressed-tensors\"}", MHA_ERR_UNSUPPORTED,
          "compression_config.quant_method is \"compressed-tensors\""},
         {"pad_token_id", "\"[PAD]\"", MHA_ERR_FORMAT, "pad_token_id must be an integer"},
@@ -144,13 +145,13 @@ static void test_refused_lists(void **state)
     (void)state;
     static const char *const cases[][2] = {
         {"\"layer_types\": [\"full_attention\"]",
-         "config.json: layer_types must be one entry per layer (2; got an array of 1)"},
+         "config.json: layer_types must have 2 elements, one entry per layer (got 1)"},
         {"\"layer_types\": [\"full_attention\", \"chunked\"]",
          "layer_types[1] must be \"full_attention\" or \"sliding_attention\" (got \"chunked\""},
         {"\"layer_types\": [7, \"full_attention\"]", "layer_types[0] must be \"full_attention\" or"},
         {"\"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2, \"short_factor\": [1, 1, 1, 1],"
          " \"long_factor\": [1, 1]}",
-         "rope_scaling.long_factor must be one number per rotated pair of dimensions (4; got an array of 2)"},
+         "rope_scaling.long_factor must have 4 elements, one number per rotated pair of dimensions (got 2)"},
         {"\"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2, \"short_factor\": [1, 1, 0, 1],"
          " \"long_factor\": [1, 1, 1, 1]}",
          "rope_scaling.short_factor[2] must be a number > 0 (got 0"},
@@ -176,9 +177,9 @@ static void test_refused_decoders(void **state)
     static const struct {
         const char *type, *keys, *part;
     } cases[] = {
-        {"llama", "\"is_causal\": false", "config.json: is_causal is false; only true is supported"},
-        {"qwen3", "\"is_causal\": null", "config.json: is_causal is null; only true is supported"},
-        {"gpt2", "\"is_causal\": false", "config.json: is_causal is false; only true is supported"},
+        {"llama", "\"is_causal\": false", "config.json: is_causal must be true (got false)"},
+        {"qwen3", "\"is_causal\": null", "config.json: is_causal must be true (got null)"},
+        {"gpt2", "\"is_causal\": false", "config.json: is_causal must be true (got false)"},
         {"gemma2", "\"use_bidirectional_attention\": true", "use_bidirectional_attention is true"},
         {"llama", "\"compression_config\": {\"quant_method\": \"x\"}", "compression_config.quant_method is \"x\""},
         {"gemma2", "\"hidden_activation\": \"gelu_10\"", "hidden_activation \"gelu_10\""},

@@ -281,7 +281,7 @@ static void test_refused_lists(void **state)
     (void)state;
     const char *folder = case_copy(tiny);
     write_weights(folder, false);
-    refused(folder, "[[0, 2], [0, 1, 2, 3]]", "mha.heads must be one list per layer (3; got an array of 2)");
+    refused(folder, "[[0, 2], [0, 1, 2, 3]]", "mha.heads must have 3 elements, one list per layer (got 2)");
     refused(folder, "[[0, 2], 4, [3]]", "mha.heads[1] must be a list of heads (got 4");
     refused(folder, "[[2, 0], [0, 1, 2, 3], [3]]", "mha.heads[0][1] must be a head number in ascending order (got 0");
     refused(folder, "[[0, 0], [0, 1, 2, 3], [3]]", "mha.heads[0][1] must be a head number in ascending order (got 0");
@@ -289,9 +289,9 @@ static void test_refused_lists(void **state)
     refused(folder, "[[0, \"2\"], [0, 1, 2, 3], [3]]",
             "mha.heads[0][1] must be a head number in ascending order (got \"2\"");
     refused(folder, "[[0, 2], [0, 1, 2, 3], []]", "mha.heads[2] must have whole groups of 1 heads (got 0 heads)");
-    refused(folder, "[[0, 2], [0, 1, 2, 3], [2, 3]]", "config.json requires [24, 48]");
+    refused(folder, "[[0, 2], [0, 1, 2, 3], [2, 3]]", "must be [24, 48], as config.json requires");
     refused(folder, "{}", "mha.heads");
-    refused(folder, NULL, "query.weight\" has shape [24, 48], but config.json requires [48, 48]");
+    refused(folder, NULL, "query.weight\" must be [48, 48], as config.json requires (got [24, 48])");
     files_remove(folder);
 }
 
@@ -306,8 +306,8 @@ static void test_refused_width(void **state)
     assert_int_equal(json_object_set_new(config, "head_dim", json_integer(48)), 0);
     assert_int_equal(json_dump_file(config, files_path(folder, "config.json"), 0), 0);
     assert_int_equal(mha_model_open(NULL, folder, NULL, &model, &err), MHA_ERR_FORMAT);
-    assert_non_null(strstr(err.message, "tensor \"model.layers.0.self_attn.q_proj.weight\" has shape [96, 64], but "
-                                        "config.json requires [192, 64]"));
+    assert_non_null(strstr(err.message, "shape of tensor \"model.layers.0.self_attn.q_proj.weight\" must be "
+                                        "[192, 64], as config.json requires (got [96, 64])"));
     json_decref(config);
     files_remove(folder);
 }
