@@ -1,5 +1,5 @@
-/* attention_ring.c - mha_cluster_attention in the modes ring and tree: keys and values move from rank to rank, and the
- * rows of each rank attend to the keys that it currently stores.
+/* attention_ring.c - implements mha_cluster_attention in the modes ring and tree: keys and values move from rank to
+ * rank, and the rows of each rank attend to the keys that the rank currently stores.
  *
  * Partial results (maximum, sum, unnormalized output) stay in f32 or f64 until the end, regardless of the type of out:
  * rounding them at every step would lose accuracy with every rank. */
@@ -9,16 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The results of one chunk of rows. In ring mode: an accumulated part and a new one. In tree mode: one part per subtree
- * of keys. Parts of two adjacent subtrees are merged as soon as both are complete, so that few parts are in memory. The
- * rows of a part are NULL until it is computed, and `empty` if no row attends to its keys. */
+/* The results of one chunk of rows. Ring mode has an accumulated part and a new part; tree mode has one part per
+ * subtree of keys. The parts of two adjacent subtrees are merged as soon as both are complete, so that few parts are in
+ * memory. The rows of a part are NULL until the part is computed, and `empty` if no row attends to its keys. */
 typedef struct results {
     mha__range rows;
     mha_attn_partial *parts;
     int64_t count;
     size_t bytes; /* size of a part */
     char *empty;
-    char *spare; /* list of unused parts, each of which begins with the address of the next one */
+    char *spare; /* linked list of unused parts; each part begins with the address of the next part */
 } results;
 
 typedef struct ring {
@@ -57,7 +57,7 @@ static void clear_part(const mha__shared_call *s, const results *r, char *part)
         memcpy(part + at, s->real_size == sizeof low ? (const void *)&low : (const void *)&low64, s->real_size);
 }
 
-/* Returns memory of a part, cleared; NULL if out of memory. */
+/* Returns cleared memory for one part; NULL if out of memory. */
 static char *take_part(const mha__shared_call *s, results *r)
 {
     char *part = r->spare ? r->spare : malloc(r->bytes);
@@ -84,7 +84,8 @@ static void free_results(results *r)
     free(r->parts);
 }
 
-/* Ring mode: merging requires adjacent subtrees, so the two parts are labeled as the first chunks of the tree. */
+/* Ring mode: allocates two parts. Merging requires adjacent subtrees, so the parts are labeled as the first two chunks
+ * of the tree. */
 static mha_status make_two(ring *g, results *r, mha_error *err)
 {
     for (int64_t p = 0; p < r->count; p++) {
@@ -101,7 +102,7 @@ static bool is_read(const mha__shared_call *s, const results *r, int64_t p)
     return mha__ranges_meet(s, &r->rows, &keys);
 }
 
-/* Tree mode: marks the parts whose keys no row attends to; the last ones are not needed at all. */
+/* Tree mode: marks the parts whose keys no row attends to, and removes such parts from the end of the list. */
 static mha_status mark_empty(const mha__shared_call *s, results *r, mha_error *err)
 {
     while (r->count > 1 && !is_read(s, r, r->count - 1))
@@ -137,7 +138,7 @@ static mha_attn_partial *part_of(const ring *g, results *r, int64_t key)
 {
     int64_t p = g->tree ? 0 : 1;
     while (g->tree && r->parts[p].key != key)
-        p++; /* ends: `key` is the start of a listed subtree */
+        p++; /* terminates, because `key` is the start of a listed subtree */
     if (!r->parts[p].rows.data) r->parts[p].rows.data = take_part(g->s, r);
     return r->parts[p].rows.data ? &r->parts[p] : NULL;
 }
@@ -181,7 +182,7 @@ static mha_status merge_halves(const ring *g, results *r, int64_t p, mha_error *
     return MHA_OK;
 }
 
-/* Tree mode: merges all complete halves. */
+/* Tree mode: merges complete halves of subtrees until none are left. */
 static mha_status merge_complete(const ring *g, results *r, mha_error *err)
 {
     for (int64_t p = 0; p + 1 < r->count;) {
@@ -257,7 +258,8 @@ static mha_status make_buffers(ring *g, mha_error *err)
 
 /* ---- one step ---- */
 
-/* Computes one chunk of rows against one subtree of the keys of rank `from`, which this rank currently stores. */
+/* Computes the attention of one chunk of rows to one subtree of the keys of rank `from`, which this rank currently
+ * stores. */
 static mha_status attend(const ring *g, results *r, int from, const mha__range *keys, mha_error *err)
 {
     const mha__shared_call *s = g->s;
@@ -280,7 +282,7 @@ static mha_status attend(const ring *g, results *r, int from, const mha__range *
     return g->tree ? merge_complete(g, r, err) : merge_new(g, r, err);
 }
 
-/* Computes all rows of this rank against the keys of rank `from`. */
+/* Computes the attention of all rows of this rank to the keys of rank `from`. */
 static mha_status attend_all(ring *g, int from, mha_error *err)
 {
     const mha_cluster_part part = mha__keys_of(g->s, from);
@@ -297,7 +299,7 @@ static mha_status attend_all(ring *g, int from, mha_error *err)
     return MHA_OK;
 }
 
-/* Computes with the keys of the rank n places before this one, while receiving the keys for step n + 1. */
+/* Attends to the keys of the rank n positions before this rank, while receiving the keys for step n + 1. */
 static mha_status take_step(ring *g, int n, mha_error *err)
 {
     const mha__shared_call *s = g->s;

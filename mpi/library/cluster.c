@@ -36,7 +36,7 @@ static mha_status read_options(const mha_cluster_options *given, mha_cluster_opt
     if (own->message_bytes == 0) own->message_bytes = MOST_BYTES;
     if (own->tp == 0) own->tp = 1;
     if (own->cp == 0) own->cp = 1;
-    if (own->cp < 0) own->cp = -1; /* all ranks, when their number is known */
+    if (own->cp < 0) own->cp = -1; /* -1 = all ranks, whose number is not known yet */
     return MHA_OK;
 }
 
@@ -142,7 +142,8 @@ static mha_status lay_out_grid(mha_cluster *c, const mha_cluster_options *o, mha
     return MHA_OK;
 }
 
-/* Fails unless all ranks have the same version and options. Compares values, because padding bytes may differ. */
+/* Fails unless all ranks have the same version and options. Compares the values of the fields, because padding bytes
+ * may differ. */
 static mha_status compare(mha_cluster *c, const mha_cluster_options *o, mha_error *err)
 {
     const double values[] = {o->tp, o->cp, o->timeout, o->record_pause, (double)o->message_bytes};

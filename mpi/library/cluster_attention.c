@@ -1,9 +1,9 @@
 /* cluster_attention.c - attention over a sequence distributed over ranks: the call, its ordered mode, and the backward
  * pass.
  *
- * A call for some rows or some groups of heads is bitwise identical to that part of the whole call (attn.h, shards). So
- * are dk and dv of some keys, if the call has all rows. Tensors are therefore gathered whole, one KV head at a time,
- * and no results are merged. */
+ * The results of a call for some rows or head groups are bitwise identical to the same results of the whole call
+ * (attn.h, shards). The same is true for dk and dv of some keys if the call has all rows. Ordered mode and the backward
+ * pass therefore gather whole tensors, one KV head at a time, and merge no results. */
 #include <string.h>
 
 #include "attention_ring.h"
@@ -80,7 +80,7 @@ mha_status mha_cluster_attention(mha_cluster *cluster, mha_ctx *ctx, mha_cluster
 
 /* ---- backward pass ---- */
 
-/* The tensors that are gathered, in this order. */
+/* The gathered tensors, in this order. */
 enum { K, V, Q, DOUT, OUT, LSE, DLSE };
 
 typedef struct backward {

@@ -20,7 +20,7 @@ mha_status mha__group_broadcast(mha_cluster *cluster, const mha__group *group, i
                                 mha_error *err)
 {
     const int count = group->count;
-    const int me = (group->me - root + count) % count; /* this rank's number when `root` counts as 0 */
+    const int me = (group->me - root + count) % count; /* this rank's number, counted from `root` */
     int bit = 1;
     while (bit < count && !(me & bit))
         bit *= 2;
@@ -65,7 +65,7 @@ static void add(int64_t *to, const int64_t *from, int64_t count)
         to[n] = (int64_t)((uint64_t)to[n] + (uint64_t)from[n]);
 }
 
-/* Adds the sums of the subtrees below this rank to `values`, and sends the result up. */
+/* Adds the sums of the subtrees below this rank to `values`, and sends the result to the parent rank. */
 static mha_status sum_to_first(mha_cluster *c, int64_t *values, int64_t count, mha_error *err)
 {
     const size_t bytes = (size_t)count * sizeof *values;

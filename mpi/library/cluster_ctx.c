@@ -1,4 +1,4 @@
-/* cluster_ctx.c - contexts for the ranks: one ISA for all, and transfers that progress between tiles. */
+/* cluster_ctx.c - contexts of the ranks: the same ISA on all ranks, and transfers that progress between tiles. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static int index_of(const char *isa)
     return 0;
 }
 
-/* Returns one bit for each ISA of this CPU up to `isa`. */
+/* Returns the ISAs that this CPU supports, up to `isa`, as a bit mask. */
 static int64_t permitted(const char *isa)
 {
     const char *names[ISAS];
@@ -33,7 +33,7 @@ static int64_t permitted(const char *isa)
 }
 
 /* Sets *isa to the newest ISA that every rank permits. Sets *without to a rank whose own ISA is older than the newest
- * of all ranks; -1 if all ranks have the same. */
+ * ISA of all ranks, or to -1 if all ranks have the same ISA. */
 static mha_status find_common(mha_cluster *c, const char *own, const char **isa, int *without, mha_error *err)
 {
     const int ranks = c->info.ranks;
@@ -87,7 +87,7 @@ static mha_status make_hook(mha_cluster *c, mha_ctx_options *o, mha_error *err)
 
 /* ---- creation of a context ---- */
 
-/* ISA and threads of a context with the caller's options. */
+/* ISA and thread count of a context with the caller's options. */
 typedef struct own_ctx {
     const char *isa;
     int threads;

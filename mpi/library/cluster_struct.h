@@ -76,14 +76,14 @@ mha_status mha__cluster_add(mha_cluster *cluster, float *values, int64_t count, 
 /* Waits until all transfers are done. If no transfer completes within `timeout`, fails with MHA_ERR_IO and a message
  * that names `step` and a peer. */
 mha_status mha__cluster_wait(mha_cluster *cluster, const char *step, mha_error *err);
-/* Lets transfers progress, at most every 50 us. To be called regularly during other work. */
+/* Lets transfers progress, at most every 50 us. Must be called regularly during other work. */
 mha_status mha__cluster_tick(mha_cluster *cluster, mha_error *err);
 /* Yields the core or sleeps; the pause grows with the time `waited` so far [s]. */
 void mha__cluster_rest(double waited);
 /* Releases the list of messages. */
 void mha__cluster_transfers_free(mha_cluster *cluster);
 
-/* Ranks that work together: first, first + step, ... `me` is the index of this rank among them. */
+/* A group of `count` ranks that work together: first, first + step, ... `me` is the index of this rank in the group. */
 typedef struct mha__group {
     int first, step, count, me;
 } mha__group;
@@ -104,7 +104,7 @@ mha_status mha__cluster_agree_now(mha_cluster *cluster, mha_status status, mha_e
 
 /* ---- shared work (cluster_work.c) ---- */
 
-/* On rank 0: answers ranks that have requested a step. Called whenever this rank waits or lets transfers progress. */
+/* On rank 0: answers the ranks that have requested a step. Called whenever rank 0 waits or lets transfers progress. */
 mha_status mha__cluster_serve(mha_cluster *cluster, mha_error *err);
 /* Ends shared work that is in progress or has failed. If all ranks have already agreed on a failure, stores it in *err
  * and returns true. If not, returns false, and the caller must still agree with the other ranks. */

@@ -1,15 +1,15 @@
-/* cluster_train.c - the callbacks of mha/train_ranks.h.
+/* cluster_train.c - implements the callbacks of mha/train_ranks.h.
  *
- * Gradients are added by recursive halving: rank r first exchanges with rank r ^ 1 the ranges that the other one keeps,
- * then with r ^ 2, and so on. Each sum is therefore that of two siblings in the tree of ranks, and each rank sends and
- * receives a vector about once. Gathering reverses these steps. */
+ * Gradients are added by recursive halving: rank r first exchanges ranges with rank r ^ 1, each rank sending the range
+ * that the other rank keeps, then with rank r ^ 2, and so on. Each addition therefore adds the sums of two sibling
+ * subtrees of ranks, and each rank sends and receives about one vector in total. Gathering reverses these steps. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cluster_struct.h"
 
-enum { PIECE = 1 << 18 }; /* values of a piece that is received while the piece before it is added */
+enum { PIECE = 1 << 18 }; /* values of a piece, which is received while the previous piece is added */
 
 typedef struct mha__shared_training {
     mha_train_ranks callbacks;
@@ -32,7 +32,8 @@ static mha_status agreed(mha_cluster *c, mha_status status, const mha_error *why
     return status;
 }
 
-/* The ranks other than 0 wait without a timeout for rank 0, which may be busy. */
+/* Agrees with all ranks on a status. With `idle`, ranks other than 0 wait without a timeout, because rank 0 may be
+ * busy. */
 static mha_status agree(void *user, mha_status status, int idle, mha_error *err)
 {
     mha_cluster *c = user;
@@ -74,7 +75,8 @@ static mha_status add_integers(void *user, int64_t *values, int64_t count, mha_e
     return mha_cluster_sum(user, values, count, err);
 }
 
-/* Both partners compute the same sum, because addition is commutative. */
+/* Adds the values of all ranks, pair by pair. Both ranks of a pair compute the same sum, because addition is
+ * commutative. */
 static mha_status add_doubles(void *user, double *values, int64_t count, mha_error *err)
 {
     mha_cluster *c = user;
@@ -95,7 +97,8 @@ static mha_status add_doubles(void *user, double *values, int64_t count, mha_err
 
 /* ---- gradients ---- */
 
-/* Two ranks exchange parts of their vectors: this one keeps `own` and sends `others`, in pieces. */
+/* An exchange between two ranks: this rank keeps the range `own` of its vector, and sends the range `others` in
+ * pieces. */
 typedef struct halving {
     mha_cluster *cluster;
     int peer;
@@ -159,7 +162,7 @@ static mha_status add_floats(void *user, float *values, const int64_t *starts, m
 
 /* ---- gathering ---- */
 
-/* Sends or receives the range of a rank. */
+/* Starts sending range `range` of the values to `peer`, or receiving it from `peer`. */
 static mha_status move(mha_cluster *c, void *values, size_t size, const int64_t *starts, int range, int peer,
                        bool sends, mha_error *err)
 {

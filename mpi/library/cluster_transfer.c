@@ -2,8 +2,8 @@
  *
  * All communication of the cluster, including the collective functions, uses these messages, so the error message of
  * every wait can name a peer. MPI delivers messages between two ranks in order, so one tag is enough. A wait polls. At
- * first it yields the core between polls, in case the peer shares the core. After a few milliseconds it sleeps between
- * polls, for 1 % of the time waited so far (0.1 to 10 ms). Long waits therefore do not occupy a core. */
+ * first, it yields the core between polls, because the peer may share the core. After a few milliseconds it sleeps
+ * between polls, for 1 % of the time waited so far (0.1 to 10 ms). Long waits therefore do not occupy a core. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@ static const double TICK = 50e-6, YIELDING = 5e-3; /* [s] */
 
 /* ---- the list of messages ---- */
 
-/* Reserves space for one more message in the three arrays. If one of them cannot grow, those already grown stay
- * larger. */
+/* Reserves space for one more message in the three arrays. If an array cannot grow, the arrays that have already grown
+ * stay larger. */
 static mha_status make_room(mha_cluster *c, mha_error *err)
 {
     if (c->pending < c->capacity) return MHA_OK;
@@ -86,7 +86,8 @@ mha_status mha__cluster_add(mha_cluster *cluster, float *values, int64_t count, 
 
 /* ---- waiting ---- */
 
-/* Lets messages progress and drops the finished ones from the list; *count receives how many have finished. */
+/* Lets messages progress, removes the finished messages from the list, and sets *count to the number of finished
+ * messages. */
 static mha_status test_messages(mha_cluster *c, int *count, mha_error *err)
 {
     int left = 0;

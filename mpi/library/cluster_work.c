@@ -1,8 +1,9 @@
-/* cluster_work.c - the callbacks of mha/work.h: rank 0 hands out steps, and each rank sums the results of its steps.
+/* cluster_work.c - implements the callbacks of mha/work.h: rank 0 assigns steps to ranks, and each rank sums the
+ * results of its steps.
  *
  * Rank 0 answers requests while it computes (between tiles) and while it waits. Every other rank requests its next step
- * before it starts the current one, so the answer usually arrives in time. At the end all ranks report to rank 0, which
- * therefore knows which ranks are missing. The ranks then agree that none has failed, and add their sums. */
+ * before it starts the current step, so the answer usually arrives in time. At the end all ranks report to rank 0,
+ * which therefore knows which ranks are missing. The ranks then agree that none has failed, and add their sums. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 #include "work_journal.h"
 
 enum { ASK_TAG = 8, ANSWER_TAG = 9 };
-static const double PATIENCE = 1.5; /* timeout factor of all ranks but 0: rank 0 fails first to name the missing rank */
+static const double PATIENCE = 1.5; /* timeout factor of ranks other than 0, so that rank 0 times out first and names
+                                     * the missing rank */
 
 /* Requests and reports that a rank sends to rank 0. */
 enum { WANTS_STEP, HAS_FINISHED, HAS_FAILED };
@@ -36,7 +38,7 @@ typedef struct mha__shared_work {
     bool asked; /* an answer is pending */
     int64_t answer;
     MPI_Request request;
-    int64_t next; /* rank 0: the next step to hand out */
+    int64_t next; /* rank 0: the next step to assign */
     bool serves;  /* rank 0: ranks may send requests */
     double heard; /* rank 0: time of the last request or report */
     bool *done;   /* rank 0: [ranks] true for ranks that have reported; a separate allocation */
@@ -81,7 +83,7 @@ mha_status mha__cluster_serve(mha_cluster *cluster, mha_error *err)
     return MHA_OK;
 }
 
-/* Returns the first rank that has not reported; -1 if all have. */
+/* Returns the first rank that has not reported; -1 if all ranks have reported. */
 static int missing(const mha_cluster *c)
 {
     for (int rank = 1; rank < c->info.ranks; rank++)
@@ -89,7 +91,8 @@ static int missing(const mha_cluster *c)
     return -1;
 }
 
-/* A rank may have a requested step left after its current one, so each message renews the time that rank 0 waits. */
+/* Waits until all ranks have reported. A rank may have requested one more step after its current step, so each message
+ * restarts the timeout of rank 0. */
 static mha_status await_reports(mha_cluster *c, mha_error *err)
 {
     c->work->heard = mha__cluster_now();
@@ -193,7 +196,7 @@ static mha_status compare(mha_cluster *c, const mha_work_info *info, mha_error *
     return mha_cluster_same(c, "the size of the work", sizes, sizeof sizes, err);
 }
 
-/* Counts the existing journals: FILE.0, FILE.1 and so on, up to the first missing one. */
+/* Counts the existing journals: FILE.0, FILE.1 and so on, up to the first missing file. */
 static int64_t count_journals(const char *state)
 {
     char path[4096];
@@ -212,7 +215,7 @@ static mha_status read_journals(mha_cluster *c, const mha_work_info *info, int64
         mha__journal other;
         const bool own = n == c->info.rank;
         if (!mha__journal_name(info->state, (int)n, path, sizeof path))
-            return mha__cluster_fail(c, err, MHA_ERR_ARG, "the name of a state file must have at most %zu bytes",
+            return mha__cluster_fail(c, err, MHA_ERR_ARG, "name of the state file must have at most %zu bytes",
                                      sizeof path - 16);
         MHA__TRY(mha__journal_read(own ? &w->journal : &other, c, path, info, own, w->sums, w->taken, err));
     }
@@ -236,8 +239,8 @@ static mha_status open_journals(mha_cluster *c, const mha_work_info *info, mha_e
     for (int64_t n = 0; n < info->steps; n++)
         if (w->taken[n] > 1)
             return mha__cluster_fail(NULL, err, MHA_ERR_FORMAT,
-                                     "%s.*: a step must be in only one journal (step %lld is in %lld)", info->state,
-                                     (long long)n, (long long)w->taken[n]);
+                                     "%s.*: each step must be in only one journal (got step %lld in %lld journals)",
+                                     info->state, (long long)n, (long long)w->taken[n]);
     return MHA_OK;
 }
 
@@ -280,7 +283,8 @@ static mha_status begin(void *user, const mha_work_info *info, mha_error *err)
     mha_cluster *c = user;
     mha__shared_work *w = c->work;
     mha_error why = {0};
-    if (w->stage != IDLE) return mha__cluster_fail(c, err, MHA_ERR_ARG, "shared work must end before the next begins");
+    if (w->stage != IDLE)
+        return mha__cluster_fail(c, err, MHA_ERR_ARG, "previous shared work must end before new shared work begins");
     w->journal = (mha__journal){.fd = -1};
     const mha_status status = prepare(c, info, &why);
     if (status != MHA_OK) return failed(w, status, &why, err);

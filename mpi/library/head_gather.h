@@ -11,7 +11,7 @@ typedef struct mha__gathered {
     size_t size;    /* size of an element [bytes] */
     int64_t heads;  /* heads per KV head: the group size for queries, 1 for keys */
     int64_t width;
-    bool keys;   /* true = divided by keys, false = divided by rows */
+    bool keys;   /* true = the keys are divided among the ranks, false = the rows */
     char *whole; /* [B, heads, full length, width] the current KV head, contiguous */
 } mha__gathered;
 

@@ -18,11 +18,11 @@ static mha_status check_supported(const mha__shared_call *s, mha_error *err)
     const mha_attn_desc *d = &s->desc;
     if (d->inputs & ~inputs)
         return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
-                                 "inputs must be among 0x%x for a sequence distributed over ranks (got 0x%x)",
+                                 "inputs must be a subset of 0x%x for a sequence distributed over ranks (got 0x%x)",
                                  (unsigned)inputs, (unsigned)d->inputs);
     if (d->outputs & ~(uint32_t)(MHA_ATTN_LSE | MHA_ATTN_GRADS))
         return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
-                                 "outputs must be among 0x%x for a sequence distributed over ranks (got 0x%x)",
+                                 "outputs must be a subset of 0x%x for a sequence distributed over ranks (got 0x%x)",
                                  (unsigned)(MHA_ATTN_LSE | MHA_ATTN_GRADS), (unsigned)d->outputs);
     if (d->kv_dtype == MHA_Q8_0 || d->bias_dtype == MHA_Q8_0)
         return mha__cluster_fail(
@@ -120,7 +120,7 @@ static void fill_views(mha__shared_call *s)
     fill_strides(a->v.stride, d->kv_heads, keys, d->v_head_dim);
 }
 
-/* Replaces the alignment by offsets, because bottom-right alignment requires the full lengths. */
+/* Replaces the alignment with offsets, because bottom-right alignment requires the full lengths. */
 static void fill_offsets(mha__shared_call *s)
 {
     mha_attn_desc *d = &s->desc;
@@ -258,7 +258,8 @@ void mha__shard_call(const mha__shared_call *call, const mha__range *rows, const
         args->kv_lens = kv_lens;
     }
     for (int64_t b = 0; desc->inputs & MHA_ATTN_PREFIX_LENS && b < batch; b++)
-        prefixes[b] = mha__least(call->args.prefix_lens[b], keys->start + keys->length); /* clipped to these keys */
+        prefixes[b] = mha__least(call->args.prefix_lens[b], keys->start + keys->length); /* clipped to the keys of this
+                                                                                          * call */
     if (desc->inputs & MHA_ATTN_PREFIX_LENS) args->prefix_lens = prefixes;
     args->q.data = mha__moved(&args->q, call->size, 0, 0, rows->local, 0);
     args->out.data = moved_out(&args->out, call->size, 0, rows->local);

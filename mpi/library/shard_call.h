@@ -31,14 +31,15 @@ mha_status mha__shared_call_open(mha__shared_call *call, mha_cluster *cluster, m
                                  const mha_attn_args *args, mha_error *err);
 void mha__shared_call_free(mha__shared_call *call);
 
-/* Return the part of a cp rank (keys, rows), its rank in the cluster, chunk n of a part, and the length of a part. */
+/* mha__keys_of and mha__rows_of return the keys and rows of a cp rank, mha__peer its rank in the cluster, mha__chunk
+ * chunk n of a part, and mha__part_length the length of a part. */
 mha_cluster_part mha__keys_of(const mha__shared_call *call, int cp_rank);
 mha_cluster_part mha__rows_of(const mha__shared_call *call, int cp_rank);
 int mha__peer(const mha__shared_call *call, int cp_rank);
 mha__range mha__chunk(const mha_cluster_part *part, int n);
 int64_t mha__part_length(const mha_cluster_part *part);
 
-/* Returns true if causal, window and prefix let some row of `rows` attend to some key of `keys`. */
+/* Returns true if causal, window and prefix allow a row of `rows` to attend to a key of `keys`. */
 bool mha__ranges_meet(const mha__shared_call *call, const mha__range *rows, const mha__range *keys);
 
 /* Describes the call for `rows` and `keys`, with the offsets, lengths, masks and per-head operands of the whole call.
@@ -50,7 +51,8 @@ void mha__shard_head(const mha__shared_call *call, int64_t g, mha_attn_desc *des
 
 /* Returns view->data advanced to an element; NULL stays NULL. */
 const void *mha__moved(const mha_cview *view, size_t size, int64_t b, int64_t h, int64_t row, int64_t column);
-/* Copy [B, heads, length, width] of a view, from head h and row `row` on, to contiguous memory, and back. */
+/* mha__pack copies [B, heads, length, width] of a view, starting at head h and row `row`, to contiguous memory;
+ * mha__unpack copies in the opposite direction. */
 void mha__pack(void *to, const mha_cview *from, size_t size, const int64_t shape[4], int64_t h, int64_t row);
 void mha__unpack(const mha_view *to, const void *from, size_t size, const int64_t shape[4], int64_t h, int64_t row);
 

@@ -94,7 +94,7 @@ static mha_status check_header(const mha__journal *j, const header *mine, const 
     if (mine->name != theirs->name) differs = "other options";
     if (!differs) return MHA_OK;
     return mha__cluster_fail(j->cluster, err, MHA_ERR_ARG,
-                             "%s: journal must be of a run with the same model, data and options (got %s)", j->path,
+                             "%s: journal must belong to a run with the same model, data and options (got %s)", j->path,
                              differs);
 }
 

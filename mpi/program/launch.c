@@ -2,7 +2,7 @@
  *
  * By default, Open MPI 4 waits forever for a host that no longer responds; with keepalive messages the job ends after
  * 10 s. A process that still runs but does not respond is detected by the other ranks (--timeout). After a temporary
- * failure the job is started again; it resumes from its state file or checkpoint, if the command writes one. */
+ * failure, the job is restarted. It resumes from its state file or checkpoint, if the command writes one. */
 #include "launch.h"
 
 #include <errno.h>
@@ -31,15 +31,15 @@ static const char usage[] =
     "Usage: mha-mpi launch [-np P] [--hosts FILE] [--timeout S] [--record S] [--attention MODE] [--mixed-isa]\n"
     "                      [--retries N] [--print] COMMAND ...\n\n"
     "Starts P ranks of `mha-mpi COMMAND ...` with mpirun, on this machine or on the hosts of FILE (one per line,\n"
-    "in mpirun's format: NAME slots=N). If a rank or a host dies, prints which one, and ends the job.\n\n"
+    "in mpirun's format: NAME slots=N). Reports a rank or host that fails, and ends the job.\n\n"
     "  -np P          number of ranks; default: one, or the slots of FILE\n"
     "  --hosts FILE   the hosts; each rank is bound to a NUMA domain and uses its cores\n"
-    "  --timeout S    end the job if a rank waits S seconds for another one (300)\n"
+    "  --timeout S    end the job if a rank waits S seconds for another rank (300)\n"
     "  --record S     with a state file: seconds between two records of a rank (10)\n"
     "  --attention M  how ranks exchange the keys of a distributed text: tree (default) and ordered\n"
     "                 are bitwise identical to one process, ring is not; see docs/cluster.md\n"
     "  --mixed-isa    let each rank use the newest ISA of its CPU; results then depend on the hosts\n"
-    "  --retries N    after a temporary failure, start again, at most N times (0)\n"
+    "  --retries N    restart the job after a temporary failure, at most N times (0)\n"
     "  --print        print the mpirun command and exit\n";
 
 /* ---- options ---- */

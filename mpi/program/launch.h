@@ -1,4 +1,4 @@
-/* launch.h - `mha-mpi launch`: runs mpirun with parameters that end the job if a host dies, and restarts failed
+/* launch.h - `mha-mpi launch`: runs mpirun with parameters that end the job if a host fails, and restarts failed
  * jobs. */
 #ifndef MPI_LAUNCH_H
 #define MPI_LAUNCH_H

@@ -15,7 +15,10 @@
 #include "shared_texts.h"
 
 enum { SIGNALED = 128 }; /* exit status 128 + n: signal n */
-enum { SILENT = 75 };    /* exit status if a peer is silent or a transfer fails: EX_TEMPFAIL; a restart may succeed */
+enum {
+    SILENT = 75
+}; /* exit status if a peer does not respond or a transfer fails: EX_TEMPFAIL; a restart may
+                          * succeed */
 
 /* Factor of the timeout for the start and the end of MPI. The library's waits, whose messages name the rank, must time
  * out first. */
@@ -52,12 +55,12 @@ static mha_status status_of(int code)
                                               : MHA_ERR_IO;
 }
 
-/* Returns the exit code of a rank that did not fail, from the status of the rank that did. */
+/* Returns the exit code of a rank that did not fail, from the status of the failed rank. */
 static int code_of(mha_status status)
 {
     return status == MHA_ERR_ARG         ? CLI_USAGE
            : status == MHA_ERR_FORMAT    ? CLI_REFUSED
-           : status == MHA_ERR_CANCELLED ? SIGNALED + SIGTERM /* which signal another rank got is not known */
+           : status == MHA_ERR_CANCELLED ? SIGNALED + SIGTERM /* the signal that the other rank received is not known */
                                          : CLI_FAILED;
 }
 
@@ -138,7 +141,7 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "launch") == 0) return launch(argc - 1, argv + 1);
     const int options = rank_options_read(argc, argv, &p.options);
     if (options < 0) return CLI_USAGE;
-    /* mpirun gives each rank its own terminal, even if the output is redirected. */
+    /* Turn colors off, because mpirun gives each rank a terminal even if mpirun's own output is redirected. */
     setenv("NO_COLOR", "1", 1);
     int code = open_program(&p, argc, argv);
     argv[options] = argv[0];

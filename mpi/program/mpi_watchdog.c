@@ -1,4 +1,4 @@
-/* mpi_watchdog.c - limits the time of the start and end of MPI. The watchdog is a timer signal, because the process is
+/* mpi_watchdog.c - limits the time for starting and ending MPI. The watchdog is a timer signal, because the process is
  * inside an MPI call that does not return. */
 #include "mpi_watchdog.h"
 

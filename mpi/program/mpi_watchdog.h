@@ -1,4 +1,4 @@
-/* mpi_watchdog.h - a time limit for the start and end of MPI, which otherwise wait for every rank without limit. */
+/* mpi_watchdog.h - a time limit for starting and ending MPI, which otherwise waits for every rank without limit. */
 #ifndef MPI_WATCHDOG_H
 #define MPI_WATCHDOG_H
 

@@ -1,5 +1,5 @@
-/* shared_texts.c - see shared_texts.h. Before every text, the ranks agree that no rank has failed, and compare the
- * text; before the first text, they compare the model. */
+/* shared_texts.c - divides long texts among the ranks. Before every text, the ranks agree that no rank has failed, and
+ * compare the text; before the first text, they compare the model. */
 #include "shared_texts.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static mha_status compare_models(sharing *s, const mha_model *model, mha_error *
     return mha_cluster_same(s->cluster, "the model and the CPU instruction set", text, sizeof text, err);
 }
 
-/* Begins a text with this digest on all ranks. */
+/* Begins a text on all ranks: agrees that no rank has failed, and compares the digests of the text and the models. */
 static mha_status begin(sharing *s, const mha_model *model, mha_train_digest *digest, mha_error *err)
 {
     char text[17];
@@ -61,7 +61,7 @@ bool shared_texts_ended(mha_error *err)
 
 /* ---- passes ---- */
 
-/* Runs the pass, with logits of this rank's tokens only, and gathers them on rank 0. */
+/* Runs a forward pass that computes the logits of this rank's tokens, and gathers the logits on rank 0. */
 static mha_status forward_part(const sharing *s, const mha_model *model, const mha_model_input *input,
                                const mha_model_output *output, float *logits, mha_error *err)
 {

@@ -151,7 +151,7 @@ static void check_journals(void)
     mha_error e = {0};
     info.data = "other";
     CHECK(run(NOWHERE, sums, &taken, &e) == MHA_ERR_ARG && taken == 0);
-    CHECK(strstr(e.message, "journal must be of a run with the same model, data and options (got other data)"));
+    CHECK(strstr(e.message, "journal must belong to a run with the same model, data and options (got other data)"));
     CHECK(mha_cluster_agree(cluster, MHA_ERR_ARG, &e) == MHA_ERR_ARG);
     CHECK(size_of(0) == before);
     info.data = "d";

@@ -1,4 +1,4 @@
-/* key_layout.c - see key_layout.h. */
+/* key_layout.c - the ranges of keys that each rank caches (key_layout.h). */
 #include "key_layout.h"
 
 #include <stdlib.h>

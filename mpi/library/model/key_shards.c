@@ -1,5 +1,5 @@
-/* key_shards.c - see key_shards.h. The cache of a layer has one sequence per range of keys, since a sequence of a cache
- * has consecutive positions. */
+/* key_shards.c - caches one rank's keys of a distributed sequence, and attends to them. The cache of a layer has one
+ * sequence per range of keys, since a sequence of a cache has consecutive positions. */
 #include "key_shards.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ void mha__shards_free(mha__key_shards *shards)
 
 /* ---- the cache of a layer ---- */
 
-/* Creates the cache with room for the ranges that this rank will have at the maximum length. */
+/* Creates a cache with capacity for the ranges that this rank will have at the maximum length. */
 static mha_status create_cache(const mha__key_shards *s, const mha_attn_desc *desc, mha_cache **cache, mha_error *err)
 {
     const int me = s->cluster->info.cp_rank;
@@ -39,11 +39,11 @@ static mha_status create_cache(const mha__key_shards *s, const mha_attn_desc *de
                         .page_size = PAGE};
     for (int64_t n = 0; n < d.batch; n++)
         d.capacity += (mha__layout_range(&full, me, n).length + PAGE - 1) / PAGE * PAGE;
-    if (d.capacity == 0) d.capacity = PAGE; /* 0 would mean growing on demand */
+    if (d.capacity == 0) d.capacity = PAGE; /* a capacity of 0 would mean growth on demand */
     return mha_cache_create(s->ctx, &d, cache, err);
 }
 
-/* Appends `count` keys and values, from row `row` of the views on, to range n. */
+/* Appends `count` keys and values to range n, starting at row `row` of the views. */
 static mha_status append(mha_cache *cache, int64_t n, const mha_attn_args *args, size_t size, int64_t row,
                          int64_t count, mha_error *err)
 {
@@ -70,13 +70,13 @@ mha_status mha__shards_prefill(void *user, int64_t layer, const mha_attn_desc *d
 mha_status mha__shards_grow(mha__key_shards *shards, mha_error *err)
 {
     if (shards->layout.length >= shards->room)
-        return mha__cluster_fail(shards->cluster, err, MHA_ERR_ARG, "the sequence must have at most %lld tokens",
+        return mha__cluster_fail(shards->cluster, err, MHA_ERR_ARG, "sequence must have at most %lld tokens",
                                  (long long)shards->room);
     shards->layout.length++;
     return MHA_OK;
 }
 
-/* Returns this rank's range that contains `key`; -1 if another rank has it. */
+/* Returns this rank's range that contains `key`; -1 if another rank caches the key. */
 static int64_t find_range(const mha__key_shards *s, int64_t key)
 {
     const int me = s->cluster->info.cp_rank;

@@ -1,5 +1,5 @@
-/* model_generate.c - text generation with keys and values on the ranks that computed them: the passes of
- * mha_model_generate. Every rank samples the same tokens from the same logits. */
+/* model_generate.c - forward passes for mha_model_generate in which each rank caches the keys and values that it has
+ * computed. Every rank samples the same tokens from the same logits. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ static mha_status forward(void *user, int64_t slot, const int32_t *ids, int64_t 
     return run_part(g, &last, ids, length, mha__shards_decode, logits, err);
 }
 
-/* Returns the maximum length of a sequence: the longest prompt and max_new tokens. */
+/* Returns the maximum length of a sequence: the length of the longest prompt plus max_new. */
 static int64_t room_of(const mha_prompt *prompts, int64_t count, const mha_generate_options *o)
 {
     int64_t longest = 0;

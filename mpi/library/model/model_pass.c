@@ -1,13 +1,14 @@
-/* model_pass.c - a model over one sequence that the ranks of a cp group share: the pass, rows, scores and embeddings.
+/* model_pass.c - runs a model on a sequence distributed over the ranks of a cp group: forward pass, gathering of rows,
+ * scores and embeddings.
  *
- * A rank computes its tokens through all layers; only attention needs data of other ranks. */
+ * Each rank computes its tokens in all layers; only attention requires data of other ranks. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "model_pass.h"
 #include "shard_call.h"
 
-/* ---- which texts are divided ---- */
+/* ---- texts that can be distributed ---- */
 
 static mha_status attend_nothing(void *user, int64_t layer, const mha_attn_desc *desc, const mha_attn_args *args,
                                  mha_error *err)
@@ -73,7 +74,7 @@ int mha__rank_of_token(int64_t length, int cp, int64_t token)
     return 0;
 }
 
-/* Copies the outputs that depend on one token from the rank that has computed them. */
+/* Copies the outputs that depend on one token from the rank that has computed them to all ranks. */
 static mha_status spread(mha_cluster *c, const mha_model *model, const mha_model_input *in, const mha_model_output *out,
                          mha_error *err)
 {
@@ -95,7 +96,7 @@ mha_status mha_cluster_model_forward(mha_cluster *cluster, const mha_model *mode
     MHA__TRY(mha__pass_check(cluster, model, mode, err));
     if (!input || input->size != sizeof *input || input->shard || (output && output->size != sizeof *output))
         return mha__cluster_fail(cluster, err, MHA_ERR_ARG,
-                                 "sizes of input and output must be %zu and %zu, and shard NULL", sizeof *input,
+                                 "size of input and output must be %zu and %zu, and shard must be NULL", sizeof *input,
                                  sizeof *output);
     pass p = {cluster, mha_model_ctx(model), mode};
     const mha_cluster_part part = mha_cluster_part_of(input->length, cluster->info.cp, cluster->info.cp_rank);
@@ -135,7 +136,7 @@ mha_status mha_cluster_gather_rows(mha_cluster *cluster, int64_t length, size_t 
 
 /* ---- scores ---- */
 
-/* Scores this rank's tokens, given their hidden states, and then copies the scores of all ranks to each other. */
+/* Scores this rank's tokens from their hidden states, and then exchanges scores, so that every rank has all scores. */
 static mha_status score_part(mha_cluster *c, const mha_model *model, const float *hidden, const int32_t *next,
                              int64_t length, float *logprob, mha_error *err)
 {
@@ -202,8 +203,8 @@ static void add_rows(const float *hidden, int64_t rows, int64_t width, double *s
             sums[e] += (double)hidden[i * width + e];
 }
 
-/* Sums the rows of all ranks in the order of the sequence: the sums move from the rank of a chunk to that of the next
- * chunk, since adding sums of chunks would round differently. All ranks receive the result. */
+/* Sums the rows of all ranks in the order of the sequence: the sums move from the rank of each chunk to the rank of the
+ * next chunk, because adding separate sums of chunks would round differently. All ranks receive the result. */
 static mha_status sum_rows(mha_cluster *c, int64_t length, const float *hidden, int64_t width, double *sums,
                            mha_error *err)
 {

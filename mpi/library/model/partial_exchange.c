@@ -1,5 +1,5 @@
-/* partial_exchange.c - see partial_exchange.h. The layout determines which parts a rank has after an exchange, so only
- * rows are sent. */
+/* partial_exchange.c - exchanges lists of partial results between ranks, and merges them. The layout determines which
+ * parts a rank has after an exchange, so only rows are sent. */
 #include "partial_exchange.h"
 
 #include <stdlib.h>
@@ -69,7 +69,7 @@ void mha__exchange_free(mha__exchange *exchange)
 
 /* ---- merging ---- */
 
-/* Fills `parts` with the parts of both lists that lie within `whole`, in ascending order; returns their number. */
+/* Stores the parts of both lists that are within `whole` in `parts`, in ascending order; returns their number. */
 static int64_t find_within(const mha__part_list *a, const mha__part_list *b, const mha_attn_partial *whole,
                            mha_attn_partial *parts)
 {
@@ -82,7 +82,7 @@ static int64_t find_within(const mha__part_list *a, const mha__part_list *b, con
     return count;
 }
 
-/* Computes the rows of x->merged from x->own and x->other, and makes it the own list. */
+/* Computes the rows of x->merged from x->own and x->other, and makes the merged list the own list. */
 static mha_status merge_lists(mha__exchange *x, const mha_cluster *cluster, mha_ctx *ctx,
                               const mha_attn_merge_partials_args *call, mha_error *err)
 {
@@ -116,7 +116,8 @@ static mha_status trade(mha__exchange *x, mha_cluster *c, int cp_rank, bool send
     return mha__cluster_wait(c, "merging partial results", err);
 }
 
-/* A rank beyond the largest power of two gives its list to another rank, and receives the result. */
+/* Runs on a rank beyond the largest power of two: sends the own list to another rank, and receives the merged
+ * result. */
 static mha_status let_merge(mha__exchange *x, mha_cluster *c, const mha__key_layout *layout, int power, mha_error *err)
 {
     list(x, layout, 0, power, true, &x->other);

@@ -1,8 +1,8 @@
 /* partial_exchange.h - merges the partial results of one token over the keys of all ranks of a cp group.
  *
  * Ranks exchange lists of partial results with the ranks at distance 1, 2, 4 ...; after each exchange, adjacent results
- * that form a subtree of the operator's tree are merged. The merges are those of a single call, so the result is
- * bitwise identical to it, and equal on all ranks. */
+ * that form a subtree of the operator's tree are merged. A single call makes the same merges, so on every rank the
+ * result is bitwise identical to the result of a single call. */
 #ifndef MHA_MPI_PARTIAL_EXCHANGE_H
 #define MHA_MPI_PARTIAL_EXCHANGE_H
 
@@ -23,11 +23,12 @@ typedef struct mha__exchange {
     size_t part_bytes; /* size of a part in this call */
 } mha__exchange;
 
-/* Makes room for the parts of a layout, each of `part_bytes` bytes, and lists this rank's keys in exchange->own. */
+/* Allocates memory for the parts of a layout, each of `part_bytes` bytes, and lists this rank's keys in
+ * exchange->own. */
 mha_status mha__exchange_begin(mha__exchange *exchange, mha_cluster *cluster, const mha__key_layout *layout,
                                size_t part_bytes, mha_error *err);
-/* Collective for the cp group. Replaces exchange->own, whose rows have been computed, by the parts of all ranks.
- * `call` describes the rows: sizes and dtype. */
+/* Collective for the cp group. Replaces exchange->own, whose rows have been computed, with the merged parts of all
+ * ranks. `call` describes the rows: sizes and dtype. */
 mha_status mha__exchange_merge(mha__exchange *exchange, mha_cluster *cluster, mha_ctx *ctx,
                                const mha__key_layout *layout, const mha_attn_merge_partials_args *call, mha_error *err);
 void mha__exchange_free(mha__exchange *exchange);
