@@ -25,9 +25,8 @@ typedef enum mha__role {
     MHA__QKV, /* q, k and v in one tensor, instead of three */
     MHA__QUERY_NORM,
     MHA__KEY_NORM,
-    MHA__HEAD_CHOICE, /* layer that scores heads, in layers that select heads; HIDDEN precedes it with
-                       * MHA_CHOICE_OPTIONS */
-    MHA__HEAD_CHOICE_HIDDEN,
+    MHA__HEAD_CHOICE,        /* linear map to the scores of heads, in layers that select heads */
+    MHA__HEAD_CHOICE_HIDDEN, /* hidden layer before the scores, with MHA_CHOICE_OPTIONS */
     MHA__ATTN_OUT,
     MHA__ATTN_NORM,
     MHA__ATTN_OUT_NORM,
