@@ -1,4 +1,4 @@
-/* batch_packer.c - packs some texts of a data set into batches. */
+/* batch_packer.c - packs a subset of the texts of a data set into batches. */
 #include "heads/data/batch_packer.h"
 
 #include <string.h>
@@ -37,7 +37,7 @@ mha_status mha__packer_create(mha_ctx *ctx, const mha_head_data *data, int64_t t
 
 void mha__packer_free(mha_ctx *ctx, mha__packer *p)
 {
-    mha__free(ctx, p->order); /* start of the single allocation */
+    mha__free(ctx, p->order); /* `order` is the first array of the single allocation */
 }
 
 static int64_t length_of(const mha__packer *p, int64_t place)

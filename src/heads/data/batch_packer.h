@@ -1,5 +1,6 @@
-/* batch_packer.h - packs some texts of a data set into batches, the longest first: at most `most` tokens per batch, or
- * one longer text. For measures that process texts in groups; head_data.h has the batches of the whole data set. */
+/* batch_packer.h - packs a subset of the texts of a data set into batches, the longest texts first. A batch has at most
+ * `most` tokens, or consists of one longer text. Measures that process texts in groups use it; head_data.h divides the
+ * whole data set into batches. */
 #ifndef MHA_HEADS_DATA_BATCH_PACKER_H
 #define MHA_HEADS_DATA_BATCH_PACKER_H
 
@@ -8,20 +9,20 @@
 typedef struct mha__packer {
     const mha_head_data *data;
     const int64_t *text; /* [count] the group, as indices into the data */
-    int64_t count, most; /* most: maximum tokens per batch */
+    int64_t count, most; /* most: maximum number of tokens per batch */
     int64_t next;        /* index into `order` of the next text */
     int64_t *order;      /* [count] indices into `text`, the longest first, ties in the given order */
     int32_t *ids, *types;
     int64_t *starts;         /* [count + 1] */
-    int32_t *labels;         /* labels of ids; written if `labelled` is set */
+    int32_t *labels;         /* labels of `ids`; written unless `labelled` is NULL */
     const int32_t *labelled; /* labels of all tokens of the data, text after text; or NULL */
     const int64_t *label_at; /* [texts of the data] index of each text's first label */
 } mha__packer;
 
-/* One batch. */
+/* One batch of a group, as returned by mha__packer_next. */
 typedef struct mha__packed {
     mha_model_input input;
-    const int64_t *place;  /* [input.batch] index in the group of each sequence's text */
+    const int64_t *place;  /* [input.batch] index of each sequence's text in the group */
     const int32_t *labels; /* [tokens], or NULL */
     int64_t tokens;
 } mha__packed;
@@ -33,9 +34,11 @@ void mha__packer_free(mha_ctx *ctx, mha__packer *packer);
 /* Returns the maximum number of tokens in a batch. */
 int64_t mha__packer_room(const mha__packer *packer);
 
-/* Begins a group, or restarts it with the same texts. `text` must remain valid and unchanged. */
+/* Starts a group of texts, or restarts it if passed the same texts. `text` must remain valid and unchanged until the
+ * next group starts. */
 void mha__packer_begin(mha__packer *packer, const int64_t *text, int64_t count);
-/* Returns the next batch; false after the last one. Its pointers are valid until the next call. */
+/* Stores the next batch of the group in *batch; returns false after the last batch. The pointers in *batch are valid
+ * until the next call. */
 bool mha__packer_next(mha__packer *packer, mha__packed *batch);
 /* Returns true if the next batch contains all texts of the group. */
 bool mha__packer_is_whole(const mha__packer *packer);

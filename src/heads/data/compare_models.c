@@ -11,10 +11,10 @@
 typedef struct comparison {
     mha__outcome of[2];
     int64_t texts;
-    double *cosine, *loss[2]; /* [texts], in one array: the bits of a text are 0 until its step has run */
+    double *cosine, *loss[2]; /* [texts], in one array; the elements of a text are 0 until its step has run */
 } comparison;
 
-/* ---- a batch ---- */
+/* ---- comparison on one batch ---- */
 
 static double cosine_of(const comparison *c, int64_t text)
 {
@@ -43,7 +43,7 @@ static mha_status run_all(comparison *c, mha_error *err)
 {
     char options[64] = "comparison";
     const mha_head_data *data = c->of[0].data;
-    if (mha__head_data_work(data)) { /* the other processes must have the same second model */
+    if (mha__head_data_work(data)) { /* all processes must use the same second model */
         char second[17];
         MHA__TRY(mha_model_fingerprint(c->of[1].model, second, err));
         snprintf(options, sizeof options, "comparison with model %s", second);

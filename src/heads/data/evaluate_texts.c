@@ -1,4 +1,4 @@
-/* evaluate_texts.c - runs batches of texts through a model, and stores the results in the order of the texts. */
+/* evaluate_texts.c - runs batches of texts through a model and stores the results in the order of the texts. */
 #include "heads/data/evaluate_texts.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PIECE = 64 }; /* tokens whose logits are in memory at a time */
+enum { PIECE = 64 }; /* maximum number of tokens whose logits are in memory at the same time */
 
 static void lay_out(mha__arena *arena, mha__outcome *o)
 {
@@ -76,9 +76,9 @@ static mha_status predict(const mha__outcome *o, const float *hidden, const int3
     return MHA_OK;
 }
 
-/* ---- a batch ---- */
+/* ---- forward pass of one batch ---- */
 
-/* Copies the gates to each text of a batch. */
+/* Copies the gates [layers, H] for each text of a batch, to o->gates [layers, texts, H]. */
 static void spread_gates(const mha__outcome *o, const float *gates, int64_t texts)
 {
     const int64_t heads = o->model->config.heads;
@@ -87,7 +87,7 @@ static void spread_gates(const mha__outcome *o, const float *gates, int64_t text
             memcpy(o->gates + (l * texts + b) * heads, gates + l * heads, (size_t)heads * sizeof *gates);
 }
 
-/* Prepares a batch with its gates. */
+/* Prepares the input of a batch, with its gates and fills. */
 static mha_status begin_batch(const mha__outcome *o, int64_t batch, const float *gates, const float *fills,
                               mha_model_input *input, const int64_t **texts, mha_error *err)
 {
@@ -117,7 +117,7 @@ mha_status mha__outcome_batch(const mha__outcome *o, int64_t batch, const float 
     return MHA_OK;
 }
 
-/* ---- advance by one layer ---- */
+/* ---- advancing the first layer of the runs ---- */
 
 typedef struct advance {
     float *to;

@@ -1,11 +1,11 @@
-/* evaluate_texts.h - the results of a model on texts: an embedding of each text, and the loss of its tokens. */
+/* evaluate_texts.h - runs texts through a model and stores the embedding and the loss of each text. */
 #ifndef MHA_HEADS_DATA_EVALUATE_TEXTS_H
 #define MHA_HEADS_DATA_EVALUATE_TEXTS_H
 
 #include "mha/head_data.h"
 #include "model/model_struct.h"
 
-/* Buffers and results of runs over the same texts, batch by batch; reused from run to run. */
+/* Buffers and results of forward passes over the same texts, batch by batch. Each run reuses them. */
 typedef struct mha__outcome {
     const mha_model *model;
     const mha_head_data *data;
@@ -13,10 +13,10 @@ typedef struct mha__outcome {
     double *embeddings; /* [texts, E] mean of the last hidden states of each text */
     double *losses;     /* [texts] sum of -log p of all tokens except the first; zeros unless the model is causal */
     float *hidden;      /* [tokens of a batch, E] */
-    float *logits;      /* logits of a few tokens */
+    float *logits;      /* logits of a few tokens at a time */
     float *gates;       /* [layers, texts of a batch, H] */
-    /* Start of the runs: at `layer`, from stream [tokens of a batch, E], the input of that layer. NULL and 0 = from the
-     * tokens. */
+    /* The first layer that each run computes, and its input `stream` [tokens of a batch, E]. NULL and 0 = runs start
+     * from the tokens. */
     float *stream;
     int64_t layer;
     void *memory;
@@ -26,8 +26,8 @@ mha_status mha__outcome_create(const mha_model *model, const mha_head_data *data
                                mha_error *err);
 void mha__outcome_free(mha__outcome *outcome);
 
-/* Runs the texts of a batch. gates [layers, H] apply to every text, NULL = ones; fills as in mha_model_input. The sums
- * of a text do not depend on the other texts. */
+/* Runs the texts of a batch. `gates` [layers, H] apply to every text; NULL = all gates are 1. For `fills`, see
+ * mha_model_input. The results of a text do not depend on the other texts of the batch. */
 mha_status mha__outcome_batch(const mha__outcome *outcome, int64_t batch, const float *gates, const float *fills,
                               mha_error *err);
 

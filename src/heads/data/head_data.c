@@ -1,7 +1,8 @@
-/* head_data.c - tokenizes texts, sorts them by length and packs them.
+/* head_data.c - tokenizes texts, sorts them by length and packs them into batches.
  *
- * Tokens are collected in the given order, then copied once into processing order. A batch is a range of that array,
- * so running it copies nothing. The position of each text is stored, so that a text is found by its index. */
+ * Tokens are collected in the given order, then copied once into processing order. A batch is a range of the sorted
+ * array, so no tokens are copied to run it. The position of each text is stored, so that a text can be found by its
+ * index. */
 #include "heads/data/head_data.h"
 
 #include <string.h>
@@ -19,13 +20,13 @@ struct mha_head_data {
     const mha_work *work;
     mha__frame frame;
     int64_t count, tokens, batches;
-    int64_t most_tokens, most_texts; /* maximum per batch */
+    int64_t most_tokens, most_texts; /* maximum number of tokens, and of texts, per batch */
     int32_t *ids, *types;            /* [tokens] in processing order */
     int32_t *segments;               /* [tokens] or NULL */
     uint8_t *kinds;                  /* [tokens] */
-    int64_t *order;                  /* [count] the text at each position */
+    int64_t *order;                  /* [count] index of the text at each position */
     int64_t *place;                  /* [count] the position of each text */
-    int64_t *starts;                 /* [count + 1] first token of each position */
+    int64_t *starts;                 /* [count + 1] index of the first token of the text at each position */
     int64_t *first;                  /* [count + 1] position of the first text of each batch */
     int64_t *batch_starts; /* [2 count] for each batch, the starts of its texts from 0, then its token count */
 };
@@ -55,7 +56,7 @@ static void sort(mha_head_data *d, const mha__gather *g, int64_t longest, int64_
     }
 }
 
-/* Returns the kind of token `id`. */
+/* Returns the kind of token `id` (MHA_TOKEN_SPECIAL ...). */
 static uint8_t kind_of(const mha_head_data *d, const mha_tokenizer *tokenizer, const mha_head_data_options *options,
                        int32_t id)
 {
@@ -80,7 +81,7 @@ static void lay_tokens(mha_head_data *d, const mha__gather *g, const mha_tokeniz
     }
 }
 
-/* Returns one past the last text that shares a batch with the text at `first`. */
+/* Returns the end of the batch that begins at position `first`: the position after its last text. */
 static int64_t batch_end(const mha_head_data *d, int64_t first, int64_t limit)
 {
     int64_t end = first + 1;
@@ -176,7 +177,7 @@ static mha_status check(const mha_model *model, int64_t count, const void *given
     return MHA_OK;
 }
 
-/* Builds the data from the collected tokens, unless collecting failed; frees `g`. */
+/* Builds the data set from the collected tokens if `status` is MHA_OK, and returns the status. Always frees `g`. */
 static mha_status finish(const mha_model *model, mha__gather *g, mha_status status,
                          const mha_head_data_options *options, mha_head_data **out, mha_error *err)
 {

@@ -1,4 +1,4 @@
-/* head_data.h - internals of tokenized texts: the batches that measures run. Public side: mha/head_data.h. */
+/* head_data.h - internals of tokenized texts: the batches that measures run. Public header: mha/head_data.h. */
 #ifndef MHA_HEADS_DATA_HEAD_DATA_H
 #define MHA_HEADS_DATA_HEAD_DATA_H
 
@@ -8,7 +8,7 @@
 /* Returns the number of batches. The longest texts come first, ties in the given order; the division into batches
  * depends only on lengths and batch_tokens. */
 int64_t mha__head_data_batches(const mha_head_data *data);
-/* Return maximum sizes for buffers: tokens of a batch, tokens of a text, texts of a batch. */
+/* Return the maximum number of tokens in a batch, of tokens in a text, and of texts in a batch, to allocate buffers. */
 int64_t mha__head_data_batch_tokens(const mha_head_data *data);
 int64_t mha__head_data_longest(const mha_head_data *data);
 int64_t mha__head_data_batch_texts(const mha_head_data *data);
@@ -16,9 +16,9 @@ int64_t mha__head_data_batch_texts(const mha_head_data *data);
 /* Returns the number of tokens in the batches before `batch`. */
 int64_t mha__tokens_before(const mha_head_data *data, int64_t batch);
 
-/* Fills `input` with the packed texts of a batch (only batch, ids, type_ids and starts). Sets *texts to the index of
- * each text, as passed to mha_head_data_of_... Sums over texts must not depend on this order: store the result of each
- * text, and add the results by index. */
+/* Sets batch, ids, type_ids and starts of `input` to the packed texts of a batch. Sets *texts to the index that each
+ * text had in the call of mha_head_data_of_... Sums over texts must not depend on the order of texts in a batch: store
+ * the result of each text, and add the results in the order of the indices. */
 mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
                                 mha_error *err);
 

@@ -1,4 +1,4 @@
-/* head_weights.c - locates one head in the projections of a layer, and sums over its elements. */
+/* head_weights.c - locates one head in the projections of a layer, and computes sums over its weights. */
 #include "heads/data/head_weights.h"
 
 #include <math.h>
@@ -26,9 +26,10 @@ mha__head_part mha__head_part_of(const mha_model *m, int64_t layer, mha__project
 
 /* ---- sums ---- */
 
-enum { CHAINS = 8 }; /* independent partial sums hide the latency of the addition */
+enum { CHAINS = 8 }; /* independent partial sums, which hide the latency of additions */
 
-/* A part as `count` lines of adjacent elements, which are its rows or its columns. */
+/* The rows or the columns of a part, whichever consist of adjacent elements: `count` lines of `length` elements
+ * each. */
 typedef struct lines {
     int64_t count, length, stride;
 } lines;

@@ -1,5 +1,6 @@
-/* head_weights.h - locates the elements of one head in the projections of a layer, in every layout of a checkpoint.
- * The projections are three matrices or one, [out, in] or [in, out]; keys and values may be shared. */
+/* head_weights.h - locates the elements of one head in the projections of a layer, in every layout of a checkpoint. The
+ * projections of q, k and v are three matrices or one, [out, in] or [in, out]. Several query heads may share a key or
+ * value head. */
 #ifndef MHA_HEADS_DATA_HEAD_WEIGHTS_H
 #define MHA_HEADS_DATA_HEAD_WEIGHTS_H
 
@@ -17,7 +18,8 @@ typedef struct mha__head_part {
 /* Returns the location of query head `head` of the layer; for k and v, of the key or value head that it reads. */
 mha__head_part mha__head_part_of(const mha_model *model, int64_t layer, mha__projection which, int64_t head);
 
-/* Return the sum of |a| over a part, and the sum of the products a b; a and b have the layout of the part's tensor. */
+/* Return the sum of |a| over the elements of a part, and the sum of a b. Both a and b have the layout of the part's
+ * tensor. */
 double mha__head_part_abs(const mha__head_part *part, const float *a);
 double mha__head_part_dot(const mha__head_part *part, const float *a, const float *b);
 

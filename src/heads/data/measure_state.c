@@ -1,5 +1,5 @@
-/* measure_state.c - see measure_state.h. The fingerprint of the data covers their tokens and the division into
- * batches. */
+/* measure_state.c - stores the sums of a measure in a file, and reads them to resume it. The fingerprint of the data
+ * covers their tokens and the division into batches. */
 #include "heads/data/measure_state.h"
 
 #include <stdio.h>
@@ -64,7 +64,7 @@ static mha_status read_done(const mha__state *s, const mha_file *file, int64_t *
                      (long long)s->of.steps, text ? mha__quote(&(mha__quoted){0}, text, strlen(text)) : "nothing");
 }
 
-/* Checks the format, options, data and model of a state file, and reads its step. */
+/* Checks the format, options, data and model of a state file, and reads the number of finished steps. */
 static mha_status check_file(const mha__state *s, const mha_file *file, int64_t *done, mha_error *err)
 {
     const char *const pairs[][2] = {

@@ -22,7 +22,7 @@
 typedef struct mha__state_of {
     const char *path;    /* NULL = no file is read or written */
     const char *options; /* everything except model and data that the sums depend on, as text: "heads, probe seed 0" */
-    int64_t steps;       /* total number of steps; the last one always writes the state */
+    int64_t steps;       /* total number of steps; the state is always written after the last step */
 } mha__state_of;
 
 typedef struct mha__state {
@@ -34,11 +34,11 @@ typedef struct mha__state {
     double kept, took;        /* time of the last write, and its duration [s] */
 } mha__state;
 
-/* If the file exists, reads `sums`, [count] of f64 (or i64) in the caller's memory, and sets *done to the number of
- * finished steps. Otherwise, leaves the sums unchanged and sets *done to 0. The list and its memory must outlive the
- * state. Errors: MHA_ERR_ARG for the state of another measure, naming the difference; MHA_ERR_FORMAT and MHA_ERR_IO,
- * naming the file. Cost: with a path, one read of the weights and one forward pass over a few tokens, for the model's
- * fingerprint. */
+/* If the file exists, reads it into `sums`, `count` tensors of f64 or i64 in the caller's memory, and sets *done to the
+ * number of finished steps. Otherwise, leaves the sums unchanged and sets *done to 0. The list and its memory must
+ * outlive the state. Errors: MHA_ERR_ARG for the state of another measure, naming the difference; MHA_ERR_FORMAT and
+ * MHA_ERR_IO, naming the file. Cost: with a path, one read of the weights and one forward pass over a few tokens, for
+ * the model's fingerprint. */
 mha_status mha__state_open(mha__state *state, const mha_model *model, const mha_head_data *data,
                            const mha__state_of *of, const mha_named_tensor *sums, int64_t count, int64_t *done,
                            mha_error *err);

@@ -1,4 +1,4 @@
-/* measure_steps.c - see measure_steps.h. */
+/* measure_steps.c - runs the steps of a measure in one process or in several processes. */
 #include "heads/data/measure_steps.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ static bool has_ended(const mha__measure *m)
     return m->ended && m->ended(m->user);
 }
 
-/* All steps that the state file does not contain yet. */
+/* Runs all steps that the state file does not contain yet. */
 static mha_status run_alone(const mha__measure *m, mha_error *err)
 {
     const mha_named_tensor sums[] = {
@@ -41,7 +41,7 @@ static mha_status run_alone(const mha__measure *m, mha_error *err)
     return done < m->steps ? mha__state_save(&state, done, err) : MHA_OK;
 }
 
-/* The steps that `work` gives this process. */
+/* Runs the steps that `work` assigns to this process. */
 static mha_status run_shared_steps(const mha__measure *m, const mha_work *work, mha_error *err)
 {
     for (int64_t next = 0, step;; next = step + 1) {
@@ -76,7 +76,8 @@ mha_status mha__measure_run(const mha__measure *m, mha_error *err)
 {
     const mha_work *work = mha__head_data_work(m->data);
     if (work && m->ended)
-        return mha__fail(err, MHA_ERR_ARG, "%s: data must have no work, because the last step is not known", m->title);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "%s: data must be created without mha_work, because the last step is not known", m->title);
     MHA__TRY(work ? run_shared(m, work, err) : run_alone(m, err));
     return show_progress(m, m->steps, err);
 }

@@ -5,7 +5,7 @@
 #include "io/json/json_write.h"
 #include "model/model_struct.h"
 
-/* Writes an object with the SHA-256 of each file under its name in the folder. */
+/* Writes a JSON object with the name of each file in the model folder and its SHA-256. */
 mha_status mha__model_digests(const mha_model *model, mha__json_writer *w, mha_error *err);
 
 #endif

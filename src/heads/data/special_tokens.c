@@ -1,4 +1,4 @@
-/* special_tokens.c - finds the tokens around a text by encoding one, and classifies tokens. */
+/* special_tokens.c - finds the special tokens that a tokenizer puts around a text, and classifies tokens. */
 #include "heads/data/special_tokens.h"
 
 #include <string.h>

@@ -1,7 +1,8 @@
-/* special_tokens.h - the special tokens that the tokenizer puts around a text: [CLS] before it and [SEP] after it in
- * BERT.
+/* special_tokens.h - the special tokens that the tokenizer puts around a text. For BERT, these are [CLS] before the
+ * text and [SEP] after it.
  *
- * Only these (and the well-known separators) count as special: [UNK] and [MASK] stand for content. */
+ * Only these tokens and the common separator tokens are classified as special. [UNK] and [MASK] are not, because they
+ * replace content. */
 #ifndef MHA_HEADS_DATA_SPECIAL_TOKENS_H
 #define MHA_HEADS_DATA_SPECIAL_TOKENS_H
 
@@ -9,7 +10,7 @@
 
 #include "mha/heads.h"
 
-enum { MHA__FRAME_TOKENS = 8 }; /* maximum per side; real templates have one or two */
+enum { MHA__FRAME_TOKENS = 8 }; /* maximum number of tokens on each side; common templates have one or two */
 
 typedef struct mha__frame {
     int32_t before[MHA__FRAME_TOKENS], after[MHA__FRAME_TOKENS];

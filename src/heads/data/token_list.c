@@ -42,7 +42,7 @@ static mha_status make_room(mha__gather *g, int64_t used, int64_t more, bool seg
     return MHA_OK;
 }
 
-/* One text. If types is NULL, all types are 0; if segments is NULL, the text has none. */
+/* The tokens of one text. types NULL = all types are 0; segments NULL = no segments. */
 typedef struct piece {
     const int32_t *ids, *types, *segments;
     int64_t length;

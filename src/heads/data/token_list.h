@@ -1,4 +1,4 @@
-/* token_list.h - collects the tokens of many texts, concatenated, while their total is still unknown. */
+/* token_list.h - collects the tokens of many texts in one array whose final length is not known in advance. */
 #ifndef MHA_HEADS_DATA_TOKEN_LIST_H
 #define MHA_HEADS_DATA_TOKEN_LIST_H
 
@@ -13,8 +13,8 @@ typedef struct mha__gather {
     int64_t *starts;      /* [count + 1] */
 } mha__gather;
 
-/* Collect the tokens of texts, or of ids, in a struct in which only ctx and count are set. The caller frees the struct,
- * also after a failure. */
+/* Collect the tokens of `texts`, or the tokens `ids`, in `g`, of which only ctx and count must be set. The caller frees
+ * `g`, also after a failure. */
 mha_status mha__gather_texts(mha__gather *g, const mha_model *model, const char *const *texts, int64_t max_tokens,
                              mha_error *err);
 mha_status mha__gather_ids(mha__gather *g, const mha_model *model, const int32_t *ids, const int64_t *starts,

@@ -1,8 +1,8 @@
-/* diversity_maps.c - compares the maps of heads.
+/* diversity_maps.c - compares the attention maps of heads.
  *
- * The maps of some texts are stored for all heads of all layers, as contiguous rows. All values follow from sums over
- * their elements: the divergences from sums of (p + q) log2 (p + q) (js_mixtures.h), the cosines from products.
- * Centering subtracts from each product a term that follows from the row sums. */
+ * The maps of some texts are stored for all heads of all layers, as contiguous rows. All measures follow from sums over
+ * the elements of the maps: the divergences from sums of (p + q) log2 (p + q) (js_mixtures.h), the cosines from
+ * products. Centering subtracts from each product a term that follows from the row sums. */
 #include <math.h>
 #include <string.h>
 
@@ -28,14 +28,14 @@ void mha__held_maps_take(const mha__held_maps *held, int64_t layer, const float 
     }
 }
 
-/* ---- summation: each text in double; texts as integers ---- */
+/* ---- summation of one text in double, and over texts as integers ---- */
 
-/* The rows of one text that are held, `from` to `end`, and their elements. */
+/* The stored rows of one text, `from` to `end`, and their elements: `numbers` elements that start at `at`. */
 typedef struct text_rows {
     int64_t from, end, at, numbers;
 } text_rows;
 
-/* Advances to the next text; returns false after the last one. Begins with zeros. */
+/* Advances to the next text; returns false after the last text. Initialize *t with zeros before the first call. */
 static bool next_text(const mha__held_maps *held, text_rows *t)
 {
     t->from = t->end;
@@ -143,15 +143,14 @@ static mha_status divergences(const mha_diversity *d, const double *sums, double
     return MHA_OK;
 }
 
-/* Returns the cosine from a product and both squares; NAN if a square is 0, since centering sets negligible squares to
- * 0. */
+/* Returns the cosine from a product and both squares; NAN if a square is 0. Centering sets negligible squares to 0. */
 static double cosine(double product, double a, double b)
 {
     return a > 0 && b > 0 ? fmax(-1, fmin(1, product / sqrt(a * b))) : NAN;
 }
 
-/* Returns the product of the centered maps p - 1 / keys: the term to subtract from all products of a layer follows
- * from the row sums. A square within rounding error becomes 0. */
+/* Returns the product of the centered maps p - 1 / keys, computed from the product `dot` of the maps and their row
+ * sums. A square within rounding error of 0 becomes 0. */
 static double centered(const mha__diversity_sums *sums, int64_t a, int64_t b, double dot)
 {
     const double rest = dot - (sums->mass[a] + sums->mass[b]) + *sums->even;

@@ -16,7 +16,7 @@
 
 static const char WORK[] = "diversity";
 
-enum { HELD_BYTES = 96 << 20 }; /* maximum bytes of stored maps; at least one row per head is stored */
+enum { HELD_BYTES = 96 << 20 }; /* maximum size of the stored maps [bytes]; at least one row per head is stored */
 
 enum {
     OF_MAPS = 1 << MHA_DIVERSITY_COSINE | 1 << MHA_DIVERSITY_COSINE_CENTRED | 1 << MHA_DIVERSITY_JS |
@@ -32,13 +32,13 @@ typedef struct run {
     mha_diversity_options options; /* options with defaults set */
     int64_t tokens, done;          /* tokens of all texts, and of the texts already processed */
     mha__diversity_tally sums;
-    int64_t room;       /* elements of one head's maps that may be stored */
+    int64_t room;       /* maximum number of stored map elements per head */
     int64_t *before;    /* [texts] number of tokens before each text, in the given order */
     int64_t *wanted;    /* [longest text] rows of the current pass, if a text runs in several passes */
     mha__map_row *rows; /* [tokens of a batch] rows of a pass */
     float *contexts;    /* [tokens of a batch, H D of the widest layer] */
     mha__held_maps held;
-    /* The texts of a pass: */
+    /* The texts of the current pass: */
     const int64_t *texts;
     int64_t count, longest;
     int64_t *starts; /* [texts of a batch + 1] */
@@ -63,7 +63,8 @@ static int on_activations(void *user, const mha_model_activations *a)
     return r->status != MHA_OK;
 }
 
-/* Returns true if the row is sampled: evenly spaced over the rows of all texts, independent of batches. */
+/* Returns true if the row is sampled. Sampled rows are evenly spaced over the rows of all texts, independently of the
+ * batches. */
 static bool chosen(const run *r, int64_t text, int64_t row)
 {
     const int64_t at = r->before[r->texts[text]] + row, rows = r->options.max_rows;
@@ -78,7 +79,7 @@ static void add_row(run *r, int64_t text, int64_t slot, int64_t row)
     r->held.stride += keys;
 }
 
-/* Runs the texts for the listed rows: the rows `wanted` of a single text, or all rows. */
+/* Runs the texts of a pass and observes the map rows `wanted` of a single text; wanted NULL = all rows. */
 static mha_status pass(run *r, const mha_model_input *input, const int64_t *wanted, int64_t wanted_count, bool outputs,
                        mha_error *err)
 {
@@ -126,7 +127,7 @@ static mha_status run_texts(run *r, const mha_model_input *input, mha_error *err
     return pass(r, input, NULL, 0, true, err);
 }
 
-/* Returns how many texts of a batch, from `first` on, run together; the first of them is the longest. */
+/* Returns the number of texts of a batch that run together, starting with text `first`, the longest of them. */
 static int64_t together(const run *r, const mha_model_input *batch, int64_t first, int64_t longest)
 {
     const int64_t left = batch->batch - first;
@@ -177,7 +178,7 @@ static void lay_out_work(mha__arena *arena, run *r)
     if (r->options.what & OF_OUTPUTS)
         r->contexts = mha__take(arena, (size_t)batch, (size_t)widest * sizeof *r->contexts);
     if (!(r->options.what & OF_MAPS)) return;
-    const int64_t held = batch > r->room / longest ? r->room : batch * longest; /* never more than needed */
+    const int64_t held = batch > r->room / longest ? r->room : batch * longest; /* at most the maps of one batch */
     r->held.probs = mha__take(arena, (size_t)n, (size_t)held * sizeof *r->held.probs);
 }
 

@@ -21,7 +21,7 @@ enum { RUN = 64 }; /* consecutive tokens of a text that belong to the same half 
 
 /* ---- accumulation ---- */
 
-/* Copies the rows of one half of text b; returns their number. */
+/* Copies the context rows of a text that belong to `half` of the tokens to `buffer`; returns their number. */
 static int64_t gather(const mha_model_activations *a, int half, int64_t text, const int64_t starts[2], float *buffer)
 {
     const int64_t width = a->heads * a->head_dim;
@@ -188,7 +188,8 @@ static mha_status compare_subspaces(layer *l, mha_error *err)
     return MHA_OK;
 }
 
-/* Computes z = R C R^T block by block from the products `gram` of contexts, and the column sums of Z from `column`. */
+/* Computes z = R gram R^T block by block, where `gram` contains the products of contexts, and the column sums of Z from
+ * `column`. */
 static mha_status to_coordinates(const layer *l, const double *gram, const double *column, double *z, double *sum,
                                  mha_error *err)
 {
@@ -238,7 +239,7 @@ static double variance(const layer *l, int64_t h)
     return sum;
 }
 
-/* Computes the unique outputs; each half is centered on its own means. */
+/* Computes the unique output of each head. Each half of the tokens is centered on its own means. */
 static mha_status find_unique(const layer *l, const double *tokens, mha_error *err)
 {
     double *unique = l->d->value[MHA_DIVERSITY_UNIQUE] + l->d->first[l->number];
@@ -279,7 +280,7 @@ static mha_status compare_layer(const mha_model *m, layer *l, const double *gram
     return l->d->value[MHA_DIVERSITY_UNIQUE] ? find_unique(l, tokens, err) : MHA_OK;
 }
 
-/* Allocates the buffers of a layer. */
+/* Initializes a layer and allocates its buffers. */
 static mha_status open_layer(const mha_model *m, mha_diversity *d, int64_t number, layer *l, void **memory,
                              mha_error *err)
 {

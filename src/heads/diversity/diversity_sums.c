@@ -1,4 +1,4 @@
-/* diversity_sums.c - the memory of the sums over texts, as integers and in double. */
+/* diversity_sums.c - allocates the sums over texts as integers, and converts them to double. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -10,9 +10,9 @@ static int64_t width_of(const mha_diversity *d, int64_t layer)
     return mha__diversity_width(d, layer) * d->head_dim;
 }
 
-/* ---- as integers ---- */
+/* ---- integer sums ---- */
 
-/* Assigns the next `count` sums; without t->all, only counts them. */
+/* Returns the next `count` elements of t->all. If t->all is NULL, only counts them. */
 static mha__fixed *take(mha__diversity_tally *t, int64_t count)
 {
     mha__fixed *at = t->all ? t->all + t->count : NULL;
@@ -59,7 +59,7 @@ mha_status mha__diversity_tally_create(const mha_diversity *d, uint32_t what, mh
     return MHA_OK;
 }
 
-/* ---- in double ---- */
+/* ---- sums in double ---- */
 
 static void lay_out_sums(mha__arena *arena, const mha_diversity *d, const mha__diversity_tally *t,
                          mha__diversity_sums *s)
@@ -85,7 +85,7 @@ static void lay_out_sums(mha__arena *arena, const mha_diversity *d, const mha__d
     }
 }
 
-/* Reads the symmetric sums of all layers; those of layer l have `factor` rows for each of its heads. */
+/* Converts the symmetric matrices of all layers to double. Each matrix has `factor` rows per head of its layer. */
 static void read_layers(const mha_diversity *d, const mha__fixed *from, int64_t factor, double *to)
 {
     for (int64_t l = 0; l < d->layers; l++) {

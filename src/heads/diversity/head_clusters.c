@@ -1,8 +1,8 @@
-/* head_clusters.c - average linkage of the distances sqrt(js), by nearest-neighbor chains (Murtagh 1983): follow
- * nearest neighbors from any cluster until two clusters are nearest to each other, and merge these. This takes O(n^2)
- * steps. It yields the same tree as always merging the closest pair, because average linkage never makes a distance
- * smaller than the distances it is computed from. The merges are found in a different order, so they are sorted by
- * height afterwards.
+/* head_clusters.c - clusters heads by average linkage of the distances sqrt(js), with nearest-neighbor chains (Murtagh
+ * 1983): follow nearest neighbors from any cluster until two clusters are nearest to each other, and merge these. This
+ * takes O(n^2) steps. It yields the same tree as always merging the closest pair, because average linkage never makes a
+ * distance smaller than the distances it is computed from. The merges are found in a different order, so they are
+ * sorted by height afterwards.
  *
  * Order and numbering are those of scipy.cluster.hierarchy.linkage, also for equal distances. */
 #include <math.h>
@@ -14,8 +14,8 @@
 
 typedef struct clustering {
     int64_t n;
-    double *distance; /* [n, n] between clusters; a merged cluster keeps the larger index */
-    int64_t *size;    /* [n] 0 = merged into another cluster */
+    double *distance; /* [n, n] distances between clusters; a merged cluster keeps the larger index */
+    int64_t *size;    /* [n] heads per cluster; 0 = merged into another cluster */
     int64_t *chain;   /* [n] each entry is the nearest neighbor of the previous one */
     int64_t length;
     int64_t *parent; /* [2 n] parent of each cluster in the tree; the cluster itself = not merged yet */
@@ -31,7 +31,7 @@ static int64_t nearest(const clustering *c, int64_t x, double *distance)
     return best;
 }
 
-/* Merges x < y into y. */
+/* Merges cluster x into cluster y, where x < y. */
 static void join(clustering *c, int64_t x, int64_t y)
 {
     const double nx = (double)c->size[x], ny = (double)c->size[y];

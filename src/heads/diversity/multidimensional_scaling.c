@@ -23,8 +23,8 @@ static void centre(int64_t n, const double *d2, double *mean, double *b)
             b[i * n + j] = -0.5 * (d2[i * n + j] - mean[i] - mean[j] + all);
 }
 
-/* Writes one axis. The sign of an eigenvector is arbitrary, so the largest coordinate (the first, if equal) is made
- * positive. */
+/* Writes the coordinates of one axis. The sign of an eigenvector is arbitrary, so it is chosen to make the largest
+ * coordinate positive (on ties, the first of them). */
 static void place(int64_t n, const double *vector, double value, double *axis)
 {
     int64_t largest = 0;

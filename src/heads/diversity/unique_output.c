@@ -1,9 +1,9 @@
 /* unique_output.c - computes the part of each head's output that the other heads of its layer do not predict.
  *
- * The columns of head h are regressed on the columns of all other heads, o, with a ridge l. Let P = (fit + l)^-1 over
+ * The columns of head h are regressed on the columns of all other heads, o, with a ridge l. Let P = (fit + l I)^-1 over
  * all heads. By block inversion, the coefficients are -P_oh P_hh^-1, so the residual is the combination P_:h P_hh^-1 of
- * all columns, and one inverse serves all heads. Its square on the products `test` is trace(P_hh^-1 S P_hh^-1) with S =
- * (P test P)_hh. */
+ * all columns, and one inverse serves all heads. The squared residual on the products `test` is trace(P_hh^-1 S
+ * P_hh^-1) with S = (P test P)_hh. */
 #include <string.h>
 
 #include "base/ctx.h"
@@ -17,7 +17,7 @@ typedef struct regression {
     mha_ctx *ctx;
     int64_t D, n;
     double tokens;          /* number of tokens in fit */
-    double *factor, *p, *y; /* [n, n] each: fit + l and then its factor; the inverse of fit + l; test P */
+    double *factor, *p, *y; /* [n, n] each: fit + l I, later its Cholesky factor; the inverse P; test P */
     double *own, *s;        /* [D, D] */
 } regression;
 
@@ -44,7 +44,7 @@ static mha_status invert(regression *r, const double *fit, double penalty, mha_e
     return MHA_OK;
 }
 
-/* Computes c [m, n] = a b; all arrays are contiguous, except that the rows of a and b may have stride n. */
+/* Computes c [m, columns] = a [m, n] b [n, columns]. The rows of c have stride c_row. */
 static mha_status multiply(const regression *r, int64_t m, int64_t columns, const double *a, const double *b, double *c,
                            int64_t c_row, mha_error *err)
 {

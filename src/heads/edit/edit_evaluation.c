@@ -41,7 +41,7 @@ static const char *find_broken_rule(const mha_model_info *info)
 /* ---- speed ---- */
 
 enum { BATCH_TOKENS = 2048, ROUNDS = 5, MOST_ROUNDS = 200 };
-static const double long_enough = 0.5; /* total time of all rounds [s]: short passes need many rounds */
+static const double long_enough = 0.5; /* minimum total time of all rounds [s], since short passes need many rounds */
 
 typedef struct timing {
     const mha_head_data *data;

@@ -73,7 +73,7 @@ static mha_status final_entry(const mha_model_edit *edit, char **entry, mha_erro
     return status;
 }
 
-/* Writes the record of config.json with one more entry. */
+/* Writes the record of config.json with `entry` appended. */
 static mha_status write_record(const mha_model_edit *edit, const char *entry, mha__json_writer *w, mha_error *err)
 {
     const mha__json *root;

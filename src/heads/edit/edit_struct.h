@@ -1,4 +1,4 @@
-/* edit_struct.h - internals of an edited model, shared by pruning and regrouping. Public side: mha/model_edit.h. */
+/* edit_struct.h - internals of an edited model, shared by pruning and regrouping. Public header: mha/model_edit.h. */
 #ifndef MHA_HEADS_EDIT_EDIT_STRUCT_H
 #define MHA_HEADS_EDIT_EDIT_STRUCT_H
 
@@ -7,14 +7,15 @@
 #include "mha/model_edit.h"
 #include "model/model_struct.h"
 
-/* The output projection of one layer in its final form: f32, in the list of tensors. */
+/* The output projection of one layer of the edited model. `weight` and `bias` are the f32 data of tensors in the edit's
+ * list. */
 typedef struct mha__out_part {
-    float *weight;      /* [E, columns], or [columns, E] */
-    bool transposed;    /* true = [columns, E]: Conv1D */
+    float *weight;      /* [E, columns], or [columns, E] if transposed */
+    bool transposed;    /* true for a Conv1D weight */
     float *bias;        /* [E]; NULL = no bias */
-    int64_t columns;    /* head_dim times the heads of the result */
-    int64_t *used;      /* [used_count] the columns of remaining heads, ascending */
-    int64_t used_count; /* head_dim times the remaining heads */
+    int64_t columns;    /* head_dim times the number of heads in the edited model */
+    int64_t *used;      /* [used_count] the columns that belong to remaining heads, ascending */
+    int64_t used_count; /* head_dim times the number of remaining heads */
 } mha__out_part;
 
 struct mha_model_edit {
@@ -22,10 +23,10 @@ struct mha_model_edit {
     mha_ctx *ctx;
     mha_named_tensor *list; /* [count] changed tensors; their data and `own_names` are owned */
     int64_t count;
-    char **own_names;   /* [count] names absent from the source, or NULL */
+    char **own_names;   /* [count] names of tensors that the source model lacks; NULL for all other tensors */
     mha__out_part *out; /* [layers] weight NULL = the layer's output projection is unchanged */
-    char *config;       /* config.json of the result */
-    char *entry;        /* JSON: the record entry of this edit */
+    char *config;       /* config.json of the edited model */
+    char *entry;        /* the record entry of this edit, as JSON */
 };
 
 /* Creates an edit without changes, with space for all attention tensors. */
@@ -39,9 +40,9 @@ mha_status mha__edit_new_tensor(mha_model_edit *edit, const char *name, int rank
 /* Returns an error for a model whose norms cover all heads of a layer, since its heads cannot be removed or
  * regrouped. */
 mha_status mha__edit_check_norms(const mha_model *model, mha_error *err);
-/* Checks of both kinds of edit. They reject, in this order: `compatible` with a key that only this project supports
- * (NULL = none); a layer that selects heads for each text; texts for a model without weights; scores [H] of a layer
- * that are not finite. */
+/* Checks for both pruning and regrouping. In this order, they reject: a `compatible` result if config.json has `key`,
+ * which only this project supports (NULL = no such key); a layer that selects heads for each text; a model without
+ * weights; scores [H] of a layer that are not finite. */
 mha_status mha__edit_check_compatible(const char *key, mha_error *err);
 mha_status mha__edit_check_selection(const mha_model *model, int64_t layer, mha_error *err);
 mha_status mha__edit_check_weights(const mha_model *model, mha_error *err);
@@ -55,11 +56,11 @@ mha_status mha__edit_refit(mha_model_edit *edit, const mha_head_data *data, doub
 /* ---- edit_record.c ---- */
 
 void mha__record_text(mha__json_writer *w, const char *key, const char *value);
-/* Writes the last fields of an entry, which describe the refit with `ridge` on `refit` (NULL = none); stores the
- * entry. */
+/* Writes the last fields of an entry, which describe the refit on `refit` (NULL = no refit) with `ridge`, and stores
+ * the entry in the edit. */
 mha_status mha__record_end(mha_model_edit *edit, mha__json_writer *w, const mha_head_data *refit, double ridge,
                            bool compatible, mha_error *err);
-/* Writes edit->config with the finished record. */
+/* Sets *text to edit->config with the finished record; the caller frees it. */
 mha_status mha__record_config(const mha_model_edit *edit, char **text, mha_error *err);
 
 #endif

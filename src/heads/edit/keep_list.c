@@ -12,7 +12,7 @@ int64_t mha__group(const mha_model *m, int64_t layer)
     return m->config.layer_heads[layer] * mha__common_multiple(keys, values) / (keys * values);
 }
 
-/* Writes the numbers of `count` heads in the unpruned model: "4, 5". */
+/* Writes the numbers of `count` heads in the unpruned model, for example "4, 5". */
 static void name_heads(const mha_model *m, int64_t layer, int64_t first, int64_t count, char *text, size_t room)
 {
     size_t used = 0;
@@ -76,8 +76,9 @@ void mha__keep_write(mha__json_writer *w, const mha_model *m, const uint8_t *kee
 static const char heads_key[] = "num_attention_heads", shared_key[] = "num_key_value_heads", width_key[] = "head_dim",
                   original_key[] = "mha.original_heads";
 
-/* Head counts are plain only in families that have a key for head_dim. Other families, such as BERT and GPT-2, compute
- * it as hidden size / heads. Keys of this project that change what layers compute may depend on the number of heads. */
+/* Returns false also for families without a key for head_dim, such as BERT and GPT-2, which compute head_dim as hidden
+ * size / heads. If config.json has a key of this project that changes what layers compute, the number of heads must be
+ * unchanged, since the key may depend on it. */
 bool mha__heads_are_plain(const mha__config *c, mha__head_count_fn count, const void *user)
 {
     const mha__head_count first = count(user, 0);

@@ -16,7 +16,7 @@ mha_status mha__keep_check(const mha_model *model, const uint8_t *keep, mha_erro
 /* Returns false for a layer that selects heads for each text: removing a head would change its selection. */
 bool mha__may_lose_heads(const mha_model *model, int64_t layer);
 
-/* Returns the number of kept heads of a layer, or of all layers (-1). */
+/* Returns the number of kept heads of a layer; layer -1 = of all layers. */
 int64_t mha__keep_count(const mha_model *model, const uint8_t *keep, int64_t layer);
 
 /* Writes the original numbers of the heads whose keep equals `which`: [[0, 2], ...] */
@@ -38,12 +38,13 @@ void mha__original_heads_write(mha__json_writer *w, const mha__config *config);
 
 /* Returns MHA_ERR_ARG for an invalid rule. */
 mha_status mha__prune_check_rule(const mha_prune_rule *rule, mha_error *err);
-/* Returns the number of heads that the rule removes from a layer, in whole groups; with -1, from all layers, possibly
- * a fraction. */
+/* Returns the number of heads that the rule removes from a layer, rounded up to whole groups; layer -1 = from all
+ * layers, not rounded. */
 double mha__prune_wanted(const mha_model *model, const mha_prune_rule *rule, int64_t layer);
-/* Returns true if one more group of `size` heads should be removed: `wanted` heads in total, `gone` so far. */
+/* Returns true if another group of `size` heads should be removed to reach `wanted` removed heads, `gone` of which are
+ * already removed. */
 bool mha__prune_takes(const mha_prune_rule *rule, double wanted, int64_t gone, int64_t size);
-/* Returns MHA_ERR_ARG if the rule removes more than the `gone` heads that could be removed. */
+/* Returns MHA_ERR_ARG if the rule's count exceeds `gone`, the number of heads that could be removed. */
 mha_status mha__prune_short(const mha_prune_rule *rule, int64_t gone, int64_t layer, mha_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* model_edit.c - creates, opens and saves an edited model, and performs the checks of both kinds of edit. */
+/* model_edit.c - creates, opens and saves an edited model, and performs the checks shared by pruning and regrouping. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PER_LAYER = 8 }; /* tensors: weights and biases of q, k, v, o */
+enum { PER_LAYER = 8 }; /* maximum number of tensors per layer: weights and biases of q, k, v, o */
 
 /* ---- checks ---- */
 

@@ -1,7 +1,7 @@
 /* prune_choose.c - selects the heads to remove by their scores.
  *
- * The unit is a group: the query heads of one key head. All groups are sorted by score and removed in that order,
- * except in layers that have reached their minimum. */
+ * Heads are removed in groups: the query heads of one key head. Groups are removed in the order of their scores, except
+ * from layers that have reached their minimum. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -18,7 +18,7 @@ typedef struct group {
     int64_t layer, first; /* first: the group's first head */
 } group;
 
-/* Compares scores: the lowest first; on ties, the last group first. */
+/* Orders groups by ascending score; of equal scores, the last group comes first. */
 static int by_score(const void *a, const void *b)
 {
     const group *x = a, *y = b;
@@ -72,8 +72,8 @@ bool mha__prune_takes(const mha_prune_rule *rule, double wanted, int64_t gone, i
     return nearest ? missing >= (double)size / 2 : missing > 0;
 }
 
-/* Removes groups from the front of the list until `wanted` heads are removed or no more may be removed. Returns the
- * number of removed heads. */
+/* Sorts the list and removes groups from its front until `wanted` heads are removed or no further head may be removed.
+ * Returns the number of removed heads. */
 static int64_t take(const mha_model *m, const mha_prune_rule *rule, group *list, int64_t count, double wanted,
                     uint8_t *keep)
 {

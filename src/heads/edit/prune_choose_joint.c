@@ -1,10 +1,10 @@
 /* prune_choose_joint.c - selects the heads to remove together, by their joint effect.
  *
- * Removing a group shifts the output for each text: an encoder's L2-normalized embedding by a vector, a decoder's loss
- * by a scalar. The shifts are assumed to be additive; the next group to remove is the one with the smallest total
- * shift: the shortest vectors, the lowest loss. The assumption becomes less accurate with every removed group, so the
- * shifts are measured again after each round, batch by batch and layer by layer. A group of layer l does not affect
- * earlier layers, so its run starts at layer l. */
+ * Removing a group of heads shifts the output for each text: an encoder's L2-normalized embedding by a vector, a
+ * decoder's loss by a scalar. The shifts are assumed to be additive. The next group to remove is the one with the
+ * smallest total shift: for an encoder, the shortest vectors; for a decoder, the lowest loss. The assumption becomes
+ * less accurate with every removed group, so the shifts are measured again after each round, batch by batch and layer
+ * by layer. A group of layer l does not affect earlier layers, so the run that measures its shift starts at layer l. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -24,21 +24,21 @@ typedef struct joint {
     const mha_model *m;
     const mha_prune_rule *rule;
     mha__outcome outcome;
-    int64_t cells, width; /* cells: elements of one shift; width: elements of one text, E or 1 */
+    int64_t cells, width; /* width: elements of one text's shift, E or 1; cells: of all texts' shifts */
     uint8_t *keep;        /* [layers, H] */
     int32_t *order;       /* [layers, H] or NULL */
     int32_t gone;         /* number of removed heads */
     float *gates;         /* [layers, H] `keep` as gates, 1 or 0 */
     double *means;        /* [layers, H, D]; NULL = the output of removed heads is 0 */
-    float *fills;         /* [layers, H, D] means of the removed heads */
-    float *whole;         /* [cells] output for the texts of the source */
-    float *now;           /* [cells] and of the current model */
-    float *moved;         /* [groups, cells] after `now`: the shift caused by removing each group */
-    int64_t values;       /* size of `now` and `moved` as integers, for the measure of a round */
+    float *fills;         /* [layers, H, D] mean outputs of the removed heads, 0 for kept heads */
+    float *whole;         /* [cells] output of the source model */
+    float *now;           /* [cells] output of the current model */
+    float *moved;         /* [groups, cells] the shift caused by removing each group; follows `now` in memory */
+    int64_t values;       /* size of `now` and `moved` in int64_t, for the measure of a round */
     int64_t round, rounds;
     int64_t *slot; /* [layers, H] index of the group that begins with a head; -1 for other heads */
     int64_t groups;
-    float *sum; /* [cells] now - whole, plus the shifts of the groups selected since */
+    float *sum; /* [cells] now - whole, plus the shifts of the groups selected in this round */
 } joint;
 
 /* ---- shifts ---- */
@@ -60,7 +60,7 @@ static void set(joint *j, int64_t first, bool on)
     }
 }
 
-/* Writes the output for a text in the last run to `to`, less that in `from` unless it is NULL. */
+/* Writes the output of the last run for a text to `to`. Subtracts the output in `from` unless it is NULL. */
 static void read(const joint *j, int64_t text, const float *from, float *to)
 {
     const int64_t i = text * j->width;
@@ -72,7 +72,7 @@ static void read(const joint *j, int64_t text, const float *from, float *to)
     }
 }
 
-/* A batch, which is one step of a round. */
+/* The texts of one batch. Each batch is one step of a round. */
 typedef struct texts_of {
     int64_t number, count;
     const int64_t *text;
@@ -86,7 +86,7 @@ static mha_status run(const joint *j, const texts_of *batch, const float *from, 
     return MHA_OK;
 }
 
-/* Returns true if the group has not been removed. */
+/* Returns true if a group begins with head `first` and has not been removed. */
 static bool is_there(const joint *j, int64_t first)
 {
     return j->slot[first] >= 0 && j->keep[first];
@@ -157,7 +157,8 @@ static mha_status measure(joint *j, mha_error *err)
 
 /* ---- selection ---- */
 
-/* Returns the cost after one more shift: twice the sum of 1 - cos, or of the losses. */
+/* Returns the cost after adding the shift `more`: for an encoder, the sum of squares, which is twice the sum of 1 -
+ * cos; for a decoder, the sum of the losses. */
 static double cost(const joint *j, const float *more)
 {
     double total = 0;
@@ -190,7 +191,7 @@ static void remove_group(joint *j, int64_t first)
         j->order[h] = j->gone;
 }
 
-/* Removes the best group, on ties the last one; returns false if none may be removed. */
+/* Removes the group with the lowest cost (on ties, the last one); returns false if no group may be removed. */
 static bool choose_one(joint *j)
 {
     const int64_t heads = j->m->config.heads;
@@ -230,7 +231,7 @@ static mha_status check_gone(const joint *j, mha_error *err)
 
 static mha_status choose(joint *j, int64_t rounds, mha_error *err)
 {
-    const int64_t wanted = llround(heads_to_go(j)); /* mha__prune_takes decides how halves are rounded */
+    const int64_t wanted = llround(heads_to_go(j)); /* only limits the rounds; mha__prune_takes decides on halves */
     bool more = true;
     j->rounds = mha__min64(rounds, wanted);
     for (j->round = 0; j->round < j->rounds && more; j->round++) {

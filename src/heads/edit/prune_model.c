@@ -32,7 +32,7 @@ static mha_status check_fill(mha__prune_job *p, mha_error *err)
                      m->info.family);
 }
 
-/* Returns the remaining heads of a layer. */
+/* Returns the head counts of a layer after pruning. */
 static mha__head_count remaining(const void *user, int64_t layer)
 {
     const mha__prune_job *p = user;
@@ -56,7 +56,7 @@ static void write_shared(mha__json_writer *w, const mha__prune_job *p)
     mha__json_close(w, '}');
 }
 
-/* Writes the head counts, and the list of heads. */
+/* Writes the head counts and the lists of kept heads. */
 static void write_heads(mha__json_writer *w, const mha__prune_job *p, bool shared)
 {
     const mha__config *c = &p->model->config;

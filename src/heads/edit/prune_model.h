@@ -1,4 +1,4 @@
-/* prune_model.h - internals of pruning. Public side: mha/prune.h. */
+/* prune_model.h - internals of pruning. Public header: mha/prune.h. */
 #ifndef MHA_HEADS_EDIT_PRUNE_MODEL_H
 #define MHA_HEADS_EDIT_PRUNE_MODEL_H
 
@@ -13,16 +13,16 @@ typedef struct mha__prune_job {
     bool add_bias;       /* the result has biases, but the source has none */
 } mha__prune_job;
 
-/* Builds the changed tensors of all layers, in which removed heads are cut out or zeroed. With `all_out`, also adds the
- * output projections of unchanged layers. */
+/* Builds the changed tensors of all layers, in which removed heads are cut out or zeroed. If `all_out` is set, also
+ * adds the output projections of unchanged layers. */
 mha_status mha__prune_tensors(const mha__prune_job *job, bool all_out, mha_error *err);
 
 /* ---- mean_fill.c ---- */
 
 /* Adds the mean outputs of the removed heads, Wo_h m_h, to the output biases. */
 mha_status mha__mean_fill(const mha__prune_job *job, const mha_head_data *data, mha_error *err);
-/* Computes the mean output of each head over all tokens, [layers, H, head_dim], memory of the context; 0 for heads
- * that a layer lacks. */
+/* Computes *means [layers, H, head_dim], the mean output of each head over all tokens, 0 for heads that a layer lacks.
+ * The caller frees *means with the context's allocator. */
 mha_status mha__mean_contexts(const mha_model *model, const mha_head_data *data, double **means, mha_error *err);
 
 #endif

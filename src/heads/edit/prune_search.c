@@ -17,7 +17,7 @@ struct mha_prune_curve {
     size_t cells;           /* layers H */
     int32_t *order;         /* [layers, H] removal order of heads that are selected together */
     mha_prune_point *point; /* [count] */
-    int64_t count, best;    /* best: -1 = none */
+    int64_t count, best;    /* best: index of the best point, -1 = none */
 };
 
 typedef struct search {
@@ -42,7 +42,8 @@ static mha_status choose_together(const search *s, mha_error *err)
     return status;
 }
 
-/* Returns how many heads had been removed after head n, itself included: in all layers, or in its layer. */
+/* Returns the rank of head n in the removal order, from 1: among the heads of its layer if the rule is per layer, else
+ * among all heads. */
 static int64_t rank_of(const search *s, int64_t n)
 {
     const int64_t H = s->c->model->config.heads, first = n / H * H;

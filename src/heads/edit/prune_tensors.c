@@ -1,7 +1,7 @@
-/* prune_tensors.c - builds the tensors of layers without their removed heads.
+/* prune_tensors.c - builds the attention tensors of layers whose removed heads are cut out or zeroed.
  *
- * Every tensor is gathered from the source tensor through a list of its rows (or columns). An entry of -1 produces
- * zeros, for a removed head whose shape must be kept. */
+ * Every tensor is gathered from the source tensor by a list of rows (or columns). An entry of -1 produces zeros; it
+ * represents a removed head if the shape of the tensor must be kept. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -12,15 +12,15 @@
 typedef struct cutting {
     const mha__prune_job *p;
     int64_t layer;
-    int64_t *heads; /* [count] index in the source of each head of the result, -1 = none */
+    int64_t *heads; /* [count] index in the source of each head of the edited layer; -1 = zeros */
     int64_t count;
-    int64_t *rows; /* scratch, large enough for any list of rows */
+    int64_t *rows; /* scratch for one list of rows or columns */
     bool changed;  /* the layer differs from the source */
 } cutting;
 
-/* ---- lists ---- */
+/* ---- lists of heads and rows ---- */
 
-/* Lists the heads of the result by their position in the source. */
+/* Lists the heads of the edited layer by their position in the source. */
 static void list_heads(cutting *c)
 {
     const mha__prune_job *p = c->p;
@@ -88,7 +88,7 @@ static void gather(const float *from, const int64_t extent[2], int axis, const i
     }
 }
 
-/* Adds the tensor with the `count` entries of the list along `axis`. */
+/* Adds to the edit the tensor gathered from t by the `count` entries of the list along `axis`. */
 static mha_status add_part(mha_model_edit *p, const mha_tensor *t, int axis, const int64_t *list, int64_t count,
                            float **data, mha_error *err)
 {
@@ -114,7 +114,7 @@ static bool is_conv1d(const cutting *c, mha__role role)
     return c->p->model->config.family->parts[role].kind == MHA__PART_CONV1D;
 }
 
-/* Adds a bias that the source lacks: zeros, named after its weight. */
+/* Adds a bias of zeros that the source lacks, named like its weight. */
 static mha_status add_bias(const cutting *c, mha__role role, int64_t count, float **data, mha_error *err)
 {
     static const char weight[] = "weight", bias[] = "bias";
@@ -138,7 +138,7 @@ static mha_status cut_projection(const cutting *c, mha__role role, mha_error *er
     return c->p->add_bias ? add_bias(c, role, rows, &data, err) : MHA_OK;
 }
 
-/* Lists the columns of the result that belong to remaining heads. */
+/* Lists the columns of the output projection that belong to remaining heads. */
 static mha_status list_used(const cutting *c, mha__out_part *out, mha_error *err)
 {
     const size_t bytes = (size_t)out->columns * sizeof *out->used;

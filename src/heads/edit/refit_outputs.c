@@ -1,8 +1,9 @@
 /* refit_outputs.c - fits the output projections, layer by layer, so that the edited model reproduces the source.
  *
- * The hidden states of all tokens pass through the layers twice in parallel: in the source, and in the edited model,
+ * The hidden states of all tokens pass through the layers of both models in parallel: the source, and the edited model,
  * whose earlier layers are already fitted. At each layer, X^T X and X^T (Y - X W0) are summed over the batches in
- * double. Then the new weights are packed, and the hidden states of the edited model pass through the layer again. */
+ * double (X: contexts, Y: output of the source, W0: weights before the fit). Then the new weights are packed, and the
+ * hidden states of the edited model pass through the layer again. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/data/head_data.h"
@@ -18,10 +19,10 @@ typedef struct refit {
     double ridge;
     mha_model *edited;
     float *source_x, *edited_x; /* [tokens, E] input of the current layer, batch after batch */
-    float *x;                   /* [rows, n] of a batch: contexts of the kept heads, and 1 for a bias */
-    float *rest;                /* [rows, E] of a batch: Y, then Y - X W0 */
+    float *x;                   /* [rows, n] X of a batch: contexts of the kept heads, and ones for a bias */
+    float *rest;                /* [rows, E] of a batch: output Y of the source, then Y - X W0 */
     double *gram, *cross;       /* [n, n] X^T X, [n, E] X^T (Y - X W0); later a Cholesky factor, and the change of W */
-    int64_t layer, n;           /* the current layer; columns of X */
+    int64_t layer, n;           /* the current layer; n: number of columns of X */
 } refit;
 
 /* ---- forward pass of one batch through one layer ---- */
@@ -30,10 +31,10 @@ typedef struct refit {
 typedef struct pass {
     const refit *r;
     const mha_model *model;
-    float *stream; /* hidden states of the batch: read from the second layer on, written with `onward` */
+    float *stream; /* hidden states of the batch: read in all layers except the first, written if `onward` is set */
     bool onward;   /* write the output of the layer to the stream */
-    bool wanted;   /* observe the activations */
-    bool stopped;  /* stopped by our callback: the later layers are not needed */
+    bool wanted;   /* pass the activations of the layer to on_activations */
+    bool stopped;  /* a callback stopped the pass, because later layers are not needed */
     int64_t rows;
 } pass;
 
@@ -85,7 +86,8 @@ static mha_status run(pass *s, mha_model_input input, mha_error *err)
 
 /* ---- fit of one layer ---- */
 
-/* Runs all batches: with `fitting`, sums X^T X and X^T (Y - X W0); otherwise only advances the edited model. */
+/* Runs all batches through the current layer. If `fitting`, sums X^T X and X^T (Y - X W0); otherwise only updates the
+ * hidden states of the edited model. */
 static mha_status run_batches(const refit *r, bool fitting, mha_error *err)
 {
     const int64_t batches = mha__head_data_batches(r->data), E = r->edit->model->config.hidden;
@@ -108,8 +110,8 @@ static mha_status run_batches(const refit *r, bool fitting, mha_error *err)
     return MHA_OK;
 }
 
-/* Computes cross = (gram + ridge mu I)^-1 cross, where mu is the mean diagonal element of gram. If all contexts are 0,
- * nothing can be fitted. */
+/* Computes cross = (gram + ridge mu I)^-1 cross, where mu is the mean diagonal element of gram. Does nothing if all
+ * contexts are 0. */
 static mha_status solve(const refit *r, mha_error *err)
 {
     double trace = 0;

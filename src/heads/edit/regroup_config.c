@@ -1,4 +1,4 @@
-/* regroup_config.c - writes config.json of a regrouped model, and its record. */
+/* regroup_config.c - writes config.json and the record of a regrouped model. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -7,7 +7,7 @@
 
 /* ---- head counts ---- */
 
-/* Returns the head counts of a layer of the result. */
+/* Returns the head counts of a layer of the regrouped model. */
 static mha__head_count result_heads(const void *user, int64_t layer)
 {
     const mha__regroup *r = user;
@@ -21,7 +21,7 @@ int64_t mha__regroup_copies(const mha__regroup *r, int64_t layer)
     const mha__config *c = &r->model->config;
     if (!r->o.compatible) return 0;
     if (!c->family->head_keys) return c->layer_heads[layer];
-    int64_t copies = 1; /* one count for all layers */
+    int64_t copies = 1; /* config.json can express only one count for all layers */
     for (int64_t l = 0; l < c->layers; l++) {
         copies = mha__common_multiple(copies, mha__regroup_count(r->o.key_heads, c->layer_k_heads[l]));
         copies = mha__common_multiple(copies, mha__regroup_count(r->o.value_heads, c->layer_v_heads[l]));
@@ -58,7 +58,8 @@ static void write_both(mha__json_writer *w, const mha__regroup *r, const char *k
     mha__json_close(w, '}');
 }
 
-/* Writes the heads of each layer in their new order: by `numbers` or, if NULL, by their previous positions. */
+/* Writes the heads of each layer in their new order: by `numbers` or, if `numbers` is NULL, by their previous
+ * positions. */
 static void write_order(mha__json_writer *w, const mha__regroup *r, const char *key, const int32_t *numbers)
 {
     const mha__config *c = &r->model->config;

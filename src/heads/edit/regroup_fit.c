@@ -1,5 +1,5 @@
 /* regroup_fit.c - computes the shared head of a group in closed form: the leading eigenvectors of Z^T Z. Z contains the
- * group's heads X_h, each multiplied by S_h, the square root of its weighting matrix (see regroup.h). */
+ * group's heads X_h, each multiplied by S_h, the square root of the head's weighting matrix (see mha/regroup.h). */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/edit/regroup_model.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Computes out [m, n] += a [m, k] b [k, n], rows of out `stride` apart. */
+/* Computes out [m, n] += a [m, k] b [k, n]; the rows of out have stride `stride`. */
 static void multiply(int64_t m, int64_t k, int64_t n, const double *a, const double *b, double *out, int64_t stride)
 {
     for (int64_t i = 0; i < m; i++)
@@ -18,8 +18,8 @@ static void multiply(int64_t m, int64_t k, int64_t n, const double *a, const dou
 
 /* ---- matrix roots ---- */
 
-/* Computes, from eigenpairs (value, v), root = sum of sqrt(value) v v^T, back = sum of v v^T / sqrt(value). Damping
- * keeps the values above 0. */
+/* Computes root = sum of sqrt(value) v v^T and back = sum of v v^T / sqrt(value) over the eigenpairs (value, v).
+ * Because of damping, all eigenvalues are above 0. */
 static void compose(int64_t D, const double *values, const double *vectors, double *root, double *back)
 {
     for (int64_t n = 0; n < D; n++) {
@@ -59,15 +59,15 @@ void mha__shared_free(mha__shared *s)
     s->root = s->gram = NULL;
 }
 
-/* ---- joint products of a group ---- */
+/* ---- products of the heads of a group ---- */
 
-/* Returns the row in gram of the stored head that a query head reads. */
+/* Returns the first row in gram of the key or value head that a query head reads. */
 static int64_t place_of(const mha__shared *s, int64_t head)
 {
     return head * s->stored / s->heads * s->head_dim;
 }
 
-/* Computes Z^T Z [count D, count D]: blocks S_h X_h^T X_g S_g. `half` [D, D] is scratch. */
+/* Computes Z^T Z [count D, count D], whose blocks are S_h X_h^T X_g S_g. `half` [D, D] is scratch. */
 static void join(const mha__shared *s, const int32_t *heads, int64_t count, double *half, double *out)
 {
     const int64_t D = s->head_dim, wide = s->stored * D, n = count * D;
@@ -85,7 +85,7 @@ static void join(const mha__shared *s, const int32_t *heads, int64_t count, doub
         }
 }
 
-/* Scratch of an eigenproblem of size `n`. */
+/* Matrix, eigenvalues and eigenvectors of Z^T Z, and scratch. */
 typedef struct eigen {
     double *half, *matrix, *values, *vectors;
 } eigen;

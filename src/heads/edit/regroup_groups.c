@@ -1,16 +1,16 @@
-/* regroup_groups.c - assigns heads to groups: units of heads are exchanged in pairs, the best exchange first, until no
- * exchange improves the cost. The result is a deterministic local minimum. */
+/* regroup_groups.c - assigns heads to groups: repeatedly exchanges the two units of heads that reduce the cost most,
+ * until no exchange reduces it. The result is a deterministic local minimum. */
 #include "heads/edit/regroup_model.h"
 
 typedef struct search {
     int64_t heads, unit;
-    int64_t size[2]; /* heads per group; 0 = this side has no cost */
+    int64_t size[2]; /* heads per group of keys, and of values; 0 = not part of the cost */
     double *const *costs;
     int32_t *order;
 } search;
 
-/* Returns the cost of `unit` at position `at`: of its heads with the other heads of that group, except the unit at
- * `without`. The costs are averaged over these other heads, so that large groups have no larger weight. */
+/* Returns the cost of `unit` at position `at`: the cost of its heads with the other heads of that group, except the
+ * unit at `without`. The cost is averaged over these other heads, so that large groups do not have a larger weight. */
 static double cost_at(const search *s, int64_t unit, int64_t at, int64_t without)
 {
     double sum = 0;
@@ -41,7 +41,7 @@ static void exchange(const search *s, int64_t a, int64_t b)
     }
 }
 
-/* Makes the best exchange; returns false if no gain exceeds the rounding error. */
+/* Makes the exchange that reduces the cost most; returns false if no reduction exceeds the rounding error. */
 static bool improve(const search *s)
 {
     double best = -1e-12;

@@ -1,4 +1,5 @@
-/* regroup_layer.c - regroups the projections of one layer: the order of heads, then keys, then values. */
+/* regroup_layer.c - regroups the projections of one layer: orders the heads, then computes the shared keys, then the
+ * shared values. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -6,17 +7,17 @@
 #include <math.h>
 #include <string.h>
 
-/* The keys or the values of the current layer. */
+/* The keys or the values of one layer. */
 typedef struct side {
     const mha__regroup_job *job;
     const mha__projections *from, *to;
-    mha__shared shared;   /* cost of sharing, for the closed form */
+    mha__shared shared;   /* products and weighting for the closed form */
     bool keys, closed;    /* closed: fitted in closed form */
-    int64_t had, wanted;  /* head counts of the source and of the result */
+    int64_t had, wanted;  /* key or value heads of the source, and of the regrouped layer */
     double *maps, *backs; /* [H / wanted, D, D] */
 } side;
 
-/* ---- the cost of a side ---- */
+/* ---- cost of sharing keys or values ---- */
 
 /* Computes Wo_h^T Wo_h of each head h. */
 static void squares_of_out(const mha__projections *p, double *squares)
@@ -31,7 +32,7 @@ static void squares_of_out(const mha__projections *p, double *squares)
         }
 }
 
-/* Copies the products of elements over the tokens; with centered keys, subtracts the products of their means. */
+/* Copies the sums over tokens of the products of elements; for centered keys, subtracts the products of the means. */
 static mha_status take_gram(side *s, mha_error *err)
 {
     const mha__moments *m = s->job->moments;
@@ -104,7 +105,7 @@ static void end(side *s)
 /* ---- order of heads ---- */
 
 /* Returns the number of neighboring heads that must stay together because they share an unchanged key or value head.
- * The head counts of both sides are divisors of the number of query heads. */
+ * The key and value head counts divide the number of query heads. */
 static int64_t unit_of(const side *sides)
 {
     int64_t unit = 1;
@@ -147,8 +148,8 @@ static void add_mapped(int64_t D, int64_t row, const double *map, double factor,
         }
 }
 
-/* Writes columns of the output projection in the new order: columns of the source, transformed by `back` unless it is
- * NULL. */
+/* Writes the columns of head `head` of the source's output projection at position `place`, transformed by `back` unless
+ * it is NULL. */
 static void put_out(const side *s, int64_t place, int64_t head, const double *back)
 {
     const int64_t D = s->from->head_dim, wide = s->from->heads * D;
@@ -163,8 +164,8 @@ static void put_out(const side *s, int64_t place, int64_t head, const double *ba
     }
 }
 
-/* Returns the weight of head `at` in the mean of a group. In a group with no new sharing, all heads are equal and the
- * weights are uniform. */
+/* Returns the weight of head `at` in the mean of a group. If the number of key or value heads is unchanged, all heads
+ * of a group are equal and the weights are uniform. */
 static double part_of(const side *s, const int32_t *heads, int64_t count, int64_t at)
 {
     const double *weights = s->wanted < s->had ? s->job->weights : NULL;
@@ -174,7 +175,8 @@ static double part_of(const side *s, const int32_t *heads, int64_t count, int64_
     return weights ? weights[heads[at]] / sum : 1 / (double)count;
 }
 
-/* Computes the shared key or value head of group g, and transforms the projections that read it. */
+/* Computes the shared key or value head of group g, and transforms the query or output projections of the heads that
+ * read it. */
 static mha_status put_group(const side *s, int64_t g, mha_error *err)
 {
     const int64_t H = s->from->heads, D = s->from->head_dim, row = s->from->width + 1, count = H / s->wanted;

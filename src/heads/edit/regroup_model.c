@@ -1,4 +1,4 @@
-/* regroup_model.c - mha_regroup: creates, layer by layer, an edited model whose heads share keys and values. */
+/* regroup_model.c - mha_regroup: creates an edited model whose heads share keys and values, layer by layer. */
 #include "heads/edit/regroup_model.h"
 #include "base/ctx.h"
 #include "base/error.h"

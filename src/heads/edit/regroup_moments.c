@@ -1,5 +1,5 @@
-/* regroup_moments.c - products of queries, keys and values of all layers, summed over the texts in one pass. The
- * products of a text are computed in double, and texts are added as integers. */
+/* regroup_moments.c - sums products of the queries, keys and values of all layers over the texts, in one pass. The
+ * products of one text are computed in double, and sums over texts are integers. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -9,7 +9,7 @@
 #include "math/fixed_sum.h"
 #include "math/linalg.h"
 
-/* The sums of a layer; symmetric products as their lower triangles. NULL = not requested. */
+/* The sums of a layer. Of symmetric products, only the lower triangles are stored. NULL = not requested. */
 typedef struct layer_sums {
     mha__fixed *queries, *keys, *values, *mean;
 } layer_sums;
@@ -21,14 +21,15 @@ typedef struct summing {
     mha__fixed *all;       /* [count] */
     int64_t count;
     layer_sums layer[MHA__LAYERS];
-    double *text; /* zeros; products of one text */
+    double *text; /* scratch for the products of one text, zero between texts */
     mha_status status;
     mha_error failure; /* the error that set `status`; stopping the pass would overwrite it */
 } summing;
 
-/* ---- one text ---- */
+/* ---- products of one text ---- */
 
-/* Adds the products of the columns over the rows of text b, or of each of `heads` parts of them. */
+/* Adds X^T X for each of `heads` matrices X, whose rows are the rows of text b and whose columns are the next `width`
+ * columns of `data`. */
 static mha_status add_products(summing *s, const mha_model_activations *a, int64_t b, const float *data, int64_t heads,
                                int64_t width, mha__fixed *to)
 {
@@ -70,7 +71,7 @@ static int on_activations(void *user, const mha_model_activations *a)
     return s->status != MHA_OK;
 }
 
-/* ---- all texts ---- */
+/* ---- sums over all texts ---- */
 
 static mha_status sum_batch(void *user, int64_t batch, mha_error *err)
 {
@@ -83,7 +84,7 @@ static mha_status sum_batch(void *user, int64_t batch, mha_error *err)
     return s->status != MHA_OK ? s->status : status;
 }
 
-/* Assigns the next `count` sums; without s->all, only counts them. */
+/* Returns the next `count` elements of s->all. If s->all is NULL, only counts them. */
 static mha__fixed *take(summing *s, int64_t count)
 {
     mha__fixed *at = s->all ? s->all + s->count : NULL;
@@ -130,7 +131,7 @@ static mha_status sum_all(summing *s, bool keys, bool values, mha_error *err)
     return mha__measure_run(&measure, err);
 }
 
-/* ---- the result ---- */
+/* ---- conversion of the sums to double ---- */
 
 /* Allocates [layers] arrays, each of numbers[layer] zeros. */
 static mha_status make(mha_ctx *ctx, int64_t layers, const int64_t *numbers, double ***out, mha_error *err)

@@ -1,4 +1,4 @@
-/* regroup_options.c - the options of mha_regroup: methods, checks, and the weights of heads. */
+/* regroup_options.c - the methods of mha_regroup, checks of its options, and the weights of heads. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/edit/regroup_model.h"
@@ -74,8 +74,8 @@ static mha_status check_count(const mha_model *m, const char *name, int64_t coun
     return MHA_OK;
 }
 
-/* Rejects fitted maps of keys for models that rotate or normalize keys, since the maps do not commute with these
- * steps. */
+/* Rejects the closed form for the keys of models that rotate or normalize keys, since the fitted maps do not commute
+ * with rotation and normalization. */
 static mha_status check_keys(const mha__regroup *r, mha_error *err)
 {
     const mha_model *m = r->model;

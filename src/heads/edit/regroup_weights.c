@@ -1,5 +1,5 @@
-/* regroup_weights.c - reads the projections of a layer in double from a checkpoint's tensors, and writes them as new
- * tensors: three tensors or one, [out, in] or [in, out]. */
+/* regroup_weights.c - reads the projections of a layer from a checkpoint's tensors, as doubles, and writes them as new
+ * tensors. The projections of q, k and v are three tensors or one, [out, in] or [in, out]. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/edit/regroup_model.h"
@@ -51,7 +51,7 @@ void mha__projections_free(mha_ctx *ctx, mha__projections *p)
 
 /* ---- reading ---- */
 
-/* Reads a tensor; a weight becomes [rows, columns] in either layout. */
+/* Reads a tensor as doubles. A weight of either layout becomes [out, in], with row stride to_row. */
 static mha_status read_tensor(const mha_model *m, const mha_tensor *t, bool transposed, double *to, int64_t to_row,
                               mha_error *err)
 {
@@ -67,7 +67,7 @@ static mha_status read_tensor(const mha_model *m, const mha_tensor *t, bool tran
     return status;
 }
 
-/* Reads rows of E elements and the bias. */
+/* Reads the rows of a projection: E weights each, then the bias. */
 static mha_status read_rows(const mha_model *m, mha__role role, int64_t layer, double *rows, mha_error *err)
 {
     const int64_t E = m->config.hidden;
@@ -103,13 +103,13 @@ mha_status mha__projections_read(const mha_model *m, int64_t layer, mha__project
 
 /* ---- writing ---- */
 
-/* A range of heads, each repeated to give `copies`. */
+/* The rows of `heads` heads, repeated to give `copies` heads. */
 typedef struct repeated_heads {
     const double *rows;
     int64_t heads, copies;
 } repeated_heads;
 
-/* Adds a weight or a bias to the edit: the given projections, concatenated. */
+/* Adds a weight or a bias to the edit: the concatenation of `count` parts. */
 static mha_status list_rows(mha_model_edit *edit, int64_t layer, mha__role role, bool bias,
                             const mha__projections *from, const repeated_heads *parts, int count, mha_error *err)
 {

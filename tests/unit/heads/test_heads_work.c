@@ -277,7 +277,7 @@ static void test_settle(void **state)
     mha_head_data *shared = data_with(&work);
     const mha_importance_options options = {.size = sizeof options, .by = MHA_IMPORTANCE_LOO, .settle = 0.5};
     assert_int_equal(mha_importance_measure(model, shared, &options, &i, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "data must have no work"));
+    assert_non_null(strstr(err.message, "data must be created without mha_work"));
     mha_head_data_free(shared);
 }
 
