@@ -1,4 +1,4 @@
-/* ablation.c - runs the forward passes of ablations: the whole model, then passes with heads switched off. */
+/* ablation.c - runs the forward passes of an ablation: one of the whole model, then passes with heads switched off. */
 #include "heads/importance/ablation.h"
 
 #include <string.h>
@@ -54,12 +54,12 @@ void mha__ablation_free(mha__ablation *a)
 
 /* ---- forward pass of one batch ---- */
 
-/* The results to copy from a forward pass, which then stops. */
+/* The results that callbacks copy from a forward pass. The pass stops once they are copied. */
 typedef struct taker {
-    float *hidden; /* entry `entry` of the hidden states */
+    float *hidden; /* [cells] hidden states with index `entry` */
     float *context;
-    int64_t entry, layer, cells; /* cells: size of hidden [elements] */
-    bool ends;                   /* stop after the context: later results are not needed */
+    int64_t entry, layer, cells; /* cells: number of elements of `hidden` */
+    bool ends;                   /* stop after `hidden` is copied: later results are not needed */
     bool done;
 } taker;
 
@@ -81,7 +81,8 @@ static int take_context(void *user, const mha_model_activations *a)
     return 1;
 }
 
-/* Changes the context of a batch, whose rows begin at `at`, to switch heads off. */
+/* Copies the context of a batch, whose rows begin at row `at` of the stream, and replaces the outputs of the heads
+ * `off` by their means or by 0. */
 static void change(const mha__ablation *a, const mha__stream *s, int64_t at, int64_t rows, const int64_t *off,
                    int64_t count)
 {

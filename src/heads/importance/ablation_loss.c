@@ -1,5 +1,5 @@
-/* ablation_loss.c - evaluates a pass without some heads: the distance of text embeddings, the cross entropy of tokens,
- * the loss of pairs. */
+/* ablation_loss.c - evaluates a forward pass with heads switched off: the distance of text embeddings, the cross
+ * entropy of tokens, or the loss of pairs. */
 #include <string.h>
 
 #include "base/error.h"
@@ -10,7 +10,7 @@
 #include "mha/layer.h"
 #include "model/forward/pooler_logits.h"
 
-enum { CHUNK_NUMBERS = 1 << 21, CHUNK_ROWS = 256 }; /* logits in a chunk: 8 MiB; maximum rows */
+enum { CHUNK_NUMBERS = 1 << 21, CHUNK_ROWS = 256 }; /* maximum logits (8 MiB) and rows per chunk */
 
 int64_t mha__ablation_chunk(const mha__ablation *a)
 {
@@ -25,7 +25,7 @@ static int32_t label_of(const mha__ablation *a, const mha__packed *batch, int64_
     return batch->labels ? batch->labels[first + at] : batch->input.ids[first + at];
 }
 
-/* Computes the logits and losses of `count` rows with labels in a->room. */
+/* Adds to *sum the losses of the `count` rows of hidden states in a->room with the given labels. */
 static mha_status add_chunk(const mha__ablation *a, const int32_t *labels, int64_t count, double *sum, mha_error *err)
 {
     const int64_t width = a->info->hidden;
@@ -45,7 +45,7 @@ static mha_status add_chunk(const mha__ablation *a, const int32_t *labels, int64
     return MHA_OK;
 }
 
-/* Evaluates text b of a batch. */
+/* Computes the sum of the cross entropy over the tokens of text b of a batch. */
 static mha_status take_tokens(mha__ablation *a, const mha__packed *batch, int64_t b, mha_error *err)
 {
     const int64_t first = batch->input.starts[b], length = batch->input.starts[b + 1] - first;

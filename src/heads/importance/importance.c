@@ -1,4 +1,4 @@
-/* importance.c - scores the heads of a model: the public call, and accessors of its result. */
+/* importance.c - the public function that scores the heads of a model, and the accessors of its result. */
 #include "heads/importance/importance.h"
 
 #include <math.h>

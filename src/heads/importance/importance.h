@@ -1,4 +1,4 @@
-/* importance.h - internals of importance scores. Public side: mha/importance.h. */
+/* importance.h - internals of importance scores. Public header: mha/importance.h. */
 #ifndef MHA_HEADS_IMPORTANCE_IMPORTANCE_H
 #define MHA_HEADS_IMPORTANCE_IMPORTANCE_H
 
@@ -6,14 +6,14 @@
 
 struct mha_importance {
     mha_ctx *ctx;
-    int64_t layers, heads;      /* H of the config */
+    int64_t layers, heads;      /* number of layers, and H, the maximum number of heads per layer */
     double *value, *low, *high; /* [layers, H] NAN for heads that a layer lacks */
     double halves, loss, identity;
     int64_t texts; /* number of texts used */
     bool saturated;
 };
 
-/* Checks the options against model and data, and sets defaults. */
+/* Checks the options for this model and data, and sets defaults. */
 mha_status mha__importance_options_read(const mha_model *model, const mha_head_data *data,
                                         const mha_importance_options *given, mha_importance_options *own,
                                         mha_error *err);
@@ -23,13 +23,13 @@ mha_status mha__importance_options_read(const mha_model *model, const mha_head_d
 mha_status mha__importance_pairs_read(const mha_model *model, const mha_head_data *data,
                                       const mha_importance_options *given, mha_importance_options *own, mha_error *err);
 
-/* Runs the groups and stores the result. */
+/* Runs the measurement and stores its result in `out`. */
 mha_status mha__importance_run(const mha_model *model, const mha_head_data *data, const mha_importance_options *options,
                                mha_importance *out, mha_error *err);
 
-/* Computes values, intervals and the comparison of halves from the sums. */
+/* Computes the values, their confidence intervals and the agreement of the two halves of the data from the sums. */
 mha_status mha__importance_finish(const mha__importance_job *s, mha_importance *out, mha_error *err);
-/* Computes only the comparison of halves. */
+/* Computes only the agreement of the two halves of the data. */
 mha_status mha__importance_halves(const mha__importance_job *s, double *halves, mha_error *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* importance_ablation.c - the loss of texts without each head, and without each pair of heads. */
+/* importance_ablation.c - computes how much the loss of texts changes if a head, or a pair of heads, is switched
+ * off. */
 #include <math.h>
 
 #include "base/ctx.h"
@@ -24,7 +25,7 @@ mha_status mha__importance_means(mha__importance_job *s, mha_error *err)
     return has_means(s) ? mha__mean_contexts(s->model, s->data, &s->means, err) : MHA_OK;
 }
 
-/* Runs the whole model for the current step. */
+/* Initializes the ablation of the current step and runs the whole model. */
 static mha_status begin(mha__importance_job *s, bool two, mha__ablation *a, mha_error *err)
 {
     int64_t tokens = 0, length;
@@ -41,7 +42,8 @@ static mha_status begin(mha__importance_job *s, bool two, mha__ablation *a, mha_
     return mha__ablation_begin(a, s->text, s->texts, err);
 }
 
-/* Returns the factor of a text's change in the change of the loss (or distance), as a mean over the group's units. */
+/* Returns the factor of each text's change, so that the mean over the group's units is the change of the group's mean
+ * loss (or distance). */
 static double share_of(const mha__importance_job *s, const mha__ablation *a)
 {
     if (a->measure == MHA__ABLATION_TOKENS) return (double)s->group_units / (double)s->terms;
@@ -59,7 +61,7 @@ static void add_loss(mha__importance_job *s, const mha__ablation *a)
 
 /* ---- ablation of one head ---- */
 
-/* Evaluates every head of the base stream's layer. */
+/* Evaluates each head of the base stream's layer. */
 static mha_status run_layer(mha__importance_job *s, mha__ablation *a, mha_error *err)
 {
     const int64_t layer = a->base.layer, H = s->info->heads, all = mha_head_data_count(s->data);
@@ -100,7 +102,7 @@ typedef struct pairs {
     mha__fixed *sums; /* lower triangle of [N, N] */
 } pairs;
 
-/* Adds the last evaluation to the sums of heads n <= m. */
+/* Adds the result of the last evaluation to the sum of the pair of heads n <= m. */
 static void add_pair(const pairs *p, const mha__ablation *a, int64_t n, int64_t m)
 {
     const mha__importance_job *s = &p->job;
@@ -110,7 +112,7 @@ static void add_pair(const pairs *p, const mha__ablation *a, int64_t n, int64_t 
     mha__fixed_add(&p->sums[mha__triangle(m) + n], share_of(s, a) * sum);
 }
 
-/* Evaluates head `h` of the base stream's layer with itself and every later head. */
+/* Evaluates the pairs of head `h` of the base stream's layer with itself and with every later head. */
 static mha_status run_partners(const pairs *p, mha__ablation *a, int64_t h, mha_error *err)
 {
     const mha__importance_job *s = &p->job;
@@ -184,7 +186,7 @@ static mha_status sum_pairs(pairs *p, mha_error *err)
     return mha__measure_run(&measure, err);
 }
 
-/* Writes means over all units of the data; NAN for heads that a layer lacks. */
+/* Writes the means of all pairs over the units of the data; NAN for heads that a layer lacks. */
 static void read_pairs(const pairs *p, double *out)
 {
     const mha_model_info *info = p->job.info;

@@ -1,6 +1,6 @@
-/* importance_confidence.c - the largest weight of each row, averaged over rows: the weight of a text is its number of
- * rows. Special tokens are excluded (Voita et al. 2019 exclude one of them), both as rows and as keys; the remaining
- * weights of a row are not renormalized. */
+/* importance_confidence.c - confidence: the largest attention weight of each row, averaged over all rows. Each text is
+ * therefore weighted by its number of rows. One variant of the score excludes special tokens (Voita et al. 2019 exclude
+ * one of them), both as rows and as keys; the remaining weights of a row are not renormalized. */
 #include "base/error.h"
 #include "heads/importance/importance_run.h"
 

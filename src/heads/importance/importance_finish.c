@@ -1,5 +1,5 @@
-/* importance_finish.c - computes values, intervals, and the agreement of the two halves of the data from sums over
- * units. */
+/* importance_finish.c - computes scores, their confidence intervals, and the agreement of the two halves of the data
+ * from sums over units. */
 #include <math.h>
 
 #include "base/ctx.h"
@@ -17,7 +17,7 @@ static double mean_of(const mha__importance_job *s, int half, int64_t n)
     return half < 0 ? mha__tally_mean(&s->tally, n) : mha__tally_half(&s->tally, half, n);
 }
 
-/* Returns the score's own norm over the heads of a layer; 1 for scores without normalization. */
+/* Returns the divisor of the scores of a layer: the L2 norm of `layer`, or 1 for scores that are not normalized. */
 static double norm_of(const mha__importance_job *s, const double *layer)
 {
     double sum = 0;
@@ -27,7 +27,7 @@ static double norm_of(const mha__importance_job *s, const double *layer)
     return sum > 0 ? sqrt(sum) : 1;
 }
 
-/* Computes the values [total] from all units (half -1) or from one half of them. */
+/* Computes the scores `values` [total] from all units (half -1) or from one half of the units. */
 static void find_values(const mha__importance_job *s, int half, double *values)
 {
     const int64_t H = s->info->heads;

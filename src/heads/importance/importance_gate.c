@@ -1,5 +1,6 @@
-/* importance_gate.c - the gradient of gates, one per text and head. The values of texts are scaled so that the mean
- * over units is the sum over texts of the gradient of the mean loss. */
+/* importance_gate.c - scores from the gradients of gates, one gate per text and head. The gradients of texts are
+ * multiplied by the number of units, so that the mean over units is the sum over texts of the gradient of the mean
+ * loss. */
 #include <math.h>
 
 #include "heads/importance/importance_run.h"

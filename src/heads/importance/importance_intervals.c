@@ -1,4 +1,4 @@
-/* importance_intervals.c - sums of scores over units, their standard errors, and rank correlation. */
+/* importance_intervals.c - sums scores over units, and computes their means, standard errors and rank correlation. */
 #include "heads/importance/importance_intervals.h"
 
 #include <math.h>
@@ -77,7 +77,7 @@ double mha__tally_half(const mha__tally *t, int half, int64_t head)
 
 /* ---- ranks ---- */
 
-/* A value and its position in the list. */
+/* A value, its rank, and its original position in the list. */
 typedef struct entry {
     double value, rank;
     int64_t at;

@@ -1,5 +1,6 @@
-/* importance_jacobian.c - 1/2 |de/dxi|^2 of each text and head: one backward pass per element of e, or per random sign
- * vector u, since the expectation of (u . de/dxi)^2 is |de/dxi|^2. */
+/* importance_jacobian.c - computes 1/2 |de/dxi|^2 for each text and head, where e is the output vector of the text and
+ * xi the gate of the head. It runs one backward pass per element of e, or per random sign vector u, since the
+ * expectation of (u . de/dxi)^2 is |de/dxi|^2. */
 #include <math.h>
 #include <string.h>
 
@@ -9,10 +10,10 @@
 #include "math/rng_draws.h"
 
 #define SEEDS \
-    UINT64_C(0xD1342543DE82EF95) /* odd, so the streams of different seeds are separate; seed 0 = the plain index */
+    UINT64_C(0xD1342543DE82EF95) /* odd, so that seeds have different streams; seed 0 hashes the index itself */
 
-/* Computes vector k of text b of the whole data, `width` elements: a unit vector of e, or random signs. Signs are
- * hashed from the flat index of [k, b, i], so that neither batches nor groups change them. */
+/* Computes direction k, u [width], of text `text` of the whole data: unit vector k, or random signs. Signs are hashed
+ * from the flat index of [k, text, element], so that they do not depend on batches or groups. */
 static void direction(const mha__importance_job *s, int64_t k, int64_t text, int64_t width, double *u)
 {
     memset(u, 0, (size_t)width * sizeof *u);

@@ -1,4 +1,4 @@
-/* importance_job.c - the memory of one measurement. */
+/* importance_job.c - allocates and frees the memory of one measurement. */
 #include "heads/importance/importance.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "layer/arena.h"
 
-enum { GROUP = 64, TOKENS = 1024, TOKENS_BACK = 512 }; /* units per group without a loss; tokens per batch */
+enum { GROUP = 64, TOKENS = 1024, TOKENS_BACK = 512 }; /* units per group if there is no loss; tokens per batch */
 
 /* ---- memory ---- */
 
@@ -35,8 +35,8 @@ static void lay_out(mha__arena *arena, mha__importance_job *s, int64_t texts)
         s->options.labels ? mha__take(arena, (size_t)mha_head_data_count(s->data), sizeof *s->label_at) : NULL;
 }
 
-/* Returns the tokens per batch. The backward pass stores much memory per token, so its batches are smaller. Pairs use
- * large batches, because a group that fits in one batch is run once. */
+/* Returns the maximum number of tokens per batch. Batches are smaller if there is a backward pass, which requires much
+ * memory per token. Pairs use large batches anyway, because a group that fits in one batch runs only once. */
 static int64_t tokens_of_batch(const mha__importance_job *s)
 {
     return s->rule->forward || mha__importance_of_pairs(s) ? TOKENS : TOKENS_BACK;
@@ -84,7 +84,7 @@ static void find_labels(mha__importance_job *s)
     s->packer.label_at = s->label_at;
 }
 
-/* ---- the measurement ---- */
+/* ---- progress, opening and closing ---- */
 
 mha_status mha__importance_step(mha__importance_job *s, const mha__packed *batch, mha_error *err)
 {

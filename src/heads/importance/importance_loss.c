@@ -1,4 +1,4 @@
-/* importance_loss.c - the loss of the texts of a step, forward and backward, batch by batch. */
+/* importance_loss.c - computes the loss of the texts of a step and its gradient, batch by batch. */
 #include "base/error.h"
 #include "heads/importance/importance_run.h"
 #include "layer/loss/contrastive_loss.h"
@@ -65,8 +65,9 @@ static mha_status pairs_back(mha__importance_job *s, const mha__packed *batch, m
     return take(s, batch, err);
 }
 
-/* Computes the loss of pairs and its gradient. A group of one batch is run once. A larger group needs every embedding
- * before the first backward pass, so it is run twice instead of storing all activations. */
+/* Computes the loss of pairs and its gradient. If the group is one batch, it runs once. In a larger group, every
+ * embedding is needed before the first backward pass, so the forward pass runs twice instead of storing all
+ * activations. */
 static mha_status pairs_loss(mha__importance_job *s, double *loss, mha_error *err)
 {
     const mha_model_output output = {.size = sizeof output, .last_hidden = s->hidden};

@@ -1,4 +1,4 @@
-/* importance_options.c - checks the options against model and data. */
+/* importance_options.c - checks the options of importance scores for a model and data, and sets defaults. */
 #include <math.h>
 
 #include "base/error.h"
@@ -48,14 +48,13 @@ static mha_status check_loss(const mha_model_info *info, const mha_head_data *da
     const long long count = (long long)mha_head_data_count(data);
     if (o->loss == MHA_LOSS_NONE)
         return mha__fail(err, MHA_ERR_ARG,
-                         "%s must have a loss from pairs, from labels, or of a decoder with logits (jacobian_probe "
-                         "requires no loss)",
+                         "%s requires a loss: use pairs of texts, labels, or a decoder with logits (jacobian_probe "
+                         "requires none)",
                          mha_importance_score_key(o->by));
     if (o->loss == MHA_LOSS_PAIRS) {
         if (count % 2 || count < 4)
             return mha__fail(err, MHA_ERR_ARG,
-                             "data must be pairs of texts, at least 2 pairs, for the loss \"pairs\" (got %lld texts)",
-                             count);
+                             "data must be at least 2 pairs of texts for the loss \"pairs\" (got %lld texts)", count);
         if (o->batch_texts == 1)
             return mha__fail(err, MHA_ERR_ARG, "batch_texts must be at least 2 for the loss \"pairs\" (got 1)");
         return MHA_OK;
@@ -65,7 +64,8 @@ static mha_status check_loss(const mha_model_info *info, const mha_head_data *da
         return mha__fail(err, MHA_ERR_ARG,
                          "the model must be a decoder for the loss \"lm\" (an encoder attends to the next token)");
     if (o->loss == MHA_LOSS_MLM && (info->causal || !o->labels))
-        return mha__fail(err, MHA_ERR_ARG, "the model must be an encoder, with labels, for the loss \"mlm\"");
+        return mha__fail(err, MHA_ERR_ARG,
+                         "the model must be an encoder, and labels must not be NULL, for the loss \"mlm\"");
     return check_labels(info, data, o->labels, err);
 }
 

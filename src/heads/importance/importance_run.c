@@ -1,4 +1,4 @@
-/* importance_run.c - the scores by name, and one measurement from its steps to the result. */
+/* importance_run.c - the table of scores, and the function that runs one measurement. */
 #include "heads/importance/importance.h"
 
 #include "base/ctx.h"

@@ -1,5 +1,5 @@
-/* importance_steps.c - the steps of a measurement. A group is a step if its texts cannot be separated (pairs, or
- * gradients of weights); else a step has at most STEP of its units. */
+/* importance_steps.c - divides a measurement into steps and runs them. A group is one step if its texts cannot be
+ * separated (pairs, or gradients of weights); otherwise, each step has at most STEP units of a group. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,8 @@ int64_t mha__importance_step_units(const mha__importance_job *s)
     return is_divided(s) ? mha__min64(STEP, s->per_group) : s->per_group;
 }
 
-/* Returns the number of units in a group. A last pair that would be alone joins the previous group. */
+/* Returns the number of units in a group. If the last group of pairs would have one pair, the pair joins the previous
+ * group. */
 static int64_t group_units(const mha__importance_job *s, int64_t group)
 {
     const int64_t left = s->units - group * s->per_group;
@@ -54,7 +55,7 @@ static int64_t terms_of(const mha__importance_job *s, int64_t text)
     return count;
 }
 
-/* Counts the terms of the group's mean loss, once per group. */
+/* Counts the tokens in the mean loss of a group, once per group. */
 static mha_status count_terms(mha__importance_job *s, int64_t group, mha_error *err)
 {
     const int64_t first = group * s->per_group, end = first + s->group_units;
@@ -91,7 +92,7 @@ mha_status mha__importance_begin(mha__importance_job *s, int64_t step, mha_error
     return MHA_OK;
 }
 
-/* ---- the measurement ---- */
+/* ---- running the steps ---- */
 
 static void add_units(mha__importance_job *s)
 {
@@ -148,7 +149,7 @@ int64_t mha__importance_texts_before(const void *user, int64_t step)
     return unit * (mha__importance_of_pairs(s) ? 2 : 1);
 }
 
-/* The counts are determined by the steps, so any others in a state file are those of a damaged file. */
+/* Checks the counts in a state file, which must be the counts after `done` steps; otherwise, the file is damaged. */
 static mha_status check_counts(const void *user, int64_t done, mha_error *err)
 {
     const mha__importance_job *s = user;

@@ -1,10 +1,11 @@
-/* importance_taylor.c - the first-order effect of single tokens and single attention weights, and a check that all
- * forms of the gate's gradient agree:
+/* importance_taylor.c - computes the first-order effect of single tokens and single attention weights, and checks that
+ * all forms of the gradient of a gate agree:
  *
  *     dL/dxi = sum over rows of <c, dL/dc> = <Wo_h, dL/dWo_h> = <Wv_h, dL/dWv_h> + <bv_h, dL/dbv_h>
  *
- * They agree because the output is linear in c, and c in v (the last form requires that no other head reads these
- * values). The forms are computed by different parts of the backward pass, so the check covers all of them. */
+ * (c: context of the head; L: loss.) The forms agree because the output is linear in c, and c is linear in v. The last
+ * form requires that no other head reads the values v. The forms are computed by different parts of the backward pass,
+ * so the check covers all these parts. */
 #include <math.h>
 #include <string.h>
 
@@ -23,7 +24,7 @@ static double dot(const float *a, const float *b, int64_t count)
     return sum;
 }
 
-/* Adds one head of one text: to the value of the text, and to the context form of the gradient. */
+/* Adds the terms <c, dL/dc> of one head and text to the value of the text and to the context form of the gradient. */
 static void add_text(mha__importance_job *s, const mha_model_context_gradient *g, int64_t b, int64_t head)
 {
     const int64_t *starts = s->batch->input.starts, D = g->head_dim, n = g->layer * s->info->heads + head;
@@ -61,7 +62,7 @@ void mha__identity_gates(mha__importance_job *s)
             s->forms[MHA__FORM_GATE][n] += mha__importance_gate(s, s->batch, b, n);
 }
 
-/* Computes <b, db> of a head's part of the bias, which is in the order of the matrix rows. */
+/* Adds <b, db> of a head's part of the bias to *sum. The elements of the bias are in the order of the matrix rows. */
 static mha_status of_bias(const mha__importance_job *s, const mha__head_part *p, int64_t layer, double *sum,
                           mha_error *err)
 {
@@ -95,7 +96,7 @@ static mha_status add_forms(mha__importance_job *s, int64_t layer, int64_t head,
     return of_bias(s, &v, layer, &s->forms[MHA__FORM_VALUE][n], err);
 }
 
-/* Processes all heads of a layer; the file pages read for the layer are then released. */
+/* Computes the forms that use the weights for all heads of a layer, then releases the file pages read for the layer. */
 static mha_status add_layer(mha__importance_job *s, int64_t layer, mha_error *err)
 {
     mha_status status = MHA_OK;

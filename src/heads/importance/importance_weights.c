@@ -1,5 +1,5 @@
-/* importance_weights.c - scores from the weights only. With D x D Gram matrices, |A B|^2 = <A^T A, B B^T>, so no E x E
- * matrix is computed: |Wo Wv|^2 = <Wo^T Wo, Wv Wv^T>, and |Wq^T Wk|^2 = <Wq Wq^T, Wk Wk^T>. */
+/* importance_weights.c - computes scores from the weights only. With D x D Gram matrices, |A B|^2 = <A^T A, B B^T>, so
+ * no E x E matrix is computed: |Wo Wv|^2 = <Wo^T Wo, Wv Wv^T>, and |Wq^T Wk|^2 = <Wq Wq^T, Wk Wk^T>. */
 #include <math.h>
 
 #include "base/ctx.h"
@@ -8,7 +8,7 @@
 #include "heads/importance/importance_run.h"
 #include "math/linalg.h"
 
-/* Adds to gram [D, D] the products of the D vectors of a part: its rows, or for o its columns. */
+/* Adds to gram [D, D] the products of the D vectors of a part: its columns for the output projection, else its rows. */
 static mha_status add_gram(const mha_model *m, mha__weights *weights, const mha__head_part *p, int64_t layer,
                            double *gram, mha_error *err)
 {

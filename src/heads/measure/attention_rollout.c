@@ -1,4 +1,4 @@
-/* attention_rollout.c - the flow of attention through the layers (Abnar and Zuidema 2020). */
+/* attention_rollout.c - computes the flow of attention through the layers (Abnar and Zuidema 2020). */
 #include <string.h>
 
 #include "base/ctx.h"
@@ -11,7 +11,7 @@
 typedef struct flow {
     mha_ctx *ctx;
     int64_t n;
-    float *r, *mean; /* [n, n] product of the layers so far; mean map, averaged with the identity */
+    float *r, *mean; /* [n, n] product of the previous layers; mean map of a layer, averaged with the identity */
     float *next;     /* [n, n] */
     mha_status status;
     mha_error failure;

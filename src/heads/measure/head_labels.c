@@ -1,5 +1,5 @@
-/* head_labels.c - assigns a label by the scores of a head. The order of the rules is part of the definition: the most
- * specific first. */
+/* head_labels.c - assigns a label to a head by its scores. The order of the rules is part of the definition: the most
+ * specific rule comes first. */
 #include "heads/measure/head_stats.h"
 
 #include <math.h>
@@ -32,7 +32,8 @@ mha_status mha__head_thresholds_read(const mha_head_thresholds *given, mha_head_
 
 /* ---- rules ---- */
 
-/* The labels of targets. The target with the largest weight decides; on ties, the first one. */
+/* The labels of heads that attend to a single target. The target with the largest score determines the label; on ties,
+ * the first target. */
 static const struct {
     mha_head_metric score;
     mha_head_label label;

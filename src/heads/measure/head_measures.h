@@ -1,4 +1,4 @@
-/* head_measures.h - internals of the result of a measurement. Public side: mha/heads.h. */
+/* head_measures.h - internals of the result of a measurement. Public header: mha/heads.h. */
 #ifndef MHA_HEADS_MEASURE_HEAD_MEASURES_H
 #define MHA_HEADS_MEASURE_HEAD_MEASURES_H
 
@@ -11,21 +11,22 @@ struct mha_heads {
     mha_head_thresholds limits;
     int64_t *first;         /* [layers + 1] number of heads before each layer */
     mha__head_stats *stats; /* [heads of all layers] */
-    double *received;       /* [heads of all layers, longest] a sum during the measurement, then a mean */
-    mha_encoding *tokens;   /* with keep_maps: tokens of the single text */
-    float **maps;           /* with keep_maps: [layers], each [heads, longest, longest] */
+    double *received;       /* [heads of all layers, longest] sums during the measurement, then means */
+    mha_encoding *tokens;   /* if keep_maps: tokens of the single text */
+    float **maps;           /* if keep_maps: [layers], each [heads, longest, longest] */
 };
 
 /* Creates an empty result for counts[l] heads in layer l. *out may be partly created after a failure: free it. */
 mha_status mha__heads_create(mha_ctx *ctx, int64_t layers, const int64_t *counts, int64_t longest, mha_heads **out,
                              mha_error *err);
 
-/* Turn the sums of the weights that positions receive into means. rows [longest] counts the rows of all texts that
- * attend to each position, initially 0. mha__heads_seen_rows adds a text of `tokens` tokens. */
+/* Convert the sums of the weights that positions receive to means. rows [longest], initially 0, counts the rows of all
+ * texts that attend to each position: mha__heads_seen_rows adds the rows of a text of `tokens` tokens, and
+ * mha__heads_average divides by the counts. */
 void mha__heads_seen_rows(int64_t tokens, bool causal, double *rows);
 void mha__heads_average(mha_heads *heads, const double *rows);
 
-/* A pass adds batches of the data to the sums; see measure_batch.c. It is created once for all batches. */
+/* Adds batches of the data to the sums (measure_batch.c). A pass is created once for all batches. */
 typedef struct mha__heads_pass mha__heads_pass;
 mha_status mha__heads_pass_create(const mha_model *model, const mha_head_data *data, mha_heads *heads,
                                   mha__head_sums *sums, mha__heads_pass **out, mha_error *err);

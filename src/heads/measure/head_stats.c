@@ -1,9 +1,9 @@
-/* head_stats.c - processes each row of a map in one pass, storing nothing larger than a row. Sums over a row are in
- * float, in eight lanes that a compiler can vectorize; sums over rows are in double.
+/* head_stats.c - computes the statistics of a head from the rows of its maps, one row at a time, with no buffer larger
+ * than a row. Sums over a row are in float, in eight lanes that a compiler can vectorize; sums over rows are in double.
  *
  * "vertical" and "toeplitz" measure how much of the map's energy (sum of p^2) remains when every column, or every
- * diagonal, is replaced by its mean. For a column of c elements with sum s, that is s^2 / c. Columns and diagonals are
- * summed row by row. Both use content rows only. */
+ * diagonal, is replaced by its mean. A column of c elements with sum s keeps the energy s^2 / c. Columns and diagonals
+ * are summed row by row, over content rows only. */
 #include "heads/measure/head_stats.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ static int64_t seen_by(const mha__head_text *t, int64_t i)
     return t->causal ? i + 1 : t->n;
 }
 
-/* ---- sums over one row ---- */
+/* ---- values of one row ---- */
 
 enum { LANES = 8, RUN = 128 }; /* sums are float within a run of RUN elements, double over runs */
 
@@ -42,7 +42,7 @@ static double sum_lanes(const float lanes[LANES])
     return (double)(a + b);
 }
 
-/* Returns the sum of p^2. */
+/* Returns the sum of p[j]^2. */
 static double energy_of(const float *p, int64_t n)
 {
     double all = 0;
@@ -60,7 +60,8 @@ static double energy_of(const float *p, int64_t n)
     return all;
 }
 
-/* Returns the sum of p (j - i); j is counted from the start of its run, so that float represents it exactly. */
+/* Returns the sum of p[j] (j - i). Within a run, j is counted from the start of the run, so that float represents it
+ * exactly. */
 static double offset_of(const float *p, int64_t n, int64_t i)
 {
     static const float step[LANES] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -113,7 +114,7 @@ static float largest_of(const float *p, int64_t n)
     return most;
 }
 
-/* Returns the largest weight on a key that is not special, by searching the ranges between special keys. */
+/* Returns the largest weight on a key that is not a special token: the maximum over the ranges between special keys. */
 static double largest_nospecial(const mha__head_text *t, const float *p, double largest, int64_t key)
 {
     if (key < 0 || !(t->kind[key] & MHA_TOKEN_SPECIAL)) return largest;
@@ -127,7 +128,8 @@ static double largest_nospecial(const mha__head_text *t, const float *p, double 
     return (double)most;
 }
 
-/* Returns the weight inside the row's own segment, minus the fraction of keys in it. */
+/* Returns the sum of the weights on keys in the segment of row i, minus the fraction of keys that are in this
+ * segment. */
 static double block_of(const mha__head_text *t, const float *p, int64_t i, int64_t seen)
 {
     double mass = 0;
@@ -148,14 +150,15 @@ static void put(mha__head_stats *s, mha_head_metric metric, double value)
     s->over[metric] += 1;
 }
 
-/* One row: its statistics from the operator, and its position. */
+/* One row of a map: its position, its weights, and the statistics that the operator computed. */
 typedef struct row {
     const float *p;
     int64_t i, seen, key; /* key: index of the largest weight; -1 if the row contains NAN */
     double entropy, entropy_norm, largest, distance;
 } row;
 
-/* Adds the statistics that cover the rows of all tokens. A row with a single key has no entropy to normalize. */
+/* Adds the statistics that include the rows of special tokens. The entropy of a row with a single key cannot be
+ * normalized. */
 static void add_statistics(mha__head_stats *s, const mha__head_text *t, const row *r)
 {
     put(s, MHA_HEAD_ENTROPY, r->entropy);
@@ -166,15 +169,15 @@ static void add_statistics(mha__head_stats *s, const mha__head_text *t, const ro
     put(s, MHA_HEAD_SINK, (double)r->p[0]);
 }
 
-/* Adds the weight on a target that exists, and whether the largest weight is on it. */
+/* Adds the weight on key `target`, and 1 if the largest weight is on this key, else 0. */
 static void put_target(mha__head_stats *s, mha_head_metric mass, mha_head_metric argmax, const row *r, int64_t target)
 {
     put(s, mass, (double)r->p[target]);
     put(s, argmax, isnan(r->largest) ? r->largest : r->key == target);
 }
 
-/* Adds the pattern scores, which cover only the rows of content tokens. A row only counts for a target that exists in
- * it. */
+/* Adds the pattern scores of a row, for rows of content tokens only. A row counts for a target only if the row has that
+ * target. */
 static void add_patterns(mha__head_stats *s, const mha__head_text *t, const row *r)
 {
     const float *p = r->p;
@@ -210,7 +213,7 @@ static void add_lines(const mha__head_lines *l, const mha__head_text *t, const r
     if (content) add_to(l->diagonal + t->n - 1 - r->i, r->p, r->seen);
 }
 
-/* Return the number of content rows that attend to key j, and of content rows that diagonal d crosses. */
+/* Return the number of content rows that attend to key j, and the number of content rows that diagonal d crosses. */
 static int64_t column_rows(const mha__head_text *t, int64_t j)
 {
     return t->content[t->n] - (t->causal ? t->content[j] : 0);
@@ -226,7 +229,8 @@ static double energy_of_mean(double sum, int64_t count)
     return count > 0 ? sum * sum / (double)count : 0;
 }
 
-/* Adds the totals of columns and diagonals after the last row of a text, and clears the lines. */
+/* After the last row of a text, adds the energies of columns and diagonals to the statistics and sets the lines to
+ * 0. */
 static void close_lines(mha__head_stats *s, const mha__head_lines *l, const mha__head_text *t, double *received)
 {
     double vertical = 0, toeplitz = 0;

@@ -1,4 +1,4 @@
-/* head_stats.h - the scores of one head, accumulated row by row. Definitions: docs/glossary.md. */
+/* head_stats.h - accumulates the scores of one head row by row. Definitions: docs/glossary.md. */
 #ifndef MHA_HEADS_MEASURE_HEAD_STATS_H
 #define MHA_HEADS_MEASURE_HEAD_STATS_H
 
@@ -19,7 +19,7 @@ typedef struct mha__head_text {
     bool causal;             /* row i attends to keys 0..i only */
     const uint8_t *kind;     /* [n] MHA_TOKEN_SPECIAL ... */
     const int32_t *segments; /* [n] the segment of each token; NULL = no segments */
-    const double *bits;      /* [n + 1] log2 of each integer from 1 on */
+    const double *bits;      /* [n + 1] log2 of each index from 1 on */
     int64_t *content;        /* [n + 1] number of content rows (rows of tokens that are not special) before each row */
     int32_t *listed;         /* [3 n] special tokens, separators and punctuation, at most n of each */
     int64_t specials, seps, puncts;
@@ -35,8 +35,8 @@ typedef struct mha__head_lines {
     double *diagonal;         /* [2n - 1] sums over content rows */
 } mha__head_lines;
 
-/* Return the number of doubles for the lines of a text of n tokens, and the lines placed in an array of that size at
- * `memory`, which the caller must zero. */
+/* Return the number of doubles in the lines of a text of n tokens, and lines that use an array of that size, which the
+ * caller must set to 0. */
 static inline size_t mha__head_lines_doubles(int64_t n)
 {
     return (size_t)(4 * n);
@@ -46,13 +46,13 @@ static inline mha__head_lines mha__head_lines_at(double *memory, int64_t n)
     return (mha__head_lines){memory, memory + n, memory + 2 * n};
 }
 
-/* Adds the next f32 rows of a text. Rows of special tokens count for the statistics, but not for the pattern scores;
- * keys always include all tokens. After the last row, adds the totals of the lines, adds to `received` [n] (unless
- * NULL) the weight that each key received from all rows, and clears the lines. */
+/* Adds the next f32 rows of a text. Rows of special tokens are included in the statistics, but not in the pattern
+ * scores; keys always include all tokens. After the last row of the text, adds the energies of the lines to `stats`,
+ * adds to `received` [n] (unless NULL) the weight that each key received from all rows, and sets the lines to 0. */
 void mha__head_stats_add(mha__head_stats *stats, const mha__head_lines *lines, const mha__head_text *text,
                          const mha_attn_rows *rows, double *received);
 
-/* Adds rows of a probe text [first] r r [last] of n tokens: r has `period` tokens and begins at `start`. */
+/* Adds rows of a probe text, [first] r r [last]. The first r begins at token `start`; r has `period` tokens. */
 void mha__head_stats_add_probe(mha__head_stats *stats, int64_t start, int64_t period, bool causal,
                                const mha_attn_rows *rows);
 

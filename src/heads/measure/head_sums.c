@@ -1,4 +1,4 @@
-/* head_sums.c - sums of head statistics over texts, as integers. */
+/* head_sums.c - sums the statistics of heads over texts, as integers. */
 #include "heads/measure/head_sums.h"
 
 #include <string.h>
@@ -8,7 +8,8 @@
 
 enum { NUMBERS = 2 * MHA_HEAD_METRICS, WORDS = MHA__FIXED_WORDS };
 
-/* Returns the maximum number of fraction bits with which the sum of `tokens` weights, each at most 1, fits. */
+/* Returns the maximum number of fraction bits with which a sum of `tokens` weights, each at most 1, fits in an
+ * int64_t. */
 static int unit_bits(int64_t tokens)
 {
     int bits = MHA__FIXED_BITS;

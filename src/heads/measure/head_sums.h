@@ -1,5 +1,5 @@
-/* head_sums.h - sums of the statistics of heads over texts, as integers: the order of the texts does not matter, so the
- * texts may be distributed over several processes (mha/work.h). */
+/* head_sums.h - sums the statistics of heads over texts, as integers. The order of the texts does not affect the sums,
+ * so the texts may be distributed over several processes (mha/work.h). */
 #ifndef MHA_HEADS_MEASURE_HEAD_SUMS_H
 #define MHA_HEADS_MEASURE_HEAD_SUMS_H
 
@@ -8,11 +8,11 @@
 #include "mha/ctx.h"
 
 /* Views of one array of integers. A position receives a weight of at most 1 from each row, and the number of rows is
- * known. Therefore one integer per position suffices, in the smallest unit with which the sum fits. */
+ * known. Therefore, one integer per position suffices, in the smallest unit in which the sum cannot overflow. */
 typedef struct mha__head_sums {
     int64_t *values;   /* [count] the array that contains the fields below */
     int64_t count;     /* number of integers */
-    mha__fixed *stats; /* [heads, 2, MHA_HEAD_METRICS] as in mha__head_stats */
+    mha__fixed *stats; /* [heads, 2, MHA_HEAD_METRICS] `sum` and `over` of mha__head_stats */
     int64_t *bad;      /* [heads] number of texts with an invalid sum at a position */
     int64_t *received; /* [heads, longest] in units of 2^-bits */
     int64_t heads, longest;

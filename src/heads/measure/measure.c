@@ -1,4 +1,4 @@
-/* measure.c - measures heads: the batches, then the probe texts. */
+/* measure.c - measures the heads of a model: runs the batches of the data, then the probe texts. */
 #include <string.h>
 
 #include "base/ctx.h"
@@ -25,8 +25,8 @@ static mha_status make_maps(mha_heads *heads, mha_error *err)
     return MHA_OK;
 }
 
-/* Tokenizes the single text again to get its offsets, truncated like the data; without a text, copies the tokens of
- * the data. */
+/* Stores the tokens of the single text. Tokenizes `text` again, truncated as in the data, to get the offsets of its
+ * tokens; if `text` is NULL, copies the tokens from the data. */
 static mha_status keep_tokens(const mha_model *model, const mha_head_data *data, const char *text, mha_heads *heads,
                               mha_error *err)
 {
@@ -60,7 +60,7 @@ static mha_status sum_batches(const mha_model *model, const mha_head_data *data,
     return mha__measure_run(&measure, err);
 }
 
-/* Computes the sums over all texts. */
+/* Sums the statistics of all heads over all texts. */
 static mha_status measure_texts(const mha_model *model, const mha_head_data *data, const mha_heads_options *options,
                                 mha_heads *heads, mha_error *err)
 {
@@ -106,7 +106,7 @@ static mha_status check(const mha_model *model, int64_t count, const mha_heads_o
     return MHA_OK;
 }
 
-/* Runs all parts of a measurement. `text` is the text whose tokens are stored with the maps; NULL if only its tokens
+/* Runs all parts of a measurement. `text` is the text whose tokens are stored with the maps; NULL if only its token IDs
  * are known. */
 static mha_status measure(const mha_model *model, const mha_head_data *data, const char *text,
                           const mha_heads_options *options, mha_heads *heads, mha_error *err)

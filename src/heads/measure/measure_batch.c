@@ -1,9 +1,9 @@
 /* measure_batch.c - runs one packed batch of texts through the model, and adds its rows of probabilities to the sums
  * of the heads.
  *
- * The rows of a head arrive in order, text by text: each text is summed in double, in the order of its rows, and texts
- * are added as integers (head_sums.h). The result is therefore the same for any number of threads, batches and
- * processes. */
+ * The rows of a head are passed to the callback in order, text by text. Each text is summed in double, in the order of
+ * its rows, and sums over texts are integers (head_sums.h). The result is therefore bitwise identical for every number
+ * of threads, batches and processes. */
 #include <math.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ struct mha__heads_pass {
     mha__head_text *text;   /* [texts of a batch] */
     mha__head_stats *stats; /* [heads of a layer] sums of the current text */
     double *received;       /* [heads of a layer, longest] weights that the positions of the current text receive */
-    double *bits;           /* [longest + 1] log2 of each integer */
+    double *bits;           /* [longest + 1] log2 of each index */
     double *lines;          /* [heads of a layer, lines of the longest text] */
     int64_t *content;       /* [tokens + texts of a batch] */
     int32_t *listed;        /* [3, tokens] */

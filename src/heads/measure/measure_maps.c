@@ -1,5 +1,5 @@
-/* measure_maps.c - measures heads from maps that the caller provides: adds their rows to the same sums as rows of the
- * operator. */
+/* measure_maps.c - measures heads from attention maps that the caller provides. Their rows are added to the same sums
+ * as rows that the operator computes. */
 #include <math.h>
 #include <string.h>
 
@@ -10,14 +10,14 @@
 #include "heads/measure/head_measures.h"
 #include "layer/arena.h"
 
-/* Buffers for one text, large enough for the longest. */
+/* The maps, the result, and buffers large enough for the longest text. */
 typedef struct given {
     const mha_head_maps *maps;
     mha_heads *heads;
     int64_t *content;
     int32_t *listed;
-    uint8_t *plain;       /* [longest] zeros: token kinds if none are given */
-    double *bits, *lines; /* [longest + 1] log2 of each integer; lines of one head */
+    uint8_t *plain;       /* [longest] zeros, used as token kinds if the caller provides none */
+    double *bits, *lines; /* bits: [longest + 1] log2 of each index; lines of one head */
     double *rows;         /* [longest] number of rows that attend to each position */
 } given;
 
@@ -39,8 +39,8 @@ typedef struct row_numbers {
     int64_t key;
 } row_numbers;
 
-/* Processes row i of n elements, of which only the first `seen` may be above 0. Returns the first key whose element is
- * not a valid weight; n if all are valid. A weight may exceed 1 slightly due to rounding. */
+/* Checks row i of n elements, of which only the first `seen` may be above 0, and computes its statistics. Returns the
+ * first key whose weight is invalid; n if all weights are valid. A weight may exceed 1 slightly due to rounding. */
 static int64_t fill_row(const float *p, int64_t n, int64_t seen, int64_t i, row_numbers *r)
 {
     *r = (row_numbers){.key = -1};
@@ -128,7 +128,7 @@ static mha_status add_all(given *g, mha_error *err)
 
 static mha_status check(const mha_head_maps *maps, int64_t *longest, mha_error *err)
 {
-    enum { MOST = 1 << 20 }; /* maximum layers, and heads per layer */
+    enum { MOST = 1 << 20 }; /* maximum number of layers, and of heads per layer */
     if (maps->layers < 1 || maps->layers > MOST || maps->heads < 1 || maps->heads > MOST)
         return mha__fail(err, MHA_ERR_ARG, "mha_head_maps: layers and heads must be from 1 to %d (got %lld and %lld)",
                          MOST, (long long)maps->layers, (long long)maps->heads);

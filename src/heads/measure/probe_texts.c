@@ -1,5 +1,5 @@
-/* probe_texts.c - the probe texts: natural text has too few repetitions to detect heads that attend to repeated
- * tokens.
+/* probe_texts.c - generates and runs the probe texts, which detect heads that attend to repeated tokens. Natural text
+ * has too few repetitions for this.
  *
  * A probe text is [first] r r [last]. r is a sequence of random tokens from the middle half of the vocabulary, so that
  * the repetition is its only structure. first and last are the special tokens that the tokenizer puts around a text. */
@@ -25,8 +25,8 @@ static void on_rows(void *user, int64_t layer, const mha_attn_rows *rows)
     mha__head_stats_add_probe(stats, p->start, p->period, p->causal, rows);
 }
 
-/* Samples a token of the middle half that is neither special nor unused, if possible; after TRIES attempts, any
- * token. */
+/* Samples a token from the middle half of the vocabulary that is neither special nor unused. After TRIES attempts,
+ * returns the last sample. */
 static int32_t draw_token(const mha_tokenizer *tokenizer, int64_t vocab, uint64_t *state)
 {
     int32_t id = 0;
@@ -47,7 +47,7 @@ static void fill_row(int32_t *row, const mha__frame *f, const int32_t *r, int64_
     memcpy(row + 2 * period, f->after, (size_t)f->after_count * sizeof *row);
 }
 
-/* Runs the probe texts one after the other, so that sums over them are bitwise reproducible. */
+/* Runs the probe texts one after the other, so that sums over the probe texts are bitwise reproducible. */
 static mha_status run_probe(const mha_model *model, mha_heads *heads, const mha__frame *f, const int32_t *r,
                             int64_t texts, int64_t period, mha_error *err)
 {
@@ -81,7 +81,7 @@ static mha_status check_wanted(const mha_head_probe *wanted, int64_t room, int64
     return MHA_OK;
 }
 
-/* Checks and copies the `count` ids on one side of r r. */
+/* Checks and copies the `count` special tokens on one side of r r. */
 static mha_status take_side(const char *name, const int32_t *ids, int64_t count, int64_t vocab, int32_t *side,
                             int64_t *side_count, mha_error *err)
 {

@@ -1,4 +1,4 @@
-/* layout_advice.c - recommends a variant, with reasons in figures of the planned model. */
+/* layout_advice.c - recommends a head layout for the planned model, with reasons that quote the model's figures. */
 #include "heads/plan/layout_table.h"
 
 #include "base/error.h"
@@ -8,15 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Pruning that removes more than this fraction of the parameters is not called light. */
+/* Pruning is called light if it removes at most this fraction of the parameters. */
 static const double LIGHT = 1.0 / 3;
 
 typedef struct amount {
     char text[32];
 } amount;
 
-/* Formats "1.5 GiB" in steps of 1024, "110 million" in steps of 1000; rounded down, so that rounding never reaches a
- * limit. */
+/* Formats n with the largest unit of `names` that fits: "1.5 GiB" for step 1024, "110 million" for step 1000. Rounds
+ * down, so that the text never shows a limit that n does not reach. */
 static const char *shown(amount *a, double n, double step, const char *const names[5])
 {
     int i = 0;
@@ -49,7 +49,7 @@ static void __attribute__((format(printf, 2, 3))) say(mha_plan_advice *a, const 
     va_end(args);
 }
 
-/* Explains the size of the cache of a small model in comparison with its f32 weights. */
+/* Compares the cache size of a small model with the size of its weights in f32. */
 static void say_cache(const mha_plan_options *m, const mha_plan_row rows[MHA_PLAN_VARIANTS], mha_plan_advice *a)
 {
     amount cache;

@@ -1,11 +1,11 @@
-/* layout_options.c - the options of a head plan: checks and defaults. */
+/* layout_options.c - checks the options of a head plan and sets defaults. */
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "mha/head_layouts.h"
 #include <math.h>
 
-/* Checks a field against its bounds; 0 is replaced by the default. */
+/* Replaces 0 by the default `preset`, then checks that the value is from 1 to `most`. */
 static mha_status whole(const char *name, int64_t *value, int64_t preset, int64_t most, mha_error *err)
 {
     if (*value == 0) *value = preset;
@@ -14,7 +14,8 @@ static mha_status whole(const char *name, int64_t *value, int64_t preset, int64_
                      (long long)*value);
 }
 
-/* Returns the divisor of E, as a number of heads, whose head width is closest in ratio to `width`. */
+/* Returns the number of heads that divides d_model and whose head width, d_model / heads, is closest in ratio to
+ * `width`. */
 static int64_t usual_heads(int64_t d_model, int64_t width)
 {
     int64_t best = 1;

@@ -1,4 +1,5 @@
-/* layout_table.c - computes the cost of a head layout: parameters, operations, cache; and the tables of all layouts. */
+/* layout_table.c - computes the parameters, operations and cache size of a head layout, and the tables of all
+ * layouts. */
 #include "heads/plan/layout_table.h"
 
 #include "base/error.h"
@@ -31,8 +32,8 @@ static void add_up(mha_plan_parameters *p)
     p->total = p->q + p->k + p->v + p->out + p->extra;
 }
 
-/* Sets the counts of a row with `heads` query heads of width D and `kv_heads` key/value heads; the projections map E to
- * the heads, and the heads to E. */
+/* Sets the counts of a row with `heads` query heads of width D and `kv_heads` key/value heads; the projections map E
+ * elements to heads D elements, and back to E. */
 static void plain(const mha_plan_options *model, int64_t heads, int64_t kv_heads, mha_plan_row *row)
 {
     const int64_t E = model->d_model, D = row->head_dim;
@@ -44,8 +45,8 @@ static void plain(const mha_plan_options *model, int64_t heads, int64_t kv_heads
     row->biases = (mha_plan_parameters){.q = heads * D, .k = kv_heads * D, .v = kv_heads * D, .out = E};
 }
 
-/* Counts the operations of a causal prefill: two per weight and token. Attention adds four per pair of tokens and
- * element of a head: two for the score, two for the weighted sum. */
+/* Counts the operations of a causal prefill. Projections have two operations per weight and token. Attention has four
+ * per query, key and head element: two for the score, two for the weighted sum. */
 static void count_flops(const mha_plan_options *model, double token_weights, double sequence_weights, mha_plan_row *row)
 {
     const double L = (double)model->seq, runs = (double)model->batch * (double)model->layers;
@@ -88,8 +89,8 @@ static mha_status plain_row(const mha_plan_options *model, int64_t heads, int64_
 
 /* ---- the variants ---- */
 
-/* Computes the row of permanently pruned heads. The published layers remove ceil(H prune) heads permanently, and keep
- * int(H (1 - prune)) heads per sequence. */
+/* Computes the row of permanently pruned heads. The published layers remove ceil(H prune) heads permanently; layers
+ * that select heads per sequence keep int(H (1 - prune)) heads. */
 static mha_status pruned_row(const mha_plan_options *model, mha_plan_row *row, mha_error *err)
 {
     const int64_t left = model->heads - (int64_t)ceil((double)model->heads * model->prune);
@@ -110,8 +111,8 @@ static mha_status dynamic_row(const mha_plan_options *model, mha_plan_row *row, 
     return finish(model, 4.0 * (double)(E * kept * D), row, err);
 }
 
-/* Returns the divisor of the number of heads, neither 1 nor all, whose ratio to `wanted` is closest to 1; 0 if there
- * is none. */
+/* Returns the divisor of the number of heads, other than 1 and `heads`, whose ratio to `wanted` is closest to 1; 0 if
+ * there is no such divisor. */
 static int64_t group_size(int64_t heads, int64_t wanted)
 {
     int64_t best = 0;
@@ -194,7 +195,8 @@ mha_status mha_plan_variants(const mha_plan_options *options, mha_plan_row rows[
     return MHA_OK;
 }
 
-/* Inserts the row before all rows with more parameters; rows with equal parameters stay in the order of insertion. */
+/* Inserts the row before all rows with more parameters. Rows with equally many parameters stay in the order of
+ * insertion. */
 static void insert_sorted(mha_plan_row *rows, int count, const mha_plan_row *row)
 {
     int at = count;

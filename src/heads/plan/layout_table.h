@@ -4,7 +4,7 @@
 
 #include "mha/head_layouts.h"
 
-/* Parameter counts from which a model is medium, and above which it is large. */
+/* The number of parameters from which a model is medium, and above which it is large. */
 #define MHA__PLAN_MEDIUM INT64_C(100000000)
 #define MHA__PLAN_LARGE INT64_C(10000000000)
 

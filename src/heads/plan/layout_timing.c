@@ -1,5 +1,5 @@
-/* layout_timing.c - measures the time of a layout: one attention layer built from the public API, with random weights
- * and tokens, since the values do not affect the time. */
+/* layout_timing.c - measures the time of a head layout: runs one attention layer, built from the public API, with
+ * random weights and inputs, since their values do not affect the time. */
 #include "heads/plan/layout_table.h"
 
 #include "base/clock.h"
@@ -15,7 +15,7 @@
 /* One layer and the buffers of a pass. Unset pointers are NULL, so that `close` can free a partly created layer. */
 typedef struct layer {
     mha_ctx *ctx;
-    int64_t E, D, H, Hkv, B, L, width; /* width: of the q, k and v of a token, concatenated */
+    int64_t E, D, H, Hkv, B, L, width; /* width: elements of q, k and v of a token together */
     mha_dtype kv_dtype;
     mha_linear *in, *out, *mix; /* mix: E -> E after a mixture of experts */
     float *x, *qkv, *heads, *y; /* rows of E, width, H D and E elements */
@@ -52,7 +52,8 @@ static mha_status numbers(layer *l, int64_t rows, int64_t width, float **x, mha_
     return allocate(l, rows, width, sizeof **x, (void **)x, err);
 }
 
-/* Creates the projections from one buffer of weights, which is large enough for each projection. */
+/* Creates the projections. All projections use the same buffer of weights, which is large enough for the largest
+ * one. */
 static mha_status make_linear(layer *l, const float *weights, bool mixture, mha_error *err)
 {
     MHA__TRY(mha_linear_create(l->ctx, l->E, l->width, weights, NULL, &l->in, err));
@@ -149,8 +150,8 @@ static mha_status time_pass(const layer *l, int64_t rows, clockid_t clock, doubl
     return MHA_OK;
 }
 
-/* Measures the fastest of the passes that fit in `seconds`, at least one, after a warm-up pass that touches all
- * memory. */
+/* Repeats the pass for `seconds` (at least once), after a warm-up pass that touches all memory, and stores the shortest
+ * time. */
 static mha_status best_pass(const layer *l, int64_t rows, double seconds, double *best, mha_error *err)
 {
     double once;

@@ -273,7 +273,7 @@ static void refusals(void **state)
     typedef mha_importance_options o;
     for (int by = 0; by < MHA_IMPORTANCE_SCORES; by++)
         if (mha_importance_score_needs_loss((mha_importance_score)by))
-            refused(encoder, data, (o){.by = (mha_importance_score)by}, MHA_ERR_ARG, "must have a loss");
+            refused(encoder, data, (o){.by = (mha_importance_score)by}, MHA_ERR_ARG, "requires a loss");
     assert_true(mha_importance_score_needs_loss(MHA_IMPORTANCE_GATE));
     assert_false(mha_importance_score_needs_loss(MHA_IMPORTANCE_JACOBIAN));
     assert_false(mha_importance_score_needs_loss(MHA_IMPORTANCE_SCORES));
