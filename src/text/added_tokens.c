@@ -1,8 +1,9 @@
-/* added_tokens.c - added tokens: strings that are one token wherever they occur, matched before the other stages run.
+/* added_tokens.c - loads and finds added tokens: strings that become one token wherever they occur, before the other
+ * stages run.
  *
  * The leftmost match wins, then the longest. Tokens with normalized = false are matched in the raw text. For all other
  * tokens, both the text and their content are normalized first. With lstrip and rstrip, the match includes adjacent
- * white space. With single_word, no word character may be adjacent. `special` only affects decoding. */
+ * white space. With single_word, no word character may be adjacent. The flag `special` only affects decoding. */
 #include "text/tokenizer.h"
 #include "text/trim_offsets.h"
 #include "text/unicode.h"
@@ -29,7 +30,7 @@ static bool is_word_before(const mha__slice *in, size_t at)
     return at > 0 && mha__char_is(MHA__CHAR_WORD, mha__slice_last(in, at, &length));
 }
 
-/* Moves `begin` back over white space, but not before `stop`. */
+/* Returns the start of the white space that ends at `begin`, at least `stop`. */
 static size_t strip_left(const mha__slice *in, size_t begin, size_t stop)
 {
     size_t length;
@@ -69,7 +70,7 @@ static const mha__added_token *next_token(const mha_tokenizer *t, const mha__add
 mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, mha__pass *pass, const mha__slice *in,
                             mha__rest_fn rest)
 {
-    size_t done = 0; /* the text before this position has been processed */
+    size_t done = 0; /* end of the processed text */
     size_t begin;
     const mha__added_token *token;
     for (size_t at = 0; (token = next_token(t, set, in, &begin, &at)) != NULL;) {
@@ -78,8 +79,8 @@ mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, m
             mha__slice before = mha__slice_cut(in, done, begin);
             MHA__TRY(rest(t, pass, &before));
         }
-        /* If at < done, the text between them is white space that belongs to the previous token, and is not processed
-         * again. */
+        /* If at < done, the text between `at` and `done` is white space that belongs to the previous token. It is not
+         * processed again. */
         done = token->rstrip ? strip_right(in, at > done ? at : done) : at;
         MHA__TRY(mha__pass_token(pass, in, token->id, begin, done));
         if (t->trim.wanted)
@@ -143,7 +144,7 @@ static mha_status load_token(mha_tokenizer *t, const mha__json *value, size_t in
     return MHA_OK;
 }
 
-/* Computes the pattern to search for: the content, normalized if it is matched in normalized text. */
+/* Sets *out to the pattern of a token: its content, normalized if the token is matched in normalized text. */
 static mha_status pattern_of(const mha_tokenizer *t, const mha__added_token *token, mha__pass *pass, mha__slice *out)
 {
     mha__slice content = {.bytes = token->content, .n = token->n};
@@ -153,8 +154,8 @@ static mha_status pattern_of(const mha_tokenizer *t, const mha__added_token *tok
     return token->normalized ? mha__normalize(t, pass, &content, out) : MHA_OK;
 }
 
-/* Adds the patterns of all tokens that are matched in normalized, or in raw, text. If several tokens are equal after
- * normalization, the first one is matched; the reference does not specify which one. */
+/* Adds the patterns of all tokens that are matched in normalized text, or else those matched in raw text. If several
+ * tokens are equal after normalization, the first one is matched; the reference does not specify which one. */
 static mha_status add_patterns(mha_tokenizer *t, bool normalized, mha__pass *pass, mha__added_set *set)
 {
     for (size_t i = 0; i < t->added_count; i++) {

@@ -1,4 +1,5 @@
-/* encode.c - encodes text to ids: tokenizes each text, truncates, applies the template, pads. */
+/* encode.c - encodes one or two texts to ids: tokenizes each text, truncates the tokens, applies the template and pads
+ * the result. */
 #include "text/trim_offsets.h"
 #include "text/truncate_pad.h"
 
@@ -47,7 +48,7 @@ static mha_status tokenize(const mha_tokenizer *t, mha__pass *pass, const char *
 
 /* ---- the encoding ---- */
 
-/* An encoding and its arrays are one allocation. It stores the context for mha_encoding_free. */
+/* An encoding, its context for mha_encoding_free, and its arrays, in one allocation. */
 typedef struct encoding_memory {
     mha_encoding encoding; /* first member, so both have the address of the allocation */
     mha_ctx *ctx;
@@ -109,7 +110,7 @@ static void put_padding(const mha__stored_limits *limits, int64_t count, mha_enc
         put(e, (mha__token){.id = limits->pad_id}, limits->pad_type_id, -1);
 }
 
-/* The tokens of a call's texts, truncated. */
+/* The texts of a call, their tokens, and the range of each that remains after truncation. */
 typedef struct cut_texts {
     int texts;
     const char *text[2];
@@ -160,7 +161,7 @@ static mha_status assemble(const mha_tokenizer *t, const mha_encode_options *opt
     return MHA_OK;
 }
 
-/* Tokenizes both texts with one pass, to reuse its memory. */
+/* Tokenizes the texts with the same mha__pass, to reuse its memory. */
 static mha_status tokenize_texts(const mha_tokenizer *t, const size_t bytes[2], cut_texts *cut, mha_error *err)
 {
     static const char *const names[] = {"text", "second text"};

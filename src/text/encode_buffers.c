@@ -1,4 +1,4 @@
-/* encode_buffers.c - growing buffers and iteration over slices. */
+/* encode_buffers.c - implements growing buffers, and access to the characters of slices. */
 #include "text/encode_buffers.h"
 
 #include "text/pretokenize/split_pattern.h"

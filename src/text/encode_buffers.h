@@ -17,7 +17,7 @@
 typedef struct mha__slice {
     const char *bytes;
     size_t n;
-    const uint32_t *from; /* per byte: offset in the original text of its source character; NULL = base + index */
+    const uint32_t *from; /* offset in the original text of each byte's source character; NULL = base + index */
     uint32_t base;
 } mha__slice;
 
@@ -36,7 +36,7 @@ typedef struct mha__word {
 typedef struct mha__token {
     int32_t id;
     uint32_t begin, end;  /* offsets in the original text */
-    uint32_t lead, trail; /* white space at its ends [characters]; only counted if needed, see trim_offsets.h */
+    uint32_t lead, trail; /* white space at both ends [characters]; counted only if needed, see trim_offsets.h */
 } mha__token;
 
 typedef struct mha__token_list {
@@ -44,7 +44,7 @@ typedef struct mha__token_list {
     size_t count, room;
 } mha__token_list;
 
-/* A character waiting to be put in canonical order. */
+/* A character that is not yet in canonical order. */
 typedef struct mha__pending {
     uint32_t code;
     uint32_t from;
@@ -52,7 +52,7 @@ typedef struct mha__pending {
     bool inserted; /* not the first character of a decomposition */
 } mha__pending;
 
-/* Scratch memory of one source file for one word; private to that file. */
+/* Scratch memory for one word, which only one source file uses. */
 typedef struct mha__work {
     void *items;
     size_t room; /* [bytes] */
@@ -77,19 +77,19 @@ typedef struct mha__pass {
     mha__token_list tokens; /* the result */
 } mha__pass;
 
-void mha__pass_free(mha__pass *pass); /* frees everything except `tokens` */
+void mha__pass_free(mha__pass *pass); /* frees all buffers except `tokens` */
 void mha__token_list_free(mha_ctx *ctx, mha__token_list *list);
 
-/* Grow the array *items to at least `want` items of `size` bytes, preserving its content; `items` points to a
+/* Grow the array *items to at least `want` items of `size` bytes and preserve its content. `items` is the address of a
  * pointer. The capacity at least doubles. */
 mha_status mha__items_grow(mha_ctx *ctx, void *items, size_t *room, size_t want, size_t size, mha_error *err);
 mha_status mha__pass_grow(mha__pass *pass, void *items, size_t *room, size_t want, size_t size);
 
-/* Grows scratch memory in the same way as mha__items_grow. */
+/* Grows scratch memory to at least `want` items of `size` bytes, like mha__items_grow. */
 mha_status mha__work_grow(mha__pass *pass, mha__work *work, size_t want, size_t size);
 
 mha_status mha__pass_word(mha__pass *pass, size_t begin, size_t end); /* an empty word is ignored */
-/* Appends a token that covers bytes [begin, end) of `slice`, begin < end; both may be inside a character. */
+/* Appends a token that covers bytes [begin, end) of `slice`, begin < end. Both ends may be inside a character. */
 mha_status mha__pass_token(mha__pass *pass, const mha__slice *slice, int32_t id, size_t begin, size_t end);
 
 /* Returns the offset, in the original text, of the source character of byte `at`. */
@@ -107,7 +107,8 @@ mha__slice mha__slice_cut(const mha__slice *slice, size_t begin, size_t end);
 /* Returns the original offset of a byte. If the slice is the original text, this is the offset of the byte itself, even
  * inside a character. */
 uint32_t mha__slice_from(const mha__slice *slice, size_t at);
-/* Returns the character at `at`, or the character that ends there; both must be inside the slice. */
+/* Return the character that begins at byte `at`, or the character that ends there, and its length. The character must
+ * be inside the slice. */
 static inline uint32_t mha__slice_next(const mha__slice *slice, size_t at, size_t *length)
 {
     uint32_t code = 0;

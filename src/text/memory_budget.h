@@ -1,4 +1,4 @@
-/* memory_budget.h - the remaining memory budget for reading a tokenizer.json.
+/* memory_budget.h - the memory budget for reading a tokenizer.json.
  *
  * The size of every table is computed before it is allocated. A file is therefore rejected before its tables exceed
  * MHA__TOKENIZER_MEMORY. */

@@ -1,8 +1,8 @@
 /* template_processing.c - inserts special tokens around a text or a pair: TemplateProcessing and its older equivalents.
  *
- * Every post-processor type becomes two lists of items, one for a text and one for a pair. The items are texts and the
- * special tokens around them. Without a post-processor, a text has no special tokens, and the texts of a pair are
- * concatenated. ByteLevel adds no tokens; it may exclude white space from token offsets. */
+ * Every post-processor type becomes two lists of items, one for a text and one for a pair. The items of a list are
+ * texts and the special tokens around the texts. Without a post-processor, a text has no special tokens, and the texts
+ * of a pair are concatenated. ByteLevel adds no tokens; it may exclude white space from token offsets. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
@@ -61,8 +61,8 @@ static mha_status bert_token(const mha_tokenizer *t, const mha__json_obj *json, 
     return MHA_OK;
 }
 
-/* Creates the templates of both types. The second text has type id `second_type`. If `twice` is set, a second
- * separator precedes it. */
+/* Creates the templates of BertProcessing or RobertaProcessing. The second text has type id `second_type`. If `twice`
+ * is set, a second separator precedes the second text. */
 static mha_status load_pair(mha_tokenizer *t, const mha__json_obj *json, int32_t second_type, bool twice,
                             mha_error *err)
 {
@@ -90,7 +90,7 @@ static mha_status bert_load(mha_tokenizer *t, const mha__json_obj *json, void *i
     return load_pair(t, json, 1, false, err);
 }
 
-/* ---- ByteLevel, RobertaProcessing ---- */
+/* ---- trim_offsets of ByteLevel and RobertaProcessing ---- */
 
 static mha_status bytes_load(mha_tokenizer *t, const mha__json_obj *json, void *into, mha_error *err)
 {
@@ -114,7 +114,7 @@ static mha_status roberta_load(mha_tokenizer *t, const mha__json_obj *json, void
 
 /* ---- TemplateProcessing ---- */
 
-enum { MAX_ITEMS = 1024 }; /* per template; a special token with several ids counts once per id */
+enum { MAX_ITEMS = 1024 }; /* maximum items of a template; a special token counts once per id */
 
 /* Appends the ids of a special token; `json` is {"id": name, "type_id": n}. */
 static mha_status template_special(const mha_tokenizer *t, const mha__json_obj *json, const mha__json_obj *specials,

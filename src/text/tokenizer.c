@@ -1,4 +1,4 @@
-/* tokenizer.c - opens tokenizer.json, and looks up tokens.
+/* tokenizer.c - opens tokenizer.json and looks up tokens.
  *
  * Everything in the file is validated before it is stored, and no allocation size is taken from the file. The table of
  * tokens by id has one entry per id, so ids must be below 4 times the number of tokens plus 1024. */
@@ -82,8 +82,8 @@ static mha_status build_ids(mha_tokenizer *t, mha_error *err)
 
 /* ---- opening ---- */
 
-/* Returns the exclusive limit of ids, from the number of tokens in all lists of the file. The loaders validate the
- * lists. */
+/* Returns the exclusive upper bound of ids, computed from the number of tokens in all lists of the file. The loaders
+ * validate the lists later. */
 static int64_t limit_of_ids(const mha__json *root)
 {
     const size_t tokens = mha__json_size(mha__json_get(mha__json_get(root, "model"), "vocab")) +
@@ -92,7 +92,7 @@ static int64_t limit_of_ids(const mha__json *root)
     return limit <= INT32_MAX ? limit : INT32_MAX;
 }
 
-/* Rejects a misspelled stage, such as "pre_tokeniser": ignoring it would change the tokens. */
+/* Rejects unknown keys, such as a misspelled "pre_tokeniser", since ignoring a stage would change the tokens. */
 static mha_status check_keys(const mha__json_obj *root, mha_error *err)
 {
     static const char *const known[] = {"version",       "truncation",     "padding", "added_tokens", "normalizer",

@@ -1,4 +1,4 @@
-/* tokenizer.h - internals of a tokenizer, which has one stage per part of tokenizer.json.
+/* tokenizer.h - internals of a tokenizer, which has one stage for each section of tokenizer.json.
  *
  * The supported objects of a stage are listed as an array of kinds (the file's type name, and its loader) at the end of
  * the stage's source file. A Sequence of kinds is flattened. Normalizers and pre-tokenizers become edits (text_edit.h),
@@ -28,7 +28,7 @@ typedef struct mha__kind {
 
 typedef struct mha__stage {
     const char *name;
-    const char *list;       /* key of a Sequence's list; NULL = Sequence is not supported here */
+    const char *list;       /* key of the list in a Sequence; NULL = the stage does not support Sequence */
     const mha__kind *kinds; /* ends with a NULL type */
 } mha__stage;
 
@@ -47,7 +47,7 @@ typedef struct mha__model_kind {
 
 extern const mha__model_kind mha__model_wordpiece, mha__model_bpe, mha__model_unigram;
 
-/* ---- parts read by several stages ---- */
+/* ---- elements of tokenizer.json that several stages read ---- */
 
 /* Copies `n` bytes of the file and appends a NUL; the copy is valid as long as the tokenizer. */
 mha_status mha__copy_text(mha_tokenizer *t, const char *text, size_t n, const char **copy, mha_error *err);
@@ -79,16 +79,16 @@ mha_status mha__vocab_load(mha_tokenizer *t, const mha__json_obj *model, mha_err
 /* ---- added tokens ---- */
 
 typedef struct mha__added_token {
-    const char *content; /* text in added_names */
+    const char *content; /* text, owned by added_names */
     size_t n;
     const char *shown; /* decoded text: the content, normalized if the token is matched in normalized text */
     int32_t id;
     bool special, normalized, lstrip, rstrip, single_word;
 } mha__added_token;
 
-/* The patterns that are matched in raw text, or those matched in normalized text. */
+/* The patterns that are matched in raw text, or the patterns that are matched in normalized text. */
 typedef struct mha__added_set {
-    mha__vocab patterns; /* value = index into added */
+    mha__vocab patterns; /* value: index into `added` */
     bool first[256];     /* true if a pattern begins with this byte */
 } mha__added_set;
 
@@ -108,7 +108,7 @@ typedef struct mha__template {
 
 typedef enum mha__cut { MHA__CUT_LONGEST = 0, MHA__CUT_FIRST, MHA__CUT_SECOND } mha__cut;
 
-/* Truncation and padding stored in the file; applied only on request. */
+/* The truncation and padding that the file stores; applied only if the caller requests it. */
 typedef struct mha__stored_limits {
     bool truncate, pad;
     int64_t max_tokens;
@@ -132,14 +132,14 @@ struct mha_tokenizer {
     mha__vocab vocab;   /* vocabulary of the model, token -> id */
     const char **token; /* by id; NULL if the id has no token */
     bool *special;      /* by id: true for special tokens */
-    int64_t ids;        /* number of entries in both arrays */
-    int64_t id_limit;   /* exclusive limit of ids in the file: 4 x tokens + 1024 */
+    int64_t ids;        /* number of entries of `token` and `special` */
+    int64_t id_limit;   /* exclusive upper bound of ids in the file: 4 times the number of tokens plus 1024 */
 
     mha__added_token *added;
     size_t added_count;
     int32_t next_id; /* id of the next added token that is missing in the vocabulary */
     mha__added_set raw, normalized;
-    mha__vocab added_names; /* content -> index into added */
+    mha__vocab added_names; /* content -> index into `added` */
 
     mha__edit_list normalizer, splitter;
     const mha__model_kind *model;
@@ -159,7 +159,7 @@ struct mha_tokenizer {
     mha__stored_limits limits;
 };
 
-/* Returns the text of a token; NULL if it has none. */
+/* Returns the text of a token; NULL if the id has no token. */
 static inline const char *mha__token_text(const mha_tokenizer *t, int32_t id)
 {
     return id >= 0 && id < t->ids ? t->token[id] : NULL;
@@ -168,7 +168,7 @@ static inline const char *mha__token_text(const mha_tokenizer *t, int32_t id)
 /* Opens a tokenizer from the text of a file, as mha_tokenizer_open does. */
 mha_status mha__tokenizer_read(mha_ctx *ctx, const char *text, size_t n, mha_tokenizer **out, mha_error *err);
 
-/* Creates an encoding of `count` ids without a text: offsets, types and sequences are 0. */
+/* Creates an encoding of `count` ids without a text. Its offsets, type ids and sequences are 0. */
 mha_status mha__encoding_of_ids(mha_ctx *ctx, const int32_t *ids, int64_t count, mha_encoding **out, mha_error *err);
 
 /* Loaders, in the order of their calls; see their source files for the fields that they set. */
@@ -182,7 +182,8 @@ mha_status mha__limits_load(mha_tokenizer *t, const mha__json_obj *root, mha_err
 /* Writes the normalized form of `in` to pass->normal; *out is a view of pass->normal, or `in` itself. */
 mha_status mha__normalize(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, mha__slice *out);
 
-/* Splits `in` at the tokens of the set, which are appended to pass->tokens; calls `rest` with the text between them. */
+/* Splits `in` at the tokens of the set and appends these to pass->tokens. Calls `rest` for the text between the
+ * tokens. */
 typedef mha_status (*mha__rest_fn)(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in);
 mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, mha__pass *pass, const mha__slice *in,
                             mha__rest_fn rest);

@@ -1,4 +1,5 @@
-/* tokenizer_json.c - finds the kind of a stage's object, and reads parts of tokenizer.json that several stages use. */
+/* tokenizer_json.c - finds the kind of a stage's object, and reads elements of tokenizer.json that several stages
+ * use. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
@@ -91,7 +92,7 @@ mha_status mha__stage_load(mha_tokenizer *t, const mha__json_obj *root, const mh
     return json.json ? load_object(t, &json, stage, into, err) : MHA_OK;
 }
 
-/* ---- parts read by several stages ---- */
+/* ---- elements that several stages read ---- */
 
 mha_status mha__edit_add(const mha_tokenizer *t, const mha__json_obj *json, void *list, const mha__edit *edit,
                          mha_error *err)
@@ -148,7 +149,7 @@ static mha_status refuse_id(const mha__json_step *token, const char *want, mha_e
                      mha__json_show(&(mha__quoted){0}, token->value));
 }
 
-/* Validates all ids before anything is stored, and adds up the lengths of the keys. */
+/* Validates all ids before any token is stored, and sets *bytes to the total length of the keys. */
 static mha_status measure_vocab(const mha_tokenizer *t, const mha__json *json, size_t *bytes, mha_error *err)
 {
     *bytes = 0;

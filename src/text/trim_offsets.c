@@ -1,4 +1,4 @@
-/* trim_offsets.c - removes white space from token offsets. */
+/* trim_offsets.c - excludes white space at the ends of tokens from their offsets. */
 #include "text/trim_offsets.h"
 
 #include "text/pretokenize/byte_level.h"
@@ -20,8 +20,8 @@ void mha__trim_count(mha__token *token, const char *bytes, size_t n)
         token->trail++;
 }
 
-/* Counts characters, as the reference does. If a token has more characters than the text up to its end, its end is
- * kept. */
+/* Moves the offsets of a token by characters, as the reference does. If `trail` exceeds the characters of the text
+ * before the token's end, the end is unchanged. */
 void mha__trim(const mha_tokenizer *t, const char *text, mha__token *token, bool first)
 {
     const mha__slice in = {.bytes = text, .n = token->end};

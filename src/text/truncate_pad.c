@@ -1,11 +1,11 @@
-/* truncate_pad.c - truncation and padding, with the caller's limits, or on request the limits stored in
+/* truncate_pad.c - computes truncation and padding from the limits of the caller or, if requested, the limits stored in
  * tokenizer.json. */
 #include "text/truncate_pad.h"
 
 #include "base/size.h"
 #include <string.h>
 
-/* Maximum padded length stored in a file. A file can request any fixed length, and this limit bounds the memory. */
+/* Maximum padded length that a file may request, which limits the memory use. */
 enum { MAX_PADDED = 1 << 20 };
 
 /* ---- loading ---- */
@@ -71,7 +71,7 @@ mha_status mha__limits_load(mha_tokenizer *t, const mha__json_obj *root, mha_err
     return json.json ? load_padding(t, &json, &t->limits, err) : MHA_OK;
 }
 
-/* ---- limits of a call ---- */
+/* ---- limits of one call ---- */
 
 mha_status mha__fit_resolve(const mha_tokenizer *t, const mha_encode_options *options, mha__fit *fit, mha_error *err)
 {

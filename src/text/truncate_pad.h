@@ -9,7 +9,7 @@ typedef struct mha__token_range {
     size_t begin, count;
 } mha__token_range;
 
-/* The limits of one call, from its options or the file. */
+/* The limits of one call, from its options or from tokenizer.json. */
 typedef struct mha__fit {
     bool limited;
     int64_t max_tokens; /* limit including special tokens; valid if `limited` */
@@ -22,7 +22,7 @@ mha_status mha__fit_resolve(const mha_tokenizer *t, const mha_encode_options *op
 /* Truncates the kept tokens of `texts` (1 or 2) texts so that they fit with `specials` special tokens. */
 mha_status mha__fit_cut(const mha__fit *fit, int64_t specials, mha__token_range *kept, int texts, mha_error *err);
 
-/* Returns the length of `count` tokens after the stored padding. */
+/* Returns the length to which the stored padding extends `count` tokens. */
 int64_t mha__fit_padded(const mha__stored_limits *limits, int64_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* unicode.c - character lookup: a bitmap for ASCII, binary search in ranges for all other characters. */
+/* unicode.c - looks up characters: with a bitmap for ASCII, by binary search in ranges for all other characters. */
 #include "text/unicode.h"
 
 #include <utf8proc.h>
@@ -19,7 +19,7 @@ bool mha__char_is(mha__char_class class, uint32_t code)
     return low < table->count && table->range[low].first <= code;
 }
 
-/* Returns the mapping of a character if it differs from utf8proc's; otherwise NULL. */
+/* Returns the lower case of a character if it differs from that of utf8proc; otherwise NULL. */
 static const mha__char_lower_pair *find_lower(uint32_t code)
 {
     int low = 0;

@@ -28,16 +28,16 @@ typedef enum mha__char_class {
 
 bool mha__char_is(mha__char_class class, uint32_t code);
 
-/* Writes the lower case of a character without context (no final sigma) to `to`; returns the number of characters, 1 or
- * 2. */
+/* Writes the lower case of a character to `to`, independent of adjacent characters (no final sigma). Returns the number
+ * of characters, 1 or 2. */
 int mha__char_lower(uint32_t code, uint32_t to[2]);
 
 enum { MHA__DECOMPOSED_MAX = 18 };
-/* Writes the full decomposition before reordering, canonical (NFD) or compatibility (NFKD). Returns the number of
- * characters; 1 if the character does not decompose. */
+/* Writes the full decomposition of a character before reordering: canonical (NFD) or, if `compatible`, compatibility
+ * (NFKD). Returns the number of characters; 1 if the character does not decompose. */
 int mha__char_decompose(uint32_t code, bool compatible, uint32_t to[MHA__DECOMPOSED_MAX]);
 
-/* Returns the canonical combining class, 0..254; 0 starts a new run. */
+/* Returns the canonical combining class of a character, 0..254. A character of class 0 starts a new run. */
 int mha__char_order(uint32_t code);
 
 /* ---- unicode_tables.c ---- */

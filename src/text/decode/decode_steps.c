@@ -8,7 +8,7 @@
 
 #define REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD */
 
-/* ---- without a decoder: tokens joined by spaces ---- */
+/* ---- plain: without a decoder, tokens are joined by spaces ---- */
 
 static mha_status feed_plain(mha__decoding *d, int step, const char *bytes, size_t n, unsigned part)
 {
@@ -18,7 +18,7 @@ static mha_status feed_plain(mha__decoding *d, int step, const char *bytes, size
 
 const mha__decode_step mha__decode_plain = {.feed = feed_plain, .whole = true};
 
-/* ---- WordPiece: "##" joins, any other token is preceded by a space ---- */
+/* ---- WordPiece: a token with "##" is joined to the previous token, any other token follows a space ---- */
 
 /* Replaces every `old` in text[0..n) by the shorter `new`; returns the new length. */
 static size_t replace(char *text, size_t n, const char *old, const char *new)
@@ -38,7 +38,7 @@ static size_t replace(char *text, size_t n, const char *old, const char *new)
     return to;
 }
 
-/* Replacements of `cleanup`, applied in this order, each to the result of the previous one. */
+/* The replacements of the `cleanup` option, applied in this order, each to the result of the previous replacement. */
 static const char *const cleanups[][2] = {
     {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},    {" n't", "n't"},
     {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
@@ -88,9 +88,9 @@ static size_t character(const unsigned char *p, size_t n, size_t *bad)
     return 0;
 }
 
-/* ---- ByteLevel: characters represent bytes, which form characters ---- */
+/* ---- ByteLevel: each character of a token represents one byte of the text ---- */
 
-/* Passes on the complete characters, or all bytes at the `end`, and keeps the remaining bytes. */
+/* Passes complete characters to the next step and keeps the remaining bytes; if `end` is set, passes all bytes. */
 static mha_status flush_bytes(mha__decoding *d, int step, bool end)
 {
     mha__decode_state *state = &d->state[step];
@@ -116,8 +116,8 @@ static mha_status flush_bytes(mha__decoding *d, int step, bool end)
     return MHA_OK;
 }
 
-/* Appends the bytes that a token represents; if some character represents no byte, appends the token's text
- * unchanged. */
+/* Appends the bytes that a token represents. If any of its characters does not represent a byte, appends the token's
+ * text unchanged. */
 static mha_status keep_bytes(mha__decoding *d, int step, const char *token, size_t n)
 {
     mha__decode_state *state = &d->state[step];
@@ -135,7 +135,8 @@ static mha_status keep_bytes(mha__decoding *d, int step, const char *token, size
     return MHA_OK;
 }
 
-/* Passes on an empty first part: later steps must see the start of the fused token before a character is complete. */
+/* Passes an empty first part of the fused token to the next step, so that later steps process its start before a
+ * character is complete. */
 static mha_status begin_fused(mha__decoding *d, int step)
 {
     return d->state[step].tokens++ == 0 ? mha__decode_emit(d, step, "", 0, MHA__PART_BEGIN) : MHA_OK;
@@ -176,8 +177,8 @@ static int byte_of(const char *token, size_t n)
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-/* Passes on a run of bytes as text. If the run is not well-formed UTF-8, each of its bytes becomes U+FFFD. A stream has
- * already passed on the complete characters, so only the remaining bytes become U+FFFD. */
+/* Passes a run of bytes to the next step as text. If the run is not well-formed UTF-8, each of its bytes becomes
+ * U+FFFD. In a stream, complete characters were already passed on, so only the remaining bytes become U+FFFD. */
 static mha_status flush_fallback(mha__decoding *d, int step, bool end)
 {
     mha__decode_state *state = &d->state[step];
@@ -216,7 +217,7 @@ static mha_status finish_fallback(mha__decoding *d, int step)
 
 const mha__decode_step mha__decode_fallback = {.feed = feed_fallback, .finish = finish_fallback, .whole = true};
 
-/* ---- Fuse ---- */
+/* ---- Fuse: joins all tokens into one ---- */
 
 static mha_status feed_fuse(mha__decoding *d, int step, const char *bytes, size_t n, unsigned part)
 {
@@ -233,7 +234,7 @@ static mha_status finish_fuse(mha__decoding *d, int step)
 
 const mha__decode_step mha__decode_fuse = {.feed = feed_fuse, .finish = finish_fuse, .fuses = true};
 
-/* ---- Replace ---- */
+/* ---- Replace: replaces each match of a pattern ---- */
 
 static mha_status feed_replace(mha__decoding *d, int step, const char *bytes, size_t n, unsigned part)
 {
@@ -276,7 +277,7 @@ const mha__decode_step mha__decode_metaspace = {.feed = feed_metaspace};
 
 /* ---- Strip: removes up to N occurrences of a character at the start and at the end of each token ---- */
 
-/* Removes, holds back or passes on one more occurrence of the character. */
+/* Processes one occurrence of the character: removes it, holds it back, or passes it to the next step. */
 static mha_status strip_one(mha__decoding *d, int step)
 {
     const mha__decode_step *self = &d->list->items[step];

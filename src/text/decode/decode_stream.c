@@ -42,7 +42,7 @@ static mha_status hand_out(mha_text_stream *s, mha_status status, const char **t
     return MHA_OK;
 }
 
-/* Returns the memory in use by the steps: output held back, and the buffer of the last part [bytes]. */
+/* Returns the size [bytes] of the largest output that a step holds back. */
 static size_t held(const mha__decoding *d)
 {
     size_t most = 0;
@@ -51,7 +51,7 @@ static size_t held(const mha__decoding *d)
     return most;
 }
 
-/* Discards the text of the previous call. */
+/* Checks the arguments and discards the text of the previous call. */
 static mha_status begin_call(mha_text_stream *s, const char **text, size_t *bytes, mha_error *err)
 {
     if (!s || !text || !bytes) return mha__fail(err, MHA_ERR_ARG, "stream, text and bytes must not be NULL");

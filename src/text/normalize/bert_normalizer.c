@@ -1,9 +1,9 @@
-/* bert_normalizer.c - BertNormalizer.
+/* bert_normalizer.c - implements BertNormalizer.
  *
  * BertNormalizer maps each character separately, so one pass over the text is enough: it drops characters or replaces
  * them by blanks (clean_text), separates Chinese characters, decomposes characters and drops marks (strip_accents), and
  * lower-cases. Only canonical order depends on adjacent characters: characters with a combining class are collected in
- * `run`, and sorted when a character without one follows. */
+ * `run`, and sorted when a character without a combining class follows. */
 #include "text/normalize/canonical_order.h"
 
 static mha_status bert_lower(const mha__edit *edit, mha__pass *pass, uint32_t code, uint32_t from)
@@ -15,7 +15,7 @@ static mha_status bert_lower(const mha__edit *edit, mha__pass *pass, uint32_t co
     return MHA_OK;
 }
 
-/* Writes the sorted run, without its marks. */
+/* Sorts the run and writes its characters, except marks. */
 static mha_status bert_flush(const mha__edit *edit, mha__pass *pass)
 {
     MHA__TRY(mha__order_settle(pass, 0));

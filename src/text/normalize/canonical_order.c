@@ -29,9 +29,9 @@ static void sort(const mha__pending *run, size_t n, mha__pending *sorted)
         sorted[begin[run[i].order]++] = run[i];
 }
 
-/* Assigns offsets after sorting. As in the reference, characters move but offsets do not: the sorted characters take
- * the offsets of the run in text order, one by one. A character inserted by a decomposition keeps the offset of the
- * character before it. */
+/* Assigns offsets after sorting. As in the reference, characters move but offsets do not: the i-th sorted character
+ * gets the i-th offset of the run. A character inserted by a decomposition keeps the offset of the character before
+ * it. */
 static void place(const mha__pending *run, size_t n, mha__pending *sorted)
 {
     size_t next = 0;

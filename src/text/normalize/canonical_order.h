@@ -1,5 +1,5 @@
-/* canonical_order.h - characters that are being converted to a Unicode normalization form: decomposed, and in
- * canonical order. */
+/* canonical_order.h - puts the decomposed characters of a text into canonical order, for the Unicode normalization
+ * forms. */
 #ifndef MHA_TEXT_NORMALIZE_CANONICAL_ORDER_H
 #define MHA_TEXT_NORMALIZE_CANONICAL_ORDER_H
 
@@ -9,17 +9,17 @@
 /* Appends a character to pass->run. */
 mha_status mha__order_add(mha__pass *pass, mha__pending item);
 
-/* Puts pass->run[begin..run_count), characters with a combining class, into canonical order. Linear time for any
- * length. */
+/* Puts pass->run[begin..run_count), characters with a combining class, into canonical order. Takes linear time. */
 mha_status mha__order_settle(mha__pass *pass, size_t begin);
 
-/* A character of the output, and how many input characters it consumed: 0 if it was inserted. */
+/* A character of the output, and the number of input characters that it replaces: 0 if it was inserted. */
 typedef struct mha__composed {
     uint32_t code, origins;
 } mha__composed;
 
-/* Appends the characters to pass->to. Each gets the offset of the first character of pass->run that it consumed; runs
- * are consumed in order. An inserted character gets the offset of the last character consumed before it. */
+/* Appends the characters to pass->to. Each one gets the offset of the first character of pass->run that it replaces;
+ * the characters of pass->run are replaced in order. An inserted character gets the offset of the last character
+ * replaced before it. */
 mha_status mha__order_put(mha__pass *pass, const mha__composed *list, size_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* normalize.c - the normalizer: maps each type to its edits. */
+/* normalize.c - loads the normalizer: maps each normalizer type to its edits. */
 #include "text/tokenizer.h"
 
 static mha_status load_bert(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)

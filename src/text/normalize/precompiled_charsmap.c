@@ -2,7 +2,7 @@
  * normalizer.
  *
  * The trie has the layout of Darts-clone (S. Yata, https://github.com/s-yata/darts-clone): a 32-bit unit contains its
- * label, the offset to its children, and whether one of them is a value. */
+ * label, the offset to its children, and whether one of the children is a value. */
 #include "text/normalize/precompiled_charsmap.h"
 
 #include "text/normalize/canonical_order.h"
@@ -75,7 +75,8 @@ static size_t children(uint32_t unit, size_t at)
     return at ^ (size_t)(unit >> 10) << ((unit & 1u << 9) >> 6);
 }
 
-/* Finds a replacement in the table; `begin` is read from the file and may have any value. */
+/* Returns the replacement at offset `begin` of the table; NULL if the offset, which is read from the file, is
+ * invalid. */
 static const char *replacement(const mha__charsmap *map, uint32_t begin, size_t *length)
 {
     if (begin >= map->n || ((unsigned char)map->text[begin] & 0xC0) == 0x80) return NULL;
@@ -103,7 +104,7 @@ const char *mha__charsmap_find(const mha__charsmap *map, const char *p, size_t n
 
 /* ---- the normalizer ---- */
 
-/* The text rewritten so far; its characters are also in pass->run. */
+/* The text rewritten so far. The characters it replaces are in pass->run. */
 typedef struct rewriting {
     mha__pass *pass;
     size_t count;

@@ -1,7 +1,8 @@
 /* precompiled_charsmap.h - the replacements in a SentencePiece model ("Precompiled"): a double-array trie of strings
  * and their replacements.
  *
- * The blob is untrusted: its lengths are checked on loading, and every step in the trie during a search. */
+ * The blob is untrusted: its lengths are checked when it is loaded, and every step in the trie is checked during a
+ * search. */
 #ifndef MHA_TEXT_NORMALIZE_PRECOMPILED_CHARSMAP_H
 #define MHA_TEXT_NORMALIZE_PRECOMPILED_CHARSMAP_H
 

@@ -98,7 +98,7 @@ static bool joins(mha__cut_how how, bool before, bool match)
     }
 }
 
-/* State of a splitting edit. A piece that ends at `end` begins where the previous one ended. */
+/* The state of a splitting edit. Each piece begins at the end of the previous piece. */
 typedef struct pieces {
     size_t word; /* start of the current word */
     size_t end;  /* end of the previous piece */

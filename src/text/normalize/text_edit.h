@@ -10,9 +10,9 @@
 #include "text/normalize/precompiled_charsmap.h"
 #include "text/pretokenize/split_pattern.h"
 
-enum { MHA__EDITS = 32 }; /* maximum edits per stage; published files have up to 7 */
+enum { MHA__EDITS = 32 }; /* maximum number of edits per stage; published files have at most 7 */
 
-/* What happens to pieces that match a pattern. */
+/* How a splitting edit handles the pieces that match its pattern. */
 typedef enum mha__cut_how {
     MHA__REMOVED,         /* matches are dropped */
     MHA__ISOLATED,        /* each match is a word */
@@ -66,7 +66,7 @@ typedef struct mha__edit_list {
  * of the result are in pass->words. */
 mha_status mha__edits_run(const mha__edit_list *list, mha__pass *pass, mha__aligned buffers[2], mha__slice *text);
 
-/* The run functions; each reads the settings of the same name. */
+/* The implementations of mha__edit.run. Each function reads the settings of the same name. */
 mha_status mha__edit_bert(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
 mha_status mha__edit_form(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
 mha_status mha__edit_charsmap(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);

@@ -1,7 +1,8 @@
 /* unicode_forms.c - the Unicode normalization forms: NFC, NFD, NFKC, NFKD.
  *
  * Offsets are computed as in the reference, which counts how many input characters each output character consumed, and
- * aligns both texts by these counts. A composed character therefore gets the offset of its first part. */
+ * aligns both texts by these counts. A composed character therefore gets the offset of the first character that it was
+ * composed from. */
 #include "text/normalize/canonical_order.h"
 
 #include <utf8proc.h>
@@ -37,8 +38,8 @@ static mha_status decompose(const mha__edit *edit, mha__pass *pass, const mha__s
 static uint32_t compose_two(uint32_t first, uint32_t second)
 {
     utf8proc_int32_t both[2] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second};
-    /* U+0300 is the lowest second part. U+11A7 represents a missing final consonant, but utf8proc 2.8 treats it as a
-     * consonant. */
+    /* U+0300 is the lowest second character of a composition. U+11A7 represents a missing final consonant, but utf8proc
+     * 2.8 treats it as a consonant. */
     if (second < 0x300 || second == 0x11A7) return 0;
     return utf8proc_normalize_utf32(both, 2, UTF8PROC_COMPOSE | UTF8PROC_STABLE) == 1 ? (uint32_t)both[0] : 0;
 }

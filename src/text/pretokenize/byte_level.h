@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { MHA__BYTE_CHARS = 0x144 }; /* exclusive upper bound of these characters */
+enum { MHA__BYTE_CHARS = 0x144 }; /* exclusive upper bound of the characters that represent bytes */
 
 static inline uint32_t mha__byte_char(unsigned byte)
 {
@@ -17,7 +17,7 @@ static inline uint32_t mha__byte_char(unsigned byte)
     return byte == 0xAD ? 0x143 : byte;
 }
 
-/* Returns the byte of a character; -1 if the character represents no byte. */
+/* Returns the byte that a character represents; -1 if it does not represent a byte. */
 static inline int mha__char_byte(uint32_t code)
 {
     if (code >= MHA__BYTE_CHARS) return -1;

@@ -1,4 +1,4 @@
-/* pretokenize.c - the pre-tokenizer: splits text into words, which tokens never cross. Maps each type to its edits. */
+/* pretokenize.c - loads the pre-tokenizer, which splits text into words: maps each pre-tokenizer type to its edits. */
 #include "text/tokenizer.h"
 
 static const mha__edit cut_spaces = {.run = mha__edit_cut,

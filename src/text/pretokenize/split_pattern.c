@@ -1,8 +1,9 @@
-/* split_pattern.c - finds strings, classes of characters, and matches of the known regular expressions.
+/* split_pattern.c - finds matches of strings, of character classes, and of the known regular expressions.
  *
  * Expressions are rewritten so that PCRE2 matches like the reference (Oniguruma with the tables of Unicode 16). White
  * space is listed explicitly, because PCRE2's \s includes U+180E. Letters and numbers newer than PCRE2's tables are
- * added. All other parts are unchanged: alternatives are ordered, and quantifiers are greedy and backtrack. */
+ * added. All other parts of the expressions are unchanged, because alternatives and quantifiers have the same meaning
+ * in both. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/pretokenize/split_pattern.h"
 
@@ -44,7 +45,7 @@ static const struct {
 
 #define SPACES "\\t-\\r \\x{85}\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
-/* Writes the expansion of <L>, <N> or <S>; returns its length, also if `to` is NULL. */
+/* Writes the expansion of <L>, <N> or <S> to `to`, unless `to` is NULL; returns its length. */
 static size_t write_class(char class, char *to)
 {
     const char *start = class == 'S' ? SPACES : class == 'L' ? "\\p{L}" : "\\p{N}";
@@ -62,7 +63,7 @@ static size_t write_class(char class, char *to)
     return n;
 }
 
-/* Writes an expression in full; returns its length, also if `to` is NULL. */
+/* Writes an expression with all classes expanded to `to`, unless `to` is NULL; returns its length. */
 static size_t write_expression(const char *ours, char *to)
 {
     size_t n = 0;
@@ -82,7 +83,7 @@ static size_t write_expression(const char *ours, char *to)
 
 struct mha__regex {
     mha__regex *next;
-    const char *text; /* the expression, as in the list of known expressions */
+    const char *text; /* the expression as in the file: known[].text */
     pcre2_code *code;
 };
 

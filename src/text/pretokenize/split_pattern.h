@@ -29,16 +29,17 @@ void mha__regex_list_free(mha_ctx *ctx, mha__regex_list *list);
 /* Reads "pattern": {"String": " "} or {"Regex": "..."}. The string is owned by the tree, so the caller must copy it. */
 mha_status mha__pattern_load(mha_ctx *ctx, mha__regex_list *list, const mha__json_obj *json, mha__pattern *pattern,
                              mha_error *err);
-/* Compiles the built-in expression for a file's expression, which must be a known one. */
+/* Compiles the built-in expression that is equivalent to `text`, which must be one of the known expressions. */
 mha_status mha__regex_make(mha_ctx *ctx, mha__regex_list *list, const char *text, const mha__regex **regex,
                            mha_error *err);
 
-/* \p{N}, the pattern of Digits, for mha__regex_make. It does not occur in files. */
+/* The pattern of Digits, \p{N}, for mha__regex_make. tokenizer.json does not contain it. */
 extern const char mha__regex_number[];
 /* The split pattern of GPT-2, which ByteLevel uses, for mha__regex_make. */
 extern const char mha__regex_gpt2[];
 
-/* Finds the next match at or after `at`: [*begin, *end), never empty; *begin = in->n if there is none. */
+/* Finds the next match at or after `at`: bytes [*begin, *end), never empty. Sets *begin to in->n if there is no
+ * match. */
 mha_status mha__pattern_find(const mha__pattern *pattern, mha__pass *pass, const mha__slice *in, size_t at,
                              size_t *begin, size_t *end);
 

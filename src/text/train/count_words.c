@@ -1,9 +1,9 @@
 /* count_words.c - splits the bytes of a text into words, and counts the distinct words.
  *
- * A few MiB of text are collected and divided into pieces, which threads count in separate tables, so the sums do not
- * depend on which thread counts a piece. Pieces end after a newline, or before a space that follows a visible ASCII
- * character. Neither the normalizer nor the pre-tokenizer looks across such a boundary, so dividing a line does not
- * change its words. */
+ * A few MiB of text are collected and divided into pieces. Threads count the words of the pieces in separate tables, so
+ * the sums do not depend on which thread counts a piece. Pieces end after a newline, or before a space that follows a
+ * visible ASCII character. Neither the normalizer nor the pre-tokenizer depends on text across such a boundary, so
+ * dividing a line does not change its words. */
 #include "text/train/tokenizer_train.h"
 
 #include "base/ctx.h"
@@ -41,7 +41,7 @@ typedef struct batch {
     size_t count, room;
 } batch;
 
-/* Adds the words of a line, or of a piece of a line. */
+/* Counts the words of a piece of text. */
 static mha_status count_piece(const mha_tokenizer *t, mha__counter *c, const char *text, size_t bytes)
 {
     mha__slice whole = {.bytes = text, .n = bytes};
@@ -70,7 +70,7 @@ static void count_chunk(void *arg, int64_t i, int worker)
     }
 }
 
-/* Divides the first `bytes` bytes of the text into pieces; with `last`, the end of the text is a boundary. */
+/* Divides the first `bytes` bytes of the text into pieces. If `last` is set, the end of the text is a boundary. */
 static mha_status cut(batch *b, size_t bytes, bool last, mha_error *err)
 {
     for (size_t at = 0; at < bytes;) {
@@ -96,7 +96,7 @@ static mha_status count_batch(batch *b, mha_error *err)
 
 /* ---- line numbers ---- */
 
-/* Advances the line position over the first `n` bytes of the text. */
+/* Advances the line number and the position in the line over the first `n` bytes of the text. */
 static void pass_lines(const mha_tokenizer_trainer *t, size_t n, int64_t *line, int64_t *line_bytes)
 {
     const char *at = t->text;
@@ -119,7 +119,7 @@ static mha_status refuse_byte(const mha_tokenizer_trainer *t, size_t at, mha_err
 
 /* ---- input buffer ---- */
 
-/* Counts all complete pieces; with `last`, the whole buffer. */
+/* Counts the words of all complete pieces in the buffer or, if `last` is set, of the whole buffer. */
 static mha_status flush(mha_tokenizer_trainer *t, bool last, mha_error *err)
 {
     const size_t good = mha__utf8_check(t->text, t->text_bytes);
@@ -138,7 +138,7 @@ static mha_status flush(mha_tokenizer_trainer *t, bool last, mha_error *err)
     return MHA_OK;
 }
 
-/* Makes space in a full buffer: counts its content, or grows the buffer if the text has no boundary. */
+/* Makes space in a full buffer: counts the words in it, or grows it if the text has no boundary. */
 static mha_status make_room(mha_tokenizer_trainer *t, mha_error *err)
 {
     if (t->text_bytes < t->text_room) return MHA_OK;

@@ -1,4 +1,4 @@
-/* merge_pairs.c - merges pairs until the vocabulary is full (Sennrich, Haddow and Birch 2016).
+/* merge_pairs.c - merges pairs of tokens until the vocabulary is full (Sennrich, Haddow and Birch 2016).
  *
  * Each distinct pair of adjacent tokens has a count. A heap contains, for each pair, the list of its positions and the
  * count at the time of insertion. The top pair is merged next; if its count has changed, it is reinserted with the new
@@ -16,17 +16,17 @@
 typedef struct pair {
     int64_t count;
     uint32_t left, right;
-    size_t fresh; /* number of new positions; then the index of the next position in `places` */
+    size_t fresh; /* number of new positions; later the index in `places` of the next position to write */
 } pair;
 
-/* A heap entry: the positions of a pair. */
+/* A heap entry: a pair, its count, and a list of its positions. */
 typedef struct waiting {
     int64_t count;
     uint32_t pair, length;
     size_t begin; /* index in `places` */
 } waiting;
 
-/* A new occurrence of a pair. */
+/* A new position of a pair. */
 typedef struct arrival {
     uint32_t pair, at;
 } arrival;
@@ -34,7 +34,7 @@ typedef struct arrival {
 typedef struct merging {
     mha_tokenizer_trainer *t;
     mha_error *err;
-    mha__pairs index; /* ids -> index of the pair */
+    mha__pairs index; /* ids of two tokens -> index of the pair */
     pair *pairs;
     arrival *arrivals;
     uint32_t *touched; /* pairs with new positions */
@@ -120,7 +120,7 @@ static mha_status leave(merging *m, uint32_t left, uint32_t right, int64_t count
     return MHA_OK;
 }
 
-/* Starts a list for the new positions of a pair. */
+/* Reserves a list for the new positions of a pair and adds it to the heap. */
 static mha_status begin_list(merging *m, uint32_t number)
 {
     pair *p = &m->pairs[number];
@@ -184,9 +184,9 @@ static mha_status join_list(merging *m, const waiting *w, uint32_t made)
     return MHA_OK;
 }
 
-/* ---- tokens ---- */
+/* ---- new tokens ---- */
 
-/* Returns the id of the token with the combined text, which may already exist. */
+/* Sets *made to the id of the token with the combined text of the pair, which may already exist. */
 static mha_status make_token(merging *m, const pair *p, uint32_t *made)
 {
     mha__strings *vocab = &m->t->vocab;

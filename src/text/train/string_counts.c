@@ -1,4 +1,4 @@
-/* string_counts.c - a hash table of strings. */
+/* string_counts.c - implements a hash table of strings with counts. */
 #include "text/train/string_counts.h"
 
 #include "base/ctx.h"
@@ -8,7 +8,7 @@
 enum { FIRST_SLOTS = 1024, MOST = UINT32_MAX / 4 };
 
 /* Hashes eight bytes per step: multiplies by the golden ratio in 64 bits (Knuth, The Art of Computer Programming, 6.4),
- * then folds. */
+ * then combines the halves of the product. */
 static uint32_t hash(const char *p, size_t n)
 {
     const uint64_t factor = 0x9E3779B97F4A7C15u;

@@ -2,7 +2,7 @@
  * with their counts, or the tokens of a growing vocabulary.
  *
  * The hash table uses open addressing, grows, and is at most half full. Strings in a hostile text may be crafted to
- * collide, so adding fails if it needs more than 16 probes per string on average, as in vocab.h. */
+ * collide, so adding a string fails if the average exceeds 16 probes per string, as in vocab.h. */
 #ifndef MHA_TEXT_TRAIN_STRING_COUNTS_H
 #define MHA_TEXT_TRAIN_STRING_COUNTS_H
 
@@ -23,13 +23,13 @@ typedef struct mha__strings {
     size_t count, room;
     uint32_t *slots; /* 1 + number; 0 = free */
     size_t mask;     /* number of slots minus 1 */
-    size_t looks;    /* probes while adding */
+    size_t looks;    /* number of probes while adding */
 } mha__strings;
 
 /* A zero-initialized table with a context is empty and ready for use. */
 void mha__strings_free(mha__strings *strings);
 
-/* Adds `more` to the sum of a string. A new string is inserted with the sum 0 first. *number (may be NULL) receives the
+/* Adds `more` to the sum of a string. A new string is inserted with the sum 0 first. Sets *number (may be NULL) to the
  * number of the string. `p` must not point into the table. */
 mha_status mha__strings_add(mha__strings *strings, const char *p, size_t n, int64_t more, uint32_t *number,
                             mha_error *err);

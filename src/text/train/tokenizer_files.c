@@ -1,7 +1,7 @@
 /* tokenizer_files.c - writes the files of a trained tokenizer.
  *
- * tokenizer.json has the form in which the `tokenizers` library writes it. tokenizer_config.json names the matching
- * transformers class, and the files of that class (vocab.json and merges.txt, or vocab.txt) are also written. */
+ * tokenizer.json has the format that the `tokenizers` library writes. tokenizer_config.json names the matching
+ * transformers class. The files of that class (vocab.json and merges.txt, or vocab.txt) are also written. */
 #include "text/train/tokenizer_train.h"
 
 #include "base/ctx.h"
@@ -76,7 +76,8 @@ static void write_vocab(const mha_tokenizer_trainer *t, mha__json_writer *w)
 {
     mha__json_open(w, '{');
     for (size_t i = 0; i < t->vocab.count; i++) {
-        mha__json_key(w, mha__strings_at(&t->vocab, i)); /* contains no NUL: NUL is removed, or mapped to a character */
+        mha__json_key(w, mha__strings_at(&t->vocab, i)); /* contains no NUL: it is removed, or mapped to another
+                                                          * character */
         mha__json_put_int(w, (int64_t)i);
     }
     mha__json_close(w, '}');

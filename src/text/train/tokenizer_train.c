@@ -1,4 +1,4 @@
-/* tokenizer_train.c - the trainer, from its creation to the trained tokenizer. */
+/* tokenizer_train.c - creates and runs the trainer, and opens the trained tokenizer. */
 #include "text/train/tokenizer_train.h"
 
 #include "base/ctx.h"

@@ -1,7 +1,7 @@
 /* tokenizer_train.h - internals of a trainer: the data that its source files share.
  *
  *   text --train_read--> distinct words with counts --train_words--> symbols --train_merge--> tokens and merges
- *        --train_file--> tokenizer.json; initially, `json` has only the special tokens
+ *        --train_file--> tokenizer.json; before training, `json` has only the special tokens
  *
  * A tokenizer opened from this initial file splits the text into words, so training and encoding use the same words. */
 #ifndef MHA_TEXT_TRAIN_TOKENIZER_TRAIN_H
@@ -12,7 +12,7 @@
 #include "text/train/string_counts.h"
 
 enum {
-    MHA__TRAIN_VOCAB = 1 << 20,      /* maximum vocab_size; reading the result fits in MHA__TOKENIZER_MEMORY */
+    MHA__TRAIN_VOCAB = 1 << 20,      /* maximum vocab_size, so that reading the result fits in MHA__TOKENIZER_MEMORY */
     MHA__TRAIN_TOKEN_BYTES = 1 << 23 /* maximum size of all tokens together, for the same reason [bytes] */
 };
 
@@ -34,15 +34,15 @@ typedef enum mha__train_state {
 typedef struct mha__character {
     int64_t count;
     uint32_t first, inner; /* ids of the character at the beginning of a word and inside a word */
-    bool kept, inside;     /* true if in the alphabet; if it occurs inside a word */
+    bool kept, inside;     /* true if it is in the alphabet; true if it occurs inside a word */
 } mha__character;
 
 #define MHA__TRAIN_NONE UINT32_MAX
 
 /* A token in a word: a node of the linked list of its tokens. */
 typedef struct mha__symbol {
-    uint32_t id;         /* NONE = merged into the previous symbol */
-    uint32_t prev, next; /* NONE at the ends */
+    uint32_t id;         /* MHA__TRAIN_NONE = merged into the previous symbol */
+    uint32_t prev, next; /* MHA__TRAIN_NONE at the ends */
     uint32_t word;
 } mha__symbol;
 
@@ -61,8 +61,8 @@ struct mha_tokenizer_trainer {
     int threads;
 
     uint32_t codes;       /* highest code point of the distinct words, plus 1 */
-    mha__strings vocab;   /* number = id */
-    mha__symbol *symbols; /* symbols of all words that have at least two, concatenated */
+    mha__strings vocab;   /* the number of a string is its id */
+    mha__symbol *symbols; /* symbols of all words with at least two symbols, concatenated */
     size_t symbol_count;
     int64_t *word_counts; /* by symbol->word: count of the word in the text */
     size_t word_count;
@@ -88,7 +88,8 @@ mha_status mha__train_words(mha_tokenizer_trainer *t, mha_error *err);
 /* Merges pairs; appends the new tokens to vocab and the merges to `merges`. */
 mha_status mha__train_merge(mha_tokenizer_trainer *t, mha_error *err);
 
-/* Write t->json: first with only the special tokens (the first entries of t->vocab), then the complete file. */
+/* Write t->json: mha__train_file_begin with only the special tokens (the first entries of t->vocab),
+ * mha__train_file_finish the complete file. */
 mha_status mha__train_file_begin(mha_tokenizer_trainer *t, mha_error *err);
 mha_status mha__train_file_finish(mha_tokenizer_trainer *t, mha_error *err);
 

@@ -1,8 +1,8 @@
-/* word_tokens.c - the initial tokens, and the words as linked lists of tokens.
+/* word_tokens.c - creates the initial tokens, and the words as linked lists of tokens.
  *
- * Ids are assigned first to special tokens, then to the characters of the alphabet, then to the characters inside words
- * if a prefix distinguishes them. Characters are in code point order. A character outside the alphabet is dropped from
- * its word. */
+ * Ids are assigned first to special tokens, then to the characters of the alphabet and, if characters inside words have
+ * a prefix, then to these characters with the prefix. Characters are in code point order. A character outside the
+ * alphabet is dropped from its word. */
 #include "text/train/tokenizer_train.h"
 
 #include "base/ctx.h"
@@ -117,7 +117,7 @@ static mha_status name_characters(mha_tokenizer_trainer *t, mha__character *char
 
 /* ---- linked lists ---- */
 
-/* Converts a word to its initial tokens and returns their number; writes them if `to` is not NULL. */
+/* Converts a word to its initial tokens and returns their number. Writes the tokens unless `to` is NULL. */
 static size_t word_tokens(const mha__strings *words, size_t number, const mha__character *chars, uint32_t *to)
 {
     const char *word = mha__strings_at(words, number);
@@ -133,7 +133,8 @@ static size_t word_tokens(const mha__strings *words, size_t number, const mha__c
     return count;
 }
 
-/* Counts the words with at least one pair, and their symbols; *longest gets the token count of the longest word. */
+/* Counts the words with at least two tokens, and their tokens. Sets *longest to the number of tokens of the longest
+ * word. */
 static mha_status count_symbols(mha_tokenizer_trainer *t, const mha__character *chars, size_t *longest, mha_error *err)
 {
     const mha__strings *words = &t->counters[0].words;

@@ -1,9 +1,9 @@
-/* bpe.c - the BPE model: starts with the characters of a word, and repeatedly merges the leftmost pair with the lowest
- * rank until no pair has a rank.
+/* bpe.c - the BPE model: starts with the characters of a word, and repeatedly merges the pair with the lowest rank (on
+ * ties, the leftmost pair) until no pair has a rank.
  *
- * Symbols form a linked list in an array, and candidates a heap ordered by rank and position, so a word of n characters
- * takes O(n log n) steps. Without a pre-tokenizer, the whole text is one word. A popped candidate may be stale: as in
- * the reference, it is valid only if its two symbols still form the token that it was created for. */
+ * Symbols form a linked list in an array, and candidate pairs form a heap ordered by rank and position, so a word of n
+ * characters takes O(n log n) steps. Without a pre-tokenizer, the whole text is one word. A popped candidate may be
+ * stale: as in the reference, it is valid only if its two symbols still form the token that it was created for. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
@@ -24,7 +24,7 @@ typedef struct candidate {
     int32_t made;
 } candidate;
 
-/* State for one word. */
+/* The state of merging one word. */
 typedef struct merging {
     const mha__bpe *bpe;
     mha__pass *pass;
@@ -45,7 +45,7 @@ static void add_symbol(merging *m, int32_t id, size_t length)
     symbols_of(m)[at] = (symbol){id, (uint32_t)length, at - 1, at + 1}; /* the prev of the first symbol is UINT32_MAX */
 }
 
-/* Appends a character as byte tokens, if all of its bytes have tokens. */
+/* Appends the byte tokens of a character; returns false, without change, unless all its bytes have tokens. */
 static bool add_bytes(merging *m, const char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -114,7 +114,8 @@ static candidate pop(merging *m)
     return top;
 }
 
-/* Appends the pair that begins with symbol `at` if it has a rank; *appended is true if it did. */
+/* Appends the pair that begins with symbol `at` to the candidates if the pair has a rank; sets *appended
+ * accordingly. */
 static mha_status append_pair(merging *m, uint32_t at, bool *appended)
 {
     const symbol *s = symbols_of(m);
@@ -220,7 +221,7 @@ static mha_status refuse_merge(size_t index, const char *want, const mha__json *
                      *shown ? shown : mha__json_show(&(mha__quoted){0}, value));
 }
 
-/* Finds the id of the concatenated halves. */
+/* Sets *id to the id of the concatenated halves; -1 if it is not in the vocabulary. */
 static mha_status find_joined(mha_tokenizer *t, const char *const half[2], const size_t n[2], int32_t *id,
                               mha_error *err)
 {

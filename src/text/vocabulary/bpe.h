@@ -1,4 +1,4 @@
-/* bpe.h - the BPE model: characters combined by merges. */
+/* bpe.h - the data of the BPE model, which merges pairs of adjacent tokens. */
 #ifndef MHA_TEXT_VOCABULARY_BPE_H
 #define MHA_TEXT_VOCABULARY_BPE_H
 
@@ -9,7 +9,7 @@
 typedef struct mha__bpe {
     mha__pairs merges;              /* ids of two adjacent tokens -> rank */
     int32_t *made;                  /* by rank: the id of the merged token */
-    int32_t chars[MHA__BYTE_CHARS]; /* by code point: ids of the first characters of Unicode; -1 = no token */
+    int32_t chars[MHA__BYTE_CHARS]; /* ids of the characters below MHA__BYTE_CHARS, by code point; -1 = no token */
     int32_t bytes[256];             /* ids of "<0x00>" and so on; -1 = no token */
     int32_t unk;                    /* -1 = unknown characters are dropped */
     bool fuse_unk;                  /* adjacent unknown characters become one token */

@@ -1,4 +1,4 @@
-/* pair_table.c - a hash table of pairs. */
+/* pair_table.c - implements a hash table with pairs of integers as keys. */
 #include "text/vocabulary/pair_table.h"
 
 #include "base/ctx.h"

@@ -1,7 +1,7 @@
-/* pair_table.h - a map from two integers to a third: the merges of BPE, the edges of a trie.
+/* pair_table.h - a map from two integers to one, for the merges of BPE and the edges of a trie.
  *
  * The hash table uses open addressing, grows, and is at most half full. Keys in a hostile file may be crafted to
- * collide, so filling fails if it needs more than 16 probes per key on average, as in vocab.h. */
+ * collide, so adding a key fails if the average exceeds 16 probes per key, as in vocab.h. */
 #ifndef MHA_TEXT_VOCABULARY_PAIR_TABLE_H
 #define MHA_TEXT_VOCABULARY_PAIR_TABLE_H
 

@@ -1,8 +1,8 @@
 /* unigram.c - the Unigram model: splits a word into the pieces with the highest sum of scores (Kudo 2018,
  * arXiv:1804.10959). A Viterbi search from left to right finds the best path to each position in the word.
  *
- * A character that is not a piece has the lowest score minus 10; adjacent unknown characters form one token. On ties,
- * the path whose last piece starts leftmost wins, as in the reference. */
+ * A character that is not a piece gets the lowest score of all pieces minus 10. Adjacent unknown characters form one
+ * token. On ties, the path whose last piece starts leftmost wins, as in the reference. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Maximum length of a piece, and therefore of the steps per byte of a word. Trained models have pieces of at most 16
- * characters. */
+/* Maximum length of a piece, which limits the number of steps per byte of a word. Trained models have pieces of at most
+ * 16 characters. */
 enum { MAX_PIECE_BYTES = 512 };
 static const double unknown_penalty = 10;
 
@@ -50,7 +50,7 @@ static void depart(const mha__unigram *u, const char *p, size_t n, size_t at, ar
     if (!known) arrive(&best[at + character], best[at].score + u->unk_score, at, u->unk);
 }
 
-/* Appends an unknown range, as one unknown token or as byte tokens. */
+/* Appends an unknown range as one token or as byte tokens. */
 static mha_status put_unknown(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, size_t begin, size_t end)
 {
     const mha__unigram *u = &t->unigram;
@@ -98,7 +98,7 @@ static mha_status refuse_piece(size_t index, const char *want, const mha__json *
                      mha__json_show(&(mha__quoted){0}, value));
 }
 
-/* Validates all pieces before anything is stored, and adds up their lengths. */
+/* Validates all pieces before any piece is stored, and sets *bytes to their total length. */
 static mha_status measure(const mha__json *list, size_t *bytes, mha_error *err)
 {
     *bytes = 0;
@@ -172,7 +172,7 @@ static mha_status unigram_load(mha_tokenizer *t, const mha__json_obj *json, void
     return MHA_OK;
 }
 
-/* Builds the trie of the pieces, which may be much larger than the file. */
+/* Builds the trie of all pieces, which may need much more memory than the file. */
 static mha_status unigram_finish(mha_tokenizer *t, mha_error *err)
 {
     mha__unigram *u = &t->unigram;

@@ -1,4 +1,4 @@
-/* unigram.h - the Unigram model: pieces with scores; the split with the highest sum wins. */
+/* unigram.h - the data of the Unigram model, which splits a word into the pieces with the highest sum of scores. */
 #ifndef MHA_TEXT_VOCABULARY_UNIGRAM_H
 #define MHA_TEXT_VOCABULARY_UNIGRAM_H
 

@@ -1,8 +1,8 @@
 /* vocab.h - a map from byte strings to integers, for the words of a vocabulary and the patterns of added tokens.
  *
  * The map is filled once, then only read. The hash table uses open addressing and is at most half full, so a lookup
- * takes little longer than hashing the key. Keys in a hostile file may be crafted to collide. Filling fails if it needs
- * more than 16 probes per key on average, which random keys never need, so filling and lookup stay fast for all
+ * takes little longer than hashing the key. Keys in a hostile file may be crafted to collide. Adding a key fails if the
+ * average exceeds 16 probes per key, which does not happen for random keys, so adding and lookup are fast for all
  * keys. */
 #ifndef MHA_TEXT_VOCABULARY_VOCAB_H
 #define MHA_TEXT_VOCABULARY_VOCAB_H
@@ -28,7 +28,7 @@ typedef struct mha__vocab {
     mha__vocab_slot *slots;
     size_t mask; /* number of slots minus 1 */
     size_t count;
-    size_t looks;   /* probes while filling */
+    size_t looks;   /* number of probes while adding keys */
     size_t longest; /* length of the longest key [bytes] */
 } mha__vocab;
 
@@ -37,7 +37,7 @@ typedef struct mha__vocab {
 mha_status mha__vocab_create(mha_ctx *ctx, size_t keys, size_t bytes, size_t *room, mha__vocab *vocab, mha_error *err);
 void mha__vocab_free(mha__vocab *vocab);
 
-/* Adds a key; an existing key is left unchanged. *stored (may be NULL) receives the existing or new entry. The table
+/* Adds a key; an existing key is left unchanged. Sets *stored (may be NULL) to the existing or new entry. The table
  * must have space for the key. Errors: MHA_ERR_FORMAT if the keys collide too often. */
 mha_status mha__vocab_add(mha__vocab *vocab, const char *key, size_t n, int32_t value, const mha__vocab_entry **stored,
                           mha_error *err);
@@ -45,10 +45,10 @@ mha_status mha__vocab_add(mha__vocab *vocab, const char *key, size_t n, int32_t 
 /* Returns the value of a key; -1 if the key is absent. */
 int32_t mha__vocab_find(const mha__vocab *vocab, const char *key, size_t n);
 
-/* Looks up the byte tokens "<0x00>", "<0x01>" and so on; -1 for bytes without a token. */
+/* Sets value[b] to the id of the token of byte b ("<0x00>", "<0x01>" and so on); -1 if byte b has no token. */
 void mha__vocab_find_bytes(const mha__vocab *vocab, int32_t value[256]);
 
-/* A prefix of the keys to search for: "##" inside a word. */
+/* A prefix of the keys to look up, for example "##" for pieces inside a word. */
 typedef struct mha__vocab_prefix {
     const char *bytes;
     size_t n;
@@ -58,9 +58,9 @@ typedef struct mha__vocab_prefix {
 extern const mha__vocab_prefix mha__vocab_no_prefix;
 mha__vocab_prefix mha__vocab_prefix_of(const char *bytes, size_t n);
 
-/* Returns the value of the longest key that is `prefix` followed by a prefix of p[0..n); *length receives the length of
- * that prefix of p (at least 1). Returns -1 if there is none. The `n` bytes must be well-formed UTF-8. Takes O(min(n,
- * longest key)) steps. */
+/* Returns the value of the longest key that is `prefix` followed by a prefix of p[0..n); Sets *length to the length of
+ * that prefix of p (at least 1). Returns -1 if there is no such key. The `n` bytes must be well-formed UTF-8. Takes
+ * O(min(n, longest key)) steps. */
 int32_t mha__vocab_longest(const mha__vocab *vocab, const mha__vocab_prefix *prefix, const char *p, size_t n,
                            size_t *length);
 

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Upper limit of max_input_chars_per_word, because the work per word is at most quadratic in its length. Published
- * files use 100. */
+/* Upper limit of max_input_chars_per_word, because the number of steps per word may be quadratic in its length.
+ * Published files use 100. */
 enum { MAX_WORD_CHARS = 1000 };
 
 static int64_t count_chars(const char *p, size_t n)
