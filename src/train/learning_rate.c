@@ -1,5 +1,5 @@
-/* learning_rate.c - the learning rate of each step: linear warm-up, then a cosine from the rate to the floor. Steps
- * that train only the gates are not counted. */
+/* learning_rate.c - computes the learning rate of each step: linear warm-up, then a cosine from the peak rate to the
+ * floor. Steps that train only the gates are not counted. */
 #include "train/trainer.h"
 #include <math.h>
 

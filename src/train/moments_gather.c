@@ -1,5 +1,5 @@
-/* moments_gather.c - gives rank 0 the moments of all ranks while it writes a checkpoint: it requests pieces, and the
- * other ranks answer. A failure of rank 0 can therefore end the exchange at any time. */
+/* moments_gather.c - sends the moments of all ranks to rank 0 while rank 0 writes a checkpoint. Rank 0 requests pieces,
+ * and the other ranks answer, so that rank 0 can end the exchange at any time if it fails. */
 #include "train/moments_gather.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -14,7 +14,7 @@ typedef struct request {
     int64_t index, first, count;
 } request;
 
-/* Writes which elements of the piece each rank has, to [ranks + 1]. */
+/* Sets starts [ranks + 1] so that rank r has the elements starts[r] .. starts[r + 1] - 1 of the piece. */
 static void find_starts(const mha_trainer *t, const request *r, int64_t *starts)
 {
     const int64_t piece = t->parameter[r->index / 2].first + r->first;
@@ -22,7 +22,7 @@ static void find_starts(const mha_trainer *t, const request *r, int64_t *starts)
         starts[rank] = mha__clamp64(t->starts[rank] - piece, r->count);
 }
 
-/* Copies the elements of the piece that this rank has. */
+/* Copies the elements of the piece that this rank has to `piece`. */
 static void copy_own(const mha_trainer *t, const request *r, const int64_t *starts, float *piece)
 {
     const mha__parameter *p = &t->parameter[r->index / 2];
@@ -40,7 +40,8 @@ static mha_status exchange(const mha_trainer *t, const request *r, float *piece,
     return t->o.ranks->collect(t->o.ranks->user, piece, sizeof *piece, starts, err);
 }
 
-/* Passes a request of rank 0 to all ranks, which wait for it without a timeout: rank 0 may be writing a large file. */
+/* Broadcasts a request of rank 0 to all ranks. The ranks wait for the request without a timeout, because rank 0 may be
+ * writing a large file. */
 static mha_status pass_request(const mha_trainer *t, request *r, mha_error *err)
 {
     const mha_train_ranks *ranks = t->o.ranks;

@@ -1,5 +1,5 @@
-/* nonfinite.c - finds the origin of a non-finite value: the first layer that returned it, and the tensor that contains
- * it. Runs once, when training has to stop. */
+/* nonfinite.c - finds the origin of a non-finite loss or gradient: the first layer with a non-finite output, and the
+ * first tensor with a non-finite weight. It runs once, when training must stop. */
 #include "base/error.h"
 #include "train/trainer.h"
 #include <math.h>
@@ -30,7 +30,8 @@ static int look(void *user, int64_t entry, const float *x)
     return 0;
 }
 
-/* Writes the name of the first non-finite result to `place`: the logits if all hidden states are finite. */
+/* Writes the name of the first non-finite result of the forward pass to `place`: a hidden state or, if all hidden
+ * states are finite, the logits. */
 static mha_status find_place(const mha_trainer *t, const mha_model_input *in, char *place, size_t capacity,
                              mha_error *err)
 {

@@ -1,7 +1,8 @@
-/* optimizer_state.c - the moments of AdamW, divided among the processes of a training run.
+/* optimizer_state.c - allocates the moments of AdamW, which are distributed over the processes of a training run.
  *
- * A process updates a range of all parameters and has their moments only. Ranges begin at the blocks of the sum of
- * squares, so that the norm of the gradient is summed over the same blocks for any number of processes. */
+ * A process updates one range of the parameters, and has only the moments of this range. Ranges begin at block
+ * boundaries of the sum of squares, so that the norm of the gradient is summed over the same blocks for every number of
+ * processes. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "io/safetensors/named_tensors.h"
@@ -10,7 +11,7 @@
 #include "train/trainer.h"
 #include <string.h>
 
-/* Divides the parameters evenly, except that a range begins at the next block. */
+/* Divides the parameters evenly among the ranks; each range begins at a block boundary. */
 static void divide(mha_trainer *t)
 {
     const int ranks = mha__train_ranks(t);

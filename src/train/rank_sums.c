@@ -1,12 +1,13 @@
-/* rank_sums.c - see rank_sums.h.
+/* rank_sums.c - sums gradients over the ranks of a training run.
  *
- * Failures: the ranks agree before each exchange that all of them have reached it, so no rank waits for one that has
- * failed. With MHA_REDUCE_FAST, exchanges begin before that: a rank whose workers have failed takes part in them. */
+ * Before each exchange, the ranks agree that all of them have reached it, so that no rank waits for a rank that has
+ * failed. With MHA_REDUCE_FAST, exchanges begin before this agreement, and a rank whose workers have failed takes part
+ * in them. */
 #include "train/rank_sums.h"
 #include "base/error.h"
 #include "train/trainer.h"
 
-/* ---- the beginning of a step ---- */
+/* ---- checks at the beginning of a step ---- */
 
 static int64_t frozen_elements(const mha_trainer *t)
 {
@@ -72,14 +73,14 @@ mha_status mha__ranks_begin(mha_trainer *t, mha_error *err)
     return t->compared ? MHA_OK : compare(t, err);
 }
 
-/* ---- during the backward pass ---- */
+/* ---- sums during the backward pass (MHA_REDUCE_FAST) ---- */
 
 bool mha__ranks_overlap(const mha_trainer *t)
 {
     return t->o.ranks && t->o.reduce == MHA_REDUCE_FAST && mha__grads_parameters(t->grads);
 }
 
-/* Begins to add the gradients from element `first` to those already begun. */
+/* Begins the sum of the gradients from element `first` up to the elements whose sums have already begun. */
 static mha_status start(mha_trainer *t, int64_t first, mha_error *err)
 {
     const int64_t count = t->unsummed - first;
@@ -87,7 +88,7 @@ static mha_status start(mha_trainer *t, int64_t first, mha_error *err)
     return t->o.ranks->start(t->o.ranks->user, t->grads->gradients + first, count, err);
 }
 
-/* Parameters outside the layers come first, then those of each layer in order. */
+/* Returns the first element of the parameters of a layer. Parameters outside the layers precede the layers. */
 static int64_t first_of_layer(const mha_trainer *t, int64_t layer)
 {
     int64_t n = 0;
@@ -96,7 +97,8 @@ static int64_t first_of_layer(const mha_trainer *t, int64_t layer)
     return n < t->count ? t->parameter[n].first : t->elements;
 }
 
-/* Begins to add the gradients of this layer and of those after it, unless they fill less than a bucket. */
+/* Begins the sum of the gradients of this layer and of later layers, unless these gradients are smaller than a
+ * bucket. */
 static mha_status start_layer(mha_trainer *t, int64_t layer, mha_error *err)
 {
     const int64_t first = first_of_layer(t, layer);
@@ -110,8 +112,8 @@ int mha__ranks_on_context(void *user, const mha_model_context_gradient *layer)
     return t->overlap_status != MHA_OK;
 }
 
-/* Begins the remaining sums. All ranks must begin the same sums, so a rank whose backward pass has failed walks through
- * the layers that it did not reach; on the other ranks the walk begins nothing. */
+/* Begins the remaining sums. All ranks must begin the same sums, so a rank whose backward pass has failed begins the
+ * sums of the layers that it did not reach. On the other ranks, the loop begins no sum. */
 static mha_status start_rest(mha_trainer *t, mha_error *err)
 {
     for (int64_t layer = t->parameter[t->count - 1].layer; layer >= 0; layer--)
@@ -129,7 +131,7 @@ static mha_status finish(mha_trainer *t, mha_error *err)
     return t->o.ranks->finish(t->o.ranks->user, err);
 }
 
-/* ---- after it ---- */
+/* ---- sums after the backward pass ---- */
 
 mha_status mha__ranks_add(mha_trainer *t, mha_status status, double *loss, int64_t *labels, mha_error *err)
 {
@@ -154,6 +156,6 @@ mha_status mha__ranks_gather_weights(mha_trainer *t, mha_error *err)
 {
     const mha_train_ranks *r = t->o.ranks;
     if (!r || !mha__grads_parameters(t->grads)) return MHA_OK;
-    mha_model_grads_zero(t->grads); /* the update has only zeroed this rank's part */
+    mha_model_grads_zero(t->grads); /* the update zeroes only the gradients of this rank's range */
     return r->gather(r->user, t->weights, sizeof *t->weights, t->starts, err);
 }

@@ -1,4 +1,5 @@
-/* train_options.c - options of a trainer: defaults, ranges, and patterns of tensor names. */
+/* train_options.c - sets defaults and checks ranges of the options of a trainer, and matches patterns of tensor
+ * names. */
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "train/trainer.h"
@@ -13,7 +14,7 @@ static double or_default(double value, double usual)
     return value != 0 ? value : usual;
 }
 
-/* Checks min < value < max; with_min and with_max also allow the limits. */
+/* Checks that min < value < max; with_min permits value = min, with_max permits value = max. */
 static mha_status check(const char *name, double value, double min, bool with_min, double max, bool with_max,
                         mha_error *err)
 {

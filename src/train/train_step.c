@@ -1,8 +1,10 @@
-/* train_step.c - one step: gradients of all batches, their norm, and the update of every tensor.
+/* train_step.c - runs one training step: computes the gradients of all batches and their norm, and updates every
+ * tensor.
  *
- * Gradients are accumulated as sums over labels. The factor that turns them into means and the factor that clips their
- * norm are one product, applied by the update, so the number of labels need not be known in advance. Only the terms of
- * a teacher are means over different units (labels, tokens, texts), which are counted first. */
+ * Gradients are accumulated as sums over labels. The update multiplies them by the product of two factors: one converts
+ * sums to means, the other clips their norm. The number of labels therefore need not be known in advance. Only the
+ * terms of a teacher are means over different units (labels, tokens, texts), which are counted before the backward
+ * passes. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/adamw.h"
@@ -16,8 +18,8 @@ typedef struct gathered {
     double loss; /* sum over labels */
     int64_t labels;
     double mean;               /* factor from sums of losses and gradients to means: 1 / labels; 1 with a teacher */
-    mha_model_distill distill; /* with a teacher: weight per label, per token, per text */
-    int64_t overlaps;          /* the batch in whose backward pass ranks add their gradients; -1 = none */
+    mha_model_distill distill; /* with a teacher: weights per label, per token and per text */
+    int64_t overlaps;          /* index of the batch in whose backward pass the ranks sum gradients; -1 = none */
 } gathered;
 
 static mha_status check_batches(const mha_trainer *t, const mha_train_batch *batches, int64_t count, const char *call,
@@ -29,7 +31,7 @@ static mha_status check_batches(const mha_trainer *t, const mha_train_batch *bat
     return MHA_OK;
 }
 
-/* Returns the dropout of batch `number` in the next step. */
+/* Returns the dropout options and seed of batch `number` in the next step. */
 static mha_model_dropout dropout_of(const mha_trainer *t, int64_t number)
 {
     const mha_train_dropout *d = &t->o.dropout;
@@ -80,7 +82,7 @@ static mha_status share_weight(double *weight, int64_t units, const char *what, 
     return MHA_OK;
 }
 
-/* Divides the weights of the teacher's terms by the number of labels, tokens or texts of all batches. */
+/* Sets *d to the weights of the teacher's terms, divided by the number of labels, tokens or texts of all batches. */
 static mha_status share_terms(mha_trainer *t, const mha_train_batch *batches, int64_t count, mha_model_distill *d,
                               mha_error *err)
 {
@@ -96,7 +98,7 @@ static mha_status share_terms(mha_trainer *t, const mha_train_batch *batches, in
     return share_weight(&d->text, all.texts, "text", count, err);
 }
 
-/* Runs the workers of this process, each with its batches. */
+/* Runs the workers of this process one after another, each on its batches. */
 static mha_status run_workers(mha_trainer *t, const mha_train_batch *batches, int64_t count, gathered *g,
                               mha_error *err)
 {
@@ -127,7 +129,7 @@ static mha_status find_mean(const mha_trainer *t, int64_t count, gathered *g, mh
     return MHA_OK;
 }
 
-/* Runs the backward passes of this process. */
+/* Runs the forward and backward passes of this process. */
 static mha_status run_own(mha_trainer *t, const mha_train_batch *batches, int64_t count, gathered *g, mha_error *err)
 {
     if (t->gates) MHA__TRY(mha__gates_begin(t, err));
@@ -135,7 +137,7 @@ static mha_status run_own(mha_trainer *t, const mha_train_batch *batches, int64_
     return run_workers(t, batches, count, g, err);
 }
 
-/* Accumulates the gradients of all batches, over all ranks. */
+/* Sums the gradients of all batches over all ranks. */
 static mha_status gather(mha_trainer *t, const mha_train_batch *batches, int64_t count, gathered *g, mha_error *err)
 {
     mha_error why = {0};
@@ -147,7 +149,7 @@ static mha_status gather(mha_trainer *t, const mha_train_batch *batches, int64_t
     return status == MHA_OK ? find_mean(t, count, g, err) : status;
 }
 
-/* Sums up the squares in the blocks of the elements that this process updates. */
+/* Computes the sums of squares of the blocks that this process updates. */
 static void square_blocks(const mha_trainer *t)
 {
     int64_t block = t->own_blocks[mha__train_rank(t)];
@@ -179,7 +181,8 @@ static mha_status find_length(mha_trainer *t, double *length, mha_error *err)
     return t->gates ? mha__gates_check(t, err) : MHA_OK;
 }
 
-/* Updates the weights and zeroes the gradients. While only gates are trained, there are no weight gradients. */
+/* Updates the weights and sets the gradients to 0. Does nothing while only gates are trained, because there are no
+ * weight gradients. */
 static void update(mha_trainer *t, double rate, double scale)
 {
     const mha_train_options *o = &t->o;
@@ -232,7 +235,7 @@ static mha_status take_step(mha_trainer *t, const mha_train_batch *batches, int6
     return mha_trainer_refresh(t, err);
 }
 
-/* Discards the gradients of batches that preceded a failure. */
+/* Discards the gradients of the batches of a failed step. */
 static void undo(mha_trainer *t)
 {
     mha_model_grads_zero(t->grads);
@@ -246,7 +249,7 @@ mha_status mha_trainer_step(mha_trainer *t, const mha_train_batch *batches, int6
 {
     mha_train_report own = {0};
     mha_error unread;
-    if (!err) err = &unread; /* callbacks of ranks may write to it */
+    if (!err) err = &unread; /* the callbacks of ranks may write to it */
     MHA__TRY(check_batches(t, batches, count, "mha_trainer_step", err));
     if (count % t->o.workers != 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_trainer_step: count must be a multiple of the %lld workers (got %lld)",

@@ -1,4 +1,5 @@
-/* trainer.c - creates a trainer from a model: copies of its weights, moments, and a model opened on these copies. */
+/* trainer.c - creates a trainer from a model: copies its weights, allocates moments, and opens a model on the copied
+ * weights. */
 #include "train/trainer.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -32,7 +33,7 @@ static bool is_frozen(const mha_train_options *o, const char *name)
     return false;
 }
 
-/* Adds a moment, named as in a state file. */
+/* Adds a moment of a tensor, with its name in a state file. */
 static void add_moment(mha__arena *arena, mha_named_tensor *to, const mha_tensor *tensor, const char *prefix)
 {
     const size_t bytes = strlen(prefix) + strlen(tensor->name) + 1;
@@ -43,7 +44,7 @@ static void add_moment(mha__arena *arena, mha_named_tensor *to, const mha_tensor
     memcpy(to->shape, tensor->shape, (size_t)tensor->rank * sizeof *to->shape);
 }
 
-/* Returns false for weights that do not affect the loss: they have no gradient, and must not be decayed. */
+/* Returns false for weights that do not affect the loss. They have no gradient and must not be decayed. */
 static bool is_reached(const mha_train_options *o, mha__role role)
 {
     const bool of_logits = role == MHA__LM_DENSE || role == MHA__LM_NORM || role == MHA__LM_BIAS ||
@@ -134,7 +135,7 @@ static mha_status check_frozen(const mha_trainer *t, mha_error *err)
 
 /* ---- creation and release ---- */
 
-/* Checks that the model opened on the copies uses all of them and no other tensors. */
+/* Checks that the model opened on the copied weights uses all these weights and no other tensors. */
 static mha_status check_opened(const mha_trainer *t, mha_error *err)
 {
     int64_t count = 0;

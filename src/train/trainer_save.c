@@ -1,5 +1,5 @@
-/* trainer_save.c - saves a trainer as a checkpoint folder, and resumes from it: the model, the moments, the step, and a
- * digest that ties the state to its weights. */
+/* trainer_save.c - saves a trainer as a checkpoint folder, and resumes from such a folder. A checkpoint contains the
+ * model, the moments, the step, and a digest of the weights that the state belongs to. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -37,7 +37,7 @@ void mha__train_mark_weights(const mha_trainer *t, char mark[17])
 
 /* ---- saving ---- */
 
-/* Source of the files that a checkpoint contains in addition to the model. */
+/* The source of the files that a checkpoint contains in addition to the model. */
 typedef struct extras {
     const mha_trainer *trainer;
     const mha_trainer_save_options *o;
@@ -48,7 +48,7 @@ static const char *kind_of(const mha_trainer *t)
     return t->gates->o.penalty == MHA_GATES_L0 ? "l0" : "l1";
 }
 
-/* Lists all tensors of the state. */
+/* Lists all tensors of the state: the moments, then the state of the gates. */
 static mha_status list_state(const mha_trainer *t, mha__outgoing *list, int64_t count, mha_error *err)
 {
     const int64_t moments = 2 * t->count;
@@ -131,7 +131,7 @@ static mha_status check_files(const mha_trainer_save_options *o, mha_error *err)
     return MHA_OK;
 }
 
-/* If the checkpoint stores one parameter under two names, lists the second name with the trained values. */
+/* If the checkpoint stores one parameter under two names, adds the trained values under the second name to the list. */
 static void add_twin(const mha_trainer *t, mha__role learns, mha__role twin, mha_named_tensor *list, int64_t *count)
 {
     const mha_tensor *own = mha__weights_tensor(&t->model->outer, learns, -1, false);
@@ -172,7 +172,7 @@ static mha_status save(const mha_trainer *t, const char *folder, const mha_train
     return mha__model_save_with(t->model, folder, &how, write_extras, &(extras){t, &o}, err);
 }
 
-/* Saves with the moments of all ranks. */
+/* Saves a checkpoint that includes the moments of all ranks. */
 static mha_status save_shared(const mha_trainer *t, const char *folder, const mha_trainer_save_options *options,
                               mha_error *err)
 {
@@ -216,7 +216,7 @@ static mha_status read_step(const mha_file *file, int64_t *step, mha_error *err)
                      mha__quote(&(mha__quoted){0}, value, strlen(value)));
 }
 
-/* Checks that the state belongs to the weights in the folder; with other weights, the next steps would be arbitrary. */
+/* Checks that the state belongs to the weights in the folder. With other weights, the moments would be meaningless. */
 static mha_status check_weights(const mha_trainer *t, const mha_file *file, mha_error *err)
 {
     char mine[17];
@@ -229,8 +229,8 @@ static mha_status check_weights(const mha_trainer *t, const mha_file *file, mha_
                      mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
 }
 
-/* Checks the moments. A mean must be finite; a square must also be at least 0, because the update divides by its
- * root. */
+/* Checks the moments that were read. A mean must be finite. A square must also be at least 0, because the update
+ * divides by its root. */
 static mha_status check_moments(const mha_trainer *t, const mha_file *file, mha_error *err)
 {
     mha__quoted q[2] = {0};
@@ -249,7 +249,8 @@ static mha_status check_moments(const mha_trainer *t, const mha_file *file, mha_
     return MHA_OK;
 }
 
-/* A state without gates leaves the trainer's gates open; steps must remain to train them. */
+/* Checks gates.end for a state without gates, in which the trainer's gates start open: steps must remain to train
+ * them. */
 static mha_status check_gates_end(const mha_trainer *t, mha_error *err)
 {
     const int64_t end = t->gates->o.end;

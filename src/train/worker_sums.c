@@ -1,4 +1,4 @@
-/* worker_sums.c - adds the gradients of virtual workers. */
+/* worker_sums.c - sums the gradients of virtual workers. */
 #include "train/worker_sums.h"
 #include "base/ctx.h"
 #include "base/error.h"

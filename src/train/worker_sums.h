@@ -1,7 +1,7 @@
 /* worker_sums.h - sums over the virtual workers of a step (mha/train.h), in a binary tree.
  *
- * A process runs its workers one after another. The sum of worker w waits in `level[k]` until the sum that is added to
- * its right is complete, as in a binary counter: k is the number of trailing ones of w. */
+ * A process runs its workers one after another. The sum that ends with worker w is stored at level k, the number of
+ * trailing ones of w, until the sum to its right is complete, as in a binary counter. */
 #ifndef MHA_TRAIN_WORKER_SUMS_H
 #define MHA_TRAIN_WORKER_SUMS_H
 
@@ -9,8 +9,8 @@
 
 /* The sum of a complete subtree of workers. */
 typedef struct mha__worker_sum {
-    float *gradients; /* of all parameters; NULL if there are none */
-    double *gates;    /* gradients of the gates; NULL without gates */
+    float *gradients; /* gradients of all parameters; NULL if no parameters are trained */
+    double *gates;    /* gradients of the gates; NULL if no gates are trained */
     double loss;
 } mha__worker_sum;
 
@@ -20,8 +20,9 @@ int64_t mha__own_workers(const mha_trainer *trainer);
 mha_status mha__worker_sums_create(mha_trainer *trainer, mha_error *err);
 void mha__worker_sums_free(mha_trainer *trainer);
 
-/* To be called after the batches of worker 0, 1, ... of this process, whose gradients the trainer holds. After the
- * last worker, gradients and *loss are the sums over all of them; before that, they are zero for the next worker. */
+/* Must be called after the batches of each worker 0, 1, ... of this process, when the trainer contains the worker's
+ * gradients. After the last worker, gradients and *loss are the sums over all workers; after any other worker, they are
+ * 0, ready for the next worker. */
 void mha__worker_end(mha_trainer *trainer, int64_t worker, double *loss);
 
 #endif

@@ -76,8 +76,7 @@ static void write_vocab(const mha_tokenizer_trainer *t, mha__json_writer *w)
 {
     mha__json_open(w, '{');
     for (size_t i = 0; i < t->vocab.count; i++) {
-        mha__json_key(w, mha__strings_at(&t->vocab, i)); /* contains no NUL: it is removed, or mapped to another
-                                                          * character */
+        mha__json_key(w, mha__strings_at(&t->vocab, i)); /* NUL does not occur: it is removed or mapped */
         mha__json_put_int(w, (int64_t)i);
     }
     mha__json_close(w, '}');

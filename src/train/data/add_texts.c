@@ -1,4 +1,4 @@
-/* add_texts.c - appends texts to one run of tokens; only the tokens are stored. */
+/* add_texts.c - tokenizes texts and appends their tokens to one run; the texts themselves are not stored. */
 #include "base/ctx.h"
 #include "train/data/grow_array.h"
 #include "train/data/train_data_struct.h"
@@ -18,7 +18,7 @@ static mha_status put_ids(mha_train_data *d, const int32_t *ids, int64_t count, 
     return MHA_OK;
 }
 
-/* Records the end of a text; with texts_apart, each text is one sequence. */
+/* Records the end of a text, for texts_apart: each text is one sequence. */
 static mha_status put_end(mha_train_data *d, mha_error *err)
 {
     mha__token_run *to = &d->text;
@@ -42,8 +42,8 @@ static mha_status check_ids(const mha_train_data *d, const mha_encoding *e, mha_
     return MHA_OK;
 }
 
-/* Adds the tokens of one part of a text. Tokens that a template puts before a text precede its first part; the end
- * token follows its last part, once. */
+/* Adds the tokens of one part of a text. Special tokens that a template puts before a text are added before its first
+ * part only; the end token is added once, after its last part. */
 static mha_status put(mha_train_data *d, const mha_encoding *e, bool last, mha_error *err)
 {
     const bool ended = e->count && e->ids[e->count - 1] == d->o.end;

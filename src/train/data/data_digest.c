@@ -1,4 +1,4 @@
-/* data_digest.c - the digest of training data. Its four lanes are independent, since in a single chain, each
+/* data_digest.c - computes the digest of training data in four independent lanes, because in a single lane, each
  * multiplication would wait for the previous one. */
 #include "mha/train_data.h"
 

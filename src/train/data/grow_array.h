@@ -1,4 +1,4 @@
-/* grow_array.h - an array whose final length is not known in advance. */
+/* grow_array.h - enlarges an array whose final length is not known in advance. */
 #ifndef MHA_TRAIN_DATA_GROW_ARRAY_H
 #define MHA_TRAIN_DATA_GROW_ARRAY_H
 

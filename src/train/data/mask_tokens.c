@@ -1,4 +1,4 @@
-/* mask_tokens.c - masked language modeling: selection and replacement of tokens. */
+/* mask_tokens.c - selects and replaces tokens for masked language modeling. */
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "train/data/seeded_draws.h"
@@ -34,7 +34,8 @@ static mha_status check(const mha_train_mask_options *o, mha_error *err)
 
 /* ---- selection ---- */
 
-/* Selects `wanted` of `left` tokens; every such subset is equally likely (Knuth, volume 2, algorithm S). */
+/* Selects `wanted` of the `left` tokens that are not special, and replaces them. Every subset is equally likely (Knuth,
+ * volume 2, algorithm S). */
 static void select_tokens(const mha_tokenizer *tokenizer, const mha_train_mask_options *o, uint64_t *state,
                           int64_t left, int64_t wanted, int32_t *ids, int32_t *labels)
 {

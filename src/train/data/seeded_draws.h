@@ -1,11 +1,12 @@
-/* seeded_draws.h - random draws that are a function of a seed, a purpose and an index. */
+/* seeded_draws.h - random numbers that are a function of a seed, a purpose and an index. */
 #ifndef MHA_TRAIN_DATA_SEEDED_DRAWS_H
 #define MHA_TRAIN_DATA_SEEDED_DRAWS_H
 
 #include "math/rng_draws.h"
 #include "mha/train_data.h"
 
-/* Purposes of draws. Separate purposes make the order and the masks of the same seed and index independent. */
+/* Purposes of random numbers. With separate purposes, the order and the masks of the same seed and index are
+ * independent. */
 enum { MHA__DRAWS_ORDER = 1, MHA__DRAWS_MASKS };
 
 /* Returns the initial splitmix64 state for a seed, a purpose and an index. */

@@ -1,4 +1,4 @@
-/* sequence_order.c - the order of training sequences: a pseudo-random permutation that needs no table. */
+/* sequence_order.c - computes the order of training sequences: a pseudo-random permutation that requires no table. */
 #include "train/data/seeded_draws.h"
 
 enum { ROUNDS = 4 };

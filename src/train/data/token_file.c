@@ -1,11 +1,12 @@
-/* token_file.c - files of token ids: .npy, and raw 16-bit ids with or without the header of llm.c. */
+/* token_file.c - reads files of token ids: .npy, and raw 16-bit ids with or without the header of llm.c. */
 #include "base/ctx.h"
 #include "io/files/input_file.h"
 #include "io/tensor_file.h"
 #include "train/data/train_data_struct.h"
 #include <string.h>
 
-/* The header of llm.c: 256 32-bit integers; the first three are the magic number, the version and the token count. */
+/* The header of llm.c files: 256 32-bit integers, of which the first three are the magic number, the version and the
+ * token count. */
 enum { HEADER = 1024, MAGIC = 20240520, VERSION = 1 };
 
 static mha_status refuse(const char *path, const char *why, mha_error *err)
@@ -31,7 +32,7 @@ static mha_status open_npy(const mha_train_data *d, const char *path, mha__token
     return MHA_OK;
 }
 
-/* Returns the size of the header in bytes, 0 if there is no header, or -1 if the header does not match the file. */
+/* Returns the size of the header [bytes]; 0 if the file has no header; -1 if the header does not match the file. */
 static int64_t header_bytes(const char *data, size_t bytes)
 {
     int32_t head[3];

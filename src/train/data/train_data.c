@@ -1,4 +1,4 @@
-/* train_data.c - divides runs of tokens into sequences. */
+/* train_data.c - collects runs of tokens and divides them into sequences. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "base/struct_size.h"
@@ -7,7 +7,7 @@
 #include "train/data/train_data_struct.h"
 #include <string.h>
 
-/* Reads `count` ids from index `from` on; an id that does not fit in int32_t becomes -1. */
+/* Reads `count` ids, starting at index `from`. An id that does not fit in int32_t becomes -1. */
 static void read_ids(const mha__token_run *run, int64_t from, int64_t count, int32_t *ids)
 {
     const size_t size = mha_dtype_size(run->dtype);
@@ -53,7 +53,7 @@ static mha_status refuse_id(const mha_train_data *d, const mha__token_run *run, 
 
 static mha_status check_ids(mha_train_data *d, const mha__token_run *run, const char *name, mha_error *err)
 {
-    enum { BLOCK = 4096 }; /* in ids; a multiple of 16 bytes, as the digest requires */
+    enum { BLOCK = 4096 }; /* number of ids per block; a multiple of 16 bytes, as the digest requires */
     int32_t ids[BLOCK];
     for (int64_t at = 0; at < run->count; at += BLOCK) {
         const int64_t count = mha__min64(BLOCK, run->count - at);
@@ -63,7 +63,7 @@ static mha_status check_ids(mha_train_data *d, const mha__token_run *run, const 
         mha_train_digest_add(&d->digest, ids, (size_t)count * sizeof *ids);
         MHA__TRY(mha__progress(d->ctx, "check tokens", at + count, run->count, err));
     }
-    mha_train_digest_add_number(&d->digest, ~(uint64_t)run->count); /* the digest also covers the ends of runs */
+    mha_train_digest_add_number(&d->digest, ~(uint64_t)run->count); /* so that the digest depends on the ends of runs */
     return MHA_OK;
 }
 
@@ -139,10 +139,10 @@ static mha_status refuse_short(const mha_train_data *d, int64_t least, mha_error
                      (long long)d->info.tokens);
 }
 
-/* Shortens the sequences to the longest run; each run of that length is then one sequence. */
+/* Reduces the sequence length to the length of the longest run, so that each run of that length is one sequence. */
 static mha_status shorten(mha_train_data *d, mha_error *err)
 {
-    const int64_t least = d->o.causal ? 2 : 1; /* minimum tokens of a sequence for training */
+    const int64_t least = d->o.causal ? 2 : 1; /* minimum number of data tokens in a sequence */
     int64_t most = 0;
     for (int64_t n = 0; n < d->runs; n++)
         most = mha__max64(most, d->run[n].count);

@@ -11,9 +11,9 @@ typedef struct mha__token_run {
     const void *ids; /* [count], possibly misaligned */
     int64_t count, sequences;
     mha_dtype dtype;
-    int64_t *ends;  /* [sequences] with texts_apart: the end of each text */
-    void *memory;   /* owned tokens of texts; else NULL */
-    mha_file *file; /* owned token file; else NULL */
+    int64_t *ends;  /* [sequences] the end of each text; NULL unless texts_apart */
+    void *memory;   /* the owned tokens of texts; NULL for a token file */
+    mha_file *file; /* the owned token file; NULL for texts */
 } mha__token_run;
 
 struct mha_train_data {

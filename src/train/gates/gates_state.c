@@ -1,4 +1,5 @@
-/* gates_state.c - the current gates: the expected number of open heads, and the gates multiplied into the model. */
+/* gates_state.c - computes the expected number of open heads, and the current gates, which are multiplied into the
+ * model. */
 #include "train/gates/trainer_gates.h"
 
 static double open_part(const mha__gates *g, double value)

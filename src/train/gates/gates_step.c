@@ -1,4 +1,5 @@
-/* gates_step.c - one step of the gates: sample, penalize, update with Adam, control the head count, and freeze. */
+/* gates_step.c - samples the gates of a step, updates them with Adam under a penalty, controls the head count, and
+ * freezes the gates. */
 #include "base/error.h"
 #include "math/rng_draws.h"
 #include "train/trainer.h"
@@ -8,7 +9,7 @@
 static const double settled_open = 32; /* log-alpha of a frozen open gate; a frozen closed gate has its negative */
 /* range of log-alpha during training: a gate at either limit can still change */
 static const double least = -6, most = 4;
-static const double least_open = 0.01; /* minimum of an L1 gate that is frozen open; a closed gate is 0 */
+static const double least_open = 0.01; /* minimum of an L1 gate frozen open; a gate frozen closed is 0 */
 
 /* ---- penalty strength ---- */
 
@@ -20,7 +21,7 @@ static double penalty(const mha__gates *g)
     return sum;
 }
 
-/* Returns the completed fraction of the ramp at a step, 0..1. */
+/* Returns the fraction of the ramp that is completed at a step, from 0 to 1. */
 static double share(const mha__gates *g, int64_t step)
 {
     return g->o.ramp ? fmin(1, (double)(step - g->o.start) / (double)g->o.ramp) : 1;
@@ -32,8 +33,8 @@ static double target_of(const mha__gates *g, int64_t step)
     return (double)g->total + share(g, step) * (double)(g->o.heads - g->total);
 }
 
-/* Returns the penalty strength. For a target head count, its logarithm is under proportional-integral control, because
- * suitable strengths span powers of ten. */
+/* Returns the penalty strength of a step. If there is a target head count, a proportional-integral controller sets the
+ * logarithm of the strength, because suitable strengths span several powers of ten. */
 static double find_strength(mha__gates *g, int64_t step, double open)
 {
     static const double now = 2, from_now_on = 0.05, weakest = 1e-8, strongest = 1e3;
@@ -47,7 +48,8 @@ static double find_strength(mha__gates *g, int64_t step, double open)
 
 /* ---- one step ---- */
 
-/* Returns true if gates are trained at a step. Frozen open L1 gates are still trained, to recover from the penalty. */
+/* Returns true if gates are trained at a step. L1 gates that are frozen open are still trained, so that they recover
+ * from the penalty. */
 static bool learns(const mha__gates *g, int64_t step)
 {
     return step > g->o.start && (!mha__gates_settled(g) || g->o.penalty == MHA_GATES_L1);
@@ -74,7 +76,8 @@ static double uniform(uint64_t key, int64_t sequence, int64_t layer, int64_t hea
     return ((double)x + 0.5) * 0x1p-32;
 }
 
-/* Samples one gate; *slope is its derivative with respect to `value`. */
+/* Returns a sample of one gate. Sets *slope to its derivative with respect to `value`; for priced gates, with respect
+ * to u. */
 static double draw(const mha__gates *g, int64_t at, bool moves, uint64_t key, int64_t sequence, double *slope)
 {
     *slope = moves ? 1 : 0;
@@ -82,7 +85,7 @@ static double draw(const mha__gates *g, int64_t at, bool moves, uint64_t key, in
     if (g->o.penalty == MHA_GATES_L1) return g->value[at];
     const double u = uniform(key, sequence, at / g->heads, at % g->heads),
                  gate = mha__gate_drawn(g->value[at], u, slope);
-    if (mha__gates_priced(g)) *slope /= u * (1 - u); /* with respect to u, not log-alpha */
+    if (mha__gates_priced(g)) *slope /= u * (1 - u); /* derivative with respect to u, not log-alpha */
     return gate;
 }
 
@@ -111,7 +114,7 @@ mha_status mha__gates_check(const mha_trainer *t, mha_error *err)
     return MHA_OK;
 }
 
-/* Returns the gradient of strength times penalty. */
+/* Returns the derivative of strength times penalty with respect to the gate's value. */
 static double pull(const mha__gates *g, double strength, double value)
 {
     const double open = mha__gate_open(value);
@@ -137,14 +140,14 @@ static void move(const mha_trainer *t, mha__gates *g, double scale, double stren
 
 /* ---- freezing ---- */
 
-/* Returns true if gate a is kept before gate b. Ties, which are frequent at the limits of the range, go to the gate
- * with the lower mean gradient. */
+/* Returns true if gate a is kept in preference to gate b: if it has the larger value. On ties, which are frequent at
+ * the limits of the range, the gate with the lower mean gradient is kept. */
 static bool is_better(const mha__gates *g, int64_t a, int64_t b)
 {
     return g->value[a] > g->value[b] || (g->value[a] == g->value[b] && g->mean[a] < g->mean[b]);
 }
 
-/* Returns the best head of a layer (-1 = all layers) that is not chosen yet; ties go to the first. */
+/* Returns the best head of a layer (-1 = of all layers) that is not chosen yet; on ties, the first of them. */
 static int64_t best(const mha__gates *g, int64_t layer, const float *chosen)
 {
     int64_t found = -1;
@@ -167,7 +170,7 @@ static double settled_value(const mha__gates *g, double value, bool open)
     return open ? fmax(value, least_open) : 0;
 }
 
-/* Freezes the gates, and resets the moments of Adam, which include the penalty. */
+/* Freezes the gates and resets the moments of Adam, which include gradients of the penalty. */
 static void settle(mha__gates *g)
 {
     const size_t cells = (size_t)(g->layers * g->heads);

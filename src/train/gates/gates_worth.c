@@ -1,20 +1,22 @@
-/* gates_worth.c - L0 gates with a target head count: the more a head's worth exceeds the price of a head, the further
- * its gate opens.
+/* gates_worth.c - updates L0 gates with a target head count: the more a head's worth exceeds the price of a head, the
+ * further its gate opens.
  *
  * A hard concrete gate z is a function of its log-alpha a and of u, uniform in (0, 1). The mean of dL/dz dz/du over
  * samples equals the change of the loss from z = 0 to z = 1, whatever a is. Therefore every sample estimates, without
- * an extra pass, how much the loss would rise if the gate closed while the other gates stay as sampled: the head's
- * worth. Gradient descent is not needed: a follows from worth and price, and the price from the target head count. */
+ * an extra pass, how much the loss would rise if the gate were closed and the other gates kept their sampled values:
+ * the worth of the head. Gradient descent is not needed, because a is computed from the worth and the price, and the
+ * price from the target head count. */
 #include "train/trainer.h"
 #include <math.h>
 
 static const double memory = 0.9; /* decay of the running mean of worth */
-/* width of a gate's transition, in units of the price: smaller values need less worth to open */
+/* width of a gate's transition from closed to open, in units of the price */
 static const double blur = 0.25;
-/* range of log-alpha during training: a gate can still change, and nearly closed gates are still sampled open */
+/* range of log-alpha during training: within it, a gate can still change, and a nearly closed gate is sometimes sampled
+ * open */
 static const double lowest = -4, highest = 2.5;
 static const double closed = -32; /* log-alpha of a permanently closed gate */
-static const int64_t wait = 10;   /* steps until worth is accurate enough to set a price or close a gate */
+static const int64_t wait = 10;   /* steps until the worth is accurate enough to set a price or close a gate */
 
 bool mha__gates_priced(const mha__gates *g)
 {
@@ -26,7 +28,7 @@ static bool is_open(const mha__gates *g, int64_t at)
     return at % g->heads < g->layer[at / g->heads].heads && g->value[at] > closed;
 }
 
-/* Returns the number of open gates of one layer, or of all layers (-1). */
+/* Returns the number of open gates of a layer (-1 = of all layers). */
 static int64_t count_open(const mha__gates *g, int64_t layer)
 {
     int64_t open = 0;
@@ -35,7 +37,8 @@ static int64_t count_open(const mha__gates *g, int64_t layer)
     return open;
 }
 
-/* Returns the open gate with the least worth, except for the only open gate of a layer; ties go to the last gate. */
+/* Returns the open gate with the least worth, excluding the only open gate of a layer; on ties, the last of them; -1 if
+ * there is none. */
 static int64_t find_least(const mha__gates *g)
 {
     int64_t least = -1;
@@ -45,8 +48,8 @@ static int64_t find_least(const mha__gates *g)
     return least;
 }
 
-/* Closes the gates with the least worth until the target is reached; later steps measure the other gates without
- * them. */
+/* Closes the gates with the least worth until the target is reached. Later steps measure the worth of the other heads
+ * without the closed heads. */
 static void close_beyond(mha__gates *g, double target)
 {
     for (int64_t open = count_open(g, -1); open > g->o.heads && (double)open - target > 1 - 1e-9; open--) {
@@ -62,7 +65,7 @@ static void set_price(mha__gates *g, double price)
         if (is_open(g, at)) g->value[at] = fmin(fmax((-g->mean[at] / price - 1) / blur, lowest), highest);
 }
 
-/* Finds the price by bisection: the expected number of open gates falls as the price rises. */
+/* Finds the price with `target` expected open gates by bisection, since this number falls as the price rises. */
 static double find_price(mha__gates *g, double target)
 {
     double low = log(1e-6), high = log(1e3);

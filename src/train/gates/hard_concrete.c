@@ -1,5 +1,6 @@
-/* hard_concrete.c - hard concrete gates: a stretched logistic clamped to 0..1, so that 0 and 1 have nonzero
- * probability, and the values in between have a gradient (Louizos, Welling, Kingma 2018, with their constants). */
+/* hard_concrete.c - the formulas of hard concrete gates (Louizos, Welling, Kingma 2018, with their constants): a
+ * stretched logistic sample clamped to 0..1. The values 0 and 1 have nonzero probability, and the values between them
+ * have a gradient. */
 #include "train/gates/trainer_gates.h"
 #include <math.h>
 

@@ -1,4 +1,5 @@
-/* trainer_gates.c - the gates of a trainer: memory, state, and the model with and without them. */
+/* trainer_gates.c - creates the gates of a trainer, checks their options and state, and multiplies them into the model
+ * or removes them. */
 #include "train/gates/trainer_gates.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -61,7 +62,7 @@ mha_status mha__gates_options(mha_train_gates *o, mha_error *err)
 
 /* ---- creation ---- */
 
-/* Adds a tensor to the state; returns NULL in the pass that only measures the arena. */
+/* Adds a tensor to the state and returns its data; NULL in the pass that only measures the arena. */
 static void *add_state(mha__arena *arena, mha__gates *g, const char *name, mha_named_tensor shape)
 {
     size_t count = 1;
@@ -167,9 +168,9 @@ mha_status mha__gates_resume(mha_trainer *t, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- the model with and without gates ---- */
+/* ---- multiplying gates into the model, and removing them ---- */
 
-/* Multiplies weights by a gate. If the gate is 0, every product is +0, even for negative weights. */
+/* Multiplies weights by a gate. If the gate is 0, the products are +0, also for negative weights. */
 static void multiply(const float *from, float gate, int64_t count, float *to)
 {
     for (int64_t i = 0; i < count; i++)

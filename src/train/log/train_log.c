@@ -1,4 +1,4 @@
-/* train_log.c - the records of a log in memory. */
+/* train_log.c - stores the records of a log in memory. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "base/struct_size.h"
@@ -71,7 +71,7 @@ static bool count_bytes(const mha_train_record *r, size_t *bytes)
     return fits;
 }
 
-/* Copies a text and its NUL to *end, and advances *end. */
+/* Copies a text to *end, appends a NUL, and advances *end. */
 static const char *copy_text(const char *text, size_t bytes, char **end)
 {
     char *copy = *end;
@@ -81,7 +81,7 @@ static const char *copy_text(const char *text, size_t bytes, char **end)
     return copy;
 }
 
-/* Replaces the samples of a record by a copy in one block: the array, then the texts. */
+/* Replaces the samples of a record by a copy in one allocation: the array, then the texts. */
 static mha_status copy_samples(mha_ctx *ctx, mha_train_record *r, mha_error *err)
 {
     size_t bytes = SIZE_MAX;
@@ -108,7 +108,7 @@ mha_status mha__log_push(mha_train_log *log, const mha_train_record *record, con
 {
     mha__log_text *lines = &log->lines;
     mha_train_record r = *record;
-    const int64_t more = (int64_t)bytes + 1; /* for the newline */
+    const int64_t more = (int64_t)bytes + 1; /* includes the newline */
     MHA__TRY(mha__grow_array(log->ctx, &lines->text, lines->bytes, more, 1, &lines->room, "the log", err));
     MHA__TRY(mha__grow_array(log->ctx, &log->record, log->count, 1, sizeof *log->record, &log->room, "the log", err));
     MHA__TRY(copy_samples(log->ctx, &r, err));

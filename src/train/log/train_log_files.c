@@ -1,5 +1,5 @@
-/* train_log_files.c - appends each record of a log to its files. The files are written in place: a temporary file left
- * by a killed run would make the next run fail. */
+/* train_log_files.c - appends each record of a log to its files. The files are written in place, because a temporary
+ * file left by a killed run would make the next run fail. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/files/input_file.h"
@@ -44,8 +44,8 @@ mha_status mha__log_append(mha_train_log *log, int64_t from, mha_error *err)
 
 /* ---- opening ---- */
 
-/* Sets *same to true if the file begins with the text, or if the text begins with the content of the file. An empty
- * text only matches an empty file. */
+/* Sets *same to true if the file begins with the text, or the text begins with the content of the file. An empty text
+ * matches only an empty file. */
 static mha_status agrees(const mha__log_file *file, int64_t size, const mha__log_text *text, bool *same, mha_error *err)
 {
     char part[4096];
@@ -61,8 +61,8 @@ static mha_status agrees(const mha__log_file *file, int64_t size, const mha__log
     return MHA_OK;
 }
 
-/* Replaces the content of the file by the text, without rewriting a beginning of the text that is already in the
- * file. */
+/* Replaces the content of the file by the text. If the file already contains the beginning of the text, only the
+ * remaining bytes are written. */
 static mha_status fill(const mha__log_file *file, int64_t size, const mha__log_text *text, bool overwrite,
                        mha_error *err)
 {
@@ -109,7 +109,8 @@ static void close_file(mha__log_file *file)
     file->fd = -1;
 }
 
-/* Returns the log's file with this path, after closing it, or an unused file; NULL if all are in use. */
+/* Closes and returns the entry of log->file with this path; otherwise returns an unused entry; NULL if all entries are
+ * in use. */
 static mha__log_file *find_file(mha_train_log *log, const char *path)
 {
     mha__log_file *free = NULL;

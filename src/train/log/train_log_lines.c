@@ -12,9 +12,9 @@
 #include <string.h>
 
 enum { DIGITS = 9 };                          /* significant digits of real numbers */
-static const int64_t MOST = INT64_C(1) << 62; /* maximum of an integer; sums of integers cannot overflow */
+static const int64_t MOST = INT64_C(1) << 62; /* maximum of an integer field, so that a sum of two cannot overflow */
 
-/* The numeric fields of a record, in the order in which they are written. */
+/* The numeric fields of a record, in the order of a line. */
 static const struct column {
     const char *key;
     size_t field;

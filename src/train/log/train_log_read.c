@@ -1,4 +1,4 @@
-/* train_log_read.c - reads a log, which may be damaged or not a log at all, line by line. */
+/* train_log_read.c - reads a log line by line. The file may be damaged, or may not be a log. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/files/input_file.h"
@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* State of reading line by line. The part of the file in memory is text[0 .. end); lines before `begin` have been
- * read. */
+/* The state of reading a file line by line. The part of the file in memory is text[0 .. end); the lines before `begin`
+ * have been processed. */
 typedef struct line_reader {
     mha_ctx *ctx;
     mha__source source;
@@ -18,7 +18,7 @@ typedef struct line_reader {
     int64_t number; /* number of the last line read */
 } line_reader;
 
-/* Reads more of the file, after dropping the lines that have been read. */
+/* Discards the lines that have been processed, and reads the next part of the file. */
 static mha_status read_more(line_reader *r, mha_error *err)
 {
     const size_t left = r->source.size - r->at, more = left < 65536 ? left : 65536;
@@ -32,8 +32,8 @@ static mha_status read_more(line_reader *r, mha_error *err)
     return MHA_OK;
 }
 
-/* Reads the next line, with its newline; *bytes is 0 at the end of the file. A line of more than MHA__LOG_LINE bytes is
- * divided, so that parsing it fails. */
+/* Returns the next line, including its newline; sets *bytes to 0 at the end of the file. A line of more than
+ * MHA__LOG_LINE bytes is divided into parts, so that parsing fails. */
 static mha_status next_line(line_reader *r, char **line, size_t *bytes, mha_error *err)
 {
     const char *newline = NULL;
@@ -52,7 +52,7 @@ static mha_status next_line(line_reader *r, char **line, size_t *bytes, mha_erro
     return MHA_OK;
 }
 
-/* Parses a line in place; a NUL temporarily replaces the byte after the line. */
+/* Parses a line in place: a NUL temporarily replaces the byte after the line. */
 static mha_status parse(line_reader *r, char *line, size_t bytes, int64_t first, int64_t last, mha__log_parsed *parsed,
                         mha_error *err)
 {
@@ -80,7 +80,7 @@ static mha_status push_line(mha_train_log *log, line_reader *r, char *line, size
     return status;
 }
 
-/* Reads the lines up to the record of `step`; any bytes may follow it. */
+/* Reads the lines up to the record of `step`. The content of the file after that record is ignored. */
 static mha_status read_lines(mha_train_log *log, line_reader *r, int64_t step, mha_error *err)
 {
     const int64_t last = step < 0 ? INT64_C(1) << 62 : step;

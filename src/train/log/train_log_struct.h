@@ -8,9 +8,9 @@
 #include <limits.h>
 #include <stdbool.h>
 
-enum { MHA__LOG_LINE = 8 << 20, MHA__LOG_FILES = 2 }; /* maximum bytes of a line; maximum files of a log */
+enum { MHA__LOG_LINE = 8 << 20, MHA__LOG_FILES = 2 }; /* maximum bytes per line, and files per log */
 
-/* A growing text; free `text` with mha__free. */
+/* A growing text. Free `text` with mha__free. */
 typedef struct mha__log_text {
     char *text;
     int64_t bytes, room;
@@ -24,13 +24,13 @@ typedef struct mha__log_file {
 
 struct mha_train_log {
     mha_ctx *ctx;
-    mha_train_record *record; /* [count]; each owns its samples */
+    mha_train_record *record; /* [count]; each record owns its samples */
     int64_t count, room;
     mha__log_text lines; /* all records as JSON lines */
     mha__log_file file[MHA__LOG_FILES];
 };
 
-/* Appends a record and its line, which may lack the newline; copies the samples. Errors: MHA_ERR_MEMORY; the log is
+/* Appends a record and its line, and copies its samples. A missing newline is added. Errors: MHA_ERR_MEMORY; the log is
  * then unchanged. */
 mha_status mha__log_push(mha_train_log *log, const mha_train_record *record, const char *line, size_t bytes,
                          mha_error *err);
@@ -44,7 +44,7 @@ mha_status mha__log_check(const mha_train_record *record, int64_t last, mha_erro
 mha_status mha__log_json(mha_ctx *ctx, const mha_train_record *record, mha__log_text *to, mha_error *err);
 mha_status mha__log_csv(const mha_train_log *log, int64_t from, bool title, mha__log_text *to, mha_error *err);
 
-/* A parsed line of a file; the texts of its samples are in `tree`. */
+/* A parsed line of a log file. `tree` owns the texts of its samples. */
 typedef struct mha__log_parsed {
     mha_train_record record;
     mha_train_sample *samples;

@@ -1,6 +1,7 @@
-/* retention.c - checkpoints next to the run's folder. A kept checkpoint is named FOLDER.step-STEP: when it is replaced,
- * it is renamed instead of removed, so keeping it writes no data. .FOLDER.old.PID is left by a process that was killed
- * between two renames, on file systems that cannot exchange two folders; it is then the only checkpoint. */
+/* retention.c - keeps earlier checkpoints next to the run's folder. A kept checkpoint is named FOLDER.step-STEP. When a
+ * checkpoint is replaced, it is renamed instead of removed, so keeping it writes no data. On file systems that cannot
+ * exchange two folders, a process that was killed between two renames leaves .FOLDER.old.PID, which is then the only
+ * checkpoint. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -28,7 +29,7 @@ void mha__store_path(const mha_train_store *s, const char *name, char path[PATH_
 
 /* ---- numbered names ---- */
 
-/* Returns the number that follows `start` in a name, or -1 if the name does not have this form. */
+/* Returns the number that follows `start` in a name; -1 if the name is not `start` and a number. */
 static int64_t number_after(const char *entry, const char *start)
 {
     const size_t n = strlen(start);
@@ -38,7 +39,7 @@ static int64_t number_after(const char *entry, const char *start)
     return count && count < 19 && !digits[count] ? strtoll(digits, NULL, 10) : -1;
 }
 
-/* The numbers in names of the form `start` NUMBER, in ascending order. */
+/* The numbers in names that consist of a given start and a number, in ascending order. */
 typedef struct number_list {
     int64_t *number; /* [count]; freed by the caller */
     int64_t count, room;
@@ -74,7 +75,8 @@ static mha_status list_numbered(const mha_train_store *s, const char *start, num
 
 /* ---- steps of checkpoints ---- */
 
-/* Returns the step of the state in an entry of the parent folder; -1 if there is no state, or it cannot be read. */
+/* Returns the step of the checkpoint in an entry of the parent folder; -1 if there is no state file, or if it cannot be
+ * read. */
 static int64_t step_of(const mha_train_store *s, const char *entry, mha_error *err)
 {
     char path[PATH_MAX], state[NAME_MAX + 64];
@@ -123,8 +125,8 @@ static mha_status list_kept(const mha_train_store *s, number_list *list, mha_err
 
 /* ---- kept checkpoints ---- */
 
-/* Removes a checkpoint. It is renamed first: if the process is killed, a temporary folder remains, which the next save
- * removes. Returns 0 or an errno. */
+/* Removes a checkpoint. The folder is renamed first, so that a killed process leaves a temporary folder, which the next
+ * save removes. Returns 0 or an errno. */
 static int remove_kept(const mha_train_store *s, const char *entry)
 {
     char temporary[NAME_MAX + 1];
@@ -137,7 +139,7 @@ static int remove_kept(const mha_train_store *s, const char *entry)
     return failed;
 }
 
-/* Reduces the list to kept checkpoints. Other folders with such names are logged once. */
+/* Reduces the list to kept checkpoints. Other folders with names of this form are logged once. */
 static void only_kept(mha_train_store *s, number_list *list)
 {
     char entry[NAME_MAX + 1];
@@ -212,7 +214,7 @@ mha_status mha__retention_name(mha_train_store *s, char entry[NAME_MAX + 1], con
 
 /* ---- checkpoint of a killed run ---- */
 
-/* Finds the .FOLDER.old.NUMBER with the most steps; *found is false if there is none. */
+/* Finds the .FOLDER.old.NUMBER whose checkpoint has the most steps; sets *found to false if there is no such folder. */
 static mha_status find_old(const mha_train_store *s, char old[NAME_MAX + 32], bool *found, mha_error *err)
 {
     char start[NAME_MAX + 1], entry[NAME_MAX + 32];

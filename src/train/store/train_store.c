@@ -1,4 +1,4 @@
-/* train_store.c - opens, locks and saves the folder of a run. */
+/* train_store.c - opens and locks the folder of a training run, and resumes and saves the run. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"

@@ -21,12 +21,13 @@ struct mha_train_store {
 /* Writes the path of entry `name` of the parent folder. */
 void mha__store_path(const mha_train_store *store, const char *name, char path[PATH_MAX]);
 
-/* Chooses the name for the checkpoint that the next save replaces; *name is NULL if that checkpoint is not kept. */
+/* Chooses the name to which the next save renames the checkpoint that it replaces; sets *name to NULL if that
+ * checkpoint is not kept. */
 mha_status mha__retention_name(mha_train_store *store, char entry[NAME_MAX + 1], const char **name, mha_error *err);
-/* Removes all kept checkpoints except the newest `most`. */
+/* Removes all kept checkpoints except the `most` newest. */
 mha_status mha__retention_leave(mha_train_store *store, int64_t most, mha_error *err);
-/* With `resume`, restores a missing folder from the checkpoint that a killed run left under another name. Without
- * `resume` and `overwrite`, fails if there is such a checkpoint. */
+/* If `resume` is set, restores a missing folder from the checkpoint that a killed run left under another name. If
+ * neither `resume` nor `overwrite` is set, fails if there is such a checkpoint. */
 mha_status mha__retention_restore(const mha_train_store *store, mha_error *err);
 
 #endif
