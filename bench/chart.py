@@ -70,7 +70,7 @@ def _ticks(low, high):
 
 
 def curves(path, title, lines, levels, across, up):
-    """lines: {name: [(x, y)]}; levels: {name: y}, each drawn as a horizontal line."""
+    """Draws `lines`, {name: [(x, y)]}, as curves, and `levels`, {name: y}, as horizontal lines."""
     xs = sorted({x for line in lines.values() for x, _ in line})
     ys = [y for line in lines.values() for _, y in line] + list(levels.values())
     low, high = min(ys), max(ys)

@@ -1,5 +1,5 @@
-/* clock.h - timing of the benchmarks: the minimum over many rounds. CPU time of the thread excludes the time of other
- * programs; with several threads, wall-clock time is used. */
+/* clock.h - measures the time of benchmark calls as the minimum over many rounds. With one thread, the clock is the CPU
+ * time of the thread, which excludes other programs; with several threads, it is wall-clock time. */
 #ifndef BENCH_CLOCK_H
 #define BENCH_CLOCK_H
 
@@ -12,7 +12,8 @@ static inline double clock_seconds(clockid_t clock)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Returns the minimum seconds of a call work(arg), over at least 3 rounds that together take about `budget` seconds. */
+/* Returns the minimum time of a call work(arg) [s], over at least 3 rounds that take about `budget` seconds in
+ * total. */
 static inline double least_seconds(void (*work)(void *arg), void *arg, double budget, clockid_t clock)
 {
     double least = 1e300, total = 0;

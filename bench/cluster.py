@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Head analysis with several ranks: its efficiency, and the work that is lost when ranks are killed.
+"""Measures head analysis on several ranks: its efficiency, and the work that is lost when ranks are killed.
 
     bench/cluster.py --program build/release/bin/mha --mpi build/release/bin/mha-mpi [--ranks 2] [--rounds 5] [--kills 10]
 
-Efficiency: the time of one process with P threads, divided by that of P ranks with one thread; the two alternate, and the
-fastest round of each counts: elapsed seconds, and seconds of all CPUs, which other programs of the machine change little. A
-start of the ranks that does no work is subtracted, because it does not grow with the data.
-Lost work: steps that are missing in the journals after `kill -9` of one rank, or of all, at a random moment, in seconds of that
-rank: the time since the last record of its journal. The resumed run must give the bytes of the undisturbed one."""
+Efficiency is the time of one process with P threads divided by the time of P ranks with one thread. The two alternate, and
+the minimum over the rounds is used, of elapsed time and of CPU time, which other programs hardly affect. The time of starting
+the ranks without work is subtracted, because it does not grow with the data.
+Lost work is the work of a rank that its journal lacks after `kill -9` of one rank, or of all ranks, at a random time. It is
+measured as the time since the last record of the journal. The resumed run must print the same bytes as an uninterrupted run."""
 import argparse
 import os
 import pathlib
@@ -29,7 +29,7 @@ def mpirun(ranks: int) -> list[str]:
 
 
 class Times(typing.NamedTuple):
-    """Elapsed seconds, and seconds of all CPUs."""
+    """Elapsed time and CPU time of all processes [s]."""
     elapsed: float
     cpu: float
 
@@ -66,7 +66,7 @@ def efficiency(args: argparse.Namespace, texts: str) -> None:
             took, shared = run([*mpirun(args.ranks), args.mpi, *command, "-t", "1"])
             many.append(took.less(start))
             if alone != shared:
-                sys.exit(f"{name}: the results differ")
+                sys.exit(f"{name}: the results of one process and of {args.ranks} ranks must be identical")
         a, b = fastest(one), fastest(many)
         print(f"{name:16} 1 process x {args.ranks} threads {a.elapsed:6.2f} s, CPU {a.cpu:6.2f} s   {args.ranks} ranks x 1 thread "
               f"{b.elapsed:6.2f} s, CPU {b.cpu:6.2f} s   efficiency {100 * a.elapsed / b.elapsed:.0f} %, CPU {100 * a.cpu / b.cpu:.0f} %",
@@ -79,7 +79,7 @@ def children(parent: int) -> list[int]:
 
 
 def lost(args: argparse.Namespace, texts: str, everyone: bool, draw: random.Random, want: bytes, command: list[str]) -> float | None:
-    """Kills after a random time; returns the largest age of a record, or None if the run had ended."""
+    """Kills one or all ranks after a random time; returns the largest time since the last record of a killed rank's journal, or None if the run had ended."""
     with tempfile.TemporaryDirectory() as folder:
         state = f"{folder}/state"
         job = subprocess.Popen([*mpirun(args.ranks), args.mpi, *command, "--state", state], stdout=subprocess.DEVNULL,
@@ -97,7 +97,7 @@ def lost(args: argparse.Namespace, texts: str, everyone: bool, draw: random.Rand
         job.wait()
         ages = [now - max(begin, os.path.getmtime(f"{state}.gate.{rank}")) for rank in range(args.ranks)]
         if run([*mpirun(args.ranks + 1), args.mpi, *command, "--state", state])[1] != want:
-            sys.exit("the result of the resumed run differs")
+            sys.exit("the result of the resumed run must equal that of the uninterrupted run")
         return max(ages) if everyone else ages[-1]
 
 
@@ -109,8 +109,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--measures", default=",".join(MEASURES))
-    parser.add_argument("--texts", type=int, default=400, help="number of texts for the efficiency")
-    parser.add_argument("--longest", type=float, default=25, help="latest moment of a kill [s]")
+    parser.add_argument("--texts", type=int, default=400, help="number of texts for measuring efficiency")
+    parser.add_argument("--longest", type=float, default=25, help="maximum time before a kill [s]")
     args = parser.parse_args()
     lines = TEXTS.read_text(encoding="utf-8").splitlines()
     with tempfile.TemporaryDirectory() as folder:
@@ -123,11 +123,11 @@ def main() -> None:
         if not args.kills:
             return
         took, want = run([args.program, *command])
-        print(f"the undisturbed run: {took.elapsed:.0f} s on one process")
+        print(f"uninterrupted run: {took.elapsed:.0f} s on one process")
         draw = random.Random(1)
         for everyone in (False, True):
             ages = [age for _ in range(args.kills) if (age := lost(args, texts, everyone, draw, want, command)) is not None]
-            print(f"killed {'all ranks' if everyone else 'one rank '}: {len(ages)} times, lost at most {max(ages, default=0):.1f} s of a rank, "
+            print(f"killed {'all ranks' if everyone else 'one rank '}: {len(ages)} times, lost work per rank at most {max(ages, default=0):.1f} s, "
                   f"mean {sum(ages) / max(1, len(ages)):.1f} s; every resumed result identical")
 
 

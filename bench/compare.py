@@ -39,7 +39,7 @@ GOALS = {
     "decode-batch": (1.5, 0.92, 2.2), "decode-long": (2.0, 0.80, 2.0),
     "training": (1.4, 0.63, 2.0), "training-causal": (1.9, 0.63, 2.0),
 }  # fmt: skip
-# Goals that differ in bf16 on a CPU with AMX: ratios. `small` depends on call overhead, so its goal is in milliseconds.
+# Goals for the ratio in bf16 on a CPU with AMX, where they differ. `small` depends on call overhead, so its goal is in milliseconds.
 TILE_GOALS = {"prefill": 1.8, "prefill-causal": 2.5, "bert-batch": 2.5, "grouped-causal": 2.0, "long": 2.0,
               "long-causal": 2.3}  # fmt: skip
 SMALL_ON_TILES = 0.004
@@ -51,7 +51,7 @@ LONG_SECONDS = 1e-3
 # ---- measurement ----
 
 def open_calls(problem, skipped):
-    """Returns {name: Call} of mha and the available libraries; adds {name: reason} to `skipped` for the others."""
+    """Returns {name: Call} of mha and the available libraries; adds {name: reason} to `skipped` for unavailable libraries."""
     calls = {}
     try:
         calls["mha"] = peers.mha(problem)
@@ -69,7 +69,7 @@ def open_calls(problem, skipped):
 
 
 def check(problem, calls):
-    """Checks that all results agree; 16-bit types are compared with the f32 result of mha."""
+    """Checks that the results of all libraries agree; 16-bit results are compared with the f32 result of mha."""
     exact = problem if problem.dtype == "f32" else peers.Problem(problem.row, "f32", problem.threads)
     exact.q, exact.k, exact.v, exact.dout = problem.q, problem.k, problem.v, problem.dout
     truth = peers.mha(exact).out()
@@ -93,7 +93,7 @@ def sample(call, clock, count):
 
 
 def measure(calls, threads, seconds):
-    """Returns {name: list of seconds}, from at least five rounds and until `seconds` have passed."""
+    """Times the calls in alternating rounds, at least five, until `seconds` have passed; returns {name: [seconds per call]}."""
     pause = 0 if threads == 1 else 0.02
     once = {name: sample(call, time.perf_counter, 2) for name, call in calls.items()}
     count = {name: max(1, round(SAMPLE_SECONDS / t)) for name, t in once.items()}
@@ -119,7 +119,7 @@ def in_program(program, row, dtype, threads, seconds):
 
 
 def compare(row, dtype, a):
-    """Measures one row."""
+    """Measures one row with all libraries and returns its result as a dict."""
     problem, skipped = peers.Problem(row, dtype, a.threads, a.ggml), {}
     calls = open_calls(problem, skipped)
     if not calls:
@@ -141,7 +141,7 @@ def compare(row, dtype, a):
 
 
 def add_ratio(result):
-    """Adds the fastest other library and the ratio to it."""
+    """Adds the name of the fastest other library, and the ratio of its time to that of mha."""
     others = {n: c["best ms"] for n, c in result["calls"].items() if n != "mha"}
     ours = result["calls"].get("mha")
     result["best peer"] = min(others, key=others.get) if others else None

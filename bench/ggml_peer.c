@@ -16,7 +16,7 @@ typedef struct peer {
     struct ggml_cplan plan;
 } peer;
 
-/* The sizes of a problem; with `half`, K and V are stored as f16. */
+/* The sizes of a problem. If `half` is set, K and V are stored as f16. */
 typedef struct peer_problem {
     int64_t B, H, Hkv, Lq, Lk, D;
     int causal, half, threads;

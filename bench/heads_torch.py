@@ -31,7 +31,7 @@ PUNCTUATION = (".", ",", ";", ":", "?", "!")
 
 
 class Texts:
-    """The tokens of every line, and batches of them in order of length."""
+    """The tokens of every line, and batches of lines in order of length."""
 
     def __init__(self, model, path, limit, size):
         tokenizer = tokenizers.Tokenizer.from_file(f"{model}/tokenizer.json")
@@ -108,7 +108,7 @@ class Sums:
         self.bottom.setdefault(name, torch.zeros(self.shape, dtype=torch.float64))[layer] += bottom
 
     def rows(self, layer, name, values, rows):
-        """Adds values [B, H, n] of the rows that are set in the mask `rows` [B, n]."""
+        """Adds the values [B, H, n] of the rows that the mask `rows` [B, n] selects."""
         self.add(layer, name, (values * rows[:, None]).sum((0, 2), dtype=torch.float64), rows.sum())
 
     def means(self):
@@ -283,7 +283,7 @@ def main():
     options.add_argument("model")
     options.add_argument("texts")
     options.add_argument("--threads", type=int, default=1)
-    options.add_argument("--limit", type=int, help="use only the first lines")
+    options.add_argument("--limit", type=int, help="use only the first N lines")
     options.add_argument("--batch", type=int, default=32, help="sentences per batch")
     options.add_argument("--values", action="store_true", help="also print the values of every head")
     a = options.parse_args()

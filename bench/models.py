@@ -37,7 +37,7 @@ from mha._abi import Error, Matrix, ModelInput, ModelOptions, ModelOutput
 from mha._library import call, lib, struct
 
 DTYPES = {"f32": (torch.float32, 1, 4), "bf16": (torch.bfloat16, 2, 2)}  # PyTorch's dtype, mha_dtype, bytes per weight
-TOLERANCE = {"f32": 1e-3, "bf16": 6e-2}  # largest error, relative to the largest value
+TOLERANCE = {"f32": 1e-3, "bf16": 6e-2}  # maximum error, relative to the largest value
 GOALS = {  # goals for the ratio to the best other library: f32, bf16
     "linear-1": (1.5, 1.5), "linear-1-large": (1.5, 1.5), "linear-16": (1.5, 1.5), "linear-512": (0.95, 0.9),
     "linear-4096": (0.95, 0.9), "minilm": (1.3, 1.3), "mixed": (2.0, 2.0), "prefill": (1.2, 1.2), "decode": (1.0, 1.8),
@@ -82,7 +82,7 @@ def opened(peer, dtype, threads):
 
 
 def forward(model, output, ids, **given):
-    """Returns a prepared call that keeps its arrays alive."""
+    """Returns a function that runs one forward pass and keeps the arrays of the pass alive."""
     ids = np.ascontiguousarray(ids, dtype=np.int32)
     given = {"ids": ids.ctypes.data, **given}
     arguments = (model, ctypes.byref(struct(ModelInput, **given)), ctypes.byref(output), ctypes.byref(Error()))
@@ -240,7 +240,7 @@ with torch.inference_mode():
 
 
 def start(program, folder, seconds):
-    """Returns the wall-clock seconds of a process, for mha and for transformers."""
+    """Measures the wall-clock time of a process that embeds one sentence, for mha and for transformers."""
     text, times = "A sentence about the sea.", {"mha": [], "transformers": []}
     commands = {"mha": [program, "embed", "--json", "-m", folder, text],
                 "transformers": [sys.executable, "-c", IN_TRANSFORMERS, folder, text]}
@@ -252,7 +252,7 @@ def start(program, folder, seconds):
             times[name].append(time.monotonic() - begin)
             said[name] = json.loads(done.stdout)["embedding"]
     if not np.allclose(*said.values(), atol=1e-4):
-        raise SystemExit("start: the vectors of mha and transformers differ")
+        raise SystemExit("start: the embeddings of mha and transformers must agree")
     return {name: {"best s": min(t), "median s": statistics.median(t), "rounds": len(t)} for name, t in times.items()}
 
 

@@ -26,7 +26,7 @@ class Missing(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """One line of bench/shapes.h."""
+    """One row of the tables in bench/shapes.h."""
     name: str
     B: int
     H: int
@@ -44,7 +44,7 @@ class Row:
 
     @property
     def reads(self):
-        """Whether the limit is reading K and V, as it is for one query."""
+        """True if reading K and V limits the speed, as for a single query."""
         return self.Lq == 1
 
     def bytes(self, dtype):
@@ -139,7 +139,7 @@ def _mha_training(problem, c, q, k, v, out):
 
 
 def limit(problem):
-    """Returns the limit of the machine with the threads of the problem: operations per second, or bytes per second."""
+    """Returns the machine's limit for the number of threads of the problem: operations per second, or bytes per second."""
     rate, ctx = c_double(), context(problem.threads)
     if problem.row.reads:
         count = problem.row.bytes(problem.dtype)  # the number of bytes that the row reads
@@ -190,7 +190,7 @@ def _torch_training(torch, problem, leaves, f):
 
 
 def torch_folded(problem):
-    """Decode with grouped heads in the fastest form for PyTorch: the query heads of a group are rows of one head."""
+    """Runs grouped-query decode in the fastest form for PyTorch: the query heads of a group become rows of one head."""
     row = problem.row
     if row.Lq != 1 or row.H == row.Hkv:
         return None
@@ -202,7 +202,7 @@ def torch_folded(problem):
 # ---- ONNX Runtime ----
 
 def _rows_of_heads(x):
-    """[B, H, L, D] -> [B, L, H D], the layout of ONNX Runtime's operators."""
+    """Converts [B, H, L, D] to [B, L, H D], the layout of ONNX Runtime's operators."""
     B, H, L, D = x.shape
     return np.ascontiguousarray(x.transpose(0, 2, 1, 3)).reshape(B, L, H * D)
 
@@ -261,7 +261,7 @@ def onnxruntime_mha(problem):
 
 
 def onnxruntime_gqa(problem):
-    """The operator is always causal. The cache is bound as past and as present, so the last Lq keys are written in place (with
+    """Runs GroupQueryAttention, which is always causal. The cache is bound as past and as present, so the last Lq keys are written in place (with
     the values that they already have) and nothing is copied."""
     row = problem.row
     if problem.dtype != "f32" or not (row.causal or row.Lq == 1) or row.training:
@@ -280,12 +280,12 @@ def onnxruntime_gqa(problem):
 # ---- ggml ----
 
 class _GgmlProblem(ctypes.Structure):
-    """peer_problem of bench/ggml_peer.c."""
+    """The struct peer_problem of bench/ggml_peer.c."""
     _fields_ = [(n, c_int64) for n in ("B", "H", "Hkv", "Lq", "Lk", "D")] + [(n, c_int) for n in ("causal", "half", "threads")]
 
 
 def ggml(problem):
-    """Stores K and V in f16 if the problem has a 16-bit type; Q is always f32."""
+    """Runs ggml's flash attention. K and V are stored in f16 if the problem has a 16-bit type; Q is always f32."""
     if not problem.ggml:
         raise Missing("ggml (see bench/build_ggml.sh)")
     row, half = problem.row, problem.dtype != "f32"

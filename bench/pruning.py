@@ -33,7 +33,7 @@ DRAWN = ["gates", "joint", "loo_loss", "gate"]
 
 
 def values(text):
-    """Yields the JSON values of a text in order."""
+    """Yields the JSON values that a string contains, in order."""
     at = 0
     while text[at:].strip():
         at += len(text[at:]) - len(text[at:].lstrip())
@@ -42,7 +42,7 @@ def values(text):
 
 
 class Work:
-    """Runs the program in a folder with the generated texts."""
+    """Runs the program mha on generated texts in a folder."""
 
     def __init__(self, options, folder):
         self.o, self.folder = options, folder
@@ -62,7 +62,7 @@ class Work:
         return self.call("score", "-m", model, "-f", self.at("held_out.txt"))[-1]["loss"]
 
     def ranks(self):
-        """Yields each score with its heads as (layer, head), the least important first."""
+        """Yields each score with the heads as (layer, head), the least important head first."""
         for score in SCORES:
             values = self.call("heads", "-m", self.o.model, "-f", self.at("choose.txt"), "--by", score)[0]["importance"]["values"]
             heads = [(value, -layer, -head) for layer, row in enumerate(values) for head, value in enumerate(row)]
@@ -102,7 +102,7 @@ def one_shot(work, ranks, whole, heads):
 
 
 def gated(work, out, heads, steps, batch, *more):
-    """Returns the loss of the model after training with gates."""
+    """Trains the model with gates and returns its loss."""
     got = work.train(work.o.model, out, steps, batch, "--gates", "l0", "--heads", str(heads), *more)
     if got["heads"] != heads:
         raise SystemExit(f"the gated model must have {heads} heads (got {got['heads']})")
@@ -133,7 +133,7 @@ def measure(o):
 
 def markdown(result):
     mended = "mended" in result["points"][0]
-    names = [f"`{name}`" for name in DRAWN[2:]] + ["the best score"] + (["gates, mended", "best score, mended"] if mended else [])
+    names = [f"`{name}`" for name in DRAWN[2:]] + ["the best score"] + (["gates, weights trained", "best score, weights trained"] if mended else [])
     print(f"| heads of {result['heads']} | gates | joint | " + " | ".join(names) + " |\n|" + "---|" * (len(names) + 3))
     for p in result["points"]:
         shown = [p["loss"][name] for name in [*DRAWN, p["best"]]] + p.get("mended", [])

@@ -21,7 +21,7 @@
     X("decode-batch", 16, 32, 8, 1, 2048, 128, 0)     \
     X("decode-long", 1, 8, 1, 1, 65536, 128, 0)
 
-/* Forward and backward pass, with the same columns. */
+/* The rows that time the forward and backward pass together; the columns are the same. */
 #define BENCH_TRAINING_ROWS(X)                  \
     X("training", 4, 12, 12, 1024, 1024, 64, 0) \
     X("training-causal", 4, 12, 12, 1024, 1024, 64, 1)

@@ -65,7 +65,7 @@ def theirs(a, kind, out):
 def compare(kind, here, there):
     equal = len(here["vocab"]) == len(there["vocab"]) if kind == "wordpiece" else [here[k] == there[k] for k in ("vocab", "merges")] == [True, True]
     if not equal:
-        raise SystemExit(f"{kind}: the tokens of mha and tokenizers differ")
+        raise SystemExit(f"{kind}: mha and tokenizers must learn the same tokens")
 
 
 def main():

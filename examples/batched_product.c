@@ -1,5 +1,5 @@
-/* batched_product.c - multiplies two heads of three rows by their own transposes: head by head with a linear layer, and
- * both at once as attention scores. Prints the same digits as PyTorch for head @ head.transpose(-2, -1). */
+/* batched_product.c - multiplies each of two heads [3, 4] by its transpose: head by head with a linear layer, then both
+ * heads together as attention scores. Prints the same digits as PyTorch for head @ head.transpose(-2, -1). */
 #include <mha/mha.h>
 #include <stdio.h>
 
@@ -48,5 +48,5 @@ int main(void)
     if (status == MHA_OK) status = mha_attention(NULL, &desc, &args, &err);
     if (status != MHA_OK) return fprintf(stderr, "%s\n", err.message), 1;
     print("head by head", one);
-    print("both at once", all);
+    print("both together", all);
 }

@@ -1,5 +1,5 @@
-/* grouped_query.c - four query heads share two key/value heads. Prints the number of cached heads per token, and checks
- * that the result is bitwise identical to plain attention on repeated keys and values. */
+/* grouped_query.c - four query heads share two key/value heads. Prints the size of the cached keys and values per
+ * token, and checks that the result is bitwise identical to plain attention on repeated keys and values. */
 #include <mha/mha.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* heads_of_text.c - prints statistics of every head of a checkpoint on a text of any length, without storing a map:
- * entropy in bits, mean distance, and the fraction of the weight on the first token.
+ * entropy in bits, mean distance, and the fraction of the attention on the first token.
  *
  *     heads_of_text FOLDER TEXT */
 #include <mha/mha.h>
@@ -14,7 +14,8 @@ static double mean(const float *numbers, int64_t count)
     return sum / (double)count;
 }
 
-/* Prints the statistics of a layer during the pass. With a single text, rows are [heads, tokens]. */
+/* Prints the statistics of one layer; called for each layer during the forward pass. For a single text, the arrays are
+ * [heads, tokens]. */
 static int print_layer(void *user, const mha_model_stats *s)
 {
     const int64_t tokens = s->keys;

@@ -1,7 +1,7 @@
-/* learn_to_choose.c - head pruning that learns which head to keep. There are two kinds of sequences, and a teacher with
- * one head for each kind. Three layers learn from it and keep one of two heads. In the published form, the choice has
- * no gradient and stays as initialized, so both heads must serve both kinds; with soft or straight-through gates, the
- * choice is also trained. */
+/* learn_to_choose.c - trains head pruning to learn which head to keep. There are two kinds of sequences, and a teacher
+ * uses one head for each kind. Three layers that keep one of two heads per sequence learn to reproduce the teacher. In
+ * the published form, the choice has no gradient and is never trained, so each head must handle both kinds. With soft
+ * or straight-through gates, the choice is also trained. */
 #include <mha/mha.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,7 +66,7 @@ static mha_status step(mha_variant *layer, const mha_variant_input *in, mha_trac
     return mha_variant_update(layer, err);
 }
 
-/* Returns the number of sequences of the last batch whose kind got its own head, whichever head that is. */
+/* Returns the number of sequences of the last batch that match the best assignment of one head to each kind. */
 static int suited(const mha_trace *trace)
 {
     int same = 0;
@@ -76,8 +76,8 @@ static int suited(const mha_trace *trace)
     return same > BATCH / 2 ? same : BATCH - same;
 }
 
-/* Trains a layer; all three layers get the same samples. Stores the mean error of the last steps; every step uses new
- * sequences. */
+/* Trains a layer on new sequences in every step, which are the same for all three layers. Sets *error to the mean error
+ * of the last steps. */
 static mha_status learn(const char *name, mha_selection selection, const mha_variant *teacher, double *error,
                         mha_error *err)
 {

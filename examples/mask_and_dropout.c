@@ -1,5 +1,5 @@
-/* mask_and_dropout.c - applies the causal mask and dropout to the weights of five words. Prints the same digits as
- * PyTorch for seed 123. */
+/* mask_and_dropout.c - applies the causal mask and dropout to the attention weights of five words. Prints the same
+ * digits as PyTorch for seed 123. */
 #include <mha/mha.h>
 #include <stdio.h>
 

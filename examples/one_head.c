@@ -1,5 +1,5 @@
-/* one_head.c - a single head from a seed, step by step. Prints the same digits as PyTorch with torch.manual_seed(123),
- * an embedding and three random matrices. */
+/* one_head.c - computes a single attention head step by step, with inputs and weights sampled from a seed. Prints the
+ * same digits as PyTorch with torch.manual_seed(123), an embedding and three random matrices. */
 #include <mha/mha.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* split_heads.c - splits and merges heads without a separate transpose: heads are described by strides. Every word
- * attends only to itself, so the output is v, read with one set of strides and written with another. */
+/* split_heads.c - splits and merges heads without a separate transpose, by describing the heads with strides. Every
+ * word attends only to itself, so the output is v, read with one set of strides and written with another. */
 #include <mha/mha.h>
 #include <stdio.h>
 

@@ -1,12 +1,13 @@
-/* standard_mha.c - multi-head attention with a mask of 0 and 1: three sequences with five, four and three keys. The
- * first query of the last sequence attends to no key. Prints the same digits as PyTorch for seed 13. */
+/* standard_mha.c - runs multi-head attention with a mask of zeros and ones on three sequences with five, four and three
+ * unmasked keys. The first query of the last sequence attends to no key. Prints the same digits as PyTorch for seed
+ * 13. */
 #include <mha/mha.h>
 #include <stdio.h>
 
 enum { BATCH = 3, LQ = 3, LK = 5, WIDTH = 8, HEADS = 4 };
 static float query[BATCH * LQ * WIDTH], key[BATCH * LK * WIDTH], value[BATCH * LK * WIDTH], y[BATCH * LQ * WIDTH];
 
-/* 1 = unmasked. Each sequence and query has a mask, shared by all heads. */
+/* The mask of each sequence and query, shared by all heads; 1 = unmasked key. */
 static const uint8_t keep[BATCH][1][LQ][LK] = {{{{1, 1, 1, 1, 1}, {1, 1, 1, 1, 1}, {1, 1, 1, 1, 1}}},
                                                {{{1, 1, 1, 1, 0}, {1, 1, 1, 1, 0}, {1, 1, 1, 1, 0}}},
                                                {{{0, 0, 0, 0, 0}, {1, 1, 1, 0, 0}, {1, 1, 1, 0, 0}}}};

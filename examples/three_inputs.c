@@ -1,5 +1,5 @@
-/* three_inputs.c - queries from one sequence, keys and values from another, with two heads and a mask for padding keys.
- * Prints the same digits as PyTorch for seed 3. */
+/* three_inputs.c - computes attention with two heads from the queries of one sequence to the keys and values of another
+ * sequence, with a mask for padding keys. Prints the same digits as PyTorch for seed 3. */
 #include <mha/mha.h>
 #include <stdio.h>
 

@@ -38,7 +38,7 @@ static void draw(mha_rng *rng)
     }
 }
 
-/* Computes the loss on the sequences that `draw` sampled last, with these heads removed. */
+/* Computes the loss on the sequences that `draw` sampled last, without the heads in `removed`. */
 static mha_status loss_without(mha_trainer *trainer, const uint8_t removed[ALL], double *loss, mha_error *err)
 {
     float gates[LAYERS * BATCH * HEADS];
@@ -96,8 +96,8 @@ static mha_status learn(mha_trainer *trainer, mha_rng *rng, mha_error *err)
 
 /* ---- experiment ---- */
 
-/* Lists the heads with a label, or, for MHA_HEAD_LABELS, the heads that are neither induction nor previous-token
- * heads. */
+/* Lists the heads with the given label; for MHA_HEAD_LABELS, the heads that are neither induction nor previous-token
+ * heads. Returns their number. */
 static int find(const mha_heads *heads, mha_head_label label, int list[ALL])
 {
     int count = 0;

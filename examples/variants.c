@@ -1,5 +1,5 @@
-/* variants.c - runs the plain layer and other variants of multi-head attention on one input, and prints their
- * parameters and the flops of a forward call. */
+/* variants.c - runs the plain layer and other variants of multi-head attention on one input, and prints the number of
+ * parameters and the operations of a forward pass for each of them. */
 #include <mha/mha.h>
 #include <stdio.h>
 

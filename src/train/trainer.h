@@ -88,12 +88,12 @@ static inline mha_status mha__trainer_refresh(mha_trainer *t, mha_error *err)
 void mha__train_mark_weights(const mha_trainer *trainer, char mark[17]);
 /* Creates the moments of the elements that this process updates. */
 mha_status mha__train_moments_create(mha_trainer *trainer, mha_error *err);
-/* Reads these moments from a state file, after checking names and shapes. */
+/* Reads the moments of these elements from a state file, after checking names and shapes. */
 mha_status mha__train_moments_read(const mha_trainer *trainer, const mha_file *file, mha_error *err);
 /* Sets the moments to 0 on the first call, which must precede reading them. Before this call, the moments use no
  * physical memory, so that the source model can be freed first. */
 void mha__train_moments(const mha_trainer *trainer);
-enum { MHA__TRAIN_BUCKET = 4 << 20 }; /* size of a sum over the ranks [bytes]; 36 ms at 1 Gbit/s */
+enum { MHA__TRAIN_BUCKET = 4 << 20 }; /* minimum size of a sum over the ranks [bytes]; 36 ms at 1 Gbit/s */
 #define MHA__TRAIN_RATE 1e-3          /* the default learning rate */
 /* Returns the number of weight updates up to and including a step; 0 while only gates are trained. */
 int64_t mha__train_own_step(const mha_train_options *options, int64_t step);
