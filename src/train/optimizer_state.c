@@ -54,7 +54,7 @@ mha_status mha__train_moments_create(mha_trainer *t, mha_error *err)
         find_own(t, &t->parameter[n]);
     take_moments(&arena, t);
     arena.base = t->moments = arena.overflow ? NULL : mha__alloc(t->ctx, arena.used);
-    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "moments of weights");
+    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the moments of the weights");
     *t->unused = arena.used;
     arena.used = 0;
     take_moments(&arena, t);

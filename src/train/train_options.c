@@ -41,7 +41,7 @@ static mha_status check_ranks(mha_train_options *o, mha_error *err)
                          (int)o->reduce);
     if (r && (!is_power_of_2(r->ranks) || r->rank < 0 || r->rank >= r->ranks))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_train_ranks: ranks must be a power of two, and rank less than that (got %d, %d)",
+                         "mha_train_ranks: ranks must be a power of two, and rank must be less than ranks (got %d, %d)",
                          r->ranks, r->rank);
     if (r && o->workers % r->ranks != 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: workers must be a multiple of the %d ranks (got %lld)",

@@ -106,7 +106,7 @@ static mha_status copy_weights(mha_trainer *t, const mha_model *m, mha_error *er
     const size_t bytes = arena.overflow ? SIZE_MAX : arena.used;
     arena.base = t->memory = arena.overflow ? NULL : mha__calloc(t->ctx, 1, bytes);
     t->weights = arena.base ? mha__alloc(t->ctx, weights) : NULL;
-    if (!t->weights) return mha__no_memory(err, arena.base ? weights : bytes, "weights that learn");
+    if (!t->weights) return mha__no_memory(err, arena.base ? weights : bytes, "the trained weights");
     arena.used = 0;
     take_lists(&arena, t, count, blocks);
     MHA__TRY(walk(&arena, t, m, err));

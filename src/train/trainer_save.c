@@ -160,7 +160,8 @@ static mha_status save(const mha_trainer *t, const char *folder, const mha_train
     if (!folder) return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save: folder must not be NULL");
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_trainer_save_options", err));
     if (o.dtype && !o.model_only)
-        return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save_options: dtype must be unset without model_only (got %s)",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_trainer_save_options: dtype must be unset unless model_only is set (got %s)",
                          mha_dtype_name(o.dtype));
     MHA__TRY(check_files(&o, err));
     MHA__TRY(mha__train_check_weights(t, err));

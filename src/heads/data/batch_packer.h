@@ -8,7 +8,7 @@
 
 typedef struct mha__packer {
     const mha_head_data *data;
-    const int64_t *text; /* [count] the group, as indices into the data */
+    const int64_t *text; /* [count] the texts of the group, as indices into the data */
     int64_t count, most; /* most: maximum number of tokens per batch */
     int64_t next;        /* index into `order` of the next text */
     int64_t *order;      /* [count] indices into `text`, the longest first, ties in the given order */

@@ -102,7 +102,7 @@ static mha_status begin(comparison *c, const mha_model *a, const mha_model *b, c
     MHA__TRY(mha__outcome_create(a, data, &c->of[0], err));
     MHA__TRY(mha__outcome_create(b, data, &c->of[1], err));
     c->cosine = mha__calloc(mha_model_ctx(a), 1, bytes);
-    if (!c->cosine) return mha__no_memory(err, bytes, "the results of texts");
+    if (!c->cosine) return mha__no_memory(err, bytes, "the results of all texts");
     c->loss[0] = c->cosine + c->texts;
     c->loss[1] = c->loss[0] + c->texts;
     return MHA_OK;

@@ -32,7 +32,8 @@ mha_status mha__outcome_create(const mha_model *model, const mha_head_data *data
     *o = (mha__outcome){.model = model, .data = data, .predicts = model->info.causal && model->info.logits};
     lay_out(&arena, o);
     o->memory = arena.base = arena.overflow ? NULL : mha__alloc(model->ctx, arena.used);
-    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the outputs of a model");
+    if (!arena.base)
+        return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the embeddings and losses of texts");
     arena.used = 0;
     lay_out(&arena, o);
     memset(o->losses, 0, (size_t)mha_head_data_count(data) * sizeof *o->losses);

@@ -9,7 +9,7 @@
 typedef struct mha__outcome {
     const mha_model *model;
     const mha_head_data *data;
-    bool predicts;      /* the model is causal and has logits */
+    bool predicts;      /* true if the model is causal and has logits */
     double *embeddings; /* [texts, E] mean of the last hidden states of each text */
     double *losses;     /* [texts] sum of -log p of all tokens except the first; zeros unless the model is causal */
     float *hidden;      /* [tokens of a batch, E] */

@@ -1,4 +1,4 @@
-/* partial_forward.h - forward passes that an internal callback stops early, once it has its results. */
+/* partial_forward.h - runs a forward pass that an internal callback may stop once it has its results. */
 #ifndef MHA_HEADS_DATA_PARTIAL_FORWARD_H
 #define MHA_HEADS_DATA_PARTIAL_FORWARD_H
 

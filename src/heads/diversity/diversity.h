@@ -107,7 +107,7 @@ mha_status mha__unique_outputs(mha_ctx *ctx, int64_t heads, int64_t D, const dou
 
 /* ---- plane map and clusters from distances [n, n] ---- */
 
-/* Computes the map xy [n, 2] by classical scaling (multidimensional_scaling.c). */
+/* Computes the plane map xy [n, 2] by classical scaling (multidimensional_scaling.c). */
 mha_status mha__head_map(mha_ctx *ctx, int64_t n, const double *js, double *xy, double eigenvalues[2], mha_error *err);
 /* Computes the merges [n - 1] by average linkage (head_clusters.c). */
 mha_status mha__head_clusters(mha_ctx *ctx, int64_t n, const double *js, mha_head_merge *merges, mha_error *err);

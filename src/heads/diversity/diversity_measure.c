@@ -30,7 +30,7 @@ typedef struct run {
     const mha_head_data *data;
     mha_diversity *d;
     mha_diversity_options options; /* options with defaults set */
-    int64_t tokens, done;          /* tokens of all texts, and of the texts already processed */
+    int64_t tokens, done;          /* number of tokens of all texts, and of the texts already processed */
     mha__diversity_tally sums;
     int64_t room;       /* maximum number of stored map elements per head */
     int64_t *before;    /* [texts] number of tokens before each text, in the given order */

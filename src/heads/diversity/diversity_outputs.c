@@ -291,7 +291,8 @@ static mha_status open_layer(const mha_model *m, mha_diversity *d, int64_t numbe
     lay_out(&arena, l);
     arena.base = arena.overflow ? NULL : mha__alloc(d->ctx, arena.used);
     *memory = arena.base;
-    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the outputs of a layer");
+    if (!arena.base)
+        return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the outputs of the heads of a layer");
     arena.used = 0;
     lay_out(&arena, l);
     return MHA_OK;

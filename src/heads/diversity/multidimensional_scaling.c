@@ -39,12 +39,12 @@ mha_status mha__head_map(mha_ctx *ctx, int64_t n, const double *js, double *xy, 
 {
     const size_t numbers = (size_t)(2 * n * n + n), bytes = numbers * sizeof(double);
     double *b = mha__alloc(ctx, bytes);
-    if (!b) return mha__no_memory(err, bytes, "the map of the heads");
+    if (!b) return mha__no_memory(err, bytes, "the plane map of the heads");
     double *vectors = b + n * n, *values = vectors + n * n;
     centre(n, js, values, b);
     const mha_status status = mha__symmetric_eigen(ctx, n, b, values, vectors, err);
     for (int64_t k = 0; k < 2 && status == MHA_OK; k++) {
-        const int64_t at = n - 1 - k; /* a single head has one axis only */
+        const int64_t at = n - 1 - k; /* a single head has only one eigenvector */
         eigenvalues[k] = at < 0 ? 0 : values[at];
         place(n, at < 0 ? vectors : vectors + at * n, eigenvalues[k], xy + k);
     }

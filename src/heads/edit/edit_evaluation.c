@@ -93,7 +93,8 @@ static mha_status measure_speed(const mha_model *source, const mha_model *edited
     double best[2] = {INFINITY, INFINITY};
     const timing t = {data, mha__calloc(source->ctx, tokens, sizeof *t.ids),
                       mha__calloc(source->ctx, texts + 1, sizeof *t.starts)};
-    mha_status status = t.ids && t.starts ? MHA_OK : mha__no_memory(err, tokens * sizeof *t.ids, "the texts to time");
+    mha_status status =
+        t.ids && t.starts ? MHA_OK : mha__no_memory(err, tokens * sizeof *t.ids, "the texts of a speed measurement");
     if (status == MHA_OK) status = run_rounds(&t, source->ctx, (const mha_model *const[]){source, edited}, best, err);
     for (int m = 0; m < 2; m++)
         speed[m] = (double)tokens / best[m];

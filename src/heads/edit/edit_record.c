@@ -1,5 +1,5 @@
-/* edit_record.c - the record in config.json of a pruned or regrouped model: the edit, and the digests of its source
- * files. */
+/* edit_record.c - writes the record of a pruned or regrouped model to config.json: the edit, and the digests of the
+ * source files. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/data/model_digests.h"

@@ -96,11 +96,12 @@ mha_status mha__prune_short(const mha_prune_rule *rule, int64_t gone, int64_t la
     if (layer < 0)
         return mha__fail(
             err, MHA_ERR_ARG,
-            "mha_prune_rule: count must be at most %lld, the heads above the floor of each layer (got %lld)",
+            "mha_prune_rule: count must be at most %lld, the number of heads above the floor of each layer (got %lld)",
             (long long)gone, (long long)rule->count);
-    return mha__fail(err, MHA_ERR_ARG,
-                     "mha_prune_rule: count must be at most %lld, the heads above the floor of layer %lld (got %lld)",
-                     (long long)gone, (long long)layer, (long long)rule->count);
+    return mha__fail(
+        err, MHA_ERR_ARG,
+        "mha_prune_rule: count must be at most %lld, the number of heads above the floor of layer %lld (got %lld)",
+        (long long)gone, (long long)layer, (long long)rule->count);
 }
 
 static mha_status choose(const mha_model *m, const double *scores, const mha_prune_rule *rule, group *list,

@@ -27,7 +27,7 @@ typedef struct joint {
     int64_t cells, width; /* width: elements of one text's shift, E or 1; cells: of all texts' shifts */
     uint8_t *keep;        /* [layers, H] */
     int32_t *order;       /* [layers, H] or NULL */
-    int32_t gone;         /* number of removed heads */
+    int32_t gone;         /* number of heads removed so far */
     float *gates;         /* [layers, H] `keep` as gates, 1 or 0 */
     double *means;        /* [layers, H, D]; NULL = the output of removed heads is 0 */
     float *fills;         /* [layers, H, D] mean outputs of the removed heads, 0 for kept heads */

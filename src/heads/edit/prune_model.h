@@ -9,8 +9,8 @@ typedef struct mha__prune_job {
     const mha_model *model;
     mha_model_edit *edit;
     const uint8_t *keep; /* [layers, H] */
-    bool compatible;     /* keep the shapes of the unpruned model */
-    bool add_bias;       /* the result has biases, but the source has none */
+    bool compatible;     /* true = keep the tensor shapes of the unpruned model */
+    bool add_bias;       /* true = add output biases, which the source lacks */
 } mha__prune_job;
 
 /* Builds the changed tensors of all layers, in which removed heads are cut out or zeroed. If `all_out` is set, also

@@ -139,7 +139,7 @@ static mha_status search_all(search *s, mha_error *err)
     c->point = mha__calloc(c->ctx, (size_t)most + COARSE + 2, sizeof *c->point);
     c->order = mha__calloc(c->ctx, c->cells, sizeof *c->order);
     if (!c->point || !c->order)
-        return mha__no_memory(err, ((size_t)most + COARSE + 2) * sizeof *c->point, "the curve of a search");
+        return mha__no_memory(err, ((size_t)most + COARSE + 2) * sizeof *c->point, "the results of a pruning search");
     if (!s->o.scores) MHA__TRY(choose_together(s, err));
     MHA__TRY(try_all(s, most, err));
     return mha__progress(c->ctx, "search", COARSE, COARSE, err);
@@ -150,7 +150,7 @@ static mha_status check(const search *s, mha_error *err)
     const mha_prune_search_options *o = &s->o;
     if (!o->held_out) return mha__fail(err, MHA_ERR_ARG, "mha_prune_search_options: held_out must not be NULL");
     if (!o->scores && !o->learn)
-        return mha__fail(err, MHA_ERR_ARG, "mha_prune_search_options: learn must not be NULL without scores");
+        return mha__fail(err, MHA_ERR_ARG, "mha_prune_search_options: learn must not be NULL if scores is NULL");
     if (!(o->max_increase >= 0))
         return mha__fail(err, MHA_ERR_ARG, "mha_prune_search_options: max_increase must be at least 0 (got %g)",
                          o->max_increase);
@@ -169,7 +169,7 @@ mha_status mha_prune_search(const mha_model *model, const mha_prune_search_optio
     s.rule = (mha_prune_rule){.size = sizeof s.rule, .per_layer = s.o.per_layer, .floor = s.o.floor};
     MHA__TRY(check(&s, err));
     s.c = mha__calloc(model->ctx, 1, sizeof *s.c);
-    if (!s.c) return mha__no_memory(err, sizeof *s.c, "the curve of a search");
+    if (!s.c) return mha__no_memory(err, sizeof *s.c, "the results of a pruning search");
     *s.c = (mha_prune_curve){.model = model, .ctx = model->ctx, .best = -1};
     s.c->cells = (size_t)(model->config.layers * model->config.heads);
     const mha_status status = search_all(&s, err);

@@ -15,7 +15,7 @@ typedef struct cutting {
     int64_t *heads; /* [count] index in the source of each head of the edited layer; -1 = zeros */
     int64_t count;
     int64_t *rows; /* scratch for one list of rows or columns */
-    bool changed;  /* the layer differs from the source */
+    bool changed;  /* true if the layer differs from the source */
 } cutting;
 
 /* ---- lists of heads and rows ---- */

@@ -32,9 +32,9 @@ typedef struct pass {
     const refit *r;
     const mha_model *model;
     float *stream; /* hidden states of the batch: read in all layers except the first, written if `onward` is set */
-    bool onward;   /* write the output of the layer to the stream */
-    bool wanted;   /* pass the activations of the layer to on_activations */
-    bool stopped;  /* a callback stopped the pass, because later layers are not needed */
+    bool onward;   /* true = write the output of the layer to `stream` */
+    bool wanted;   /* true = pass the activations of the layer to on_activations */
+    bool stopped;  /* true = a callback stopped the pass, because later layers are not needed */
     int64_t rows;
 } pass;
 

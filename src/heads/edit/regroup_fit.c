@@ -37,7 +37,7 @@ mha_status mha__shared_roots(mha__shared *s, double *squares, double divisor, do
     const int64_t D = s->head_dim, cells = D * D;
     const size_t numbers = (size_t)(2 * s->heads * cells + cells + D);
     s->root = mha__calloc(s->ctx, numbers, sizeof *s->root);
-    if (!s->root) return mha__no_memory(err, numbers * sizeof *s->root, "the roots of a layer");
+    if (!s->root) return mha__no_memory(err, numbers * sizeof *s->root, "the matrix roots of a layer");
     s->back = s->root + s->heads * cells;
     double *vectors = s->back + s->heads * cells, *values = vectors + cells;
     for (int64_t h = 0; h < s->heads; h++) {
@@ -95,7 +95,7 @@ static mha_status find(const mha__shared *s, const int32_t *heads, int64_t count
     const int64_t D = s->head_dim, n = count * D;
     const size_t numbers = (size_t)(D * D + 2 * n * n + n);
     e->half = mha__alloc(s->ctx, numbers * sizeof *e->half);
-    if (!e->half) return mha__no_memory(err, numbers * sizeof *e->half, "the weights of a group of heads");
+    if (!e->half) return mha__no_memory(err, numbers * sizeof *e->half, "the eigenvectors of a group of heads");
     e->matrix = e->half + D * D;
     e->vectors = e->matrix + n * n;
     e->values = e->vectors + n * n;
@@ -136,7 +136,7 @@ static mha_status whole_of(const mha__shared *s, double *whole, mha_error *err)
 {
     const size_t cells = (size_t)(s->head_dim * s->head_dim);
     double *room = mha__alloc(s->ctx, 2 * cells * sizeof *room);
-    if (!room) return mha__no_memory(err, 2 * cells * sizeof *room, "the weights of a head");
+    if (!room) return mha__no_memory(err, 2 * cells * sizeof *room, "the products of a head");
 
     for (int32_t h = 0; h < s->heads; h++)
         *whole += trace(s, h, room, room + cells);

@@ -12,7 +12,7 @@ typedef struct side {
     const mha__regroup_job *job;
     const mha__projections *from, *to;
     mha__shared shared;   /* products and weighting for the closed form */
-    bool keys, closed;    /* closed: fitted in closed form */
+    bool keys, closed;    /* closed: true = fitted in closed form */
     int64_t had, wanted;  /* key or value heads of the source, and of the regrouped layer */
     double *maps, *backs; /* [H / wanted, D, D] */
 } side;
@@ -40,7 +40,8 @@ static mha_status take_gram(side *s, mha_error *err)
     const double *sums = s->keys && !s->job->o->uncentered ? m->mean[l] : NULL, tokens = (double)m->tokens;
     const double *from = s->keys ? m->keys[l] : m->values[l];
     s->shared.gram = mha__alloc(s->shared.ctx, (size_t)(n * n) * sizeof *s->shared.gram);
-    if (!s->shared.gram) return mha__no_memory(err, (size_t)(n * n) * sizeof *s->shared.gram, "products of a layer");
+    if (!s->shared.gram)
+        return mha__no_memory(err, (size_t)(n * n) * sizeof *s->shared.gram, "the products of a layer");
     for (int64_t i = 0; i < n * n; i++)
         s->shared.gram[i] = from[i] - (sums ? sums[i / n] * sums[i % n] / tokens : 0);
     return MHA_OK;
@@ -63,7 +64,7 @@ static mha_status take_roots(side *s, mha_error *err)
     const int64_t cells = s->shared.head_dim * s->shared.head_dim * s->shared.heads;
     const mha__moments *m = s->job->moments;
     double *squares = mha__calloc(s->shared.ctx, (size_t)cells, sizeof *squares);
-    if (!squares) return mha__no_memory(err, (size_t)cells * sizeof *squares, "squares of heads");
+    if (!squares) return mha__no_memory(err, (size_t)cells * sizeof *squares, "the weighting matrices of a layer");
     if (s->keys)
         memcpy(squares, m->queries[s->job->layer], (size_t)cells * sizeof *squares);
     else
@@ -90,7 +91,7 @@ static mha_status begin(side *s, mha_error *err)
     if (!s->closed) return MHA_OK;
     const size_t numbers = (size_t)(s->from->heads / s->wanted * D * D);
     s->maps = mha__alloc(model->ctx, 2 * numbers * sizeof *s->maps);
-    if (!s->maps) return mha__no_memory(err, 2 * numbers * sizeof *s->maps, "the maps of a group");
+    if (!s->maps) return mha__no_memory(err, 2 * numbers * sizeof *s->maps, "the transforms of a group of heads");
     s->backs = s->maps + numbers;
     MHA__TRY(take_gram(s, err));
     return take_roots(s, err);
@@ -122,10 +123,10 @@ static mha_status find_order(const side *sides, mha_error *err)
     for (int64_t h = 0; h < H; h++)
         job->order[h] = (int32_t)h;
     for (int n = 0; n < 2; n++)
-        if (sides[n].wanted < sides[n].had && !sides[n].closed) return MHA_OK; /* the mean is taken over neighbors */
+        if (sides[n].wanted < sides[n].had && !sides[n].closed) return MHA_OK; /* only neighbors are averaged */
     if (job->o->contiguous) return MHA_OK;
     double *cost = mha__calloc(ctx, (size_t)(2 * cells), sizeof *cost);
-    if (!cost) return mha__no_memory(err, (size_t)(2 * cells) * sizeof *cost, "the pairs of heads");
+    if (!cost) return mha__no_memory(err, (size_t)(2 * cells) * sizeof *cost, "the costs of pairs of heads");
     mha_status status = MHA_OK;
     for (int n = 0; n < 2 && status == MHA_OK; n++)
         if (sides[n].closed && sides[n].wanted > 1) status = mha__shared_pairs(&sides[n].shared, cost + n * cells, err);

@@ -67,7 +67,7 @@ mha_status mha__shared_pairs(const mha__shared *s, double *cost, mha_error *err)
  * together. */
 void mha__order_find(int64_t heads, int64_t unit, const int64_t counts[2], double *const costs[2], int32_t *order);
 
-/* The state of a call of mha_regroup. */
+/* The state of one call of mha_regroup. */
 typedef struct mha__regroup {
     const mha_model *model;
     mha_regroup_options o;
@@ -75,8 +75,8 @@ typedef struct mha__regroup {
     mha__moments moments;
     int32_t *order;  /* [layers, H] the previous position of each head */
     double *weights; /* [layers, H] weight of each head; NULL without scores */
-    bool ordered;    /* at least one head has moved */
-    bool listed;     /* config.json of the source has a list of heads */
+    bool ordered;    /* true if at least one head has moved */
+    bool listed;     /* true if config.json of the source has a list of heads */
 } mha__regroup;
 
 /* Checks and completes the options. */
@@ -93,7 +93,7 @@ int64_t mha__regroup_copies(const mha__regroup *r, int64_t layer);
 /* Writes config.json and the record of the regrouped model. */
 mha_status mha__regroup_config(mha__regroup *r, mha_error *err);
 
-/* The regrouping of one layer. */
+/* The input and the result of regrouping one layer. */
 typedef struct mha__regroup_job {
     const mha_model *model;
     const mha_regroup_options *o;

@@ -41,7 +41,7 @@ mha_status mha__ablation_create(mha__ablation *a, int64_t texts, int64_t tokens,
     a->most = mha__packer_room(a->packer);
     lay_out(&arena, a, (size_t)texts, (size_t)tokens, two);
     arena.base = a->memory = arena.overflow ? NULL : mha__alloc(a->ctx, arena.used);
-    if (!a->memory) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "texts without heads");
+    if (!a->memory) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the buffers of an ablation");
     arena.used = 0;
     lay_out(&arena, a, (size_t)texts, (size_t)tokens, two);
     return MHA_OK;
@@ -59,7 +59,7 @@ typedef struct taker {
     float *hidden; /* [cells] hidden states with index `entry` */
     float *context;
     int64_t entry, layer, cells; /* cells: number of elements of `hidden` */
-    bool ends;                   /* stop after `hidden` is copied: later results are not needed */
+    bool ends;                   /* true = stop after `hidden` is copied, since later results are not needed */
     bool done;
 } taker;
 

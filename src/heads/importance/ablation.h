@@ -1,4 +1,5 @@
-/* ablation.h - measures the loss of texts when heads are switched off: set to zero, or to their mean over some data.
+/* ablation.h - measures the loss of texts when heads are switched off: their outputs are replaced by zeros, or by their
+ * means over some data.
  *
  * A stream is the state of a group of texts at one layer: the input of the layer, and the input of its output
  * projection. Switching off a head of that layer affects neither the earlier layers nor the other heads of its

@@ -7,7 +7,7 @@
 typedef struct seen {
     mha__importance_job *s;
     const mha__packed *batch;
-    bool all; /* include special tokens */
+    bool all; /* true = include special tokens */
 } seen;
 
 static const uint8_t *kinds_of(const seen *to, int64_t b)

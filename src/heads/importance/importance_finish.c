@@ -45,7 +45,8 @@ static void find_values(const mha__importance_job *s, int half, double *values)
 mha_status mha__importance_halves(const mha__importance_job *s, double *halves, mha_error *err)
 {
     double *values = mha__alloc(s->ctx, 2 * (size_t)s->total * sizeof *values);
-    if (!values) return mha__no_memory(err, 2 * (size_t)s->total * sizeof *values, "the scores of halves");
+    if (!values)
+        return mha__no_memory(err, 2 * (size_t)s->total * sizeof *values, "the scores of both halves of the data");
     find_values(s, 0, values);
     find_values(s, 1, values + s->total);
     const mha_status status = mha__spearman(s->ctx, values, values + s->total, s->total, halves, err);

@@ -1,4 +1,5 @@
-/* importance_gradmag.c - the mean absolute gradient of a head's rows of Wq, Wk and Wv. One group is one unit. */
+/* importance_gradmag.c - computes the mean absolute gradient of each head's rows of Wq, Wk and Wv. One group is one
+ * unit. */
 #include "heads/data/head_weights.h"
 #include "heads/importance/importance_run.h"
 #include "model/backward/model_grads.h"

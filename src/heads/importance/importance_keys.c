@@ -1,4 +1,4 @@
-/* importance_keys.c - scores and losses by name: their keys in options and files, and their descriptions. */
+/* importance_keys.c - the names of scores and losses in options and files, and their descriptions. */
 #include "heads/importance/importance.h"
 
 typedef struct label {

@@ -12,10 +12,10 @@ static const double SCALE = 5;
 static mha_status check_numbers(const mha_importance_options *o, mha_error *err)
 {
     if ((unsigned)o->by >= MHA_IMPORTANCE_SCORES || (unsigned)o->loss > MHA_LOSS_PAIRS)
-        return mha__fail(
-            err, MHA_ERR_ARG,
-            "mha_importance_options: by must be a value of mha_importance_score, loss of mha_head_loss (got %d, %d)",
-            (int)o->by, (int)o->loss);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_importance_options: by must be a value of mha_importance_score, and loss a value of "
+                         "mha_head_loss (got %d, %d)",
+                         (int)o->by, (int)o->loss);
     if (!isfinite(o->loss_scale) || o->loss_scale < 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: loss_scale must be at least 0 (got %g)",
                          o->loss_scale);

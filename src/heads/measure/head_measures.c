@@ -1,4 +1,4 @@
-/* head_measures.c - creates, reads and frees the result of a measurement. */
+/* head_measures.c - creates and frees the result of a measurement, and returns its values. */
 #include "heads/measure/head_measures.h"
 
 #include <math.h>
@@ -26,8 +26,9 @@ mha_status mha__heads_create(mha_ctx *ctx, int64_t layers, const int64_t *counts
     size_t positions = 0;
     const bool fits = mha__mul(total, (size_t)longest, &positions);
     heads->received = fits ? mha__calloc(ctx, positions, sizeof *heads->received) : NULL;
-    return heads->received ? MHA_OK
-                           : mha__no_memory(err, positions * sizeof *heads->received, "the weights that keys receive");
+    return heads->received
+               ? MHA_OK
+               : mha__no_memory(err, positions * sizeof *heads->received, "the attention that keys receive");
 }
 
 void mha_heads_free(mha_heads *heads)

@@ -16,7 +16,7 @@ typedef struct mha__head_stats {
 /* Properties of one text that all heads use, set by mha__head_text_fill. */
 typedef struct mha__head_text {
     int64_t n;
-    bool causal;             /* row i attends to keys 0..i only */
+    bool causal;             /* true = row i attends only to keys 0..i */
     const uint8_t *kind;     /* [n] MHA_TOKEN_SPECIAL ... */
     const int32_t *segments; /* [n] the segment of each token; NULL = no segments */
     const double *bits;      /* [n + 1] log2 of each index from 1 on */

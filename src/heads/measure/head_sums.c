@@ -26,7 +26,7 @@ mha_status mha__head_sums_create(mha_ctx *ctx, int64_t heads, int64_t longest, i
     *sums = (mha__head_sums){.heads = heads, .longest = longest, .bits = unit_bits(tokens)};
     const bool fits = mha__bytes(per_head, 2, sizeof *sums->values, &bytes);
     sums->values = fits ? mha__calloc(ctx, 1, bytes) : NULL;
-    if (!sums->values) return mha__no_memory(err, fits ? bytes : SIZE_MAX, "the sums of heads");
+    if (!sums->values) return mha__no_memory(err, fits ? bytes : SIZE_MAX, "the statistics of heads");
     sums->count = per_head[0] * per_head[1];
     sums->stats = (mha__fixed *)sums->values;
     sums->bad = sums->values + heads * NUMBERS * WORDS;

@@ -81,7 +81,7 @@ static mha_status measure_texts(const mha_model *model, const mha_head_data *dat
 static mha_status average_received(const mha_model *model, const mha_head_data *data, mha_heads *heads, mha_error *err)
 {
     double *rows = mha__calloc(heads->ctx, (size_t)heads->longest, sizeof *rows);
-    if (!rows) return mha__no_memory(err, (size_t)heads->longest * sizeof *rows, "rows that attend to a position");
+    if (!rows) return mha__no_memory(err, (size_t)heads->longest * sizeof *rows, "the row counts of positions");
     for (int64_t text = 0; text < mha_head_data_count(data); text++) {
         int64_t n;
         mha_head_data_ids(data, text, &n);
@@ -102,7 +102,7 @@ static mha_status check(const mha_model *model, int64_t count, const mha_heads_o
                          "mha_heads_options: keep_maps must be 0 unless there is one text (got %lld texts)",
                          (long long)count);
     if (options->keep_maps && options->state)
-        return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: state must be NULL with keep_maps");
+        return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: state must be NULL if keep_maps is set");
     return MHA_OK;
 }
 

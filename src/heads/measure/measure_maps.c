@@ -154,7 +154,7 @@ static mha_status create(mha_ctx *ctx, const mha_head_maps *maps, int64_t longes
 {
     const size_t bytes = (size_t)maps->layers * sizeof(int64_t);
     int64_t *counts = mha__alloc(ctx, bytes);
-    if (!counts) return mha__no_memory(err, bytes, "the heads of each layer");
+    if (!counts) return mha__no_memory(err, bytes, "the head counts of all layers");
     for (int64_t l = 0; l < maps->layers; l++)
         counts[l] = maps->heads;
     const mha_status status = mha__heads_create(ctx, maps->layers, counts, longest, heads, err);

@@ -1,4 +1,4 @@
-/* layout_table.h - shared declarations of head planning. */
+/* layout_table.h - declarations shared by the files of head planning. */
 #ifndef MHA_HEADS_PLAN_LAYOUT_TABLE_H
 #define MHA_HEADS_PLAN_LAYOUT_TABLE_H
 

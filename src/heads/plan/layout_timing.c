@@ -44,7 +44,7 @@ static mha_status allocate(layer *l, int64_t rows, int64_t width, size_t element
     size_t bytes;
     if (!mha__bytes((const int64_t[]){rows, width}, 2, element, &bytes)) bytes = SIZE_MAX;
     *memory = mha__alloc(l->ctx, bytes);
-    return *memory ? MHA_OK : mha__no_memory(err, bytes, "the measurement of a head plan");
+    return *memory ? MHA_OK : mha__no_memory(err, bytes, "the timing of a head layout");
 }
 
 static mha_status numbers(layer *l, int64_t rows, int64_t width, float **x, mha_error *err)

@@ -106,7 +106,7 @@ static mha_status check(const mha_train_data_options *o, mha_error *err)
 {
     const int64_t most = INT64_C(1) << 31;
     if (o->vocab < 1 || o->vocab > most) return refuse("vocab must be from 1 to 2^31", o->vocab, err);
-    if (o->causal && o->texts_apart) return refuse("texts_apart must be 0 with causal", o->texts_apart, err);
+    if (o->causal && o->texts_apart) return refuse("texts_apart must be 0 if causal is set", o->texts_apart, err);
     if (o->length < 2 || o->length > MHA__SEQUENCE) return refuse("length must be from 2 to 2^40", o->length, err);
     if (o->causal) return MHA_OK;
     if (o->length < 3) return refuse("length must be at least 3 for an encoder", o->length, err);

@@ -365,7 +365,7 @@ static void wrong_use(void **state)
     }
     const mha_heads_options both = {.size = sizeof both, .keep_maps = 1, .state = "state"};
     assert_int_equal(mha_heads_measure(model, texts, 1, &both, &heads, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "mha_heads_options: state must be NULL with keep_maps");
+    assert_string_equal(err.message, "mha_heads_options: state must be NULL if keep_maps is set");
     assert_int_equal(mha_heads_measure_data(model, NULL, NULL, &heads, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "data must not be NULL");
     assert_int_equal(mha_heads_measure_data(NULL, data, NULL, &heads, &err), MHA_ERR_ARG);

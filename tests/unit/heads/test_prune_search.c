@@ -126,7 +126,7 @@ static void test_refused(void **state)
     o.max_increase = 1;
     o.scores = NULL;
     assert_int_equal(mha_prune_search(model, &o, &curve, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "learn must not be NULL without scores"));
+    assert_non_null(strstr(err.message, "learn must not be NULL if scores is NULL"));
     assert_int_equal(mha_prune_most(model, NULL), -1);
     assert_int_equal(mha_prune_most(NULL, &(mha_prune_rule){.size = sizeof(mha_prune_rule)}), -1);
     mha_head_data_free(held);

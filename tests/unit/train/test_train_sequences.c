@@ -245,7 +245,7 @@ static void test_options_refused(void **state)
     expect_bad(o, "vocab must be from 1 to 2^31 (got 0)");
     o = decoder(2);
     o.texts_apart = 1;
-    expect_bad(o, "texts_apart must be 0 with causal");
+    expect_bad(o, "texts_apart must be 0 if causal is set");
     o.causal = 0;
     expect_bad(o, "length must be at least 3 for an encoder (got 2)");
     o.length = 3;
