@@ -111,7 +111,7 @@ def measure(calls, threads, seconds):
 
 
 def in_program(program, row, dtype, threads, seconds):
-    """Returns the best milliseconds of the row in `mha bench attention`; None if the row is unsupported."""
+    """Returns the minimum time of the row in `mha bench attention` [ms]; None if the row is unsupported."""
     command = [program, "bench", "attention", "--rows", row.name, "--dtype", dtype, "-t", str(threads), "--seconds",
                str(seconds), "--json"]
     said = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)

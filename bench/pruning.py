@@ -134,7 +134,7 @@ def measure(o):
 def markdown(result):
     mended = "mended" in result["points"][0]
     names = [f"`{name}`" for name in DRAWN[2:]] + ["the best score"] + (["gates, weights trained", "best score, weights trained"] if mended else [])
-    print(f"| heads of {result['heads']} | gates | joint | " + " | ".join(names) + " |\n|" + "---|" * (len(names) + 3))
+    print(f"| heads (of {result['heads']}) | gates | joint | " + " | ".join(names) + " |\n|" + "---|" * (len(names) + 3))
     for p in result["points"]:
         shown = [p["loss"][name] for name in [*DRAWN, p["best"]]] + p.get("mended", [])
         cells = [f"{loss:.3f}" for loss in shown]

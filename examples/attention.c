@@ -1,4 +1,4 @@
-/* attention.c - causal attention of two heads over four tokens: token i attends to tokens 0..i. */
+/* attention.c - computes causal attention with two heads over four tokens: token i attends to tokens 0..i. */
 #include <mha/mha.h>
 #include <stdio.h>
 

@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Starts the template; a file may have only one. `json` is the object that defines it, or NULL. */
+/* Allocates the items of a template; fails if the file already defines one. `json` is the object that defines the
+ * template, or NULL. */
 static mha_status start(mha_tokenizer *t, mha__template *list, size_t room, const mha__json_obj *json, mha_error *err)
 {
     if (list->items)

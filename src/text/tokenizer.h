@@ -165,7 +165,7 @@ static inline const char *mha__token_text(const mha_tokenizer *t, int32_t id)
     return id >= 0 && id < t->ids ? t->token[id] : NULL;
 }
 
-/* Opens a tokenizer from the text of a file, as mha_tokenizer_open does. */
+/* Opens a tokenizer, like mha_tokenizer_open, from the content of a tokenizer.json. */
 mha_status mha__tokenizer_read(mha_ctx *ctx, const char *text, size_t n, mha_tokenizer **out, mha_error *err);
 
 /* Creates an encoding of `count` ids without a text. Its offsets, type ids and sequences are 0. */

@@ -77,7 +77,7 @@ mha_status mha__fit_resolve(const mha_tokenizer *t, const mha_encode_options *op
 {
     *fit = (mha__fit){.limited = options->max_tokens > 0, .max_tokens = options->max_tokens};
     if (options->max_tokens < 0)
-        return mha__fail(err, MHA_ERR_ARG, "max_tokens must be at least 0, which means no limit (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "max_tokens must be at least 0; 0 means no limit (got %lld)",
                          (long long)options->max_tokens);
     if (!options->stored_limits || !t->limits.truncate) return MHA_OK;
     if (!fit->limited || t->limits.max_tokens < fit->max_tokens) fit->max_tokens = t->limits.max_tokens;

@@ -37,7 +37,7 @@ static mha_status check_ranks(mha_train_options *o, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: workers must be a power of two up to %d (got %lld)",
                          MOST_WORKERS, (long long)o->workers);
     if (o->reduce != MHA_REDUCE_TREE && o->reduce != MHA_REDUCE_FAST)
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: reduce must be one of mha_train_reduce (got %d)",
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: reduce must be a value of mha_train_reduce (got %d)",
                          (int)o->reduce);
     if (r && (!is_power_of_2(r->ranks) || r->rank < 0 || r->rank >= r->ranks))
         return mha__fail(err, MHA_ERR_ARG,

@@ -1,7 +1,7 @@
 /* worker_sums.h - sums over the virtual workers of a step (mha/train.h), in a binary tree.
  *
- * A process runs its workers one after another. The sum that ends with worker w is stored at level k, the number of
- * trailing ones of w, until the sum to its right is complete, as in a binary counter. */
+ * A process runs its workers one after another. The sum over a subtree of 2^k workers is stored at level k until the
+ * sum over the next subtree of the same size is complete, as in a binary counter. */
 #ifndef MHA_TRAIN_WORKER_SUMS_H
 #define MHA_TRAIN_WORKER_SUMS_H
 

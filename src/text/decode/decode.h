@@ -41,7 +41,7 @@ typedef struct mha__decode_step {
         struct {
             const char *text; /* one character */
             size_t n;
-            int64_t start, stop; /* maximum numbers of characters to remove */
+            int64_t start, stop; /* maximum number of characters to remove at each end */
         } strip;
     };
 } mha__decode_step;

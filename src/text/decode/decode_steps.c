@@ -1,4 +1,4 @@
-/* decode_steps.c - the steps that make up decoders. */
+/* decode_steps.c - implements the decode steps, of which decoders consist. */
 #include "text/decode/decode.h"
 
 #include "text/pretokenize/byte_level.h"

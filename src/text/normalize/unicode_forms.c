@@ -1,4 +1,4 @@
-/* unicode_forms.c - the Unicode normalization forms: NFC, NFD, NFKC, NFKD.
+/* unicode_forms.c - implements the Unicode normalization forms NFC, NFD, NFKC and NFKD.
  *
  * Offsets are computed as in the reference, which counts how many input characters each output character consumed, and
  * aligns both texts by these counts. A composed character therefore gets the offset of the first character that it was

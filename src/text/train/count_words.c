@@ -179,8 +179,8 @@ static mha_status check_state(const mha_tokenizer_trainer *t, mha_error *err)
     if (!t) return mha__fail(err, MHA_ERR_ARG, "trainer must not be NULL");
     if (t->state == MHA__TRAIN_READING) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
-                     t->state == MHA__TRAIN_DONE ? "trainer has finished and accepts no more text"
-                                                 : "trainer has failed and can only be freed");
+                     t->state == MHA__TRAIN_DONE ? "trainer must not have finished; it accepts no more text"
+                                                 : "trainer must not have failed; it can only be freed");
 }
 
 mha_status mha_tokenizer_trainer_put(mha_tokenizer_trainer *t, const char *bytes, size_t n, mha_error *err)

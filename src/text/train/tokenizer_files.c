@@ -307,7 +307,9 @@ mha_status mha_tokenizer_trainer_save(const mha_tokenizer_trainer *t, const char
     if (!t || !path)
         return mha__fail(err, MHA_ERR_ARG, "mha_tokenizer_trainer_save: trainer and folder must not be NULL");
     if (t->state != MHA__TRAIN_DONE)
-        return mha__fail(err, MHA_ERR_ARG, "mha_tokenizer_trainer_save: call mha_tokenizer_trainer_run first");
+        return mha__fail(
+            err, MHA_ERR_ARG,
+            "mha_tokenizer_trainer_save: trainer must have finished; call mha_tokenizer_trainer_run first");
     MHA__TRY(mha__folder_begin(&folder, path, overwrite != 0, known, err));
     mha_status status = put_file(t, &folder, err);
     if (status == MHA_OK) status = put_map(t, &folder, err);

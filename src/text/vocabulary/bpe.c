@@ -1,5 +1,5 @@
-/* bpe.c - the BPE model: starts with the characters of a word, and repeatedly merges the pair with the lowest rank (on
- * ties, the leftmost pair) until no pair has a rank.
+/* bpe.c - implements the BPE model, which starts with the characters of a word and repeatedly merges the pair with the
+ * lowest rank (on ties, the leftmost pair) until no pair has a rank.
  *
  * Symbols form a linked list in an array, and candidate pairs form a heap ordered by rank and position, so a word of n
  * characters takes O(n log n) steps. Without a pre-tokenizer, the whole text is one word. A popped candidate may be

@@ -1,5 +1,5 @@
-/* unigram.c - the Unigram model: splits a word into the pieces with the highest sum of scores (Kudo 2018,
- * arXiv:1804.10959). A Viterbi search from left to right finds the best path to each position in the word.
+/* unigram.c - implements the Unigram model, which splits a word into the pieces with the highest sum of scores (Kudo
+ * 2018, arXiv:1804.10959). A Viterbi search from left to right finds the best path to each position in the word.
  *
  * A character that is not a piece gets the lowest score of all pieces minus 10. Adjacent unknown characters form one
  * token. On ties, the path whose last piece starts leftmost wins, as in the reference. */

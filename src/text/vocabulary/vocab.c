@@ -1,5 +1,5 @@
-/* vocab.c - the hash table of a vocabulary. The hash is 64-bit FNV-1a (standard offset basis and prime), computed byte
- * by byte, so one pass hashes all prefixes of a word. */
+/* vocab.c - implements the hash table of a vocabulary. The hash is 64-bit FNV-1a (standard offset basis and prime),
+ * computed byte by byte, so one pass hashes all prefixes of a word. */
 #include "text/vocabulary/vocab.h"
 
 #include "base/ctx.h"

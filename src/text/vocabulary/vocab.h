@@ -58,7 +58,7 @@ typedef struct mha__vocab_prefix {
 extern const mha__vocab_prefix mha__vocab_no_prefix;
 mha__vocab_prefix mha__vocab_prefix_of(const char *bytes, size_t n);
 
-/* Returns the value of the longest key that is `prefix` followed by a prefix of p[0..n); Sets *length to the length of
+/* Returns the value of the longest key that is `prefix` followed by a prefix of p[0..n). Sets *length to the length of
  * that prefix of p (at least 1). Returns -1 if there is no such key. The `n` bytes must be well-formed UTF-8. Takes
  * O(min(n, longest key)) steps. */
 int32_t mha__vocab_longest(const mha__vocab *vocab, const mha__vocab_prefix *prefix, const char *p, size_t n,

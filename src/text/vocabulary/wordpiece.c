@@ -1,4 +1,5 @@
-/* wordpiece.c - the WordPiece model: splits each word into the longest known pieces, from left to right.
+/* wordpiece.c - implements the WordPiece model, which splits each word into the longest known pieces, from left to
+ * right.
  *
  * Pieces after the first are looked up with the prefix "##". The whole word becomes the unknown token if no piece
  * matches at some position, or if the word has more than max_input_chars_per_word characters. */

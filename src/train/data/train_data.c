@@ -182,7 +182,7 @@ void mha_train_data_free(mha_train_data *d)
     mha__free(d->ctx, d);
 }
 
-/* ---- reading of sequences ---- */
+/* ---- reading sequences ---- */
 
 const mha_train_data_info *mha_train_data_describe(const mha_train_data *d)
 {

@@ -23,7 +23,7 @@ struct mha_train_data {
     int64_t runs, room;
     mha__token_run text;          /* collects texts; appended to `run` when the data are finished */
     int64_t text_room, ends_room; /* capacity of text.memory and text.ends */
-    bool inside;                  /* a part of the current text has already been added */
+    bool inside;                  /* true if a part of the current text has already been added */
     bool finished;
     mha_train_digest digest;
     mha_train_data_info info;

@@ -35,7 +35,7 @@ typedef struct mha__gates {
     mha__gated *layer;       /* [layers] */
     mha_named_tensor *state; /* [state_count] */
     int64_t state_count;
-    bool lifted; /* the model contains the trained projections, without gates */
+    bool lifted; /* true if the model contains the trained projections, without gates */
     void *memory;
 } mha__gates;
 

@@ -35,7 +35,7 @@ void mha_train_log_free(mha_train_log *log)
     mha__free(log->ctx, log);
 }
 
-/* ---- reading ---- */
+/* ---- accessors ---- */
 
 int64_t mha_train_log_count(const mha_train_log *log)
 {
@@ -53,7 +53,7 @@ const char *mha_train_log_lines(const mha_train_log *log, size_t *bytes)
     return log && log->lines.text ? log->lines.text : "";
 }
 
-/* ---- adding of records ---- */
+/* ---- adding records ---- */
 
 static size_t length_of(const char *text, size_t bytes)
 {

@@ -58,7 +58,7 @@ static void test_arguments(void **state)
     o.max_tokens = 1;
     check_refused("hello", 5, &o, "max_tokens must be at least the 2 special tokens (got 1");
     o.max_tokens = -1;
-    check_refused("hello", 5, &o, "max_tokens must be at least 0, which means no limit (got -1");
+    check_refused("hello", 5, &o, "max_tokens must be at least 0; 0 means no limit (got -1");
     assert_int_equal(mha_tokenizer_encode(NULL, "", 0, NULL, 0, NULL, &e, NULL), MHA_ERR_ARG);
     assert_int_equal(mha_tokenizer_encode(tiny, "", 0, NULL, 0, NULL, NULL, NULL), MHA_ERR_ARG);
     mha_error err = {0};

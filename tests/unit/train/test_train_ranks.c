@@ -327,7 +327,7 @@ static void test_refused_options(void **state)
     o.workers = -2;
     expect_refused(o, "mha_train_options: workers must be a power of two up to 1048576 (got -2)");
     o = (mha_train_options){.size = sizeof o, .reduce = (mha_train_reduce)2};
-    expect_refused(o, "mha_train_options: reduce must be one of mha_train_reduce (got 2)");
+    expect_refused(o, "mha_train_options: reduce must be a value of mha_train_reduce (got 2)");
     o = (mha_train_options){.size = sizeof o, .ranks = &three, .workers = 4};
     expect_refused(o, "mha_train_ranks: ranks must be a power of two, and rank must be less than ranks (got 3, 0)");
     o = (mha_train_options){.size = sizeof o, .ranks = &four, .workers = 2};
