@@ -189,7 +189,8 @@ WHAT = {
     "mark": "nonspacing marks that strip_accents drops",
     "ordered": "other characters with a combining class", "decomposed": "characters above U+FFFF that decompose",
     "letter": "letters missing in PCRE2 10.42", "number": "numbers missing in PCRE2 10.42",
-    "kept": "decomposed by utf8proc but not by the reference", "extending": "characters that extend a grapheme cluster in the reference, but not in utf8proc",
+    "kept": "decomposed by utf8proc but not by the reference",
+    "extending": "characters that extend a grapheme cluster in the reference, but not in utf8proc",
 }
 
 

@@ -122,7 +122,7 @@ mha_status mha__importance_run_steps(mha__importance_job *s, mha_error *err);
  * unit. */
 int64_t mha__importance_steps(const mha__importance_job *s);
 int64_t mha__importance_step_units(const mha__importance_job *s);
-/* Returns the number of texts before a step of `job` (a mha__importance_job); for step = steps, the number of all
+/* Returns the number of texts before a step of `job` (an mha__importance_job); for step = steps, the number of all
  * texts. */
 int64_t mha__importance_texts_before(const void *job, int64_t step);
 /* Writes `what` and everything except model and data that the result depends on to `words`, and returns `words`. */

@@ -54,7 +54,7 @@ typedef struct mha__decode_list {
 /* The state of a step between two calls. */
 typedef struct mha__decode_state {
     int64_t tokens; /* number of tokens received, including an incomplete one */
-    int64_t cut;    /* strip: characters removed at the start of this token; -1 = another character followed */
+    int64_t cut;    /* strip: characters removed at the start of this token; -1 = past the start */
     int64_t kept;   /* strip: characters held back */
     char *bytes;    /* output that is held back; in the last entry, the decoded text */
     size_t n, room;

@@ -109,7 +109,7 @@ static void close_file(mha__log_file *file)
     file->fd = -1;
 }
 
-/* Closes and returns the entry of log->file with this path; otherwise returns an unused entry; NULL if all entries are
+/* Closes the entry of log->file with this path, if there is one, and returns an unused entry; NULL if all entries are
  * in use. */
 static mha__log_file *find_file(mha_train_log *log, const char *path)
 {
