@@ -9,7 +9,8 @@
 
 enum { AROUND = 64, NAN16 = 0x7FC0, PAD = 3 };
 
-/* Rows of bf16 with unused columns between rows; unused columns and both margins are NaN. */
+/* A bf16 matrix with unused columns between its rows. The unused columns and the margins before and after the matrix
+ * are NaN. */
 typedef struct rows {
     uint16_t *memory, *data;
     int64_t stride;
@@ -40,7 +41,7 @@ static inline int64_t whole(const mha__kernels *k, int64_t d)
     return (d + k->pairs->step - 1) / k->pairs->step * k->pairs->step;
 }
 
-/* One block of keys and one panel of queries, the operands of the score kernels. */
+/* The operands of the score kernels: one block of keys and one panel of queries. */
 typedef struct block {
     const mha__kernels *k;
     int64_t keys, d, lanes;
@@ -92,7 +93,7 @@ static inline void attended_free(attended *a)
     array_free(&a->o);
 }
 
-/* Runs a test on every kernel table with pair products, if `test` is not NULL; returns the number of such tables. */
+/* Runs `test` on every kernel table with pair products and returns the number of such tables; `test` may be NULL. */
 static inline int each(void (*test)(const mha__kernels *))
 {
     const mha__kernels *list[TABLES];

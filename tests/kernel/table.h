@@ -1,4 +1,4 @@
-/* table.h - helpers of the kernel tests: every kernel table of this CPU, and arrays of its type `real` between
+/* table.h - helpers of the kernel tests: every kernel table of this CPU, and arrays of the table's type `real` between
  * guards.
  *
  * Inputs are surrounded by NaN, so that an out-of-bounds read changes the result. Outputs are surrounded by a finite
@@ -17,7 +17,7 @@
 #define OUTPUT (-12345.0)
 enum { TABLES = MHA__ISAS + 1, GUARD = 96 };
 
-/* Lists the kernel tables of this CPU, f64 first; returns their number. */
+/* Writes the kernel tables of this CPU to `list`, f64 first, and returns their number. */
 static inline int tables(const mha__kernels *list[TABLES])
 {
     int n = 0;
@@ -33,7 +33,7 @@ static inline const char *type_of(const mha__kernels *k)
     return k->real_size == sizeof(double) ? "f64" : "f32";
 }
 
-/* Returns half a unit in the last place of 1. */
+/* Returns the unit roundoff of the table's type: 2^-53 for f64, 2^-24 for f32. */
 static inline double rounding(const mha__kernels *k)
 {
     return k->real_size == sizeof(double) ? 0x1p-53 : 0x1p-24;
@@ -59,8 +59,8 @@ static inline double get_at(const mha__kernels *k, const void *base, int64_t i)
     return k->real_size == sizeof(double) ? ((const double *)base)[i] : (double)((const float *)base)[i];
 }
 
-/* Returns an array of n elements set to `guard`, with GUARD guard elements on both sides. The data begins `shift`
- * elements after a cache line. */
+/* Returns an array of n elements set to `guard`, with GUARD guard elements on both sides. Element 0 is `shift` elements
+ * after the start of a cache line. */
 static inline array array_make(const mha__kernels *k, int64_t n, int shift, double guard)
 {
     array a = {k, NULL, NULL, n, guard};

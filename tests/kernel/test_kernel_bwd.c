@@ -1,4 +1,4 @@
-/* test_kernel_bwd.c - the kernels of the backward pass in every kernel table, compared with formulas in double. */
+/* test_kernel_bwd.c - compares the kernels of the backward pass in every kernel table with formulas in double. */
 #include "kernel/table.h"
 
 enum { STRIDE = 144 }; /* row stride of strided matrices */
@@ -12,7 +12,7 @@ static void check_rows(const mha__kernels *t, int64_t rows, int64_t n, rng *r)
     array other = array_make(t, rows * stride, 1, INPUT), dots = array_make(t, rows, 0, OUTPUT);
     fill(&from, r);
     fill(&other, r);
-    if (rows * n > 0) put(&other, 0, 0); /* values outside the matrix must be skipped */
+    if (rows * n > 0) put(&other, 0, 0); /* row_dots skips element 0, where `to` becomes NaN */
     t->gather(rows, n, from.data, n * col, col, to.data, stride, width);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < stride; c++) {
@@ -31,7 +31,7 @@ static void check_rows(const mha__kernels *t, int64_t rows, int64_t n, rng *r)
         assert_true(fabs(get(&dots, i) - want) <= (double)(n + 1) * rounding(t) * size);
     }
     assert_true(guards_intact(&dots));
-    for (int64_t at = 0; at < rows * n; at += 1 + rows * n / 5) { /* one element is not finite */
+    for (int64_t at = 0; at < rows * n; at += 1 + rows * n / 5) { /* sets one element to Inf or NaN */
         const int64_t place = at / n * stride + at % n;
         put(&to, 0, 1);
         put(&to, place, at % 2 ? INFINITY : NAN);
@@ -66,7 +66,7 @@ static void test_rows(void **state)
         }
 }
 
-/* Tests ordinary rows, empty rows, and rows far above and far below the limit. */
+/* Tests lse values within, far above and far below the limit, and a row without keys (lse = -inf). */
 static void test_anchor(void **state)
 {
     (void)state;
@@ -99,7 +99,7 @@ static void test_anchor(void **state)
 
 /* ---- probabilities P and score gradients dS ---- */
 
-/* The operands of one panel. dp is NaN for masked entries; some entries are dropped. */
+/* The operands of softmax_back for one panel of queries. dp is NaN for masked entries; dropout removes some entries. */
 typedef struct panel {
     int64_t keys, lanes;
     array s, dp, dropped, lse, inverse, delta, dots, w, ds;
@@ -178,7 +178,7 @@ static void check_back(const mha__kernels *t, int64_t lanes, bool drops, bool ga
         assert_true(fabs(get(&taylor, i) - sums[i]) <= 100 * rounding(t) * (1 + sums[i]));
         if (gates) assert_true(fabs(get(&p.dots, i) - dots[i]) <= 100 * rounding(t) * (1 + fabs(dots[i])));
     }
-    for (int64_t j = 0; j < p.keys; j++) /* whole vectors, without a remainder */
+    for (int64_t j = 0; j < p.keys; j++) /* the kernel must write whole vectors and nothing after them */
         for (int64_t i = (lanes + t->vl - 1) / t->vl * t->vl; i < STRIDE; i++)
             assert_true(get(&p.w, j * STRIDE + i) == OUTPUT && get(&p.ds, j * STRIDE + i) == OUTPUT);
     assert_true(guards_intact(&taylor));
@@ -207,7 +207,7 @@ static void check_undone(const mha__kernels *t, int64_t lanes, rng *r)
     fill(&capped, r);
     t->fill(t->nr, 1, sums.data);
     put(&ds, 0, 0);
-    put(&capped, 0, NAN); /* a masked key */
+    put(&capped, 0, NAN); /* a masked key, whose score gradient is 0 */
     memcpy(before.data, ds.data, (size_t)ds.n * t->real_size);
     t->alibi_back(keys, lanes, position, first, ds.data, STRIDE, sums.data);
     t->softcap_back(keys, lanes, 4, capped.data, ds.data, STRIDE);
@@ -243,8 +243,8 @@ static void test_undo(void **state)
 
 /* ---- products ---- */
 
-/* Checks C += A B, with A row-major or column-major and B in panels. Repeats with skipped pairs, for which A is 0
- * and B may be NaN. */
+/* Checks C += A B with A row-major or column-major and B in panels. The masked product must give the same C if masked
+ * elements of A are 0. */
 static void check_product(const mha__kernels *t, int64_t m, int64_t n, int64_t k, bool across, rng *r)
 {
     const int64_t c_row = (n + t->nr - 1) / t->nr * t->nr, panel = k * t->nr + 7, b_panels = c_row / t->nr;
@@ -278,7 +278,7 @@ static void check_product(const mha__kernels *t, int64_t m, int64_t n, int64_t k
     array_free(&a), array_free(&mask), array_free(&b), array_free(&c), array_free(&masked), array_free(&before);
 }
 
-/* A masked pair must not be read; a visible pair must be read. */
+/* A row of B must be skipped if its key is masked, even if it is NaN, and must be read if its key is visible. */
 static void check_hidden(const mha__kernels *t)
 {
     array a = array_make(t, 2, 0, INPUT), mask = array_make(t, 2, 0, INPUT), b = array_make(t, 2 * t->nr, 0, NAN);

@@ -1,7 +1,7 @@
-/* test_kernel_bwd_pairs.c - the kernels of the backward pass on bf16 pairs, compared with double.
+/* test_kernel_bwd_pairs.c - compares the kernels of the backward pass on bf16 pairs with formulas in double.
  *
- * Weights are written in rows of keys and in rows of queries, with zeros in the unused part of a step. Sums are
- * added to a matrix whose other elements must stay unchanged. */
+ * Weights are written both in rows of keys and in rows of queries, padded with zeros to whole steps. Products are added
+ * to a matrix; its elements outside the product must stay unchanged. */
 #include "kernel/table.h"
 #include "math/half.h"
 #include <stdio.h>
@@ -12,7 +12,7 @@ static const int64_t some_lanes[] = {1, 3, 15, 16, 17, 31, 32};
 static const int64_t cuts[][2] = {{0, 1}, {0, 31}, {0, 32}, {31, 33}, {33, 128}, {5, 77}, {96, 128}, {0, 128}};
 #define COUNT(list) (sizeof list / sizeof *list)
 
-/* The weights of one panel within the weights of a tile. Elements that were not written are NaN. */
+/* The weights of one panel, stored within the weights of a tile. Elements that the kernel has not written are NaN. */
 typedef struct weights {
     uint16_t memory[3][MHA__KEY_BLOCK * STRIDE];
     mha__pair_weights to;
@@ -34,8 +34,8 @@ static double bf16(uint16_t bits)
     return (double)mha__bf16_to_f32(bits);
 }
 
-/* Fails unless `got` is within the error limit: rounding to bf16, plus a few f32 rounding errors of the value before
- * rounding. */
+/* Fails unless `got` equals `want` within one rounding to bf16 and a few f32 rounding errors of terms of magnitude
+ * `size`. */
 static void assert_rounded(uint16_t got, double want, double size)
 {
     const double limit = 0x1p-8 * fabs(want) + 0x1p-19 * size;
@@ -47,8 +47,8 @@ static bool is_written(int64_t key, int64_t first, int64_t end)
     return key >= first / 32 * 32 && key < (end + 31) / 32 * 32;
 }
 
-/* Checks the weights of a panel [key][32] against want_w and want_ds. `size` is the magnitude of the terms that were
- * subtracted to compute ds. */
+/* Compares the weights of a panel [key][32] with want_w and want_ds. `size` is the magnitude of the terms whose
+ * difference is ds. */
 static void check_weights(const weights *w, int64_t first, int64_t end, int64_t lanes, const double *want_w,
                           const double *want_ds, double size)
 {
@@ -68,7 +68,7 @@ static void check_weights(const weights *w, int64_t first, int64_t end, int64_t 
         }
 }
 
-/* Returns an array of NaN between guards. */
+/* Returns an array with all elements NaN between finite guards. */
 static array unwritten(const mha__kernels *k, int64_t n)
 {
     array a = array_make(k, n, 0, OUTPUT);
@@ -131,7 +131,7 @@ static void round_of(const mha__kernels *k, int64_t first, int64_t end, int64_t 
     array_free(&p), array_free(&ds);
 }
 
-/* A NaN with any payload must affect only its own lane and key. */
+/* A NaN of any bit pattern must affect only the lane and the key that contain it. */
 static void nan_of(const mha__kernels *k)
 {
     const uint32_t all_ones = UINT32_MAX;
@@ -168,7 +168,7 @@ static void check_weights_of(const mha__kernels *k)
 
 typedef struct operands {
     int64_t m, n, steps, c_row;
-    uint16_t *a, *b; /* rows [whole tiles][32 steps] and [32 steps][n] */
+    uint16_t *a, *b; /* a: [m rounded up to 16][32 steps], b: [32 steps][n] */
     array panels, c;
 } operands;
 
@@ -220,12 +220,12 @@ static void check_sums(const mha__kernels *k, int64_t m, int64_t n, int64_t step
             terms += fabs(term);
         }
         if (!(fabs(get(&o.c, i) - want) <= 64 * (double)steps * rounding(k) * terms))
-            fail_msg("%s: %d x %d, %d steps: row %d, column %d: %.9g, want %.9g", k->isa, (int)m, (int)n, (int)steps,
+            fail_msg("%s: %d x %d, %d steps: C[%d][%d]: got %.9g, expected %.9g", k->isa, (int)m, (int)n, (int)steps,
                      (int)row, (int)column, get(&o.c, i), want);
     }
     assert_true(guards_intact(&o.c) && guards_intact(&o.panels));
     array whole = o.c;
-    o.c = before; /* must be bitwise identical if computed in two halves */
+    o.c = before; /* two calls with half of the steps each must be bitwise identical to one call */
     add_steps(k, &o, 0, steps / 2);
     add_steps(k, &o, steps / 2, steps);
     k->pairs->close();
@@ -270,6 +270,6 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_weights), cmocka_unit_test(test_sums)};
     if (with_pairs(NULL) > 0) return cmocka_run_group_tests(tests, NULL, NULL);
-    printf("skipped: no ISA of this CPU multiplies pairs of bf16 in the backward pass\n");
+    printf("skipped: no ISA of this CPU supports bf16 pairs in the backward pass\n");
     return 77;
 }

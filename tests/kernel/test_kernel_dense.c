@@ -1,9 +1,9 @@
-/* test_kernel_dense.c - the dense product with bf16, f16 and q8_0 weights.
+/* test_kernel_dense.c - tests the dense product with bf16, f16 and q8_0 weights.
  *
- * The expected value is computed in f32: the product of test_kernel_product.c on the rounded weights, or sums of
- * pairs by fmaf in the order that kernel.h specifies. Results must be bitwise identical, except where the CPU
- * chooses the order of additions: there they must agree within rounding. Sizes cover every edge of tiles and blocks;
- * NaN surrounds the inputs, a canary the outputs. */
+ * The expected value is computed in f32: the product of test_kernel_product.c on the rounded weights, or sums of pairs
+ * by fmaf in the order that kernel.h specifies. Results must be bitwise identical, except where the CPU chooses the
+ * order of additions; there they must agree within rounding. Sizes cover every edge of tiles and blocks. NaN surrounds
+ * the inputs, and a canary value surrounds the outputs. */
 #include "kernel/table.h"
 #include "math/half.h"
 #include "math/q8_0.h"
@@ -20,7 +20,7 @@ typedef struct problem {
     int64_t m, n, depth, lda, ldc;
     array a, w, rounded, bias, c;
     void *panels;
-    uint16_t *left; /* NULL: the kernel reads A */
+    uint16_t *left; /* rows of A in bf16; NULL if the kernel reads A itself */
 } problem;
 
 static int64_t blocks_of(const problem *p)
@@ -28,7 +28,7 @@ static int64_t blocks_of(const problem *p)
     return (p->depth + p->d->block - 1) / p->d->block;
 }
 
-/* Rounds one row of weights to a type and converts it back to f32. */
+/* Rounds one row of weights to the type `type` and converts it back to f32. */
 static void round_row(int type, int64_t n, const float *from, float *to)
 {
     for (int64_t i = 0; i < n; i += MHA__Q8_BLOCK) {
@@ -61,7 +61,7 @@ static void *panels_make(const problem *p, bool transposed)
     return memory;
 }
 
-/* Returns the left operand: NULL for A itself, or its rows in bf16, followed by NaN. */
+/* Returns the left operand of the product: NULL if the kernel reads A, else the rows of A in bf16, followed by NaN. */
 static uint16_t *left_make(const problem *p)
 {
     if (!p->d->left) return NULL;
@@ -131,9 +131,9 @@ static float left_number(const problem *p, int64_t i, int64_t kk)
     return p->left ? mha__bf16_to_f32(mha__f32_to_bf16(x)) : x;
 }
 
-/* Returns C of a product of pairs. By steps, it is total + (even + odd), and *slack stays 0. With vectors of pairs,
- * the CPU chooses which element of a pair is added first and whether it rounds in between; the result is then the
- * exact sum, and *slack its tolerance. */
+/* Returns the expected C[i][j] of a product of bf16 pairs. For kernels that add in steps, it is total + (even + odd),
+ * and *slack is 0. For vectors of pairs, the CPU chooses the order of the two additions and whether it rounds in
+ * between; the result is then the exact sum, and *slack its tolerance. */
 static double in_pairs(const problem *p, int64_t i, int64_t j, float begin, double *slack)
 {
     float total = begin;
@@ -152,7 +152,7 @@ static double in_pairs(const problem *p, int64_t i, int64_t j, float begin, doub
     return p->d->by_steps ? (double)total : exact;
 }
 
-/* Returns C of the f32 product on the rounded weights. */
+/* Returns the expected C of the f32 product on the rounded weights. */
 static array in_reals(const problem *p, begin from)
 {
     const int64_t panels = (p->n + p->k->nr - 1) / p->k->nr;
@@ -171,9 +171,9 @@ static void check_number(const problem *p, begin from, int64_t at, double truth,
 {
     const double c = get(&p->c, at);
     if (!(c == truth || fabs(c - truth) <= slack))
-        fail_msg("%s %s: %lldx%lldx%lld, begin %d, c[%lld][%lld] = %.9g, want %.9g", p->k->isa, type_names[p->type],
-                 (long long)p->m, (long long)p->n, (long long)p->depth, (int)from, (long long)(at / p->ldc),
-                 (long long)(at % p->ldc), c, truth);
+        fail_msg("%s %s: %lldx%lldx%lld, begin %d, c[%lld][%lld]: got %.9g, expected %.9g", p->k->isa,
+                 type_names[p->type], (long long)p->m, (long long)p->n, (long long)p->depth, (int)from,
+                 (long long)(at / p->ldc), (long long)(at % p->ldc), c, truth);
 }
 
 static void check(const problem *p, begin from)
@@ -225,7 +225,7 @@ static void lengths(const mha__kernels *k, int type, rng *r)
             }
 }
 
-/* Computing row by row or panel by panel must be bitwise identical to one call. */
+/* C computed in pieces of a few rows and one panel must be bitwise identical to C computed in one call. */
 static void cuts(const mha__kernels *k, int type, rng *r)
 {
     problem p = problem_make(k, type, 37, 3 * k->nr - 3, 333, r);
@@ -253,8 +253,8 @@ static void transposed(const mha__kernels *k, int type, rng *r)
     problem_free(&p);
 }
 
-/* A NaN in a row of A must affect only that row; a NaN weight must affect only its column (in q8_0, its whole block
- * becomes NaN). */
+/* A NaN in row 7 of A must affect only row 7 of C. An infinite weight of column 3 must affect only column 3 (in q8_0,
+ * its whole block becomes NaN). */
 static void poison(const mha__kernels *k, int type, rng *r)
 {
     problem p = problem_make(k, type, 19, k->nr + 2, 40, r);

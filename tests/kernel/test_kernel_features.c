@@ -1,5 +1,4 @@
-/* test_kernel_features.c - ALiBi, sinks, gates and dropout in every kernel table: each element compared with the
- * formula in double. */
+/* test_kernel_features.c - compares ALiBi, sinks, gates and dropout in every kernel table with formulas in double. */
 #include "kernel/table.h"
 
 static void check_alibi(const mha__kernels *t, int64_t lanes, rng *r)
@@ -21,8 +20,8 @@ static void check_alibi(const mha__kernels *t, int64_t lanes, rng *r)
     array_free(&s), array_free(&was);
 }
 
-/* ALiBi biases must be bitwise identical for any start of a block, even at distances that f32 cannot represent
- * exactly. */
+/* ALiBi biases of two blocks must be bitwise identical to those of one block, even at distances that f32 cannot
+ * represent exactly. */
 static void check_alibi_cut(const mha__kernels *t, rng *r)
 {
     const int64_t keys = 100, position = INT64_C(40000001) + rng_range(r, 0, 99);
@@ -48,7 +47,7 @@ static void test_alibi(void **state)
     }
 }
 
-/* A sink must be bitwise identical to a merge with {max = sink, sum = 1, o = 0}. */
+/* Adding a sink must be bitwise identical to merging a partial result with {max = sink, sum = 1, o = 0}. */
 static void check_sink(const mha__kernels *t, int64_t rows, double sink, rng *r)
 {
     const int64_t dv = 2 * t->vl - 1, stride = t->nr, numbers = 2 * t->nr;
@@ -114,8 +113,8 @@ static void test_gate(void **state)
     }
 }
 
-/* Compares the first words of Philox4x32-10 with published test vectors (Random123, kat_vectors): an entry is
- * dropped if `dropped` exceeds its word. */
+/* Compares the first word of Philox4x32-10 with published test vectors (Random123, kat_vectors). The kernel must drop
+ * an entry exactly if `dropped` is greater than its word. */
 static void test_draw(void **state)
 {
     (void)state;
@@ -138,7 +137,7 @@ static void test_draw(void **state)
             draw.dropped++;
             list[n]->draw(1, 1, &draw, mask.data);
             assert_true(get(&mask, 0) == -INFINITY);
-            draw.i -= (uint32_t)list[n]->nr - 1; /* the last lane of the last key then is this entry */
+            draw.i -= (uint32_t)list[n]->nr - 1; /* now the entry is the last lane of the last key */
             draw.j -= 2;
             list[n]->draw(3, list[n]->nr, &draw, mask.data);
             assert_true(get(&mask, mask.n - 1) == -INFINITY);
@@ -149,7 +148,8 @@ static void test_draw(void **state)
         }
 }
 
-/* On every ISA, every entry of a panel must be bitwise identical to the scalar kernel's result for that entry alone. */
+/* On every ISA, the dropout mask of a panel must equal the masks that the scalar kernel computes for its entries one by
+ * one. */
 static void test_drawn_panels(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
-/* test_kernel_few.c - the decode kernels (few queries). For every stored type, scores, softmax and values must be
- * bitwise identical to those of the same values converted to `real`.
+/* test_kernel_few.c - tests the decode kernels (few queries). For every stored type, scores, softmax and values must be
+ * bitwise identical to those that the tile kernels compute from the same keys and values converted to `real`.
  *
- * Tested with lengths beyond two vectors, strides, and pieces of any size, some dropped. */
+ * Cases have lengths beyond two vectors, strided rows, and pieces of any size; some pieces are dropped. */
 #include "base/size.h"
 #include "kernel/table.h"
 #include "math/half.h"
@@ -9,8 +9,8 @@
 
 enum { KEYS_MOST = MHA__KEY_BLOCK, WIDTH_MOST = 150, ROW_GAP = 6 };
 
-/* Rows of one stored type in pieces, with gaps between the rows, and the same values as `real`. The gaps are NaN in
- * every type. */
+/* Rows of keys or values of one stored type, split into pieces, and the same rows as `real`. Gaps between rows are NaN
+ * in every type. */
 typedef struct stored {
     char *memory;
     array real;
@@ -44,7 +44,7 @@ static void store_row(int type, int64_t width, const float *from, char *to, arra
     }
 }
 
-/* Splits the rows at random. A dropped piece has weights of 0 and arbitrary scores, so its rows are 0 in `real`. */
+/* Makes random rows and splits them at random into pieces. The rows of a dropped piece are 0 in `real`. */
 static stored stored_make(const mha__kernels *t, int type, int64_t keys, int64_t width, bool dropped, rng *r)
 {
     const int64_t size = type < 0 ? 4 : type == MHA__Q8 ? (int64_t)sizeof(mha__q8) : 2;
@@ -122,7 +122,8 @@ static bool same_numbers(const array *a, int64_t i, const array *b, int64_t j, i
     return memcmp(at_number(a, i), at_number(b, j), (size_t)n * a->k->real_size) == 0;
 }
 
-/* Checks weights computed from K, as a strip and as a panel. */
+/* Compares scores and softmax weights of the decode kernels (as a strip and as a panel) with those of the tile
+ * kernels. */
 static void check_scores(const mha__kernels *t, int type, const stored *k, work *w)
 {
     const int64_t keys = k->keys, nr = t->nr;
@@ -140,7 +141,8 @@ static void check_scores(const mha__kernels *t, int type, const stored *k, work 
             assert_true(get(&w->s, key * nr + r) == get(&w->strip, r * MHA__STRIP + key));
 }
 
-/* Checks O computed from weights: from a strip with sums, and from a panel without sums. */
+/* Compares O of few_values with O of the tile kernel: from weights in a strip with row sums, and from a panel without
+ * row sums. */
 static void check_values(const mha__kernels *t, int type, const stored *v, work *w)
 {
     const int64_t keys = v->keys, dv = v->width, nr = t->nr;
@@ -186,7 +188,7 @@ static void test_bits_of_the_tile(void **state)
                           rng_range(&r, 1, WIDTH_MOST), &r);
 }
 
-/* Tests every key count and every width. */
+/* Tests every key count and every width up to KEYS_MOST. */
 static void test_lengths(void **state)
 {
     (void)state;
@@ -197,7 +199,7 @@ static void test_lengths(void **state)
             check(list[n], (int)(i % 4) - 1, rng_range(&r, 1, list[n]->few), i, i, KEYS_MOST + 1 - i, &r);
 }
 
-/* Dropped keys must have a weight of 0, and their rows must not be read. */
+/* The decode kernel must not read the rows of dropped pieces, whose weights are 0. */
 static void test_dropped_pieces(void **state)
 {
     (void)state;

@@ -40,14 +40,14 @@ static void check_widen(const mha__kernels *t, int type)
     t->widen[type](1, PATTERNS, from, 0, 1, to, 0);
     for (int i = 0; i < PATTERNS; i++)
         if (bits_of(to[i]) != bits_of(widened(type, (uint16_t)i)))
-            fail_msg("%s: pattern %04x must become %08x (got %08x)", t->isa, i, bits_of(to[i]),
+            fail_msg("%s: pattern %04x converted to f32: got %08x, expected %08x", t->isa, i, bits_of(to[i]),
                      bits_of(widened(type, (uint16_t)i)));
     free(from);
     free(to);
 }
 
-/* Tests the values around every 16-bit float: the float itself, the midpoint to the next one, and the two f32 neighbors
- * of both. */
+/* Tests three values around every 16-bit float (the float itself and the midpoints to both neighbors), and the two f32
+ * neighbors of each value. */
 static void check_narrow(const mha__kernels *t, int type)
 {
     enum { AROUND = 6 };
@@ -64,7 +64,8 @@ static void check_narrow(const mha__kernels *t, int type)
     t->narrow[type](1, PATTERNS * AROUND, from, 0, to, 0, 1);
     for (int i = 0; i < PATTERNS * AROUND; i++)
         if (to[i] != narrowed(type, from[i]))
-            fail_msg("%s: %08x must become %04x (got %04x)", t->isa, bits_of(from[i]), to[i], narrowed(type, from[i]));
+            fail_msg("%s: %08x converted to 16 bits: got %04x, expected %04x", t->isa, bits_of(from[i]), to[i],
+                     narrowed(type, from[i]));
     free(from);
     free(to);
 }
@@ -83,7 +84,7 @@ static void test_patterns(void **state)
         }
 }
 
-/* Converts rows x n elements through strides to f32 and back; the elements between rows must stay unchanged. */
+/* Converts a strided matrix [rows][n] to f32 and back. The elements between its rows must stay unchanged. */
 static void check_strides(const mha__kernels *t, int type, int64_t n, rng *r)
 {
     enum { ROWS = 3, ROOM = 1024 };

@@ -1,12 +1,12 @@
-/* test_kernel_math.c - exp (in probs), tanh and erfc (in GELU) compared with libm in double, within the error bounds
- * stated in vector_math.inc; and kernels that process rows of a layer. */
+/* test_kernel_math.c - compares exp (in probs), tanh and erfc (in GELU) with libm in double, within the error bounds
+ * stated in vector_math.inc. Also tests the activations and norms, which process rows of a layer. */
 #include "kernel/table.h"
 #include <float.h>
 
 enum { COUNT = 4096 };
 static float x[COUNT], y[COUNT];
 
-/* Returns the error in units in the last place of the exact value. */
+/* Returns the error of `got`, in units in the last place of `truth`. */
 static double ulps(double got, double truth)
 {
     int exponent;
@@ -15,7 +15,7 @@ static double ulps(double got, double truth)
     return fabs(got - truth) / ldexp(1, exponent - 24);
 }
 
-/* Computes y = exp(x) of `count` elements, as probabilities for a maximum of 0 and a sum of 1. */
+/* Sets y = exp(x) for the first `count` elements, computed as probabilities with a maximum of 0 and a sum of 1. */
 static void take_exp(const mha__kernels *t, int64_t count)
 {
     static const float zeros[MHA__KEY_BLOCK];
@@ -41,8 +41,8 @@ static void take_gelu(const mha__kernels *t, int64_t count)
 
 typedef void (*function)(const mha__kernels *t, int64_t count);
 
-/* For each f32 table, fills x with evenly spaced and random values from `low` to `high`, sets y = take(x), and calls
- * `check`. */
+/* For each f32 table, fills x with evenly spaced values and with random values from `low` to `high`, calls `take`,
+ * which computes y from x, and calls `check`. */
 static void for_numbers(double low, double high, function take, void (*check)(const mha__kernels *t))
 {
     const mha__kernels *list[TABLES];
@@ -97,14 +97,14 @@ static void test_tanh(void **state)
     for_numbers(-1e-3, 1e-3, take_tanh, check_tanh);
 }
 
-/* Returns the error bound of erfc. Without a fused multiply-add, the rounding error of u^2 (see vector_math.inc) and
- * the error of exp(-u^2) increase it. */
+/* Returns the error bound of erfc(u). Without a fused multiply-add, the rounding error of u^2 (see vector_math.inc)
+ * increases it; with the ln 2 of the x86 kernels, the error of exp(-u^2). */
 static double erfc_error(const mha__kernels *t, double u)
 {
     return 5e-7 + (strcmp(t->isa, "scalar") == 0 ? 6e-8 : has_table(t) ? 2.7e-9 : 0) * u * u;
 }
 
-/* Measures erfc through gelu(x) = x / 2 erfc(-x / sqrt 2): for x < 0, the relative error of gelu is that of erfc. */
+/* Checks erfc through gelu(x) = x / 2 * erfc(-x / sqrt(2)): for x < 0, the relative error of gelu is that of erfc. */
 static void check_erfc(const mha__kernels *t)
 {
     for (int i = 0; i < COUNT; i++) {
@@ -139,8 +139,8 @@ static void test_special_values(void **state)
     }
 }
 
-/* Tests every tail; elements after the end must stay unchanged. GELU must keep its relative accuracy for negative x,
- * where 1 + erf would cancel. */
+/* Tests both forms of GELU at every length up to three vectors; elements after the end must stay unchanged. GELU must
+ * keep its relative accuracy for negative x, where 1 + erf(x / sqrt(2)) would lose it by cancellation. */
 static void test_gelu(void **state)
 {
     (void)state;
@@ -173,7 +173,7 @@ static void test_gelu(void **state)
     }
 }
 
-/* The result of an element must not depend on its position in the row or tail, in the forward and the backward pass. */
+/* An activation and its derivative must give the same result for an element at any position of the row. */
 static void check_map(const mha__kernels *t, int map, int64_t n, rng *r)
 {
     array y = array_make(t, n, 1, OUTPUT), x = array_make(t, n, 2, INPUT), dy = array_make(t, n, 3, INPUT);
@@ -226,7 +226,8 @@ static void check_layer_norm(const mha__kernels *t, int64_t n, rng *r)
         assert_true(fabs(get(&y, i) - truth) <= floor);
     }
     assert_true(guards_intact(&y));
-    t->layer_norm((float *)in.data, n, (float *)w.data, (float *)b.data, (float)eps, (float *)in.data); /* in place */
+    /* must be the same if computed in place */
+    t->layer_norm((float *)in.data, n, (float *)w.data, (float *)b.data, (float)eps, (float *)in.data);
     assert_true(same_bits(&in, &y));
     array_free(&in), array_free(&w), array_free(&b), array_free(&y);
 }
@@ -245,12 +246,14 @@ static void check_rms_norm(const mha__kernels *t, int64_t n, rng *r)
         assert_true(fabs(get(&y, i) - truth) <= 1e-6 * fabs(truth) + 1e-30);
     }
     assert_true(guards_intact(&y));
-    t->rms_norm((float *)in.data, n, (float *)w.data, 1e-5f, (float *)in.data); /* in place */
+    /* must be the same if computed in place */
+    t->rms_norm((float *)in.data, n, (float *)w.data, 1e-5f, (float *)in.data);
     assert_true(same_bits(&in, &y));
     array_free(&in), array_free(&w), array_free(&y);
 }
 
-/* Compares the norm's backward pass with the formula; overwriting dy and adding to dx must give the same values. */
+/* Compares the backward pass of the norm with its formula. Overwriting dy and adding to dx must give the same
+ * values. */
 static void check_norm_back(const mha__kernels *t, int64_t n, bool centred, rng *r)
 {
     array in = array_make(t, n, (int)rng_range(r, 0, 3), INPUT), w = array_make(t, n, 1, INPUT);

@@ -1,7 +1,8 @@
-/* test_kernel_mixture.c - sum of (p + q) log2(p + q) in every f32 table, compared with libm in double. */
+/* test_kernel_mixture.c - compares the `mixture` kernel, the sum of (p + q) log2(p + q), with libm in double for every
+ * f32 table. */
 #include "kernel/table.h"
 
-/* Tests every length up to several vectors, at any offset, with NaN around the elements. */
+/* Tests lengths from 0 to several vectors, at any offset, with NaN before and after the elements. */
 static void sums_are_right(void **state)
 {
     (void)state;
@@ -28,8 +29,8 @@ static void sums_are_right(void **state)
     }
 }
 
-/* Tests single terms from the smallest positive value to 2. Near 1, where the logarithm is small, the error limit is
- * relative to x. */
+/* Tests sums of one term, for x from the smallest positive value to 2. The error limit is relative to the term plus x,
+ * because the logarithm is near 0 for x near 1. */
 static void terms_are_right(void **state)
 {
     (void)state;
@@ -47,7 +48,8 @@ static void terms_are_right(void **state)
         const float nothing[2] = {0, 0}, lost[2] = {0.5F, NAN}, whole[2] = {0.5F, 1};
         assert_true(list[t]->mixture(2, nothing, nothing) == 0);
         assert_true(isnan(list[t]->mixture(2, lost, nothing)));
-        assert_true(list[t]->mixture(2, whole, nothing) == -0.5); /* must be exact for integer powers of 2 */
+        /* the sum must be exact if each p + q is a power of 2 */
+        assert_true(list[t]->mixture(2, whole, nothing) == -0.5);
     }
 }
 

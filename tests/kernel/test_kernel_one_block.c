@@ -1,11 +1,11 @@
-/* test_kernel_one_block.c - the kernel for a panel of queries and one block of keys.
+/* test_kernel_one_block.c - tests the kernel for a panel of queries and one block of keys.
  *
- * The result must be bitwise identical to that of separate kernels for any sizes, strides and intervals. Elements that
- * must not be read are NaN. */
+ * For any sizes, strides and intervals, the result must be bitwise identical to that of the separate kernels. Elements
+ * that must not be read are NaN. */
 #include "base/size.h"
 #include "kernel/table.h"
 
-/* A matrix in an array, stored by rows or by columns. */
+/* A matrix in an array, row-major or column-major, with gaps between its rows or columns. */
 typedef struct matrix {
     array a;
     int64_t row, col;
@@ -35,8 +35,8 @@ typedef struct one {
     int64_t lo[64], hi[64];
 } one;
 
-/* Chooses random sizes. Intervals are relative to `first`. Some rows attend to no keys, and keys that no row attends to
- * are NaN. */
+/* Makes a case with random sizes and random intervals [lo, hi) of keys per row, some of them empty. Keys outside all
+ * intervals are NaN. */
 static one one_make(const mha__kernels *t, rng *r)
 {
     one p = {.t = t,
@@ -75,7 +75,7 @@ static bool sees(const one *p, int64_t row, int64_t key)
     return p->lo[row] <= p->x.first + key && p->x.first + key < p->hi[row];
 }
 
-/* Computes the same results by separate kernels: out [rows][dv], then lse [rows]. */
+/* Computes the expected result with the separate kernels: out [rows][dv], then lse [rows]. */
 static array step_by_step(const one *p)
 {
     const mha__kernels *t = p->t;
@@ -109,7 +109,7 @@ static bool same_number(const mha__kernels *t, const void *x, const void *y)
     return memcmp(x, y, t->real_size) == 0 || (isnan(get_at(t, x, 0)) && isnan(get_at(t, y, 0)));
 }
 
-/* Runs one call that writes to separate strided memory or over q. */
+/* Compares the kernel with step_by_step. out is separate strided memory or, if over_q, the memory of q. */
 static void check(one *p, bool over_q, rng *r)
 {
     const mha__kernels *t = p->t;
@@ -179,7 +179,8 @@ static void test_out_is_q(void **state)
     for_tables(run_over_q, 100);
 }
 
-/* Sets keys to which some or all rows do not attend to NaN or Inf. Only the rows that attend to them may change. */
+/* Keys to which no row attends become NaN or Inf and must not affect the result. One element of one key, to which some
+ * rows may attend, becomes Inf and must affect only these rows. */
 static void run_poison(const mha__kernels *t, rng *r)
 {
     one p = one_make(t, r);
@@ -194,7 +195,7 @@ static void run_poison(const mha__kernels *t, rng *r)
         for (int64_t c = 0; c < p.x.dv; c++)
             put(&p.v.a, j * p.v.row + c * p.v.col, rng_chance(r, 0.5) ? (double)NAN : (double)INFINITY);
     }
-    if (p.x.keys > 0) /* sets one element of one key to which some rows may attend */
+    if (p.x.keys > 0) /* the key to which some rows may attend */
         put(&p.v.a, rng_range(r, 0, p.x.keys - 1) * p.v.row, (double)INFINITY);
     check(&p, false, r);
     one_free(&p);

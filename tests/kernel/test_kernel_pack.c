@@ -1,8 +1,8 @@
-/* test_kernel_pack.c - copying rows to panels and back, for every tail and any stride, without reading or writing other
- * elements. */
+/* test_kernel_pack.c - tests the kernels that copy rows to panels and back, for every tail and any stride. They must
+ * not read or write elements outside the rows. */
 #include "kernel/table.h"
 
-/* A matrix [rows][cols] inside an array, with strides of any sign and order. */
+/* A matrix [rows][cols] in an array, row-major or column-major, with positive or negative strides. */
 typedef struct matrix {
     array a;
     int64_t rows, cols, row, col, first;
@@ -86,8 +86,8 @@ static void check_unpack(const mha__kernels *t, int64_t lanes, int64_t keys, rng
     array_free(&dst.a);
 }
 
-/* Bytes after the mask must not be read. The mask ends where its memory ends, so the address sanitizer detects such
- * reads. */
+/* Checks the panel that pack_keep makes from a mask of bytes. The mask is allocated at its exact size, so the address
+ * sanitizer detects reads after its end. */
 static void check_pack_keep(const mha__kernels *t, int64_t lanes, int64_t keys, rng *r)
 {
     const bool broadcast = rng_chance(r, 0.3), across = rng_chance(r, 0.7);

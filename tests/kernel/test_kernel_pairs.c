@@ -1,6 +1,6 @@
-/* test_kernel_pairs.c - products of bf16 pairs compared with double for every edge of keys, lanes and head
- * dimensions; NaN surrounds the inputs, a canary the outputs. Also tests exp over its range. Results must be bitwise
- * identical for any split of a product. */
+/* test_kernel_pairs.c - compares products of bf16 pairs with double for every edge of keys, lanes and head dimensions,
+ * and exp over its range. Results must be bitwise identical for any split of a product. NaN surrounds the inputs, and a
+ * canary value surrounds the outputs. */
 #include "kernel/pairs.h"
 
 static void check_scores(const block *b, double scale)
@@ -17,8 +17,8 @@ static void check_scores(const block *b, double scale)
             }
             const double got = get(&b->s, j * k->nr + lane), limit = 4 * (double)(b->d + 4) * rounding(k) * terms;
             if (!(fabs(got - scale * want) <= limit * scale))
-                fail_msg("%s: d = %d, key %d of %d, lane %d of %d: %.9g, want %.9g", k->isa, (int)b->d, (int)j,
-                         (int)b->keys, (int)lane, (int)b->lanes, got, scale * want);
+                fail_msg("%s: d = %d, score of key %d of %d, lane %d of %d: got %.9g, expected %.9g", k->isa, (int)b->d,
+                         (int)j, (int)b->keys, (int)lane, (int)b->lanes, got, scale * want);
             top = fmax(top, got);
         }
         assert_true(get(&b->top, lane) == top);
@@ -86,13 +86,13 @@ static void check_lane(const mha__kernels *k, const attended *a, const array *s,
             terms += fabs(term);
         }
         const double got = get(&a->o, lane * a->stride + c);
-        if (!(fabs(got - want) <= terms * 0x1.1p-8)) /* weights rounded to bf16 */
-            fail_msg("%s: keys [%d, %d), lane %d, column %d of %d: %.9g, want %.9g", k->isa, (int)first, (int)end,
-                     (int)lane, (int)c, (int)dv, got, want);
+        if (!(fabs(got - want) <= terms * 0x1.1p-8)) /* the kernel rounds weights to bf16 */
+            fail_msg("%s: keys [%d, %d), lane %d, column %d of %d: got %.9g, expected %.9g", k->isa, (int)first,
+                     (int)end, (int)lane, (int)c, (int)dv, got, want);
     }
 }
 
-/* Checks attention to keys [first, end) of a block; all other rows of the panel hold NaN. */
+/* Checks attention to keys [first, end) of a block. The scores of all other keys are NaN and must not be read. */
 static void attend_of(const mha__kernels *k, int64_t first, int64_t end, int64_t lanes, int64_t dv)
 {
     rng r = rng_make(3, (uint64_t)(first + 1000 * end + 7 * lanes));
@@ -129,7 +129,7 @@ static void values_of(const mha__kernels *k)
                   some_lanes[n / COUNT(cuts) % COUNT(some_lanes)], some_widths[n / COUNT(cuts) / COUNT(some_lanes)]);
 }
 
-/* Measures exp through the sums of a single key, with a given maximum of 0. */
+/* Measures the error of exp over [-87, 0]: with one key and a given maximum of 0, the row sum is exp(score). */
 static void exp_of(const mha__kernels *k)
 {
     const int64_t panel = MHA__KEY_BLOCK / 2 * k->nr, lanes = k->nr;
@@ -145,7 +145,8 @@ static void exp_of(const mha__kernels *k)
                          &(mha__partial){a.max.data, a.sum.data, a.o.data}, a.stride);
         for (int64_t lane = 0; lane < lanes; lane++) {
             const double x = get(&s, lane), error = fabs(get(&a.sum, lane) / exp(x) - 1);
-            worst = fmax(worst, error - fabs(x) * 0x1p-23); /* minus the rounding error of the exponent */
+            /* the rounding error of the exponent is permitted in addition */
+            worst = fmax(worst, error - fabs(x) * 0x1p-23);
         }
         attended_free(&a);
     }
@@ -157,8 +158,8 @@ static void exp_of(const mha__kernels *k)
     array_free(&packed);
 }
 
-/* A score of -inf must have a weight of 0, NaN must affect only its own lane, and a lane without keys must stay
- * unchanged. */
+/* The weight of a score of -inf must be 0, NaN and +inf must make the result of their own lane NaN, and the result of a
+ * lane without keys must be 0. */
 static void special_scores(const mha__kernels *k)
 {
     const int64_t panel = MHA__KEY_BLOCK / 2 * k->nr;
@@ -166,7 +167,8 @@ static void special_scores(const mha__kernels *k)
     array s = array_make(k, MHA__KEY_BLOCK * k->nr, 0, -INFINITY), top = array_make(k, k->nr, 0, -INFINITY);
     array packed = array_make(k, panel, 0, OUTPUT);
     attended a = attended_make(k, 4, 4);
-    put(&s, 3 * k->nr, 2.5); /* lane 0 attends to key 3; lane 1 to no key; lane 2 has a NaN; lane 3 has +inf */
+    /* lane 0 attends to key 3 and lane 1 to no key; lane 2 has a NaN score, lane 3 a score of +inf */
+    put(&s, 3 * k->nr, 2.5);
     put(&s, 5 * k->nr + 2, (double)NAN);
     put(&s, 6 * k->nr + 3, INFINITY);
     put(&top, 0, 2.5);
@@ -191,7 +193,8 @@ static void special_scores(const mha__kernels *k)
     array_free(&packed);
 }
 
-/* Packing with any strides must give the same result as contiguous elements; `clean` replaces NaN and Inf by 0. */
+/* pack_values must give the same panels for row-major and column-major values; with `clean`, it must replace NaN and
+ * Inf by 0. */
 static void packing_of(const mha__kernels *k)
 {
     enum { KEYS = 45, DV = 70 };
@@ -247,6 +250,6 @@ int main(void)
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_scores), cmocka_unit_test(test_values),
                                               cmocka_unit_test(test_exp), cmocka_unit_test(test_packing)};
     if (each(NULL) > 0) return cmocka_run_group_tests(tests, NULL, NULL);
-    printf("skipped: no ISA of this CPU multiplies pairs of bf16\n");
+    printf("skipped: no ISA of this CPU supports products of bf16 pairs\n");
     return 77;
 }

@@ -1,10 +1,10 @@
-/* test_kernel_pairs_few.c - decode kernels with products of bf16 pairs: reading K and V in place and in pieces must
- * be bitwise identical to reading packed K and V. NaN surrounds the inputs, a canary the outputs. */
+/* test_kernel_pairs_few.c - tests the decode kernels for bf16 pairs: reading K and V in place and in pieces must be
+ * bitwise identical to reading packed K and V. NaN surrounds the inputs, and a canary value surrounds the outputs. */
 #include "kernel/pairs.h"
 
 #define COUNT(list) (sizeof list / sizeof *list)
 
-/* Splits keys [first, end) into pieces of 32 keys, like pages; the last piece holds the remainder. */
+/* Splits keys [first, end) into a piece of 32 keys, as a page of a cache, and a piece with the remaining keys. */
 static mha__pieces pieces_of(const rows *r, int64_t width, int64_t first, int64_t end)
 {
     mha__pieces p = {.stride = r->stride * (int64_t)sizeof *r->data, .bytes = width * (int64_t)sizeof *r->data};
@@ -15,7 +15,8 @@ static mha__pieces pieces_of(const rows *r, int64_t width, int64_t first, int64_
     return p;
 }
 
-/* Scores and results must be bitwise identical to those of a panel, for any position and any split of the rows. */
+/* The decode kernels must give scores and partial results bitwise identical to those of a panel, for keys [first, end)
+ * of a block and any split into pieces. */
 static void few_of(const mha__kernels *k, int64_t first, int64_t end, int64_t lanes, int64_t d, int64_t dv)
 {
     const int64_t keys = end - first, panel = MHA__KEY_BLOCK / 2 * k->nr;
@@ -33,7 +34,7 @@ static void few_of(const mha__kernels *k, int64_t first, int64_t end, int64_t la
     for (int64_t i = 0; i < keys * lanes; i++)
         assert_true(get(&strip, i % lanes * MHA__STRIP + i / lanes) ==
                     get(&s, (first + i / lanes) * k->nr + i % lanes));
-    for (int round = 0; round < 2; round++) { /* the second round continues from the results of the first */
+    for (int round = 0; round < 2; round++) { /* the second round starts from the partial results of the first round */
         k->pairs->attend(first, end, lanes, dv, 0.125, b.top.data, s.data, packed.data, panel,
                          &(mha__partial){want.max.data, want.sum.data, want.o.data}, want.stride);
         k->pairs->few_scores(&of_k, d, b.queries.data, lanes, 1, strip.data, &of_v);
@@ -78,6 +79,6 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_few)};
     if (mha__cpu_has(MHA__AVX512BF16)) return cmocka_run_group_tests(tests, NULL, NULL);
-    printf("skipped: no ISA of this CPU has decode functions for bf16 pairs\n");
+    printf("skipped: no ISA of this CPU has decode kernels for bf16 pairs\n");
     return 77;
 }

@@ -1,5 +1,5 @@
-/* test_kernel_product.c - matrix products by register tiles, compared with double at every edge of the tile. An
- * element must depend only on its own row, column and inner length, bitwise. */
+/* test_kernel_product.c - compares matrix products by register tiles with double at every edge of the tile. An element
+ * must depend on nothing but its row, its column and the inner length, bitwise. */
 #include "kernel/table.h"
 
 typedef struct dense {
@@ -7,7 +7,7 @@ typedef struct dense {
     array a, w, panels, c;
 } dense;
 
-/* Makes A with gaps between its rows, packed W, and C with gaps; all elements outside the matrices are guards. */
+/* Makes A [m][k], W [n][k] packed in panels, and C [m][n]. A and C have gaps between their rows, which are guards. */
 static dense dense_make(const mha__kernels *t, int64_t m, int64_t n, int64_t k, rng *r)
 {
     dense d = {m, n, k, k + 3, n + 5, {0}, {0}, {0}, {0}};
@@ -38,8 +38,8 @@ static void run(const mha__kernels *t, dense *d, bool accumulate)
     t->product(d->m, d->n, d->k, d->a.data, d->lda, d->panels.data, d->k * t->nr, d->c.data, d->ldc, accumulate);
 }
 
-/* Fails if the error of an element exceeds k * u * sum |a w|, the bound of a chain of k roundings, or if a gap
- * between rows of C changed. */
+/* Compares C with begin + A W^T. Fails if the error of an element exceeds (k + 2) * u * (|begin| + sum |a w|), the
+ * bound of a chain of k additions with unit roundoff u, or if a gap between rows of C changed. */
 static void check_dense(const mha__kernels *t, const dense *d, double begin)
 {
     for (int64_t i = 0; i < d->m; i++)
@@ -56,8 +56,8 @@ static void check_dense(const mha__kernels *t, const dense *d, double begin)
                 size += fabs(term);
             }
             if (!(fabs(got - truth) <= ((double)d->k + 2) * rounding(t) * size))
-                fail_msg("%s %s: %lldx%lldx%lld, c[%lld][%lld] = %.9g, want %.9g", t->isa, type_of(t), (long long)d->m,
-                         (long long)d->n, (long long)d->k, (long long)i, (long long)j, got, truth);
+                fail_msg("%s %s: %lldx%lldx%lld, c[%lld][%lld]: got %.9g, expected %.9g", t->isa, type_of(t),
+                         (long long)d->m, (long long)d->n, (long long)d->k, (long long)i, (long long)j, got, truth);
         }
     assert_true(guards_intact(&d->c));
 }
@@ -79,8 +79,8 @@ static void test_dense_at_every_edge(void **state)
     }
 }
 
-/* For k = 0, the result must be 0. If k exceeds the block length of the product, the chain must continue in the next
- * block. */
+/* Tests inner lengths around the block length of the product, at which the chain of additions continues in the next
+ * block. For an inner length of 0, C must be 0. */
 static void test_dense_lengths(void **state)
 {
     (void)state;
@@ -120,7 +120,8 @@ static void test_dense_accumulates(void **state)
     }
 }
 
-/* Results must be bitwise identical if rows, columns or the inner length are computed in one call or in pieces. */
+/* An element of C must be bitwise identical whether its rows, columns and inner length are computed in one call or in
+ * several. */
 static void test_bits_do_not_depend_on_the_division(void **state)
 {
     (void)state;
@@ -147,7 +148,7 @@ static void test_bits_do_not_depend_on_the_division(void **state)
     }
 }
 
-/* Checks scores = scale * K Q^T for K with any strides, and the maxima of the columns. */
+/* Checks scores = scale * K Q^T and the maximum of each lane, for row-major and column-major K. */
 static void test_scores(void **state)
 {
     (void)state;
@@ -189,8 +190,8 @@ static void test_scores(void **state)
     }
 }
 
-/* Checks o = o * alpha + P V, with V packed in panels or read in place. values_masked must be bitwise identical if V
- * is finite. */
+/* Checks o = alpha * o + P V with V packed in panels and V read in place. If V is finite, values_masked must give
+ * bitwise identical o. */
 static void test_values(void **state)
 {
     (void)state;

@@ -1,9 +1,10 @@
-/* test_kernel_softmax.c - the kernels between the products Q K^T and P V: masks, online softmax, merging and output. */
+/* test_kernel_softmax.c - tests the kernels between the products Q K^T and P V: masks, online softmax, merging and
+ * output. */
 #include "kernel/table.h"
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Returns a panel of random scores. Some scores are -inf, some lanes have only -inf, and unused lanes are NaN. */
+/* Returns a panel of random scores. Some scores are -inf, in some lanes all of them; unused lanes are NaN. */
 static array random_scores(const mha__kernels *t, int64_t keys, int64_t lanes, rng *r)
 {
     array s = array_make(t, keys * t->nr, 0, INPUT);
@@ -19,7 +20,8 @@ typedef struct state {
     array top, max, sum, alpha;
 } state;
 
-/* Returns an empty softmax state. Kernels compute whole vectors, so unused lanes may change and are not checked. */
+/* Returns the state of an online softmax before its first block. Kernels compute whole vectors, so unused lanes may
+ * change and are not checked. */
 static state state_make(const mha__kernels *t)
 {
     state s = {array_make(t, t->nr, 0, 0), array_make(t, t->nr, 0, -INFINITY), array_make(t, t->nr, 0, 0),
@@ -32,7 +34,7 @@ static void state_free(state *s)
     array_free(&s->top), array_free(&s->max), array_free(&s->sum), array_free(&s->alpha);
 }
 
-/* Processes two successive blocks and compares the state with the formula over both blocks. */
+/* Computes the softmax of two successive blocks and compares its state with the formula over both blocks. */
 static void check_softmax(const mha__kernels *t, int64_t lanes, rng *r)
 {
     const int64_t keys[2] = {rng_range(r, 1, MHA__KEY_BLOCK), rng_range(r, 1, MHA__KEY_BLOCK)};
@@ -77,7 +79,7 @@ static void check_softmax(const mha__kernels *t, int64_t lanes, rng *r)
     state_free(&x);
 }
 
-/* A block that contains only -inf must leave the state bitwise unchanged. */
+/* A block whose scores are all -inf must leave the maximum and the sum of each lane bitwise unchanged. */
 static void check_masked_block(const mha__kernels *t, rng *r)
 {
     state x = state_make(t);
@@ -245,7 +247,7 @@ static void partial_fill(const mha__kernels *t, partial *p, int64_t rows, int64_
 {
     (void)t;
     for (int64_t i = 0; i < rows; i++) {
-        if (rng_chance(r, 0.2)) continue; /* a row that has attended to no keys */
+        if (rng_chance(r, 0.2)) continue; /* leaves the row without keys */
         put(&p->max, i, 5 * rng_normal(r));
         put(&p->sum, i, 1 + 10 * rng_uniform(r));
         for (int64_t c = 0; c < dv; c++)
@@ -260,7 +262,8 @@ static void copy(const partial *from, partial *to)
     memcpy(to->o.data, from->o.data, (size_t)from->o.n * from->o.k->real_size);
 }
 
-/* Compares the output row and the logarithm of the total sum of two states before and after merging. */
+/* Compares the merged maximum, sum and output with formulas in double. Merging with an empty state, in either order,
+ * must change nothing. */
 static void check_merge(const mha__kernels *t, int64_t rows, rng *r)
 {
     const int64_t dv = rng_range(r, 1, 40), stride = (dv + t->nr - 1) / t->nr * t->nr;
@@ -309,8 +312,8 @@ static void test_merge(void **state)
             check_merge(list[n], rows, &r);
 }
 
-/* Tests every tail of dv, and contiguous and strided rows. The kernel must return false exactly if an element is not
- * finite. */
+/* Checks the output and lse of random rows, some without keys, for every tail of dv, with contiguous or strided
+ * columns. The kernel must return false exactly if an element is not finite. */
 static void check_output(const mha__kernels *t, int64_t rows, int64_t dv, rng *r)
 {
     const int64_t stride = (dv + t->nr - 1) / t->nr * t->nr, col = rng_chance(r, 0.5) ? 1 : 2, row = dv * col + 1;
@@ -358,7 +361,8 @@ static void test_output(void **state)
                 check_output(list[n], rows, dv, &r);
 }
 
-/* Tests rows as wide as their stride. The last row ends where the memory ends, as in a caller's gradient. */
+/* Tests rows without padding after their dv elements. The memory ends at the end of the last row, as it may in a
+ * caller's gradient. */
 static void test_output_at_the_end(void **state)
 {
     (void)state;

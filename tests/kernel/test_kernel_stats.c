@@ -1,10 +1,10 @@
-/* test_kernel_stats.c - the statistics kernels in every kernel table. Each element is compared with the formula in
- * double; probabilities must be bitwise identical. */
+/* test_kernel_stats.c - compares each statistic of every kernel table with its formula in double. Probabilities must be
+ * bitwise identical to those of the `probs` kernel. */
 #include "kernel/table.h"
 
 enum { MOMENTS = 5 };
 
-/* Fills `s` with scores, some masked and some equal, and sets the maximum and 1 / sum of each lane. */
+/* Fills `s` with random scores, some masked and some equal, and stores the maximum and 1 / sum of each lane. */
 static void fill_scores(const mha__kernels *t, int64_t keys, array *s, array *max, array *inverse, rng *r)
 {
     for (int64_t i = 0; i < t->nr; i++) {
@@ -21,7 +21,7 @@ static void fill_scores(const mha__kernels *t, int64_t keys, array *s, array *ma
     }
 }
 
-/* Compares lane i of the result of `moments` with the probabilities that it wrote. */
+/* Compares the moments of lane i with sums over the probabilities that the same kernel wrote to `p`. */
 static void check_lane(const mha__kernels *t, int64_t keys, int64_t i, int64_t position, int64_t first,
                        const array *scores, const array *p, double max, const array *m)
 {
@@ -76,7 +76,7 @@ static void test_moments(void **state)
             check_moments(list[n], lanes, &r);
 }
 
-/* Unused lanes hold NaN and must not be counted. */
+/* The probabilities of all lanes in use must be added to mass[key]. Unused lanes are NaN and must not be added. */
 static void check_mass(const mha__kernels *t, int64_t lanes, rng *r)
 {
     enum { KEYS = 9 };
