@@ -13,7 +13,8 @@ static mha_ctx *contexts[PROBLEM_ISAS];
 static int context_count;
 static double worst[PROBLEM_ISAS];
 
-/* Runs the forward pass, whose out and lse the reference uses, then compares the backward pass with the reference. */
+/* Runs the forward pass, whose out and lse the reference reads, then the backward pass, and compares the gradients with
+ * the reference. Returns false with the reason in `why` if a gradient is outside its tolerance. */
 static bool check_on(mha_ctx *ctx, problem *p, gradients *g, double *most, char *why, size_t capacity)
 {
     gradients_truth wide, plain;

@@ -7,9 +7,9 @@
 enum { TILES = 8, THREADS = 3, UNTOUCHED = -7 };
 
 typedef struct callback {
-    int64_t calls, stop_at; /* the call that returns 1, counted from 1; 0 = none */
+    int64_t calls, stop_at; /* number of the call that returns 1, counted from 1; 0 = none */
     int64_t begun, total;   /* progress passed to the latest call */
-    bool wrong;             /* called on another thread, or with impossible counts */
+    bool wrong;             /* true after a call on another thread or with invalid counts */
     const char *caller;
 } callback;
 
@@ -34,7 +34,7 @@ static mha_ctx *context(callback *c, int threads)
     return ctx;
 }
 
-/* Describes a call with one head and TILES tiles of 128 queries each. */
+/* Returns a description with one head and TILES tiles of 128 queries. */
 static mha_attn_desc tiles_desc(void)
 {
     return (mha_attn_desc){.size = sizeof(mha_attn_desc),
@@ -106,7 +106,8 @@ static void forward_is_stopped(void **state)
         written += tensor_get(&p.lse, 0, 0, i, 0) != UNTOUCHED;
     assert_int_equal(written, 3 * 128);
     c.stop_at = 0;
-    assert_int_equal(mha_attn_forward(plan, &p.args, workspace, bytes, &err), MHA_OK); /* the plan must remain usable */
+    /* the plan must remain usable after a canceled call */
+    assert_int_equal(mha_attn_forward(plan, &p.args, workspace, bytes, &err), MHA_OK);
     assert_int_equal(mha_attn_forward(plan, &whole.args, workspace, bytes, &err), MHA_OK);
     assert_true(problem_same_bits(&p, &whole));
     mha_free(ctx, workspace);

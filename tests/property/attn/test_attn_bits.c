@@ -1,4 +1,5 @@
-/* test_attn_bits.c - batching, layouts, threads and splits must leave results bitwise identical on every ISA. */
+/* test_attn_bits.c - results must be bitwise identical for any batching, layout, number of threads and split, on every
+ * ISA. */
 #include "support/attn/paged.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
@@ -23,7 +24,7 @@ static const mha_attn_desc masked = {.size = sizeof masked,
                                      .top_keys = 3,
                                      .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_STATS};
 
-/* Returns the base description with 16-bit types for every tensor that supports them. */
+/* Returns the description `masked` with a 16-bit type for every tensor that supports one. */
 static mha_attn_desc halves(void)
 {
     mha_attn_desc d = masked;
@@ -33,8 +34,8 @@ static mha_attn_desc halves(void)
     return d;
 }
 
-/* Returns `d` with all types bf16. The ISAs avx512bf16 and amx multiply bf16 directly; other ISAs convert to f32
- * first, as for f16. */
+/* Returns `d` with all types set to bf16. The ISAs avx512bf16 and amx multiply bf16 directly, while other ISAs convert
+ * to f32 first, as for f16. */
 static mha_attn_desc all_bf16(mha_attn_desc d)
 {
     d.dtype = d.kv_dtype = d.bias_dtype = MHA_BF16;
@@ -46,8 +47,8 @@ static bool multiplies_bf16(mha_ctx *ctx)
     return strcmp(mha_ctx_isa(ctx), "avx512bf16") == 0 || strcmp(mha_ctx_isa(ctx), "amx") == 0;
 }
 
-/* Copies to `to` the block of `from` that begins at batch entry b, row l. If `from` has fewer heads, each is
- * repeated. */
+/* Copies the elements of `from` from batch entry b and row l on to `to`. If `from` has fewer heads, each of its heads
+ * is repeated. */
 static void copy_block(tensor *to, const tensor *from, int64_t b, int64_t l)
 {
     int64_t share = to->dim[1] / from->dim[1];
@@ -58,7 +59,7 @@ static void copy_block(tensor *to, const tensor *from, int64_t b, int64_t l)
                     tensor_set(to, n, h, i, d, tensor_get(from, b + n, h / share, l + i, d));
 }
 
-/* Makes a separate problem of rows [first, first + count) of batch entry b, with the first `keys` keys. */
+/* Makes the problem of rows [first, first + count) of batch entry b, with the first `keys` keys. */
 static void cut(problem *part, const problem *whole, int64_t b, int64_t first, int64_t count, int64_t keys)
 {
     mha_attn_desc d = whole->desc;
@@ -76,11 +77,11 @@ static void cut(problem *part, const problem *whole, int64_t b, int64_t first, i
     if (d.inputs & MHA_ATTN_SINKS) copy_block(&part->sinks, &whole->sinks, b, 0);
     if (d.inputs & MHA_ATTN_GATES) copy_block(&part->gates, &whole->gates, b, 0);
     part->prefix_lens[0] = whole->prefix_lens[b] < keys ? whole->prefix_lens[b] : keys;
-    /* because the whole problem is aligned bottom-right */
+    /* the offset that bottom-right alignment gives row `first` of the whole problem */
     part->offsets[0] = whole->desc.kv_len - whole->desc.q_len + first;
 }
 
-/* Fails unless rows [first, ...) of batch entry b in `whole` equal the rows of `part`. */
+/* Fails unless every row of `part` is bitwise identical to the row of batch entry b in `whole`, from row `first` on. */
 static void assert_rows_equal(const tensor *whole, int64_t b, int64_t first, const tensor *part)
 {
     for (int64_t h = 0; h < part->dim[1]; h++)
@@ -88,9 +89,9 @@ static void assert_rows_equal(const tensor *whole, int64_t b, int64_t first, con
             for (int64_t d = 0; d < part->dim[3]; d++) {
                 double x = tensor_get(whole, b, h, first + i, d), y = tensor_get(part, 0, h, i, d);
                 if (memcmp(&x, &y, sizeof x) != 0)
-                    fail_msg(
-                        "row %lld of entry %lld, head %lld, column %lld: %.9g in the whole problem, %.9g in the part",
-                        (long long)(first + i), (long long)b, (long long)h, (long long)d, x, y);
+                    fail_msg("row %lld of entry %lld, head %lld, column %lld: %.9g in the whole problem, but %.9g in "
+                             "the part",
+                             (long long)(first + i), (long long)b, (long long)h, (long long)d, x, y);
             }
 }
 
@@ -123,7 +124,8 @@ static void check_parts(mha_ctx *ctx, const mha_attn_desc *d)
     problem_free(&whole);
 }
 
-/* Single batch entries, single rows, and prefill in chunks with offsets must equal the whole problem. */
+/* Single batch entries, single rows, and prefill in chunks with offsets must give the same rows as the whole
+ * problem. */
 static void test_parts(void **state)
 {
     (void)state;
@@ -139,9 +141,9 @@ static void test_parts(void **state)
     }
 }
 
-/* Row t of a causal problem attends to keys 0..t. It must be bitwise identical without the later keys, computed
- * alone (token-by-token decoding) or with all rows up to t (a shorter problem). Tests lengths near the ends of key
- * blocks. */
+/* Row t of a causal problem attends to keys 0 to t. It must be bitwise identical to row t of a problem without the
+ * later keys, both alone (token-by-token decoding) and with rows 0 to t - 1 (a shorter problem). Tests lengths near the
+ * ends of key blocks. */
 static void test_causal_prefix(void **state)
 {
     (void)state;
@@ -171,8 +173,8 @@ static void test_causal_prefix(void **state)
     }
 }
 
-/* Decodes a few tokens at a time, with heads folded into one tile and keys split over threads. The result must equal
- * prefill. */
+/* Decodes a few tokens per call, with the heads of a group folded into one tile and keys split over threads. Every row
+ * must be bitwise identical to prefill. */
 static void check_decode(mha_ctx *ctx, const mha_attn_desc *d)
 {
     static const int64_t sizes[] = {1, 2, 7, 16};
@@ -229,8 +231,8 @@ static void test_decode(void **state)
     problem_contexts_free(many, count);
 }
 
-/* Compares the path for short sequences (forward_single_block.c) with the tiled path, which is selected by gates of
- * 1. */
+/* Compares the path for short sequences (forward_single_block.c) with the tiled path, which a problem with gates of 1
+ * takes. */
 static void check_short(mha_ctx *ctx, const mha_attn_desc *d, uint64_t seed)
 {
     problem one, tiled;
@@ -274,7 +276,7 @@ static void test_short(void **state)
             }
 }
 
-/* Returns true if the plan folds the heads of a group into one tile. */
+/* Returns true if the plan for `p` folds the heads of a group into one tile. */
 static bool is_folded(mha_ctx *ctx, const problem *p)
 {
     char text[4096];
@@ -286,8 +288,8 @@ static bool is_folded(mha_ctx *ctx, const problem *p)
     return strstr(text, "\"folded\": true") != NULL;
 }
 
-/* One to sixteen queries of a group, folded into one tile, must equal the same problem with a list of all heads,
- * which is not folded. Problems vary in layout, type, lengths, causal mask, window and paging. */
+/* Two to sixteen queries of a group, folded into one tile, must give the same result as a call with a list of all
+ * heads, which is not folded. Problems vary in layout, type, lengths, causal mask, window and paging. */
 static void check_folded(mha_ctx *ctx, uint64_t number)
 {
     static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_F64, MHA_F32};
@@ -361,13 +363,14 @@ static void test_grouped_heads(void **state)
         problem_run(isa_contexts[n], &grouped);
         problem_run(isa_contexts[n], &repeated);
         if (!problem_same_bits(&grouped, &repeated))
-            fail_msg("%s: repeated heads must be bitwise identical", mha_ctx_isa(isa_contexts[n]));
+            fail_msg("%s: shared key/value heads must give the same result as copied heads",
+                     mha_ctx_isa(isa_contexts[n]));
         problem_free(&grouped);
         problem_free(&repeated);
     }
 }
 
-/* ---- layouts ---- */
+/* ---- memory layouts ---- */
 
 static const struct {
     const char *name;
@@ -397,7 +400,7 @@ static void check_layout(mha_ctx *ctx, const problem *reference, const tensor_la
                           .bias = *layout,
                           .lse = *layout,
                           .probs = *layout};
-    at.keep.unspecified = at.bias.unspecified = false; /* all-zero strides would broadcast these tensors */
+    at.keep.unspecified = at.bias.unspecified = false; /* with default strides, keep and bias would be broadcast */
     problem_make(&p, &reference->desc, &at, 14);
     problem_run(ctx, &p);
     if (!problem_same_bits(reference, &p))
@@ -423,7 +426,8 @@ static void test_layouts(void **state)
     }
 }
 
-/* A stride of 0 must equal explicit copies; tests the batch, head and row axis of each input. */
+/* Inputs broadcast with a stride of 0 must give the same result as explicit copies; tests the batch, head and row
+ * axis. */
 static void test_broadcast(void **state)
 {
     (void)state;
@@ -443,13 +447,13 @@ static void test_broadcast(void **state)
             problem_run(isa_contexts[n], &thin);
             problem_run(isa_contexts[n], &thick);
             if (!problem_same_bits(&thin, &thick))
-                fail_msg("%s: broadcast over axis %d must equal copies", mha_ctx_isa(isa_contexts[n]), axis);
+                fail_msg("%s: broadcast over axis %d must equal explicit copies", mha_ctx_isa(isa_contexts[n]), axis);
             problem_free(&thin);
             problem_free(&thick);
         }
 }
 
-/* ---- threads ---- */
+/* ---- number of threads ---- */
 
 static void check_threads(const mha_attn_desc *d)
 {
@@ -486,7 +490,7 @@ static void test_threads(void **state)
     check_threads(&d);
 }
 
-/* out may be the same memory as q. The result must equal the result with separate memory. */
+/* The result must be the same if out is the memory of q. */
 static void test_out_is_q(void **state)
 {
     (void)state;

@@ -8,7 +8,7 @@
 #include "support/isas.h"
 #include <string.h>
 
-/* A dense problem, and the options of the cache that must give the same result. */
+/* A dense problem, and the options of the cache with which attention must give the same result. */
 typedef struct law {
     mha_attn_desc dense;
     int64_t page_size, capacity, window, keep_first;
@@ -50,7 +50,7 @@ static mha_cache *create(mha_ctx *ctx, const law *l)
     return cache;
 }
 
-/* Returns rows [first, L) of every batch entry as a view. */
+/* Returns a view of `t` that begins at row `first` of every batch entry. */
 static mha_cview from_row(const tensor *t, int64_t first)
 {
     mha_cview view = tensor_cview(t);
@@ -66,7 +66,7 @@ static void append(mha_cache *cache, const problem *dense, int64_t first, int64_
     if (mha_cache_append(cache, MHA_CACHE_ALL, &tokens, &err) != MHA_OK) fail_msg("append: %s", err.message);
 }
 
-/* Computes rows [first, first + count) with the cache and stores them in these rows of `got`. */
+/* Computes rows [first, first + count) with the cache and stores them in the same rows of `got`. */
 static void attend(mha_ctx *ctx, mha_cache *cache, problem *got, int64_t first, int64_t count)
 {
     mha_error err = {0};
@@ -86,8 +86,8 @@ static void attend(mha_ctx *ctx, mha_cache *cache, problem *got, int64_t first, 
     if (mha_attention(ctx, &d, &a, &err) != MHA_OK) fail_msg("attention: %s", err.message);
 }
 
-/* Computes the whole problem with a cache, `step` tokens at a time (`first_step` in the first call). The result must
- * equal the dense call. */
+/* Computes the whole problem with a cache: first_step tokens in the first call, then `step` tokens per call. The result
+ * must be bitwise identical to the dense call. */
 static void check_steps(mha_ctx *ctx, const law *l, const problem *dense, int64_t first_step, int64_t step)
 {
     problem got;
@@ -101,8 +101,8 @@ static void check_steps(mha_ctx *ctx, const law *l, const problem *dense, int64_
         attend(ctx, cache, &got, at, next - at);
     }
     if (!problem_same_bits(dense, &got))
-        fail_msg("%s: case %d: steps of %lld, then %lld, must not change the result", mha_ctx_isa(ctx), (int)(l - laws),
-                 (long long)first_step, (long long)step);
+        fail_msg("%s: case %d: steps of %lld, then %lld tokens must not change the result", mha_ctx_isa(ctx),
+                 (int)(l - laws), (long long)first_step, (long long)step);
     mha_cache_free(cache);
     problem_free(&got);
 }
@@ -122,8 +122,8 @@ static void test_any_steps(void **state)
         }
 }
 
-/* With keep_first, a row attends to the first tokens and to its window; the dense call expresses the same mask with
- * `keep`. */
+/* With keep_first, a row attends to the first keep_first tokens and to its window. The dense call has the same mask as
+ * a `keep` tensor. */
 static void test_streaming(void **state)
 {
     (void)state;
@@ -148,7 +148,7 @@ static void test_streaming(void **state)
     }
 }
 
-/* All rows of one sequence in the cache must be bitwise identical to `dense`. */
+/* Fails unless all rows of one sequence in the cache are bitwise identical to `dense`. */
 static void check_sequence(mha_ctx *ctx, mha_cache *cache, int64_t sequence, const problem *dense, const char *when)
 {
     mha_error err = {0};
@@ -165,8 +165,8 @@ static void check_sequence(mha_ctx *ctx, mha_cache *cache, int64_t sequence, con
     problem_free(&got);
 }
 
-/* After a fork, both sequences must continue independently, bitwise identical to sequences of unshared caches. So
- * must a sequence that is truncated to the fork. */
+/* After a fork, both sequences must continue independently, each bitwise identical to a sequence in its own cache. The
+ * same is required of a sequence that is truncated to the fork and continued. */
 static void test_fork_and_truncate(void **state)
 {
     (void)state;
@@ -180,7 +180,7 @@ static void test_fork_and_truncate(void **state)
         problem a, b;
         problem_make(&a, &d, NULL, 82);
         problem_make(&b, &d, NULL, 83);
-        for (int64_t at = 0; at < 2 * 90 * 32; at++) { /* b starts with the tokens of a */
+        for (int64_t at = 0; at < 2 * 90 * 32; at++) { /* b begins with the first 90 tokens of a */
             const int64_t g = at / (90 * 32), j = at / 32 % 90, x = at % 32;
             tensor_set(&b.k, 0, g, j, x, tensor_get(&a.k, 0, g, j, x));
             tensor_set(&b.v, 0, g, j, x, tensor_get(&a.v, 0, g, j, x));
@@ -200,7 +200,8 @@ static void test_fork_and_truncate(void **state)
         assert_int_equal(mha_cache_append(cache, 1, &rest_of_b, &err), MHA_OK);
         check_sequence(isa_contexts[n], cache, 0, &a, "the forked sequence");
         check_sequence(isa_contexts[n], cache, 1, &b, "a fork");
-        assert_int_equal(mha_cache_truncate(cache, 0, 90, &err), MHA_OK); /* truncated to the fork, continued as b */
+        /* truncated to the fork, then continued with the tokens of b */
+        assert_int_equal(mha_cache_truncate(cache, 0, 90, &err), MHA_OK);
         assert_int_equal(mha_cache_append(cache, 0, &rest_of_b, &err), MHA_OK);
         check_sequence(isa_contexts[n], cache, 0, &b, "truncating");
         mha_cache_free(cache);
@@ -209,7 +210,8 @@ static void test_fork_and_truncate(void **state)
     }
 }
 
-/* Copies the cached elements as f32 to `to` [1, Hkv, L, width]. Pages of a new cache are in order. */
+/* Converts the cached keys or values to f32 and copies them to `to` [1, Hkv, L, width]. The pages of a new cache are in
+ * the order of its tokens. */
 static void read_back(tensor *to, const mha_named_tensor *stored, mha_dtype dtype, int64_t width)
 {
     const int64_t elements = mha__element_count(dtype, width);
@@ -226,7 +228,8 @@ static void read_back(tensor *to, const mha_named_tensor *stored, mha_dtype dtyp
             }
 }
 
-/* A cache of a 16-bit or 8-bit type must be bitwise identical to a dense f32 call on the rounded elements. */
+/* Attention with a cache of a 16-bit or 8-bit type must be bitwise identical to a dense f32 call on the rounded keys
+ * and values. */
 static void test_stored_types(void **state)
 {
     (void)state;
@@ -264,7 +267,7 @@ static void test_stored_types(void **state)
             mha_cache_save(cache, t);
             read_back(&stored.k, &t[2], type, D);
             read_back(&stored.v, &t[3], type, Dv);
-            mha_cache *first = cache; /* the cache must survive saving and loading */
+            mha_cache *first = cache; /* the same results are required of a saved and loaded cache */
             assert_int_equal(mha_cache_create(isa_contexts[n], &cd, &cache, &err), MHA_OK);
             if (mha_cache_load(cache, t, MHA_CACHE_TENSORS, &err) != MHA_OK) fail_msg("%s", err.message);
             mha_cache_free(first);
@@ -282,8 +285,8 @@ static void test_stored_types(void **state)
         }
 }
 
-/* Tests sequences of different lengths in one call, including an empty sequence. One plan for more keys than present
- * must serve many steps. */
+/* Tests sequences of different lengths in one call, one of them empty. A plan for more keys than the cache contains
+ * must be usable for many steps. */
 static void test_ragged(void **state)
 {
     (void)state;
@@ -331,7 +334,7 @@ static void expect(mha_status status, const mha_error *err, const char *word)
     if (!strstr(err->message, word)) fail_msg("message must contain \"%s\" (got \"%s\")", word, err->message);
 }
 
-/* bind must reject rows whose keys were dropped or never appended. */
+/* mha_cache_bind must reject rows whose keys were dropped or never appended, and invalid arguments. */
 static void test_bind_refusals(void **state)
 {
     (void)state;
@@ -382,7 +385,8 @@ static void test_bind_refusals(void **state)
     problem_free(&p);
 }
 
-/* A failed bind must keep the previous binding. A bind without q_lens must clear the q_lens of an earlier bind. */
+/* A failed bind must leave the previous binding unchanged. A bind without q_lens must remove the q_lens of an earlier
+ * bind. */
 static void test_bound_again(void **state)
 {
     (void)state;

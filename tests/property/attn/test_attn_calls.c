@@ -17,7 +17,7 @@ static const mha_attn_desc good = {.size = sizeof good,
                                    .head_dim = 16,
                                    .v_head_dim = 8};
 
-/* One edit that makes a valid call invalid, and the words that its error message must contain. */
+/* A function that makes a valid call invalid, and the words that the error message must contain. */
 typedef struct bad_call {
     const char *field, *value;
     void (*spoil)(problem *p);
@@ -55,7 +55,7 @@ static void no_probs(problem *p)
 {
     p->args.probs.data = NULL;
 }
-/* Moves q one byte past an element boundary, so that an unaligned load would be reported. */
+/* Moves q one byte past an element boundary. The call must be rejected, since it would load unaligned elements. */
 static void odd_q(problem *p)
 {
     p->args.q.data = (const char *)p->args.q.data + 1;
@@ -133,7 +133,8 @@ static void negative_kv(problem *p)
     p->kv_lens[0] = -3;
 }
 
-/* In each overlap, the shorter tensor is moved into the longer tensor, so that no third tensor overlaps. */
+/* Makes out and k overlap. In each such function, the shorter tensor is moved into the longer tensor, so that no third
+ * tensor overlaps. */
 static void out_is_k(problem *p)
 {
     p->args.out.data = p->k.data;
@@ -158,7 +159,7 @@ static void lse_broadcasts(problem *p)
 static void out_rows_share(problem *p)
 {
     p->args.out = (mha_view){p->out.data, {64, 0, 16, 1}};
-    p->args.out.stride[1] = 3; /* heads are 8 elements wide, but only 3 elements apart */
+    p->args.out.stride[1] = 3; /* a head has 8 columns, but the next head begins after 3 */
 }
 static void lse_is_out(problem *p)
 {
@@ -274,8 +275,8 @@ static void test_calls(void **state)
     }
 }
 
-/* Tests rows of [q | k | v], with the heads in adjacent columns. out may overwrite q or unused columns, but no part
- * of k or v. */
+/* Tests q, k and v in the columns of one matrix, with adjacent heads. out may overwrite q or unused columns, but no
+ * part of k or v. */
 static void test_packed_columns(void **state)
 {
     (void)state;
@@ -381,7 +382,7 @@ static void test_no_rows(void **state)
     problem_free(&p);
 }
 
-/* Offsets far outside the range of keys must not overflow in i + offset. */
+/* Offsets of INT64_MIN and INT64_MAX must not overflow in i + offset. */
 static void test_far_offsets(void **state)
 {
     (void)state;
@@ -395,10 +396,10 @@ static void test_far_offsets(void **state)
     problem_run(NULL, &all);
     far.offsets[0] = far.offsets[1] = INT64_MAX;
     problem_run(NULL, &far);
-    assert_true(problem_same_bits(&all, &far)); /* all keys must be in the past */
+    assert_true(problem_same_bits(&all, &far)); /* every key must be before the query, so all must be visible */
     far.offsets[0] = far.offsets[1] = INT64_MIN;
     problem_run(NULL, &far);
-    for (int64_t i = 0; i < d.q_len; i++) /* no key may be in the window */
+    for (int64_t i = 0; i < d.q_len; i++) /* every key must be after the query, so none may be visible */
         assert_true(tensor_get(&far.out, 1, 2, i, 3) == 0 && tensor_get(&far.lse, 1, 2, i, 0) == (double)-INFINITY);
     problem_free(&far);
     causal.causal = 0;
@@ -407,12 +408,12 @@ static void test_far_offsets(void **state)
     far.offsets[0] = -3;
     far.offsets[1] = 3;
     problem_run(NULL, &far);
-    assert_true(problem_same_bits(&all, &far)); /* a window of this width must cover all keys */
+    assert_true(problem_same_bits(&all, &far)); /* a window of INT64_MAX on both sides must include all keys */
     problem_free(&far);
     problem_free(&all);
 }
 
-/* If lengths are set, a missing align must be rejected only if the lengths make the alignment ambiguous. */
+/* If lengths are set, a missing align must be rejected exactly if the query and key lengths of a sequence differ. */
 static void test_unset_align_of_lengths(void **state)
 {
     (void)state;
@@ -459,7 +460,7 @@ static void test_describe(void **state)
     mha_attn_plan_free(plan);
 }
 
-/* A plan must list its outputs, with the shapes of maps. */
+/* The description of a plan must list the outputs, with the shapes of maps. */
 static void test_describe_outputs(void **state)
 {
     (void)state;
@@ -493,7 +494,7 @@ static void test_describe_outputs(void **state)
     mha_attn_plan_free(plan);
 }
 
-/* The description of the plan for `d` must contain `want` and must not contain the second string. */
+/* Fails unless the description of the plan for `d` contains `want` and does not contain `never`. */
 static void check_said(mha_ctx *ctx, const mha_attn_desc *d, int json, const char *want, const char *never)
 {
     mha_attn_plan *plan;
@@ -506,7 +507,7 @@ static void check_said(mha_ctx *ctx, const mha_attn_desc *d, int json, const cha
     mha_attn_plan_free(plan);
 }
 
-/* Returns the number of bytes that the plan reports. */
+/* Returns the number of bytes in the description of the plan for `d`. */
 static double bytes_of(const mha_attn_desc *d)
 {
     mha_attn_plan *plan;
@@ -519,7 +520,7 @@ static double bytes_of(const mha_attn_desc *d)
     return strtod(said + strlen("\"bytes\": "), NULL);
 }
 
-/* The byte count must include every tensor that is read or written. */
+/* The reported byte count must include every tensor that is read or written. */
 static void test_describe_bytes(void **state)
 {
     (void)state;
@@ -541,7 +542,8 @@ static void test_describe_bytes(void **state)
     assert_true(bytes_of(&more) == plain + B * H * (Lq * (3 * 4 + 8 + TOP * (4 + 8)) + Lk * 4));
 }
 
-/* Descriptions must use singular and plural correctly, and must not mention impossible paths. */
+/* Descriptions must use the singular for 1 and the plural for other numbers, and must not mention paths that `d`
+ * excludes. */
 static void test_describe_wording(void **state)
 {
     (void)state;
@@ -559,7 +561,7 @@ static void test_describe_wording(void **state)
     mha_ctx_free(ctx);
 }
 
-/* Returns the number of rows per tile of the decode kernels, as the plan reports it. */
+/* Returns the number of rows per tile of the decode kernels from the description of the plan; 0 = no decode kernels. */
 static int few_of(mha_ctx *ctx, const mha_attn_desc *d)
 {
     mha_attn_plan *plan;
@@ -574,15 +576,15 @@ static int few_of(mha_ctx *ctx, const mha_attn_desc *d)
     return rows;
 }
 
-/* The plan must name the kernel for each number of rows, and the reason if the decode kernel is not used. */
+/* The description must name the kernel for each number of rows and, if the decode kernel is not used, the reason. */
 static void test_describe_few(void **state)
 {
     (void)state;
     for (int c = 0; c < isa_count; c++) {
         mha_ctx *ctx = isa_contexts[c];
         mha_attn_desc d = good;
-        d.kv_len = 300;       /* more than one block, so that fwd_one_block is not used */
-        d.kv_heads = d.heads; /* with fewer key/value heads, the heads of a group would share one tile */
+        d.kv_len = 300;       /* two or more key blocks, so that fwd_one_block is not used */
+        d.kv_heads = d.heads; /* one query head per key/value head, so that no heads are folded into a tile */
         const int few = few_of(ctx, &d);
         assert_int_equal(few == 0, strcmp(mha_ctx_isa(ctx), "scalar") == 0);
         if (few == 0) {
@@ -611,7 +613,7 @@ static void test_describe_few(void **state)
     }
 }
 
-/* fwd_one_block must be used for at most 128 keys if the mask consists of intervals only. */
+/* The plan must use fwd_one_block if there are at most 128 keys and the mask consists of intervals only. */
 static void test_describe_one_block(void **state)
 {
     (void)state;

@@ -2,9 +2,9 @@
  *
  * test_attn_differences [--seed S] [--cases N] [--case K]
  *
- * The loss is sum(dout * out) + sum(dlse * lse). Every input is perturbed along a random direction. The derivative
- * of the loss, from central differences of two step sizes that cancel the second-order error, must match the
- * gradient. */
+ * The loss is sum(dout * out) + sum(dlse * lse). Each input is moved along a random direction u. The derivative of the
+ * loss along u, from central differences of two step sizes whose second-order errors cancel, must match the dot product
+ * of the gradient and u. */
 #include "support/attn/grads.h"
 #include "support/check.h"
 #include "support/random_cases.h"
@@ -48,7 +48,7 @@ static double loss(mha_ctx *ctx, problem *p, const gradients *g)
     return sum;
 }
 
-/* Sets the elements of a tensor to from + step * direction. Infinite elements do not change. */
+/* Sets every finite element n of a tensor to from[n] + step * direction[n]. */
 static void move(tensor *t, const double *from, const double *direction, double step)
 {
     size_t n = 0;
@@ -84,7 +84,8 @@ static double *direction_of(const double *numbers, size_t count, rng *r)
     return u;
 }
 
-/* Returns the derivative along `u`: (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h. */
+/* Returns the derivative of the loss f along `u`: (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h. *size becomes max
+ * |f|. */
 static double slope_along(mha_ctx *ctx, problem *p, const gradients *g, tensor *t, const double *from, const double *u,
                           double h, double *size)
 {
@@ -112,13 +113,13 @@ static void check_tensor(mha_ctx *ctx, problem *p, const gradients *g, tensor *t
         want += given[n] * u[n];
         terms += fabs(given[n] * u[n]);
     }
-    /* a step of an ALiBi slope changes a score by the step times the key distance, which can be several hundred */
+    /* a step h of an ALiBi slope changes a score by h times the key distance, which can be several hundred */
     const double h = t == &p->slopes ? 0x1p-17 : 1e-3;
     const double got = slope_along(ctx, p, g, t, from, u, h, &size);
     const double limit = 2e-7 * (1 + terms) + 1e-13 * size / h;
     if (!(fabs(got - want) <= limit))
-        fail_msg("%s: gradient %.12g, differences %.12g, tolerance %.3g\n  %s\n  to repeat: test_attn_differences "
-                 "--seed %llu --case %llu",
+        fail_msg("%s: derivative %.12g from the gradient, %.12g from differences, tolerance %.3g\n  %s\n  to repeat: "
+                 "test_attn_differences --seed %llu --case %llu",
                  names[which], want, got, limit, problem_text(p, text, sizeof text), (unsigned long long)all.seed,
                  (unsigned long long)number);
     free(from);

@@ -1,5 +1,6 @@
-/* test_attn_edges.c - varies one size or position at a time around the ends of vectors, key blocks and chunks, on every
- * ISA, against the reference. Buffers have the exact size, so a sanitizer reports out-of-bounds reads. */
+/* test_attn_edges.c - compares problems with the reference on every ISA, varying one size or offset at a time around
+ * the ends of vectors, key blocks and chunks. Buffers have the exact size, so a sanitizer reports out-of-bounds
+ * reads. */
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -71,7 +72,7 @@ static void test_widths(void **state)
     check(&d, 0);
 }
 
-/* Tests the first and the last visible key at every position of a block, and a single visible key. */
+/* Tests windows that begin or end at every position of a key block, and windows of a single key. */
 static void test_windows(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_attn_example.c - compiles and runs the short example of mha/attn.h. The text in the header is first compared
- * with this file, so that the two cannot diverge. */
+/* test_attn_example.c - compiles and runs the short example of mha/attn.h. The test first compares the example in the
+ * header with the code in this file, so that the two cannot diverge. */
 #include "mha/mha.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
@@ -19,7 +19,7 @@ static void example(const float *q, const float *k, const float *v, float *out)
     /* clang-format on */
 }
 
-/* Reads a text file without its white space and the asterisks of comment blocks. */
+/* Returns the contents of a text file without white space and asterisks (of comment blocks). */
 static char *squeezed(const char *path)
 {
     FILE *file = fopen(path, "r");
@@ -40,7 +40,7 @@ static char *squeezed(const char *path)
 static void test_same_text(void **state)
 {
     (void)state;
-    /* an absolute path, because __FILE__ may be relative with a compiler cache */
+    /* uses an absolute path, because __FILE__ may be relative with a compiler cache */
     char *header = squeezed(MHA_TEST_DATA "/../../../include/mha/attn.h");
     char *here = squeezed(MHA_TEST_DATA "/../../property/attn/test_attn_example.c");
     static const char first[] = "mha_attn_descdesc={", last[] = "err.message);";
@@ -48,7 +48,7 @@ static void test_same_text(void **state)
     assert_non_null(end);
     size_t length = (size_t)(end - begin) + sizeof last - 1;
     char *example_text = strndup(begin, length);
-    assert_true(length > 200); /* must be the whole example, not just one line */
+    assert_true(length > 200); /* the comparison must cover the whole example, not just one line */
     assert_non_null(strstr(here, example_text));
     free(example_text);
     free(header);
@@ -68,7 +68,7 @@ static void test_runs(void **state)
     example(p.q.data, p.k.data, p.v.data, out);
     problem_run(NULL, &p);
     assert_memory_equal(out, p.out.data, count * sizeof *out);
-    for (size_t d = 0; d < 64; d++) /* the first row must attend to one key only */
+    for (size_t d = 0; d < 64; d++) /* row 0 of a causal call attends to key 0 only */
         assert_true(out[d] == ((const float *)p.v.data)[d]);
     free(out);
     problem_free(&p);

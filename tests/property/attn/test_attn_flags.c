@@ -1,17 +1,17 @@
-/* test_attn_flags.c - a pointer without its flag, or a flag without its pointer, must be rejected with a message
- * that names both. Structs from older or newer headers must be read up to their size. */
+/* test_attn_flags.c - a pointer without its flag and a flag without its pointer must be rejected with a message that
+ * names both. Structs of older or newer headers must be read up to their size. */
 #include "mha/attn_grads.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Zeros for every operand of the calls below, all of which must fail before reading an operand. */
+/* Zeros, to which every operand of the calls below points. The calls must fail before they read an operand. */
 static int64_t memory[4096];
 
 typedef struct field {
     const char *name, *flag_name;
-    size_t offset; /* offset of the pointer; a view begins with its pointer */
+    size_t offset; /* offset of the pointer in the args; the first field of a view is its pointer */
     uint32_t flag;
 } field;
 
@@ -43,7 +43,7 @@ static const field results[] = {
 };
 #define COUNT(list) (sizeof list / sizeof *list)
 
-/* Returns a description with the input `flag` and the sizes that this input requires. */
+/* Returns a description with the input `flag` and the sizes that the input requires. */
 static mha_attn_desc with_input(uint32_t flag)
 {
     mha_attn_desc d = {
@@ -108,7 +108,7 @@ static void test_flag_without_pointer(void **state)
     }
 }
 
-/* Offsets have no flag; desc.align must determine whether they are read. */
+/* Offsets have no flag. Instead, args.offsets must be set exactly if desc.align is MHA_ALIGN_OFFSETS. */
 static void test_offsets(void **state)
 {
     (void)state;
@@ -123,7 +123,7 @@ static void test_offsets(void **state)
     expect_refused(&d, &a, &offsets);
 }
 
-/* The backward pass must check inputs, but ignore results of the forward pass that its args may still contain. */
+/* mha_attention_backward must check the inputs in args, but ignore forward results that args may still contain. */
 static void test_backward(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void test_backward(void **state)
     assert_int_equal(mha_attention_backward(NULL, &d, &a, &g, NULL), MHA_OK);
 }
 
-/* Fields that a shorter struct lacks must count as zero. A longer struct must be accepted if its unknown fields are
+/* Fields that a shorter struct lacks must be read as zero. A longer struct must be accepted if its unknown fields are
  * zero. */
 static void test_sizes(void **state)
 {
@@ -153,7 +153,7 @@ static void test_sizes(void **state)
     } newer = {with_input(0), 0};
     mha_attn_args older = plain_args();
     older.size = offsetof(mha_attn_args, keep);
-    older.keep.data = memory; /* past the size of the struct, so it must not be read */
+    older.keep.data = memory; /* beyond older.size, so it must not be read */
     newer.desc.size = sizeof newer;
     mha_error err = {0};
     assert_int_equal(mha_attention(NULL, &newer.desc, &older, &err), MHA_OK);

@@ -18,7 +18,7 @@ static const mha_attn_desc desc = {.size = sizeof desc,
                                    .inputs = MHA_ATTN_BIAS | MHA_ATTN_SINKS | MHA_ATTN_KV_LENS,
                                    .outputs = MHA_ATTN_LSE};
 
-/* A call with one error. */
+/* A function that makes a valid call invalid, and the words that the error message must contain. */
 typedef struct wrong {
     const char *field, *value; /* message must contain both */
     void (*spoil)(problem *p, gradients *g);
@@ -209,7 +209,7 @@ static void test_plan_and_workspace(void **state)
     problem_free(&p);
 }
 
-/* The plan must reject features without gradients. */
+/* Creating a plan with gradients must fail with MHA_ERR_UNSUPPORTED for features without a backward pass. */
 static void test_not_built(void **state)
 {
     (void)state;
@@ -228,7 +228,8 @@ static void test_not_built(void **state)
     assert_non_null(strstr(err.message, "MHA_ATTN_BLOCK_TABLE"));
 }
 
-/* With a budget of 0, 1, 2 ... allocations, every failure must be MHA_ERR_MEMORY and leave the gradients unchanged. */
+/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY and leave the gradients
+ * unchanged. */
 static void test_failing_allocations(void **state)
 {
     (void)state;
@@ -260,7 +261,7 @@ static void test_failing_allocations(void **state)
     mha_ctx_free(ctx);
 }
 
-/* The forward and backward pass at L = 16,384 must need less than three times the memory of q, k, v, o and their
+/* At L = 16,384, the forward and backward pass must need less than three times the memory of q, k, v, out and their
  * gradients. */
 static void test_long_memory(void **state)
 {
@@ -280,14 +281,15 @@ static void test_long_memory(void **state)
         assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
         assert_int_equal(mha_attn_plan_create(ctx, &d, &plan, NULL), MHA_OK);
         const size_t bytes = all + lse + mha_attn_plan_workspace(plan);
-        print_message("%d threads: %.2f times the size of the tensors\n", threads, (double)bytes / (double)all);
+        print_message("%d threads: the passes need %.2f times the size of the tensors\n", threads,
+                      (double)bytes / (double)all);
         assert_true(bytes < 3 * all);
         mha_attn_plan_free(plan);
         mha_ctx_free(ctx);
     }
 }
 
-/* The plan must describe the backward pass. */
+/* The description of a plan with gradients must contain the backward pass. */
 static void test_describe(void **state)
 {
     (void)state;

@@ -51,7 +51,7 @@ static void drop(problem *p, gradients *g)
     problem_free(p);
 }
 
-/* ---- bitwise identical gradients ---- */
+/* ---- bitwise identity across threads and batches ---- */
 
 static void compare_threads(const char *isa, const char *name, const mha_attn_desc *desc)
 {
@@ -73,7 +73,7 @@ static void compare_threads(const char *isa, const char *name, const mha_attn_de
     drop(&p[0], &g[0]);
 }
 
-/* Tests several lengths; the last length is long enough to be split into several ranges of rows. */
+/* Tests several lengths, the last of which is split into several ranges of rows. */
 static void test_threads(void **state)
 {
     (void)state;
@@ -90,7 +90,7 @@ static void test_threads(void **state)
     }
 }
 
-/* Copies batch entry b of a tensor to a tensor with a batch of one. */
+/* Copies batch entry b of `from` to `to`, which has one batch entry. */
 static void copy_entry(tensor *to, const tensor *from, int64_t b)
 {
     for (int64_t h = 0; h < to->dim[1]; h++)
@@ -131,13 +131,13 @@ static void compare_entry(mha_ctx *ctx, const char *name, const problem *all, co
     gradients_run(ctx, &one, &alone);
     for (int n = 0; n < RESULTS; n++)
         if (alone.result[n].memory && !same_entry(&alone.result[n], &g->result[n], b))
-            fail_msg("%s: %s: gradient %d of entry %d must be the same if computed alone", mha_ctx_isa(ctx), name, n,
-                     (int)b);
+            fail_msg("%s: %s: gradient %d of entry %d must be bitwise identical if the entry is computed alone",
+                     mha_ctx_isa(ctx), name, n, (int)b);
     drop(&one, &alone);
 }
 
-/* Each batch entry computed alone must have the same gradients. Excludes random dropout, which depends on the batch
- * index. */
+/* The gradients of each batch entry computed alone must be the same as in the batch. Skips random dropout, which
+ * depends on the batch index. */
 static void test_batch(void **state)
 {
     (void)state;
@@ -154,7 +154,7 @@ static void test_batch(void **state)
         }
 }
 
-/* ---- masked keys and rows are not read ---- */
+/* ---- masked keys and rows ---- */
 
 static const double garbage[] = {NAN, INFINITY, DBL_MAX};
 
@@ -178,8 +178,8 @@ static bool same_row(const tensor *x, const tensor *y, int64_t b, int64_t h, int
     return true;
 }
 
-/* Sets key and value j of head (1, 1) to garbage. Rows that do not attend to key j must keep their dq, and no other
- * batch entry may change. */
+/* Sets key and value j of head (1, 1) to `value`, which is NaN or infinite. The dq of rows that do not attend to key j
+ * and the gradients of other batch entries must not change. */
 static void check_key(mha_ctx *ctx, size_t way, int64_t j, double value)
 {
     problem p, clean;
@@ -222,8 +222,8 @@ static void test_garbage_keys(void **state)
                 check_key(isa_contexts[n], way, keys[k], garbage[k % 3]);
 }
 
-/* Sets row i of head (1, 2) and all its inputs to garbage. Keys to which it does not attend must keep their dk and
- * dv. */
+/* Sets q and dout of row i of head (1, 2) to `value`, which is NaN or infinite. The dk and dv of keys to which the row
+ * does not attend and the gradients of other rows must not change. */
 static void check_row(mha_ctx *ctx, size_t way, int64_t i, double value)
 {
     problem p, clean;
@@ -260,7 +260,7 @@ static void test_garbage_rows(void **state)
                 check_row(isa_contexts[n], way, rows[r], r % 2 ? INFINITY : NAN);
 }
 
-/* Keys without rows and rows without keys must have zero gradients, even if their contents are garbage. */
+/* Keys to which no row attends and rows without keys must have zero gradients, even if they contain NaN. */
 static void check_unseen(mha_ctx *ctx, size_t way)
 {
     problem p;

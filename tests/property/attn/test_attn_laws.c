@@ -1,4 +1,4 @@
-/* test_attn_laws.c - identities between the results of related problems, within rounding, on every ISA. */
+/* test_attn_laws.c - tests identities between the results of related problems, within rounding, on every ISA. */
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -15,7 +15,7 @@ static const mha_attn_desc base = {.size = sizeof base,
                                    .inputs = MHA_ATTN_BIAS | MHA_ATTN_KEEP,
                                    .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS};
 
-/* Returns multiples of 1/256 below 16, whose sums are exact in f32 for a few terms. */
+/* Returns random multiples of 1/256 below 16 in absolute value. Sums of a few such terms are exact in f32. */
 static double next_short(void *arg)
 {
     return (double)rng_range(arg, -4095, 4095) / 256;
@@ -27,7 +27,7 @@ static void fill_short(tensor *t, uint64_t stream)
     tensor_fill(t, next_short, &r);
 }
 
-/* Visits all rows of `base`. */
+/* Loops over all rows (b, h, i) of `base`. */
 #define FOR_EACH_ROW(b, h, i)                    \
     for (int64_t b = 0; b < base.batch; b++)     \
         for (int64_t h = 0; h < base.heads; h++) \
@@ -38,7 +38,7 @@ static size_t row_index(int64_t b, int64_t h, int64_t i)
     return (size_t)((b * base.heads + h) * base.q_len + i);
 }
 
-/* Fails unless the result of p equals `want` within the rounding errors allowed for p (ref.h). */
+/* Fails unless the result of p equals `want` within the rounding error that ref.h allows for p. */
 static void assert_law(mha_ctx *ctx, const problem *p, const ref_result *want, const char *law)
 {
     ref_result own, plain;
@@ -59,7 +59,7 @@ static void check_rows_sum_to_one(mha_ctx *ctx)
     problem p;
     problem_make(&p, &base, NULL, 21);
     for (int64_t j = 0; j < base.kv_len; j++)
-        tensor_set(&p.keep, 1, 2, 5, j, 0); /* one row has no visible keys */
+        tensor_set(&p.keep, 1, 2, 5, j, 0); /* row (1, 2, 5) has no visible keys */
     problem_run(ctx, &p);
     FOR_EACH_ROW(b, h, i)
     {
@@ -95,8 +95,8 @@ static void check_shift(mha_ctx *ctx)
     problem_free(&p);
 }
 
-/* Returns the new position of key j, which is moved with its value, bias and mask: 7 j + 3 (modulo the number of
- * keys). */
+/* Returns the new position of key j after a permutation of keys, with their values, biases and masks: 7 j + 3 modulo
+ * the number of keys. */
 static int64_t moved(int64_t j)
 {
     return (7 * j + 3) % base.kv_len; /* 7 and 150 are coprime */
@@ -140,7 +140,7 @@ static void check_permuted_keys(mha_ctx *ctx)
     problem_free(&q);
 }
 
-/* Checks out(v + 2 w) = out(v) + 2 out(w). */
+/* Checks that out is linear in v: out(v + 2 w) = out(v) + 2 out(w). */
 static void check_linear_in_v(mha_ctx *ctx)
 {
     problem p[3];
@@ -294,7 +294,7 @@ static void check_neutral(mha_ctx *ctx)
     for (size_t n = 0; n < sizeof settings / sizeof *settings; n++) {
         problem p;
         problem_layouts at = {.keep.repeat = {true, true, true, false}, .bias.repeat = {true, true, true, true}};
-        /* all operands have memory, but only settings with the flag of an operand may read it */
+        /* all operands have memory; an operand must be read only if its flag is set */
         d.inputs =
             MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES | MHA_ATTN_BLOCK_KEEP;
         d.block_q = d.block_k = 16;
@@ -312,7 +312,7 @@ static void check_neutral(mha_ctx *ctx)
     problem_free(&reference);
 }
 
-/* A block mask must be bitwise identical to the equivalent keep mask. */
+/* A block mask must give a result bitwise identical to that of the equivalent keep mask. */
 static void check_blocks(mha_ctx *ctx)
 {
     static const int64_t sizes[][2] = {{1, 1}, {5, 7}, {16, 16}, {13, 128}, {40, 33}, {100, 200}};
@@ -330,14 +330,14 @@ static void check_blocks(mha_ctx *ctx)
         problem_run(ctx, &thin);
         problem_run(ctx, &thick);
         if (!problem_same_bits(&thin, &thick))
-            fail_msg("%s: a mask of %lld x %lld blocks must equal its keep mask", mha_ctx_isa(ctx),
+            fail_msg("%s: a mask of %lld x %lld blocks must give the result of its keep mask", mha_ctx_isa(ctx),
                      (long long)d.block_q, (long long)d.block_k);
         problem_free(&thin);
         problem_free(&thick);
     }
 }
 
-/* ---- one test per identity ---- */
+/* ---- test functions, one per identity ---- */
 
 #define LAW(name)                           \
     static void test_##name(void **state)   \

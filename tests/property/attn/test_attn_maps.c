@@ -1,5 +1,5 @@
 /* test_attn_maps.c - probs and scores of selected heads and rows must be bitwise identical to those of the full maps,
- * and nothing else may be written, on every ISA. */
+ * on every ISA. No other element may be written. */
 #include "support/attn/packed.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
@@ -9,13 +9,13 @@
 #include <string.h>
 
 static const uint64_t seed = 20261121;
-/* ---- a selection of heads and rows ---- */
+/* ---- random selections of heads and rows ---- */
 
 enum { HEADS_MOST = 12, ROWS_MOST = 6 };
 
 typedef struct choice {
     int32_t heads[HEADS_MOST];
-    int64_t rows[PROBLEM_BATCH][ROWS_MOST]; /* one list per sequence, or only the first list for all sequences */
+    int64_t rows[PROBLEM_BATCH][ROWS_MOST]; /* one list per sequence, or only rows[0] for all sequences */
     bool one_list;
 } choice;
 
@@ -51,7 +51,7 @@ static void choose(problem *p, choice *c, rng *r)
                 rng_chance(r, 0.4) ? rng_range(r, longest > 3 ? -3 : -longest, -1) : rng_range(r, 0, longest - 1);
 }
 
-/* Allocates tensors of the size of the selection. */
+/* Replaces a map by a tensor whose dimensions are those of the selection. */
 static void shrink(problem *p, tensor *map)
 {
     static const tensor_layout plain;
@@ -74,7 +74,7 @@ static void bind(problem *p, const choice *c)
         p->args.map_rows = (mha_cview){c->rows, {c->one_list ? 0 : ROWS_MOST, 1, 0, 0}};
 }
 
-/* Returns the row of the full map at index n of the selection, or -1 if the sequence has no such row. */
+/* Returns the row of the full map that entry n of the selection names, or -1 if the sequence has no such row. */
 static int64_t row_of(const problem *p, const choice *c, int64_t b, int64_t n)
 {
     if (!(p->desc.inputs & MHA_ATTN_MAP_ROWS)) return n;
@@ -94,7 +94,7 @@ static bool agrees(const problem *p, const choice *c, const tensor *some, const 
                     const double got = tensor_get(some, b, n, i, j);
                     const double want = row >= 0 ? tensor_get(all, b, h, row, j) : TEST_CANARY;
                     if (got == want || (isnan(got) && isnan(want))) continue;
-                    print_error("[%lld,%lld,%lld,%lld] = %.9g, want %.9g (head %lld, row %lld)\n", (long long)b,
+                    print_error("[%lld,%lld,%lld,%lld] = %.9g, expected %.9g (head %lld, row %lld)\n", (long long)b,
                                 (long long)n, (long long)i, (long long)j, got, want, (long long)h, (long long)row);
                     return false;
                 }
@@ -121,7 +121,7 @@ static void check_case(mha_ctx *ctx, uint64_t number, bool packed)
             fail_msg("%s: case %llu: %s", mha_ctx_isa(ctx), (unsigned long long)number,
                      problem_text(&some, text, sizeof text));
         tensor_free(&some.probs), tensor_free(&some.scores);
-        assert_true(problem_same_bits(&some, &all)); /* compares all outputs except maps */
+        assert_true(problem_same_bits(&some, &all)); /* compares all other outputs; the maps are freed */
     }
     problem_free(&all);
     problem_free(&some);
@@ -143,7 +143,7 @@ static void test_packed(void **state)
             check_case(isa_contexts[c], n, true);
 }
 
-/* Tests calls that must be rejected. */
+/* Lists with invalid heads or rows, and a missing list, must be rejected. */
 static void test_refusals(void **state)
 {
     (void)state;

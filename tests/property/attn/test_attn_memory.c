@@ -1,8 +1,8 @@
-/* test_attn_memory.c - mha_attn_forward and mha_attn_backward must not allocate, and creating a plan must handle
+/* test_attn_memory.c - mha_attn_forward and mha_attn_backward must not allocate, and mha_attn_plan_create must handle
  * every failed allocation.
  *
- * Two allocators are counted: the allocator of the context, and malloc itself. This program replaces malloc where
- * the C library allows it (glibc, without a sanitizer, which replaces malloc itself). */
+ * The test counts the calls of two allocators: the allocator of the context, and malloc itself. This program replaces
+ * malloc where the C library permits it (glibc without a sanitizer, because sanitizers replace malloc themselves). */
 #include "support/alloc.h"
 #include "support/attn/grads.h"
 #include "support/attn/problem.h"
@@ -108,8 +108,8 @@ static void check_passes_allocate_nothing(const char *isa, int threads)
     }
     long calls = atomic_load(&c.calls) - before, malloc_used = atomic_load(&malloc_calls) - malloc_before;
     if (calls || malloc_used)
-        fail_msg("%s, %d threads: the passes must not allocate (got %ld allocator calls, %ld of malloc)", isa, threads,
-                 calls, malloc_used);
+        fail_msg("%s, %d threads: the passes must not allocate (got %ld allocator calls, %ld malloc calls)", isa,
+                 threads, calls, malloc_used);
     mha_free(ctx, workspace);
     mha_attn_plan_free(plan);
     mha_ctx_free(ctx);
@@ -124,16 +124,16 @@ static void test_passes_allocate_nothing(void **state)
     const char *names[PROBLEM_ISAS];
     int count = mha_isa_list(names, PROBLEM_ISAS);
 #ifdef MALLOC_IS_TAKEN
-    print_message("this build counts only the context's allocator, not malloc\n");
+    print_message("malloc calls are not counted in this build, only those of the context's allocator\n");
 #endif
-    const char *only = getenv("MHA_ISA"); /* the ISAs of problem_contexts */
+    const char *only = getenv("MHA_ISA"); /* if set, the only ISA to test, as in problem_contexts */
     for (int n = 0; n < count; n++)
         for (int threads = 1; threads <= 3; threads++)
             if (!only || strcmp(only, names[n]) == 0) check_passes_allocate_nothing(names[n], threads);
 }
 
-/* Runs attention in one call, and plan_create, with a budget of 0, 1, 2 ... allocations until they succeed. Every
- * failure must be MHA_ERR_MEMORY with a message, free all memory, and leave the outputs unchanged. */
+/* Runs mha_attention once with a budget of `budget` allocations. A failure must be MHA_ERR_MEMORY with a message, free
+ * all memory, and leave the outputs unchanged. */
 static void check_one_call(long budget, counting *c, mha_ctx *ctx, problem *p, bool *done)
 {
     mha_error err = {0};
@@ -164,7 +164,7 @@ static void test_failing_attention(void **state)
         assert_true(budget < 1000);
         check_one_call(budget, &c, ctx, &p, &done);
     }
-    assert_true(budget >= 2); /* must at least have failed to allocate the workspace */
+    assert_true(budget >= 2); /* at least the allocation of the workspace must have failed */
     problem_free(&p);
     mha_ctx_free(ctx);
     assert_int_equal(atomic_load(&c.live), 0);
@@ -182,7 +182,7 @@ static void test_failing_plan(void **state)
         assert_true(budget < 1000);
         atomic_store(&c.calls, 0);
         atomic_store(&c.budget, budget);
-        plan = (mha_attn_plan *)&err; /* must be set to NULL on failure */
+        plan = (mha_attn_plan *)&err; /* plan must be set to NULL on failure */
         mha_status status = mha_attn_plan_create(ctx, &desc, &plan, &err);
         atomic_store(&c.budget, -1);
         if (status == MHA_OK) break;
@@ -197,7 +197,8 @@ static void test_failing_plan(void **state)
     assert_int_equal(atomic_load(&c.live), 0);
 }
 
-/* Memory must grow with L, not with L x L: for 64 times as many scores, the workspace must grow less than 9 times. */
+/* The workspace must grow with L, not with L x L: for L = 8192, it must be less than 9 times the workspace for L =
+ * 1024. */
 static void test_workspace_is_linear(void **state)
 {
     (void)state;
@@ -214,8 +215,8 @@ static void test_workspace_is_linear(void **state)
     if (bytes[1] > 9 * bytes[0] + 4096) fail_msg("%zu bytes for L = 1024, %zu bytes for L = 8192", bytes[0], bytes[1]);
 }
 
-/* Returns the memory of the forward and backward pass over 16,384 tokens, divided by the size of q, k, v, out and their
- * gradients. */
+/* Returns the memory of the forward and backward pass over 16,384 tokens, relative to the size of q, k, v, out and
+ * their gradients. */
 static double share_of_long(mha_ctx *ctx, mha_dtype dtype, int causal, int64_t kv_heads)
 {
     const int64_t length = 16384, heads = 8, width = 64, row = 2 * (2 * heads + 2 * kv_heads) * width;
@@ -239,8 +240,9 @@ static double share_of_long(mha_ctx *ctx, mha_dtype dtype, int causal, int64_t k
     return (tensors + lse + workspace) / tensors;
 }
 
-/* Both passes must need less than 3 times the size of their tensors, tensors included. The only other memory is lse
- * and the workspace, since the passes do not allocate. The f32 scores of a single head would need 4 times the limit. */
+/* Both passes must need less than 3 times the size of their tensors, including the tensors. Since the passes do not
+ * allocate, the other memory is only lse and the workspace. The f32 scores of a single head would need 4 times the
+ * limit. */
 static void test_long_training_fits(void **state)
 {
     (void)state;
@@ -252,17 +254,18 @@ static void test_long_training_fits(void **state)
     double most = 0;
     for (int threads = 1; threads <= 1024; threads *= 2) {
         counting c = {.budget = -1};
-        mha_ctx *ctx = counting_context(&c, NULL, threads); /* creating many threads is slow under an emulator */
+        /* one context for all types, because creating many threads is slow under an emulator */
+        mha_ctx *ctx = counting_context(&c, NULL, threads);
         for (size_t n = 0; n < sizeof kinds / sizeof *kinds; n++) {
             const double share = share_of_long(ctx, kinds[n].dtype, kinds[n].causal, kinds[n].kv_heads);
             if (!(share < 3))
-                fail_msg("%s, causal %d, %d threads: %.2f times the size of the tensors",
+                fail_msg("%s, causal %d, %d threads: the passes need %.2f times the size of the tensors",
                          mha_dtype_name(kinds[n].dtype), kinds[n].causal, threads, share);
             most = share > most ? share : most;
         }
         mha_ctx_free(ctx);
     }
-    print_message("memory: at most %.2f times the size of q, k, v, out and their gradients\n", most);
+    print_message("memory of the passes: at most %.2f times the size of q, k, v, out and their gradients\n", most);
 }
 
 int main(void)

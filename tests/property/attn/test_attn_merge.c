@@ -1,5 +1,5 @@
-/* test_attn_merge.c - merged results over disjoint keys must equal the result over all keys, for any split, on every
- * ISA. */
+/* test_attn_merge.c - merged partial results over disjoint sets of keys must equal the result over all keys, for any
+ * split, on every ISA. */
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -9,8 +9,8 @@
 
 enum { PARTS = 7 };
 
-/* A problem with a mask whose keys are distributed over `count` parts. Each part is the problem with a narrower
- * mask; the first part has the sink. */
+/* A problem, and the same problem split into `count` parts. Each part masks the keys of all other parts; only the first
+ * part has the sink. */
 typedef struct split {
     problem whole, part[PARTS];
     int count;
@@ -26,7 +26,8 @@ static void split_make(split *s, const mha_attn_desc *desc, int count, uint64_t 
         if (n > 0) s->part[n].desc.inputs &= ~(uint32_t)MHA_ATTN_SINKS;
         problem_bind(&s->part[n]);
     }
-    const bool runs = rng_chance(&r, 0.5); /* parts of adjacent keys; otherwise each key is assigned at random */
+    /* true: the keys of a part are adjacent; false: each key is in a random part */
+    const bool runs = rng_chance(&r, 0.5);
     for (int64_t j = 0; j < desc->kv_len; j++) {
         const int64_t owner = runs ? j * count / desc->kv_len : rng_range(&r, 0, count - 1);
         for (int n = 0; n < count; n++)
@@ -99,7 +100,7 @@ static void test_any_split(void **state)
         split_make(&s, &d, (int)rng_range(&r, 1, PARTS), n);
         ref_truth(&s.whole.desc, &s.whole.args, &truth);
         ref_plain(&s.whole.desc, &s.whole.args, &plain);
-        /* rounding errors of each part, of lse as an exponent, and of each merge */
+        /* adds the rounding errors of each part, of lse as an exponent, and of each merge to the tolerance */
         const double unit = d.dtype == MHA_F64 ? 0x1p-53 : 0x1p-24;
         for (size_t i = 0; i < truth.rows; i++)
             for (size_t c = 0; c < truth.width && isfinite(truth.lse[i]); c++)
@@ -117,7 +118,7 @@ static void test_any_split(void **state)
     }
 }
 
-/* Memory for parts of two rows with three elements each. */
+/* The out and lse of one part: two rows with three columns. */
 typedef struct two_rows {
     float out[6], lse[2];
 } two_rows;
@@ -139,8 +140,8 @@ static mha_status merge_rows(mha_ctx *ctx, const two_rows *part, int64_t count, 
     return mha_attn_merge(ctx, &args, err);
 }
 
-/* Merging a part without visible keys at any position must leave the result bitwise unchanged, and the out of the
- * part must not be read. */
+/* Merging parts without visible keys must leave the result bitwise unchanged, in any order of the parts. Their out must
+ * not be read. */
 static void test_nothing_is_the_identity(void **state)
 {
     (void)state;
@@ -161,7 +162,7 @@ static void test_nothing_is_the_identity(void **state)
     }
 }
 
-/* NaN and infinity must not affect other rows. */
+/* A NaN or infinite out or lse in one row of a part must not affect the other row. */
 static void test_not_finite(void **state)
 {
     (void)state;
@@ -180,7 +181,7 @@ static void test_not_finite(void **state)
         }
 }
 
-/* Strides of every kind must give bitwise identical results, and out may be the out of a part. */
+/* Parts with padded or negative strides must give bitwise identical results; out may be the out of a part. */
 static void test_strides_and_in_place(void **state)
 {
     (void)state;
@@ -251,7 +252,7 @@ static void test_refusals(void **state)
     assert_int_equal(mha_attn_merge(isa_contexts[0], &base, NULL), MHA_OK);
 }
 
-/* Results must be rejected if they overlap a tensor of any part, except for the part that they may replace. */
+/* Results that overlap a tensor of any part must be rejected, unless they are exactly the out or lse of a part. */
 static void test_overlaps(void **state)
 {
     (void)state;
@@ -282,9 +283,9 @@ static void test_overlaps(void **state)
         {{memory, {0}}, {memory + 14, {0}}, NULL},
         {{memory + 2, {0, 0, 9, 1}},
          base.lse,
-         "out must not overlap parts[0].out"}, /* the strided rows are elements 2 to 4 and 11 to 13 */
+         "out must not overlap parts[0].out"}, /* the rows of out are elements 2 to 4 and 11 to 13 */
         {{memory + 11, {0, 0, 7, 1}}, base.lse, "out must not overlap parts[1].out"},
-        {{memory + 16, {0, 0, 4, 1}}, base.lse, NULL}, /* encloses the strided rows without overlap */
+        {{memory + 16, {0, 0, 4, 1}}, base.lse, NULL}, /* strided rows without overlap are permitted */
         {{memory + 8, {0, 0, 3, 1}}, {memory + 6, {0, 0, 1, 0}}, NULL},
     };
     for (size_t n = 0; n < sizeof bad / sizeof *bad; n++) {

@@ -1,5 +1,5 @@
-/* test_attn_packed.c - packed sequences must be bitwise identical to padded sequences, and listed heads to those of
- * a call with all heads, on every ISA. */
+/* test_attn_packed.c - results of packed sequences must be bitwise identical to those of padded sequences, and results
+ * of listed heads to those of a call with all heads, on every ISA. */
 #include "mha/cache.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
@@ -44,7 +44,7 @@ static mha_attn_desc describe(size_t way)
     return d;
 }
 
-/* The concatenated sequences as [L, H, width]. */
+/* The operands and results of all sequences, concatenated as [L, H, width]. */
 typedef struct packed {
     int64_t cu_q[SEQUENCES + 1], cu_k[SEQUENCES + 1], q_lens[SEQUENCES], kv_lens[SEQUENCES], offsets[SEQUENCES];
     int64_t prefix_lens[SEQUENCES];
@@ -148,15 +148,16 @@ static void test_packed(void **state)
             if (mha_attention(isa_contexts[c], &d, &args, &err) != MHA_OK)
                 fail_msg("%s: %s", ways[way].name, err.message);
             if (!same(&p, parts))
-                fail_msg("%s, packed, %s: must equal the padded result", mha_ctx_isa(isa_contexts[c]), ways[way].name);
+                fail_msg("%s, packed, %s: must be bitwise identical to the padded result", mha_ctx_isa(isa_contexts[c]),
+                         ways[way].name);
             free_all(&p);
             for (int n = 0; n < SEQUENCES; n++)
                 problem_free(&parts[n]);
         }
 }
 
-/* A prefix longer than its own sequence, up to the length of the longest sequence, must be accepted, as without
- * packing. */
+/* A prefix longer than its sequence, up to the length of the longest sequence, must be accepted in packed problems
+ * too. */
 static void test_prefix_beyond_keys(void **state)
 {
     (void)state;
@@ -193,13 +194,13 @@ static void test_prefix_beyond_keys(void **state)
     }
 }
 
-/* Tests calls that must be rejected before anything is written. */
+/* Invalid lengths must be rejected before anything is written. */
 static void test_refusals(void **state)
 {
     (void)state;
     static const struct {
         const char *says;
-        int which; /* 0 cu_seqlens_q, 1 cu_seqlens_k, 2 kv_lens, 3 prefix_lens */
+        int which; /* index of the faulty array: 0 cu_seqlens_q, 1 cu_seqlens_k, 2 kv_lens, 3 prefix_lens */
         int64_t at, value;
     } faults[] = {{"cu_seqlens_q[0] must be 0 (got 1)", 0, 0, 1},
                   {"the previous entry, 5 (got 2)", 0, 3, 2},
@@ -244,7 +245,7 @@ static const int64_t cached_cu[CACHED + 1] = {0, 5, 6, ALL_ROWS};
 static float cached_k[CACHED * 2 * KEYS * D], side_q[CACHED * H * ROWS * D], packed_q[ALL_ROWS * H * D];
 static float side_out[CACHED * H * ROWS * D], packed_out[ALL_ROWS * H * D];
 
-/* Makes the same queries padded, and packed as [L, H, D]. */
+/* Fills the cached keys and values and the queries of all sequences, both padded and packed as [L, H, D]. */
 static void make_queries(void)
 {
     rng r = rng_make(61, 1);
@@ -259,7 +260,7 @@ static void make_queries(void)
                        D * sizeof *packed_q);
 }
 
-/* Gets the arguments that describe the cache, then calls the operator. */
+/* Binds the cache, which sets the fields of *d and *a that describe it, then calls the operator. */
 static void attend_cached(mha_ctx *ctx, mha_cache *cache, const int64_t *q_lens, mha_attn_desc *d, mha_attn_args *a)
 {
     mha_error err = {0};
@@ -267,7 +268,7 @@ static void attend_cached(mha_ctx *ctx, mha_cache *cache, const int64_t *q_lens,
         fail_msg("%s", err.message);
 }
 
-/* Packed queries with a cache must be bitwise identical to padded queries. */
+/* The result of packed queries with a cache must be bitwise identical to that of padded queries. */
 static void test_on_a_cache(void **state)
 {
     (void)state;
@@ -300,9 +301,9 @@ static void test_on_a_cache(void **state)
     }
 }
 
-/* ---- heads ---- */
+/* ---- listed heads ---- */
 
-/* Each listed head must be bitwise identical to that head in a call with all heads. */
+/* The result of each listed head must be bitwise identical to that of the same head in a call with all heads. */
 static void test_listed_heads(void **state)
 {
     (void)state;
@@ -358,7 +359,8 @@ static void test_head_list_refusals(void **state)
         char why[1200];
         problem_make(&p, &d, NULL, 52);
         if (n < 3) memcpy(p.head_list, wrong[n], sizeof wrong[n]);
-        if (n == 3) p.args.out = tensor_view(&p.q); /* rows of another head may still be unread */
+        /* out may not replace q here, because rows of another listed head may be read later */
+        if (n == 3) p.args.out = tensor_view(&p.q);
         assert_false(problem_try(NULL, &p, why, sizeof why));
         assert_non_null(strstr(why, n < 3 ? "head_list[" : "out must not overlap q"));
         problem_free(&p);

@@ -1,5 +1,5 @@
 /* test_attn_packed_gradients.c - gradients of packed sequences must be bitwise identical to those of padded sequences,
- * for every mask and for every operand with a gradient, on every ISA. */
+ * for every mask and every operand with a gradient, on every ISA. */
 #include "support/attn/grads.h"
 #include "support/attn/packed.h"
 #include "support/check.h"
@@ -44,7 +44,8 @@ static void pack(tensor *to, const tensor *from, const int64_t *cu, int64_t batc
                     tensor_set(to, 0, h, cu[b] + l, d, tensor_get(from, b, h, l, d));
 }
 
-/* Compares the gradients of one sequence; `cu` is NULL for a tensor that is packed in both problems. */
+/* Compares one gradient of sequence b. `cu` holds the first rows of the packed sequences; it is NULL if the gradient
+ * has the same layout in both problems. */
 static void compare(const char *what, int which, const tensor *packed, const tensor *padded, const int64_t *cu,
                     int64_t b)
 {
@@ -58,7 +59,8 @@ static void compare(const char *what, int which, const tensor *packed, const ten
     }
 }
 
-/* Compares all gradients, with dbias per sequence and head, or summed over sequences or heads. */
+/* Compares all gradients of the padded and the packed problem. dbias is per sequence and head if sum_axis < 0,
+ * otherwise summed over that axis. */
 static void check(mha_ctx *ctx, size_t way, int sum_axis)
 {
     gradients_layouts layouts = {.with_dlse = true};

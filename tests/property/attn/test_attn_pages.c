@@ -1,5 +1,6 @@
-/* test_attn_pages.c - paged keys must be bitwise identical to a dense call for any page size and order, on every
- * ISA. Unused memory must not be read, dropped pages must be masked, and invalid page tables must be rejected. */
+/* test_attn_pages.c - results with paged keys must be bitwise identical to those of a dense call for any page size and
+ * order, on every ISA. Unused memory must not be read, dropped pages must be masked, and invalid page tables must be
+ * rejected. */
 #include "support/attn/paged.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -18,7 +19,8 @@ static const mha_attn_desc shapes[] = {
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-/* Paged keys must equal dense keys. paged_make sets unused pages and the memory after the lengths to NaN. */
+/* Paged keys must give the result of dense keys. paged_make sets unused pages and the memory after each sequence to
+ * NaN. */
 static void test_paged_is_dense(void **state)
 {
     (void)state;
@@ -42,7 +44,7 @@ static void test_paged_is_dense(void **state)
         }
 }
 
-/* Dropping a page must equal masking its keys with `keep` in dense memory. */
+/* Dropping a page must give the result of masking its keys with `keep` in a dense problem. */
 static void test_dropped_is_masked(void **state)
 {
     (void)state;
@@ -65,14 +67,14 @@ static void test_dropped_is_masked(void **state)
             problem_run(isa_contexts[n], &paged);
             problem_run(isa_contexts[n], &masked);
             if (!problem_same_bits(&paged, &masked))
-                fail_msg("%s: dropped pages of %lld keys must equal masked keys", mha_ctx_isa(isa_contexts[n]),
-                         (long long)sizes[s]);
+                fail_msg("%s: dropped pages of %lld keys must give the result of masked keys",
+                         mha_ctx_isa(isa_contexts[n]), (long long)sizes[s]);
             problem_free(&paged);
             problem_free(&masked);
         }
 }
 
-/* If all pages of a sequence are dropped, its rows must have no keys. */
+/* If all pages of a sequence are dropped, out and probs must be 0 and lse -inf for its rows. */
 static void test_all_dropped(void **state)
 {
     (void)state;
@@ -91,7 +93,7 @@ static void test_all_dropped(void **state)
         }
 }
 
-/* Sequences that share pages must equal sequences with separate copies. */
+/* Sequences that share pages must give the result of sequences with separate copies. */
 static void test_shared(void **state)
 {
     (void)state;
@@ -99,7 +101,7 @@ static void test_shared(void **state)
         problem shared, apart;
         problem_make(&shared, &shapes[2], NULL, 77);
         problem_make(&apart, &shapes[2], NULL, 77);
-        for (int64_t at = 0; at < 2 * 1300 * 16; at++) /* keys 0 to 639 of entry 1 become those of entry 0 */
+        for (int64_t at = 0; at < 2 * 1300 * 16; at++) /* copies keys 0 to 639 of entry 0 to entry 1 */
             if (at / 16 % 1300 < 640)
                 tensor_set(&apart.k, 1, at / (1300 * 16), at / 16 % 1300, at % 16,
                            tensor_get(&apart.k, 0, at / (1300 * 16), at / 16 % 1300, at % 16));

@@ -1,12 +1,12 @@
-/* test_attn_poison.c - garbage in a masked key or value must not affect the row, and garbage in a visible key or
- * value must affect only the rows that attend to it, on every ISA. */
+/* test_attn_poison.c - NaN and infinity in a masked key or value must not affect any row; in a visible key or value,
+ * they must affect only the rows that attend to it. Tested on every ISA. */
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include "support/isas.h"
 #include <float.h>
 #include <string.h>
 
-/* Problems with every way to mask a key for some or all rows; lengths and offsets are random. */
+/* Problems that together use every way to mask a key, for some rows or for all rows. Lengths and offsets are random. */
 #define SIZES                                                                                                         \
     .size = sizeof(mha_attn_desc), .batch = 3, .heads = 4, .kv_heads = 2, .q_len = 45, .kv_len = 140, .head_dim = 24, \
     .v_head_dim = 40, .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS | MHA_ATTN_SCORES, .scores = MHA_SCORES_BIASED
@@ -47,7 +47,7 @@ enum { WAYS = sizeof ways / sizeof *ways };
 
 static const double garbage[] = {NAN, INFINITY, -INFINITY, DBL_MAX};
 
-/* Returns true if any row that reads key/value head g of batch entry b may attend to key j. */
+/* Returns true if any row of the query heads that share key/value head g of batch entry b may attend to key j. */
 static bool seen_by_any(const problem *p, int64_t b, int64_t g, int64_t j)
 {
     int64_t share = p->desc.heads / p->desc.kv_heads;
@@ -63,7 +63,8 @@ static void spoil_row(tensor *t, int64_t b, int64_t g, int64_t j, double value)
         tensor_set(t, b, g, j, d, value);
 }
 
-/* Sets keys that are masked for all rows to `value` in `p` and to zero in `clean`. Returns the number of such keys. */
+/* Sets every key that is masked for all rows, and its value, to `value` in `p` and to zero in `clean`. Returns the
+ * number of such keys. */
 static int spoil_unseen(problem *p, problem *clean, double value)
 {
     int spoiled = 0;
@@ -80,14 +81,14 @@ static int spoil_unseen(problem *p, problem *clean, double value)
     return spoiled;
 }
 
-/* Sets column j of a mask to 0, so that random masks hide some keys from all rows. */
+/* Masks every fourth key for all rows, since random masks rarely do so. */
 static void hide_some_keys(problem *p)
 {
     for (int64_t j = 3; j < p->desc.kv_len; j += 4)
         for (int64_t row = 0; row < p->desc.batch * p->desc.heads * p->desc.q_len; row++) {
             int64_t b = row / (p->desc.heads * p->desc.q_len), h = row / p->desc.q_len % p->desc.heads;
             if (p->keep.memory && j < p->keep.dim[3]) tensor_set(&p->keep, b, h, row % p->desc.q_len, j, 0);
-            if (p->block_keep.memory && p->desc.block_k == 7) /* block 3 only */
+            if (p->block_keep.memory && p->desc.block_k == 7) /* block 3 of 7 keys only */
                 tensor_set(&p->block_keep, b, h, row % p->desc.q_len / p->desc.block_q, 3, 0);
             if (p->bias.memory) tensor_set(&p->bias, b, h, row % p->desc.q_len, j, -INFINITY);
         }
@@ -128,9 +129,9 @@ static bool same_row(const problem *x, const problem *y, int64_t b, int64_t h, i
     return true;
 }
 
-/* Sets key `j` and its value to garbage in `p`. Rows that do not attend to the key must equal those of `clean`. In
- * rows that attend to it, every column of out must be NaN or infinite, since each is a sum that includes the
- * garbage. */
+/* Fails unless key j, which is NaN or infinite in `p`, affects exactly the rows that attend to it. All other rows must
+ * equal those of `clean`. In rows that attend to key j, every column of out must be NaN or infinite, since it is a sum
+ * that includes value j. */
 static void check_one_key(mha_ctx *ctx, problem *p, problem *clean, int64_t j, const char *name)
 {
     problem_run(ctx, p);
@@ -141,14 +142,15 @@ static void check_one_key(mha_ctx *ctx, problem *p, problem *clean, int64_t j, c
         int64_t i = row % p->desc.q_len;
         bool touched = b == 1 && h / share == 1 && ref_visible(&p->desc, &p->args, b, h, i, j);
         if (touched && isfinite(tensor_get(&p->out, b, h, i, 0)))
-            fail_msg("%s: %s: row %lld attends to a NaN and must not be finite", mha_ctx_isa(ctx), name, (long long)i);
+            fail_msg("%s: %s: row %lld attends to NaN or infinity, so its out must not be finite", mha_ctx_isa(ctx),
+                     name, (long long)i);
         if (!touched && !same_row(p, clean, b, h, i))
             fail_msg("%s: %s: key %lld must not affect row (%lld, %lld, %lld)", mha_ctx_isa(ctx), name, (long long)j,
                      (long long)b, (long long)h, (long long)i);
     }
 }
 
-/* Tests a key to which some rows attend and other rows do not. */
+/* Sets a key and its value to NaN or infinity in problems in which only some rows attend to it. */
 static void test_seen_by_some(void **state)
 {
     (void)state;
@@ -167,7 +169,7 @@ static void test_seen_by_some(void **state)
             }
 }
 
-/* NaN in a query must affect its own row only; a row without visible keys must not be affected at all. */
+/* A NaN in a query must affect only its row, and must not affect it if the row has no visible keys. */
 static void test_query(void **state)
 {
     (void)state;

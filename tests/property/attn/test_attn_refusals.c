@@ -1,14 +1,15 @@
 /* test_attn_refusals.c - invalid descriptions must be rejected with the correct status and a message that names the
- * field and its value. */
+ * field and the value. */
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- descriptions ---- */
+/* ---- invalid descriptions ---- */
 
-/* Sets one field. kind is the type of the field: l int64_t, i int or enum, u uint32_t or enum, d double. */
+/* An assignment to one field of a description. kind is the type of the field: l int64_t, z size_t, i int, u enum or
+ * uint32_t, d double. */
 typedef struct edit {
     size_t offset;
     char kind;
@@ -52,7 +53,7 @@ static const mha_attn_desc good = {.size = sizeof good,
 typedef struct refusal {
     mha_status status;
     const char *field, *value; /* message must contain both */
-    edit edits[4];             /* the list ends with an edit of offset 0 and kind 0 */
+    edit edits[4];             /* ends with an edit whose offset and kind are 0 */
 } refusal;
 
 #define ARG MHA_ERR_ARG
@@ -186,7 +187,7 @@ static const refusal refusals[] = {
 };
 enum { REFUSALS = sizeof refusals / sizeof *refusals };
 
-/* Returns NULL if the error is correct, otherwise a description of the fault. */
+/* Returns NULL if status, plan and error are as expected, otherwise the rule that they violate. */
 static const char *find_fault(const refusal *r, mha_status status, const mha_attn_plan *plan, const mha_error *err)
 {
     if (status != r->status) return "must have the expected status";
@@ -217,7 +218,7 @@ static void test_descriptions(void **state)
         mha_status status = mha_attn_plan_create(NULL, &desc, &plan, &err);
         const char *fault = find_fault(r, status, plan, &err);
         if (!fault) continue;
-        print_error("%d: %s = %s: the error %s (got status %s): %s\n", n, r->field, r->value, fault,
+        print_error("%d: %s = %s: the call %s (got status %s): %s\n", n, r->field, r->value, fault,
                     mha_status_text(status), err.message);
         wrong++;
     }
@@ -225,8 +226,8 @@ static void test_descriptions(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* Tests the smallest accepted softcap of both types: it caps all scores to nearly the same value, so all
- * probabilities must be equal, and none NaN. */
+/* Tests the smallest accepted softcap of both types. It caps all scores to nearly the same value, so all probabilities
+ * must be equal and not NaN. */
 static void test_least_softcap(void **state)
 {
     (void)state;

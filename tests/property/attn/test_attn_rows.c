@@ -1,5 +1,5 @@
-/* test_attn_rows.c - the on_rows callback must receive every row once and in order, bitwise identical to the full
- * maps and statistics, for all masks, layouts, types and lists, on every ISA. Other results must not change. */
+/* test_attn_rows.c - the on_rows callback must receive every row exactly once and in order, bitwise identical to the
+ * full maps and statistics, for all masks, layouts, types and lists, on every ISA. Other results must not change. */
 #include "support/attn/packed.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
@@ -9,10 +9,10 @@
 
 static const uint64_t seed = 20261122;
 
-/* ---- callback that stores its rows ---- */
+/* ---- a callback that stores the rows it receives ---- */
 
 typedef struct shown_row {
-    int64_t keys, order; /* order: position of the row in its head and sequence, from 1; 0 = not received */
+    int64_t keys, order; /* order: 1 for the first row received of its head and sequence, and so on; 0 = not received */
     double entropy, largest, distance;
     int64_t largest_key;
 } shown_row;
@@ -22,7 +22,7 @@ typedef struct seen {
     bool wide;
     shown_row *row;  /* [B, heads, rows] */
     double *p;       /* [B, heads, rows, keys] */
-    int64_t *number; /* [B, heads] number of rows received */
+    int64_t *number; /* [B, heads]: number of rows received */
 } seen;
 
 static int64_t heads_of(const problem *p)
@@ -52,7 +52,7 @@ static void seen_free(seen *s)
     free(s->number);
 }
 
-/* Callback: stores a row. It writes only elements of the row's head and sequence. */
+/* The callback: stores the rows it receives. It writes only elements of their head and sequence. */
 static void keep(void *user, const mha_attn_rows *r)
 {
     const seen *s = user;
@@ -73,7 +73,7 @@ static void show_to(problem *p, seen *s)
     p->args.on_rows = (mha_attn_visitor){keep, s};
 }
 
-/* ---- expected rows ---- */
+/* ---- expected rows and statistics ---- */
 
 static int64_t rows_of(const problem *p, int64_t b)
 {
@@ -93,7 +93,7 @@ static bool same(double a, double b)
     return a == b || (isnan(a) && isnan(b));
 }
 
-/* Returns a statistic of a row. Packed problems store the sequences one after another. */
+/* Returns statistic `which` of row (b, h, i). Packed problems store their sequences one after another. */
 static double statistic(const problem *p, int which, int64_t b, int64_t h, int64_t i)
 {
     const bool packed = p->desc.inputs & MHA_ATTN_CU_SEQLENS;
@@ -115,7 +115,7 @@ static bool row_agrees(const problem *p, const seen *s, int64_t b, int64_t h, in
            (double)r->largest_key == statistic(p, ROW_ARGMAX, b, h, i);
 }
 
-/* Returns true if the existing rows were received in order, and no other rows. */
+/* Returns true if every existing row was received exactly once and in order, and no other row. */
 static bool agrees(const problem *p, const seen *s)
 {
     for (int64_t b = 0; b < p->desc.batch; b++)
@@ -128,7 +128,7 @@ static bool agrees(const problem *p, const seen *s)
     return true;
 }
 
-/* ---- comparison with full maps ---- */
+/* ---- comparison with the full maps ---- */
 
 static void check_case(mha_ctx *ctx, uint64_t number, uint32_t outputs, bool packed)
 {
@@ -172,7 +172,7 @@ static void test_packed(void **state)
         }
 }
 
-/* Tests long rows, several tiles and key chunks, all masks of a causal model, and several threads. */
+/* Tests long rows: several tiles and key chunks, all masks of a causal model, and several threads. */
 static void test_long(void **state)
 {
     (void)state;
@@ -200,7 +200,7 @@ static void test_long(void **state)
     }
 }
 
-/* Listed heads and rows must be passed once and in order, for any order of the lists. Other heads and rows must not
+/* Listed heads and rows must be received once and in order, for any order of the lists. Other heads and rows must not
  * be computed. */
 static void test_lists(void **state)
 {
@@ -243,7 +243,7 @@ static void test_lists(void **state)
     }
 }
 
-/* Memory must grow with the number of keys, not with rows times keys. */
+/* The workspace must grow with the number of keys, not with rows times keys. */
 static void test_workspace(void **state)
 {
     (void)state;
@@ -285,7 +285,7 @@ static void test_refusals(void **state)
     problem_free(&p);
 }
 
-/* The description of the plan must list on_rows. */
+/* The description of a plan must list on_rows. */
 static void test_described(void **state)
 {
     (void)state;

@@ -1,12 +1,12 @@
-/* test_attn_shards.c - calls over all shards of a problem must be bitwise identical to one call, with the positions
- * and dropout of the whole problem, on every ISA. */
+/* test_attn_shards.c - the results of calls over all shards of a problem must be bitwise identical to those of one
+ * call, with the positions and the dropout of the whole problem, on every ISA. */
 #include "support/attn/grads.h"
 #include "support/check.h"
 #include "support/isas.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Sequences, key/value heads and rows of one shard, each as [first, end). */
+/* The sequences b, key/value heads g and rows i of one shard, each as [first, end). */
 typedef struct box {
     int64_t b[2], g[2], i[2];
 } box;
@@ -45,7 +45,8 @@ static void move_out(mha_view *view, tensor *t, int64_t b, int64_t h, int64_t i)
     if (t->memory) view->data = (void *)moved(t, b, h, t->dim[2] > 1 ? i : 0);
 }
 
-/* Returns the description of a shard and sets arguments that point into the tensors of the whole problem. */
+/* Returns the description of a shard and sets the arguments of `p` and `g` to the elements of the tensors that belong
+ * to the shard. */
 static mha_attn_desc describe_shard(problem *p, gradients *g, const box *at)
 {
     const int64_t b = at->b[0], kv = at->g[0], h = kv * (p->desc.heads / p->desc.kv_heads), i = at->i[0];
@@ -74,8 +75,7 @@ static mha_attn_desc describe_shard(problem *p, gradients *g, const box *at)
     return d;
 }
 
-/* Returns true if a gradient is summed over rows. Such gradients equal those of the whole problem only if rows are
- * not split. */
+/* Returns true if a gradient is summed over rows. Such a gradient is computed only if all rows are in one shard. */
 static bool sums_rows(int result)
 {
     return result != DQ && result != DBIAS && result != ROW_TAYLOR;
@@ -89,7 +89,7 @@ static void run_shard(mha_ctx *ctx, problem *p, gradients *g, const box *at, boo
         g->args.dk.data = g->args.dv.data = g->args.dslopes.data = g->args.dsinks.data = g->args.dgates.data = NULL;
     if (mha_attention(ctx, &d, &p->args, &err) != MHA_OK ||
         mha_attention_backward(ctx, &d, &p->args, &g->args, &err) != MHA_OK)
-        fail_msg("shard from row %lld: %s", (long long)at->i[0], err.message);
+        fail_msg("shard that begins at row %lld: %s", (long long)at->i[0], err.message);
 }
 
 static void compare(mha_ctx *ctx, const char *name, const mha_attn_desc *desc, const box *boxes, size_t count)
@@ -126,7 +126,7 @@ static void test_union_of_shards(void **state)
         }
 }
 
-/* Rows 170 to 189 attend to keys 130 to 189 only, so a shard with keys 128 to 255 must be sufficient. */
+/* Rows 170 to 189 attend to keys 130 to 189 only, so a call with keys 128 to 255 must give the same rows. */
 static void test_shard_of_keys(void **state)
 {
     (void)state;
@@ -173,7 +173,7 @@ static const mha_attn_desc long_ways[] = {
 };
 static const int64_t cuts[][5] = {{0, KEYS}, {0, 1024, KEYS}, {0, 3072, 4096, KEYS}, {0, 2048, 3072, 5120, KEYS}};
 
-/* Computes a partial result over keys [key, key + keys) of the whole problem. */
+/* Returns the partial result over keys [key, key + keys) of the whole problem. */
 static mha_attn_partial run_keys(mha_ctx *ctx, problem *p, int64_t key, int64_t keys)
 {
     mha_error err = {0};
@@ -197,7 +197,8 @@ static mha_attn_partial run_keys(mha_ctx *ctx, problem *p, int64_t key, int64_t 
     return (mha_attn_partial){{rows, {0}}, key, keys};
 }
 
-/* Merges the parts of one subtree in place into the first part. */
+/* Merges parts 0 to n - 1 into part 0, in place, for the largest n for which they cover one subtree. Returns the
+ * remaining number of parts. */
 static int64_t merge_some(mha_ctx *ctx, const mha_attn_desc *desc, mha_attn_partial *parts, int64_t count)
 {
     int64_t some = 0;
@@ -256,7 +257,7 @@ static void compare_keys(mha_ctx *ctx, const mha_attn_desc *desc, const int64_t 
                                                .lse = merged.args.lse};
     if (mha_attn_merge_partials(ctx, &args, &err) != MHA_OK) fail_msg("%s", err.message);
     if (!problem_same_bits(&whole, &merged))
-        fail_msg("%s: %lld parts of %lld rows must equal one call", mha_ctx_isa(ctx), (long long)count,
+        fail_msg("%s: %lld merged parts of %lld rows must equal one call", mha_ctx_isa(ctx), (long long)count,
                  (long long)desc->q_len);
     for (int64_t n = 0; n < count; n++)
         free((void *)parts[n].rows.data);

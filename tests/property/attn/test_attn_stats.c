@@ -1,5 +1,6 @@
-/* test_attn_stats.c - statistics must be bitwise identical with and without probabilities and other outputs, and
- * need memory that grows with L. Tests of random problems compare statistics with the probabilities (statistics.h). */
+/* test_attn_stats.c - statistics must be bitwise identical with and without probabilities and other outputs, and must
+ * need only memory that grows linearly with L. Tests of random problems compare statistics with the probabilities
+ * (statistics.h). */
 #include "support/attn/statistics.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -38,7 +39,7 @@ static void test_tied_to_probabilities(void **state)
     }
 }
 
-/* Each statistic alone, all but one, and all without probabilities must be bitwise identical to all together. */
+/* Statistics must be bitwise identical if computed alone, with one of them left out, or without probabilities. */
 static void test_any_selection(void **state)
 {
     (void)state;
@@ -68,7 +69,8 @@ static void test_any_selection(void **state)
     }
 }
 
-/* Tests enough work for all threads, in one head and in several heads. */
+/* Statistics must be bitwise identical for any number of threads, with one head and with several heads, and enough rows
+ * for all threads. */
 static void test_threads(void **state)
 {
     (void)state;
@@ -96,7 +98,7 @@ static void test_threads(void **state)
     }
 }
 
-/* Distances must depend on the offset given by align, even if no mask depends on it. */
+/* Distances must depend on the offset that align sets, even if no mask depends on it. */
 static void test_distance_without_masks(void **state)
 {
     (void)state;
@@ -119,7 +121,7 @@ static void test_distance_without_masks(void **state)
         }
 }
 
-/* A NaN row must have NaN statistics and top keys of -1; the other row must not change. */
+/* The statistics of a NaN row must be NaN and its top keys -1; the other row must not change. */
 static void test_nan(void **state)
 {
     (void)state;
@@ -148,8 +150,8 @@ static void test_nan(void **state)
     }
 }
 
-/* 4096 x 4096 probabilities would need 64 MiB; statistics must need only a few elements per key and per row of a
- * tile. */
+/* Statistics must need only a few elements per key and per row of a tile; 4096 x 4096 probabilities would need 64
+ * MiB. */
 static void test_workspace(void **state)
 {
     (void)state;
@@ -162,7 +164,8 @@ static void test_workspace(void **state)
         bytes[n] = mha_attn_plan_workspace(plan);
         mha_attn_plan_free(plan);
     }
-    if (bytes[1] - bytes[0] > 4096 * 8 + 128 * 1024) fail_msg("workspace grew by %zu bytes", bytes[1] - bytes[0]);
+    if (bytes[1] - bytes[0] > 4096 * 8 + 128 * 1024)
+        fail_msg("the workspace grew by %zu bytes with statistics", bytes[1] - bytes[0]);
 }
 
 static void refuse(problem *p, const char *want)

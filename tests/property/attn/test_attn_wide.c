@@ -1,5 +1,5 @@
-/* test_attn_wide.c - forward and backward pass of heads wider than 512, compared with the reference for every type,
- * few and many rows, paged and few keys, on every ISA. Buffers have the exact size, so a sanitizer reports
+/* test_attn_wide.c - compares the forward and backward pass of heads wider than 512 with the reference on every ISA,
+ * for every type, few and many rows, paged keys and few keys. Buffers have the exact size, so a sanitizer reports
  * out-of-bounds accesses. */
 #include "mha/cache.h"
 #include "support/attn/grads.h"
@@ -32,10 +32,10 @@ static void check_forward(const mha_attn_desc *desc, int64_t page_size)
 static const mha_dtype types[][2] = {{MHA_F32, MHA_F32}, {MHA_F32, MHA_BF16}, {MHA_F32, MHA_F16},  {MHA_F32, MHA_Q8_0},
                                      {MHA_F64, MHA_F64}, {MHA_F16, MHA_F16},  {MHA_BF16, MHA_BF16}};
 enum { TYPES = sizeof types / sizeof *types };
-/* Values of D and Dv: the maximum and smaller widths. */
+/* D and Dv: the maximum, then smaller widths. */
 static const int64_t widths[][2] = {{1024, 1024}, {768, 768}, {1023, 513}, {64, 1024}, {1024, 64}};
 enum { OTHERS = sizeof widths / sizeof *widths - 1 };
-/* Counts of queries and keys: decoding, few rows, and many rows; one and two blocks of keys. */
+/* Numbers of queries and keys: decoding, few rows and many rows, with one or two blocks of keys. */
 static const int64_t lengths[][2] = {{1, 131}, {5, 66}, {18, 131}};
 enum { LENGTHS = sizeof lengths / sizeof *lengths };
 
@@ -113,7 +113,7 @@ static void test_backward(void **state)
         }
 }
 
-/* The operator and the cache must reject a head dimension above the limit with a message that states the limit. */
+/* The operator and the cache must reject a head dimension above the limit with a message that contains the limit. */
 static void test_too_wide(void **state)
 {
     (void)state;
