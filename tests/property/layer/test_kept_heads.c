@@ -1,5 +1,5 @@
 /* test_kept_heads.c - attention layers that select heads per sequence must not compute a head that no sequence keeps.
- * The result must be bitwise identical to a call that computes all heads. */
+ * The results must be bitwise identical to those of a call that computes all heads. */
 #include "mha/layer.h"
 #include "support/check.h"
 #include "support/rng.h"
@@ -8,7 +8,7 @@
 
 enum { B = 3, L = 9, E = 24, H = 6, D = 4, MOST = H * D, ROWS = B * L };
 
-/* Weights of a layer, and the options that refer to them. */
+/* The weights of a layer, and the options that point to them. */
 typedef struct parts {
     float q[MOST * E], k[MOST * E], v[MOST * E], o[E * MOST], score[H * E], bias[MOST], zeros[E];
     float score_bias[H];
@@ -43,7 +43,8 @@ static void make(parts *p, mha_choice of, int64_t kv_heads, int64_t v_heads)
                                                      .score = {.weight = p->score, .bias = p->score_bias}}};
 }
 
-/* Computes y and the kept heads. If `wants_all` is set, probabilities are requested, so all heads are computed. */
+/* Computes the output y of a layer and its kept heads. If wants_all is true, the call also requests probabilities, for
+ * which the layer computes all heads. */
 static void run(const parts *p, bool wants_all, const mha_layer_input *input, float *y, uint8_t *kept)
 {
     static float x[ROWS * E], probs[B * H * L * L];
@@ -58,7 +59,8 @@ static void run(const parts *p, bool wants_all, const mha_layer_input *input, fl
     mha_attn_layer_free(layer);
 }
 
-/* Tests batches with and without padding, and layers with fewer key and value heads, whose counts may differ. */
+/* y and the kept heads must be bitwise identical in both modes of `run`, with and without padding, and with fewer key
+ * heads and value heads than query heads; key and value head counts may differ. */
 static void test_bits_of_all_heads(void **state)
 {
     (void)state;
@@ -78,7 +80,7 @@ static void test_bits_of_all_heads(void **state)
     }
 }
 
-/* Heads that no sequence keeps must not be computed: their weights are NaN. */
+/* Sets the weights of heads that no sequence keeps to NaN, which must not change the result. */
 static void test_other_heads_are_not_computed(void **state)
 {
     (void)state;

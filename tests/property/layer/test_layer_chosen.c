@@ -12,7 +12,8 @@ static void poison(const mha_variant *layer, const char *name, int64_t first, in
         x[n] = NAN;
 }
 
-/* Weights of heads that no sample keeps are NaN. Results of the forward and backward pass must not be NaN. */
+/* Sets the weights of heads that no sample keeps to NaN. The results of the forward and the backward pass must remain
+ * finite. */
 static void test_pruned_heads_are_unread(void **state)
 {
     (void)state;
@@ -99,8 +100,8 @@ static void test_other_experts_are_unread(void **state)
     mha_variant_free(layer);
 }
 
-/* The router must select the largest logits, NaN first; among equal logits, the lower index first. Tests hundreds of
- * logits, many of them equal. */
+/* The router must select experts by descending logit, with NaN first and the lower index first among equal logits.
+ * Tests hundreds of logits, many of them equal. */
 static void test_order_of_choice(void **state)
 {
     (void)state;
@@ -134,7 +135,7 @@ static void test_order_of_choice(void **state)
     mha_variant_free(layer);
 }
 
-/* A trace must store all data that it returns, so that it remains valid without its layer. */
+/* A trace must contain copies of all data that it returns, so that it remains valid after its layer is freed. */
 static void test_trace_without_its_layer(void **state)
 {
     (void)state;

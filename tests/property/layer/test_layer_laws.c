@@ -1,6 +1,6 @@
-/* test_layer_laws.c - invariants of layers with any weights: samples must be independent, decoding must equal the
- * full sequence, shared heads must equal repeated heads, parameters must survive saving and loading, and layers must
- * remain usable after failed allocations. */
+/* test_layer_laws.c - invariants of layers with any weights: samples must be independent, decoding must equal the full
+ * sequence, shared key/value heads must equal copied heads, parameters must be unchanged by saving and loading, and
+ * layers must remain usable after failed allocations. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -12,8 +12,8 @@
 
 /* ---- bitwise identical results ---- */
 
-/* Sample b alone, with any number of threads, must be bitwise identical to its result in the batch, for the forward
- * pass and the gradients of its inputs. */
+/* The output of sample b and the gradients of its inputs must be bitwise identical if it is computed alone or in a
+ * batch, with any number of threads. */
 static void check_bits(mha_variant *(*make)(mha_ctx *ctx))
 {
     static float dq[LAYER_MOST], alone[LAYER_MOST];
@@ -84,7 +84,7 @@ static void test_bits(void **state)
 
 /* ---- cached keys and values ---- */
 
-/* Copies a step's view, [B, H, L, D], to contiguous memory. */
+/* Returns a contiguous copy of the result of a step, [B, H, L, D]. The caller must free it. */
 static float *flat(const mha_trace *trace, mha_step step)
 {
     mha_step_view v;
@@ -127,9 +127,10 @@ static void test_past_equals_whole(void **state)
     mha_variant_free(layer);
 }
 
-/* ---- shared heads ---- */
+/* ---- shared key/value heads ---- */
 
-/* Grouped heads must be bitwise identical to a layer with repeated key and value weights. */
+/* A grouped-query layer must be bitwise identical to a multi-head layer in which each key/value head is copied for all
+ * query heads of its group. */
 static void test_sharing_equals_repeating(void **state)
 {
     (void)state;
@@ -187,7 +188,8 @@ static void test_through_a_file(void **state)
     files_remove(folder);
 }
 
-/* A trace must be reusable for other layers and shapes. Results that the last call did not compute must be absent. */
+/* A trace must be reusable for another layer and shape. Results that the last call did not compute must be absent from
+ * it. */
 static void test_trace_again(void **state)
 {
     (void)state;
@@ -220,7 +222,7 @@ static void test_trace_again(void **state)
     mha_variant_free(standard);
 }
 
-/* Each allocation of a backward pass fails in turn. */
+/* With a budget of 0, 1, 2 ... allocations, a backward pass must return MHA_ERR_MEMORY until it succeeds. */
 static void test_starved_backward(void **state)
 {
     (void)state;
@@ -244,7 +246,8 @@ static void test_starved_backward(void **state)
         status = mha_variant_backward(layer, &in, trace, &g, &err);
         refused += status == MHA_ERR_MEMORY;
         assert_true(status == MHA_OK || status == MHA_ERR_MEMORY);
-        assert_true(atomic_load(&counts.live) <= live + 1); /* live + 1: the gradients may have been allocated */
+        /* live + 1, because the call may keep the memory of the gradients */
+        assert_true(atomic_load(&counts.live) <= live + 1);
     }
     assert_true(refused > 5);
     mha_trace_free(trace);

@@ -1,4 +1,4 @@
-/* test_layer_masks.c - rows without visible keys, and dropout of attention weights. */
+/* test_layer_masks.c - tests rows without visible keys, and dropout of attention weights. */
 #include "support/check.h"
 #include "support/model/layers.h"
 #include <math.h>
@@ -14,9 +14,9 @@ static const float *weights_of(const mha_variant *layer, const mha_variant_input
     return v.data;
 }
 
-/* `keep` masks all keys of row 2, which must then attend equally to all its keys (0..2 if the layer is causal);
- * other rows must attend to their unmasked keys. With an additive mask of -infinity for all keys, the row must be
- * zero. */
+/* If `keep` masks all keys of row 2, the row must have equal weights for all its keys (0 to 2 if the layer is causal);
+ * other rows must attend only to their unmasked keys. If an additive mask is -infinity for all keys of the row, its
+ * weights must be zero. */
 static void test_rows_without_a_key(void **state)
 {
     (void)state;
@@ -47,7 +47,8 @@ static void test_rows_without_a_key(void **state)
     mha_variant_free(layer);
 }
 
-/* A mask added per head or sample must affect only the weights of its row; other rows must not change. */
+/* If `keep` masks all keys of row 2, the row must have equal weights even if a mask is added per head or sample. The
+ * weights of other rows must not change. */
 static void test_rows_without_a_key_with_additions(void **state)
 {
     (void)state;
@@ -91,7 +92,7 @@ static void test_dropout(void **state)
     mha_rng_manual_seed(&rng, 9);
     same = untouched = rng;
     mha_variant_input in = {.size = sizeof in, .batch = B, .q_len = LQ, .query = query, .rng = &rng};
-    layer_run(layer, &in, other, NULL); /* outside training, no dropout and no random numbers are used */
+    layer_run(layer, &in, other, NULL); /* without training = 1, dropout must be off and the generator unchanged */
     assert_memory_equal(&rng, &untouched, sizeof rng);
     in.training = 1;
     layer_run(layer, &in, out, NULL);
@@ -103,7 +104,7 @@ static void test_dropout(void **state)
     in.dropout_keep = keep;
     layer_run(layer, &in, other, NULL);
     assert_memory_equal(out, other, (size_t)(B * LQ * E) * sizeof *out);
-    in.dropout_keep = NULL; /* the mask is generated from a seed */
+    in.dropout_keep = NULL; /* without rng and dropout_keep, the mask is computed from dropout_seed */
     in.dropout_seed = 1;
     layer_run(layer, &in, out, NULL);
     layer_run(layer, &in, other, NULL);
@@ -114,7 +115,7 @@ static void test_dropout(void **state)
     mha_variant_free(layer);
 }
 
-/* With a list of heads, dropout masks must be generated head by head, each for the whole batch. */
+/* A layer with separate projections per head must generate its dropout masks head by head, each for the whole batch. */
 static void test_dropout_head_by_head(void **state)
 {
     (void)state;
@@ -138,7 +139,7 @@ static void test_dropout_head_by_head(void **state)
     mha_variant_free(layer);
 }
 
-/* If all weights are dropped, the result must be the bias of o_proj. */
+/* With a dropout of 1, all attention weights are dropped, so the result must be the bias of o_proj. */
 static void test_everything_dropped(void **state)
 {
     (void)state;

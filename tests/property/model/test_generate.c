@@ -1,5 +1,5 @@
-/* test_generate.c - generated text must not depend on prefixes shared with other prompts, on the chunks of a long
- * prompt, on speculation, or on token boundaries; and stop strings must end the text. */
+/* test_generate.c - generated text must not depend on prefixes shared between prompts, on the chunks of a long prompt,
+ * on speculation, or on token boundaries. Text must end before a stop string. */
 #include "mha/generate.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -10,10 +10,10 @@
 #include <string.h>
 
 enum { NEW = 10, MOST = 6, TEXT = 4096 };
-/* the second model has a window of 8 tokens */
+/* the second model has a sliding window of 8 tokens */
 static const char *const folders[] = {"models/gpt2-tiny", "models/gemma2-tiny"};
 
-/* The data passed to the callbacks. */
+/* The data that the callbacks receive. */
 typedef struct seen {
     int64_t shared[MOST], tokens[MOST], pieces[MOST];
     mha_ending ending[MOST];
@@ -49,7 +49,7 @@ static void on_end(void *user, int64_t prompt, mha_ending why)
     s->ends[prompt]++;
 }
 
-/* Generates text with all callbacks, which write to *s. */
+/* Generates text with all callbacks, which write to *s. Returns the status of mha_model_generate. */
 static mha_status try_run(const mha_model *model, const mha_prompt *prompts, int64_t count, mha_generate_options o,
                           int32_t *out, int64_t *lengths, seen *s, mha_error *err)
 {
@@ -79,9 +79,9 @@ static void fill(int32_t *ids, int64_t count, uint64_t stream)
         ids[i] = (int32_t)rng_range(&r, 3, 600);
 }
 
-/* Prompts with common prefixes, some equal, one a prefix of another. Each must generate the same tokens as alone,
- * greedy or sampled, together or in turn, and a shared prefix must be read once if possible. If a prompt is a page
- * (128 tokens) or more longer than the prefix plus the window, the cached prefix is no longer available. */
+/* Prompts with common prefixes must generate the same tokens as alone, greedy or sampled, all together or a few at a
+ * time; some are equal, and one is a prefix of another. A shared prefix must be computed once, unless the prompt is a
+ * page (128 tokens) or more longer than the prefix and the window: then the prefix is no longer in the cache. */
 static void test_shared_beginnings(void **state)
 {
     (void)state;
@@ -141,8 +141,8 @@ static mha_prompt encode(const mha_model *model, const char *text, mha_encoding 
     return (mha_prompt){(*e)->ids, (*e)->count};
 }
 
-/* Tests every substring of the text as stop string. The text must end before it, the
- * tokens must end with the token that completes it, and no part of it may reach the callback. */
+/* Tests substrings of the generated text as stop strings. The text must end before the stop string and the tokens with
+ * the token that completes it. No part of the stop string may be passed to the callback. */
 static void test_stop_strings(void **state)
 {
     (void)state;
@@ -174,7 +174,8 @@ static void test_stop_strings(void **state)
     mha_model_free(model);
 }
 
-/* The text must equal all tokens decoded after the prompt, including a partial stop string at the end. */
+/* The text passed to the callback must be the decoded prompt and tokens without the decoded prompt, including a partial
+ * stop string at the end. */
 static void test_text(void **state)
 {
     (void)state;
@@ -239,7 +240,7 @@ static int stop_at_once(void *user, const char *what, int64_t done, int64_t tota
     return --*(int *)user < 0;
 }
 
-/* The progress callback must be able to cancel between any two steps. */
+/* The progress callback must be able to cancel generation between any two steps. */
 static void test_cancelled(void **state)
 {
     (void)state;
@@ -273,8 +274,8 @@ static int count_steps(void *user, const char *what, int64_t done, int64_t total
     return 0;
 }
 
-/* Speculation must change only the number of steps, but not tokens, text or endings, greedy or sampled, for batches
- * of prompts that accept guesses at different times. */
+/* Speculation may change only the number of steps, not tokens, text or endings. Tests greedy and sampled generation for
+ * batches of prompts that accept different numbers of guesses. */
 static void test_guesses_change_nothing(void **state)
 {
     (void)state;
@@ -319,7 +320,7 @@ static void test_guesses_change_nothing(void **state)
     mha_ctx_free(ctx);
 }
 
-/* Each allocation fails in turn. Each failure must return a status and leak nothing. */
+/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. */
 static void test_without_memory(void **state)
 {
     (void)state;
@@ -352,7 +353,7 @@ static void test_without_memory(void **state)
     mha_ctx_free(ctx);
 }
 
-/* With NaN weights, no token can be selected; the error must not be a usage error. */
+/* If all logits are NaN, no token can be selected. The error must be MHA_ERR_NOT_FINITE, not a usage error. */
 static void test_logits_that_are_not_finite(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* test_model_cache.c - decoding with a cache must be bitwise identical to one forward pass over the whole sequence:
- * token by token, in chunks, in a batch of unequal sequences, after truncation, and with a shared prefix. */
+ * token by token, in chunks, in a batch of sequences of different lengths, after truncation, and with a shared
+ * prefix. */
 #include "support/check.h"
 #include "support/model/model_case.h"
 #include "support/rng.h"
@@ -45,7 +46,8 @@ static mha_model_cache *open_cache(const fixture *f, int64_t batch, mha_dtype dt
     return cache;
 }
 
-/* Passes tokens [first, first + count) to the model; their logits must equal those of the full pass. */
+/* Passes tokens [first, first + count) to the model. Their logits must be bitwise identical to those of the full
+ * pass. */
 static void feed(const fixture *f, mha_model_cache *cache, int64_t first, int64_t count)
 {
     float logits[L * VOCAB_MOST], last[VOCAB_MOST];
@@ -81,8 +83,8 @@ static void test_pieces(void **state)
     }
 }
 
-/* Three sequences advance by different steps, sometimes by none. Each must be bitwise identical to the sequence
- * alone. */
+/* Three sequences advance by different numbers of tokens per call, some by none. Each must be bitwise identical to its
+ * sequence alone. */
 static void test_unequal_batch(void **state)
 {
     (void)state;
@@ -143,7 +145,7 @@ static void test_truncate_and_fork(void **state)
     fixture_close(&f);
 }
 
-/* A 16-bit or 8-bit cache must give logits close to those of f32 and use less memory. */
+/* With a bf16, f16 or q8_0 cache, logits must be close to those with an f32 cache, and the cache must be smaller. */
 static void test_smaller_types(void **state)
 {
     (void)state;
@@ -190,7 +192,8 @@ static void test_refusals(void **state)
             "mask must be right-padded (ones, then zeros in each row) if cache is set");
     refused(&f, (mha_model_input){.batch = 1, .length = 35, .ids = f.ids, .cache = cache},
             "sequence 0: number of tokens must be at most 64, including cached tokens (got 35 after 30)");
-    assert_int_equal(mha_model_cache_length(cache, 0), 30); /* the sequence was empty before this call */
+    /* the calls above fail before they write to the cache; the next call fails later, so the cache is empty */
+    assert_int_equal(mha_model_cache_length(cache, 0), 30);
     refused(&f, (mha_model_input){.batch = 1, .length = 1, .ids = wrong, .cache = cache}, "-1");
     assert_int_equal(mha_model_cache_length(cache, 0), 0);
     mha_model_cache_free(cache);

@@ -1,11 +1,10 @@
 /* test_model_differences.c - compares gradients of whole models with finite differences of a double-precision loss
- * (support/whole_ref.h), which uses the library's f32 weights but none of its code. Tests some elements of every
- * tensor, every gate, and some elements of the embeddings.
+ * (support/whole_ref.h), which reads the library's f32 weights but shares no code with the library. Compares some
+ * elements of every tensor, every gate, and some elements of the embeddings.
  *
  * A central difference in double with a step of 1e-4 has an error of about 1e-8, so the remaining error is the
- * library's f32 rounding. For every element, it is proportional to the largest element of the tensor's gradient.
- * TOLERANCE is about four times the largest error measured. A relative gradient error of 0.001 must be detected.
- * */
+ * library's f32 rounding. The rounding error is proportional to the largest element of the tensor's gradient. TOLERANCE
+ * is about four times the largest error measured. A relative gradient error of 0.001 must be detected. */
 #include "mha/layer.h"
 #include "mha/model_create.h"
 #include "mha/model_grads.h"
@@ -24,7 +23,7 @@ static const double STEP = 1e-4, TOLERANCE = 2e-5, FLOOR = 1e-7;
 typedef struct family {
     const char *name, *config;
     whole_config numbers;
-    bool holes; /* mask with zeros between ones; otherwise padding at the end */
+    bool holes; /* true: the mask has zeros between ones; false: only the end of a sequence is masked */
 } family;
 
 #define SIZES "\"hidden_size\": 12, \"intermediate_size\": 20, \"num_hidden_layers\": 2, \"vocab_size\": 23, "
@@ -69,10 +68,10 @@ static const family families[] = {
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
-/* ---- test cases: model, batch, and gradients ---- */
+/* ---- test cases: a model, a batch and its gradients ---- */
 
 typedef struct grad_case {
-    mha_trainer *trainer; /* the test may change its weights */
+    mha_trainer *trainer; /* owner of the model, whose weights the test changes */
     mha_model_grads *grads;
     const mha_named_tensor *weights, *gradients;
     int64_t count, layers, heads, width;
@@ -84,7 +83,7 @@ typedef struct grad_case {
     double *own_gates, *shift; /* [B, layers, H], [B, L, E] */
 } grad_case;
 
-/* Adds noise to all weights, since many weights of a new model are 1 or 0. */
+/* Adds noise to all weights of the model, because many weights of a new model are 1 or 0. */
 static void disturb(grad_case *c, uint64_t seed)
 {
     mha_error err = {0};
@@ -99,8 +98,7 @@ static void disturb(grad_case *c, uint64_t seed)
     if (mha_trainer_refresh(c->trainer, &err) != MHA_OK) fail_msg("%s", err.message);
 }
 
-/* Fills the batch with two random sequences. Token 0 is not used, because it is padding and has no gradient as
- * input. */
+/* Fills the batch with two random sequences without token 0, the padding token, whose embedding has no gradient. */
 static void draw_batch(grad_case *c, uint64_t seed, bool holes)
 {
     rng r = rng_make(seed, 1000);
@@ -173,7 +171,7 @@ static void release(grad_case *c)
     mha_trainer_free(c->trainer);
 }
 
-/* Returns the mean loss in double over all labels of the batch. */
+/* Returns the mean loss over all labels of the batch, computed by the double-precision reference. */
 static double reference_loss(const grad_case *c)
 {
     double sum = 0;
@@ -202,7 +200,7 @@ static double difference(const grad_case *c, double *x)
     return (above - below) / (2 * STEP);
 }
 
-/* ---- comparison ---- */
+/* ---- comparison with finite differences ---- */
 
 static double largest(const float *x, int64_t count)
 {
@@ -212,7 +210,8 @@ static double largest(const float *x, int64_t count)
     return most;
 }
 
-/* Compares some elements of one tensor, including the largest. Returns the largest error, in units of the tolerance. */
+/* Compares ENTRIES elements of a tensor's gradient, the largest among them, with finite differences. Returns the
+ * largest error in units of the tolerance. */
 static double compare(const grad_case *c, double *x, const float *gradient, int64_t count, uint64_t seed)
 {
     const double bound = TOLERANCE * largest(gradient, count) + FLOOR;
@@ -236,16 +235,19 @@ static void test_every_tensor(void **state)
         grad_case c = make(f, (uint64_t)(n % SEEDS + 1));
         double worst = 0;
         const double loss = reference_loss(&c);
-        if (!(fabs(loss - c.loss) < 2e-6 * loss)) fail_msg("%s: loss %.9g, in double %.9g", f->name, c.loss, loss);
+        if (!(fabs(loss - c.loss) < 2e-6 * loss))
+            fail_msg("%s: loss %.9g, expected %.9g as in double precision", f->name, c.loss, loss);
         for (int64_t t = 0; t < c.count; t++) {
             const int64_t count = whole_elements(&c.weights[t]);
             const double error = compare(&c, c.reference.value[t], c.gradients[t].data, count, (uint64_t)t);
             assert_string_equal(c.weights[t].name, c.gradients[t].name);
             if (!(error < 1))
-                fail_msg("%s, seed %d: %s has an error of %.3g", f->name, n % SEEDS + 1, c.weights[t].name, error);
+                fail_msg("%s, seed %d: the error of the gradient of %s must be below its tolerance (got %.3g times the "
+                         "tolerance)",
+                         f->name, n % SEEDS + 1, c.weights[t].name, error);
             worst = fmax(worst, error);
         }
-        print_message("%s: %lld tensors, largest error %.2f of the tolerance\n", f->name, (long long)c.count, worst);
+        print_message("%s: %lld tensors, largest error %.2f times the tolerance\n", f->name, (long long)c.count, worst);
         release(&c);
     }
 }
@@ -266,12 +268,15 @@ static void test_gates_and_embeddings(void **state)
                          (long long)layer);
         }
         const double error = compare(&c, c.shift, c.dembeddings, B * L * c.width, 1);
-        if (!(error < 1)) fail_msg("%s: gradient of the embeddings has an error of %.3g", f->name, error);
+        if (!(error < 1))
+            fail_msg(
+                "%s: the error of the embedding gradient must be below its tolerance (got %.3g times the tolerance)",
+                f->name, error);
         release(&c);
     }
 }
 
-/* The test itself must detect a relative error of 0.001 in the gradient of any tensor. */
+/* The comparison must detect a relative error of 0.001 in the gradient of any tensor. */
 static void test_a_wrong_gradient_is_found(void **state)
 {
     (void)state;
@@ -281,7 +286,7 @@ static void test_a_wrong_gradient_is_found(void **state)
         for (int64_t t = 0; t < c.count; t++) {
             const int64_t count = whole_elements(&c.weights[t]);
             float *gradient = c.gradients[t].data;
-            if (largest(gradient, count) < 1e-3) continue; /* biases of keys, which do not affect the softmax */
+            if (largest(gradient, count) < 1e-3) continue; /* skips key biases, which do not change the softmax */
             for (int64_t i = 0; i < count; i++)
                 gradient[i] *= 1.001F;
             if (compare(&c, c.reference.value[t], gradient, count, (uint64_t)t) < 1)

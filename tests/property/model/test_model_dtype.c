@@ -1,6 +1,5 @@
-/* test_model_dtype.c - results of models opened as bf16, f16 and q8_0 must be close to f32. Within each type,
- * results must be bitwise identical alone and in a batch, padded and packed, whole and token by token.
- * */
+/* test_model_dtype.c - results of models opened as bf16, f16 and q8_0 must be close to those of f32. For each type,
+ * results must be bitwise identical alone and in a batch, padded and packed, in one pass and token by token. */
 #include "support/check.h"
 #include "support/model/model_case.h"
 #include "support/rng.h"
@@ -11,9 +10,9 @@
 enum { BATCH = 3, L = 24, HIDDEN_MOST = 64, VOCAB_MOST = 700 };
 static const char *const folders[] = {"models/bert-tiny", "models/gpt2-tiny", "models/gemma2-tiny"};
 
-/* Tolerances for the relative RMS error of the last hidden state. Every weight of every layer is rounded to 8
- * significant bits (bf16, and q8_0 within a block of 32) or 11 (f16). The largest errors measured on four instruction
- * sets of one machine are 0.017, 0.0013 and 0.034. */
+/* Limits of the relative RMS error of the last hidden state. Every weight is rounded to 8 significant bits (bf16, and
+ * q8_0 relative to the largest of its block of 32) or 11 (f16). The largest errors measured with four instruction sets
+ * on one machine are 0.017, 0.0013 and 0.034. */
 static const struct {
     mha_dtype dtype;
     double limit;
@@ -62,17 +61,18 @@ static void test_near_f32(void **state)
                 error += pow((double)got[i] - (double)truth[i], 2);
                 size += pow((double)truth[i], 2);
             }
-            /* an error of 0 would mean that the type had no effect */
+            /* an error of 0 would mean that the weights were not rounded */
             if (!(error > 0 && sqrt(error / size) <= types[t].limit))
-                fail_msg("%s in %s: error %g, limit %g", folders[m], mha_dtype_name(types[t].dtype), sqrt(error / size),
-                         types[t].limit);
+                fail_msg("%s in %s: the relative error must be above 0 and at most the limit (got %g, limit %g)",
+                         folders[m], mha_dtype_name(types[t].dtype), sqrt(error / size), types[t].limit);
             mha_model_free(model);
         }
         mha_model_free(exact);
     }
 }
 
-/* Computes packed sequences, pooled to the first or last token of each sequence; `one` is [BATCH, E or vocab]. */
+/* Runs the model on packed sequences. `one` receives the pooled hidden state [BATCH, E] or, for a causal model, the
+ * last logits [BATCH, vocab] of each sequence. */
 static void packed_of(const mha_model *model, const int32_t *ids, const int64_t *starts, float *hidden, float *one)
 {
     mha_error err;
@@ -160,7 +160,8 @@ static void test_bits_of_a_sequence(void **state)
         }
 }
 
-/* The default cache of a bf16 model must be bf16, so that keys are rounded as in one full pass. */
+/* Decoding with the default cache must be bitwise identical to one full pass for every type. For a bf16 model, the
+ * default cache is bf16, so that keys are rounded as in the full pass. */
 static void test_bits_of_decoding(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_train_bf16.c - training in bf16: matrix products must match double products of the rounded elements,
- * gradients must be close to those of f32, results must not depend on threads and batch splits, and weights must be
- * kept in f32. tests/golden/test_train_curves.c tests loss curves. */
+/* test_train_bf16.c - training in bf16: matrix products must match double products of the rounded elements, gradients
+ * must be close to those of f32, results must not depend on threads or batch splits, and weights must be stored in f32.
+ * tests/golden/test_train_curves.c tests loss curves. */
 #include "base/ctx.h"
 #include "kernel/kernel.h"
 #include "layer/linear/linear.h"
@@ -23,11 +23,11 @@ enum { FOLDERS = sizeof folders / sizeof *folders, B = 3, L = 14 };
 static const mha_train_options in_bf16 = {
     .size = sizeof in_bf16, .rate = 1e-2, .decay = 0.1, .clip = 1, .dropout = {0.1, 0.1, 0.1}, .dtype = MHA_BF16};
 
-/* ---- one matrix product ---- */
+/* ---- matrix products ---- */
 
 typedef struct shape {
     int64_t m, n, k;
-    bool across; /* A is stored column by column */
+    bool across; /* true if A is stored column by column */
 } shape;
 
 static double rounded(float x)
@@ -36,7 +36,8 @@ static double rounded(float x)
     return pairs ? half_value(half_bits((double)x, BF16_FRACTION), BF16_FRACTION) : (double)x;
 }
 
-/* Checks a product C, whose rows have n + 3 elements. The last three elements must not be written. */
+/* Compares a product C = A B with double. The rows of C have n + 3 elements, the last three of which must not be
+ * written. */
 static void check_product(const shape *s, bool accumulate)
 {
     const int64_t row = s->n + 3;
@@ -87,7 +88,7 @@ static void test_product(void **state)
                                    {33, 200, 200, true},
                                    {5, 7, 40, false},
                                    {64, 96, 33, false},
-                                   /* these products are split into ranges of k and of rows: */
+                                   /* these products are split into ranges of k and ranges of rows */
                                    {3, 1400, 1600, true},
                                    {3, 1400, 1600, false},
                                    {1500, 5, 800, true}};
@@ -98,8 +99,8 @@ static void test_product(void **state)
 
 /* ---- gradients ---- */
 
-/* Returns the gradients of the loss on some texts: of all parameters, then of the gates. The caller must free the
- * result. */
+/* Returns the gradients of the loss on random sequences: of all parameters, then of the gates. The caller must free the
+ * array. */
 static float *gradients(const char *folder, mha_dtype dtype, int pack, int64_t *count, double *loss)
 {
     const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1, .dtype = dtype};
@@ -126,14 +127,15 @@ static float *gradients(const char *folder, mha_dtype dtype, int pack, int64_t *
     const mha_model_loss_args args = {
         .size = sizeof args, .labels = info->causal ? NULL : ids, .dgates = all + *count - gates};
     if (mha_model_grads_loss(grads, &input, &args, loss, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
-    memcpy(all, list[0].data, (size_t)(*count - gates) * sizeof *all); /* the gradients are one concatenated array */
+    /* all parameter gradients are in one array, which begins at the first tensor */
+    memcpy(all, list[0].data, (size_t)(*count - gates) * sizeof *all);
     mha_model_grads_free(grads);
     mha_model_free(model);
     return all;
 }
 
-/* Gradients must be close to those of f32. Gemma-2's weights are large, so its hidden states have larger errors
- * (model.h). */
+/* The gradients in bf16 must be close to those in f32. Gemma 2 has a higher limit, because its large weights cause
+ * larger errors of the hidden states (model.h). */
 static void test_gradients_are_near(void **state)
 {
     (void)state;
@@ -147,7 +149,7 @@ static void test_gradients_are_near(void **state)
             apart += pow((double)x[n] - (double)y[n], 2);
             size += pow((double)x[n], 2);
         }
-        printf("%s: gradients differ by %.2f %%, the loss by %.2f %%\n", folders[f], 100 * sqrt(apart / size),
+        printf("%s: the gradients differ by %.2f %%, the loss by %.2f %%\n", folders[f], 100 * sqrt(apart / size),
                100 * fabs(loss[1] / loss[0] - 1));
         assert_true(apart > 0 && sqrt(apart / size) < most[f]);
         assert_true(fabs(loss[1] / loss[0] - 1) < 0.005);
@@ -185,7 +187,7 @@ static void test_goes_on_bit_for_bit(void **state)
         train_check_resume(folders[f], &in_bf16, B, L);
 }
 
-/* Updates too small for bf16 must still accumulate in the f32 weights. */
+/* Updates too small to change a bf16 weight must accumulate in the f32 weights. */
 static void test_weights_learn_in_f32(void **state)
 {
     (void)state;
