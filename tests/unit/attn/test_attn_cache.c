@@ -1,5 +1,6 @@
-/* test_attn_cache.c - the KV cache without the attention operator: contents, error messages, and failed allocations.
- * test_attn_cache_programs.c tests random sequences of operations; tests/property tests the cache with the operator. */
+/* test_attn_cache.c - tests the KV cache without the attention operator: contents, error messages and failed
+ * allocations. test_attn_cache_programs.c tests random sequences of operations; tests/property tests the cache with the
+ * operator. */
 #include "support/alloc.h"
 #include "support/attn/cached.h"
 #include "support/check.h"
@@ -9,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- memory ---- */
+/* ---- memory and sharing of pages ---- */
 
-/* With a window, memory must be bounded by the pages of the window for any sequence length. In the steady state,
- * only the page table is reallocated, by doubling. */
+/* For any sequence length, a cache with a window must need no more pages than its window. Once the window is full, only
+ * the page table may be reallocated, by doubling. */
 static void test_window_memory(void **state)
 {
     (void)state;
@@ -30,7 +31,7 @@ static void test_window_memory(void **state)
     const long calls = atomic_load(&c.calls);
     for (int64_t n = 0; n < 16 * 60; n++) {
         assert_int_equal(cached_append(cache, &cached_plain, MHA_CACHE_ALL, CACHED_B, 1, NULL, n, &err), MHA_OK);
-        /* one page for keep_first, and 40 keys in up to 4 pages */
+        /* per sequence: one page for the keep_first tokens, and up to 4 pages for the 40 tokens of the window */
         assert_true(mha_cache_pages(cache) <= CACHED_B * (1 + 4));
     }
     /* the page table grows from 4 to 64 entries; the page pool grows once */
@@ -51,18 +52,19 @@ static void test_sharing(void **state)
     cached_note(&m, 0, 40, 100);
     assert_int_equal(mha_cache_fork(cache, 0, 1, 40, &err), MHA_OK);
     cached_note_fork(&m, 0, 1, 40);
-    assert_int_equal(mha_cache_pages(cache), 3); /* all pages are shared */
+    assert_int_equal(mha_cache_pages(cache), 3); /* both sequences must share all 3 pages */
     assert_int_equal(
         cached_append(cache, &cached_plain, MHA_CACHE_ALL, CACHED_B, 1, (const int64_t[]){1, 1, 0}, 200, &err), MHA_OK);
     cached_note(&m, 0, 1, 200);
     cached_note(&m, 1, 1, 201);
-    assert_int_equal(mha_cache_pages(cache), 4); /* one of the two sequences has copied the last page */
+    /* one of the two sequences must have copied the last page to append to it */
+    assert_int_equal(mha_cache_pages(cache), 4);
     cached_holds(cache, &m);
     mha_cache_free(cache);
 }
 
-/* In one append, a sequence drops a page that is also the last page of another sequence. The page must remain until
- * it is copied, in any order of the sequences. */
+/* One append drops a page of one sequence that is also the last page of another sequence, which must copy the page to
+ * append to it. The page must remain allocated until it is copied, for any order of the sequences. */
 static void test_page_dropped_while_shared(void **state)
 {
     (void)state;
@@ -92,7 +94,8 @@ static void test_page_dropped_while_shared(void **state)
     }
 }
 
-/* Copies all observable contents of a cache to one allocated block, and stores its size in *bytes. */
+/* Returns an allocated copy of all contents of a cache that a caller can read, except the page table. Stores the size
+ * of the copy in *bytes. */
 static char *snapshot(const mha_cache *cache, size_t *bytes)
 {
     mha_cache_tensor t[MHA_CACHE_TENSORS]; /* mha_cache_tensor is an alias of mha_named_tensor */
@@ -105,15 +108,16 @@ static char *snapshot(const mha_cache *cache, size_t *bytes)
     assert_non_null(all);
     *bytes = 0;
     for (int n = 0; n < MHA_CACHE_TENSORS; n++) {
-        if (n == 1) continue; /* skips the table, which may have become wider; cached_holds checks it */
+        /* skips the page table, which may have more columns after a failed append; cached_holds checks it */
+        if (n == 1) continue;
         memcpy(all + *bytes, t[n].data ? t[n].data : "", t[n].data ? sizes[n] : 0);
         *bytes += sizes[n];
     }
     return all;
 }
 
-/* Appends with a budget of 0, 1, 2 ... allocations until an append succeeds. A failed append must return
- * MHA_ERR_MEMORY and change nothing. */
+/* With a budget of 0, 1, 2 ... allocations, a failed append must return MHA_ERR_MEMORY and leave the cache unchanged.
+ * The first append that succeeds ends the test. */
 static void test_running_out_of_memory(void **state)
 {
     (void)state;
@@ -163,7 +167,8 @@ static void test_running_out_of_memory(void **state)
         free(before);
         if (status == MHA_OK) break;
     }
-    assert_true(failures >= 4); /* allocations that can fail: table, k, v, counts, stack */
+    /* at least four of these allocations must have failed: page table, k, v, counts, stack of free pages */
+    assert_true(failures >= 4);
     for (int64_t b = 0; b < CACHED_B; b++)
         cached_note(&m, b, 100, 1000 + 100 * b);
     cached_holds(cache, &m);
@@ -178,7 +183,7 @@ static void test_capacity(void **state)
     static cached_model m;
     mha_cache_desc d = cached_plain;
     mha_error err = {0};
-    d.capacity = 60; /* 60 positions need 4 pages */
+    d.capacity = 60; /* 60 tokens need 4 pages of 16 tokens */
     cached_start(&m, &d);
     mha_cache *cache = cached_create(NULL, &d);
     const size_t bytes = mha_cache_bytes(cache);
@@ -198,14 +203,14 @@ static void test_capacity(void **state)
     mha_cache_free(cache);
 }
 
-/* ---- types ---- */
+/* ---- stored types ---- */
 
 static void test_types(void **state)
 {
     (void)state;
     static const struct {
         mha_dtype stored;
-        uint16_t bits; /* encoding of 1.5 */
+        uint16_t bits; /* 1.5 in the stored type */
     } halves[] = {{MHA_BF16, 0x3FC0}, {MHA_F16, 0x3E00}};
     const float x[2] = {1.5F, 1.5F};
     for (int n = 0; n < 2; n++) {
@@ -230,7 +235,7 @@ static void test_types(void **state)
     }
 }
 
-/* ---- errors ---- */
+/* ---- error messages ---- */
 
 static void test_bad_descriptions(void **state)
 {
@@ -326,7 +331,7 @@ static void test_bad_changes(void **state)
     assert_int_equal(mha_cache_append(NULL, 0, &good, &err), MHA_ERR_ARG);
     assert_int_equal(mha_cache_truncate(cache, 1, 101, &err), MHA_ERR_ARG);
     assert_int_equal(mha_cache_truncate(cache, MHA_CACHE_ALL, 0, &err), MHA_ERR_ARG);
-    assert_int_equal(mha_cache_truncate(cache, 1, 50, &err), MHA_ERR_ARG); /* position 50 is before the window */
+    assert_int_equal(mha_cache_truncate(cache, 1, 50, &err), MHA_ERR_ARG); /* token 50 has left the window */
     assert_true(check_has_word(err.message, "50"));
     assert_int_equal(mha_cache_fork(cache, 1, 1, 100, &err), MHA_ERR_ARG);
     assert_int_equal(mha_cache_fork(cache, 1, CACHED_B, 100, &err), MHA_ERR_ARG);
@@ -338,8 +343,8 @@ static void test_bad_changes(void **state)
     mha_cache_free(cache);
 }
 
-/* Values too large for a q8_0 block must be named in the error, and the cache must stay unchanged. NaN and infinity
- * are accepted. */
+/* An append of values too large for q8_0 must fail with a message that names the first such element, and must leave the
+ * cache unchanged. NaN and infinity must be accepted. */
 static void test_too_large_for_q8(void **state)
 {
     (void)state;
@@ -368,7 +373,7 @@ static void test_too_large_for_q8(void **state)
     mha_cache_save(cache, t);
     const int32_t page = ((const int32_t *)t[1].data)[0];
     const uint8_t *block = (const uint8_t *)t[2].data + page * t[2].shape[1] * t[2].shape[2] * t[2].shape[3];
-    assert_int_equal(block[0] | block[1] << 8, 0x7BFF); /* 65504, the largest finite f16 value */
+    assert_int_equal(block[0] | block[1] << 8, 0x7BFF); /* 0x7BFF is 65504, the largest finite f16 value */
     assert_int_equal((int8_t)block[2], -127);
     mha_cache_free(cache);
 }

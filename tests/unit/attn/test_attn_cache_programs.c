@@ -1,5 +1,5 @@
-/* test_attn_cache_programs.c - after any sequence of operations, a KV cache must equal a naive model of it. The
- * sequences are random; tests/fuzz/targets/fuzz_cache.c generates more by fuzzing.
+/* test_attn_cache_programs.c - after any sequence of operations, a KV cache must have the same contents as a simple
+ * model of it. The sequences are random; tests/fuzz/targets/fuzz_cache.c generates further sequences by fuzzing.
  *
  * test_attn_cache_programs [--seed S] [--cases N] [--case K] */
 #include "support/attn/cached_program.h"
@@ -23,12 +23,13 @@ static void test_random_programs(void **state)
             bytes[n] = (uint8_t)rng_next(&r);
         const char *law = cached_program(bytes, BYTES, &tally);
         if (law)
-            fail_msg("violated: %s; to repeat: test_attn_cache_programs --seed %llu --case %llu", law,
+            fail_msg("violated: %s\n  to repeat: test_attn_cache_programs --seed %llu --case %llu", law,
                      (unsigned long long)wanted.seed, (unsigned long long)number);
     }
 }
 
-/* The random programs must cover every operation with each outcome it can have: success, error, and lack of memory. */
+/* The random programs must cover every operation with each of its possible outcomes: success, a rejected argument and a
+ * failed allocation. */
 static void test_programs_reach_everything(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_attn_cache_save.c - loading a KV cache from invalid tensors must fail. test_attn_cache_programs.c tests that
- * a saved cache is restored completely. */
+/* test_attn_cache_save.c - loading a KV cache from invalid tensors must fail. test_attn_cache_programs.c tests that a
+ * cache is restored completely from valid tensors. */
 #include "support/attn/cached.h"
 #include "support/check.h"
 #include <string.h>

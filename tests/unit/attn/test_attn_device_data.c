@@ -1,5 +1,5 @@
-/* test_attn_device_data.c - argument checks must not access data, which may be in device memory. Every data pointer
- * points to inaccessible pages, and an invalid call must fail with its error message. */
+/* test_attn_device_data.c - argument checks must not access tensor data, because it may be in device memory. All data
+ * pointers point to inaccessible pages, and an invalid call must still fail with its error message. */
 #include "mha/attn_grads.h"
 #include "support/check.h"
 #include <string.h>
@@ -65,7 +65,7 @@ static void forward_errors_do_not_access_data(void **state)
     mha_attn_plan *plan = plan_of(&workspace, &bytes);
     mha_attn_args a = args_of();
     (void)state;
-    a.lse = a.out; /* this overlap is checked last */
+    a.lse = a.out; /* the last overlap in the order of the checks */
     assert_int_equal(mha_attn_forward(plan, &a, workspace, bytes, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "lse must not overlap out");
     mha_free(NULL, workspace);

@@ -1,5 +1,5 @@
-/* test_attn_isas.c - kernel selection of a plan. The plan must use kernels of the requested ISA, products of bf16
- * pairs if the ISA has such instructions, and must state a reason for each ISA that it does not select. */
+/* test_attn_isas.c - tests which kernels a plan selects. The plan must use kernels of the requested ISA, products of
+ * bf16 pairs if the ISA has such instructions, and its description must give a reason for each ISA that is not used. */
 #include "base/cpu.h"
 #include "mha/attn.h"
 #include "mha/ctx.h"
@@ -16,7 +16,7 @@ static mha_ctx *context(const char *isa)
     return ctx;
 }
 
-/* Writes the description of a plan for type `dtype` to `text`. */
+/* Writes the description of a plan whose dtype and kv_dtype are `dtype` to `text`. */
 static void describe(mha_ctx *ctx, mha_dtype dtype, int json, char text[4096])
 {
     const mha_attn_desc d = {.size = sizeof d,

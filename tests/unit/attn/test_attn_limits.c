@@ -1,5 +1,5 @@
-/* test_attn_limits.c - mha/machine_peak.h: the measured rates must be plausible, and error messages must include the
- * invalid value. Speed is not tested. */
+/* test_attn_limits.c - tests mha/machine_peak.h: the measured rates must be plausible, and error messages must contain
+ * the invalid value. The accuracy of the rates is not tested. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,13 +21,14 @@ static mha_ctx *context(int threads, const char *isa)
     return ctx;
 }
 
-/* On every ISA, also if threads are idle, all rates must be between 1e6 and 1e15 per second. */
+/* On every ISA, with 1 to 3 threads, the rates of multiply-adds and of bytes read must be between 1e6 and 1e15 per
+ * second. */
 static void test_rates(void **state)
 {
     (void)state;
     const char *names[16];
     const int count = mha_isa_list(names, 16);
-    char *memory = calloc(1, BYTES + 4); /* memory may be aligned to 4 bytes only */
+    char *memory = calloc(1, BYTES + 4); /* tests memory that is aligned to 4 bytes only */
     assert_non_null(memory);
     for (int i = 0; i < count; i++) {
         mha_ctx *ctx = context(1 + i % 3, names[i]);
@@ -41,8 +42,8 @@ static void test_rates(void **state)
     free(memory);
 }
 
-/* NULL selects the default context. The byte count need not be a power of two; sanitizers detect accesses past the
- * end. */
+/* A byte count that is not a multiple of 4 must be accepted; sanitizers detect accesses past the end. A ctx of NULL
+ * selects the default context. */
 static void test_odd_bytes(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_attn_meet.c - the overlap test of two views, compared with marking each byte, and for common layouts. */
+/* test_attn_meet.c - compares the overlap test of two views with marks on each byte, and tests it on common layouts. */
 #include "attn/plan/operand.h"
 #include "support/check.h"
 #include "support/rng.h"
@@ -6,7 +6,7 @@
 
 enum { MEMORY = 1 << 14, MIDDLE = MEMORY / 2, CASES = 100000 };
 
-/* Marks the bytes of a view in `marks` if `mark` is true; otherwise returns how many of its bytes are marked. */
+/* Returns how many bytes of a view are already marked in `marks`. If `mark` is true, also marks all of its bytes. */
 static int64_t visit(const mha__operand *o, size_t size, const char *memory, char *marks, bool mark)
 {
     int64_t met = 0;
@@ -61,7 +61,8 @@ static void test_against_marks(void **state)
     assert_true(meeting > CASES / 10 && meeting < CASES * 9 / 10);
 }
 
-/* Returns columns [from, from + heads * 64) of packed rows [2, 1000, 768] as a view [B, H, L, 64] with L = `rows`. */
+/* Returns a view [B, H, L, 64] of columns [from, from + heads * 64) of packed rows [2, 1000, 768], with H = `heads` and
+ * L = `rows`. */
 static mha__operand columns(float *packed, int64_t from, int64_t heads, int64_t rows)
 {
     return (mha__operand){"columns", {packed + from, {768000, 64, 768, 1}}, {2, heads, rows, 64}, false};
@@ -85,14 +86,14 @@ static void test_packed_rows(void **state)
     assert_true(mha__operand_meet(&heads_first, sizeof(float), &k, sizeof(float)));
 }
 
-/* Overlap of strides without a common divisor is decided exactly if few steps suffice; otherwise, the views count as
- * overlapping. */
+/* For views whose strides have no common divisor, the overlap must be exact if few steps decide it; otherwise, the
+ * views must be reported as overlapping. */
 static void test_unrelated_strides(void **state)
 {
     (void)state;
     static float memory[16000000];
     mha__operand x = {"x", {memory, {0, 0, 0, 6}}, {1, 1, 1, 1000}, false};
-    /* y has the odd positions, x the even positions */
+    /* x has even positions and y odd positions, so the views do not overlap */
     mha__operand y = {"y", {memory + 1, {0, 0, 0, 10}}, {1, 1, 1, 1000}, false};
     assert_false(mha__operand_meet(&x, sizeof *memory, &y, sizeof *memory));
     x.extent[3] = y.extent[3] = 1000000;

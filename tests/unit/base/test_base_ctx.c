@@ -1,5 +1,5 @@
-/* test_base_ctx.c - contexts: options, environment variables, ISA limits, allocators, log messages, and creation
- * errors. */
+/* test_base_ctx.c - tests contexts: options, environment variables, ISA limits, allocators, log messages and failures
+ * of mha_ctx_create. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,8 @@ static mha_ctx *create(const mha_ctx_options *given)
     return ctx;
 }
 
-/* Creating a context must return `want` with a message that contains `words`, and set the context to NULL. */
+/* Fails unless mha_ctx_create with the options `given` returns `want`, sets *ctx to NULL and writes a message that
+ * contains `words`. */
 static void refuse(const mha_ctx_options *given, mha_status want, const char *words)
 {
     mha_error err = {0};
@@ -75,7 +76,7 @@ static void options_of_every_version(void **state)
     assert_int_equal(mha__options_read(&own, sizeof own, &newer, "example", &err), MHA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "example.size must be at most 24 "));
 
-    /* a caller with an older, shorter struct: bytes after the struct must not be read */
+    /* a caller with an older, shorter struct: fields after its end must be 0, not read */
     newer.known.size = offsetof(example, second);
     assert_int_equal(mha__options_read(&own, sizeof own, &newer, "example", &err), MHA_OK);
     assert_true(own.size == sizeof own && own.first == 1 && own.second == 0);
@@ -120,7 +121,7 @@ static void threads_come_from_option_then_environment(void **state)
         setenv("MHA_THREADS", bad[i], 1);
         refuse(&given, MHA_ERR_ARG, "MHA_THREADS must be a whole number from 1 to 1024 (got \"");
     }
-    given.threads = 2; /* variables that an option overrides are not read */
+    given.threads = 2; /* an environment variable must be ignored if its option is set */
     ctx = create(&given);
     assert_int_equal(mha_ctx_threads(ctx), 2);
     mha_ctx_free(ctx);
@@ -185,7 +186,7 @@ static void unknown_and_missing_isas_are_rejected(void **state)
         refuse(&given, MHA_ERR_ARG, "which this CPU does not support)");
         absent++;
     }
-    assert_true(absent > 0); /* at least one ISA is absent: no CPU has both neon and avx2 */
+    assert_true(absent > 0); /* at least one ISA must be absent, since no CPU has both neon and avx2 */
 }
 
 static void isa_levels_form_chains(void **state)
@@ -207,7 +208,7 @@ static void isa_levels_form_chains(void **state)
 #endif
 }
 
-/* avx512bf16 must be selected by default only on AMD, every other supported ISA on any CPU. */
+/* By default, avx512bf16 must be selected only on AMD CPUs, but every other ISA on any CPU that supports it. */
 static void slow_isas_are_not_the_default(void **state)
 {
     (void)state;
@@ -231,7 +232,7 @@ static void slow_isas_are_not_the_default(void **state)
 
 typedef struct counter {
     int made, live;
-    int fail_at; /* which allocation fails, counted from 1; 0 = none */
+    int fail_at; /* number of the allocation that fails, counted from 1; 0 = none */
 } counter;
 
 static void *counting_alloc(void *user, size_t bytes, size_t align)
@@ -281,7 +282,7 @@ static void memory_is_aligned_counted_and_returned(void **state)
     assert_null(mha__calloc(ctx, SIZE_MAX / 2, 3));
     assert_null(mha__calloc(ctx, 0, 8));
     mha_free(ctx, NULL);
-    assert_int_equal(c.made, made); /* none of these calls allocated memory */
+    assert_int_equal(c.made, made); /* the calls above must not allocate memory */
     assert_int_equal(c.live, before);
     mha_ctx_free(ctx);
     assert_int_equal(c.live, 0);
@@ -346,7 +347,7 @@ static void log_lines_reach_the_callback(void **state)
     assert_int_equal(l.level, 1);
     assert_string_equal(l.line, "layer 3 has 12 heads");
     mha__log(ctx, 0, "%02000d", 7);
-    assert_in_range(strlen(l.line), 500, 1999); /* a long line must be truncated, not dropped */
+    assert_in_range(strlen(l.line), 500, 1999); /* a message longer than the buffer must be truncated, not dropped */
     mha_ctx_free(ctx);
     mha__log(NULL, 0, "nobody listens");
 }
@@ -374,7 +375,7 @@ static void progress_can_cancel(void **state)
     assert_int_equal(mha__progress(NULL, "layers", 2, 6, &err), MHA_OK);
 }
 
-/* ---- default context (each test runs in a child, because a process has only one) ---- */
+/* ---- default context (each test runs in a child process, since a process has only one default context) ---- */
 
 static bool default_works(void)
 {
@@ -396,7 +397,7 @@ static bool default_fails_with_a_sentence(void)
     mha_error err = {0};
     mha_ctx *ctx = NULL;
     int calls = 0;
-    mha__parallel(NULL, 5, nothing, &calls); /* a function without a status must not crash */
+    mha__parallel(NULL, 5, nothing, &calls); /* a function without a status must run without a default context */
     mha_free(NULL, NULL);
     return mha__ctx_find(&ctx, &err) == MHA_ERR_ARG && !ctx && strstr(err.message, "(got \"nonsense\",") &&
            !mha__ctx(NULL) && !mha_alloc(NULL, 8) && calls == 5 && mha_ctx_threads(NULL) == 1;
@@ -428,7 +429,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(default_context_reads_the_environment_once,
-                               clear_environment), /* must be the first test, before a default context exists */
+                               clear_environment), /* must be the first test, so that no default context exists yet */
         cmocka_unit_test(options_of_every_version),
         cmocka_unit_test_setup(bad_options_are_refused, clear_environment),
         cmocka_unit_test_setup_teardown(threads_come_from_option_then_environment, clear_environment,

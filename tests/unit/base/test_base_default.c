@@ -1,5 +1,5 @@
-/* test_base_default.c - if MHA_ISA is invalid, no default context can be created: functions that require one must
- * report this, not a lack of memory. */
+/* test_base_default.c - an invalid MHA_ISA prevents the creation of the default context. Functions that require one
+ * must report the invalid variable, not a lack of memory. */
 #include "mha/mha.h"
 #include "support/check.h"
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static void test_files(void **state)
     want("tensors", mha_tensors_write(NULL, "/dev/null", &named, 1, 1, &err));
 }
 
-/* Checks that VARIANT(kind, options...) fails when the variant is created or its parameters are set. */
+/* Checks that creating a layer of type `kind` with the given options fails, as in `want`. */
 #define VARIANT(kind, ...)                                              \
     do {                                                                \
         const mha_##kind##_options o = {.size = sizeof o, __VA_ARGS__}; \

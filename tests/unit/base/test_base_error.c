@@ -1,5 +1,5 @@
-/* test_base_error.c - messages must be truncated between characters, and must be safe to print on a terminal for any
- * file contents. */
+/* test_base_error.c - error messages must be truncated only between characters, and text quoted from any file must be
+ * safe to print on a terminal. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 enum { MESSAGE = sizeof((mha_error *)0)->message, QUOTED = sizeof((mha__quoted *)0)->text };
 
-/* ---- mha__fail ---- */
+/* ---- truncation of messages ---- */
 
 static void fail_fills_status_and_message(void **state)
 {
@@ -36,7 +36,8 @@ static void fail_may_quote_the_previous_message(void **state)
     assert_string_equal(err.message, "outer: inner");
 }
 
-/* Returns a string of `n` bytes: `lead` one-byte letters, then characters of `width` bytes. */
+/* Returns a string of `n` bytes: `lead` letters, then copies of a character of `width` bytes, the last of which may be
+ * truncated. */
 static char *text_of(size_t n, size_t lead, int width)
 {
     static const char *const character[] = {"", "a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80"};
@@ -64,7 +65,8 @@ static void fail_truncates_between_characters(void **state)
                 if (whole < MESSAGE) {
                     assert_string_equal(err.message, text);
                 } else {
-                    assert_true(length >= MESSAGE - 1 - 3); /* truncation loses at most one character */
+                    /* at most 3 bytes, an incomplete character, may be missing at the end */
+                    assert_true(length >= MESSAGE - 1 - 3);
                     assert_memory_equal(err.message, text, length - 3);
                     assert_string_equal(err.message + length - 3, "...");
                 }
@@ -74,7 +76,7 @@ static void fail_truncates_between_characters(void **state)
     }
 }
 
-/* ---- mha__quote ---- */
+/* ---- quoted text ---- */
 
 static void quote_keeps_printable_and_escapes_other_characters(void **state)
 {
@@ -143,7 +145,8 @@ static void quote_truncates_between_escapes(void **state)
     memset(controls, 1, sizeof controls);
     mha__quoted q;
     mha__quote(&q, controls, sizeof controls);
-    assert_int_equal(strlen(q.text), (QUOTED - 4) / 4 * 4 + 3); /* only complete escape sequences */
+    /* the quoted text must end with a complete escape sequence */
+    assert_int_equal(strlen(q.text), (QUOTED - 4) / 4 * 4 + 3);
 }
 
 static void quote_of_every_byte_pair_is_safe(void **state)
@@ -164,7 +167,7 @@ static void quote_of_every_byte_pair_is_safe(void **state)
 
 /* ---- UTF-8 ---- */
 
-/* Every code point must survive encoding and decoding; encoding a surrogate must fail. */
+/* Every code point except surrogates must be unchanged by encoding and decoding. Encoding a surrogate must fail. */
 static void utf8_reads_what_it_writes(void **state)
 {
     (void)state;
@@ -175,11 +178,12 @@ static void utf8_reads_what_it_writes(void **state)
         int length = mha__utf8_write(code, bytes);
         if (mha__utf8_read(bytes, sizeof bytes, &back) != length || back != code) fail_msg("U+%04X", (unsigned)code);
         if (mha__utf8_read(bytes, (size_t)length - 1, &back) != 0)
-            fail_msg("U+%04X must be invalid if truncated", (unsigned)code);
+            fail_msg("U+%04X must be rejected if its last byte is missing", (unsigned)code);
     }
 }
 
-/* Returns true if `second` may follow `first` by table 3-7 of the Unicode standard (well-formed byte sequences). */
+/* Returns true if `second` may be the second byte after `first` by table 3-7 of the Unicode standard (well-formed byte
+ * sequences). */
 static bool may_follow(unsigned first, unsigned second)
 {
     static const struct {

@@ -1,6 +1,6 @@
-/* test_base_pool.c - the thread pool: each task must run exactly once, for any calling thread and thread count,
- * before and after fork(). */
-#define _GNU_SOURCE /* sched_setaffinity */
+/* test_base_pool.c - tests the thread pool: each task must run exactly once, for any calling thread and any number of
+ * threads, before and after fork(). */
+#define _GNU_SOURCE /* for sched_setaffinity */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,9 +43,9 @@ static mha_ctx *create(int threads)
     return ctx;
 }
 
-/* One parallel call. `hits` is not atomic, because each task has its own element and the end of the call
- * synchronizes. `inside` detects a worker number that two tasks use at the same time. cmocka's assertions work only
- * on the thread of the test, so faults are counted. */
+/* One parallel call. `hits` is not atomic, because each task writes its own element and the end of the call
+ * synchronizes. `inside` counts the running tasks of each worker number, which must be at most 1. `faults` counts
+ * errors, since cmocka's assertions work only on the thread of the test. */
 typedef struct job {
     mha_ctx *ctx;
     int64_t count;
@@ -66,7 +66,8 @@ static void run_task(void *arg, int64_t i, int worker)
     atomic_fetch_sub(&j->inside[worker], 1);
 }
 
-/* Runs `count` tasks `rounds` times; returns true if each task ran exactly `rounds` times without a fault. */
+/* Makes `rounds` parallel calls with `count` tasks each. Returns true if each task ran exactly once per call and no
+ * fault was counted. */
 static bool run_job(mha_ctx *ctx, int64_t count, int rounds, void (*extra)(job *, int64_t))
 {
     job *j = calloc(1, sizeof *j);
@@ -95,7 +96,7 @@ static void each_task_runs_once(void **state)
             assert_true(run_job(ctx, counts[c], ROUNDS, NULL));
         mha_ctx_free(ctx);
     }
-    assert_true(run_job(NULL, MOST, 1, NULL)); /* the default context */
+    assert_true(run_job(NULL, MOST, 1, NULL)); /* NULL selects the default context */
 }
 
 static void creating_and_freeing_leaks_nothing(void **state)
@@ -108,11 +109,11 @@ static void creating_and_freeing_leaks_nothing(void **state)
     }
 }
 
-/* ---- sleeping workers wake up, and all threads run tasks ---- */
+/* ---- wake-up of sleeping workers ---- */
 
 static pthread_barrier_t meeting;
 
-/* Waits until every thread has a task; if a worker does not wake up, the test hangs. */
+/* Waits until every thread runs a task. If a worker does not wake up, the test hangs. */
 static void meet(job *j, int64_t i)
 {
     (void)j;
@@ -124,7 +125,7 @@ static bool all_meet(mha_ctx *ctx)
 {
     int threads = mha_ctx_threads(ctx);
     if (pthread_barrier_init(&meeting, NULL, (unsigned)threads) != 0) return false;
-    /* one call while the workers sleep, then three calls in a row */
+    /* one call while the workers sleep, then three calls before they fall asleep */
     bool ok = run_job(ctx, threads, 1, meet) && run_job(ctx, threads, 3, meet);
     pthread_barrier_destroy(&meeting);
     return ok;
@@ -172,7 +173,7 @@ static void *call_often(void *arg)
     return NULL;
 }
 
-/* Starts `n` threads; thread i uses contexts[i % kinds]. */
+/* Makes parallel calls from `n` threads at the same time; thread i uses contexts[i % kinds]. */
 static void call_from_threads(int n, mha_ctx *const *contexts, int kinds)
 {
     caller callers[8] = {0};
@@ -190,14 +191,14 @@ static void concurrent_contexts_and_callers(void **state)
 {
     mha_ctx *contexts[2] = {create(3), create(2)};
     (void)state;
-    call_from_threads(2, contexts, 2); /* two contexts, two threads */
-    call_from_threads(8, contexts, 1); /* many threads, one context */
+    call_from_threads(2, contexts, 2); /* two threads with one context each */
+    call_from_threads(8, contexts, 1); /* eight threads with the same context */
     call_from_threads(8, contexts, 2);
     mha_ctx_free(contexts[0]);
     mha_ctx_free(contexts[1]);
 }
 
-/* ---- the caller's own pool ---- */
+/* ---- a thread pool of the caller ---- */
 
 typedef struct own_pool {
     mha_ctx *ctx;
@@ -222,14 +223,14 @@ static void own_parallel_for_is_used(void **state)
     assert_int_equal(mha_ctx_threads(own.ctx), 4);
     assert_true(run_job(own.ctx, 100, 2, NULL));
     assert_int_equal(own.calls, 2);
-    assert_true(run_job(own.ctx, 1, 1, NULL)); /* a single task must not use the pool */
+    assert_true(run_job(own.ctx, 1, 1, NULL)); /* a call with a single task must not use the caller's pool */
     assert_int_equal(own.calls, 2);
     assert_true(run_job(own.ctx, 5, 1, nested)); /* a nested call must not use the caller's pool */
     assert_int_equal(own.calls, 3);
     mha_ctx_free(own.ctx);
 }
 
-/* ---- fork ---- */
+/* ---- calls before and after fork() ---- */
 
 static void skip_under_thread_sanitizer(void)
 {
@@ -245,7 +246,7 @@ static bool exits_with_0(pid_t child)
     return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* Runs `what` on ctx in a child process, which then frees the context and exits. */
+/* Runs `what` with ctx in a child process, which then frees ctx and exits. Returns true if `what` returned true. */
 static bool in_child(mha_ctx *ctx, bool (*what)(mha_ctx *))
 {
     pid_t child = fork();
@@ -273,9 +274,9 @@ static void child_processes_have_their_own_workers(void **state)
     (void)state;
     skip_under_thread_sanitizer();
     mha_ctx *ctx = create(3);
-    assert_true(in_child(ctx, all_meet)); /* fork before the first parallel call */
+    assert_true(in_child(ctx, all_meet)); /* forks before the first parallel call */
     assert_true(all_meet(ctx));
-    assert_true(in_child(ctx, all_meet)); /* fork after a parallel call */
+    assert_true(in_child(ctx, all_meet)); /* forks after a parallel call */
     assert_true(in_child(ctx, nothing));
     assert_true(in_child(ctx, grandchild_meets));
     assert_true(all_meet(ctx));
@@ -288,8 +289,8 @@ static void wait_for_fork(job *j, int64_t i)
 {
     (void)j;
     if (i != 0) return;
-    pthread_barrier_wait(&forked); /* the parallel call has begun */
-    pthread_barrier_wait(&forked); /* the call continues after the fork */
+    pthread_barrier_wait(&forked); /* the parallel call has begun, so the test may fork */
+    pthread_barrier_wait(&forked); /* the fork is done, so the parallel call may continue */
 }
 
 static void *call_across_fork(void *arg)
@@ -299,8 +300,8 @@ static void *call_across_fork(void *arg)
     return NULL;
 }
 
-/* A child forked during a parallel call inherits a pool with an unfinished call, which no thread of the child will
- * complete. */
+/* Forks while another thread makes a parallel call. The child inherits a pool with a call that never ends, since the
+ * child has no workers, and must still be able to make its own calls. */
 static void fork_in_the_middle_of_a_call(void **state)
 {
     (void)state;
@@ -318,15 +319,15 @@ static void fork_in_the_middle_of_a_call(void **state)
     mha_ctx_free(other.ctx);
 }
 
-/* ---- limits of the process ---- */
+/* ---- limited resources ---- */
 
 static void count_warning(void *user, int level, const char *message)
 {
     if (level == 0 && strstr(message, "of 1024 threads could be started")) ++*(int *)user;
 }
 
-/* With an address space of 200 MiB, too small for the stacks of 1024 threads, a call must succeed with fewer
- * threads. */
+/* If only 200 MiB of address space are available, too little for the stacks of 1024 threads, parallel calls must
+ * succeed with fewer threads and one warning. */
 static bool fewer_threads_will_do(mha_ctx *unused)
 {
     mha_ctx *ctx = NULL;
@@ -344,7 +345,7 @@ static void threads_that_cannot_be_started(void **state)
 {
     (void)state;
 #if defined(THREAD_SANITIZER) || defined(ADDRESS_SANITIZER)
-    puts("skipped: a sanitizer needs more address space than this test leaves");
+    puts("skipped: with a sanitizer, the process needs more address space than this test permits");
     skip();
 #endif
     assert_true(in_child(NULL, fewer_threads_will_do));

@@ -1,4 +1,4 @@
-/* test_base_pool_signals.c - workers must receive only signals raised by their own instructions. */
+/* test_base_pool_signals.c - a worker must receive only the signals that its own instructions raise. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,22 +56,22 @@ static void workers_receive_no_process_signals(void **state)
     mha__parallel(ctx, TASKS, count_task, &tasks);
     assert_int_equal(atomic_load(&tasks), TASKS);
     sigpending(&pending);
-    assert_true(sigismember(&pending, SIGUSR1)); /* no thread handled SIGUSR1 */
+    assert_true(sigismember(&pending, SIGUSR1)); /* SIGUSR1 must still be pending, since no worker may handle it */
     assert_int_equal(signals, 0);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     assert_int_equal(signals, 1);
-    assert_false(sigismember(&before, SIGUSR1)); /* creating the context restored this thread's signal mask */
+    assert_false(sigismember(&before, SIGUSR1)); /* mha_ctx_create must have restored the signal mask of this thread */
     mha_ctx_free(ctx);
 }
 
-/* ---- signals that a worker raises ---- */
+/* ---- signals raised by a worker ---- */
 
 static size_t page;
 static atomic_int lost;
 static pthread_barrier_t meeting;
 
-/* Signal handler: maps a page of zeros past the end of the shortened file, so that the faulting instruction
- * succeeds. */
+/* Signal handler: maps a page of zeros at the address of the fault, which is after the end of the truncated file. The
+ * faulting instruction then succeeds. */
 static void replace_page(int number, siginfo_t *info, void *context)
 {
     (void)number, (void)context;
@@ -83,7 +83,7 @@ static void replace_page(int number, siginfo_t *info, void *context)
 static void read_page(void *arg, int64_t i, int worker)
 {
     (void)worker;
-    pthread_barrier_wait(&meeting); /* each thread has one task */
+    pthread_barrier_wait(&meeting); /* waits until every thread has a task */
     if (((volatile const char *)arg)[(size_t)i * page] != 0) atomic_fetch_add(&lost, TASKS);
 }
 

@@ -1,4 +1,4 @@
-/* test_base_status.c - names and sizes of statuses and data types; the version. */
+/* test_base_status.c - tests the names of statuses, the names and sizes of data types, and the version. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,7 +59,7 @@ static void version_is_that_of_the_header(void **state)
     (void)state;
     snprintf(want, sizeof want, "%d.%d.%d", MHA_VERSION_MAJOR, MHA_VERSION_MINOR, MHA_VERSION_PATCH);
     assert_string_equal(mha_version(), want);
-    assert_string_equal(mha_version(), MHA_TEST_VERSION); /* the version of project() in CMakeLists.txt */
+    assert_string_equal(mha_version(), MHA_TEST_VERSION); /* must be the version of project() in CMakeLists.txt */
 }
 
 int main(void)
