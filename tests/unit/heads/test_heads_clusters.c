@@ -1,5 +1,5 @@
-/* test_heads_clusters.c - classical multidimensional scaling of points in a plane, and average linkage compared with
- * scipy.cluster.hierarchy.linkage (1.17) for the same points, with many equal distances. */
+/* test_heads_clusters.c - tests classical multidimensional scaling with points in a plane, and compares average linkage
+ * with scipy.cluster.hierarchy.linkage (1.17) for the same points, many of them at equal distances. */
 #include "support/check.h"
 
 #include <math.h>
@@ -8,7 +8,8 @@
 
 enum { MOST = 12 };
 
-/* Computes the squared distances of points in a plane as the divergence js; distances are the square roots of js. */
+/* Sets js to the squared distances of points in a plane. The tested functions use the square root of js as the
+ * distance. */
 static void squares(int64_t n, double (*points)[2], double *js)
 {
     for (int64_t a = 0; a < n; a++)
@@ -25,8 +26,8 @@ static void check_merges(int64_t n, double (*points)[2], const mha_head_merge *w
     for (int64_t i = 0; i < n - 1; i++) {
         const bool same = got[i].a == want[i].a && got[i].b == want[i].b && got[i].size == want[i].size;
         if (!same || fabs(got[i].height - want[i].height) > 1e-14)
-            fail_msg("merge %d: %d %d at %.17g, size %d", (int)i, (int)got[i].a, (int)got[i].b, got[i].height,
-                     (int)got[i].size);
+            fail_msg("merge %d must be as in scipy (got clusters %d and %d at height %.17g, size %d)", (int)i,
+                     (int)got[i].a, (int)got[i].b, got[i].height, (int)got[i].size);
     }
 }
 
@@ -59,8 +60,8 @@ static void merges_of_scipy(void **state)
     check_merges(1, line, NULL);
 }
 
-/* Centered points whose principal axes are the coordinate axes must be recovered unchanged, with the specified sign
- * of each axis. */
+/* Centered points whose principal axes are the coordinate axes must be recovered from their distances, up to the sign
+ * of each axis, which is specified. */
 static void map_of_a_plane(void **state)
 {
     (void)state;
@@ -75,7 +76,8 @@ static void map_of_a_plane(void **state)
         assert_true(fabs(fabs(first) - fabs(points[i][0])) < 1e-12);
         assert_true(fabs(fabs(second) - fabs(points[i][1])) < 1e-12);
     }
-    /* the coordinate of largest magnitude must be positive (ties: within rounding errors) */
+    /* on the second axis, the coordinate of largest magnitude must be positive (or equal to the most negative one
+     * within rounding errors) */
     double most = 0, least = 0;
     for (int i = 0; i < 5; i++) {
         most = fmax(most, xy[2 * i + 1]);

@@ -1,4 +1,5 @@
-/* test_heads_data.c - tokenized texts: evaluation order, truncation, token kinds, invalid input, failed allocations. */
+/* test_heads_data.c - tests tokenized texts: evaluation order, truncation, token kinds, invalid input and failed
+ * allocations. */
 #include "support/check.h"
 
 #include <stdbool.h>
@@ -29,7 +30,8 @@ static int64_t length_of(const mha_head_data *data, int64_t text)
     return length;
 }
 
-/* Tokens must be returned by text number and equal the tokenizer's output. */
+/* mha_head_data_ids must return the tokens of each text by its original number, equal to the output of the
+ * tokenizer. */
 static void texts_keep_their_numbers(void **state)
 {
     mha_model *model = case_model(NULL, "models/bert-tiny", NULL);
@@ -54,8 +56,8 @@ static void texts_keep_their_numbers(void **state)
     (void)state;
 }
 
-/* Every text must occur once: longest first, texts of equal length in their original order. No batch may exceed the
- * limit, unless it is a single long text. */
+/* Fails unless every text is in exactly one batch: the longest texts first, texts of equal length in their original
+ * order. A batch may exceed the limit of tokens only if it is a single text. */
 static void check_batches(const mha_head_data *data, int64_t limit)
 {
     int64_t seen = 0, last_length = INT64_MAX, last_text = -1, most = 0, most_texts = 0;
@@ -100,7 +102,7 @@ static void batches(void **state)
     (void)state;
 }
 
-/* Tests many texts of random lengths, given as ids. */
+/* Tests the batches of many texts of different lengths, given as token ids. */
 static void many_ids(void **state)
 {
     enum { COUNT = 500, MOST = 40 };
@@ -124,7 +126,8 @@ static void many_ids(void **state)
     (void)state;
 }
 
-/* The kinds of the tokens of "[CLS] wait . [SEP]" must be assigned correctly. */
+/* The tokens of "[CLS] wait . [SEP]" must be of kind special, none, punctuation, and special separator. Without a
+ * tokenizer, only the ids listed in `special` must be special. */
 static void kinds(void **state)
 {
     mha_model *model = case_model(NULL, "models/bert-tiny", NULL);
@@ -161,7 +164,7 @@ static void on_log(void *user, int level, const char *message)
     if (level == 0) snprintf(user, 1024, "%s", message);
 }
 
-/* Truncation to the model's maximum must log a warning; truncation to max_tokens must not. */
+/* Truncation to the maximum length of the model must log a warning; truncation to max_tokens must not. */
 static void cuts(void **state)
 {
     char heard[1024] = "";
@@ -187,7 +190,7 @@ static void cuts(void **state)
     (void)state;
 }
 
-/* ---- errors ---- */
+/* ---- error messages ---- */
 
 static void refused(const mha_model *model, const int32_t *ids, const int64_t *starts, int64_t count,
                     mha_head_data_options options, const char *sentence)
@@ -258,7 +261,7 @@ static void a_text_without_tokens(void **state)
     (void)state;
 }
 
-/* Each allocation fails in turn. The call must return an error and free all memory. */
+/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. */
 static void no_memory(void **state)
 {
     counting memory = {.budget = -1};

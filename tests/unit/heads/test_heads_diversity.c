@@ -1,5 +1,5 @@
-/* test_heads_diversity.c - every measure of head similarity, compared with its formula in double, computed from the
- * model's maps and contexts, for an encoder, a decoder, and a model with a transposed output projection. */
+/* test_heads_diversity.c - compares every measure of head similarity with its formula in double, computed from the maps
+ * and contexts of an encoder, a decoder, and a model with a transposed output projection. */
 #include "support/check.h"
 
 #include <math.h>
@@ -15,7 +15,8 @@
 #include "support/rng.h"
 
 enum { TEXTS = 7, VOCAB = 60 };
-/* Lengths of the texts. One text is longer than 64 tokens, the unit that is assigned to either half. */
+/* Lengths of the texts. Tokens are assigned to halves in units of 64, so only the text of 80 tokens is in both
+ * halves. */
 static const int64_t lengths[TEXTS] = {9, 80, 2, 31, 9, 1, 17};
 
 static mha_head_data *draw_data(const mha_model *model, const int64_t *n, int64_t count, int64_t batch_tokens)
@@ -53,9 +54,9 @@ static mha_model *open_model(mha_ctx *ctx, const char *folder)
 
 /* ---- reference formulas ---- */
 
-/* The maps of one text, [N, n, n], and the contexts of all texts, [layers][tokens, W]. */
+/* The maps of the current text, [N, n, n], and the contexts of all texts, [layers][tokens, W]. */
 typedef struct seen {
-    int64_t first[65], layers, width, tokens, at; /* first: heads before a layer; width: W of the contexts */
+    int64_t first[65], layers, width, tokens, at; /* first: number of heads in the layers before a layer; width: W */
     int64_t n;
     double *maps;
     double *contexts[64];
@@ -89,7 +90,7 @@ static seen see(const mha_model *model, const mha_head_data *data)
     return s;
 }
 
-/* Returns the entropy of (p + q) / 2 in bits. */
+/* Returns the entropy of (p + q) / 2, in bits. */
 static double entropy(int64_t n, const double *p, const double *q)
 {
     double sum = 0;
@@ -130,7 +131,7 @@ static void add_row(pairs *want, const seen *s, int64_t row, int64_t keys)
         }
 }
 
-/* Runs each text and sums the pair measures over the rows of its maps. */
+/* Runs each text through the model and sums the measures of each pair of heads over all rows of the maps. */
 static pairs see_texts(const mha_model *model, const mha_head_data *data, seen *s)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -158,8 +159,8 @@ static void check_value(const mha_diversity *d, mha_diversity_kind what, int64_t
 {
     const double got = mha_diversity_value(d, what, layer_a, a, layer_b, b);
     if (!(fabs(got - want) <= limit))
-        fail_msg("%s of %d.%d and %d.%d: %.9g, want %.9g", mha_diversity_key(what), (int)layer_a, (int)a, (int)layer_b,
-                 (int)b, got, want);
+        fail_msg("%s of heads %d.%d and %d.%d: got %.9g, expected %.9g", mha_diversity_key(what), (int)layer_a, (int)a,
+                 (int)layer_b, (int)b, got, want);
     assert_true(got == mha_diversity_value(d, what, layer_b, b, layer_a, a));
 }
 
@@ -188,17 +189,17 @@ static void check_maps(const mha_diversity *d, const seen *s, const pairs *want)
     }
 }
 
-/* ---- head outputs, with X [tokens, E] computed explicitly ---- */
+/* ---- reference for measures of head outputs X [tokens, E] ---- */
 
 typedef struct outputs {
     int64_t heads, D, E, tokens;
     float *w; /* output projection [E, H D], or [H D, E] if transposed */
     bool transposed;
     const double *contexts;
-    int *half; /* half of each token, [tokens] */
+    int *half; /* [tokens]: the half that contains the token */
 } outputs;
 
-/* Returns the output of head h with columns centered over the rows of a half (-1: all rows). Rows of the other half
+/* Returns the output X of head h for all tokens of a half (-1: all tokens), with centered columns. Rows of other tokens
  * are 0. */
 static double *added(const outputs *o, int64_t h, int half)
 {
@@ -220,7 +221,7 @@ static double *added(const outputs *o, int64_t h, int half)
     return x;
 }
 
-/* Returns |X^T Y|^2. */
+/* Returns the squared Frobenius norm of X^T Y. */
 static double overlap(const outputs *o, const double *x, const double *y)
 {
     double sum = 0;
@@ -234,7 +235,7 @@ static double overlap(const outputs *o, const double *x, const double *y)
     return sum;
 }
 
-/* Returns [tokens, (H - 1) E]: the outputs of all heads except h. */
+/* Returns the outputs of all heads except h, centered in a half, as a matrix [tokens, (H - 1) E]. */
 static double *others(const outputs *o, int64_t h, int half)
 {
     const int64_t wide = (o->heads - 1) * o->E;
@@ -250,7 +251,8 @@ static double *others(const outputs *o, int64_t h, int half)
     return to;
 }
 
-/* Fits a ridge regression of head h on all other heads in half `fit`; returns the residual in the other half. */
+/* Fits a ridge regression from the outputs of all other heads to the output of head h in half `fit`. Returns its
+ * squared error in the other half, and adds the squared norm of the output in that half to *all. */
 static double left_over(const outputs *o, int64_t h, int fit, double *all)
 {
     const int64_t wide = (o->heads - 1) * o->E, E = o->E;
@@ -306,7 +308,7 @@ static void check_layer(const mha_diversity *d, const outputs *o, int64_t layer)
     }
 }
 
-/* Returns |P_a P_b|_F^2 of the projections P = W (W^T W)^-1 W^T, which do not depend on the basis. */
+/* Returns |P_a P_b|_F^2 / D for the projections P = W (W^T W)^-1 W^T onto the output subspaces of heads a and b. */
 static double shared(const outputs *o, int64_t a, int64_t b)
 {
     const int64_t heads[2] = {a, b}, D = o->D, E = o->E, width = o->heads * D;
@@ -332,7 +334,7 @@ static double shared(const outputs *o, int64_t a, int64_t b)
         free(solved);
         free(gram);
     }
-    sum = mha__dot(E * E, projection[0], projection[1]); /* trace(P_a P_b) */
+    sum = mha__dot(E * E, projection[0], projection[1]); /* trace(P_a P_b) = |P_a P_b|_F^2 */
     free(projection[0]);
     free(projection[1]);
     return sum / (double)D;

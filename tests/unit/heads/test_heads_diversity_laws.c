@@ -1,5 +1,5 @@
-/* test_heads_diversity_laws.c - properties of the similarity measures that need no reference: bitwise identical
- * results for any threads, batches and interruptions; texts in several passes; selected rows; heads with zero
+/* test_heads_diversity_laws.c - tests properties of the similarity measures that need no reference: bitwise identical
+ * results for any number of threads, batches and interruptions; texts in several passes; selected rows; heads with zero
  * output; errors; failed allocations. */
 #include "support/check.h"
 
@@ -53,7 +53,7 @@ static mha_diversity *measure(const mha_model *model, const mha_head_data *data,
     return d;
 }
 
-/* Pair number i of all pairs of heads in the same layer; all layers have the same head count. */
+/* The heads a of layer la and b of layer lb. */
 typedef struct pair {
     int64_t la, a, lb, b;
 } pair;
@@ -69,7 +69,7 @@ static double value_at(const mha_diversity *d, mha_diversity_kind what, pair p)
     return mha_diversity_value(d, what, p.la, p.a, p.lb, p.b);
 }
 
-/* Returns true if all values, the map and the clusters are bitwise identical (NAN equals NAN). */
+/* Returns true if all values, the map and the clusters of x and y are bitwise identical. */
 static bool equal(const mha_model *model, const mha_diversity *x, const mha_diversity *y)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -83,7 +83,7 @@ static bool equal(const mha_model *model, const mha_diversity *x, const mha_dive
            memcmp(mha_diversity_merges(x), mha_diversity_merges(y), (size_t)(n - 1) * sizeof(mha_head_merge)) == 0;
 }
 
-/* ---- invariants ---- */
+/* ---- bitwise identity ---- */
 
 static void threads_and_batches_change_nothing(void **state)
 {
@@ -163,8 +163,8 @@ static void ranges(void **state)
     mha_model_free(model);
 }
 
-/* A measure requested alone must be bitwise identical to the measure requested with all others; measures that were
- * not requested must be NAN. */
+/* A measure that is requested alone must be bitwise identical to the measure requested with all others. Values of
+ * measures that were not requested must be NAN. */
 static void single_measures(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static void chosen_rows(void **state)
     mha_model_free(model);
 }
 
-/* Opens the decoder with a maximum of 1800 tokens. */
+/* Opens the decoder with its maximum length increased to 1800 tokens. */
 static mha_model *long_model(void)
 {
     static const char from[] = "\"max_position_embeddings\": 64", to[] = "\"max_position_embeddings\": 1800";
@@ -245,7 +245,7 @@ static mha_model *long_model(void)
 
 enum { LONG = 1800 };
 
-/* Callback: keeps the maps of head 0 of layer 0 and of the last head of the last layer. */
+/* Callback: copies the maps of head 0 of layer 0 and of the last head of layer 1. */
 static int keep_two(void *user, int64_t layer, int64_t heads, const float *probs)
 {
     float *kept = user;
@@ -260,7 +260,8 @@ static double plogp(double x)
     return x > 0 ? x * log2(x) : 0;
 }
 
-/* The maps of 8 heads, 1800 x 1800 elements each, exceed the memory limit, so the text must run in two passes. */
+/* The maps of 8 heads, each 1800 x 1800 elements, exceed the memory limit, so the text must be computed in two passes.
+ * The values must equal those computed from complete maps. */
 static void a_long_text_runs_in_passes(void **state)
 {
     (void)state;
@@ -314,7 +315,7 @@ static void stopped_and_resumed(void **state)
     mha_model *model = open_model(ctx, encoder, NULL, 0);
     mha_head_data *data = draw_data(model, lengths, TEXTS, 40);
     mha_diversity *want = measure(model, data, (mha_diversity_options){0}), *d;
-    assert_int_equal(s.calls, 6); /* the callback runs before each of 5 batches, and at the end */
+    assert_int_equal(s.calls, 6); /* the callback must run before each of 5 batches and after the last */
     const char *folder = files_folder();
     mha_diversity_options how = {.size = sizeof how, .state = files_path(folder, "state")};
     int stops = 0;
@@ -328,7 +329,7 @@ static void stopped_and_resumed(void **state)
     assert_int_equal(stops, 6);
     assert_true(equal(model, d, want));
     mha_diversity_free(d);
-    how.max_rows = 7; /* must fail: the state file was written for all rows */
+    how.max_rows = 7; /* must be rejected, because the state file is of a run over all rows */
     assert_int_equal(mha_diversity_measure(model, data, &how, &d, NULL), MHA_ERR_ARG);
     files_remove(folder);
     mha_diversity_free(want);
@@ -337,9 +338,9 @@ static void stopped_and_resumed(void **state)
     mha_ctx_free(ctx);
 }
 
-/* ---- layers with fewer heads ---- */
+/* ---- layers with different head counts ---- */
 
-/* Pruning heads of the first layer must not change the similarity of the remaining heads. */
+/* Pruning heads must not change the similarity of the remaining heads of the first layers. */
 static void pruned_layers(void **state)
 {
     (void)state;
@@ -376,10 +377,9 @@ static void pruned_layers(void **state)
     mha_model_free(whole);
 }
 
-/* ---- heads with zero output, and non-finite values ---- */
+/* ---- heads with zero output, and weights that are not finite ---- */
 
-/* Returns a copy of a weight of the encoder's first layer, [48, 48], head width 12, with a block of elements set to
- * x. */
+/* Returns a copy of a weight [48, 48] of the encoder, whose heads are 12 wide, with a block of elements set to x. */
 static float *changed(const char *name, int64_t first_row, int64_t rows, int64_t first, int64_t columns, float x)
 {
     mha_file *file = case_file("models/bert-tiny/model.safetensors");
@@ -421,7 +421,7 @@ static void non_finite_values_are_named(void **state)
                                         "encoder.layer.0.attention.self.value.weight"};
     static const uint32_t what[] = {1U << MHA_DIVERSITY_JS, 1U << MHA_DIVERSITY_CKA};
     for (int i = 0; i < 2; i++) {
-        float *w = changed(names[i], 24, 12, 0, 48, NAN); /* rows 24 .. 35 belong to head 2 */
+        float *w = changed(names[i], 24, 12, 0, 48, NAN); /* rows 24 to 35 belong to head 2 */
         const mha_named_tensor tensor = {.name = names[i], .dtype = MHA_F32, .rank = 2, .shape = {48, 48}, .data = w};
         mha_model *model = open_model(NULL, encoder, &tensor, 1);
         mha_head_data *data = draw_data(model, lengths, TEXTS, 0);
@@ -437,7 +437,7 @@ static void non_finite_values_are_named(void **state)
     }
 }
 
-/* A text shorter than 64 tokens is in one half only, so the measure `unique`, which needs two halves, must be NAN. */
+/* A text shorter than 64 tokens is in one half only. The measure `unique`, which requires two halves, must be NAN. */
 static void unique_requires_two_halves(void **state)
 {
     (void)state;
@@ -451,7 +451,7 @@ static void unique_requires_two_halves(void **state)
     mha_model_free(model);
 }
 
-/* ---- invalid arguments ---- */
+/* ---- error messages ---- */
 
 static void refusals(void **state)
 {

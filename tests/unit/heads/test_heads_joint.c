@@ -1,4 +1,4 @@
-/* test_heads_joint.c - joint selection of heads, fills in models without bias, and model comparison, checked by
+/* test_heads_joint.c - compares joint selection of heads, fills in models without bias, and model comparison with
  * separate forward passes. */
 #include "mha/compare_models.h"
 #include "mha/generate.h"
@@ -26,7 +26,7 @@ static mha_head_data *data_of(const mha_model *model)
     int32_t ids[TOKENS];
     mha_head_data *data;
     mha_error err = {0};
-    /* a small batch size, so that the texts form several batches */
+    /* batches of at most 20 tokens, so that there are several batches */
     const mha_head_data_options small = {.size = sizeof small, .batch_tokens = 20};
     for (int i = 0; i < TOKENS; i++)
         ids[i] = (i * i * 7 + 3 * i + 1) % (int32_t)mha_model_describe(model)->vocab;
@@ -34,7 +34,8 @@ static mha_head_data *data_of(const mha_model *model)
     return data;
 }
 
-/* Computes the summed last hidden states of each text with `gates`, one forward pass per text. */
+/* Computes the sum of the last hidden states of each text with `gates`, in one forward pass per text. Its direction is
+ * that of the mean. */
 static void mean_states(const mha_model *model, const mha_head_data *data, const float *gates, double *out)
 {
     const int64_t E = mha_model_describe(model)->hidden;
@@ -67,8 +68,8 @@ static double distance(int64_t E, const double *a, const double *b)
     return sum / TEXTS;
 }
 
-/* The first head selected must be the head whose removal changes the output least. With one head per round, the
- * second must be selected likewise, with the first removed. */
+/* With one head per round, each round must remove the head whose removal changes the output least, given the heads that
+ * are already removed. */
 static void test_greedy_one_by_one(void **state)
 {
     (void)state;
@@ -110,7 +111,7 @@ static void test_greedy_one_by_one(void **state)
     mha_model_free(model);
 }
 
-/* Checks how many heads a rule removes from each layer. */
+/* Fails unless the rule removes `all` heads in total and, if `each` is at least 0, `each` heads from every layer. */
 static void expect_gone(const mha_model *model, const mha_prune_rule *rule, int64_t all, int64_t each)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -132,8 +133,8 @@ static void expect_gone(const mha_model *model, const mha_prune_rule *rule, int6
 
 #define RULE(...) (&(mha_prune_rule){.size = sizeof(mha_prune_rule), __VA_ARGS__})
 
-/* A ratio must apply to all heads of the model, rounded to the nearest head or group; with per_layer, it must apply
- * to each layer. */
+/* A ratio must apply to the number of heads of the model, rounded to whole heads or groups; with per_layer, it must
+ * apply to the heads of each layer, rounded up. */
 static void test_amounts(void **state)
 {
     (void)state;
@@ -152,8 +153,7 @@ static void test_amounts(void **state)
     mha_model_free(gemma);
 }
 
-/* A decoder's heads must be ranked by the next-token loss; heads that share keys must be removed together. */
-/* A count and the equivalent ratio must remove the same heads in the same order, given the same number of rounds. */
+/* A count and the equivalent ratio must remove the same heads in the same order if the number of rounds is the same. */
 static void test_count_and_ratio(void **state)
 {
     (void)state;
@@ -211,7 +211,8 @@ static void test_decoders(void **state)
     }
 }
 
-/* The loss must equal that of mha_model_score, and a model compared with itself must have no difference. */
+/* The losses must equal those of mha_model_score. A model compared with itself must have a cosine of 1 and the same
+ * loss twice. */
 static void test_compare(void **state)
 {
     (void)state;
@@ -238,7 +239,7 @@ static void test_compare(void **state)
     mha_model_free(model);
 }
 
-/* Sums of every head's output over all tokens, from which means are computed. */
+/* Sums of the output of every head over all tokens. */
 typedef struct means {
     int64_t heads, head_dim;
     double sum[2 * 4 * 16];
@@ -253,7 +254,7 @@ static int add_contexts(void *user, const mha_model_activations *a)
     return 0;
 }
 
-/* Computes the last hidden states of text 0. */
+/* Computes the last hidden states of text 0 with `gates` and `fills`. */
 static void last_states(const mha_model *model, const mha_head_data *data, const float *gates, const float *fills,
                         float *x)
 {
@@ -265,8 +266,8 @@ static void last_states(const mha_model *model, const mha_head_data *data, const
     assert_int_equal(mha_model_forward(model, &input, &output, NULL), MHA_OK);
 }
 
-/* A model in which heads 0 and 1 of layer 0 are removed with a fill must equal the original with the outputs of
- * these heads replaced by their means. */
+/* Fails unless `filled`, in which heads 0 and 1 of layer 0 are removed with a fill, is close to the original model with
+ * the outputs of these heads replaced by their means. */
 static void check_filled(const mha_model *model, const mha_head_data *data, const mha_model *filled)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -287,7 +288,8 @@ static void check_filled(const mha_model *model, const mha_head_data *data, cons
     case_near(info->family, got, want, 7 * info->hidden, 2e-5);
 }
 
-/* A fill requires a bias, and only the config of some families can add one. Other families must return an error. */
+/* A fill needs biases. For a model without biases, mha_prune must add them if a config key of the family permits this,
+ * and otherwise return MHA_ERR_UNSUPPORTED. */
 static void test_fill_without_bias(void **state)
 {
     (void)state;
@@ -316,7 +318,7 @@ static void test_fill_without_bias(void **state)
                                 refit = {.size = sizeof refit, .refit = data};
         assert_int_equal(mha_prune(model, keep, &options, &edit, &err), MHA_ERR_UNSUPPORTED);
         assert_non_null(strstr(err.message, "have no bias"));
-        /* this edit needs no bias, so it must succeed */
+        /* a refit needs no bias, so it must succeed */
         assert_int_equal(mha_prune(model, keep, &refit, &edit, &err), MHA_OK);
         mha_model_edit_free(edit);
         mha_head_data_free(data);
@@ -324,8 +326,8 @@ static void test_fill_without_bias(void **state)
     }
 }
 
-/* In a regrouped model, key and value heads have different group sizes. Heads must be removed in whole groups of
- * both. The saved model must be bitwise identical to gates of 0 and must load again. */
+/* In a regrouped model, key heads and value heads may have groups of different sizes, and heads can only be removed in
+ * whole groups of both. The saved model must be bitwise identical to the regrouped model with gates of 0. */
 static void test_regrouped(void **state)
 {
     (void)state;
@@ -365,7 +367,7 @@ static void test_regrouped(void **state)
     files_remove(folder);
 }
 
-/* Texts of one token have no next token, so the call must fail. */
+/* Texts of one token have no next token to predict. Joint selection by the loss must fail. */
 static void test_nothing_to_predict(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_heads_measure.c - head measurement of a tiny model: pooling over texts, batches, threads, scores and maps,
- * segments, thresholds, the probe's seed, cancellation, failed allocations. */
+/* test_heads_measure.c - tests the head measurement of a tiny model: means over texts, batches, threads, scores and
+ * maps, segments, thresholds, the seed of the probe, cancellation and failed allocations. */
 #include "support/check.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ static mha_heads *measure(const mha_model *model, const char *const *some, int64
     return heads;
 }
 
-/* Returns true if every score of every head is bitwise identical (NAN equals NAN). */
+/* Returns true if every score of every head is bitwise identical in a and b. */
 static bool equal(const mha_heads *a, const mha_heads *b)
 {
     for (int64_t l = 0; l < mha_heads_layers(a); l++)
@@ -64,7 +64,8 @@ static void threads_change_nothing(void **state)
     mha_model_free(plain);
 }
 
-/* Scores of several texts must be means over rows: texts of n and m tokens have weights n and m. */
+/* The scores of several texts must be means over the rows of all texts, so that texts of n and m tokens have weights n
+ * and m. */
 static void texts_pool_by_rows(void **state)
 {
     (void)state;
@@ -125,8 +126,8 @@ static void on_log(void *user, int level, const char *message)
     if (level == 0) snprintf(user, 1024, "%s", message);
 }
 
-/* Truncation to the model's maximum must log a warning, truncation to max_tokens must not; errors must name the
- * text. */
+/* Truncation to the maximum length of the model must log a warning that names the text; truncation to max_tokens must
+ * not. Errors must also name the text. */
 static void truncation_and_errors_name_the_text(void **state)
 {
     (void)state;
@@ -156,7 +157,7 @@ static void truncation_and_errors_name_the_text(void **state)
 
 /* ---- measurement of prepared data ---- */
 
-/* Returns random texts as ids, with enough tokens in total for several threads. */
+/* Returns random texts as token ids, with enough tokens for several threads. */
 static mha_head_data *random_data(const mha_model *model, int64_t batch_tokens, const int32_t *segments)
 {
     enum { COUNT = 60, MOST = 96, VOCAB = 500 };
@@ -183,7 +184,7 @@ static mha_heads *measure_data(const mha_model *model, const mha_head_data *data
     return heads;
 }
 
-/* The scores and `received` must be bitwise identical for any batches and threads. */
+/* The scores and the received probabilities must be bitwise identical for any batch size and number of threads. */
 static void batches_and_threads_change_nothing(void **state)
 {
     (void)state;
@@ -212,7 +213,8 @@ static void batches_and_threads_change_nothing(void **state)
     mha_model_free(plain);
 }
 
-/* With data instead of text, maps are kept with ids only. They must be bitwise identical to the maps of the text. */
+/* Measuring data must give maps bitwise identical to those of the text. mha_heads_tokens must then return the ids
+ * without offsets. */
 static void maps_of_data(void **state)
 {
     (void)state;
@@ -236,7 +238,7 @@ static void maps_of_data(void **state)
     mha_model_free(model);
 }
 
-/* Every metric that depends only on the maps must equal its value recomputed from the kept maps of one text. */
+/* Metrics that depend only on the maps must equal the values computed from the stored maps of one text. */
 static void scores_are_those_of_the_maps(void **state)
 {
     (void)state;
@@ -259,7 +261,7 @@ static void scores_are_those_of_the_maps(void **state)
             }
             for (int64_t i = 0; i < n; i++) {
                 const float *row = map + i * n;
-                int64_t most = 0, inner = 1; /* the first and the last token are special */
+                int64_t most = 0, inner = 1; /* token 0 and the last token are special */
                 for (int64_t j = 0; j < n; j++) {
                     offset += (double)row[j] * (double)(j - i);
                     if (row[j] > row[most]) most = j;
@@ -293,8 +295,8 @@ static void scores_are_those_of_the_maps(void **state)
     mha_model_free(model);
 }
 
-/* With one segment, the excess must be 0. With two segments, it must be the probability mass inside the segment less
- * the expected fraction. */
+/* MHA_HEAD_BLOCK is the probability within a query's segment minus the fraction expected by chance. With one segment,
+ * it must be 0; with two segments, it must be between -1/2 and 1/2, but not 0. */
 static void segments(void **state)
 {
     (void)state;
@@ -395,8 +397,8 @@ static void cancelled(void **state)
     mha_ctx_free(ctx);
 }
 
-/* Each allocation fails in turn. The call must return an error and free all memory, and the model must remain
- * usable. */
+/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory, and the
+ * model must remain usable. */
 static void no_memory(void **state)
 {
     (void)state;

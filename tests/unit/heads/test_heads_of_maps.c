@@ -1,5 +1,5 @@
-/* test_heads_of_maps.c - scores computed from the caller's maps must equal the scores of the model that computed the
- * maps, for several texts and with segments; errors; failed allocations. */
+/* test_heads_of_maps.c - scores computed from maps that the caller passes must equal the scores of the model that
+ * computed the maps, for several texts and with segments. Also tests errors and failed allocations. */
 #include "support/check.h"
 
 #include <math.h>
@@ -12,17 +12,17 @@
 
 enum { TEXTS = 3, MOST_TOKENS = 16 };
 
-/* ---- scores computed by the model and from its maps ---- */
+/* ---- scores of a model and scores of its maps ---- */
 
 typedef struct texts {
     int32_t ids[TEXTS * MOST_TOKENS], segments[TEXTS * MOST_TOKENS];
     int64_t starts[TEXTS + 1];
     uint8_t kinds[TEXTS * MOST_TOKENS];
-    float *maps[TEXTS]; /* maps of each text, [layers, H, n, n] */
+    float *maps[TEXTS]; /* the maps of each text, [layers, H, n, n] */
     mha_head_map map[TEXTS];
 } texts;
 
-/* Makes texts of 5, 9 and 7 tokens; the first token of each is special. */
+/* Makes texts of 5, 9 and 7 tokens; token 0 of each text is special. */
 static void make_texts(texts *t, int64_t vocab)
 {
     static const int64_t lengths[TEXTS] = {5, 9, 7};
@@ -71,8 +71,8 @@ static void keep_maps(const mha_model *model, texts *t, int64_t text)
     mha_head_data_free(data);
 }
 
-/* Compares two scores with a tolerance: the kernel computes the entropy before rounding the maps to f32. All other
- * scores use the same arithmetic. */
+/* Fails unless two scores are equal within 2e-6. Only the entropy differs, because the kernel computes it before the
+ * maps are rounded to f32; all other scores use the same arithmetic. */
 static void near(double got, double want)
 {
     if (isnan(want) ? !isnan(got) : !(fabs(got - want) <= 2e-6)) fail_msg("got %.9g, want %.9g", got, want);

@@ -1,5 +1,5 @@
-/* test_heads_plan.c - head plans: defaults, operation counts and cache sizes calculated by hand, excluded rows,
- * advice, timing, errors. tests/golden/test_plan_tables.c compares the tables. */
+/* test_heads_plan.c - tests head plans: defaults, operation counts and cache sizes calculated by hand, excluded rows,
+ * advice, timing and errors. tests/golden/test_plan_tables.c compares the printed tables. */
 #include "mha/head_layouts.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -9,7 +9,7 @@
 static void test_defaults(void **state)
 {
     (void)state;
-    static const int64_t usual[][3] = {/* d_model, heads, layers */
+    static const int64_t usual[][3] = {/* d_model, expected heads, expected layers */
                                        {768, 12, 12},  {64, 1, 12},    {97, 1, 12},     {1024, 16, 12},
                                        {2048, 16, 16}, {4096, 32, 32}, {12288, 96, 96}, {100, 2, 12}};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
@@ -27,8 +27,8 @@ static void test_defaults(void **state)
     }
 }
 
-/* Operation counts and cache sizes for E = 8, 4 heads of width 2, 3 layers and 5 sequences of 7 tokens, calculated
- * by hand. */
+/* Compares operation counts and cache sizes for E = 8, 4 heads of width 2, 3 layers and 5 sequences of 7 tokens with
+ * values calculated by hand. */
 static void test_costs(void **state)
 {
     (void)state;
@@ -64,13 +64,13 @@ static void test_costs(void **state)
         assert_int_equal(r->heads, want[i].heads);
         assert_int_equal(r->kv_heads, want[i].kv_heads);
         assert_true(r->project_flops == want[i].project);
-        assert_true(r->attend_flops == 4 * pairs * want[i].heads * 2); /* two products with 2 operations per element */
+        assert_true(r->attend_flops == 4 * pairs * want[i].heads * 2); /* Q K^T and P V need 2 operations per element */
         assert_int_equal(r->kv_bytes, 2 * 3 * 5 * 7 * want[i].kv_heads * 2 * 2);
         assert_true(r->prefill == 0 && r->decode == 0);
     }
 }
 
-/* A layout that a model cannot have must be listed as a row with the reason. */
+/* A layout that is impossible for the model must be listed as a row with the reason. */
 static void test_excluded_layouts(void **state)
 {
     (void)state;
@@ -122,14 +122,15 @@ static void test_advice(void **state)
     assert_non_null(strstr(a.reason, "experts"));
     assert_int_equal(a.experts, 56);
     assert_int_equal(a.top_k, 2);
-    a = advice_of(7, 100000000); /* 7 heads have no divisor except 1 and 7 */
+    a = advice_of(7, 100000000); /* 7 heads have no divisor other than 1 and 7 */
     assert_int_equal(a.variant, MHA_PLAN_MQA);
     assert_int_equal(a.kv_heads, 1);
     assert_int_equal(advice_of(1, INT64_MAX).variant, MHA_PLAN_MHA);
     assert_int_equal(advice_of(1, 1).variant, MHA_PLAN_MHA);
 }
 
-/* The advice must call the cache of a small model small relative to the parameters only if it is. */
+/* The advice must state that fewer key/value heads save little only if the cache is small relative to the
+ * parameters. */
 static void test_advice_on_the_cache(void **state)
 {
     (void)state;
@@ -143,7 +144,7 @@ static void test_advice_on_the_cache(void **state)
     assert_int_equal(a.variant, MHA_PLAN_MHA);
 }
 
-/* Every kind of row must have a positive time, with any type of the cache. */
+/* Every kind of row must have positive times for every type of the cache. */
 static void test_measure(void **state)
 {
     (void)state;
@@ -165,7 +166,7 @@ static void test_measure(void **state)
     }
 }
 
-/* Each allocation of a measurement fails in turn. */
+/* With a budget of 0, 1, 2 ... allocations, a failed measurement must return MHA_ERR_MEMORY and free its memory. */
 static void test_starvation(void **state)
 {
     (void)state;
@@ -239,7 +240,7 @@ static void test_measure_refusals(void **state)
     assert_int_equal(mha_plan_measure(NULL, MODEL(.d_model = 0), &rows[0], 0, &e), MHA_ERR_ARG);
     assert_non_null(strstr(e.message, "d_model"));
     assert_int_equal(mha_plan_measure(NULL, model, &rows[0], NAN, &e), MHA_ERR_ARG);
-    for (int i = 0; i < count; i++) { /* one head of width 1536 */
+    for (int i = 0; i < count; i++) { /* the row with one head has a head width of 1536, above the limit */
         assert_true((rows[i].refused != NULL) == (rows[i].heads == 1));
         if (rows[i].heads > 1) continue;
         assert_int_equal(mha_plan_measure(NULL, model, &rows[i], 0, &e), MHA_ERR_UNSUPPORTED);

@@ -1,5 +1,5 @@
-/* test_heads_prune.c - selection and removal of heads in every family. The reference is the unpruned model with
- * gates of 0. */
+/* test_heads_prune.c - tests selection and removal of heads in every family. A pruned model must equal the original
+ * model with gates of 0. */
 #include "mha/prune.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -34,7 +34,7 @@ static int64_t group_of(const mha_model *model)
     return info->heads / info->kv_heads;
 }
 
-/* Computes the last hidden states of a few tokens. The caller must free the result. */
+/* Returns the last hidden states of a few tokens, computed with `gates`. The caller must free them. */
 static float *states(const mha_model *model, const float *gates)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -52,12 +52,12 @@ static float *states(const mha_model *model, const float *gates)
 static void expect_same(const char *what, float *got, float *want, int64_t hidden)
 {
     if (memcmp(got, want, (size_t)(L * hidden) * sizeof *got) != 0)
-        fail_msg("%s: states must be bitwise identical", what);
+        fail_msg("%s: states must be bitwise identical to those with gates of 0", what);
     free(got);
     free(want);
 }
 
-/* Selects groups to remove from every layer except the last; in layer 0, the first group. */
+/* Selects groups of heads to remove from every layer except the last. In layer 0, the first group is among them. */
 static void some(const mha_model *model, uint8_t *keep, float *gates)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -73,7 +73,7 @@ static void some(const mha_model *model, uint8_t *keep, float *gates)
 
 #define PRUNE(...) (&(mha_prune_options){.size = sizeof(mha_prune_options), __VA_ARGS__})
 
-/* ---- removal ---- */
+/* ---- removal of heads ---- */
 
 static void test_removed_is_gated_off(void **state)
 {
@@ -115,7 +115,7 @@ static json_t *config_of(const mha_model *model)
     return json_loads(mha_model_config_json(model), 0, NULL);
 }
 
-/* Pruning in two steps must equal pruning in one, and heads must keep their original numbers. */
+/* Pruning in two steps must equal pruning once. Heads must keep the numbers of the original model. */
 static void test_pruned_again(void **state)
 {
     (void)state;
@@ -153,7 +153,7 @@ static void test_pruned_again(void **state)
     sha256_hex(weights, bytes, hex);
     assert_string_equal(json_string_value(json_object_get(json_object_get(last, "from"), "model.safetensors")), hex);
     free(weights);
-    /* the shapes of the unpruned model must be restored, with zeros for the removed heads */
+    /* with `compatible`, the saved model must have the original shapes, with zeros for the removed heads */
     save_pruned(twice, (uint8_t[12]){1, 1, 0, 0, 1, 1, 1, 1, 1}, PRUNE(.compatible = 1), whole);
     mha_model *zeroed = open_bare(NULL, whole);
     assert_int_equal(mha_model_describe(zeroed)->parameters, mha_model_describe(model)->parameters);
@@ -176,7 +176,8 @@ static int64_t count_in(const json_t *config, const char *key)
     return (int64_t)json_integer_value(json_object_get(config, key));
 }
 
-/* Selects the same number of groups to remove from every layer: the first of even layers, the last of odd layers. */
+/* Selects the same number of heads to remove from every layer: the first group of even layers and the last group of odd
+ * layers. */
 static void alike(const mha_model *model, uint8_t *keep, float *gates)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -188,9 +189,9 @@ static void alike(const mha_model *model, uint8_t *keep, float *gates)
     }
 }
 
-/* If every layer loses the same number of heads, the pruned model must use the standard config keys of its family,
- * if the family has them. Original head numbers must still be stored, and a second pruning must be recorded relative
- * to the unpruned model. */
+/* If every layer loses the same number of heads, the config of the pruned model must use the standard keys of its
+ * family, if they can express the head count. The original head numbers must be stored in any case, and a second
+ * pruning must be recorded relative to the original model. */
 static void test_equal_head_counts(void **state)
 {
     (void)state;
@@ -234,7 +235,7 @@ static void test_equal_head_counts(void **state)
     files_remove(folder);
 }
 
-/* The record must contain a digest of every shard of the source. */
+/* The record of a pruning must contain a digest of every shard of the original checkpoint. */
 static void test_record_of_shards(void **state)
 {
     (void)state;
@@ -304,7 +305,8 @@ static void test_impossible_requests(void **state)
     mha_model_free(gemma);
 }
 
-/* Each allocation fails in turn. The call must return an error and free all memory. */
+/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY, free its memory and leave no
+ * file. */
 static void test_without_memory(void **state)
 {
     (void)state;
@@ -319,7 +321,7 @@ static void test_without_memory(void **state)
     mha_model *model = open_bare(ctx, "models/bert-tiny");
     const long live = count.live;
     int failed = 0;
-    count.budget = 0; /* reading the list of head numbers must not allocate */
+    count.budget = 0; /* mha_head_number and mha_head_place must not allocate */
     assert_int_equal(mha_head_number(model, 0, 1), 1);
     assert_int_equal(mha_head_place(model, 2, 3), 3);
     for (long budget = 0;; budget++) {
@@ -365,15 +367,16 @@ static void test_choice(void **state)
     (void)state;
     static const double scores[12] = {5, 1, 1, 9, .1, .2, .3, .4, 7, 7, 7, 7};
     mha_model *model = open_bare(NULL, "models/bert-tiny");
-    /* ceil(4 * 0.3) = 2 heads of each layer are removed; of two equal scores, the lower head number stays */
+    /* per layer, ceil(4 * 0.3) = 2 heads are removed; of heads with equal scores, the head with the lower number is
+     * kept */
     expect_keep(model, scores, RULE(.ratio = 0.3, .per_layer = 1), "100100111100");
     expect_keep(model, scores, RULE(.ratio = 0.25, .per_layer = 1), "110101111110");
     expect_keep(model, scores, RULE(.ratio = 1, .per_layer = 1), "000100011000");
     expect_keep(model, scores, RULE(.ratio = 1, .per_layer = 1, .floor = 3), "110101111110");
     expect_keep(model, scores, RULE(.ratio = 0), "111111111111");
     expect_keep(model, scores, RULE(.ratio = 0.25), "111100011111");
-    expect_keep(model, scores, RULE(.count = 6), "000100011111"); /* layer 1 loses 3 heads */
-    /* ratios of the model's 12 heads are rounded: 3.6 to 4, 3.48 to 3, 0.4 to 0, and 1.5 to 2 */
+    expect_keep(model, scores, RULE(.count = 6), "000100011111"); /* layer 1 loses 3 heads, the maximum */
+    /* for all 12 heads, 3.6 is rounded to 4, 3.48 to 3, 0.36 to 0, and 1.5 to 2 */
     expect_keep(model, scores, RULE(.ratio = 0.3), "110100011111");
     expect_keep(model, scores, RULE(.ratio = 0.29), "111100011111");
     expect_keep(model, scores, RULE(.ratio = 0.03), "111111111111");
@@ -395,7 +398,7 @@ static void test_choice(void **state)
     mha_model_free(model);
 }
 
-/* Two query heads that share a key head must be removed together, by their mean score. */
+/* Two query heads that share a key/value head must be removed together, in the order of their mean score. */
 static void test_choice_of_groups(void **state)
 {
     (void)state;
@@ -405,14 +408,15 @@ static void test_choice_of_groups(void **state)
     expect_keep(model, scores, RULE(.count = 1), "1111111111110011");
     expect_keep(model, scores, RULE(.count = 4), "1111001111110011");
     expect_keep(model, scores, RULE(.count = 5), "1100001111110011");
-    /* 0.3 * 16 = 4.8 heads are rounded to 4, because 4 is nearer than 6 */
+    /* 0.3 * 16 = 4.8 heads are rounded to 4, the nearest number of whole groups */
     expect_keep(model, scores, RULE(.ratio = 0.3), "1111001111110011");
     expect_keep(model, scores, RULE(.ratio = 0.32), "1100001111110011");
     expect_keep(model, scores, RULE(.ratio = 0.05), "1111111111111111");
     mha_model_free(model);
 }
 
-/* In a layer that already has fewer heads, entries after its last head must not be read or kept. */
+/* In a layer that already has fewer heads, scores after its last head must not be read, and their keep flags must be
+ * 0. */
 static void test_choice_in_a_pruned_layer(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_heads_regroup.c - merging of key and value heads in every family: exact if the rank of a group is at most the
- * head width, also saved in shapes that transformers loads; errors. */
+/* test_heads_regroup.c - tests merging of key and value heads in every family. The result must be exact if the rank of
+ * a group is at most the head width, and can also be saved in shapes that transformers loads. Also tests errors. */
 #include "mha/compare_models.h"
 #include "mha/regroup.h"
 #include "support/alloc.h"
@@ -23,7 +23,7 @@ static mha_model *open_bare(mha_ctx *ctx, const char *folder)
     return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
 }
 
-/* Returns texts of random tokens, identical in every run. */
+/* Returns texts of pseudorandom tokens, the same in every run. */
 static mha_head_data *data_of(const mha_model *model)
 {
     int32_t ids[TEXTS * LONGEST];
@@ -42,7 +42,7 @@ static mha_head_data *data_of(const mha_model *model)
     return data;
 }
 
-/* Computes the last hidden states of a few tokens. The caller must free the result. */
+/* Returns the last hidden states of a few tokens. The caller must free them. */
 static float *states(const mha_model *model)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -73,7 +73,7 @@ static mha_model *open_result(const mha_model_edit *edit)
     return model;
 }
 
-static const char *folder; /* the folder of all written models */
+static const char *folder; /* the folder to which all models are saved */
 
 static mha_model *save_and_open(const mha_model *model, const mha_regroup_options *o)
 {
@@ -81,11 +81,10 @@ static mha_model *save_and_open(const mha_model *model, const mha_regroup_option
     return open_bare(NULL, folder);
 }
 
-/* ---- models whose heads are equal up to a change of basis ---- */
+/* ---- models whose heads span the same subspace in pairs ---- */
 
-/* Returns a copy in which each group of two key/value heads consists of the first head multiplied by different
- * invertible matrices; the weights that read these heads are multiplied by the inverses. A mean would destroy the
- * heads, but one head can represent both. */
+/* Returns a copy of the model in which the odd key/value head of each pair is the even head multiplied by an invertible
+ * matrix. One head can represent both without error, but their mean cannot. */
 static mha_model *turned(const char *key, const char *value, const char *query, const char *out, int64_t layers,
                          int64_t heads, int64_t D, int64_t E)
 {
@@ -102,7 +101,7 @@ static mha_model *turned(const char *key, const char *value, const char *query, 
             for (int64_t h = 0; h < heads; h++)
                 for (int64_t i = 0; i < D; i++)
                     for (int64_t e = 0; e < E; e++) {
-                        /* for an odd head, element i is element (i + 3) % D of the preceding even head, times 2 */
+                        /* row i of an odd head is row (i + 3) % D of the even head before it, times 2 */
                         const bool odd = h % 2 == 1;
                         const int64_t j = odd ? (i + 3) % D : i, shared = odd ? h - 1 : h;
                         const float size = odd ? 2 : 1;
@@ -115,7 +114,7 @@ static mha_model *turned(const char *key, const char *value, const char *query, 
             count++;
             free(from);
         }
-    /* a shared head has only one bias, so all biases are set to 0 */
+    /* sets all key and value biases to 0, since a merged head has only one bias */
     static float zeros[64];
     for (int64_t l = 0; l < layers; l++)
         for (int p = 1; p < 3; p++) {
@@ -134,8 +133,8 @@ static mha_model *turned(const char *key, const char *value, const char *query, 
     return made;
 }
 
-/* If two heads span the same subspace, the closed form must be exact in any head order, and the refit must change
- * nothing. The mean must not be exact. */
+/* If the heads of each group span the same subspace, the closed form must be exact, with or without a search for the
+ * head order and a refit. The mean must not be exact. */
 static void test_exact_if_rank_permits(void **state)
 {
     (void)state;
@@ -174,7 +173,7 @@ static void test_exact_if_rank_permits(void **state)
     mha_model_free(model);
 }
 
-/* ---- every family ---- */
+/* ---- regrouping in every family ---- */
 
 typedef struct place {
     const char *folder;
@@ -190,8 +189,8 @@ static const place places[] = {
     {"families/qwen2-window", 1, 0, MHA_REGROUP_VALUES}, {"families/qwen3", 1, 1, MHA_REGROUP_VALUES},
 };
 
-/* The edited model must be the same in memory and saved, in smaller shapes and with repeated rows. It must have
- * fewer parameters and, on the texts of the fit, be closer to the original with a refit than without. */
+/* The edited model must give the same states in memory, saved in smaller shapes, and saved with repeated rows. The
+ * saved model must have fewer parameters, and its config must record the regrouping. */
 static void test_every_family(void **state)
 {
     (void)state;
@@ -240,8 +239,8 @@ static double cosine_of(const mha_model *model, const mha_head_data *data, const
     return c.mean_cosine;
 }
 
-/* On the texts of the fit, each method must be closer to the original than the previous one: mean, closed form,
- * refit. A regrouped model must accept regrouping again. */
+/* On the texts of the fit, each method must be closer to the original model than the method before it: mean, closed
+ * form, closed form with head order and refit. A regrouped model must accept a second regrouping. */
 static void test_each_method_improves(void **state)
 {
     (void)state;
@@ -262,11 +261,11 @@ static void test_each_method_improves(void **state)
     mha_model_free(model);
 }
 
-/* ---- score weights ---- */
+/* ---- merging weighted by scores ---- */
 
 enum { HEADS = 6, WIDTH = 48, HEAD = 8 }; /* dimensions of bert-mlm-tiny */
 
-/* Returns a tensor of layer 0, which the edit changes. */
+/* Returns a tensor of layer 0 that the edit changes. */
 static const float *tensor_of(const mha_model_edit *edit, const char *name)
 {
     int64_t count;
@@ -287,7 +286,8 @@ static float *original(const char *name)
     return x;
 }
 
-/* Equal scores must give bitwise identical weights; with different scores, the mean must be weighted by the scores. */
+/* With equal scores, the weights must be bitwise identical to those without scores. With different scores, the mean
+ * must be weighted by the scores. */
 static void test_weighted_mean(void **state)
 {
     (void)state;
@@ -326,7 +326,8 @@ static void test_weighted_mean(void **state)
     mha_model_free(model);
 }
 
-/* Returns the squared error of Wo_h Wv_h for head h of layer 0. Heads share values in pairs and keep their order. */
+/* Returns the squared error of the product Wo_h Wv_h for head h of layer 0, if values are shared by pairs of heads in
+ * their original order. */
 static double loss_of(const mha_model_edit *edit, int head)
 {
     const float *value = tensor_of(edit, "attention.self.value.weight");
@@ -348,15 +349,15 @@ static double loss_of(const mha_model_edit *edit, int head)
     return sum;
 }
 
-/* In the closed form, a higher score of a head must reduce its error and increase the error of the head that shares
- * its values. */
+/* In the closed form, a higher score of one head of a pair must reduce the error of that head and increase the error of
+ * the other head. */
 static void test_weighted_closed(void **state)
 {
     (void)state;
     mha_model *model = open_bare(NULL, "models/bert-mlm-tiny");
     mha_head_data *data = data_of(model);
     double scores[2 * HEADS], lost[3][2];
-    for (int high = 0; high < 3; high++) { /* a high score for the first head of a pair, the second head, or neither */
+    for (int high = 0; high < 3; high++) { /* 0: high score for the even heads, 1: for the odd heads, 2: equal scores */
         for (int n = 0; n < 2 * HEADS; n++)
             scores[n] = high == 2 || n % 2 == high ? 1 : 0.05;
         mha_model_edit *made = regroup(model, REGROUP(.value_heads = 3, .fit = data, .scores = scores, PUBLISHED));
@@ -364,15 +365,16 @@ static void test_weighted_closed(void **state)
             lost[high][head] = loss_of(made, head);
         mha_model_edit_free(made);
     }
-    print_message("error of head 0: %.3f, %.3f, %.3f; of head 1: %.3f, %.3f, %.3f\n", lost[0][0], lost[2][0],
-                  lost[1][0], lost[1][1], lost[2][1], lost[0][1]);
+    print_message(
+        "error of head 0: %.3f (high score), %.3f (equal scores), %.3f (low score); of head 1: %.3f, %.3f, %.3f\n",
+        lost[0][0], lost[2][0], lost[1][0], lost[1][1], lost[2][1], lost[0][1]);
     assert_true(lost[0][0] < lost[2][0] && lost[2][0] < lost[1][0]);
     assert_true(lost[1][1] < lost[2][1] && lost[2][1] < lost[0][1]);
     mha_head_data_free(data);
     mha_model_free(model);
 }
 
-/* Results must be bitwise identical for any number of threads and any division of the data into batches. */
+/* The edited weights must give bitwise identical states for any number of threads. */
 static void test_threads(void **state)
 {
     (void)state;
@@ -398,7 +400,7 @@ static void test_threads(void **state)
     free(first);
 }
 
-/* ---- errors ---- */
+/* ---- error messages ---- */
 
 static void refused(const mha_model *model, const mha_regroup_options *o, mha_status status, const char *part)
 {
@@ -446,7 +448,7 @@ static void test_refused(void **state)
 
 /* ---- failed allocations ---- */
 
-/* Each allocation fails in turn. The call must return an error and free all memory. */
+/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. */
 static void test_every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -468,9 +470,10 @@ static void test_every_allocation_may_fail(void **state)
         assert_int_equal(status == MHA_OK, edit != NULL);
         mha_model_edit_free(edit);
         if (status != MHA_OK && !strstr(err.message, "memory"))
-            fail_msg("budget %ld: error must be lack of memory (got %s)", budget, err.message);
+            fail_msg("budget %ld: error must be MHA_ERR_MEMORY (got %s)", budget, err.message);
         if (atomic_load(&count.live) != live)
-            fail_msg("budget %ld: all memory must be freed (got %ld allocations)", budget, atomic_load(&count.live));
+            fail_msg("budget %ld: all allocations must be freed (got %ld live allocations)", budget,
+                     atomic_load(&count.live));
     }
     assert_int_equal(status, MHA_OK);
     atomic_store(&count.budget, -1);

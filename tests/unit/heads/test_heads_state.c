@@ -1,4 +1,4 @@
-/* test_heads_state.c - a measurement that is stopped or killed and resumed from its state file must be bitwise
+/* test_heads_state.c - a measurement that is canceled or killed and then resumed from its state file must be bitwise
  * identical to an uninterrupted measurement. State files of other measurements must be rejected. */
 #include "support/check.h"
 #include "support/files.h"
@@ -20,13 +20,13 @@ enum { TEXTS = 120, MOST = 40, VOCAB = 500, BATCH = 200 };
 static int32_t ids[TEXTS * MOST];
 static int64_t starts[TEXTS + 1];
 
-/* ---- a context that stops or kills the run after a fraction of the tokens ---- */
+/* ---- a context that cancels or kills the measurement ---- */
 
 typedef struct stop {
-    double at; /* fraction of the work at which to stop; 0 = never */
+    double at; /* fraction of the tokens after which to stop; 0 = never */
     bool kill;
-    int64_t tiles; /* number of the tile of the first batch at which to stop; 0 = never */
-    double begun;  /* fraction of the work already done at the first callback; -1 = not yet begun */
+    int64_t tiles; /* number of tiles of the first batch after which to stop; 0 = never */
+    double begun;  /* fraction of the tokens already measured at the first callback; -1 = no callback yet */
 } stop;
 
 static int on_progress(void *user, const char *what, int64_t done, int64_t total)
@@ -75,12 +75,12 @@ static mha_head_data *make_data(const mha_model *model, int64_t batch_tokens)
     return data;
 }
 
-/* One measurement, its inputs and its results. */
+/* One measurement: when to stop it, its inputs and its results. */
 typedef struct run {
     stop stop;
     mha_ctx *ctx;
     mha_model *model;
-    mha_heads *heads; /* NULL after a failure */
+    mha_heads *heads; /* NULL if the measurement failed */
     mha_status status;
     mha_error err;
 } run;
@@ -108,7 +108,7 @@ static void release(run *r)
     free(r);
 }
 
-/* Runs a measurement without interruption. */
+/* Returns an uninterrupted measurement. */
 static run *whole(const char *state)
 {
     run *r = measure((stop){0}, NULL, state, BATCH);
@@ -130,7 +130,7 @@ static void same(const mha_heads *a, const mha_heads *b)
         }
 }
 
-/* ---- interrupted runs ---- */
+/* ---- interrupted measurements ---- */
 
 static char path[512];
 
@@ -143,13 +143,13 @@ static void cancelled_runs_resume(void **state)
     for (int n = 1; n <= 4; n++) {
         run *r = measure((stop){.at = 0.2 * n}, NULL, path, BATCH);
         assert_int_equal(r->status, MHA_ERR_CANCELLED);
-        assert_true(n == 1 ? r->stop.begun == 0 : r->stop.begun >= 0.2 * (n - 1)); /* no work may be repeated */
+        assert_true(n == 1 ? r->stop.begun == 0 : r->stop.begun >= 0.2 * (n - 1)); /* no batch may be measured twice */
         release(r);
     }
     run *got = whole(path), *again = whole(path);
     assert_true(got->stop.begun >= 0.8);
     same(got->heads, want->heads);
-    assert_true(again->stop.begun == 1); /* the file contains all results, so only the probe texts are run */
+    assert_true(again->stop.begun == 1); /* all results are in the file, so only the probe may be computed */
     same(again->heads, want->heads);
     release(again);
     release(got);
@@ -158,8 +158,8 @@ static void cancelled_runs_resume(void **state)
     files_remove(folder);
 }
 
-/* A run that is cancelled within a batch may have added some heads of the batch to the sums: its state must stay that of
- * the batches before. */
+/* If a measurement is canceled within a batch, some heads of the batch may already be in its sums. The state file must
+ * still contain the state before that batch. */
 static void runs_cancelled_within_a_batch_resume(void **state)
 {
     (void)state;
@@ -183,7 +183,7 @@ static void runs_cancelled_within_a_batch_resume(void **state)
     release(want);
 }
 
-/* Child processes are killed midway; each resumes from the state file of the previous child. */
+/* Each child process is killed during the measurement and resumes from the state file of the previous child. */
 static void killed_runs_resume(void **state)
 {
     (void)state;
@@ -210,7 +210,7 @@ static void killed_runs_resume(void **state)
     files_remove(folder);
 }
 
-/* The call must fail with this message, prefixed by the path, and must leave the file unchanged. */
+/* The measurement must fail with the message `sentence` after the path, and must leave the file unchanged. */
 static void refused(const char *file, const mha_model_options *weights, int64_t batch_tokens, const char *sentence)
 {
     size_t before, after;
@@ -226,8 +226,8 @@ static void refused(const char *file, const mha_model_options *weights, int64_t 
     release(r);
 }
 
-/* A different model must be rejected even if its outputs are equal: it differs in the embedding of a word that is
- * absent from the texts. */
+/* A state file of a model with another embedding must be rejected, even if the results are equal because the word of
+ * that embedding is absent from the texts. */
 static void a_model_with_another_embedding(void **state)
 {
     (void)state;
@@ -291,7 +291,7 @@ static void broken(const char *said)
     release(r);
 }
 
-/* Truncated state files, and files with an impossible number of steps, must be rejected. */
+/* Truncated state files and files with an invalid number of steps must be rejected. */
 static void broken_files(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_heads_stats.c - the scores of one head without a model, for small maps calculated by hand and for the ideal
- * patterns of golden/heads, whose labels are known by construction. */
+/* test_heads_stats.c - tests the scores of one head without a model: for small maps with values calculated by hand, and
+ * for the ideal patterns of golden/heads, whose labels are known. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { N = 24 };
 
-/* ---- maps, passed to the callbacks as the operator passes them ---- */
+/* ---- maps, passed row by row as the attention operator does ---- */
 
 typedef struct row_numbers {
     double entropy, largest, distance;
@@ -33,7 +33,7 @@ static row_numbers numbers_of(const float *p, int64_t n, int64_t i)
     return r;
 }
 
-/* Passes the map to `show`, `rows` rows per call. */
+/* Passes the rows of a map [n, n] to `show`, `rows` rows per call. */
 static void each_rows(int64_t n, int64_t rows, const float *map, void (*show)(void *user, const mha_attn_rows *rows),
                       void *user)
 {
@@ -71,7 +71,7 @@ static void show(void *user, const mha_attn_rows *rows)
     mha__head_stats_add(t->stats, &t->lines, &t->text, rows, t->received);
 }
 
-/* Adds one map to the statistics; `segments` and `received` may be NULL. */
+/* Adds the map of one text to the statistics. `segments` and `received` may be NULL. */
 static void add(mha__head_stats *s, int64_t n, const uint8_t *kind, const int32_t *segments, bool causal,
                 const float *map, double *received)
 {
@@ -136,7 +136,7 @@ static void near(double got, double want)
     if (!(fabs(got - want) <= 1e-6)) fail_msg("got %.9g, want %.9g", got, want);
 }
 
-/* Scores of two tokens that each attend to both tokens with probability 1/2. */
+/* The scores of a map of three tokens must equal values calculated by hand. */
 static void by_hand(void **state)
 {
     (void)state;
@@ -153,13 +153,15 @@ static void by_hand(void **state)
     near(mha__head_stats_value(&s, MHA_HEAD_NEXT), 0.25);
     near(mha__head_stats_value(&s, MHA_HEAD_SEP), 0.25);
     near(mha__head_stats_value(&s, MHA_HEAD_BROAD), 1.5 / log2(3));
-    near(mha__head_stats_value(&s, MHA_HEAD_VERTICAL), 1); /* a single content row explains all variance */
+    /* with a single row of a content token, the columns explain all variance */
+    near(mha__head_stats_value(&s, MHA_HEAD_VERTICAL), 1);
     assert_true(isnan(mha__head_stats_value(&s, MHA_HEAD_DUP_PROBE)));
-    assert_int_equal(label_of(&s), MHA_LABEL_PREV); /* prev and first are equal: the earlier rule applies */
+    /* the scores for prev and first are equal, so the rule that is checked first must apply */
+    assert_int_equal(label_of(&s), MHA_LABEL_PREV);
 }
 
-/* A causal head that attends uniformly to all unmasked keys must have a normalized entropy of 1; row 0 has no
- * normalized entropy. */
+/* A causal head that attends equally to all visible keys must have a normalized entropy of 1. Row 0, which has one
+ * visible key, must not be counted. */
 static void causal_even(void **state)
 {
     (void)state;
@@ -174,7 +176,7 @@ static void causal_even(void **state)
     assert_int_equal(label_of(&s), MHA_LABEL_BROAD);
 }
 
-/* Scores must be means over the rows of all texts, not means of per-text means. */
+/* Scores of several texts must be means over the rows of all texts, not means of the means per text. */
 static void texts_pool_by_rows(void **state)
 {
     (void)state;
@@ -186,7 +188,8 @@ static void texts_pool_by_rows(void **state)
     near(mha__head_stats_value(&s, MHA_HEAD_SELF), 1.0 / 3);
 }
 
-/* [first] a b a b [last], with perfect copying and perfect induction: scores, including both probe scores. */
+/* Probe text "[first] a b a b [last]": the induction score must be 1 for a head that attends to the token after the
+ * previous occurrence, and the duplicate score 1 for a head that attends to that occurrence. */
 static void probes(void **state)
 {
     (void)state;
@@ -226,15 +229,15 @@ static void golden_patterns(void **state)
     assert_int_equal(mha_tensor_read(mha_file_find(file, "labels"), MHA_I64, labels, &err), MHA_OK);
     for (int m = 0; m < MAPS; m++) {
         mha__head_stats s = measure(N, kind, false, maps + m * N * N);
-        for (int k = 0; k < SCORES - 2; k++) /* the two probe scores require a probe text */
+        for (int k = 0; k < SCORES - 2; k++) /* except the two probe scores, which require a probe text */
             near(mha__head_stats_value(&s, golden_order[k]), (double)scores[k * MAPS + m]);
         assert_int_equal(label_of(&s), golden_labels[labels[m]]);
     }
     mha_file_free(file);
 }
 
-/* Compares the statistics of a small causal model's maps with the reference. Each text is token 0 followed by 15 random
- * tokens twice, so it also serves as the probe text of the induction scores. The tolerances are abs_tolerance of the
+/* Compares the statistics of the maps of a small causal model with the reference. Each text is token 0, followed by 15
+ * random tokens twice, so it is also the probe text of the induction scores. The tolerances are abs_tolerance in the
  * reference's index.json: ten times the error of an f32 run. */
 static void golden_causal_model(void **state)
 {
@@ -267,7 +270,7 @@ static void golden_causal_model(void **state)
     mha_file_free(file);
 }
 
-/* A row with NaN must make only the scores that depend on this row NaN. */
+/* A NaN in one row must make only the scores that depend on this row NaN. */
 static void not_a_number(void **state)
 {
     (void)state;
@@ -277,7 +280,7 @@ static void not_a_number(void **state)
     assert_true(isnan(mha__head_stats_value(&s, MHA_HEAD_ENTROPY)));
     assert_true(isnan(mha__head_stats_value(&s, MHA_HEAD_CONFIDENCE)));
     assert_true(isnan(mha__head_stats_value(&s, MHA_HEAD_VERTICAL)));
-    near(mha__head_stats_value(&s, MHA_HEAD_NEXT), 0.5); /* only row 0 has a next token */
+    near(mha__head_stats_value(&s, MHA_HEAD_NEXT), 0.5); /* depends only on row 0, the only row with a next token */
 }
 
 static void names(void **state)

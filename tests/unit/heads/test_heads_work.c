@@ -1,5 +1,5 @@
-/* test_heads_work.c - measurements whose steps several calls share: each takes some of them in any division, and the
- * calls must be bitwise identical to one call. Invalid results of a callback must be rejected. */
+/* test_heads_work.c - tests measurements whose steps are divided over several calls: for any division, the last call
+ * must return results bitwise identical to those of a single call. Invalid results of a callback must be rejected. */
 #include "support/check.h"
 #include "support/model/model_case.h"
 #include "support/rng.h"
@@ -18,17 +18,17 @@ static const char STATISTICS[] = "statistics of heads";
 static int32_t ids[TEXTS * MOST];
 static int64_t starts[TEXTS + 1];
 static mha_model *model;
-static mha_head_data *data; /* in one process */
+static mha_head_data *data; /* data for a single call */
 
-/* Simulated processes that make their calls one after another: process `me` of `count` takes the steps n with n %
+/* Simulates processes that make their calls one after another: process `me` of `count` computes the steps n with n %
  * count == me. */
 typedef struct turns {
     int me, count;
-    int64_t next, steps, values, added, least; /* there are more than `least` steps */
+    int64_t next, steps, values, added, least; /* the number of steps must be above `least` */
     int64_t *sums;
     char state[32];
-    const char *name;  /* a part of the name of the measurement */
-    const char *fails; /* the name of the callback that fails */
+    const char *name;  /* must be part of the name of the measurement */
+    const char *fails; /* name of the callback that fails, or NULL */
 } turns;
 
 static mha_status fail_in(const turns *t, const char *name, mha_error *err)
@@ -127,7 +127,7 @@ static void test_shared(void **state)
     for (int count = 1; count <= 4; count++) {
         turns t = {.count = count, .least = 5, .name = STATISTICS};
         mha_heads *last = NULL;
-        for (int me = count - 1; me >= 0; me--) { /* processes call in reverse order of their texts */
+        for (int me = count - 1; me >= 0; me--) { /* in reverse order, so that process 0 makes the last call */
             t.me = me;
             mha_heads_free(last);
             last = measure(&t, MHA_OK, NULL);
@@ -141,7 +141,7 @@ static void test_shared(void **state)
     mha_heads_free(alone);
 }
 
-/* ---- other measurements, as lists of numbers ---- */
+/* ---- other measurements, with results as lists of doubles ---- */
 
 enum { NUMBERS = 1 << 16 };
 

@@ -1,5 +1,5 @@
-/* test_importance.c - importance scores of heads in small models, compared with their definition, for any threads
- * and batches; errors; intervals and halves. */
+/* test_importance.c - compares importance scores of heads in small models with their definition, for any number of
+ * threads and batches. Also tests errors, confidence intervals and split halves. */
 #include "heads/importance/importance_run.h"
 #include "mha/importance.h"
 #include "mha/model_grads.h"
@@ -13,9 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- scores compared with their definition ---- */
+/* ---- scores and their definition ---- */
 
-/* Compares the Jacobian score of a decoder with finite differences of log-probabilities. */
+/* Compares the Jacobian score of a decoder with finite differences of the log-probabilities, and its estimate from
+ * random probes with the exact score. */
 static void jacobian_of_a_decoder(void **state)
 {
     (void)state;
@@ -58,7 +59,7 @@ static void jacobian_of_a_decoder(void **state)
     mha_model_free(model);
 }
 
-/* ---- reference values of the small trained decoder ---- */
+/* ---- reference values of a small trained decoder ---- */
 
 static void reference_values(void **state)
 {
@@ -98,7 +99,7 @@ static void reference_values(void **state)
     mha_model_free(model);
 }
 
-/* ---- the same result for any threads and batches ---- */
+/* ---- bitwise identity across threads and batches ---- */
 
 static void threads_change_no_bit(void **state)
 {
@@ -146,7 +147,8 @@ static void settles(void **state)
     mha_importance *early = some_importance(
                        model, data, (mha_importance_options){.by = MHA_IMPORTANCE_JACOBIAN_PROBE, .settle = 0.1}),
                    *all = some_importance(model, data, (mha_importance_options){.by = MHA_IMPORTANCE_JACOBIAN_PROBE});
-    assert_int_equal(mha_importance_texts_used(early), 128); /* the run stops when two groups of 64 texts agree */
+    /* the measurement must stop once the scores of two groups of 64 texts agree */
+    assert_int_equal(mha_importance_texts_used(early), 128);
     assert_int_equal(mha_importance_texts_used(all), MANY);
     assert_true(mha_importance_halves(early) >= 0.1);
     mha_importance_free(early);
@@ -155,7 +157,7 @@ static void settles(void **state)
     mha_model_free(model);
 }
 
-/* ---- stopped and resumed ---- */
+/* ---- canceled and resumed measurements ---- */
 
 static int stop_at_third(void *user, const char *what, int64_t done, int64_t total)
 {
@@ -193,7 +195,7 @@ static void resumed_runs_are_bitwise_identical(void **state)
         assert_int_equal(files_count(folder), 1);
         mha_importance *got = some_importance(model, data, o), *again = some_importance(model, data, o);
         same(got, want);
-        same(again, want); /* the file contains all results */
+        same(again, want); /* the file contains all results, which must be returned unchanged */
         o.seed = 1;
         assert_int_equal(mha_importance_measure(model, data, &o, &i, NULL), MHA_ERR_ARG);
         assert_int_equal(files_count(folder), 1);
@@ -208,7 +210,7 @@ static void resumed_runs_are_bitwise_identical(void **state)
     mha_ctx_free(ctx);
 }
 
-/* ---- errors ---- */
+/* ---- error messages ---- */
 
 static void refused(const mha_model *model, const mha_head_data *data, mha_importance_options o, mha_status status,
                     const char *word)
@@ -221,7 +223,8 @@ static void refused(const mha_model *model, const mha_head_data *data, mha_impor
     if (!strstr(err.message, word)) fail_msg("message must contain \"%s\" (got %s)", word, err.message);
 }
 
-/* A state file with another value of the count at `at` must be refused; the bytes are restored. */
+/* A state file in which the count at `at` has an invalid value must be rejected with `sentence`. The original bytes are
+ * restored. */
 static void refused_counts(const mha_model *model, const mha_head_data *data, mha_importance_options o, char *whole,
                            size_t bytes, char *at, const char *sentence)
 {
@@ -249,7 +252,8 @@ static void broken_state(void **state)
         .by = MHA_IMPORTANCE_GATE, .batch_texts = 2, .state = files_path(folder, "importance.state")};
     mha_importance_free(some_importance(model, data, o));
     const mha_model_info *info = mha_model_describe(model);
-    const size_t behind = 1 + 2 * (size_t)(info->layers * info->heads); /* sums behind the counts in the file */
+    /* number of sums after the counts in the file */
+    const size_t behind = 1 + 2 * (size_t)(info->layers * info->heads);
     size_t bytes;
     char *whole = files_read(o.state, &bytes);
     char *counts = whole + bytes - behind * sizeof(mha__fixed) - MHA__COUNTS * sizeof(int64_t);
@@ -322,7 +326,7 @@ static void no_memory(void **state)
     }
 }
 
-/* ---- sums and rank correlation ---- */
+/* ---- sums and rank correlation, calculated by hand ---- */
 
 static void tally_by_hand(void **state)
 {
@@ -345,7 +349,8 @@ static void spearman_by_hand(void **state)
     const double a[6] = {1, 2, 3, 4, 5, (double)NAN}, b[6] = {10, 20, 20, 90, 40, 7}, down[6] = {5, 4, 3, 2, 1, 0};
     double r = 0;
     assert_int_equal(mha__spearman(NULL, a, b, 6, &r, NULL), MHA_OK);
-    assert_true(fabs(r - 8.5 / sqrt(95)) < 1e-12); /* ranks 0 1.5 1.5 4 3; the last head is excluded */
+    /* the ranks of b are 0, 1.5, 1.5, 4, 3; the head with NaN must be excluded */
+    assert_true(fabs(r - 8.5 / sqrt(95)) < 1e-12);
     assert_int_equal(mha__spearman(NULL, a, down, 6, &r, NULL), MHA_OK);
     assert_true(r == -1);
     assert_int_equal(mha__spearman(NULL, a, a + 5, 1, &r, NULL), MHA_OK);

@@ -1,5 +1,5 @@
-/* test_importance_losses.c - importance scores based on a loss: gradients and changes of the mean loss of next
- * tokens, masked words and pairs, each compared with separately computed losses. */
+/* test_importance_losses.c - compares importance scores based on a loss with separately computed losses: gradients and
+ * differences of the mean loss of next tokens, masked words and pairs of texts. */
 #include "mha/importance.h"
 #include "mha/model_grads.h"
 #include "support/check.h"
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the mean loss of all texts in one batch, whose gradients test_model_grads.c tests. dgates [layers,
- * SOME_TEXTS, H] may be NULL, and so may the gates of the same shape. */
+/* Returns the mean loss of all texts, computed as one batch. `gates` and `dgates` have the shape [layers, SOME_TEXTS,
+ * H] and may be NULL. test_model_grads.c tests the gradients. */
 static double mean_loss(const mha_model *model, const int32_t *labels, const float *gates, float *dgates)
 {
     mha_model_grads *grads = NULL;
@@ -76,7 +76,7 @@ static void gates_are_gradients_of_the_mean_loss(void **state)
 
 /* ---- masked words ---- */
 
-/* Makes every third token a label. */
+/* Sets a label for every third token and MHA_IGNORE for all other tokens. */
 static void ask_for_tokens(int32_t *labels, int32_t vocab)
 {
     for (int n = 0; n < SOME_TEXTS * SOME_LONGEST; n++)
@@ -94,7 +94,8 @@ static void gates_of_masked_words(void **state)
     gates_of(mlm, MHA_LOSS_AUTO, labels);
 }
 
-/* The score must equal the loss with the gates of one head at 0, minus the loss of the whole model. */
+/* The leave-one-out score of a head must equal the loss with a gate of 0 for that head, minus the loss of the whole
+ * model. */
 static void masked_words_without_a_head(void **state)
 {
     (void)state;
@@ -122,9 +123,9 @@ static void masked_words_without_a_head(void **state)
     mha_model_free(model);
 }
 
-/* ---- pairs ---- */
+/* ---- pairs of texts ---- */
 
-/* Computes the unit-norm means of the last hidden states, [SOME_TEXTS, width]. */
+/* Returns the mean last hidden state of each text, L2-normalized, [SOME_TEXTS, width]. */
 static double *vectors_of(const mha_model *model, const float *gates)
 {
     const int64_t width = mha_model_describe(model)->hidden;
@@ -147,7 +148,8 @@ static double *vectors_of(const mha_model *model, const float *gates)
     return e;
 }
 
-/* Returns (CE(S, diagonal) + CE(S^T, diagonal)) / 2, where S = 5 Ea Eb^T contains the similarities of all pairs. */
+/* Returns (CE(S) + CE(S^T)) / 2 for S = 5 Ea Eb^T, the scaled similarities of all pairs of texts, where CE is the mean
+ * cross-entropy of each row with its diagonal element as the label. */
 static double pairs_loss(const mha_model *model, const float *gates)
 {
     enum { HALF = SOME_TEXTS / 2 };

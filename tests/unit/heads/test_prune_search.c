@@ -1,4 +1,5 @@
-/* test_prune_search.c - the curve of a pruning search: each point must equal a separately evaluated pruning. */
+/* test_prune_search.c - each point of the curve of a pruning search must equal a pruning that is evaluated
+ * separately. */
 #include "mha/prune_search.h"
 #include "support/check.h"
 #include "support/model/model_case.h"
@@ -26,7 +27,7 @@ static mha_head_data *data_of(const mha_model *model, int salt, const int64_t *w
 
 typedef struct seen {
     int64_t counts[MOST_POINTS];
-    int points, last; /* last: the call that ends the search, or 0 */
+    int points, last; /* last: number of the call that ends the search; 0 = none */
 } seen;
 
 static int on_point(void *user, const mha_prune_point *point)
@@ -36,7 +37,7 @@ static int on_point(void *user, const mha_prune_point *point)
     return s->points == s->last;
 }
 
-/* Compares each point with mha_prune and mha_models_compare. */
+/* Compares a point with the results of mha_prune and mha_models_compare for the same heads. */
 static void expect_point(const mha_model *model, const mha_head_data *held, const mha_prune_point *p, double limit)
 {
     mha_model_edit *edit;
@@ -69,7 +70,7 @@ static void expect_curve(const mha_model *model, const mha_prune_search_options 
         if (p[n].within) want = &p[n];
     }
     assert_int_equal(p[0].count, 0);
-    assert_int_equal(p[count - 1].count, 9); /* one head remains in each of three layers */
+    assert_int_equal(p[count - 1].count, 9); /* one head must remain in each of the three layers */
     assert_ptr_equal(best, want);
     mha_prune_curve_free(curve);
 }
