@@ -76,8 +76,8 @@ static void map_of_a_plane(void **state)
         assert_true(fabs(fabs(first) - fabs(points[i][0])) < 1e-12);
         assert_true(fabs(fabs(second) - fabs(points[i][1])) < 1e-12);
     }
-    /* on the second axis, the coordinate of largest magnitude must be positive (or equal to the most negative one
-     * within rounding errors) */
+    /* on the second axis, the coordinate of largest magnitude must be positive; two magnitudes may be equal within
+     * rounding errors */
     double most = 0, least = 0;
     for (int i = 0; i < 5; i++) {
         most = fmax(most, xy[2 * i + 1]);

@@ -340,7 +340,8 @@ static void stopped_and_resumed(void **state)
 
 /* ---- layers with different head counts ---- */
 
-/* Pruning heads must not change the similarity of the remaining heads of the first layers. */
+/* Pruning must not change the similarity of the remaining heads of layer 0, except `unique`, which depends on all heads
+ * of the layer. In other layers, it must not change the similarity of subspaces. */
 static void pruned_layers(void **state)
 {
     (void)state;

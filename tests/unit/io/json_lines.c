@@ -1,5 +1,5 @@
-/* json_lines.c - parses many JSON texts with the library's reader. For each "N\n" and N bytes on stdin, prints one
- * line: the text as written by the library, or "refused". Used by test_json.py. */
+/* json_lines.c - parses JSON texts with the library's reader, for test_json.py. The input is a series of "N\n" and a
+ * text of N bytes. For each text, the program prints one line: the text as the library writes it, or "refused". */
 #include "base/ctx.h"
 #include "io/json/json_write.h"
 #include <stdio.h>

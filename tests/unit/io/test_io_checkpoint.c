@@ -1,4 +1,4 @@
-/* test_io_checkpoint.c - a sharded checkpoint opened through its index as one file: contents, and errors of the
+/* test_io_checkpoint.c - tests sharded checkpoints, which are opened through their index as one file, and errors in the
  * index. */
 #include "mha/io.h"
 #include "support/alloc.h"
@@ -13,7 +13,7 @@
 
 static mha_error err;
 
-/* Writes a shard with one element per name in `names`. The value of the element is the letter of the name. */
+/* Writes a shard with one tensor per letter in `names`. Each tensor has one element, whose value is the letter. */
 static void write_shard(const char *folder, const char *file, const char *names, const mha_metadata *meta, int pairs)
 {
     enum { MOST = 8 };
@@ -68,7 +68,7 @@ static void expect_letters(const mha_file *file, const char *letters)
     assert_null(mha_file_find(file, "e"));
 }
 
-/* Opens a folder and its index by both kinds of path, mapped and copied. */
+/* The folder, the path of its index and the relative path of its index must open the same file, mapped or copied. */
 static void shards_are_one_file(void **state)
 {
     (void)state;
@@ -84,7 +84,8 @@ static void shards_are_one_file(void **state)
         expect_letters(file, "abcd");
         assert_string_equal(mha_file_format(file), "safetensors");
         assert_string_equal(mha_file_path(file), n % 3 == 0 ? files_path(folder, INDEX) : names[n % 3]);
-        const char *want[][2] = {{"format", "pt"}, {"who", "1"}, {"x", "y"}}; /* the index lists "1" after "2" */
+        /* merged from both shards, although the index lists shard 1 after shard 2 */
+        const char *want[][2] = {{"format", "pt"}, {"who", "1"}, {"x", "y"}};
         assert_int_equal(mha_file_metadata_count(file), 3);
         for (int i = 0; i < 3; i++) {
             assert_int_equal(mha_file_metadata(file, i, &key, &value, NULL), MHA_OK);
@@ -97,7 +98,7 @@ static void shards_are_one_file(void **state)
     files_remove(folder);
 }
 
-/* A single file must take precedence over an index; a file path must open that file. */
+/* model.safetensors must be opened instead of an index in the same folder, by the path of the folder or of the file. */
 static void whole_files(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
-/* test_io_folder.c - replacing a folder while other processes replace or remove it.
+/* test_io_folder.c - tests the replacement of a folder while other processes replace or remove the same folder.
  *
- * This program defines two C library functions that imitate the other processes: flock, which locks the folder
- * before it is replaced, and openat, which opens the folder again after it was replaced. */
+ * This program replaces two functions of the C library in order to act as the other processes: flock, which locks the
+ * folder before its replacement, and openat, which opens the folder again after its replacement. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,12 +23,12 @@
 static const char *const known[] = {"a", "b", NULL};
 static const char *folder;
 
-/* Actions of the other processes: they rename the folder x to `gone`, and `incoming` to x; then one process removes
- * names that begin with ".x.tmp.". */
+/* What the other processes do: if `incoming` is set, one renames the folder x to `gone` and the folder `incoming` to x.
+ * If `removes` is true, one then removes the first folder whose name begins with ".x.tmp.". */
 static const char *incoming;
 static bool removes;
-/* If true, another process removes the temporary folder of x just before it is locked, and creates a file of that
- * name. */
+/* If true, another process replaces the temporary folder of x by a file of the same name just before the folder is
+ * locked. */
 static bool takes_the_name;
 
 static void must(bool good, const char *what)
@@ -41,7 +41,7 @@ static void take_the_name(void)
     char name[400];
     takes_the_name = false;
     snprintf(name, sizeof name, "%s/.x.tmp.%ld", folder, (long)getpid());
-    must(rmdir(name) == 0, "removing the temporary folder");
+    must(rmdir(name) == 0, "rmdir of the temporary folder must succeed");
     files_write(name, "", 0);
 }
 
@@ -96,8 +96,8 @@ static void holds(const char *name, const char *file, const char *text)
     assert_int_equal(files_count(path), 1);
 }
 
-/* Replaces the folder x, whose file a contains "old", by a folder with "new", while another process renames `other`
- * to x. */
+/* Replaces the folder x, in which file a contains "old", by a folder in which it contains "new". Meanwhile, another
+ * process renames the folder `other` to x and, if `removed` is true, removes a temporary folder. */
 static mha_status replace(const char *other, bool removed, const char *aside, mha_error *err)
 {
     char path[400];
@@ -141,7 +141,7 @@ static void test_alone(void **state)
     assert_int_equal(files_count(folder), 1);
 }
 
-/* If another process has renamed a different checkpoint to x, this checkpoint must be removed like the original one. */
+/* If another process has renamed another checkpoint to x, that checkpoint must be replaced as well. */
 static void test_another(void **state)
 {
     (void)state;
@@ -153,7 +153,8 @@ static void test_another(void **state)
     assert_int_equal(files_count(folder), 2);
 }
 
-/* If another process has removed the folder, the replacement must succeed. */
+/* If another process has removed the replaced folder, which is then under the temporary name, the replacement must
+ * succeed. */
 static void test_removed(void **state)
 {
     (void)state;
@@ -164,7 +165,7 @@ static void test_removed(void **state)
     assert_int_equal(files_count(folder), 2);
 }
 
-/* If another process has renamed a folder to x that is not a checkpoint, the folder must stay, and nothing must be
+/* If the folder that another process has renamed to x is not a checkpoint, it must remain, and nothing may be
  * written. */
 static void test_foreign(void **state)
 {
@@ -178,7 +179,8 @@ static void test_foreign(void **state)
     assert_int_equal(files_count(folder), 2);
 }
 
-/* With a backup name, nothing is removed, so the renamed folder may contain any files. */
+/* If the original is renamed to a backup name, nothing is removed. The folder that another process has renamed to x may
+ * then contain any file. */
 static void test_foreign_aside(void **state)
 {
     (void)state;
@@ -190,8 +192,8 @@ static void test_foreign_aside(void **state)
     assert_int_equal(files_count(folder), 3);
 }
 
-/* If the second attempt cannot create the folder, it must fail with one error and close each descriptor of the first
- * attempt once. */
+/* If a file has taken the name of the temporary folder, the call must fail with a single error and close each
+ * descriptor of the first attempt only once. */
 static void test_name_taken(void **state)
 {
     (void)state;

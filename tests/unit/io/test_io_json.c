@@ -1,4 +1,4 @@
-/* test_io_json.c - untrusted JSON: accepted and rejected texts. Error messages must state the position and the
+/* test_io_json.c - tests untrusted JSON: accepted and rejected texts. Error messages must contain the position and the
  * reason. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 
 static mha_status parse(const char *text, size_t n, unsigned flags, mha_error *err)
 {
-    const mha__json *root = (const mha__json *)&root; /* a failure must store NULL */
+    const mha__json *root = (const mha__json *)&root; /* the parser must store NULL on failure */
     *err = (mha_error){0};
     mha_status status = mha__json_parse(NULL, "some.json", text, n, flags, &root, err);
     assert_true((status == MHA_OK) == (root != NULL));
@@ -34,7 +34,7 @@ static void test_refused(void **state)
         const char *text;
         size_t n;
         unsigned flags;
-        const char *says; /* string that the message must contain */
+        const char *says; /* the message must contain this string */
     } cases[] = {
         {TEXT(""), 0, "empty"},
         {TEXT(" "), 0, "line 1"},
@@ -96,7 +96,7 @@ static void test_refused(void **state)
         mha_error err;
         assert_int_equal(parse(cases[i].text, cases[i].n, cases[i].flags, &err), MHA_ERR_FORMAT);
         if (!strstr(err.message, "some.json") || !strstr(err.message, cases[i].says))
-            fail_msg("case %zu: \"%s\" must contain \"%s\"", i, err.message, cases[i].says);
+            fail_msg("case %zu: message \"%s\" must contain \"%s\"", i, err.message, cases[i].says);
         for (const char *p = err.message; *p; p++)
             assert_true((unsigned char)*p >= 32 && *p != 127);
     }
@@ -125,7 +125,7 @@ static void test_accepted_values(void **state)
     }
 }
 
-/* Parses {"a":[[...]]} with `depth` nested levels in total; the brackets are closed if `closed` is set. */
+/* Parses {"a":[[...]]} with `depth` levels in total. The brackets are closed only if `closed` is true. */
 static mha_status parse_nested(int depth, int closed, mha_error *err)
 {
     char *text = malloc((size_t)depth * 2 + 16);
@@ -254,7 +254,7 @@ static void test_show_long(void **state)
     memcpy(text + 306, "\"}", 3);
     assert_int_equal(mha__json_parse(NULL, "c.json", text, strlen(text), 0, &root, &err), MHA_OK);
     mha__json_show(&q, mha__json_get(root, "a"));
-    assert_int_equal(strlen(q.text), 99 + 5); /* must be truncated before the character, not inside it */
+    assert_int_equal(strlen(q.text), 99 + 5); /* the text must be truncated between characters */
     assert_string_equal(q.text + 96, "aaaa...\"");
     mha__json_free(root);
 }

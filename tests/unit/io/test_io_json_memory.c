@@ -1,4 +1,4 @@
-/* test_io_json_memory.c - failed allocations in the JSON reader and writer, and the size limits of the parser. */
+/* test_io_json_memory.c - tests failed allocations in the JSON reader and writer, and the size limits of the parser. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 
 static const char text[] = "{\"a\":[1,2.5,\"x\\u00e9y\"],\"o\":{\"k\":null,\"l\":[true,false]},\"s\":\"\\\"\\n\"}";
 
-/* A function that allocates in `ctx` and frees its results. */
+/* A function under test, which allocates in `ctx` and frees its results. */
 typedef mha_status (*work_fn)(mha_ctx *ctx, mha_error *err);
 
 static mha_status parse(mha_ctx *ctx, mha_error *err)
@@ -29,7 +29,7 @@ static mha_status parse(mha_ctx *ctx, mha_error *err)
     return status;
 }
 
-/* Writes enough JSON to make the buffer grow several times. */
+/* Writes so many values that the buffer must grow several times. */
 static mha_status write_much(mha_ctx *ctx, mha_error *err)
 {
     mha__json_writer w = {.ctx = ctx, .indent = 2};
@@ -100,7 +100,8 @@ static void write_files(void)
     files_write(files_path(folder, "model.safetensors.index.json"), index, strlen(index));
 }
 
-/* Each allocation fails in turn. The error must be lack of memory, not a syntax error, and all memory must be freed. */
+/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY, not a syntax error, and free
+ * its memory. */
 static void test_every_allocation(void **state)
 {
     (void)state;
@@ -120,7 +121,7 @@ static void test_every_allocation(void **state)
             memory.budget = memory.calls + n;
             status = works[i](ctx, &err);
             if (status != MHA_OK && (status != MHA_ERR_MEMORY || strncmp(err.message, "out of memory", 13) != 0))
-                fail_msg("work %zu, allocation %ld: %s", i, n, err.message);
+                fail_msg("function %zu, allocation %ld: error must be MHA_ERR_MEMORY (got %s)", i, n, err.message);
             assert_int_equal(memory.live, live);
         }
         assert_true(n > 3);
@@ -131,7 +132,7 @@ static void test_every_allocation(void **state)
 
 /* ---- size limits ---- */
 
-/* Returns {"a":[ITEM,ITEM,...]} with `count` items; *n receives its length. */
+/* Returns the text {"a":[ITEM,ITEM,...]} with `count` items, and stores its length in *n. */
 static char *list_of(const char *item, size_t count, size_t *n)
 {
     const size_t bytes = strlen(item);
@@ -151,7 +152,7 @@ static void test_node_limit(void **state)
 {
     (void)state;
     for (int more = 0; more < 2; more++) {
-        /* the other 3 nodes are the root, its key and the array */
+        /* the root, its key and the array are 3 further nodes */
         const size_t items = MHA__JSON_NODES - 3 + (size_t)more;
         size_t n;
         char *list = list_of("1", items, &n);
@@ -166,7 +167,7 @@ static void test_node_limit(void **state)
     }
 }
 
-/* A header must be rejected at its first invalid value, before any table is allocated. */
+/* A header must be rejected at its first invalid value, before any table is allocated for the remaining values. */
 static void test_header_stream(void **state)
 {
     (void)state;
@@ -188,14 +189,15 @@ static void test_header_stream(void **state)
     assert_int_equal(mha_file_open(ctx, files_path(folder, "x.safetensors"), NULL, &file, &err), MHA_ERR_FORMAT);
     assert_non_null(
         strstr(err.message, "tensor \"a\": entry must be an object with dtype, shape and data_offsets (got an array)"));
-    assert_int_equal(memory.calls - calls, 3); /* allocations: the handle, its path, the header text */
+    assert_int_equal(memory.calls - calls, 3); /* allocations of the file, its path and the header text */
     mha_ctx_free(ctx);
     free(whole);
     free(list);
     files_remove(folder);
 }
 
-/* The time for parsing and looking up many keys must grow linearly. */
+/* Parsing and looking up 300,000 keys must be possible within the time limit of the test, so the time may not grow with
+ * the square of the number of keys. */
 static void test_many_keys(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_io_json_write.c - the JSON writer: layout, escapes, numbers, and modified trees. */
+/* test_io_json_write.c - tests the JSON writer: layout, escapes, numbers and modified trees. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ static char *written(mha__json_writer *w)
     return text;
 }
 
-/* Parses `json`, writes it with `indent`, and compares the result with `want`. */
+/* Fails unless `json` is written as `want` with the given indent. */
 static void expect(const char *json, int indent, const char *want)
 {
     mha__json_writer w = {.indent = indent};
@@ -55,7 +55,7 @@ static void test_strings(void **state)
     mha_free(NULL, text);
 }
 
-/* JSON with 17-digit numbers, as written by the previously used library. */
+/* A list of numbers, and the same list as the writer must print it, with up to 17 significant digits. */
 static const char numbers[] = "{\"n\":[0,-0,9223372036854775807,-9223372036854775808,2.0,0.1,1e-12,1E+5,1e22,-2.5e-5,"
                               "123456789.123456789,5e-324,1.7976931348623157e308,1e-400,-0.0]}";
 static const char numbers_written[] =
@@ -68,7 +68,8 @@ static void test_numbers(void **state)
     expect(numbers, MHA__JSON_COMPACT, numbers_written);
 }
 
-/* Reading must give the nearest double for any number of digits and any exponent; the reference is strtod. */
+/* The reader must return the nearest double for random numbers with any number of digits and any exponent, as strtod
+ * does. */
 static void test_rounding(void **state)
 {
     (void)state;
@@ -90,7 +91,8 @@ static void test_rounding(void **state)
     }
 }
 
-/* Tests numbers of thousands of digits: midpoints between two doubles, and values just above or below a midpoint. */
+/* Tests numbers of up to thousands of digits that are the midpoint between two doubles, or slightly above or below
+ * it. */
 static void test_long_numbers(void **state)
 {
     (void)state;
@@ -110,7 +112,7 @@ static void test_long_numbers(void **state)
             }
 }
 
-/* An absent value must not be written. */
+/* Writing an absent value (NULL) must fail. */
 static void test_absent(void **state)
 {
     (void)state;

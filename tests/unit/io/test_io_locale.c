@@ -1,5 +1,5 @@
-/* test_io_locale.c - the caller's locale: a decimal comma (de_DE), a two-byte decimal separator (ps_AF), and the
- * dotless i (tr_TR). Numbers and saved models must be bytewise identical to those written in the C locale.
+/* test_io_locale.c - in locales with a decimal comma (de_DE), a two-byte decimal separator (ps_AF) and the dotless i
+ * (tr_TR), numbers and saved models must be bytewise identical to those written in the C locale.
  *
  * localedef compiles the locales in a temporary folder. */
 #include <setjmp.h>
@@ -39,7 +39,7 @@ static int make_locales(void **state)
         snprintf(line, sizeof line, "localedef -c -i %s -f UTF-8 %s/%s.UTF-8 >%s/log 2>&1", names[i], folder, names[i],
                  folder);
         if (system(line) == 0) continue;
-        printf("skipped: localedef cannot make the locale %s\n", names[i]);
+        printf("skipped: localedef cannot compile the locale %s\n", names[i]);
         run("rm -rf %s %s", folder, saved);
         exit(77);
     }
@@ -62,7 +62,8 @@ static void enter(size_t i)
     assert_string_not_equal(localeconv()->decimal_point, ".");
 }
 
-/* Returns numbers after reading and writing them, through the JSON tree and an error message. */
+/* Returns a list of numbers and keys as written by the JSON writer and in an error message, after parsing. The caller
+ * must free it. */
 static char *numbers(void)
 {
     static const char text[] = "{\"n\":[0,-0,9223372036854775807,2.0,0.1,1e-12,1E+5,1e22,-2.5e-5,123456789.123456789,"

@@ -1,5 +1,5 @@
-/* test_io_npy.c - writing .npy files: bytes identical to those of numpy.save, round trips of every type and rank,
- * and errors. */
+/* test_io_npy.c - tests writing of .npy files: bytes identical to those of numpy.save, round trips of every type and
+ * rank, and errors. */
 #include "mha/io.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -12,7 +12,7 @@
 
 static mha_error err;
 
-/* Files must be bytewise identical to numpy.save of numpy.array([[1, -2, 0.5]], dtype=numpy.float32) and of
+/* Files must be bytewise identical to those of numpy.save for numpy.array([[1, -2, 0.5]], dtype=numpy.float32) and
  * numpy.int8(7) (NumPy 2.4). */
 static void as_numpy_writes_it(void **state)
 {
@@ -124,7 +124,8 @@ static void unwritable_tensors(void **state)
     files_remove(folder);
 }
 
-/* Runs in a child process, because the file size limit cannot be raised again. */
+/* If the disk is full, writing must fail and leave the old file. A limit on the file size acts like a full disk; it is
+ * set in a child process, because it cannot be raised again. */
 static void full_disk(void **state)
 {
     (void)state;

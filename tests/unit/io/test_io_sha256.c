@@ -1,5 +1,5 @@
-/* test_io_sha256.c - SHA-256, compared with the test vectors of the standard and with the independent implementation
- * of the tests. */
+/* test_io_sha256.c - compares SHA-256 with the test vectors of the standard and with the independent implementation of
+ * the tests. */
 #include "base/ctx.h"
 #include "io/files/sha256.h"
 #include "support/check.h"
@@ -18,7 +18,7 @@ static void expect(const char *what, const void *bytes, size_t n, const char *wa
     if (strcmp(hex, want) != 0) fail_msg("%s: want %s, got %s", what, want, hex);
 }
 
-/* NIST, "Examples with intermediate values"; the last two vectors are its long messages. */
+/* Compares digests with NIST's "Examples with intermediate values" and its two long messages. */
 static void test_vectors_of_the_standard(void **state)
 {
     (void)state;
@@ -36,7 +36,7 @@ static void test_vectors_of_the_standard(void **state)
     free(a);
 }
 
-/* Tests every length near the ends of blocks, passed in pieces of every size. */
+/* Tests every length from 0 to 300 bytes, hashed in one call and in pieces of every size. */
 static void test_pieces(void **state)
 {
     (void)state;
@@ -60,7 +60,7 @@ static void test_pieces(void **state)
 static void test_a_file(void **state)
 {
     (void)state;
-    const size_t n = ((size_t)1 << 20) + 12345; /* larger than the read buffer */
+    const size_t n = ((size_t)1 << 20) + 12345; /* larger than the buffer for reading a file */
     const char *folder = files_folder(), *path = files_path(folder, "x");
     char want[65], hex[MHA__SHA256_HEX];
     unsigned char *bytes = malloc(n);

@@ -1,5 +1,5 @@
-/* test_io_source.c - opening files: paths that are not regular files, file names without a folder, size limits, and
- * files of other formats. */
+/* test_io_source.c - tests opening of files: paths that are not regular files, file names without a folder, size
+ * limits, and files of other formats. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -65,7 +65,7 @@ static void only_regular_files(void **state)
     expect_refusal(path, "No such file");
     expect_refusal(folder, "must be a regular file (got a directory)");
     expect_refusal("/dev/zero", "must be a regular file (got a character device)");
-    assert_int_equal(mkfifo(path, 0600), 0); /* the FIFO has no writer, so a blocking open would hang */
+    assert_int_equal(mkfifo(path, 0600), 0); /* opening the FIFO must not block, although it has no writer */
     expect_refusal(path, "must be a regular file (got a fifo)");
     const char *link = files_path(folder, "link");
     assert_int_equal(symlink("x", link), 0);
@@ -125,7 +125,7 @@ static void whole_files(void **state)
     files_remove(folder);
 }
 
-/* A config of 4 GiB and weights of 256 GiB must be rejected without being read. */
+/* A config of 4 GiB and weights of 256 GiB (sparse files) must be rejected without being read. */
 static void sparse_files(void **state)
 {
     (void)state;
@@ -182,7 +182,7 @@ static void foreign_files(void **state)
     files_remove(folder);
 }
 
-/* A safetensors file with a header of 0x280 bytes begins like a pickle file, but must be opened. */
+/* A safetensors file whose header has 0x280 bytes begins with the same bytes as a pickle file, but must be opened. */
 static void pickle_or_safetensors(void **state)
 {
     (void)state;
@@ -209,8 +209,8 @@ static void arguments(void **state)
     mha_file_free(NULL);
 }
 
-/* A file is truncated while open, as specified in io.h. If it is mapped, reading must end the process (here a
- * child); if copied, reads must still succeed. */
+/* Truncates a file while it is open. As specified in io.h, reading a mapped file must then raise SIGBUS, which ends the
+ * process (here a child). Reading a copied file must succeed. */
 static void shortened_while_open(void **state)
 {
     (void)state;
@@ -230,7 +230,7 @@ static void shortened_while_open(void **state)
         assert_int_equal(truncate(path, 0), 0);
         const pid_t child = fork();
         if (child == 0) {
-            signal(SIGBUS, SIG_DFL); /* a sanitizer may have installed a handler */
+            signal(SIGBUS, SIG_DFL); /* removes a handler that a sanitizer may have installed */
             const volatile char *data = mha_file_tensor(file, 0)->data;
             _exit(data[BYTES - 1] == 7 ? 0 : 1);
         }

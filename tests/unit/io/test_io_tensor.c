@@ -1,5 +1,5 @@
-/* test_io_tensor.c - reading tensor values: every type, every conversion, .npy files in every dimension order, and
- * failed allocations. */
+/* test_io_tensor.c - tests reading of tensor values: every type, every conversion, .npy files in every dimension order,
+ * and failed allocations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +35,7 @@ static void conversions(void **state)
     (void)state;
     static const struct {
         mha_dtype dtype;
-        const char *bytes; /* two elements, little-endian */
+        const char *bytes; /* bytes of two elements, little-endian */
         double want[2];
     } cases[] = {
         {MHA_BOOL, "\0\377", {0, 1}},
@@ -53,7 +53,7 @@ static void conversions(void **state)
         {MHA_F64, "\0\0\0\0\0\0\360\77\0\0\0\0\0\0\0\300", {1, -2}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char place[17], same[16]; /* unaligned, so that values cannot be loaded directly */
+        char place[17], same[16]; /* tensor data at an unaligned address */
         mha_tensor t = tensor_of(cases[i].dtype, place + 1, 2);
         memcpy(place + 1, cases[i].bytes, t.bytes);
         float f[2];
@@ -69,11 +69,12 @@ static void conversions(void **state)
         for (int k = 0; k < 2; k++)
             if (f[k] != (float)cases[i].want[k] || d[k] != cases[i].want[k] ||
                 (!real && n[k] != (int64_t)cases[i].want[k]))
-                fail_msg("%s, element %d: %g as f32, %g as f64", t.dtype_name, k, (double)f[k], d[k]);
+                fail_msg("%s, element %d: got %g as f32 and %g as f64", t.dtype_name, k, (double)f[k], d[k]);
     }
 }
 
-/* Integers must be rounded once: through a double, 2^62 + 2^38 + 1 would first round to even and lose its low bits. */
+/* An integer must be rounded to f32 only once. Rounding to double first would lose the low bit of 2^62 + 2^38 + 1, and
+ * the result would be rounded to even. */
 static void integers_round_once(void **state)
 {
     (void)state;
@@ -122,7 +123,7 @@ static void alignment(void **state)
 
 /* ---- .npy files ---- */
 
-/* Writes an .npy file of format `version` 1, 2 or 3. */
+/* Writes an .npy file of format version 1, 2 or 3 with the given header and n bytes of data. Returns its path. */
 static const char *write_npy(const char *folder, int version, const char *header, const void *data, size_t n)
 {
     char bytes[2048] = "\x93NUMPY";
@@ -143,7 +144,7 @@ static void npy_headers(void **state)
     static const struct {
         const char *header;
         int version;
-        const char *says; /* NULL = accepted */
+        const char *says; /* words of the error message; NULL = the file must be accepted */
     } cases[] = {
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }          \n", 1, NULL},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }\n", 2, NULL},
@@ -217,8 +218,8 @@ static void npy_headers(void **state)
     files_remove(folder);
 }
 
-/* Reads one array of shape (2, 3, 4), whose element [i][j][k] is 100 i + 10 j + k, in both dimension orders and byte
- * orders. */
+/* Reads an array of shape (2, 3, 4), whose element [i][j][k] is 100 i + 10 j + k, for both dimension orders and both
+ * byte orders. */
 static void npy_orders(void **state)
 {
     (void)state;
@@ -270,7 +271,7 @@ static void npy_without_elements(void **state)
 /* ---- failed allocations ---- */
 
 typedef struct starving {
-    long calls, live, budget; /* of all calls, only the one after `budget` calls fails */
+    long calls, live, budget; /* the allocation after `budget` calls fails, all others succeed */
 } starving;
 
 static void *starving_alloc(void *user, size_t bytes, size_t align)
@@ -310,7 +311,7 @@ static void starve(const char *path, int no_map, int want_calls)
         mha_file_free(file);
         assert_int_equal(s.live, before);
     }
-    assert_int_equal(status, MHA_OK); /* no call failed, because `budget` exceeds the number of calls */
+    assert_int_equal(status, MHA_OK); /* no allocation failed, because the call makes at most `budget` allocations */
     assert_int_equal(failing - 1, want_calls);
     s.budget = -1;
     mha_ctx_free(ctx);
@@ -322,12 +323,12 @@ static void every_allocation_may_fail(void **state)
     (void)state;
     const char *folder = files_folder();
     const char *safe = files_path(MHA_TEST_DATA "/safetensors", "accept-metadata.safetensors");
-    starve(safe, 0, 7); /* the file, its path, the header, records, metadata, shapes, strings */
-    starve(safe, 1, 8); /* the same allocations, and the data */
+    starve(safe, 0, 7); /* allocations: the file, its path, the header, records, metadata, shapes and strings */
+    starve(safe, 1, 8); /* the same allocations and the copied data */
     const char *npy =
         write_npy(folder, 1, "{'descr': '>f4', 'fortran_order': True, 'shape': (1, 3), }\n", "123456789012", 12);
-    starve(npy, 0, 7); /* the file, its path, the header, record, shape, strings, and the reordered data */
-    starve(npy, 1, 8); /* the same allocations, and the original data */
+    starve(npy, 0, 7); /* allocations: the file, its path, the header, record, shape, strings and the reordered data */
+    starve(npy, 1, 8); /* the same allocations and the copied data */
     files_remove(folder);
 }
 

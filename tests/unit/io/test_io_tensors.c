@@ -1,4 +1,4 @@
-/* test_io_tensors.c - lists of named tensors: writing, reading, and every error of a list or file. */
+/* test_io_tensors.c - tests lists of named tensors: writing, reading, and every error in a list or file. */
 #include "mha/io.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -51,8 +51,8 @@ static void test_round_trip(void **state)
     files_remove(folder);
 }
 
-/* The header must be padded to a multiple of 8 bytes, and tensors with the largest elements must come first, so that
- * all tensors are aligned. */
+/* To align all tensors, the header must be padded to a multiple of 8 bytes, and tensors with larger elements must be
+ * written first. */
 static void test_bytes(void **state)
 {
     (void)state;
@@ -119,7 +119,7 @@ static void test_unreadable_files(void **state)
         snprintf(sentence, sizeof sentence, "%s: %s", mha_file_path(file), wrong[n].sentence);
         assert_int_equal(mha_tensors_read(file, list, 2, &err), MHA_ERR_FORMAT);
         assert_string_equal(err.message, sentence);
-        assert_true(room[0] == 9); /* the buffer must be unchanged */
+        assert_true(room[0] == 9); /* a failed read must leave the buffer unchanged */
     }
     mha_file_free(file);
     files_remove(folder);

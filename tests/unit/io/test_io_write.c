@@ -1,5 +1,5 @@
-/* test_io_write.c - writing whole files. At every instant, a file must have its complete old or new content. Links
- * must not be followed, and no temporary files may remain. */
+/* test_io_write.c - tests mha_file_write. At any time, a file must have its complete old or its complete new content.
+ * Links must not be followed, and no temporary file may remain. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,7 +61,7 @@ static void permissions(void **state)
     assert_int_equal(mha_file_write(path, "1", 1, 0, NULL), MHA_OK);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0640);
-    assert_int_equal(chmod(path, 0604), 0); /* a replaced file must keep its mode */
+    assert_int_equal(chmod(path, 0604), 0); /* a file that is overwritten must keep its mode */
     assert_int_equal(mha_file_write(path, "2", 1, 1, NULL), MHA_OK);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0604);
@@ -95,7 +95,7 @@ static void irregular_files(void **state)
         expect_failure("/dev/full", overwrite, MHA_ERR_IO, "it is a character device");
     }
     expect_content(victim, "old");
-    unlink(victim); /* the target of a dangling link must not be created */
+    unlink(victim); /* without a target, a link must not be followed to create it */
     expect_failure(link, 1, MHA_ERR_IO, "it is a symbolic link");
     assert_int_equal(files_count(folder), 1);
     files_remove(folder);
@@ -122,7 +122,8 @@ static void invalid_names(void **state)
     files_remove(folder);
 }
 
-/* A temporary file left by a killed run, or a link of that name, must not be followed or removed. */
+/* If the name of the temporary file is taken by the file of a killed run or by a link, the call must fail without
+ * following or removing it. */
 static void existing_temporary_file(void **state)
 {
     (void)state;
@@ -142,8 +143,8 @@ static void existing_temporary_file(void **state)
     files_remove(folder);
 }
 
-/* A limit on the file size acts like a full disk: one write is short, the next fails. The test runs in a child
- * process, because the limit cannot be raised again. */
+/* If the disk is full, writing must fail and leave the old file. A limit on the file size acts like a full disk: one
+ * write is incomplete, and the next one fails. It is set in a child process, because it cannot be raised again. */
 static void full_disk(void **state)
 {
     (void)state;
@@ -158,7 +159,8 @@ static void full_disk(void **state)
         int bad = setrlimit(RLIMIT_FSIZE, &limit) != 0;
         bad |= mha_file_write(path, data, sizeof data, 1, &err) != MHA_ERR_IO;
         bad |= strstr(err.message, "File too large") == NULL;
-        bad |= mha_file_write(path, "new", 3, 1, &err) != MHA_OK; /* small enough to succeed despite the limit */
+        /* three bytes are below the limit, so writing must succeed */
+        bad |= mha_file_write(path, "new", 3, 1, &err) != MHA_OK;
         _exit(bad);
     }
     int status = -1;
@@ -183,7 +185,8 @@ static void folder_without_permission(void **state)
     files_remove(folder);
 }
 
-/* If two processes write one name, both must succeed, and the file must have the complete content of one of them. */
+/* If two processes write the same file at the same time, both must succeed, and the file must have the complete content
+ * of one of them. */
 static void two_writers(void **state)
 {
     (void)state;

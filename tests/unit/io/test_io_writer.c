@@ -1,5 +1,5 @@
-/* test_io_writer.c - writing safetensors files in pieces: round trips of every type, one layout for any order, and
- * no temporary files after errors. */
+/* test_io_writer.c - tests writing of safetensors files in pieces: round trips of every type, the same bytes for any
+ * order of the list, and no temporary files after errors. */
 #include "mha/io.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -14,8 +14,8 @@
 
 static mha_error err;
 
-/* Tensors of four elements, one per type that files can store. Their bytes are consecutive values, so that each
- * tensor is different. */
+/* One tensor of four elements per type that files can store. Its bytes are consecutive values that differ between
+ * tensors. */
 enum { KINDS = 15, ELEMENTS = 4, BYTES_MOST = ELEMENTS * 8 };
 static const int64_t shape[] = {2, 1, 2};
 static const struct {
@@ -47,7 +47,8 @@ static const char *bytes_of(int kind)
     return bytes[kind];
 }
 
-/* Writes all types, with the list rotated by `turn`, alternating one piece of each tensor. */
+/* Writes one tensor of each type, in a list rotated by `turn`, in pieces of `piece` bytes, one piece of each tensor in
+ * turn. */
 static void write_all(const char *path, int turn, size_t piece)
 {
     mha_tensor list[KINDS];
@@ -124,7 +125,8 @@ static void one_layout(void **state)
     files_remove(folder);
 }
 
-/* A file without tensors, or with empty tensors, must be valid. A "format" given by the caller must be kept. */
+/* A file without tensors and a file with an empty tensor must be valid. The writer must keep the metadata key "format"
+ * of the caller. */
 static void empty(void **state)
 {
     (void)state;
@@ -137,7 +139,7 @@ static void empty(void **state)
         mha_file *file = NULL;
         assert_int_equal(mha_tensors_writer_create(NULL, path, &none, count, &o, &writer, &err), MHA_OK);
         assert_int_equal(mha_tensors_writer_finish(writer, &err), MHA_OK);
-        assert_int_equal(mha_tensors_writer_finish(writer, &err), MHA_ERR_ARG); /* finish may be called only once */
+        assert_int_equal(mha_tensors_writer_finish(writer, &err), MHA_ERR_ARG); /* a second call of finish must fail */
         assert_int_equal(mha_tensors_writer_put(writer, 0, "", 0, &err), MHA_ERR_ARG);
         mha_tensors_writer_free(writer);
         assert_int_equal(mha_file_open(NULL, path, NULL, &file, &err), MHA_OK);
@@ -246,7 +248,7 @@ static void invalid_metadata(void **state)
     files_remove(folder);
 }
 
-/* ---- files that mha_file_open would reject are not written ---- */
+/* ---- limits of mha_file_open, which the writer must also enforce ---- */
 
 static void refused(const mha_tensor *list, int64_t count, const mha_metadata *pairs, int64_t pair_count,
                     const char *sentence)
@@ -268,12 +270,14 @@ static void too_many_pairs(void **state)
     enum { PAIRS = 1 << 18 };
     mha_metadata *pairs = calloc(PAIRS, sizeof *pairs);
     for (int n = 0; n < PAIRS; n++)
-        pairs[n] = (mha_metadata){"same", "", 0}; /* the number of pairs must be checked before their keys */
+        /* the number of pairs must be checked before the pairs, which are duplicates */
+        pairs[n] = (mha_metadata){"same", "", 0};
     refused(NULL, 0, pairs, PAIRS, "metadata to write: metadata_count must be at most 262143 (got 262144)");
     free(pairs);
 }
 
-/* A newline is escaped with two bytes, any other control character with six. */
+/* A string in the header may have at most 16777216 bytes, including escapes. A newline is escaped as 2 bytes, other
+ * control characters as 6. */
 static void too_long_a_string(void **state)
 {
     (void)state;
@@ -337,8 +341,8 @@ static void freed_before_everything_is_written(void **state)
     files_remove(folder);
 }
 
-/* A limit below the header size must fail the creation, a limit above it must fail a piece. After the limit is
- * removed, the same piece must succeed. The test runs in a child process, because the limit cannot be raised again. */
+/* If the limit on the file size is below the header size, mha_tensors_writer_create must fail; if it is above, writing
+ * a piece must fail. Without the limit, writing the same piece again must succeed. The test runs in a child process. */
 static void full_disk(void **state)
 {
     (void)state;
@@ -390,7 +394,7 @@ static void killed(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status));
     expect_old(path);
-    write_all(path, 0, BYTES_MOST); /* temporary files of a killed process must not block later runs */
+    write_all(path, 0, BYTES_MOST); /* the temporary file of the killed process must not prevent writing */
     files_remove(folder);
 }
 
@@ -414,8 +418,7 @@ static void no_memory(void **state)
         assert_int_equal(memory.live, live);
         assert_int_equal(files_count(folder), status == MHA_OK);
     }
-    /* allocations: the list, the writer, its order, the metadata's order, header and names; the next call must
-     * succeed */
+    /* seven allocations: the list, the writer, its order, the order of the metadata, the header and the names */
     assert_int_equal(n, 7);
     mha_ctx_free(ctx);
     files_remove(folder);

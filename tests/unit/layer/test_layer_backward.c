@@ -1,4 +1,4 @@
-/* test_layer_backward.c - gradients of linear layers and embeddings, compared with loops in double, for f32 and f64,
+/* test_layer_backward.c - compares gradients of linear layers and embeddings with loops in double, for f32 and f64,
  * both storage orders of a weight, and any combination of absent arguments. */
 #include "layer/linear/linear.h"
 #include "support/alloc.h"
@@ -10,7 +10,7 @@
 
 enum { MOST = 40 * 70 };
 
-/* An array of f32 or f64 elements, accessed through the same functions. */
+/* An array of f32 or f64 elements, with access functions for both types. */
 typedef struct numbers {
     mha_dtype dtype;
     double wide[MOST];
@@ -66,7 +66,7 @@ static void check_dx(const shape *s, const numbers *w, const numbers *dy, const 
         }
 }
 
-/* Checks dweight and dbias, which are added to the elements of `before`. */
+/* Compares dweight and dbias with double. The layer adds its gradients to the elements of `before`. */
 static void check_dw(const shape *s, const numbers *x, const numbers *dy, const numbers *before, const numbers *dw,
                      const numbers *db)
 {
@@ -129,7 +129,7 @@ static void test_against_double(void **state)
             }
 }
 
-/* Checks a product so large that its operands are packed in blocks, with and without transposition. */
+/* Compares a matrix product with double. The product is so large that its operands are packed in several blocks. */
 static void check_product(int64_t m, int64_t n, int64_t k, bool turned)
 {
     float *a = random_floats(7, 1, m * k, 1, 0), *b = random_floats(7, 2, k * n, 1, 0);
@@ -168,10 +168,11 @@ static void test_blocks_of_operands(void **state)
     (void)state;
     check_product(3, 1400, 1600, false); /* k is divided into blocks of 768 */
     check_product(3, 1400, 1600, true);
-    check_product(1500, 5, 800, true); /* rows are divided into blocks of 1312 if panels are 32 wide */
+    check_product(1500, 5, 800, true); /* with panels of 32 columns, rows are divided into blocks of 1312 */
 }
 
-/* Compares the backward pass of a linear layer that computes only some outputs from some inputs with double. */
+/* Compares the backward pass of a linear layer with double if the layer computes selected parts of its outputs from
+ * selected inputs. */
 static void test_parts_and_inputs(void **state)
 {
     (void)state;
@@ -248,7 +249,7 @@ static void test_embedding(void **state)
     assert_memory_equal(dtable, want, sizeof want);
 }
 
-/* If an allocation fails, the call must return an error message and free all its memory. */
+/* If an allocation fails, the backward pass must return MHA_ERR_MEMORY with a message and free its memory. */
 static void test_starvation(void **state)
 {
     (void)state;
@@ -270,7 +271,7 @@ static void test_starvation(void **state)
     mha_ctx_free(ctx);
 }
 
-/* Counts its calls, and ends the one numbered `user`. */
+/* Callback: counts its calls and cancels the call with number *user. */
 static int called;
 
 static int between(void *user, int64_t begun, int64_t total)

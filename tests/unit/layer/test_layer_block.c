@@ -1,5 +1,5 @@
-/* test_layer_block.c - attention layer and block compared with double. Results must not depend on padding, other
- * sequences or threads. */
+/* test_layer_block.c - compares attention layers and blocks with double. Results must not depend on padding, on other
+ * sequences or on the number of threads. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/reference/layer_ref.h"
@@ -39,7 +39,7 @@ static void check(const shape *s, const mha_layer_input *in, mha_block_options *
     ref_block(o, in, truth, true_probs);
     if (!(worst_error(x, truth, count) <= 2e-5)) fail_msg("error of x: %g", worst_error(x, truth, count));
     if (!(worst_error(probs, true_probs, maps) <= 5e-6))
-        fail_msg("error of probs: %g", worst_error(probs, true_probs, maps));
+        fail_msg("error of probs must be at most 5e-6 (got %g)", worst_error(probs, true_probs, maps));
     mha_block_free(block);
     free(x);
     free(probs);
@@ -69,7 +69,7 @@ static void test_close_to_double(void **state)
         }
 }
 
-/* Tests pre-norm blocks without a norm, parallel blocks with one and two norms, and a residual scale. */
+/* Tests pre-norm blocks with absent norms, parallel blocks with one or two norms, and a residual scale. */
 static void test_residuals(void **state)
 {
     (void)state;
@@ -102,7 +102,7 @@ static void test_masks(void **state)
     random_block_free(&o);
 }
 
-/* Sequences of several lengths are padded with garbage. Each result must be bitwise identical to that of the
+/* Pads sequences of different lengths with arbitrary values. Each result must be bitwise identical to that of the
  * sequence alone. */
 static void test_padding_changes_no_bit(void **state)
 {
@@ -174,7 +174,7 @@ static void test_given_workspace(void **state)
     mha_error err = {0};
     assert_int_equal(mha_block_workspace(block, INPUT(.batch = 1, .length = L), &bytes, NULL), MHA_OK);
     char *memory = mha_alloc(NULL, bytes + 64);
-    memset(memory, 0xFF, bytes); /* fills memory with NaN */
+    memset(memory, 0xFF, bytes); /* the bytes 0xFF are NaN as f32 */
     memset(memory + bytes, 0x55, 64);
     run(block, INPUT(.batch = 1, .length = L, .workspace = memory, .workspace_bytes = bytes), x);
     run(block, INPUT(.batch = 1, .length = L), y);
@@ -234,8 +234,8 @@ static void test_refusals(void **state)
     random_block_free((mha_block_options *)&good);
 }
 
-/* Each allocation of creation and of a forward call fails in turn. The call must return an error, leak no memory,
- * and succeed when repeated. */
+/* With a budget of 0, 1, 2 ... allocations, each failed creation or forward pass must return MHA_ERR_MEMORY and free
+ * its memory. The same call must then succeed. */
 static void test_no_memory(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_layer_constructors.c - invalid options of the attention layer constructors: each error message must name the
- * field and its value. test_layer_refusals.c tests calls. */
+/* test_layer_constructors.c - for invalid options, each constructor of an attention layer must return an error that
+ * names the field and its value. test_layer_refusals.c tests invalid calls of the layers. */
 #include "mha/mha.h"
 #include "support/check.h"
 
@@ -118,7 +118,7 @@ static void test_choices(void **state)
             .d_model = 8, .head_option_count = 2);
 }
 
-/* top_k must default to two experts per sample, or to one if there is only one expert. */
+/* The default of top_k must be 2, or 1 if there is only one expert. */
 static void test_one_expert(void **state)
 {
     (void)state;

@@ -1,12 +1,12 @@
-/* test_layer_gradients.c - gradients of every layer in double, compared with finite differences: for all inputs, all
- * parameters, and selectors with soft gates. */
+/* test_layer_gradients.c - compares gradients of every layer in double with finite differences: for all inputs, all
+ * parameters, and routers and predictors with soft gates. */
 #include "support/check.h"
 #include "support/model/layer_trial.h"
 #include <math.h>
 #include <string.h>
 
-/* Compares dx with (trial_loss(x + h) - trial_loss(x - h)) / 2h for all elements of x, or samples of them; with
- * `parameter`, updates the layer after each change. */
+/* Compares dx[n] with (loss(x[n] + h) - loss(x[n] - h)) / 2h, for all elements of x or for p->samples of them. If x is
+ * a parameter, the layer must be updated after each change. */
 static void against_differences(trial *p, const char *what, double *x, const double *dx, int64_t count, bool parameter)
 {
     const double h = p->step;
@@ -22,7 +22,8 @@ static void against_differences(trial *p, const char *what, double *x, const dou
         x[n] = before;
         const double want = (side[1] - side[0]) / (2 * h);
         if (!(fabs(dx[n] - want) <= p->limit * (1 + fabs(want))))
-            fail_msg("%s: gradient of %s[%d] = %.10g, want %.10g by differences", p->name, what, (int)n, dx[n], want);
+            fail_msg("%s: gradient of %s[%d]: got %.10g, expected %.10g by finite differences", p->name, what, (int)n,
+                     dx[n], want);
     }
     if (parameter) assert_int_equal(mha_variant_update(p->layer, &trial_error), MHA_OK);
 }
@@ -45,7 +46,7 @@ static void check(trial *p)
     against_differences(p, "query", p->query, dq, B * p->in.q_len * p->d_in, false);
     if (p->in.key) against_differences(p, "key", p->key, dk, B * LK * p->d_in, false);
     if (p->in.value) against_differences(p, "value", p->value, dv, B * LK * p->d_in, false);
-    const int64_t past = B * p->in.past_len * 4; /* two key/value heads of width 2 */
+    const int64_t past = B * p->in.past_len * 4; /* past tokens have two key/value heads of width 2 */
     if (p->in.past_len) against_differences(p, "past_key", p->past_key, dpk, past, false);
     if (p->in.past_len) against_differences(p, "past_value", p->past_value, dpv, past, false);
     const mha_named_tensor *list = mha_variant_parameters(p->layer, &count);
@@ -64,7 +65,7 @@ static void test_self_attention(void **state)
     }
 }
 
-/* Uses a given dropout mask, so that every call drops the same weights. */
+/* The dropout mask is given, so that every call drops the same attention weights. */
 static void test_causal_attention(void **state)
 {
     (void)state;
@@ -106,7 +107,7 @@ static void test_qkv_attention(void **state)
     trial_drop(p);
 }
 
-/* If only key is given, it must also be used as value. In addition, `keep` masks all keys of one row. */
+/* Without `value`, `key` must also be used as the value. `keep` masks all keys of some rows. */
 static void test_standard_mha(void **state)
 {
     (void)state;
@@ -159,21 +160,21 @@ static void test_moe_heads(void **state)
         check(p);
         trial_drop(p);
     }
-    /* many more experts than a sample uses: contexts of unused experts must not be stored */
+    /* 40 experts, of which each sample uses 2: the trace must not contain contexts of unused experts */
     TRIAL(moe_heads, 4, 4, true, .d_model = 4, .num_heads = 2, .num_experts = 40, .top_k = 2);
     trial_soft_gates(p);
     check(p);
     trial_drop(p);
 }
 
-/* Tests heads of width 768, as in the single-head layer of docs/layers and in experts with one head. */
+/* Tests heads of width 768: a layer with a single head, as in docs/layers, and experts with one head. */
 static void test_wide_heads(void **state)
 {
     (void)state;
     for (int plain = 0; plain < 2; plain++) {
         TRIAL(self_attention, 3, 768, false, .d_in = 3, .d_out = 768, .plain_matrices = plain);
         p->samples = 20;
-        p->limit = 1e-6; /* sums of more terms have larger rounding errors */
+        p->limit = 1e-6; /* a higher limit, since longer sums have larger rounding errors */
         check(p);
         trial_drop(p);
     }
@@ -185,7 +186,8 @@ static void test_wide_heads(void **state)
     trial_drop(p);
 }
 
-/* With hard gates, the predictor has no gradient; finite differences agree if the selection does not change. */
+/* With hard gates, the gradients of the predictor must be 0; finite differences are then also 0, if the selection does
+ * not change. */
 static void test_head_pruning(void **state)
 {
     (void)state;
@@ -211,7 +213,8 @@ static void test_adaptive_heads(void **state)
     }
 }
 
-/* Gradients must accumulate over calls until they are cleared. A trace of a different call must be rejected. */
+/* Gradients must be added up over several calls until they are set to zero. A trace of a call with another input must
+ * be rejected. */
 static void test_accumulation(void **state)
 {
     (void)state;

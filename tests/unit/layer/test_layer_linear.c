@@ -1,4 +1,5 @@
-/* test_layer_linear.c - linear layers compared with double. A result row must depend only on its input row, bitwise. */
+/* test_layer_linear.c - compares linear layers with double. A row of the result must depend on nothing but its input
+ * row, bitwise. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/reference/layer_ref.h"
@@ -18,7 +19,7 @@ static mha_ctx *context(int threads)
     return ctx;
 }
 
-/* Computes y of `linear` between two guard regions, which must stay unchanged. The caller must free the result. */
+/* Returns y = linear(x), computed between two guard regions, which must remain unchanged. The caller must free y. */
 static float *forward(const mha_linear *linear, const float *x, int64_t rows, int64_t out)
 {
     const int64_t count = rows * out;
@@ -35,8 +36,8 @@ static float *forward(const mha_linear *linear, const float *x, int64_t rows, in
     return y;
 }
 
-/* Checks y against double. Each element is a chain of in + 1 roundings: |error| <= (in + 1) u (|b| + sum |x w|), u =
- * 2^-24. */
+/* Compares y = x W^T + b with double. Each element is computed with in + 1 roundings, so |error| <= (in + 1) u (|b| +
+ * sum |x w|) with u = 2^-24. */
 static void assert_near(const float *y, const float *x, int64_t rows, int64_t in, const mha_matrix *m)
 {
     for (int64_t r = 0; r < rows; r++)
@@ -51,8 +52,8 @@ static void assert_near(const float *y, const float *x, int64_t rows, int64_t in
             const double error = fabs((double)y[r * m->out + o] - sum),
                          limit = (double)(in + 1) * 0x1p-24 * size + 1e-30;
             if (!(error <= limit))
-                fail_msg("rows %d in %d out %d: y[%d][%d]: error %g, limit %g", (int)rows, (int)in, (int)m->out, (int)r,
-                         (int)o, error, limit);
+                fail_msg("rows %d in %d out %d: error of y[%d][%d] is %g, must be at most %g", (int)rows, (int)in,
+                         (int)m->out, (int)r, (int)o, error, limit);
         }
 }
 
@@ -82,7 +83,7 @@ static void test_close_to_double(void **state)
         for (size_t i = 0; i < 6; i++)
             for (size_t o = 0; o < 6; o++)
                 check_shape(ctx, rows[r], sizes[i], sizes[o], (r + i + o) % 2, (i + o) % 3 == 0);
-    check_shape(ctx, 130, 1537, 70, true, false); /* k is divided into several blocks */
+    check_shape(ctx, 130, 1537, 70, true, false); /* 1537 inputs are divided into several blocks */
     check_shape(ctx, 3, 513, 1000, true, true);
     mha_ctx_free(ctx);
 }
@@ -208,7 +209,7 @@ static void test_no_memory(void **state)
     const long calls = memory.calls;
     float y[3];
     assert_int_equal(mha_linear_forward(linear, w, 1, y, &err), MHA_OK);
-    assert_int_equal(memory.calls, calls); /* forward must not allocate memory */
+    assert_int_equal(memory.calls, calls); /* mha_linear_forward must not allocate memory */
     mha_linear_free(linear);
     mha_ctx_free(ctx);
     assert_int_equal(memory.live, 0);

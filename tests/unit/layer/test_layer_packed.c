@@ -1,6 +1,6 @@
-/* test_layer_packed.c - linear layers with 16-bit and q8_0 weights. The error compared with double must be bounded
- * by the rounding of the weights (and of the inputs on ISAs with tiles). A result row must depend only on its input
- * row, bitwise. Results can be stored in 16-bit types. */
+/* test_layer_packed.c - tests linear layers with 16-bit and q8_0 weights. Their error compared with double must be
+ * bounded by the rounding of the weights (and of the inputs on ISAs with tiles). A row of the result must depend on
+ * nothing but its input row, bitwise. Results can be stored in 16-bit types. */
 #include "layer/linear/linear.h"
 #include "math/half.h"
 #include "support/alloc.h"
@@ -43,8 +43,9 @@ static double weight_at(const mha_matrix *m, int64_t in, int64_t o, int64_t k)
     return (double)m->weight[m->transposed ? k * m->out + o : o * in + k];
 }
 
-/* Returns the largest rounding error of a weight: half a unit in its last place. For q8_0: half a step (1/127 of the
- * largest element of its block) plus the rounding of the step. If x is also rounded, adds the error of x. */
+/* Returns the largest rounding error of weight k of output o: half a unit in its last place or, for q8_0, half a step
+ * (1/127 of the largest weight of its block) plus the rounding of the step. If x_too is true, x is rounded as well, and
+ * its error is included. */
 static double rounding_error(mha_dtype type, bool x_too, const mha_matrix *m, int64_t in, int64_t o, int64_t k)
 {
     double largest = 0;
@@ -71,8 +72,8 @@ static void check_error(mha_dtype type, const mha_linear *linear, const float *y
             limit += (double)(in + 2) * 0x1p-24 * size * 1.01;
             const double error = fabs((double)y[r * m->out + o] - sum);
             if (!(error <= limit))
-                fail_msg("%s, rows %d in %d out %d: y[%d][%d]: error %g, limit %g", mha_dtype_name(type), (int)rows,
-                         (int)in, (int)m->out, (int)r, (int)o, error, limit);
+                fail_msg("%s, rows %d in %d out %d: error of y[%d][%d] is %g, must be at most %g", mha_dtype_name(type),
+                         (int)rows, (int)in, (int)m->out, (int)r, (int)o, error, limit);
         }
 }
 
@@ -97,7 +98,8 @@ static void test_error_is_that_of_rounding(void **state)
     mha_ctx_free(ctx);
 }
 
-/* A row must be bitwise identical for any number of rows or threads, and for any stacking of weights. */
+/* A row of the result must be bitwise identical for any number of rows and threads, with one weight matrix or the same
+ * weights in two. */
 static void test_bits_of_a_row(void **state)
 {
     (void)state;
@@ -130,7 +132,8 @@ static void test_bits_of_a_row(void **state)
     free(x), free(w), free(b);
 }
 
-/* Columns [first, out) of `rows` rows must equal y rounded; all other elements must still be 0x5a5a. */
+/* Fails unless columns [first, out) of the first `rows` rows are y rounded to 16 bits and all other elements are still
+ * 0x5a5a. */
 static void check_rounded(mha_dtype to, const uint16_t *halves, int64_t stride, int64_t most, const float *y,
                           int64_t rows, int64_t first, int64_t out)
 {
@@ -143,7 +146,8 @@ static void check_rounded(mha_dtype to, const uint16_t *halves, int64_t stride, 
         }
 }
 
-/* A 16-bit result must equal the rounded f32 result, also with an activation, with parts, and with strides. */
+/* A 16-bit result must equal the rounded f32 result, with an activation, with a selection of the weight matrices, and
+ * with strides. */
 static void test_rounded_results(void **state)
 {
     (void)state;
@@ -191,7 +195,7 @@ static void test_refusals(void **state)
     assert_null(linear);
 }
 
-/* If any allocation of the forward pass fails, y must stay unchanged. */
+/* If an allocation of the forward pass fails, y must remain unchanged. */
 static void test_no_memory(void **state)
 {
     (void)state;

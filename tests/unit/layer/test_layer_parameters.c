@@ -1,5 +1,5 @@
-/* test_layer_parameters.c - the parameter count of each layer must equal the count on its page in docs/layers and
- * the sum over its tensors. */
+/* test_layer_parameters.c - the parameter count of each layer must equal the count on its page in docs/layers and the
+ * total size of its tensors. */
 #include "mha/mha.h"
 #include "support/check.h"
 
@@ -14,7 +14,7 @@ static int64_t held(const mha_variant *layer)
     return sum;
 }
 
-/* Checks the parameter count of a layer: COUNTED(kind, parameter count, options...). */
+/* COUNTED(kind, count, options...): fails unless a layer of type `kind` with these options has `count` parameters. */
 #define COUNTED(kind, numbers, ...)                                               \
     do {                                                                          \
         mha_variant *layer = NULL;                                                \
@@ -45,7 +45,7 @@ static void test_several_inputs(void **state)
     (void)state;
     enum { IN = 5, E = 12, H = 6, D = E / H, SHARED = 2 };
     COUNTED(qkv_attention, 3 * (IN + 1) * E, .input_dim = IN, .num_heads = H, .output_dim = E);
-    for (int heads = 1; heads <= H; heads++) /* the parameter count does not depend on the head count */
+    for (int heads = 1; heads <= H; heads++) /* the count must be the same for any number of heads */
         if (E % heads == 0) COUNTED(standard_mha, 4 * E * (E + 1), .d_model = E, .num_heads = heads);
     COUNTED(grouped_query, 2 * E * E + 2 * E * SHARED * D + 2 * E + 2 * SHARED * D, .d_model = E, .num_heads = H,
             .num_kv_heads = SHARED);

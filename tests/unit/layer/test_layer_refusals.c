@@ -1,5 +1,5 @@
-/* test_layer_refusals.c - invalid calls of the attention layers, whose error message must name the field and its
- * value, and unusual valid calls. test_layer_constructors.c tests the constructors. */
+/* test_layer_refusals.c - tests invalid calls of the attention layers, whose error message must name the field and its
+ * value, and unusual calls that must succeed. test_layer_constructors.c tests the constructors. */
 #include "mha/mha.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -82,7 +82,7 @@ static void test_sizes(void **state)
     mha_variant_free(layer);
 }
 
-/* Dropout arguments of layers without dropout, and two sources of one mask, must be rejected. */
+/* Dropout arguments must be rejected for a layer without dropout, and so must two sources of the same dropout mask. */
 static void test_dropout(void **state)
 {
     (void)state;
@@ -92,7 +92,8 @@ static void test_dropout(void **state)
     mha_rng_manual_seed(&rng, 1);
     mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = 3, .query = x, .training = 1, .rng = &rng};
     call_refused(layers[0], &in, "multi-head attention: rng must be NULL for a layer without dropout");
-    assert_int_equal(mha_variant_forward(layers[1], &in, y, NULL, &err), MHA_OK); /* accepted, because dropout is 0 */
+    /* must be accepted, because the layer supports dropout and its probability is 0 */
+    assert_int_equal(mha_variant_forward(layers[1], &in, y, NULL, &err), MHA_OK);
     in.rng = NULL, in.dropout_keep = keep;
     call_refused(layers[0], &in, "multi-head attention: dropout_keep must be NULL for a layer without dropout");
     call_refused(layers[1], &in, "causal attention: dropout_keep must be NULL with dropout = 0");
@@ -109,7 +110,7 @@ static void test_dropout(void **state)
     mha_variant_free(dropping);
 }
 
-/* Without a generator, parameters must be set to 0, even if the layer was initialized randomly before. */
+/* mha_variant_init without a generator must set all parameters to 0, even after a random initialization. */
 static void test_init_without_a_generator(void **state)
 {
     (void)state;
@@ -130,7 +131,7 @@ static void test_mask_shapes(void **state)
     static const uint8_t keep[512] = {1};
     static const struct {
         mha_mask mask;
-        const char *shape; /* shape in the error message; NULL = accepted */
+        const char *shape; /* the shape that the error message must contain; NULL = the mask must be accepted */
     } masks[] = {
         {{keep, 2, {3, 5}}, NULL},
         {{keep, 2, {1, 5}}, NULL},
@@ -162,7 +163,7 @@ static void test_mask_shapes(void **state)
     in.keep = (mha_mask){keep, 1, {5}};
     call_refused(layer, &in, "multi-head attention: rank of keep must be from 2 to 4 (got 1)");
     in.keep = (mha_mask){0};
-    in.batch = 1, in.q_len = in.kv_len = INT32_MAX; /* q_len * kv_len scores do not fit in memory */
+    in.batch = 1, in.q_len = in.kv_len = INT32_MAX; /* q_len * kv_len scores would not fit in memory */
     call_refused(layer, &in, "multi-head attention: batch and length must fit in memory (got 1, 4294967294)");
     in.batch = 2, in.q_len = 3, in.kv_len = 5;
     in.additive = in.blocked = (mha_mask){x, 2, {3, 5}};
@@ -180,7 +181,7 @@ static void test_mask_shapes(void **state)
     mha_variant_free(layer);
 }
 
-/* A mask per head must be rejected if samples differ in head count; one mask for all heads is accepted. */
+/* If the head count may differ between samples, a mask per head must be rejected, and a mask for all heads accepted. */
 static void test_mask_of_adaptive_heads(void **state)
 {
     (void)state;
@@ -221,7 +222,7 @@ static void test_before_init(void **state)
     mha_variant_free(NULL);
 }
 
-/* A ratio that keeps no head is valid: the output must be the bias of o_proj. */
+/* If no head is kept, the call must succeed, and the output must be the bias of o_proj. */
 static void test_no_head_left(void **state)
 {
     (void)state;
@@ -246,7 +247,8 @@ static void test_no_head_left(void **state)
     mha_variant_free(layer);
 }
 
-/* Requesting the gradient of an absent input must fail; the buffer must not be silently left unchanged. */
+/* A request for the gradient of an input that was absent in the forward pass must fail, so that the buffer is not left
+ * unchanged without an error. */
 static void test_gradient_of_nothing(void **state)
 {
     (void)state;
@@ -275,7 +277,8 @@ static void test_gradient_of_nothing(void **state)
     mha_variant_free(layer);
 }
 
-/* Each allocation fails in turn. The call must return an error message and free all its memory. */
+/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY with a message and free its
+ * memory. */
 static void test_starvation(void **state)
 {
     (void)state;

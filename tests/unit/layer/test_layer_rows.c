@@ -1,11 +1,11 @@
-/* test_layer_rows.c - layers that process each row separately: normalization, activations, embedding. */
+/* test_layer_rows.c - tests layers that compute each row separately: normalization, activations and embeddings. */
 #include "support/check.h"
 #include "support/reference/layer_ref.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- LayerNorm ---- */
+/* ---- normalization ---- */
 
 static void check_norm(int64_t rows, int64_t width, bool with_residual, double shift)
 {
@@ -14,17 +14,18 @@ static void check_norm(int64_t rows, int64_t width, bool with_residual, double s
     float *y = malloc((size_t)(rows * width) * sizeof *y);
     double *truth = to_doubles(x, rows * width);
     for (int64_t i = 0; with_residual && i < rows * width; i++)
-        truth[i] = (double)(x[i] + res[i]); /* the sum is rounded to f32, so its rounding is not counted as an error */
+        /* rounded to f32 like the sum in the layer, so that this rounding is not an error */
+        truth[i] = (double)(x[i] + res[i]);
     ref_layer_norm(truth, rows, width, w, b, 1e-5);
     assert_int_equal(mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, rows, width, x,
                                       with_residual ? res : NULL, y, NULL),
                      MHA_OK);
-    /* Outputs are about 1 to 4. A large mean causes cancellation, and so does a small deviation, which is possible
-     * with only two elements. */
+    /* Outputs are about 1 to 4. Errors grow by cancellation if the mean is large, or if the deviation is small, which
+     * is possible with two elements. */
     const double limit = (width > 2 ? 4e-6 : 4e-5) * (1 + fabs(shift));
     if (!(worst_error(y, truth, rows * width) <= limit))
         fail_msg("rows %d width %d: error %g", (int)rows, (int)width, worst_error(y, truth, rows * width));
-    /* overwrites x, then the residual */
+    /* the result must be the same if it overwrites x or the residual */
     assert_int_equal(mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, rows, width, x,
                                       with_residual ? res : NULL, x, NULL),
                      MHA_OK);
@@ -36,7 +37,7 @@ static void check_norm(int64_t rows, int64_t width, bool with_residual, double s
             mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, rows, width, x, res, res, NULL), MHA_OK);
         assert_memory_equal(res, y, (size_t)(rows * width) * sizeof *x);
     }
-    /* a single row must give the same result */
+    /* a row computed alone must be the same */
     assert_int_equal(mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, 1, width, y + (rows - 1) * width,
                                       NULL, x, NULL),
                      MHA_OK);
@@ -99,18 +100,19 @@ static void check_activation(mha_activation activation, double relative)
     enum { N = 20011 };
     float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y);
     for (int i = 0; i < N; i++)
-        x[i] = (float)(i - N / 2) * 0.0012f; /* -12 .. 12 */
+        x[i] = (float)(i - N / 2) * 0.0012f; /* from -12 to 12 */
     memcpy(y, x, N * sizeof *y);
     double *truth = to_doubles(x, N);
     ref_activation(activation, truth, N);
     assert_int_equal(mha_activation_forward(NULL, activation, 1, N, y, NULL), MHA_OK);
     for (int i = 0; i < N; i++) {
-        /* the limit is also relative to the argument, because large negative arguments cause cancellation */
+        /* the limit is also relative to the argument, since large negative arguments cause cancellation */
         const double limit = relative * (fabs((double)x[i]) + fabs(truth[i]) + 1e-3);
         if (!(fabs((double)y[i] - truth[i]) <= limit))
-            fail_msg("activation %d of %g = %.9g, want %.9g", (int)activation, (double)x[i], (double)y[i], truth[i]);
+            fail_msg("activation %d of %g: got %.9g, expected %.9g", (int)activation, (double)x[i], (double)y[i],
+                     truth[i]);
     }
-    for (int i = 0; i < N; i += 97) { /* a result must depend only on its own element */
+    for (int i = 0; i < N; i += 97) { /* an element computed alone must be bitwise identical */
         float one = x[i];
         assert_int_equal(mha_activation_forward(NULL, activation, 1, 1, &one, NULL), MHA_OK);
         assert_memory_equal(&one, &y[i], sizeof one);
@@ -140,8 +142,8 @@ static void test_activations(void **state)
     assert_int_equal(mha_activation_forward(NULL, MHA_ACT_RELU, 1, 3, NULL, &err), MHA_ERR_ARG);
 }
 
-/* Compares the derivative with finite differences of the reference, for more elements than one task processes and
- * for a single row. */
+/* Compares the derivative of an activation with finite differences of the reference, for so many elements that several
+ * tasks compute them, and for single elements. */
 static void check_activation_slope(mha_activation activation)
 {
     enum { N = 20011 };
@@ -158,7 +160,7 @@ static void check_activation_slope(mha_activation activation)
     for (int i = 0; i < N; i++) {
         const double want = (above[i] - below[i]) / (2 * step) / 2;
         if (!(fabs((double)dx[i] - want) <= 1e-6))
-            fail_msg("derivative of activation %d at %g = %.9g, want %.9g", (int)activation, (double)x[i],
+            fail_msg("derivative of activation %d at %g: got %.9g, expected %.9g", (int)activation, (double)x[i],
                      2 * (double)dx[i], 2 * want);
     }
     for (int i = 0; i < N; i += 97) {
@@ -186,7 +188,7 @@ static void test_activation_slopes(void **state)
     assert_int_equal(mha_activation_backward(NULL, MHA_ACT_RELU, 0, 3, NULL, NULL, NULL, &err), MHA_OK);
 }
 
-/* ---- embedding ---- */
+/* ---- embeddings ---- */
 
 static void test_embedding(void **state)
 {

@@ -1,5 +1,5 @@
-/* test_layer_rows_back.c - gradients of norms compared with finite differences in double, and cross-entropy compared
- * with its formula. */
+/* test_layer_rows_back.c - compares gradients of norms with finite differences in double, and cross-entropy with its
+ * formula. */
 #include "base/ctx.h"
 #include "layer/norm.h"
 #include "support/alloc.h"
@@ -13,7 +13,7 @@
 
 enum { MOST_WIDTH = 97 };
 
-/* Computes one row of a norm in double. */
+/* Computes one row of a norm without bias in double. */
 static void norm_row(const mha_norm *norm, int64_t width, const double *x, double *y)
 {
     double mean = 0, square = 0;
@@ -25,7 +25,7 @@ static void norm_row(const mha_norm *norm, int64_t width, const double *x, doubl
         y[i] = (x[i] - mean) / sqrt(square + norm->eps) * (double)norm->weight[i];
 }
 
-/* Returns the derivative of sum(dy y) with respect to x[at], by central differences. */
+/* Returns the derivative of sum(dy * y) with respect to x[at], from central differences. */
 static double slope(const mha_norm *norm, int64_t width, const float *x, const float *dy, int64_t at)
 {
     const double step = 1e-5;
@@ -68,7 +68,7 @@ static void check_norm(mha_norm_kind kind, int64_t rows, int64_t width)
         assert_true(fabs((double)dweight[i] - sum) < 1e-6 * (double)rows);
         assert_true(fabs((double)dbias[i] - bias) < 1e-6 * (double)rows);
     }
-    /* overwriting dy with dx and adding dx to a buffer must give the same elements */
+    /* with `add`, dx must be added to the elements of the buffer */
     float *sum = random_floats(1, 7, rows * width, 1, 0), *before = random_floats(1, 7, rows * width, 1, 0);
     g.dx = sum, g.add = 1, g.dweight = g.dbias = NULL;
     assert_int_equal(mha_norm_backward(NULL, &norm, &g, NULL), MHA_OK);
@@ -89,12 +89,12 @@ static void test_norms(void **state)
         check_norm((mha_norm_kind)kind, 1, 1);
         check_norm((mha_norm_kind)kind, 3, 7);
         check_norm((mha_norm_kind)kind, 5, MOST_WIDTH);
-        check_norm((mha_norm_kind)kind, 1200, 64); /* enough rows for several tasks */
+        check_norm((mha_norm_kind)kind, 1200, 64); /* 1200 rows are divided into several tasks */
     }
 }
 
-/* Norms of heads inside wider rows: each head's gradient must equal that of a separate row, and all other elements
- * must stay unchanged. */
+/* For norms of heads, which are parts of wider rows, each gradient must equal that of a separate row. All other
+ * elements must remain unchanged. */
 static void test_norm_of_heads(void **state)
 {
     (void)state;
@@ -164,7 +164,8 @@ static void check_loss(int64_t rows, int64_t classes, int ignored)
         if (labels[r] != MHA_IGNORE) want += log(sum) - (double)logits[r * classes + labels[r]];
     }
     assert_true(fabs(loss - want / (double)counted) < 1e-6 * (1 + fabs(loss)));
-    args.scale = 0.5, args.dlogits = logits; /* returns the sum of the losses, and overwrites the logits with dlogits */
+    /* the result must be scale * (sum of the losses), and the gradients must overwrite the logits */
+    args.scale = 0.5, args.dlogits = logits;
     double half = 0;
     assert_int_equal(mha_cross_entropy(NULL, &args, &half, NULL, NULL), MHA_OK);
     assert_true(fabs(half - 0.5 * want) < 1e-6 * (1 + fabs(half)));
@@ -184,7 +185,7 @@ static void test_cross_entropy(void **state)
     check_loss(3, 20011, 0);
 }
 
-/* Ignored rows must not be read, and extreme logits must not overflow or underflow. */
+/* Ignored rows must not be read, and large logits must not cause overflow or underflow. */
 static void test_cross_entropy_extremes(void **state)
 {
     (void)state;
@@ -203,7 +204,7 @@ static void test_cross_entropy_extremes(void **state)
     assert_int_equal(mha_cross_entropy(NULL, &args, &loss, NULL, NULL), MHA_OK);
 }
 
-/* ---- bitwise identity, errors, memory ---- */
+/* ---- bitwise identity and error messages ---- */
 
 static void test_threads_change_no_bit(void **state)
 {

@@ -1,12 +1,12 @@
-/* test_layer_selection.c - straight-through gates. Outputs and projection gradients must equal those with hard
- * gates; the predictor's gradients must equal values derived by hand. */
+/* test_layer_selection.c - tests straight-through gates. Outputs and gradients of projections must equal those with
+ * hard gates; gradients of the predictor must equal values derived by hand. */
 #include "support/check.h"
 #include "support/model/layer_trial.h"
 #include <math.h>
 
-/* The output and the projection gradients must be bitwise identical to those with hard gates. The predictor's
- * gradients are computed for gates of 1: the loss is linear in the gates, so d loss / d gate is the head's
- * contribution to the loss. */
+/* Fails unless the output and the gradients of the projections are bitwise identical with hard and with
+ * straight-through gates. The gradients of the predictor must be 0 with hard gates and not 0 with straight-through
+ * gates. */
 static void compare_straight_through(trial *hard, trial *through, const char *predictor)
 {
     static double dq[2][TRIAL_MOST];
@@ -33,8 +33,9 @@ static void compare_straight_through(trial *hard, trial *through, const char *pr
     assert_true(sum[0] == 0 && sum[1] > 1e-6);
 }
 
-/* For head h, d loss / d score = sigmoid' times the head's contribution to the loss: the loss with h, minus the loss
- * of o_proj's bias and the other heads. If one of two heads is kept, its contribution is loss - bias. */
+/* The loss is linear in the gates, so its derivative with respect to the gate of head h is the head's contribution to
+ * the loss. If one of two heads is kept, the contribution is sum((output - bias of o_proj) * output gradient). The
+ * derivative with respect to the score is s (1 - s) times the contribution, with s = sigmoid(score). */
 static void test_straight_through_pruning(void **state)
 {
     (void)state;

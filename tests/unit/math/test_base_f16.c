@@ -1,7 +1,8 @@
-/* test_base_f16.c - the 16-bit types compared with their definition, implemented with ldexp and a search.
+/* test_base_f16.c - compares the 16-bit types with their definition, implemented with ldexp and a search.
  *
- * Widening is tested for all 65536 patterns. Narrowing is tested at each of the 65536 values, at the midpoint between
- * each and the next, and at the f32 neighbors of both. Between these points, the rounding result is constant. */
+ * Widening is tested for all 65536 patterns. Narrowing is tested at all 65536 values, at the midpoints between adjacent
+ * values, and at the f32 neighbors of each midpoint. Rounding gives the same result for all values between these
+ * points. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,9 +42,9 @@ static bool is_nan_pattern(const half_type *t, uint16_t bits)
     return (bits & 0x7FFF) > infinity_of(t);
 }
 
-/* Decodes a 16-bit pattern. IEEE 754: (-1)^s * 1.f * 2^(e - bias), or 0.f * 2^(1 - bias) if e is 0. With
- * `unbounded`, the exponent of infinity is decoded as an ordinary exponent; this gives the power of two from which
- * rounding overflows. */
+/* Returns the value of a 16-bit pattern. By IEEE 754, it is (-1)^s * 1.f * 2^(e - bias), or (-1)^s * 0.f * 2^(1 - bias)
+ * if e is 0. If `unbounded` is true, the pattern of infinity is decoded with its exponent; this is the power of two at
+ * which overflow begins. */
 static double value_of(const half_type *t, uint16_t bits, bool unbounded)
 {
     int bias = (1 << (t->exponent_bits - 1)) - 1;
@@ -75,7 +76,8 @@ static void round_trip_is_exact(const half_type *t)
         uint16_t bits = (uint16_t)pattern;
         uint16_t want = is_nan_pattern(t, bits) ? (uint16_t)(bits | quiet) : bits;
         if (t->narrow(t->widen(bits)) != want)
-            fail_msg("%s %04X must survive a round trip (got %04X)", t->name, bits, t->narrow(t->widen(bits)));
+            fail_msg("%s %04X must be unchanged by widening and narrowing (got %04X)", t->name, bits,
+                     t->narrow(t->widen(bits)));
     }
 }
 
@@ -87,14 +89,14 @@ static void expect(const half_type *t, float value, uint16_t want)
     if (got != (want | 0x8000)) fail_msg("%s of %a = %04X, want %04X", t->name, -(double)value, got, want | 0x8000);
 }
 
-/* Narrowing must round to nearest even. Patterns of finite magnitudes ascend with their values; infinity follows the
- * largest. */
+/* Narrowing must round to nearest, ties to even. Positive patterns have the order of their values, and the pattern of
+ * infinity follows that of the largest finite value. */
 static void narrowing_is_to_nearest_even(const half_type *t)
 {
     for (uint16_t low = 0; low < infinity_of(t); low++) {
         uint16_t high = (uint16_t)(low + 1);
         double middle = (value_of(t, low, true) + value_of(t, high, true)) / 2;
-        float at = (float)middle; /* exact, because f32 has more bits than the 16-bit type */
+        float at = (float)middle; /* the midpoint is exact in f32, which has more significant bits */
         assert_true((double)at == middle);
         expect(t, (float)value_of(t, low, true), low);
         expect(t, nextafterf(at, 0), low);
@@ -102,13 +104,13 @@ static void narrowing_is_to_nearest_even(const half_type *t)
         expect(t, nextafterf(at, INFINITY), high);
     }
     expect(t, INFINITY, infinity_of(t));
-    expect(t, 0x1.FFFFFEp127f, infinity_of(t)); /* FLT_MAX rounds to infinity */
+    expect(t, 0x1.FFFFFEp127f, infinity_of(t)); /* FLT_MAX must be rounded to infinity */
     expect(t, 0x1p-149f, 0);
 }
 
 static void nan_stays_nan(const half_type *t)
 {
-    /* signaling and quiet NaN with payloads of any length */
+    /* signaling and quiet NaN of various payloads must become quiet NaN with the same sign */
     for (uint32_t payload = 1; payload < 0x800000; payload = payload * 2 + 1) {
         for (uint32_t sign = 0; sign < 2; sign++) {
             uint32_t bits = sign << 31 | 0x7F800000 | payload;

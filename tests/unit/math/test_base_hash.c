@@ -1,5 +1,5 @@
-/* test_base_hash.c - the hash that identifies the data of state files. It must give the published values of
- * splitmix64 and depend on every bit, the length and the order. */
+/* test_base_hash.c - tests the hash that identifies the data of state files. It must return the published values of
+ * splitmix64 and depend on every bit, on the length and on the order of the data. */
 #include "math/hash.h"
 #include "support/check.h"
 #include <string.h>
@@ -9,7 +9,7 @@ static void test_is_splitmix(void **state)
     (void)state;
     const char zeros[8] = {0};
     char hex[24];
-    assert_true(mha__hash(0, zeros, 8) == UINT64_C(0xE220A8397B1DCDAF)); /* the published first value for seed 0 */
+    assert_true(mha__hash(0, zeros, 8) == UINT64_C(0xE220A8397B1DCDAF)); /* the first published value for seed 0 */
     assert_true(mha__hash(17, zeros, 0) == 17);
     mha__hash_print(hex, UINT64_C(0x0123456789ABCDEF));
     assert_string_equal(hex, "0123456789abcdef");
@@ -32,7 +32,7 @@ static void test_every_bit_counts(void **state)
     }
 }
 
-/* Appending zeros must change the hash, and so must reordering the data. */
+/* The hash must change if a zero is appended or the data is reordered. */
 static void test_length_and_order(void **state)
 {
     (void)state;
@@ -41,7 +41,7 @@ static void test_length_and_order(void **state)
     for (size_t n = 0; n < sizeof zeros; n++)
         assert_true(mha__hash(0, zeros, n) != mha__hash(0, zeros, n + 1));
     assert_true(mha__hash(0, x, sizeof x) != mha__hash(0, y, sizeof y));
-    /* hashing in two calls must equal one call, if the first has whole words */
+    /* hashing whole words in two calls must give the result of one call */
     assert_true(mha__hash(mha__hash(0, x, 8), x + 1, 8) == mha__hash(0, x, 16));
 }
 

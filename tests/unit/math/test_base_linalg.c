@@ -1,6 +1,8 @@
-/* test_base_linalg.c - eigenvectors, Cholesky, matrix products and bases: known results, residuals, and errors.
+/* test_base_linalg.c - tests eigenvectors, Cholesky factorization, matrix products and bases: known results, residuals
+ * and errors.
  *
- * Sizes exceed every block size: tiles of 4 columns, squares of 48, tasks of 64 columns, and 128 rows. */
+ * Sizes exceed every block size of the library: tiles of 4 columns, squares of 48, tasks of 64 columns, and 128
+ * rows. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -33,7 +35,8 @@ static double uniform(rng *draw)
     return 2 * rng_uniform(draw) - 1;
 }
 
-/* Returns a symmetric matrix with elements in [-1, 1). With `graded`, rows are scaled from 1 down to 1e-9. */
+/* Returns a symmetric matrix of random elements in [-1, 1). If `graded` is true, elements (i, j) decrease with i + j,
+ * down to 1e-9. */
 static double *symmetric(int64_t n, uint64_t seed, bool graded)
 {
     rng draw = rng_make(seed, 0);
@@ -46,7 +49,7 @@ static double *symmetric(int64_t n, uint64_t seed, bool graded)
     return a;
 }
 
-/* Returns X^T X, which is positive definite, since X has a few more rows than columns. */
+/* Returns X^T X, which is positive definite, since X is random and has more rows than columns. */
 static double *definite(int64_t n, uint64_t seed)
 {
     rng draw = rng_make(seed, 0);
@@ -61,9 +64,10 @@ static double *definite(int64_t n, uint64_t seed)
     return a;
 }
 
-/* ---- eigenvectors ---- */
+/* ---- eigenvalues and eigenvectors ---- */
 
-/* Checks that the largest elements of |A v - value v| and |V V^T - I| are within the tolerance. */
+/* Fails unless the largest elements of |A v - value v| and |V V^T - I| are within the tolerance and the eigenvalues are
+ * in ascending order. */
 static void check_eigen(const double *a, const double *values, const double *vectors, int64_t n, double size)
 {
     const double limit = 4 * (double)n * DBL_EPSILON;
@@ -75,7 +79,8 @@ static void check_eigen(const double *a, const double *values, const double *vec
             const double overlap = mha__dot(n, v, vectors + i * n) - (i == r ? 1 : 0);
             if (!(fabs(residual) <= limit * size)) fail_msg("n = %d, vector %d: residual %g", (int)n, (int)r, residual);
             if (!(fabs(overlap) <= limit))
-                fail_msg("n = %d, vectors %d, %d: inner product %g", (int)n, (int)r, (int)i, overlap);
+                fail_msg("n = %d: inner product of eigenvectors %d and %d has an error of %g", (int)n, (int)r, (int)i,
+                         overlap);
         }
     }
 }
@@ -85,7 +90,7 @@ static void solve_eigen(const double *a, int64_t n, double size)
     double *copy = numbers(n * n, sizeof *copy), *values = numbers(n, sizeof *values);
     double *vectors = numbers(n * n, sizeof *vectors);
     memcpy(copy, a, (size_t)(n * n) * sizeof *a);
-    for (int64_t i = 0; i < n; i++) /* elements above the diagonal are not read */
+    for (int64_t i = 0; i < n; i++) /* elements above the diagonal must not be read */
         for (int64_t j = i + 1; j < n; j++)
             copy[i * n + j] = NAN;
     assert_int_equal(mha__symmetric_eigen(NULL, n, copy, values, vectors, NULL), MHA_OK);
@@ -108,7 +113,7 @@ static void eigen_residuals(void **state)
         }
 }
 
-/* Tests equal eigenvalues, many eigenvalues of 0, and block-diagonal matrices. */
+/* Tests matrices with equal eigenvalues, with many eigenvalues of 0, and with blocks on the diagonal. */
 static void eigen_of_special_matrices(void **state)
 {
     (void)state;
@@ -137,7 +142,8 @@ static void eigen_of_special_matrices(void **state)
         free(all[i]);
 }
 
-/* Tests products of few rows whose magnitudes fall by powers of ten: most eigenvalues are rounding errors. */
+/* Tests X^T X for X with 32 rows, whose magnitudes decrease by powers of ten, and 384 columns. Most eigenvalues are 0
+ * within rounding errors. */
 static void eigen_of_missing_rank(void **state)
 {
     (void)state;
@@ -156,8 +162,8 @@ static void eigen_of_missing_rank(void **state)
     free(all);
 }
 
-/* Tests the second-difference matrix of n points with fixed ends. The eigenvalues are 2 - 2 cos(pi k / (n + 1)); the
- * eigenvectors are sines. */
+/* Tests the second-difference matrix of n points with fixed ends. Eigenvalue k must be 2 - 2 cos(pi k / (n + 1)), and
+ * the eigenvectors must be sines. */
 static void eigen_known_answer(void **state)
 {
     (void)state;
@@ -192,7 +198,7 @@ static void eigen_refuses_what_is_not_finite(void **state)
     }
 }
 
-/* ---- Cholesky ---- */
+/* ---- Cholesky factorization ---- */
 
 static void cholesky_residuals(void **state)
 {
@@ -245,7 +251,7 @@ static void cholesky_refuses_what_is_not_definite(void **state)
     const int64_t n = 60;
     static const double pivots[] = {0, -1, NAN, INFINITY};
     for (size_t p = 0; p < sizeof pivots / sizeof *pivots; p++)
-        for (int64_t bad = 0; bad < n; bad += 53) { /* the bad pivot is in the first or the second block */
+        for (int64_t bad = 0; bad < n; bad += 53) { /* an invalid pivot in the first or the second block */
             double *a = numbers(n * n, sizeof *a);
             mha_error err = {0};
             for (int64_t i = 0; i < n; i++)
@@ -255,13 +261,14 @@ static void cholesky_refuses_what_is_not_definite(void **state)
             assert_true(check_has_word(err.message, bad ? "53" : "0"));
             free(a);
         }
-    double singular[9] = {1, 0, 0, 1. / 3, 1. / 9, 0, 0.1, 0.1 / 3, 1}; /* the second row is a third of the first */
+    double singular[9] = {1, 0, 0, 1. / 3, 1. / 9, 0, 0.1, 0.1 / 3, 1}; /* row 1 is a third of row 0 */
     assert_int_equal(mha__cholesky(NULL, 3, singular, NULL), MHA_ERR_ARG);
 }
 
-/* ---- products ---- */
+/* ---- matrix products ---- */
 
-/* Tests columns with any strides. Every element must be accumulated in one chain over the rows. */
+/* Tests products of columns with any strides. Every element must be a single chain of additions over the rows, starting
+ * from its previous value. */
 static void products_are_chains(void **state)
 {
     (void)state;
@@ -272,11 +279,12 @@ static void products_are_chains(void **state)
         data[i] = (float)uniform(&draw);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         const int64_t rows = sizes[s][0], m = sizes[s][1], n = sizes[s][2];
-        const mha__columns x = {data, 150, 1, m}, y = {data + 100, 1, 300, n}; /* y is stored column by column */
+        /* x has rows of 150 elements; y is stored column by column */
+        const mha__columns x = {data, 150, 1, m}, y = {data + 100, 1, 300, n};
         double *got = numbers(m * n, sizeof *got), *square = numbers(m * m, sizeof *square);
         for (int64_t i = 0; i < m * n; i++)
             got[i] = 0.5;
-        const int64_t half = rows / 2; /* two calls whose row counts are not multiples of the block size */
+        const int64_t half = rows / 2; /* two calls, whose numbers of rows are not multiples of the block size */
         const mha__columns x2 = {x.data + half * x.row, x.row, x.column, m};
         const mha__columns y2 = {y.data + half * y.row, y.row, y.column, n};
         assert_int_equal(mha__gram_cross(NULL, half, &x, &y, got, NULL), MHA_OK);
@@ -302,7 +310,7 @@ static void products_are_chains(void **state)
     free(data);
 }
 
-/* ---- bases ---- */
+/* ---- orthonormal bases ---- */
 
 static void basis_of_dependent_rows(void **state)
 {
@@ -315,7 +323,7 @@ static void basis_of_dependent_rows(void **state)
             x[r][i] = uniform(&draw);
         x[2][i] = 3 * x[0][i] - x[1][i];
         x[4][i] = 0;
-        x[5][i] = x[3][i] + 1e-9 * x[5][i]; /* nearly equal to x[3], but independent */
+        x[5][i] = x[3][i] + 1e-9 * x[5][i]; /* nearly parallel to x[3], but linearly independent */
         for (int r = 0; r < COUNT; r++)
             before[r][i] = x[r][i];
     }
@@ -323,7 +331,7 @@ static void basis_of_dependent_rows(void **state)
     for (int r = 0; r < COUNT; r++)
         for (int s = 0; s < COUNT; s++)
             assert_true(fabs(mha__dot(WIDTH, x[r], x[s]) - (r == s && r < 5)) < 1e-14);
-    for (int r = 0; r < COUNT; r++) { /* the rows are in the span of the basis */
+    for (int r = 0; r < COUNT; r++) { /* every original row must be in the span of the basis */
         double left[WIDTH];
         memcpy(left, before[r], sizeof left);
         for (int b = 0; b < 5; b++) {
@@ -335,7 +343,7 @@ static void basis_of_dependent_rows(void **state)
     }
 }
 
-/* ---- all tests ---- */
+/* ---- list of tests ---- */
 
 typedef struct results {
     double values[MOST], vectors[MOST * MOST], factor[MOST * MOST], solved[MOST * 70], product[MOST * MOST];

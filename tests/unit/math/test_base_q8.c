@@ -1,4 +1,4 @@
-/* test_base_q8.c - q8_0 blocks: rounding errors, out-of-range values, and padding after the last element. */
+/* test_base_q8.c - tests q8_0 blocks: rounding errors, values out of range, and padding after the last element. */
 #include "math/half.h"
 #include "math/q8_0.h"
 #include "support/check.h"
@@ -11,8 +11,8 @@ static float number(const mha__q8 *blocks, int64_t i)
     return mha__f16_to_f32(blocks[i / 32].scale) * blocks[i / 32].q[i % 32];
 }
 
-/* The error must be at most half a step, plus the rounding of the scale to f16, which changes the largest element by
- * at most 127 * 2^-12 of a step. */
+/* The error of an element must be at most half a step, plus the error of the scale in f16, which is at most 127 * 2^-12
+ * steps for the largest element. */
 static void test_error(void **state)
 {
     (void)state;
@@ -46,7 +46,7 @@ static void test_edges(void **state)
     x[3] = -127, x[4] = 127, x[5] = 64;
     mha__q8_round(x, 1, 32, &block);
     assert_true(number(&block, 3) == -127 && number(&block, 4) == 127 && number(&block, 5) == 64);
-    x[9] = FLT_TRUE_MIN; /* negligible compared with the other elements */
+    x[9] = FLT_TRUE_MIN; /* too small to be represented in a block, so it must become 0 */
     mha__q8_round(x + 9, 1, 1, &block);
     assert_true(number(&block, 0) == 0);
     const float bad[] = {NAN, INFINITY, -INFINITY, FLT_MAX};

@@ -1,5 +1,6 @@
-/* test_base_rng.c - properties of the random generator that the recorded values do not cover: long streams (digests
- * of PyTorch's bytes), the advance of the stream per call, invariants, errors. */
+/* test_base_rng.c - tests properties of the random generator that the recorded values do not cover: long streams
+ * (digests of the bytes that PyTorch generates), the number of random words that each call consumes, invariants and
+ * errors. */
 #include "base/cpu.h"
 #include "math/rng_draws.h"
 #include "support/check.h"
@@ -18,8 +19,8 @@ static void same_digest(const void *x, size_t bytes, const char *want)
     assert_string_equal(hex, want);
 }
 
-/* Compares one stream of several calls with PyTorch 2.13 after torch.manual_seed(7). If a call consumes a wrong
- * count, all later calls differ. */
+/* Compares several calls on one stream with PyTorch 2.13 after torch.manual_seed(7). If a call consumes too few or too
+ * many random words, all later calls differ. */
 static void test_stream(void **state)
 {
     (void)state;
@@ -64,7 +65,8 @@ static void test_stream(void **state)
     free(whole);
 }
 
-/* The AVX2 version must equal the portable version, also for the smallest and the largest uniform value. */
+/* The AVX2 and the portable version must give the same normal values, also for the smallest and the largest uniform
+ * value. */
 static void test_both_forms(void **state)
 {
     (void)state;
@@ -79,11 +81,12 @@ static void test_both_forms(void **state)
         mha__normal_avx2(y, 0.5F, 1.5F);
         assert_memory_equal(x, y, sizeof x);
         for (int i = 0; i < 16; i++)
-            assert_true(fabsf(x[i]) < 10); /* 0.5 + 1.5 sqrt(2 ln 2^24) is 9.2 */
+            assert_true(fabsf(x[i]) < 10); /* the largest normal value is 0.5 + 1.5 sqrt(2 ln 2^24) = 9.2 */
     }
 }
 
-/* A copy must continue the stream at the same position: words, spare normal value and kernel selection. */
+/* A copy of the generator must continue the stream at the same position. It includes the random words, the spare normal
+ * value and the kernel selection. */
 static void test_copy(void **state)
 {
     (void)state;
@@ -98,11 +101,11 @@ static void test_copy(void **state)
     assert_int_equal(mha_rng_randn(&copy, again, 7, NULL), MHA_OK);
     assert_int_equal(mha_rng_randn(&copy, again + 7, 33, NULL), MHA_OK);
     assert_memory_equal(first, again, sizeof first);
-    mha_rng_manual_seed(&rng, 3); /* discards the spare normal value */
+    mha_rng_manual_seed(&rng, 3); /* seeding must discard the spare normal value */
     assert_true(!rng.has_spare && rng.kernels == MHA_RNG_VECTOR);
 }
 
-/* A seed must be reduced to its low 32 bits. */
+/* mha_rng_manual_seed must use only the low 32 bits of a seed. */
 static void test_seed(void **state)
 {
     (void)state;
@@ -135,8 +138,8 @@ static void test_integers(void **state)
         assert_int_equal(seen[i], 1);
 }
 
-/* With p = 0 or p = 1, dropout must not consume random numbers, but a Bernoulli mask must. Dropped elements are
- * multiplied by 0. */
+/* For p = 0 and p = 1, dropout must not consume random numbers, but a Bernoulli mask must. Dropout must multiply
+ * dropped elements by 0, so a dropped infinity must become NaN. */
 static void test_dropout(void **state)
 {
     (void)state;
@@ -164,8 +167,8 @@ static void test_dropout(void **state)
     }
 }
 
-/* Between two adjacent f32 values, half of the sums round to the upper bound, which is outside the range and must
- * not be returned. */
+/* If low and high are adjacent f32 values, half of the sums round to `high`, which is outside the range. `high` must
+ * never be returned. */
 static void test_narrow_uniform(void **state)
 {
     (void)state;
@@ -180,8 +183,8 @@ static void test_narrow_uniform(void **state)
     }
 }
 
-/* Both formulas that PyTorch uses for the bounds of a Linear must give the same f32 value: a bias generated from the
- * same stream position equals the weight. */
+/* PyTorch uses two formulas for the bounds of the weight and the bias of a Linear. Both must give the same f32 value,
+ * so that a bias generated from the same stream position equals the weight. */
 static void test_linear_bound(void **state)
 {
     (void)state;
@@ -213,9 +216,8 @@ static void test_padding_row(void **state)
     assert_true(mha_rng_next(&a) == mha_rng_next(&b));
 }
 
-/* An index with weight 0 must never be selected, for any random numbers. */
-/* A single index uses a separate code path. It must equal the first of two indices and leave the generator in the
- * same state. */
+/* A single selection, which has its own code path, must equal the first of two selections and leave the generator in
+ * the same state. */
 static void test_multinomial_one(void **state)
 {
     (void)state;
@@ -226,7 +228,8 @@ static void test_multinomial_one(void **state)
     for (int trial = 0; trial < 300; trial++) {
         int64_t x[1], want[2];
         assert_int_equal(mha_rng_rand(&rng, weights, COUNT, NULL), MHA_OK);
-        for (int i = 0; i < COUNT; i++) /* nearly equal weights, a few large weights, and many zero weights */
+        /* many zero weights, with the other weights from nearly equal to very different */
+        for (int i = 0; i < COUNT; i++)
             weights[i] = i % 3 == trial % 4 ? 0 : powf(weights[i], (float)(trial % 30));
         one = two = rng;
         assert_int_equal(mha_rng_multinomial(&one, weights, COUNT, trial % 2, work, x, 1, NULL), MHA_OK);
@@ -236,6 +239,7 @@ static void test_multinomial_one(void **state)
     }
 }
 
+/* An index with weight 0 must never be selected. */
 static void test_multinomial_zero(void **state)
 {
     (void)state;
@@ -253,7 +257,8 @@ static void test_multinomial_zero(void **state)
     }
 }
 
-/* A failed call must name the rule and the values, and must not advance the stream. */
+/* The generator and outputs of failed calls. A failed call must name the rule and the values, and must not consume
+ * random numbers. */
 static mha_rng g;
 static float f[64];
 static int64_t w[64];
@@ -266,7 +271,7 @@ static void said(mha_status status, const char *word, const char *value)
     assert_int_equal(status, MHA_ERR_ARG);
     assert_int_equal(e.status, MHA_ERR_ARG);
     if (!strstr(e.message, word) || !check_has_word(e.message, value))
-        fail_msg("\"%s\" must contain %s and %s", e.message, word, value);
+        fail_msg("message \"%s\" must contain %s and %s", e.message, word, value);
     mha_rng_manual_seed(&untouched, 1);
     assert_int_equal(g.used, untouched.used);
     assert_memory_equal(g.state, untouched.state, sizeof g.state);
@@ -314,7 +319,7 @@ static void test_refusals(void **state)
     said(mha_rng_multihead(&g, 0, f, NULL, f, NULL, &e), "3 width and width must", "(got 0, 0)");
     said(mha_rng_multihead(&g, INT64_MAX / 2, f, NULL, f, NULL, &e), "width", "4611686018427387903");
     said(mha_rng_multihead(&g, 2, f, f, f, NULL, &e), "out_bias", "NULL");
-    assert_int_equal(mha_rng_rand(&g, NULL, 0, &e), MHA_OK); /* n = 0 accepts NULL */
+    assert_int_equal(mha_rng_rand(&g, NULL, 0, &e), MHA_OK); /* n = 0 must be accepted with NULL */
 }
 
 int main(void)

@@ -1,4 +1,5 @@
-/* test_math_fixed_sum.c - sums in units of 2^-80: any order and any division give the same bits, close to the truth. */
+/* test_math_fixed_sum.c - sums in units of 2^-80 must be bitwise identical for any order and division of the terms, and
+ * close to the exact sum. */
 #include "math/fixed_sum.h"
 #include "support/check.h"
 #include "support/rng.h"
@@ -23,7 +24,7 @@ static void shuffle(rng *r)
     }
 }
 
-/* Computes `parts` partial sums and adds them as integers. */
+/* Returns the sum of all terms, computed as the integer sum of `parts` partial sums. */
 static mha__fixed sum_in(int parts)
 {
     mha__fixed part[8] = {{0}}, all = {0};
@@ -69,7 +70,7 @@ static void test_values(void **state)
         assert_true(mha__fixed_value(sum) == 0 && sum.whole == 0 && sum.fraction == 0 && sum.rest == 0);
     }
     mha__fixed small = {0};
-    mha__fixed_add(&small, -1e-30); /* truncated to 0 */
+    mha__fixed_add(&small, -1e-30); /* must be truncated to 0 */
     assert_true(mha__fixed_value(small) == 0);
 }
 
