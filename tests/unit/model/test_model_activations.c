@@ -1,5 +1,5 @@
-/* test_model_activations.c - activations inside attention, fills, and passes that begin at a later layer, for every
- * family, with every mask, with packed sequences, pruned layers, 16-bit types and a cache. The reference is the
+/* test_model_activations.c - tests activations inside attention, fills, and passes that begin at a later layer: for
+ * every family and every mask, with packed sequences, pruned layers, 16-bit types and a cache. The reference is the
  * formula in double. */
 #include "support/alloc.h"
 #include "support/check.h"
@@ -13,11 +13,11 @@ enum { B = INNER_B, L = INNER_L, TOKENS = B * L, LAYERS = INNER_LAYERS, H = INNE
 
 static mha_error err;
 
-/* ---- one forward pass that copies all data passed to its callbacks ---- */
+/* ---- a forward pass that copies all data passed to its callbacks ---- */
 
 typedef struct seen {
     int64_t width, rows, calls, next;
-    mha_model_activations a[LAYERS]; /* copies of the activations */
+    mha_model_activations a[LAYERS]; /* copies of the activations of each layer */
     float *hidden[LAYERS + 1], *last;
 } seen;
 
@@ -69,7 +69,7 @@ static void release(seen *s)
     free(s->last);
 }
 
-/* Rows of unmasked tokens must be bitwise identical in a and b. */
+/* Fails unless the rows of unmasked tokens are bitwise identical in a and b. */
 static void same_rows(const mha_model_input *in, const float *a, const float *b, int64_t width)
 {
     for (int64_t r = 0; r < inner_rows(in); r++)
@@ -88,8 +88,8 @@ typedef struct expectation {
 static void near(const expectation *e, const char *what, int64_t row, double got, double want)
 {
     if (!(fabs(got - want) <= e->limit * (1 + fabs(want))))
-        fail_msg("%s, layer %d, row %d: %s = %.9g, want %.9g", e->f->folder, (int)e->a->layer, (int)row, what, got,
-                 want);
+        fail_msg("%s, layer %d, row %d: %s: got %.9g, expected %.9g", e->f->folder, (int)e->a->layer, (int)row, what,
+                 got, want);
 }
 
 static void check_context(const expectation *e, int64_t row)
@@ -174,8 +174,8 @@ static void values_are_those_of_the_formula(void **state)
     }
 }
 
-/* In a post-norm layer, the input passed to on_activations must be the unchanged layer input, and q must be its
- * projection. */
+/* In a post-norm layer, the input passed to on_activations must be the input of the layer without a norm, and q must be
+ * its projection. */
 static void queries_are_projections_of_the_input(void **state)
 {
     (void)state;
@@ -202,8 +202,8 @@ static void queries_are_projections_of_the_input(void **state)
     mha_model_free(model);
 }
 
-/* In 16-bit types, activations must be rounded to the type, and the context recomputed from q, k, v must agree
- * within rounding. */
+/* With a 16-bit model, the activations must be rounded to its type. The context must equal the context computed from q,
+ * k and v within rounding. */
 static void activations_in_sixteen_bits(void **state)
 {
     (void)state;
@@ -235,8 +235,7 @@ static void activations_in_sixteen_bits(void **state)
 
 /* ---- fills ---- */
 
-/* Removing head 1 of layer 1 with a fill must equal a manual computation: a gate of 0, and Wo m added to the output
- * bias. */
+/* Removing head 1 of layer 1 with a fill m must equal setting its gate to 0 and adding Wo m to the output bias. */
 static void a_gate_of_0_and_a_fill_are_mean_ablation(void **state)
 {
     (void)state;
@@ -294,7 +293,7 @@ static void a_pass_from_any_layer_is_bitwise_identical(void **state)
                 in.first_layer = first;
                 in.hidden = whole.hidden[first];
                 in.ids = NULL;
-                for (int64_t r = 0; r < whole.rows; r++) /* these elements must not be read */
+                for (int64_t r = 0; r < whole.rows; r++) /* hidden states of masked tokens must not be read */
                     for (int64_t i = 0; !inner_is_real(&in, r) && i < whole.width; i++)
                         whole.hidden[first][r * whole.width + i] = NAN;
                 seen part = run(model, &in, true);
@@ -314,8 +313,8 @@ static void a_pass_from_any_layer_is_bitwise_identical(void **state)
     }
 }
 
-/* A pass can continue from a layer's given context. If this is the layer's own context, the result must be bitwise
- * identical, also in 16-bit types. */
+/* A pass can begin at the context of a layer. If the context is the layer's own, the result must be bitwise identical
+ * to that of the complete pass, in 16-bit types too. */
 static void a_given_context_replaces_attention(void **state)
 {
     (void)state;
@@ -351,8 +350,10 @@ static void logits_of_a_pass_from_a_later_layer(void **state)
     assert_int_equal(mha_model_forward(model, &in, &all, &err), MHA_OK);
     in.first_layer = 2;
     in.hidden = whole.hidden[2];
-    const mha_model_output part = {
-        .size = sizeof part, .logits = got, .last_hidden = whole.hidden[2]}; /* overwrites the input of the pass */
+    const mha_model_output part = {/* the last hidden states overwrite the input of the pass */
+                                   .size = sizeof part,
+                                   .logits = got,
+                                   .last_hidden = whole.hidden[2]};
     assert_int_equal(mha_model_forward(model, &in, &part, &err), MHA_OK);
     assert_memory_equal(got, want, (size_t)(TOKENS * vocab) * sizeof *want);
     assert_memory_equal(whole.hidden[2], whole.last, (size_t)(TOKENS * whole.width) * sizeof *want);
@@ -364,7 +365,7 @@ static void logits_of_a_pass_from_a_later_layer(void **state)
 
 /* ---- pruned layers ---- */
 
-/* Returns the encoder's config.json with only the first `heads` heads in layer 1. */
+/* Returns the config.json of the encoder, in which layer 1 keeps only its first `heads` heads. */
 static char *pruned_config(int heads)
 {
     const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1};
@@ -381,7 +382,7 @@ static char *pruned_config(int heads)
     return config;
 }
 
-/* Returns a model from tensors in memory with only the first `heads` heads of layer 1. */
+/* Returns the encoder in which layer 1 keeps only its first `heads` heads, made from tensors in memory. */
 static mha_model *pruned(int heads, float *data)
 {
     enum { D = 12, E = 48, TENSORS = 7 };
@@ -413,8 +414,8 @@ static mha_model *pruned(int heads, float *data)
     return model;
 }
 
-/* Gates and fills of a pruned layer must apply to its remaining heads. The reference is the unpruned layer with
- * gates of 0 for the removed heads. */
+/* Gates and fills of a pruned layer must apply to its remaining heads. The reference is the complete layer with gates
+ * of 0 for the removed heads. */
 static void pruned_layers_have_only_remaining_heads(void **state)
 {
     (void)state;
@@ -449,7 +450,7 @@ static void pruned_layers_have_only_remaining_heads(void **state)
 
 /* ---- passes with a cache ---- */
 
-/* A text processed in pieces must give the same activation rows as the whole text. */
+/* A text that is passed in pieces with a cache must have the same activations as the text in one pass. */
 static void pieces_give_the_rows_of_the_whole_text(void **state)
 {
     (void)state;
@@ -481,7 +482,7 @@ static void pieces_give_the_rows_of_the_whole_text(void **state)
     }
 }
 
-/* ---- threads, memory, errors ---- */
+/* ---- threads, error messages and failed allocations ---- */
 
 static void threads_change_no_bit(void **state)
 {
@@ -561,7 +562,7 @@ static void invalid_requests(void **state)
     free(x);
 }
 
-/* Callbacks must not add allocations, and if an allocation fails, the whole pass must fail. */
+/* The callbacks must not cause further allocations. If an allocation fails, the pass must fail with MHA_ERR_MEMORY. */
 static void running_out_of_memory(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_model_choice.c - encoders whose layers select heads per text. Results are compared with formulas in double
- * and with the variants that select heads (variants.h); gradients are compared with finite differences of the
+/* test_model_choice.c - tests encoders whose layers select heads per text. Results are compared with formulas in double
+ * and with the layers of variants.h that select heads; gradients are compared with finite differences of the
  * formulas. */
 #include "mha/model_grads.h"
 #include "mha/rng.h"
@@ -13,9 +13,10 @@
 
 enum { B = CHOOSING_B, L = CHOOSING_L, E = CHOOSING_E, H = CHOOSING_H, D = E / H };
 
-/* ---- states ---- */
+/* ---- hidden states ---- */
 
-/* Returns a coefficient of the tested loss, which is a weighted sum of the states of unmasked tokens. */
+/* Returns the coefficient of element n of the hidden states in the loss, which is a weighted sum over unmasked
+ * tokens. */
 static float weight_of(const mha_model_input *in, int n)
 {
     return in->mask[n / E] ? (float)sin(1 + n) : 0;
@@ -76,7 +77,8 @@ static int64_t size_of(const mha_named_tensor *t)
     return t->shape[0] * (t->rank == 2 ? t->shape[1] : 1);
 }
 
-/* Checks the gradients of some elements of a tensor, or of all elements if the tensor holds the scores. */
+/* Compares the gradients of some elements of a tensor with finite differences; for scores of heads, those of all
+ * elements. */
 static void check_tensor(choosing_naive *d, const mha_model_input *in, const mha_named_tensor *t, double *values)
 {
     const double step = 1e-6;
@@ -90,8 +92,8 @@ static void check_tensor(choosing_naive *d, const mha_model_input *in, const mha
         *w = was;
         const double got = (double)((const float *)t->data)[w - values];
         if (!(fabs(difference - got) < 1e-4))
-            fail_msg("%s: %s[%lld]: gradient %g, want %g by differences", d->c->entry, t->name, (long long)(w - values),
-                     got, difference);
+            fail_msg("%s: %s[%lld]: gradient %g, expected %g by finite differences", d->c->entry, t->name,
+                     (long long)(w - values), got, difference);
     }
 }
 
@@ -107,8 +109,7 @@ static void test_gradients_against_differences(void **state)
         mha_model_grads *grads = backward(model, &in, n / 2 % 2, NULL);
         const mha_named_tensor *list = mha_model_grads_list(grads, &count);
         for (int64_t t = 0; t < count; t++) {
-            /* a straight-through gradient is not the derivative of the function; the next test checks these
-             * gradients */
+            /* skips straight-through gradients, which are not derivatives; test_straight_through tests them */
             if (strstr(list[t].name, "cls.") || c->through) continue;
             assert_string_equal(list[t].name, d.name[t]);
             check_tensor(&d, &in, &list[t], d.value[t]);
@@ -129,7 +130,7 @@ static const float *gradient_of(const mha_model_grads *grads, const char *part)
     return NULL;
 }
 
-/* Returns the contribution of text b to the loss, with its gates times `scale`. */
+/* Returns the contribution of text b to the loss if its gates are multiplied by `scale`. */
 static double text_loss(choosing_naive *d, const mha_model_input *in, int b, double scale, double *score)
 {
     double x[L][E], sum = 0;
@@ -141,8 +142,8 @@ static double text_loss(choosing_naive *d, const mha_model_input *in, int b, dou
     return sum;
 }
 
-/* Computes the expected gradients of pruning scores: a head's contribution to the loss for a gate of 1, times the
- * derivative of the sigmoid. */
+/* Computes the expected gradients of the pruning scores: the derivative of the loss with respect to a head's gate,
+ * times the derivative of the sigmoid. */
 static void want_of_heads(choosing_naive *d, const mha_model_input *in, const float *dgates, double *want)
 {
     double score[CHOOSING_SCORES];
@@ -150,13 +151,13 @@ static void want_of_heads(choosing_naive *d, const mha_model_input *in, const fl
         text_loss(d, in, b, 1, score);
         for (int h = 0; h < H; h++) {
             const double s = 1 / (1 + exp(-score[h]));
-            want[h] += s * (1 - s) * (double)dgates[b * H + h]; /* dgates is 0 for a head that is not kept */
+            want[h] += s * (1 - s) * (double)dgates[b * H + h]; /* dgates is 0 for heads that are not selected */
         }
     }
 }
 
-/* Computes the expected gradients of the head options: the contribution of all heads of a text, times the derivative
- * of the softmax. */
+/* Computes the expected gradients of the scores of the head options: the derivative of the loss with respect to a
+ * common factor of all gates of a text, times the derivative of the softmax. */
 static void want_of_options(choosing_naive *d, const mha_model_input *in, double *want)
 {
     for (int b = 0; b < B; b++) {
@@ -199,8 +200,8 @@ static void test_straight_through(void **state)
     }
 }
 
-/* Gates of the caller must act as factors: gates of 1 must give bitwise identical results, gates of 0 no
- * contribution, and their gradient must be that of the product. */
+/* Gates of the caller must be multiplied with those of the layer. With gates of 1, hidden states and gate gradients
+ * must be bitwise identical to those without gates; with other gates, hidden states must differ. */
 static void test_gates_of_the_call(void **state)
 {
     (void)state;
@@ -224,7 +225,7 @@ static void test_gates_of_the_call(void **state)
     }
 }
 
-/* ---- variants that select heads ---- */
+/* ---- the layers of variants.h ---- */
 
 static void copy_named(const mha_named_tensor *list, int64_t count, const char *name, float *to)
 {
@@ -236,7 +237,8 @@ static void copy_named(const mha_named_tensor *list, int64_t count, const char *
     fail_msg("layer must have parameter %s", name);
 }
 
-/* Returns one matrix of the variant with its bias. An expert's matrix is a range of `of` rows. */
+/* Returns a weight matrix of the variant with its bias. It is concatenated from `parts` matrices of `of` rows, one per
+ * expert. */
 static mha_matrix take(const mha_variant *variant, const char *format, int parts, int of, int in, float *room)
 {
     int64_t count;

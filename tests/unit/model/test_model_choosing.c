@@ -1,4 +1,5 @@
-/* test_model_choosing.c - supported and rejected operations of a model whose layers select heads per text. */
+/* test_model_choosing.c - tests which operations are supported and which are rejected for a model whose layers select
+ * heads per text. */
 #include "mha/model_create.h"
 #include "mha/model_grads.h"
 #include "mha/model_save.h"
@@ -20,7 +21,7 @@ static const char two_layers[] = "[{\"moe_heads\":{\"top_k\":2}},{\"head_pruning
 static const char three_layers[] =
     "[{\"moe_heads\":{}},{\"adaptive_heads\":{\"head_options\":[1,4,8]}},{\"head_pruning\":{\"prune_ratio\":0.5}}]";
 
-/* Results must be bitwise identical for packed texts and any number of threads. */
+/* Hidden states must be bitwise identical with padded and packed texts and with any number of threads. */
 static void test_same_bits_packed_and_threaded(void **state)
 {
     (void)state;
@@ -56,7 +57,8 @@ static int see(void *user, const mha_model_stats *stats)
     return 0;
 }
 
-/* Statistics require that all heads are computed. In layers that keep all or some heads, results must not change. */
+/* Statistics require the probabilities of all heads. Hidden states must be the same with and without statistics, in
+ * layers that select all heads and in layers that select some. */
 static void test_all_heads_with_statistics(void **state)
 {
     (void)state;
@@ -81,7 +83,8 @@ static const char mlm[] =
     "\"num_hidden_layers\":3,\"mha.attention\":[{\"moe_heads\":{}},{\"head_pruning\":{\"prune_ratio\":0.5}},"
     "{\"adaptive_heads\":{\"head_options\":[2,1,4,8]}}]}";
 
-/* Training must predict masked tokens and change the scores; a saved model must open with the same weights. */
+/* Training must change the scores of every layer. A saved model must give bitwise identical hidden states, and a
+ * resumed training run must continue as the original one. */
 static void test_learns_and_is_saved(void **state)
 {
     (void)state;
@@ -135,7 +138,7 @@ static void test_descriptions(void **state)
     mha_model_free(model);
 }
 
-/* Tests weights in bf16 and in 8 bits; scores must be f32 for all types. */
+/* Tests models opened as bf16, f16 and q8_0, in which the scores must remain f32. */
 static void test_other_types(void **state)
 {
     (void)state;
@@ -160,7 +163,7 @@ static void test_other_types(void **state)
     files_remove(folder);
 }
 
-/* ---- errors ---- */
+/* ---- error messages ---- */
 
 static void expect_config(const char *config, mha_status status, const char *message)
 {
@@ -209,7 +212,8 @@ static void test_wrong_configs(void **state)
                   "selects heads, would reveal later tokens (got model_type gpt2)");
 }
 
-/* Heads of a layer that does not select heads can be removed. */
+/* Heads of a layer that selects heads must not be removed or regrouped. Heads of another layer of the same model can be
+ * removed. */
 static void test_heads_stay_and_are_not_regrouped(void **state)
 {
     (void)state;
@@ -228,7 +232,7 @@ static void test_heads_stay_and_are_not_regrouped(void **state)
     assert_string_equal(err.message, refused);
     double scores[2 * H] = {0};
     for (int h = 0; h < H; h++)
-        scores[H + h] = 1 + (h != 2); /* the scores of layer 0 are lowest, but its heads must stay */
+        scores[H + h] = 1 + (h != 2); /* layer 0 has the lowest scores, but its heads must be kept */
     const mha_prune_rule rule = {.size = sizeof rule, .count = 1};
     assert_int_equal(mha_prune_choose(model, scores, &rule, keep, &err), MHA_OK);
     assert_int_equal(keep[0] + keep[1] + keep[2] + keep[3], H);
@@ -262,7 +266,7 @@ static void expect_refused(mha_status status, const mha_error *err, const char *
     assert_string_equal(err->message, want);
 }
 
-/* If the head count varies per text, per-head requests must fail. */
+/* If the head count differs between texts, requests per head must be rejected. */
 static void test_no_single_heads_if_head_count_varies(void **state)
 {
     (void)state;
@@ -286,7 +290,7 @@ static void test_no_single_heads_if_head_count_varies(void **state)
     mha_model_free(model);
 }
 
-/* The attention layer must reject per-head requests too. */
+/* If the head count differs between sequences, the attention layer must reject gates, maps and masks per head. */
 static void test_no_single_heads_of_such_a_layer(void **state)
 {
     (void)state;
@@ -317,7 +321,7 @@ static void test_no_single_heads_of_such_a_layer(void **state)
     mha_attn_layer_free(layer);
 }
 
-/* The model must report which heads a text uses, also in a layer with fewer heads. */
+/* The model must report which heads each text uses, by their index among the heads of the layer. */
 static void test_reports_the_heads_of_a_text(void **state)
 {
     (void)state;
@@ -344,7 +348,7 @@ static void test_reports_the_heads_of_a_text(void **state)
     mha_model_free(model);
 }
 
-/* A NaN score must not be hidden by the ReLU or by the selection. */
+/* A NaN in the weights of a score must reach the hidden states. It must not be replaced by ReLU or by the selection. */
 static void test_nan_scores_are_not_hidden(void **state)
 {
     (void)state;
@@ -369,7 +373,8 @@ static void test_nan_scores_are_not_hidden(void **state)
     }
 }
 
-/* Each allocation of the forward and backward pass fails in turn. */
+/* With a budget of 0, 1, 2 ... allocations, each failed forward or backward pass must return MHA_ERR_MEMORY and free
+ * its memory. */
 static void test_passes_without_memory(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
-/* test_model_context.c - callbacks of the backward pass: the context of each layer's heads and its gradient, and
- * first-order scores of single weights.
+/* test_model_context.c - tests callbacks of the backward pass: the context of the heads of each layer and its gradient,
+ * and first-order scores of single attention weights.
  *
- * The reference is the formula in double; in addition, four first-order formulas must give the same value. */
+ * The reference is the formula in double. In addition, four first-order formulas must give the same value. */
 #include "mha/model_grads.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -15,11 +15,11 @@ enum { B = INNER_B, TOKENS = B * INNER_L, LAYERS = INNER_LAYERS, H = INNER_H, GA
 
 static mha_error err;
 
-/* ---- one backward pass that copies all data passed to its callbacks ---- */
+/* ---- a backward pass that copies all data passed to its callbacks ---- */
 
 typedef struct seen {
     int64_t next, shown;
-    mha_model_context_gradient g[LAYERS]; /* copies of the contexts and gradients */
+    mha_model_context_gradient g[LAYERS]; /* copies of the contexts and gradients of each layer */
     float gates[GATES];
     float *embeddings;
 } seen;
@@ -61,7 +61,8 @@ static mha_model_grads *create(const mha_model *model, int no_parameters, int re
     return grads;
 }
 
-/* Computes the gradient of sum(last_hidden * r); with `shown`, records the callback data. */
+/* Computes the gradients of the loss sum(last_hidden * r) for random r. If `shown` is true, copies the data passed to
+ * on_context. */
 static seen run(const mha_model *model, mha_model_grads *grads, const mha_model_input *in, bool shown, int taylor)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -82,7 +83,7 @@ static seen run(const mha_model *model, mha_model_grads *grads, const mha_model_
     return s;
 }
 
-/* ---- values ---- */
+/* ---- contexts, gradients and scores ---- */
 
 static int keep_activations(void *user, const mha_model_activations *a)
 {
@@ -94,11 +95,11 @@ static int keep_activations(void *user, const mha_model_activations *a)
 static void near(const char *what, int64_t layer, int64_t n, double got, double want, double size)
 {
     if (!(fabs(got - want) <= 2e-5 * size + 1e-9))
-        fail_msg("%s of layer %d, %d: %.9g, want %.9g", what, (int)layer, (int)n, got, want);
+        fail_msg("%s of layer %d, element %d: got %.9g, expected %.9g", what, (int)layer, (int)n, got, want);
 }
 
-/* Compares row_taylor of head h with the formula. For each sequence, adds <context, dcontext> and the sum of p dL/dp
- * to the totals. */
+/* Compares row_taylor of head h with the formula. Adds <context, dcontext> and the sum of p dL/dp to the totals of each
+ * sequence. */
 static void check_head(const inner_family *f, const mha_model_input *in, const mha_model_activations *a,
                        const mha_model_context_gradient *g, int64_t h, double dots[B], double sums[B], double sizes[B])
 {
@@ -181,7 +182,7 @@ static void values_are_those_of_the_formula(void **state)
     }
 }
 
-/* ---- callbacks do not change other results ---- */
+/* ---- other results with and without callbacks ---- */
 
 static void callbacks_change_no_bit(void **state)
 {
@@ -241,7 +242,7 @@ static void threads_change_no_bit(void **state)
     release(&first);
 }
 
-/* ---- callbacks with the model's own loss ---- */
+/* ---- callbacks with the loss of the model ---- */
 
 static void the_loss_call_gives_the_same_contexts(void **state)
 {
@@ -275,7 +276,7 @@ static void the_loss_call_gives_the_same_contexts(void **state)
     mha_model_free(model);
 }
 
-/* ---- errors and memory ---- */
+/* ---- error messages and failed allocations ---- */
 
 static int stop_second(void *user, const mha_model_context_gradient *g)
 {

@@ -1,5 +1,5 @@
-/* test_model_create.c - models created from a config: the tensors that transformers would store, the published
- * parameter counts, and every operation that a loaded model supports. */
+/* test_model_create.c - tests models created from a config: the tensors that transformers would store, the published
+ * parameter counts, and all operations that a loaded model supports. */
 #include "mha/generate.h"
 #include "mha/model_create.h"
 #include "mha/model_save.h"
@@ -43,7 +43,7 @@ static mha_model *create(mha_ctx *ctx, const char *config, uint64_t seed)
     return model;
 }
 
-/* Returns logits [4, vocab] of a fixed input. */
+/* Returns the logits [4, vocab] of fixed tokens. The caller must free them. */
 static float *logits_of(const mha_model *model)
 {
     const int32_t ids[] = {5, 9, 1, 30};
@@ -57,7 +57,7 @@ static float *logits_of(const mha_model *model)
 
 /* ---- tensor names and parameter counts ---- */
 
-/* Tensors must have the names and shapes of checkpoints saved by transformers. */
+/* A created model must have tensors of the names and shapes that transformers saves. */
 static void test_tensors_are_those_of_transformers(void **state)
 {
     (void)state;
@@ -80,7 +80,8 @@ static void test_tensors_are_those_of_transformers(void **state)
     }
 }
 
-/* The largest head width supported by rotary embeddings must fill the factor table; the next width must be rejected. */
+/* A head of the largest width for rotary embeddings must be accepted, whose factors fill their table; a wider head must
+ * be rejected. */
 static void test_the_widest_head_is_rotated(void **state)
 {
     (void)state;
@@ -104,7 +105,7 @@ static void test_the_widest_head_is_rotated(void **state)
     }
 }
 
-/* Computes mean and standard deviation of a tensor's elements. */
+/* Computes the mean and the standard deviation of the elements of a tensor. */
 static void moments(const mha_model *model, const char *name, double *mean, double *deviation)
 {
     const mha_tensor *t = mha__shards_find(&model->shards, name);
@@ -124,7 +125,7 @@ static void expect_moments(const mha_model *model, const char *name, double mean
     double m, d;
     moments(model, name, &m, &d);
     if (fabs(m - mean) > 0.06 * deviation || fabs(d - deviation) > 0.04 * deviation)
-        fail_msg("%s: mean %g, deviation %g, want %g and %g", name, m, d, mean, deviation);
+        fail_msg("%s: got mean %g and deviation %g, expected %g and %g", name, m, d, mean, deviation);
 }
 
 static void test_published_parameter_counts(void **state)
@@ -138,7 +139,7 @@ static void test_published_parameter_counts(void **state)
     expect_moments(gpt2, "transformer.wpe.weight", 0, 0.1);
     expect_moments(gpt2, "transformer.h.3.attn.c_attn.weight", 0, 0.1);
     expect_moments(gpt2, "transformer.h.3.mlp.c_fc.weight", 0, 0.1);
-    expect_moments(gpt2, "transformer.h.3.attn.c_proj.weight", 0, 0.1 / 4); /* sqrt(2 * 8) */
+    expect_moments(gpt2, "transformer.h.3.attn.c_proj.weight", 0, 0.1 / 4); /* divided by sqrt(2 * 8 layers) */
     expect_moments(gpt2, "transformer.h.7.mlp.c_proj.weight", 0, 0.1 / 4);
     expect_moments(gpt2, "transformer.h.0.attn.c_attn.bias", 0, 0);
     expect_moments(gpt2, "transformer.ln_f.weight", 1, 0);
@@ -151,7 +152,7 @@ static void test_published_parameter_counts(void **state)
     expect_moments(bert, "bert.encoder.layer.1.output.LayerNorm.weight", 1, 0);
     mha_model_free(bert);
     mha_model *gemma = create(NULL, configs[7], 7);
-    expect_moments(gemma, "model.norm.weight", 0, 0); /* gains are stored as the difference from 1 */
+    expect_moments(gemma, "model.norm.weight", 0, 0); /* the stored gain is the difference from 1 */
     expect_moments(gemma, "model.layers.1.mlp.down_proj.weight", 0, 0.02);
     mha_model_free(gemma);
 }
@@ -216,8 +217,8 @@ static void test_the_tokenizer_is_saved(void **state)
     files_remove(out);
 }
 
-/* A folder without a tokenizer must be rejected. If the tokenizer file of an open model disappears, saving must
- * fail. */
+/* A folder without a tokenizer must be rejected. If the tokenizer file is removed after the model was created, saving
+ * must fail. */
 static void test_missing_tokenizer(void **state)
 {
     (void)state;
@@ -249,7 +250,7 @@ static void test_missing_tokenizer(void **state)
     files_remove(out);
 }
 
-/* ---- errors ---- */
+/* ---- error messages ---- */
 
 static void test_refusals(void **state)
 {
@@ -279,7 +280,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(err.message, "tensor \"transformer.wte.weight\" is missing"));
 }
 
-/* Returns `config` with a pad_token_id added. */
+/* Returns `config` with `row` added as pad_token_id. The text is valid until the next call. */
 static const char *with_padding(const char *config, int64_t row)
 {
     static char text[1024];
@@ -287,8 +288,8 @@ static const char *with_padding(const char *config, int64_t row)
     return text;
 }
 
-/* Messages about a config in memory must not name a folder; messages about generation_config.json, which is in a
- * folder, must name it. */
+/* Messages about a config in memory must not contain a folder; messages about generation_config.json must contain the
+ * folder of the file. */
 static void test_errors_name_the_file(void **state)
 {
     (void)state;
@@ -314,7 +315,8 @@ static void test_errors_name_the_file(void **state)
     free(text);
 }
 
-/* GPT-2 must have no padding row, regardless of pad_token_id. */
+/* The word embedding of pad_token_id must be 0, except in GPT-2, which has no padding row. A pad_token_id outside the
+ * vocabulary must be rejected. */
 static void test_padding_row_is_zero(void **state)
 {
     (void)state;
@@ -337,7 +339,7 @@ static void test_padding_row_is_zero(void **state)
             const mha_named_tensor *words = NULL;
             mha_trainer *t = NULL;
             assert_int_equal(mha_trainer_create(model, NULL, &t, NULL), MHA_OK);
-            words = mha_trainer_weights(t, NULL); /* the word embeddings are the first tensor */
+            words = mha_trainer_weights(t, NULL); /* the first tensor contains the word embeddings */
             const float *x = (const float *)words->data + (row < 0 ? 0 : 63) * 32;
             assert_int_equal(words->shape[0], 64);
             for (int i = 0; i < 32; i++)
@@ -348,8 +350,8 @@ static void test_padding_row_is_zero(void **state)
     }
 }
 
-/* Some published checkpoints have a pad_token_id without an embedding row. They must load, since no token reads that
- * row. */
+/* A stored model whose pad_token_id has no embedding row must load, since some published checkpoints have one and no
+ * token reads the row. */
 static void test_a_stored_model_may_lack_the_row(void **state)
 {
     (void)state;

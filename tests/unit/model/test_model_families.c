@@ -1,5 +1,5 @@
-/* test_model_families.c - other model families: rejected config keys, positions counted from the padding token,
- * pruning, saving, and failed allocations. tests/golden/verify/test_verify_models.sh compares recorded results,
+/* test_model_families.c - tests further model families: rejected config keys, positions counted from the padding token,
+ * pruning, saving and failed allocations. tests/golden/verify/test_verify_models.sh compares recorded results;
  * test_model_grads.c tests gradients of single config options. */
 #include "mha/model_create.h"
 #include "mha/model_grads.h"
@@ -25,7 +25,7 @@ static mha_model *open_model(mha_ctx *ctx, const char *folder)
     return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
 }
 
-/* Returns logits [L, V] of the tokens. The caller must free the result. */
+/* Returns the logits [count, vocab] of the tokens. The caller must free them. */
 static float *logits_of(const mha_model *model, const int32_t *tokens, int64_t count, const float *gates)
 {
     float *logits = malloc((size_t)(count * mha_model_describe(model)->vocab) * sizeof *logits);
@@ -38,7 +38,8 @@ static float *logits_of(const mha_model *model, const int32_t *tokens, int64_t c
 
 /* ---- rejected configs ---- */
 
-/* Opens the model with one config key replaced by JSON `value` (NULL removes the key); opening must fail. */
+/* Replaces `key` in the config by the JSON `value`, or removes it if `value` is NULL. Opening the model must fail with
+ * `status` and a message that contains `part`. */
 static void refuse(const char *family, const char *key, const char *value, mha_status status, const char *part)
 {
     char folder[64];
@@ -56,8 +57,8 @@ static void refuse(const char *family, const char *key, const char *value, mha_s
     mha_error err = {0};
     const mha_status got = mha_model_open(NULL, copy, &o, &model, &err);
     if (got != status || !strstr(err.message, part))
-        fail_msg("%s, %s = %s: got status %d, \"%s\", want %d, \"%s\"", family, key, value ? value : "absent", (int)got,
-                 err.message, (int)status, part);
+        fail_msg("%s, %s = %s: got status %d, \"%s\", expected %d, \"%s\"", family, key, value ? value : "absent",
+                 (int)got, err.message, (int)status, part);
     assert_null(model);
     files_remove(copy);
 }
@@ -133,7 +134,8 @@ static void test_refused_configs(void **state)
 
 /* ---- missing tensors ---- */
 
-/* Changes the first letter of a tensor's name, so that the tensor is missing from the file. */
+/* Changes the first letter of the name of a tensor, which is then missing. Opening the model must fail with a message
+ * that names the tensor. */
 static void lose(const char *family, const char *name)
 {
     char folder[64], want[200];
@@ -172,8 +174,8 @@ static void test_missing_tensors(void **state)
 
 /* ---- position embeddings ---- */
 
-/* Positions count from the padding token: 66 embedding rows must be enough for 64 tokens. OPT has two more rows than
- * tokens. */
+/* In RoBERTa and OPT, positions begin after two reserved embedding rows. A model with 66 rows must accept 64 tokens,
+ * but not 65. */
 static void test_most_tokens(void **state)
 {
     (void)state;
@@ -194,7 +196,8 @@ static void test_most_tokens(void **state)
     }
 }
 
-/* A text must be bitwise identical alone, packed and padded; RoBERTa's positions must restart in each text. */
+/* The logits of a text must be bitwise identical alone, packed and padded. In RoBERTa, positions must begin again in
+ * each text. */
 static void test_packed_and_padded(void **state)
 {
     (void)state;
@@ -221,7 +224,8 @@ static void test_packed_and_padded(void **state)
 
 /* ---- removed heads ---- */
 
-/* A model with removed heads must compute the same as the whole model with gates of 0, and so must its saved copy. */
+/* A model with removed heads must give the results of the complete model with gates of 0, in memory and after
+ * saving. */
 static void check_pruned(const char *folder)
 {
     enum { MOST = 64 };
@@ -300,7 +304,7 @@ static void test_refused_edits(void **state)
 
 /* ---- new models ---- */
 
-/* A new model has gains of 1, so its loss must be about that of random guessing. */
+/* The loss of a new model must be near that of random guessing, since its norms have gains of 1. */
 static void check_created(const char *folder)
 {
     const mha_model_create_options o = {.size = sizeof o, .seed = 3};
@@ -315,7 +319,7 @@ static void check_created(const char *folder)
         mha_model_grads_loss(grads, &input, &args, &loss, NULL, &err) != MHA_OK)
         fail_msg("%s: %s", folder, err.message);
     if (!(fabs(loss - log((double)mha_model_describe(model)->vocab)) < 0.1))
-        fail_msg("%s: loss %g, want that of guessing", folder, loss);
+        fail_msg("%s: loss must be near that of random guessing (got %g)", folder, loss);
     mha_model_grads_free(grads);
     mha_model_free(model);
     mha_model_free(like);
@@ -336,7 +340,8 @@ static void test_created(void **state)
 
 /* ---- failed allocations ---- */
 
-/* Each allocation of opening a model and of a training step fails in turn. */
+/* With a budget of 0, 1, 2 ... allocations, opening a model or computing its gradients must return MHA_ERR_MEMORY until
+ * both succeed, and must free all memory. */
 static void check_memory(const char *folder)
 {
     const char *copy = case_copy(folder);

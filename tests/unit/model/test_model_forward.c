@@ -1,5 +1,5 @@
-/* test_model_forward.c - properties of forward passes and embeddings: bitwise identity, callbacks, errors, memory.
- * Other tests compare values. */
+/* test_model_forward.c - tests properties of forward passes and embeddings: bitwise identity, callbacks, error messages
+ * and failed allocations. Other tests compare the values with references. */
 #include "mha/generate.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -21,7 +21,7 @@ static mha_ctx *context(int threads)
     return ctx;
 }
 
-/* Lengths of the random sequences, which are padded. */
+/* Lengths of the random sequences, which are padded to L. */
 static const int64_t lengths[B] = {41, 1, 17, 40, 29};
 static int32_t ids[B * L], types[B * L];
 static uint8_t mask[B * L];
@@ -98,8 +98,8 @@ static void test_a_batch_equals_its_sequences(void **state)
     mha_model_free(model);
 }
 
-/* With gates per sequence, packed results must equal those of each sequence alone, and must differ from results
- * without gates. */
+/* With gates per sequence, packed hidden states must equal those of each sequence alone, and must differ from hidden
+ * states without gates. */
 static void test_packed_gates(void **state)
 {
     (void)state;
@@ -140,7 +140,8 @@ static void test_packed_gates(void **state)
     mha_model_free(model);
 }
 
-/* A token masked in the middle must have no effect on other tokens, and attention rows must still sum to 1. */
+/* Masked tokens before unmasked tokens must not affect the hidden states of other tokens, and rows of probabilities
+ * must still sum to 1. */
 static void test_mask_with_a_hole(void **state)
 {
     (void)state;
@@ -229,7 +230,7 @@ static void test_callbacks_stop_the_pass(void **state)
     mha_model_free(model);
 }
 
-/* ---- errors ---- */
+/* ---- error messages ---- */
 
 static void refused(const mha_model *model, const mha_model_input *input, const char *part)
 {
@@ -240,7 +241,7 @@ static void refused(const mha_model *model, const mha_model_input *input, const 
     if (!strstr(err.message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err.message);
 }
 
-/* A decoder must reject token types, and f64 keys in the cache. */
+/* A decoder without token types must reject type ids other than 0, and caches must reject the type f64. */
 static void test_refused_by_a_decoder(void **state)
 {
     (void)state;
@@ -251,7 +252,8 @@ static void test_refused_by_a_decoder(void **state)
     mha_error err = {0};
     mha_model_input in = {.size = sizeof in, .batch = 1, .length = 3, .ids = some, .type_ids = kinds};
     const mha_model_output none = {.size = sizeof none};
-    assert_int_equal(mha_model_forward(model, &in, &none, &err), MHA_OK); /* type ids as a tokenizer returns them */
+    /* type ids of 0, as a tokenizer returns them, must be accepted */
+    assert_int_equal(mha_model_forward(model, &in, &none, &err), MHA_OK);
     kinds[2] = 1;
     refused(model, &in, "type_ids[2] must be 0, since gpt2 has no token types (got 1)");
 
@@ -279,7 +281,7 @@ static void test_refusals(void **state)
     const uint8_t padded[3] = {1, 1, 0};
     mha_model_input in = {.size = sizeof in, .batch = 1, .length = 3, .ids = bad_ids};
     refused(model, &in, "ids[2] must be from 0 to 599 (got 600");
-    in.mask = padded; /* ids of masked tokens must be checked too */
+    in.mask = padded; /* ids of masked tokens must also be in the vocabulary */
     refused(model, &in, "ids[2] must be from 0 to 599 (got 600");
     bad_ids[2] = -1;
     refused(model, &in, "ids[2] must be from 0 to 599 (got -1)");
@@ -313,9 +315,9 @@ static void test_refusals(void **state)
     mha_model_free(no_pooler);
 }
 
-/* ---- embedding ---- */
+/* ---- embeddings of texts ---- */
 
-enum { TEXTS = 300 }; /* more texts than one batch holds */
+enum { TEXTS = 300 }; /* enough texts for several batches */
 
 static void make_texts(char texts[TEXTS][200], const char *list[TEXTS])
 {
@@ -357,7 +359,7 @@ static void test_embed_ignores_neighbours(void **state)
     mha_model_free(model);
 }
 
-/* Pooling a text must equal pooling the hidden states of its tokens. */
+/* The embedding of a text must equal the pooled hidden states of its tokens. */
 static void test_pooling(void **state)
 {
     (void)state;
@@ -386,7 +388,7 @@ static void test_pooling(void **state)
     mha_model_free(model);
 }
 
-/* Stores the last warning of a context. */
+/* The number of warnings of a context, and the last warning. */
 typedef struct listener {
     int warnings;
     char last[1024];
@@ -400,7 +402,7 @@ static void on_log(void *user, int level, const char *message)
     snprintf(l->last, sizeof l->last, "%s", message);
 }
 
-/* 200 words must be truncated to the model's 96 tokens, with a warning. */
+/* A text of 200 words must be truncated to the model's maximum of 96 tokens, with a warning. */
 static void test_embed_cuts_long_texts(void **state)
 {
     (void)state;
@@ -464,7 +466,8 @@ static void test_embed_progress(void **state)
 
 /* ---- failed allocations ---- */
 
-/* Each allocation of forward and embed fails in turn. The model must remain usable. */
+/* With a budget of 0, 1, 2 ... allocations, each failed forward pass or embedding must return MHA_ERR_MEMORY and free
+ * its memory. The model must remain usable. */
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -496,7 +499,7 @@ static void test_no_memory(void **state)
     memory.budget = -1;
     const long before = memory.calls;
     assert_int_equal(mha_model_forward(model, &input, NULL, NULL), MHA_OK);
-    assert_int_equal(memory.calls - before, 2); /* for all layers: one allocation for the plan and one for the pass */
+    assert_int_equal(memory.calls - before, 2); /* one allocation for the plan of all layers and one for the pass */
     mha_model_free(model);
     mha_ctx_free(ctx);
     assert_int_equal(memory.live, 0);

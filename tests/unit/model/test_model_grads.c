@@ -1,4 +1,4 @@
-/* test_model_grads.c - gradients of whole models: invariants, finite differences, bitwise identity.
+/* test_model_grads.c - tests gradients of whole models: invariants, finite differences and bitwise identity.
  * tests/golden/verify/test_verify_models.sh compares recorded gradients. */
 #include "mha/model_grads.h"
 #include "support/alloc.h"
@@ -21,7 +21,8 @@ enum { FAMILIES = sizeof families / sizeof *families };
 static int32_t ids[B * L], labels[B * L];
 static uint8_t mask[B * L];
 
-/* Returns two sequences; the second is shorter or, with `holes`, has masked tokens inside. */
+/* Returns a batch of two sequences. If `holes` is true, one token of each is masked; otherwise, the second sequence is
+ * shorter and padded. */
 static mha_model_input input_of(const mha_model *model, bool holes)
 {
     const int32_t vocab = (int32_t)mha_model_describe(model)->vocab;
@@ -69,7 +70,7 @@ static const mha_named_tensor *tensor_of(const mha_model_grads *grads, const cha
     return NULL;
 }
 
-/* Copies all gradients to one array; returns their number. */
+/* Copies all gradients to one array and returns the number of elements. */
 static int64_t gather(const mha_model_grads *grads, float *to)
 {
     int64_t count = 0, total = 0;
@@ -132,7 +133,7 @@ static void test_forward_is_bitwise_identical(void **state)
 
 /* ---- gradients of gates ---- */
 
-/* Returns the central difference of the loss with respect to one gate. */
+/* Returns the derivative of the loss with respect to gate n, from a central difference. */
 static double difference(mha_model_grads *grads, const mha_model_input *input, float *gates, int64_t n, float step)
 {
     const float was = gates[n];
@@ -144,7 +145,7 @@ static double difference(mha_model_grads *grads, const mha_model_input *input, f
     return (up - down) / (2 * (double)step);
 }
 
-/* Gate gradients must equal finite differences of the loss, for gates other than 1, per sequence and head. */
+/* Gradients of gates must equal finite differences of the loss, for random gates near 1. */
 static void test_gates_against_differences(void **state)
 {
     (void)state;
@@ -161,10 +162,11 @@ static void test_gates_against_differences(void **state)
             largest = fmax(largest, fabs((double)dgates[n]));
         for (int64_t n = 0; n < count; n++) {
             const double near = difference(grads, &input, gates, n, 0x1p-6f);
-            /* Richardson extrapolation of two differences; its error is of fourth order */
+            /* Richardson extrapolation of two differences, with an error of fourth order in the step */
             const double want = (4 * near - difference(grads, &input, gates, n, 0x1p-5f)) / 3;
             if (!(fabs((double)dgates[n] - want) < 2e-3 * largest))
-                fail_msg("%s: gradient of gate %d = %g, want %g", families[f], (int)n, (double)dgates[n], want);
+                fail_msg("%s: gradient of gate %d: got %g, expected %g by finite differences", families[f], (int)n,
+                         (double)dgates[n], want);
         }
         assert_true(largest > 1e-3);
         free(gates);
@@ -174,7 +176,8 @@ static void test_gates_against_differences(void **state)
     }
 }
 
-/* A gate's gradient, summed over sequences, must be <Wo_h, dWo_h>, because a head's output is only multiplied by Wo. */
+/* The gradient of a gate, summed over sequences, must be <Wo_h, dWo_h>, since Wo is the only matrix that multiplies the
+ * head's output. */
 static void test_gates_agree_with_the_output_projection(void **state)
 {
     (void)state;
@@ -239,8 +242,8 @@ static void test_threads_and_recomputation_change_no_bit(void **state)
     }
 }
 
-/* Masked tokens must have no effect, and padding must change nothing. */
-/* Packing weights for the backward pass, and omitting parameters, must leave all other gradients bitwise identical. */
+/* Gradients must be bitwise identical if weights are packed for the backward pass, and if only some parameters have
+ * gradients. */
 static void test_packed_weights_and_parts_change_no_bit(void **state)
 {
     (void)state;
@@ -261,7 +264,7 @@ static void test_packed_weights_and_parts_change_no_bit(void **state)
             assert_memory_equal(dgates, want, gates * sizeof *want);
             int64_t count = 0;
             const mha_named_tensor *list = mha_model_grads_list(some, &count);
-            /* at least two matrices per layer: before and after attention */
+            /* at least two attention matrices per layer */
             assert_true(n < 2 ? count >= 2 * info->layers : count == 0);
             for (int64_t t = 0; t < count; t++) {
                 size_t elements = 1;
@@ -279,6 +282,7 @@ static void test_packed_weights_and_parts_change_no_bit(void **state)
     }
 }
 
+/* Changing masked tokens must leave all gradients bitwise identical. */
 static void test_masked_tokens_have_no_effect(void **state)
 {
     (void)state;
@@ -304,7 +308,7 @@ static void test_masked_tokens_have_no_effect(void **state)
         }
 }
 
-/* Packed sequences must have the same loss and gradients as a padded batch. */
+/* Packed sequences must have the same loss and gradients as a padded batch of the same sequences. */
 static void test_packed_is_padded(void **state)
 {
     (void)state;
@@ -322,7 +326,7 @@ static void test_packed_is_padded(void **state)
             mha_model_grads_zero(grads);
             loss[n] = loss_of(grads, &input, NULL, dgates[n]);
             all[n] = all_of(grads, &count);
-            input.mask = NULL, input.starts = starts; /* the second sequence ends where its padding begins */
+            input.mask = NULL, input.starts = starts; /* the end of the second sequence without its padding */
         }
         assert_true(loss[0] == loss[1]);
         assert_memory_equal(dgates[0], dgates[1], (size_t)gates * sizeof(float));
@@ -336,7 +340,8 @@ static void test_packed_is_padded(void **state)
     }
 }
 
-/* Gradients must accumulate until they are cleared. Batches of different sizes must use the same memory. */
+/* Gradients must be added up over several calls until they are set to zero. The same object must accept batches of
+ * different sizes. */
 static void test_gradients_add_up(void **state)
 {
     (void)state;
@@ -367,9 +372,10 @@ static void test_gradients_add_up(void **state)
     mha_model_free(model);
 }
 
-/* ---- gradients of the caller's loss ---- */
+/* ---- gradients of a loss that the caller computes ---- */
 
-/* If the caller computes the loss from the logits, gradients and loss must be bitwise identical to one call. */
+/* If the caller computes the cross-entropy of the logits, the loss and the gradients must be bitwise identical to those
+ * of mha_model_grads_loss. */
 static void test_steps_are_the_loss(void **state)
 {
     (void)state;
@@ -411,9 +417,9 @@ static void test_steps_are_the_loss(void **state)
     }
 }
 
-/* The loss is f = <c, last hidden> + <d, pooled>. Gate gradients must equal finite differences. Two backward calls
- * must work after one forward call. The gradient of the word embeddings must be the sum over the rows of the input
- * embeddings. */
+/* For the loss f = <c, last hidden> + <d, pooled>, gate gradients must equal finite differences. A second backward call
+ * after the same forward call must give the same gradients. The gradient of the word embeddings must be the sum of the
+ * gradients of the input embeddings. */
 static void test_states_and_pooler(void **state)
 {
     (void)state;
@@ -452,7 +458,7 @@ static void test_states_and_pooler(void **state)
         gates[n] = 1;
         const double want = (f[1] - f[0]) * 0x1p5;
         if (!(fabs((double)dgates[n] - want) < 3e-3 * (1 + fabs(want))))
-            fail_msg("gradient of gate %d = %g, want %g", n, (double)dgates[n], want);
+            fail_msg("gradient of gate %d: got %g, expected %g by finite differences", n, (double)dgates[n], want);
     }
     free(c);
     free(d);
@@ -463,7 +469,7 @@ static void test_states_and_pooler(void **state)
 
 /* ---- training ---- */
 
-/* Copies every parameter. A model opened with the copies as options.tensors reads them instead of its file. */
+/* Returns a copy of every parameter, with which a model can be opened (options.tensors). */
 static mha_named_tensor *copy_parameters(const mha_model_grads *grads, const mha_file *file, int64_t *count)
 {
     const mha_named_tensor *list = mha_model_grads_list(grads, count);
@@ -487,8 +493,7 @@ static void descend(const mha_named_tensor *own, const mha_named_tensor *gradien
     }
 }
 
-/* Gradient descent, with each step on a model opened with the weights of the previous step: the loss must fall in
- * every step. */
+/* In each step of gradient descent, on a model opened with the new weights, the loss must fall. */
 static void test_descent(void **state)
 {
     (void)state;
@@ -513,7 +518,7 @@ static void test_descent(void **state)
             for (int64_t n = 0; n < numbers; n++)
                 square += (double)all[n] * (double)all[n];
             if (step > 0 && !(loss < before))
-                fail_msg("%s: loss must fall (got %g, then %g)", families[f], before, loss);
+                fail_msg("%s: the loss must fall in every step (got %g, then %g)", families[f], before, loss);
             before = loss;
             descend(own, mha_model_grads_list(grads, &count), count, (float)(rate / (1 + sqrt(square))));
             free(all);
@@ -539,7 +544,7 @@ static void test_labels(void **state)
     int64_t counted = 0, count = 0;
     mha_model_loss_args args = {.size = sizeof args};
     assert_int_equal(mha_model_grads_loss(grads, &input, &args, &loss, &counted, NULL), MHA_OK);
-    assert_int_equal(counted, L - 1 + 8 - 1); /* the unmasked tokens, except the first of each sequence */
+    assert_int_equal(counted, L - 1 + 8 - 1); /* all unmasked tokens except the first of each sequence */
     for (int n = 0; n < B * L; n++)
         labels[n] = mask[n] ? ids[n] : MHA_IGNORE;
     args.labels = labels;
@@ -562,7 +567,7 @@ static void test_labels(void **state)
     mha_model_free(model);
 }
 
-/* ---- errors and memory ---- */
+/* ---- error messages and failed allocations ---- */
 
 static void refused(mha_status got, mha_status want, const mha_error *err, const char *part)
 {
@@ -627,7 +632,8 @@ static void test_refusals(void **state)
     mha_model_free(empty);
 }
 
-/* Each allocation fails in turn. No memory must leak, and the next call must succeed. */
+/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. The next
+ * call on the same object must succeed. */
 static void test_no_memory(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_model_head.c - BERT's MLM head: the tensors that compute logits, and the error message if a tensor is
- * missing. */
+/* test_model_head.c - tests BERT's MLM head: which tensors compute the logits, and the error message for a missing
+ * tensor. */
 #include "mha/model_grads.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define TINY "models/bert-mlm-tiny"
-/* The checkpoint stores decoder.weight, but not decoder.bias. */
+/* A checkpoint that contains decoder.weight, but not decoder.bias. */
 #define WITH_DECODER "models/bert-mlm-tiny-hubnames"
 enum { VOCAB = 520, L = 3 };
 
@@ -22,7 +22,7 @@ static void set_key(const char *folder, const char *key, json_t *value)
     json_decref(config);
 }
 
-/* Changes a letter of a tensor's name, so that the tensor is missing from the file. */
+/* Changes the first letter of the name of a tensor, which is then missing from the file. */
 static void lose(const char *folder, const char *name)
 {
     const char *path = files_path(folder, "model.safetensors");
@@ -42,7 +42,7 @@ static mha_model_options options_of(const mha_named_tensor *tensors, int count)
         .size = sizeof(mha_model_options), .no_tokenizer = 1, .tensors = tensors, .tensor_count = count};
 }
 
-/* Returns logits [L, VOCAB] of a fixed sequence. The caller must free the result. */
+/* Returns the logits [L, VOCAB] of fixed tokens. The caller must free them. */
 static float *logits_of(const mha_model *model)
 {
     static const int32_t ids[L] = {2, 489, 3};
@@ -53,7 +53,8 @@ static float *logits_of(const mha_model *model)
     return logits;
 }
 
-/* The decoder's own bias must take precedence over the tied bias, in logits and in the list of gradients. */
+/* If the decoder has a bias of its own, it must be used instead of the shared bias, for logits and for the list of
+ * gradients. */
 static void test_the_bias_is_the_decoders(void **state)
 {
     (void)state;
@@ -116,7 +117,8 @@ static void test_missing_tensors_have_no_default(void **state)
     files_remove(folder);
 }
 
-/* A model must have no MLM head if the head's first tensor is missing, even if its other tensors exist. */
+/* If the first tensor of the MLM head is missing, the model must have no head, even if other tensors of the head
+ * exist. */
 static void test_no_head(void **state)
 {
     (void)state;
@@ -129,9 +131,9 @@ static void test_no_head(void **state)
     files_remove(folder);
 }
 
-/* ---- gradient of the padding row (from the states; the tied head does not contribute) ---- */
+/* ---- gradient of the padding row (only that of the hidden states; the tied head adds none) ---- */
 
-/* Returns the largest gradient in word embedding row `id`, for an input of three tokens with that id. */
+/* Returns the largest absolute gradient of word embedding row `id` for an input of three tokens `id`. */
 static float row_gradient(const char *folder, int32_t id)
 {
     const int32_t ids[L] = {id, id, id};
@@ -148,7 +150,8 @@ static float row_gradient(const char *folder, int32_t id)
     assert_int_equal(mha_model_grads_forward(grads, &input, NULL, NULL), MHA_OK);
     assert_int_equal(mha_model_grads_backward(grads, &gradient, NULL), MHA_OK);
     int64_t count = 0;
-    const mha_named_tensor *words = mha_model_grads_list(grads, &count); /* the word embeddings are the first tensor */
+    /* the first tensor contains the word embeddings */
+    const mha_named_tensor *words = mha_model_grads_list(grads, &count);
     for (int64_t i = 0; i < width; i++) {
         const float x = ((const float *)words->data)[id * width + i];
         most = x > most ? x : most;
@@ -164,7 +167,8 @@ static void test_the_row_of_padding_gets_no_gradient(void **state)
     (void)state;
     static const struct {
         const char *family;
-        int pad, missing; /* row without a gradient if pad_token_id is 5 (pad) or absent (missing); -1 = none */
+        /* the row without a gradient if pad_token_id is 5 (pad) and if it is absent (missing); -1 = none */
+        int pad, missing;
     } cases[] = {{TINY, 5, 0}, {"models/gemma2-tiny", 5, 0}, {"models/gpt2-tiny", -1, -1}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         const char *folder = case_copy(cases[c].family);

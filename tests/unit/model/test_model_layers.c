@@ -1,6 +1,6 @@
-/* test_model_layers.c - layers composed by the project's own keys of config.json. Results are compared with a
- * decoder in double computed directly from the formulas, gradients with finite differences of that decoder. Such a
- * model must support every operation. */
+/* test_model_layers.c - tests layers that are composed with the project's own config keys. Results are compared with a
+ * decoder in double that implements the formulas directly, gradients with finite differences of that decoder. All
+ * operations of other models must also be supported. */
 #include "mha/generate.h"
 #include "mha/heads.h"
 #include "mha/model_create.h"
@@ -25,7 +25,7 @@ enum { B = 2, L = 12, V = 64, LAYERS = 3, HEADS = 4 };
     "\"max_position_embeddings\":48,\"intermediate_size\":40,\"n_inner\":40,\"initializer_range\":0.2,\"rms_norm_" \
     "eps\":1e-5,"
 
-/* Keys that are added to a config of a family, and the expected options of each layer. */
+/* Keys to add to the config of a family, and the expected options of each layer. */
 typedef struct composed {
     const char *keys;
     naive_layer layer[LAYERS];
@@ -87,7 +87,7 @@ static mha_trainer *teach(const mha_model *model)
     return trainer;
 }
 
-/* Returns the reference decoder of a case, with the weights of its model. */
+/* Returns the reference decoder of case `c`, with the weights of `model`. */
 static naive_decoder naive_of(const composed *c, bool gpt2, const mha_model *model)
 {
     naive_decoder d = {gpt2, V, 32, LAYERS, HEADS, HEADS, 8, 1e-5, {{0}}, NULL, 0};
@@ -106,7 +106,8 @@ static void texts(int32_t *ids)
         ids[n] = (7 + 31 * n + n * n) % V;
 }
 
-/* Returns logits [B, L, V], which the caller must free; `gates` [layers, B, H] or NULL. */
+/* Returns the logits [B, L, V] with gates [layers, B, H], or without gates if `gates` is NULL. The caller must free
+ * them. */
 static float *logits_of(const mha_model *model, const float *gates)
 {
     int32_t ids[B * L];
@@ -121,7 +122,7 @@ static float *logits_of(const mha_model *model, const float *gates)
 
 static void expect_same(const float *a, const float *b, int64_t count, const char *what)
 {
-    if (memcmp(a, b, (size_t)count * sizeof *a) != 0) fail_msg("%s: must be bitwise identical", what);
+    if (memcmp(a, b, (size_t)count * sizeof *a) != 0) fail_msg("%s: results must be bitwise identical", what);
 }
 
 /* ---- comparison with double ---- */
@@ -138,7 +139,7 @@ static void check_logits(const composed *c, bool gpt2, const mha_model *model)
         for (int i = 0; i < L * V; i++)
             worst = fmax(worst, fabs(want[i] - (double)got[b * L * V + i]));
     }
-    if (!(worst < 2e-5)) fail_msg("%s: error of the logits: %g", config_of(c, gpt2), worst);
+    if (!(worst < 2e-5)) fail_msg("%s: error of the logits must be below 2e-5 (got %g)", config_of(c, gpt2), worst);
     free(want), free(got);
     naive_free(&d);
 }
@@ -153,7 +154,7 @@ static void test_logits_against_the_formulas(void **state)
     }
 }
 
-/* Compares the gradients of a few elements of each tensor with finite differences of the loss in double. */
+/* Compares the gradients of a few elements of each tensor with finite differences of the loss of the reference. */
 static void check_gradients(const composed *c, bool gpt2, const mha_model *model, int recompute)
 {
     const double step = 1e-5;
@@ -185,8 +186,8 @@ static void check_gradients(const composed *c, bool gpt2, const mha_model *model
             *w = was;
             const double got = (double)((const float *)list[n].data)[at];
             if (!(fabs(difference / (2 * step) - got) < 2e-5))
-                fail_msg("%s: %s[%lld]: gradient %g, want %g by differences", config_of(c, gpt2), list[n].name,
-                         (long long)at, got, difference / (2 * step));
+                fail_msg("%s: %s[%lld]: gradient %g, expected %g by finite differences", config_of(c, gpt2),
+                         list[n].name, (long long)at, got, difference / (2 * step));
         }
     }
     mha_model_grads_free(grads);
@@ -205,7 +206,8 @@ static void test_gradients_against_differences(void **state)
 
 /* ---- packed, cached and threaded passes ---- */
 
-/* Packed sequences, and sequences run through a cache token by token, must be bitwise identical. */
+/* The logits of packed sequences, and of sequences that are passed token by token with a cache, must be bitwise
+ * identical to those of the batch. */
 static void test_packed_and_cached_are_bitwise_identical(void **state)
 {
     (void)state;
@@ -234,7 +236,7 @@ static void test_packed_and_cached_are_bitwise_identical(void **state)
     }
 }
 
-/* Greedy generation must be the same with a cache and by recomputing the whole text for each token. */
+/* Greedy generation must give the same tokens with a cache and without one. */
 static void test_generates(void **state)
 {
     (void)state;
@@ -281,7 +283,7 @@ static void test_learns_and_is_saved(void **state)
         if (mha_trainer_save(trainer, folder, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
         mha_model *opened = case_model(NULL, folder, &bare);
         float *a = logits_of(mha_trainer_model(trainer), NULL), *b = logits_of(opened, NULL);
-        expect_same(a, b, B * L * V, "saved and opened");
+        expect_same(a, b, B * L * V, "model saved and opened again");
         int64_t feeding = 0;
         for (int layer = 0; layer < LAYERS; layer++) {
             const int64_t width = mha_model_describe(opened)->feed_forward_per_layer[layer];
@@ -295,7 +297,8 @@ static void test_learns_and_is_saved(void **state)
         const double next = train_on(trainer, 8, 24).loss;
         assert_true(next == train_on(resumed, 8, 24).loss);
         if (!(next < first - 1))
-            fail_msg("%s: loss must fall by 1 (got %g, then %g)", config_of(&cases[n / 2], n % 2), first, next);
+            fail_msg("%s: the loss must fall by at least 1 (got %g, then %g)", config_of(&cases[n / 2], n % 2), first,
+                     next);
         free(a), free(b);
         mha_trainer_free(trainer), mha_trainer_free(resumed);
         mha_model_free(model), mha_model_free(opened);
@@ -303,7 +306,7 @@ static void test_learns_and_is_saved(void **state)
     }
 }
 
-/* Rounding the weights must change results little, for any composition of layers. */
+/* For any composition of layers, models opened as bf16, f16 and q8_0 must give logits close to those of f32. */
 static void test_opened_in_shorter_types(void **state)
 {
     (void)state;
@@ -312,7 +315,7 @@ static void test_opened_in_shorter_types(void **state)
         const char *config = config_of(&cases[n / 6], n / 3 % 2);
         mha_model_options o = {.size = sizeof o, .dtype = types[n % 3], .memory_only = 1, .config_json = config};
         mha_model *model = create(NULL, config), *rounded = NULL;
-        mha_trainer *trainer = teach(model); /* used to list the weights */
+        mha_trainer *trainer = teach(model); /* lists the weights of the model */
         o.tensors = mha_trainer_weights(trainer, &o.tensor_count);
         assert_int_equal(mha_model_open(NULL, NULL, &o, &rounded, NULL), MHA_OK);
         float *want = logits_of(model, NULL), *got = logits_of(rounded, NULL);
@@ -322,7 +325,7 @@ static void test_opened_in_shorter_types(void **state)
             errors += pow((double)(want[i] - got[i]), 2);
         }
         if (!(errors > 0 && errors < 0.0025 * squares))
-            fail_msg("%s in %s: error %g relative to %g", config, mha_dtype_name(types[n % 3]), sqrt(errors),
+            fail_msg("%s in %s: error %g of logits of size %g", config, mha_dtype_name(types[n % 3]), sqrt(errors),
                      sqrt(squares));
         free(want), free(got);
         mha_model_free(rounded), mha_model_free(model);
@@ -330,7 +333,7 @@ static void test_opened_in_shorter_types(void **state)
     }
 }
 
-/* Training must work with bf16 products, dropout at every site, and recomputation in the backward pass. */
+/* Training in bf16, with dropout at every site and recomputation in the backward pass, must reduce the loss. */
 static void test_learns_with_every_option(void **state)
 {
     (void)state;
@@ -349,13 +352,14 @@ static void test_learns_with_every_option(void **state)
             train_on(trainer, 8, 24);
         const double last = train_on(trainer, 8, 24).loss;
         if (!(last < first - 0.8))
-            fail_msg("%s: loss must fall by 0.8 (got %g, then %g)", config_of(&cases[n / 2], n % 2), first, last);
+            fail_msg("%s: the loss must fall by at least 0.8 (got %g, then %g)", config_of(&cases[n / 2], n % 2), first,
+                     last);
         mha_trainer_free(trainer);
         mha_model_free(model);
     }
 }
 
-/* ---- heads ---- */
+/* ---- removal of heads ---- */
 
 static void test_heads_are_measured(void **state)
 {
@@ -381,7 +385,7 @@ static void test_heads_are_measured(void **state)
     }
 }
 
-/* The first group of heads of every layer except the last is removed; the reference uses gates of 0. */
+/* Removing the first group of heads of every layer except the last must equal gates of 0 for these heads. */
 static void test_heads_are_pruned(void **state)
 {
     (void)state;
@@ -412,7 +416,7 @@ static void test_heads_are_pruned(void **state)
     }
 }
 
-/* Other programs do not support these layers, so compatible checkpoints must be rejected. */
+/* Removing or regrouping heads with `compatible` must fail for these models, which other programs do not support. */
 static void test_compatible_is_rejected(void **state)
 {
     (void)state;
@@ -433,8 +437,8 @@ static void test_compatible_is_rejected(void **state)
     }
 }
 
-/* In an encoder, the window must extend equally far to the left and right; the layer without a window must attend to
- * all tokens. */
+/* Callback: in an encoder, layer 1 must attend to a window of 3 tokens on each side including the query, and other
+ * layers to all tokens. */
 static int look_at_window(void *user, int64_t layer, int64_t heads, const float *p)
 {
     const int64_t window = layer == 1 ? 3 : L;
@@ -461,10 +465,10 @@ static void test_an_encoder_has_a_window(void **state)
     mha_model_free(model);
 }
 
-/* ---- every family ---- */
+/* ---- composed layers in every family ---- */
 
-/* The keys must have the same meaning in all families: encoders, families with norms after a branch, and families
- * with windows and q/k norms. */
+/* The keys must be supported in all families: in encoders, in families with norms after a branch, and in families with
+ * windows and q/k norms. */
 static void test_other_families_learn(void **state)
 {
     (void)state;
@@ -480,13 +484,14 @@ static void test_other_families_learn(void **state)
         for (int step = 1; step < 10; step++)
             train_on(trainer, 8, 24);
         const double last = train_on(trainer, 8, 24).loss;
-        if (!(last < first - 0.4)) fail_msg("%s: loss must fall by 0.4 (got %g, then %g)", types[t], first, last);
+        if (!(last < first - 0.4))
+            fail_msg("%s: the loss must fall by at least 0.4 (got %g, then %g)", types[t], first, last);
         mha_trainer_free(trainer);
         mha_model_free(model);
     }
 }
 
-/* ---- errors ---- */
+/* ---- error messages ---- */
 
 static void test_refusals(void **state)
 {

@@ -1,4 +1,4 @@
-/* test_model_many_heads.c - configs with the maximum number of heads, and with more heads. */
+/* test_model_many_heads.c - tests configs with the maximum number of heads and with more heads than the maximum. */
 #include "io/input_limits.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Opens a llama config without weights. Returns the status; `err` receives the message. */
+/* Opens a llama config with additional `keys` and without weights. Returns the status; *err receives the message. */
 static mha_status open_config(const char *keys, mha_error *err)
 {
     static const char head[] = "{\"model_type\": \"llama\", \"vocab_size\": 8, \"hidden_size\": 8, \"head_dim\": 2, "
@@ -26,7 +26,7 @@ static mha_status open_config(const char *keys, mha_error *err)
     return status;
 }
 
-/* Appends "mha.heads" of one layer to `text`: heads count - 1, ..., 1, 0, then `last`. */
+/* Appends "mha.heads" of one layer to `text`: the heads count - 1 down to 0, then `last`. Returns the length. */
 static size_t write_list(char *text, int count, const char *last)
 {
     size_t n = (size_t)sprintf(text, "\"mha.heads\": [[");
@@ -35,15 +35,15 @@ static size_t write_list(char *text, int count, const char *last)
     return n + (size_t)sprintf(text + n, "%s]]", last);
 }
 
-/* Tests lists of the maximum number of heads, in any order. Each entry must be checked in constant time; a quadratic
- * check took seconds. */
+/* Tests lists of the maximum number of heads in descending order, with a valid or invalid last entry. Checking a list
+ * must take linear time, since a quadratic check would take seconds. */
 static void test_lists(void **state)
 {
     (void)state;
     static const struct {
         const char *last, *says;
     } cases[] = {
-        {"65535", "model.safetensors"}, /* the config is valid, so the missing weights are reported */
+        {"65535", "model.safetensors"}, /* a valid config, so that the error is about the missing weights */
         {"0", "mha.heads[0][65535] must be a distinct head number (got 0"},
         {"65536", "mha.heads[0][65535] must be a distinct head number (got 65536"},
         {"[]", "mha.heads[0][65535] must be a distinct head number (got an array"},

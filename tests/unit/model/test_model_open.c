@@ -1,4 +1,5 @@
-/* test_model_open.c - opening checkpoint folders: required files, keys and tensors, and error messages. */
+/* test_model_open.c - tests opening of checkpoint folders: required files, config keys and tensors, and error
+ * messages. */
 #include "math/half.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -25,7 +26,7 @@ static void refused(const char *folder, mha_status status, const char *part)
 
 /* ---- config.json ---- */
 
-/* Writes config.json of the tiny model with `key` set to JSON `value` (NULL removes the key). */
+/* Writes config.json of the tiny model with `key` set to the JSON `value`, or without `key` if `value` is NULL. */
 static void write_config(const char *folder, const char *key, const char *value)
 {
     json_t *config = json_load_file(files_path(MHA_TEST_DATA "/" TINY, "config.json"), 0, NULL);
@@ -104,7 +105,7 @@ static void test_refused_configs(void **state)
     files_remove(folder);
 }
 
-/* generation_config.json, if present, must take precedence over config.json. An error must name the file and the
+/* generation_config.json must be read instead of config.json if it exists. Its errors must name the file and the
  * key. */
 static void test_refused_generation(void **state)
 {
@@ -126,7 +127,7 @@ static void test_refused_generation(void **state)
     files_remove(folder);
 }
 
-/* Writes config.json of a small decoder without weights, with model type `type` and additional keys. */
+/* Writes config.json of a small decoder with model type `type` and the additional keys `keys`, without weights. */
 static void write_decoder(const char *folder, const char *type, const char *keys)
 {
     char config[1024];
@@ -139,7 +140,8 @@ static void write_decoder(const char *folder, const char *type, const char *keys
     files_write(files_path(folder, "config.json"), config, (size_t)n);
 }
 
-/* Tests lists with an entry per layer or per pair of dimensions, and the parameters of scaled rotary embeddings. */
+/* Tests invalid lists with one entry per layer or per pair of dimensions, and invalid parameters of scaled rotary
+ * position embeddings. */
 static void test_refused_lists(void **state)
 {
     (void)state;
@@ -192,7 +194,8 @@ static void test_refused_decoders(void **state)
     files_remove(folder);
 }
 
-/* GPT-2 must accept its own names of four keys and those of other families. If both are given, they must be equal. */
+/* GPT-2 must accept four keys by its own names and by those of other families. If a config contains both names, their
+ * values must be equal. */
 static void test_names_of_gpt2(void **state)
 {
     (void)state;
@@ -216,7 +219,7 @@ static void test_names_of_gpt2(void **state)
     files_remove(folder);
 }
 
-/* A list of eos tokens must be either accepted completely or rejected. */
+/* A list of 64 eos tokens must be accepted; a longer list must be rejected, not truncated. */
 static void test_many_eos_tokens(void **state)
 {
     (void)state;
@@ -247,7 +250,7 @@ static void test_accepted_configs(void **state)
         {"auto_map", "{\"AutoModel\": \"evil.Model\"}"},
         {"_attn_implementation", "\"somebody/kernels\""},
         {"torch_dtype", "\"bfloat16\""},
-        {"head_dim", "-7"}, /* a key of other families is ignored */
+        {"head_dim", "-7"}, /* a key of another family, which BERT ignores */
     };
     const char *folder = case_copy(TINY);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -279,7 +282,7 @@ static void test_config_text(void **state)
     free(with_mark);
 }
 
-/* ---- hostile configs: all are broken or of unsupported families, except for the controls ---- */
+/* ---- hostile configs: each is broken or of an unsupported family, except for the controls ---- */
 
 static void install(const char *folder, const char *from, const char *name)
 {
@@ -311,7 +314,7 @@ static void test_hostile_configs(void **state)
         const char *expect = json_string_value(json_object_get(entry, "expect"));
         const bool refused = status == MHA_ERR_FORMAT || status == MHA_ERR_UNSUPPORTED;
         if (strcmp(expect, "either") != 0 ? refused != (strcmp(expect, "refuse") == 0) : !refused && status != MHA_OK)
-            fail_msg("%s: want %s, got status %d, %s", json_string_value(json_object_get(entry, "id")), expect,
+            fail_msg("%s: expected %s (got status %d, %s)", json_string_value(json_object_get(entry, "id")), expect,
                      (int)status, err.message);
         assert_true(refused == !model);
         if (refused) assert_true(strstr(err.message, "config.json") || strstr(err.message, "model.safetensors"));
@@ -360,8 +363,8 @@ static uint16_t half_bits(edit how, float x)
     return how == TO_BF16 || how == ROUNDED_BF16 ? mha__f32_to_bf16(x) : mha__f32_to_f16(x);
 }
 
-/* Writes the tiny model's weights converted to another type, rounded to it, unaligned by one byte, or with a renamed
- * tensor. */
+/* Writes the weights of the tiny model in one of several forms: stored as another type, rounded to another type,
+ * unaligned by one byte, or with a renamed tensor. */
 static void write_weights(const char *folder, edit how)
 {
     static const char *const types[] = {"F32", "BF16", "F16", "F32", "F32", "F32", "F64", "F32"};
@@ -395,7 +398,7 @@ static void write_weights(const char *folder, edit how)
         at += bytes;
     }
     used += (size_t)sprintf(header + used, "}");
-    while (used % 8) /* pads with spaces before the data, as the format allows */
+    while (used % 8) /* spaces before the data, which the format permits */
         header[used++] = ' ';
     const uint64_t n = used - 8;
     memcpy(header, &n, 8);
@@ -407,7 +410,8 @@ static void write_weights(const char *folder, edit how)
     free(data);
 }
 
-/* Returns the last hidden states of a fixed sequence. The caller must free the result. */
+/* Returns the last hidden states of fixed tokens, computed by a model opened with `options`, whose type must be
+ * `dtype`. The caller must free them. */
 static float *hidden_of(const char *folder, mha_dtype dtype, const mha_model_options *options)
 {
     static const int32_t ids[9] = {2, 489, 152, 255, 30, 259, 237, 141, 3};
@@ -470,7 +474,7 @@ static void test_info(void **state)
         assert_int_equal(info->vocab, 600);
         assert_int_equal(info->max_positions, 96);
         assert_int_equal(info->type_vocab, 2);
-        assert_int_equal(info->parameters, 97488); /* the expected value is in the golden index.json */
+        assert_int_equal(info->parameters, 97488); /* the parameter count in the golden index.json */
         assert_int_equal(info->bytes, 4 * 97488);
         assert_int_equal(info->kv_bytes_per_token, 0);
         assert_int_equal(info->causal, 0);
@@ -492,7 +496,8 @@ static void test_info(void **state)
 
 /* ---- failed allocations ---- */
 
-/* Each allocation of opening a model fails in turn. */
+/* With a budget of 0, 1, 2 ... allocations, opening the model in `folder` must return MHA_ERR_MEMORY, free its memory,
+ * and fail at least `least` times before it succeeds. */
 static void starve(const char *folder, int least)
 {
     counting memory = {.budget = -1};
@@ -512,7 +517,8 @@ static void starve(const char *folder, int least)
             break;
         }
         if (status != MHA_ERR_MEMORY)
-            fail_msg("allocation %ld must fail for lack of memory (got status %d, %s)", n, (int)status, err.message);
+            fail_msg("without allocation %ld, the call must return MHA_ERR_MEMORY (got status %d, %s)", n, (int)status,
+                     err.message);
         assert_null(model);
         assert_int_equal(memory.live, live);
     }

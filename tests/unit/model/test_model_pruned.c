@@ -1,5 +1,5 @@
-/* test_model_pruned.c - checkpoints whose layers have fewer heads than the config's head count. The reference is the
- * unpruned checkpoint with output projection columns of removed heads set to 0. */
+/* test_model_pruned.c - tests checkpoints whose layers have fewer heads than the config's head count. The reference is
+ * the complete checkpoint in which the output projection columns of the removed heads are 0. */
 #include "mha/model_grads.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -12,12 +12,13 @@
 enum { H = 4, D = 12, E = 48, LAYERS = 3, L = 20, VOCAB = 600 };
 static const char *const tiny = "models/bert-tiny";
 
-/* Heads that each layer keeps; layer 1 keeps all heads. */
+/* Whether each layer keeps each head; layer 1 keeps all heads. */
 static const bool kept[LAYERS][H] = {{true, false, true, false}, {true, true, true, true}, {false, false, false, true}};
 
 typedef enum role { OTHER, ROWS, ROW_BIAS, COLUMNS } role;
 
-/* Returns how pruning changes a tensor, and sets *layer to the tensor's layer. */
+/* Returns which elements of a tensor belong to heads (none, rows, a bias or columns), and stores the tensor's layer in
+ * *layer. */
 static role role_of(const char *name, int *layer)
 {
     const char *at = strstr(name, "encoder.layer.");
@@ -27,8 +28,8 @@ static role role_of(const char *name, int *layer)
     return strstr(name, ".weight") ? ROWS : ROW_BIAS;
 }
 
-/* Copies [rows, columns] floats without the parts of removed heads; with `whole`, sets these parts to 0 instead.
- * Returns the number of floats written. */
+/* Copies a [rows, columns] tensor without the elements of removed heads. If `whole` is true, keeps these elements and
+ * sets only the output columns of removed heads to 0. Returns the number of elements written. */
 static int64_t write_part(const float *from, int64_t rows, int64_t columns, role r, int layer, bool whole, float *to)
 {
     int64_t n = 0;
@@ -40,7 +41,8 @@ static int64_t write_part(const float *from, int64_t rows, int64_t columns, role
     return n;
 }
 
-/* Writes the checkpoint without the removed heads or, with `whole`, with their output weights set to 0. */
+/* Writes the checkpoint without the removed heads or, if `whole` is true, with all heads and output columns of 0 for
+ * the removed ones. */
 static void write_weights(const char *folder, bool whole)
 {
     mha_file *file = case_file("models/bert-tiny/model.safetensors");
@@ -131,13 +133,12 @@ static void test_fewer_heads(void **state)
 
 /* ---- gates ---- */
 
-/* A model, and the gradients of <ones, last states> with respect to weights and gates. With `off`, gates disable
- * heads. */
+/* A model, and the gradients of the sum of its last hidden states with respect to the weights and the gates. */
 typedef struct taught {
     mha_model *model;
     mha_model_grads *grads;
     float hidden[L * E], dgates[LAYERS * H];
-    /* Arguments of on_context for each layer, and the number of heads. */
+    /* the number of heads and the arguments of on_context, for each layer */
     int64_t heads[LAYERS];
     float context[LAYERS][L * H * D], dcontext[LAYERS][L * H * D], taylor[LAYERS][H * L];
 } taught;
@@ -190,8 +191,8 @@ static void let_go(taught *t)
     free(t);
 }
 
-/* A head with a gate of 0 must be equivalent to a removed head, for the states, for the gradients of all tensors of
- * both models, and for the gates of the remaining heads. */
+/* Gates of 0 must be equivalent to removed heads: for the hidden states, for the gradients of all tensors that both
+ * models have, and for those of the gates of remaining heads. */
 static void test_gates_and_pruning_agree(void **state)
 {
     (void)state;
@@ -226,7 +227,7 @@ static void test_gates_and_pruning_agree(void **state)
     files_remove(folder);
 }
 
-/* Returns the sum over rows of <context, dcontext> for the head at index `place`. */
+/* Returns <context, dcontext>, summed over rows, for the head at index `place` of a layer. */
 static double along(const taught *t, int layer, int64_t place)
 {
     double sum = 0;
@@ -237,7 +238,7 @@ static double along(const taught *t, int layer, int64_t place)
     return sum;
 }
 
-/* on_context must receive the remaining heads of a layer, in order, with the values of the unpruned model. */
+/* on_context must receive only the remaining heads of a layer, in order, with the values of the complete model. */
 static void test_contexts_of_remaining_heads(void **state)
 {
     (void)state;
@@ -295,7 +296,8 @@ static void test_refused_lists(void **state)
     files_remove(folder);
 }
 
-/* head_dim must determine the rows of a projection; a different head count must not compensate for a wrong head_dim. */
+/* The number of rows of a projection must be the head count times head_dim. A checkpoint with a wrong head_dim must not
+ * be taken for a model with another head count. */
 static void test_refused_width(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_model_rows.c - probability rows passed to on_rows. They must be bitwise identical to the maps, with padding,
- * masked tokens, packed sequences, a cache, selected heads, and several threads. All other results must stay bitwise
- * identical. */
+/* test_model_rows.c - the probability rows passed to on_rows must be bitwise identical to the maps: with padding,
+ * masked tokens, packed sequences, a cache, selected heads and several threads. All other results must be bitwise
+ * identical with and without on_rows. */
 #include "support/check.h"
 #include "support/model/model_case.h"
 #include "support/rng.h"
@@ -15,10 +15,11 @@ static int32_t ids[TOKENS];
 static uint8_t mask[TOKENS];
 static const int64_t starts[B + 1] = {0, 11, 12, 12 + L};
 
-/* ---- one forward pass that records its callback data ---- */
+/* ---- a forward pass that copies all data passed to its callbacks ---- */
 
 typedef struct seen {
-    int64_t sequences, rows, keys;         /* dimensions of a map; for packed sequences, of the longest sequence */
+    /* dimensions of a map; rows and keys of packed sequences are those of the longest */
+    int64_t sequences, rows, keys;
     float *maps[LAYERS];                   /* [sequences, H, rows, keys] as passed to on_attention */
     float shown[LAYERS][B][H][MOST][MOST]; /* [layer][sequence][head][row][key] as passed to on_rows */
     int64_t lengths[LAYERS][B][H];         /* number of rows passed to on_rows */
@@ -71,7 +72,8 @@ static void release(seen *s)
     free(s);
 }
 
-/* The first `lengths` rows of each sequence and head must equal the rows of the map, with `keys` keys. */
+/* Fails unless each head of sequence b has received lengths[b] rows of keys[b] probabilities, equal to the rows of the
+ * map. */
 static void check_rows(const seen *s, int64_t layers, const int64_t lengths[B], const int64_t keys[B])
 {
     for (int64_t b = 0; b < s->sequences; b++) {
@@ -127,7 +129,8 @@ static void rows_are_those_of_maps(void **state)
     }
 }
 
-/* Rows of the second half, whose queries attend to cached keys of the first half, must equal the map. */
+/* With a cache, rows of the second half of a sequence, whose queries attend to keys of both halves, must equal those of
+ * the map. */
 static void rows_from_a_cache(void **state)
 {
     (void)state;
@@ -149,7 +152,7 @@ static void rows_from_a_cache(void **state)
     }
 }
 
-/* on_rows must work without on_attention; no rows may be passed for layers that are not selected. */
+/* on_rows must work without on_attention. With a list of heads, it must receive only rows of these heads, once each. */
 static void rows_of_chosen_heads(void **state)
 {
     static const mha_model_head list[] = {{0, 3}, {2, 2}, {2, 0}, {2, 2}};
@@ -176,8 +179,8 @@ static void rows_of_chosen_heads(void **state)
     mha_model_free(model);
 }
 
-/* Rows of a head of a sequence must be passed by one thread at a time; all rows must be passed, with the same
- * values. */
+/* With any number of threads, all rows must be received with the same values, and the rows of one head and sequence
+ * from one thread at a time. */
 static void threads_change_nothing(void **state)
 {
     (void)state;

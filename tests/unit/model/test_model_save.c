@@ -1,5 +1,5 @@
-/* test_model_save.c - saving a model to a folder. The saved model must be the same, and existing files must stay
- * intact if saving fails. */
+/* test_model_save.c - tests saving of a model to a folder. The saved model must give bitwise identical results. If
+ * saving fails, existing files must be unchanged. */
 #include "mha/model_save.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -21,7 +21,8 @@
 #define SAVE(...) (&(mha_model_save_options){.size = sizeof(mha_model_save_options), __VA_ARGS__})
 static const char *const tiny = "models/gpt2-tiny";
 
-/* A buffer for FOLDER/NAME, for paths that are used after further calls of files_path. */
+/* A buffer for the path of a file in a folder. Unlike that of files_path, the path remains valid after further
+ * calls. */
 typedef struct room {
     char text[400];
 } room;
@@ -50,7 +51,7 @@ static void not_saved(const mha_model *model, const char *folder, const mha_mode
     if (!strstr(err.message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err.message);
 }
 
-/* Returns a hash of the last hidden states of a few tokens, to compare models. */
+/* Returns a hash of the last hidden states of fixed tokens, by which models are compared. */
 static uint64_t print_of(const mha_model *model)
 {
     const int32_t ids[6] = {1, 2, 3, 50, 60, 70};
@@ -74,7 +75,7 @@ static uint64_t print_in(const char *folder)
     return print;
 }
 
-/* Returns the names of the entries of a folder other than `but`; NULL if there are none. */
+/* Returns the names of all entries of a folder except `but`, or NULL if there are none. */
 static char *others_in(const char *folder, const char *but)
 {
     static char names[1000];
@@ -137,7 +138,8 @@ static void test_the_same_model_comes_out(void **state)
     files_remove(folder);
 }
 
-/* A saved config must have a dtype even if the given config has none, because transformers 5 then assumes f32. */
+/* A saved config must contain a dtype even if the given config has none, because transformers 5 assumes f32 if it is
+ * absent. */
 static void test_a_config_without_a_type(void **state)
 {
     (void)state;
@@ -189,7 +191,7 @@ static void test_other_types(void **state)
     files_remove(folder);
 }
 
-/* Tensors of the caller must replace stored tensors or be added; tensors whose shape does not match must be
+/* Tensors of the caller must replace stored tensors of the same name or be added. A tensor of the wrong shape must be
  * rejected. */
 static void test_replaced_tensors(void **state)
 {
@@ -228,7 +230,7 @@ static void test_replaced_tensors(void **state)
     files_remove(folder);
 }
 
-/* A model opened with replaced tensors must use them and save them. */
+/* A model opened with tensors of the caller must use these tensors and save them. */
 static void test_replaced_at_opening(void **state)
 {
     (void)state;
@@ -265,7 +267,7 @@ static void test_replaced_at_opening(void **state)
     files_remove(folder);
 }
 
-/* Keys of pruned models and unknown keys must be preserved. */
+/* Saving must preserve the keys of pruned models and unknown keys. */
 static void test_keys_stay(void **state)
 {
     (void)state;
@@ -312,7 +314,7 @@ static void test_existing_folders(void **state)
     const char *folder = files_folder(), *out = place(&at_out, folder, "out"), *link = place(&at_link, folder, "link");
     mha_model *model = open_in(NULL, tiny);
     assert_int_equal(mkdir(out, 0755), 0);
-    save(model, out, NULL); /* an empty folder must be accepted */
+    save(model, out, NULL); /* saving to an empty folder must succeed */
     not_saved(model, out, NULL, MHA_ERR_IO, "it contains");
     files_write(files_path(out, "diary.txt"), "dear", 4);
     not_saved(model, out, SAVE(.overwrite = 1), MHA_ERR_IO, "diary.txt, which is not a checkpoint file");
@@ -338,7 +340,8 @@ static void test_existing_folders(void **state)
     files_remove(folder);
 }
 
-/* When a model is saved over the folder that it was opened from, its mapped weights must stay unchanged. */
+/* Saving over the folder from which the model was opened must succeed and not change the mapped weights of the open
+ * model. */
 static void test_saving_over_the_source_folder(void **state)
 {
     (void)state;
@@ -351,10 +354,10 @@ static void test_saving_over_the_source_folder(void **state)
     files_remove(copy);
 }
 
-/* ---- errors ---- */
+/* ---- failures ---- */
 
-/* A limit on the file size acts like a full disk. The test runs in a child process, because the limit cannot be
- * raised again. */
+/* If the disk is full, saving must fail and leave the old folder, or none. A limit on the file size acts like a full
+ * disk; it is set in a child process, because it cannot be raised again. */
 static void test_full_disk(void **state)
 {
     (void)state;
@@ -394,8 +397,8 @@ static int die_at(void *user, const char *what, int64_t done, int64_t total)
     return 0;
 }
 
-/* If the process is killed during a write, the old folder must remain, or none, but never an incomplete folder. Its
- * temporary files must not block a later process. */
+/* If the process is killed while saving, the folder must be complete (the old one) or absent. Its temporary files must
+ * not prevent a later save. */
 static void test_killed(void **state)
 {
     (void)state;
@@ -434,8 +437,8 @@ static void test_killed(void **state)
     files_remove(folder);
 }
 
-/* A process killed between two renames leaves the old folder under another name. The next save must keep this folder
- * if the original name does not exist or the folder is locked, and otherwise remove it. */
+/* If a process is killed between two renames, the old folder remains under a temporary name. The next save must keep it
+ * if no folder of the original name exists or if it is locked, and must remove it otherwise. */
 static void test_old_folder_of_a_killed_process(void **state)
 {
     (void)state;
@@ -458,7 +461,7 @@ static void test_old_folder_of_a_killed_process(void **state)
     files_remove(folder);
 }
 
-/* The check without saving must report the same errors as a save, and change nothing. */
+/* mha_model_save_check must return the same errors as a save and must not change any file. */
 static void test_save_check(void **state)
 {
     (void)state;
@@ -505,7 +508,8 @@ static void test_cancelled(void **state)
     files_remove(folder);
 }
 
-/* Runs as another user if the current user may write everywhere. */
+/* Saving to a folder without write permission must fail. As root, which may write to any folder, the test changes to
+ * another user. */
 static void test_no_permission(void **state)
 {
     (void)state;
@@ -530,7 +534,8 @@ static void test_no_permission(void **state)
     files_remove(folder);
 }
 
-/* Each allocation fails in turn. No memory must leak, and no file may be lost. */
+/* With a budget of 0, 1, 2 ... allocations, each failed save must return MHA_ERR_MEMORY, free its memory and leave all
+ * files unchanged. */
 static void test_no_memory(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* test_model_shard.c - passes whose attention, pooling or token logits the caller computes (mha_model_shard, pool_long,
- * forward of mha_generate_options). Results must be bitwise identical to a pass without these callbacks. */
+/* test_model_shard.c - tests passes in which the caller computes attention, pooling or token logits (mha_model_shard,
+ * pool_long, `forward` of mha_generate_options). Results must be bitwise identical to those of a pass without these
+ * callbacks. */
 #include "mha/generate.h"
 #include "mha/model_create.h"
 #include "support/check.h"
@@ -46,9 +47,9 @@ static mha_model *create(const char *config)
     return model;
 }
 
-/* ---- attention ---- */
+/* ---- attention computed by the caller ---- */
 
-/* Computes the attention of a shard that contains all rows, in one call of the operator. */
+/* Callback: computes the attention of all rows with one call of the operator. */
 static mha_status attend(void *user, int64_t layer, const mha_attn_desc *desc, const mha_attn_args *args, mha_error *e)
 {
     int *calls = user;
@@ -82,7 +83,7 @@ static void test_whole(void **state)
     }
 }
 
-/* The queries, keys and values of one layer, as passed to `attend`, and the context that it returns. */
+/* The queries, keys and values passed to the callback, and the context, for each layer. */
 typedef struct record {
     float q[LAYERS][L * E], k[LAYERS][L * E], v[LAYERS][L * E], context[LAYERS][L * E];
     int64_t row; /* first row of this shard */
@@ -98,7 +99,8 @@ static void copy_rows(const mha_cview *from, int64_t heads, int64_t width, int64
                    (size_t)width * sizeof *to);
 }
 
-/* With all rows, records them; with some rows, compares them and returns the recorded context. */
+/* Callback: copies the operands and the context of all rows of a layer. If `replays` is true, fails unless the operands
+ * of some rows equal the copies, and returns the copied context. */
 static mha_status record_rows(void *user, int64_t layer, const mha_attn_desc *desc, const mha_attn_args *args,
                               mha_error *e)
 {
@@ -179,7 +181,7 @@ static void test_no_rows_and_errors(void **state)
     const mha_model_output out = {.size = sizeof out, .last_logits = logits};
     check_status(MHA_OK, mha_model_forward(model, &in, &out, &err));
     assert_int_equal(calls, LAYERS);
-    assert_float_equal(logits[0], 8, 0); /* not written: the last token is not in the shard */
+    assert_float_equal(logits[0], 8, 0); /* must not be written, since the last token is not in the shard */
     calls = 4;
     check_status(MHA_ERR_IO, mha_model_forward(model, &in, &out, &err));
     shard.count = 2;
@@ -196,7 +198,7 @@ static void test_no_rows_and_errors(void **state)
     mha_model_free(model);
 }
 
-/* ---- scores and generation ---- */
+/* ---- scores and generation with a callback ---- */
 
 static void test_score_hidden(void **state)
 {
@@ -244,7 +246,7 @@ static void test_generate(void **state)
     mha_model_free(model);
 }
 
-/* ---- embedding ---- */
+/* ---- embedding with a callback ---- */
 
 static mha_status pool_long(void *user, const mha_model_input *in, mha_pool pool, float *vector, mha_error *e)
 {

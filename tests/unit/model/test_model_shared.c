@@ -1,8 +1,8 @@
-/* test_model_shared.c - checkpoints with fewer key heads and value heads than the family's config keys can express
- * ("mha.kv_heads").
+/* test_model_shared.c - tests checkpoints with different numbers of key heads and value heads ("mha.kv_heads"), which
+ * the config keys of the family cannot express.
  *
- * The reference is the same checkpoint with the rows of each key or value head repeated for every query head that
- * uses the head. */
+ * The reference is a checkpoint in which the rows of each key or value head are repeated for every query head that uses
+ * it. */
 #include "mha/model_grads.h"
 #include "mha/model_save.h"
 #include "support/check.h"
@@ -16,13 +16,13 @@
 
 enum { TENSORS = 64, L = 13 };
 
-/* A checkpoint of a family, and the location of its key and value weights: one tensor for both, stored [inputs,
- * outputs], or two tensors. */
+/* A checkpoint and the location of its key and value weights: two tensors, or one tensor for both (fused), which is
+ * stored [inputs, outputs]. */
 typedef struct family {
-    const char *folder, *key, *value; /* key, value: name formats per layer */
+    const char *folder, *key, *value; /* key, value: name formats of the tensors of a layer */
     bool fused;
     int heads, kv_heads, head_dim, hidden, vocab;
-    int keys, values; /* counts of remaining key and value heads */
+    int keys, values; /* the number of key heads and value heads that remain */
     bool bias;
 } family;
 
@@ -44,10 +44,10 @@ static const family families[] = {
 };
 enum { LAYERS = 2 };
 
-/* ---- the shared and the wide checkpoint ---- */
+/* ---- a checkpoint with shared heads and its reference with repeated heads ---- */
 
-/* Lists the rows of `count` heads out of `all` stored heads, each repeated so that `copies` heads result;
- * `first` is the first row of the heads in the tensor. Returns the number of rows. */
+/* Writes the rows of `copies` heads to `rows`: `count` of the `all` stored heads, each repeated copies / count times.
+ * `first` is the first row of these heads in the tensor. Returns the number of rows. */
 static int list_rows(const family *f, int first, int all, int count, int copies, int *rows)
 {
     int n = 0;
@@ -57,7 +57,8 @@ static int list_rows(const family *f, int first, int all, int count, int copies,
     return n;
 }
 
-/* Lists the rows of the key tensor (or fused tensor) or, with `values`, of the value tensor. */
+/* Writes the rows of the key tensor, the fused tensor or, if `values` is true, the value tensor to `rows`. If `wide` is
+ * true, they are rows of the reference. Returns the number of rows. */
 static int rows_of(const family *f, bool values, bool wide, int *rows)
 {
     const int width = f->heads * f->head_dim, kv = f->kv_heads * f->head_dim;
@@ -70,7 +71,7 @@ static int rows_of(const family *f, bool values, bool wide, int *rows)
     return n;
 }
 
-/* Returns selected rows of a stored tensor in its storage order. */
+/* Returns selected rows of a tensor of the file, in the storage order of the tensor. */
 static mha_named_tensor pick(const family *f, const mha_file *file, const char *name, const int *rows, int count)
 {
     float *all = case_floats(file, name);
@@ -121,7 +122,8 @@ static mha_model *open_plain(const char *folder)
     return case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
 }
 
-/* Saves one of the two models and opens it again. The mapped file remains valid after its name is removed. */
+/* Saves the model with shared heads or, if `wide` is true, its reference, and opens it. The mapped file remains
+ * readable after it is removed. */
 static mha_model *make(const family *f, bool wide)
 {
     char path[256];
@@ -184,7 +186,7 @@ static said *say(const family *f, const mha_model *model)
     return s;
 }
 
-/* Adds the gradients of repeated heads in a wide tensor to `sum`, which has the shape of the shared heads. */
+/* Adds the gradients of a tensor with repeated heads to `sum`, which has the shape of the tensor with shared heads. */
 static void sum_copies(const family *f, const mha_named_tensor *wide, bool values, const mha_named_tensor *narrow,
                        float *sum)
 {
@@ -265,7 +267,8 @@ static void test_repeated_rows_are_equivalent(void **state)
 
 /* ---- KV cache ---- */
 
-/* A text in pieces through a cache must be bitwise identical; the bytes per token must be those of the cache. */
+/* A text passed in pieces with a cache must have hidden states bitwise identical to those of one pass.
+ * kv_bytes_per_token must equal the size of the cache per token. */
 static void test_cache(void **state)
 {
     (void)state;
@@ -299,7 +302,7 @@ static void test_cache(void **state)
     }
 }
 
-/* ---- errors ---- */
+/* ---- error messages ---- */
 
 static void refused_of(const char *folder, int original, const char *heads, const char *shared, const char *part)
 {
@@ -320,7 +323,7 @@ static void refused(const char *folder, const char *heads, const char *shared, c
     refused_of(folder, 0, heads, shared, part);
 }
 
-/* "mha.original_heads" must limit the head numbers, num_attention_heads the head count. */
+/* Head numbers must be below "mha.original_heads", and head counts at most num_attention_heads. */
 static void test_refused_numbers(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
-/* test_model_taps.c - attention data passed to the callbacks of a pass. Selected maps must be bitwise identical to
- * all maps, statistics must agree with the maps, and other results must stay bitwise identical, with padding, masked
- * tokens, packed sequences, a cache, gates, and 16-bit types. */
+/* test_model_taps.c - tests attention data passed to the callbacks of a pass. Maps of selected heads and rows must be
+ * bitwise identical to those of all maps, statistics must agree with the maps, and other results must be bitwise
+ * identical with and without callbacks: with padding, masked tokens, packed sequences, a cache, gates and 16-bit
+ * types. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/model/model_case.h"
@@ -23,11 +24,11 @@ static void make_ids(void)
         ids[n] = (int32_t)rng_range(&r, 0, VOCAB - 1);
 }
 
-/* ---- one forward pass that copies all data passed to its callbacks ---- */
+/* ---- a forward pass that copies all data passed to its callbacks ---- */
 
 typedef struct seen {
     int64_t sequences, rows, keys; /* dimensions of a map */
-    int64_t all;                   /* number of rows of all sequences */
+    int64_t all;                   /* total number of rows of all sequences */
     int64_t layers, heads;
     int calls[LAYERS], stats_calls;
     float *maps[LAYERS]; /* [sequences, selected heads, rows, keys] */
@@ -68,10 +69,10 @@ static int keep_stats(void *user, const mha_model_stats *t)
     return 0;
 }
 
-/* ALONE requests no last hidden states, so the last layer stops after its attention */
+/* requested data; with ALONE, no last hidden states, so that the pass ends after the attention of the last layer */
 enum { MAPS = 1, STATS = 2, ALONE = 4 };
 
-/* Computes the shapes of the results for this input. */
+/* Returns a `seen` with the dimensions of the results for this input, without data. */
 static seen shape_of(const mha_model *model, const mha_model_input *in)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -126,9 +127,9 @@ static void same(const void *a, const void *b, int64_t count, size_t size)
     assert_memory_equal(a, b, (size_t)count * size);
 }
 
-/* ---- statistics agree with the maps ---- */
+/* ---- statistics and maps ---- */
 
-/* The input, the recorded statistics and maps, and the error limit of a comparison. */
+/* An input, its statistics and maps, and the error limit of their comparison. */
 typedef struct expectation {
     const mha_model_input *in;
     const seen *s;
@@ -173,7 +174,7 @@ static void check_row(const expectation *e, int64_t layer, int64_t b, int64_t h,
         const double top = (double)s->top_prob[layer][at * TOP + k];
         near(e, "top key", key < 0 ? 0 : (double)p[key], top);
         if (k == 0) near(e, "top probability", top, max);
-        int64_t above = 0; /* no key may have a larger probability */
+        int64_t above = 0; /* number of keys with a larger probability, which must be below k + 1 */
         for (int64_t j = 0; j < s->keys; j++)
             above += (double)p[j] > top + e->limit;
         assert_true(above <= k);
@@ -204,7 +205,7 @@ static void check_stats(const mha_model_input *in, const seen *s, const int64_t 
             }
 }
 
-/* Hidden states of unmasked tokens must be bitwise identical in a and b. */
+/* Fails unless the last hidden states of unmasked tokens are bitwise identical in a and b. */
 static void same_hidden(const mha_model *model, const mha_model_input *in, const seen *a, const seen *b)
 {
     const int64_t width = mha_model_describe(model)->hidden;
@@ -213,7 +214,7 @@ static void same_hidden(const mha_model *model, const mha_model_input *in, const
             same(a->hidden + n * width, b->hidden + n * width, width, sizeof(float));
 }
 
-/* Kinds of input without a cache. */
+/* The inputs of passes without a cache. */
 enum { PLAIN, PADDED, HOLES, LEFT, PACKED, GATED, INPUTS };
 static uint8_t mask[TOKENS];
 static float gates[LAYERS * B * H];
@@ -247,7 +248,7 @@ static void stats_are_those_of_maps(void **state)
             check_stats(&in, &both, NULL, 2e-6);
             same_hidden(model, &in, &both, &plain);
             same_hidden(model, &in, &stats, &plain);
-            for (int64_t n = 0; n < both.layers; n++) /* without maps, statistics must be the same */
+            for (int64_t n = 0; n < both.layers; n++) /* statistics without maps must be the same */
                 for (int64_t row = 0; row < both.all * both.heads; row++)
                     assert_true(both.entropy[n][row] == stats.entropy[n][row] &&
                                 both.argmax[n][row] == stats.argmax[n][row]);
@@ -259,7 +260,7 @@ static void stats_are_those_of_maps(void **state)
     }
 }
 
-/* In 16-bit types, statistics must be those of the rounded probabilities. */
+/* In a 16-bit model, statistics must agree with the rounded probabilities of the maps. */
 static void stats_in_sixteen_bits(void **state)
 {
     (void)state;
@@ -307,7 +308,7 @@ static void selected_heads_equal_all_heads(void **state)
     }
 }
 
-/* Tests rows counted from either end, duplicate rows, and rows that a short sequence lacks. */
+/* Tests rows counted from the first or the last row, duplicate rows, and rows that a short sequence does not have. */
 static void selected_rows_equal_all_rows(void **state)
 {
     (void)state;
@@ -349,7 +350,7 @@ static void selected_rows_equal_all_rows(void **state)
     }
 }
 
-/* The maps of a sequence must not depend on the other sequences of the batch, packed or padded. */
+/* The maps and statistics of a sequence must not depend on other sequences of the batch, whether packed or padded. */
 static void maps_do_not_depend_on_the_batch(void **state)
 {
     (void)state;
@@ -384,7 +385,7 @@ static void maps_do_not_depend_on_the_batch(void **state)
 
 /* ---- passes with a cache ---- */
 
-/* A prompt is passed in two pieces, followed by one token. Map rows must equal those of a single pass, and
+/* If a prompt is passed in two pieces and a single token, the rows of the maps must equal those of one pass, and the
  * statistics must agree with the maps. */
 static void cached_passes_give_the_same_rows(void **state)
 {
@@ -422,7 +423,7 @@ static void cached_passes_give_the_same_rows(void **state)
     }
 }
 
-/* Tests cached sequences of different lengths, with padding, and caches of other types. */
+/* Tests caches of every type, with padded sequences of different lengths. */
 static void caches_of_every_type(void **state)
 {
     (void)state;
@@ -462,7 +463,7 @@ static void caches_of_every_type(void **state)
         }
 }
 
-/* ---- threads, memory, errors ---- */
+/* ---- threads, error messages and failed allocations ---- */
 
 static void threads_change_no_bit(void **state)
 {
@@ -509,7 +510,7 @@ static int finite_stats(void *user, const mha_model_stats *s)
     return 0;
 }
 
-/* Statistics of a long text must not allocate maps, which would take 4 MiB per head. */
+/* The statistics of a long text must not need maps, which have 4 MiB per head. */
 static void statistics_of_a_long_text_need_no_maps(void **state)
 {
     (void)state;
@@ -643,7 +644,8 @@ static void no_memory(void **state)
     mha_ctx_free(ctx);
 }
 
-/* The last layer's feed-forward network must not be computed if no result requires it. */
+/* Without last hidden states, maps and statistics must be bitwise identical, although the feed-forward network of the
+ * last layer is not computed. */
 static void attention_without_last_hidden_is_the_same(void **state)
 {
     (void)state;
