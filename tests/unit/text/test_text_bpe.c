@@ -1,5 +1,5 @@
-/* test_text_bpe.c - BPE and Unigram tokenizer files: rejected and accepted values, worst-case texts and files, the
- * pair table, failed allocations. tests/golden and tests/live compare tokens with the reference. */
+/* test_text_bpe.c - tests BPE and Unigram tokenizer files: rejected and accepted values, worst-case texts and files,
+ * the table of token pairs, and failed allocations. tests/golden and tests/live compare tokens with the reference. */
 #include "support/alloc.h"
 #include "support/model/tokenizer_edits.h"
 #include "text/tokenizer.h"
@@ -12,7 +12,8 @@
 
 #include <cmocka.h>
 
-/* Edits of the tokenizer bpe-first, which resembles a SentencePiece model and has Replace and Strip in its decoder. */
+/* Edits of the tokenizer bpe-first, which is similar to a SentencePiece model and has Replace and Strip steps in its
+ * decoder. */
 static const edit bpe_edits[] = {
     {"model/merges/0", "\"\\u2581 t\"",
      "model.merges[1] must be \"a b\", two tokens with one space between (got [\"h\", \"e\"]"},
@@ -96,7 +97,7 @@ static void test_edits(void **state)
     edits_check("unigram", unigram_edits, sizeof unigram_edits / sizeof unigram_edits[0]);
 }
 
-/* More steps than the limit must be rejected, and so must two templates. */
+/* A sequence of more than 32 steps must be rejected, and so must a second template. */
 static void test_sequences(void **state)
 {
     (void)state;
@@ -117,7 +118,7 @@ static void test_sequences(void **state)
                 1);
 }
 
-/* ---- worst-case texts for steps that must not be quadratic ---- */
+/* ---- worst-case texts for steps that must take linear time ---- */
 
 static mha_tokenizer *open_folder(mha_ctx *ctx, const char *name)
 {
@@ -183,10 +184,10 @@ static void test_hostile_texts(void **state)
     free(text);
 }
 
-/* ---- pair table ---- */
+/* ---- empty vocabulary, and the table of token pairs ---- */
 
-/* A file without a vocabulary must open, as in the reference. Encoding text must fail, because the text would be
- * silently dropped. */
+/* A file with an empty vocabulary must open, as in the reference. Encoding a text must fail, since all of the text
+ * would be lost. */
 static void test_empty_vocabulary(void **state)
 {
     (void)state;
@@ -209,7 +210,7 @@ static void test_pairs(void **state)
     assert_int_equal(mha__pairs_get(&pairs, 0, 0), -1);
     for (uint32_t i = 0; i < 20000; i++)
         assert_int_equal(mha__pairs_put(&pairs, i % 100, i / 100, i, NULL), MHA_OK);
-    /* pair (7, 3) has the value 307, which is replaced */
+    /* replaces the value 307 of the pair (7, 3) */
     assert_int_equal(mha__pairs_put(&pairs, 7, 3, 9, NULL), MHA_OK);
     for (uint32_t i = 0; i < 20000; i++)
         assert_int_equal(mha__pairs_get(&pairs, i % 100, i / 100), i == 307 ? 9 : i);
@@ -218,8 +219,8 @@ static void test_pairs(void **state)
     mha__pairs_free(&pairs);
 }
 
-/* Keys that collide: each is the inverse of the hash's multiplier times a value in the high bits, so the products
- * end in the same bits. */
+/* After many keys with the same hash, adding a pair must fail. Each key is the inverse of the hash's multiplier times a
+ * value whose two halves are equal, which gives the same hash bits for all keys. */
 static void test_colliding_pairs(void **state)
 {
     (void)state;
@@ -231,7 +232,7 @@ static void test_colliding_pairs(void **state)
     mha_status status = MHA_OK;
     uint32_t i = 1;
     for (; status == MHA_OK && i < 100000; i++) {
-        uint64_t key = inverse * ((uint64_t)i << 32 | i); /* the two halves cancel in the hash */
+        uint64_t key = inverse * ((uint64_t)i << 32 | i); /* the two equal halves cancel in the hash */
         status = mha__pairs_put(&pairs, (uint32_t)(key >> 32), (uint32_t)key, i, &err);
     }
     assert_int_equal(status, MHA_ERR_FORMAT);

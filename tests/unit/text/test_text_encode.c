@@ -1,5 +1,5 @@
-/* test_text_encode.c - encoding and decoding: arguments, worst-case texts, failed allocations, and invariants that
- * need no reference. */
+/* test_text_encode.c - tests encoding and decoding: invalid arguments, worst-case texts, failed allocations, and
+ * invariants that need no reference. */
 #include "mha/text.h"
 #include "support/alloc.h"
 
@@ -94,7 +94,8 @@ static void test_limit(void **state)
         assert_int_equal(e->count, want);
         assert_int_equal(e->truncated, whole->count - want);
         assert_memory_equal(e->ids, whole->ids, (size_t)(want - 1) * sizeof *e->ids);
-        assert_int_equal(e->ids[want - 1], whole->ids[whole->count - 1]); /* truncation must keep [SEP] */
+        /* truncation must keep [SEP] as the last token */
+        assert_int_equal(e->ids[want - 1], whole->ids[whole->count - 1]);
         mha_encoding_free(e);
     }
     mha_encoding_free(whole);
@@ -123,7 +124,7 @@ static void test_decode(void **state)
     mha_tokenizer_text_free(tiny, NULL);
 }
 
-/* Checks invariants of any text: offsets must be inside the text, between characters, and ascending. */
+/* Fails unless the offsets of all tokens are within the text, between characters, and in ascending order. */
 static void check_laws(const mha_encoding *e, const char *text, size_t n)
 {
     int64_t last = 0;
@@ -137,19 +138,20 @@ static void check_laws(const mha_encoding *e, const char *text, size_t n)
     }
 }
 
-/* Worst-case texts of 1 MiB, on which any quadratic step would be slow. */
+/* Encodes worst-case texts of 1 MiB, each a repeated piece. A step that took quadratic time would exceed the time
+ * limit. */
 static void test_hostile_texts(void **state)
 {
     (void)state;
     static const char *const pieces[] = {
-        "x",                            /* one long word */
+        "x",                            /* one word */
         "a\xCC\x96\xCC\x81\xCC\xB4",    /* marks that must be reordered */
-        "\xCC\x81\xCC\x96",             /* marks without a base letter: one run */
-        "\xE0\xA3\x94\xCC\x96\xD6\xB0", /* a run with marks that are kept */
-        "[MASK",                        /* prefix of an added token */
+        "\xCC\x81\xCC\x96",             /* marks without a base letter, in one run */
+        "\xE0\xA3\x94\xCC\x96\xD6\xB0", /* a run that includes marks which are kept */
+        "[MASK",                        /* an incomplete added token */
         "[MASK][SEP]",                  /* only added tokens */
-        "\xE6\x97\xA5",                 /* each character is a word */
-        "\xF0\x9D\x85\x9E",             /* decomposes into several characters */
+        "\xE6\x97\xA5",                 /* one word per character */
+        "\xF0\x9D\x85\x9E",             /* one character that decomposes into several */
         ".",                            /* punctuation */
         "\xE1\x84\x80\xE1\x85\xA1 ",    /* Hangul */
         "\xC2\xAD",                     /* soft hyphen, which is removed */
@@ -171,7 +173,8 @@ static void test_hostile_texts(void **state)
     free(text);
 }
 
-/* Tests random characters, many of which have a special meaning for some step. The seed is fixed and printed. */
+/* Tests texts of random characters, many of which have a special meaning in some step. The seed is constant and is
+ * printed. */
 static void test_random_texts(void **state)
 {
     (void)state;
@@ -184,7 +187,7 @@ static void test_random_texts(void **state)
         char text[256];
         size_t n = 0;
         while (n < 200) {
-            seed = seed * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX generator */
+            seed = seed * 6364136223846793005u + 1442695040888963407u; /* the generator of Knuth's MMIX */
             uint32_t r = (uint32_t)(seed >> 33);
             uint32_t code = r % 4 ? special[(r >> 2) % (sizeof special / sizeof special[0])] : (r >> 2) % 0x110000;
             if (r % 64 == 1) break;
@@ -199,7 +202,8 @@ static void test_random_texts(void **state)
     }
 }
 
-/* Each allocation fails in turn. No memory must leak, and the tokenizer must work afterwards. */
+/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. The
+ * tokenizer must remain usable. */
 static void test_starvation(void **state)
 {
     (void)state;

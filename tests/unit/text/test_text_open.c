@@ -1,5 +1,5 @@
-/* test_text_open.c - opening tokenizer.json: the error message of each invalid part, accepted values, failed
- * allocations. */
+/* test_text_open.c - tests opening of tokenizer.json: the error message of each invalid part, accepted values, and
+ * failed allocations. */
 #include "support/alloc.h"
 #include "support/files.h"
 #include "support/model/tokenizer_edits.h"
@@ -16,7 +16,7 @@
 #define BASE "small-template"
 
 static const edit edits[] = {
-    /* unsupported types: the message must name the type */
+    /* unsupported types, which the message must name */
     {"model/type", "\"WordLevel\"", "model.type: \"WordLevel\" is not supported (supported: WordPiece, BPE, Unigram)"},
     {"normalizer", "{\"type\":\"Nmt\"}", "normalizer.type: \"Nmt\" is not supported (supported: BertNormalizer, NFC,"},
     {"pre_tokenizer/type", "\"Whitespace\"", "pre_tokenizer.type: \"Whitespace\" is not supported"},
@@ -67,7 +67,7 @@ static const edit edits[] = {
     {"added_tokens/0/content", "\"new\"", "added_tokens[0].id must be 21, the id that"},
     {"added_tokens/0/special", NULL, "added_tokens[0].special must be true or false (got nothing"},
 
-    /* template */
+    /* template and other post-processors */
     {"post_processor", "null", NULL},
     {"post_processor/single/0", "{}", "single.Sequence must be an object"},
     {"post_processor/single/0", "7", "single.Sequence must be an object"},
@@ -125,8 +125,8 @@ static void test_long_and_double_added_tokens(void **state)
     json_decref(json);
 }
 
-/* Time must be linear in the sizes of the file and the text: 100,000 added tokens, one of which is a space that
- * strips adjacent spaces. */
+/* Opening a file with 100,000 added tokens and encoding a long text must take linear time. One of the tokens is a space
+ * that strips adjacent spaces. */
 static void test_many_added_tokens(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void test_many_added_tokens(void **state)
     memset(text, ' ', SPACES);
     mha_encode_options o = {.size = sizeof o, .no_special = 1};
     assert_int_equal(mha_tokenizer_encode(t, text, SPACES, NULL, 0, &o, &e, NULL), MHA_OK);
-    /* as in the reference, each space must be found, even if the previous token stripped it */
+    /* every space must be a token, as in the reference, even if it was stripped by the token before it */
     assert_int_equal(e->count, SPACES);
     assert_int_equal(e->end[0], SPACES);
     assert_int_equal(e->end[SPACES - 1], SPACES);
@@ -161,7 +161,7 @@ static void test_many_added_tokens(void **state)
     json_decref(json);
 }
 
-/* A vocabulary may skip ids; looking up a skipped id must return no token. */
+/* A vocabulary may have gaps between ids. mha_tokenizer_token must return NULL for an id in a gap. */
 static void test_look_up(void **state)
 {
     (void)state;
@@ -216,13 +216,13 @@ static void test_no_file(void **state)
     assert_int_equal(mha_tokenizer_open(NULL, folder, NULL, NULL), MHA_ERR_ARG);
 }
 
-/* The files of data/hostile/tokenizer must be rejected. In tok-09, an id exceeds the model's embedding rows; only
- * the model rejects it, because a tokenizer does not know the number of rows. */
+/* The files of data/hostile/tokenizer must be rejected, except the controls and tok-09. In tok-09, an id is beyond the
+ * embedding rows of the model, which only opening the model can detect. */
 static void test_hostile(void **state)
 {
     (void)state;
     static const struct {
-        const char *name, *sentence; /* NULL = accepted */
+        const char *name, *sentence; /* sentence: words of the error message; NULL = the file must be accepted */
     } cases[] = {
         {"tok-01-control", NULL},
         {"tok-02-control-markup", NULL},
@@ -269,7 +269,7 @@ static void test_hostile(void **state)
     files_remove(folder);
 }
 
-/* If a normalizer repeatedly triples the text, a size limit must stop it before memory is exhausted. */
+/* A normalizer whose steps each triple the text must fail at a size limit, before memory is exhausted. */
 static void test_growth(void **state)
 {
     (void)state;
@@ -284,7 +284,7 @@ static void test_growth(void **state)
     files_remove(folder);
 }
 
-/* Each allocation fails in turn. */
+/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. */
 static void test_starvation(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_text_stream.c - streaming decoder: only complete characters are returned, no text is lost; arguments; failed
- * allocations. */
+/* test_text_stream.c - tests the streaming decoder: it must return only complete characters and lose no text. Also
+ * tests invalid arguments and failed allocations. */
 #include "mha/text.h"
 #include "support/alloc.h"
 
@@ -21,8 +21,8 @@ static mha_tokenizer *open_folder(mha_ctx *ctx, const char *name)
     return t;
 }
 
-/* Passes tokens, separated by spaces, to a stream. Returns the decoded parts separated by "|"; the last part is
- * returned at the end of the stream. */
+/* Passes tokens to a stream, from a list separated by spaces. Returns the decoded parts separated by "|", the last of
+ * which is the text returned at the end of the stream. */
 static const char *parts_of(const char *folder, const char *tokens, int skip_special)
 {
     static char parts[512];
@@ -55,7 +55,7 @@ static const char *parts_of(const char *folder, const char *tokens, int skip_spe
 static void test_bytes(void **state)
 {
     (void)state;
-    /* letters of the byte-level encoding: U+00E6 is byte E6, U+0139 is 97, U+00A5 is A5, U+0120 is a space */
+    /* characters of the byte-level encoding: U+00E6 is byte 0xE6, U+0139 is 0x97, U+00A5 is 0xA5, U+0120 is a space */
     assert_string_equal(parts_of("gpt2-tiny", "\xC3\xA6 \xC4\xB9 \xC2\xA5 a", 0), "||" NI "|a|");
     assert_string_equal(parts_of("gpt2-tiny", "a \xC3\xA6 \xC4\xB9", 0), "a|||" BAD);
     assert_string_equal(parts_of("gpt2-tiny", "\xC3\xA6 a \xC4\xB9 b", 0), "|" BAD "a|" BAD "|b|");
@@ -105,7 +105,7 @@ static void test_arguments(void **state)
     mha_tokenizer_free(t);
 }
 
-/* For any ids, every part must be valid UTF-8, and the concatenated parts must equal the decoded list. */
+/* For random ids, every part must be valid UTF-8, and all parts together must equal the text decoded in one call. */
 static void test_random_ids(void **state)
 {
     (void)state;
@@ -123,9 +123,9 @@ static void test_random_ids(void **state)
         mha_text_stream *stream;
         assert_int_equal(mha_text_stream_create(t, 0, &stream, NULL), MHA_OK);
         for (int i = 0; i <= COUNT; i++) {
-            seed = seed * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX generator */
+            seed = seed * 6364136223846793005u + 1442695040888963407u; /* the generator of Knuth's MMIX */
             if (i < COUNT) {
-                ids[i] = (int32_t)((seed >> 33) % 256); /* ids of single bytes */
+                ids[i] = (int32_t)((seed >> 33) % 256); /* ids of tokens that are single bytes */
                 assert_int_equal(mha_text_stream_put(stream, ids[i], &text, &n, NULL), MHA_OK);
             } else {
                 assert_int_equal(mha_text_stream_end(stream, &text, &n, NULL), MHA_OK);

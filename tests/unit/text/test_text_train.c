@@ -1,5 +1,5 @@
-/* test_text_train.c - tokenizer training: identical results for any division of the text and any number of threads,
- * error messages, the saved folder, failed allocations. */
+/* test_text_train.c - tests tokenizer training: the same tokenizer for any division of the text and any number of
+ * threads, error messages, the saved folder, and failed allocations. */
 #include "mha/text_train.h"
 #include "support/alloc.h"
 #include "support/files.h"
@@ -51,7 +51,7 @@ static void check_same(const mha_tokenizer *a, const mha_tokenizer *b)
         assert_string_equal(mha_tokenizer_token(a, i), mha_tokenizer_token(b, i));
 }
 
-/* ---- division of the text, and threads ---- */
+/* ---- division of the text, and number of threads ---- */
 
 static void check_cuts(const mha_tokenizer_train_options *o)
 {
@@ -79,8 +79,8 @@ static void test_cuts(void **state)
     check_cuts(&wordpiece);
 }
 
-/* Returns a string of `bytes` bytes with many kinds of whitespace and words of several scripts. One in `line` pieces
- * ends with a newline (0 = no piece). */
+/* Returns a text of about `bytes` bytes with many kinds of whitespace and words of several scripts. On average, one in
+ * `line` pieces is followed by a newline; with line = 0, none is. */
 static char *make_text(size_t bytes, unsigned line)
 {
     static const char *const pieces[] = {"word",
@@ -120,7 +120,7 @@ static char *make_text(size_t bytes, unsigned line)
     return text;
 }
 
-/* Counts the words of a line in one pass, as reference. */
+/* Counts the words of a line that is normalized and split as a whole. */
 static void count_whole(const mha_tokenizer *start, const char *text, size_t n, mha__strings *words)
 {
     mha_error err = {0};
@@ -136,7 +136,7 @@ static void count_whole(const mha_tokenizer *start, const char *text, size_t n, 
     mha__pass_free(&pass);
 }
 
-/* A line that is read in many pieces must give the same words as the whole line. */
+/* A long line, which is read in pieces, must give the same words as the line as a whole. */
 static void check_long_line(const mha_tokenizer_train_options *o)
 {
     mha_tokenizer_trainer *t = create(NULL, o);
@@ -187,7 +187,7 @@ static void check_threads(const mha_tokenizer_train_options *o)
             continue;
         }
         mha_tokenizer_free(first);
-        first = tokenizer; /* the tokenizer must keep its context alive */
+        first = tokenizer; /* the context is freed below, after the tokenizer that uses it */
     }
     mha_ctx *ctx = first->ctx;
     mha_tokenizer_free(first);
@@ -202,7 +202,7 @@ static void test_threads(void **state)
     check_threads(&wordpiece);
 }
 
-/* ---- errors ---- */
+/* ---- error messages ---- */
 
 static void test_options(void **state)
 {
@@ -239,8 +239,8 @@ static void test_options(void **state)
     mha_tokenizer_trainer_free(NULL);
 }
 
-/* Passes the text and runs the training. One of the two calls must fail with this message, and the trainer must then
- * reject further calls. */
+/* Passes the text and runs the training. One of the two calls must fail with status `want` and a message that contains
+ * `sentence`. All further calls on the trainer must then fail. */
 static void check_refused(const mha_tokenizer_train_options *o, const char *text, size_t n, mha_status want,
                           const char *sentence)
 {
@@ -325,8 +325,8 @@ static void test_cancelled(void **state)
 
 /* ---- trained vocabularies ---- */
 
-/* NUL must be an ordinary byte for BPE and be ignored by WordPiece. Special tokens must come first, each once, and
- * must never be split. */
+/* NUL must be a byte like any other for BPE and be ignored by WordPiece. Special tokens must have the first ids, each
+ * only once, and must never be split. */
 static void test_specials(void **state)
 {
     (void)state;
@@ -353,8 +353,8 @@ static void test_specials(void **state)
     mha_tokenizer_trainer_free(t);
 }
 
-/* Training on one word of a million characters must take about a second. Different merges must never give the same
- * token, which merge_pairs.c requires. */
+/* Training on a single word of a million characters must be possible within the time limit of the test. No two merges
+ * may give the same token, as merge_pairs.c requires. */
 static void test_very_long_word(void **state)
 {
     (void)state;
@@ -399,7 +399,7 @@ static void check_folder(const mha_tokenizer_train_options *o, int files)
     assert_int_equal(mha_tokenizer_open(NULL, folder, &opened, &err), MHA_OK);
     check_same(tokenizer, opened);
     files_write(files_path(folder, "mine.txt"), "x", 1);
-    /* must fail, because the folder contains a file of another program */
+    /* must fail, because the folder now contains a file that is not part of a tokenizer */
     assert_int_equal(mha_tokenizer_trainer_save(t, folder, 1, &err), MHA_ERR_IO);
     assert_int_equal(files_count(parent), 1);
     mha_tokenizer_free(opened);

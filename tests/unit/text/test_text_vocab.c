@@ -1,4 +1,4 @@
-/* test_text_vocab.c - the vocabulary hash table: lookup, longest match, prefixes, colliding keys. */
+/* test_text_vocab.c - tests the hash table of the vocabulary: lookup, longest match, prefixes and colliding keys. */
 #include "text/vocabulary/vocab.h"
 
 #include <setjmp.h>
@@ -50,7 +50,7 @@ static void test_empty(void **state)
     assert_int_equal(mha__vocab_create(NULL, 1, SIZE_MAX, NULL, &v, NULL), MHA_ERR_UNSUPPORTED);
 }
 
-/* Of two equal keys, the first must be kept; NUL must be an ordinary byte. */
+/* If a key is added twice, the first value must be kept. NUL must be a byte like any other. */
 static void test_duplicate_keys_and_nul(void **state)
 {
     (void)state;
@@ -89,13 +89,13 @@ static void test_longest(void **state)
     check_longest(&v, "", "", -1, 0);
     check_longest(&v, "##", "bc", 4, 1);
     check_longest(&v, "##", "bcd", 5, 3);
-    check_longest(&v, "##", "x", -1, 0); /* the prefix "##" itself matches no text */
+    check_longest(&v, "##", "x", -1, 0); /* the prefix "##" must not match by itself */
     check_longest(&v, "", "ééé", 7, 4);
     check_longest(&v, "a much longer prefix than any key", "b", -1, 0);
     mha__vocab_free(&v);
 }
 
-/* Computes the slot of a key like vocab.c (folded FNV-1a), to find keys with the same slot. */
+/* Returns the slot of a key as vocab.c computes it (folded FNV-1a), in order to find keys with the same slot. */
 static uint32_t slot_of(const char *key, uint32_t mask)
 {
     uint64_t hash = 0xCBF29CE484222325u;
@@ -123,7 +123,7 @@ static void test_collisions_are_refused(void **state)
     }
     assert_int_equal(status, MHA_ERR_FORMAT);
     assert_non_null(strstr(err.message, "same hash"));
-    assert_true(added > 50 && added < 200); /* n (n - 1) / 2 probes exceed 16 n + 1024 */
+    assert_true(added > 50 && added < 200); /* must be rejected once n (n - 1) / 2 probes exceed 16 n + 1024 */
     mha__vocab_free(&v);
 }
 

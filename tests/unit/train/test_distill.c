@@ -1,7 +1,7 @@
-/* test_distill.c - distillation: the divergence compared with a computation in double, its gradient with finite
+/* test_distill.c - tests distillation: the divergence compared with double, and its gradient compared with finite
  * differences.
  *
- * Other tests: a model that is its own teacher, recovery of pruned models, and invariants of a step.
+ * Also tests a model that is its own teacher, the recovery of pruned models, and invariants of a step.
  * tests/live/test_distill_torch.py compares values with PyTorch. */
 #include "layer/loss/distillation_kl.h"
 #include "mha/model_create.h"
@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define GPT2 "models/gpt2-tiny"
-#define BERT "models/bert-tiny" /* a model without logits */
+#define BERT "models/bert-tiny" /* a model without an output head */
 
 static const char *const folders[] = {GPT2, "families/llama-f32", "models/gemma2-tiny", "models/bert-mlm-tiny", BERT};
 enum { FOLDERS = sizeof folders / sizeof *folders, B = 3, L = 12 };
@@ -26,7 +26,7 @@ enum { FOLDERS = sizeof folders / sizeof *folders, B = 3, L = 12 };
 static int32_t ids[B * L], labels[B * L];
 static uint8_t mask[B * L];
 
-/* Three texts; the second is shorter. */
+/* Returns a batch of three texts, the second of which is padded. */
 static mha_model_input input_of(void)
 {
     train_texts(1, B, L, ids);
@@ -42,7 +42,7 @@ static mha_model *open_folder(mha_ctx *ctx, const char *folder)
     return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
 }
 
-/* A model without two of its heads: the last heads of the first layer, or a whole group if heads share keys. */
+/* A model without the last two heads of layer 0, which are a whole group if heads share keys. */
 typedef struct pruned {
     mha_model_edit *made;
     mha_model *model;
@@ -90,7 +90,7 @@ static mha_train_report step(mha_trainer *t, const mha_model_input *input)
     return report;
 }
 
-/* Returns all loss terms that the model supports, each with a different weight. */
+/* Returns weights of all loss terms that the model supports, different for each term. */
 static mha_model_distill all_terms(const mha_model *m, double of_labels)
 {
     mha_model_distill d = {.hidden = 0.7, .text = 1.3};
@@ -98,7 +98,7 @@ static mha_model_distill all_terms(const mha_model *m, double of_labels)
     return d;
 }
 
-/* ---- one row, compared with double ---- */
+/* ---- divergence of one row ---- */
 
 static double softmax_at(const float *x, int n, double temperature, double *p)
 {
@@ -145,15 +145,15 @@ static void test_divergence_against_doubles(void **state)
     free(p), free(q);
 }
 
-/* Compares two rows with double, at a temperature so high that their difference nearly vanishes, or so low that one
- * class has all of the probability. */
+/* Compares the divergence of two rows and its gradient with double. The temperature T may be so high that the rows
+ * nearly agree, or so low that one class has a probability of 1. */
 static void expect_divergence(const float *x, const float *y, int width, double T)
 {
     double *p = malloc((size_t)width * sizeof *p), *q = malloc((size_t)width * sizeof *q);
     float *dx = calloc((size_t)width, sizeof *dx);
     const mha__divergence d = {
         .rows = 1, .classes = width, .logits = x, .teacher = y, .temperature = T, .scale = 1, .dlogits = dx};
-    const double tiny = 1e-15 * T * T; /* rounding error of the sum */
+    const double tiny = 1e-15 * T * T; /* limit of the rounding error of the sum */
     double loss = 0, want = 0, most = 0, off = 0;
     assert_int_equal(mha__divergence_run(NULL, &d, &loss, NULL), MHA_OK);
     const double apart = softmax_at(x, width, T, q) - softmax_at(y, width, T, p);
@@ -165,7 +165,8 @@ static void expect_divergence(const float *x, const float *y, int width, double 
     }
     if (!(loss >= 0) || fabs(loss - want) > 1e-4 * want + tiny)
         fail_msg("T = %g, %d classes: %.9g, want %.9g", T, width, loss, want);
-    if (off > 1e-3 * most + 1e-8 * T) fail_msg("T = %g, %d classes: error %g of the gradient %g", T, width, off, most);
+    if (off > 1e-3 * most + 1e-8 * T)
+        fail_msg("T = %g, %d classes: error %g of a gradient of at most %g", T, width, off, most);
     free(p), free(q), free(dx);
 }
 
@@ -214,7 +215,7 @@ static void test_a_copy_of_the_teacher_has_no_gradient(void **state)
         }
 }
 
-/* Gates must apply to the student's heads only, not to the teacher's. */
+/* Gates must be applied to the heads of the student, but not to those of the teacher. */
 static void test_gates_apply_to_the_student_only(void **state)
 {
     (void)state;
@@ -239,10 +240,10 @@ static void test_gates_apply_to_the_student_only(void **state)
     mha_model_free(model);
 }
 
-/* ---- gradient ---- */
+/* ---- gradient of the loss ---- */
 
-/* Along the gradient, the slope of the loss must equal the gradient's norm, for each term and for all terms
- * together. */
+/* The derivative of the loss along its gradient must equal the norm of the gradient, for each term alone and for all
+ * terms. */
 static void test_gradient_against_differences(void **state)
 {
     (void)state;
@@ -274,24 +275,26 @@ static void test_gradient_against_differences(void **state)
         }
         const double slope = (loss[0] - loss[1]) / (2 * by);
         if (!(fabs(slope - norm) < 5e-3 * norm))
-            fail_msg("%s, terms %d: difference quotient %g, gradient %g", folders[n / 4], n % 4, slope, norm);
+            fail_msg("%s, terms %d: derivative %g from differences, %g from the gradient", folders[n / 4], n % 4, slope,
+                     norm);
         mha_trainer_free(t);
         release(&p);
         mha_model_free(teacher);
     }
 }
 
-/* ---- recovery after pruning ---- */
+/* ---- recovery of pruned models ---- */
 
-/* Distillation must reduce the loss caused by the removal of two heads. Tensors without a gradient must stay
- * unchanged for any weight decay. */
+/* After two heads are removed, distillation must reduce the loss. Tensors without a gradient must not change, whatever
+ * the weight decay. */
 static void test_a_pruned_model_recovers(void **state)
 {
     (void)state;
     const mha_model_input input = input_of();
     const mha_model_distill terms[] = {{.hidden = 1}, {.logits = 1}, {.text = 1}};
     for (int n = 0; n < FOLDERS * 3; n++) {
-        if (n % 3 == 1 && n / 3 == FOLDERS - 1) continue; /* the last model has no logits */
+        /* skips the logits of the last model, which has no output head */
+        if (n % 3 == 1 && n / 3 == FOLDERS - 1) continue;
         mha_model *teacher = open_folder(NULL, folders[n / 3]);
         const mha_train_options o = {
             .size = sizeof o, .rate = 3e-3, .decay = 0.01, .teacher = teacher, .distill = terms[n % 3]};
@@ -301,7 +304,8 @@ static void test_a_pruned_model_recovers(void **state)
         for (int k = 0; k < 60; k++)
             step(t, &input);
         const double left = step(t, &input).loss;
-        print_message("%s, term %d: distance %.3g before, %.3g after\n", folders[n / 3], n % 3, lost, left);
+        print_message("%s, term %d: distance to the teacher %.3g before, %.3g after\n", folders[n / 3], n % 3, lost,
+                      left);
         assert_true(left < 0.5 * lost);
         for (int64_t k = 0; k < t->count; k++) {
             const mha__role role = t->parameter[k].role;
@@ -350,12 +354,12 @@ static void test_batches_of_a_step_are_summed(void **state)
             int64_t starts[] = {0, L, L + 7, 2 * L + 7};
             int32_t packed[2 * L + 7], of_packed[2 * L + 7];
             mha_train_batch batch[2] = {batch_of(t, &part[0]), batch_of(t, &part[1])};
-            if (n == 1) { /* batches of one text and of two texts */
+            if (n == 1) { /* a batch of one text and a batch of two texts */
                 part[0].batch = 1, part[1].batch = 2;
                 part[1].ids += L, part[1].mask += L;
                 if (batch[1].labels) batch[1].labels += L;
             }
-            if (n == 2) { /* removes the padding */
+            if (n == 2) { /* packed texts instead of padded texts */
                 memcpy(packed, ids, (L + 7) * sizeof *ids), memcpy(packed + L + 7, ids + 2 * L, L * sizeof *ids);
                 memcpy(of_packed, labels, (L + 7) * sizeof *ids);
                 memcpy(of_packed + L + 7, labels + 2 * L, L * sizeof *ids);
@@ -375,7 +379,8 @@ static void test_batches_of_a_step_are_summed(void **state)
     }
 }
 
-/* Results must be bitwise identical for any number of threads, with recomputation, and after saving and resuming. */
+/* Results must be bitwise identical for any number of threads, with and without recomputation, and after saving and
+ * resuming. */
 static void test_bits(void **state)
 {
     (void)state;
@@ -420,8 +425,8 @@ static void test_bits(void **state)
     files_remove(folder);
 }
 
-/* Without labels, a loss with a label term must be NaN with gradients of 0, and no step must be taken. The hidden
- * terms alone must have a loss. */
+/* Without labels, a loss with a label term must be NaN and its gradients 0. Without the label term, the loss of the
+ * hidden states must be finite and its gradients not 0. */
 static void test_no_label_is_no_loss(void **state)
 {
     (void)state;
@@ -453,7 +458,7 @@ static void test_no_label_is_no_loss(void **state)
     mha_model_free(model);
 }
 
-/* ---- errors and memory ---- */
+/* ---- error messages and failed allocations ---- */
 
 static void expect_refused(const mha_model *m, const mha_model *teacher, mha_model_distill d, mha_status want,
                            const char *part)
@@ -462,7 +467,7 @@ static void expect_refused(const mha_model *m, const mha_model *teacher, mha_mod
     mha_error err = {0};
     const mha_train_options o = {.size = sizeof o, .teacher = teacher, .distill = d};
     assert_int_equal(mha_trainer_create(m, &o, &t, &err), want);
-    if (!strstr(err.message, part)) fail_msg("\"%s\" must be in \"%s\"", part, err.message);
+    if (!strstr(err.message, part)) fail_msg("message part \"%s\" must be in \"%s\"", part, err.message);
     assert_null(t);
 }
 
@@ -509,7 +514,7 @@ static void test_refusals(void **state)
                    "temperature must be from 0.001 to 1000 (got 0.0009)");
     expect_refused(gpt2, gpt2, (mha_model_distill){.pool = (mha_pool)9}, MHA_ERR_ARG,
                    "pool must be a value of mha_pool (got 9)");
-    /* distillation of logits alone accepts a wider teacher */
+    /* for distillation of logits alone, the teacher may have a different hidden_size */
     const mha_train_options o = {.size = sizeof o, .teacher = wide};
     mha_trainer *t = trainer_of(gpt2, &o);
     mha_error err = {0};
@@ -523,7 +528,7 @@ static void test_refusals(void **state)
     mha_model_free(headless), mha_model_free(empty);
 }
 
-/* Each allocation of a step fails in turn. The next step must succeed. */
+/* With a budget of 0, 1, 2 ... allocations, each failed step must return MHA_ERR_MEMORY. The next step must succeed. */
 static void test_no_memory(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_train.c - components of a trainer compared with closed forms, and invariants of a step.
+/* test_train.c - compares components of the trainer with closed forms, and tests invariants of a step.
  * tests/golden/test_train_curves.c compares loss curves with PyTorch. */
 #include "layer/adamw.h"
 #include "support/check.h"
@@ -15,7 +15,7 @@
 static const char *const folders[] = {GPT2, "families/llama-f32", "models/gemma2-tiny", "models/bert-mlm-tiny"};
 enum { FOLDERS = sizeof folders / sizeof *folders };
 
-/* ---- schedule ---- */
+/* ---- learning rate ---- */
 
 static void test_rate(void **state)
 {
@@ -24,7 +24,8 @@ static void test_rate(void **state)
     const mha_train_options held = {.size = sizeof held, .rate = 0.5, .warmup = 4}, none = {.size = sizeof none};
     assert_true(mha_train_rate(&o, 1) == 0.5 / 10);
     assert_true(mha_train_rate(&o, 10) == 0.5);
-    assert_true(fabs(mha_train_rate(&o, 60) - 0.3) < 1e-15); /* halfway */
+    /* halfway between the end of the warmup and the last step */
+    assert_true(fabs(mha_train_rate(&o, 60) - 0.3) < 1e-15);
     assert_true(fabs(mha_train_rate(&o, 35) - (0.1 + 0.2 * (1 + sqrt(0.5)))) < 1e-15);
     assert_true(mha_train_rate(&o, 110) == 0.1 && mha_train_rate(&o, 100000) == 0.1);
     assert_true(mha_train_rate(&held, 2) == 0.25 && mha_train_rate(&held, 99) == 0.5);
@@ -33,9 +34,9 @@ static void test_rate(void **state)
     assert_true(mha_train_rate(&climb, 9) == 0.45 && mha_train_rate(&climb, 10) == 0.1);
 }
 
-/* ---- update ---- */
+/* ---- update of the weights ---- */
 
-enum { NUMBERS = 40000 }; /* elements of more than two blocks */
+enum { NUMBERS = 40000 }; /* more elements than two blocks of the update */
 
 static void test_update_against_doubles(void **state)
 {
@@ -96,7 +97,7 @@ static void test_squares(void **state)
     free(x), free(partial);
 }
 
-/* ---- selection of tensors ---- */
+/* ---- patterns of tensor names ---- */
 
 static void test_names(void **state)
 {
@@ -142,9 +143,9 @@ static void test_frozen_tensors_stay(void **state)
     mha_trainer_free(fresh);
 }
 
-/* ---- a step ---- */
+/* ---- training steps ---- */
 
-/* Returns the norm of the first moment after the first step, which is a tenth of the norm of the gradient. */
+/* Returns the norm of the first moments after the first step, which are a tenth of the gradient. */
 static double first_mean(const mha_trainer *t)
 {
     double squares = 0;
@@ -170,7 +171,7 @@ static void test_clipping(void **state)
     }
 }
 
-/* Four texts in one batch and in three batches of different sizes must give the same step. */
+/* A step on four texts must give the same weights with one batch and with several batches of different sizes. */
 static void test_batches_of_a_step_are_summed(void **state)
 {
     (void)state;
@@ -215,8 +216,8 @@ static void test_loss_alone_is_that_of_the_step(void **state)
     }
 }
 
-/* Along the gradient, the slope of the loss must equal the gradient's norm (central differences in f32, with a step
- * large enough for f32). */
+/* The derivative of the loss along its gradient must equal the norm of the gradient. It is computed from central
+ * differences in f32, with a step that is large enough for f32. */
 static void test_gradient_against_differences(void **state)
 {
     (void)state;
@@ -241,7 +242,7 @@ static void test_gradient_against_differences(void **state)
         }
         const double slope = (loss[0] - loss[1]) / (2 * step);
         if (fabs(slope - norm) > 2e-3 * norm)
-            fail_msg("%s: difference quotient %g, gradient %g", folders[f], slope, norm);
+            fail_msg("%s: derivative %g from differences, %g from the gradient", folders[f], slope, norm);
         mha_trainer_free(t);
     }
 }
@@ -271,7 +272,7 @@ static void test_bits_for_any_threads(void **state)
     }
 }
 
-/* After a step, the packed model must use the current weights. */
+/* After a step, the packed weights of the trainer's model must be the current weights. */
 static void test_model_follows_its_weights(void **state)
 {
     (void)state;
@@ -287,7 +288,7 @@ static void test_model_follows_its_weights(void **state)
         const int64_t cells = L * mha_model_describe(m[0])->vocab;
         float *logits[2];
         if (mha_trainer_create(m[0], NULL, &again, &err) != MHA_OK) fail_msg("%s", err.message);
-        m[1] = mha_trainer_model(again); /* opened with the trained weights, which are packed again */
+        m[1] = mha_trainer_model(again); /* a model with the same weights, packed when it was opened */
         for (int n = 0; n < 2; n++) {
             logits[n] = calloc((size_t)cells, sizeof(float));
             const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};

@@ -1,5 +1,5 @@
-/* test_train_data.c - training data: the order of sequences, masked tokens and the digest, compared with recorded
- * values, because a run started by an earlier version must resume with the same data. */
+/* test_train_data.c - compares the order of sequences, masked tokens and the digest of training data with recorded
+ * values, since a run of an earlier version must resume with the same data. */
 #include "mha/train.h"
 #include "mha/train_data.h"
 #include "support/check.h"
@@ -8,7 +8,7 @@
 
 enum { LENGTH = 24, VOCAB = 60 };
 
-/* ---- order ---- */
+/* ---- order of the sequences ---- */
 
 static void test_each_sequence_once(void **state)
 {
@@ -42,7 +42,7 @@ static void test_order_arguments(void **state)
     assert_in_range(mha_train_sequence_order(7, 0, 0, INT64_C(1) << 60), 0, (INT64_C(1) << 60) - 1);
 }
 
-/* ---- masks ---- */
+/* ---- masked tokens ---- */
 
 static mha_tokenizer *open_tokenizer(void)
 {
@@ -63,7 +63,7 @@ static mha_train_mask_options options_of(const mha_tokenizer *tokenizer)
                                     .seed = 7};
 }
 
-/* Sets ids to [CLS] 21 22 ... 42 [SEP]. */
+/* Sets ids to [CLS], 21, 22, ... 42, [SEP]. */
 static void put_ids(const mha_tokenizer *tokenizer, int32_t ids[LENGTH])
 {
     for (int32_t n = 0; n < LENGTH; n++)
@@ -138,7 +138,7 @@ static void test_mask_without_arguments(void **state)
     mha_tokenizer_free(tokenizer);
 }
 
-/* ---- digest ---- */
+/* ---- digest of the data ---- */
 
 static void test_digest(void **state)
 {
@@ -150,7 +150,7 @@ static void test_digest(void **state)
     mha_train_digest_add_number(&digest, 19);
     mha_train_digest_text(&digest, got);
     assert_string_equal(got, "11b9088245bb8dc0");
-    mha_train_digest_add(&parts, text, 16); /* data may be split after a multiple of 16 bytes */
+    mha_train_digest_add(&parts, text, 16); /* data may be divided at a multiple of 16 bytes */
     mha_train_digest_add(&parts, text + 16, 3);
     mha_train_digest_add_number(&parts, 19);
     mha_train_digest_text(&parts, again);

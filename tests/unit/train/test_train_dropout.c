@@ -1,6 +1,6 @@
-/* test_train_dropout.c - dropout in training: the fraction of dropped elements; the masks, which must depend only on
- * seed, step, batch and position. tests/live/test_train_torch.py compares the sites with transformers, using the
- * masks generated here. */
+/* test_train_dropout.c - tests dropout in training: the fraction of dropped elements, and the masks, which may depend
+ * only on seed, step, batch and position. tests/live/test_train_torch.py compares dropout at each site with
+ * transformers, using the masks of this library. */
 #include "layer/row_dropout.h"
 #include "support/check.h"
 #include "support/model/model_case.h"
@@ -22,9 +22,9 @@ static const mha_train_options all_sites = {.size = sizeof all_sites,
                                             .dropout = {.embedding = 0.1, .attention = 0.2, .residual = 0.3},
                                             .seed = 7};
 
-/* ---- dropout of rows ---- */
+/* ---- dropout of rows of a matrix ---- */
 
-/* Returns the first word of Philox4x32-10 (Salmon et al. 2011) for one counter. */
+/* Returns the first word of Philox4x32-10 (Salmon et al. 2011) for a key and a counter. */
 static uint32_t philox(uint64_t key, const uint32_t counter[4])
 {
     uint32_t c[4], k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
@@ -42,7 +42,7 @@ static void test_philox_is_the_published_one(void **state)
 {
     (void)state;
     const uint32_t zeros[4] = {0}, ones[4] = {~0U, ~0U, ~0U, ~0U};
-    assert_int_equal(philox(0, zeros), 0x6627E8D5U); /* kat_vectors of Random123 */
+    assert_int_equal(philox(0, zeros), 0x6627E8D5U); /* test vectors of Random123 (kat_vectors) */
     assert_int_equal(philox(~UINT64_C(0), ones), 0x408F276DU);
 }
 
@@ -68,15 +68,15 @@ static void test_rows_are_dropped_by_their_counters(void **state)
             }
         const double share = (double)dropped / (ROWS * WIDTH),
                      sigma = sqrt(drop.share * (1 - drop.share) / (ROWS * WIDTH));
-        /* the expected fraction must be dropped */
+        /* the fraction of dropped elements must be as expected */
         assert_true(fabs(share - drop.share) < 4 * sigma);
-        /* the mean must be preserved */
+        /* the mean must be the same as without dropout */
         assert_true(fabs((1 - share) / (1 - drop.share) - 1) < 4 * sigma / (1 - drop.share));
     }
 }
 
-/* Packed sequences, and rows that are divided among tasks, must have the same masks. NaN is dropped like any other
- * value. */
+/* The masks must be the same for packed sequences and for rows divided over several calls. A NaN that is dropped must
+ * become 0. */
 static void test_packed_rows_drop_the_same(void **state)
 {
     (void)state;
@@ -102,7 +102,7 @@ static void test_packed_rows_drop_the_same(void **state)
         assert_true(padded[n] == 0 ? packed[n] == 0 : isnan(packed[n]));
 }
 
-/* ---- forward and backward passes ---- */
+/* ---- dropout in the forward and backward pass ---- */
 
 typedef struct pass {
     mha_model *model;
@@ -139,7 +139,8 @@ static double loss_of(const pass *p, const mha_model_dropout *dropout, float *de
     return loss;
 }
 
-/* Dropout at each site alone must change the loss, depending on the seed; a rate of 0 must change nothing. */
+/* Dropout at a single site must change the loss, and differently for another seed. With rates of 0, the loss must be
+ * that without dropout. */
 static void test_every_site_counts(void **state)
 {
     (void)state;
@@ -159,8 +160,8 @@ static void test_every_site_counts(void **state)
     }
 }
 
-/* At low rates, the mean loss over many masks must be close to the loss without dropout, because kept elements are
- * scaled up. */
+/* At low rates, the mean loss over many masks must be near the loss without dropout, since elements that are not
+ * dropped are scaled up. */
 static void test_mean_over_masks(void **state)
 {
     (void)state;
@@ -175,8 +176,8 @@ static void test_mean_over_masks(void **state)
     close_pass(&p);
 }
 
-/* Along its gradient, the slope of the loss must equal the gradient's norm, because the forward and backward pass
- * use the same mask. */
+/* The derivative of the loss along its gradient must equal the norm of the gradient, since the forward and backward
+ * pass have the same masks. */
 static void test_gradient_against_differences(void **state)
 {
     (void)state;
@@ -187,7 +188,7 @@ static void test_gradient_against_differences(void **state)
         pass p = {.model = t->model, .grads = t->grads};
         train_texts(1, B, L, p.ids);
         for (int n = 0; n < B * L; n++)
-            /* the padding token's row has no gradient, so its derivative is not tested */
+            /* replaces the padding token, whose embedding has no gradient */
             if (p.ids[n] == 0) p.ids[n] = 1;
         p.input = (mha_model_input){.size = sizeof p.input, .batch = B, .length = L, .ids = p.ids};
         p.labels = t->model->info.causal ? NULL : p.ids;
@@ -204,13 +205,13 @@ static void test_gradient_against_differences(void **state)
         }
         const double slope = (loss[0] - loss[1]) / (2 * step);
         if (fabs(slope - norm) > 1e-3 * norm)
-            fail_msg("%s: difference quotient %g, gradient %g", folders[f], slope, norm);
+            fail_msg("%s: derivative %g from differences, %g from the gradient", folders[f], slope, norm);
         free(dembeddings);
         mha_trainer_free(t);
     }
 }
 
-/* A backward pass must use the dropout of its forward call, even if the dropout was changed in between. */
+/* A backward pass must use the masks of its forward pass, even if the dropout rates were changed after it. */
 static void test_backward_uses_the_dropout_of_its_forward_call(void **state)
 {
     (void)state;
@@ -234,7 +235,7 @@ static void test_backward_uses_the_dropout_of_its_forward_call(void **state)
     close_pass(&p);
 }
 
-/* ---- training steps ---- */
+/* ---- dropout in training steps ---- */
 
 static void test_bits_for_any_threads_and_recompute(void **state)
 {
@@ -250,8 +251,7 @@ static void test_resumed_run_drops_the_same(void **state)
         train_check_resume(folders[f], &all_sites, B, L);
 }
 
-/* The same text twice in one step must have two different masks; the next step and another seed must have different
- * masks again. */
+/* The masks must differ between two batches of the same text in a step, between two steps, and between two seeds. */
 static void test_batches_and_steps_have_their_own(void **state)
 {
     (void)state;
@@ -263,7 +263,7 @@ static void test_batches_and_steps_have_their_own(void **state)
     for (int n = 0; n < 4; n++) {
         mha_train_options o = all_sites;
         mha_train_report report;
-        o.rate = 1e-30; /* weights stay practically unchanged */
+        o.rate = 1e-30; /* so small that the weights practically do not change */
         if (n == 3) o.seed++;
         mha_trainer *t = train_case(NULL, GPT2, &o);
         for (int step = 0; step < (n == 2 ? 2 : 1); step++)

@@ -1,4 +1,4 @@
-/* test_train_files.c - checkpoint folders: additional files, and temporary folders of killed processes. */
+/* test_train_files.c - tests checkpoint folders: additional files, and temporary folders of killed processes. */
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/train_case.h"
@@ -55,8 +55,8 @@ static void test_additional_files(void **state)
     files_remove(folder);
 }
 
-/* An incomplete checkpoint of a dead process must be removed; an incomplete checkpoint of a live process must be
- * kept. */
+/* Saving must remove the incomplete checkpoint of a process that has ended, and keep that of a running process, which
+ * is locked. */
 static void test_incomplete_checkpoints(void **state)
 {
     (void)state;
@@ -81,8 +81,8 @@ static void test_incomplete_checkpoints(void **state)
     files_remove(folder);
 }
 
-/* The replaced checkpoint must be kept under another name. An older checkpoint of that name must be removed; a
- * folder of another program must be kept. */
+/* With `aside`, the replaced checkpoint must be kept under that name and replace an older checkpoint of the same name.
+ * A folder of that name with a file of another program must be kept, and saving must fail. */
 static void test_replaced_checkpoint_is_kept(void **state)
 {
     (void)state;

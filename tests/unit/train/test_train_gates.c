@@ -1,4 +1,5 @@
-/* test_train_gates.c - trainable head gates: formulas, gradients, the gated model, and the selection of heads. */
+/* test_train_gates.c - tests trainable head gates: formulas, gradients, the model with gates, and the selection of
+ * heads. */
 #include "math/rng_draws.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -28,9 +29,9 @@ static bool has_head(const mha__gates *g, int64_t at)
     return at % g->heads < g->layer[at / g->heads].heads;
 }
 
-/* ---- formulas ---- */
+/* ---- formulas of the gates ---- */
 
-/* Compares the generator with the test vectors that Salmon et al. publish with their code. */
+/* Compares the generator Philox4x32-10 with the test vectors that Salmon et al. publish with their code. */
 static void test_philox(void **state)
 {
     (void)state;
@@ -40,7 +41,7 @@ static void test_philox(void **state)
                      0xd16cfe09);
 }
 
-/* Compares the hard concrete formulas with PyTorch 2.13 in float64; the derivative is by autograd. */
+/* Compares the hard concrete formulas with PyTorch 2.13 in float64, and their derivatives with those of autograd. */
 static void test_hard_concrete(void **state)
 {
     (void)state;
@@ -64,7 +65,7 @@ static void test_hard_concrete(void **state)
     }
 }
 
-/* Over many random numbers, the fraction of sampled gates that are not 0 must equal the probability in the penalty. */
+/* The fraction of sampled gates above 0 must equal the probability that the penalty uses, for many random numbers. */
 static void test_probability_is_the_fraction_sampled(void **state)
 {
     (void)state;
@@ -77,10 +78,10 @@ static void test_probability_is_the_fraction_sampled(void **state)
     }
 }
 
-/* ---- gradients ---- */
+/* ---- gradients of the gates ---- */
 
-/* Returns loss plus penalty of the first step, with the parameter of gate `at` changed by `by`; `gradient`, if not
- * NULL, receives the gradient of each gate's parameter. */
+/* Returns the loss plus the penalty of the first step after `by` is added to the parameter of gate `at`. If `gradient`
+ * is not NULL, stores the gradients of all gate parameters in it. */
 static double first_step(const char *folder, mha_train_gates gates, int64_t at, double by, double *gradient)
 {
     mha_trainer *t = trainer_of(folder, gates);
@@ -88,7 +89,7 @@ static double first_step(const char *folder, mha_train_gates gates, int64_t at, 
     g->value[at] += by;
     const mha_train_report r = train_on(t, B, L);
     for (int64_t n = 0; gradient && n < g->layers * g->heads; n++)
-        gradient[n] = g->mean[n] / 0.1; /* Adam's first moment is a tenth of the gradient */
+        gradient[n] = g->mean[n] / 0.1; /* the first moment of Adam is a tenth of the first gradient */
     mha_trainer_free(t);
     return r.loss + r.penalty;
 }
@@ -107,10 +108,11 @@ static void check_slopes(const char *folder, mha_train_gates gates)
         const double slope =
             (first_step(folder, gates, at, step, NULL) - first_step(folder, gates, at, -step, NULL)) / (2 * step);
         if (fabs(slope - gradient[at]) > 2e-4 + 0.01 * fabs(slope))
-            fail_msg("%s, gate %d: difference quotient %g, gradient %g", folder, (int)at, slope, gradient[at]);
+            fail_msg("%s, gate %d: derivative %g from differences, %g from the gradient", folder, (int)at, slope,
+                     gradient[at]);
         const double open = mha__gate_open(gates.initial);
         const double pull = gates.strength * (gates.penalty == MHA_GATES_L0 ? open * (1 - open) : 1);
-        /* counts gates whose gradient includes a nonzero contribution of the loss */
+        /* counts the gates with a contribution of the loss to their gradient */
         inside += fabs(gradient[at] - pull) > 1e-4;
     }
     assert_true(inside >= 3);
@@ -139,7 +141,7 @@ static void test_penalty(void **state)
     mha_trainer_free(t);
 }
 
-/* ---- the gated model ---- */
+/* ---- the model with gates ---- */
 
 static void texts_of(int32_t *ids, int32_t *labels, mha_model_input *input, mha_train_batch *batch)
 {
@@ -150,7 +152,7 @@ static void texts_of(int32_t *ids, int32_t *labels, mha_model_input *input, mha_
     *batch = (mha_train_batch){.input = input, .labels = labels};
 }
 
-/* Sets random gates: some closed, some open, some between. */
+/* Sets the gates to random values: some closed, some open, and some between. */
 static void scatter(mha_trainer *t)
 {
     mha__gates *g = t->gates;
@@ -163,7 +165,7 @@ static void scatter(mha_trainer *t)
     assert_int_equal(mha_trainer_refresh(t, NULL), MHA_OK);
 }
 
-/* The loss of the trainer must equal the loss of the model with gates as inputs and the loss of the saved model. */
+/* The loss of the trainer must equal that of its model with the gates as inputs, and that of the saved model. */
 static void check_saved(const char *folder, mha_gates_penalty penalty)
 {
     int32_t ids[B * L], labels[B * L];
@@ -192,7 +194,8 @@ static void check_saved(const char *folder, mha_gates_penalty penalty)
     input.gates = spread;
     assert_int_equal(mha__gates_lift(t, NULL), MHA_OK);
     assert_int_equal(mha_model_grads_loss(t->grads, &input, &args, &gated, NULL, NULL), MHA_OK);
-    if (fabs(gated - shown) > 2e-6) fail_msg("%s: %.9g with gates, %.9g without", folder, gated, shown);
+    if (fabs(gated - shown) > 2e-6)
+        fail_msg("%s: loss %.9g with gates as inputs, %.9g with gates in the weights", folder, gated, shown);
     mha_model_free(opened);
     mha_trainer_free(again);
     mha_trainer_free(t);
@@ -208,7 +211,8 @@ static void test_saved_model_is_the_gated_one(void **state)
     }
 }
 
-/* Returns the largest element of head h in an output projection [E, heads D] or, transposed, [heads D, E]. */
+/* Returns the largest absolute weight of head h in the output projection of a layer, which is [E, heads D] or, if
+ * transposed, [heads D, E]. */
 static double largest_column(const mha_trainer *t, int64_t layer, int64_t head)
 {
     const mha_named_tensor *w = &t->list[t->gates->layer[layer].parameter];
@@ -237,7 +241,7 @@ static void test_closed_heads_are_zeros(void **state)
     }
 }
 
-/* Before step gates.start, results must be bitwise identical to a run without gates. */
+/* Until step gates.start, results must be bitwise identical to those without gates. */
 static void test_before_the_start(void **state)
 {
     (void)state;
@@ -269,8 +273,8 @@ static void write_into_output(mha_trainer *t)
     assert_int_equal(mha_trainer_refresh(t, NULL), MHA_OK);
 }
 
-/* The caller may write elements to an output projection. The trainer must use them until the first step of the
- * gates, and not afterwards, even if all gates are still 1. */
+/* Elements that the caller writes to an output projection must be used until the first step of the gates. After it,
+ * they must be ignored, even if all gates are still 1. */
 static void test_elements_written_by_the_caller(void **state)
 {
     (void)state;
@@ -335,7 +339,8 @@ static mha_trainer *resume(const char *folder, const mha_train_options *o)
     return t;
 }
 
-/* Tests states saved before and after the gates are fixed. */
+/* A run with gates that is saved and resumed must be bitwise identical to an uninterrupted run, whether it is saved
+ * before or after the gates are fixed. */
 static void test_resumed_gates_are_bitwise_identical(void **state)
 {
     (void)state;
@@ -364,7 +369,7 @@ static void test_resumed_gates_are_bitwise_identical(void **state)
     }
 }
 
-/* Runs one step of a decoder on the texts that train_texts generates for step `texts`, with gates per head or none. */
+/* Runs one step of a decoder on the texts of step `texts`. `gates` holds one gate per head, or is NULL. */
 static mha_train_report step_under(mha_trainer *t, int64_t texts, const float *gates)
 {
     int32_t ids[B * L];
@@ -383,7 +388,8 @@ static mha_train_report step_under(mha_trainer *t, int64_t texts, const float *g
     return report;
 }
 
-/* Compares the trained weights of two trainers bitwise, without gates. */
+/* Fails unless the weights of two trainers are bitwise identical; those of `t` are compared before they are multiplied
+ * by gates. */
 static void expect_weights(const mha_trainer *t, const mha_trainer *plain)
 {
     for (int64_t n = 0; n < t->count; n++) {
@@ -394,9 +400,9 @@ static void expect_weights(const mha_trainer *t, const mha_trainer *plain)
     }
 }
 
-/* With gates.first, the weights are not trained until the gates are fixed. Until then, they must be bitwise
- * identical to those of a run without gates; afterwards, to those of a run that starts there with the selected heads
- * alone, including rates and moments. */
+/* With gates.first, the weights must not change while the gates are trained. Before that, they must be bitwise
+ * identical to those of a run without gates, and after it to those of a run without the removed heads, including rates
+ * and moments. */
 static void test_weights_wait_for_gates(void **state)
 {
     (void)state;
@@ -429,7 +435,7 @@ static void test_weights_wait_for_gates(void **state)
     }
 }
 
-/* A resumed run may add gates, or drop the gates of the saved run. */
+/* A resumed run may have gates that the saved run did not have, and may omit those that it had. */
 static void test_gates_added_and_dropped_on_resume(void **state)
 {
     (void)state;
@@ -465,7 +471,7 @@ static void test_gates_added_and_dropped_on_resume(void **state)
 
 /* ---- selection of heads ---- */
 
-/* Texts: token 0, then 15 different tokens twice, which the small model was trained to repeat. */
+/* Texts that the small model was trained to repeat: token 0, then 15 different tokens twice. */
 enum { TEXTS = 4, PERIOD = 15, LENGTH = 2 * PERIOD + 1, TOKENS = 63 };
 
 static mha_train_report repeat(mha_trainer *t)
@@ -492,8 +498,8 @@ static mha_train_report repeat(mha_trainer *t)
     return report;
 }
 
-/* Returns a trainer in which the output projections of two heads are noise of the weights' magnitude. These heads
- * can only increase the loss. */
+/* Returns a trainer of a model in which the output projections of two heads are noise. These heads can only increase
+ * the loss, so the gates must close them. */
 static mha_trainer *with_noise(mha_train_gates gates, const int noisy[2])
 {
     mha_trainer *t = NULL, *changed = train_case(NULL, TINYLM, NULL);
@@ -537,18 +543,19 @@ static void test_useless_heads_close_first(void **state)
         assert_int_equal(mha_trainer_gates(t, shown, NULL), 6);
         for (int at = 0; at < 8; at++)
             assert_int_equal(shown[at] == 0, at == noisy[0] || at == noisy[1]);
-        print_message("loss %.3f with noise, %.3f without\n", first, last);
+        print_message("loss %.3f with the noise heads, %.3f without\n", first, last);
         assert_true(last < 0.5 * first);
         mha_trainer_free(t);
     }
 }
 
-/* Every layer must have an open head, and `heads` heads must be open in total. Closed gates must be exactly 0. */
+/* Fails unless `heads` heads are open in total and at least one in every layer. Gates of other heads must be exactly
+ * 0. */
 static void expect_heads(const mha_trainer *t, int64_t heads)
 {
     float shown[8];
     const int64_t open = mha_trainer_gates(t, shown, NULL);
-    if (open != heads) fail_msg("step %d: %d heads, want %d", (int)t->step, (int)open, (int)heads);
+    if (open != heads) fail_msg("step %d: got %d open heads, expected %d", (int)t->step, (int)open, (int)heads);
     for (int64_t l = 0; l < t->gates->layers; l++) {
         float most = 0;
         for (int64_t h = 0; h < t->gates->heads; h++)
@@ -567,7 +574,7 @@ static void check_target(mha_gates_penalty penalty, int64_t heads)
     for (int step = 1; step <= 130; step++)
         r = repeat(t);
     if (penalty == MHA_GATES_L0 && fabs(r.open - (double)heads) > 0.5)
-        fail_msg("%g heads open, want %d", r.open, (int)heads);
+        fail_msg("got %g open heads, expected %d", r.open, (int)heads);
     mha_trainer_gates(t, NULL, &expected);
     assert_true(fabs(expected - (double)heads) < 1e-6);
     for (int step = 0; step < 10; step++) {
@@ -578,7 +585,7 @@ static void check_target(mha_gates_penalty penalty, int64_t heads)
     mha_trainer_free(t);
 }
 
-/* The expected number of open heads must follow the target down, converge, and stay there. */
+/* The expected number of open heads must decrease to the target and then stay at it. */
 static void test_target_is_reached(void **state)
 {
     (void)state;
@@ -588,7 +595,8 @@ static void test_target_is_reached(void **state)
     }
 }
 
-/* L1 gates that are all pulled to 0 within a few steps must open again while the weights are trained. */
+/* L1 gates that reach 0 within a few steps must be able to open again until they are fixed. The target number of heads
+ * must then be open. */
 static void test_l1_gates_at_zero_open_again(void **state)
 {
     (void)state;
@@ -635,7 +643,7 @@ static void test_gates_alone_leave_the_weights(void **state)
 
 /* ---- failed steps and rejected states ---- */
 
-/* A step that fails after its gates were sampled must leave everything unchanged. */
+/* A step that fails after its gates were sampled must leave the trainer unchanged. */
 static void test_a_failed_step_leaves_nothing(void **state)
 {
     (void)state;
@@ -656,7 +664,8 @@ static void test_a_failed_step_leaves_nothing(void **state)
     mha_trainer_free(other);
 }
 
-/* The error must equal that of a trainer without gates; it must not report lack of memory. */
+/* For a batch without sequences, a trainer with gates must return the same error as one without gates, not
+ * MHA_ERR_MEMORY. */
 static void test_batches_without_sequences(void **state)
 {
     (void)state;
@@ -723,7 +732,7 @@ static void test_refusals(void **state)
     mha_trainer_free(t);
 }
 
-/* States with NaN gates must be rejected. */
+/* A state with a gate of NaN must be rejected. */
 static void test_rejected_states(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_train_log.c - the log of a training run through its public header: appended records must be read back, a
+/* test_train_log.c - tests the log of a training run through its public header: appended records must be read back, a
  * resumed log must end at its checkpoint, and damaged logs and other files must be rejected. */
 #include "mha/train_log.h"
 #include "support/alloc.h"
@@ -76,7 +76,7 @@ static void expect_file(const char *path, const char *content)
     free(text);
 }
 
-/* ---- records ---- */
+/* ---- records of the log ---- */
 
 static void test_lines(void **state)
 {
@@ -87,7 +87,7 @@ static void test_lines(void **state)
     assert_null(mha_train_log_record(log, 2));
     assert_null(mha_train_log_record(log, -1));
     const mha_train_record *r = mha_train_log_record(log, 1);
-    assert_true(r->loss == 1.0 / 3); /* the appended value, not the rounded one in the file */
+    assert_true(r->loss == 1.0 / 3); /* the value that was appended, not the value rounded for the file */
     assert_true(isnan(r->eval_loss));
     assert_true(r->samples != samples && r->samples[1].text_bytes == 3);
     assert_string_equal(r->samples[0].prompt, "Once");
@@ -102,7 +102,7 @@ static void test_read_back(void **state)
     (void)state;
     const char *folder = files_folder(), *path = files_path(folder, "training.jsonl");
     mha_train_log *log;
-    files_write(path, FIRST SECOND, strlen(FIRST SECOND) - 1); /* the file lacks the last newline */
+    files_write(path, FIRST SECOND, strlen(FIRST SECOND) - 1); /* without the last newline */
     TRY(mha_train_log_read(NULL, path, -1, &log, &err));
     expect_lines(log, FIRST SECOND);
     const mha_train_record *first = mha_train_log_record(log, 0), *r = mha_train_log_record(log, 1);
@@ -121,7 +121,7 @@ static void test_read_back(void **state)
     files_remove(folder);
 }
 
-/* Tests lines longer than the read buffer, and more lines than are kept in memory. */
+/* Tests lines that are longer than the read buffer, and more lines than the log keeps in memory. */
 static void test_long_file(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void test_long_file(void **state)
     files_remove(folder);
 }
 
-/* ---- resuming ---- */
+/* ---- resumed logs ---- */
 
 static void test_resumed_log(void **state)
 {
@@ -170,7 +170,8 @@ static void test_resumed_log(void **state)
     files_remove(folder);
 }
 
-/* When a checkpoint is renamed to its final folder, the path of the log names another file, which the log must open. */
+/* If another file is renamed to the path of the log, as a new checkpoint is, mha_train_log_write_to must open the new
+ * file. */
 static void test_replaced_file(void **state)
 {
     (void)state;
@@ -193,7 +194,7 @@ static void test_replaced_file(void **state)
     files_remove(folder);
 }
 
-/* ---- errors ---- */
+/* ---- error messages ---- */
 
 static void expect_file_refused(const char *path, int overwrite, mha_status status, const char *why)
 {
@@ -216,12 +217,12 @@ static void test_files_of_others(void **state)
     expect_file_refused(link, 1, MHA_ERR_IO, "link.csv: cannot open the log");
     expect_file(path, "step,loss\n0,1\n");
     TRY(mha_train_log_create(NULL, &log, &err));
-    /* an empty log must not replace the file either */
+    /* must fail for an empty log, too */
     assert_int_equal(mha_train_log_write_to(log, path, 0, NULL), MHA_ERR_ARG);
     mha_train_log_free(log);
     expect_file_refused(path, 1, MHA_OK, "");
     expect_file(path, CSV);
-    files_write(path, CSV "2,1", strlen(CSV) + 3); /* a partial line, left by a killed run */
+    files_write(path, CSV "2,1", strlen(CSV) + 3); /* the last line is incomplete, as after a killed run */
     expect_file_refused(path, 0, MHA_OK, "");
     expect_file(path, CSV);
     assert_int_equal(mkfifo(fifo, 0600), 0);
@@ -357,7 +358,7 @@ static void test_every_allocation_may_fail(void **state)
         if (status != MHA_OK) assert_non_null(strstr(err.message, "out of memory"));
         assert_int_equal(atomic_load(&c.live), before);
     }
-    printf("%ld allocations failed in turn\n", budget - 1);
+    printf("%ld failed allocations tested\n", budget - 1);
     assert_true(budget > 10);
     mha_ctx_free(ctx);
     files_remove(folder);

@@ -1,5 +1,5 @@
-/* test_train_ranks.c - data-parallel training: weights, losses and checkpoints are bitwise identical for any number of
- * ranks, which are threads here. Ranks that are processes: tests/mpi. */
+/* test_train_ranks.c - in data-parallel training, weights, losses and checkpoints must be bitwise identical for any
+ * number of ranks, which are threads in this test. tests/mpi tests ranks that are processes. */
 #include "layer/adamw.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -16,16 +16,16 @@
 
 enum { BATCHES = 8, B = 2, L = 10, STEPS = 3 };
 
-/* A training run, and what it returned on each rank. */
+/* The settings of a training run, and its results on each rank. */
 typedef struct run {
     const char *folder;
     mha_train_options options;
-    const char *teacher; /* or NULL */
-    const char *from;    /* resumed from this checkpoint, or NULL */
-    const char *to;      /* saved to this folder, or NULL */
+    const char *teacher; /* folder of the teacher, or NULL */
+    const char *from;    /* checkpoint from which the run resumes, or NULL */
+    const char *to;      /* folder to which the run is saved, or NULL */
     int steps;
-    int bad_rank;   /* its first step has labels outside the vocabulary; -1 = none */
-    int64_t bucket; /* [bytes] 0 = the default */
+    int bad_rank;   /* rank whose first step has labels outside the vocabulary; -1 = none */
+    int64_t bucket; /* size of a bucket [bytes]; 0 = the default */
     bool may_fail;
     struct {
         mha_trainer *trainer;
@@ -136,7 +136,7 @@ static void expect_alike(const run *one, const run *shared, int ranks)
     }
 }
 
-/* ---- the same weights for any number of ranks ---- */
+/* ---- bitwise identity for any number of ranks ---- */
 
 static void check(run wanted)
 {
@@ -174,7 +174,7 @@ static void test_dropout_gates_and_teacher(void **state)
     check(r);
 }
 
-/* ---- other additions ---- */
+/* ---- order of the additions ---- */
 
 static double distance(const mha_trainer *a, const mha_trainer *b)
 {
@@ -196,7 +196,7 @@ static void test_order_of_additions(void **state)
     run_on(0, &eight);
     run_on(0, &fast);
     run_on(4, &four);
-    train_expect_alike(one.of[0].trainer, fast.of[0].trainer); /* one process: in order */
+    train_expect_alike(one.of[0].trainer, fast.of[0].trainer); /* with one process, MHA_REDUCE_FAST must add in order */
     assert_true(distance(one.of[0].trainer, eight.of[0].trainer) > 0);
     assert_true(distance(one.of[0].trainer, eight.of[0].trainer) < 1e-3);
     assert_true(distance(one.of[0].trainer, four.of[0].trainer) < 1e-3);
@@ -205,7 +205,7 @@ static void test_order_of_additions(void **state)
     end(&one), end(&eight), end(&fast), end(&four);
 }
 
-/* ---- optimizer state ---- */
+/* ---- division of the optimizer state ---- */
 
 static void test_moments_are_divided(void **state)
 {
@@ -244,9 +244,10 @@ static void test_resume_with_other_ranks(void **state)
     }
 }
 
-/* ---- failures ---- */
+/* ---- failures of ranks ---- */
 
-/* With a bucket of one byte, the other ranks begin a sum in each layer before they learn of the failure. */
+/* If one rank fails, all ranks must return its error, and the next step must succeed. With a bucket of one byte, other
+ * ranks begin a sum in every layer before they are notified of the failure. */
 static void test_failure_of_one_rank(void **state)
 {
     (void)state;
@@ -263,7 +264,7 @@ static void test_failure_of_one_rank(void **state)
             assert_non_null(strstr(bad.of[n].error.message, "rank 2: "));
             assert_non_null(strstr(bad.of[n].error.message, "1048576"));
         }
-        expect_alike(&good, &bad, 4); /* the step was repeated */
+        expect_alike(&good, &bad, 4); /* the failed step must have changed nothing, so that it can be repeated */
         end(&good), end(&bad);
     }
 }
@@ -295,7 +296,8 @@ static void run_rank_that_cannot_finish(const mha_train_ranks *ranks, void *user
     run_rank(&own, user);
 }
 
-/* A failed sum of gradients must end the step, also if the callback does not describe the failure. */
+/* If a sum of gradients fails, the step must fail with the status of the callback, even if the callback sets no
+ * message. */
 static void test_failed_sum(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* test_train_sequences.c - training sequences from texts and token files: lengths, overlaps, text ends, and errors. */
+/* test_train_sequences.c - tests training sequences from texts and token files: lengths, overlaps, ends of texts, and
+ * errors. */
 #include "mha/train_data.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -28,7 +29,7 @@ static void finish(mha_train_data *data)
     if (mha_train_data_finish(data, &err) != MHA_OK) fail_msg("%s", err.message);
 }
 
-/* Writes a .bin file with the ids from, from + 1, ... */
+/* Writes a .bin file of `count` ids: from, from + 1, ... */
 static void write_bin(const char *path, int from, int64_t count)
 {
     uint16_t ids[MOST];
@@ -60,7 +61,7 @@ static void test_sequences_of_a_decoder(void **state)
     const char *path = files_path(*state, "ids.bin");
     const mha_train_data_options o = decoder(LENGTH);
     mha_train_data *data = create(&o);
-    write_bin(path, 10, 10); /* sequences 10 .. 14 and 14 .. 18; token 19 is unused */
+    write_bin(path, 10, 10); /* sequences of tokens 10 to 14 and 14 to 18; token 19 is not used */
     add_file(data, path);
     write_bin(files_path(*state, "more.bin"), 30, 5);
     add_file(data, files_path(*state, "more.bin"));
@@ -71,7 +72,7 @@ static void test_sequences_of_a_decoder(void **state)
     assert_int_equal(info->length, LENGTH);
     EXPECT_SEQUENCE(data, 0, 10, 11, 12, 13, 14);
     EXPECT_SEQUENCE(data, 1, 14, 15, 16, 17, 18);
-    EXPECT_SEQUENCE(data, 2, 30, 31, 32, 33, 34); /* a sequence must not extend past the end of a file */
+    EXPECT_SEQUENCE(data, 2, 30, 31, 32, 33, 34); /* a sequence must not continue in the next file */
     assert_int_equal(mha_train_data_sequence(data, 3, (int32_t[MOST]){0}), 0);
     assert_int_equal(mha_train_data_sequence(data, -1, (int32_t[MOST]){0}), 0);
     mha_train_data_free(data);
@@ -94,8 +95,8 @@ static void test_sequences_of_an_encoder(void **state)
     mha_train_data_free(data);
 }
 
-/* The same ids must give the same digest, mapped or copied; different ids or file boundaries must give a different
- * digest. */
+/* The digest must be the same for mapped and copied files with the same ids. It must differ for other ids and for other
+ * file boundaries. */
 static void test_digest(void **state)
 {
     static const int counts[][2] = {{6, 4}, {6, 4}, {4, 6}, {5, 4}};
@@ -113,7 +114,8 @@ static void test_digest(void **state)
         memcpy(digest[n], mha_train_data_describe(data)->digest, sizeof digest[n]);
         mha_train_data_free(data);
     }
-    assert_string_equal(digest[0], "1197e6ba4fd70daf"); /* recorded, so that runs of earlier versions can resume */
+    assert_string_equal(digest[0],
+                        "1197e6ba4fd70daf"); /* recorded value, so that runs of earlier versions can resume */
     assert_string_equal(digest[0], digest[1]);
     assert_string_not_equal(digest[0], digest[2]);
     assert_string_not_equal(digest[0], digest[3]);
@@ -163,7 +165,7 @@ static void test_files_refused(void **state)
     expect_refusal("absent.bin", MHA_ERR_IO, "absent.bin");
 }
 
-/* ---- texts ---- */
+/* ---- sequences from texts ---- */
 
 static void add_text(mha_train_data *data, const char *text, int last)
 {
@@ -171,7 +173,7 @@ static void add_text(mha_train_data *data, const char *text, int last)
     if (mha_train_data_add_text(data, text, strlen(text), last, &err) != MHA_OK) fail_msg("%s", err.message);
 }
 
-/* Each text must end with the end token, whether it is passed in one part or several. */
+/* A text that is passed in one part or in several parts must end with the end token once. */
 static void test_texts_in_parts(void **state)
 {
     (void)state;
@@ -263,7 +265,7 @@ static void test_calls_in_the_wrong_order(void **state)
     mha_train_data *data = create(&o);
     write_bin(path, 10, 4);
     add_file(data, path);
-    /* data created without a tokenizer */
+    /* the data has no tokenizer */
     assert_int_equal(mha_train_data_add_text(data, "a", 1, 1, NULL), MHA_ERR_ARG);
     assert_int_equal(mha_train_data_sequence(data, 0, (int32_t[MOST]){0}), 0);
     finish(data);

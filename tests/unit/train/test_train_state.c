@@ -1,5 +1,5 @@
-/* test_train_state.c - trainer states: saving and resuming, failed allocations, non-finite values, and invalid
- * arguments. */
+/* test_train_state.c - tests trainer states: saving and resuming, failed allocations, values that are not finite, and
+ * invalid arguments. */
 #include "mha/model_create.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define GPT2 "models/gpt2-tiny"
-/* The checkpoint stores tied tensors under both of their names. */
+/* A checkpoint that stores each tied tensor under both of its names. */
 #define TWO_NAMES "models/bert-mlm-tiny-hubnames"
 
 static const char *const folders[] = {GPT2, "families/llama", "models/gemma2-tiny", "models/bert-mlm-tiny", TWO_NAMES};
@@ -65,7 +65,7 @@ static void test_resumed_gates_are_bitwise_identical(void **state)
         mha_trainer *second = resume(folder);
         expect_alike(first, second);
         learn(second, 2);
-        /* must fail, because the folder exists */
+        /* must fail, because the folder exists and overwrite is 0 */
         assert_int_equal(mha_trainer_save(second, folder, NULL, &err), MHA_ERR_IO);
         if (mha_trainer_save(second, folder, &over, &err) != MHA_OK) fail_msg("%s", err.message);
         mha_trainer *third = resume(folder);
@@ -79,7 +79,8 @@ static void test_resumed_gates_are_bitwise_identical(void **state)
     }
 }
 
-/* A saved model must compute the same results as the trainer's model, even if its file stores one parameter twice. */
+/* The saved model must give logits bitwise identical to those of the trainer's model, even if the file stores a
+ * parameter twice. */
 static void test_saved_model_is_the_trained_one(void **state)
 {
     (void)state;
@@ -115,7 +116,7 @@ static void test_saved_model_is_the_trained_one(void **state)
     }
 }
 
-/* States of another model and truncated states must be rejected. */
+/* A truncated state and a state with invalid or missing metadata must be rejected. */
 static void test_rejected_states(void **state)
 {
     (void)state;
@@ -155,8 +156,8 @@ static void test_rejected_states(void **state)
     files_remove(folder);
 }
 
-/* Moments that no step can produce must be rejected: the error must name the tensor, and no trainer must be
- * returned. */
+/* Moments that cannot result from a step must be rejected with an error that names the tensor, and *out must be
+ * NULL. */
 static void test_impossible_moments(void **state)
 {
     (void)state;
@@ -198,7 +199,7 @@ static void test_the_last_good_checkpoint_stays(void **state)
     files_remove(folder);
 }
 
-/* A state combined with the weights of another model or of an earlier step must be rejected. */
+/* A state must be rejected if the weights in its folder are those of another model or of an earlier step. */
 static void test_swapped_weights_are_refused(void **state)
 {
     (void)state;
@@ -224,7 +225,7 @@ static void test_swapped_weights_are_refused(void **state)
     }
 }
 
-/* ---- non-finite values and failed steps ---- */
+/* ---- values that are not finite, and failed steps ---- */
 
 static void test_error_names_the_faulty_layer(void **state)
 {
@@ -260,7 +261,7 @@ static void test_error_names_the_faulty_layer(void **state)
     mha_trainer_free(other);
 }
 
-/* If a batch fails after an earlier batch of the step added its gradients, the trainer must stay unchanged. */
+/* If a batch fails after another batch of the step has added its gradients, the trainer must remain unchanged. */
 static void test_a_failed_step_leaves_nothing(void **state)
 {
     (void)state;
@@ -283,7 +284,7 @@ static void test_a_failed_step_leaves_nothing(void **state)
 
 /* ---- failed allocations ---- */
 
-/* An operation on a trainer or a model, in which each allocation fails in turn. */
+/* The arguments of an operation that is repeated with failing allocations. */
 typedef struct attempt {
     mha_ctx *ctx;
     const mha_model *model;
@@ -333,11 +334,11 @@ static void starve(counting *c, const attempt *a, mha_status (*run)(const attemp
         if (status != MHA_OK) assert_true(err.message[0] != '\0');
         assert_int_equal(atomic_load(&c->live), before);
     }
-    printf("%ld allocations failed in turn\n", budget - 1);
+    printf("%ld failed allocations tested\n", budget - 1);
     assert_true(budget > 10);
 }
 
-/* With `files`, allocations also fail while files are written and read. */
+/* Tests failed allocations of training and, if `files` is true, of saving and resuming. */
 static void starve_trainer(const mha_train_options *options, bool files)
 {
     counting c = {.budget = -1};
@@ -368,7 +369,7 @@ static void test_every_allocation_may_fail(void **state)
     starve_trainer(&in_bf16, false);
 }
 
-/* ---- errors ---- */
+/* ---- error messages ---- */
 
 static void expect_refused(mha_train_options o, const char *sentence)
 {
@@ -394,8 +395,8 @@ static void expect_changed(const mha_model *model, mha_train_options o)
         err.message, "tensors of the folder must match the model (the folder has changed since the model was opened)");
 }
 
-/* A pooler that is added to the folder later must not be trained. A pooler that is removed from the folder must
- * remain part of the model. */
+/* If the folder of an open model changes, a pooler that was added to it must be detected, and a pooler that was removed
+ * from it must remain part of the model. */
 static void test_a_folder_that_changes(void **state)
 {
     (void)state;
@@ -462,7 +463,8 @@ static void test_refusals(void **state)
     int32_t id = 1;
     const mha_model_input input = {.size = sizeof input, .batch = 1, .length = 1, .ids = &id};
     const mha_train_batch batch = {.input = &input};
-    assert_int_equal(mha_trainer_step(t, &batch, 1, NULL, &err), MHA_ERR_ARG); /* one token leaves nothing to predict */
+    /* a single token has no next token to predict */
+    assert_int_equal(mha_trainer_step(t, &batch, 1, NULL, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "labels of 1 batches must not all be -100");
     assert_int_equal(mha_trainer_step(t, &batch, 0, NULL, &err), MHA_ERR_ARG);
     assert_int_equal(mha_trainer_step(NULL, &batch, 1, NULL, &err), MHA_ERR_ARG);

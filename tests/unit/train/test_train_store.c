@@ -1,6 +1,6 @@
-/* test_train_store.c - a training run through the public headers alone. A stopped and resumed run must end with the
- * weights and log of an uninterrupted run. A folder must belong to one run, and older checkpoints must be kept or
- * removed as requested. */
+/* test_train_store.c - tests a training run through the public headers alone. A run that is stopped and resumed must
+ * end with the weights and the log of an uninterrupted run. A folder must belong to one run, and older checkpoints must
+ * be kept or removed as requested. */
 #include "mha/model_create.h"
 #include "mha/train_data.h"
 #include "mha/train_log.h"
@@ -67,7 +67,8 @@ static mha_trainer *open_trainer(mha_train_store *store)
     return trainer;
 }
 
-/* Opens the log of the checkpoint in `folder` to append steps, or an empty log. */
+/* Returns the log of the checkpoint in `folder`, which continues at the step of the checkpoint, or an empty log if
+ * there is no checkpoint. */
 static mha_train_log *open_log(const mha_train_store *store, const char *folder)
 {
     const char *path = files_path(folder, "training.jsonl");
@@ -81,7 +82,7 @@ static mha_train_log *open_log(const mha_train_store *store, const char *folder)
     return log;
 }
 
-/* Runs one step. Its data depends only on the step number. */
+/* Runs one step, whose data depends only on the number of the step. */
 static void take_step(mha_trainer *trainer, mha_train_log *log, const mha_train_data *data)
 {
     int32_t ids[BATCH * LENGTH];
@@ -106,7 +107,7 @@ static void take_step(mha_trainer *trainer, mha_train_log *log, const mha_train_
     TRY(mha_train_log_add(log, &record, &err));
 }
 
-/* Saves a checkpoint, which replaces the log in the folder, and opens the log again. */
+/* Saves a checkpoint with the log in it, and opens the log in the new folder. */
 static void save(mha_train_store *store, const mha_trainer *trainer, mha_train_log *log, const char *folder)
 {
     size_t bytes;
@@ -116,7 +117,8 @@ static void save(mha_train_store *store, const mha_trainer *trainer, mha_train_l
     TRY(mha_train_log_write_to(log, files_path(folder, "training.jsonl"), 0, &err));
 }
 
-/* Runs up to a step, with a checkpoint after each step. */
+/* Runs the training up to step `last` with a checkpoint after each step, and then one more step without a
+ * checkpoint. */
 static void run_to(const char *folder, const mha_train_data *data, int64_t last, int64_t keep)
 {
     mha_train_store *store = open_store(folder, 1, 0);
@@ -127,7 +129,7 @@ static void run_to(const char *folder, const mha_train_data *data, int64_t last,
         take_step(trainer, log, data);
         save(store, trainer, log, folder);
     }
-    take_step(trainer, log, data); /* a step that is logged, but not in a checkpoint */
+    take_step(trainer, log, data); /* in the log, but not in a checkpoint */
     mha_train_log_free(log);
     mha_trainer_free(trainer);
     TRY(mha_train_store_close(store, &err));
@@ -188,7 +190,7 @@ static void test_older_checkpoints(void **state)
     run_to(run, data, 4, 2);
     assert_true(exists(folder, "run.step-2") && exists(folder, "run.step-3"));
     assert_int_equal(files_count(folder), 3);
-    /* a new run must not replace the existing checkpoints */
+    /* a new run without overwrite must not replace the checkpoints of another run */
     mha_train_store *store = open_store(files_path(folder, "run//"), 0, 0);
     assert_false(mha_train_store_has_checkpoint(store));
     assert_int_equal(mha_train_store_step(store, &err), 4);
@@ -238,8 +240,8 @@ static void test_one_run_at_a_time(void **state)
     files_remove(folder);
 }
 
-/* A process killed between two renames left its checkpoint under another name. A new run must fail; a resumed run must
- * succeed. */
+/* If a process is killed between two renames, its checkpoint remains under a temporary name. A new run must then be
+ * rejected, and a resumed run must continue from that checkpoint. */
 static void test_renamed_checkpoint(void **state)
 {
     (void)state;
