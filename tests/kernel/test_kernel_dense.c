@@ -28,7 +28,7 @@ static int64_t blocks_of(const problem *p)
     return (p->depth + p->d->block - 1) / p->d->block;
 }
 
-/* Rounds one row of weights to the type `type` and converts it back to f32. */
+/* Rounds one row of weights to `type` and converts it back to f32. */
 static void round_row(int type, int64_t n, const float *from, float *to)
 {
     for (int64_t i = 0; i < n; i += MHA__Q8_BLOCK) {
@@ -133,7 +133,7 @@ static float left_number(const problem *p, int64_t i, int64_t kk)
 
 /* Returns the expected C[i][j] of a product of bf16 pairs. For kernels that add in steps, it is total + (even + odd),
  * and *slack is 0. For vectors of pairs, the CPU chooses the order of the two additions and whether it rounds in
- * between; the result is then the exact sum, and *slack its tolerance. */
+ * between. The result is then the exact sum, and *slack its tolerance. */
 static double in_pairs(const problem *p, int64_t i, int64_t j, float begin, double *slack)
 {
     float total = begin;

@@ -1,5 +1,5 @@
-/* test_kernel_half.c - conversion of 16-bit floats to f32 and back, compared with math/half.h: every bit pattern, every
- * rounding boundary, any strides and tails. */
+/* test_kernel_half.c - compares the conversion of 16-bit floats to f32 and back with math/half.h: every bit pattern,
+ * every rounding boundary, and any strides and tails. */
 #include "kernel/table.h"
 #include "math/half.h"
 #include <fenv.h>

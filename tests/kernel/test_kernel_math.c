@@ -226,7 +226,7 @@ static void check_layer_norm(const mha__kernels *t, int64_t n, rng *r)
         assert_true(fabs(get(&y, i) - truth) <= floor);
     }
     assert_true(guards_intact(&y));
-    /* must be the same if computed in place */
+    /* the result must be the same if computed in place */
     t->layer_norm((float *)in.data, n, (float *)w.data, (float *)b.data, (float)eps, (float *)in.data);
     assert_true(same_bits(&in, &y));
     array_free(&in), array_free(&w), array_free(&b), array_free(&y);
@@ -246,7 +246,7 @@ static void check_rms_norm(const mha__kernels *t, int64_t n, rng *r)
         assert_true(fabs(get(&y, i) - truth) <= 1e-6 * fabs(truth) + 1e-30);
     }
     assert_true(guards_intact(&y));
-    /* must be the same if computed in place */
+    /* the result must be the same if computed in place */
     t->rms_norm((float *)in.data, n, (float *)w.data, 1e-5f, (float *)in.data);
     assert_true(same_bits(&in, &y));
     array_free(&in), array_free(&w), array_free(&y);

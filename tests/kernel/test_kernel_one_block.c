@@ -195,7 +195,7 @@ static void run_poison(const mha__kernels *t, rng *r)
         for (int64_t c = 0; c < p.x.dv; c++)
             put(&p.v.a, j * p.v.row + c * p.v.col, rng_chance(r, 0.5) ? (double)NAN : (double)INFINITY);
     }
-    if (p.x.keys > 0) /* the key to which some rows may attend */
+    if (p.x.keys > 0) /* one element of one key becomes Inf */
         put(&p.v.a, rng_range(r, 0, p.x.keys - 1) * p.v.row, (double)INFINITY);
     check(&p, false, r);
     one_free(&p);

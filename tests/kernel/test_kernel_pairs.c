@@ -145,7 +145,7 @@ static void exp_of(const mha__kernels *k)
                          &(mha__partial){a.max.data, a.sum.data, a.o.data}, a.stride);
         for (int64_t lane = 0; lane < lanes; lane++) {
             const double x = get(&s, lane), error = fabs(get(&a.sum, lane) / exp(x) - 1);
-            /* the rounding error of the exponent is permitted in addition */
+            /* subtracts the rounding error of the exponent, which is permitted in addition */
             worst = fmax(worst, error - fabs(x) * 0x1p-23);
         }
         attended_free(&a);
@@ -158,7 +158,7 @@ static void exp_of(const mha__kernels *k)
     array_free(&packed);
 }
 
-/* The weight of a score of -inf must be 0, NaN and +inf must make the result of their own lane NaN, and the result of a
+/* The weight of a score of -inf must be 0. NaN and +inf must make the result of their own lane NaN. The result of a
  * lane without keys must be 0. */
 static void special_scores(const mha__kernels *k)
 {

@@ -38,8 +38,8 @@ static void run(const mha__kernels *t, dense *d, bool accumulate)
     t->product(d->m, d->n, d->k, d->a.data, d->lda, d->panels.data, d->k * t->nr, d->c.data, d->ldc, accumulate);
 }
 
-/* Compares C with begin + A W^T. Fails if the error of an element exceeds (k + 2) * u * (|begin| + sum |a w|), the
- * bound of a chain of k additions with unit roundoff u, or if a gap between rows of C changed. */
+/* Compares C with begin + A W^T. The error of an element must be at most (k + 2) * u * (|begin| + sum |a w|), the bound
+ * of a chain of k additions with unit roundoff u. Gaps between rows of C must be unchanged. */
 static void check_dense(const mha__kernels *t, const dense *d, double begin)
 {
     for (int64_t i = 0; i < d->m; i++)

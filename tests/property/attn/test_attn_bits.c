@@ -141,9 +141,9 @@ static void test_parts(void **state)
     }
 }
 
-/* Row t of a causal problem attends to keys 0 to t. It must be bitwise identical to row t of a problem without the
- * later keys, both alone (token-by-token decoding) and with rows 0 to t - 1 (a shorter problem). Tests lengths near the
- * ends of key blocks. */
+/* Row t of a causal problem attends to keys 0 to t. It must be bitwise identical to row t of a problem without later
+ * keys: alone (token-by-token decoding), and with rows 0 to t - 1 (a shorter problem). Tests lengths near the ends of
+ * key blocks. */
 static void test_causal_prefix(void **state)
 {
     (void)state;
@@ -490,7 +490,7 @@ static void test_threads(void **state)
     check_threads(&d);
 }
 
-/* The result must be the same if out is the memory of q. */
+/* If out is the memory of q, the result must be the same. */
 static void test_out_is_q(void **state)
 {
     (void)state;

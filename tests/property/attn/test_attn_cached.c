@@ -161,7 +161,8 @@ static void check_sequence(mha_ctx *ctx, mha_cache *cache, int64_t sequence, con
     assert_int_equal(mha_cache_bind(cache, sequence, NULL, &call, &args, &err), MHA_OK);
     assert_int_equal(call.batch, 1);
     if (mha_attention(ctx, &call, &args, &err) != MHA_OK) fail_msg("%s", err.message);
-    if (!problem_same_bits(dense, &got)) fail_msg("%s: %s changes bits", mha_ctx_isa(ctx), when);
+    if (!problem_same_bits(dense, &got))
+        fail_msg("%s: %s must be bitwise identical to the dense call", mha_ctx_isa(ctx), when);
     problem_free(&got);
 }
 
@@ -199,11 +200,11 @@ static void test_fork_and_truncate(void **state)
         assert_int_equal(mha_cache_append(cache, 0, &rest_of_a, &err), MHA_OK);
         assert_int_equal(mha_cache_append(cache, 1, &rest_of_b, &err), MHA_OK);
         check_sequence(isa_contexts[n], cache, 0, &a, "the forked sequence");
-        check_sequence(isa_contexts[n], cache, 1, &b, "a fork");
+        check_sequence(isa_contexts[n], cache, 1, &b, "the fork");
         /* truncated to the fork, then continued with the tokens of b */
         assert_int_equal(mha_cache_truncate(cache, 0, 90, &err), MHA_OK);
         assert_int_equal(mha_cache_append(cache, 0, &rest_of_b, &err), MHA_OK);
-        check_sequence(isa_contexts[n], cache, 0, &b, "truncating");
+        check_sequence(isa_contexts[n], cache, 0, &b, "the truncated sequence");
         mha_cache_free(cache);
         problem_free(&a);
         problem_free(&b);

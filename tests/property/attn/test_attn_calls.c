@@ -1,5 +1,5 @@
-/* test_attn_calls.c - invalid calls must fail before anything is written; edge cases (no keys, no rows, extreme
- * offsets) must succeed; descriptions of plans must be correct. */
+/* test_attn_calls.c - invalid calls must fail before anything is written. Edge cases (no keys, no rows, extreme
+ * offsets) must succeed. Descriptions of plans must be correct. */
 #include "support/attn/problem.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -310,7 +310,8 @@ static void test_packed_columns(void **state)
         const mha_status status = mha_attention(NULL, &d, &a, &err);
         if (outs[n].overlaps) {
             assert_int_equal(status, MHA_ERR_ARG);
-            if (!strstr(err.message, outs[n].overlaps)) fail_msg("want \"%s\": %s", outs[n].overlaps, err.message);
+            if (!strstr(err.message, outs[n].overlaps))
+                fail_msg("message must contain \"%s\" (got %s)", outs[n].overlaps, err.message);
             continue;
         }
         if (status != MHA_OK) fail_msg("column %d: %s", outs[n].column, err.message);
@@ -503,11 +504,11 @@ static void check_said(mha_ctx *ctx, const mha_attn_desc *d, int json, const cha
     if (mha_attn_plan_create(ctx, d, &plan, &err) != MHA_OK) fail_msg("%s", err.message);
     mha_attn_plan_describe(plan, json, text, sizeof text);
     if (!strstr(text, want)) fail_msg("%s: text must contain %s (got %s)", mha_ctx_isa(ctx), want, text);
-    if (strstr(text, never)) fail_msg("%s: says %s: %s", mha_ctx_isa(ctx), never, text);
+    if (strstr(text, never)) fail_msg("%s: text must not contain %s (got %s)", mha_ctx_isa(ctx), never, text);
     mha_attn_plan_free(plan);
 }
 
-/* Returns the number of bytes in the description of the plan for `d`. */
+/* Returns the value of "bytes" in the JSON description of the plan for `d`. */
 static double bytes_of(const mha_attn_desc *d)
 {
     mha_attn_plan *plan;

@@ -20,7 +20,7 @@ static const mha_attn_desc desc = {.size = sizeof desc,
 
 /* A function that makes a valid call invalid, and the words that the error message must contain. */
 typedef struct wrong {
-    const char *field, *value; /* message must contain both */
+    const char *field, *value; /* the error message must contain both */
     void (*spoil)(problem *p, gradients *g);
 } wrong;
 

@@ -73,7 +73,8 @@ static void compare_threads(const char *isa, const char *name, const mha_attn_de
     drop(&p[0], &g[0]);
 }
 
-/* Tests several lengths, the last of which is split into several ranges of rows. */
+/* Gradients must be bitwise identical for any number of threads. The last problem is so long that its rows are split
+ * into several ranges. */
 static void test_threads(void **state)
 {
     (void)state;

@@ -243,7 +243,7 @@ static void test_refusals(void **state)
     for (int n = 0; n < 10; n++) {
         mha_error err = {0};
         assert_int_equal(mha_attn_merge(isa_contexts[0], &a[n], &err), MHA_ERR_ARG);
-        if (!strstr(err.message, want[n])) fail_msg("want \"%s\" in \"%s\"", want[n], err.message);
+        if (!strstr(err.message, want[n])) fail_msg("message must contain \"%s\" (got \"%s\")", want[n], err.message);
     }
     mha_attn_merge_args huge = base;
     huge.batch = huge.heads = INT64_C(1) << 40;
@@ -299,7 +299,8 @@ static void test_overlaps(void **state)
             continue;
         }
         assert_int_equal(status, MHA_ERR_ARG);
-        if (!strstr(err.message, bad[n].want)) fail_msg("want \"%s\" in \"%s\"", bad[n].want, err.message);
+        if (!strstr(err.message, bad[n].want))
+            fail_msg("message must contain \"%s\" (got \"%s\")", bad[n].want, err.message);
         assert_memory_equal(memory, before, sizeof memory);
     }
 }

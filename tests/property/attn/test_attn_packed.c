@@ -1,5 +1,5 @@
-/* test_attn_packed.c - results of packed sequences must be bitwise identical to those of padded sequences, and results
- * of listed heads to those of a call with all heads, on every ISA. */
+/* test_attn_packed.c - packed sequences must give results bitwise identical to those of padded sequences, and listed
+ * heads to those of a call with all heads. Tested on every ISA. */
 #include "mha/cache.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
@@ -228,7 +228,8 @@ static void test_refusals(void **state)
         lists[faults[n].which][faults[n].at] = faults[n].value;
         mha_attn_args args = arguments(&p, &d);
         assert_int_equal(mha_attention(NULL, &d, &args, &err), MHA_ERR_ARG);
-        if (!strstr(err.message, faults[n].says)) fail_msg("%s: says \"%s\"", faults[n].says, err.message);
+        if (!strstr(err.message, faults[n].says))
+            fail_msg("message must contain \"%s\" (got \"%s\")", faults[n].says, err.message);
         args.cu_seqlens_k = NULL;
         assert_int_equal(mha_attention(NULL, &d, &args, &err), MHA_ERR_ARG);
         free_all(&p);

@@ -1,4 +1,4 @@
-/* test_attn_poison.c - NaN and infinity in a masked key or value must not affect any row; in a visible key or value,
+/* test_attn_poison.c - NaN and infinity in a masked key or value must not affect any row. In a visible key or value,
  * they must affect only the rows that attend to it. Tested on every ISA. */
 #include "support/attn/problem.h"
 #include "support/check.h"

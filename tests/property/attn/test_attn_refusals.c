@@ -52,7 +52,7 @@ static const mha_attn_desc good = {.size = sizeof good,
 
 typedef struct refusal {
     mha_status status;
-    const char *field, *value; /* message must contain both */
+    const char *field, *value; /* the error message must contain both */
     edit edits[4];             /* ends with an edit whose offset and kind are 0 */
 } refusal;
 
@@ -62,7 +62,7 @@ typedef struct refusal {
 #define PACKED_PAGES (MHA_ATTN_CU_SEQLENS | MHA_ATTN_BLOCK_TABLE)
 
 static const refusal refusals[] = {
-    /* sizes */
+    /* invalid sizes */
     {ARG, "size", "0", {SET(size, 0)}},
     {ARG, "size", "12", {SET(size, 12)}},
     {ARG, "batch", "0", {SET(batch, 0)}},
@@ -83,12 +83,12 @@ static const refusal refusals[] = {
     {ARG, "head_dim", "9223372036854775807", {SET(head_dim, INT64_MAX)}},
     {ARG, "v_head_dim", "-8", {SET(v_head_dim, -8)}},
     {ARG, "v_head_dim", "1025", {SET(v_head_dim, 1025)}},
-    /* valid sizes whose product overflows */
+    /* sizes that are valid, but whose product overflows */
     {ARG, "batch", "4611686018427387904", {SET(batch, HUGE_LENGTH)}},
     {ARG, "heads", "4611686018427387904", {SET(heads, HUGE_LENGTH), SET(kv_heads, 0)}},
     {ARG, "q_len", "4611686018427387904", {SET(q_len, HUGE_LENGTH)}},
     {ARG, "kv_len", "4611686018427387904", {SET(kv_len, HUGE_LENGTH)}},
-    /* types */
+    /* invalid types */
     {ARG, "dtype", "77", {SET(dtype, 77)}},
     {ARG, "dtype", "u8", {SET(dtype, MHA_U8)}},
     {ARG, "dtype", "i64", {SET(dtype, MHA_I64)}},
@@ -99,14 +99,14 @@ static const refusal refusals[] = {
     {NOT_BUILT, "kv_dtype", "q8_0", {SET(dtype, MHA_F64), SET(kv_dtype, MHA_Q8_0)}},
     {ARG, "kv_dtype", "bool", {SET(kv_dtype, MHA_BOOL)}},
     {ARG, "bias_dtype", "i32", {SET(bias_dtype, MHA_I32), SET(inputs, MHA_ATTN_BIAS)}},
-    /* floating-point options */
+    /* invalid floating-point options */
     {ARG, "scale", "nan", {SET_REAL(scale, NAN)}},
     {ARG, "scale", "inf", {SET_REAL(scale, INFINITY)}},
     {ARG, "softcap", "-1", {SET_REAL(softcap, -1)}},
     {ARG, "softcap", "nan", {SET_REAL(softcap, NAN)}},
     {ARG, "softcap", "inf", {SET_REAL(softcap, INFINITY)}},
-    {ARG, "softcap", "1e+39", {SET_REAL(softcap, 1e39)}},  /* infinite in f32 */
-    {ARG, "softcap", "1e-39", {SET_REAL(softcap, 1e-39)}}, /* the inverse is infinite in f32 */
+    {ARG, "softcap", "1e+39", {SET_REAL(softcap, 1e39)}},  /* 1e39 is infinite in f32 */
+    {ARG, "softcap", "1e-39", {SET_REAL(softcap, 1e-39)}}, /* 1 / 1e-39 is infinite in f32 */
     {ARG, "softcap", "2.9e-39", {SET_REAL(softcap, 2.9e-39)}},
     {ARG, "softcap", "1e-300", {SET_REAL(softcap, 1e-300)}},
     {ARG, "softcap", "5e-309", {SET_REAL(softcap, 5e-309), SET(dtype, MHA_F64)}},
@@ -114,7 +114,7 @@ static const refusal refusals[] = {
     {ARG, "dropout", "-0.5", {SET_REAL(dropout, -0.5)}},
     {ARG, "dropout", "1.5", {SET_REAL(dropout, 1.5)}},
     {ARG, "dropout", "nan", {SET_REAL(dropout, NAN)}},
-    /* position */
+    /* invalid alignment and windows */
     {ARG, "align", "causal", {SET(causal, 1)}},
     {ARG, "align", "window", {SET(window.on, 1), SET(window.left, 3)}},
     {ARG, "align", "9", {SET(align, 9)}},
@@ -124,11 +124,11 @@ static const refusal refusals[] = {
     {ARG, "window.on", "2", {SET(window.on, 2), SET(align, MHA_ALIGN_TOP_LEFT)}},
     {ARG, "window.left", "-2", {SET(window.on, 1), SET(window.left, -2), SET(align, MHA_ALIGN_TOP_LEFT)}},
     {ARG, "window.right", "-7", {SET(window.on, 1), SET(window.right, -7), SET(align, MHA_ALIGN_TOP_LEFT)}},
-    /* masks */
+    /* invalid keep masks */
     {ARG, "keep_keys", "-1", {SET(keep_keys, -1), SET(inputs, MHA_ATTN_KEEP)}},
     {ARG, "keep_keys", "10", {SET(keep_keys, 10), SET(inputs, MHA_ATTN_KEEP)}},
     {ARG, "keep_keys", "3", {SET(keep_keys, 3)}},
-    /* pages */
+    /* invalid pages */
     {ARG, "page_size", "-1", {SET(page_size, -1)}},
     {ARG, "page_size", "16", {SET(page_size, 16)}},
     {ARG, "page_size", "0", {SET(inputs, MHA_ATTN_BLOCK_TABLE), SET(pages, 3)}},
@@ -141,7 +141,7 @@ static const refusal refusals[] = {
      "page_size",
      "4611686018427387904",
      {SET(inputs, MHA_ATTN_BLOCK_TABLE), SET(page_size, HUGE_LENGTH), SET(pages, 3)}},
-    /* packed sequences */
+    /* invalid packed sequences */
     {ARG, "max_q_len", "-1", {SET(inputs, MHA_ATTN_CU_SEQLENS), SET(max_q_len, -1)}},
     {ARG, "max_kv_len", "-2", {SET(inputs, MHA_ATTN_CU_SEQLENS), SET(max_kv_len, -2)}},
     {ARG, "max_q_len", "5", {SET(max_q_len, 5)}},
@@ -152,7 +152,7 @@ static const refusal refusals[] = {
      "q_len",
      "4611686018427387904",
      {SET(inputs, MHA_ATTN_CU_SEQLENS), SET(max_q_len, HUGE_LENGTH), SET(outputs, MHA_ATTN_PROBS)}},
-    /* maps of selected heads and rows */
+    /* invalid selections of heads and rows of maps */
     {ARG, "map_heads", "2", {SET(map_heads, 2), SET(outputs, MHA_ATTN_PROBS)}},
     {ARG, "map_rows", "3", {SET(map_rows, 3), SET(outputs, MHA_ATTN_SCORES)}},
     {ARG, "map_heads", "0", {SET(inputs, MHA_ATTN_MAP_HEADS), SET(outputs, MHA_ATTN_PROBS)}},
@@ -163,12 +163,12 @@ static const refusal refusals[] = {
      "q_len",
      "4611686018427387904",
      {SET(inputs, MHA_ATTN_MAP_ROWS), SET(map_rows, HUGE_LENGTH), SET(outputs, MHA_ATTN_PROBS)}},
-    /* flags */
+    /* invalid flags */
     {ARG, "inputs", "0x80000000", {SET(inputs, 0x80000000u)}},
     {ARG, "outputs", "0x80", {SET(outputs, 128)}},
     {ARG, "scores", "7", {SET(outputs, MHA_ATTN_SCORES), SET(scores, 7)}},
     {ARG, "scores", "2", {SET(scores, MHA_SCORES_BIASED)}},
-    /* lists of heads, top keys, block masks */
+    /* invalid lists of heads, top keys and block masks */
     {ARG, "listed_heads", "0", {SET(inputs, MHA_ATTN_HEAD_LIST)}},
     {ARG, "listed_heads", "7", {SET(inputs, MHA_ATTN_HEAD_LIST), SET(listed_heads, 7)}},
     {ARG, "top_keys", "33", {SET(outputs, MHA_ATTN_STATS), SET(top_keys, 33)}},
@@ -213,7 +213,7 @@ static void test_descriptions(void **state)
         mha_attn_desc desc = good;
         for (int e = 0; e < 4 && r->edits[e].kind; e++)
             apply(&desc, &r->edits[e]);
-        plan = (mha_attn_plan *)&err; /* must be set to NULL */
+        plan = (mha_attn_plan *)&err; /* plan must be set to NULL on failure */
         err = (mha_error){0};
         mha_status status = mha_attn_plan_create(NULL, &desc, &plan, &err);
         const char *fault = find_fault(r, status, plan, &err);
@@ -259,7 +259,7 @@ static void test_null(void **state)
     assert_null(plan);
     assert_non_null(strstr(err.message, "desc"));
     assert_int_equal(mha_attn_plan_create(NULL, &good, NULL, &err), MHA_ERR_ARG);
-    assert_int_equal(mha_attn_plan_create(NULL, NULL, &plan, NULL), MHA_ERR_ARG); /* err may be NULL */
+    assert_int_equal(mha_attn_plan_create(NULL, NULL, &plan, NULL), MHA_ERR_ARG); /* a NULL err must be accepted */
     mha_attn_plan_free(NULL);
 }
 

@@ -1,5 +1,6 @@
 /* test_attn_rows.c - the on_rows callback must receive every row exactly once and in order, bitwise identical to the
- * full maps and statistics, for all masks, layouts, types and lists, on every ISA. Other results must not change. */
+ * full maps and statistics. Other results must not change. Tested for all masks, layouts, types and lists, on every
+ * ISA. */
 #include "support/attn/packed.h"
 #include "support/attn/problem.h"
 #include "support/check.h"

@@ -1,5 +1,5 @@
-/* test_attn_shards.c - the results of calls over all shards of a problem must be bitwise identical to those of one
- * call, with the positions and the dropout of the whole problem, on every ISA. */
+/* test_attn_shards.c - calls over all shards of a problem must give results bitwise identical to those of one call.
+ * Positions and dropout must be those of the whole problem. Tested on every ISA. */
 #include "support/attn/grads.h"
 #include "support/check.h"
 #include "support/isas.h"
@@ -104,11 +104,12 @@ static void compare(mha_ctx *ctx, const char *name, const mha_attn_desc *desc, c
     gradients_run(ctx, &whole, &of_whole);
     for (size_t n = 0; n < count; n++)
         run_shard(ctx, &parts, &of_parts, &boxes[n], divided);
-    if (!problem_same_bits(&whole, &parts)) fail_msg("%s: %s: forward differs", mha_ctx_isa(ctx), name);
+    if (!problem_same_bits(&whole, &parts))
+        fail_msg("%s: %s: the forward pass must be bitwise identical", mha_ctx_isa(ctx), name);
     for (int n = 0; n < RESULTS; n++)
         if (of_whole.result[n].memory && !(divided && sums_rows(n)) &&
             !tensor_same_bits(&of_whole.result[n], &of_parts.result[n]))
-            fail_msg("%s: %s: gradient %d differs", mha_ctx_isa(ctx), name, n);
+            fail_msg("%s: %s: gradient %d must be bitwise identical", mha_ctx_isa(ctx), name, n);
     gradients_free(&of_whole), gradients_free(&of_parts);
     problem_free(&whole), problem_free(&parts);
 }

@@ -172,7 +172,7 @@ static void refuse(problem *p, const char *want)
 {
     mha_error err = {0};
     assert_int_equal(mha_attention(isa_contexts[0], &p->desc, &p->args, &err), MHA_ERR_ARG);
-    if (!strstr(err.message, want)) fail_msg("want \"%s\" in \"%s\"", want, err.message);
+    if (!strstr(err.message, want)) fail_msg("message must contain \"%s\" (got \"%s\")", want, err.message);
     assert_true(tensor_get(&p->out, 0, 0, 0, 0) == TEST_CANARY);
 }
 

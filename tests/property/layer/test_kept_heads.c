@@ -59,8 +59,8 @@ static void run(const parts *p, bool wants_all, const mha_layer_input *input, fl
     mha_attn_layer_free(layer);
 }
 
-/* y and the kept heads must be bitwise identical in both modes of `run`, with and without padding, and with fewer key
- * heads and value heads than query heads; key and value head counts may differ. */
+/* y and the kept heads must be bitwise identical in both modes of `run`. Tests batches with and without padding, and
+ * fewer key heads and value heads than query heads, with different counts. */
 static void test_bits_of_all_heads(void **state)
 {
     (void)state;

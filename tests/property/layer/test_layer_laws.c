@@ -1,6 +1,6 @@
-/* test_layer_laws.c - invariants of layers with any weights: samples must be independent, decoding must equal the full
- * sequence, shared key/value heads must equal copied heads, parameters must be unchanged by saving and loading, and
- * layers must remain usable after failed allocations. */
+/* test_layer_laws.c - tests invariants of layers with any weights. Samples must be independent, decoding must equal the
+ * full sequence, and shared key/value heads must equal copied heads. Parameters must be unchanged by saving and
+ * loading, and layers must remain usable after failed allocations. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/files.h"

@@ -14,8 +14,8 @@ static const float *weights_of(const mha_variant *layer, const mha_variant_input
     return v.data;
 }
 
-/* If `keep` masks all keys of row 2, the row must have equal weights for all its keys (0 to 2 if the layer is causal);
- * other rows must attend only to their unmasked keys. If an additive mask is -infinity for all keys of the row, its
+/* If `keep` masks all keys of row 2, the row must have equal weights for all its keys (0 to 2 if the layer is causal).
+ * Other rows must attend only to their unmasked keys. If an additive mask is -infinity for all keys of the row, its
  * weights must be zero. */
 static void test_rows_without_a_key(void **state)
 {

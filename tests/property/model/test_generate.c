@@ -80,8 +80,9 @@ static void fill(int32_t *ids, int64_t count, uint64_t stream)
 }
 
 /* Prompts with common prefixes must generate the same tokens as alone, greedy or sampled, all together or a few at a
- * time; some are equal, and one is a prefix of another. A shared prefix must be computed once, unless the prompt is a
- * page (128 tokens) or more longer than the prefix and the window: then the prefix is no longer in the cache. */
+ * time. Some prompts are equal, and one is a prefix of another. A shared prefix must be computed once, unless the
+ * prompt is a page (128 tokens) or more longer than the prefix and the window: then the prefix is no longer in the
+ * cache. */
 static void test_shared_beginnings(void **state)
 {
     (void)state;
@@ -174,8 +175,8 @@ static void test_stop_strings(void **state)
     mha_model_free(model);
 }
 
-/* The text passed to the callback must be the decoded prompt and tokens without the decoded prompt, including a partial
- * stop string at the end. */
+/* The text passed to the callback must be what the decoded prompt and tokens contain after the decoded prompt,
+ * including a partial stop string at the end. */
 static void test_text(void **state)
 {
     (void)state;
@@ -227,7 +228,8 @@ static void test_refusals(void **state)
         seen s;
         const mha_generate_options o = {.max_new = 4, .stop = &cases[i].stop, .stop_count = 1};
         assert_int_equal(try_run(cases[i].model, &(mha_prompt){ids, 3}, 1, o, out, &length, &s, &err), MHA_ERR_ARG);
-        if (!strstr(err.message, cases[i].part)) fail_msg("want \"%s\" in \"%s\"", cases[i].part, err.message);
+        if (!strstr(err.message, cases[i].part))
+            fail_msg("message must contain \"%s\" (got \"%s\")", cases[i].part, err.message);
     }
     mha_model_free(model);
     mha_model_free(mute);

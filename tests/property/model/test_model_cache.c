@@ -171,7 +171,7 @@ static void refused(const fixture *f, mha_model_input input, const char *part)
     mha_error err = {0};
     input.size = sizeof input;
     assert_int_equal(mha_model_forward(f->model, &input, NULL, &err), MHA_ERR_ARG);
-    if (!strstr(err.message, part)) fail_msg("want \"%s\" in \"%s\"", part, err.message);
+    if (!strstr(err.message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err.message);
 }
 
 static void test_refusals(void **state)

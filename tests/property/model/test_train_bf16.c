@@ -1,6 +1,6 @@
-/* test_train_bf16.c - training in bf16: matrix products must match double products of the rounded elements, gradients
- * must be close to those of f32, results must not depend on threads or batch splits, and weights must be stored in f32.
- * tests/golden/test_train_curves.c tests loss curves. */
+/* test_train_bf16.c - tests training in bf16. Matrix products must match double products of the rounded elements, and
+ * gradients must be close to those of f32. Results must not depend on threads or batch splits, and weights must be
+ * stored in f32. tests/golden/test_train_curves.c tests loss curves. */
 #include "base/ctx.h"
 #include "kernel/kernel.h"
 #include "layer/linear/linear.h"
@@ -207,7 +207,7 @@ static void test_weights_learn_in_f32(void **state)
     mha_trainer_free(t);
 }
 
-/* ---- errors ---- */
+/* ---- error messages ---- */
 
 static void test_refusals(void **state)
 {

@@ -1,5 +1,5 @@
-/* test_attn_isas.c - tests which kernels a plan selects. The plan must use kernels of the requested ISA, products of
- * bf16 pairs if the ISA has such instructions, and its description must give a reason for each ISA that is not used. */
+/* test_attn_isas.c - tests which kernels a plan selects. The plan must use kernels of the requested ISA, and products
+ * of bf16 pairs if the ISA has such instructions. Its description must give a reason for each ISA that is not used. */
 #include "base/cpu.h"
 #include "mha/attn.h"
 #include "mha/ctx.h"

@@ -397,7 +397,8 @@ static bool default_fails_with_a_sentence(void)
     mha_error err = {0};
     mha_ctx *ctx = NULL;
     int calls = 0;
-    mha__parallel(NULL, 5, nothing, &calls); /* a function without a status must run without a default context */
+    /* mha__parallel returns no status, so it must work without a default context */
+    mha__parallel(NULL, 5, nothing, &calls);
     mha_free(NULL, NULL);
     return mha__ctx_find(&ctx, &err) == MHA_ERR_ARG && !ctx && strstr(err.message, "(got \"nonsense\",") &&
            !mha__ctx(NULL) && !mha_alloc(NULL, 8) && calls == 5 && mha_ctx_threads(NULL) == 1;

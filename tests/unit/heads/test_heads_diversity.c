@@ -1,5 +1,5 @@
 /* test_heads_diversity.c - compares every measure of head similarity with its formula in double, computed from the maps
- * and contexts of an encoder, a decoder, and a model with a transposed output projection. */
+ * and contexts of a model. Tests an encoder, a decoder, and a model with a transposed output projection. */
 #include "support/check.h"
 
 #include <math.h>

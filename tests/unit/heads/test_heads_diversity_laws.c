@@ -1,6 +1,6 @@
 /* test_heads_diversity_laws.c - tests properties of the similarity measures that need no reference: bitwise identical
- * results for any number of threads, batches and interruptions; texts in several passes; selected rows; heads with zero
- * output; errors; failed allocations. */
+ * results for any number of threads, batches and interruptions, texts in several passes, selected rows, heads with zero
+ * output, errors, and failed allocations. */
 #include "support/check.h"
 
 #include <math.h>
@@ -53,7 +53,7 @@ static mha_diversity *measure(const mha_model *model, const mha_head_data *data,
     return d;
 }
 
-/* The heads a of layer la and b of layer lb. */
+/* A pair of heads: head a of layer la and head b of layer lb. */
 typedef struct pair {
     int64_t la, a, lb, b;
 } pair;

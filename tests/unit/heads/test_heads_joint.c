@@ -133,7 +133,7 @@ static void expect_gone(const mha_model *model, const mha_prune_rule *rule, int6
 
 #define RULE(...) (&(mha_prune_rule){.size = sizeof(mha_prune_rule), __VA_ARGS__})
 
-/* A ratio must apply to the number of heads of the model, rounded to whole heads or groups; with per_layer, it must
+/* A ratio must apply to the number of heads of the model, rounded to whole heads or groups. With per_layer, it must
  * apply to the heads of each layer, rounded up. */
 static void test_amounts(void **state)
 {
@@ -267,8 +267,8 @@ static void last_states(const mha_model *model, const mha_head_data *data, const
     assert_int_equal(mha_model_forward(model, &input, &output, NULL), MHA_OK);
 }
 
-/* Fails unless `filled`, in which heads 0 and 1 of layer 0 are removed with a fill, is close to the original model with
- * the outputs of these heads replaced by their means. */
+/* `filled` is a model from which heads 0 and 1 of layer 0 were removed with a fill. Fails unless it is close to the
+ * original model with the outputs of these heads replaced by their means. */
 static void check_filled(const mha_model *model, const mha_head_data *data, const mha_model *filled)
 {
     const mha_model_info *info = mha_model_describe(model);

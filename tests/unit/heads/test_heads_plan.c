@@ -27,8 +27,8 @@ static void test_defaults(void **state)
     }
 }
 
-/* Compares operation counts and cache sizes for E = 8, 4 heads of width 2, 3 layers and 5 sequences of 7 tokens with
- * values calculated by hand. */
+/* Compares operation counts and cache sizes with values calculated by hand, for E = 8, 4 heads of width 2, 3 layers and
+ * 5 sequences of 7 tokens. */
 static void test_costs(void **state)
 {
     (void)state;
@@ -64,7 +64,8 @@ static void test_costs(void **state)
         assert_int_equal(r->heads, want[i].heads);
         assert_int_equal(r->kv_heads, want[i].kv_heads);
         assert_true(r->project_flops == want[i].project);
-        assert_true(r->attend_flops == 4 * pairs * want[i].heads * 2); /* Q K^T and P V need 2 operations per element */
+        /* Q K^T and P V need 2 operations each per query, key and column */
+        assert_true(r->attend_flops == 4 * pairs * want[i].heads * 2);
         assert_int_equal(r->kv_bytes, 2 * 3 * 5 * 7 * want[i].kv_heads * 2 * 2);
         assert_true(r->prefill == 0 && r->decode == 0);
     }

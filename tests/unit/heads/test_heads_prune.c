@@ -190,8 +190,8 @@ static void alike(const mha_model *model, uint8_t *keep, float *gates)
 }
 
 /* If every layer loses the same number of heads, the config of the pruned model must use the standard keys of its
- * family, if they can express the head count. The original head numbers must be stored in any case, and a second
- * pruning must be recorded relative to the original model. */
+ * family, if they can express the head count. The original head numbers must be stored in any case. A second pruning
+ * must be recorded relative to the original model. */
 static void test_equal_head_counts(void **state)
 {
     (void)state;

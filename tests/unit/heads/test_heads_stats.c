@@ -188,8 +188,9 @@ static void texts_pool_by_rows(void **state)
     near(mha__head_stats_value(&s, MHA_HEAD_SELF), 1.0 / 3);
 }
 
-/* Probe text "[first] a b a b [last]": the induction score must be 1 for a head that attends to the token after the
- * previous occurrence, and the duplicate score 1 for a head that attends to that occurrence. */
+/* Tests the probe text "[first] a b a b [last]". The induction score must be 1 for a head that attends to the token
+ * after the previous occurrence of the query's token. The duplicate score must be 1 for a head that attends to the
+ * previous occurrence itself. */
 static void probes(void **state)
 {
     (void)state;

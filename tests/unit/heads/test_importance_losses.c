@@ -148,8 +148,8 @@ static double *vectors_of(const mha_model *model, const float *gates)
     return e;
 }
 
-/* Returns (CE(S) + CE(S^T)) / 2 for S = 5 Ea Eb^T, the scaled similarities of all pairs of texts, where CE is the mean
- * cross-entropy of each row with its diagonal element as the label. */
+/* Returns (CE(S) + CE(S^T)) / 2 for S = 5 Ea Eb^T, the scaled similarities of all pairs of texts. CE is the mean
+ * cross-entropy of the rows, with the diagonal element of each row as its label. */
 static double pairs_loss(const mha_model *model, const float *gates)
 {
     enum { HALF = SOME_TEXTS / 2 };

@@ -53,7 +53,7 @@ int flock(int fd, int operation)
         snprintf(name, sizeof name, "%s/x", folder);
         snprintf(gone, sizeof gone, "%s/gone", folder);
         snprintf(other, sizeof other, "%s/%s", folder, incoming);
-        must(rename(name, gone) == 0 && rename(other, name) == 0, "the other process");
+        must(rename(name, gone) == 0 && rename(other, name) == 0, "both renames of the other process must succeed");
         incoming = NULL;
     }
     return (int)syscall(SYS_flock, fd, operation);

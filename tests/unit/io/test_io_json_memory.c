@@ -196,8 +196,8 @@ static void test_header_stream(void **state)
     files_remove(folder);
 }
 
-/* Parsing and looking up 300,000 keys must be possible within the time limit of the test, so the time may not grow with
- * the square of the number of keys. */
+/* Parsing and looking up 300,000 keys must end within the time limit of the test, which an algorithm of quadratic time
+ * would exceed. */
 static void test_many_keys(void **state)
 {
     (void)state;

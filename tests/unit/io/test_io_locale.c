@@ -1,5 +1,5 @@
-/* test_io_locale.c - in locales with a decimal comma (de_DE), a two-byte decimal separator (ps_AF) and the dotless i
- * (tr_TR), numbers and saved models must be bytewise identical to those written in the C locale.
+/* test_io_locale.c - numbers and saved models must be bytewise identical to those written in the C locale. Tests
+ * locales with a decimal comma (de_DE), a two-byte decimal separator (ps_AF) and the dotless i (tr_TR).
  *
  * localedef compiles the locales in a temporary folder. */
 #include <setjmp.h>

@@ -171,8 +171,8 @@ static void test_blocks_of_operands(void **state)
     check_product(1500, 5, 800, true); /* with panels of 32 columns, rows are divided into blocks of 1312 */
 }
 
-/* Compares the backward pass of a linear layer with double if the layer computes selected parts of its outputs from
- * selected inputs. */
+/* Compares the backward pass of a linear layer with double. The layer computes selected parts of its output from
+ * selected columns of its input. */
 static void test_parts_and_inputs(void **state)
 {
     (void)state;

@@ -247,8 +247,8 @@ static void test_no_head_left(void **state)
     mha_variant_free(layer);
 }
 
-/* A request for the gradient of an input that was absent in the forward pass must fail, so that the buffer is not left
- * unchanged without an error. */
+/* A request for the gradient of an input that was absent in the forward pass must fail. Otherwise, the buffer would be
+ * left unchanged without an error. */
 static void test_gradient_of_nothing(void **state)
 {
     (void)state;

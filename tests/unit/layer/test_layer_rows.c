@@ -24,7 +24,8 @@ static void check_norm(int64_t rows, int64_t width, bool with_residual, double s
      * is possible with two elements. */
     const double limit = (width > 2 ? 4e-6 : 4e-5) * (1 + fabs(shift));
     if (!(worst_error(y, truth, rows * width) <= limit))
-        fail_msg("rows %d width %d: error %g", (int)rows, (int)width, worst_error(y, truth, rows * width));
+        fail_msg("rows %d width %d: error must be below the limit (got %g)", (int)rows, (int)width,
+                 worst_error(y, truth, rows * width));
     /* the result must be the same if it overwrites x or the residual */
     assert_int_equal(mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, rows, width, x,
                                       with_residual ? res : NULL, x, NULL),

@@ -11,8 +11,8 @@ static float number(const mha__q8 *blocks, int64_t i)
     return mha__f16_to_f32(blocks[i / 32].scale) * blocks[i / 32].q[i % 32];
 }
 
-/* The error of an element must be at most half a step, plus the error of the scale in f16, which is at most 127 * 2^-12
- * steps for the largest element. */
+/* The error of an element must be at most half a step plus the error of the scale in f16. For the largest element, the
+ * error of the scale is at most 127 * 2^-12 steps. */
 static void test_error(void **state)
 {
     (void)state;

@@ -84,7 +84,7 @@ static const char mlm[] =
     "{\"adaptive_heads\":{\"head_options\":[2,1,4,8]}}]}";
 
 /* Training must change the scores of every layer. A saved model must give bitwise identical hidden states, and a
- * resumed training run must continue as the original one. */
+ * resumed training run must be bitwise identical to the original run. */
 static void test_learns_and_is_saved(void **state)
 {
     (void)state;

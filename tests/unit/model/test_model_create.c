@@ -80,8 +80,8 @@ static void test_tensors_are_those_of_transformers(void **state)
     }
 }
 
-/* A head of the largest width for rotary embeddings must be accepted, whose factors fill their table; a wider head must
- * be rejected. */
+/* A head of the largest width for rotary embeddings, whose factors fill their table, must be accepted. A wider head
+ * must be rejected. */
 static void test_the_widest_head_is_rotated(void **state)
 {
     (void)state;

@@ -140,8 +140,8 @@ static void test_packed_gates(void **state)
     mha_model_free(model);
 }
 
-/* Masked tokens before unmasked tokens must not affect the hidden states of other tokens, and rows of probabilities
- * must still sum to 1. */
+/* Masked tokens before and between unmasked tokens must not affect the hidden states of other tokens, and rows of
+ * probabilities must still sum to 1. */
 static void test_mask_with_a_hole(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* test_model_taps.c - tests attention data passed to the callbacks of a pass. Maps of selected heads and rows must be
- * bitwise identical to those of all maps, statistics must agree with the maps, and other results must be bitwise
- * identical with and without callbacks: with padding, masked tokens, packed sequences, a cache, gates and 16-bit
+ * bitwise identical to those of all maps, and statistics must agree with the maps. Other results must be bitwise
+ * identical with and without callbacks. Tested with padding, masked tokens, packed sequences, a cache, gates and 16-bit
  * types. */
 #include "support/alloc.h"
 #include "support/check.h"
@@ -174,7 +174,7 @@ static void check_row(const expectation *e, int64_t layer, int64_t b, int64_t h,
         const double top = (double)s->top_prob[layer][at * TOP + k];
         near(e, "top key", key < 0 ? 0 : (double)p[key], top);
         if (k == 0) near(e, "top probability", top, max);
-        int64_t above = 0; /* number of keys with a larger probability, which must be below k + 1 */
+        int64_t above = 0; /* number of keys with a larger probability, which must be at most k */
         for (int64_t j = 0; j < s->keys; j++)
             above += (double)p[j] > top + e->limit;
         assert_true(above <= k);
@@ -385,7 +385,7 @@ static void maps_do_not_depend_on_the_batch(void **state)
 
 /* ---- passes with a cache ---- */
 
-/* If a prompt is passed in two pieces and a single token, the rows of the maps must equal those of one pass, and the
+/* Passes a prompt in two pieces and a single token. The rows of the maps must equal those of one pass, and the
  * statistics must agree with the maps. */
 static void cached_passes_give_the_same_rows(void **state)
 {

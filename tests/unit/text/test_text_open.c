@@ -32,13 +32,13 @@ static const edit edits[] = {
     {"model", NULL, "model must be an object (got nothing"},
     {"version", "\"1.0\"", NULL},
 
-    /* normalizer */
+    /* values of the normalizer */
     {"normalizer/lowercase", NULL, "normalizer.lowercase must be true or false (got nothing"},
     {"normalizer/strip_accents", "1", "normalizer.strip_accents must be true or false (got 1"},
     {"normalizer/strip_accents", NULL, NULL},
     {"normalizer/unknown", "1", NULL},
 
-    /* model */
+    /* values of the model */
     {"model/vocab", "null", "model.vocab must be an object (got null"},
     {"model/vocab/a", "-1", "model.vocab: id of \"a\" must be an integer from 0 to 1111 (got -1"},
     {"model/vocab/a", "1112", "id of \"a\" must be an integer from 0 to 1111 (got 1112"},
@@ -56,7 +56,7 @@ static const edit edits[] = {
     {"model/continuing_subword_prefix", NULL, "model.continuing_subword_prefix must be a string"},
     {"model/continuing_subword_prefix", "\"\"", NULL},
 
-    /* added tokens */
+    /* values of added tokens */
     {"added_tokens", NULL, NULL},
     {"added_tokens", "{}", "added_tokens must be an array (got an object"},
     {"added_tokens/0", "7", "added_tokens[0] must be an object"},
@@ -67,7 +67,7 @@ static const edit edits[] = {
     {"added_tokens/0/content", "\"new\"", "added_tokens[0].id must be 21, the id that"},
     {"added_tokens/0/special", NULL, "added_tokens[0].special must be true or false (got nothing"},
 
-    /* template and other post-processors */
+    /* values of the template and of other post-processors */
     {"post_processor", "null", NULL},
     {"post_processor/single/0", "{}", "single.Sequence must be an object"},
     {"post_processor/single/0", "7", "single.Sequence must be an object"},
@@ -87,7 +87,7 @@ static const edit edits[] = {
     {"post_processor", "{\"type\":\"BertProcessing\",\"cls\":[\"[CLS]\",2]}",
      "post_processor.sep must be [token, id] with an id in the vocabulary (got nothing)"},
 
-    /* stored truncation and padding */
+    /* values of the stored truncation and padding */
     {"truncation/max_length", "-1", "truncation.max_length must be an integer from 0"},
     {"truncation/strategy", "\"longest_first\"", "truncation.strategy must be \"LongestFirst\", \"OnlyFirst\" or"},
     {"truncation/direction", "\"Up\"", "truncation.direction must be \"Right\" or \"Left\" (got \"Up\""},

@@ -1,5 +1,5 @@
 /* test_train_data.c - compares the order of sequences, masked tokens and the digest of training data with recorded
- * values, since a run of an earlier version must resume with the same data. */
+ * values. They must not change, since runs of earlier versions must resume with the same data. */
 #include "mha/train.h"
 #include "mha/train_data.h"
 #include "support/check.h"

@@ -401,8 +401,8 @@ static void expect_weights(const mha_trainer *t, const mha_trainer *plain)
 }
 
 /* With gates.first, the weights must not change while the gates are trained. Before that, they must be bitwise
- * identical to those of a run without gates, and after it to those of a run without the removed heads, including rates
- * and moments. */
+ * identical to those of a run without gates. After it, they must be bitwise identical to those of a run without the
+ * removed heads, including rates and moments. */
 static void test_weights_wait_for_gates(void **state)
 {
     (void)state;

@@ -170,8 +170,8 @@ static void test_resumed_log(void **state)
     files_remove(folder);
 }
 
-/* If another file is renamed to the path of the log, as a new checkpoint is, mha_train_log_write_to must open the new
- * file. */
+/* If another file is renamed to the path of the log, as when a checkpoint is replaced, mha_train_log_write_to must open
+ * the new file. */
 static void test_replaced_file(void **state)
 {
     (void)state;

@@ -395,7 +395,7 @@ static void expect_changed(const mha_model *model, mha_train_options o)
         err.message, "tensors of the folder must match the model (the folder has changed since the model was opened)");
 }
 
-/* If the folder of an open model changes, a pooler that was added to it must be detected, and a pooler that was removed
+/* If the folder of an open model changes, a pooler that was added to it must be detected. A pooler that was removed
  * from it must remain part of the model. */
 static void test_a_folder_that_changes(void **state)
 {
