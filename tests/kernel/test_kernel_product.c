@@ -1,5 +1,5 @@
 /* test_kernel_product.c - compares matrix products by register tiles with double at every edge of the tile. An element
- * must depend on nothing but its row, its column and the inner length, bitwise. */
+ * must be bitwise identical in every product with the same row of A, column of W and inner length. */
 #include "kernel/table.h"
 
 typedef struct dense {

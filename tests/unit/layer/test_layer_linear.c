@@ -1,5 +1,5 @@
-/* test_layer_linear.c - compares linear layers with double. A row of the result must depend on nothing but its input
- * row, bitwise. */
+/* test_layer_linear.c - compares linear layers with double. A row of the result must be bitwise identical whatever the
+ * other rows are. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/reference/layer_ref.h"
