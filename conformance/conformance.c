@@ -1,4 +1,4 @@
-/* conformance.c - detects the kind of a golden folder and runs the suite of that kind. */
+/* conformance.c - detects the kind of a golden folder and runs the checks of this kind. */
 #include "conformance/golden_folder.h"
 #include "output.h"
 
@@ -63,7 +63,8 @@ static int check_folder(cli_session *session, const char *folder, const json_t *
         if (verify_keys(folder, kinds[n].name, index, &error) != MHA_OK) return cli_refuse(session, &error);
         return kinds[n].check(session, folder, index, log);
     }
-    return cli_error(session, CLI_REFUSED, "%s/index.json: unknown kind of recorded results", cli_shown(folder));
+    return cli_error(session, CLI_REFUSED, "%s/index.json: must contain a supported kind of recorded results",
+                     cli_shown(folder));
 }
 
 int verify_golden(cli_session *session, const char *folder, verify_log *log)

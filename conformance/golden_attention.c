@@ -1,5 +1,5 @@
-/* golden_attention.c - golden cases of the attention operator: one file per case with inputs and expected results,
- * described in index.json. */
+/* golden_attention.c - runs the golden cases of the attention operator. index.json describes the cases, and one file
+ * per case contains its inputs and expected results. */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static mha_dtype input_type(const verify_entry *e)
     const char *name = verify_text(e, "input_dtype");
     for (size_t n = 0; n < sizeof types / sizeof *types; n++)
         if (strcmp(name, types[n].name) == 0) return types[n].dtype;
-    verify_fault(e, "unknown \"input_dtype\" \"%s\"", cli_shown(name));
+    verify_fault(e, "\"input_dtype\" must be F32, BF16, F16 or F64 (got \"%s\")", cli_shown(name));
     return MHA_DTYPE_DEFAULT;
 }
 
@@ -45,7 +45,7 @@ static void describe_masks(attention_case *c)
     int64_t window[2] = {-1, -1}, block[2] = {0, 0};
     verify_ints(e, "window", window, 2);
     d->causal = verify_bool(e, "causal");
-    d->align = MHA_ALIGN_OFFSETS; /* "q_offset" is read; "align" only documents how it was chosen */
+    d->align = MHA_ALIGN_OFFSETS; /* "q_offset" is used; "align" only documents how q_offset was chosen */
     if (window[0] != -1 || window[1] != -1) d->window = (mha_window){1, window[0], window[1]};
     if (verify_has(e, "block")) verify_ints(e, "block", block, 2);
     d->block_q = block[0];
@@ -71,13 +71,13 @@ static void describe_masks(attention_case *c)
 
 /* ---- operands ---- */
 
-/* Returns the data of a contiguous tensor of exactly this shape. */
+/* Returns the elements of a contiguous tensor with exactly this shape. */
 static const void *dense(attention_case *c, const char *name, int rank, int64_t *shape)
 {
     return verify_raw(&c->memory, &c->entry, verify_tensor(&c->entry, c->file, name, rank, shape));
 }
 
-/* Returns a mask or bias, in which dimensions of 1 are broadcast. */
+/* Returns the elements of a mask or bias, whose dimensions of size 1 are broadcast. */
 static mha_cview spread(attention_case *c, const char *name, mha_dtype dtype)
 {
     const int64_t want[4] = {c->B, c->H, c->Lq, c->Lk};
@@ -205,7 +205,8 @@ static void check_chosen(mha_ctx *ctx, attention_case *c, verify_case *outcome)
                        want + (((n / 2 + 1) * c->H - 1) * c->Lq + places[n % 2]) * c->Lk, c->Lk, limit);
 }
 
-/* Runs a valid case. Errors in the folder remain in entry.error; errors of the library are stored in the outcome. */
+/* Runs a case that the library accepts. Errors in the folder are stored in entry.error, and errors of the library in
+ * the outcome. */
 static void check_accepted(mha_ctx *ctx, attention_case *c, const mha_attn_plan *plan, const char *folder,
                            verify_case *outcome)
 {

@@ -1,4 +1,5 @@
-/* golden_attention.h - one golden case of the attention operator: shared by its forward and backward checks. */
+/* golden_attention.h - declares a golden case of the attention operator, which the forward and backward checks
+ * share. */
 #ifndef CONFORMANCE_GOLDEN_ATTENTION_H
 #define CONFORMANCE_GOLDEN_ATTENTION_H
 
@@ -17,7 +18,7 @@ typedef struct attention_case {
     void *out; /* output in desc.dtype */
     float *lse, *probs;
     mha_attn_grads grads; /* set if the case records gradients */
-    int roundings;        /* how often a 16-bit result is rounded to 16 bits */
+    int roundings;        /* number of times that a 16-bit result is rounded */
 } attention_case;
 
 /* Returns true if the case records this result. */
@@ -30,7 +31,7 @@ const mha_tensor *verify_operand(attention_case *c, const char *name, int64_t he
                                  int64_t stride[4]);
 mha_cview verify_typed(attention_case *c, const char *name, int64_t heads, int64_t length, int64_t width);
 
-/* Compare elements of the case's dtype, or floats, with a recorded tensor. */
+/* Compare results in the dtype of the case, or in float, with a recorded tensor. */
 void verify_typed_result(attention_case *c, verify_case *outcome, const char *name, const void *got);
 void verify_float_result(attention_case *c, verify_case *outcome, const char *name, const float *got);
 

@@ -1,4 +1,5 @@
-/* golden_attention_case.c - one case of the operator: its recorded operands, and comparisons with recorded results. */
+/* golden_attention_case.c - reads the recorded operands of an operator case, and compares results with recorded
+ * results. */
 #include <math.h>
 #include <string.h>
 

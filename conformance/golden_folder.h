@@ -1,5 +1,5 @@
-/* golden_folder.h - golden folders: functions that read index.json and tensor files, and the suites. Names and numbers
- * of an index are untrusted and are checked before use. */
+/* golden_folder.h - declares functions that read index.json and the tensor files of a golden folder, and the checks of
+ * each kind of folder. Strings and numbers of index.json are untrusted and are checked before use. */
 #ifndef CONFORMANCE_GOLDEN_FOLDER_H
 #define CONFORMANCE_GOLDEN_FOLDER_H
 
@@ -21,15 +21,15 @@ double verify_limit(const verify_entry *e, const char *tensor, double otherwise)
 /* Sets `error` to an error whose message begins with the name of the entry, and returns its status. */
 mha_status verify_fault(const verify_entry *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Opens DIR/index.json; returns NULL on error. */
+/* Opens FOLDER/index.json; returns NULL on error. */
 json_t *verify_index_open(const char *folder, mha_error *error);
-/* Opens FOLDER/NAME. NAME comes from the index and must be a plain file name. */
+/* Opens FOLDER/NAME. NAME is read from the index and must be a plain file name. */
 mha_status verify_file_open(mha_ctx *ctx, const char *folder, const verify_entry *e, const char *name, mha_file **file);
 /* Writes FOLDER/NAME to path[capacity]. NAME must be a plain file name. */
 mha_status verify_path(const char *folder, const verify_entry *e, const char *name, char *path, size_t capacity);
 
-/* Copies a tensor of the given shape (-1: any dimension, returned in shape[]), aligned; a missing tensor is an error.
- * verify_raw keeps the stored dtype; the other functions convert. */
+/* verify_tensor finds a tensor with the given shape (-1: any dimension, returned in shape[]); a missing tensor is an
+ * error. The other functions return an aligned copy of its elements; only verify_raw keeps the stored dtype. */
 const mha_tensor *verify_tensor(const verify_entry *e, const mha_file *file, const char *name, int rank,
                                 int64_t *shape);
 void *verify_raw(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor);
@@ -39,7 +39,7 @@ int64_t *verify_integers(verify_memory *memory, const verify_entry *e, const mha
 /* Rejects unknown formats and unknown keys (golden_keys.c), because their requirements would not be checked. */
 mha_status verify_keys(const char *folder, const char *kind, const json_t *index, mha_error *error);
 
-/* ---- suites, one per kind of folder; they return CLI_DONE, or an exit code if the folder is invalid ---- */
+/* ---- checks of each kind of folder; they return CLI_DONE, or an exit code if the folder is invalid ---- */
 
 int verify_attention(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 int verify_models(cli_session *session, const char *folder, const json_t *index, verify_log *log);

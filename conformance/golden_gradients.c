@@ -1,10 +1,10 @@
-/* golden_gradients.c - gradients of a golden case of the attention operator. */
+/* golden_gradients.c - compares the gradients of a golden case of the attention operator. */
 #include <string.h>
 
 #include "conformance/golden_attention.h"
 
-/* Recorded tensors, and the gradients to compare with them. Gradients of q, k and v have the dtype of the case; all
- * other gradients are float. */
+/* Recorded gradients, and the computed gradients to compare with them. Gradients of q, k and v have the dtype of the
+ * case; all other gradients are float. */
 enum { DQ, DK, DV, DBIAS, DSLOPES, DSINKS, RESULTS };
 static const char *const names[RESULTS] = {"dq", "dk", "dv", "dbias", "dslopes", "dsinks"};
 

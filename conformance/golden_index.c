@@ -1,4 +1,4 @@
-/* golden_index.c - reads golden folders: index.json and tensor files, checked before use. */
+/* golden_index.c - reads index.json and the tensor files of a golden folder, and checks them before use. */
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
@@ -93,7 +93,7 @@ json_t *verify_index_open(const char *folder, mha_error *error)
     if (json_is_object(root)) return root;
     *error = (mha_error){.status = MHA_ERR_FORMAT};
     if (root)
-        snprintf(error->message, sizeof error->message, "%s: not a JSON object", cli_shown(path));
+        snprintf(error->message, sizeof error->message, "%s: must be a JSON object", cli_shown(path));
     else if (problem.line < 1)
         snprintf(error->message, sizeof error->message, "%s: %s", cli_shown(path),
                  errno ? strerror(errno) : "cannot be read");
@@ -128,7 +128,7 @@ const mha_tensor *verify_tensor(const verify_entry *e, const mha_file *file, con
     if (e->error->status != MHA_OK) return NULL;
     const mha_tensor *tensor = mha_file_find(file, name);
     if (!tensor) {
-        verify_fault(e, "the file has no tensor \"%s\"", cli_shown(name));
+        verify_fault(e, "the file must have a tensor \"%s\"", cli_shown(name));
         return NULL;
     }
     if (tensor->rank != rank) {

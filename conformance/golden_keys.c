@@ -1,5 +1,6 @@
-/* golden_keys.c - keys and names allowed in index.json of a golden folder. An unknown key or name might require an
- * unimplemented check, so it ends the run. The list includes known keys that are only remarks and are never read. */
+/* golden_keys.c - lists the keys and names that index.json of a golden folder may contain. An unknown key or name might
+ * require a check that is not implemented, so it ends the run. Keys that are only remarks are listed, but never
+ * read. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 enum { FORMAT = 1 }; /* required value of the key "format", if present */
 
 /* The words allowed at a path of the index, as keys of an object, as a string, or as strings of an array. In a path, []
- * stands for all elements of an array. */
+ * means all elements of an array. */
 static const struct rule {
     const char *kind, *place, *words;
 } rules[] = {
@@ -130,7 +131,7 @@ static void walk(place p, const json_t *here, const char *rest)
     if (name) p.name = name;
     if (!*rest) {
         check_words(&p, here);
-    } else if (length == 0) { /* [] stands for all elements of an array */
+    } else if (length == 0) { /* [] means all elements of an array */
         json_array_foreach(here, n, value) walk(p, value, rest[2] == '.' ? rest + 3 : rest + 2);
     } else {
         snprintf(key, sizeof key, "%.*s", (int)length, rest);

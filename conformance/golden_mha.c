@@ -1,7 +1,7 @@
-/* golden_mha.c - golden results of torch.nn.MultiheadAttention, compared with the library's linear layers and operator.
+/* golden_mha.c - compares the library's linear layers and operator with golden results of torch.nn.MultiheadAttention.
  *
- * PyTorch's masks are true for masked keys, the library's masks are true for unmasked keys. The learned key and
- * value (bias_k, bias_v) and the key of zeros are appended to the other keys and never masked. */
+ * PyTorch's masks are true for masked keys, but the library's masks are true for unmasked keys. The learned key and
+ * value (bias_k, bias_v) and the key of zeros are appended to the projected keys and values, and are never masked. */
 #include <string.h>
 
 #include "conformance/golden_ops.h"

@@ -1,4 +1,4 @@
-/* golden_norms.c - golden results of norms and cross entropy, forward and backward. */
+/* golden_norms.c - compares norms and cross entropy, forward and backward, with golden results. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* golden_ops.c - golden results of single operations: one tensor file per kind, with tensors named CASE/TENSOR. */
+/* golden_ops.c - compares single operations with golden results. Each kind of operation has one file, with tensors
+ * named CASE/TENSOR. */
 #include <math.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@ static double number(const json_t *object, const char *key)
     return json_number_value(json_object_get(object, key));
 }
 
-/* Returns the factors of the key `key`, one per pair of elements; NULL if the key is missing. */
+/* Returns the array `key`, which has one factor per pair of elements; NULL if the key is missing. */
 static const double *factors(ops_case *c, const json_t *rope, const char *key, int64_t pairs)
 {
     const json_t *array = json_object_get(rope, key);
@@ -32,7 +33,7 @@ static mha_rope_kind rope_kind(ops_case *c, const json_t *rope)
     const char *name = json_string_value(json_object_get(rope, "rope_type"));
     for (int n = 0; name && n < (int)(sizeof names / sizeof *names); n++)
         if (strcmp(name, names[n]) == 0) return (mha_rope_kind)n;
-    if (name) verify_fault(&c->entry, "unknown \"rope_type\" \"%s\"", cli_shown(name));
+    if (name) verify_fault(&c->entry, "\"rope_type\" must be a supported type (got \"%s\")", cli_shown(name));
     return MHA_ROPE_DEFAULT;
 }
 
@@ -93,7 +94,7 @@ void ops_rope(ops_case *c)
 
 /* ---- activations ---- */
 
-/* Runs the forward pass, and the backward pass with a gradient of ones, which gives the derivative. */
+/* Compares an activation function and its derivative, which is the backward pass of a gradient of ones. */
 void ops_activation(ops_case *c)
 {
     static const struct {
@@ -110,7 +111,7 @@ void ops_activation(ops_case *c)
                  {"softplus", MHA_ACT_SOFTPLUS}};
     enum {
         KNOWN = sizeof known / sizeof *known,
-        BEYOND = 3 /* number of infinities and NaN at the end of the inputs, which torch treats differently */
+        BEYOND = 3 /* number of infinite and NaN inputs at the end, for which torch returns other values */
     };
     int64_t count = -1;
     mha_error error = {0};
@@ -141,8 +142,8 @@ void ops_activation(ops_case *c)
 
 /* ---- cases of the folder ---- */
 
-/* Location of the cases: index[kind][list], an array of named objects, or an object by name. A kind without a function
- * is reported as not supported. */
+/* Kinds of operations. The cases of a kind are index[name][list], an array of named objects, or an object with one key
+ * per case. A kind without a check function is reported as unsupported. */
 static const struct kind {
     const char *name, *list;
     void (*check)(ops_case *c);

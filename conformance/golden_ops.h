@@ -1,5 +1,6 @@
-/* golden_ops.h - golden results of single operations, golden/ops: functions shared by the kinds. A kind is a row of the
- * table in golden_ops.c and a function that checks one case. golden_ops_case.c reads tensors and compares results. */
+/* golden_ops.h - declares functions that the checks of single operations (golden/ops) share. A kind of operation has a
+ * row in the table of golden_ops.c and a function that checks one case. golden_ops_case.c reads tensors and compares
+ * results. */
 #ifndef CONFORMANCE_GOLDEN_OPS_H
 #define CONFORMANCE_GOLDEN_OPS_H
 
@@ -20,8 +21,8 @@ const float *ops_floats(ops_case *c, const char *name, int rank, int64_t *shape)
 const mha_tensor *ops_find(const ops_case *c, const char *name);
 /* Allocates `count` floats; NULL on error. */
 float *ops_room(ops_case *c, int64_t count);
-/* Compares CASE/NAME, which must have `count` elements, except its last `but` elements. The tolerance is 32 rounding
- * errors of the largest recorded value, or of `size` if it is larger. */
+/* Compares the tensor CASE/NAME, which must have `count` elements, without its last `but` elements. The tolerance is 32
+ * rounding errors of the largest recorded value, or of `size` if it is larger. */
 void ops_compare(ops_case *c, const char *name, const float *got, int64_t count, int64_t but, double size);
 /* Reports that CASE/NAME is recorded, but has no counterpart in this build. */
 void ops_skip(ops_case *c, const char *name);

@@ -1,4 +1,4 @@
-/* golden_ops_case.c - one case of a single operation: its recorded tensors, memory, and comparisons. */
+/* golden_ops_case.c - reads the recorded tensors of a case, allocates its memory, and compares its results. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* golden_heads.c - golden results of head analysis: loads texts and models, then runs the parts in sequence. */
+/* golden_heads.c - checks head analysis: loads texts and models, then runs the parts one after the other. */
 #include <math.h>
 #include <string.h>
 
@@ -135,7 +135,7 @@ int verify_heads(cli_session *session, const char *folder, const json_t *index, 
     const json_t *files = json_object_get(index, "files");
     if (!log->lm &&
         (json_object_get(files, "tinylm-golden.safetensors") || json_object_get(files, "tinylm-model.safetensors")))
-        return cli_usage(session, "these results require --lm FOLDER, the recorded language model");
+        return cli_usage(session, "these results require --lm FOLDER with the recorded language model");
     heads_check_names(&run);
     int code = error.status == MHA_OK ? open_all(&run, &model) : cli_refuse(session, &error);
     if (code == CLI_DONE) code = check_parts(&run);

@@ -1,8 +1,8 @@
-/* golden_heads.h - golden results of head analysis, golden/heads: functions shared by its parts.
+/* golden_heads.h - declares functions that the checks of head analysis (golden/heads) share.
  *
  * index.json lists the tensors of each file with their tolerances. A part claims the tensors that it computes by name;
- * each tensor is one case. A listed tensor that no part claims is an error at the end; an unknown name ends the run.
- * Sentences and models are read from the folder and the checkpoint. */
+ * each tensor is one case. If a listed tensor is not claimed by any part, the run fails at its end; an unknown name
+ * ends the run. Sentences are read from the folder, and models from checkpoints. */
 #ifndef CONFORMANCE_HEADS_GOLDEN_HEADS_H
 #define CONFORMANCE_HEADS_GOLDEN_HEADS_H
 
@@ -18,7 +18,7 @@ typedef struct heads_run {
     const char *folder, *lm; /* lm: folder of the language model */
     const json_t *index;
     verify_log *log;
-    mha_error *error; /* an error in the folder; ends the run */
+    mha_error *error; /* an error in the folder, which ends the run */
     const mha_model *model;
     const mha_model_info *info;
     verify_memory memory;
@@ -47,7 +47,7 @@ void heads_check_names(const heads_run *run);
 /* Opens FOLDER/NAME, a known file, if the index lists it. The caller must close it, even after a failure. */
 bool heads_open(heads_file *f, heads_run *run, const char *name);
 void heads_close(heads_file *f);
-void heads_drop(heads_file *f); /* closes without reporting unclaimed tensors */
+void heads_drop(heads_file *f); /* closes the file without reporting unclaimed tensors */
 
 bool heads_has(const heads_file *f, const char *tensor);
 /* Claims a tensor and returns its elements; NULL if it is not listed, or on error. */
@@ -69,8 +69,8 @@ void heads_case(heads_file *f, const char *group, const char *tensor, const doub
 
 typedef void heads_part(heads_run *run);
 
-/* A recorded file, the default group of its cases, the part that compares it, and its allowed tensors: "x_*" matches
- * any name that begins with "x_". */
+/* A recorded file: its name, the default group of its cases, the part that compares it, and its allowed tensors; "x_*"
+ * matches any name that begins with "x_". */
 typedef struct heads_known {
     const char *name, *group;
     heads_part *part;
@@ -116,7 +116,8 @@ void heads_loss(heads_file *f, const char *group, const char *tensor, const mha_
                 const mha_importance_options *options);
 /* Compares rollout_N, the rollout of sentence N (golden_heads_diversity.c). */
 void heads_rollout(heads_file *f, const char *tensor, int64_t text);
-/* Computes the cosine between each sentence's embedding [count, E] and its embedding by the unmodified model. */
+/* Computes the cosine between each sentence's embedding [count, E] and the embedding that the unmodified model
+ * computes. */
 void heads_cosines(const heads_run *run, const double *embedding, double *out);
 /* Computes each sentence's embedding with head gates [layers, count, H] (NULL = ones): out [count, E], the
  * L2-normalized mean of the last hidden states without padding. */

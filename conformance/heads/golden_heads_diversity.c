@@ -1,4 +1,5 @@
-/* golden_heads_diversity.c - golden similarities of heads, their map and clusters, and rollouts of single sentences. */
+/* golden_heads_diversity.c - compares similarities of heads, the map and clusters of heads, and the rollouts of single
+ * sentences. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +7,7 @@
 #include "mha/diversity.h"
 #include "output.h"
 
-/* The similarity measures by tensor name. A measure compares either all heads or the heads of one layer. */
+/* Similarity measures and their tensor names. A measure compares either all heads or the heads of one layer. */
 static const struct kind {
     const char *tensor;
     mha_diversity_kind kind;

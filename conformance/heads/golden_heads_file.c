@@ -1,4 +1,4 @@
-/* golden_heads_file.c - one file of golden/heads, whose tensors are the cases. */
+/* golden_heads_file.c - reads a file of golden/heads; each tensor of the file is a case. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +86,7 @@ static void check_seen(const heads_file *f)
     json_object_foreach((json_t *)f->entry.object, name, value)
     {
         if (strcmp(name, "is") == 0 || json_object_get(f->seen, name)) continue;
-        verify_fault(&f->entry, "tensor \"%s\" in index.json is not compared", cli_shown(name));
+        verify_fault(&f->entry, "tensor \"%s\" in index.json must be compared with a result", cli_shown(name));
     }
 }
 

@@ -1,6 +1,5 @@
-/* golden_heads_gates.c - golden embeddings, gradients of the contrastive loss with respect to gates and weights, and
-   mean contexts.
- */
+/* golden_heads_gates.c - compares embeddings, gradients of the contrastive loss with respect to gates and weights, and
+ * mean contexts. */
 #include <math.h>
 #include <string.h>
 
@@ -11,8 +10,8 @@
 
 static const double SCALE = 5; /* scale of the similarities in the recorded loss */
 
-/* Sentences i and count / 2 + i are paraphrases: L = (CE(S, diagonal) + CE(S^T, diagonal)) / 2 with S = SCALE Ea Eb^T.
- * Writes dL/dE [count, width] for unit-norm vectors E. */
+/* Writes dL/dE [count, width] for unit-norm embeddings E, whose rows i and count / 2 + i are of paraphrases. With
+ * S = SCALE Ea Eb^T, where Ea and Eb are the two halves of E, L = (CE(S, diagonal) + CE(S^T, diagonal)) / 2. */
 static void pairs_gradient(int64_t count, int64_t width, const double *E, double *dE)
 {
     const int64_t half = count / 2;

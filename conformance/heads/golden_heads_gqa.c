@@ -1,4 +1,5 @@
-/* golden_heads_gqa.c - golden embeddings of regrouped models: key/value heads merged by mean or in closed form. */
+/* golden_heads_gqa.c - compares embeddings of regrouped models, whose key/value heads are merged by mean or in closed
+ * form. */
 #include <stdlib.h>
 #include <string.h>
 

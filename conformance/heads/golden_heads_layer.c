@@ -1,5 +1,5 @@
-/* golden_heads_layer.c - golden attention layers in isolation: computes maps, contexts, and gradients of contexts and
- * gates from x, the output gradient and the layer's weights. */
+/* golden_heads_layer.c - compares single attention layers: computes maps, contexts, and gradients of contexts and gates
+ * from x, the output gradient and the layer's weights. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,7 +141,7 @@ static void check_context_gradient(one_layer *l)
     heads_case(l->f, "layer", name, record, got, count, HEADS_NEAR, &l->failed);
 }
 
-/* Computes dL/dgate of head h = <Wo_h, dL/dWo_h>, one of four equivalent forms. */
+/* Computes dL/dgate_h = <Wo_h, dL/dWo_h> of head h, one of four equivalent formulas. */
 static void check_gates(one_layer *l)
 {
     char name[60];
@@ -163,7 +163,7 @@ static void check_layer(heads_file *f, int64_t number)
     l.x = input(&l, "x");
     l.dout = heads_ok(f) ? input(&l, "dout") : NULL;
     if (!l.x || !l.dout || number >= m->layers) {
-        verify_fault(&f->entry, "the model has no layer %lld", (long long)number);
+        verify_fault(&f->entry, "the model must have a layer %lld", (long long)number);
         return;
     }
     if (make(&l) == MHA_OK && heads_ok(f)) run(&l);

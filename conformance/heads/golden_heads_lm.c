@@ -1,4 +1,4 @@
-/* golden_heads_lm.c - golden results of a small language model: logits, loss, maps, gradients, and ablated heads. */
+/* golden_heads_lm.c - compares a small language model: logits, loss, maps, gradients, and losses with ablated heads. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,7 +128,8 @@ static mha_head_data *data_of(const language *lm, mha_error *failed)
     return data;
 }
 
-/* Compares the head statistics. Each recorded text is [first] r r, so it is a probe text. */
+/* Compares the head statistics. Each recorded text is a first token and a random sequence, repeated once, so it is also
+ * a probe text. */
 static void check_statistics(language *lm, const mha_head_data *data)
 {
     mha_heads *heads = NULL;

@@ -1,4 +1,4 @@
-/* golden_heads_maps.c - golden scores and labels of synthetic maps: ideal patterns with noise. */
+/* golden_heads_maps.c - compares scores and labels of synthetic maps, which are ideal patterns with noise. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static mha_heads *measure(heads_file *f, const double *maps, int64_t count, int6
     return heads;
 }
 
-/* Fills `got` with the pattern scores. The recorded scores of probe texts are 0, because these maps have no probe
+/* Writes the pattern scores to `got`. The scores on probe texts are recorded as 0, because the maps have no probe
  * texts. */
 static void fill_scores(heads_file *f, const mha_heads *heads, int64_t patterns, int64_t count, double *got)
 {

@@ -1,5 +1,5 @@
-/* golden_heads_prune.c - golden selections of heads, and the embeddings after removing all other heads: by gates of 0,
- * removed rows and columns, mean contexts, or refitted weights. */
+/* golden_heads_prune.c - compares selections of heads, and the embeddings after all other heads are removed by gates of
+ * 0, removed rows and columns, mean contexts, or refitted weights. */
 #include <math.h>
 #include <string.h>
 

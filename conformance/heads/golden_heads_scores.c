@@ -1,9 +1,9 @@
-/* golden_heads_scores.c - golden importance scores, one measure per tensor, all on the same data. */
+/* golden_heads_scores.c - compares importance scores; each tensor contains one measure, and all use the same data. */
 #include <string.h>
 
 #include "conformance/heads/golden_heads.h"
 
-/* Measures and parameters of special tensor names; all other tensors have the name of their measure. */
+/* Measures and parameters of the tensors that are not named after their measure. */
 static const struct variant {
     const char *tensor, *score;
     double loss_scale;

@@ -1,4 +1,4 @@
-/* golden_heads_stats.c - golden statistics, pattern scores, labels and maps of the encoder's heads. */
+/* golden_heads_stats.c - compares statistics, pattern scores, labels and maps of the encoder's heads. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,7 +91,7 @@ void heads_labels(heads_file *f, const char *group, const mha_model_info *m, con
 
 /* ---- probe texts ---- */
 
-/* Reads the probe texts, which are recorded as [first] r r [last]. */
+/* Reads the probe texts: a first token, a random sequence, repeated once, and a last token. */
 static mha_head_probe read_probe(heads_file *f)
 {
     int64_t shape[2] = {-1, -1};

@@ -58,7 +58,7 @@ static void read_input(forward_case *f)
 {
     f->B = f->L = -1;
     f->ids = tokens(f, f->names->ids);
-    if (!f->ids) verify_fault(f->entry, "the file has no tensor \"%s\"", f->names->ids);
+    if (!f->ids) verify_fault(f->entry, "the file must have a tensor \"%s\"", f->names->ids);
     f->types = tokens(f, f->names->types);
     f->mask = tokens(f, f->names->mask);
     f->positions = tokens(f, f->names->positions);
@@ -80,7 +80,8 @@ static void read_record(forward_case *f)
     f->hidden = optional(f, f->names->hidden, 3, (int64_t[]){m->layers + 1, f->L, m->hidden});
     f->maps = optional(f, f->names->maps, 4, maps);
     f->map_heads = maps[1];
-    if (f->B != 1 && (f->hidden || f->maps)) verify_fault(f->entry, "hidden states and maps must be of one sequence");
+    if (f->B != 1 && (f->hidden || f->maps))
+        verify_fault(f->entry, "hidden states and maps must be recorded for one sequence");
 }
 
 /* ---- forward pass ---- */
@@ -140,7 +141,7 @@ static bool run(forward_case *f, const mha_model *model)
         verify_stopped(f->outcome, &error);
         return false;
     }
-    /* A case without the recorded number of hidden states or maps must fail. */
+    /* A case must fail if the pass returns fewer hidden states or maps than were recorded. */
     if (f->hidden) verify_measured(f->outcome, f->names->hidden, (double)(f->info->layers + 1 - f->hidden_calls), 0);
     if (f->maps) verify_measured(f->outcome, f->names->maps, (double)(f->info->layers - f->map_calls), 0);
     return true;

@@ -1,5 +1,5 @@
 /* golden_generate.c - compares a model's greedy output with its golden output: with and without a cache, and for
- * several prompts at once. */
+ * several prompts together. */
 #include <string.h>
 
 #include "conformance/models/golden_model.h"

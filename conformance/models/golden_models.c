@@ -1,5 +1,5 @@
-/* golden_models.c - golden folders that need a model: tiny checkpoints of each family (golden/models), and sentences
- * through one checkpoint (golden/minilm). The tolerances are those in the README of the golden data. */
+/* golden_models.c - checks golden folders that require models: tiny checkpoints of each family (golden/models), and one
+ * checkpoint that is run on sentences (golden/minilm). The README of the golden data states the tolerances. */
 #include <string.h>
 
 #include "conformance/models/golden_model.h"
@@ -50,7 +50,7 @@ static void check_whole(const verify_entry *e, const mha_file *file, const char 
     if (e->error->status == MHA_OK) verify_end(log, &outcome);
 }
 
-/* Returns the entry with the data of this entry: "same_golden_as" may name another entry. */
+/* Returns the entry that has the recorded data of `e`: the entry that "same_golden_as" names, or `e` itself. */
 static const json_t *data_of(const verify_entry *e, const json_t *models)
 {
     size_t n;
@@ -62,7 +62,7 @@ static const json_t *data_of(const verify_entry *e, const json_t *models)
         const char *its = json_string_value(json_object_get(other, "name"));
         if (its && strcmp(its, name) == 0) return other;
     }
-    verify_fault(e, "\"same_golden_as\": unknown model \"%s\"", cli_shown(name));
+    verify_fault(e, "\"same_golden_as\" must name a model (got \"%s\")", cli_shown(name));
     return e->object;
 }
 
@@ -124,7 +124,7 @@ int verify_models(cli_session *session, const char *folder, const json_t *index,
     return CLI_DONE;
 }
 
-/* ---- sentences through one model ---- */
+/* ---- sentences and one model ---- */
 
 static const verify_names sentence_names = {.ids = "input_ids",
                                             .mask = "attention_mask",

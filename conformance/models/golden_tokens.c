@@ -1,4 +1,4 @@
-/* golden_tokens.c - golden results of a tokenizer: ids, token strings, offsets and decoded text must match exactly. */
+/* golden_tokens.c - compares a tokenizer: ids, token strings, offsets and decoded text must match exactly. */
 #include <math.h>
 #include <string.h>
 
@@ -48,7 +48,8 @@ static int64_t characters(const char *text, int64_t end)
     return count;
 }
 
-/* Returns the number of different offsets. They are in characters in the recording and in bytes in the library. */
+/* Returns the number of different offsets. Recorded offsets are in characters, and the library's offsets are in
+ * bytes. */
 static double differing_offsets(const char *text, const mha_encoding *e, const json_t *want)
 {
     double wrong = fabs((double)json_array_size(want) - (double)e->count);

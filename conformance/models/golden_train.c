@@ -1,5 +1,5 @@
-/* golden_train.c - a golden training step: the loss and the gradient of every parameter. Some gradients are recorded in
- * full, all others as norm, sum and first elements. */
+/* golden_train.c - compares a training step: the loss and the gradient of every parameter. Some gradients are recorded
+ * in full, and all others as norm, sum and first elements. */
 #include <math.h>
 #include <string.h>
 
@@ -9,8 +9,8 @@
 
 static const double LOSS_LIMIT = 1e-5,
                     GRADIENT_LIMIT = 1e-4; /* relative tolerances of the loss and of a gradient's norm */
-/* A gradient with a norm below NOTHING is 0 except for rounding (a key's bias without rotation). Its tolerance is
- * ROUNDING times the norm of all gradients instead. */
+/* A gradient with a norm below NOTHING is 0 except for rounding (such as that of the key bias without rotation). Its
+ * tolerance is ROUNDING times the norm of all gradients instead. */
 static const double NOTHING = 1e-6, ROUNDING = 1e-6;
 
 typedef struct train_case {
@@ -180,8 +180,10 @@ static mha_status upstream_loss(train_case *c, mha_model_grads *grads, int64_t w
     mha_status status = mha_model_grads_forward(grads, &c->input, &output, error);
     for (int64_t n = 0; n < count && status == MHA_OK; n++) {
         narrow[n] = (float)up[n];
-        *loss += up[n] * (up[n] != 0 ? (double)last[n]
-                                     : 0); /* states of padding, where up is 0, do not contribute, even if NaN */
+        *loss +=
+            up[n] * (up[n] != 0
+                         ? (double)last[n]
+                         : 0); /* hidden states of padding, where `up` is 0, must not contribute even if they are NaN */
     }
     return status == MHA_OK ? mha_model_grads_backward(grads, &gradient, error) : status;
 }

@@ -126,7 +126,7 @@ static float *place(seed_case *c, const char *name, int rank, const int64_t *sha
     memcpy(want, shape, (size_t)rank * sizeof *want);
     const mha_tensor *tensor = verify_tensor(&c->entry, c->file, name, rank, want);
     if (tensor && c->drawn_count == SEED_DRAWS)
-        verify_fault(&c->entry, "at most %d tensors can be sampled", SEED_DRAWS);
+        verify_fault(&c->entry, "the number of sampled tensors must be at most %d", SEED_DRAWS);
     float *data = tensor && c->drawn_count < SEED_DRAWS ? seed_alloc(c, tensor->elements) : NULL;
     if (!data) return NULL;
     c->drawn[c->drawn_count].name = tensor->name;

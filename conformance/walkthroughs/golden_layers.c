@@ -1,5 +1,4 @@
-/* golden_layers.c - golden walk-throughs of whole layers: creates the layer of a case, and reads its inputs and
- * parameters. */
+/* golden_layers.c - walk-throughs of whole layers: creates the layer of a case, and reads its inputs and parameters. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -61,7 +61,7 @@ static void compare_choice(layer_case *l)
     if (seed_has(c, "expect.head_mask")) seed_compare(c, "expect.head_mask", kept, l->in.batch * heads);
 }
 
-/* Compares the cosine of every two heads' weights over all samples. */
+/* Compares the cosine between the attention weights of each pair of heads, over all samples. */
 static void compare_similarity(layer_case *l)
 {
     mha_step_view v;

@@ -1,4 +1,4 @@
-/* golden_seeds.c - golden walk-throughs: runs each case with its stored tensors, then again with only its seed. */
+/* golden_seeds.c - checks walk-throughs: runs each case with its stored tensors, then again with only its seed. */
 #include <string.h>
 
 #include "conformance/walkthroughs/golden_seeds.h"
@@ -25,7 +25,7 @@ static mha_status check_way(cli_session *session, const char *folder, const json
     if (verify_file_open(session->ctx, folder, &c->entry, verify_text(&c->entry, "file"), &c->file) == MHA_OK) {
         if (from_seed) seed_draw(c);
         if (error->status == MHA_OK && !seed_layer(c) && !seed_step(c))
-            verify_fault(&c->entry, "unknown layer or step");
+            verify_fault(&c->entry, "the case must be a known layer or step");
     }
     mha_file_free(c->file);
     verify_release(&c->memory);

@@ -1,5 +1,5 @@
-/* golden_seeds.h - shared by the golden walk-throughs: the tensors of a case, stored or sampled from its seed.
- */
+/* golden_seeds.h - declares a case of a walk-through, whose tensors are stored or sampled from its seed.
+ * */
 #ifndef CONFORMANCE_WALKTHROUGHS_GOLDEN_SEEDS_H
 #define CONFORMANCE_WALKTHROUGHS_GOLDEN_SEEDS_H
 

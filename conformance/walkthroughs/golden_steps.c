@@ -1,5 +1,5 @@
-/* golden_steps.c - golden walk-throughs of single steps: products of heads, masks, softmax, dropout, embedding,
- * splitting into heads. The library's operator or layer computes each step from inputs that isolate it. */
+/* golden_steps.c - walk-throughs of single steps: products of heads, masks, softmax, dropout, embedding, splitting into
+ * heads. The library's operator or layer computes each step from inputs that isolate it. */
 #include <math.h>
 #include <string.h>
 
@@ -30,10 +30,10 @@ static bool attend(seed_case *c, mha_attn_desc desc, mha_attn_args args, mha_att
     return seed_ok(c, mha_attention_backward(c->ctx, &desc, &args, &grads, &error), &error);
 }
 
-/* ---- products of a head and its transpose ---- */
+/* ---- products of a matrix and its transpose ---- */
 
-/* Compares a a^T, a linear layer whose weight is its input, so the gradient of a is the sum of the gradients of
- * both. */
+/* Compares a a^T, which a linear layer with the input a and the weight a computes. The gradient of a is the sum of the
+ * gradients of input and weight. */
 static void check_product(seed_case *c)
 {
     int64_t shape[4] = {-1, -1, -1, -1};
@@ -70,8 +70,8 @@ static void check_product(seed_case *c)
 
 /* ---- a matrix split into heads ---- */
 
-/* Compares a split into heads. If every token attends only to itself, attention returns v. This tests how the
- * operator's strides split and merge heads. */
+/* Compares a matrix that is split into heads. If every token attends only to itself, attention returns v. This tests
+ * how the operator's strides split and merge heads. */
 static void check_split(seed_case *c)
 {
     const int64_t heads = verify_int(&c->config, "heads"), D = verify_int(&c->config, "head_dim");

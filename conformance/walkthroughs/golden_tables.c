@@ -1,4 +1,4 @@
-/* golden_tables.c - golden tables of counts: parameters, head configurations, and heads kept by pruning. */
+/* golden_tables.c - compares tables of counts: parameters, head configurations, and heads kept by pruning. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,7 @@ static void check_configuration(mha_ctx *ctx, const json_t *table, const json_t 
     same(outcome, "kv_heads", groups ? (double)(heads / groups) : -1, number(table, row, "kv_heads"), 0);
 }
 
-/* Compares the number of kept heads, by running one token through heads of width 1. */
+/* Compares the number of kept heads: runs one token through a layer with heads of width 1. */
 static void check_kept(mha_ctx *ctx, const json_t *table, const json_t *row, verify_case *outcome)
 {
     enum { MOST = 256 };
