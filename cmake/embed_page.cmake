@@ -5,7 +5,7 @@
 # concatenated in that order. Their hashes are written to the page's Content-Security-Policy, so the page cannot run
 # other code.
 
-# Converts a hexadecimal string to base64: three hex digits are two base64 digits.
+# Converts a hexadecimal string to base64. Three hexadecimal digits correspond to two base64 digits.
 function(hex_to_base64 hex out)
   set(alphabet "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
   string(LENGTH "${hex}" length)
@@ -66,6 +66,6 @@ string(SUBSTRING "${page}" 0 ${at} before)
 math(EXPR at "${at} + 6")
 string(SUBSTRING "${page}" ${at} -1 after)
 
-file(WRITE "${OUT}" "/* Made from cli/${NAME}/page by cmake/embed_page.cmake. */\n#include \"${NAME}/${NAME}_page.h\"\n")
+file(WRITE "${OUT}" "/* Generated from cli/${NAME}/page by cmake/embed_page.cmake. */\n#include \"${NAME}/${NAME}_page.h\"\n")
 append_array("${OUT}" ${NAME}_page_before "${before}")
 append_array("${OUT}" ${NAME}_page_after "${after}")

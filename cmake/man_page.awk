@@ -4,7 +4,8 @@
 # "Usage:" becomes the synopsis, an option a tagged paragraph, and a line "Word...:" before indented lines a heading. Other indented
 # lines are not changed. Lines wrapped for the terminal are joined.
 
-# Escapes characters with a meaning in troff: backslashes, hyphens, and dots and quotes at the start of a line.
+# Escapes characters that have a special meaning in troff: backslashes, hyphens, and dots and quotes at the start of a
+# line.
 function escaped(text) {
     gsub(/\\/, "\\e", text)
     gsub(/-/, "\\-", text)

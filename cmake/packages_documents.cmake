@@ -3,7 +3,7 @@
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH sources)
 string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
 
-# Compresses FILE to FILE.gz, without its name and time.
+# Compresses FILE to FILE.gz, without storing its name and time.
 function(compress file)
   execute_process(COMMAND gzip -9nf ${file} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()

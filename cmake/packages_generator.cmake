@@ -1,6 +1,6 @@
 # packages_generator.cmake - settings of cpack that depend on the generator; read by cpack once per generator.
 if(CPACK_GENERATOR STREQUAL "DEB")
-  unset(CPACK_PACKAGE_DESCRIPTION_SUMMARY) # cpack would put it before the description of each component
+  unset(CPACK_PACKAGE_DESCRIPTION_SUMMARY) # cpack would insert this summary before the description of each component
 else() # all components in one archive
   set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
   set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)

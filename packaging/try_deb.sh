@@ -42,7 +42,7 @@ prints() {
 
 mmdebstrap --quiet --variant=minbase "$release" "$debian" >"$work/log" 2>&1 || {
     tail -n 5 "$work/log"
-    skip "cannot make a Debian root of the release $release"
+    skip "cannot create a Debian root of the release $release"
 }
 # The network settings of this machine also apply in the root.
 for setting in /etc/apt/apt.conf.d/*proxy* /etc/resolv.conf; do
@@ -83,6 +83,6 @@ inside 'apt-get purge -y mha libmha0 libmha-dev'
 inside 'while read -r path; do [ ! -f "$path" ] && [ ! -L "$path" ] || echo "$path"; done </try/owned'
 left=$(cat "$work/log" && find "$debian" -xdev -name '*mha*' ! -path "$debian/try/*" ! -path "$debian/root/*" ! -path "$debian/var/log/*")
 [ -z "$left" ] || {
-    echo "removal must leave nothing (got $left)"
+    echo "removal must leave no files (got $left)"
     exit 1
 }

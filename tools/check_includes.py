@@ -28,9 +28,9 @@ UMBRELLA = "mha/mha.h"  # for code outside the library; in the library, only the
 UMBRELLA_USERS = {"src/base/status.c"}
 # Code outside src/ that may include internal headers.
 INSIDERS = ("tests/unit/", "tests/kernel/", "tests/property/", "tests/golden/", "tests/fuzz/", "tests/support/", "bench/kernel.c")
-# Subfolders, each of which may include only subfolders to its left. "." stands for the files of the folder itself;
+# Subfolders, each of which may include only subfolders to its left. "." means the files of the folder itself;
 # without ".", these files may include every subfolder, and every subfolder may include them.
-ROOMS = {
+SUBFOLDERS = {
     "src/kernel": ["simd", "rows", "matmul", "attention", ".", "isa"],
     "src/attn": ["plan", "mask", "stats", "forward", "backward", "engine", "cache"],
     "src/layer": ["linear", "selection", "attention", "variants", "block", "loss"],
@@ -93,12 +93,12 @@ FORBIDDEN = [
 
 
 def reach():
-    """Returns {folder: the folders that it may include, including itself}."""
+    """Returns {folder: folders whose headers it may include, with the folder itself}."""
     left = {}
     for chain in CHAINS:
         for i, folder in enumerate(chain):
             left.setdefault(folder, set()).update(chain[: i + 1])
-    for _ in left:  # number of rounds that is sufficient for any path through the chains
+    for _ in left:  # as many rounds as folders are sufficient for any path through the chains
         for folder in left:
             left[folder] = set().union(*(left[other] for other in left[folder]))
     return left
@@ -121,7 +121,7 @@ def without_comments(text):
 
 
 def check_public(folder, header, path):
-    """Checks the include of a public header by a file of a folder of src/, or by another public header."""
+    """Checks that a file in a folder of src/, or a public header, may include this public header."""
     if header == UMBRELLA:
         return None if path in UMBRELLA_USERS else f"{UMBRELLA} is for code outside the library; include the required header"
     stem = pathlib.PurePath(header).stem
@@ -131,8 +131,8 @@ def check_public(folder, header, path):
     return None
 
 
-def check_rooms(path, name):
-    """Checks that #include "name" names a subfolder to the left."""
+def check_subfolders(path, name):
+    """Checks that #include "name" names a header in a subfolder to the left."""
     if (path, name) in GOES_RIGHT:
         return None
     if path.startswith("cli/") and name.startswith("conformance/"):
@@ -140,15 +140,15 @@ def check_rooms(path, name):
     if path.startswith("conformance/") and not name.startswith(("conformance/", "mha/")):
         seen = "/" not in name or name.split("/")[0] in CONFORMANCE_SEES
         return None if seen else f'conformance may include only {", ".join(CONFORMANCE_SEES[1:])} of cli (got "{name}")'
-    folder = next((folder for folder in ROOMS if path.startswith(folder + "/")), None)
+    folder = next((folder for folder in SUBFOLDERS if path.startswith(folder + "/")), None)
     within = folder.removeprefix("src/") + "/" if folder and folder != "cli" else ""
     if not folder or not name.startswith(within):
         return None
     rest = [str(path).removeprefix(folder + "/"), name.removeprefix(within)]
-    rooms = [place.split("/")[0] if "/" in place else "." for place in rest]
-    order = ROOMS[folder]
-    if rooms[0] in order and rooms[1] in order and order.index(rooms[1]) > order.index(rooms[0]):
-        return f'{folder}/{rooms[0]} may not include "{name}", which is to its right'
+    subfolders = [place.split("/")[0] if "/" in place else "." for place in rest]
+    order = SUBFOLDERS[folder]
+    if subfolders[0] in order and subfolders[1] in order and order.index(subfolders[1]) > order.index(subfolders[0]):
+        return f'{folder}/{subfolders[0]} may not include "{name}", which is to its right'
     return None
 
 
@@ -164,10 +164,10 @@ def check_quoted(path, name):
         if target in REACH and target not in REACH[parts[1]]:
             return f'{parts[1]} may not include "{name}", which is to its right'
         return None
-    if parts[0] in ("cli", "conformance") and target in ROOMS["cli"]:
+    if parts[0] in ("cli", "conformance") and target in SUBFOLDERS["cli"]:
         return None
     if target in REACH and not path.startswith(INSIDERS):
-        return f'"{name}" is internal to the library; only include/mha is visible here'
+        return f'"{name}" is internal to the library; include only headers of include/mha'
     if parts[0] == "include" and target == "mha" and path != "include/" + UMBRELLA:
         return check_public(PUBLIC_OWNER.get(pathlib.PurePath(path).stem, pathlib.PurePath(path).stem), name, path)
     return None
@@ -176,9 +176,9 @@ def check_quoted(path, name):
 def check_angled(path, name):
     """Checks #include <name>."""
     if INTRINSIC_HEADER.fullmatch(name):
-        return None if path.startswith("src/kernel/") else f"<{name}> outside src/kernel"
+        return None if path.startswith("src/kernel/") else f"<{name}> may be included only in src/kernel"
     if CPU_HEADER.fullmatch(name):
-        return None if path == "src/base/cpu.c" else f"<{name}> outside src/base/cpu.c"
+        return None if path == "src/base/cpu.c" else f"<{name}> may be included only in src/base/cpu.c"
     if name == "jansson.h" and re.match(r"src/(?!base|math|kernel|attn)", path):
         return "<jansson.h>: the library must read and write JSON by io/json/json.h and io/json/json_write.h"
     if re.match(r"src/(base|math|kernel|attn)/|include/", path) and name.removesuffix(".h") not in STANDARD:
@@ -193,7 +193,7 @@ def check_file(path, text):
         include = re.match(r'\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', line)
         if include:
             name = include[1]
-            message = check_quoted(path, name) or check_rooms(path, name) if name else check_angled(path, include[2])
+            message = check_quoted(path, name) or check_subfolders(path, name) if name else check_angled(path, include[2])
             if message:
                 found.append((number, message))
     if path.startswith("src/"):
@@ -211,7 +211,7 @@ def stale_rules(root):
     places += [place for within, allowed, _, _ in FORBIDDEN for place in [within, *allowed]]
     places += [f"include/mha/{header}.h" for header in PUBLIC_OWNER]
     places += [f"src/{folder}/" for folder in {*REACH, *PUBLIC_OWNER.values()}]
-    places += [f"{folder}/{room}/" for folder, rooms in ROOMS.items() for room in rooms]
+    places += [f"{folder}/{subfolder}/" for folder, subfolders in SUBFOLDERS.items() for subfolder in subfolders]
     places += [*CROWDED, *DATA]
     stale = [place for place in sorted(set(places)) if not (root / place).exists()]
     return stale + [f"{path} with {name}" for path, name in sorted(GOES_RIGHT) if not includes(root / path, name)]
@@ -222,12 +222,12 @@ def includes(path, name):
     return path.exists() and f'#include "{name}"' in path.read_text(encoding="utf-8")
 
 
-def unordered_rooms(root):
-    """Yields the subfolders that ROOMS does not list."""
-    for folder, rooms in ROOMS.items():
-        for room in sorted((root / folder).iterdir()):
-            if room.is_dir() and room.name not in rooms and any(room.rglob("*.[ch]")):
-                yield f"{folder}/{room.name}"
+def unlisted_subfolders(root):
+    """Yields the subfolders that SUBFOLDERS does not list."""
+    for folder, subfolders in SUBFOLDERS.items():
+        for subfolder in sorted((root / folder).iterdir()):
+            if subfolder.is_dir() and subfolder.name not in subfolders and any(subfolder.rglob("*.[ch]")):
+                yield f"{folder}/{subfolder.name}"
 
 
 def shared_names(paths):
@@ -273,8 +273,8 @@ def check_tree(root):
     for place in stale_rules(root):
         print(f"tools/check_includes.py: a rule names {place}, which must exist")
         count += 1
-    for room in unordered_rooms(root):
-        print(f"tools/check_includes.py: ROOMS must list {room}")
+    for subfolder in unlisted_subfolders(root):
+        print(f"tools/check_includes.py: SUBFOLDERS must list {subfolder}")
         count += 1
     paths = [path.relative_to(root).as_posix() for top in FOLDERS for path in (root / top).rglob("*")]
     for message in [*crowded(count_files(root)), *shared_names(paths)]:
@@ -310,19 +310,19 @@ SAMPLES = [
     ("src/io/x.c", "#include <jansson.h>", "io/json/json.h"),
     ("include/mha/attn.h", '#include "mha/model.h"', "is to its right"),
     ("include/mha/attn.h", "#include <cairo.h>", "libc, libm and threads"),
-    ("cli/x.c", '#include "base/ctx.h"', "only include/mha is visible"),
+    ("cli/x.c", '#include "base/ctx.h"', "include only headers of include/mha"),
     ("cli/x.c", '#include "mha/mha.h"\n#include "output.h"\nint f(void) { return printf("x"); }', None),
-    ("examples/x.c", '#include "kernel/kernel.h"', "only include/mha is visible"),
+    ("examples/x.c", '#include "kernel/kernel.h"', "include only headers of include/mha"),
     ("bench/kernel.c", '#include "kernel/kernel.h"', None),
-    ("bench/attn.c", '#include "kernel/kernel.h"', "only include/mha is visible"),
+    ("bench/attn.c", '#include "kernel/kernel.h"', "include only headers of include/mha"),
     ("tests/unit/test_x.c", '#include "base/ctx.h"', None),
-    ("tests/cli/x.c", '#include "base/ctx.h"', "only include/mha is visible"),
+    ("tests/cli/x.c", '#include "base/ctx.h"', "include only headers of include/mha"),
     ("src/kernel/x.c", "#include <immintrin.h>\n__m256 f(void) { return _mm256_setzero_ps(); }", None),
-    ("src/attn/x.c", "#include <arm_neon.h>", "outside src/kernel"),
+    ("src/attn/x.c", "#include <arm_neon.h>", "only in src/kernel"),
     ("src/attn/x.c", "\n__m512 x;", "only in src/kernel"),
     ("src/layer/x.c", "\nvoid f(void) { vaddq_f32(a, b); }", "only in src/kernel"),
     ("src/base/cpu.c", "#include <cpuid.h>\nint f(void) { return __get_cpuid(1, a, b, c, d); }", None),
-    ("src/kernel/kernel_select.c", "#include <cpuid.h>", "outside src/base/cpu.c"),
+    ("src/kernel/kernel_select.c", "#include <cpuid.h>", "only in src/base/cpu.c"),
     ("src/kernel/kernel_select.c", '\nint f(void) { return __builtin_cpu_supports("avx2"); }', "CPU features must"),
     ("src/model/x.c", "\nvoid f(void) { fopen(a, b); }", "files must be opened"),
     ("src/model/x.c", "\nvoid f(void) { open (a, b); }", "files must be opened"),

@@ -1,6 +1,7 @@
 #!/bin/sh
-# check_release.sh [--draft] - checks that every file that states the version states the one of CMakeLists.txt. Without --draft, also checks
-# what a release needs: CHANGELOG.md and CITATION.cff have the same date, and the work tree has no uncommitted changes.
+# check_release.sh [--draft] - checks that every file that states a version states the version of CMakeLists.txt.
+# Without --draft, also checks the requirements of a release: CHANGELOG.md and CITATION.cff must have the same date, and
+# the work tree must have no uncommitted changes.
 set -eu
 cd "$(dirname -- "$0")/.."
 draft=

@@ -20,7 +20,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 status=0
 
-# names LIBRARY [OPTION]: prints its global definitions, except those of the linker, coverage and sanitizer runtimes.
+# names LIBRARY [OPTION]: prints the global definitions of LIBRARY, except those of the linker, coverage and sanitizer
+# runtimes.
 names() {
     nm -P --defined-only --extern-only ${2:+"$2"} "$1" | awk 'NF >= 2 { sub(/@.*/, "", $1); print $1 }' |
         grep -Ev '^(_init|_fini|_edata|_end|__bss_start|__(asan|odr_asan|gcov|llvm)_.*)$' | sort -u

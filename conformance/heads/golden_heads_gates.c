@@ -10,7 +10,7 @@
 
 static const double SCALE = 5; /* scale of the similarities in the recorded loss */
 
-/* Writes dL/dE [count, width] for unit-norm embeddings E, whose rows i and count / 2 + i are of paraphrases. With
+/* Writes dL/dE [count, width] for unit-norm embeddings E, whose rows i and count / 2 + i are paraphrases. With
  * S = SCALE Ea Eb^T, where Ea and Eb are the two halves of E, L = (CE(S, diagonal) + CE(S^T, diagonal)) / 2. */
 static void pairs_gradient(int64_t count, int64_t width, const double *E, double *dE)
 {

@@ -44,7 +44,7 @@ ENDS = "b ck d g l m n p r s t x nd ng nt rd rk sh st".split() + [""] * 5
 
 
 class Draw:
-    """Random choices, based on splitmix64 (Steele, Lea and Flood 2014)."""
+    """Draws random choices with splitmix64 (Steele, Lea and Flood 2014)."""
 
     def __init__(self, seed):
         self.state = seed & MASK
@@ -67,7 +67,7 @@ class Draw:
         return [left.pop(self.below(len(left))) for _ in range(count)]
 
     def weighted(self, choices):
-        """choices: pairs (weight, value)."""
+        """Returns a random value; `choices` are pairs (weight, value)."""
         place = self.below(sum(weight for weight, _ in choices))
         for weight, what in choices:
             place -= weight
@@ -148,7 +148,7 @@ def scene_gives(s):
 
 
 def scene_many(s):
-    """The verb agrees with the first noun, not with the nearest one."""
+    """Returns a sentence whose verb agrees with its first noun, not with the nearest noun."""
     d, (one, many) = s.draw, s.draw.one(ACTIONS)
     x, y = d.some(ANIMALS, 2)
     q = d.one(QUALITIES + COLORS)
@@ -175,7 +175,7 @@ def story(draw):
 
 
 def said_again(draw):
-    """One person says sentences, and another person repeats them word for word."""
+    """Returns a text in which one person says sentences, and another person repeats these sentences word for word."""
     s = Scene(draw)
     said = " ".join(draw.one([scene_begins, scene_gives, scene_many, scene_ends])(s) for _ in range(draw.between(1, 2)))
     return f"{s.a.name} says: {said} {s.b.name} says it too: {said}"
@@ -189,7 +189,7 @@ def nonsense(draw):
 
 
 def piece(draw):
-    """A random word, part of a word, letter, number or punctuation mark."""
+    """Returns a random word, part of a word, letter, number or punctuation mark."""
     word = draw.one(WORDS + WOMEN + MEN + DAYS + MONTHS)
     return draw.weighted([
         (6, word),
@@ -203,29 +203,29 @@ def piece(draw):
 
 
 def scramble(draw):
-    """A random row of pieces, repeated: the second copy can be predicted only from the first copy."""
+    """Returns a repeated row of random pieces, whose second copy can be predicted only from the first copy."""
     count = length_of_row(draw)
     row = "".join(draw.one(["", " ", " "]) + piece(draw) for _ in range(count)).strip()
     return " ".join(said_often(draw, row, 2 * count))
 
 
 def length_of_row(draw):
-    """Short rows are more frequent, because heads learn to find one of three words earlier than one of twenty."""
+    """Returns a random number of words. Small numbers are more frequent, because heads first learn to find one of few words."""
     return draw.between(2, draw.one([4, 8, 24]))
 
 
 def said_often(draw, row, count):
-    """Repeats a row of `count` words at least twice; short rows are repeated more often."""
+    """Returns at least two copies of a row of `count` words, and more copies of short rows."""
     return [row] * draw.between(2, max(2, min(12, 64 // count)))
 
 
 def row_of_words(draw, count):
-    """Half of the rows use a small vocabulary, which heads learn first."""
+    """Returns a row of random words. Half of the rows use a small vocabulary, which heads learn first."""
     return " ".join(draw.some(draw.one([COMMON, WORDS + WOMEN + MEN + DAYS + MONTHS + LETTERS]), count))
 
 
 def again(draw):
-    """A random row of words, repeated."""
+    """Returns a repeated row of random words."""
     count = length_of_row(draw)
     return " ".join(said_often(draw, row_of_words(draw, count), count))
 
@@ -267,7 +267,7 @@ def sums(draw):
 
 
 def in_order(draw):
-    """Part of the alphabet, the week, the year or the number words."""
+    """Returns a part of the alphabet, the week, the year or the number words, in order."""
     name, row, around = draw.one([("The letters", LETTERS, False), ("The days", DAYS, True), ("The months", MONTHS, True),
                                   ("The numbers", NUMBERS, False)])
     first = draw.below(len(row)) if around else draw.below(len(row) - 3)

@@ -33,9 +33,9 @@ stage() {
 make texts.txt 1 90000
 [ -d "$work/tokenizer" ] || "$mha" tokenizer train --vocab-size 1024 -f "$work/texts.txt" -o "$work/tokenizer"
 
-# Stage 1: repeated rows of 64 distinct tokens. Two layers must cooperate to copy before either layer reduces the loss,
-# which takes the fewest steps with few distinct tokens. Stage 2: repeated rows of all tokens that BPE merged. Stage 3:
-# the texts.
+# Stage 1: repeated rows of 64 distinct tokens. Two layers must cooperate to copy, and before they do, neither layer
+# reduces the loss. Few distinct tokens reduce the number of steps that this takes. Stage 2: repeated rows of all tokens
+# that BPE merged. Stage 3: the texts.
 make rows1.bin rows 3 24000 300 64
 make rows2.bin rows 4 12000 257 767
 stage 1 --shape "$root/tools/builtin/builtin.json" --tokenizer "$work/tokenizer" --tokens "$work/rows1.bin" \

@@ -22,7 +22,7 @@ def groups():
 
 
 def parts(text):
-    """Yields (comment, code) for each comment at the start of a line and the declarations between it and the next one."""
+    """Yields (comment, code) for each comment at the start of a line and the declarations between it and the next comment."""
     start = re.compile(r"^/\*", re.MULTILINE)
     at = [m.start() for m in start.finditer(text)]
     for begin, end in zip(at, [*at[1:], len(text)]):
@@ -31,7 +31,7 @@ def parts(text):
 
 
 def plain(comment):
-    """Returns the lines of a comment without its frame."""
+    """Returns the lines of a comment without its delimiters."""
     inner = comment.removeprefix("/*").removesuffix("*/").rstrip()
     return [re.sub(r"^ \* ?", "", line).rstrip() if n else line.strip() for n, line in enumerate(inner.split("\n"))]
 
@@ -46,12 +46,12 @@ def declarations(code):
     code = re.sub(r"#if defined\(__GNUC__\)\n.*?#endif\n", "", code, flags=re.DOTALL)
     code = re.sub(r'#ifdef __cplusplus\n.*?#endif\n', "", code, flags=re.DOTALL)
     code = re.sub(r"#(ifndef MHA_\w+_H|define MHA_\w+_H|endif|include [^\n]*)\n?", "", code)
-    shorter = " " * len("MHA_API ")  # the lines after the first one of a prototype are aligned with its parenthesis
+    shorter = " " * len("MHA_API ")  # continuation lines of a prototype are aligned with its opening parenthesis
     return re.sub(r"\bMHA_API ([^;]*;)", lambda m: m[1].replace("\n" + shorter, "\n"), code).strip("\n")
 
 
 def declared(code):
-    """Returns the names that the declarations introduce at the outer level."""
+    """Returns the names that are declared at file scope."""
     outer = re.sub(r"\{[^{}]*(\{[^{}]*\}[^{}]*)*\}", "{}", re.sub(r"/\*.*?\*/", "", code, flags=re.DOTALL))
     functions = re.findall(r"\b(mha_\w+)\(", outer)
     types = re.findall(r"typedef [^;]*?\b(mha_\w+);", outer) + re.findall(r"\(\*(mha_\w+)\)\(", outer)
@@ -129,7 +129,7 @@ class Pages:
 
     def index(self):
         lines = ["# C interface", "", "`#include <mha/mha.h>` includes every header below except `mha/cluster.h` and `mha/cluster_model.h`.",
-                 "Start with [types](types.md), whose conventions apply to the whole interface, and [attn](attn.md).", ""]
+                 "Start with [types](types.md), whose conventions apply to the whole interface, then read [attn](attn.md).", ""]
         for group, headers in groups():
             lines += [f"## {group}", "", "| header | contents |", "|---|---|"]
             for header in headers:

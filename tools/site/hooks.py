@@ -21,9 +21,9 @@ LANGUAGES = {".c": "c", ".h": "c", ".py": "python", ".sh": "sh", ".cmake": "cmak
 PYTHON = {"mha": "The package `mha`", "mha.torch": "PyTorch: `mha.torch`", "mha.transformers": "transformers: `mha.transformers`"}
 
 _reference = Pages()
-_texts = {}  # page: its Markdown, for generated pages
-_origin = {}  # page: the file of the source tree that its links are relative to
-_page_of = {}  # file of the source tree: its page
+_texts = {}  # {page: its Markdown} of the generated pages
+_origin = {}  # {page: the file of the source tree that its links are relative to}
+_page_of = {}  # {file of the source tree: its page}
 
 
 def on_config(config):

@@ -1,4 +1,4 @@
-"""tour_pages.py - pages of the walk-throughs: the output of `mha tour NAME` step by step, with a figure where the tour has one."""
+"""tour_pages.py - writes the pages of the walk-throughs: the output of `mha tour NAME` step by step, with a figure if the tour has one."""
 import json
 import re
 import subprocess
@@ -44,7 +44,7 @@ class Tours:
         body, _, example = text.partition("\nEquivalent program: ")
         _, *steps = re.split(r"(?m)^(?=\d+\. )", body)
         out = [f"# {name}", "", self.reference.words(summary[0].upper() + summary[1:]) + ".", "",
-               f"This page is the output of `mha tour {name}`, whose digits `./check` compares with recorded ones of PyTorch.", ""]
+               f"This page is the output of `mha tour {name}`. `./check` compares its digits with those of PyTorch.", ""]
         out += ["[The page of all walk-throughs](all.html) shows one step at a time, with a map of every tensor.", ""]
         if layer:
             out += [f"The layer is described in [{name}]({layer}).", ""]
