@@ -28,7 +28,7 @@ static void put_quoted(FILE *out, const char *text)
     }
 }
 
-/* Prints `before` and the argument words of the command. */
+/* Prints `before` and the values of the command's argument, separated by spaces; prints nothing if it has no values. */
 static void put_words(FILE *out, const cli_command *command, const char *before)
 {
     for (int n = 0; command->words && command->words[n]; n++)
@@ -50,7 +50,8 @@ static void bash_option(FILE *out, const cli_command *command, const struct popt
     if (o->longName) fprintf(out, " --%s", o->longName);
 }
 
-/* Prints the completion of an option's value: from words, or from models and folders. Bash itself completes paths. */
+/* Prints the case branch that completes an option's value from words, or from models and folders. Bash itself completes
+ * paths. */
 static void bash_value(FILE *out, const cli_command *command, const struct poptOption *o)
 {
     char words[OPTION_VALUES];
@@ -205,7 +206,7 @@ static int run(cli_session *session)
         print[i](session->out);
         return CLI_DONE;
     }
-    return cli_usage(session, "missing shell: bash, zsh or fish");
+    return cli_usage(session, "the argument must be one of bash, zsh, fish");
 }
 
 const cli_command cli_completion = {

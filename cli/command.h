@@ -1,8 +1,8 @@
 /* command.h - the interface between the program and its commands.
  *
- * A command is one file that defines one `const cli_command`, listed in commands.h. main.c parses the options, runs the
- * command and, if it succeeds, copies `session->out` to stdout. (Only generate streams its text.) All other output is
- * written to stderr through session.h.
+ * Each command is a file that defines one `const cli_command` and is listed in commands.h. main.c parses the options,
+ * runs the command and, if it succeeds, copies `session->out` to stdout. (Only `generate` streams its text instead.)
+ * All other output is written to stderr.
  */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
@@ -37,7 +37,7 @@ enum {
     CLI_IDS = 1 << 8     /* --ids */
 };
 
-/* Values of the shared options; zero if not given. */
+/* Values of the shared options; an option that is not given is zero. */
 typedef struct cli_options {
     const char *model, *file, *out, *isa, *dtype;
     const char *other_model; /* second -m, with CLI_MODELS */
@@ -45,16 +45,16 @@ typedef struct cli_options {
     int ids;               /* texts are token ids; the model may have no tokenizer */
     int threads;           /* number of threads; 0 = chosen by the library */
     long long seed;        /* value of -s, at least 0 */
-    const char *documents; /* unit of a file that forms a text; NULL = line */
+    const char *documents; /* how a file is split into texts: line, paragraph or whole; NULL = line */
 } cli_options;
 
 struct cli_command;
 
-/* Passes over texts distributed over the ranks; same contracts as mha_model_forward, mha_model_score, mha_model_embed
+/* Forward passes distributed over the ranks, with the contracts of mha_model_forward, mha_model_score, mha_model_embed
  * and mha_model_generate. All ranks make the same calls. */
 typedef struct cli_shared_texts {
     void *user;
-    /* For one sequence. Of the outputs, only last_logits and logits are computed, the latter on rank 0 only. */
+    /* `input` must contain one sequence. Computes last_logits on all ranks and logits on rank 0; no other output. */
     mha_status (*forward)(void *user, const mha_model *model, const mha_model_input *input,
                           const mha_model_output *output, mha_error *err);
     mha_status (*score)(void *user, const mha_model *model, const int32_t *ids, int64_t count, float *logprob,
@@ -72,23 +72,23 @@ typedef struct cli_shared_texts {
 typedef struct cli_ranks {
     void *user;
     int rank;
-    const char *label;             /* "rank 1 (HOST): ", before the messages of this rank */
-    const cli_shared_texts *texts; /* how passes over long texts are divided among the ranks */
+    const char *label;             /* prefix of this rank's messages, such as "rank 1 (HOST): " */
+    const cli_shared_texts *texts; /* divides passes over long texts among the ranks */
     /* Called by all ranks; same contract as mha_ctx_create. */
     mha_status (*ctx_create)(void *user, const mha_ctx_options *options, mha_ctx **out, mha_error *err);
-    /* Called by all ranks at the end of a command, with the exit code and the message of its failure, or "". Returns
-     * `code` or, if only other ranks failed, their code. `message` receives the message of the first rank that
-     * failed. `everywhere`: the command ran on all ranks. */
+    /* Called by all ranks at the end of a command, with this rank's exit code and error message ("" if it did not
+     * fail). Returns `code` or, if only other ranks failed, their exit code. `message` receives the message of the
+     * first rank that failed. `everywhere`: the command ran on all ranks. */
     int (*finish)(void *user, bool everywhere, int code, mha_error *message);
-    const mha_work *work;         /* how a measurement is divided among the ranks */
-    const mha_train_ranks *train; /* how a training run is divided */
+    const mha_work *work;         /* divides a measurement among the ranks */
+    const mha_train_ranks *train; /* divides a training run among the ranks */
 } cli_ranks;
 
 /* One run of the program. */
 typedef struct cli_session {
     const struct cli_command *command;
     cli_options options;
-    const char **args; /* remaining arguments, NULL-terminated */
+    const char **args; /* arguments that are not options, NULL-terminated */
     int arg_count;
     FILE *out;                      /* the result; kept in memory until the command succeeds */
     bool show_color;                /* color may be used in `out` */
@@ -98,10 +98,10 @@ typedef struct cli_session {
     const char *model_name;         /* as given by the user: "minilm" or a folder */
     const cli_ranks *ranks;         /* the processes of mha-mpi; NULL in mha */
     const mha_work *work;           /* divides the measurements of this command; NULL if it runs in one process */
-    const cli_shared_texts *shared; /* divides long texts; NULL if the command runs in one process */
+    const cli_shared_texts *shared; /* divides passes over long texts; NULL if the command runs in one process */
 } cli_session;
 
-/* Options under a separate heading of the help, such as "Data:". */
+/* Options that the help lists under a separate heading, such as "Data:". */
 typedef struct cli_option_group {
     const char *title;
     const struct poptOption *options; /* terminated by POPT_TABLEEND */
@@ -120,7 +120,7 @@ typedef struct cli_command {
     const struct poptOption *options; /* own options, terminated by POPT_TABLEEND; may be NULL */
     const cli_option_group *groups;   /* more own options, terminated by a NULL title; may be NULL */
     bool (*divides)(void);            /* true if processes can divide the work for these options; NULL = never */
-    /* True if processes can share long texts for these options; must depend on the command line only. NULL = never. */
+    /* True if processes can divide long texts; must depend on the command line only. NULL = never. */
     bool (*shares)(const cli_session *session);
     int (*run)(cli_session *session); /* returns an exit code */
 } cli_command;

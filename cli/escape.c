@@ -1,5 +1,5 @@
-/* escape.c - untrusted text on a terminal. Tokens, tensor names and file names are untrusted: a control character in
- * them could clear the screen, change the window title, or reverse the direction of the text that follows. */
+/* escape.c - escapes untrusted text for a terminal. Tokens, tensor names and file names are untrusted: their control
+ * characters could clear the screen, change the window title, or reverse the direction of the text that follows. */
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -14,8 +14,8 @@ static bool is_unsafe(utf8proc_int32_t c)
            (c >= 0xfff9 && c <= 0xfffb) || (c >= 0xe0000 && c <= 0xe0fff);
 }
 
-/* Copies the next piece of `text`, escaped if needed, to `piece` (terminated); stores its terminal columns; returns the
- * number of bytes of `text` consumed. */
+/* Copies the next character of `text` to `piece`, escaped if it is unsafe, and terminates it with a NUL; stores its
+ * width in terminal columns; returns the number of bytes read from `text`. */
 static size_t next_piece(const char *text, size_t bytes, char piece[16], int *columns)
 {
     utf8proc_int32_t c;
@@ -34,7 +34,7 @@ static size_t next_piece(const char *text, size_t bytes, char piece[16], int *co
     return (size_t)n;
 }
 
-/* Bytes of a static buffer, including the ellipsis, and number of buffers. */
+/* Maximum bytes of text in a static buffer, without "..." and the final NUL, and the number of buffers. */
 enum { SHOWN_BYTES = 516, SHOWN_BUFFERS = 4 };
 
 static const char *shown(const char *text, int columns)
@@ -98,8 +98,8 @@ void cli_put_shown(FILE *out, const char *text, size_t bytes)
     }
 }
 
-/* Returns the number of bytes at the start of running text that are kept although cli_put_shown would escape them; 0
- * if none. */
+/* Returns the bytes of the first character of running text if it is kept although cli_put_shown would escape it;
+ * otherwise 0. */
 static size_t stays(const char *text, size_t bytes)
 {
     static const char *const kept[] = {"\n", "\t", "\u200c",

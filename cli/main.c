@@ -230,7 +230,7 @@ static int version(int argc, char **argv)
 static int help(int argc, char **argv)
 {
     static char option[] = "--help";
-    if (argc > 3) return cli_usage(&(cli_session){.ranks = ranks}, "help accepts one command (got %d)", argc - 2);
+    if (argc > 3) return cli_usage(&(cli_session){.ranks = ranks}, "help accepts only one command (got %d)", argc - 2);
     if (argc == 3 && is_version(argv[2])) return help_version();
     if (argc == 3 && !is_help(argv[2])) return dispatch(3, (char *[]){argv[0], argv[2], option, NULL});
     print_help(stdout);

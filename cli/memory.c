@@ -27,7 +27,7 @@ void cli_memory_at_end(void (*clean)(void *user), void *user)
     at_end.user = user;
 }
 
-/* Calls realloc (malloc for NULL) and never returns NULL. */
+/* Same as realloc, but ends the program instead of returning NULL. */
 static void *resize(void *memory, size_t bytes)
 {
     void *more = realloc(memory, bytes ? bytes : 1);

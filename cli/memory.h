@@ -1,9 +1,9 @@
-/* memory.h - what the program does when memory runs out.
+/* memory.h - ends the program when memory runs out.
  *
- * jansson and stdio streams silently drop what they cannot store. They therefore allocate through these functions,
- * which never fail: if memory runs out, the program prints a message and exits with status 1, leaving nothing
- * half-written. Files are written by single library calls, which remove their partial output on failure; no memory
- * is allocated here while such a call runs. A file that was complete before memory ran out is kept. */
+ * jansson and stdio streams silently drop data that they cannot store. They therefore allocate through these functions,
+ * which never fail: if memory runs out, the program prints a message and exits with status 1, leaving no half-written
+ * file. Files are written by single library calls, which remove their partial output on failure; no memory is
+ * allocated here while such a call runs. A file that was complete before memory ran out is kept. */
 #ifndef CLI_MEMORY_H
 #define CLI_MEMORY_H
 

@@ -1,4 +1,5 @@
-/* option_values.c - see option_values.h. Commands check their values themselves; a test compares both lists. */
+/* option_values.c - see option_values.h. Each command checks its option values itself; a test compares the accepted
+ * values with this table. */
 #include "option_values.h"
 
 #include <string.h>
@@ -15,8 +16,8 @@ static const char *method_name(int n)
     return n < MHA_REGROUP_METHODS ? mha_regroup_method_key((mha_regroup_method)n) : NULL;
 }
 
-/* The values of options. The first matching row applies; `command` NULL matches every command. `more` lists further
- * words, terminated by NULL. */
+/* The values of options. The first matching row applies; `command` NULL matches every command. `more`, if not NULL,
+ * returns further word n, or NULL after the last word. */
 static const struct row {
     const char *command, *option, *words;
     const char *(*more)(int n);
@@ -50,7 +51,7 @@ static const struct row *find_row(const cli_command *command, const struct poptO
     return NULL;
 }
 
-/* Returns true if the placeholder marks the value as a path. */
+/* Returns true if the placeholder of the option's value, such as FILE, stands for a path. */
 static bool takes_path(const struct poptOption *option)
 {
     static const char *const paths[] = {"FILE", "OUT", "DIR", "FOLDER", "SHAPE"};

@@ -6,8 +6,8 @@
 
 typedef enum option_kind {
     OPTION_FLAG,
-    OPTION_FREE, /* a number or a text: no completion */
-    OPTION_WORD, /* a word of option_values */
+    OPTION_FREE, /* a number or a string, which is not completed */
+    OPTION_WORD, /* one of the words that option_values returns */
     OPTION_PATH,
     OPTION_MODEL /* a folder, or one of option_models */
 } option_kind;
@@ -16,7 +16,7 @@ typedef enum option_kind {
 extern const char option_models[];
 
 option_kind option_kind_of(const cli_command *command, const struct poptOption *option);
-/* Returns the words of an option, separated by spaces; "" for other kinds. */
+/* Returns the words that an OPTION_WORD option accepts, separated by spaces; "" for other kinds of options. */
 enum { OPTION_VALUES = 512 };
 const char *option_values(const cli_command *command, const struct poptOption *option, char words[OPTION_VALUES]);
 

@@ -1,4 +1,4 @@
-/* options.c - the shared options in one table. Flags select which of them a command accepts (command.h). */
+/* options.c - the table of shared options, and the parser. Flags select the shared options of a command (command.h). */
 #include "options.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 static cli_options given;                    /* values set by popt, copied into the session after parsing */
 static const char **model_names;             /* all -m values, terminated by NULL; NULL if not given */
-static const char *threads_text, *seed_text; /* parsed by cli_whole, so that messages name the option */
+static const char *threads_text, *seed_text; /* strings, because cli_whole parses them and names the option in errors */
 
 /* One row per shared option; `need` 0 = accepted by every command. */
 static const struct shared_option {
@@ -27,21 +27,21 @@ static const struct shared_option {
      {"no-map", 0, POPT_ARG_NONE, &given.no_map, 0, "copy the weights into memory, so the file may change", NULL}},
     {CLI_FILE, {"file", 'f', POPT_ARG_STRING, &given.file, 0, "read texts from FILE; - is standard input", "FILE"}},
     {CLI_FILE,
-     {"documents", 0, POPT_ARG_STRING, &given.documents, 0, "unit of a text: line (default), paragraph, or whole file",
+     {"documents", 0, POPT_ARG_STRING, &given.documents, 0, "each text is a line (default), paragraph, or whole file",
       "DOCUMENTS"}},
-    {CLI_IDS, {"ids", 0, POPT_ARG_NONE, &given.ids, 0, "texts are token ids: 1,2,3; needs no tokenizer", NULL}},
+    {CLI_IDS, {"ids", 0, POPT_ARG_NONE, &given.ids, 0, "texts are token ids, such as 1,2,3 (no tokenizer)", NULL}},
     {CLI_OUT, {"output", 'o', POPT_ARG_STRING, &given.out, 0, "write the result to OUT", "OUT"}},
     {CLI_OUT, {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace OUT if it exists", NULL}},
     {CLI_JSON, {"json", 0, POPT_ARG_NONE, &given.json, 0, "print JSON", NULL}},
     {CLI_CSV, {"csv", 0, POPT_ARG_NONE, &given.csv, 0, "print CSV", NULL}},
-    {CLI_SEED, {"seed", 's', POPT_ARG_STRING, &seed_text, 0, "seed of all random choices, at least 0", "SEED"}},
+    {CLI_SEED, {"seed", 's', POPT_ARG_STRING, &seed_text, 0, "random seed, at least 0", "SEED"}},
     {CLI_DTYPE,
      {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "weights and arithmetic: f32, bf16, f16, int8 weights", "TYPE"}},
     {0, {"threads", 't', POPT_ARG_STRING, &threads_text, 0, "threads, 1 to 1024 (default: all CPUs)", "N"}},
     {0, {"isa", 0, POPT_ARG_STRING, &given.isa, 0, "newest instruction set to use (see mha version)", "NAME"}},
     {0, {"quiet", 'q', POPT_ARG_NONE, &given.quiet, 0, "print only errors, no log", NULL}},
-    {0, {"verbose", 'v', POPT_ARG_NONE, &given.verbose, 0, "print a longer log", NULL}},
-    {0, {"no-progress", 0, POPT_ARG_NONE, &given.no_progress, 0, "no progress line", NULL}},
+    {0, {"verbose", 'v', POPT_ARG_NONE, &given.verbose, 0, "print a more detailed log", NULL}},
+    {0, {"no-progress", 0, POPT_ARG_NONE, &given.no_progress, 0, "do not show a progress line", NULL}},
     {0, {"help", 'h', POPT_ARG_NONE, NULL, 'h', "show this help", NULL}},
 };
 
@@ -54,7 +54,8 @@ static int add_options(struct poptOption *table, int n, const struct poptOption 
     return n;
 }
 
-/* Adds shared options of a command: either those that all commands accept, or those that only some accept. */
+/* Adds shared options of a command: with `common` the options that every command accepts, otherwise the options that
+ * the flags of the command select. */
 static int add_shared(struct poptOption *table, int n, const cli_command *command, bool common)
 {
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
@@ -88,7 +89,7 @@ static struct grouped_table {
     int groups, rows;
 } grouped;
 
-/* -m is a list in the table, since some commands accept two models. */
+/* Returns true if the option must not be repeated. -m is a list in the table, since some commands accept two models. */
 static bool takes_one_value(const cli_command *command, const struct poptOption *row)
 {
     return row->argInfo == POPT_ARG_STRING || (row->arg == &model_names && !(command->shared & CLI_MODELS));
@@ -208,7 +209,7 @@ static int read_models(cli_session *session)
     int count = 0;
     while (model_names && model_names[count])
         count++;
-    if (two && count != 2) return cli_usage(session, "missing models: give two, -m MODEL -m MODEL");
+    if (two && count != 2) return cli_usage(session, "-m must be given twice: -m MODEL -m MODEL");
     if (count > 0) session->options.model = model_names[0];
     if (two) session->options.other_model = model_names[1];
     return CLI_DONE;
@@ -246,7 +247,7 @@ mha_dtype cli_dtype(const char *name)
     return MHA_DTYPE_OTHER;
 }
 
-/* Checks the values that popt does not check. Returns NULL or the error message. */
+/* Rejects options that are mutually exclusive. Returns NULL or the error message. */
 static const char *check_values(const cli_session *session)
 {
     const cli_options *o = &session->options;

@@ -1,4 +1,4 @@
-/* options.h - parses the command line into cli_options: shared options merged with a command's own. */
+/* options.h - parses the command line: the shared options (cli_options) and a command's own options. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -14,15 +14,15 @@ void cli_option_table(const cli_command *command, struct poptOption table[CLI_MA
 enum { CLI_OPTION_NAME = 64 };
 const char *cli_option_name(const struct poptOption *option, char name[CLI_OPTION_NAME]);
 
-/* Parses the value of `option` ("-t"): digits only, from min to max. Otherwise returns CLI_USAGE; the message names
- * option and value. `text` NULL (not given) leaves *value unchanged. */
+/* Parses `text`, the value of `option` ("-t"): digits only, a number from min to max. For any other text, prints a
+ * message with the option and the value, and returns CLI_USAGE. NULL (option not given) leaves *value unchanged. */
 int cli_whole(const cli_session *session, const char *option, const char *text, long long min, long long max,
               long long *value);
 
 /* Parses a decimal number from min to max in the same way. */
 int cli_number(const cli_session *session, const char *option, const char *text, double min, double max, double *value);
 
-/* Parses "3.11", layer 3 and head 11: digits and one dot. Returns the rest of the text; NULL if it has another form. */
+/* Parses a head in the form LAYER.HEAD, such as "3.11". Returns the text after it; NULL if `text` has another form. */
 const char *cli_head(const char *text, mha_model_head *head);
 
 /* Returns the dtype of --dtype or --kv-dtype (f32, bf16, f16 or int8); f32 for NULL (not given), MHA_DTYPE_OTHER if

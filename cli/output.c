@@ -40,7 +40,7 @@ static mha_error failure;
 static void put_failure(const cli_session *session, const char *message)
 {
     begin_line(session);
-    /* Messages of the cluster already begin with a rank. */
+    /* Messages of the library's cluster functions already begin with a rank. */
     fprintf(stderr, "%s%s\n", strncmp(message, "rank ", 5) == 0 ? "" : session->ranks->label, message);
 }
 

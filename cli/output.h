@@ -11,10 +11,10 @@
 /* Prints "mha heads: MESSAGE" and where to find help; returns CLI_USAGE. `format` must escape untrusted text with
  * cli_shown. */
 int cli_usage(const cli_session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Reports an input that cannot be used; returns CLI_REFUSED, or 1 if memory ran out, or 128 + n after a signal. */
+/* Reports an input that cannot be used; returns CLI_REFUSED, 1 if memory ran out, or 128 + n after signal n. */
 int cli_refuse(const cli_session *session, const mha_error *error);
-/* Reports failed work; returns 2 for MHA_ERR_ARG (user values that reached the library), 3 for MHA_ERR_FORMAT, 128 + n
- * after a signal, else 1. */
+/* Reports a failed operation; returns 2 for MHA_ERR_ARG (the library rejected a value from the user), 3 for
+ * MHA_ERR_FORMAT, 128 + n after signal n, otherwise 1. */
 int cli_fail(const cli_session *session, const mha_error *error);
 /* Reports any other failure as "mha heads: MESSAGE"; returns `code`. */
 int cli_error(const cli_session *session, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -24,8 +24,8 @@ int cli_finish(const cli_session *session, bool everywhere, int code);
 /* Prints a log line, unless -q is given. */
 void cli_say(const cli_session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Passes the library's messages through `rewrite`, which returns `message` or a replacement in `text`. NULL: unchanged.
- */
+/* Passes the library's messages through `rewrite`, which returns `message` or a replacement written to `text`. NULL
+ * leaves messages unchanged. */
 enum { CLI_MESSAGE = 2048 };
 typedef const char *cli_rewrite(const char *message, char text[CLI_MESSAGE]);
 void cli_message_rewrite(cli_rewrite *rewrite);
@@ -34,7 +34,7 @@ const char *cli_message(const char *message, char text[CLI_MESSAGE]);
 /* ---- untrusted text ---- */
 
 /* Returns `text` escaped for a terminal: C0, C1, DEL, bidi controls and invalid UTF-8 as \xNN or \uNNNN, truncated
- * to about 500 bytes. The result is in one of four static buffers, so one printf may use up to four. */
+ * to about 500 bytes. The result is in one of four static buffers, so one printf may use up to four results. */
 const char *cli_shown(const char *text);
 /* Returns the number of bytes at the start of `text` that are valid UTF-8. */
 size_t cli_utf8_bytes(const char *text, size_t bytes);
@@ -52,7 +52,7 @@ void cli_put_csv(FILE *out, const char *text);
 
 /* ---- JSON ---- */
 
-/* Returns a number; null for NaN and infinities. */
+/* Returns a JSON number, or null for NaN and infinity. */
 json_t *cli_real(double value);
 /* Writes `value` and a newline to session->out, with 9 digits and printable ASCII only; takes ownership of the
  * reference. Returns CLI_DONE, or CLI_FAILED with a message if memory ran out (also if `value` is NULL). */
@@ -62,7 +62,7 @@ int cli_put_json(cli_session *session, json_t *value, bool indent);
 
 /* Returns true if the stream may be colored: a terminal, NO_COLOR not set, TERM not "dumb". */
 bool cli_may_color(int fd);
-/* Return escape sequences, or empty strings if color is off. */
+/* Return the escape sequences for bold, dim and plain text, or empty strings if color is off. */
 const char *cli_bold(const cli_session *session);
 const char *cli_dim(const cli_session *session);
 const char *cli_plain(const cli_session *session);
@@ -72,7 +72,7 @@ int cli_columns(int fd);
 /* Writes the finished result, or a part of a streamed result, to stdout. A closed pipe is not a failure (SIGPIPE is
  * ignored). */
 int cli_flush(const cli_session *session, const char *text, size_t bytes);
-/* Returns true if stdout is closed by its reader or writing failed, so the command may stop. */
+/* Returns true if a write to stdout failed, for example because its reader closed it; the command may then stop. */
 bool cli_stdout_closed(void);
 /* Returns true if `name`, or the name of -o, ends with `end`. */
 bool cli_ends(const char *name, const char *end);
@@ -82,9 +82,9 @@ bool cli_out_is_stdout(const cli_session *session);
 /* Returns the name of the output for messages. */
 const char *cli_out_name(const cli_session *session);
 
-/* ---- the file of -o (result_file.c) ---- */
-/* Returns true unless this is a rank other than 0: only rank 0 writes files, and the following functions do nothing on
- * the other ranks. */
+/* ---- output file, option -o (result_file.c) ---- */
+/* Returns true if this process writes files: mha, or rank 0 of mha-mpi. On other ranks, the following functions do
+ * nothing. */
 bool cli_writes(const cli_session *session);
 /* Returns CLI_USAGE and prints a message if the file of -o exists without --force, is an input, has an empty name,
  * or is stdout ("-") together with --json. Call it before long work. */

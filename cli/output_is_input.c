@@ -32,7 +32,7 @@ static bool is_read(const char *name)
     return found || cli_ends(name, ".json") || cli_ends(name, ".safetensors");
 }
 
-/* Returns true if `file` is an entry of the folder that is read (with `any`: any entry). */
+/* Returns true if the folder contains `file` as an entry that is_read accepts; with `any`, as any entry. */
 static bool holds(const char *folder, const struct stat *file, bool any)
 {
     bool found = false;
@@ -117,7 +117,7 @@ int cli_inputs_check(const cli_session *s, const char *output, const char *path)
 
 /* ---- standard input ---- */
 
-/* Counts options and arguments that are "-". */
+/* The number of options and arguments that are "-", and the names of the first and the last. */
 typedef struct claims {
     int count;
     char first[CLI_OPTION_NAME], last[CLI_OPTION_NAME];

@@ -1,4 +1,4 @@
-/* result_file.c - the file of -o: checked before long work, written at the end. */
+/* result_file.c - the output file of -o: checks it before long computations and writes it at the end. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@ int cli_check_out(const cli_session *session)
     if (!cli_writes(session)) return CLI_DONE;
     if (path && *path == '\0') return cli_usage(session, "the name of the output file must not be empty (got \"\")");
     if (cli_out_is_stdout(session) && session->options.json)
-        return cli_usage(session, "the output must be a file with --json, which also writes to stdout (got -)");
+        return cli_usage(session, "with --json, the output must be a file, because the JSON goes to stdout (got -)");
     if (!path || cli_out_is_stdout(session)) return CLI_DONE;
     const int code = session->command->shared & CLI_OUT ? cli_inputs_check(session, "-o", path) : CLI_DONE;
     if (code != CLI_DONE || session->options.force || access(path, F_OK) != 0) return code;

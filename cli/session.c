@@ -32,9 +32,9 @@ void cli_signals_reading(const char *name)
 }
 
 /* Files are mapped (mha/io.h); access to a page that no longer exists raises SIGBUS in whichever thread touched it. The
- * thread cannot continue, so the program ends; nothing of the result has been written, except what `generate` has
- * streamed. Any other SIGBUS, such as failing memory, is left to the system. The handler calls only async-signal-safe
- * functions. */
+ * thread cannot continue, so the program ends; no part of the result has been written, except text that `generate` has
+ * streamed. Any other SIGBUS, such as a memory error, gets the default action. The handler calls only
+ * async-signal-safe functions. */
 static void on_lost_page(int number, siginfo_t *info, void *context)
 {
     (void)context;
@@ -159,7 +159,7 @@ const char *cli_duration(double seconds, char text[CLI_DURATION])
     return text;
 }
 
-/* Draws "measure heads 12/24   31.0/s   45 s left"; the rate is the mean since the start of this work. */
+/* Draws "measure heads 12/24   31.0/s   45 s left"; the rate is the mean since the operation started. */
 static void draw_progress(int64_t now, int64_t done, int64_t total)
 {
     char left[CLI_DURATION];

@@ -14,19 +14,19 @@ void cli_signals_install(void);
 void cli_signals_reading(const char *name);
 /* Returns the signal that requested a stop, or 0. A second signal ends the program immediately. */
 int cli_signal(void);
-/* After this call, the first signal does not cancel library calls, and they do not show progress. For work that checks
- * cli_stopped and stops at its own points. */
+/* After this call, the first signal does not cancel library calls, and library calls do not show progress. For commands
+ * that call cli_stopped themselves and stop where their state is complete. */
 void cli_signals_hold(void);
 bool cli_signals_held(void);
 /* For loops between library calls: returns 0 to continue, else the exit code. */
 int cli_stopped(void);
 
-/* Calls openat again after a signal that does not end the program. */
+/* Calls openat, and repeats the call when a signal interrupts it. */
 int cli_open_at(int dir, const char *path, int flags, mode_t mode);
-/* Returns "a directory", "a fifo" or "a special file", for an st_mode other than a regular file. */
+/* Returns "a directory", "a fifo" or "a special file" for the st_mode of a file that is not regular. */
 const char *cli_file_kind(mode_t mode);
 
-/* Shows progress of long work outside the library: `done` of `total` steps of `what`. */
+/* Shows the progress of an operation outside the library: `done` of `total` steps of `what`. */
 void cli_progress(const char *what, int64_t done, int64_t total);
 /* Shows a progress line that the caller formats; `line` must be escaped for a terminal. */
 void cli_progress_line(const char *line);
@@ -35,7 +35,7 @@ enum { CLI_DURATION = 24 };
 const char *cli_duration(double seconds, char text[CLI_DURATION]);
 /* Clears the progress line before anything else is written to the terminal. */
 void cli_progress_clear(void);
-/* Turns the progress line on if stderr is a terminal; off at the start. */
+/* Turns the progress line on if stderr is a terminal. It is off when the program starts. */
 void cli_progress_on(void);
 /* Turns the progress line off, because the result is streamed to the terminal. */
 void cli_progress_off(void);

@@ -8,12 +8,12 @@ typedef struct suggestion {
     int distance;     /* edit distance of `word` and `best` */
 } suggestion;
 
-/* suggest_for starts with the misspelled word; suggest_offer compares each known word with it. */
+/* suggest_for starts a search for the misspelled `word`; suggest_offer compares one known word with it. */
 suggestion suggest_for(const char *word);
 void suggest_offer(suggestion *suggestion, const char *candidate);
 
-/* Returns "; did you mean WORD?" for the end of a message, or "" without a best word. `before` precedes the word,
- * for example "--". */
+/* Returns "; did you mean WORD?" for the end of a message, or "" if no known word is similar enough. `before` precedes
+ * the word, for example "--". */
 enum { SUGGEST_TEXT = 96 };
 const char *suggest_text(const suggestion *suggestion, const char *before, char text[SUGGEST_TEXT]);
 

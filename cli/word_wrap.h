@@ -5,11 +5,11 @@
 #include "command.h"
 
 /* Writes `text` and a newline, broken between words so that no line exceeds `columns`. The first line already has
- * `used` columns; the others begin with `indent` spaces. Newlines in the text are kept. A word wider than a line is not
- * split. */
+ * `used` columns; each later line begins with `indent` spaces. Newlines in the text are kept. A word wider than a line
+ * is not split. */
 void cli_put_wrapped(FILE *out, int columns, int used, int indent, const char *text);
 
-/* Writes a printf format in the same way to the session's result; untrusted text must be escaped with cli_shown. */
+/* Formats a text like printf and writes it wrapped to session->out; untrusted text must be escaped with cli_shown. */
 void cli_put_prose(const cli_session *session, int used, int indent, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

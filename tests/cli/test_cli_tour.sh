@@ -199,7 +199,7 @@ refused 2 "$MHA" tour --html x.html
 refused 2 "$MHA" tour reshape --html ''
 has err 'the name of the output file must not be empty (got "")'
 refused 2 "$MHA" tour reshape --html - --json
-has err 'the output must be a file with --json'
+has err 'with --json, the output must be a file'
 refused 2 "$MHA" tour reshape --force
 refused 1 "$MHA" tour reshape --html missing/x.html
 has err 'missing/x.html'
