@@ -12,7 +12,7 @@
 
 #define RULE "a model must be a folder with config.json, tokenizer.json and model.safetensors, or minilm, or builtin"
 
-/* Prints where to get folders; `name` is a name on the hub, or NULL. */
+/* Logs where to get checkpoint folders; `name` is the name of a model on the Hugging Face hub, or NULL. */
 static int advise(const cli_session *s, const char *name)
 {
     const char *hub = name ? name : "openai-community/gpt2";
@@ -21,7 +21,8 @@ static int advise(const cli_session *s, const char *name)
     return CLI_REFUSED;
 }
 
-/* Returns true if `name` has the form of a name on the hub, "organization/name", and is not an existing path. */
+/* Returns true if `name` has the form "organization/name" of a model on the Hugging Face hub and `organization` is not
+ * an existing path. */
 static bool of_hub(const char *name)
 {
     char folder[PATH_MAX];
@@ -42,13 +43,13 @@ static int refuse_missing(const cli_session *s, const char *name)
     return advise(s, of_hub(name) ? name : NULL);
 }
 
-/* Rejects a file as -m. The library's message says what kind of file it is. */
+/* Rejects a file given as -m. The library's message names the kind of file. */
 static int refuse_file(const cli_session *s, const char *name)
 {
     mha_file *file = NULL;
     mha_error error = {0};
     if (mha_checkpoint_open(s->ctx, name, NULL, &file, &error) == MHA_OK)
-        cli_error(s, CLI_REFUSED, "%s: " RULE " (got a file of tensors: give the folder that it belongs to)",
+        cli_error(s, CLI_REFUSED, "%s: " RULE " (got a tensor file: give the folder that contains it)",
                   cli_shown(name));
     else
         cli_error(s, CLI_REFUSED, "%s; " RULE, error.message);
@@ -95,11 +96,12 @@ int model_folder_check_files(const cli_session *s, const char *folder, bool weig
     if (!*folder || (config && (tensors || !weights))) return CLI_DONE;
     if (!config && has(folder, "snapshots"))
         return cli_error(s, CLI_REFUSED,
-                         "%s: " RULE " (got a folder of the Hugging Face cache: give one of %s/snapshots)", name, name);
+                         "%s: " RULE " (got a folder of the Hugging Face cache: give a subfolder of %s/snapshots)",
+                         name, name);
     if (find_other_weights(folder, other))
         return cli_error(s, CLI_REFUSED,
-                         "%s: weights must be safetensors (got %s); save_pretrained of transformers writes them", name,
-                         cli_shown(other));
+                         "%s: weights must be safetensors (got %s); save_pretrained of transformers writes this format",
+                         name, cli_shown(other));
     if (config) return CLI_DONE; /* the library reports the missing file */
     cli_error(s, CLI_REFUSED, "%s: " RULE " (got a folder without config.json)", name);
     return advise(s, NULL);

@@ -42,7 +42,7 @@ static bool has_file(const char *path, const char *name)
     return snprintf(file, sizeof file, "%s/%s", path, name) < PATH_MAX && access(file, F_OK) == 0;
 }
 
-/* Returns true if the folder has no tokenizer.json, which only token ids (--ids) do not require. */
+/* Returns true if the model folder has no tokenizer.json; the model then accepts only token ids (--ids). */
 static bool lacks_tokenizer(const char *path)
 {
     return has_file(path, "config.json") && !has_file(path, "tokenizer.json");

@@ -11,8 +11,8 @@
 #include "output.h"
 #include "session.h"
 
-/* Limits of a file. Every value and key except the first follows one of the marks , : [ { and jansson allocates up to
- * 150 bytes per mark, so memory stays below 200 MiB including the text. The largest file that a command writes, the
+/* Limits of a JSON file. Every value and key except the first follows one of the marks , : [ { and jansson allocates up
+ * to 150 bytes per mark, so memory stays below 200 MiB including the text. The largest file that a command writes, the
  * scores of 16,000 heads with all statistics, has 400,000 marks in 5 MiB. */
 enum { MOST_MIB = 16, MOST_MARKS = 1 << 20 };
 
@@ -21,7 +21,7 @@ static int no_memory(const cli_session *session, const char *name)
     return cli_error(session, CLI_FAILED, "%s: out of memory", name);
 }
 
-/* ---- text ---- */
+/* ---- reading a file into memory ---- */
 
 static int read_stream(const cli_session *session, const char *name, FILE *file, char **text, size_t *bytes)
 {
@@ -64,7 +64,7 @@ int cli_file_read(const cli_session *session, const char *path, char **text, siz
 
 /* ---- JSON ---- */
 
-/* Returns true if the text has few enough of these characters that jansson needs less than 200 MiB for it. */
+/* Returns true if the text has at most MOST_MARKS of the characters , : [ { outside strings. */
 static bool json_fits(const char *text, size_t bytes)
 {
     size_t count = 0;

@@ -12,7 +12,7 @@
 #include "output.h"
 #include "session.h"
 
-/* State of reading a file of scores. */
+/* State of the parser of a scores file. */
 typedef struct scores {
     const cli_session *session;
     const char *name;
@@ -35,7 +35,7 @@ static int check_whole(const scores *f)
 
 /* ---- JSON ---- */
 
-/* Fails with the rule that a value breaks; the message shows the value on one line. */
+/* Reports the rule that a JSON value violates; the message shows the value on one line. */
 static int refuse_value(const scores *f, const char *place, const char *rule, const json_t *got)
 {
     enum { COLUMNS_SHOWN = 60 };
@@ -46,7 +46,7 @@ static int refuse_value(const scores *f, const char *place, const char *rule, co
     return code;
 }
 
-/* `numbers`: head numbers of the row; NULL = all heads of the layer. */
+/* Reads the scores of one layer. `numbers` lists the head number of each score; NULL = the heads in order. */
 static int read_row(const scores *f, const json_t *row, const json_t *numbers, int64_t layer)
 {
     char place[64], rule[64];
@@ -75,7 +75,7 @@ static int read_lists(const scores *f, const json_t *root)
     const json_t *numbers = json_object_get(root, "head_numbers");
     snprintf(rule, sizeof rule, "a list of the %lld layers of the model", (long long)f->info->layers);
     if (!json_is_object(importance))
-        return refuse_value(f, "importance", "an object, as mha heads --by SCORE --json writes it", importance);
+        return refuse_value(f, "importance", "an object written by mha heads --by SCORE --json", importance);
     if (!json_is_array(values) || (int64_t)json_array_size(values) != f->info->layers)
         return refuse_value(f, "importance.values", rule, values);
     int code = CLI_DONE;
@@ -133,14 +133,14 @@ static int find_columns(const scores *f, const cells *c, int place[COLUMNS])
             place[n]++;
         if (place[n] == c->count)
             return cli_error(f->session, CLI_REFUSED,
-                             "%s: line 1 must name the columns, including \"%s\", as mha heads --by SCORE --csv "
-                             "writes them (got \"%s\"%s)",
+                             "%s: line 1 must name the columns written by mha heads --by SCORE --csv, including "
+                             "\"%s\" (got \"%s\"%s)",
                              f->name, titles[n], cli_shown_start(c->cell[0], 40), c->count > 1 ? ", ..." : "");
     }
     return CLI_DONE;
 }
 
-/* Parses a layer or head number: digits, less than `limit`. Returns -1 for any other text. */
+/* Parses a layer or head number that has only digits and is less than `limit`. Returns -1 for any other text. */
 static int64_t number_of(const char *cell, int64_t limit)
 {
     const size_t digits = strspn(cell, "0123456789");
@@ -180,7 +180,7 @@ static int read_csv(const scores *f, char *at)
     if (strlen(f->text) != f->bytes)
         return cli_error(f->session, CLI_REFUSED, "%s: must be text (got a NUL character)", f->name);
     if (!next_line(&at, &c))
-        return cli_error(f->session, CLI_REFUSED, "%s: must contain scores (got nothing)", f->name);
+        return cli_error(f->session, CLI_REFUSED, "%s: must contain scores (got an empty file)", f->name);
     int code = find_columns(f, &c, place);
     columns = c.count;
     while (code == CLI_DONE && next_line(&at, &c)) {
@@ -193,7 +193,7 @@ static int read_csv(const scores *f, char *at)
     return code == CLI_DONE ? check_whole(f) : code;
 }
 
-/* ---- detection of the format ---- */
+/* ---- format detection ---- */
 
 static int read_either(scores *f)
 {

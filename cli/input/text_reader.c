@@ -22,7 +22,7 @@ typedef struct reading {
     size_t raw_room;
     char *text; /* the current text so far */
     size_t bytes, room;
-    bool inside; /* a part of the text has been passed to the caller */
+    bool inside; /* a part of the current text has been passed to the caller */
 } reading;
 
 /* ---- unit and file ---- */
@@ -107,7 +107,7 @@ static int pass_on(reading *r, bool last)
     return code;
 }
 
-/* Ends the current text, if any, without its last line end. */
+/* Passes on the current text, if any, without its last newline. */
 static int end_text(reading *r)
 {
     if (!r->bytes && !r->inside) return CLI_DONE;
@@ -132,7 +132,7 @@ static size_t white_bytes(const char *text)
     return 0;
 }
 
-/* Returns true if `text`, which ends with a NUL, consists only of white space. */
+/* Returns true if `text`, which must be NUL-terminated, consists only of white space. */
 static bool is_blank(const char *text, size_t bytes)
 {
     size_t at = 0, more;
@@ -141,7 +141,7 @@ static bool is_blank(const char *text, size_t bytes)
     return at == bytes;
 }
 
-/* Ends the file. A whole file of blank lines is not a text. */
+/* Passes on the last text of the file. With CLI_WHOLE, a file that has only blank lines contains no text. */
 static int end_file(reading *r)
 {
     const bool blank = r->reader->how == CLI_WHOLE && !r->inside && is_blank(r->text, r->bytes);
@@ -177,7 +177,7 @@ static int check_line(const reading *r, const char *line, size_t bytes)
                      (unsigned char)line[good]);
 }
 
-/* Adds a line with its line end. */
+/* Processes the current line: a blank line ends a text, any other line is appended to the text with its newline. */
 static int take_line(reading *r, size_t bytes)
 {
     static const char mark[] = "\xEF\xBB\xBF";
@@ -195,13 +195,13 @@ static int take_line(reading *r, size_t bytes)
         return end_text(r);
     }
     if (ended) line[n++] = '\n';
-    /* A CR at the end of the file is dropped, and the text ends with the line before it, without its newline. */
+    /* n is 0 if the last line is only a CR: the text then ends with the previous line, without its newline. */
     if (n && how == CLI_WHOLE && r->reader->part && r->bytes >= r->reader->part) code = pass_on(r, false);
     if (code == CLI_DONE) code = join(r, line, n);
     return code == CLI_DONE && how == CLI_LINE ? end_text(r) : code;
 }
 
-/* Ensures room for one more byte of the line and a NUL. */
+/* Grows the line buffer if it cannot hold one more byte and a NUL after `bytes` bytes. */
 static int widen(reading *r, size_t bytes)
 {
     if (bytes == LONGEST) return refuse_long(r);
@@ -214,8 +214,8 @@ static int widen(reading *r, size_t bytes)
     return CLI_DONE;
 }
 
-/* Reads the next line; 0 bytes at the end. getline would allocate lines of any length, and ferror does not report
- * when it runs out of memory. */
+/* Reads the next line; *bytes is 0 at the end of the file. getline is not used, because it allocates lines of any
+ * length and ferror does not report when it runs out of memory. */
 static int next_line(reading *r, FILE *file, size_t *bytes)
 {
     int c = 0;

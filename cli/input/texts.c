@@ -1,4 +1,4 @@
-/* texts.c - the texts of a command in memory: from its arguments, a file or standard input. */
+/* texts.c - reads the texts of a command into memory, from its arguments, a file or standard input. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,10 +8,10 @@
 #include "output.h"
 #include "output_is_input.h"
 
-/* Limit of the texts of a file, including their lists. With the current line of up to 16 MiB, the program stays below
- * 256 MiB. Arguments are limited by the operating system. */
+/* Memory limit for the texts of a file, including LIST_BYTES per text. With the current line of up to 16 MiB, the
+ * program stays below 256 MiB. Arguments are limited by the operating system. */
 enum { MOST_MIB = 192 };
-enum { LIST_BYTES = sizeof(const char *) + sizeof(size_t) + sizeof(int64_t) }; /* bytes of the lists per text */
+enum { LIST_BYTES = sizeof(const char *) + sizeof(size_t) + sizeof(int64_t) }; /* elements of text, bytes and line */
 
 static int no_memory(const cli_session *session)
 {
@@ -20,7 +20,7 @@ static int no_memory(const cli_session *session)
 
 /* ---- texts of a file ---- */
 
-/* Texts while they are collected: consecutive, each terminated by NUL. */
+/* Collects texts in texts->memory, consecutively, each terminated by a NUL. */
 typedef struct collector {
     const cli_session *session;
     cli_texts *texts;
@@ -146,9 +146,8 @@ static int take_arguments(const cli_session *session, cli_texts *texts)
 
 /* ---- texts of a command ---- */
 
-/* Returns the file of -f, or "-" for the argument - or for a pipe if nothing else is given. Returns NULL if the
- * arguments are the texts.
- */
+/* Returns the file of -f, or "-" if the only argument is "-" or if no text is given and standard input is a pipe or a
+ * file. Otherwise returns NULL: the texts are the arguments. */
 static const char *find_file(const cli_session *session)
 {
     if (session->options.file) return session->options.file;
@@ -197,7 +196,7 @@ int cli_texts_refuse(const cli_session *session)
     const char *name = cli_shown(session->args[0]);
     if (is_file(session->args[0]))
         return cli_usage(session, "unexpected argument \"%s\": did you mean -f %s?", name, name);
-    return cli_usage(session, "unexpected argument \"%s\": texts are given with -f FILE", name);
+    return cli_usage(session, "unexpected argument \"%s\": give texts with -f FILE", name);
 }
 
 int cli_texts_one(const cli_session *session, const char *text, cli_texts *texts)

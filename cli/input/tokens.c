@@ -1,4 +1,4 @@
-/* tokens.c - prints tokens above their ids. */
+/* tokens.c - parses token ids, and prints tokens above their ids. */
 #include "input/tokens.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ static bool all_ascii(const char *text)
     return !*text;
 }
 
-/* SentencePiece marks spaces with this character; decoders drop it from the first word. */
+/* The character that stands for a space in SentencePiece tokens; decoders drop it from the first word. */
 #define SPACE_MARK "\xE2\x96\x81"
 
 char *cli_token_words(const mha_tokenizer *tokenizer, int32_t id)
@@ -73,12 +73,12 @@ int cli_check_rows(const cli_session *s, const mha_tokenizer *tokenizer, const m
         if (e->ids[i] >= rows)
             return cli_error(
                 s, CLI_REFUSED,
-                "%s/tokenizer.json: the id of token \"%s\" must be below the model's vocab_size %lld (got %d)",
+                "%s/tokenizer.json: the id of token \"%s\" must be less than the model's vocab_size %lld (got %d)",
                 cli_shown(s->model), cli_shown(cli_token_text(tokenizer, e->ids[i])), (long long)rows, (int)e->ids[i]);
     return CLI_DONE;
 }
 
-/* Returns the width of a token's cell in columns, including one space. */
+/* Returns the columns that a token or its id needs, whichever is wider, plus one space. */
 static int cell_width(const mha_tokenizer *tokenizer, int32_t id)
 {
     const char *token = cli_token_text(tokenizer, id);

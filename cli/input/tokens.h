@@ -11,21 +11,21 @@ const char *cli_token_text(const mha_tokenizer *tokenizer, int32_t id);
 enum { CLI_ID_DIGITS = 12 };
 const char *cli_token_name(const mha_tokenizer *tokenizer, int32_t id, char digits[CLI_ID_DIGITS]);
 
-/* Parses text n of --ids: integers separated by commas, each below `vocab`. Appends them to ids, which has room for
- * strlen(text) / 2 + 1 more, and adds to *count. Returns an exit code. */
+/* Parses text n of --ids: integers separated by commas, each less than `vocab`. Appends the ids to `ids`, which must
+ * have room for strlen(text) / 2 + 1 more, and increments *count for each id. Returns an exit code. */
 int cli_ids_read(const cli_session *session, const cli_texts *texts, int64_t n, int64_t vocab, int32_t *ids,
                  int64_t *count);
 
-/* Checks that every id is below `rows`, the size of the model's embedding; otherwise the folder is inconsistent. `rows`
- * 0 = unknown. Returns an exit code. */
+/* Checks that every id is less than `rows`, the number of rows of the model's embedding; 0 = unknown, no check. Returns
+ * an exit code. */
 int cli_check_rows(const cli_session *session, const mha_tokenizer *tokenizer, const mha_encoding *e, int64_t rows);
 
 /* Prints tokens in lines that fit the terminal, each followed by a line of ids and indented by `indent` spaces. Special
  * tokens are printed dim. */
 void cli_put_tokens(const cli_session *session, const mha_tokenizer *tokenizer, const mha_encoding *e, int indent);
 
-/* Returns the text of a token if the stored spelling differs, such as " the" for a word with a marked space; NULL if
- * it does not differ or the token is not a whole character. The caller must free the text. */
+/* Returns the decoded text of a token if it differs from the stored token, such as " the" for a token with a space
+ * mark. Returns NULL if it does not differ or is not valid UTF-8. The caller must free the text. */
 char *cli_token_words(const mha_tokenizer *tokenizer, int32_t id);
 
 #endif

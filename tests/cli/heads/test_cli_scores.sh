@@ -85,16 +85,16 @@ wrong() {
 header='layer,head,importance'
 line='
 0,0,1'
-wrong '' 'must contain scores (got nothing)'
+wrong '' 'must contain scores (got an empty file)'
 wrong '{' 'line 1:'
-wrong '{}' 'importance must be an object, as mha heads --by SCORE --json writes it (got nothing)'
+wrong '{}' 'importance must be an object written by mha heads --by SCORE --json (got nothing)'
 wrong '{"importance": {"values": 3}}' 'importance.values must be a list of the 3 layers of the model (got 3)'
 wrong '{"importance": {"values": [[1,2,3,4],[1,2,3,4]]}}' 'importance.values must be a list of the 3 layers'
 wrong '{"importance": {"values": [[1,2,3,4],[1,2,3],[1,2,3,4]]}}' \
     'importance.values[1] must be a list of the 4 heads of the layer (got [1,2,3])'
 wrong '{"importance": {"values": [[1,2,3,4],[1,2,null,4],[1,2,3,4]]}}' 'importance.values[1][2] must be a number (got null)'
 wrong '{"importance": {"values": [[1,2,3,4],[1,2,"3",4],[1,2,3,4]]}}' 'importance.values[1][2] must be a number (got "3")'
-wrong "layer,head,label$line" 'line 1 must name the columns, including "importance", as mha heads --by SCORE --csv writes them (got "layer", ...)'
+wrong "layer,head,label$line" 'line 1 must name the columns written by mha heads --by SCORE --csv, including "importance" (got "layer", ...)'
 wrong "$header$line$line" 'line 3: head must be on one line only (got "0")'
 wrong "$header$line,2" 'line 2: must have 3 cells, like line 1 (got 4)'
 wrong "$header$line" 'head 0.1 of the model must have a score'
@@ -148,7 +148,7 @@ same direct/model.safetensors windows/model.safetensors 'CR LF'
 { printf '\357\273\277' && cat scores.json; } >bom.json
 expect 0 prune --scores bom.json --ratio 0.3 --per-layer -o bom
 same direct/model.safetensors bom/model.safetensors 'byte order mark'
-wrong 'no scores' 'line 1 must name the columns, including "layer", as mha heads --by SCORE --csv writes them (got "no scores")'
+wrong 'no scores' 'line 1 must name the columns written by mha heads --by SCORE --csv, including "layer" (got "no scores")'
 
 # A scores file must have at most 16 MiB.
 head -c 16777217 /dev/zero | tr '\0' ' ' >long

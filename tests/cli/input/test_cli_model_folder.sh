@@ -31,7 +31,7 @@ not_a_model model.gguf 'model.gguf: a GGUF file'
 printf '\200\002}q' >pickle.bin
 not_a_model pickle.bin 'a Python pickle'
 not_a_model texts 'file must be safetensors or .npy'
-not_a_model "$tiny/model.safetensors" 'give the folder that it belongs to'
+not_a_model "$tiny/model.safetensors" 'give the folder that contains it'
 not_a_model /dev/null 'must be a regular file'
 
 # Incomplete folders must be rejected; tokenize requires only tokenizer.json.
@@ -50,6 +50,6 @@ rm pickled/config.json
 mv model.gguf pickled
 lacks pickled 'weights must be safetensors (got model.gguf)'
 mkdir cache/snapshots
-lacks cache 'give one of cache/snapshots'
+lacks cache 'give a subfolder of cache/snapshots'
 [ ! -e x ] || fail 'a failed command must not create a folder'
 finish
