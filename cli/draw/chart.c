@@ -1,4 +1,4 @@
-/* chart.c - draws curves with cairo: stacked panels, each with its own scale on the left. */
+/* chart.c - draws curves with cairo in stacked panels, each with its own y axis on the left. */
 #include "draw/chart.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ static double up(const frame *f, double y)
     return f->y + f->height * (1 - (y - f->y0) / (f->y1 - f->y0));
 }
 
-/* Returns the smallest 1, 2 or 5 times a power of ten that is at least `least`. */
+/* Returns the smallest number of the form 1, 2 or 5 times 10^n that is at least `least`. */
 static double round_step(double least)
 {
     const double power = pow(10, floor(log10(least)));
@@ -32,8 +32,7 @@ static double round_step(double least)
     return power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
 }
 
-/* Returns the frame of panel n. Its axis runs from min(0, smallest value) to the larger of the largest value and the
- * limit. */
+/* Returns the frame of panel n. Its y axis runs from min(0, smallest value) to max(largest value, limit). */
 static frame frame_of(const chart *c, int n)
 {
     const chart_panel *p = &c->panel[n];

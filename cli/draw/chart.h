@@ -1,4 +1,4 @@
-/* chart.h - stacked curves over a common x axis, as PNG, SVG or PDF. */
+/* chart.h - draws curves in stacked panels with a common x axis, as PNG, SVG or PDF. */
 #ifndef CLI_DRAW_CHART_H
 #define CLI_DRAW_CHART_H
 
@@ -11,7 +11,7 @@ enum { CHART_PANELS = 6 };
 typedef struct chart_panel {
     const char *title;
     const double *y; /* [count] values of the curve */
-    double limit;    /* value of a horizontal line; NAN = none */
+    double limit;    /* y value of a dashed horizontal line; NAN = no line */
 } chart_panel;
 
 typedef struct chart {
@@ -24,7 +24,7 @@ typedef struct chart {
     chart_panel panel[CHART_PANELS];
 } chart;
 
-/* Draws the chart in the format named by the extension of `path`; parameters and result as in figure_draw. */
+/* Draws the chart in the format given by the extension of `path`; same parameters and result as figure_draw. */
 const char *chart_draw(const chart *c, const char *path, unsigned char **data, size_t *size);
 
 #endif

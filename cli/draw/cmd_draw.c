@@ -18,7 +18,7 @@ static struct {
 static const struct poptOption options[] = {
     {"head", '\0', POPT_ARG_STRING, &given.head, 0, "head to draw, numbered as in the unpruned model", "L.H"},
     {"grid", '\0', POPT_ARG_NONE, &given.grid, 0, "draw all heads, one row per layer", NULL},
-    {"scale", '\0', POPT_ARG_STRING, &given.scale, 0, "scale factor: 0.5 to 16 (default: 2 for PNG, 1 for SVG and PDF)",
+    {"scale", '\0', POPT_ARG_STRING, &given.scale, 0, "scale factor, 0.5 to 16 (default: 2 for PNG, 1 for SVG and PDF)",
      "X"},
     {"colors", '\0', POPT_ARG_STRING, &given.colors, 0, "color scale of weights: root (default) or linear", "NAME"},
     {"font", '\0', POPT_ARG_STRING, &given.font, 0, "font family of all text (default: sans-serif)", "NAME"},
@@ -35,7 +35,8 @@ static const char **token_texts(const text_maps *h)
     return texts;
 }
 
-/* Writes the drawn file, or prints the error `wrong`. Takes ownership of `data`. */
+/* Writes the figure `data` to the file of -o, or reports the drawing error `wrong` (NULL = none). Takes ownership of
+ * `data`. */
 static int finish(cli_session *s, const text_maps *h, const char *wrong, unsigned char *data, size_t bytes,
                   const char *what)
 {
@@ -49,15 +50,15 @@ static int finish(cli_session *s, const text_maps *h, const char *wrong, unsigne
     return code;
 }
 
-/* Logs a warning if glyphs are missing. This is not an error, since the map is correct. */
+/* Logs a warning if the font lacks characters of the tokens. This is not an error, since the map is correct. */
 static void warn_of_glyphs(const cli_session *s, const figure *f)
 {
     const char *first = NULL;
     const int64_t count = figure_count_unreadable(f, &first);
     if (count > 0)
         cli_say(s,
-                "warning: the font \"%s\" lacks characters of %lld of %lld tokens (first: \"%s\"), drawn as boxes; "
-                "choose another font with --font NAME (fc-list lists the installed fonts)",
+                "warning: the font \"%s\" lacks characters of %lld of %lld tokens (first: \"%s\") and shows them as "
+                "boxes; choose another font with --font NAME (fc-list lists the installed fonts)",
                 cli_shown(given.font ? given.font : "sans-serif"), (long long)count, (long long)f->n, cli_shown(first));
 }
 
@@ -109,7 +110,7 @@ static int check_options(const cli_session *s, mha_model_head *at)
 {
     if (!s->options.out) return cli_usage(s, "missing -o FILE");
     if (!figure_knows(s->options.out))
-        return cli_usage(s, "-o %s: the name must end in .png, .svg or .pdf", cli_shown(s->options.out));
+        return cli_usage(s, "-o must end in .png, .svg or .pdf (got \"%s\")", cli_shown(s->options.out));
     if (!given.head && !given.grid) return cli_usage(s, "missing --head L.H or --grid");
     if (given.head && given.grid) return cli_usage(s, "--head and --grid are mutually exclusive");
     const char *end = given.head ? cli_head(given.head, at) : "";
@@ -118,7 +119,7 @@ static int check_options(const cli_session *s, mha_model_head *at)
     return CLI_DONE;
 }
 
-/* Checks and sets scale, colors and font. */
+/* Checks --scale, --colors and --font, and sets the style of figures. */
 static int choose_style(const cli_session *s)
 {
     figure_style style = {.scale = cli_out_ends(s, ".png") ? 2 : 1, .font = given.font ? given.font : "sans-serif"};
@@ -149,12 +150,12 @@ static int run(cli_session *s)
 
 const cli_command cli_draw = {
     .name = "draw",
-    .summary = "draw the map of one or all heads as PNG, SVG or PDF",
+    .summary = "draw the attention map of one or all heads as PNG, SVG or PDF",
     .usage = "TEXT",
     .details =
         "Each row of the map is a query token, each column a key token that it attends to. The color scale \"root\" "
-        "distinguishes small weights; \"linear\" is proportional to the weight. A PNG of scale 1 has one pixel "
-        "per point. Characters that the font lacks are drawn as boxes, after a warning.",
+        "is the square root of the weight and distinguishes small weights; \"linear\" is proportional to the weight. "
+        "A PNG of scale 1 has one pixel per point. Characters that the font lacks are drawn as boxes, with a warning.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT,
     .options = options,
     .examples = "mha draw --head 1.1 -o head.png \"Clara has a kite. Clara has a kite.\"\n"

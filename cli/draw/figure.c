@@ -1,8 +1,8 @@
 /* figure.c - draws one attention map.
  *
- * Layout, in points (pixels of a PNG): the map is a square of n cells. The column tokens are above it (text rotated by
- * 90 degrees), the row tokens left of it, the color bar right of it; axis names are outside the tokens, the title is on
- * top.
+ * Layout, in points: the map is a square of n x n cells. The column tokens are above the map (text rotated by 90
+ * degrees), the row tokens to its left and the color bar to its right. The axis names are outside the tokens, and the
+ * title is at the top.
  */
 #include "draw/figure.h"
 
@@ -16,9 +16,9 @@ enum { LABEL_MOST = 120, GAP = 5, AXIS = 16 };
 
 typedef struct layout {
     const figure *f;
-    int cell;          /* side of the square of one weight */
+    int cell;          /* side of the square that shows one weight */
     int side;          /* side of the map, n * cell */
-    int label;         /* space for the longest token */
+    int label;         /* space for the widest token */
     int every;         /* every n-th token is labeled */
     int width, height; /* size of the whole figure */
 } layout;
@@ -59,7 +59,7 @@ static layout plan(const figure *f)
     return l;
 }
 
-/* Draws text rotated by 90 degrees, upwards from x, y. */
+/* Draws text rotated by 90 degrees, upwards from (x, y). */
 static void upright(cairo_t *cr, double x, double y, const char *text, int centered)
 {
     cairo_save(cr);

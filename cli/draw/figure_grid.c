@@ -1,4 +1,4 @@
-/* figure_grid.c - draws the maps of all heads: a row per layer, a column per head number, labels below. */
+/* figure_grid.c - draws the maps of all heads: a row per layer, a column per head number, a label below each map. */
 #include <math.h>
 #include <stdio.h>
 

@@ -55,7 +55,7 @@ double figure_text_width(cairo_t *cr, const char *text)
     return e.x_advance;
 }
 
-/* Glyph 0 of a font is the placeholder for missing characters. */
+/* A character is missing if its glyph is 0, the placeholder of every font. */
 bool figure_has_glyphs(cairo_t *cr, const char *text)
 {
     cairo_glyph_t *glyphs = NULL;
@@ -93,7 +93,7 @@ void figure_begin(cairo_t *cr, const char *title)
 
 /* ---- maps ---- */
 
-/* Finds the weights drawn by pixel p of `side`: *from to *to - 1, at least one weight. */
+/* Finds the weights that pixel p of `side` pixels shows: *from to *to - 1, at least one of the n weights. */
 static void span(int64_t n, int side, int p, int64_t *from, int64_t *to)
 {
     *from = p * n / side;
@@ -179,7 +179,7 @@ void figure_bar(cairo_t *cr, double x, double y, double height)
     cairo_restore(cr);
 }
 
-/* ---- formats ---- */
+/* ---- file formats ---- */
 
 static cairo_surface_t *png_create(buffer *out, int width, int height)
 {

@@ -1,4 +1,4 @@
-/* figure_paint.h - shared by all figures: fonts, map image, color bar, file formats. */
+/* figure_paint.h - drawing functions shared by all figures: text, map image, color bar, file formats. */
 #ifndef CLI_DRAW_FIGURE_PAINT_H
 #define CLI_DRAW_FIGURE_PAINT_H
 
@@ -19,13 +19,13 @@ enum {
     FIGURE_BAR_TEXT = 48
 };
 
-/* Style of all figures in a run. */
+/* Style of all figures of one run of the program. */
 typedef struct figure_style {
     double scale;       /* PNG pixels per point; also scales SVG and PDF */
     color_scale colors; /* color scale of weights */
     const char *font;   /* family name for fontconfig */
 } figure_style;
-/* Sets the style of all later figures. Default: scale 1, square root, "sans-serif". */
+/* Sets the style of all later figures. Default: scale 1, square-root color scale, font "sans-serif". */
 void figure_set_style(figure_style style);
 
 void figure_font(cairo_t *cr, double size, cairo_font_weight_t weight);
@@ -37,16 +37,16 @@ void figure_center(cairo_t *cr, double x, double y, const char *text);
 /* Draws a white background and the title. */
 void figure_begin(cairo_t *cr, const char *title);
 
-/* Draws the map [n, n] as a square of `side` pixels at x, y. A pixel shows the largest weight that it covers, so no
- * large weight is lost if the map has more weights than pixels. It is drawn as one image at the final resolution,
- * because vector formats do not keep the "nearest" filter and would blur a scaled image. */
+/* Draws the map [n, n] as a square of `side` points at (x, y). Each pixel shows the largest weight that it covers, so
+ * no large weight is lost if the map has more weights than pixels. The map is drawn as one image at the final
+ * resolution, because vector formats do not keep the "nearest" filter and would blur a scaled image. */
 void figure_map(cairo_t *cr, const float *map, int64_t n, int side, double x, double y);
 
-/* Draws the color bar with ticks and caption, FIGURE_BAR wide and `height` high. */
+/* Draws the color bar, FIGURE_BAR points wide and `height` points high, with ticks and caption. */
 void figure_bar(cairo_t *cr, double x, double y, double height);
 
-/* Paints `what` on a surface of the format named by the extension of `path`. *data is the file; the caller must free
- * it. Returns NULL, or an error message (static). */
+/* Paints `what` on a surface in the format given by the extension of `path`. *data receives the contents of the file;
+ * the caller must free it. Returns NULL, or an error message (static). */
 typedef void (*figure_painter)(cairo_t *cr, const void *what);
 const char *figure_render(const char *path, int width, int height, figure_painter paint, const void *what,
                           unsigned char **data, size_t *size);

@@ -1,4 +1,4 @@
-/* color_scale.c - twenty samples of the color scale with linear interpolation. */
+/* color_scale.c - see color_scale.h. Colors between the samples are interpolated linearly. */
 #include "page/color_scale.h"
 
 #include <math.h>

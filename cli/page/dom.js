@@ -1,6 +1,6 @@
 'use strict';
-/* dom.js - the data of a page, and helpers shared by the pages of `mha report` and `mha train`. Untrusted text becomes
- * text content, never markup. */
+/* dom.js - parses the data of a page and defines helper functions for the pages of `mha report` and `mha train`.
+ * Untrusted text becomes text content, never markup. */
 const data = JSON.parse(document.getElementById('data').textContent);
 
 const $ = (id) => document.getElementById(id);
@@ -27,7 +27,8 @@ const option = (value, text) => {
 
 const isNumber = (x) => x !== null && x !== undefined;
 
-/* Formats a number with three decimals, or with three significant digits if it is small, and a typographic minus. */
+/* Formats a number with a typographic minus: one decimal from 100 up, three decimals from 0.01, otherwise in
+ * significant digits. */
 const number = (x) => {
   if (!isNumber(x)) return '–';
   const size = Math.abs(x);

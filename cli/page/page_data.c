@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* JSON_ENSURE_ASCII leaves only <, > and & to escape; outside strings JSON does not contain them. */
+/* Writes ASCII JSON with <, > and & escaped. JSON contains these characters only inside strings. */
 static void put_block(const char *json, FILE *out)
 {
     for (; *json; json++) {

@@ -1,13 +1,13 @@
-/* page_data.h - the JSON block of a page. */
+/* page_data.h - writes the JSON block of an HTML page. */
 #ifndef CLI_PAGE_PAGE_DATA_H
 #define CLI_PAGE_PAGE_DATA_H
 
 #include <jansson.h>
 #include <stdio.h>
 
-/* Writes `data` to `out` and takes ownership of the reference. Untrusted text is inside JSON strings in which <, >
- * and & (and U+2028, U+2029) are \u escapes, so it cannot end the block. Returns 0 if memory ran out or `data` is
- * NULL. */
+/* Writes `data` to `out` and takes ownership of the reference. Untrusted text cannot end the block, because it is
+ * inside JSON strings in which <, > and & (and U+2028, U+2029) are \u escapes. Returns 1; 0 if memory ran out or `data`
+ * is NULL. */
 int page_data_write(json_t *data, FILE *out);
 
 #endif

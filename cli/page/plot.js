@@ -1,5 +1,5 @@
-/* plot.js - numeric axes with ticks at round numbers, and an empty plot. */
-/* Returns ticks at round numbers between low and high. */
+/* plot.js - draws plots with numeric axes as SVG. */
+/* Returns {ticks, text}: about `most` round numbers between low and high, and a function that formats a tick. */
 const roundTicks = (low, high, most = 6) => {
   const raw = (high - low || 1) / most, size = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].find((k) => k * size >= raw) * size;
   const ticks = [];
@@ -7,14 +7,14 @@ const roundTicks = (low, high, most = 6) => {
   return { ticks, text: (x) => String(Number(x.toPrecision(6))) };
 };
 
-/* Returns the size of a plot as wide as its box, so that text keeps its size on a phone; `size` if the box has no
- * width. */
+/* Returns `size` scaled down to the width of `box`, so that text keeps its size on a phone; `size` itself if `box` has
+ * no width. */
 const fitted = (size, box) => {
   const width = Math.min(Math.max(box.clientWidth || size.width, 260), size.width);
   return { width, height: Math.max(size.height * width / size.width, 200), margin: Math.min(size.margin, 46 + width / 90) };
 };
 
-/* Returns an empty plot with axes: {svg, x, y}; x and y map values to coordinates. */
+/* Returns {svg, x, y}: an empty plot with axes, and functions that map data values to SVG coordinates. */
 const plot = ({ width, height, margin }, [xLow, xHigh], [yLow, yHigh], [xName, yName], title) => {
   const svg = drawing('svg', { viewBox: `0 0 ${width} ${height}`, class: 'plot', role: 'img', 'aria-label': title });
   const x = (v) => margin + (v - xLow) / (xHigh - xLow || 1) * (width - 1.5 * margin), y = (v) => height - margin - (v - yLow) / (yHigh - yLow || 1) * (height - 1.5 * margin);

@@ -1,4 +1,4 @@
-/* theme.js - light or dark theme: the system setting until the user presses the button or key. */
+/* theme.js - light and dark theme. The page follows the system setting until the user changes the theme. */
 let tellTheme = () => {};
 
 const isDark = () => (document.documentElement.dataset.theme || (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light')) === 'dark';
@@ -11,7 +11,7 @@ const turnTheme = () => {
   nameTheme();
 };
 
-/* Calls `tell` after the theme changes. */
+/* Sets up the theme button; `tell` is called after each change of the theme. */
 const makeTheme = (tell) => {
   $('theme').addEventListener('click', turnTheme);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', nameTheme);
